@@ -1,0 +1,1 @@
+//! Request tracing for storage daemons: what programs link.

@@ -1,0 +1,1 @@
+//! The central collector: ingest, assemble, store, query.

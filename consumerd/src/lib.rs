@@ -1,0 +1,1 @@
+//! The node's daemon: drains rings, joins spans, ships them.

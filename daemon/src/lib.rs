@@ -1,0 +1,1 @@
+//! What every BlkKin daemon does alike: configuration, logs, metrics, health, signals.

@@ -1,0 +1,1 @@
+//! The annotation record: layout, encode, decode, version.

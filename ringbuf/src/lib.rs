@@ -1,0 +1,1 @@
+//! Per-CPU rings in shared memory: producer, consumer, clock.

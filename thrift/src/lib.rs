@@ -1,0 +1,1 @@
+//! Bounded TBinary and framed codec: Scribe and zipkinCore.

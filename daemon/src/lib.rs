@@ -1,1 +1,22 @@
 //! What every BlkKin daemon does alike: configuration, logs, metrics, health, signals.
+//!
+//! - [`config`]: one flat set of keys, filled from a TOML file, then the environment, then flags.
+//! - [`logging`]: structured logs on stderr, as text or JSON, filtered by `BLKIN_LOG` or `--log`.
+//! - [`health`]: workers beat; a dead or stuck one turns `/healthz` red within two seconds.
+//! - [`admin`]: the `/metrics` and `/healthz` routes.
+//! - [`signals`]: SIGTERM and SIGINT start a drain.
+//! - [`ready`]: tells whoever waits that the daemon serves, and on which ports.
+//! - [`exit`]: the documented exit codes.
+
+pub mod admin;
+pub mod config;
+pub mod exit;
+pub mod health;
+pub mod logging;
+pub mod ready;
+pub mod signals;
+
+pub use exit::Failure;
+pub use health::{Health, Heartbeat};
+pub use prometheus_client;
+pub use tokio_util::sync::CancellationToken;

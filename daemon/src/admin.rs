@@ -1,0 +1,100 @@
+//! The two routes every daemon serves: `/metrics` (Prometheus text) and `/healthz` (200 or 503, JSON).
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::health::Health;
+
+/// The content type of `/metrics`.
+pub const METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What the admin routes show.
+#[derive(Clone)]
+pub struct Admin {
+    /// The metrics.
+    pub registry: Arc<Registry>,
+    /// The workers.
+    pub health: Health,
+}
+
+/// The routes `/metrics` and `/healthz`.
+pub fn router(admin: Admin) -> Router {
+    Router::new().route("/metrics", get(metrics)).route("/healthz", get(healthz)).with_state(admin)
+}
+
+/// Serves `router` on `listener` until `stop` is cancelled and the requests under way are answered.
+///
+/// # Errors
+/// When the listener fails for good.
+pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> std::io::Result<()> {
+    axum::serve(listener, router).with_graceful_shutdown(async move { stop.cancelled().await }).await
+}
+
+/// The metrics as an HTTP answer.
+pub async fn metrics(State(admin): State<Admin>) -> Response {
+    let mut text = String::new();
+    match prometheus_client::encoding::text::encode(&mut text, &admin.registry) {
+        Ok(()) => ([(header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], text).into_response(),
+        Err(e) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("failed to encode the metrics: {e}")).into_response()
+        }
+    }
+}
+
+/// The health as an HTTP answer: 200 when every worker is alive, else 503; the body names the workers.
+pub async fn healthz(State(admin): State<Admin>) -> Response {
+    let report = admin.health.report();
+    let status = if report.healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    match serde_json::to_string(&report) {
+        Ok(body) => (status, [(header::CONTENT_TYPE, "application/json")], body).into_response(),
+        Err(e) => (StatusCode::INTERNAL_SERVER_ERROR, e.to_string()).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prometheus_client::metrics::counter::Counter;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    async fn get(address: std::net::SocketAddr, path: &str) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn metrics_and_health_are_served_and_health_turns_red_with_a_dead_worker() {
+        let mut registry = Registry::default();
+        let counter: Counter = Counter::default();
+        registry.register("blkin_test", "a test", counter.clone());
+        counter.inc_by(3);
+        let health = Health::new();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let routes = router(Admin { registry: Arc::new(registry), health: health.clone() });
+        let server = tokio::spawn(serve(listener, routes, stop.clone()));
+
+        assert!(get(address, "/metrics").await.contains("blkin_test_total 3"));
+        assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
+        drop(health.worker("store"));
+        let red = get(address, "/healthz").await;
+        assert!(red.starts_with("HTTP/1.1 503") && red.contains("\"store\""), "{red}");
+
+        stop.cancel();
+        server.await.unwrap().unwrap();
+    }
+}

@@ -1,0 +1,172 @@
+//! Configuration in three layers: a TOML file, then the environment, then flags; the later wins.
+//!
+//! A daemon describes its configuration twice, with the same flat key names:
+//!
+//! - a `Config` (`Deserialize`, `#[serde(default, deny_unknown_fields)]`) that holds every value and its default;
+//! - the `Overrides` (`clap::Args` with `env`, and `Serialize`), whose fields are all `Option` and
+//!   `#[serde(skip_serializing_if = "Option::is_none")]`. clap already lets a flag win over the environment.
+//!
+//! [`layered`] lays the overrides over the file and reads the whole as a `Config`, so an unknown key or a value of
+//! the wrong type is an error wherever it came from.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Serialize, de::DeserializeOwned};
+
+/// Largest configuration file that is read, in bytes.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file could not be read.
+    #[error("failed to read the configuration {}: {source}; check that it exists and is readable", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is longer than any configuration needs to be.
+    #[error("failed to read the configuration {}: it has {bytes} bytes, at most {MAX_FILE_BYTES} are allowed", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+    },
+    /// The file is not TOML.
+    #[error("failed to parse the configuration {}: {source}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        source: toml::de::Error,
+    },
+    /// A key is unknown or a value has the wrong type.
+    #[error("failed to use the configuration: {0}; remove or correct that key")]
+    Value(String),
+    /// A value is of the right type but makes no sense; daemons report their own checks by this.
+    #[error("failed to use the configuration: {key}: {reason}")]
+    Invalid {
+        /// The key.
+        key: &'static str,
+        /// What is wrong and what is allowed.
+        reason: String,
+    },
+}
+
+/// The file to read: the one named, or else the default one if it exists.
+pub fn file_to_read(named: Option<&Path>, default: &Path) -> Option<PathBuf> {
+    match named {
+        Some(path) => Some(path.to_path_buf()),
+        None => default.exists().then(|| default.to_path_buf()),
+    }
+}
+
+/// Reads `file` if there is one, lays `overrides` over it and returns the whole as a `Config`.
+///
+/// # Errors
+/// When the file cannot be read or parsed, a key is unknown, or a value has the wrong type.
+pub fn layered<C: DeserializeOwned>(
+    file: Option<&Path>,
+    overrides: &impl Serialize,
+) -> Result<C, ConfigError> {
+    let mut table = match file {
+        Some(path) => read_table(path)?,
+        None => toml::Table::new(),
+    };
+    let overrides = toml::Table::try_from(overrides).map_err(|e| ConfigError::Value(e.to_string()))?;
+    for (key, value) in overrides {
+        table.insert(key, value);
+    }
+    table.try_into().map_err(|e: toml::de::Error| ConfigError::Value(e.message().to_owned()))
+}
+
+fn read_table(path: &Path) -> Result<toml::Table, ConfigError> {
+    let failed = |source| ConfigError::Read { path: path.to_path_buf(), source };
+    let bytes = std::fs::metadata(path).map_err(failed)?.len();
+    if bytes > MAX_FILE_BYTES {
+        return Err(ConfigError::TooLarge { path: path.to_path_buf(), bytes });
+    }
+    let text = std::fs::read_to_string(path).map_err(failed)?;
+    text.parse().map_err(|source| ConfigError::Syntax { path: path.to_path_buf(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Deserialize, Debug, PartialEq)]
+    #[serde(default, deny_unknown_fields)]
+    struct Config {
+        listen: String,
+        queue: usize,
+    }
+
+    impl Default for Config {
+        fn default() -> Self {
+            Config { listen: "127.0.0.1:1".into(), queue: 7 }
+        }
+    }
+
+    #[derive(Serialize, Default)]
+    struct Overrides {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        listen: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        queue: Option<usize>,
+    }
+
+    fn file(text: &str) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        file
+    }
+
+    #[test]
+    fn nothing_given_means_the_defaults() {
+        let config: Config = layered(None, &Overrides::default()).unwrap();
+        assert_eq!(config, Config::default());
+    }
+
+    #[test]
+    fn the_file_wins_over_defaults_and_overrides_win_over_the_file() {
+        let file = file("listen = 'a:2'\nqueue = 9\n");
+        let given = Overrides { queue: Some(11), ..Default::default() };
+        let config: Config = layered(Some(file.path()), &given).unwrap();
+        assert_eq!(config, Config { listen: "a:2".into(), queue: 11 });
+    }
+
+    #[test]
+    fn an_unknown_key_is_an_error_that_names_it() {
+        let file = file("lisen = 'a:2'\n");
+        let error = layered::<Config>(Some(file.path()), &Overrides::default()).unwrap_err().to_string();
+        assert!(error.contains("lisen"), "{error}");
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_type_is_an_error() {
+        let file = file("queue = 'many'\n");
+        assert!(layered::<Config>(Some(file.path()), &Overrides::default()).is_err());
+    }
+
+    #[test]
+    fn a_file_that_is_not_toml_is_an_error_that_names_the_file() {
+        let file = file("= =\n");
+        let error = layered::<Config>(Some(file.path()), &Overrides::default()).unwrap_err().to_string();
+        assert!(error.contains(&file.path().display().to_string()), "{error}");
+    }
+
+    #[test]
+    fn a_named_file_that_is_missing_is_an_error_but_a_missing_default_is_not() {
+        let missing = Path::new("/nonexistent/blkin.toml");
+        assert_eq!(file_to_read(None, missing), None);
+        let named = file_to_read(Some(missing), missing);
+        assert!(matches!(
+            layered::<Config>(named.as_deref(), &Overrides::default()),
+            Err(ConfigError::Read { .. })
+        ));
+    }
+}

@@ -1,0 +1,57 @@
+//! Exit codes of the daemons: 0 ended well, 1 failed while running, 2 wrong usage (by clap), 78 bad configuration.
+
+use std::process::ExitCode;
+
+use crate::config::ConfigError;
+
+/// Exit code of a daemon that failed while it ran.
+pub const RUNTIME_FAILURE: u8 = 1;
+/// Exit code of a daemon whose configuration cannot be used (`EX_CONFIG`).
+pub const BAD_CONFIGURATION: u8 = 78;
+
+/// Why a daemon ends before it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Something failed while running.
+    #[error("{0:#}")]
+    Runtime(#[from] anyhow::Error),
+}
+
+impl Failure {
+    /// The exit code that tells of this failure.
+    pub fn code(&self) -> u8 {
+        match self {
+            Failure::Config(_) => BAD_CONFIGURATION,
+            Failure::Runtime(_) => RUNTIME_FAILURE,
+        }
+    }
+}
+
+/// Turns the result of a daemon's main function into its exit code; a failure is told on stderr,
+/// because logging may not have started yet.
+#[allow(clippy::print_stderr)]
+pub fn report(program: &str, result: Result<(), Failure>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{program}: {failure}");
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_configuration_and_a_failure_have_their_own_codes() {
+        let config = Failure::from(ConfigError::Value("x".into()));
+        let runtime = Failure::from(anyhow::anyhow!("no disk").context("failed to open the store"));
+        assert_eq!((config.code(), runtime.code()), (78, 1));
+        assert_eq!(runtime.to_string(), "failed to open the store: no disk");
+    }
+}

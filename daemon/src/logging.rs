@@ -1,0 +1,73 @@
+//! Structured logs on stderr.
+
+use serde::{Deserialize, Serialize};
+use tracing_subscriber::EnvFilter;
+
+use crate::config::ConfigError;
+
+/// How a log line looks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// The flags and environment of logging; flatten it into a daemon's overrides (clap and serde). The daemon's
+/// configuration then has the keys `log: String` (default `"info"`) and `log_format: LogFormat`.
+#[derive(Debug, Clone, Default, clap::Args, Serialize)]
+pub struct LogOverrides {
+    /// What to log: a level (error, warn, info, debug, trace) or a tracing filter
+    #[arg(long, env = "BLKIN_LOG", value_name = "FILTER")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
+    /// How to write logs
+    #[arg(long, env = "BLKIN_LOG_FORMAT", value_name = "FORMAT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_format: Option<LogFormat>,
+}
+
+/// Checks a log filter without starting anything.
+///
+/// # Errors
+/// When it is not a filter.
+pub fn check(filter: &str) -> Result<(), ConfigError> {
+    parse(filter).map(drop)
+}
+
+/// Starts logging for the whole process; a second call changes nothing.
+///
+/// # Errors
+/// When `filter` is not a filter.
+pub fn init(filter: &str, format: LogFormat) -> Result<(), ConfigError> {
+    let builder = tracing_subscriber::fmt().with_env_filter(parse(filter)?).with_writer(std::io::stderr);
+    // The only error is that logging runs already, which is what was asked for.
+    let _already_running = match format {
+        LogFormat::Text => builder.with_ansi(false).try_init(),
+        LogFormat::Json => builder.json().try_init(),
+    };
+    Ok(())
+}
+
+fn parse(filter: &str) -> Result<EnvFilter, ConfigError> {
+    EnvFilter::try_new(filter).map_err(|e| ConfigError::Invalid {
+        key: "log",
+        reason: format!(
+            "{e}; use a level such as \"info\" or a filter such as \"info,blkin_collector=debug\""
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_checked() {
+        assert!(check("info,blkin_collector=debug").is_ok());
+        assert!(check("a=b=c").is_err());
+    }
+}

@@ -1,0 +1,41 @@
+//! Tells whoever waits that the daemon serves. The file appears whole or not at all.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+/// Writes `content` as JSON to `path`, atomically.
+///
+/// # Errors
+/// When the file cannot be written beside its final place, or not renamed to it.
+pub fn write(path: &Path, content: &impl Serialize) -> io::Result<()> {
+    let mut text = serde_json::to_vec(content).map_err(io::Error::other)?;
+    text.push(b'\n');
+    let temporary = temporary_beside(path)?;
+    let mut file = std::fs::File::create(&temporary)?;
+    file.write_all(&text)?;
+    file.sync_all()?;
+    std::fs::rename(&temporary, path)
+}
+
+fn temporary_beside(path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().ok_or_else(|| io::Error::other("the ready file needs a file name"))?;
+    let mut temporary = name.to_os_string();
+    temporary.push(format!(".{}.tmp", std::process::id()));
+    Ok(path.with_file_name(temporary))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_holds_the_json_and_nothing_is_left_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ready.json");
+        write(&path, &serde_json::json!({"http": "127.0.0.1:9411"})).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"http\":\"127.0.0.1:9411\"}\n");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}

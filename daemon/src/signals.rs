@@ -1,0 +1,34 @@
+//! SIGTERM and SIGINT ask a daemon to drain and end.
+
+use std::io;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// Returns a token that SIGTERM or SIGINT cancels. Call it before telling that the daemon is ready, inside a tokio
+/// runtime. A second signal while draining ends the process at once with exit code 1.
+///
+/// # Errors
+/// When the signal handlers cannot be installed.
+pub fn stop_token() -> io::Result<CancellationToken> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let token = CancellationToken::new();
+    let stop = token.clone();
+    tokio::spawn(async move {
+        next(&mut terminate, &mut interrupt).await;
+        tracing::info!("stopping: finishing what is under way");
+        stop.cancel();
+        next(&mut terminate, &mut interrupt).await;
+        tracing::warn!("stopped by a second signal before everything was finished");
+        std::process::exit(i32::from(crate::exit::RUNTIME_FAILURE));
+    });
+    Ok(token)
+}
+
+async fn next(terminate: &mut tokio::signal::unix::Signal, interrupt: &mut tokio::signal::unix::Signal) {
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}

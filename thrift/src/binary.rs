@@ -1,0 +1,122 @@
+//! The few motions of TBinary that the messages share, over Apache's protocol types.
+//!
+//! The input protocol reads from a slice, so what a peer announces is limited by what it sent: strings and containers
+//! longer than the whole slice are refused before memory is taken.
+
+use thrift::TConfiguration;
+use thrift::protocol::{
+    TBinaryInputProtocol, TBinaryOutputProtocol, TFieldIdentifier, TInputProtocol, TListIdentifier,
+    TOutputProtocol, TType,
+};
+
+use crate::{Error, Limits};
+
+pub(crate) type Input<'a> = TBinaryInputProtocol<&'a [u8]>;
+pub(crate) type Output<'a> = TBinaryOutputProtocol<&'a mut Vec<u8>>;
+pub(crate) type WriteResult = thrift::Result<()>;
+
+/// A reader of `bytes` that accepts calls with and without a version (as Zipkin's Scribe server does).
+pub(crate) fn input<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Input<'a>, Error> {
+    let config = TConfiguration::builder()
+        .max_frame_size(Some(bytes.len()))
+        .max_message_size(Some(bytes.len()))
+        .max_string_size(Some(bytes.len()))
+        .max_container_size(Some(bytes.len()))
+        .max_recursion_depth(Some(limits.max_depth))
+        .build()?;
+    Ok(TBinaryInputProtocol::with_config(bytes, false, config))
+}
+
+/// Reads one struct. `field` answers whether it took the field; what it did not take is skipped, so a field of the
+/// right id but another type is no more than an unknown field.
+pub(crate) fn read_struct<'a>(
+    input: &mut Input<'a>,
+    mut field: impl FnMut(&mut Input<'a>, TType, i16) -> Result<bool, Error>,
+) -> Result<(), Error> {
+    input.read_struct_begin()?;
+    loop {
+        let header = input.read_field_begin()?;
+        if header.field_type == TType::Stop {
+            break;
+        }
+        if !field(input, header.field_type, header.id.unwrap_or(0))? {
+            input.skip(header.field_type)?;
+        }
+    }
+    input.read_struct_end()?;
+    Ok(())
+}
+
+/// Reads a list of structs; a list of anything else is skipped and gives nothing.
+pub(crate) fn read_struct_list<'a, T>(
+    input: &mut Input<'a>,
+    what: &'static str,
+    limit: usize,
+    mut element: impl FnMut(&mut Input<'a>) -> Result<T, Error>,
+) -> Result<Vec<T>, Error> {
+    let header = input.read_list_begin()?;
+    let count = usize::try_from(header.size).unwrap_or(0);
+    if count > limit {
+        return Err(Error::TooLarge { what, size: count as u64, limit: limit as u64 });
+    }
+    let mut elements = Vec::new();
+    for _ in 0..count {
+        if header.element_type == TType::Struct {
+            elements.push(element(input)?);
+        } else {
+            input.skip(header.element_type)?;
+        }
+    }
+    Ok(elements)
+}
+
+/// Reads a string and replaces what is not UTF-8: names come from C programs, a bad byte must not cost the span.
+pub(crate) fn read_text(input: &mut Input<'_>) -> Result<String, Error> {
+    let bytes = input.read_bytes()?;
+    Ok(String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
+}
+
+/// A writer that appends to `bytes`.
+pub(crate) fn output(bytes: &mut Vec<u8>) -> Output<'_> {
+    TBinaryOutputProtocol::with_config(bytes, true, TConfiguration::no_limits())
+}
+
+/// Runs a writer over memory. The protocol's results speak of broken transports, which memory is not.
+pub(crate) fn write_to(bytes: &mut Vec<u8>, write: impl FnOnce(&mut Output<'_>) -> WriteResult) {
+    write(&mut output(bytes)).expect("appending to a vector cannot fail");
+}
+
+/// Writes the type and id before a value.
+pub(crate) fn write_field(output: &mut Output<'_>, field_type: TType, id: i16) -> WriteResult {
+    output.write_field_begin(&TFieldIdentifier::new::<Option<String>, String, i16>(None, field_type, id))
+}
+
+/// Writes one i64 field.
+pub(crate) fn write_i64(output: &mut Output<'_>, id: i16, value: i64) -> WriteResult {
+    write_field(output, TType::I64, id)?;
+    output.write_i64(value)
+}
+
+/// Writes one i64 field if there is a value.
+pub(crate) fn write_optional_i64(output: &mut Output<'_>, id: i16, value: Option<i64>) -> WriteResult {
+    value.map_or(Ok(()), |value| write_i64(output, id, value))
+}
+
+/// Writes one string field.
+pub(crate) fn write_bytes(output: &mut Output<'_>, id: i16, value: &[u8]) -> WriteResult {
+    write_field(output, TType::String, id)?;
+    output.write_bytes(value)
+}
+
+/// Writes one field with a list of structs.
+pub(crate) fn write_struct_list<T>(
+    output: &mut Output<'_>,
+    id: i16,
+    elements: &[T],
+    element: impl Fn(&mut Output<'_>, &T) -> WriteResult,
+) -> WriteResult {
+    write_field(output, TType::List, id)?;
+    let size = i32::try_from(elements.len()).unwrap_or(i32::MAX);
+    output.write_list_begin(&TListIdentifier::new(TType::Struct, size))?;
+    elements.iter().take(size as usize).try_for_each(|e| element(output, e))
+}

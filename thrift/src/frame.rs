@@ -1,0 +1,68 @@
+//! The framed transport: a four-byte big-endian length before each message.
+
+use crate::{Error, Limits};
+
+/// Bytes of the length before a frame.
+pub const HEADER_BYTES: usize = 4;
+
+/// What a frame's header announces, held against the limit.
+pub fn read_length(header: [u8; HEADER_BYTES], max_frame_bytes: usize) -> Result<usize, Error> {
+    let announced = u32::from_be_bytes(header);
+    match usize::try_from(announced) {
+        Ok(length) if length <= max_frame_bytes => Ok(length),
+        _ => Err(Error::TooLarge { what: "a frame", size: announced.into(), limit: max_frame_bytes as u64 }),
+    }
+}
+
+/// Writes a frame around what `body` appends.
+pub(crate) fn framed(body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut frame = vec![0; HEADER_BYTES];
+    body(&mut frame);
+    let length = u32::try_from(frame.len() - HEADER_BYTES).unwrap_or(u32::MAX);
+    frame[..HEADER_BYTES].copy_from_slice(&length.to_be_bytes());
+    frame
+}
+
+/// Cuts a stream of bytes into frames. It holds only bytes that came, never what a header promises.
+#[derive(Debug)]
+pub struct FrameReader {
+    max_frame_bytes: usize,
+    buffer: Vec<u8>,
+    start: usize,
+}
+
+impl FrameReader {
+    /// A reader for one connection.
+    pub fn new(limits: &Limits) -> Self {
+        FrameReader { max_frame_bytes: limits.max_frame_bytes, buffer: Vec::new(), start: 0 }
+    }
+
+    /// Takes bytes as they come from the peer.
+    pub fn extend(&mut self, bytes: &[u8]) {
+        if self.start > 0 {
+            self.buffer.drain(..self.start);
+            self.start = 0;
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next whole frame without its header, if it is there. After an error the stream has no meaning any more:
+    /// the connection must be closed.
+    pub fn next_frame(&mut self) -> Result<Option<&[u8]>, Error> {
+        let Some((header, rest)) = self.buffer[self.start..].split_first_chunk::<HEADER_BYTES>() else {
+            return Ok(None);
+        };
+        let length = read_length(*header, self.max_frame_bytes)?;
+        if rest.len() < length {
+            return Ok(None);
+        }
+        let body = self.start + HEADER_BYTES;
+        self.start = body + length;
+        Ok(Some(&self.buffer[body..body + length]))
+    }
+
+    /// Bytes that are held for a frame that is not whole yet.
+    pub fn pending_bytes(&self) -> usize {
+        self.buffer.len() - self.start
+    }
+}

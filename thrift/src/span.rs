@@ -1,0 +1,335 @@
+//! Zipkin's v1 span (`idl/zipkinCore.thrift`) with BlkKin's extension fields.
+//!
+//! An extension field has an id that no Zipkin knows, so a Zipkin skips it. Ours tell where an annotation came from,
+//! so that a collector stores a piece that was sent twice only once, and keep the nanoseconds that v1 has no room for.
+
+use thrift::protocol::{TInputProtocol, TOutputProtocol, TType};
+
+use crate::binary::{
+    Input, Output, WriteResult, input, read_struct, read_struct_list, read_text, write_bytes, write_field,
+    write_i64, write_optional_i64, write_struct_list, write_to,
+};
+use crate::{Error, Limits};
+
+/// Extension field of [`Annotation`] and [`BinaryAnnotation`]: the place in the ring.
+pub const FIELD_POSITION: i16 = 32001;
+/// Extension field of [`Span`], [`Annotation`] and [`BinaryAnnotation`]: the ring segment.
+pub const FIELD_SOURCE: i16 = 32002;
+/// Extension field of [`Annotation`]: nanoseconds below the microsecond.
+pub const FIELD_NANOS: i16 = 32003;
+
+/// A piece of a span as Zipkin's v1 model has it. Nothing is interpreted: names are as they came, zeros are zeros.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Span {
+    /// The low 64 bits of the trace id.
+    pub trace_id: i64,
+    /// The high 64 bits of the trace id.
+    pub trace_id_high: Option<i64>,
+    /// The name of the span.
+    pub name: String,
+    /// The id of the span.
+    pub id: i64,
+    /// The id of the span that caused this one.
+    pub parent_id: Option<i64>,
+    /// What happened, and when.
+    pub annotations: Vec<Annotation>,
+    /// What is known, without a time.
+    pub binary_annotations: Vec<BinaryAnnotation>,
+    /// Whether samplers must let this span pass.
+    pub debug: bool,
+    /// Start in microseconds since 1970.
+    pub timestamp: Option<i64>,
+    /// Duration in microseconds.
+    pub duration: Option<i64>,
+    /// Extension: the ring segment that the annotations came from.
+    pub source: Option<i64>,
+}
+
+/// Something that happened at a time.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Annotation {
+    /// Microseconds since 1970.
+    pub timestamp: i64,
+    /// What happened.
+    pub value: String,
+    /// Where it happened.
+    pub host: Option<Endpoint>,
+    /// Extension: the place in the ring.
+    pub position: Option<i64>,
+    /// Extension: the ring segment, where it is another than the span's.
+    pub source: Option<i64>,
+    /// Extension: 0 to 999 nanoseconds below the microsecond.
+    pub nanos: Option<i16>,
+}
+
+/// A key and its value.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BinaryAnnotation {
+    /// The key.
+    pub key: String,
+    /// The value, encoded as `kind` says.
+    pub value: Vec<u8>,
+    /// How the value is encoded.
+    pub kind: AnnotationType,
+    /// Where it was written.
+    pub host: Option<Endpoint>,
+    /// Extension: the place in the ring.
+    pub position: Option<i64>,
+    /// Extension: the ring segment, where it is another than the span's.
+    pub source: Option<i64>,
+}
+
+/// How the value of a binary annotation is encoded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AnnotationType {
+    /// One byte, 0 or 1.
+    Bool,
+    /// Any bytes.
+    #[default]
+    Bytes,
+    /// Two bytes, big-endian.
+    I16,
+    /// Four bytes, big-endian.
+    I32,
+    /// Eight bytes, big-endian.
+    I64,
+    /// Eight bytes, IEEE 754, big-endian.
+    Double,
+    /// UTF-8.
+    String,
+    /// A type that `zipkinCore.thrift` does not have.
+    Other(i32),
+}
+
+impl AnnotationType {
+    /// The number on the wire.
+    pub fn to_wire(self) -> i32 {
+        match self {
+            AnnotationType::Bool => 0,
+            AnnotationType::Bytes => 1,
+            AnnotationType::I16 => 2,
+            AnnotationType::I32 => 3,
+            AnnotationType::I64 => 4,
+            AnnotationType::Double => 5,
+            AnnotationType::String => 6,
+            AnnotationType::Other(number) => number,
+        }
+    }
+
+    /// The type of a number on the wire.
+    pub fn from_wire(number: i32) -> Self {
+        match number {
+            0 => AnnotationType::Bool,
+            1 => AnnotationType::Bytes,
+            2 => AnnotationType::I16,
+            3 => AnnotationType::I32,
+            4 => AnnotationType::I64,
+            5 => AnnotationType::Double,
+            6 => AnnotationType::String,
+            other => AnnotationType::Other(other),
+        }
+    }
+}
+
+/// A place in the network.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Endpoint {
+    /// IPv4 address, its first byte the highest; 0 is none.
+    pub ipv4: i32,
+    /// Port as a signed number (thrift has no other); 0 is none.
+    pub port: i16,
+    /// The name of the service; "" is none.
+    pub service_name: String,
+    /// IPv6 address.
+    pub ipv6: Option<[u8; 16]>,
+}
+
+/// Encodes one span as a TBinary struct.
+pub fn encode(span: &Span) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(128 + 64 * (span.annotations.len() + span.binary_annotations.len()));
+    encode_into(span, &mut bytes);
+    bytes
+}
+
+/// Appends one span as a TBinary struct to `bytes`.
+pub fn encode_into(span: &Span, bytes: &mut Vec<u8>) {
+    write_to(bytes, |output| write_span(output, span));
+}
+
+/// Decodes one span. Bytes after its end are ignored, as Zipkin does.
+pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Span, Error> {
+    check_size(bytes, limits)?;
+    checked(read_span(&mut input(bytes, limits)?, limits)?)
+}
+
+/// Decodes a TBinary list of spans (the body of `POST /api/v1/spans`). A span without ids is refused alone; one that
+/// breaks the encoding hides where the next would start, so the list ends with [`Error::ListBroken`].
+pub fn decode_list(bytes: &[u8], limits: &Limits) -> Result<Vec<Result<Span, Error>>, Error> {
+    let mut input = input(bytes, limits)?;
+    let header = input.read_list_begin()?;
+    let announced = usize::try_from(header.size).unwrap_or(0);
+    if announced > limits.max_entries {
+        let limit = limits.max_entries as u64;
+        return Err(Error::TooLarge { what: "a list of spans", size: announced as u64, limit });
+    }
+    if header.element_type != TType::Struct {
+        return Err(Error::Malformed("a list of spans holds no structs".to_owned()));
+    }
+    let mut spans = Vec::new();
+    for at in 0..announced {
+        match read_span(&mut input, limits) {
+            Ok(span) => spans.push(checked(span)),
+            Err(cause) => {
+                spans.push(Err(Error::ListBroken { at, announced, cause: cause.to_string() }));
+                break;
+            }
+        }
+    }
+    Ok(spans)
+}
+
+fn check_size(bytes: &[u8], limits: &Limits) -> Result<(), Error> {
+    if bytes.len() > limits.max_span_bytes {
+        let (size, limit) = (bytes.len() as u64, limits.max_span_bytes as u64);
+        return Err(Error::TooLarge { what: "a span", size, limit });
+    }
+    Ok(())
+}
+
+fn checked(span: Span) -> Result<Span, Error> {
+    match span {
+        Span { trace_id: 0, .. } => Err(Error::ZeroId("a trace id")),
+        Span { id: 0, .. } => Err(Error::ZeroId("an id")),
+        span => Ok(span),
+    }
+}
+
+fn read_span<'a>(input: &mut Input<'a>, limits: &Limits) -> Result<Span, Error> {
+    let mut span = Span::default();
+    let most = limits.max_annotations;
+    read_struct(input, |input, field_type, id| {
+        match (field_type, id) {
+            (TType::I64, 1) => span.trace_id = input.read_i64()?,
+            (TType::String, 3) => span.name = read_text(input)?,
+            (TType::I64, 4) => span.id = input.read_i64()?,
+            (TType::I64, 5) => span.parent_id = Some(input.read_i64()?),
+            (TType::List, 6) => {
+                span.annotations = read_struct_list(input, "annotations", most, read_annotation)?;
+            }
+            (TType::List, 8) => {
+                span.binary_annotations = read_struct_list(input, "binary annotations", most, read_binary)?;
+            }
+            (TType::Bool, 9) => span.debug = input.read_bool()?,
+            (TType::I64, 10) => span.timestamp = Some(input.read_i64()?),
+            (TType::I64, 11) => span.duration = Some(input.read_i64()?),
+            (TType::I64, 12) => span.trace_id_high = Some(input.read_i64()?),
+            (TType::I64, FIELD_SOURCE) => span.source = Some(input.read_i64()?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    Ok(span)
+}
+
+fn read_annotation(input: &mut Input<'_>) -> Result<Annotation, Error> {
+    let mut annotation = Annotation::default();
+    read_struct(input, |input, field_type, id| {
+        match (field_type, id) {
+            (TType::I64, 1) => annotation.timestamp = input.read_i64()?,
+            (TType::String, 2) => annotation.value = read_text(input)?,
+            (TType::Struct, 3) => annotation.host = Some(read_endpoint(input)?),
+            (TType::I64, FIELD_POSITION) => annotation.position = Some(input.read_i64()?),
+            (TType::I64, FIELD_SOURCE) => annotation.source = Some(input.read_i64()?),
+            (TType::I16, FIELD_NANOS) => annotation.nanos = Some(input.read_i16()?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    Ok(annotation)
+}
+
+fn read_binary(input: &mut Input<'_>) -> Result<BinaryAnnotation, Error> {
+    let mut annotation = BinaryAnnotation::default();
+    read_struct(input, |input, field_type, id| {
+        match (field_type, id) {
+            (TType::String, 1) => annotation.key = read_text(input)?,
+            (TType::String, 2) => annotation.value = input.read_bytes()?,
+            (TType::I32, 3) => annotation.kind = AnnotationType::from_wire(input.read_i32()?),
+            (TType::Struct, 4) => annotation.host = Some(read_endpoint(input)?),
+            (TType::I64, FIELD_POSITION) => annotation.position = Some(input.read_i64()?),
+            (TType::I64, FIELD_SOURCE) => annotation.source = Some(input.read_i64()?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    Ok(annotation)
+}
+
+fn read_endpoint(input: &mut Input<'_>) -> Result<Endpoint, Error> {
+    let mut endpoint = Endpoint::default();
+    read_struct(input, |input, field_type, id| {
+        match (field_type, id) {
+            (TType::I32, 1) => endpoint.ipv4 = input.read_i32()?,
+            (TType::I16, 2) => endpoint.port = input.read_i16()?,
+            (TType::String, 3) => endpoint.service_name = read_text(input)?,
+            (TType::String, 4) => endpoint.ipv6 = input.read_bytes()?.try_into().ok(),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    Ok(endpoint)
+}
+
+fn write_span(output: &mut Output<'_>, span: &Span) -> WriteResult {
+    write_i64(output, 1, span.trace_id)?;
+    write_bytes(output, 3, span.name.as_bytes())?;
+    write_i64(output, 4, span.id)?;
+    write_optional_i64(output, 5, span.parent_id)?;
+    write_struct_list(output, 6, &span.annotations, write_annotation)?;
+    write_struct_list(output, 8, &span.binary_annotations, write_binary)?;
+    write_field(output, TType::Bool, 9)?;
+    output.write_bool(span.debug)?;
+    write_optional_i64(output, 10, span.timestamp)?;
+    write_optional_i64(output, 11, span.duration)?;
+    write_optional_i64(output, 12, span.trace_id_high)?;
+    write_optional_i64(output, FIELD_SOURCE, span.source)?;
+    output.write_field_stop()
+}
+
+fn write_annotation(output: &mut Output<'_>, annotation: &Annotation) -> WriteResult {
+    write_i64(output, 1, annotation.timestamp)?;
+    write_bytes(output, 2, annotation.value.as_bytes())?;
+    write_host(output, 3, annotation.host.as_ref())?;
+    write_optional_i64(output, FIELD_POSITION, annotation.position)?;
+    write_optional_i64(output, FIELD_SOURCE, annotation.source)?;
+    if let Some(nanos) = annotation.nanos {
+        write_field(output, TType::I16, FIELD_NANOS)?;
+        output.write_i16(nanos)?;
+    }
+    output.write_field_stop()
+}
+
+fn write_binary(output: &mut Output<'_>, annotation: &BinaryAnnotation) -> WriteResult {
+    write_bytes(output, 1, annotation.key.as_bytes())?;
+    write_bytes(output, 2, &annotation.value)?;
+    write_field(output, TType::I32, 3)?;
+    output.write_i32(annotation.kind.to_wire())?;
+    write_host(output, 4, annotation.host.as_ref())?;
+    write_optional_i64(output, FIELD_POSITION, annotation.position)?;
+    write_optional_i64(output, FIELD_SOURCE, annotation.source)?;
+    output.write_field_stop()
+}
+
+fn write_host(output: &mut Output<'_>, id: i16, host: Option<&Endpoint>) -> WriteResult {
+    let Some(endpoint) = host else { return Ok(()) };
+    write_field(output, TType::Struct, id)?;
+    write_field(output, TType::I32, 1)?;
+    output.write_i32(endpoint.ipv4)?;
+    write_field(output, TType::I16, 2)?;
+    output.write_i16(endpoint.port)?;
+    write_bytes(output, 3, endpoint.service_name.as_bytes())?;
+    if let Some(ipv6) = &endpoint.ipv6 {
+        write_bytes(output, 4, ipv6)?;
+    }
+    output.write_field_stop()
+}

@@ -1,0 +1,75 @@
+//! What is written is read back the same.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use blkin_thrift::frame::FrameReader;
+use blkin_thrift::scribe::{self, Call, LogEntry, Method, Outcome, ResultCode};
+use blkin_thrift::{Limits, span};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+fn one_frame(bytes: &[u8]) -> Vec<u8> {
+    let mut reader = FrameReader::new(&Limits::default());
+    reader.extend(bytes);
+    let frame = reader.next_frame().unwrap().unwrap().to_vec();
+    assert_eq!(reader.pending_bytes(), 0);
+    frame
+}
+
+#[test]
+fn a_span_with_every_field_survives_a_log_call() {
+    let limits = Limits::default();
+    let full = common::full_span();
+    let entry = LogEntry { category: "zipkin".to_owned(), message: scribe::span_message(&full) };
+    let call = scribe::parse_call(&one_frame(&scribe::encode_log_call(7, &[entry])), &limits).unwrap();
+    assert_eq!((call.seq, call.wants_reply), (7, true));
+    let Method::Log(entries) = call.method else { panic!("not a Log call") };
+    assert_eq!(entries.len(), 1);
+    assert_eq!(scribe::decode_message(&entries[0].message, &limits), Ok(full));
+}
+
+#[test]
+fn replies_are_told_apart() {
+    for code in [ResultCode::Ok, ResultCode::TryLater] {
+        let frame = one_frame(&scribe::encode_log_reply(-3, code));
+        let reply = scribe::decode_reply(&frame, &Limits::default()).unwrap();
+        assert_eq!((reply.seq, reply.outcome), (-3, Outcome::Result(code)));
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_span_round_trips(span in common::span()) {
+        prop_assert_eq!(span::decode(&span::encode(&span), &Limits::default()), Ok(span));
+    }
+
+    #[test]
+    fn any_log_call_round_trips(seq in any::<i32>(), entries in vec((".*", vec(any::<u8>(), 0..200)), 0..10)) {
+        let entries: Vec<LogEntry> =
+            entries.into_iter().map(|(category, message)| LogEntry { category, message }).collect();
+        let call = scribe::parse_call(&one_frame(&scribe::encode_log_call(seq, &entries)), &Limits::default());
+        prop_assert_eq!(call, Ok(Call { seq, wants_reply: true, method: Method::Log(entries) }));
+    }
+
+    #[test]
+    fn frames_come_out_however_the_stream_is_cut(
+        bodies in vec(vec(any::<u8>(), 0..50), 0..10),
+        cut in 1usize..30,
+    ) {
+        let stream: Vec<u8> = bodies
+            .iter()
+            .flat_map(|body| [&(body.len() as u32).to_be_bytes()[..], body].concat())
+            .collect();
+        let mut reader = FrameReader::new(&Limits::default());
+        let mut frames = Vec::new();
+        for piece in stream.chunks(cut) {
+            reader.extend(piece);
+            while let Some(frame) = reader.next_frame().unwrap() {
+                frames.push(frame.to_vec());
+            }
+        }
+        prop_assert_eq!(frames, bodies);
+        prop_assert_eq!(reader.pending_bytes(), 0);
+    }
+}

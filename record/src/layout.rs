@@ -1,0 +1,38 @@
+//! Sizes and bit positions of the record; every other module takes them from here.
+
+/// Version of this layout. A reader refuses any other.
+pub const VERSION: u32 = 1;
+/// Words of a grain.
+pub const GRAIN_WORDS: usize = 8;
+/// Bytes of a grain, the unit in which ring space is given out.
+pub const GRAIN_BYTES: usize = GRAIN_WORDS * 8;
+/// Bytes of a continuation grain that carry the tail.
+pub(crate) const TAIL_GRAIN_BYTES: usize = GRAIN_BYTES - 8;
+/// Longer texts are cut at a character boundary, flagged and counted.
+pub const MAX_TEXT_BYTES: usize = 4096;
+/// Longer addresses are cut; the longest IPv6 text with a zone has 62 characters.
+pub const MAX_IP_BYTES: usize = 64;
+/// The most grains that a stamp can name; [`crate::Draft`] stays far below.
+pub const MAX_GRAINS: usize = 511;
+
+/// Bits of a position that a stamp and the head word of a ring keep.
+pub const POSITION_MASK: u64 = (1 << 36) - 1;
+/// Bits of the ordinal.
+pub const ORDINAL_MASK: u64 = (1 << 28) - 1;
+
+pub(crate) const ENTRY_HEADER_BYTES: usize = 4;
+pub(crate) const TAG_NAME: u8 = 1;
+pub(crate) const TAG_ENDPOINT: u8 = 2;
+pub(crate) const TAG_KEY: u8 = 3;
+pub(crate) const TAG_VALUE: u8 = 4;
+pub(crate) const FIRST_EXTENSION_TAG: u8 = 128;
+
+pub(crate) const KIND_EVENT: u8 = 1;
+pub(crate) const KIND_INTEGER: u8 = 2;
+pub(crate) const KIND_STRING: u8 = 3;
+pub(crate) const FLAG_TRUNCATED: u16 = 1;
+
+const LARGEST_TAIL_BYTES: usize = 4 * (ENTRY_HEADER_BYTES + MAX_TEXT_BYTES) + 3 + MAX_IP_BYTES;
+const _: () = assert!(LARGEST_TAIL_BYTES.div_ceil(TAIL_GRAIN_BYTES) < MAX_GRAINS);
+const _: () = assert!(MAX_TEXT_BYTES + 3 + MAX_IP_BYTES <= u16::MAX as usize);
+const _: () = assert!(GRAIN_BYTES == 64);

@@ -1,0 +1,288 @@
+//! Reading: records out of raw grains that were copied from a ring. Nothing in them is trusted.
+
+use std::borrow::Cow;
+
+use crate::endpoint::EndpointRef;
+use crate::layout::{
+    ENTRY_HEADER_BYTES, FIRST_EXTENSION_TAG, FLAG_TRUNCATED, GRAIN_BYTES, GRAIN_WORDS, KIND_EVENT,
+    KIND_INTEGER, KIND_STRING, MAX_IP_BYTES, MAX_TEXT_BYTES, TAG_ENDPOINT, TAG_KEY, TAG_NAME, TAG_VALUE,
+    TAIL_GRAIN_BYTES,
+};
+use crate::stamp::Stamp;
+
+/// What an annotation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Something happened at a time.
+    Event,
+    /// A key with an integer.
+    Integer,
+    /// A key with a string.
+    String,
+}
+
+/// A text of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Text<'a> {
+    /// In the segment's table of names.
+    Id(u32),
+    /// In the record itself.
+    Inline(Cow<'a, [u8]>),
+}
+
+/// The value of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// Events have none.
+    None,
+    /// Of an integer key.
+    Integer(i64),
+    /// Of a string key; bytes as the program gave them.
+    Str(Cow<'a, [u8]>),
+}
+
+/// One annotation, read and checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Position of the head grain in its ring (mod 2^36).
+    pub position: u64,
+    /// Number of the record in its ring (mod 2^28).
+    pub ordinal: u64,
+    /// What it is.
+    pub kind: Kind,
+    /// Severity, 0 to 7.
+    pub level: u8,
+    /// A text was cut when it was written.
+    pub truncated: bool,
+    /// Trace id, never 0.
+    pub trace_id: u64,
+    /// Span id.
+    pub span_id: u64,
+    /// Parent span id, 0 for none.
+    pub parent_span_id: u64,
+    /// Raw clock value of an event, 0 of any other.
+    pub time: u64,
+    /// Value of a key.
+    pub value: Value<'a>,
+    /// Name of the span.
+    pub name: Text<'a>,
+    /// Who annotated.
+    pub endpoint: EndpointRef<'a>,
+    /// Key, or the event's text.
+    pub key: Text<'a>,
+}
+
+/// Why bytes are no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Invalid {
+    /// The stamp does not belong to this segment, or the record ends after the bytes do.
+    #[error("no true stamp where a record should start")]
+    Stamp,
+    /// A continuation grain has another stamp than the head promised.
+    #[error("a continuation grain does not belong to its record")]
+    Continuation,
+    /// Kind, level or flags that this version does not know.
+    #[error("unknown kind, level or flags")]
+    Traits,
+    /// The trace id is 0.
+    #[error("trace id 0")]
+    TraceId,
+    /// The tail's length does not match the number of grains, or its entries do not fit in it.
+    #[error("tail entries do not fit")]
+    Tail,
+    /// A text is neither in the table of names nor in the tail.
+    #[error("a text is missing")]
+    Missing,
+}
+
+/// Reads records out of `raw`, a whole number of grains; a bad record is reported and the next one is found by its
+/// stamp, so that it never spoils its neighbours. Each item stands for one record that a program committed.
+pub fn records(raw: &[u8], cookie: u32) -> Records<'_> {
+    Records { raw, cookie }
+}
+
+/// Iterator of [`records`].
+#[derive(Clone, Debug)]
+pub struct Records<'a> {
+    raw: &'a [u8],
+    cookie: u32,
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<Record<'a>, Invalid>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.raw.len() < GRAIN_BYTES {
+            return None;
+        }
+        let stamp = Stamp(word(self.raw, 0));
+        let grains = stamp.head_length_at(stamp.position(), self.cookie);
+        let own = grains.and_then(|grains| self.raw.get(..grains * GRAIN_BYTES)).ok_or(Invalid::Stamp);
+        let item = own.and_then(|own| parse(own, stamp, self.cookie));
+        match (&item, own) {
+            (Ok(_), Ok(own)) => self.raw = &self.raw[own.len()..],
+            // The length of a bad record is not believed either: it could swallow its neighbours.
+            _ => self.skip_to_next_head(),
+        }
+        Some(item)
+    }
+}
+
+impl Records<'_> {
+    fn skip_to_next_head(&mut self) {
+        self.raw = &self.raw[GRAIN_BYTES..];
+        while self.raw.len() >= GRAIN_BYTES {
+            let stamp = Stamp(word(self.raw, 0));
+            if stamp.head_length_at(stamp.position(), self.cookie).is_some() {
+                return;
+            }
+            self.raw = &self.raw[GRAIN_BYTES..];
+        }
+    }
+}
+
+fn word(raw: &[u8], index: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&raw[index * 8..index * 8 + 8]);
+    u64::from_le_bytes(bytes)
+}
+
+fn parse(raw: &[u8], stamp: Stamp, cookie: u32) -> Result<Record<'_>, Invalid> {
+    let traits = word(raw, 6);
+    let (kind, level, flags) = (traits.to_le_bytes()[4], traits.to_le_bytes()[5], (traits >> 48) as u16);
+    let kind = match kind {
+        KIND_EVENT => Kind::Event,
+        KIND_INTEGER => Kind::Integer,
+        KIND_STRING => Kind::String,
+        _ => return Err(Invalid::Traits),
+    };
+    if level > 7 || flags & !FLAG_TRUNCATED != 0 {
+        return Err(Invalid::Traits);
+    }
+    let trace_id = word(raw, 2);
+    if trace_id == 0 {
+        return Err(Invalid::TraceId);
+    }
+    let counts = word(raw, 7);
+    let tail = Tail::read(raw, stamp, cookie, (counts >> 32) as usize)?;
+    let names = word(raw, 5);
+    let scalar = word(raw, 1);
+    Ok(Record {
+        position: stamp.position(),
+        ordinal: counts & crate::ORDINAL_MASK,
+        kind,
+        level,
+        truncated: flags & FLAG_TRUNCATED != 0,
+        trace_id,
+        span_id: word(raw, 3),
+        parent_span_id: word(raw, 4),
+        time: if kind == Kind::Event { scalar } else { 0 },
+        value: match kind {
+            Kind::Event => Value::None,
+            Kind::Integer => Value::Integer(scalar as i64),
+            Kind::String => Value::Str(tail.value.ok_or(Invalid::Missing)?),
+        },
+        name: text(names as u32, tail.name)?,
+        endpoint: match text((names >> 32) as u32, tail.endpoint)? {
+            Text::Id(id) => EndpointRef::Id(id),
+            Text::Inline(bytes) => EndpointRef::Inline(bytes),
+        },
+        key: text(traits as u32, tail.key)?,
+    })
+}
+
+fn text(id: u32, inline: Option<Cow<'_, [u8]>>) -> Result<Text<'_>, Invalid> {
+    match (id, inline) {
+        (0, Some(bytes)) => Ok(Text::Inline(bytes)),
+        (0, None) => Err(Invalid::Missing),
+        (id, _) => Ok(Text::Id(id)),
+    }
+}
+
+#[derive(Default)]
+struct Tail<'a> {
+    name: Option<Cow<'a, [u8]>>,
+    endpoint: Option<Cow<'a, [u8]>>,
+    key: Option<Cow<'a, [u8]>>,
+    value: Option<Cow<'a, [u8]>>,
+}
+
+impl<'a> Tail<'a> {
+    fn read(raw: &'a [u8], stamp: Stamp, cookie: u32, bytes: usize) -> Result<Tail<'a>, Invalid> {
+        let grains = raw.len() / GRAIN_BYTES;
+        if 1 + bytes.div_ceil(TAIL_GRAIN_BYTES) != grains {
+            return Err(Invalid::Tail);
+        }
+        for index in 1..grains {
+            let position = stamp.position() + index as u64;
+            if Stamp(word(raw, index * GRAIN_WORDS)) != Stamp::continuation(position, index, cookie) {
+                return Err(Invalid::Continuation);
+            }
+        }
+        Tail::entries(TailBytes { raw, bytes })
+    }
+
+    fn entries(source: TailBytes<'a>) -> Result<Tail<'a>, Invalid> {
+        let mut tail = Tail::default();
+        let mut at = 0;
+        while at < source.bytes {
+            let header = source.get(at, ENTRY_HEADER_BYTES)?;
+            let length = usize::from(u16::from_le_bytes([header[2], header[3]]));
+            let (tag, zero) = (header[0], header[1]);
+            let content = source.get(at + ENTRY_HEADER_BYTES, length)?;
+            at += ENTRY_HEADER_BYTES + length;
+            tail.put(tag, zero, content)?;
+        }
+        Ok(tail)
+    }
+
+    fn put(&mut self, tag: u8, zero: u8, content: Cow<'a, [u8]>) -> Result<(), Invalid> {
+        let (place, max) = match tag {
+            TAG_NAME => (&mut self.name, MAX_TEXT_BYTES),
+            TAG_ENDPOINT => (&mut self.endpoint, MAX_TEXT_BYTES + MAX_IP_BYTES + 3),
+            TAG_KEY => (&mut self.key, MAX_TEXT_BYTES),
+            TAG_VALUE => (&mut self.value, MAX_TEXT_BYTES),
+            FIRST_EXTENSION_TAG.. => return Ok(()),
+            _ => return Err(Invalid::Tail),
+        };
+        if zero != 0 || content.len() > max || place.is_some() {
+            return Err(Invalid::Tail);
+        }
+        *place = Some(content);
+        Ok(())
+    }
+}
+
+/// The tail's bytes, which stand in pieces of 56 behind the stamps.
+struct TailBytes<'a> {
+    raw: &'a [u8],
+    bytes: usize,
+}
+
+impl<'a> TailBytes<'a> {
+    fn get(&self, at: usize, length: usize) -> Result<Cow<'a, [u8]>, Invalid> {
+        if length > self.bytes || at > self.bytes - length {
+            return Err(Invalid::Tail);
+        }
+        let piece = self.piece(at);
+        if length <= piece.len() {
+            return Ok(Cow::Borrowed(&piece[..length]));
+        }
+        let mut gathered = Vec::with_capacity(length);
+        while gathered.len() < length {
+            let piece = self.piece(at + gathered.len());
+            let wanted = (length - gathered.len()).min(piece.len());
+            gathered.extend_from_slice(&piece[..wanted]);
+        }
+        Ok(Cow::Owned(gathered))
+    }
+
+    /// From `at` to the end of the grain that holds it. `at` is within the tail, or just behind it when nothing
+    /// is asked for.
+    fn piece(&self, at: usize) -> &'a [u8] {
+        let grain = 1 + at / TAIL_GRAIN_BYTES;
+        let start = (grain * GRAIN_BYTES + 8 + at % TAIL_GRAIN_BYTES).min(self.raw.len());
+        let end = ((grain + 1) * GRAIN_BYTES).min(self.raw.len());
+        &self.raw[start..end]
+    }
+}

@@ -1,0 +1,86 @@
+//! The stamp in word 0 of each grain.
+
+use crate::layout::{MAX_GRAINS, POSITION_MASK};
+
+const LENGTH_SHIFT: u32 = 36;
+const LENGTH_MASK: u64 = 0x1ff;
+const HEAD_BIT: u64 = 1 << 45;
+const COOKIE_SHIFT: u32 = 46;
+const COOKIE_MASK: u64 = (1 << 18) - 1;
+
+const _: () = assert!(MAX_GRAINS as u64 == LENGTH_MASK);
+const _: () = assert!(POSITION_MASK >> LENGTH_SHIFT == 0);
+
+/// What word 0 of a grain says: where it belongs and what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp(pub u64);
+
+impl Stamp {
+    /// The stamp of a record's head grain. `grains` is the length of the record.
+    #[inline(always)]
+    pub fn head(position: u64, grains: usize, cookie: u32) -> Stamp {
+        Stamp(HEAD_BIT | Self::common(position, grains, cookie))
+    }
+
+    /// The stamp of the continuation grain number `index` (from 1) at `position`.
+    #[inline(always)]
+    pub fn continuation(position: u64, index: usize, cookie: u32) -> Stamp {
+        Stamp(Self::common(position, index, cookie))
+    }
+
+    #[inline(always)]
+    fn common(position: u64, length: usize, cookie: u32) -> u64 {
+        (position & POSITION_MASK)
+            | (length as u64 & LENGTH_MASK) << LENGTH_SHIFT
+            | (u64::from(cookie) & COOKIE_MASK) << COOKIE_SHIFT
+    }
+
+    /// The cookie that a segment made from `random` uses: 18 bits, never 0, so that zeroed memory is no stamp.
+    pub fn cookie_from(random: u64) -> u32 {
+        ((random & COOKIE_MASK) as u32).max(1)
+    }
+
+    /// The position (mod 2^36) that this stamp claims.
+    #[inline]
+    pub fn position(self) -> u64 {
+        self.0 & POSITION_MASK
+    }
+
+    /// Grains of the record (head) or index in it (continuation).
+    #[inline]
+    pub fn length(self) -> usize {
+        (self.0 >> LENGTH_SHIFT & LENGTH_MASK) as usize
+    }
+
+    /// The length of the record if this is the stamp of a head grain at `position` in the segment of `cookie`.
+    #[inline]
+    pub fn head_length_at(self, position: u64, cookie: u32) -> Option<usize> {
+        let grains = self.length();
+        (grains > 0 && self == Stamp::head(position, grains, cookie)).then_some(grains)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_stamp_is_true_only_for_its_own_place(position in 0..=POSITION_MASK, other in 0..=POSITION_MASK,
+                grains in 1usize..=MAX_GRAINS, cookie in 1u32..1 << 18, foreign in 1u32..1 << 18) {
+            let stamp = Stamp::head(position, grains, cookie);
+            prop_assert_eq!(stamp.head_length_at(position, cookie), Some(grains));
+            prop_assert_eq!(stamp.head_length_at(other, cookie).is_some(), other == position);
+            prop_assert_eq!(stamp.head_length_at(position, foreign).is_some(), foreign == cookie);
+            prop_assert_eq!(Stamp::continuation(position, grains, cookie).head_length_at(position, cookie), None);
+        }
+    }
+
+    #[test]
+    fn zeroed_memory_is_no_stamp() {
+        for cookie in [Stamp::cookie_from(0), Stamp::cookie_from(u64::MAX)] {
+            assert_eq!(Stamp(0).head_length_at(0, cookie), None);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What is written reads back; what is damaged is reported alone; what is not a record is never taken for one.
+
+use blkin_record::{
+    Draft, EndpointParts, EndpointRef, GRAIN_BYTES, Invalid, MAX_TEXT_BYTES, Payload, Record, Source, Text,
+    Value, cut, records,
+};
+use proptest::prelude::*;
+
+const COOKIE: u32 = 0x2_1234;
+
+fn encode(draft: &Draft<'_>, position: u64, ordinal: u64, clock: u64) -> Vec<u8> {
+    let mut words = vec![0u64; draft.grains() * 8];
+    words[0] = draft.write(position, ordinal, COOKIE, clock, |index, value| words[index] = value).0;
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+#[derive(Clone, Debug)]
+struct Sample {
+    ids: (u64, u64, u64),
+    name: Option<Vec<u8>>,
+    endpoint: Option<(Vec<u8>, u16, Vec<u8>)>,
+    key: Option<Vec<u8>>,
+    value: Option<Result<i64, Vec<u8>>>,
+    level: u8,
+}
+
+impl Sample {
+    fn draft(&self) -> Draft<'_> {
+        Draft {
+            trace_id: self.ids.0,
+            span_id: self.ids.1,
+            parent_span_id: self.ids.2,
+            name: self.name.as_ref().map_or(Source::Id(7), |name| Source::Inline(name)),
+            endpoint: self.endpoint.as_ref().map_or(Source::Id(8), |(ip, port, name)| {
+                Source::Inline(EndpointParts { ip, port: *port, name })
+            }),
+            key: self.key.as_ref().map_or(Source::Id(9), |key| Source::Inline(key)),
+            payload: match &self.value {
+                None => Payload::Event,
+                Some(Ok(integer)) => Payload::Integer(*integer),
+                Some(Err(text)) => Payload::Str(text),
+            },
+            level: self.level,
+            truncated: self.level == 3,
+        }
+    }
+
+    fn agrees(&self, record: &Record<'_>, clock: u64) -> bool {
+        let text = |own: &Option<Vec<u8>>, id, read: &Text<'_>| match (own, read) {
+            (None, Text::Id(found)) => *found == id,
+            (Some(own), Text::Inline(found)) => own[..] == found[..],
+            _ => false,
+        };
+        let endpoint = match (&self.endpoint, &record.endpoint) {
+            (None, EndpointRef::Id(found)) => *found == 8,
+            (Some((ip, port, name)), EndpointRef::Inline(found)) => {
+                let mut own = port.to_le_bytes().to_vec();
+                own.push(ip.len() as u8);
+                own.extend_from_slice(ip);
+                own.extend_from_slice(name);
+                own[..] == found[..]
+            }
+            _ => false,
+        };
+        let value = match (&self.value, &record.value) {
+            (None, Value::None) => record.time == clock,
+            (Some(Ok(own)), Value::Integer(found)) => own == found,
+            (Some(Err(own)), Value::Str(found)) => own[..] == found[..],
+            _ => false,
+        };
+        let ids = (record.trace_id, record.span_id, record.parent_span_id) == self.ids;
+        ids && endpoint
+            && value
+            && record.level == self.level
+            && record.truncated == (self.level == 3)
+            && text(&self.name, 7, &record.name)
+            && text(&self.key, 9, &record.key)
+    }
+}
+
+fn sample() -> impl Strategy<Value = Sample> {
+    let text = || proptest::collection::vec(any::<u8>(), 0..200);
+    let value = prop_oneof![
+        Just(None),
+        any::<i64>().prop_map(|integer| Some(Ok(integer))),
+        proptest::collection::vec(any::<u8>(), 0..MAX_TEXT_BYTES).prop_map(|text| Some(Err(text))),
+    ];
+    let endpoint = (proptest::collection::vec(any::<u8>(), 0..=64), any::<u16>(), text());
+    (
+        (1..u64::MAX, any::<u64>(), any::<u64>()),
+        proptest::option::of(text()),
+        proptest::option::of(endpoint),
+        proptest::option::of(text()),
+        value,
+        0u8..8,
+    )
+        .prop_map(|(ids, name, endpoint, key, value, level)| Sample {
+            ids,
+            name,
+            endpoint,
+            key,
+            value,
+            level,
+        })
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_reads_back(samples in proptest::collection::vec(sample(), 1..8), start in any::<u32>()) {
+        let mut raw = Vec::new();
+        for (ordinal, sample) in samples.iter().enumerate() {
+            let position = u64::from(start) + (raw.len() / GRAIN_BYTES) as u64;
+            raw.extend(encode(&sample.draft(), position, ordinal as u64, 77));
+        }
+        let read: Vec<_> = records(&raw, COOKIE).collect::<Result<_, _>>().unwrap();
+        prop_assert_eq!(read.len(), samples.len());
+        for (ordinal, (sample, record)) in samples.iter().zip(&read).enumerate() {
+            prop_assert!(sample.agrees(record, 77), "{:?} read as {:?}", sample, record);
+            prop_assert_eq!(record.ordinal, ordinal as u64);
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_a_panic(raw in proptest::collection::vec(any::<u8>(), 0..2048)) {
+        let items = records(&raw, COOKIE).count();
+        prop_assert!(items <= raw.len() / GRAIN_BYTES);
+    }
+
+    #[test]
+    fn a_flipped_bit_never_spoils_the_neighbours(first in sample(), middle in sample(), last in sample(),
+            bit in any::<prop::sample::Index>()) {
+        let pieces: Vec<Vec<u8>> = {
+            let mut position = 5;
+            [&first, &middle, &last].iter().enumerate().map(|(ordinal, sample)| {
+                let raw = encode(&sample.draft(), position, ordinal as u64, 1);
+                position += (raw.len() / GRAIN_BYTES) as u64;
+                raw
+            }).collect()
+        };
+        let mut raw = pieces.concat();
+        let bit = bit.index(pieces[1].len() * 8);
+        raw[pieces[0].len() + bit / 8] ^= 1 << (bit % 8);
+        let read: Vec<_> = records(&raw, COOKIE).collect();
+        prop_assert!(first.agrees(read[0].as_ref().unwrap(), 1));
+        prop_assert!(last.agrees(read.last().unwrap().as_ref().unwrap(), 1));
+    }
+}
+
+#[test]
+fn a_bad_record_is_reported_and_the_next_is_read() {
+    let sample = Sample { ids: (1, 2, 3), name: None, endpoint: None, key: None, value: None, level: 4 };
+    let mut raw = encode(&sample.draft(), 0, 0, 1);
+    let mut bad = encode(&sample.draft(), 1, 1, 1);
+    bad[16..24].fill(0);
+    raw.extend(bad);
+    raw.extend(encode(&sample.draft(), 2, 2, 1));
+    let read: Vec<_> = records(&raw, COOKIE).collect();
+    assert_eq!(read.len(), 3);
+    assert_eq!(read[1], Err(Invalid::TraceId));
+    assert!(read[0].is_ok() && read[2].is_ok());
+}
+
+#[test]
+fn stale_grains_of_another_segment_are_no_records() {
+    let sample = Sample { ids: (1, 2, 3), name: None, endpoint: None, key: None, value: None, level: 4 };
+    let raw = encode(&sample.draft(), 0, 0, 1);
+    assert_eq!(records(&raw, COOKIE + 1).collect::<Vec<_>>(), vec![Err(Invalid::Stamp)]);
+}
+
+#[test]
+fn texts_are_cut_at_a_character_boundary() {
+    let text = "é".repeat(10);
+    assert_eq!(cut(text.as_bytes(), 20), (text.as_bytes(), false));
+    assert_eq!(cut(text.as_bytes(), 7), ("ééé".as_bytes(), true));
+    assert_eq!(cut(&[0x80; 10], 7).0.len(), 7, "bytes without boundaries are cut where they must be");
+}

@@ -1,0 +1,179 @@
+//! Sums of everything that has been retired, so that the ledger balances again after a restart.
+
+/// Figures of one program, of its retired frames only.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProgramState {
+    /// The holder's number of the program.
+    pub program: u64,
+    /// Its figures already are part of the departed ones: only its release is outstanding.
+    pub folded: bool,
+    /// Records which somebody had drained before this daemon attached.
+    pub drained_before: u64,
+    /// Records drained.
+    pub drained: u64,
+    /// Records that passed validation.
+    pub valid: u64,
+    /// Records that did not.
+    pub invalid: u64,
+    /// Records lost as torn.
+    pub torn: u64,
+    /// Where each ring stands which has been drained at all.
+    pub slots: Vec<SlotState>,
+}
+
+/// Where one ring stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlotState {
+    /// Which ring.
+    pub slot: u32,
+    /// Grain up to which it is drained.
+    pub grain: u64,
+    /// Records before that grain.
+    pub records: u64,
+}
+
+/// Figures of one sink, of retired frames only.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SinkState {
+    /// Its name as in the metrics.
+    pub name: String,
+    /// Annotations which the other side has acknowledged.
+    pub acked: u64,
+    /// Lost because the queue was full.
+    pub queue_full: u64,
+    /// Lost because staging needed the room.
+    pub spool_evicted: u64,
+    /// Lost because the other side refused them for good.
+    pub rejected: u64,
+}
+
+/// Number of figures in [`DepartedTotals`].
+pub const DEPARTED_FIGURES: usize = 13;
+
+/// Sums over every program that has ended, in a fixed order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DepartedTotals(pub [u64; DEPARTED_FIGURES]);
+
+/// Everything that a new worker cannot read from the frames.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Number of the first frame that is not retired.
+    pub next_frame: u64,
+    /// Spans that left before they were complete.
+    pub spans_split: u64,
+    /// Programs that ended.
+    pub programs_departed: u64,
+    /// Their figures.
+    pub departed: DepartedTotals,
+    /// Figures of each sink.
+    pub sinks: Vec<SinkState>,
+    /// Figures of each program.
+    pub programs: Vec<ProgramState>,
+}
+
+/// Most sinks, programs and rings which a checkpoint is believed to hold.
+const MAX_SINKS: u64 = 64;
+const MAX_PROGRAMS: u64 = 1 << 20;
+const MAX_SLOTS: u64 = 1 << 16;
+
+impl Checkpoint {
+    /// As little-endian words; names are length and bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(256 + self.programs.len() * 128);
+        put(&mut out, &[self.next_frame, self.spans_split, self.programs_departed]);
+        put(&mut out, &self.departed.0);
+        put(&mut out, &[self.sinks.len() as u64]);
+        for sink in &self.sinks {
+            put(&mut out, &[sink.acked, sink.queue_full, sink.spool_evicted, sink.rejected]);
+            put(&mut out, &[sink.name.len() as u64]);
+            out.extend_from_slice(sink.name.as_bytes());
+        }
+        put(&mut out, &[self.programs.len() as u64]);
+        for p in &self.programs {
+            put(
+                &mut out,
+                &[p.program, u64::from(p.folded), p.drained_before, p.drained, p.valid, p.invalid, p.torn],
+            );
+            put(&mut out, &[p.slots.len() as u64]);
+            for slot in &p.slots {
+                put(&mut out, &[u64::from(slot.slot), slot.grain, slot.records]);
+            }
+        }
+        out
+    }
+
+    /// The other way round; `None` when the bytes are no checkpoint.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut rest = bytes;
+        let next_frame = take(&mut rest)?;
+        let spans_split = take(&mut rest)?;
+        let programs_departed = take(&mut rest)?;
+        let mut departed = DepartedTotals::default();
+        for figure in &mut departed.0 {
+            *figure = take(&mut rest)?;
+        }
+        let sinks = take_list(&mut rest, MAX_SINKS, take_sink)?;
+        let programs = take_list(&mut rest, MAX_PROGRAMS, take_program)?;
+        rest.is_empty().then_some(Self {
+            next_frame,
+            spans_split,
+            programs_departed,
+            departed,
+            sinks,
+            programs,
+        })
+    }
+}
+
+fn put(out: &mut Vec<u8>, words: &[u64]) {
+    for word in words {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+}
+
+fn take(rest: &mut &[u8]) -> Option<u64> {
+    let (first, after) = rest.split_first_chunk::<8>()?;
+    *rest = after;
+    Some(u64::from_le_bytes(*first))
+}
+
+fn take_list<T>(rest: &mut &[u8], most: u64, one: impl Fn(&mut &[u8]) -> Option<T>) -> Option<Vec<T>> {
+    let count = take(rest)?;
+    if count > most {
+        return None;
+    }
+    // No memory is reserved by the count: each entry has to be there first.
+    let mut list = Vec::new();
+    for _ in 0..count {
+        list.push(one(rest)?);
+    }
+    Some(list)
+}
+
+fn take_sink(rest: &mut &[u8]) -> Option<SinkState> {
+    let [acked, queue_full, spool_evicted, rejected] = [take(rest)?, take(rest)?, take(rest)?, take(rest)?];
+    let length = usize::try_from(take(rest)?).ok()?;
+    let (name, after) = rest.split_at_checked(length)?;
+    *rest = after;
+    let name = String::from_utf8(name.to_vec()).ok()?;
+    Some(SinkState { name, acked, queue_full, spool_evicted, rejected })
+}
+
+fn take_program(rest: &mut &[u8]) -> Option<ProgramState> {
+    Some(ProgramState {
+        program: take(rest)?,
+        folded: take(rest)? != 0,
+        drained_before: take(rest)?,
+        drained: take(rest)?,
+        valid: take(rest)?,
+        invalid: take(rest)?,
+        torn: take(rest)?,
+        slots: take_list(rest, MAX_SLOTS, |rest| {
+            Some(SlotState {
+                slot: u32::try_from(take(rest)?).ok()?,
+                grain: take(rest)?,
+                records: take(rest)?,
+            })
+        })?,
+    })
+}

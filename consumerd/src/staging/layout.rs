@@ -1,0 +1,106 @@
+//! Where things lie in the staging memory. Every integer is little-endian; every offset is a multiple of eight.
+//!
+//! ```text
+//! 0      header page
+//!          0  magic "BLKSTAGE"      8  version u32, zero u32     16  log bytes u64    24  checkpoint bytes u64
+//!         64  head u64: end of the committed log, a position that only grows
+//!        128  heartbeat u64: the worker adds one each time it is through with its work
+//!        192  the holder's own counters, 8 x u64
+//! 4096   checkpoint A                 sequence u64, payload bytes u64, tail u64, checksum u64, payload
+//!   +C   checkpoint B
+//!   +C   log: position p lies at p modulo the log's bytes; an entry never wraps
+//! ```
+//!
+//! An entry of the log:
+//! ```text
+//!  0  magic u32 ("BFRM" a frame, "BPAD" nothing up to the end of the area)     4  bytes of the whole entry u32
+//!  8  number u64, counts up by one     16  program u64     24  slot u32     28  records u32
+//! 32  from: grain u64, records u64     48  to: grain u64, records u64
+//! 64  torn u64     72  bytes of raw grains u64     80  raw grains
+//! ```
+
+/// First eight bytes of the memory.
+pub const MAGIC: [u8; 8] = *b"BLKSTAGE";
+/// Version of everything described here.
+pub const VERSION: u32 = 1;
+/// Offset of the log's committed end.
+pub const HEAD_AT: u64 = 64;
+/// Offset of the worker's heartbeat.
+pub const HEARTBEAT_AT: u64 = 128;
+/// Offset of the holder's counters.
+pub const HOLDER_AT: u64 = 192;
+/// How many counters the holder keeps.
+pub const HOLDER_COUNTERS: usize = 8;
+/// Bytes of the header page.
+pub const HEADER_BYTES: u64 = 4096;
+/// Bytes before a checkpoint's payload.
+pub const CHECKPOINT_HEADER_BYTES: usize = 32;
+/// Bytes before a frame's raw grains.
+pub const FRAME_HEADER_BYTES: usize = 80;
+/// "BFRM".
+pub const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"BFRM");
+/// "BPAD".
+pub const PAD_MAGIC: u32 = u32::from_le_bytes(*b"BPAD");
+/// Most raw bytes in one frame.
+pub const MAX_FRAME_RAW_BYTES: usize = 4 << 20;
+
+/// How large the parts are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes of the circular log, a multiple of 4096.
+    pub log_bytes: u64,
+    /// Bytes of each of the two checkpoints, a multiple of 4096.
+    pub checkpoint_bytes: u64,
+}
+
+impl Geometry {
+    /// Bytes of everything.
+    pub fn total_bytes(&self) -> u64 {
+        self.log_at() + self.log_bytes
+    }
+
+    /// Offset of checkpoint 0 or 1.
+    pub fn checkpoint_at(&self, which: u64) -> u64 {
+        HEADER_BYTES + which * self.checkpoint_bytes
+    }
+
+    /// Offset of the log.
+    pub fn log_at(&self) -> u64 {
+        HEADER_BYTES + 2 * self.checkpoint_bytes
+    }
+
+    /// Whether the sizes can be worked with.
+    pub fn is_valid(&self) -> bool {
+        let fits =
+            |bytes: u64, least: u64, most: u64| bytes.is_multiple_of(4096) && (least..=most).contains(&bytes);
+        fits(self.log_bytes, 4096, 1 << 40) && fits(self.checkpoint_bytes, 4096, 1 << 30)
+    }
+}
+
+/// Reads a little-endian word; `at + 8` must lie inside.
+pub(super) fn word(bytes: &[u8], at: usize) -> u64 {
+    let mut raw = [0; 8];
+    raw.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(raw)
+}
+
+/// Reads a little-endian half word; `at + 4` must lie inside.
+pub(super) fn half(bytes: &[u8], at: usize) -> u32 {
+    let mut raw = [0; 4];
+    raw.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(raw)
+}
+
+/// FNV-1a over 64-bit words of several byte strings: finds a cut write, is no defence against an attacker.
+pub(super) fn checksum(parts: &[&[u8]]) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for part in parts {
+        for chunk in part.chunks(8) {
+            let mut raw = [0; 8];
+            raw[..chunk.len()].copy_from_slice(chunk);
+            hash = (hash ^ u64::from_le_bytes(raw)).wrapping_mul(0x0000_0100_0000_01b3);
+            hash ^= hash >> 29;
+        }
+    }
+    hash
+}

@@ -1,1 +1,21 @@
-//! The blkin command.
+//! The `blkin` command: reads a collector's Zipkin v2 API and the daemons' metrics, and says what it found.
+//!
+//! | module | one purpose |
+//! |---|---|
+//! | [`http`] | bounded GET requests |
+//! | [`span`], [`tree`] | Zipkin v2 spans, and the tree they form |
+//! | [`traces`], [`waterfall`] | the two views of traces |
+//! | [`metrics`], [`ledger`] | Prometheus text, and the equations that say where each annotation went |
+//! | [`doctor`] | whether tracing works on this machine, and if not, why |
+//! | [`terminal`], [`units`] | width, colours, safe text; durations and ages |
+
+pub mod doctor;
+pub mod http;
+pub mod ledger;
+pub mod metrics;
+pub mod span;
+pub mod terminal;
+pub mod traces;
+pub mod tree;
+pub mod units;
+pub mod waterfall;

@@ -1,0 +1,114 @@
+//! consumerd's socket, consumerd and the collector.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
+use super::Check;
+use crate::http::{Answer, Client};
+
+/// Whether a program of this user could offer its rings.
+pub(super) fn socket(path: &Path) -> Check {
+    const NAME: &str = "consumerd's socket";
+    let shown = path.display();
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Check::failed(
+            NAME,
+            format!("{shown} is not there"),
+            "start blkin-consumerd; in a container, mount the folder of the socket (docs/deploy.md); \
+             elsewhere than the default, set BLKIN_SOCKET for programs and for this command",
+        ),
+        Err(error) => Check::failed(
+            NAME,
+            format!("failed to look at {shown}: {error}"),
+            "make its folder searchable for this user",
+        ),
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            Check::failed(NAME, format!("{shown} is no socket"), "remove it and restart blkin-consumerd")
+        }
+        Ok(_) => connectable(NAME, path),
+    }
+}
+
+fn connectable(name: &'static str, path: &Path) -> Check {
+    let shown = path.display();
+    let attempt = || {
+        let address = SocketAddrUnix::new(path)?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        connect(&socket, &address)
+    };
+    match attempt() {
+        Ok(()) => Check::ok(name, format!("{shown} can be connected to by this user")),
+        Err(rustix::io::Errno::ACCESS) => Check::failed(
+            name,
+            format!("{shown} refuses user {}", rustix::process::geteuid().as_raw()),
+            "its mode should be 0666 and its folder searchable: restart blkin-consumerd",
+        ),
+        Err(rustix::io::Errno::CONNREFUSED) => Check::failed(
+            name,
+            format!("nobody listens at {shown}"),
+            "start blkin-consumerd: the last one left its socket behind",
+        ),
+        Err(rustix::io::Errno::AGAIN) => Check::warning(
+            name,
+            format!("{shown} has a full queue"),
+            "blkin-consumerd accepts too slowly: look at its log",
+        ),
+        Err(error) => {
+            Check::failed(name, format!("failed to connect to {shown}: {error}"), "restart blkin-consumerd")
+        }
+    }
+}
+
+/// Whether consumerd's workers are alive.
+pub(super) fn consumerd(client: &Client) -> Check {
+    let advice = "start blkin-consumerd, or name its metrics address with --consumerd";
+    health("consumerd", client, "/healthz", advice)
+}
+
+/// Whether traces have somewhere to go, and can be read.
+pub(super) fn collector(client: &Client) -> Check {
+    let advice = "start blkin-collector, or name it with --collector";
+    health("collector", client, "/health", advice)
+}
+
+fn health(name: &'static str, client: &Client, path: &str, advice: &str) -> Check {
+    match client.get(path, &[]) {
+        Ok(Answer { status: 200, .. }) => Check::ok(name, format!("{} is healthy", client.base())),
+        Ok(Answer { status, body }) => {
+            let words: String =
+                body.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(300).collect();
+            Check::failed(name, format!("{} answered {status}: {words}", client.base()), "look at its log")
+        }
+        Err(error) => Check::failed(name, format!("{error:#}"), advice),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Status;
+    use super::*;
+
+    #[test]
+    fn each_state_of_the_socket_is_told_apart() {
+        let folder = std::env::temp_dir().join(format!("blkin-doctor-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("socket");
+        assert!(socket(&path).found.ends_with("is not there"));
+        std::fs::write(&path, "").unwrap();
+        assert!(socket(&path).found.ends_with("is no socket"));
+        std::fs::remove_file(&path).unwrap();
+
+        let address = SocketAddrUnix::new(&path).unwrap();
+        let flags = SocketFlags::CLOEXEC;
+        let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        rustix::net::bind(&listener, &address).unwrap();
+        assert!(socket(&path).found.starts_with("nobody listens at"));
+        rustix::net::listen(&listener, 4).unwrap();
+        assert_eq!(socket(&path).status, Status::Ok);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,197 @@
+//! `blkin doctor`: whether tracing works on this machine and, if not, why and what to do.
+
+mod daemons;
+mod kernel;
+mod programs;
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::http::Client;
+use crate::ledger::Ledger;
+use crate::metrics::Metrics;
+use crate::terminal::{Colour, Style, safe};
+
+/// Where the daemons of this node are.
+#[derive(Debug)]
+pub struct Places {
+    /// consumerd's socket.
+    pub socket: PathBuf,
+    /// consumerd's metrics and health.
+    pub consumerd: Client,
+    /// The collector.
+    pub collector: Client,
+}
+
+/// How a check ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// As it should be.
+    Ok,
+    /// Tracing works, but not as well as it could, or not for everyone.
+    Warning,
+    /// Tracing does not work.
+    Failed,
+}
+
+/// One thing looked at.
+#[derive(Debug, Clone, Serialize)]
+pub struct Check {
+    /// What was looked at.
+    pub name: &'static str,
+    /// How it ended.
+    pub status: Status,
+    /// What was found.
+    pub found: String,
+    /// What to do, unless all is well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+}
+
+impl Check {
+    fn ok(name: &'static str, found: impl Into<String>) -> Check {
+        Check { name, status: Status::Ok, found: found.into(), advice: None }
+    }
+
+    fn warning(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Check {
+        Check { name, status: Status::Warning, found: found.into(), advice: Some(advice.into()) }
+    }
+
+    fn failed(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Check {
+        Check { name, status: Status::Failed, found: found.into(), advice: Some(advice.into()) }
+    }
+}
+
+/// Everything found.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// No check failed and the ledger balances.
+    pub healthy: bool,
+    /// All checks, in the order of an annotation's road.
+    pub checks: Vec<Check>,
+    /// Whether every equation of the ledger holds.
+    pub balanced: bool,
+    /// The ledger, as far as its daemons could be read.
+    pub ledger: Vec<crate::ledger::Equation>,
+}
+
+/// Looks at everything.
+pub fn examine(places: &Places) -> Report {
+    let mut checks = vec![kernel::memfd(), kernel::rseq(), kernel::clock()];
+    checks.push(daemons::socket(&places.socket));
+    checks.push(daemons::consumerd(&places.consumerd));
+    let (ledger, metrics) = read_ledger(places);
+    checks.push(programs::attachment(metrics.as_ref(), &places.socket));
+    checks.push(daemons::collector(&places.collector));
+    checks.push(ledger_check(&ledger, metrics.is_some()));
+    let balanced = ledger.balances();
+    let healthy = balanced && checks.iter().all(|check| check.status != Status::Failed);
+    Report { healthy, checks, balanced, ledger: ledger.equations }
+}
+
+/// Both daemons' ledgers, and consumerd's metrics when it could be read.
+fn read_ledger(places: &Places) -> (Ledger, Option<Metrics>) {
+    let read = |client: &Client| client.get_ok("/metrics", &[]).ok().map(|text| Metrics::parse(&text));
+    let consumerd = read(&places.consumerd);
+    let mut ledger = consumerd.as_ref().map(Ledger::of_consumerd).unwrap_or_default();
+    if let Some(collector) = read(&places.collector) {
+        ledger = ledger.and(Ledger::of_collector(&collector));
+    }
+    (ledger, consumerd)
+}
+
+fn ledger_check(ledger: &Ledger, consumerd_was_read: bool) -> Check {
+    const NAME: &str = "ledger";
+    let lost = ledger.lost();
+    if ledger.equations.is_empty() {
+        Check::warning(
+            NAME,
+            "no daemon could be read",
+            "start blkin-consumerd and blkin-collector, or name them",
+        )
+    } else if !ledger.balances() {
+        Check::failed(
+            NAME,
+            "an equation does not hold: annotations went without a counter",
+            "report this as a bug, with this output",
+        )
+    } else if lost > 0 {
+        Check::warning(
+            NAME,
+            format!("balances; {lost} annotations were lost, each by a named cause"),
+            "`full` asks for BLKIN_RING_BYTES, see docs/deploy.md for the other causes",
+        )
+    } else if consumerd_was_read {
+        Check::ok(NAME, "balances, nothing was lost")
+    } else {
+        Check::ok(NAME, "the collector's part balances, nothing was lost there")
+    }
+}
+
+/// The report as text, with a last line break.
+pub fn text(report: &Report, style: Style) -> String {
+    let widest = report.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
+    let mut out = String::new();
+    for check in &report.checks {
+        let (mark, colour) = match check.status {
+            Status::Ok => ("ok     ", Colour::Green),
+            Status::Warning => ("warning", Colour::Yellow),
+            Status::Failed => ("FAILED ", Colour::Red),
+        };
+        let _ =
+            writeln!(out, "{}  {:<widest$}  {}", style.paint(colour, mark), check.name, safe(&check.found));
+        for line in check.advice.iter().flat_map(|advice| advice.lines()) {
+            let _ = writeln!(out, "         {:<widest$}  → {}", "", safe(line));
+        }
+    }
+    if !report.ledger.is_empty() {
+        let _ = writeln!(out, "\n{}", style.paint(Colour::Bold, "Ledger (annotations)"));
+        out.push_str(&Ledger { equations: report.ledger.clone() }.table(true, style));
+    }
+    let verdict = match (report.healthy, report.checks.iter().all(|check| check.status == Status::Ok)) {
+        (true, true) => style.paint(Colour::Green, "Tracing works on this machine."),
+        (true, false) => style.paint(Colour::Yellow, "Tracing works on this machine, see the warnings."),
+        (false, _) => style.paint(Colour::Red, "Tracing does not work as it should: see what FAILED."),
+    };
+    let _ = writeln!(out, "\n{verdict}");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nobody() -> Places {
+        Places {
+            socket: "/nonexistent/consumerd.sock".into(),
+            consumerd: Client::new("127.0.0.1:1"),
+            collector: Client::new("127.0.0.1:1"),
+        }
+    }
+
+    #[test]
+    fn a_machine_without_daemons_fails_and_is_told_what_to_do() {
+        let report = examine(&nobody());
+        assert!(!report.healthy);
+        let failed: Vec<&str> = report
+            .checks
+            .iter()
+            .filter(|check| check.status == Status::Failed)
+            .map(|check| check.name)
+            .collect();
+        assert_eq!(failed, ["consumerd's socket", "consumerd", "collector"]);
+        assert!(report.checks.iter().all(|check| (check.status == Status::Ok) == check.advice.is_none()));
+        let text = text(&report, Style { columns: 100, colours: false });
+        assert!(text.contains("FAILED ") && text.contains("→ "), "{text}");
+    }
+
+    #[test]
+    fn the_report_is_json_too() {
+        let json = serde_json::to_value(examine(&nobody())).unwrap();
+        assert_eq!(json["healthy"], false);
+        assert_eq!(json["checks"][0]["name"], "memfd");
+    }
+}

@@ -1,0 +1,133 @@
+//! Programs of this machine that have rings, and whether consumerd holds them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use super::Check;
+use crate::metrics::Metrics;
+
+/// How the kernel shows a mapped segment in `/proc/PID/maps`.
+const SEGMENT: &str = "/memfd:blkin-segment";
+/// consumerd's own processes map the segments of others.
+const CONSUMERD: &str = "blkin-consumerd";
+/// A name of a process in the kernel is at most this long.
+const COMM_BYTES: usize = 15;
+
+/// A program with a segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Program {
+    pid: u32,
+    comm: String,
+}
+
+/// What could be seen of all processes.
+#[derive(Debug, Default)]
+struct Scan {
+    programs: Vec<Program>,
+    hidden: usize,
+}
+
+/// Compares the programs that have segments with those that consumerd reports.
+pub(super) fn attachment(consumerd: Option<&Metrics>, socket: &Path) -> Check {
+    const NAME: &str = "programs";
+    let scan = scan();
+    let Some(metrics) = consumerd else {
+        let found = format!("{} programs are instrumented and running", scan.programs.len());
+        return Check::warning(NAME, found, "whether they are attached is known once consumerd can be read");
+    };
+    let held = held_pids(metrics);
+    let missed: Vec<&Program> = scan.programs.iter().filter(|program| !held.contains(&program.pid)).collect();
+    if !missed.is_empty() {
+        let found =
+            format!("{} of {} instrumented programs are not attached", missed.len(), scan.programs.len());
+        let advice: Vec<String> = missed.iter().take(20).map(|program| reason(program, socket)).collect();
+        return Check::failed(NAME, found, advice.join("\n"));
+    }
+    let found = format!("{} instrumented programs are running, all attached", scan.programs.len());
+    if scan.hidden > 0 && scan.programs.is_empty() {
+        let advice =
+            format!("{} processes of other users could not be examined: run this as root", scan.hidden);
+        return Check::warning(NAME, found, advice);
+    }
+    Check::ok(NAME, found)
+}
+
+/// The process ids in consumerd's `comm:pid` labels.
+fn held_pids(metrics: &Metrics) -> BTreeSet<u32> {
+    let labels = metrics.values("blkin_program_attempted_total", "process");
+    labels.iter().filter_map(|label| label.rsplit_once(':')?.1.parse().ok()).collect()
+}
+
+fn scan() -> Scan {
+    let mut scan = Scan::default();
+    let Ok(entries) = fs::read_dir("/proc") else { return scan };
+    for pid in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
+        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned();
+        if comm == CONSUMERD[..CONSUMERD.len().min(COMM_BYTES)] {
+            continue;
+        }
+        match fs::read_to_string(format!("/proc/{pid}/maps")) {
+            Ok(maps) if maps.contains(SEGMENT) => scan.programs.push(Program { pid, comm }),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => scan.hidden += 1,
+            _ => {}
+        }
+    }
+    scan
+}
+
+/// Why consumerd may have missed a program, and what to do.
+fn reason(program: &Program, socket: &Path) -> String {
+    let pid = program.pid;
+    let who = format!("{} (pid {pid})", program.comm);
+    let inside = format!("/proc/{pid}/root{}", socket.display());
+    if in_other_mount_namespace(pid) && fs::symlink_metadata(&inside).is_err() {
+        return format!("{who} sees no {} in its container: mount that folder into it", socket.display());
+    }
+    let owner = fs::metadata(format!("/proc/{pid}")).map(|metadata| metadata.uid());
+    let uid = real_uid(pid);
+    match (owner, uid) {
+        (Ok(0), Some(uid)) if uid != 0 => {
+            format!(
+                "{who} of user {uid} is not dumpable, so a scan cannot see it: let it reach {}",
+                socket.display()
+            )
+        }
+        (_, Some(uid)) => format!(
+            "{who} of user {uid} did not reach {}: it tries again at its next drop or first use of a CPU; \
+             restarting blkin-consumerd (with CAP_SYS_PTRACE) scans for it",
+            socket.display()
+        ),
+        _ => format!("{who} has just ended or cannot be examined"),
+    }
+}
+
+fn in_other_mount_namespace(pid: u32) -> bool {
+    let namespace = |of: &str| fs::read_link(format!("/proc/{of}/ns/mnt")).ok();
+    matches!((namespace("self"), namespace(&pid.to_string())), (Some(own), Some(its)) if own != its)
+}
+
+fn real_uid(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn process_ids_are_read_from_the_labels() {
+        let text = "blkin_program_attempted_total{process=\"a:b:12\"} 1\nblkin_program_attempted_total{process=\"departed\"} 2\n";
+        assert_eq!(held_pids(&Metrics::parse(text)), BTreeSet::from([12]));
+    }
+
+    #[test]
+    fn own_user_is_known() {
+        assert_eq!(real_uid(std::process::id()), Some(rustix::process::getuid().as_raw()));
+        assert!(!in_other_mount_namespace(std::process::id()));
+    }
+}

@@ -1,0 +1,236 @@
+//! The ledger: written = stored + the sum of named losses.
+//!
+//! Every figure was counted where it happened, by the daemon that reports it; here they are only compared. The unit
+//! is one annotation.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::metrics::Metrics;
+use crate::terminal::{Colour, Style, safe};
+
+/// A named figure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Term {
+    /// Its name in the ledger, such as `lost{full}`.
+    pub name: String,
+    /// Annotations.
+    pub value: i64,
+}
+
+/// `left = right[0] + right[1] + …` for one program, daemon or sink.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Equation {
+    /// Whom it speaks of: `osd:812`, `sink scribe`, `collector`.
+    pub scope: String,
+    /// The whole.
+    pub left: Term,
+    /// Its parts.
+    pub right: Vec<Term>,
+}
+
+impl Equation {
+    /// Whether both sides are equal.
+    pub fn holds(&self) -> bool {
+        self.left.value == self.right.iter().map(|term| term.value).sum::<i64>()
+    }
+}
+
+/// All equations of one reading.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Ledger {
+    /// In the order in which an annotation travels.
+    pub equations: Vec<Equation>,
+}
+
+const CONSUMERD_LOST: &str = "blkin_lost_total";
+const SINK_LOST: &str = "blkin_sink_lost_total";
+
+impl Ledger {
+    /// The program's, consumerd's and the sinks' equations from consumerd's metrics.
+    pub fn of_consumerd(metrics: &Metrics) -> Ledger {
+        let mut equations = Vec::new();
+        for process in metrics.values("blkin_program_attempted_total", "process") {
+            equations.push(program(metrics, &process));
+            equations.push(drain(metrics, &process));
+            equations.push(validity(metrics, &process));
+        }
+        let sinks = metrics.values("blkin_sink_acked_total", "sink");
+        equations.extend(sinks.iter().map(|sink| shipping(metrics, sink)));
+        Ledger { equations }
+    }
+
+    /// The collector's equation from its metrics.
+    pub fn of_collector(metrics: &Metrics) -> Ledger {
+        let mut right = vec![
+            term("stored", metrics.sum("blkin_collector_stored_total", &[])),
+            term("duplicate", metrics.sum("blkin_collector_duplicate_total", &[])),
+        ];
+        right.extend(causes(metrics, "blkin_collector_lost_total", &[]));
+        let left = term("received", metrics.sum("blkin_collector_received_total", &[]));
+        Ledger { equations: vec![Equation { scope: "collector".into(), left, right }] }
+    }
+
+    /// Both together.
+    pub fn and(mut self, other: Ledger) -> Ledger {
+        self.equations.extend(other.equations);
+        self
+    }
+
+    /// Whether every equation holds.
+    pub fn balances(&self) -> bool {
+        self.equations.iter().all(Equation::holds)
+    }
+
+    /// Annotations that were lost, whatever the cause, over all programs and daemons (a sink's losses count once a sink).
+    pub fn lost(&self) -> i64 {
+        let terms = self.equations.iter().flat_map(|equation| &equation.right);
+        terms.filter(|term| term.name.starts_with("lost")).map(|term| term.value).sum()
+    }
+
+    /// A line for each equation. Zero losses are left out unless `all` is set.
+    pub fn table(&self, all: bool, style: Style) -> String {
+        let widest = self.equations.iter().map(|equation| equation.scope.chars().count()).max().unwrap_or(0);
+        let mut out = String::new();
+        for equation in &self.equations {
+            let verdict = if equation.holds() {
+                style.paint(Colour::Green, "holds")
+            } else {
+                style.paint(Colour::Red, "DOES NOT HOLD")
+            };
+            let scope = safe(&equation.scope);
+            let shown =
+                equation.right.iter().filter(|term| all || term.value != 0 || !term.name.starts_with("lost"));
+            let parts: Vec<String> = shown.map(|term| format!("{} {}", term.name, term.value)).collect();
+            let left = format!("{} {}", equation.left.name, equation.left.value);
+            let _ = writeln!(out, "  {scope:<widest$}  {left} = {}  {verdict}", parts.join(" + "));
+        }
+        out
+    }
+}
+
+fn term(name: &str, value: i64) -> Term {
+    Term { name: name.to_owned(), value }
+}
+
+/// A term for every cause of a loss counter.
+fn causes(metrics: &Metrics, counter: &str, labels: &[(&str, &str)]) -> Vec<Term> {
+    let with_cause = |sample: &crate::metrics::Sample| {
+        sample.labels.get("cause").map(|cause| (cause.clone(), sample.value))
+    };
+    let mut by_cause = std::collections::BTreeMap::new();
+    for (cause, value) in metrics.select(counter, labels).filter_map(with_cause) {
+        *by_cause.entry(cause).or_insert(0) += value;
+    }
+    by_cause.into_iter().map(|(cause, value)| term(&format!("lost{{{cause}}}"), value)).collect()
+}
+
+fn program(metrics: &Metrics, process: &str) -> Equation {
+    let of = [("process", process)];
+    let mut right = vec![term("committed", metrics.sum("blkin_program_committed_total", &of))];
+    right.extend(causes(metrics, "blkin_program_lost_total", &of));
+    let left = term("attempted", metrics.sum("blkin_program_attempted_total", &of));
+    Equation { scope: process.to_owned(), left, right }
+}
+
+fn drain(metrics: &Metrics, process: &str) -> Equation {
+    let of = [("process", process)];
+    let torn = metrics.sum(CONSUMERD_LOST, &[("process", process), ("cause", "torn")]);
+    let right = vec![
+        term("drained", metrics.sum("blkin_drained_total", &of)),
+        term("pending", metrics.sum("blkin_pending", &of)),
+        term("lost{torn}", torn),
+    ];
+    let left = term("committed", metrics.sum("blkin_program_committed_total", &of));
+    Equation { scope: process.to_owned(), left, right }
+}
+
+fn validity(metrics: &Metrics, process: &str) -> Equation {
+    let of = [("process", process)];
+    let invalid = metrics.sum(CONSUMERD_LOST, &[("process", process), ("cause", "invalid")]);
+    let right = vec![term("valid", metrics.sum("blkin_valid_total", &of)), term("lost{invalid}", invalid)];
+    Equation {
+        scope: process.to_owned(),
+        left: term("drained", metrics.sum("blkin_drained_total", &of)),
+        right,
+    }
+}
+
+fn shipping(metrics: &Metrics, sink: &str) -> Equation {
+    let of = [("sink", sink)];
+    let mut right = vec![
+        term("acked", metrics.sum("blkin_sink_acked_total", &of)),
+        term("in_flight", metrics.sum("blkin_sink_in_flight", &of)),
+    ];
+    right.extend(causes(metrics, SINK_LOST, &of));
+    Equation {
+        scope: format!("sink {sink}"),
+        left: term("valid", metrics.sum("blkin_valid_total", &[])),
+        right,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONSUMERD: &str = "\
+blkin_program_attempted_total{process=\"osd:1\"} 100
+blkin_program_committed_total{process=\"osd:1\"} 90
+blkin_program_lost_total{process=\"osd:1\",cause=\"full\"} 7
+blkin_program_lost_total{process=\"osd:1\",cause=\"too_large\"} 3
+blkin_drained_total{process=\"osd:1\"} 80
+blkin_pending{process=\"osd:1\"} 9
+blkin_lost_total{process=\"osd:1\",cause=\"torn\"} 1
+blkin_lost_total{process=\"osd:1\",cause=\"invalid\"} 2
+blkin_valid_total{process=\"osd:1\"} 78
+blkin_sink_acked_total{sink=\"scribe\"} 70
+blkin_sink_in_flight{sink=\"scribe\"} 5
+blkin_sink_lost_total{sink=\"scribe\",cause=\"queue_full\"} 3
+";
+    const COLLECTOR: &str = "\
+blkin_collector_received_total{transport=\"scribe\"} 60
+blkin_collector_received_total{transport=\"http_v2\"} 10
+blkin_collector_stored_total 65
+blkin_collector_duplicate_total 4
+blkin_collector_lost_total{cause=\"malformed\"} 1
+";
+
+    fn ledger(consumerd: &str, collector: &str) -> Ledger {
+        Ledger::of_consumerd(&Metrics::parse(consumerd)).and(Ledger::of_collector(&Metrics::parse(collector)))
+    }
+
+    #[test]
+    fn a_sound_ledger_balances_and_names_its_losses() {
+        let ledger = ledger(CONSUMERD, COLLECTOR);
+        assert_eq!(ledger.equations.len(), 5);
+        assert!(ledger.balances());
+        assert_eq!(ledger.lost(), 7 + 3 + 1 + 2 + 3 + 1);
+        let shown = ledger.table(false, Style { columns: 100, colours: false });
+        assert!(
+            shown.contains(
+                "osd:1        attempted 100 = committed 90 + lost{full} 7 + lost{too_large} 3  holds"
+            ),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn one_annotation_missing_anywhere_turns_it_red() {
+        for place in 0..CONSUMERD.lines().count() + COLLECTOR.lines().count() {
+            let mutate = |text: &str, from: usize| -> String {
+                let less = |line: &str| {
+                    let (name, value) = line.rsplit_once(' ').unwrap();
+                    format!("{name} {}\n", value.parse::<i64>().unwrap() - 1)
+                };
+                let numbered = text.lines().enumerate();
+                numbered
+                    .map(|(at, line)| if at + from == place { less(line) } else { format!("{line}\n") })
+                    .collect()
+            };
+            let mutated = ledger(&mutate(CONSUMERD, 0), &mutate(COLLECTOR, CONSUMERD.lines().count()));
+            assert!(!mutated.balances(), "mutation {place} went unseen");
+        }
+    }
+}

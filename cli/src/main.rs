@@ -1,0 +1,173 @@
+//! `blkin`: looks at traces and at the health of tracing.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use blkin_cli::http::Client;
+use blkin_cli::terminal::Style;
+use blkin_cli::waterfall::{self, View};
+use blkin_cli::{doctor, traces, units};
+use clap::{Args, Parser, Subcommand};
+
+const AFTER_HELP: &str = "\
+Examples:
+  blkin doctor                             does tracing work here, and where did every annotation go?
+  blkin traces --service osd.0             the newest requests that passed osd.0
+  blkin traces --slowest --lookback 10m    the slowest requests of the last ten minutes
+  blkin trace 4f2a90c17d3e8b55             one request, drawn
+
+Exit codes: 0 well · 1 failed, not found, or (doctor) tracing does not work · 2 wrong usage";
+
+/// Look at traces of BlkKin, and at the health of tracing on this machine.
+#[derive(Parser)]
+#[command(name = "blkin", version, after_help = AFTER_HELP)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args)]
+struct Common {
+    /// The collector (or any Zipkin server) to read from
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "BLKIN_COLLECTOR_URL",
+        default_value = "http://127.0.0.1:9411"
+    )]
+    collector: String,
+    /// Print JSON for programs instead of text for people
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// List recent traces
+    Traces(TracesArguments),
+    /// Draw one trace as a waterfall: every span with its service, duration and annotations
+    Trace {
+        /// Trace id, hexadecimal, as `blkin traces` lists it
+        id: String,
+        /// Leave out events and keys
+        #[arg(long)]
+        short: bool,
+    },
+    /// Say whether tracing works on this machine and, if not, why and what to do; print the ledger
+    Doctor {
+        /// consumerd's metrics and health
+        #[arg(
+            long,
+            value_name = "URL",
+            env = "BLKIN_CONSUMERD_URL",
+            default_value = "http://127.0.0.1:9412"
+        )]
+        consumerd: String,
+        /// consumerd's socket
+        #[arg(long, value_name = "PATH", env = "BLKIN_SOCKET", default_value = "/run/blkin/consumerd.sock")]
+        socket: PathBuf,
+    },
+}
+
+#[derive(Args)]
+struct TracesArguments {
+    /// Only traces with a span of this service
+    #[arg(long)]
+    service: Option<String>,
+    /// Only traces with a span of this name
+    #[arg(long, value_name = "NAME")]
+    span: Option<String>,
+    /// Only traces with these events or keys, such as 'error and Object=foo'
+    #[arg(long)]
+    query: Option<String>,
+    /// Only traces with a span that took at least this long (250us, 10ms, 1.5s)
+    #[arg(long, value_name = "DURATION", value_parser = units::parse_duration_us)]
+    min_duration: Option<u64>,
+    /// How far back to look (10m, 2h, 1d)
+    #[arg(long, value_name = "DURATION", default_value = "1d", value_parser = units::parse_duration_us)]
+    lookback: u64,
+    /// How many traces to list
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    limit: u16,
+    /// The slowest first, instead of the newest
+    #[arg(long)]
+    slowest: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(&arguments) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("blkin: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let collector = Client::new(&arguments.common.collector);
+    let json = arguments.common.json;
+    match &arguments.command {
+        Command::Traces(wanted) => list(&collector, wanted, json)?,
+        Command::Trace { id, short } => draw(&collector, id, *short, json)?,
+        Command::Doctor { consumerd, socket } => {
+            let places =
+                doctor::Places { socket: socket.clone(), consumerd: Client::new(consumerd), collector };
+            let report = doctor::examine(&places);
+            let text = if json { pretty(&report)? } else { doctor::text(&report, Style::of_stdout()) };
+            put(&text)?;
+            return Ok(if report.healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(collector: &Client, wanted: &TracesArguments, json: bool) -> Result<()> {
+    let search = traces::Search {
+        service: wanted.service.clone(),
+        span: wanted.span.clone(),
+        query: wanted.query.clone(),
+        min_duration_us: wanted.min_duration,
+        lookback_us: wanted.lookback,
+        limit: usize::from(wanted.limit),
+        slowest: wanted.slowest,
+    };
+    let found = traces::search(collector, &search)?;
+    if json {
+        return put(&pretty(&found)?);
+    }
+    if found.is_empty() {
+        eprintln!("no traces found in {} (`blkin doctor` says whether tracing works)", collector.base());
+        return Ok(());
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);
+    put(&traces::table(&found, now, Style::of_stdout()))
+}
+
+fn draw(collector: &Client, id: &str, short: bool, json: bool) -> Result<()> {
+    let spans = traces::fetch(collector, id)?;
+    let view = View { style: Style::of_stdout(), annotations: !short };
+    put(&if json { pretty(&spans)? } else { waterfall::draw(&spans, view) })
+}
+
+fn pretty(value: &impl serde::Serialize) -> Result<String> {
+    let mut text = serde_json::to_string_pretty(value).context("failed to write JSON")?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// Writes to the standard output; a reader that went away (`| head`) is no error.
+fn put(text: &str) -> Result<()> {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("failed to write to the standard output"),
+    }
+}

@@ -1,0 +1,96 @@
+//! What the terminal can show: its width, colours only where they are wanted, and no control characters of others.
+
+use std::io::IsTerminal;
+
+/// Width assumed where the output is no terminal.
+const DEFAULT_COLUMNS: usize = 100;
+/// Narrower terminals wrap: a waterfall needs this much.
+const MIN_COLUMNS: usize = 60;
+
+/// How to draw on the standard output.
+#[derive(Debug, Clone, Copy)]
+pub struct Style {
+    /// Columns of a line.
+    pub columns: usize,
+    /// Whether escape sequences may be written.
+    pub colours: bool,
+}
+
+impl Style {
+    /// Looks at the standard output, `COLUMNS` and `NO_COLOR`.
+    pub fn of_stdout() -> Style {
+        let out = std::io::stdout();
+        let given = std::env::var("COLUMNS").ok().and_then(|text| text.parse::<usize>().ok());
+        let asked = || rustix::termios::tcgetwinsize(&out).ok().map(|size| usize::from(size.ws_col));
+        let columns = given.or_else(asked).filter(|columns| *columns > 0).unwrap_or(DEFAULT_COLUMNS);
+        let colours = out.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        Style { columns: columns.clamp(MIN_COLUMNS, 1_000), colours }
+    }
+
+    /// `text` in a colour, when colours are on.
+    pub fn paint(&self, colour: Colour, text: &str) -> String {
+        if self.colours { format!("\x1b[{}m{text}\x1b[0m", colour as u8) } else { text.to_owned() }
+    }
+}
+
+/// The few colours that carry meaning, as SGR codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Colour {
+    /// Headings.
+    Bold = 1,
+    /// Details.
+    Dim = 2,
+    /// Failures.
+    Red = 31,
+    /// Good news.
+    Green = 32,
+    /// Warnings.
+    Yellow = 33,
+    /// Bars.
+    Blue = 34,
+    /// Services.
+    Cyan = 36,
+}
+
+/// `text` without control characters: what a traced program wrote never drives the reader's terminal.
+pub fn safe(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// `text` cut to `columns` with an ellipsis, or padded to it.
+pub fn fit(text: &str, columns: usize) -> String {
+    let length = text.chars().count();
+    if length <= columns {
+        return format!("{text}{}", " ".repeat(columns - length));
+    }
+    let mut cut: String = text.chars().take(columns.saturating_sub(1)).collect();
+    if columns > 0 {
+        cut.push('…');
+    }
+    cut
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_never_reach_the_terminal() {
+        assert_eq!(safe("a\x1b[31mb\nc\u{9b}d é"), "a\u{fffd}[31mb\u{fffd}c\u{fffd}d é");
+    }
+
+    #[test]
+    fn text_fits_its_column() {
+        assert_eq!(fit("abc", 5), "abc  ");
+        assert_eq!(fit("abcdef", 4), "abc…");
+        assert_eq!(fit("abc", 0), "");
+    }
+
+    #[test]
+    fn no_colours_where_they_are_off() {
+        let style = Style { columns: 80, colours: false };
+        assert_eq!(style.paint(Colour::Red, "x"), "x");
+        assert_eq!(Style { colours: true, ..style }.paint(Colour::Red, "x"), "\x1b[31mx\x1b[0m");
+    }
+}

@@ -1,0 +1,110 @@
+//! Durations and ages as people read them.
+
+/// `duration_us` with three digits that matter: `870 µs`, `4.874 ms`, `1.250 s`, `12 min 5 s`.
+pub fn duration(duration_us: u64) -> String {
+    match duration_us {
+        0..1_000 => format!("{duration_us} µs"),
+        1_000..1_000_000 => format!("{}.{:03} ms", duration_us / 1_000, duration_us % 1_000),
+        1_000_000..60_000_000 => format!("{}.{:03} s", duration_us / 1_000_000, duration_us / 1_000 % 1_000),
+        60_000_000..3_600_000_000 => {
+            format!("{} min {} s", duration_us / 60_000_000, duration_us / 1_000_000 % 60)
+        }
+        3_600_000_000..360_000_000_000 => {
+            format!("{} h {} min", duration_us / 3_600_000_000, duration_us / 60_000_000 % 60)
+        }
+        _ => format!("{} d", duration_us / 86_400_000_000),
+    }
+}
+
+/// How long ago something was: `3 s ago`, `12 min ago`, `5 h ago`, `2 d ago`.
+pub fn age(age_us: u64) -> String {
+    let seconds = age_us / 1_000_000;
+    match seconds {
+        0..60 => format!("{seconds} s ago"),
+        60..3_600 => format!("{} min ago", seconds / 60),
+        3_600..86_400 => format!("{} h ago", seconds / 3_600),
+        _ => format!("{} d ago", seconds / 86_400),
+    }
+}
+
+/// Reads `250us`, `10ms`, `1.5s`, `30m`, `2h`, `1d`; a bare number means microseconds.
+///
+/// # Errors
+/// A sentence that says which forms are read.
+pub fn parse_duration_us(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, f64); 8] = [
+        ("µs", 1.0),
+        ("us", 1.0),
+        ("ms", 1e3),
+        ("min", 60e6),
+        ("s", 1e6),
+        ("m", 60e6),
+        ("h", 3_600e6),
+        ("d", 86_400e6),
+    ];
+    let unit = UNITS.iter().find(|(suffix, _)| text.ends_with(suffix));
+    let (number, scale) =
+        unit.map_or((text, 1.0), |(suffix, scale)| (&text[..text.len() - suffix.len()], *scale));
+    match number.trim().parse::<f64>() {
+        Ok(value) if value >= 0.0 && value * scale < 1e18 => Ok((value * scale).round() as u64),
+        _ => Err(format!("{text} is no duration: write 250us, 10ms, 1.5s, 30m, 2h or 1d")),
+    }
+}
+
+/// A moment in UTC, to the microsecond: `2026-11-20 19:52:00.175031 UTC`.
+pub fn moment(since_epoch_us: u64) -> String {
+    let seconds = since_epoch_us / 1_000_000;
+    let (year, month, day) = civil((seconds / 86_400) as i64);
+    let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
+    let micros = since_epoch_us % 1_000_000;
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{micros:06} UTC")
+}
+
+/// Year, month and day of a count of days since 1970-01-01 (Howard Hinnant's `civil_from_days`).
+fn civil(days: i64) -> (i64, i64, i64) {
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_keep_the_digits_that_matter() {
+        let shown = [0, 999, 4_874, 1_250_000, 725_000_000].map(duration);
+        assert_eq!(shown, ["0 µs", "999 µs", "4.874 ms", "1.250 s", "12 min 5 s"]);
+    }
+
+    #[test]
+    fn ages_are_rounded_down() {
+        assert_eq!([3_900_000, 720_000_000, 20_000_000_000].map(age), ["3 s ago", "12 min ago", "5 h ago"]);
+    }
+
+    #[test]
+    fn durations_are_read_with_their_unit() {
+        let read = ["250us", "250", "10ms", "1.5s", "30m", "2min", "2h", "1d"]
+            .map(|text| parse_duration_us(text).unwrap());
+        assert_eq!(
+            read,
+            [250, 250, 10_000, 1_500_000, 1_800_000_000, 120_000_000, 7_200_000_000, 86_400_000_000]
+        );
+        for wrong in ["", "ms", "-1s", "ten", "1e30s", "NaN"] {
+            assert!(parse_duration_us(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn moments_follow_the_calendar() {
+        assert_eq!(moment(0), "1970-01-01 00:00:00.000000 UTC");
+        assert_eq!(moment(951_782_400_000_001), "2000-02-29 00:00:00.000001 UTC");
+        assert_eq!(moment(1_795_204_320_175_000), "2026-11-20 19:52:00.175000 UTC");
+    }
+}

@@ -1,0 +1,169 @@
+//! One trace as a waterfall: a line per span with its name, service, duration and a bar, its annotations below.
+
+use std::fmt::Write as _;
+
+use crate::span::{self, Span};
+use crate::terminal::{Colour, Style, fit, safe};
+use crate::tree::{self, Row};
+use crate::units;
+
+/// Columns of the duration.
+const DURATION_COLUMNS: usize = 12;
+
+/// What to draw.
+#[derive(Debug, Clone, Copy)]
+pub struct View {
+    /// Width and colours.
+    pub style: Style,
+    /// Whether events and keys stand below their span.
+    pub annotations: bool,
+}
+
+struct Columns {
+    name: usize,
+    service: usize,
+    bar: usize,
+}
+
+/// The whole drawing, with a last line break.
+pub fn draw(spans: &[Span], view: View) -> String {
+    let rows = tree::rows(spans);
+    let (begin, end) = span::extent(spans).unwrap_or((0, 0));
+    let columns = columns(spans, &rows, view.style.columns);
+    let mut out = heading(spans, &rows, begin, end, view.style);
+    for (place, row) in rows.iter().enumerate() {
+        line(&mut out, &spans[row.span], row, &columns, (begin, end), view.style);
+        if view.annotations {
+            let has_children = rows.get(place + 1).is_some_and(|next| next.depth() > row.depth());
+            details(&mut out, &spans[row.span], &row.trunk(has_children), begin, view.style);
+        }
+    }
+    out
+}
+
+fn heading(spans: &[Span], rows: &[Row], begin: u64, end: u64, style: Style) -> String {
+    let id = spans.first().map_or("", |span| span.trace_id.as_str());
+    let depth = rows.iter().map(Row::depth).max().map_or(0, |deepest| deepest + 1);
+    let plural = if spans.len() == 1 { "" } else { "s" };
+    let title = style.paint(Colour::Bold, &format!("trace {}", safe(id)));
+    let took = units::duration(end.saturating_sub(begin));
+    let when = if end == 0 { "no time recorded".to_owned() } else { units::moment(begin) };
+    format!("{title}  {} span{plural}, depth {depth}, {took}, {when}\n", spans.len())
+}
+
+fn label(span: &Span) -> String {
+    safe(span.name.as_deref().filter(|name| !name.is_empty()).unwrap_or("(no name)"))
+}
+
+fn columns(spans: &[Span], rows: &[Row], total: usize) -> Columns {
+    let widest_name =
+        rows.iter().map(|row| row.branch().chars().count() + label(&spans[row.span]).chars().count());
+    let widest_service = spans.iter().map(|span| span.service().chars().count());
+    let name = widest_name.max().unwrap_or(0).clamp(10, total * 2 / 5);
+    let service = widest_service.max().unwrap_or(0).clamp(7, total / 5);
+    let bar = total.saturating_sub(name + service + DURATION_COLUMNS + 6).max(8);
+    Columns { name, service, bar }
+}
+
+fn line(out: &mut String, span: &Span, row: &Row, columns: &Columns, whole: (u64, u64), style: Style) {
+    let name = fit(&format!("{}{}", row.branch(), label(span)), columns.name);
+    let service = style.paint(Colour::Cyan, &fit(&safe(span.service()), columns.service));
+    let extent = span.extent();
+    let took =
+        extent.map_or_else(String::new, |(begin, end)| units::duration(span.duration.unwrap_or(end - begin)));
+    let bar = extent.map_or_else(String::new, |extent| bar(extent, whole, columns.bar));
+    let bar = style.paint(Colour::Blue, bar.trim_end());
+    let _ = writeln!(out, "{name}  {service}  {took:>DURATION_COLUMNS$}  {bar}");
+}
+
+/// Blocks from begin to end, at least one; half blocks at its edges would say more than a terminal can.
+fn bar(extent: (u64, u64), whole: (u64, u64), columns: usize) -> String {
+    let length = u128::from((whole.1 - whole.0).max(1));
+    let place = |at: u64| (u128::from(at.saturating_sub(whole.0)) * columns as u128 / length) as usize;
+    let from = place(extent.0).min(columns - 1);
+    let to = place(extent.1).clamp(from + 1, columns);
+    format!("{}{}", " ".repeat(from), "█".repeat(to - from))
+}
+
+fn details(out: &mut String, span: &Span, trunk: &str, begin: u64, style: Style) {
+    let mut events: Vec<_> = span.annotations.iter().collect();
+    events.sort_by_key(|event| event.timestamp);
+    for event in events {
+        let after = units::duration(event.timestamp.saturating_sub(begin));
+        put_detail(out, trunk, &format!("+{after}  {}", safe(&event.value)), style);
+    }
+    for (key, value) in &span.tags {
+        put_detail(out, trunk, &format!("{} = {}", safe(key), safe(value)), style);
+    }
+    if let Some(remote) = span.remote_endpoint.as_ref().and_then(|endpoint| endpoint.service_name.as_deref())
+    {
+        put_detail(out, trunk, &format!("with {}", safe(remote)), style);
+    }
+}
+
+fn put_detail(out: &mut String, trunk: &str, text: &str, style: Style) {
+    let room = style.columns.saturating_sub(trunk.chars().count() + 2);
+    let text = fit(text, room);
+    let _ = writeln!(out, "{trunk}· {}", style.paint(Colour::Dim, text.trim_end()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::span::{Annotation, Endpoint};
+
+    fn span(id: &str, parent: Option<&str>, start: u64, duration: u64) -> Span {
+        Span {
+            trace_id: "00000000000000ab".into(),
+            id: id.into(),
+            parent_id: parent.map(str::to_owned),
+            name: Some(format!("op {id}")),
+            timestamp: Some(1_000_000 + start),
+            duration: Some(duration),
+            local_endpoint: Some(Endpoint { service_name: Some("osd.0".into()), ..Endpoint::default() }),
+            ..Span::default()
+        }
+    }
+
+    fn view(annotations: bool) -> View {
+        View { style: Style { columns: 72, colours: false }, annotations }
+    }
+
+    #[test]
+    fn bars_stand_where_the_spans_were() {
+        let spans =
+            [span("a", None, 0, 4_000), span("b", Some("a"), 1_000, 2_000), span("c", Some("a"), 3_999, 1)];
+        let expected = "\
+trace 00000000000000ab  3 spans, depth 2, 4.000 ms, 1970-01-01 00:00:01.000000 UTC
+op a        osd.0        4.000 ms  █████████████████████████████████████
+├─ op b     osd.0        2.000 ms           ██████████████████
+└─ op c     osd.0            1 µs                                      █
+";
+        assert_eq!(draw(&spans, view(false)), expected);
+    }
+
+    #[test]
+    fn events_and_keys_stand_below_their_span() {
+        let mut root = span("a", None, 0, 4_000);
+        root.annotations = vec![Annotation { timestamp: 1_000_250, value: "journal\u{1b}".into() }];
+        root.tags.insert("Object".into(), "foo".into());
+        let drawn = draw(&[root, span("b", Some("a"), 1, 2)], view(true));
+        assert!(drawn.contains("│  · +250 µs  journal\u{fffd}\n│  · Object = foo\n"), "{drawn}");
+    }
+
+    #[test]
+    fn lines_keep_within_the_terminal() {
+        let mut spans = vec![span("a", None, 0, 4_000), span("b", Some("a"), 0, u64::MAX / 2)];
+        spans[1].name = Some("n".repeat(500));
+        spans[1].tags.insert("k".repeat(300), "v".repeat(300));
+        for line in draw(&spans, view(true)).lines().skip(1) {
+            assert!(line.chars().count() <= 72, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_trace_without_time_is_drawn_too() {
+        let drawn = draw(&[Span { id: "a".into(), ..Span::default() }], view(true));
+        assert!(drawn.contains("no time recorded") && drawn.contains("(no name)"), "{drawn}");
+    }
+}

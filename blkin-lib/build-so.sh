@@ -1,0 +1,37 @@
+#!/bin/sh
+# Builds the C library: target/debug/ or target/release/ gets libblkin.a, libblkin.so.0 and the linker names.
+#
+#   build-so.sh [--release]
+#
+# The shared library is linked by cc from the static one: only so do its symbols carry a version (a Rust cdylib
+# exports them without). It stays loaded once loaded (nodelete), for records may be on their way in any thread.
+set -eu
+
+profile=debug
+case "${1-}" in
+    "") ;;
+    --release) profile=release ;;
+    *) echo "usage: build-so.sh [--release]" >&2; exit 2 ;;
+esac
+here=$(cd "$(dirname "$0")" && pwd)
+cd "$here/.."
+out=${CARGO_TARGET_DIR:-target}/$profile
+
+if [ "$profile" = release ]; then
+    cargo rustc --quiet --locked -p blkin --lib --release --crate-type staticlib
+else
+    cargo rustc --quiet --locked -p blkin --lib --crate-type staticlib
+fi
+
+# --undefined pulls exactly the public symbols, and what they need, out of the static library.
+wanted=$(sed -n 's/^ *\(_*[A-Za-z_]*\);$/-Wl,--undefined=\1/p' "$here/blkin.map")
+# shellcheck disable=SC2086 # a list of words
+"${CC:-cc}" -shared -o "$out/libblkin.so.0.new" $wanted "$out/libblkin.a" \
+    -Wl,--version-script="$here/blkin.map" -Wl,-soname,libblkin.so.0 -Wl,-z,nodelete \
+    -Wl,-z,relro -Wl,-z,now -Wl,-z,defs -Wl,--gc-sections -Wl,--as-needed \
+    -lgcc_s -lpthread -ldl -lm -lc
+mv -f "$out/libblkin.so.0.new" "$out/libblkin.so.0"
+for name in blkin blkin-front zipkin-c zipkin-cpp; do
+    ln -sfn libblkin.so.0 "$out/lib$name.so"
+done
+echo "$out/libblkin.so.0"

@@ -1,0 +1,312 @@
+/*
+ * zipkin_c.h - tracing for C programs: traces, spans and their annotations.
+ *
+ * One header for every BlkKin dialect: the fields and names of the original branch (trace_endpoint,
+ * annotation_endpoint, val, BLKIN_KEYVAL, int ports, non-const arguments) and those of the later ones mean
+ * the same thing here. C11 and C++17; link with -lblkin (see blkin.pc, or find_package(Blkin)).
+ *
+ * What holds for every function below, unless it says otherwise:
+ *
+ *  Return value    0, or -EINVAL when an argument is missing or not allowed. After -EINVAL nothing has been
+ *                  changed or recorded. errno is never touched.
+ *  Pointers        are borrowed. The library keeps none: what a struct points to must live until the last
+ *                  blkin_record() that uses the struct has returned.
+ *  Threads         any number, with no lock; only a struct that several threads write needs one of yours.
+ *  Signals, fork   async-signal-safe; works in forked children with no further call.
+ *  Blocking        never. A record that finds no room is dropped and counted, by cause.
+ *  Sampling        trace_id 0 means "not sampled": recording on it does nothing and returns 0, children
+ *                  inherit the 0, and so does whoever gets the ids over a network.
+ */
+#ifndef BLKIN_ZIPKIN_C_H
+#define BLKIN_ZIPKIN_C_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <asm/byteorder.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * The core annotations of Zipkin and Dapper, to be used as the event of a timestamp annotation:
+ * "cs" "cr" "ss" "sr" "ws" "wr", and "csf" "crf" "ssf" "srf" for the fragments of a long message.
+ */
+extern const char *const CLIENT_SEND;
+extern const char *const CLIENT_RECV;
+extern const char *const SERVER_SEND;
+extern const char *const SERVER_RECV;
+extern const char *const WIRE_SEND;
+extern const char *const WIRE_RECV;
+extern const char *const CLIENT_SEND_FRAGMENT;
+extern const char *const CLIENT_RECV_FRAGMENT;
+extern const char *const SERVER_SEND_FRAGMENT;
+extern const char *const SERVER_RECV_FRAGMENT;
+
+/*
+ * Who is speaking: a service and its address.
+ *
+ * ip    IPv4 or IPv6 as text; NULL or "": no address.
+ * port  host byte order, 0: none. Its low 16 bits count, so that a struct that was filled through an
+ *       int16_t, an int or a uint16_t means the same port; 40000 reads back as 40000.
+ * name  the service; needed when something is recorded.
+ */
+struct blkin_endpoint {
+	const char *ip;
+	int port;
+	const char *name;
+};
+
+/*
+ * The ids that travel with a request. Each is positive (63 bits); trace_id 0: not sampled; parent_span_id 0:
+ * a root. A struct of three int64_t in this order may be cast to it.
+ */
+struct blkin_trace_info {
+	int64_t trace_id;
+	int64_t span_id;
+	int64_t parent_span_id;
+};
+
+/* The same ids for the wire: 24 bytes, big-endian. */
+struct blkin_trace_info_packed {
+	__be64 trace_id;
+	__be64 span_id;
+	__be64 parent_span_id;
+} __attribute__((packed));
+
+/*
+ * A span: what is done (name), its ids, and where (endpoint, may be NULL when each annotation brings its own).
+ * Fields may be read and written directly; zeros are a valid "not sampled" span.
+ */
+struct blkin_trace {
+	const char *name;
+	struct blkin_trace_info info;
+	__extension__ union {
+		const struct blkin_endpoint *endpoint;
+		struct blkin_endpoint *trace_endpoint;
+	};
+};
+
+typedef enum {
+	ANNOT_STRING = 0, /* key and val_str */
+	ANNOT_INTEGER,    /* key and val_int */
+	ANNOT_TIMESTAMP   /* an event, named by val_str; its time is taken by blkin_record() */
+} blkin_annotation_type;
+
+/* One thing said about a span. endpoint NULL: the span's own. */
+struct blkin_annotation {
+	blkin_annotation_type type;
+	const char *key;
+	__extension__ union {
+		const char *val_str;
+		int64_t val_int;
+		char *val;
+	};
+	__extension__ union {
+		const struct blkin_endpoint *endpoint;
+		struct blkin_endpoint *annotation_endpoint;
+	};
+};
+
+/*
+ * blkin_init - get ready early
+ *
+ * Creates the memory that annotations go to and offers it to the node's daemon, so that the first record
+ * need not. Optional: the first record does the same. May be called any number of times, from any thread.
+ * The program's own state (srand(), signals, descriptors 0-2, environment) is left alone.
+ *
+ * Returns 0, always: a program runs the same whether or not it can be traced. What is lost because it could
+ * not is counted, and `blkin doctor` names the reason.
+ */
+int blkin_init(void);
+
+/*
+ * blkin_init_new_trace - start a trace: a root span with new ids
+ *
+ * Sets every field of *new_trace. span_id equals trace_id, parent_span_id is 0. With RATE=N (or BLKIN_RATE)
+ * in the environment one in N of a thread's or CPU's roots is sampled; the ids of the others are 0.
+ * name and endpoint may be NULL here and be set later.
+ *
+ * Returns 0; -EINVAL if new_trace is NULL.
+ */
+int blkin_init_new_trace(struct blkin_trace *new_trace, const char *name,
+			 const struct blkin_endpoint *endpoint);
+
+/*
+ * blkin_init_trace_info - only the ids of a new root
+ *
+ * As blkin_init_new_trace() does, sampling included. Does nothing if trace_info is NULL.
+ */
+void blkin_init_trace_info(struct blkin_trace_info *trace_info);
+
+/*
+ * blkin_init_child - a child span of a span of this process
+ *
+ * *child gets the parent's trace_id, a new span_id, and the parent's span_id as its parent_span_id. endpoint
+ * NULL: the parent's. child and parent may be the same struct. child_name may be NULL here and be set later.
+ *
+ * Returns 0; -EINVAL if child or parent is NULL, or if neither endpoint nor the parent has an endpoint.
+ */
+int blkin_init_child(struct blkin_trace *child, const struct blkin_trace *parent,
+		     const struct blkin_endpoint *endpoint, const char *child_name);
+
+/*
+ * blkin_init_child_info - a child span of a span known by its ids, such as the sender of a message
+ *
+ * As blkin_init_child(), but the endpoint is needed. info may be &child->info.
+ *
+ * Returns 0; -EINVAL if child, info or endpoint is NULL.
+ */
+int blkin_init_child_info(struct blkin_trace *child, const struct blkin_trace_info *info,
+			  const struct blkin_endpoint *endpoint, const char *child_name);
+
+/*
+ * blkin_init_endpoint - fill in an endpoint
+ *
+ * ip NULL: no address. The text of ip is looked at when it is recorded; one that is no address is recorded as
+ * none. A port above 32767 arrives as the same 16 bits and is stored as the port that was meant.
+ *
+ * Returns 0; -EINVAL if endpoint is NULL.
+ */
+int blkin_init_endpoint(struct blkin_endpoint *endpoint, const char *ip, int16_t port, const char *name);
+
+/*
+ * blkin_init_string_annotation - "key = val"
+ *
+ * Returns 0; -EINVAL if annotation, key or val is NULL.
+ */
+int blkin_init_string_annotation(struct blkin_annotation *annotation, const char *key, const char *val,
+				 const struct blkin_endpoint *endpoint);
+
+/*
+ * blkin_init_integer_annotation - "key = val", val a number
+ *
+ * Returns 0; -EINVAL if annotation or key is NULL.
+ */
+int blkin_init_integer_annotation(struct blkin_annotation *annotation, const char *key, int64_t val,
+				  const struct blkin_endpoint *endpoint);
+
+/*
+ * blkin_init_timestamp_annotation - "event happened"
+ *
+ * The event is kept in val_str, key becomes NULL. The time is not taken here but by blkin_record(), so an
+ * annotation may be prepared once and recorded often.
+ *
+ * Returns 0; -EINVAL if annotation or event is NULL.
+ */
+int blkin_init_timestamp_annotation(struct blkin_annotation *annotation, const char *event,
+				    const struct blkin_endpoint *endpoint);
+
+/*
+ * blkin_record - record an annotation on a span
+ *
+ * Takes the time (timestamp annotations), copies everything the annotation needs and returns; neither struct
+ * is changed. Uses the annotation's endpoint, or else the span's. Strings over 4 KiB are cut, which is counted.
+ * In the steady state it makes no system call, takes no lock and allocates nothing.
+ *
+ * Returns 0 when the annotation was recorded, when it was dropped and counted because there was no room, or
+ * when the span is not sampled. -EINVAL if trace or annotation is NULL, or, on a sampled span: there is no
+ * span name, no endpoint, no endpoint name, no key (string, integer), no value (string), no event
+ * (timestamp), or the type is unknown.
+ */
+int blkin_record(const struct blkin_trace *trace, const struct blkin_annotation *annotation);
+
+/*
+ * blkin_get_trace_info - copy the ids of a span to *info
+ *
+ * Returns 0; -EINVAL if trace or info is NULL.
+ */
+int blkin_get_trace_info(const struct blkin_trace *trace, struct blkin_trace_info *info);
+
+/*
+ * blkin_set_trace_info - give a span the ids in *info
+ *
+ * Returns 0; -EINVAL if trace or info is NULL.
+ */
+int blkin_set_trace_info(struct blkin_trace *trace, const struct blkin_trace_info *info);
+
+/*
+ * blkin_set_trace_properties - give a span its ids, name and endpoint: take part in a span begun elsewhere
+ *
+ * Returns 0; -EINVAL if any argument is NULL.
+ */
+int blkin_set_trace_properties(struct blkin_trace *trace, const struct blkin_trace_info *info,
+			       const char *name, const struct blkin_endpoint *endpoint);
+
+/*
+ * blkin_pack_trace_info - ids to 24 bytes in network order
+ *
+ * Returns 0; -EINVAL if info or pinfo is NULL.
+ */
+int blkin_pack_trace_info(const struct blkin_trace_info *info, struct blkin_trace_info_packed *pinfo);
+
+/*
+ * blkin_unpack_trace_info - 24 bytes in network order to ids
+ *
+ * pinfo may point anywhere into a received message; it needs no alignment.
+ *
+ * Returns 0; -EINVAL if pinfo or info is NULL.
+ */
+int blkin_unpack_trace_info(const struct blkin_trace_info_packed *pinfo, struct blkin_trace_info *info);
+
+/*
+ * The bodies of the macros below. A span that is not sampled costs one load and one branch here; -EINVAL of
+ * the parts means that nothing is recorded.
+ */
+static inline void blkin_macro_timestamp(const struct blkin_trace *trace, const struct blkin_endpoint *endp,
+					 const char *event)
+{
+	struct blkin_annotation annot;
+
+	if (trace && trace->info.trace_id != 0 && blkin_init_timestamp_annotation(&annot, event, endp) == 0)
+		(void)blkin_record(trace, &annot);
+}
+
+static inline void blkin_macro_string(const struct blkin_trace *trace, const struct blkin_endpoint *endp,
+				      const char *key, const char *val)
+{
+	struct blkin_annotation annot;
+
+	if (trace && trace->info.trace_id != 0 && blkin_init_string_annotation(&annot, key, val, endp) == 0)
+		(void)blkin_record(trace, &annot);
+}
+
+static inline void blkin_macro_integer(const struct blkin_trace *trace, const struct blkin_endpoint *endp,
+				       const char *key, int64_t val)
+{
+	struct blkin_annotation annot;
+
+	if (trace && trace->info.trace_id != 0 && blkin_init_integer_annotation(&annot, key, val, endp) == 0)
+		(void)blkin_record(trace, &annot);
+}
+
+/*
+ * BLKIN_TIMESTAMP, BLKIN_KEYVAL_STRING, BLKIN_KEYVAL_INTEGER, BLKIN_KEYVAL (as _STRING) - make an annotation
+ * and record it
+ *
+ * endp NULL: the span's own endpoint. Every argument is evaluated once, sampled or not. What blkin_record()
+ * would return is dropped. Each is a whole statement and takes a `;` or none, as it always did; between
+ * if and else put braces around it.
+ */
+#define BLKIN_TIMESTAMP(trace, endp, event)                  \
+	do {                                                 \
+		blkin_macro_timestamp(trace, endp, event);   \
+	} while (0);
+
+#define BLKIN_KEYVAL_STRING(trace, endp, key, val)           \
+	do {                                                 \
+		blkin_macro_string(trace, endp, key, val);   \
+	} while (0);
+
+#define BLKIN_KEYVAL_INTEGER(trace, endp, key, val)          \
+	do {                                                 \
+		blkin_macro_integer(trace, endp, key, val);  \
+	} while (0);
+
+#define BLKIN_KEYVAL(trace, endp, key, val) BLKIN_KEYVAL_STRING(trace, endp, key, val)
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* BLKIN_ZIPKIN_C_H */

@@ -1,0 +1,327 @@
+// ztracer.hpp - tracing for C++ programs. Header-only over zipkin_c.h, whose conventions hold here too:
+// 0 or -EINVAL, borrowed pointers, no locks, trace id 0 means "not sampled".
+//
+// Two families live side by side and can be mixed:
+//   Endpoint, Trace              plain values that borrow their strings (Ceph)
+//   ZTraceEndpoint, ZTrace       std::shared_ptr handles that own their strings (the original branch)
+#ifndef BLKIN_ZTRACER_HPP
+#define BLKIN_ZTRACER_HPP
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "zipkin_c.h"
+
+// The original branch's header brought these two names along, and its programs use them. Define
+// BLKIN_NO_GLOBAL_STRING if they collide with names of yours.
+#ifndef BLKIN_NO_GLOBAL_STRING
+using std::ostringstream;
+using std::string;
+#endif
+
+namespace ZTracer {
+
+using std::ostringstream;
+using std::string;
+
+// The C constants themselves, so that `using namespace ZTracer` makes nothing ambiguous.
+using ::CLIENT_RECV;
+using ::CLIENT_RECV_FRAGMENT;
+using ::CLIENT_SEND;
+using ::CLIENT_SEND_FRAGMENT;
+using ::SERVER_RECV;
+using ::SERVER_RECV_FRAGMENT;
+using ::SERVER_SEND;
+using ::SERVER_SEND_FRAGMENT;
+using ::WIRE_RECV;
+using ::WIRE_SEND;
+
+// blkin_init(): optional, always 0.
+static inline int ztrace_init() { return blkin_init(); }
+
+// A service and its address. Borrows ip and name (string literals, as a rule); copy_ip() and copy_name() make
+// it own them. Not to be changed by one thread while another records with it.
+class Endpoint : private blkin_endpoint {
+	string _ip;
+	string _name;
+
+	friend class Trace;
+
+	// Copies of an Endpoint own what the original owned and borrow what it borrowed.
+	void assign(const Endpoint &from)
+	{
+		const bool own_ip = from.ip == from._ip.c_str();
+		const bool own_name = from.name == from._name.c_str();
+
+		_ip = from._ip;
+		_name = from._name;
+		ip = own_ip ? _ip.c_str() : from.ip;
+		port = from.port;
+		name = own_name ? _name.c_str() : from.name;
+	}
+
+public:
+	Endpoint(const char *name) { blkin_init_endpoint(this, "0.0.0.0", 0, name); }
+	Endpoint(const char *ip, int port, const char *name)
+	{
+		blkin_init_endpoint(this, ip, static_cast<int16_t>(port), name);
+	}
+	Endpoint(const Endpoint &from) : blkin_endpoint() { assign(from); }
+	const Endpoint &operator=(const Endpoint &from)
+	{
+		assign(from);
+		return *this;
+	}
+
+	void copy_ip(const string &newip)
+	{
+		_ip = newip;
+		ip = _ip.c_str();
+	}
+	void copy_name(const string &newname)
+	{
+		_name = newname;
+		name = _name.c_str();
+	}
+
+	// The other endpoint's ip and port: as a copy, or borrowed from it.
+	void copy_address_from(const Endpoint *endpoint)
+	{
+		if (endpoint->ip)
+			copy_ip(endpoint->ip);
+		else
+			ip = nullptr;
+		port = endpoint->port;
+	}
+	void share_address_from(const Endpoint *endpoint)
+	{
+		ip = endpoint->ip;
+		port = endpoint->port;
+	}
+	void set_port(int p) { port = p; }
+};
+
+// A span. Borrows its name and endpoint; copy_name() makes it own the name. Recording (event, keyval) is const
+// and may be done by any number of threads at once.
+class Trace : private blkin_trace {
+	string _name;
+
+	void clear()
+	{
+		name = nullptr;
+		info = blkin_trace_info();
+		endpoint = nullptr;
+	}
+	void assign(const Trace &from)
+	{
+		const bool own_name = from.name == from._name.c_str();
+
+		_name = from._name;
+		name = own_name ? _name.c_str() : from.name;
+		info = from.info;
+		endpoint = from.endpoint;
+	}
+
+public:
+	// Not sampled, valid() is false.
+	Trace() { clear(); }
+	// A child of parent, with parent's endpoint if ep is NULL; a new root if parent is NULL or not valid.
+	Trace(const char *name, const Endpoint *ep, const Trace *parent = nullptr)
+	{
+		clear();
+		init(name, ep, parent);
+	}
+	// The span with these ids (child: a child of it).
+	Trace(const char *name, const Endpoint *ep, const blkin_trace_info *i, bool child = false)
+	{
+		clear();
+		if (!i)
+			return;
+		if (child) {
+			init(name, ep, i, true);
+			return;
+		}
+		this->name = name;
+		endpoint = ep;
+		info = *i;
+	}
+	Trace(const Trace &from) : blkin_trace() { assign(from); }
+	const Trace &operator=(const Trace &from)
+	{
+		assign(from);
+		return *this;
+	}
+
+	// True if the span is sampled.
+	bool valid() const { return info.trace_id != 0; }
+	operator bool() const { return valid(); }
+
+	// The constructors' work on an existing span. -EINVAL leaves it as it was: ep or i is NULL (with ids), or
+	// neither ep nor parent has an endpoint (child).
+	int init(const char *name, const Endpoint *ep, const Trace *parent = nullptr)
+	{
+		if (parent && parent->valid())
+			return blkin_init_child(this, parent, ep, name);
+		return blkin_init_new_trace(this, name, ep);
+	}
+	int init(const char *name, const Endpoint *ep, const blkin_trace_info *i, bool child = false)
+	{
+		if (child)
+			return blkin_init_child_info(this, i, ep, name);
+		return blkin_set_trace_properties(this, i, name, ep);
+	}
+
+	void copy_name(const string &newname)
+	{
+		_name = newname;
+		name = _name.c_str();
+	}
+
+	const blkin_trace_info *get_info() const { return &info; }
+	void set_info(const blkin_trace_info *i) { info = *i; }
+
+	// Record key = value. ep NULL: the span's own endpoint.
+	void keyval(const char *key, const char *val) const { BLKIN_KEYVAL_STRING(this, nullptr, key, val) }
+	void keyval(const char *key, int64_t val) const { BLKIN_KEYVAL_INTEGER(this, nullptr, key, val) }
+	void keyval(const char *key, const char *val, const Endpoint *ep) const
+	{
+		BLKIN_KEYVAL_STRING(this, ep, key, val)
+	}
+	void keyval(const char *key, int64_t val, const Endpoint *ep) const
+	{
+		BLKIN_KEYVAL_INTEGER(this, ep, key, val)
+	}
+
+	// Record that event happens now.
+	void event(const char *event) const { BLKIN_TIMESTAMP(this, nullptr, event) }
+	void event(const char *event, const Endpoint *ep) const { BLKIN_TIMESTAMP(this, ep, event) }
+};
+
+// A copy of the text, to be freed with delete[].
+static inline char *to_cstr(const string &s)
+{
+	char *copy = new char[s.length() + 1];
+
+	std::memcpy(copy, s.c_str(), s.length() + 1);
+	return copy;
+}
+static inline char *ostr_to_cstr(ostringstream &stream) { return to_cstr(stream.str()); }
+
+class ZTraceEndpoint;
+class ZTrace;
+
+typedef std::shared_ptr<ZTraceEndpoint> ZTraceEndpointRef;
+typedef std::shared_ptr<ZTrace> ZTraceRef;
+
+// A service and its address, with strings of its own.
+class ZTraceEndpoint {
+	string _ip;
+	string _name;
+	struct blkin_endpoint ep;
+
+	friend class ZTrace;
+
+protected:
+	struct blkin_endpoint *get_blkin_ep() { return &ep; }
+
+public:
+	ZTraceEndpoint(string ip, int port, string endpoint_name)
+	    : _ip(std::move(ip)), _name(std::move(endpoint_name)), ep()
+	{
+		blkin_init_endpoint(&ep, _ip.c_str(), static_cast<int16_t>(port), _name.c_str());
+	}
+	ZTraceEndpoint(const ZTraceEndpoint &) = delete;
+	ZTraceEndpoint &operator=(const ZTraceEndpoint &) = delete;
+};
+
+// A span with a name of its own; keeps its endpoint alive.
+class ZTrace {
+	string _name;
+	ZTraceEndpointRef _ep;
+	struct blkin_trace trace;
+
+	static struct blkin_endpoint *raw(const ZTraceEndpointRef &ep) { return ep ? ep->get_blkin_ep() : nullptr; }
+
+	int record_string(const string &key, const string &val, struct blkin_endpoint *ep)
+	{
+		struct blkin_annotation annot;
+		const int error = blkin_init_string_annotation(&annot, key.c_str(), val.c_str(), ep);
+
+		return error ? error : blkin_record(&trace, &annot);
+	}
+	int record_event(const string &event, struct blkin_endpoint *ep)
+	{
+		struct blkin_annotation annot;
+		const int error = blkin_init_timestamp_annotation(&annot, event.c_str(), ep);
+
+		return error ? error : blkin_record(&trace, &annot);
+	}
+
+protected:
+	struct blkin_trace *get_blkin_trace() { return &trace; }
+
+public:
+	// A new root.
+	ZTrace(string name, ZTraceEndpointRef ep) : _name(std::move(name)), _ep(std::move(ep)), trace()
+	{
+		blkin_init_new_trace(&trace, _name.c_str(), raw(_ep));
+	}
+	// A child of t, at t's endpoint or at ep.
+	ZTrace(string name, ZTraceRef t) : ZTrace(std::move(name), t, t ? t->_ep : ZTraceEndpointRef()) {}
+	ZTrace(string name, ZTraceRef t, ZTraceEndpointRef ep)
+	    : _name(std::move(name)), _ep(std::move(ep)), trace()
+	{
+		blkin_init_child(&trace, t ? &t->trace : nullptr, raw(_ep), _name.c_str());
+	}
+	// The span with these ids (child: a child of it).
+	ZTrace(string name, ZTraceEndpointRef ep, struct blkin_trace_info *info, bool child = false)
+	    : _name(std::move(name)), _ep(std::move(ep)), trace()
+	{
+		if (child)
+			blkin_init_child_info(&trace, info, raw(_ep), _name.c_str());
+		else
+			blkin_set_trace_properties(&trace, info, _name.c_str(), raw(_ep));
+	}
+	ZTrace(const ZTrace &) = delete;
+	ZTrace &operator=(const ZTrace &) = delete;
+
+	ZTraceEndpointRef get_endpoint() { return _ep; }
+	int get_trace_info(struct blkin_trace_info *info) { return blkin_get_trace_info(&trace, info); }
+	int set_trace_info(struct blkin_trace_info *info) { return blkin_set_trace_info(&trace, info); }
+
+	// Record, at the span's endpoint or at ep. What blkin_record() returns.
+	int keyval(string key, string val) { return record_string(key, val, nullptr); }
+	int keyval(string key, string val, ZTraceEndpointRef ep) { return record_string(key, val, raw(ep)); }
+	int event(string event) { return record_event(event, nullptr); }
+	int event(string event, ZTraceEndpointRef ep) { return record_event(event, raw(ep)); }
+};
+
+static inline ZTraceEndpointRef create_ZTraceEndpoint(string ip, int port, string name)
+{
+	return std::make_shared<ZTraceEndpoint>(std::move(ip), port, std::move(name));
+}
+static inline ZTraceRef create_ZTrace(string name, ZTraceEndpointRef ep)
+{
+	return std::make_shared<ZTrace>(std::move(name), std::move(ep));
+}
+static inline ZTraceRef create_ZTrace(string name, ZTraceRef t)
+{
+	return std::make_shared<ZTrace>(std::move(name), std::move(t));
+}
+static inline ZTraceRef create_ZTrace(string name, ZTraceRef t, ZTraceEndpointRef ep)
+{
+	return std::make_shared<ZTrace>(std::move(name), std::move(t), std::move(ep));
+}
+static inline ZTraceRef create_ZTrace(string name, ZTraceEndpointRef ep, struct blkin_trace_info *info,
+				      bool child = false)
+{
+	return std::make_shared<ZTrace>(std::move(name), std::move(ep), info, child);
+}
+
+} // namespace ZTracer
+
+#endif // BLKIN_ZTRACER_HPP

@@ -1,0 +1,119 @@
+//! The structs of `zipkin_c.h`, field by field. The asserts are what the compilers of C make of the header on
+//! every 64-bit Linux; the C tests assert the same from their side.
+
+use std::ffi::{c_char, c_int, c_uint};
+use std::mem::{offset_of, size_of};
+
+use crate::raw::Ids;
+
+/// `struct blkin_endpoint`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Endpoint {
+    /// Address as text, or NULL.
+    pub(super) ip: *const c_char,
+    /// The low 16 bits are the port. Programs compiled against an `int16_t` wrote only those.
+    pub(super) port: c_int,
+    /// Service.
+    pub(super) name: *const c_char,
+}
+
+/// `struct blkin_trace_info`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TraceInfo {
+    /// Trace, 0 if not sampled.
+    pub(super) trace_id: i64,
+    /// Span.
+    pub(super) span_id: i64,
+    /// Parent span, 0 for a root.
+    pub(super) parent_span_id: i64,
+}
+
+/// `struct blkin_trace_info_packed`: big-endian bytes.
+#[repr(C, packed)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PackedTraceInfo {
+    pub(super) trace_id: [u8; 8],
+    pub(super) span_id: [u8; 8],
+    pub(super) parent_span_id: [u8; 8],
+}
+
+/// `struct blkin_trace`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trace {
+    /// Name of the span.
+    pub(super) name: *const c_char,
+    /// Its ids.
+    pub(super) info: TraceInfo,
+    /// Where it happens, or NULL.
+    pub(super) endpoint: *const Endpoint,
+}
+
+/// The unnamed union in `struct blkin_annotation`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) union AnnotationValue {
+    /// `val_str` (strings) or the event (timestamps).
+    pub(super) text: *const c_char,
+    /// `val_int`.
+    pub(super) integer: i64,
+}
+
+/// `struct blkin_annotation`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Annotation {
+    /// One of [`STRING`], [`INTEGER`], [`TIMESTAMP`]; whatever else C wrote here is refused.
+    pub(super) kind: c_uint,
+    /// Key, or NULL for timestamps.
+    pub(super) key: *const c_char,
+    /// Value or event.
+    pub(super) value: AnnotationValue,
+    /// Where it happens; NULL: where the span does.
+    pub(super) endpoint: *const Endpoint,
+}
+
+/// `ANNOT_STRING`.
+pub(super) const STRING: c_uint = 0;
+/// `ANNOT_INTEGER`.
+pub(super) const INTEGER: c_uint = 1;
+/// `ANNOT_TIMESTAMP`.
+pub(super) const TIMESTAMP: c_uint = 2;
+
+impl From<TraceInfo> for Ids {
+    fn from(info: TraceInfo) -> Ids {
+        Ids {
+            trace_id: info.trace_id.cast_unsigned(),
+            span_id: info.span_id.cast_unsigned(),
+            parent_span_id: info.parent_span_id.cast_unsigned(),
+        }
+    }
+}
+
+impl From<Ids> for TraceInfo {
+    fn from(ids: Ids) -> TraceInfo {
+        TraceInfo {
+            trace_id: ids.trace_id.cast_signed(),
+            span_id: ids.span_id.cast_signed(),
+            parent_span_id: ids.parent_span_id.cast_signed(),
+        }
+    }
+}
+
+#[cfg(target_pointer_width = "64")]
+const _: () = {
+    assert!(size_of::<Endpoint>() == 24);
+    assert!(offset_of!(Endpoint, port) == 8);
+    assert!(offset_of!(Endpoint, name) == 16);
+    assert!(size_of::<TraceInfo>() == 24);
+    assert!(size_of::<PackedTraceInfo>() == 24);
+    assert!(size_of::<Trace>() == 40);
+    assert!(offset_of!(Trace, info) == 8);
+    assert!(offset_of!(Trace, endpoint) == 32);
+    assert!(size_of::<Annotation>() == 32);
+    assert!(offset_of!(Annotation, key) == 8);
+    assert!(offset_of!(Annotation, value) == 16);
+    assert!(offset_of!(Annotation, endpoint) == 24);
+};

@@ -1,0 +1,59 @@
+//! The C interface: what `include/blkin/zipkin_c.h` declares, one folder that speaks C.
+//!
+//! A thin layer: arguments are checked, copied out of the caller's structs and handed to [`crate::raw`], which is
+//! safe. Each function is documented in the header; what differs here is only said once, below.
+//!
+//! # What the caller promises (the header's conventions), and what we do ourselves
+//!
+//! 1. **Structs**: a struct pointer that is not NULL points to a live, aligned struct of its type, which the call
+//!    may write if the parameter is not `const`, and which no other thread writes meanwhile.
+//! 2. **Strings**: a `char` pointer that is not NULL, as an argument or inside a struct, points to bytes that stay
+//!    readable and unchanged up to their NUL until the call returns.
+//! 3. **Copies, no references**: fields and structs of the caller are copied in and out through the raw pointer, and
+//!    only those that the call needs (a C program may leave the others unset); no Rust reference to them is ever
+//!    made, so arguments may alias (`child == parent`, `info == &child->info`).
+//! 4. **Packed ids** have no alignment: they are only read and written unaligned.
+//! 5. **Unions and enums**: `type` is read as a plain integer, every bit pattern of which is valid; both members of
+//!    an annotation's value are eight bytes without invalid patterns, and the one that `type` names is used. The
+//!    string in it falls under 2.
+//!
+//! A panic never crosses into C: [`guard`] turns it into the function's error value. NULL is checked before any
+//! write, so a call that returns `-EINVAL` has changed nothing.
+
+use std::ffi::{c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+mod aliases;
+mod annotation;
+mod constants;
+mod endpoint;
+mod layout;
+mod record;
+mod trace;
+mod wire;
+
+const OK: c_int = 0;
+const INVALID: c_int = -libc::EINVAL;
+
+/// One byte more than a record keeps: enough for the core to see that a string is too long, and a bound on how far
+/// a string without an end is followed.
+const STRING_SCAN_BYTES: usize = 4096 + 1;
+
+/// Runs `body`, and answers `-EINVAL` should it panic.
+fn guard(body: impl FnOnce() -> c_int) -> c_int {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or(INVALID)
+}
+
+/// The bytes of a C string, at most [`STRING_SCAN_BYTES`]; `None` for NULL.
+///
+/// # Safety
+/// `text` is NULL or keeps Invariant 2 for as long as `'a`.
+unsafe fn bytes<'a>(text: *const c_char) -> Option<&'a [u8]> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: readable up to its NUL or the bound, whichever comes first (by Invariant 2).
+    let len = unsafe { libc::strnlen(text, STRING_SCAN_BYTES) };
+    // SAFETY: those `len` bytes were just read, and stay as they are (by Invariant 2).
+    Some(unsafe { std::slice::from_raw_parts(text.cast(), len) })
+}

@@ -1,0 +1,99 @@
+//! `blkin_record`: the one call that leaves something behind.
+
+use std::ffi::c_int;
+
+use super::layout::{Annotation, Endpoint, INTEGER, STRING, TIMESTAMP, Trace};
+use super::{INVALID, OK, bytes, guard};
+use crate::raw::{self, EndpointBytes, Payload};
+
+/// What users of this interface have always recorded at: the level of its LTTng tracepoints, TRACE_WARNING.
+const LEGACY_LEVEL: u8 = 4;
+
+/// See `zipkin_c.h`.
+///
+/// # Safety
+/// Invariants 1, 2 and 5.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn blkin_record(trace: *const Trace, annotation: *const Annotation) -> c_int {
+    guard(|| {
+        if trace.is_null() || annotation.is_null() {
+            return INVALID;
+        }
+        // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
+        if unsafe { (*trace).info }.trace_id == 0 {
+            return OK;
+        }
+        // SAFETY: neither is NULL; the rest is passed on from the caller.
+        match unsafe { record(trace, annotation) } {
+            Some(()) => OK,
+            None => INVALID,
+        }
+    })
+}
+
+/// Records on a sampled span; `None` if something needed is missing.
+///
+/// # Safety
+/// Neither is NULL; Invariants 1, 2 and 5.
+unsafe fn record(trace: *const Trace, annotation: *const Annotation) -> Option<()> {
+    // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
+    let Trace { name, info, endpoint } = unsafe { trace.read() };
+    // SAFETY: as above, one field.
+    let own = unsafe { (*annotation).endpoint };
+    // SAFETY: NULL or a struct of the caller (Invariants 1 and 2).
+    let endpoint = unsafe { endpoint_bytes(if own.is_null() { endpoint } else { own }) }?;
+    // SAFETY: NULL or a string of the caller (Invariant 2).
+    let name = unsafe { bytes(name) }?;
+    // SAFETY: passed on from the caller (Invariants 1, 2 and 5).
+    let (key, payload) = unsafe { content(annotation) }?;
+    raw::record(&info.into(), name, &endpoint, key, payload, LEGACY_LEVEL);
+    Some(())
+}
+
+/// # Safety
+/// `endpoint` is NULL or keeps Invariants 1 and 2 for as long as `'a`.
+unsafe fn endpoint_bytes<'a>(endpoint: *const Endpoint) -> Option<EndpointBytes<'a>> {
+    if endpoint.is_null() {
+        return None;
+    }
+    // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3).
+    let Endpoint { ip, port, name } = unsafe { endpoint.read() };
+    // SAFETY: NULL or a string of the caller (Invariant 2).
+    let ip = unsafe { bytes(ip) }.unwrap_or_default();
+    // SAFETY: NULL or a string of the caller (Invariant 2).
+    let name = unsafe { bytes(name) }?;
+    Some(EndpointBytes { ip, port: (port & 0xffff) as u16, name })
+}
+
+/// Key and payload; the key of a timestamp annotation is its event.
+///
+/// # Safety
+/// `annotation` is not NULL; Invariants 1, 2 and 5.
+unsafe fn content<'a>(annotation: *const Annotation) -> Option<(&'a [u8], Payload<'a>)> {
+    // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
+    let kind = unsafe { (*annotation).kind };
+    if kind > TIMESTAMP {
+        return None;
+    }
+    // SAFETY: as above; set for every kind (by Invariant 5).
+    let value = unsafe { (*annotation).value };
+    if kind == TIMESTAMP {
+        // SAFETY: the member that `kind` names (by Invariant 5).
+        let event = unsafe { value.text };
+        // SAFETY: NULL or a string of the caller (Invariant 2).
+        return Some((unsafe { bytes(event) }?, Payload::Event));
+    }
+    // SAFETY: as `kind`; set for these kinds.
+    let key = unsafe { (*annotation).key };
+    // SAFETY: NULL or a string of the caller (Invariant 2).
+    let key = unsafe { bytes(key) }?;
+    if kind == INTEGER {
+        // SAFETY: the member that `kind` names (by Invariant 5).
+        return Some((key, Payload::Integer(unsafe { value.integer })));
+    }
+    debug_assert_eq!(kind, STRING);
+    // SAFETY: the member that `kind` names (by Invariant 5).
+    let text = unsafe { value.text };
+    // SAFETY: NULL or a string of the caller (Invariant 2).
+    Some((key, Payload::Str(unsafe { bytes(text) }?)))
+}

@@ -1,0 +1,177 @@
+//! Spans: new ones, children, and the ids in them.
+
+use std::ffi::{c_char, c_int};
+
+use super::layout::{Endpoint, Trace, TraceInfo};
+use super::{INVALID, OK, guard};
+use crate::raw;
+
+/// See `zipkin_c.h`. That a program cannot be traced is never its error, so the answer is always 0.
+#[unsafe(no_mangle)]
+pub(super) extern "C" fn blkin_init() -> c_int {
+    guard(|| {
+        raw::init();
+        OK
+    });
+    OK
+}
+
+/// See `zipkin_c.h`.
+///
+/// # Safety
+/// Invariants 1 and 2.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn blkin_init_new_trace(
+    new_trace: *mut Trace,
+    name: *const c_char,
+    endpoint: *const Endpoint,
+) -> c_int {
+    guard(|| {
+        if new_trace.is_null() {
+            return INVALID;
+        }
+        let trace = Trace { name, info: raw::new_root().into(), endpoint };
+        // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
+        unsafe { new_trace.write(trace) };
+        OK
+    })
+}
+
+/// See `zipkin_c.h`.
+///
+/// # Safety
+/// Invariant 1.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn blkin_init_trace_info(trace_info: *mut TraceInfo) {
+    guard(|| {
+        if trace_info.is_null() {
+            return INVALID;
+        }
+        let info = raw::new_root().into();
+        // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
+        unsafe { trace_info.write(info) };
+        OK
+    });
+}
+
+/// See `zipkin_c.h`.
+///
+/// # Safety
+/// Invariants 1 and 2.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn blkin_init_child(
+    child: *mut Trace,
+    parent: *const Trace,
+    endpoint: *const Endpoint,
+    child_name: *const c_char,
+) -> c_int {
+    guard(|| {
+        if parent.is_null() {
+            return INVALID;
+        }
+        // SAFETY: a live struct (by Invariant 1), one field of it copied before `child` is written (by Invariant 3).
+        let info = unsafe { (*parent).info };
+        // SAFETY: as above.
+        let endpoint = if endpoint.is_null() { unsafe { (*parent).endpoint } } else { endpoint };
+        // SAFETY: passed on from the caller (Invariant 1).
+        unsafe { write_child(child, info, endpoint, child_name) }
+    })
+}
+
+/// See `zipkin_c.h`.
+///
+/// # Safety
+/// Invariants 1 and 2.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn blkin_init_child_info(
+    child: *mut Trace,
+    info: *const TraceInfo,
+    endpoint: *const Endpoint,
+    child_name: *const c_char,
+) -> c_int {
+    guard(|| {
+        if info.is_null() {
+            return INVALID;
+        }
+        // SAFETY: a live struct (by Invariant 1), copied whole before `child` is written (by Invariant 3).
+        let parent = unsafe { info.read() };
+        // SAFETY: passed on from the caller (Invariant 1).
+        unsafe { write_child(child, parent, endpoint, child_name) }
+    })
+}
+
+/// # Safety
+/// Invariant 1 for `child`.
+unsafe fn write_child(
+    child: *mut Trace,
+    parent: TraceInfo,
+    endpoint: *const Endpoint,
+    name: *const c_char,
+) -> c_int {
+    if child.is_null() || endpoint.is_null() {
+        return INVALID;
+    }
+    let info = raw::new_child(&parent.into()).into();
+    // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
+    unsafe { child.write(Trace { name, info, endpoint }) };
+    OK
+}
+
+/// See `zipkin_c.h`.
+///
+/// # Safety
+/// Invariant 1.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn blkin_get_trace_info(trace: *const Trace, info: *mut TraceInfo) -> c_int {
+    guard(|| {
+        if trace.is_null() || info.is_null() {
+            return INVALID;
+        }
+        // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
+        let ids = unsafe { (*trace).info };
+        // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
+        unsafe { info.write(ids) };
+        OK
+    })
+}
+
+/// See `zipkin_c.h`.
+///
+/// # Safety
+/// Invariant 1.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn blkin_set_trace_info(trace: *mut Trace, info: *const TraceInfo) -> c_int {
+    guard(|| {
+        if trace.is_null() || info.is_null() {
+            return INVALID;
+        }
+        // SAFETY: a live struct (by Invariant 1), read by copy (by Invariant 3).
+        let ids = unsafe { info.read() };
+        // SAFETY: a live struct that may be written (by Invariant 1), one field of it overwritten (by Invariant 3).
+        unsafe { (*trace).info = ids };
+        OK
+    })
+}
+
+/// See `zipkin_c.h`.
+///
+/// # Safety
+/// Invariants 1 and 2.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn blkin_set_trace_properties(
+    trace: *mut Trace,
+    info: *const TraceInfo,
+    name: *const c_char,
+    endpoint: *const Endpoint,
+) -> c_int {
+    guard(|| {
+        if trace.is_null() || info.is_null() || name.is_null() || endpoint.is_null() {
+            return INVALID;
+        }
+        // SAFETY: a live struct (by Invariant 1), read by copy (by Invariant 3).
+        let info = unsafe { info.read() };
+        // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
+        unsafe { trace.write(Trace { name, info, endpoint }) };
+        OK
+    })
+}

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds the C library: target/debug/ or target/release/ gets libblkin.a, libblkin.so.0 and the linker names.
 #
-#   build-so.sh [--release]
+#   build-so.sh [--release]      prints where libblkin.so.0 lies
 #
 # The shared library is linked by cc from the static one: only so do its symbols carry a version (a Rust cdylib
 # exports them without). It stays loaded once loaded (nodelete), for records may be on their way in any thread.
@@ -16,6 +16,7 @@ esac
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/.."
 out=${CARGO_TARGET_DIR:-target}/$profile
+case $out in /*) ;; *) out=$PWD/$out ;; esac
 
 if [ "$profile" = release ]; then
     cargo rustc --quiet --locked -p blkin --lib --release --crate-type staticlib

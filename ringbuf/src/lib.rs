@@ -1,1 +1,77 @@
-//! Per-CPU rings in shared memory: producer, consumer, clock.
+//! Rings in shared memory through which traced programs hand annotations to the node's daemon.
+//!
+//! A program (the *producer* side, [`process`]) creates a segment with one ring a slot and a table of names, and a
+//! control page. The daemon (the *consumer* side, [`Attachment`]) maps the segment read-only: the kernel's seals
+//! keep it from writing program memory. What either side reads from the other is input: masked, bounded, never
+//! asserted on.
+//!
+//! # The ring
+//!
+//! ```text
+//!  tail (consumer, control page)          head (producers, slot header)
+//!   │                                      │
+//!   ▼                                      ▼
+//! ──┬────────┬────────┬╌╌╌╌╌╌╌╌┬──────────┬───────────────────────
+//!   │ record │ record │  hole  │  record  │  free: stale bytes of the lap before
+//! ──┴────────┴────────┴╌╌╌╌╌╌╌╌┴──────────┴───────────────────────
+//! ```
+//!
+//! | state of a grain | word 0 | who may touch it | next |
+//! |---|---|---|---|
+//! | free | any stamp but its own of this lap | producers, by moving head over it | reserved |
+//! | reserved (a hole) | as before | the one writer that moved head | committed, or torn when that writer dies |
+//! | committed | its true stamp | the consumer, reading | free, when tail has passed it |
+//!
+//! Head is one word, `[records: 28 bits | position: 36 bits]`, moved by compare-and-swap, so that a reservation and
+//! its count are one event whatever signal or kill comes between.
+//!
+//! # Invariants
+//!
+//! 1. *Bounds.* Every index into a mapping is below its length: ring indices are masked with the producer's own
+//!    capacity, all others are constants of [`layout`](mod@layout) or checked against the table they index.
+//! 2. *Alive.* A mapping outlives every reference into it: the producer's is never unmapped, the consumer's is
+//!    unmapped when the [`Attachment`] that lends it out is dropped.
+//! 3. *Atomic words.* Shared memory is only ever seen as `AtomicU64`, aligned to 8 bytes, through which other
+//!    processes may write at any time.
+//! 4. *Exclusive writer.* Only the thread whose compare-and-swap moved head over a grain writes it, until tail
+//!    passes it.
+//! 5. *Stamp last.* A record's head stamp is stored last, with release; a reader that sees it (acquire) sees the
+//!    whole record.
+//! 6. *Tail after copy.* The consumer stores tail with release after its last load of what tail passes; a producer
+//!    loads it with acquire before it writes there again.
+//! 7. *Wiped on fork.* All process state lives in pages that the kernel wipes in a forked child, and segment
+//!    mappings are not inherited: a child starts anew, and never writes where its parent does.
+//! 8. *Permission.* A slot's ring is written only after its bit in the populated set was seen (acquire), which is
+//!    set after the kernel made the pages writable.
+//!
+//! # Memory orderings
+//!
+//! The SYNC POINTs: *commit* (stamp: release in `ring`, acquire in `drain`), *reuse* (tail: release in `attach`,
+//! acquire in `ring`), *publish a name* (index: release and acquire in `names`), *ready* (phase and populated set in
+//! `process`). Everything else is relaxed. Head needs no ordering: what is read up to it is judged by its stamps.
+//!
+//! ABA on head: a writer that sleeps between its load and its compare-and-swap is fooled only when both position
+//! and count come back to the same value, 2^36 grains (4 TiB) later at the earliest, to the grain.
+
+mod attach;
+mod clock;
+mod drain;
+pub mod layout;
+mod names;
+mod offer;
+pub mod process;
+#[cfg(test)]
+mod protocol_tests;
+mod ring;
+mod say;
+mod segment;
+mod settings;
+mod words;
+
+pub use attach::{AttachError, Attachment, ProgramCounters, ProgramInfo};
+pub use clock::{Anchor, ClockKind, ClockSeries};
+pub use drain::{Drained, Position, RingReader};
+pub use names::{MAX_INTERNED_BYTES, Names};
+pub use offer::{OFFER_BYTES, OFFER_MESSAGE};
+pub use ring::{Refused, Ring, RingShape};
+pub use words::Words;

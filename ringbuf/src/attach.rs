@@ -1,0 +1,331 @@
+//! The consumer's side of one program's segment. Nothing that the program wrote is trusted.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use rustix::fs::{Mode, OFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, open};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use blkin_record::{GRAIN_BYTES, ORDINAL_MASK};
+
+use crate::clock::{Anchor, ClockKind};
+use crate::drain::{Drained, Position, RingReader};
+use crate::layout::{
+    self, CONTROL_BYTES, LAYOUT_VERSION, MAX_SLOTS, RINGS_OFFSET_BYTES, SEGMENT_MAGIC, control, header, slot,
+};
+use crate::names::Names;
+use crate::ring::{Head, RingShape};
+use crate::words::Words;
+
+/// Why descriptors are no segment.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// A system call failed.
+    #[error("failed to {0}: {1}")]
+    System(&'static str, Errno),
+    /// A file without the seals that make it safe to map.
+    #[error("the {0} is not a sealed memfd of BlkKin")]
+    NotSealed(&'static str),
+    /// A file of an impossible size.
+    #[error("the {0} has an impossible size of {1} bytes")]
+    Size(&'static str, i64),
+    /// A segment of another version.
+    #[error("the segment has layout version {layout} and record version {record}, this consumerd reads {LAYOUT_VERSION} and {own}", own = blkin_record::VERSION)]
+    Version {
+        /// Version of the layout.
+        layout: u64,
+        /// Version of the record.
+        record: u64,
+    },
+    /// A header that contradicts itself.
+    #[error("the segment's header is not one ({0})")]
+    Header(&'static str),
+}
+
+/// What a program said of itself when it made its segment; a private copy.
+#[derive(Clone, Copy, Debug)]
+pub struct ProgramInfo {
+    /// Identity of the segment on this machine until it reboots.
+    pub inode: u64,
+    /// Device of the memfd's file system.
+    pub device: u64,
+    /// The program's own word; the kernel's is the peer credential of its offer.
+    pub pid: u32,
+    /// Cookie of its stamps.
+    pub cookie: u32,
+    /// Rings.
+    pub slots: usize,
+    /// Size of each.
+    pub ring_bytes: usize,
+    /// Clock of its raw times.
+    pub clock: ClockKind,
+    /// Its anchor at creation.
+    pub anchor: Anchor,
+}
+
+/// A program's own counters, summed over its slots at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProgramCounters {
+    /// Calls of record on a sampled trace.
+    pub attempted: u64,
+    /// Records that got a place in a ring.
+    pub committed: u64,
+    /// Lost: ring full.
+    pub full: u64,
+    /// Lost: no segment, or no memory for a ring.
+    pub no_segment: u64,
+    /// Lost: longer than a ring.
+    pub too_large: u64,
+    /// Lost: the segment was just being made.
+    pub starting: u64,
+    /// Lost: ring full behind a hole.
+    pub stalled: u64,
+    /// Not lost, but with a text cut.
+    pub truncated: u64,
+    /// Texts that the table of names had no room for.
+    pub not_interned: u64,
+}
+
+/// One program's segment and control page, mapped.
+pub struct Attachment {
+    segment: OwnedFd,
+    words: Mapping,
+    control: Mapping,
+    info: ProgramInfo,
+    at: [Position; MAX_SLOTS],
+    no_writer_left: bool,
+}
+
+impl Attachment {
+    /// Checks and maps what a program offered. The segment is mapped read-only.
+    pub fn open(segment: OwnedFd, control: OwnedFd) -> Result<Attachment, AttachError> {
+        let stat = fstat(&segment).map_err(|error| AttachError::System("stat the segment", error))?;
+        check_seals(&segment, "segment", SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE)?;
+        check_seals(&control, "control page", SealFlags::SHRINK | SealFlags::GROW)?;
+        let segment_bytes = size_within(&segment, "segment", largest_segment())?;
+        let control_bytes = size_within(&control, "control page", CONTROL_BYTES)?;
+        if segment_bytes < RINGS_OFFSET_BYTES || control_bytes != CONTROL_BYTES {
+            return Err(AttachError::Size("segment or control page", segment_bytes as i64));
+        }
+        let words = Mapping::read_only(&segment, segment_bytes)?;
+        let info = read_info(words.words(), segment_bytes, stat.st_ino, stat.st_dev)?;
+        let control = Mapping::of(&control, control_bytes, ProtFlags::READ | ProtFlags::WRITE)?;
+        let at = [Position::default(); MAX_SLOTS];
+        Ok(Attachment { segment, words, control, info, at, no_writer_left: false })
+    }
+
+    /// What the program said of itself.
+    pub fn info(&self) -> &ProgramInfo {
+        &self.info
+    }
+
+    /// Number of rings.
+    pub fn slots(&self) -> usize {
+        self.info.slots
+    }
+
+    /// Goes on where another consumer stopped.
+    pub fn resume(&mut self, slot: usize, at: Position) {
+        self.at[slot] = at;
+    }
+
+    /// How far a ring has been read.
+    pub fn position(&self, slot: usize) -> Position {
+        self.at[slot]
+    }
+
+    /// Appends whole records of one ring to `out`, about `max_bytes` of them, and moves the private position.
+    pub fn drain(&mut self, slot: usize, max_bytes: usize, out: &mut Vec<u8>) -> Drained {
+        let mut at = self.at[slot];
+        let max_grains = (max_bytes / GRAIN_BYTES).max(1) as u64;
+        let drained = self.reader(slot).drain(&mut at, max_grains, self.no_writer_left, out);
+        self.at[slot] = at;
+        let line = control::slot_line(slot);
+        self.control.words()[line + control::WAITING_AT_HOLE]
+            .store(u64::from(drained.blocked_on_hole), Relaxed);
+        drained
+    }
+
+    /// Gives the space up to the private position back to the program.
+    pub fn publish(&mut self, slot: usize) {
+        let tail = control::slot_line(slot) + control::TAIL;
+        // SYNC POINT reuse: pairs with the acquire in ring (invariant 6).
+        self.control.words()[tail].store(self.at[slot].grain, Release);
+    }
+
+    /// Records that the program has committed and this side has not read.
+    pub fn pending(&self) -> u64 {
+        (0..self.info.slots).map(|slot| self.reader(slot).pending(self.at[slot])).sum()
+    }
+
+    /// The program's counters now.
+    pub fn counters(&self) -> ProgramCounters {
+        let words = self.words.words();
+        let outside = |index: usize| words[index].load(Relaxed);
+        let mut sum = ProgramCounters {
+            attempted: outside(header::ATTEMPTED),
+            no_segment: outside(header::NO_SEGMENT),
+            starting: outside(header::STARTING),
+            ..ProgramCounters::default()
+        };
+        for slot in 0..self.info.slots {
+            self.add_slot(slot, &mut sum);
+        }
+        sum
+    }
+
+    fn add_slot(&self, slot: usize, sum: &mut ProgramCounters) {
+        let header = self.slot_header(slot);
+        let count = |index: usize| header[index].load(Relaxed);
+        let fields = [
+            (&mut sum.attempted, slot::ATTEMPTED),
+            (&mut sum.full, slot::FULL),
+            (&mut sum.stalled, slot::STALLED),
+            (&mut sum.too_large, slot::TOO_LARGE),
+            (&mut sum.truncated, slot::TRUNCATED),
+            (&mut sum.not_interned, slot::NOT_INTERNED),
+        ];
+        for (field, index) in fields {
+            *field = field.wrapping_add(count(index));
+        }
+        // Head keeps 28 bits of the count; what has been read tells the rest.
+        let read = self.at[slot].records;
+        let unread = Head(count(slot::HEAD)).records().wrapping_sub(read) & ORDINAL_MASK;
+        sum.committed = sum.committed.wrapping_add(read.wrapping_add(unread));
+    }
+
+    /// A private copy of a text of the table of names.
+    pub fn text(&self, id: u32) -> Option<Vec<u8>> {
+        let words = self.words.words();
+        let names = Names {
+            index: &words[layout::NAMES_INDEX..][..layout::NAMES_INDEX_WORDS],
+            index_words: layout::NAMES_INDEX_WORDS,
+            text: &words[layout::NAMES_TEXT..][..layout::NAMES_TEXT_WORDS],
+            text_words: layout::NAMES_TEXT_WORDS,
+        };
+        names.text(id)
+    }
+
+    /// Whether the kernel says that no mapping is left through which anybody could write the segment: it then
+    /// accepts the write seal. From then on [`Attachment::drain`] passes holes and counts them as torn.
+    pub fn no_writer_left(&mut self) -> bool {
+        self.no_writer_left = self.no_writer_left || fcntl_add_seals(&self.segment, SealFlags::WRITE).is_ok();
+        self.no_writer_left
+    }
+
+    /// Tells the program that somebody reads (it stops offering itself) or nobody does any more.
+    pub fn mark_attached(&self, is_attached: bool) {
+        self.control.words()[control::ATTACHED].store(u64::from(is_attached), Relaxed);
+    }
+
+    fn slot_header(&self, slot: usize) -> &[AtomicU64] {
+        &self.words.words()[layout::slot_header(slot)..][..layout::SLOT_HEADER_WORDS]
+    }
+
+    fn reader(&self, slot: usize) -> RingReader<'_, impl Words + ?Sized> {
+        let words = self.words.words();
+        RingReader {
+            header: self.slot_header(slot),
+            grains: &words[layout::ring_words(slot, self.info.ring_bytes)],
+            shape: RingShape::new(self.info.ring_bytes, self.info.cookie),
+        }
+    }
+}
+
+fn largest_segment() -> usize {
+    layout::segment_bytes(1, layout::MAX_RING_BYTES).max(RINGS_OFFSET_BYTES + layout::MAX_SEGMENT_RING_BYTES)
+}
+
+fn check_seals(fd: &OwnedFd, what: &'static str, needed: SealFlags) -> Result<(), AttachError> {
+    match fcntl_get_seals(fd) {
+        Ok(seals) if seals.contains(needed) => Ok(()),
+        // Any file that is no memfd answers EINVAL.
+        Ok(_) | Err(Errno::INVAL) => Err(AttachError::NotSealed(what)),
+        Err(error) => Err(AttachError::System("read seals", error)),
+    }
+}
+
+fn size_within(fd: &OwnedFd, what: &'static str, largest: usize) -> Result<usize, AttachError> {
+    let stat = fstat(fd).map_err(|error| AttachError::System("stat a descriptor", error))?;
+    usize::try_from(stat.st_size)
+        .ok()
+        .filter(|size| *size <= largest)
+        .ok_or(AttachError::Size(what, stat.st_size))
+}
+
+fn read_info(words: &[AtomicU64], bytes: usize, inode: u64, device: u64) -> Result<ProgramInfo, AttachError> {
+    let word = |index: usize| words[index].load(Relaxed);
+    if word(header::MAGIC) != SEGMENT_MAGIC {
+        return Err(AttachError::Header("magic"));
+    }
+    let (layout, record) = (word(header::VERSION), word(header::RECORD_VERSION));
+    if layout != LAYOUT_VERSION || record != u64::from(blkin_record::VERSION) {
+        return Err(AttachError::Version { layout, record });
+    }
+    let ring_bytes = usize::try_from(word(header::RING_BYTES))
+        .ok()
+        .filter(|bytes| layout::ring_bytes_are_valid(*bytes))
+        .ok_or(AttachError::Header("ring size"))?;
+    let slots = usize::try_from(word(header::SLOTS))
+        .ok()
+        .filter(|slots| (1..=MAX_SLOTS).contains(slots))
+        .ok_or(AttachError::Header("slots"))?;
+    if layout::segment_bytes(slots, ring_bytes) != bytes {
+        return Err(AttachError::Header("size"));
+    }
+    let cookie = u32::try_from(word(header::COOKIE))
+        .ok()
+        .filter(|cookie| (1..1 << 18).contains(cookie))
+        .ok_or(AttachError::Header("cookie"))?;
+    let clock = ClockKind::from_word(word(header::CLOCK_KIND)).ok_or(AttachError::Header("clock"))?;
+    let anchor = Anchor { raw: word(header::ANCHOR_RAW), realtime_ns: word(header::ANCHOR_REALTIME) as i64 };
+    Ok(ProgramInfo { inode, device, pid: word(header::PID) as u32, cookie, slots, ring_bytes, clock, anchor })
+}
+
+/// A mapping that is unmapped with its owner (invariant 2).
+struct Mapping {
+    start: NonNull<AtomicU64>,
+    bytes: usize,
+}
+
+// SAFETY: the memory is only seen as atomic words (invariant 3), and belongs to no thread.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; shared references only give atomic access.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps through a descriptor that was opened for reading alone, so that our own mapping never counts as one that
+    /// might write (invariant: `no_writer_left`); where /proc is not there, through the given one.
+    fn read_only(fd: &OwnedFd, bytes: usize) -> Result<Mapping, AttachError> {
+        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        match open(path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(reopened) => Mapping::of(&reopened, bytes, ProtFlags::READ),
+            Err(_) => Mapping::of(fd, bytes, ProtFlags::READ),
+        }
+    }
+
+    fn of(fd: &OwnedFd, bytes: usize, access: ProtFlags) -> Result<Mapping, AttachError> {
+        // SAFETY: a new mapping at a place of the kernel's choice touches nothing that exists. The file is sealed
+        // against shrinking, so that no access can fail for want of pages.
+        let start = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, fd, 0) }
+            .map_err(|error| AttachError::System("map a descriptor", error))?;
+        let start = NonNull::new(start.cast()).ok_or(AttachError::Header("mapped at 0"))?;
+        Ok(Mapping { start, bytes })
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: page-aligned and mapped for as long as `self` lives (invariants 2 and 3).
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes / 8) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is the mapping this value made, and every reference into it borrowed this value. An
+        // error would leave it mapped, which harms nobody.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}

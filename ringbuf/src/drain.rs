@@ -1,0 +1,144 @@
+//! The consumer's protocol: copy what is committed, stop at a hole while its writer may live, judge nothing.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use blkin_record::{GRAIN_WORDS, MAX_GRAINS, ORDINAL_MASK, POSITION_MASK, Stamp};
+
+use crate::layout::slot;
+use crate::ring::{Head, RingShape};
+use crate::words::Words;
+
+/// How far a ring has been read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// Grains since the ring began.
+    pub grain: u64,
+    /// Records since the ring began, torn ones included.
+    pub records: u64,
+}
+
+/// What one call of drain did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drained {
+    /// Where it began.
+    pub from: Position,
+    /// Where it stopped.
+    pub to: Position,
+    /// Records copied.
+    pub records: u64,
+    /// Records that were reserved and never committed; only once no writer is left.
+    pub torn: u64,
+    /// It stopped at a hole: a writer is between reservation and commit, or was stopped there.
+    pub blocked_on_hole: bool,
+    /// There was more than the limit allowed.
+    pub more: bool,
+    /// Head lies outside the ring: the program (or what overwrote its memory) broke the protocol.
+    pub insane: bool,
+}
+
+/// One slot as its consumer sees it. It only loads.
+pub struct RingReader<'a, W: Words + ?Sized> {
+    /// The slot's header.
+    pub header: &'a W,
+    /// The ring's grains.
+    pub grains: &'a W,
+    /// Size and cookie.
+    pub shape: RingShape,
+}
+
+impl<W: Words + ?Sized> RingReader<'_, W> {
+    /// Records that are reserved and not yet read.
+    pub fn pending(&self, at: Position) -> u64 {
+        let head = Head(self.header.load(slot::HEAD, Relaxed));
+        let records = head.records().wrapping_sub(at.records) & ORDINAL_MASK;
+        records.min(self.shape.grains())
+    }
+
+    /// Appends whole records to `out`, as they stand in the ring, and moves `at` behind them. At most `max_grains`,
+    /// but at least one record. `no_writer_left`: holes are passed and counted as torn.
+    pub fn drain(
+        &self,
+        at: &mut Position,
+        max_grains: u64,
+        no_writer_left: bool,
+        out: &mut Vec<u8>,
+    ) -> Drained {
+        let head = Head(self.header.load(slot::HEAD, Relaxed));
+        let available = head.position().wrapping_sub(at.grain) & POSITION_MASK;
+        let mut drained = Drained { from: *at, to: *at, ..Drained::default() };
+        if available > self.shape.grains() {
+            drained.insane = true;
+            return drained;
+        }
+        let end = at.grain + available;
+        while at.grain < end {
+            if at.grain - drained.from.grain >= max_grains {
+                drained.more = true;
+                break;
+            }
+            match self.committed_grains(at.grain, end) {
+                Some(grains) => {
+                    let skipped = self.copy(at.grain, grains, at.records, out);
+                    drained.torn += skipped;
+                    drained.records += 1;
+                    at.records += 1 + skipped;
+                    at.grain += grains;
+                }
+                None if no_writer_left => at.grain += 1,
+                None => {
+                    drained.blocked_on_hole = true;
+                    break;
+                }
+            }
+        }
+        if no_writer_left && at.grain == end {
+            drained.torn += self.torn_before_head(head, at);
+        }
+        drained.to = *at;
+        drained
+    }
+
+    /// Length of the committed record at `position`. One whose continuation grains are not its own is taken only as
+    /// far as they are: what follows is judged by its own stamps, so that a bad record hides no good one.
+    fn committed_grains(&self, position: u64, end: u64) -> Option<u64> {
+        // SYNC POINT commit: pairs with the release in ring (invariant 5).
+        let stamp = Stamp(self.grains.load(self.shape.word_of(position), Acquire));
+        let grains = stamp.head_length_at(position & POSITION_MASK, self.shape.cookie())? as u64;
+        let own = (1..grains.min(end - position)).take_while(|index| {
+            let position = position + index;
+            let expected = Stamp::continuation(position, *index as usize, self.shape.cookie());
+            self.grains.load(self.shape.word_of(position), Relaxed) == expected.0
+        });
+        Some(1 + own.count() as u64)
+    }
+
+    /// Copies a record and returns how many were torn in the hole before it: the ordinals on both sides tell. A
+    /// hostile ordinal cannot claim more than a ring holds.
+    fn copy(&self, position: u64, grains: u64, expected_ordinal: u64, out: &mut Vec<u8>) -> u64 {
+        debug_assert!(grains <= MAX_GRAINS as u64);
+        out.reserve(grains as usize * blkin_record::GRAIN_BYTES);
+        let mut ordinal = 0;
+        for grain in position..position + grains {
+            let start = self.shape.word_of(grain);
+            for index in 0..GRAIN_WORDS {
+                let word = self.grains.load(start + index, Relaxed);
+                if grain == position && index == GRAIN_WORDS - 1 {
+                    ordinal = word & ORDINAL_MASK;
+                }
+                out.extend_from_slice(&word.to_le_bytes());
+            }
+        }
+        let skipped = ordinal.wrapping_sub(expected_ordinal) & ORDINAL_MASK;
+        if skipped > self.shape.grains() { 0 } else { skipped }
+    }
+
+    /// Reservations between the last record and head that nobody committed.
+    fn torn_before_head(&self, head: Head, at: &mut Position) -> u64 {
+        let torn = head.records().wrapping_sub(at.records) & ORDINAL_MASK;
+        if torn > self.shape.grains() {
+            return 0;
+        }
+        at.records += torn;
+        torn
+    }
+}

@@ -1,0 +1,130 @@
+//! Where everything stands in the two memfds. Version 1; any other is refused. All words little-endian.
+//!
+//! ```text
+//! segment (writable by the program alone)          control page (writable by consumerd)
+//! 0        header                    4 KiB         0      header                          512 B
+//! 4096     index of names            16 KiB        512    64 slot lines of 64 bytes       4 KiB
+//! 20480    text of names             64 KiB        4608   reserved
+//! 86016    64 slot headers of 256 B  16 KiB        8192   area for later programs         64 KiB
+//! 102400   rings, ring_bytes a slot                73728  end
+//! ```
+
+/// Version of both layouts.
+pub const LAYOUT_VERSION: u64 = 1;
+/// The most slots that a segment may have.
+pub const MAX_SLOTS: usize = 64;
+/// Smallest ring.
+pub const MIN_RING_BYTES: usize = 4096;
+/// Largest ring.
+pub const MAX_RING_BYTES: usize = 64 << 20;
+/// Ring memory of a program whose rings have the default size, whatever the number of CPUs.
+pub const MAX_SEGMENT_RING_BYTES: usize = 16 << 20;
+/// Size of a ring unless BLKIN_RING_BYTES says otherwise.
+pub const DEFAULT_RING_BYTES: usize = 1 << 20;
+
+/// Name of the segment's memfd.
+pub const SEGMENT_NAME: &str = "blkin-segment";
+/// Name of the control page's memfd.
+pub const CONTROL_NAME: &str = "blkin-control";
+
+pub(crate) const PAGE_BYTES: usize = 4096;
+const WORD_BYTES: usize = 8;
+
+/// Words of the segment's header.
+pub(crate) mod header {
+    pub(crate) const MAGIC: usize = 0;
+    pub(crate) const VERSION: usize = 1;
+    pub(crate) const RECORD_VERSION: usize = 2;
+    pub(crate) const RING_BYTES: usize = 3;
+    pub(crate) const SLOTS: usize = 4;
+    pub(crate) const PID: usize = 5;
+    pub(crate) const COOKIE: usize = 6;
+    pub(crate) const CLOCK_KIND: usize = 7;
+    pub(crate) const ANCHOR_RAW: usize = 8;
+    pub(crate) const ANCHOR_REALTIME: usize = 9;
+    /// Counters of calls that reached no slot.
+    pub(crate) const ATTEMPTED: usize = 16;
+    pub(crate) const NO_SEGMENT: usize = 17;
+    pub(crate) const STARTING: usize = 18;
+}
+
+/// "BLKINSEG"
+pub(crate) const SEGMENT_MAGIC: u64 = u64::from_le_bytes(*b"BLKINSEG");
+/// "BLKINCTL"
+pub(crate) const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"BLKINCTL");
+
+pub(crate) const NAMES_INDEX: usize = PAGE_BYTES / WORD_BYTES;
+pub(crate) const NAMES_INDEX_WORDS: usize = 2048;
+pub(crate) const NAMES_TEXT: usize = NAMES_INDEX + NAMES_INDEX_WORDS;
+pub(crate) const NAMES_TEXT_WORDS: usize = 8192;
+
+const SLOT_HEADERS: usize = NAMES_TEXT + NAMES_TEXT_WORDS;
+pub(crate) const SLOT_HEADER_WORDS: usize = 32;
+const RINGS: usize = SLOT_HEADERS + MAX_SLOTS * SLOT_HEADER_WORDS;
+/// Bytes before the first ring.
+pub const RINGS_OFFSET_BYTES: usize = RINGS * WORD_BYTES;
+
+/// Words of a slot's header. Head has a cache line of its own.
+pub(crate) mod slot {
+    pub(crate) const HEAD: usize = 0;
+    pub(crate) const ATTEMPTED: usize = 8;
+    pub(crate) const FULL: usize = 9;
+    pub(crate) const STALLED: usize = 10;
+    pub(crate) const TOO_LARGE: usize = 11;
+    pub(crate) const TRUNCATED: usize = 12;
+    /// Texts written into a record because the table of names had no room for them.
+    pub(crate) const NOT_INTERNED: usize = 13;
+}
+
+/// Words of the control page.
+pub(crate) mod control {
+    pub(crate) const MAGIC: usize = 0;
+    pub(crate) const VERSION: usize = 1;
+    /// 1 while a consumer is attached.
+    pub(crate) const ATTACHED: usize = 2;
+    const SLOT_LINES: usize = 64;
+    pub(crate) const SLOT_LINE_WORDS: usize = 8;
+    /// In a slot's line: grains given back by the consumer since the ring began.
+    pub(crate) const TAIL: usize = 0;
+    /// In a slot's line: 1 while the consumer waits at a hole.
+    pub(crate) const WAITING_AT_HOLE: usize = 1;
+
+    pub(crate) fn slot_line(slot: usize) -> usize {
+        SLOT_LINES + slot * SLOT_LINE_WORDS
+    }
+
+    const _: () = assert!(SLOT_LINES + super::MAX_SLOTS * SLOT_LINE_WORDS <= 8192 / super::WORD_BYTES);
+}
+
+/// Size of the control memfd.
+pub const CONTROL_BYTES: usize = 8192 + (64 << 10);
+
+const _: () = assert!(NAMES_TEXT * WORD_BYTES == 20480);
+const _: () = assert!(SLOT_HEADERS * WORD_BYTES == 86016);
+const _: () = assert!(RINGS_OFFSET_BYTES == 102_400 && RINGS_OFFSET_BYTES.is_multiple_of(PAGE_BYTES));
+
+/// First word of a slot's header.
+pub(crate) fn slot_header(slot: usize) -> usize {
+    SLOT_HEADERS + slot * SLOT_HEADER_WORDS
+}
+
+/// Size of a segment's memfd.
+pub fn segment_bytes(slots: usize, ring_bytes: usize) -> usize {
+    RINGS_OFFSET_BYTES + slots * ring_bytes
+}
+
+/// First word of a slot's ring.
+pub(crate) fn ring_words(slot: usize, ring_bytes: usize) -> std::ops::Range<usize> {
+    let start = RINGS + slot * ring_bytes / WORD_BYTES;
+    start..start + ring_bytes / WORD_BYTES
+}
+
+/// Whether a ring of this size can be: a power of two within the limits.
+pub fn ring_bytes_are_valid(ring_bytes: usize) -> bool {
+    ring_bytes.is_power_of_two() && (MIN_RING_BYTES..=MAX_RING_BYTES).contains(&ring_bytes)
+}
+
+/// Slots that a program with rings of this size gets.
+pub(crate) fn slots_for(ring_bytes: usize) -> usize {
+    (MAX_SEGMENT_RING_BYTES / ring_bytes).clamp(1, MAX_SLOTS)
+}

@@ -1,0 +1,219 @@
+//! The table of names: append-only, fixed size, no lock. A text has one id for the life of its segment.
+//!
+//! ```text
+//! index  2048 words  0, or [hash: 32 bits | id: 32 bits]   probed linearly
+//! text   word 0      words given out
+//!        word id     length in bytes, then the bytes, padded to words
+//! ```
+//!
+//! A text is written before its index word is published, so nobody sees half of one. Two writers of the same text
+//! may both write it; the one that loses the index word uses the winner's. A full table answers `None`, and the
+//! text then travels in the record.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::words::Words;
+
+/// Longer texts are not worth a place in the table.
+pub const MAX_INTERNED_BYTES: usize = 256;
+const PROBES: usize = 32;
+const GIVEN_OUT: usize = 0;
+const FIRST_TEXT: u64 = 1;
+
+/// Both parts of the table.
+pub struct Names<'a, W: Words + ?Sized> {
+    /// Index; `index_words` is a power of two.
+    pub index: &'a W,
+    /// Words of the index.
+    pub index_words: usize,
+    /// Texts.
+    pub text: &'a W,
+    /// Words of the texts.
+    pub text_words: usize,
+}
+
+impl<W: Words + ?Sized> Names<'_, W> {
+    /// The id of the text that `pieces` make up when joined; `None` when it is too long or the table is full.
+    pub fn intern(&self, pieces: &[&[u8]]) -> Option<u32> {
+        let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
+        if bytes > MAX_INTERNED_BYTES {
+            return None;
+        }
+        let hash = hash(pieces, bytes);
+        let mut written = None;
+        for probe in 0..PROBES.min(self.index_words) {
+            let place = (hash as usize + probe) & (self.index_words - 1);
+            // SYNC POINT publish a name: pairs with the release below.
+            let mut entry = self.index.load(place, Acquire);
+            if entry == 0 {
+                let id = match written {
+                    Some(id) => id,
+                    None => *written.insert(self.append(pieces, bytes)?),
+                };
+                entry = self.publish(place, u64::from(hash) << 32 | u64::from(id));
+            }
+            if self.holds(entry, hash, pieces, bytes) {
+                return Some(entry as u32);
+            }
+        }
+        None
+    }
+
+    /// Puts `entry` into the empty index word at `place`; returns what stands there then.
+    fn publish(&self, place: usize, entry: u64) -> u64 {
+        loop {
+            match self.index.swap_if(place, 0, entry, Release) {
+                Ok(_) => return entry,
+                // A weak swap may fail though the word is still 0.
+                Err(_) => match self.index.load(place, Acquire) {
+                    0 => continue,
+                    other => return other,
+                },
+            }
+        }
+    }
+
+    fn append(&self, pieces: &[&[u8]], bytes: usize) -> Option<u32> {
+        let words = 1 + bytes.div_ceil(8) as u64;
+        let mut given = self.text.load(GIVEN_OUT, Relaxed);
+        let id = loop {
+            let id = given.max(FIRST_TEXT);
+            if id + words > self.text_words as u64 {
+                return None;
+            }
+            match self.text.swap_if(GIVEN_OUT, given, id + words, Relaxed) {
+                Ok(_) => break id,
+                Err(moved) => given = moved,
+            }
+        };
+        self.text.store(id as usize, bytes as u64, Relaxed);
+        let mut at = id as usize + 1;
+        pack(pieces, |word| {
+            self.text.store(at, word, Relaxed);
+            at += 1;
+            true
+        });
+        Some(id as u32)
+    }
+
+    fn holds(&self, entry: u64, hash: u32, pieces: &[&[u8]], bytes: usize) -> bool {
+        let id = entry as u32 as usize;
+        if (entry >> 32) as u32 != hash || self.text.load(id, Relaxed) != bytes as u64 {
+            return false;
+        }
+        let mut at = id + 1;
+        pack(pieces, |word| {
+            let same = self.text.load(at, Relaxed) == word;
+            at += 1;
+            same
+        })
+    }
+
+    /// A private copy of the text of `id`, for a reader that trusts nothing; `None` if there can be no such text.
+    pub fn text(&self, id: u32) -> Option<Vec<u8>> {
+        let id = id as usize;
+        if id == 0 || id >= self.text_words {
+            return None;
+        }
+        let bytes = usize::try_from(self.text.load(id, Acquire)).ok()?;
+        let words = bytes.checked_add(7)? / 8;
+        if bytes > MAX_INTERNED_BYTES || id + words >= self.text_words {
+            return None;
+        }
+        let mut text = Vec::with_capacity(words * 8);
+        for at in id + 1..=id + words {
+            text.extend_from_slice(&self.text.load(at, Relaxed).to_le_bytes());
+        }
+        text.truncate(bytes);
+        Some(text)
+    }
+}
+
+/// Joins `pieces`, cuts them into words (the last one padded with zeros) and passes these on until told to stop.
+/// Whether it was never told so.
+fn pack(pieces: &[&[u8]], mut each: impl FnMut(u64) -> bool) -> bool {
+    let (mut word, mut bits) = (0u64, 0u32);
+    for piece in pieces {
+        for chunk in piece.chunks(8) {
+            let mut bytes = [0; 8];
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            let (value, value_bits) = (u64::from_le_bytes(bytes), chunk.len() as u32 * 8);
+            word |= value << bits;
+            if bits + value_bits >= 64 {
+                if !each(word) {
+                    return false;
+                }
+                word = if bits == 0 { 0 } else { value >> (64 - bits) };
+                bits = bits + value_bits - 64;
+            } else {
+                bits += value_bits;
+            }
+        }
+    }
+    bits == 0 || each(word)
+}
+
+/// Multiply and rotate over words (as in FxHash), folded to 32 bits.
+fn hash(pieces: &[&[u8]], bytes: usize) -> u32 {
+    const FACTOR: u64 = 0x517c_c1b7_2722_0a95;
+    let mut hash = bytes as u64;
+    pack(pieces, |word| {
+        hash = (hash.rotate_left(5) ^ word).wrapping_mul(FACTOR);
+        true
+    });
+    (hash ^ hash >> 32) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::sync::atomic::AtomicU64;
+
+    fn words(count: usize) -> Vec<AtomicU64> {
+        (0..count).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    fn table<'a>(index: &'a [AtomicU64], text: &'a [AtomicU64]) -> Names<'a, [AtomicU64]> {
+        Names { index, index_words: index.len(), text, text_words: text.len() }
+    }
+
+    proptest! {
+        #[test]
+        fn a_text_reads_back_and_keeps_its_id(texts in proptest::collection::vec(
+                proptest::collection::vec(any::<u8>(), 0..40), 1..60), cut in 0usize..40) {
+            let (index, text) = (words(64), words(1024));
+            let names = table(&index, &text);
+            let mut seen = std::collections::HashMap::new();
+            for bytes in &texts {
+                let (left, right) = bytes.split_at(cut.min(bytes.len()));
+                if let Some(id) = names.intern(&[left, right]) {
+                    prop_assert_eq!(&names.text(id).unwrap(), bytes);
+                    prop_assert_eq!(*seen.entry(bytes.clone()).or_insert(id), id);
+                    prop_assert_eq!(names.intern(&[bytes]), Some(id));
+                }
+            }
+        }
+
+        #[test]
+        fn a_hostile_table_is_read_without_a_panic(raw in proptest::collection::vec(any::<u64>(), 32), id: u32) {
+            let text: Vec<AtomicU64> = raw.into_iter().map(AtomicU64::new).collect();
+            let index = words(8);
+            for id in [id, id % 40] {
+                let read = table(&index, &text).text(id);
+                prop_assert!(read.is_none_or(|text| text.len() <= MAX_INTERNED_BYTES));
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_table_answers_none_and_keeps_what_it_has() {
+        let (index, text) = (words(16), words(64));
+        let names = table(&index, &text);
+        let first = names.intern(&[b"first"]).unwrap();
+        let refused = (0..100).filter(|n| names.intern(&[format!("text {n}").as_bytes()]).is_none()).count();
+        assert!(refused > 80);
+        assert_eq!(names.intern(&[b"first"]), Some(first));
+        assert!(names.intern(&[&[b'x'; MAX_INTERNED_BYTES + 1]]).is_none());
+    }
+}

@@ -1,0 +1,45 @@
+//! What the library tells people: one line on standard error, each kind at most once a process.
+
+use std::fmt::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A line that is said at most once.
+pub(crate) struct Once(AtomicBool);
+
+impl Once {
+    /// Not yet said.
+    pub(crate) const fn new() -> Once {
+        Once(AtomicBool::new(false))
+    }
+
+    /// Writes `blkin: ` and the message to standard error by one system call, the first time. Async-signal-safe;
+    /// a standard error that is closed or full is ignored.
+    pub(crate) fn say(&self, message: fmt::Arguments<'_>) {
+        if self.0.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let mut line = Line { bytes: [0; 512], used: 0 };
+        let written = line.write_str("blkin: ").and_then(|()| line.write_fmt(message));
+        if written.is_err() {
+            line.used = line.bytes.len() - 1;
+        }
+        line.bytes[line.used] = b'\n';
+        let _ = rustix::io::write(rustix::stdio::stderr(), &line.bytes[..=line.used]);
+    }
+}
+
+/// Room for one line on the stack, with space left for the line feed.
+struct Line {
+    bytes: [u8; 512],
+    used: usize,
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = self.bytes.len() - 1 - self.used;
+        let taken = text.len().min(room);
+        self.bytes[self.used..self.used + taken].copy_from_slice(&text.as_bytes()[..taken]);
+        self.used += taken;
+        if taken < text.len() { Err(fmt::Error) } else { Ok(()) }
+    }
+}

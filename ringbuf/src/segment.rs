@@ -1,0 +1,135 @@
+//! Making a segment: the memfds, their seals and the program's mappings of them.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::AtomicU64;
+
+use blkin_record::Stamp;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
+use rustix::io::{Errno, pwrite};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mprotect};
+
+use crate::clock::{Anchor, ClockKind};
+use crate::layout::{
+    self, CONTROL_BYTES, CONTROL_MAGIC, LAYOUT_VERSION, RINGS_OFFSET_BYTES, SEGMENT_MAGIC, control, header,
+};
+
+/// What [`create`] made: descriptors, and mappings that live as long as the process image (invariant 2).
+pub(crate) struct Created {
+    pub(crate) segment: OwnedFd,
+    pub(crate) control: OwnedFd,
+    pub(crate) segment_inode: u64,
+    pub(crate) control_inode: u64,
+    /// The whole segment; its rings are not accessible until [`populate`] opens them.
+    pub(crate) words: &'static [AtomicU64],
+    /// The control page, read-only.
+    pub(crate) control_words: &'static [AtomicU64],
+    pub(crate) cookie: u32,
+    pub(crate) clock: ClockKind,
+}
+
+/// Makes, maps and seals both memfds. Async-signal-safe.
+pub(crate) fn create(ring_bytes: usize, slots: usize, random: u64) -> Result<Created, Errno> {
+    let bytes = layout::segment_bytes(slots, ring_bytes);
+    let segment = sized_memfd(c"blkin-segment", bytes)?;
+    let control = sized_memfd(c"blkin-control", CONTROL_BYTES)?;
+    write_control_header(&control)?;
+    // Mapped before the seal that forbids new writable mappings; without access to the rings, so that mlockall and
+    // core dumps find nothing there.
+    let words = map(&segment, bytes, ProtFlags::empty())?;
+    open_for_writing(words, 0, RINGS_OFFSET_BYTES)?;
+    let control_words = map(&control, CONTROL_BYTES, ProtFlags::READ)?;
+    fcntl_add_seals(&segment, SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE)?;
+    fcntl_add_seals(&control, SealFlags::SHRINK | SealFlags::GROW)?;
+    let created = Created {
+        segment_inode: fstat(&segment)?.st_ino,
+        control_inode: fstat(&control)?.st_ino,
+        segment,
+        control,
+        words,
+        control_words,
+        cookie: Stamp::cookie_from(random),
+        clock: ClockKind::detect(),
+    };
+    write_header(&created, ring_bytes, slots);
+    Ok(created)
+}
+
+fn sized_memfd(name: &CStr, bytes: usize) -> Result<OwnedFd, Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let fd = match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        // Kernels before 6.3 do not know the flag.
+        Err(Errno::INVAL) => memfd_create(name, flags)?,
+        other => other?,
+    };
+    ftruncate(&fd, bytes as u64)?;
+    Ok(fd)
+}
+
+fn write_control_header(fd: &OwnedFd) -> Result<(), Errno> {
+    const _: () = assert!(control::MAGIC == 0 && control::VERSION == 1);
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&CONTROL_MAGIC.to_le_bytes());
+    bytes[8..].copy_from_slice(&LAYOUT_VERSION.to_le_bytes());
+    if pwrite(fd, &bytes, 0)? == bytes.len() { Ok(()) } else { Err(Errno::IO) }
+}
+
+fn map(fd: &OwnedFd, bytes: usize, access: ProtFlags) -> Result<&'static [AtomicU64], Errno> {
+    // SAFETY: a new mapping at a place of the kernel's choice touches nothing that exists.
+    let start = unsafe { mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, fd, 0)? };
+    // Neither a core dump nor a forked child needs it (invariant 7).
+    for advice in [Advice::LinuxDontDump, Advice::LinuxDontFork] {
+        // SAFETY: the range is the mapping that was just made, and nobody knows it yet.
+        unsafe { madvise(start, bytes, advice)? };
+    }
+    // SAFETY: page-aligned, `bytes` long, never unmapped (invariant 2), only seen as atomic words (invariant 3);
+    // its pages are touched only where access was given (invariant 8).
+    Ok(unsafe { std::slice::from_raw_parts(start.cast::<AtomicU64>(), bytes / 8) })
+}
+
+/// Gives write access to `bytes` from `offset` of a segment's mapping.
+fn open_for_writing(words: &[AtomicU64], offset: usize, bytes: usize) -> Result<(), Errno> {
+    let part = &words[offset / 8..(offset + bytes) / 8];
+    // SAFETY: the range lies within our own mapping (invariants 1 and 2); more access invalidates no reference.
+    unsafe { mprotect(part.as_ptr() as *mut _, bytes, MprotectFlags::READ | MprotectFlags::WRITE) }
+}
+
+/// Makes a slot's ring writable and has the kernel fill in its pages, so that the first lap costs no page faults.
+/// Idempotent. Async-signal-safe.
+pub(crate) fn populate(words: &[AtomicU64], slot: usize, ring_bytes: usize) -> Result<(), Errno> {
+    let range = layout::ring_words(slot, ring_bytes);
+    let part = &words[range.clone()];
+    open_for_writing(words, range.start * 8, ring_bytes)?;
+    // SAFETY: the range lies within our own mapping (invariants 1 and 2); populating changes no content.
+    match unsafe { madvise(part.as_ptr() as *mut _, ring_bytes, Advice::LinuxPopulateWrite) } {
+        // Kernels before 5.14 do not know the advice: pages then come one by one.
+        Ok(()) | Err(Errno::INVAL) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn write_header(created: &Created, ring_bytes: usize, slots: usize) {
+    use std::sync::atomic::Ordering::Relaxed;
+    let anchor = Anchor::now(created.clock);
+    let fields = [
+        (header::VERSION, LAYOUT_VERSION),
+        (header::RECORD_VERSION, u64::from(blkin_record::VERSION)),
+        (header::RING_BYTES, ring_bytes as u64),
+        (header::SLOTS, slots as u64),
+        (header::PID, rustix::process::getpid().as_raw_nonzero().get() as u64),
+        (header::COOKIE, u64::from(created.cookie)),
+        (header::CLOCK_KIND, created.clock.to_word()),
+        (header::ANCHOR_RAW, anchor.raw),
+        (header::ANCHOR_REALTIME, anchor.realtime_ns as u64),
+        (header::MAGIC, SEGMENT_MAGIC),
+    ];
+    for (index, value) in fields {
+        created.words[index].store(value, Relaxed);
+    }
+}
+
+/// Whether `fd` still is the file with this inode: a daemon that closed every descriptor may have another file there.
+pub(crate) fn is_still(fd: impl AsFd, inode: u64) -> bool {
+    fstat(fd).is_ok_and(|stat| stat.st_ino == inode)
+}

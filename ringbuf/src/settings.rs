@@ -1,0 +1,61 @@
+//! What the environment says, read once at the start of a process (and of a forked child).
+
+use std::ffi::{CStr, c_char};
+
+use crate::layout::{DEFAULT_RING_BYTES, ring_bytes_are_valid};
+use crate::say::Once;
+
+/// Where consumerd listens unless BLKIN_SOCKET says otherwise.
+pub(crate) const DEFAULT_SOCKET: &[u8] = b"/run/blkin/consumerd.sock";
+
+unsafe extern "C" {
+    fn secure_getenv(name: *const c_char) -> *const c_char;
+}
+
+/// Reads a variable without a lock or an allocation; programs that run with another's privileges see none.
+///
+/// The bytes stay as they are until the program changes that very variable.
+pub(crate) fn variable(name: &CStr) -> Option<&'static [u8]> {
+    // SAFETY: `name` is a C string; secure_getenv has no other precondition than that no thread changes the
+    // environment at the same time, which holds for every reader of it in a C program.
+    let value = unsafe { secure_getenv(name.as_ptr()) };
+    if value.is_null() {
+        return None;
+    }
+    // SAFETY: a value that getenv returned is a C string in the environment (see above).
+    let value = unsafe { CStr::from_ptr(value) };
+    Some(value.to_bytes())
+}
+
+/// BLKIN_OFF is set to anything but nothing or 0.
+pub(crate) fn is_off() -> bool {
+    variable(c"BLKIN_OFF").is_some_and(|value| !value.is_empty() && value != b"0")
+}
+
+pub(crate) fn socket() -> &'static [u8] {
+    variable(c"BLKIN_SOCKET").filter(|path| !path.is_empty()).unwrap_or(DEFAULT_SOCKET)
+}
+
+/// BLKIN_RING_BYTES, or the default (said once) if that is no possible size.
+pub(crate) fn ring_bytes() -> usize {
+    static BAD: Once = Once::new();
+    let Some(value) = variable(c"BLKIN_RING_BYTES") else { return DEFAULT_RING_BYTES };
+    let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+    number.filter(|bytes| ring_bytes_are_valid(*bytes)).unwrap_or_else(|| {
+        BAD.say(format_args!(
+            "BLKIN_RING_BYTES must be a power of two from 4096 to 67108864; using {DEFAULT_RING_BYTES}"
+        ));
+        DEFAULT_RING_BYTES
+    })
+}
+
+/// BLKIN_RATE, else RATE: one of how many roots is traced. 0, negative or not a number trace all and say so once.
+pub(crate) fn rate() -> u64 {
+    static BAD: Once = Once::new();
+    let Some(value) = variable(c"BLKIN_RATE").or_else(|| variable(c"RATE")) else { return 1 };
+    let number = std::str::from_utf8(value).ok().and_then(|text| text.trim().parse::<u64>().ok());
+    number.filter(|rate| *rate > 0).unwrap_or_else(|| {
+        BAD.say(format_args!("BLKIN_RATE or RATE must be a whole number from 1 on; tracing every request"));
+        1
+    })
+}

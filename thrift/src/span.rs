@@ -19,7 +19,7 @@ pub const FIELD_SOURCE: i16 = 32002;
 pub const FIELD_NANOS: i16 = 32003;
 
 /// A piece of a span as Zipkin's v1 model has it. Nothing is interpreted: names are as they came, zeros are zeros.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Span {
     /// The low 64 bits of the trace id.
     pub trace_id: i64,
@@ -46,7 +46,7 @@ pub struct Span {
 }
 
 /// Something that happened at a time.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Annotation {
     /// Microseconds since 1970.
     pub timestamp: i64,
@@ -63,7 +63,7 @@ pub struct Annotation {
 }
 
 /// A key and its value.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct BinaryAnnotation {
     /// The key.
     pub key: String,
@@ -80,7 +80,7 @@ pub struct BinaryAnnotation {
 }
 
 /// How the value of a binary annotation is encoded.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum AnnotationType {
     /// One byte, 0 or 1.
     Bool,
@@ -132,7 +132,7 @@ impl AnnotationType {
 }
 
 /// A place in the network.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     /// IPv4 address, its first byte the highest; 0 is none.
     pub ipv4: i32,

@@ -1,0 +1,91 @@
+//! Core annotations: where a call or a message starts and ends.
+
+use crate::model::{Endpoint, Kind};
+
+use super::read::{Event, V1};
+use super::sides::Sides;
+
+/// A core annotation. It counts only with an endpoint, else nobody knows whose side it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mark<'a> {
+    pub(super) timestamp: i64,
+    pub(super) value: &'a str,
+    pub(super) endpoint: &'a Endpoint,
+}
+
+/// The core annotations of a span; of one that came twice the later.
+#[derive(Debug, Default)]
+pub(super) struct Core<'a> {
+    pub(super) client_send: Option<Mark<'a>>,
+    pub(super) client_receive: Option<Mark<'a>>,
+    pub(super) server_receive: Option<Mark<'a>>,
+    pub(super) server_send: Option<Mark<'a>>,
+    pub(super) message_send: Option<Mark<'a>>,
+    pub(super) message_receive: Option<Mark<'a>>,
+    pub(super) wire_send: Option<Mark<'a>>,
+    pub(super) wire_receive: Option<Mark<'a>>,
+}
+
+impl<'a> Core<'a> {
+    /// Takes the core annotations out and gives their sides a kind; all others become annotations of their side.
+    pub(super) fn take(source: &'a V1<'a>, sides: &mut Sides<'_>) -> Self {
+        let mut core = Core::default();
+        for event in &source.events {
+            let side = sides.of(event.endpoint.as_ref());
+            match core.take_one(event) {
+                Taken::Kind(kind) => sides.set_kind(side, kind),
+                Taken::Held => {}
+                Taken::No => sides.annotate(side, event.timestamp, event.value),
+            }
+        }
+        core
+    }
+
+    fn take_one(&mut self, event: &'a Event<'a>) -> Taken {
+        let Some(endpoint) = &event.endpoint else { return Taken::No };
+        let (place, taken) = match event.value {
+            "cs" => (&mut self.client_send, Taken::Kind(Kind::Client)),
+            "cr" => (&mut self.client_receive, Taken::Kind(Kind::Client)),
+            "sr" => (&mut self.server_receive, Taken::Kind(Kind::Server)),
+            "ss" => (&mut self.server_send, Taken::Kind(Kind::Server)),
+            "ms" => (&mut self.message_send, Taken::Kind(Kind::Producer)),
+            "mr" => (&mut self.message_receive, Taken::Kind(Kind::Consumer)),
+            "ws" => (&mut self.wire_send, Taken::Held),
+            "wr" => (&mut self.wire_receive, Taken::Held),
+            _ => return Taken::No,
+        };
+        *place = Some(Mark { timestamp: event.timestamp, value: event.value, endpoint });
+        taken
+    }
+
+    /// A span that was made from events and not from a model may lack its start: where the end is the end of the
+    /// span's own time, the start is the span's start.
+    pub(super) fn add_missing_starts(&mut self, source: &V1<'_>) {
+        self.client_send = self.client_send.or_else(|| start_of(self.client_receive, "cs", source));
+        self.server_receive = self.server_receive.or_else(|| start_of(self.server_send, "sr", source));
+    }
+
+    /// Whether neither side of a call left a mark.
+    pub(super) fn no_call(&self) -> bool {
+        let marks = [self.client_send, self.client_receive, self.server_receive, self.server_send];
+        marks.iter().all(Option::is_none)
+    }
+}
+
+/// What became of an annotation.
+enum Taken {
+    /// Core, and it tells the kind of its side.
+    Kind(Kind),
+    /// Core, but only together with others.
+    Held,
+    /// Not core.
+    No,
+}
+
+fn start_of<'a>(end: Option<Mark<'a>>, value: &'static str, source: &V1<'_>) -> Option<Mark<'a>> {
+    let end = end?;
+    let ends_the_span = source.timestamp != 0
+        && source.duration != 0
+        && source.timestamp.wrapping_add(source.duration) == end.timestamp;
+    ends_the_span.then_some(Mark { timestamp: source.timestamp, value, ..end })
+}

@@ -1,0 +1,61 @@
+//! From a v1 span, which may hold both sides of a call, to v2 spans, each of one side.
+//!
+//! The rules are Zipkin's (its `V1SpanConverter`), in its order:
+//!
+//! | step | file |
+//! |---|---|
+//! | what of the thrift span counts | `read` |
+//! | which side an endpoint belongs to | `sides` |
+//! | core annotations give kinds, all others stay | `core` |
+//! | times, shared spans, messages | `timing` |
+//! | tags and addresses | `tags` |
+//!
+//! BlkKin goes beyond Zipkin in one point: it also shows numeric values (`I16` to `DOUBLE`), which Zipkin drops.
+
+mod core;
+mod read;
+mod sides;
+mod tags;
+mod timing;
+
+use crate::model::Span;
+
+use self::core::Core;
+use self::read::{V1, is_address, read_host};
+use self::sides::Sides;
+
+/// Converts one v1 span into the v2 spans of its sides; into none if an id is zero.
+pub fn v1_to_v2(span: &blkin_thrift::Span) -> Vec<Span> {
+    let Some(source) = V1::read(span) else { return Vec::new() };
+    let mut sides = Sides::new(&source);
+    let mut core = Core::take(&source, &mut sides);
+    core.add_missing_starts(&source);
+    timing::time_calls(&source, &core, &mut sides);
+    timing::mark_shared(&source, &core, &mut sides);
+    timing::time_messages(&source, &core, &mut sides);
+    let addresses = tags::add_tags(&source, &mut sides);
+    tags::add_addresses(addresses, &core, &mut sides);
+    sides.finish()
+}
+
+/// Whether the client's side of a call left a core annotation.
+pub(crate) fn has_call_mark(span: &blkin_thrift::Span) -> bool {
+    span.annotations
+        .iter()
+        .any(|a| matches!(a.value.as_str(), "cs" | "cr") && read_host(a.host.as_ref()).is_some())
+}
+
+/// Whether an annotation has no meaning of its own for the conversion.
+pub(crate) fn is_plain_value(value: &str) -> bool {
+    !matches!(value, "cs" | "cr" | "sr" | "ss" | "ms" | "mr" | "ws" | "wr")
+}
+
+/// Whether a key's host is where the key was written, and not who is on the other side.
+pub(crate) fn is_plain_key(key: &str) -> bool {
+    !is_address(key)
+}
+
+/// The service of an endpoint, which may have no name; none if nothing is known of the endpoint.
+pub(crate) fn service_of(host: Option<&blkin_thrift::Endpoint>) -> Option<Option<String>> {
+    read_host(host).map(|endpoint| endpoint.service_name)
+}

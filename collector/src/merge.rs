@@ -1,0 +1,174 @@
+//! From pieces as they arrived to the spans of a Zipkin-shaped answer.
+//!
+//! A span may arrive in pieces: one annotation at a time from classic BlkKin, one piece from each side of a call, a
+//! late rest after a pause, and any of them twice. Zipkin converts each v1 piece alone, so a lone `sr` and a lone `ss`
+//! never meet there. Here all v1 pieces of one span id are put together first. The order of arrival does not matter.
+
+use std::collections::{HashMap, HashSet};
+
+use blkin_thrift::{Endpoint, Span as V1Span};
+
+use crate::convert::{has_call_mark, is_plain_key, is_plain_value, service_of, v1_to_v2};
+use crate::model::{Span, lower_name};
+
+/// What arrived: a span or a part of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// By Scribe, or by the older HTTP route.
+    V1(V1Span),
+    /// By the newer HTTP route. It is a whole span: Zipkin answers these as they came.
+    V2(Span),
+}
+
+/// Puts the pieces of one trace together, in the order in which each span was first seen. What is the same twice is
+/// there once.
+pub fn assemble(pieces: Vec<Piece>) -> Vec<Span> {
+    let mut slots: Vec<Slot> = Vec::new();
+    let mut slot_of_span = HashMap::new();
+    for piece in pieces {
+        match piece {
+            Piece::V2(span) => slots.push(Slot::Whole(Box::new(span))),
+            Piece::V1(piece) => {
+                let key = (piece.trace_id_high.unwrap_or(0), piece.trace_id, piece.id);
+                let slot = *slot_of_span.entry(key).or_insert(slots.len());
+                match slots.get_mut(slot) {
+                    Some(Slot::Pieces(pieces)) => pieces.push(piece),
+                    _ => slots.push(Slot::Pieces(vec![piece])),
+                }
+            }
+        }
+    }
+    without_repeats(slots.into_iter().flat_map(Slot::into_spans))
+}
+
+enum Slot {
+    Whole(Box<Span>),
+    Pieces(Vec<V1Span>),
+}
+
+impl Slot {
+    fn into_spans(self) -> Vec<Span> {
+        match self {
+            Slot::Whole(span) => vec![span.normalized()],
+            Slot::Pieces(pieces) => convert_pieces(pieces),
+        }
+    }
+}
+
+fn without_repeats(spans: impl Iterator<Item = Span>) -> Vec<Span> {
+    let mut seen = HashSet::new();
+    spans.filter(|span| seen.insert(span.clone())).collect()
+}
+
+/// Converts the v1 pieces of one span.
+fn convert_pieces(pieces: Vec<V1Span>) -> Vec<Span> {
+    let mut pieces = once_each(pieces);
+    if let [piece] = pieces.as_slice() {
+        return v1_to_v2(piece);
+    }
+    pieces.sort_by_key(first_moment);
+    pieces.iter_mut().for_each(fill_hosts);
+    let names = names_by_service(&pieces);
+    let mut spans = v1_to_v2(&join(pieces));
+    for span in &mut spans {
+        if let Some(name) = names.get(&span.local_service().map(str::to_owned)) {
+            span.name = Some(name.clone());
+        }
+    }
+    spans
+}
+
+/// Drops what came before: whole pieces that are equal, and annotations with the same source and position.
+fn once_each(mut pieces: Vec<V1Span>) -> Vec<V1Span> {
+    let mut whole = HashSet::new();
+    pieces.retain(|piece| whole.insert(piece.clone()));
+    let mut places = HashSet::new();
+    for piece in &mut pieces {
+        let span_source = piece.source;
+        let mut first_time = |source: Option<i64>, position: Option<i64>| {
+            source.or(span_source).zip(position).is_none_or(|place| places.insert(place))
+        };
+        piece.annotations.retain(|annotation| first_time(annotation.source, annotation.position));
+        piece.binary_annotations.retain(|annotation| first_time(annotation.source, annotation.position));
+    }
+    pieces
+}
+
+/// When a piece began; one without any time sorts last.
+fn first_moment(piece: &V1Span) -> i64 {
+    let moments = piece.annotations.iter().map(|annotation| annotation.timestamp).chain(piece.timestamp);
+    moments.filter(|&moment| moment != 0).min().unwrap_or(i64::MAX)
+}
+
+/// What has no host in a piece belongs to the piece's own side, not to the first side of the joined span. A core
+/// annotation without host stays without: it does not count.
+fn fill_hosts(piece: &mut V1Span) {
+    let Some(home) = home_of(piece).cloned() else { return };
+    for annotation in &mut piece.annotations {
+        if service_of(annotation.host.as_ref()).is_none() && is_plain_value(&annotation.value) {
+            annotation.host = Some(home.clone());
+        }
+    }
+    for annotation in &mut piece.binary_annotations {
+        if service_of(annotation.host.as_ref()).is_none() && is_plain_key(&annotation.key) {
+            annotation.host = Some(home.clone());
+        }
+    }
+}
+
+fn home_of(piece: &V1Span) -> Option<&Endpoint> {
+    let events = piece.annotations.iter().map(|annotation| annotation.host.as_ref());
+    let tags = piece.binary_annotations.iter().filter(|annotation| is_plain_key(&annotation.key));
+    events
+        .chain(tags.map(|annotation| annotation.host.as_ref()))
+        .flatten()
+        .find(|&host| service_of(Some(host)).is_some())
+}
+
+/// Each side may name the span in its own way.
+fn names_by_service(pieces: &[V1Span]) -> HashMap<Option<String>, String> {
+    let mut names = HashMap::new();
+    for piece in pieces {
+        let Some(name) = lower_name(&piece.name) else { continue };
+        let events = piece.annotations.iter().map(|annotation| annotation.host.as_ref());
+        let tags = piece.binary_annotations.iter().filter(|annotation| is_plain_key(&annotation.key));
+        for service in events.chain(tags.map(|annotation| annotation.host.as_ref())).filter_map(service_of) {
+            names.entry(service).or_insert_with(|| name.clone());
+        }
+    }
+    names
+}
+
+/// One span of all pieces, the earliest first.
+fn join(pieces: Vec<V1Span>) -> V1Span {
+    let (timestamp, duration) = join_times(&pieces);
+    let mut joined = V1Span { timestamp, duration, ..V1Span::default() };
+    for piece in pieces {
+        joined.trace_id = piece.trace_id;
+        joined.trace_id_high = joined.trace_id_high.or(piece.trace_id_high);
+        joined.id = piece.id;
+        joined.parent_id = joined.parent_id.filter(|&parent| parent != 0).or(piece.parent_id);
+        joined.debug |= piece.debug;
+        if joined.name.is_empty() {
+            joined.name = piece.name;
+        }
+        joined.annotations.extend(piece.annotations);
+        joined.binary_annotations.extend(piece.binary_annotations);
+    }
+    joined
+}
+
+/// The span's time is the client's where there is one, as in Zipkin. Else it reaches from the earliest start to the
+/// latest end that any piece knows.
+fn join_times(pieces: &[V1Span]) -> (Option<i64>, Option<i64>) {
+    let any_client = pieces.iter().any(has_call_mark);
+    let timed: Vec<(i64, i64)> = pieces
+        .iter()
+        .filter(|piece| !any_client || has_call_mark(piece))
+        .filter_map(|piece| Some((piece.timestamp.filter(|&start| start > 0)?, piece.duration.unwrap_or(0))))
+        .collect();
+    let start = timed.iter().map(|&(start, _)| start).min();
+    let end = timed.iter().map(|&(start, duration)| start.saturating_add(duration.max(0))).max();
+    let any_duration = timed.iter().any(|&(_, duration)| duration > 0);
+    (start, start.zip(end).filter(|_| any_duration).map(|(start, end)| end - start))
+}

@@ -1,0 +1,188 @@
+//! Where a span was recorded, or who is on the other side.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use serde::{Serialize, Serializer};
+
+use super::lower_name;
+
+/// A place in the network. Each part may be unknown.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Endpoint {
+    /// The name of the service, in lower case.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_name: Option<String>,
+    /// Its IPv4 address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipv4: Option<Ipv4Addr>,
+    /// Its IPv6 address.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "write_ipv6")]
+    pub ipv6: Option<Ipv6Addr>,
+    /// Its port, above zero.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+}
+
+impl Endpoint {
+    /// An endpoint of which only the service is known.
+    pub fn service(name: &str) -> Endpoint {
+        Endpoint { service_name: lower_name(name), ..Endpoint::default() }
+    }
+
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        *self == Endpoint::default()
+    }
+
+    /// Takes an IPv6 address; one that is IPv4 in disguise (`::a.b.c.d`) becomes that.
+    pub(crate) fn set_ipv6(&mut self, address: Ipv6Addr) {
+        match compatible_ipv4(&address) {
+            Some(ipv4) => self.ipv4 = Some(ipv4),
+            None => self.ipv6 = Some(address),
+        }
+    }
+
+    /// Takes an address written as text; what is no address is ignored, as Zipkin does.
+    pub(crate) fn set_ip_text(&mut self, text: &str) {
+        if let Ok(ipv4) = text.parse() {
+            self.ipv4 = Some(ipv4);
+        } else if let Some(ipv4) = embedded_ipv4_text(text) {
+            self.ipv4 = Some(ipv4);
+        } else if let Ok(ipv6) = text.parse() {
+            self.ipv6 = Some(ipv6);
+        }
+    }
+
+    /// Fills what is unknown from another piece of the same endpoint.
+    pub(crate) fn fill_from(&mut self, other: &Endpoint) {
+        if self.service_name.is_none() {
+            self.service_name.clone_from(&other.service_name);
+        }
+        self.ipv4 = self.ipv4.or(other.ipv4);
+        self.ipv6 = self.ipv6.or(other.ipv6);
+        self.port = self.port.or(other.port);
+    }
+
+    /// Whether both can be the same place: nothing that both know differs.
+    pub(crate) fn agrees_with(&self, other: &Endpoint) -> bool {
+        fn agree<T: PartialEq>(left: &Option<T>, right: &Option<T>) -> bool {
+            left.is_none() || right.is_none() || left == right
+        }
+        agree(&self.service_name, &other.service_name)
+            && agree(&self.ipv4, &other.ipv4)
+            && agree(&self.ipv6, &other.ipv6)
+            && agree(&self.port, &other.port)
+    }
+}
+
+/// `::a.b.c.d`, but not `::1`.
+fn compatible_ipv4(address: &Ipv6Addr) -> Option<Ipv4Addr> {
+    match address.octets() {
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1] => None,
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d] => Some(Ipv4Addr::new(a, b, c, d)),
+        _ => None,
+    }
+}
+
+/// `::1.2.3.4`, `::ffff:1.2.3.4` and `::0000:1.2.3.4`.
+fn embedded_ipv4_text(text: &str) -> Option<Ipv4Addr> {
+    let rest = text.strip_prefix("::")?;
+    let (prefix, ipv4) = rest.rsplit_once(':').unwrap_or(("", rest));
+    let known = prefix.is_empty() || prefix == "0000" || prefix.eq_ignore_ascii_case("ffff");
+    if known { ipv4.parse().ok() } else { None }
+}
+
+/// Writes an IPv6 address as Zipkin does, which is not quite RFC 5952: a run of zeros at the end is only shortened if
+/// no other is, and an IPv4-mapped address keeps its hexadecimal digits.
+fn write_ipv6<S: Serializer>(address: &Option<Ipv6Addr>, serializer: S) -> Result<S::Ok, S::Error> {
+    match address {
+        Some(address) => serializer.serialize_str(&ipv6_text(address)),
+        None => serializer.serialize_none(),
+    }
+}
+
+fn ipv6_text(address: &Ipv6Addr) -> String {
+    let groups = address.segments();
+    let hex = |groups: &[u16]| groups.iter().map(|group| format!("{group:x}")).collect::<Vec<_>>().join(":");
+    match shortened_run(&groups) {
+        Some((start, end)) => format!("{}::{}", hex(&groups[..start]), hex(&groups[end..])),
+        None => hex(&groups),
+    }
+}
+
+/// The run of zero groups that is left out: the longest that is followed by something, else the one at the end.
+fn shortened_run(groups: &[u16; 8]) -> Option<(usize, usize)> {
+    let mut best: Option<(usize, usize)> = None;
+    let mut start = None;
+    for (at, &group) in groups.iter().enumerate() {
+        if group == 0 {
+            start.get_or_insert(at);
+        } else if let Some(run) = start.take()
+            && best.is_none_or(|(from, to)| at - run > to - from)
+        {
+            best = Some((run, at));
+        }
+    }
+    best.or(start.map(|run| (run, groups.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_text(text: &str) -> (Option<String>, Option<String>) {
+        let mut endpoint = Endpoint::default();
+        endpoint.set_ip_text(text);
+        (endpoint.ipv4.map(|ip| ip.to_string()), endpoint.ipv6.map(|ip| ipv6_text(&ip)))
+    }
+
+    #[test]
+    fn addresses_are_written_as_zipkin_writes_them() {
+        for (text, written) in [
+            ("2001:db8::c001", "2001:db8::c001"),
+            ("2001:DB8:0:0:0:0:0:C001", "2001:db8::c001"),
+            ("2001:0:0:4:0:0:0:8", "2001:0:0:4::8"),
+            ("2001:0:0:4:0:0:0:0", "2001::4:0:0:0:0"),
+            ("1:2:3:4:5:6:7:8", "1:2:3:4:5:6:7:8"),
+            ("1:2:3:4:5:6:7:0", "1:2:3:4:5:6:7::"),
+            ("::1", "::1"),
+            ("::", "::"),
+        ] {
+            assert_eq!(of_text(text), (None, Some(written.to_owned())), "{text}");
+        }
+    }
+
+    #[test]
+    fn ipv4_in_ipv6_text_becomes_ipv4() {
+        for text in
+            ["43.0.192.2", "::43.0.192.2", "::ffff:43.0.192.2", "::FFFF:43.0.192.2", "::0000:43.0.192.2"]
+        {
+            assert_eq!(of_text(text), (Some("43.0.192.2".to_owned()), None), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_ignored() {
+        for text in ["", "localhost", "256.1.1.1", "1.2.3", "12345::", "1:2"] {
+            assert_eq!(of_text(text), (None, None), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_ipv4_compatible_bytes_become_ipv4() {
+        let cases = [
+            ("::102:304", Some(Ipv4Addr::new(1, 2, 3, 4))),
+            ("::1", None),
+            ("::", Some(Ipv4Addr::UNSPECIFIED)),
+            ("::ffff:102:304", None),
+            ("1::102:304", None),
+        ];
+        for (text, ipv4) in cases {
+            let mut endpoint = Endpoint::default();
+            endpoint.set_ipv6(text.parse().unwrap());
+            assert_eq!(endpoint.ipv4, ipv4, "{text}");
+            assert_eq!(endpoint.ipv6.is_none(), ipv4.is_some(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Ids: numbers that are never zero, written in lower-case hexadecimal.
+
+use std::fmt;
+use std::num::{NonZeroU64, NonZeroU128};
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+
+/// The id of a trace, 128 bits. It is written in 16 digits if the upper half is zero, else in 32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TraceId(NonZeroU128);
+
+/// The id of a span, written in 16 digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SpanId(NonZeroU64);
+
+/// Why a text is not an id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadId {
+    /// Nothing there.
+    #[error("an id is empty")]
+    Empty,
+    /// More digits than the id has room for.
+    #[error("an id is longer than {0} digits")]
+    TooLong(usize),
+    /// Something else than 0-9 and a-f.
+    #[error("an id must be lower-case hexadecimal without prefix")]
+    NotLowerHex,
+    /// Zero is no id.
+    #[error("an id is all zeros")]
+    Zero,
+}
+
+impl TraceId {
+    /// An id of two halves; none if both are zero.
+    pub fn new(high: u64, low: u64) -> Option<TraceId> {
+        NonZeroU128::new(u128::from(high) << 64 | u128::from(low)).map(TraceId)
+    }
+
+    /// The upper half; zero in a trace with 64-bit ids.
+    pub fn high(self) -> u64 {
+        (self.0.get() >> 64) as u64
+    }
+
+    /// The lower half, by which collectors sample and, if not strict, group.
+    pub fn low(self) -> u64 {
+        self.0.get() as u64
+    }
+
+    /// Whether the id is longer than 64 bits.
+    pub fn is_long(self) -> bool {
+        self.high() != 0
+    }
+}
+
+impl SpanId {
+    /// An id; none if it is zero.
+    pub fn new(id: u64) -> Option<SpanId> {
+        NonZeroU64::new(id).map(SpanId)
+    }
+
+    /// The number.
+    pub fn get(self) -> u64 {
+        self.0.get()
+    }
+}
+
+/// Reads up to `digits` lower-case hexadecimal digits.
+pub(crate) fn lower_hex(text: &str, digits: usize) -> Result<u128, BadId> {
+    match text.len() {
+        0 => Err(BadId::Empty),
+        length if length > digits => Err(BadId::TooLong(digits)),
+        _ if !text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) => Err(BadId::NotLowerHex),
+        _ => u128::from_str_radix(text, 16).map_err(|_| BadId::TooLong(digits)),
+    }
+}
+
+impl FromStr for TraceId {
+    type Err = BadId;
+
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        NonZeroU128::new(lower_hex(text, 32)?).map(TraceId).ok_or(BadId::Zero)
+    }
+}
+
+impl FromStr for SpanId {
+    type Err = BadId;
+
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        SpanId::new(lower_hex(text, 16)? as u64).ok_or(BadId::Zero)
+    }
+}
+
+impl fmt::Display for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = if self.is_long() { 32 } else { 16 };
+        write!(f, "{:0digits$x}", self.0)
+    }
+}
+
+impl fmt::Display for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl Serialize for TraceId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Serialize for SpanId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_id_has_16_digits_until_it_needs_32() {
+        assert_eq!("1".parse::<TraceId>().unwrap().to_string(), "0000000000000001");
+        let long = "463ac35c9f6413ad48485a3953bb6124";
+        assert_eq!(long.parse::<TraceId>().unwrap().to_string(), long);
+        let zeros_above = "000000000000000048485a3953bb6124";
+        assert_eq!(zeros_above.parse::<TraceId>().unwrap().to_string(), "48485a3953bb6124");
+        assert_eq!("3ac35c9f6413ad48485a3953bb6124".parse::<TraceId>().unwrap().to_string().len(), 32);
+    }
+
+    #[test]
+    fn what_is_no_id_is_refused_with_its_reason() {
+        assert_eq!("".parse::<SpanId>(), Err(BadId::Empty));
+        assert_eq!("0000".parse::<SpanId>(), Err(BadId::Zero));
+        assert_eq!("0x1f".parse::<SpanId>(), Err(BadId::NotLowerHex));
+        assert_eq!("1F".parse::<TraceId>(), Err(BadId::NotLowerHex));
+        assert_eq!("+1".parse::<SpanId>(), Err(BadId::NotLowerHex));
+        assert_eq!("0".repeat(17).parse::<SpanId>(), Err(BadId::TooLong(16)));
+        assert_eq!("1".repeat(33).parse::<TraceId>(), Err(BadId::TooLong(32)));
+    }
+}

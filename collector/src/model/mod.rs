@@ -1,0 +1,151 @@
+//! A span as Zipkin's v2 model has it: one side of one operation, in one service.
+
+mod endpoint;
+mod ids;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+pub use endpoint::Endpoint;
+pub(crate) use ids::lower_hex;
+pub use ids::{BadId, SpanId, TraceId};
+
+/// One span of one service. The order of the fields is the order in which Zipkin writes them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Span {
+    /// The trace that this span is part of.
+    pub trace_id: TraceId,
+    /// The span that caused this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent_id: Option<SpanId>,
+    /// The span itself. Both sides of a call may have the same id; then the server's is `shared`.
+    pub id: SpanId,
+    /// Which side of what kind of call; none is work inside of a service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Kind>,
+    /// What the span does, in lower case.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Start in microseconds since 1970, above zero.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timestamp: Option<i64>,
+    /// Microseconds, above zero.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration: Option<i64>,
+    /// Who recorded this span.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local_endpoint: Option<Endpoint>,
+    /// Who is on the other side of a call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote_endpoint: Option<Endpoint>,
+    /// What happened, sorted by time and value, each pair once.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub annotations: Vec<Annotation>,
+    /// What is known, sorted by key.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
+    /// Whether samplers had to let this span pass.
+    #[serde(skip_serializing_if = "is_false")]
+    pub debug: bool,
+    /// Whether the other side of the call recorded a span of the same id.
+    #[serde(skip_serializing_if = "is_false")]
+    pub shared: bool,
+}
+
+/// Something that happened at a time.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Annotation {
+    /// Microseconds since 1970.
+    pub timestamp: i64,
+    /// What happened.
+    pub value: String,
+}
+
+/// Which side of what kind of call a span is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Kind {
+    /// Calls and waits.
+    Client,
+    /// Is called.
+    Server,
+    /// Sends a message.
+    Producer,
+    /// Receives a message.
+    Consumer,
+}
+
+impl Kind {
+    /// The kind of a name as Zipkin writes it.
+    pub fn from_name(name: &str) -> Option<Kind> {
+        match name {
+            "CLIENT" => Some(Kind::Client),
+            "SERVER" => Some(Kind::Server),
+            "PRODUCER" => Some(Kind::Producer),
+            "CONSUMER" => Some(Kind::Consumer),
+            _ => None,
+        }
+    }
+}
+
+impl Span {
+    /// A span that holds only ids.
+    pub fn new(trace_id: TraceId, id: SpanId) -> Span {
+        Span {
+            trace_id,
+            parent_id: None,
+            id,
+            kind: None,
+            name: None,
+            timestamp: None,
+            duration: None,
+            local_endpoint: None,
+            remote_endpoint: None,
+            annotations: Vec::new(),
+            tags: BTreeMap::new(),
+            debug: false,
+            shared: false,
+        }
+    }
+
+    /// The name of the service that recorded this span.
+    pub fn local_service(&self) -> Option<&str> {
+        self.local_endpoint.as_ref()?.service_name.as_deref()
+    }
+
+    /// The name of the service on the other side.
+    pub fn remote_service(&self) -> Option<&str> {
+        self.remote_endpoint.as_ref()?.service_name.as_deref()
+    }
+
+    /// How many annotations and tags this span holds: the unit in which losses are counted.
+    pub fn annotation_count(&self) -> usize {
+        self.annotations.len() + self.tags.len()
+    }
+
+    /// Brings a span that was put together into the form that every span has: nothing empty, nothing twice, no span
+    /// that is its own parent, no shared client.
+    #[must_use]
+    pub fn normalized(mut self) -> Span {
+        self.timestamp = self.timestamp.filter(|&timestamp| timestamp > 0);
+        self.duration = self.duration.filter(|&duration| duration > 0);
+        self.parent_id = self.parent_id.filter(|&parent| parent != self.id);
+        self.shared &= self.kind != Some(Kind::Client);
+        self.local_endpoint = self.local_endpoint.filter(|endpoint| !endpoint.is_empty());
+        self.remote_endpoint = self.remote_endpoint.filter(|endpoint| !endpoint.is_empty());
+        self.annotations.sort();
+        self.annotations.dedup();
+        self
+    }
+}
+
+/// The name of a span or service as Zipkin keeps it: lower case, none if empty.
+pub(crate) fn lower_name(name: &str) -> Option<String> {
+    (!name.is_empty()).then(|| name.to_lowercase())
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}

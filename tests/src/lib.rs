@@ -1,1 +1,21 @@
-//! End-to-end tests and their harness.
+//! The harness of the end-to-end tests: real daemons, real programs, a real Zipkin server and a real browser.
+//!
+//! | module | one purpose |
+//! |---|---|
+//! | [`artifacts`] | builds daemons, library and C programs, each once a test process |
+//! | [`wait`] | waits for an event with a limit |
+//! | [`process`] | a child process that never outlives its test |
+//! | [`daemons`] | consumerd and collector on free ports, and their ledgers |
+//! | [`program`] | C programs that count their own calls |
+//! | [`zipkin`] | the real Zipkin server |
+//! | [`browser`] | headless Chromium by WebDriver |
+//! | [`cheat`] | a man in the middle that loses one annotation and tells nobody |
+
+pub mod artifacts;
+pub mod browser;
+pub mod cheat;
+pub mod daemons;
+pub mod process;
+pub mod program;
+pub mod wait;
+pub mod zipkin;

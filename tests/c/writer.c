@@ -1,0 +1,124 @@
+/*
+ * Writes annotations in a chosen shape and counts its own calls of record.
+ *
+ *   writer [--threads T] [--forks F] [--traces N] [--pace-us P]
+ *
+ * Every round, each of T threads of this process and of F forked children starts N traces of 8 annotations: client and
+ * server halves' events, the same key twice, the same event twice in a row. With --pace-us each trace is followed by
+ * a pause. Says "ready"; each line on stdin is a round, answered by "wrote CALLS"; ends at the end of stdin.
+ */
+#include <blkin/zipkin_c.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static long threads = 1, forks, traces = 100, pace_us;
+static struct blkin_endpoint endpoint;
+/* Shared with forked children: every writer adds what it called. */
+static long *calls;
+
+static void called(long times)
+{
+	__atomic_fetch_add(calls, times, __ATOMIC_SEQ_CST);
+}
+
+static void pause_us(long us)
+{
+	struct timespec pause = { us / 1000000, us % 1000000 * 1000 };
+
+	if (us > 0)
+		nanosleep(&pause, NULL);
+}
+
+static void one_trace(long number)
+{
+	struct blkin_trace trace;
+	long before = 0;
+
+	blkin_init_new_trace(&trace, "write", &endpoint);
+	if (trace.info.trace_id == 0)
+		return;
+	BLKIN_TIMESTAMP(&trace, &endpoint, "cs"); before++;
+	BLKIN_KEYVAL_STRING(&trace, &endpoint, "Object", "first"); before++;
+	BLKIN_KEYVAL_STRING(&trace, &endpoint, "Object", "second"); before++;
+	BLKIN_KEYVAL_INTEGER(&trace, &endpoint, "number", number); before++;
+	BLKIN_TIMESTAMP(&trace, &endpoint, "again"); before++;
+	BLKIN_TIMESTAMP(&trace, &endpoint, "again"); before++;
+	BLKIN_TIMESTAMP(&trace, &endpoint, "again"); before++;
+	BLKIN_TIMESTAMP(&trace, &endpoint, "cr"); before++;
+	called(before);
+}
+
+static void *writing(void *unused)
+{
+	for (long number = 0; number < traces; number++) {
+		one_trace(number);
+		pause_us(pace_us);
+	}
+	return unused;
+}
+
+static void write_by_threads(void)
+{
+	pthread_t running[threads];
+
+	for (long i = 0; i < threads; i++)
+		if (pthread_create(&running[i], NULL, writing, NULL))
+			abort();
+	for (long i = 0; i < threads; i++)
+		pthread_join(running[i], NULL);
+}
+
+static void one_round(void)
+{
+	*calls = 0;
+	for (long i = 0; i < forks; i++) {
+		if (fork() == 0) {
+			write_by_threads();
+			_exit(0);
+		}
+	}
+	write_by_threads();
+	for (long i = 0; i < forks; i++) {
+		int status;
+
+		if (wait(&status) < 0 || status != 0)
+			abort();
+	}
+	printf("wrote %ld\n", *calls);
+	fflush(stdout);
+}
+
+static void read_arguments(int argc, char **argv)
+{
+	struct { const char *name; long *value; } known[] = {
+		{ "--threads", &threads }, { "--forks", &forks },
+		{ "--traces", &traces }, { "--pace-us", &pace_us },
+	};
+
+	for (int i = 1; i + 1 < argc; i += 2)
+		for (size_t k = 0; k < sizeof(known) / sizeof(known[0]); k++)
+			if (strcmp(argv[i], known[k].name) == 0)
+				*known[k].value = strtol(argv[i + 1], NULL, 10);
+}
+
+int main(int argc, char **argv)
+{
+	char line[16];
+
+	read_arguments(argc, argv);
+	calls = mmap(NULL, sizeof(*calls), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (calls == MAP_FAILED || blkin_init() != 0)
+		return 1;
+	blkin_init_endpoint(&endpoint, "127.0.0.1", 6800, "writer");
+	puts("ready");
+	fflush(stdout);
+	while (fgets(line, sizeof(line), stdin))
+		one_round();
+	return 0;
+}

@@ -1,0 +1,103 @@
+//! A program counts its own calls; that count and every equation of the ledger must agree.
+
+use anyhow::Result;
+use blkin_cli::span::Span;
+use blkin_tests::cheat::Cheat;
+use blkin_tests::daemons::{Node, Setup};
+use blkin_tests::program::Program;
+
+use crate::sums::{check, check_lossless};
+
+/// Rings that hold whatever a shape writes in one round.
+pub(crate) const ROOMY: [(&str, &str); 1] = [("BLKIN_RING_BYTES", "16777216")];
+const TINY: [(&str, &str); 1] = [("BLKIN_RING_BYTES", "65536")];
+
+/// Writes one round in a shape; returns the node and the program's own count.
+fn written(arguments: &[&str], environment: &[(&str, &str)]) -> Result<(Node, i64)> {
+    let node = Node::start(Setup::default())?;
+    let mut program = Program::start("writer", arguments, &node.socket(), environment)?;
+    let calls = program.round()?;
+    assert!(program.end()?.success());
+    Ok((node, calls))
+}
+
+#[test]
+fn one_thread_stores_every_annotation() -> Result<()> {
+    let (node, calls) = written(&["--traces", "1000"], &ROOMY)?;
+    assert_eq!(calls, 8_000);
+    check_lossless(&node, calls)
+}
+
+#[test]
+fn eight_threads_store_every_annotation() -> Result<()> {
+    let (node, calls) = written(&["--threads", "8", "--traces", "500"], &ROOMY)?;
+    assert_eq!(calls, 32_000);
+    check_lossless(&node, calls)
+}
+
+#[test]
+fn forked_children_with_threads_store_every_annotation() -> Result<()> {
+    let (node, calls) = written(&["--forks", "6", "--threads", "3", "--traces", "50"], &ROOMY)?;
+    assert_eq!(calls, 7 * 3 * 50 * 8);
+    check_lossless(&node, calls)
+}
+
+#[test]
+fn a_paced_program_loses_nothing_in_rings_of_the_default_size() -> Result<()> {
+    let (node, calls) = written(&["--threads", "4", "--traces", "500", "--pace-us", "200"], &[])?;
+    check_lossless(&node, calls)
+}
+
+#[test]
+fn what_was_stored_outlives_the_collector() -> Result<()> {
+    let (mut node, calls) = written(&["--traces", "100"], &ROOMY)?;
+    check_lossless(&node, calls)?;
+    node.restart_collector()?;
+    let query = [("serviceName", "writer"), ("limit", "1000")];
+    let traces: Vec<Vec<Span>> =
+        serde_json::from_str(&node.collector.http.get_ok("/api/v2/traces", &query)?)?;
+    assert_eq!(traces.len(), 100);
+    let span = &traces[0][0];
+    assert_eq!(
+        (span.name.as_deref(), span.kind.as_deref(), span.service()),
+        (Some("write"), Some("CLIENT"), "writer")
+    );
+    assert_eq!(
+        span.tags.get("Object").map(String::as_str),
+        Some("second"),
+        "Zipkin's view: the later value wins"
+    );
+    Ok(())
+}
+
+#[test]
+fn tiny_rings_lose_and_every_loss_is_named() -> Result<()> {
+    let (node, calls) = written(&["--threads", "4", "--traces", "20000"], &TINY)?;
+    let sums = check(&node, calls)?;
+    assert!(sums.lost > 0, "{sums:?}");
+    Ok(())
+}
+
+/// The mutation: one annotation goes without a counter, between a sink that is told OK and the collector.
+#[test]
+fn an_annotation_lost_without_a_counter_is_noticed() -> Result<()> {
+    let mut node = Node::without_consumerd(Setup::default())?;
+    let cheat = Cheat::start(&node.collector.address("scribe")?)?;
+    node.ship_to(cheat.address());
+    node.start_consumerd()?;
+    let mut program = Program::start("writer", &["--traces", "100"], &node.socket(), &ROOMY)?;
+    let calls = program.round()?;
+    let verdict = check(&node, calls);
+    assert!(cheat.has_cheated());
+    assert!(verdict.unwrap_err().to_string().starts_with("acked = stored does not hold"));
+    Ok(())
+}
+
+/// The mutation at the other end: the program called once more than anyone counted.
+#[test]
+fn a_call_that_nobody_counted_is_noticed() -> Result<()> {
+    let (node, calls) = written(&["--traces", "10"], &ROOMY)?;
+    check_lossless(&node, calls)?;
+    assert!(check(&node, calls - 1).unwrap_err().to_string().starts_with("the program counted"));
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! Programs and daemons that start late, end early, are stopped or killed.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use blkin_tests::daemons::{LIMIT, Node, Setup};
+use blkin_tests::process::signal_pid;
+use blkin_tests::program::Program;
+use blkin_tests::wait;
+use rustix::process::Signal;
+
+use crate::ledger::ROOMY;
+use crate::sums::{check, check_lossless};
+
+#[test]
+fn a_program_that_wrote_before_consumerd_started_is_found() -> Result<()> {
+    let mut node = Node::without_consumerd(Setup::default())?;
+    let mut program =
+        Program::start("writer", &["--threads", "2", "--traces", "200"], &node.socket(), &ROOMY)?;
+    let calls = program.round()?;
+    node.start_consumerd()?;
+    check_lossless(&node, calls)
+}
+
+#[test]
+fn a_program_that_ended_before_it_was_drained_is_drained() -> Result<()> {
+    let node = Node::start(Setup::default())?;
+    let worker = node.worker()?;
+    signal_pid(worker, Signal::STOP)?;
+    let mut program =
+        Program::start("writer", &["--threads", "2", "--traces", "200"], &node.socket(), &ROOMY)?;
+    let calls = program.round()?;
+    assert!(program.end()?.success());
+    signal_pid(worker, Signal::CONT)?;
+    check_lossless(&node, calls)
+}
+
+#[test]
+fn a_program_killed_while_it_writes_leaves_a_ledger_that_balances() -> Result<()> {
+    let node = Node::start(Setup::default())?;
+    let mut program =
+        Program::start("writer", &["--threads", "4", "--traces", "10000000"], &node.socket(), &ROOMY)?;
+    program.begin()?;
+    let attempted = || {
+        let metrics = node.consumerd().ok()?.metrics().ok()?;
+        let attempted = metrics.sum("blkin_program_attempted_total", &[]);
+        (attempted > 10_000).then_some(attempted)
+    };
+    wait::until(LIMIT, "annotations", attempted)?;
+    program.process.kill()?;
+    let settled = wait::until(LIMIT, "the program's departure", || {
+        let metrics = node.consumerd().ok()?.metrics().ok()?;
+        let gone = metrics.values("blkin_program_attempted_total", "process") == ["departed"];
+        gone.then(|| metrics.sum("blkin_program_attempted_total", &[]))
+    })?;
+    check(&node, settled).map(drop)
+}
+
+#[test]
+fn a_worker_killed_while_programs_write_loses_nothing() -> Result<()> {
+    let node = Node::start(Setup::default())?;
+    let shape = ["--threads", "3", "--traces", "2000", "--pace-us", "500"];
+    let mut program = Program::start("writer", &shape, &node.socket(), &ROOMY)?;
+    program.begin()?;
+    for _ in 0..4 {
+        let worker = node.worker()?;
+        let before = drained(&node);
+        signal_pid(worker, Signal::KILL)?;
+        wait::until(LIMIT, "another worker", || node.worker().ok().filter(|pid| *pid != worker))?;
+        wait::until(LIMIT, "the new worker to drain", || {
+            (drained(&node)? > before.unwrap_or(0)).then_some(())
+        })?;
+    }
+    let calls = program.finish()?;
+    assert!(program.end()?.success());
+    check_lossless(&node, calls)
+}
+
+fn drained(node: &Node) -> Option<i64> {
+    Some(node.consumerd().ok()?.metrics().ok()?.sum("blkin_drained_total", &[]))
+}
+
+#[test]
+fn consumerd_asked_to_end_ships_what_it_holds() -> Result<()> {
+    let mut node = Node::start(Setup::default())?;
+    let mut program = Program::start("writer", &["--traces", "500"], &node.socket(), &ROOMY)?;
+    let calls = program.round()?;
+    assert!(program.end()?.success());
+    let mut consumerd = node.consumerd.take().context("consumerd was started")?;
+    let status = consumerd.process.terminate().with_context(|| consumerd.log())?;
+    assert!(status.success(), "{status}: {}", consumerd.log());
+    let stored = || Some(node.collector.metrics().ok()?.sum("blkin_collector_stored_total", &[]));
+    assert_eq!(stored(), Some(calls));
+    Ok(())
+}
+
+#[test]
+fn a_collector_that_comes_back_gets_everything_once() -> Result<()> {
+    let mut node = Node::start(Setup::default())?;
+    let mut program = Program::start("writer", &["--traces", "200"], &node.socket(), &ROOMY)?;
+    let first = program.round()?;
+    node.settled(first)?;
+    let scribe = node.collector.address("scribe")?;
+    let http = node.collector.http.base().trim_start_matches("http://").to_owned();
+    node.collector.process.kill()?;
+    let second = program.round()?;
+    std::thread::sleep(Duration::from_millis(300));
+    node.start_collector_at(&scribe, &http)?;
+    node.settled(first + second)?;
+    let query = [("serviceName", "writer"), ("limit", "1000")];
+    let traces: Vec<serde_json::Value> =
+        serde_json::from_str(&node.collector.http.get_ok("/api/v2/traces", &query)?)?;
+    assert_eq!(traces.len() as i64 * 8, first + second);
+    Ok(())
+}

@@ -1,0 +1,13 @@
+//! The whole road: programs, rings, consumerd, collector, and what other people built around them.
+#![allow(missing_docs)]
+
+mod foreign;
+mod hostile;
+mod install;
+mod ledger;
+mod lifecycle;
+mod objectstore;
+mod sampling;
+mod sums;
+mod ui;
+mod zipkin;

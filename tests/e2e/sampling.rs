@@ -1,0 +1,57 @@
+//! RATE: one root of N, and nothing at all of the others.
+
+use anyhow::Result;
+use blkin_tests::daemons::{Node, Setup};
+use blkin_tests::program::Program;
+
+use crate::sums::check_lossless;
+
+const RATE: i64 = 500;
+
+/// Runs the sampler; returns the node and how many roots were sampled, by the program's own count.
+fn sampled(arguments: &[&str], rate: &str) -> Result<(Node, i64)> {
+    let node = Node::start(Setup::default())?;
+    let mut program = Program::start("sampler", arguments, &node.socket(), &[("RATE", rate)])?;
+    let calls = program.round()?;
+    assert!(program.end()?.success());
+    check_lossless(&node, calls)?;
+    assert_eq!(calls % 2, 0);
+    Ok((node, calls / 2))
+}
+
+fn traces(node: &Node) -> Result<i64> {
+    let query = [("serviceName", "sampler"), ("limit", "100000")];
+    let found: Vec<serde_json::Value> =
+        serde_json::from_str(&node.collector.http.get_ok("/api/v2/traces", &query)?)?;
+    Ok(found.len() as i64)
+}
+
+#[test]
+fn each_thread_samples_one_root_of_every_n() -> Result<()> {
+    let (threads, roots) = (4, 400_000);
+    let (node, sampled) = sampled(&["--threads", "4", "--roots", "400000"], "500")?;
+    let expected = roots / RATE;
+    assert!((expected - threads..=expected + threads).contains(&sampled), "{sampled} of {roots}");
+    assert_eq!(traces(&node)?, sampled, "an unsampled request left something");
+    Ok(())
+}
+
+#[test]
+fn forked_children_start_at_random_phases() -> Result<()> {
+    let forks = 10_000.0_f64;
+    let (node, sampled) = sampled(&["--forks", "10000"], "500")?;
+    let probability = 1.0 / RATE as f64;
+    let sigma = (forks * probability * (1.0 - probability)).sqrt();
+    let off = (sampled as f64 - forks * probability).abs();
+    assert!(off <= 4.0 * sigma, "{sampled} of {forks} sampled, σ {sigma}");
+    assert_eq!(traces(&node)?, sampled, "an unsampled request left something");
+    Ok(())
+}
+
+#[test]
+fn a_program_whose_requests_are_not_sampled_writes_nothing() -> Result<()> {
+    let (node, sampled) = sampled(&["--threads", "2", "--roots", "10"], "9000000000000000000")?;
+    assert_eq!((sampled, traces(&node)?), (0, 0));
+    assert_eq!(node.collector.metrics()?.sum("blkin_collector_received_total", &[]), 0);
+    Ok(())
+}

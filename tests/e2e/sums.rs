@@ -1,0 +1,44 @@
+//! The check: what a program counted, what the daemons count, and what the store holds must agree.
+
+use anyhow::{Result, ensure};
+use blkin_tests::daemons::Node;
+
+/// Annotations, each figure from the counter of whoever handled them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sums {
+    pub(crate) attempted: i64,
+    pub(crate) lost: i64,
+    pub(crate) acked: i64,
+    pub(crate) stored: i64,
+}
+
+fn read(node: &Node) -> Result<Sums> {
+    let consumerd = node.consumerd()?.metrics()?;
+    let collector = node.collector.metrics()?;
+    let lost = ["blkin_program_lost_total", "blkin_lost_total"].map(|name| consumerd.sum(name, &[]));
+    Ok(Sums {
+        attempted: consumerd.sum("blkin_program_attempted_total", &[]),
+        lost: lost.iter().sum::<i64>() + consumerd.sum("blkin_sink_lost_total", &[("sink", "scribe")]),
+        acked: consumerd.sum("blkin_sink_acked_total", &[("sink", "scribe")]),
+        stored: collector.sum("blkin_collector_stored_total", &[]),
+    })
+}
+
+/// Checks every equation of the ledger, and those between processes, once all of `calls` has settled.
+pub(crate) fn check(node: &Node, calls: i64) -> Result<Sums> {
+    node.settled(calls)?;
+    let ledger = node.ledger()?;
+    ensure!(ledger.balances(), "an equation does not hold: {ledger:#?}");
+    let sums = read(node)?;
+    ensure!(sums.attempted == calls, "the program counted {calls}: {sums:?}");
+    ensure!(sums.attempted == sums.acked + sums.lost, "attempted = acked + lost does not hold: {sums:?}");
+    ensure!(sums.acked == sums.stored, "acked = stored does not hold: {sums:?}");
+    Ok(sums)
+}
+
+/// As [`check`], and nothing was lost.
+pub(crate) fn check_lossless(node: &Node, calls: i64) -> Result<()> {
+    let sums = check(node, calls)?;
+    ensure!(sums.lost == 0, "annotations were lost: {:#?}", node.ledger()?);
+    Ok(())
+}

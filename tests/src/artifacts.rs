@@ -1,0 +1,107 @@
+//! Builds daemons, library and C programs, each once a test process.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, OnceLock};
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// The repository's root.
+pub fn root() -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests.parent().unwrap_or(tests).to_owned()
+}
+
+/// The folder of built programs.
+///
+/// # Errors
+/// When the build fails.
+pub fn built() -> Result<&'static Path> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| build().map_err(|error| format!("{error:#}")));
+    built.as_deref().map_err(|error| anyhow::anyhow!("{error}"))
+}
+
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+fn build() -> Result<PathBuf> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root()).args(["build", "--locked", "--quiet"]);
+    cargo.args(["-p", "blkin-consumerd", "-p", "blkin-collector", "-p", "blkin-cli"]);
+    run(&mut cargo)?;
+    run(Command::new("sh").arg(root().join("blkin-lib/build-so.sh")))?;
+    Ok(target().join("debug"))
+}
+
+/// The path of a built program.
+///
+/// # Errors
+/// When the build fails.
+pub fn binary(name: &str) -> Result<PathBuf> {
+    Ok(built()?.join(name))
+}
+
+/// Compiles `tests/c/NAME.c` against the library of this tree and returns the program.
+///
+/// # Errors
+/// When it does not compile.
+pub fn c_program(name: &str) -> Result<PathBuf> {
+    static COMPILED: OnceLock<Mutex<HashMap<String, PathBuf>>> = OnceLock::new();
+    let compiled = COMPILED.get_or_init(Mutex::default);
+    let mut compiled = compiled.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some(path) = compiled.get(name) {
+        return Ok(path.clone());
+    }
+    let path = compile(name)?;
+    compiled.insert(name.to_owned(), path.clone());
+    Ok(path)
+}
+
+fn compile(name: &str) -> Result<PathBuf> {
+    let folder = built()?;
+    let programs = folder.join("e2e-programs");
+    std::fs::create_dir_all(&programs)?;
+    // A name of its own for this test process: another one may run the program while it is compiled.
+    let program = programs.join(format!("{name}-{}", std::process::id()));
+    let mut cc = Command::new("cc");
+    cc.args(["-std=gnu11", "-O2", "-Wall", "-Werror", "-pthread"]);
+    cc.arg("-I").arg(root().join("blkin-lib/include")).arg("-o").arg(&program);
+    cc.arg(root().join(format!("tests/c/{name}.c"))).arg("-L").arg(folder).arg("-lblkin");
+    cc.arg(format!("-Wl,-rpath,{}", folder.display()));
+    run(&mut cc)?;
+    Ok(program)
+}
+
+/// A pinned artifact of Maven Central, by `scripts/lib/fetch`.
+///
+/// # Errors
+/// When it cannot be fetched or is not what it should be.
+pub fn fetched(name: &str) -> Result<PathBuf> {
+    Ok(PathBuf::from(output(Command::new(root().join("scripts/lib/fetch")).arg(name))?.trim()))
+}
+
+/// Runs a command to its end.
+///
+/// # Errors
+/// When it fails; what it said is in the error.
+pub fn run(command: &mut Command) -> Result<()> {
+    output(command).map(drop)
+}
+
+/// Runs a command to its end and returns its standard output.
+///
+/// # Errors
+/// When it fails; what it said is in the error.
+pub fn output(command: &mut Command) -> Result<String> {
+    let done = command.output().with_context(|| format!("failed to start {command:?}"))?;
+    if !done.status.success() {
+        let said = [done.stdout, done.stderr].concat();
+        bail!("{command:?} failed with {}:\n{}", done.status, String::from_utf8_lossy(&said));
+    }
+    let text = String::from_utf8(done.stdout)?;
+    ensure!(text.len() < 64 << 20, "{command:?} wrote too much");
+    Ok(text)
+}

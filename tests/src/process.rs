@@ -1,0 +1,106 @@
+//! A child process that never outlives its test.
+
+use std::process::{Child, Command, ExitStatus};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::wait;
+
+/// A daemon that does not end within this time after SIGTERM is killed.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// A running child; dropped, it is asked to end and then made to.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    name: String,
+}
+
+impl Process {
+    /// Starts the command.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn spawn(name: &str, command: &mut Command) -> Result<Process> {
+        let child = command.spawn().with_context(|| format!("failed to start {name}"))?;
+        Ok(Process { child, name: name.to_owned() })
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The child, for its pipes.
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        signal_pid(self.pid(), signal).with_context(|| format!("failed to signal {}", self.name))
+    }
+
+    /// Whether it has ended, and how.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// When it does not end in time.
+    pub fn wait(&mut self, limit: Duration) -> Result<ExitStatus> {
+        let name = self.name.clone();
+        wait::until(limit, &format!("the end of {name}"), || self.ended())
+    }
+
+    /// SIGTERM, and waits for the end.
+    ///
+    /// # Errors
+    /// When it does not end in time.
+    pub fn terminate(&mut self) -> Result<ExitStatus> {
+        if self.ended().is_none() {
+            self.signal(Signal::TERM)?;
+        }
+        self.wait(GRACE)
+    }
+
+    /// SIGKILL, and waits for the end.
+    ///
+    /// # Errors
+    /// When the kernel cannot.
+    pub fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.terminate().is_err() {
+            let _ = self.kill();
+        }
+    }
+}
+
+/// Sends a signal to any process.
+///
+/// # Errors
+/// When there is no such process.
+pub fn signal_pid(pid: u32, signal: Signal) -> Result<()> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).context("no process id")?;
+    Ok(kill_process(pid, signal)?)
+}
+
+/// Direct children of a process.
+pub fn children(pid: u32) -> Vec<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+}

@@ -1,0 +1,90 @@
+//! C programs that count their own calls.
+//!
+//! They speak a small protocol: `ready` once initialised, then each line on the standard input starts a round, whose
+//! end is told as `wrote CALLS`; they exit at the end of the input.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::artifacts::c_program;
+use crate::daemons::LIMIT;
+use crate::process::Process;
+
+/// A running test program.
+#[derive(Debug)]
+pub struct Program {
+    /// Its process.
+    pub process: Process,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Program {
+    /// Starts `tests/c/NAME.c` with its socket and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it does not compile, start or become ready.
+    pub fn start(
+        name: &str,
+        arguments: &[&str],
+        socket: &Path,
+        environment: &[(&str, &str)],
+    ) -> Result<Program> {
+        let mut command = Command::new(c_program(name)?);
+        command.args(arguments).env("BLKIN_SOCKET", socket).envs(environment.iter().copied());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = Process::spawn(name, &mut command)?;
+        let input = process.child().stdin.take();
+        let output = BufReader::new(process.child().stdout.take().context("no pipe to the program")?);
+        let mut program = Program { process, input, output };
+        ensure!(program.line()? == "ready", "{name} did not become ready");
+        Ok(program)
+    }
+
+    /// Starts a round without waiting for its end.
+    ///
+    /// # Errors
+    /// When the program is gone.
+    pub fn begin(&mut self) -> Result<()> {
+        let input = self.input.as_mut().context("the program was told to end")?;
+        Ok(input.write_all(b"go\n")?)
+    }
+
+    /// Waits for the end of a round and returns how many calls the program counted in it.
+    ///
+    /// # Errors
+    /// When the program fails.
+    pub fn finish(&mut self) -> Result<i64> {
+        let line = self.line()?;
+        let count = line.strip_prefix("wrote ").with_context(|| format!("the program said {line:?}"))?;
+        Ok(count.parse()?)
+    }
+
+    /// One round.
+    ///
+    /// # Errors
+    /// When the program fails.
+    pub fn round(&mut self) -> Result<i64> {
+        self.begin()?;
+        self.finish()
+    }
+
+    /// Lets the program end.
+    ///
+    /// # Errors
+    /// When it does not end in time.
+    pub fn end(&mut self) -> Result<ExitStatus> {
+        self.input = None;
+        self.process.wait(LIMIT)
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        let read = self.output.read_line(&mut line)?;
+        ensure!(read > 0, "the program ended early");
+        Ok(line.trim_end().to_owned())
+    }
+}

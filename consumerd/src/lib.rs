@@ -4,4 +4,8 @@
 //! **worker** reads what programs wrote and may be killed at any time. What lies between a ring and an upstream's
 //! acknowledgement is kept in the holder's memory, in the [`staging`] log.
 
+pub mod annotation;
+pub mod config;
+pub mod join;
+pub mod link;
 pub mod staging;

@@ -1,5 +1,7 @@
 //! The staging log against a model, with the writer killed after every write and in the middle of long ones.
 
+#![allow(clippy::unwrap_used)]
+
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
@@ -229,8 +231,7 @@ proptest! {
         for step in &steps {
             run.step(step);
         }
-        let start = Recorder::new();
-        let mut formatted = start.clone();
+        let mut formatted = Recorder::new();
         Staging::format(&mut formatted, GEOMETRY).unwrap();
         let format_writes = formatted.writes.borrow().clone();
         let all: Vec<Write> = format_writes.iter().chain(run.memory.writes.borrow().iter()).cloned().collect();

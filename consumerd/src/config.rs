@@ -1,0 +1,294 @@
+//! Every setting, its default and its check. `config.example.toml` shows them all.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use blkin_daemon::config::ConfigError;
+use blkin_daemon::logging::{self, LogFormat, LogOverrides};
+use serde::{Deserialize, Serialize};
+
+use crate::staging::Geometry;
+
+/// Where the file is looked for when none is named.
+pub const DEFAULT_FILE: &str = "/etc/blkin/consumerd.toml";
+
+/// The settings in force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Socket on which programs offer themselves.
+    pub socket: PathBuf,
+    /// Address of `/metrics` and `/healthz`.
+    pub http_listen: String,
+    /// Scribe server that gets whole Zipkin spans; "" switches the sink off.
+    pub scribe_upstream: String,
+    /// Its category.
+    pub scribe_category: String,
+    /// Scribe server that gets one JSON object for each annotation; "" switches the sink off.
+    pub json_scribe_upstream: String,
+    /// Its category.
+    pub json_scribe_category: String,
+    /// File or named pipe that gets one JSON line for each annotation; "" switches the sink off.
+    pub json_lines: PathBuf,
+    /// Annotations that close a span which is neither a client's nor a server's.
+    pub close_events: Vec<String>,
+    /// A span without a new annotation for this long leaves as it is.
+    pub quiet_ms: u64,
+    /// More open spans than these: the oldest leave as they are.
+    pub max_open_spans: usize,
+    /// More bytes in open spans than these: the oldest leave as they are.
+    pub max_open_bytes: usize,
+    /// Memory for what is drained but not acknowledged; taken only as it is used.
+    pub staging_bytes: u64,
+    /// What each sink may hold before it loses annotations.
+    pub queue_bytes: usize,
+    /// A batch leaves with at most this many bytes.
+    pub batch_bytes: usize,
+    /// A batch leaves with at most this many entries.
+    pub batch_entries: usize,
+    /// A batch that is not full waits this long for more.
+    pub linger_ms: u64,
+    /// An upstream that says nothing for this long is given up and called again.
+    pub io_timeout_ms: u64,
+    /// First pause before an upstream is called again; doubles, with jitter.
+    pub backoff_min_ms: u64,
+    /// Longest such pause.
+    pub backoff_max_ms: u64,
+    /// Pause between two looks at the rings while there is something in them.
+    pub poll_busy_ms: u64,
+    /// Longest such pause; reached step by step while there is nothing.
+    pub poll_idle_ms: u64,
+    /// Most bytes that one ring gives in one round.
+    pub ring_budget_bytes: usize,
+    /// Most programs that are held.
+    pub max_programs: usize,
+    /// Most programs of one user.
+    pub max_programs_per_uid: usize,
+    /// Most bytes of shared memory that the programs of one user may offer.
+    pub max_shared_bytes_per_uid: u64,
+    /// Look once, at start, for live programs that offered themselves to nobody.
+    pub scan: bool,
+    /// SIGTERM: time to ship what was drained.
+    pub stop_timeout_ms: u64,
+    /// A worker that shows no sign of life for this long is killed and started anew.
+    pub stuck_kill_ms: u64,
+    /// User id of the worker when the daemon runs as root; nothing keeps root's, without its capabilities.
+    pub worker_uid: Option<u32>,
+    /// Group id of the worker.
+    pub worker_gid: Option<u32>,
+    /// Log level or filter.
+    pub log: String,
+    /// `text` or `json`.
+    pub log_format: LogFormat,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            socket: "/run/blkin/consumerd.sock".into(),
+            http_listen: "127.0.0.1:9412".into(),
+            scribe_upstream: "127.0.0.1:9410".into(),
+            scribe_category: "zipkin".into(),
+            json_scribe_upstream: String::new(),
+            json_scribe_category: "blkin_json".into(),
+            json_lines: PathBuf::new(),
+            close_events: vec!["end".into(), "Span ended".into()],
+            quiet_ms: 10_000,
+            max_open_spans: 1_000_000,
+            max_open_bytes: 64 << 20,
+            staging_bytes: 256 << 20,
+            queue_bytes: 64 << 20,
+            batch_bytes: 1 << 20,
+            batch_entries: 2000,
+            linger_ms: 20,
+            io_timeout_ms: 10_000,
+            backoff_min_ms: 50,
+            backoff_max_ms: 5000,
+            poll_busy_ms: 1,
+            poll_idle_ms: 100,
+            ring_budget_bytes: 256 << 10,
+            max_programs: 1024,
+            max_programs_per_uid: 256,
+            max_shared_bytes_per_uid: 64 << 30,
+            scan: true,
+            stop_timeout_ms: 5000,
+            stuck_kill_ms: 30_000,
+            worker_uid: None,
+            worker_gid: None,
+            log: "info".into(),
+            log_format: LogFormat::Text,
+        }
+    }
+}
+
+/// What flags and environment may say; a flag wins over the environment, both over the file.
+#[derive(Clone, Debug, Default, clap::Args, Serialize)]
+pub struct Overrides {
+    /// Socket on which programs offer themselves
+    #[arg(long, env = "BLKIN_CONSUMERD_SOCKET", value_name = "PATH")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket: Option<PathBuf>,
+    /// Address of /metrics and /healthz
+    #[arg(long, env = "BLKIN_CONSUMERD_HTTP_LISTEN", value_name = "ADDRESS:PORT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http_listen: Option<String>,
+    /// Scribe server that gets whole Zipkin spans; empty switches the sink off
+    #[arg(long, env = "BLKIN_CONSUMERD_SCRIBE_UPSTREAM", value_name = "HOST:PORT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scribe_upstream: Option<String>,
+    /// Scribe server that gets one JSON object for each annotation; empty switches the sink off
+    #[arg(long, env = "BLKIN_CONSUMERD_JSON_SCRIBE_UPSTREAM", value_name = "HOST:PORT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub json_scribe_upstream: Option<String>,
+    /// File or named pipe that gets one JSON line for each annotation; empty switches the sink off
+    #[arg(long, env = "BLKIN_CONSUMERD_JSON_LINES", value_name = "PATH")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub json_lines: Option<PathBuf>,
+    /// A span without a new annotation for this long leaves as it is
+    #[arg(long, env = "BLKIN_CONSUMERD_QUIET_MS", value_name = "MS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quiet_ms: Option<u64>,
+    /// What each sink may hold before it loses annotations
+    #[arg(long, env = "BLKIN_CONSUMERD_QUEUE_BYTES", value_name = "BYTES")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_bytes: Option<usize>,
+    /// Memory for what is drained but not acknowledged
+    #[arg(long, env = "BLKIN_CONSUMERD_STAGING_BYTES", value_name = "BYTES")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub staging_bytes: Option<u64>,
+    /// Look at start for live programs that offered themselves to nobody
+    #[arg(long, env = "BLKIN_CONSUMERD_SCAN", value_name = "BOOL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scan: Option<bool>,
+    /// SIGTERM: time to ship what was drained
+    #[arg(long, env = "BLKIN_CONSUMERD_STOP_TIMEOUT_MS", value_name = "MS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_timeout_ms: Option<u64>,
+    /// A worker without a sign of life for this long is killed and started anew
+    #[arg(long, env = "BLKIN_CONSUMERD_STUCK_KILL_MS", value_name = "MS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stuck_kill_ms: Option<u64>,
+    /// User id of the worker when the daemon runs as root
+    #[arg(long, env = "BLKIN_CONSUMERD_WORKER_UID", value_name = "UID")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker_uid: Option<u32>,
+    /// Group id of the worker when the daemon runs as root
+    #[arg(long, env = "BLKIN_CONSUMERD_WORKER_GID", value_name = "GID")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker_gid: Option<u32>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    /// Logging.
+    pub log: LogOverrides,
+}
+
+impl Config {
+    /// Whether every value makes sense.
+    ///
+    /// # Errors
+    /// Names the first key that does not, and what is allowed.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        logging::check(&self.log)?;
+        let parsed: Result<SocketAddr, _> = self.http_listen.parse();
+        parsed
+            .map_err(|e| invalid("http_listen", format!("{e}; write an address such as 127.0.0.1:9412")))?;
+        check_upstream("scribe_upstream", &self.scribe_upstream)?;
+        check_upstream("json_scribe_upstream", &self.json_scribe_upstream)?;
+        if self.socket.as_os_str().is_empty() {
+            return Err(invalid("socket", "a path is needed".into()));
+        }
+        if !self.geometry().is_valid() || self.staging_bytes < 16 << 20 {
+            return Err(invalid("staging_bytes", "a multiple of 4096 from 16 MiB to 1 TiB".into()));
+        }
+        for (key, value, least, most) in self.bounds() {
+            if !(least..=most).contains(&value) {
+                return Err(invalid(key, format!("{value} is not within {least}..={most}")));
+            }
+        }
+        if self.poll_busy_ms > self.poll_idle_ms {
+            return Err(invalid("poll_busy_ms", "must not exceed poll_idle_ms".into()));
+        }
+        if self.backoff_min_ms > self.backoff_max_ms {
+            return Err(invalid("backoff_min_ms", "must not exceed backoff_max_ms".into()));
+        }
+        Ok(())
+    }
+
+    fn bounds(&self) -> [(&'static str, u64, u64, u64); 14] {
+        let of = |n: usize| n as u64;
+        [
+            ("quiet_ms", self.quiet_ms, 1, 86_400_000),
+            ("max_open_spans", of(self.max_open_spans), 1, 1 << 32),
+            ("max_open_bytes", of(self.max_open_bytes), 4096, 1 << 40),
+            ("queue_bytes", of(self.queue_bytes), 4096, 1 << 40),
+            ("batch_bytes", of(self.batch_bytes), 4096, 16 << 20),
+            ("batch_entries", of(self.batch_entries), 1, 100_000),
+            ("linger_ms", self.linger_ms, 0, 10_000),
+            ("io_timeout_ms", self.io_timeout_ms, 10, 3_600_000),
+            ("backoff_min_ms", self.backoff_min_ms, 1, 3_600_000),
+            ("backoff_max_ms", self.backoff_max_ms, 1, 3_600_000),
+            ("poll_busy_ms", self.poll_busy_ms, 1, 1000),
+            ("poll_idle_ms", self.poll_idle_ms, 1, 400),
+            ("ring_budget_bytes", of(self.ring_budget_bytes), 64 << 10, 4 << 20),
+            ("max_programs", of(self.max_programs), 1, 100_000),
+        ]
+    }
+
+    /// How the staging memory is divided.
+    pub fn geometry(&self) -> Geometry {
+        let per_program = 4096 + 32 * 256;
+        let checkpoint_bytes = (64 << 10) + (self.max_programs as u64).min(100_000) * per_program;
+        Geometry { log_bytes: self.staging_bytes, checkpoint_bytes: checkpoint_bytes.next_multiple_of(4096) }
+    }
+}
+
+fn check_upstream(key: &'static str, upstream: &str) -> Result<(), ConfigError> {
+    let port =
+        upstream.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
+    if upstream.is_empty() || matches!(port, Some(Ok(1..))) {
+        return Ok(());
+    }
+    Err(invalid(key, format!("{upstream:?} is no HOST:PORT; leave it empty to switch the sink off")))
+}
+
+fn invalid(key: &'static str, reason: String) -> ConfigError {
+    ConfigError::Invalid { key, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_pass_their_own_check() {
+        Config::default().check().unwrap();
+    }
+
+    #[test]
+    fn the_example_shows_every_key_with_its_default() {
+        let example = include_str!("../config.example.toml");
+        let config: Config = toml::from_str(example).unwrap();
+        assert_eq!(config, Config::default());
+        let shown: toml::Table = example.parse().unwrap();
+        let all = toml::Table::try_from(Config::default()).unwrap();
+        let missing: Vec<_> = all.keys().filter(|key| !shown.contains_key(*key)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+        for key in ["worker_uid", "worker_gid"] {
+            assert!(example.contains(&format!("# {key} =")), "{key}");
+        }
+    }
+
+    #[test]
+    fn senseless_values_are_refused_by_name() {
+        let refused = |change: &dyn Fn(&mut Config)| {
+            let mut config = Config::default();
+            change(&mut config);
+            config.check().unwrap_err().to_string()
+        };
+        assert!(refused(&|c| c.scribe_upstream = "nowhere".into()).contains("scribe_upstream"));
+        assert!(refused(&|c| c.http_listen = "x".into()).contains("http_listen"));
+        assert!(refused(&|c| c.staging_bytes = 5).contains("staging_bytes"));
+        assert!(refused(&|c| c.poll_idle_ms = 0).contains("poll_idle_ms"));
+        assert!(refused(&|c| c.backoff_min_ms = 6000).contains("backoff_min_ms"));
+    }
+}

@@ -1,0 +1,87 @@
+//! What one program adds to a span, and when that is closed.
+//!
+//! "cr" closes the client's side, "ss" the server's. A part that is neither is closed by an annotation of the
+//! configurable list, or by the end of its program.
+
+use crate::annotation::{Annotation, Content};
+
+#[derive(Debug)]
+pub(super) struct Part {
+    program: u64,
+    client: Side,
+    server: Side,
+    ended: bool,
+    closed_in_sweep: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Unseen,
+    Open,
+    Closed,
+}
+
+impl Part {
+    pub(super) fn new(program: u64) -> Self {
+        Self { program, client: Side::Unseen, server: Side::Unseen, ended: false, closed_in_sweep: 0 }
+    }
+
+    pub(super) fn program(&self) -> u64 {
+        self.program
+    }
+
+    /// Sweep in which the last closing annotation was seen.
+    pub(super) fn closed_in_sweep(&self) -> u64 {
+        self.closed_in_sweep
+    }
+
+    pub(super) fn note(&mut self, annotation: &Annotation, close_events: &[String], sweep: u64) {
+        if !matches!(annotation.content, Content::Event(_)) {
+            return;
+        }
+        let event = &*annotation.key;
+        let closes = match event {
+            "cr" => set(&mut self.client, Side::Closed),
+            "ss" => set(&mut self.server, Side::Closed),
+            "cs" | "csf" | "crf" => open(&mut self.client),
+            "sr" | "srf" | "ssf" => open(&mut self.server),
+            _ if close_events.iter().any(|name| name == event) => {
+                self.ended = true;
+                true
+            }
+            _ => false,
+        };
+        if closes {
+            self.closed_in_sweep = sweep;
+        }
+    }
+
+    /// The program has ended: no side of it stays open.
+    pub(super) fn end(&mut self) {
+        self.ended = true;
+        for side in [&mut self.client, &mut self.server] {
+            if *side == Side::Open {
+                *side = Side::Closed;
+            }
+        }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        match (self.client, self.server) {
+            (Side::Unseen, Side::Unseen) => self.ended,
+            (client, server) => client != Side::Open && server != Side::Open,
+        }
+    }
+}
+
+fn set(side: &mut Side, to: Side) -> bool {
+    *side = to;
+    true
+}
+
+fn open(side: &mut Side) -> bool {
+    if *side == Side::Unseen {
+        *side = Side::Open;
+    }
+    false
+}

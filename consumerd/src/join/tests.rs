@@ -1,0 +1,190 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use blkin_record::Endpoint;
+use proptest::prelude::*;
+
+use super::{Join, Reason, Rules, SpanPiece, Timing};
+use crate::annotation::{Annotation, Content, Origin};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn rules() -> Rules {
+    Rules {
+        close_events: vec!["end".into(), "Span ended".into()],
+        quiet: 10 * SECOND,
+        max_spans: 100,
+        max_bytes: 1 << 20,
+    }
+}
+
+fn event(program: u64, span: u64, name: &str, time_us: i64) -> Annotation {
+    Annotation {
+        trace_id: 1,
+        span_id: span,
+        parent_span_id: 9,
+        name: "op".into(),
+        endpoint: Arc::new(Endpoint::default()),
+        key: name.into(),
+        content: Content::Event(time_us * 1000),
+        level: 4,
+        truncated: false,
+        origin: Origin { program, ..Origin::default() },
+    }
+}
+
+fn left(join: &mut Join, now: Duration) -> Vec<SpanPiece> {
+    let mut out = Vec::new();
+    join.leave(now, |_, _| true, &mut out);
+    out
+}
+
+fn one(join: &mut Join) -> SpanPiece {
+    let mut out = left(join, SECOND);
+    assert_eq!(out.len(), 1);
+    out.remove(0)
+}
+
+#[test]
+fn a_client_leaves_at_cr_with_its_timing() {
+    let mut join = Join::new(rules());
+    join.add(event(1, 5, "cs", 100), 0, SECOND);
+    assert!(left(&mut join, SECOND).is_empty());
+    join.add(event(1, 5, "cr", 350), 0, SECOND);
+    let piece = one(&mut join);
+    assert_eq!((piece.reason, piece.parent_span_id), (Reason::Complete, 9));
+    assert_eq!(piece.timing(), Timing { timestamp_us: Some(100), duration_us: Some(250) });
+    assert_eq!((join.open_spans(), join.open_bytes()), (0, 0));
+}
+
+#[test]
+fn a_server_leaves_at_ss_and_leaves_the_timing_to_the_client() {
+    let mut join = Join::new(rules());
+    join.add(event(1, 5, "sr", 100), 0, SECOND);
+    join.add(event(1, 5, "ss", 200), 0, SECOND);
+    assert_eq!(one(&mut join).timing(), Timing::default());
+}
+
+#[test]
+fn any_other_span_leaves_at_a_closing_event_of_the_list() {
+    for closing in ["end", "Span ended"] {
+        let mut join = Join::new(rules());
+        join.add(event(1, 5, "start", 100), 0, SECOND);
+        join.add(event(1, 5, closing, 150), 0, SECOND);
+        assert_eq!(one(&mut join).timing(), Timing { timestamp_us: Some(100), duration_us: Some(50) });
+    }
+}
+
+#[test]
+fn a_closing_event_does_not_close_a_client_that_still_waits() {
+    let mut join = Join::new(rules());
+    join.add(event(1, 5, "cs", 100), 0, SECOND);
+    join.add(event(1, 5, "end", 150), 0, SECOND);
+    assert!(left(&mut join, SECOND).is_empty());
+}
+
+#[test]
+fn every_side_seen_on_this_node_must_be_closed() {
+    let mut join = Join::new(rules());
+    join.add(event(1, 5, "cs", 100), 0, SECOND);
+    join.add(event(2, 5, "sr", 120), 0, SECOND);
+    join.add(event(1, 5, "cr", 350), 0, SECOND);
+    assert!(left(&mut join, SECOND).is_empty());
+    join.add(event(2, 5, "ss", 300), 0, SECOND);
+    let piece = one(&mut join);
+    assert_eq!(piece.annotations.len(), 4);
+    assert_eq!(piece.timing(), Timing { timestamp_us: Some(100), duration_us: Some(250) });
+}
+
+#[test]
+fn a_closed_span_waits_until_every_ring_is_drained_past_it() {
+    let mut join = Join::new(rules());
+    join.add(event(1, 5, "end", 100), 7, SECOND);
+    let mut out = Vec::new();
+    join.leave(SECOND, |program, sweep| !(program == 1 && sweep == 7), &mut out);
+    assert!(out.is_empty());
+    join.add(event(1, 5, "start", 90), 8, SECOND);
+    assert_eq!(one(&mut join).annotations.len(), 2);
+}
+
+#[test]
+fn a_quiet_span_leaves_as_it_is() {
+    let mut join = Join::new(rules());
+    join.add(event(1, 5, "a", 100), 0, SECOND);
+    join.add(event(1, 5, "b", 110), 0, 6 * SECOND);
+    assert!(left(&mut join, 12 * SECOND).is_empty());
+    let out = left(&mut join, 16 * SECOND);
+    assert_eq!((out.len(), out[0].reason), (1, Reason::Quiet));
+}
+
+#[test]
+fn what_comes_late_leaves_as_a_further_piece_without_timing() {
+    let mut join = Join::new(rules());
+    join.add(event(1, 5, "end", 100), 0, SECOND);
+    assert!(!one(&mut join).late);
+    join.add(event(1, 5, "afterwards", 200), 0, SECOND);
+    let out = left(&mut join, 20 * SECOND);
+    assert!(out[0].late);
+    assert_eq!(out[0].timing(), Timing::default());
+}
+
+#[test]
+fn too_many_spans_or_bytes_split_the_oldest() {
+    let mut join = Join::new(Rules { max_spans: 2, ..rules() });
+    for span in 1..=3 {
+        join.add(event(1, span, "start", 100), 0, SECOND);
+    }
+    let out = left(&mut join, SECOND);
+    assert_eq!((out.len(), out[0].span_id, out[0].reason), (1, 1, Reason::Split));
+    assert_eq!(out[0].timing().duration_us, None);
+
+    let mut join = Join::new(Rules { max_bytes: 1500, ..rules() });
+    for span in 1..=10 {
+        join.add(event(1, span, "start", 100), 0, SECOND);
+    }
+    assert_eq!(left(&mut join, SECOND)[0].span_id, 1);
+    assert!(join.open_bytes() <= 1500);
+}
+
+#[test]
+fn the_end_of_a_program_closes_its_part() {
+    let mut join = Join::new(rules());
+    join.add(event(1, 5, "cs", 100), 0, SECOND);
+    join.add(event(2, 6, "start", 100), 0, SECOND);
+    join.program_ended(1);
+    assert_eq!(one(&mut join).span_id, 5);
+}
+
+#[test]
+fn the_earliest_event_names_the_span() {
+    let mut join = Join::new(rules());
+    join.add(Annotation { name: "second".into(), ..event(1, 5, "end", 200) }, 0, SECOND);
+    join.add(Annotation { name: "first".into(), ..event(1, 5, "start", 100) }, 0, SECOND);
+    assert_eq!(one(&mut join).name().as_deref(), Some("first"));
+}
+
+proptest! {
+    #[test]
+    fn every_annotation_leaves_exactly_once(
+        steps in proptest::collection::vec((0_u64..3, 0_u64..8, 0_usize..7, 0_u64..4), 1..300),
+        max_spans in 1_usize..6,
+    ) {
+        let names = ["start", "cs", "cr", "sr", "ss", "end", "other"];
+        let mut join = Join::new(Rules { max_spans, quiet: 3 * SECOND, ..rules() });
+        let (mut out, mut now) = (Vec::new(), SECOND);
+        for (number, (program, span, name, pause)) in steps.iter().enumerate() {
+            let mut annotation = event(*program, *span, names[*name], 1);
+            annotation.origin.position = number as i64;
+            join.add(annotation, number as u64, now);
+            now += u32::try_from(*pause).unwrap() * SECOND;
+            join.leave(now, |_, sweep| sweep + 3 < number as u64, &mut out);
+            prop_assert!(join.open_spans() <= max_spans);
+        }
+        join.program_ended(1);
+        join.leave_all(&mut out);
+        let mut seen: Vec<_> = out.iter().flat_map(|p| p.annotations.iter().map(|a| a.origin.position)).collect();
+        seen.sort_unstable();
+        prop_assert_eq!(seen, (0..steps.len() as i64).collect::<Vec<_>>());
+        prop_assert_eq!((join.open_spans(), join.open_bytes()), (0, 0));
+    }
+}

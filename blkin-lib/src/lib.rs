@@ -1,1 +1,52 @@
-//! Request tracing for storage daemons: what programs link.
+//! Request tracing for storage daemons: annotations of spans, written for about the price of reading the clock.
+//!
+//! A request is a *trace*. Each step of it is a *span* with a parent; programs annotate spans with *events* and with
+//! *keys and values*. Annotations go through rings in shared memory to `blkin-consumerd`, which runs on each node,
+//! joins them and ships them. If anything is wrong with tracing the program goes on untraced, and says so once.
+//!
+//! ```
+//! use blkin::{Endpoint, Span};
+//!
+//! const GATEWAY: Endpoint = Endpoint::new("gateway").at("10.0.0.7", 7000);
+//! const JOURNAL: Endpoint = Endpoint::new("journal");
+//!
+//! let request = Span::root("write", &GATEWAY);
+//! request.server_receive();
+//! request.tag("Object", "rbd_data.1");
+//! {
+//!     let access = request.child("Journal access", &JOURNAL);
+//!     access.event("begin");
+//!     access.tag("bytes", 4096);
+//!     access.end();
+//! }
+//! let on_the_wire: [u8; 24] = request.context().to_bytes();
+//! request.server_send();
+//! # let _ = on_the_wire;
+//! ```
+//!
+//! A span is a small value that borrows its name and endpoint: it can be sent, copied into futures and kept in
+//! request structs. There is no current span behind the scenes, and nothing is recorded when a span is dropped.
+//!
+//! Recording makes no system call, takes no lock and allocates nothing in the steady state, may be done in signal
+//! handlers, and keeps errno. A forked child records on its own without any help.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `BLKIN_OFF` | any value but `0`: record nothing |
+//! | `BLKIN_RATE`, `RATE` | trace one of every N requests |
+//! | `BLKIN_SOCKET` | where consumerd listens (`/run/blkin/consumerd.sock`) |
+//! | `BLKIN_RING_BYTES` | size of each ring, a power of two (1 MiB) |
+
+#[allow(unsafe_code, reason = "C callers hand over raw pointers; the folder states what it asks of them")]
+mod capi;
+mod context;
+mod endpoint;
+mod raw;
+mod span;
+
+pub use context::{BadContext, Context};
+pub use endpoint::Endpoint;
+pub use raw::init;
+pub use span::{Level, Span, Value};
+
+pub use blkin_ringbuf::process::Status;

@@ -1,0 +1,98 @@
+//! What crosses the wire: three ids in 24 bytes, as every BlkKin program packs them.
+
+use crate::raw::Ids;
+
+/// Trace, span and parent id of a request. The default is the context of a request that is not traced: it is
+/// carried on like any other, and nothing is recorded for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Context {
+    pub(crate) ids: Ids,
+}
+
+/// Bytes that are no context: negative ids, or a trace without a span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadContext;
+
+impl std::fmt::Display for BadContext {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("failed to read a trace context: negative ids, or a trace without a span")
+    }
+}
+
+impl std::error::Error for BadContext {}
+
+impl Context {
+    /// Length of the packed form.
+    pub const PACKED_BYTES: usize = 24;
+
+    /// Packs trace id, span id and parent span id, each big-endian (`struct blkin_trace_info_packed` in C).
+    pub fn to_bytes(self) -> [u8; Self::PACKED_BYTES] {
+        let mut bytes = [0; Self::PACKED_BYTES];
+        bytes[..8].copy_from_slice(&self.ids.trace_id.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.ids.span_id.to_be_bytes());
+        bytes[16..].copy_from_slice(&self.ids.parent_span_id.to_be_bytes());
+        bytes
+    }
+
+    /// Unpacks what [`Context::to_bytes`] or a C program packed. 24 zeros are a request that is not traced.
+    ///
+    /// # Errors
+    /// What no program packs: negative ids, or a trace without a span.
+    pub fn from_bytes(bytes: &[u8; Self::PACKED_BYTES]) -> Result<Context, BadContext> {
+        let id = |at: usize| {
+            let mut id = [0; 8];
+            id.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_be_bytes(id)
+        };
+        let ids = Ids { trace_id: id(0), span_id: id(8), parent_span_id: id(16) };
+        let is_negative = (ids.trace_id | ids.span_id | ids.parent_span_id) > i64::MAX as u64;
+        if is_negative || (ids.trace_id != 0 && ids.span_id == 0) {
+            return Err(BadContext);
+        }
+        Ok(Context { ids })
+    }
+
+    /// Whether annotations of this request are recorded.
+    pub fn is_sampled(&self) -> bool {
+        self.ids.trace_id != 0
+    }
+
+    /// The trace's id; 0 if the request is not traced.
+    pub fn trace_id(&self) -> u64 {
+        self.ids.trace_id
+    }
+
+    /// The span's id.
+    pub fn span_id(&self) -> u64 {
+        self.ids.span_id
+    }
+
+    /// The parent's span id, 0 for a root.
+    pub fn parent_span_id(&self) -> u64 {
+        self.ids.parent_span_id
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_survives_the_wire_in_the_order_that_c_programs_use() {
+        let context = Context { ids: Ids { trace_id: 1, span_id: 2, parent_span_id: 0x0304 } };
+        let bytes = context.to_bytes();
+        assert_eq!(bytes[7], 1);
+        assert_eq!(bytes[15], 2);
+        assert_eq!(bytes[22..], [3, 4]);
+        assert_eq!(Context::from_bytes(&bytes), Ok(context));
+        assert_eq!(Context::from_bytes(&[0; 24]), Ok(Context::default()));
+    }
+
+    #[test]
+    fn what_nobody_packs_is_refused() {
+        assert_eq!(Context::from_bytes(&[0xff; 24]), Err(BadContext));
+        let mut without_span = [0; 24];
+        without_span[7] = 1;
+        assert_eq!(Context::from_bytes(&without_span), Err(BadContext));
+    }
+}

@@ -1,0 +1,175 @@
+//! Spans and what is said of them.
+
+use crate::context::Context;
+use crate::endpoint::Endpoint;
+use crate::raw::{self, Payload};
+
+/// Severity, as syslog has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Level {
+    /// The system is unusable.
+    Emergency = 0,
+    /// Act at once.
+    Alert = 1,
+    /// Critical conditions.
+    Critical = 2,
+    /// Errors.
+    Error = 3,
+    /// What annotations have unless said otherwise.
+    #[default]
+    Warning = 4,
+    /// Normal but significant.
+    Notice = 5,
+    /// Informational.
+    Info = 6,
+    /// For whoever debugs.
+    Debug = 7,
+}
+
+/// The value of a tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// A string; longer ones than 4 KiB are cut at a character boundary.
+    Str(&'a str),
+    /// An integer.
+    Integer(i64),
+}
+
+impl<'a> From<&'a str> for Value<'a> {
+    fn from(text: &'a str) -> Value<'a> {
+        Value::Str(text)
+    }
+}
+
+impl<'a> From<&'a String> for Value<'a> {
+    fn from(text: &'a String) -> Value<'a> {
+        Value::Str(text)
+    }
+}
+
+macro_rules! integers {
+    ($($integer:ty)*) => {$(
+        impl From<$integer> for Value<'_> {
+            fn from(integer: $integer) -> Self {
+                Value::Integer(integer.into())
+            }
+        }
+    )*};
+}
+integers!(i64 i32 i16 i8 u32 u16 u8);
+
+/// One step of a request. A small value that borrows its name and endpoint; recording takes `&self`, from any thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Span<'a> {
+    name: &'a str,
+    endpoint: Endpoint<'a>,
+    context: Context,
+    level: Level,
+}
+
+impl<'a> Span<'a> {
+    /// The first span of a new request, or, for all but one of every N requests when a sampling rate is set, a span
+    /// that records nothing.
+    pub fn root(name: &'a str, endpoint: &Endpoint<'a>) -> Span<'a> {
+        Span::with(name, endpoint, Context { ids: raw::new_root() })
+    }
+
+    /// The same span as `context` names, seen from here: the server's side of a client's span, for example.
+    pub fn join(name: &'a str, endpoint: &Endpoint<'a>, context: Context) -> Span<'a> {
+        Span::with(name, endpoint, context)
+    }
+
+    /// A new span below the one that `context` names.
+    pub fn child_of(name: &'a str, endpoint: &Endpoint<'a>, context: Context) -> Span<'a> {
+        Span::with(name, endpoint, Context { ids: raw::new_child(&context.ids) })
+    }
+
+    /// A new span below this one.
+    pub fn child<'b>(&self, name: &'b str, endpoint: &Endpoint<'b>) -> Span<'b> {
+        Span { level: self.level, ..Span::child_of(name, endpoint, self.context) }
+    }
+
+    fn with(name: &'a str, endpoint: &Endpoint<'a>, context: Context) -> Span<'a> {
+        Span { name, endpoint: *endpoint, context, level: Level::default() }
+    }
+
+    /// The same span, annotating with another severity.
+    #[must_use]
+    pub fn at_level(self, level: Level) -> Span<'a> {
+        Span { level, ..self }
+    }
+
+    /// The same span, annotating as another endpoint.
+    #[must_use]
+    pub fn seen_by(self, endpoint: &Endpoint<'a>) -> Span<'a> {
+        Span { endpoint: *endpoint, ..self }
+    }
+
+    /// What to send along with the request.
+    pub fn context(&self) -> Context {
+        self.context
+    }
+
+    /// Whether anything is recorded. Worth asking before costly values are made.
+    #[inline]
+    pub fn is_sampled(&self) -> bool {
+        self.context.is_sampled()
+    }
+
+    /// Something happened now.
+    #[inline]
+    pub fn event(&self, event: &str) {
+        if self.is_sampled() {
+            self.record(event, Payload::Event);
+        }
+    }
+
+    /// A key and its value. It has no time of its own: the events around it bound it.
+    #[inline]
+    pub fn tag<'v>(&self, key: &str, value: impl Into<Value<'v>>) {
+        if self.is_sampled() {
+            match value.into() {
+                Value::Str(text) => self.record(key, Payload::Str(text.as_bytes())),
+                Value::Integer(integer) => self.record(key, Payload::Integer(integer)),
+            }
+        }
+    }
+
+    /// The client has sent its request ("cs").
+    pub fn client_send(&self) {
+        self.event("cs");
+    }
+
+    /// The client has received the answer ("cr"): its side of the span is over.
+    pub fn client_receive(&self) {
+        self.event("cr");
+    }
+
+    /// The server has received the request ("sr").
+    pub fn server_receive(&self) {
+        self.event("sr");
+    }
+
+    /// The server has sent the answer ("ss"): its side of the span is over.
+    pub fn server_send(&self) {
+        self.event("ss");
+    }
+
+    /// A span that is neither a client's nor a server's is over ("end").
+    pub fn end(self) {
+        self.event("end");
+    }
+
+    fn record(&self, key: &str, payload: Payload<'_>) {
+        let endpoint = self.endpoint.bytes();
+        raw::record(
+            &self.context.ids,
+            self.name.as_bytes(),
+            &endpoint,
+            key.as_bytes(),
+            payload,
+            self.level as u8,
+        );
+    }
+}

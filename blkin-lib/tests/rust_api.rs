@@ -1,0 +1,247 @@
+//! The Rust API seen from the other side of the rings: a program (this very binary, run again) annotates, and the
+//! test reads its segment as consumerd does.
+
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+
+use blkin::{Context, Endpoint, Level, Span};
+use blkin_record::{EndpointRef, Kind, Record, Text, Value, records};
+use blkin_ringbuf::{Attachment, OFFER_BYTES, OFFER_MESSAGE};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix, SocketFlags,
+    SocketType, accept, bind, listen, recvmsg, socket_with,
+};
+
+const GATEWAY: Endpoint = Endpoint::new("gateway").at("10.0.0.7", 40_000);
+const DISK: Endpoint = Endpoint::new("disk");
+
+/// What the child process runs; which part, the variable says.
+#[test]
+fn program() {
+    match std::env::var("BLKIN_TEST_PROGRAM").as_deref() {
+        Ok("one request") => one_request(),
+        Ok("many threads") => many_threads(),
+        Ok("unsampled") => unsampled(),
+        _ => {}
+    }
+}
+
+fn one_request() {
+    let request = Span::root("write", &GATEWAY);
+    request.server_receive();
+    request.tag("Object", "rbd_data.1");
+    request.tag("bytes", 4096);
+    let wire = request.context().to_bytes();
+    let context = Context::from_bytes(&wire).expect("what was packed unpacks");
+    let access = Span::child_of("access", &DISK, context).at_level(Level::Error);
+    access.tag("long", &"é".repeat(4000));
+    access.end();
+    request.server_send();
+}
+
+fn many_threads() {
+    let root = Span::root("many", &GATEWAY);
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            scope.spawn(move || {
+                let span = root.child("thread", &DISK);
+                (0..1000).for_each(|n| span.tag("n", thread * 1000 + n));
+            });
+        }
+    });
+}
+
+fn unsampled() {
+    let sampled = (0..1000).filter(|_| {
+        let root = Span::root("rare", &GATEWAY);
+        root.event("hello");
+        root.child("below", &DISK).event("hello");
+        root.is_sampled()
+    });
+    println!("sampled={}", sampled.count());
+}
+
+struct Receiver {
+    directory: tempfile::TempDir,
+    socket: OwnedFd,
+}
+
+impl Receiver {
+    fn new() -> Receiver {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let socket = socket.expect("a socket");
+        let address = SocketAddrUnix::new(directory.path().join("socket")).expect("a short path");
+        bind(&socket, &address).expect("the socket binds");
+        listen(&socket, 8).expect("the socket listens");
+        Receiver { directory, socket }
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.directory.path().join("socket")
+    }
+
+    /// The first offer that waits, of a program that may be gone already.
+    fn attach(&self) -> Attachment {
+        let connection = accept(&self.socket).expect("a program offered itself");
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut payload = [0; 64];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let message = recvmsg(&connection, &mut [IoSliceMut::new(&mut payload)], &mut ancillary, flags)
+            .expect("an offer");
+        assert_eq!(payload[..message.bytes], OFFER_MESSAGE[..OFFER_BYTES]);
+        let mut fds: Vec<OwnedFd> = ancillary
+            .drain()
+            .flat_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(fds) => fds.collect::<Vec<_>>(),
+                _ => Vec::new(),
+            })
+            .collect();
+        let control = fds.pop().expect("two descriptors");
+        Attachment::open(fds.pop().expect("two descriptors"), control).expect("a true segment")
+    }
+}
+
+fn run(part: &str, socket: &Path, rate: &str) -> (ExitStatus, String, String) {
+    let output = Command::new(std::env::current_exe().expect("this binary"))
+        .args(["--exact", "program", "--nocapture"])
+        .env("BLKIN_TEST_PROGRAM", part)
+        .env("BLKIN_SOCKET", socket)
+        .env("BLKIN_RATE", rate)
+        .output()
+        .expect("the program runs");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (output.status, text(output.stdout), text(output.stderr))
+}
+
+fn drain(program: &mut Attachment) -> Vec<u8> {
+    assert!(program.no_writer_left(), "the program has ended");
+    let mut raw = Vec::new();
+    for slot in 0..program.slots() {
+        let drained = program.drain(slot, usize::MAX, &mut raw);
+        assert_eq!((drained.torn, drained.insane), (0, false));
+    }
+    raw
+}
+
+fn text(program: &Attachment, text: &Text<'_>) -> String {
+    let bytes = match text {
+        Text::Id(id) => program.text(*id).expect("the id is in the table"),
+        Text::Inline(bytes) => bytes.to_vec(),
+    };
+    String::from_utf8(bytes).expect("UTF-8")
+}
+
+fn service(program: &Attachment, record: &Record<'_>) -> blkin_record::Endpoint {
+    let bytes = match &record.endpoint {
+        EndpointRef::Id(id) => program.text(*id).expect("the id is in the table"),
+        EndpointRef::Inline(bytes) => bytes.to_vec(),
+    };
+    blkin_record::Endpoint::decode(&bytes).expect("an endpoint")
+}
+
+#[test]
+fn every_annotation_of_a_program_that_has_ended_reads_as_written() {
+    let receiver = Receiver::new();
+    let (status, _, stderr) = run("one request", &receiver.path(), "1");
+    assert!(status.success());
+    assert!(!stderr.contains("blkin:"), "{stderr}");
+    let mut program = receiver.attach();
+    let raw = drain(&mut program);
+    let cookie = program.info().cookie;
+    let read: Vec<Record<'_>> = records(&raw, cookie).map(|item| item.expect("a true record")).collect();
+    let said: Vec<(String, String, Kind)> = read
+        .iter()
+        .map(|record| (text(&program, &record.name), text(&program, &record.key), record.kind))
+        .collect();
+    let expect = |name: &str, key: &str, kind| (name.to_owned(), key.to_owned(), kind);
+    // The process may have moved to another CPU on its way: the rings together hold all, each in its order.
+    for wanted in [
+        expect("write", "sr", Kind::Event),
+        expect("write", "Object", Kind::String),
+        expect("write", "bytes", Kind::Integer),
+        expect("access", "long", Kind::String),
+        expect("access", "end", Kind::Event),
+        expect("write", "ss", Kind::Event),
+    ] {
+        assert_eq!(said.iter().filter(|one| **one == wanted).count(), 1, "{wanted:?} in {said:?}");
+    }
+    assert_eq!(said.len(), 6);
+    let find = |key: &str| read.iter().zip(&said).find(|(_, said)| said.1 == key).expect("it is there").0;
+    let (root, access) = (find("sr"), find("long"));
+    assert_eq!((root.trace_id, root.parent_span_id), (root.span_id, 0));
+    assert_eq!((access.trace_id, access.parent_span_id), (root.trace_id, root.span_id));
+    assert_ne!(access.span_id, root.span_id);
+    assert_eq!((root.level, access.level), (4, 3));
+    assert_eq!(find("Object").value, Value::Str(b"rbd_data.1"[..].into()));
+    assert_eq!(find("bytes").value, Value::Integer(4096));
+    assert_eq!(find("long").value, Value::Str("é".repeat(2048).as_bytes().into()));
+    assert!(find("long").truncated);
+    let gateway = service(&program, root);
+    assert_eq!((&gateway.ip[..], gateway.port, &gateway.name[..]), ("10.0.0.7", 40_000, "gateway"));
+    let counters = program.counters();
+    assert_eq!((counters.attempted, counters.committed, counters.truncated), (6, 6, 1));
+}
+
+#[test]
+fn what_many_threads_annotate_is_all_there() {
+    let receiver = Receiver::new();
+    assert!(run("many threads", &receiver.path(), "1").0.success());
+    let mut program = receiver.attach();
+    let raw = drain(&mut program);
+    let mut values: Vec<i64> = records(&raw, program.info().cookie)
+        .map(|item| match item.expect("a true record").value {
+            Value::Integer(value) => value,
+            other => panic!("{other:?} was never written"),
+        })
+        .collect();
+    values.sort_unstable();
+    assert_eq!(values, (0..8000).collect::<Vec<_>>());
+    let counters = program.counters();
+    assert_eq!((counters.attempted, counters.committed), (8000, 8000));
+    assert_eq!(program.pending(), 0);
+}
+
+#[test]
+fn a_request_that_is_not_sampled_leaves_no_record() {
+    let receiver = Receiver::new();
+    let (status, stdout, _) = run("unsampled", &receiver.path(), "100");
+    assert!(status.success());
+    let mut program = receiver.attach();
+    let raw = drain(&mut program);
+    let sampled: usize = stdout
+        .split("sampled=")
+        .nth(1)
+        .and_then(|rest| rest.split_whitespace().next())
+        .and_then(|number| number.parse().ok())
+        .expect("the program says its count");
+    // One of every hundred on each CPU it ran on.
+    assert!((9..=10 + program.slots()).contains(&sampled), "{sampled}");
+    assert_eq!(records(&raw, program.info().cookie).count(), 2 * sampled);
+    assert_eq!(program.counters().attempted, 2 * sampled as u64);
+}
+
+#[test]
+fn a_rate_that_is_no_number_traces_all_and_says_so_once() {
+    for rate in ["0", "-3", "often"] {
+        let receiver = Receiver::new();
+        let (status, stdout, stderr) = run("unsampled", &receiver.path(), rate);
+        assert!(status.success());
+        assert!(stdout.contains("sampled=1000"), "{stdout}");
+        assert_eq!(stderr.matches("blkin:").count(), 1, "{stderr}");
+    }
+}
+
+#[test]
+fn a_program_that_nobody_ever_held_says_once_what_was_lost() {
+    let nowhere = tempfile::tempdir().expect("a temporary directory");
+    let (status, _, stderr) = run("one request", &nowhere.path().join("socket"), "1");
+    assert!(status.success());
+    let told: Vec<&str> = stderr.lines().filter(|line| line.starts_with("blkin:")).collect();
+    assert_eq!(told.len(), 1, "{stderr}");
+    assert!(told[0].contains("6 annotations of this program were not collected"), "{stderr}");
+}

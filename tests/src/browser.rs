@@ -105,15 +105,18 @@ impl Browser {
             .with_context(|| format!("it shows: {}", self.text().unwrap_or_default()))
     }
 
-    /// Clicks the first element that a CSS selector finds.
+    /// Presses the button with this label.
     ///
     /// # Errors
     /// When there is none within the limit.
-    pub fn click(&self, selector: &str) -> Result<()> {
-        let script =
-            format!("const e = document.querySelector({}); if (e) e.click(); return !!e", json!(selector));
-        let clicked = || self.run(&script).ok().filter(|found| found.as_bool() == Some(true));
-        wait::until(LIMIT, &format!("an element {selector}"), clicked).map(drop)
+    pub fn press(&self, label: &str) -> Result<()> {
+        let label_json = json!(label);
+        let script = format!(
+            "const found = [...document.querySelectorAll('button')].find(b => b.innerText.trim() === {label_json}); \
+             if (found) found.click(); return !!found"
+        );
+        let pressed = || self.run(&script).ok().filter(|found| found.as_bool() == Some(true));
+        wait::until(LIMIT, &format!("a button {label}"), pressed).map(drop)
     }
 
     /// The window as a PNG.

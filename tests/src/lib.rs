@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`artifacts`] | builds daemons, library and C programs, each once a test process |
 //! | [`wait`] | waits for an event with a limit |
+//! | [`ingest`] | posts to the collector |
 //! | [`process`] | a child process that never outlives its test |
 //! | [`daemons`] | consumerd and collector on free ports, and their ledgers |
 //! | [`program`] | C programs that count their own calls |
@@ -15,6 +16,7 @@ pub mod artifacts;
 pub mod browser;
 pub mod cheat;
 pub mod daemons;
+pub mod ingest;
 pub mod process;
 pub mod program;
 pub mod wait;

@@ -8,6 +8,7 @@ mod ledger;
 mod lifecycle;
 mod objectstore;
 mod sampling;
+mod steady;
 mod sums;
 mod ui;
 mod zipkin;

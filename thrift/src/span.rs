@@ -231,12 +231,17 @@ fn read_span<'a>(input: &mut Input<'a>, limits: &Limits) -> Result<Span, Error> 
     Ok(span)
 }
 
+/// An annotation without a value is read as one without a time: no reader shows either.
 fn read_annotation(input: &mut Input<'_>) -> Result<Annotation, Error> {
     let mut annotation = Annotation::default();
+    let mut has_value = false;
     read_struct(input, |input, field_type, id| {
         match (field_type, id) {
             (TType::I64, 1) => annotation.timestamp = input.read_i64()?,
-            (TType::String, 2) => annotation.value = read_text(input)?,
+            (TType::String, 2) => {
+                annotation.value = read_text(input)?;
+                has_value = true;
+            }
             (TType::Struct, 3) => annotation.host = Some(read_endpoint(input)?),
             (TType::I64, FIELD_POSITION) => annotation.position = Some(input.read_i64()?),
             (TType::I64, FIELD_SOURCE) => annotation.source = Some(input.read_i64()?),
@@ -245,15 +250,26 @@ fn read_annotation(input: &mut Input<'_>) -> Result<Annotation, Error> {
         }
         Ok(true)
     })?;
+    if !has_value {
+        annotation.timestamp = 0;
+    }
     Ok(annotation)
 }
 
+/// A binary annotation without a key or a value is read as one of bytes: no reader shows either.
 fn read_binary(input: &mut Input<'_>) -> Result<BinaryAnnotation, Error> {
     let mut annotation = BinaryAnnotation::default();
+    let (mut has_key, mut has_value) = (false, false);
     read_struct(input, |input, field_type, id| {
         match (field_type, id) {
-            (TType::String, 1) => annotation.key = read_text(input)?,
-            (TType::String, 2) => annotation.value = input.read_bytes()?,
+            (TType::String, 1) => {
+                annotation.key = read_text(input)?;
+                has_key = true;
+            }
+            (TType::String, 2) => {
+                annotation.value = input.read_bytes()?;
+                has_value = true;
+            }
             (TType::I32, 3) => annotation.kind = AnnotationType::from_wire(input.read_i32()?),
             (TType::Struct, 4) => annotation.host = Some(read_endpoint(input)?),
             (TType::I64, FIELD_POSITION) => annotation.position = Some(input.read_i64()?),
@@ -262,6 +278,9 @@ fn read_binary(input: &mut Input<'_>) -> Result<BinaryAnnotation, Error> {
         }
         Ok(true)
     })?;
+    if !(has_key && has_value) {
+        annotation.kind = AnnotationType::Bytes;
+    }
     Ok(annotation)
 }
 

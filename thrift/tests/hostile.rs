@@ -1,0 +1,242 @@
+//! Bytes of anybody: a clear error, no panic, no memory beyond the bytes that came, neighbours unharmed.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use std::alloc::System;
+
+use blkin_thrift::frame::{self, FrameReader};
+use blkin_thrift::scribe::{self, LogEntry, Method};
+use blkin_thrift::{Error, Limits, span};
+use cap::Cap;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+const STRUCT: u8 = 12;
+const LIST: u8 = 15;
+
+fn message_of(bytes: &[u8]) -> Vec<u8> {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(bytes).into_bytes()
+}
+
+fn field(field_type: u8, id: i16) -> Vec<u8> {
+    [&[field_type][..], &id.to_be_bytes()].concat()
+}
+
+#[test]
+fn a_frame_over_the_limit_is_refused_from_its_header() {
+    let limits = Limits { max_frame_bytes: 1000, ..Limits::default() };
+    let mut reader = FrameReader::new(&limits);
+    reader.extend(&1001_u32.to_be_bytes());
+    assert_eq!(reader.next_frame(), Err(Error::TooLarge { what: "a frame", size: 1001, limit: 1000 }));
+    for absurd in [u32::MAX, 0x8000_0000, 0x8001_0001] {
+        assert!(frame::read_length(absurd.to_be_bytes(), 16 << 20).is_err(), "{absurd:x}");
+    }
+}
+
+#[test]
+fn every_truncation_of_a_call_is_an_error() {
+    let entry =
+        LogEntry { category: "zipkin".to_owned(), message: scribe::span_message(&common::full_span()) };
+    let call = scribe::encode_log_call(1, &[entry])[frame::HEADER_BYTES..].to_vec();
+    for length in 0..call.len() {
+        assert!(scribe::parse_call(&call[..length], &Limits::default()).is_err(), "{length} bytes");
+    }
+}
+
+#[test]
+fn every_truncation_of_a_span_is_an_error() {
+    let bytes = span::encode(&common::full_span());
+    for length in 0..bytes.len() {
+        assert!(span::decode(&bytes[..length], &Limits::default()).is_err(), "{length} bytes");
+    }
+}
+
+#[test]
+fn unreadable_arguments_are_answered_and_an_unreadable_header_is_not() {
+    let mut call = scribe::encode_log_call(5, &[LogEntry::default()])[frame::HEADER_BYTES..].to_vec();
+    call.truncate(call.len() - 1);
+    let bad = scribe::parse_call(&call, &Limits::default()).unwrap_err();
+    let reply = scribe::decode_reply(&bad.reply.unwrap()[frame::HEADER_BYTES..], &Limits::default()).unwrap();
+    assert_eq!(reply.seq, 5);
+    assert!(matches!(reply.outcome, scribe::Outcome::Exception(e) if e.kind == 7), "PROTOCOL_ERROR");
+    assert_eq!(scribe::parse_call(b"GET / HTTP/1.1\r\n", &Limits::default()).unwrap_err().reply, None);
+}
+
+#[test]
+fn a_bad_entry_leaves_its_neighbours() {
+    let good = scribe::span_message(&common::full_span());
+    let no_ids = message_of(&[0]);
+    let messages = [good.clone(), b"%%%".to_vec(), message_of(b"nonsense"), no_ids, Vec::new(), good];
+    let results: Vec<_> = messages.iter().map(|m| scribe::decode_message(m, &Limits::default())).collect();
+    assert_eq!(results[0], Ok(common::full_span()));
+    assert_eq!(results[5], Ok(common::full_span()));
+    assert!(results[1..5].iter().all(Result::is_err), "{results:?}");
+    assert_eq!(results[3], Err(Error::ZeroId("a trace id")));
+}
+
+#[test]
+fn base64_is_read_as_mime() {
+    let message = scribe::span_message(&common::full_span());
+    let lines: Vec<u8> = message.chunks(76).flat_map(|line| [line, b"\r\n"].concat()).collect();
+    let foreign: Vec<u8> = message.iter().flat_map(|&byte| [byte, b'%', 0xff]).collect();
+    let unpadded: Vec<u8> = message.iter().copied().filter(|&byte| byte != b'=').collect();
+    let trailed = [message.as_slice(), b"====\n"].concat();
+    for text in [message, lines, foreign, unpadded, trailed] {
+        assert_eq!(scribe::decode_message(&text, &Limits::default()), Ok(common::full_span()));
+    }
+}
+
+#[test]
+fn bytes_after_a_span_are_ignored() {
+    let bytes = [span::encode(&common::full_span()), vec![0xff; 100]].concat();
+    assert_eq!(span::decode(&bytes, &Limits::default()), Ok(common::full_span()));
+}
+
+#[test]
+fn a_field_of_another_type_is_skipped_like_an_unknown_one() {
+    let mut bytes = [field(11, 1), 3_u32.to_be_bytes().to_vec(), b"abc".to_vec()].concat();
+    bytes.extend([field(LIST, 6), vec![8], 1_u32.to_be_bytes().to_vec(), vec![0, 0, 0, 9]].concat());
+    bytes.extend(span::encode(&common::full_span()));
+    assert_eq!(span::decode(&bytes, &Limits::default()), Ok(common::full_span()));
+}
+
+#[test]
+fn text_that_is_not_utf_8_is_replaced_not_refused() {
+    let mut bytes = [field(11, 3), 2_u32.to_be_bytes().to_vec(), vec![0xff, b'a']].concat();
+    for id in [1, 4] {
+        bytes.extend([field(10, id), 1_i64.to_be_bytes().to_vec()].concat());
+    }
+    bytes.push(0);
+    assert_eq!(span::decode(&bytes, &Limits::default()).unwrap().name, "\u{fffd}a");
+}
+
+#[test]
+fn an_annotation_without_value_or_key_means_nothing_to_a_reader() {
+    let no_value = [field(10, 1), 5_i64.to_be_bytes().to_vec(), vec![0]].concat();
+    let no_key = [field(8, 3), 6_i32.to_be_bytes().to_vec(), vec![0]].concat();
+    let mut bytes = Vec::new();
+    for (id, element) in [(6, no_value), (8, no_key)] {
+        bytes.extend([field(LIST, id), vec![STRUCT], 1_u32.to_be_bytes().to_vec(), element].concat());
+    }
+    for id in [1, 4] {
+        bytes.extend([field(10, id), 1_i64.to_be_bytes().to_vec()].concat());
+    }
+    bytes.push(0);
+    let span = span::decode(&bytes, &Limits::default()).unwrap();
+    assert_eq!(span.annotations[0].timestamp, 0, "read as if it had no time, which Zipkin drops");
+    assert_eq!(span.binary_annotations[0].kind, blkin_thrift::AnnotationType::Bytes, "which Zipkin drops");
+}
+
+#[test]
+fn nesting_is_bounded() {
+    let mut structs = field(STRUCT, 77).repeat(100_000);
+    structs.extend(vec![0; 100_001]);
+    assert!(span::decode(&structs, &Limits::default()).is_err());
+    let lists: Vec<u8> =
+        field(LIST, 77).into_iter().chain([LIST, 0, 0, 0, 1].repeat(100_000)).chain(vec![0; 10]).collect();
+    assert!(span::decode(&lists, &Limits::default()).is_err());
+}
+
+#[test]
+fn a_list_over_the_limit_is_refused_before_it_is_read() {
+    let limits = Limits { max_annotations: 3, max_entries: 1, ..Limits::default() };
+    let mut span = common::full_span();
+    span.annotations = vec![blkin_thrift::Annotation::default(); 4];
+    let error = span::decode(&span::encode(&span), &limits);
+    assert_eq!(error, Err(Error::TooLarge { what: "annotations", size: 4, limit: 3 }));
+    let call = scribe::encode_log_call(1, &[LogEntry::default(), LogEntry::default()]);
+    let bad = scribe::parse_call(&call[frame::HEADER_BYTES..], &limits).unwrap_err();
+    assert_eq!(bad.cause, Error::TooLarge { what: "log entries", size: 2, limit: 1 });
+}
+
+#[test]
+fn a_span_over_the_limit_is_refused() {
+    let limits = Limits { max_span_bytes: 100, ..Limits::default() };
+    let message = scribe::span_message(&common::full_span());
+    assert!(matches!(scribe::decode_message(&message, &limits), Err(Error::TooLarge { .. })));
+    let bytes = span::encode(&common::full_span());
+    assert!(matches!(span::decode(&bytes, &limits), Err(Error::TooLarge { .. })));
+}
+
+#[test]
+fn a_list_of_spans_refuses_one_without_ids_alone_and_breaks_off_at_nonsense() {
+    let good = span::encode(&common::full_span());
+    let list =
+        |spans: &[&[u8]]| [&[STRUCT][..], &(spans.len() as u32).to_be_bytes(), &spans.concat()].concat();
+    let spans = span::decode_list(&list(&[&good, &[0], &good]), &Limits::default()).unwrap();
+    assert_eq!(spans, [Ok(common::full_span()), Err(Error::ZeroId("a trace id")), Ok(common::full_span())]);
+    let spans = span::decode_list(&list(&[&good, &[0xff], &good]), &Limits::default()).unwrap();
+    assert_eq!(spans.len(), 2);
+    assert!(matches!(&spans[1], Err(Error::ListBroken { at: 1, announced: 3, .. })), "{:?}", spans[1]);
+    assert!(span::decode_list(&[STRUCT, 0x7f, 0xff, 0xff, 0xff], &Limits::default()).is_err());
+    assert!(span::decode_list(&[11, 0, 0, 0, 1, 0, 0, 0, 0], &Limits::default()).is_err());
+}
+
+/// More than this at once, and the test dies: the largest input here is under 2 MiB, the lengths announced are not.
+#[global_allocator]
+static ALLOCATOR: Cap<System> = Cap::new(System, 64 << 20);
+
+fn parse_all(bytes: &[u8]) {
+    let limits = Limits::default();
+    let _ = span::decode(bytes, &limits);
+    let _ = span::decode_list(bytes, &limits);
+    let _ = scribe::decode_message(bytes, &limits);
+    let _ = scribe::decode_reply(bytes, &limits);
+    if let Ok(call) = scribe::parse_call(bytes, &limits)
+        && let Method::Log(entries) = call.method
+    {
+        entries.iter().for_each(|entry| drop(scribe::decode_message(&entry.message, &limits)));
+    }
+}
+
+#[test]
+fn announced_lengths_take_no_memory() {
+    for header in [field(11, 3), field(LIST, 6), field(LIST, 8), field(13, 77), field(11, 77)] {
+        for length in [i32::MAX, -1, 1 << 20] {
+            for tail in [length.to_be_bytes().to_vec(), [&[STRUCT][..], &length.to_be_bytes()].concat()] {
+                let bytes = [header.clone(), tail].concat();
+                parse_all(&bytes);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn arbitrary_bytes_neither_panic_nor_take_memory(bytes in vec(any::<u8>(), 0..400)) {
+        parse_all(&bytes);
+    }
+
+    #[test]
+    fn damaged_calls_neither_panic_nor_take_memory(
+        span in common::span(),
+        damage in vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+    ) {
+        let span_bytes = span::encode(&span);
+        let entry = LogEntry { category: "zipkin".to_owned(), message: scribe::span_message(&span) };
+        for mut bytes in [span_bytes, scribe::encode_log_call(1, &[entry])[frame::HEADER_BYTES..].to_vec()] {
+            for (at, byte) in &damage {
+                let at = at.index(bytes.len());
+                bytes[at] = *byte;
+            }
+            parse_all(&bytes);
+        }
+    }
+
+    #[test]
+    fn arbitrary_streams_hold_no_more_than_came(pieces in vec(vec(any::<u8>(), 0..50), 0..20)) {
+        let mut reader = FrameReader::new(&Limits::default());
+        let came: usize = pieces.iter().map(Vec::len).sum();
+        for piece in pieces {
+            reader.extend(&piece);
+            while let Ok(Some(frame)) = reader.next_frame() {
+                prop_assert!(frame.len() <= came);
+            }
+            prop_assert!(reader.pending_bytes() <= came);
+        }
+    }
+}

@@ -364,7 +364,7 @@ fn make_segment() -> Result<(), Errno> {
 /// Sets a word that is still 0; of several callers at once the first one's value stays.
 #[cold]
 fn seed(word: &AtomicU64) {
-    let _ = word.compare_exchange(0, random() | 1, Relaxed, Relaxed);
+    let _ = word.compare_exchange(0, random().max(1), Relaxed, Relaxed);
 }
 
 /// 64 random bits that no other process has; without the kernel's generator (never seen) from the clock.

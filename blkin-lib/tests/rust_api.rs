@@ -1,6 +1,8 @@
 //! The Rust API seen from the other side of the rings: a program (this very binary, run again) annotates, and the
 //! test reads its segment as consumerd does.
 
+#![allow(clippy::print_stdout, reason = "the program tells the test its own counts")]
+
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;

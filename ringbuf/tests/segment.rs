@@ -1,0 +1,148 @@
+//! What the kernel enforces between a program and its daemon, and what the daemon refuses to map.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use blkin_record::{EndpointParts, Payload, Record, records};
+use blkin_ringbuf::layout::{CONTROL_BYTES, CONTROL_NAME, SEGMENT_NAME, segment_bytes};
+use blkin_ringbuf::process::{Annotation, Status, init, record};
+use blkin_ringbuf::{AttachError, Attachment};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
+    open,
+};
+use rustix::io::{Errno, pwrite};
+
+fn annotate(span_id: u64) {
+    record(&Annotation {
+        trace_id: 1,
+        span_id,
+        parent_span_id: 0,
+        name: b"name",
+        endpoint: EndpointParts { ip: b"", port: 0, name: b"service" },
+        key: b"key",
+        payload: Payload::Integer(span_id as i64),
+        level: 4,
+    });
+}
+
+/// This process' own memfd of that name, opened anew as the descriptor that an offer carries.
+fn own_memfd(name: &str) -> OwnedFd {
+    let wanted = format!("/memfd:{name} (deleted)");
+    let entries = std::fs::read_dir("/proc/self/fd").expect("/proc is there");
+    let path = entries
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .find(|path| std::fs::read_link(path).is_ok_and(|target| target.as_os_str() == wanted.as_str()))
+        .expect("the memfd is open");
+    open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).expect("it opens again")
+}
+
+fn attach() -> Attachment {
+    Attachment::open(own_memfd(SEGMENT_NAME), own_memfd(CONTROL_NAME)).expect("a true segment")
+}
+
+/// All tests of this binary share one process and so one segment: each reads it from its beginning.
+fn read_spans(program: &mut Attachment) -> Vec<u64> {
+    let mut raw = Vec::new();
+    for slot in 0..program.slots() {
+        program.drain(slot, usize::MAX, &mut raw);
+    }
+    records(&raw, program.info().cookie)
+        .map(|item| item.map(|record: Record<'_>| record.span_id).expect("a true record"))
+        .collect()
+}
+
+#[test]
+fn the_daemon_cannot_write_the_programs_memory() {
+    assert_eq!(init(), Status::Tracing);
+    let segment = own_memfd(SEGMENT_NAME);
+    assert_eq!(pwrite(&segment, &[1], 0), Err(Errno::PERM));
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    assert_eq!(fallocate(&segment, punch, 0, 4096), Err(Errno::PERM));
+    assert_eq!(ftruncate(&segment, 0), Err(Errno::PERM));
+    assert_eq!(ftruncate(&segment, 1 << 30), Err(Errno::PERM));
+    assert_eq!(ftruncate(own_memfd(CONTROL_NAME), 0), Err(Errno::PERM));
+}
+
+#[test]
+fn a_living_program_keeps_the_write_seal_away() {
+    assert_eq!(init(), Status::Tracing);
+    assert!(!attach().no_writer_left());
+}
+
+#[test]
+fn several_attachments_read_the_same_until_one_publishes() {
+    assert_eq!(init(), Status::Tracing);
+    annotate(4242);
+    let (mut first, mut second) = (attach(), attach());
+    assert!(read_spans(&mut first).contains(&4242));
+    assert!(read_spans(&mut second).contains(&4242));
+    let counters = first.counters();
+    assert_eq!(counters.attempted, counters.committed);
+    assert_eq!(first.pending(), 0);
+}
+
+#[test]
+fn what_is_no_sealed_memfd_is_refused() {
+    assert_eq!(init(), Status::Tracing);
+    let control = || own_memfd(CONTROL_NAME);
+    let file = OwnedFd::from(tempfile::tempfile().expect("a temporary file"));
+    assert!(matches!(Attachment::open(file, control()), Err(AttachError::NotSealed(_))));
+    let unsealed = memfd_create("blkin-segment", MemfdFlags::ALLOW_SEALING).expect("a memfd");
+    assert!(matches!(Attachment::open(unsealed, control()), Err(AttachError::NotSealed(_))));
+    let swapped = Attachment::open(control(), own_memfd(SEGMENT_NAME));
+    assert!(matches!(swapped, Err(AttachError::NotSealed(_))));
+}
+
+fn sealed(bytes: u64, header: &[u64]) -> OwnedFd {
+    let fd = memfd_create("sealed", MemfdFlags::ALLOW_SEALING).expect("a memfd");
+    ftruncate(&fd, bytes).expect("it grows");
+    if !header.is_empty() && bytes > 0 {
+        let header: Vec<u8> = header.iter().flat_map(|word| word.to_le_bytes()).collect();
+        pwrite(&fd, &header[..header.len().min(bytes as usize)], 0).expect("it is written");
+    }
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE;
+    fcntl_add_seals(fd.as_fd(), seals).expect("it is sealed");
+    fd
+}
+
+#[test]
+fn headers_that_contradict_themselves_are_refused() {
+    assert_eq!(init(), Status::Tracing);
+    let magic = u64::from_le_bytes(*b"BLKINSEG");
+    let good = [magic, 1, 1, 4096, 2, 7, 9, 1, 0, 0];
+    let bytes = segment_bytes(2, 4096) as u64;
+    let open = |bytes: u64, header: &[u64]| Attachment::open(sealed(bytes, header), own_memfd(CONTROL_NAME));
+    assert!(open(bytes, &good).is_ok(), "the pattern that the rest is bent from");
+    let bends = [(0, 0), (1, 2), (2, 9), (3, 0), (3, 4097), (3, u64::MAX), (4, 0), (4, 3), (4, u64::MAX)];
+    for (index, value) in bends.into_iter().chain([(6, 0), (6, 1 << 18), (7, 3)]) {
+        let mut bent = good;
+        bent[index] = value;
+        assert!(open(bytes, &bent).is_err(), "word {index} = {value}");
+    }
+    for bytes in [0, 4096, bytes - 4096, bytes + 4096, 1 << 40] {
+        assert!(open(bytes, &good).is_err(), "{bytes} bytes");
+    }
+}
+
+#[test]
+fn a_head_outside_its_ring_is_reported_and_nothing_is_read() {
+    assert_eq!(init(), Status::Tracing);
+    let bytes = segment_bytes(1, 4096);
+    let mut words = vec![0u64; bytes / 8];
+    words[..8].copy_from_slice(&[u64::from_le_bytes(*b"BLKINSEG"), 1, 1, 4096, 1, 7, 9, 1]);
+    // The first slot's header stands at byte 86016, its head in the first word.
+    words[86016 / 8] = 1 << 36 | 4097;
+    let segment = sealed(bytes as u64, &words);
+    let mut program = Attachment::open(segment, own_memfd(CONTROL_NAME)).expect("its header is fine");
+    let mut out = Vec::new();
+    let drained = program.drain(0, usize::MAX, &mut out);
+    assert!(drained.insane && out.is_empty());
+    assert!(program.no_writer_left(), "nobody maps it for writing");
+}
+
+#[test]
+fn a_control_page_of_another_size_is_refused() {
+    assert_eq!(init(), Status::Tracing);
+    let small = sealed(CONTROL_BYTES as u64 - 4096, &[]);
+    assert!(matches!(Attachment::open(own_memfd(SEGMENT_NAME), small), Err(AttachError::Size(..))));
+}

@@ -1,0 +1,244 @@
+//! The collector's configuration. Every key is documented in `collector/config.example.toml`.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use blkin_daemon::config::{ConfigError, file_to_read, layered};
+use blkin_daemon::logging::{self, LogFormat, LogOverrides};
+use blkin_thrift::Limits;
+use clap::{Args, Parser};
+use serde::{Deserialize, Serialize};
+
+use crate::store::Retention;
+use crate::store::writer::WriterOptions;
+
+/// The file that is read when none is named.
+pub const DEFAULT_FILE: &str = "/etc/blkin/collector.toml";
+
+const MIB: usize = 1 << 20;
+const HOUR_MS: u64 = 3_600_000;
+
+/// BlkKin's collector: takes spans by Scribe and HTTP, stores them, and answers Zipkin's query API.
+///
+/// Exit codes: 0 ended well, 1 failed while running, 2 wrong usage, 78 bad configuration.
+#[derive(Debug, Parser)]
+#[command(name = "blkin-collector", version)]
+pub struct Arguments {
+    /// Configuration file [default: /etc/blkin/collector.toml, if it exists]
+    #[arg(long, env = "BLKIN_COLLECTOR_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Check the configuration, say so, and end
+    #[arg(long)]
+    pub check_config: bool,
+    /// Write {"scribe": "ADDRESS", "http": "ADDRESS"} to this file once ready
+    #[arg(long, value_name = "FILE")]
+    pub ready_file: Option<PathBuf>,
+    /// What the environment and the flags say.
+    #[command(flatten)]
+    pub overrides: Overrides,
+}
+
+/// What the environment and the flags say; the rest comes from the file, or is the default.
+#[derive(Debug, Default, Args, Serialize)]
+pub struct Overrides {
+    /// Where to listen for Scribe [default: 127.0.0.1:9410]
+    #[arg(long, env = "BLKIN_COLLECTOR_SCRIBE_LISTEN", value_name = "ADDRESS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scribe_listen: Option<SocketAddr>,
+    /// Where to listen for HTTP [default: 127.0.0.1:9411]
+    #[arg(long, env = "BLKIN_COLLECTOR_HTTP_LISTEN", value_name = "ADDRESS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http_listen: Option<SocketAddr>,
+    /// Folder of the store [default: /var/lib/blkin]
+    #[arg(long, env = "BLKIN_COLLECTOR_DATA_DIR", value_name = "FOLDER")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_dir: Option<PathBuf>,
+    /// Folder of a Zipkin page to serve [default: none]
+    #[arg(long, env = "BLKIN_COLLECTOR_UI_DIR", value_name = "FOLDER")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ui_dir: Option<PathBuf>,
+    /// Share of traces to keep, 0 to 1 [default: 1]
+    #[arg(long, env = "BLKIN_COLLECTOR_SAMPLE_RATE", value_name = "RATE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sample_rate: Option<f64>,
+    /// Keep a trace for so many hours after its last arrival, 0 for ever [default: 168]
+    #[arg(long, env = "BLKIN_COLLECTOR_RETENTION_HOURS", value_name = "HOURS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retention_hours: Option<u64>,
+    /// Keep at most so many MiB of spans, 0 for no limit [default: 10240]
+    #[arg(long, env = "BLKIN_COLLECTOR_RETENTION_MIB", value_name = "MIB")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retention_mib: Option<u64>,
+    /// How to log.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub log: LogOverrides,
+}
+
+/// The whole configuration.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where to listen for Scribe.
+    pub scribe_listen: SocketAddr,
+    /// Where to listen for HTTP.
+    pub http_listen: SocketAddr,
+    /// Folder of the store.
+    pub data_dir: PathBuf,
+    /// Folder of a Zipkin page.
+    pub ui_dir: Option<PathBuf>,
+    /// Log filter.
+    pub log: String,
+    /// Log format.
+    pub log_format: LogFormat,
+    /// Share of traces to keep.
+    pub sample_rate: f64,
+    /// The Scribe category that holds spans.
+    pub scribe_category: String,
+    /// Most Scribe connections at a time.
+    pub scribe_max_connections: usize,
+    /// Seconds after which a silent Scribe connection is closed.
+    pub scribe_idle_seconds: u64,
+    /// Longest Scribe frame, and longest HTTP body (also once decompressed), in MiB.
+    pub max_message_mib: usize,
+    /// Longest span in KiB.
+    pub max_span_kib: usize,
+    /// Messages that are read at the same time may hold so much memory together, in MiB.
+    pub max_reading_mib: usize,
+    /// Most HTTP connections at a time.
+    pub http_max_connections: usize,
+    /// Batches that may wait for the store.
+    pub queue_batches: usize,
+    /// MiB of batches that may wait for the store.
+    pub queue_mib: usize,
+    /// Memory for the store's pages in MiB.
+    pub cache_mib: usize,
+    /// Hours that a trace is kept.
+    pub retention_hours: u64,
+    /// MiB of spans that are kept.
+    pub retention_mib: u64,
+    /// Whether trace ids are compared in all their 128 bits.
+    pub strict_trace_id: bool,
+    /// Tags that are offered for completion.
+    pub autocomplete_keys: Vec<String>,
+    /// Most traces of one answer.
+    pub query_max_traces: usize,
+    /// Queries that run at the same time.
+    pub query_concurrency: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            scribe_listen: SocketAddr::from(([127, 0, 0, 1], 9410)),
+            http_listen: SocketAddr::from(([127, 0, 0, 1], 9411)),
+            data_dir: PathBuf::from("/var/lib/blkin"),
+            ui_dir: None,
+            log: "info".to_owned(),
+            log_format: LogFormat::Text,
+            sample_rate: 1.0,
+            scribe_category: "zipkin".to_owned(),
+            scribe_max_connections: 1024,
+            scribe_idle_seconds: 600,
+            max_message_mib: 16,
+            max_span_kib: 4096,
+            max_reading_mib: 128,
+            http_max_connections: 1024,
+            queue_batches: 1024,
+            queue_mib: 64,
+            cache_mib: 128,
+            retention_hours: 168,
+            retention_mib: 10_240,
+            strict_trace_id: true,
+            autocomplete_keys: Vec::new(),
+            query_max_traces: 1000,
+            query_concurrency: 4,
+        }
+    }
+}
+
+impl Arguments {
+    /// Reads the configuration from file, environment and flags, and checks it.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or a key or value cannot be used.
+    pub fn configuration(&self) -> Result<Config, ConfigError> {
+        let file = file_to_read(self.config.as_deref(), Path::new(DEFAULT_FILE));
+        let config: Config = layered(file.as_deref(), &self.overrides)?;
+        config.check()?;
+        Ok(config)
+    }
+}
+
+impl Config {
+    fn check(&self) -> Result<(), ConfigError> {
+        logging::check(&self.log)?;
+        if !(0.0..=1.0).contains(&self.sample_rate) {
+            return Err(invalid("sample_rate", format!("{} is not between 0 and 1", self.sample_rate)));
+        }
+        if let Some(folder) = &self.ui_dir
+            && !folder.join("index.html").is_file()
+        {
+            return Err(invalid("ui_dir", format!("{} holds no index.html", folder.display())));
+        }
+        for (key, value, most) in [
+            ("scribe_max_connections", self.scribe_max_connections, 65_536),
+            ("http_max_connections", self.http_max_connections, 65_536),
+            ("max_message_mib", self.max_message_mib, 1024),
+            ("max_span_kib", self.max_span_kib, MIB),
+            ("max_reading_mib", self.max_reading_mib, 65_536),
+            ("queue_batches", self.queue_batches, 65_536),
+            ("queue_mib", self.queue_mib, 65_536),
+            ("cache_mib", self.cache_mib, 1 << 20),
+            ("query_max_traces", self.query_max_traces, 1 << 20),
+            ("query_concurrency", self.query_concurrency, 1024),
+        ] {
+            if !(1..=most).contains(&value) {
+                return Err(invalid(key, format!("{value} is not between 1 and {most}")));
+            }
+        }
+        if self.max_reading_mib < 2 * self.max_message_mib {
+            let least = 2 * self.max_message_mib;
+            return Err(invalid(
+                "max_reading_mib",
+                format!("must be at least {least} (twice max_message_mib)"),
+            ));
+        }
+        if self.scribe_idle_seconds == 0 {
+            return Err(invalid("scribe_idle_seconds", "must be at least 1".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Longest message in bytes.
+    pub fn max_message_bytes(&self) -> usize {
+        self.max_message_mib * MIB
+    }
+
+    /// Limits of what is read as thrift.
+    pub fn thrift_limits(&self) -> Limits {
+        Limits {
+            max_frame_bytes: self.max_message_bytes(),
+            max_span_bytes: self.max_span_kib * 1024,
+            ..Limits::default()
+        }
+    }
+
+    /// How the store's thread works.
+    pub fn writer_options(&self) -> WriterOptions {
+        WriterOptions {
+            queue_batches: self.queue_batches,
+            queue_bytes: self.queue_mib * MIB,
+            retention: Retention {
+                max_age_ms: self.retention_hours.saturating_mul(HOUR_MS),
+                max_bytes: self.retention_mib.saturating_mul(MIB as u64),
+            },
+            retention_every: Duration::from_secs(10),
+        }
+    }
+}
+
+fn invalid(key: &'static str, reason: String) -> ConfigError {
+    ConfigError::Invalid { key, reason }
+}

@@ -1,0 +1,136 @@
+//! Zipkin's query API, version 2.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
+use axum::response::IntoResponse;
+use blkin_daemon::admin::Admin;
+use serde_json::json;
+
+use super::{App, Json, Problem};
+use crate::model::{Span, TraceId};
+use crate::query::{self, DEFAULT_LIMIT, DEFAULT_LOOKBACK_MS, Defaults, Parameters, SearchRequest};
+use crate::store::writer::now_ms;
+use crate::store::{NameKind, Store, StoreError};
+use crate::v2json;
+
+type Shared = State<Arc<App>>;
+type Pairs = Query<Vec<(String, String)>>;
+
+pub(super) async fn services(State(app): Shared) -> Result<Json, Problem> {
+    Json::of(&names(app, NameKind::Service, String::new()).await?)
+}
+
+pub(super) async fn span_names(State(app): Shared, Query(pairs): Pairs) -> Result<Json, Problem> {
+    let service = Parameters(pairs).required("serviceName")?.to_lowercase();
+    Json::of(&names(app, NameKind::Span, service).await?)
+}
+
+pub(super) async fn remote_services(State(app): Shared, Query(pairs): Pairs) -> Result<Json, Problem> {
+    let service = Parameters(pairs).required("serviceName")?.to_lowercase();
+    Json::of(&names(app, NameKind::RemoteService, service).await?)
+}
+
+pub(super) async fn autocomplete_keys(State(app): Shared) -> Result<Json, Problem> {
+    Json::of(&app.config.autocomplete_keys)
+}
+
+pub(super) async fn autocomplete_values(State(app): Shared, Query(pairs): Pairs) -> Result<Json, Problem> {
+    let parameters = Parameters(pairs);
+    let key = parameters.required("key")?;
+    if !app.config.autocomplete_keys.iter().any(|configured| configured == key) {
+        return Ok(Json("[]".to_owned()));
+    }
+    Json::of(&names(app, NameKind::TagValue, key.to_owned()).await?)
+}
+
+pub(super) async fn traces(State(app): Shared, Query(pairs): Pairs) -> Result<Json, Problem> {
+    let request = SearchRequest::read(&Parameters(pairs), &defaults(&app))?;
+    let strict = app.config.strict_trace_id;
+    let found = read(app, move |store| query::search(store, &request, strict)).await?;
+    Ok(Json(v2json::write_traces(&found)))
+}
+
+pub(super) async fn trace(State(app): Shared, Path(text): Path<String>) -> Result<Json, Problem> {
+    let id: TraceId = text.parse().map_err(|e| Problem::bad(format!("{text:?} is no trace id: {e}")))?;
+    let strict = app.config.strict_trace_id;
+    let spans: Vec<Span> = read(app, move |store| query::trace(store, id, strict)).await?;
+    if spans.is_empty() {
+        return Err(Problem::not_found(format!("{id} not found")));
+    }
+    Ok(Json(v2json::write_trace(&spans)))
+}
+
+pub(super) async fn trace_many(State(app): Shared, Query(pairs): Pairs) -> Result<Json, Problem> {
+    let parameters = Parameters(pairs);
+    let strict = app.config.strict_trace_id;
+    let ids = query::read_trace_ids(parameters.required("traceIds")?, strict)?;
+    let most = app.config.query_max_traces;
+    if ids.len() > most {
+        return Err(Problem::bad(format!("more than {most} trace ids: ask in several requests")));
+    }
+    let found = read(app, move |store| query::traces(store, &ids, strict)).await?;
+    Ok(Json(v2json::write_traces(&found)))
+}
+
+pub(super) async fn dependencies(State(app): Shared, Query(pairs): Pairs) -> Result<Json, Problem> {
+    let parameters = Parameters(pairs);
+    parameters.required("endTs")?;
+    let window_us = parameters.window_us(&defaults(&app))?;
+    let links = read(app, move |store| query::dependencies(store, &window_us)).await?;
+    Json::of(&links)
+}
+
+pub(super) async fn config(State(app): Shared) -> Result<Json, Problem> {
+    Json::of(&json!({
+        "environment": "",
+        "queryLimit": DEFAULT_LIMIT,
+        "defaultLookback": DEFAULT_LOOKBACK_MS,
+        "searchEnabled": true,
+        "logsUrl": null,
+        "supportUrl": null,
+        "archivePostUrl": null,
+        "archiveUrl": null,
+        "dependency": {"enabled": true, "lowErrorRate": 0.5, "highErrorRate": 0.75},
+        "autocompleteKeys": app.config.autocomplete_keys,
+    }))
+}
+
+pub(super) async fn info(State(_): Shared) -> Result<Json, Problem> {
+    Json::of(&json!({"blkin": {"version": env!("CARGO_PKG_VERSION")}, "zipkin": {"api": "v2"}}))
+}
+
+/// Zipkin's `/health`: `{"status": "UP"}`, or `DOWN` and 503.
+pub(super) async fn health(State(admin): State<Admin>) -> Result<impl IntoResponse, Problem> {
+    let report = admin.health.report();
+    let status = if report.healthy { "UP" } else { "DOWN" };
+    let answer =
+        Json::of(&json!({"status": status, "zipkin": {"status": status}, "workers": report.workers}))?;
+    let code =
+        if report.healthy { axum::http::StatusCode::OK } else { axum::http::StatusCode::SERVICE_UNAVAILABLE };
+    Ok((code, answer))
+}
+
+fn defaults(app: &App) -> Defaults {
+    Defaults { now_ms: now_ms(), max_traces: app.config.query_max_traces }
+}
+
+async fn names(app: Arc<App>, kind: NameKind, of: String) -> Result<Vec<String>, Problem> {
+    read(app, move |store| store.names(kind, &of)).await
+}
+
+/// Runs a query on a thread where it may block; only so many at a time.
+pub(super) async fn read<T: Send + 'static>(
+    app: Arc<App>,
+    query: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, Problem> {
+    let place = app.queries.clone().acquire_owned().await;
+    let work = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        query(&*app.store)
+    });
+    match work.await {
+        Ok(answer) => Ok(answer?),
+        Err(error) => Err(StoreError::Engine(format!("a query ended early: {error}")).into()),
+    }
+}

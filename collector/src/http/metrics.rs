@@ -1,0 +1,108 @@
+//! The collector's metrics. The ledger's totals are read from the last commit, so they hold across restarts.
+
+use std::fmt;
+use std::sync::Arc;
+
+use blkin_daemon::prometheus_client::collector::Collector;
+use blkin_daemon::prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use blkin_daemon::prometheus_client::metrics::MetricType;
+use blkin_daemon::prometheus_client::metrics::counter::ConstCounter;
+use blkin_daemon::prometheus_client::metrics::gauge::ConstGauge;
+use blkin_daemon::prometheus_client::registry::Registry;
+
+use crate::ingest::Ingest;
+use crate::ledger::{Count, Figure, Ledger};
+use crate::store::writer::{Refused, Writer};
+
+/// All metrics of the collector.
+pub fn registry(writer: Writer, ingest: Arc<Ingest>) -> Registry {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Metrics { writer, ingest }));
+    registry
+}
+
+struct Metrics {
+    writer: Writer,
+    ingest: Arc<Ingest>,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+const RECEIVED: [(&str, Figure); 3] = [
+    ("scribe", Figure::ReceivedScribe),
+    ("http_v1", Figure::ReceivedHttpV1),
+    ("http_v2", Figure::ReceivedHttpV2),
+];
+const LOST: [(&str, Figure); 3] =
+    [("malformed", Figure::Malformed), ("sampled_out", Figure::SampledOut), ("expired", Figure::Expired)];
+const REFUSED: [(&str, Refused); 3] =
+    [("queue_full", Refused::QueueFull), ("failed", Refused::Failed), ("stopping", Refused::Stopping)];
+
+impl Collector for Metrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let ledger = self.writer.ledger();
+        ledger_metrics(&mut encoder, &ledger, "", "annotations", |count| count.annotations)?;
+        ledger_metrics(&mut encoder, &ledger, "spans_", "pieces of spans", |count| count.spans)?;
+        let refused = REFUSED.map(|(label, cause)| (label, self.ingest.refused_batches(cause)));
+        counters(&mut encoder, "refused_batches", "batches given back to their senders", "cause", &refused)?;
+        gauge(
+            &mut encoder,
+            "queued_bytes",
+            "bytes that wait for the store",
+            self.writer.queued_bytes() as u64,
+        )?;
+        counter(&mut encoder, "commits", "transactions of the store", self.writer.commits() as u64)
+    }
+}
+
+fn ledger_metrics(
+    encoder: &mut DescriptorEncoder<'_>,
+    ledger: &Ledger,
+    prefix: &str,
+    what: &str,
+    unit: fn(Count) -> u64,
+) -> fmt::Result {
+    let value = |figure| unit(ledger.get(figure));
+    let name = |name: &str| format!("{prefix}{name}");
+    let help = |text: &str| format!("{what} {text}");
+    let received = RECEIVED.map(|(label, figure)| (label, value(figure)));
+    counters(encoder, &name("received"), &help("that arrived"), "transport", &received)?;
+    counter(encoder, &name("stored"), &help("that were committed to the store"), value(Figure::Committed))?;
+    gauge(encoder, &name("in_store"), &help("that are in the store now"), value(Figure::Stored))?;
+    counter(encoder, &name("duplicate"), &help("that were in the store already"), value(Figure::Duplicate))?;
+    let lost = LOST.map(|(label, figure)| (label, value(figure)));
+    counters(encoder, &name("lost"), &help("that are not in the store"), "cause", &lost)
+}
+
+fn full(name: &str) -> String {
+    format!("blkin_collector_{name}")
+}
+
+fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
+    let metric = ConstCounter::new(value);
+    metric.encode(encoder.encode_descriptor(&full(name), help, None, MetricType::Counter)?)
+}
+
+fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
+    let metric = ConstGauge::new(value);
+    metric.encode(encoder.encode_descriptor(&full(name), help, None, MetricType::Gauge)?)
+}
+
+fn counters(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    label: &str,
+    values: &[(&str, u64)],
+) -> fmt::Result {
+    let name = full(name);
+    let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Counter)?;
+    for (value_of_label, value) in values {
+        ConstCounter::new(*value).encode(family.encode_family(&[(label, *value_of_label)])?)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! The HTTP side: Zipkin's API (also under `/zipkin`), the page, metrics, health, the ledger.
+//!
+//! Errors are plain text. What a client did wrong is 400, 413 or 415; a store that cannot take more is 503.
+
+mod api;
+mod body;
+mod connections;
+mod intake;
+mod ledger;
+mod metrics;
+mod page;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::{get, post};
+use blkin_daemon::admin::{self, Admin};
+use tokio::sync::Semaphore;
+
+pub use connections::Limited;
+pub use metrics::registry;
+
+use crate::config::Config;
+use crate::ingest::{Budget, Ingest};
+use crate::store::writer::Writer;
+use crate::store::{Store, StoreError};
+
+/// What the routes work with.
+pub struct App {
+    /// The configuration.
+    pub config: Config,
+    /// The store, for reading.
+    pub store: Arc<dyn Store>,
+    /// The store's thread.
+    pub writer: Writer,
+    /// Reads what arrives.
+    pub ingest: Arc<Ingest>,
+    /// Memory for bodies being read.
+    pub budget: Budget,
+    /// Places for queries.
+    pub queries: Arc<Semaphore>,
+}
+
+/// All routes.
+pub fn router(app: Arc<App>, admin: Admin) -> Router {
+    let api = api_routes(app.clone());
+    let mut router = Router::new()
+        .merge(api.clone())
+        .nest("/zipkin", api)
+        .merge(admin_routes(app.clone(), admin.clone()))
+        .merge(admin::router(admin));
+    if let Some(folder) = &app.config.ui_dir {
+        router = router.merge(page::routes(folder));
+    }
+    router.fallback(|| async { Problem::not_found("no such route: see /info or the documentation") })
+}
+
+fn api_routes(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/api/v1/spans", post(intake::v1))
+        .route("/api/v2/spans", get(api::span_names).post(intake::v2))
+        .route("/api/v2/services", get(api::services))
+        .route("/api/v2/remoteServices", get(api::remote_services))
+        .route("/api/v2/traces", get(api::traces))
+        .route("/api/v2/trace/{id}", get(api::trace))
+        .route("/api/v2/trace", get(|| async { Problem::bad("the trace id is missing: /api/v2/trace/{id}") }))
+        .route(
+            "/api/v2/trace/",
+            get(|| async { Problem::bad("the trace id is missing: /api/v2/trace/{id}") }),
+        )
+        .route("/api/v2/traceMany", get(api::trace_many))
+        .route("/api/v2/dependencies", get(api::dependencies))
+        .route("/api/v2/autocompleteKeys", get(api::autocomplete_keys))
+        .route("/api/v2/autocompleteValues", get(api::autocomplete_values))
+        .route("/config.json", get(api::config))
+        .with_state(app)
+}
+
+fn admin_routes(app: Arc<App>, admin: Admin) -> Router {
+    let ledger = Router::new()
+        .route("/api/blkin/ledger", get(ledger::ledger))
+        .route("/info", get(api::info))
+        .with_state(app);
+    let health = Router::new()
+        .route("/health", get(api::health))
+        .route("/prometheus", get(admin::metrics))
+        .with_state(admin);
+    ledger.merge(health)
+}
+
+/// An answer that is not what the client wanted.
+#[derive(Debug)]
+pub struct Problem(StatusCode, String);
+
+impl Problem {
+    fn bad(reason: impl Into<String>) -> Self {
+        Problem(StatusCode::BAD_REQUEST, reason.into())
+    }
+
+    fn not_found(reason: impl Into<String>) -> Self {
+        Problem(StatusCode::NOT_FOUND, reason.into())
+    }
+
+    fn unavailable(reason: impl Into<String>) -> Self {
+        Problem(StatusCode::SERVICE_UNAVAILABLE, reason.into())
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = (self.0, self.1).into_response();
+        if self.0 == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+impl From<crate::query::BadRequest> for Problem {
+    fn from(error: crate::query::BadRequest) -> Self {
+        Problem::bad(error.0)
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        tracing::error!("failed to answer a query: {error}");
+        Problem(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+    }
+}
+
+/// A JSON answer that is written already.
+struct Json(String);
+
+impl Json {
+    fn of(value: &impl serde::Serialize) -> Result<Json, Problem> {
+        let failed = |e: serde_json::Error| Problem(StatusCode::INTERNAL_SERVER_ERROR, e.to_string());
+        serde_json::to_string(value).map(Json).map_err(failed)
+    }
+}
+
+impl IntoResponse for Json {
+    fn into_response(self) -> Response {
+        ([(header::CONTENT_TYPE, "application/json")], Body::from(self.0)).into_response()
+    }
+}
+
+fn redirect_to_page() -> Redirect {
+    Redirect::temporary("/zipkin/")
+}

@@ -1,0 +1,57 @@
+//! What the store needs of a key-value library: ordered bytes, snapshots, and one durable writer at a time.
+
+use std::ops::ControlFlow;
+
+use super::StoreError;
+
+/// Called with each row's key and value; `Break` ends the scan.
+pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, StoreError>;
+
+/// The rows as they were when the snapshot was taken.
+pub trait Snapshot {
+    /// The value of one key.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Visits the rows whose keys are at least `from` and start with `prefix`, in order.
+    ///
+    /// # Errors
+    /// When the engine or the visitor fails.
+    fn scan(&self, prefix: &[u8], from: &[u8], visit: Visit<'_>) -> Result<(), StoreError>;
+}
+
+/// A snapshot that can be changed; it sees its own changes.
+pub trait Transaction: Snapshot {
+    /// Sets a row.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError>;
+
+    /// Removes a row, if it is there.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    fn delete(&mut self, key: &[u8]) -> Result<(), StoreError>;
+}
+
+/// The work of one transaction.
+pub type Work<'a> = &'a mut dyn FnMut(&mut dyn Transaction) -> Result<(), StoreError>;
+
+/// An ordered key-value store.
+pub trait Engine: Send + Sync + 'static {
+    /// Takes a snapshot.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    fn read(&self) -> Result<Box<dyn Snapshot + '_>, StoreError>;
+
+    /// Runs `work` and commits what it did; once this returns `Ok`, it survives the loss of power. When `work` fails,
+    /// nothing of it is kept.
+    ///
+    /// # Errors
+    /// When the work, or the commit, fails.
+    fn write(&self, work: Work<'_>) -> Result<(), StoreError>;
+}

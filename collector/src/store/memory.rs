@@ -1,0 +1,65 @@
+//! An engine in memory, for tests: nothing survives the process.
+
+use std::collections::BTreeMap;
+use std::ops::{Bound, ControlFlow};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::StoreError;
+use super::engine::{Engine, Snapshot, Transaction, Visit, Work};
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Rows in memory.
+#[derive(Default)]
+pub struct Memory {
+    rows: Mutex<Arc<Rows>>,
+}
+
+impl Memory {
+    fn current(&self) -> Arc<Rows> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Engine for Memory {
+    fn read(&self) -> Result<Box<dyn Snapshot + '_>, StoreError> {
+        Ok(Box::new(Copy(self.current())))
+    }
+
+    fn write(&self, work: Work<'_>) -> Result<(), StoreError> {
+        let mut copy = Copy(self.current());
+        work(&mut copy)?;
+        *self.rows.lock().unwrap_or_else(PoisonError::into_inner) = copy.0;
+        Ok(())
+    }
+}
+
+struct Copy(Arc<Rows>);
+
+impl Snapshot for Copy {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.0.get(key).cloned())
+    }
+
+    fn scan(&self, prefix: &[u8], from: &[u8], visit: Visit<'_>) -> Result<(), StoreError> {
+        let start = from.max(prefix);
+        for (key, value) in self.0.range::<[u8], _>((Bound::Included(start), Bound::Unbounded)) {
+            if !key.starts_with(prefix) || visit(key, value)? == ControlFlow::Break(()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Transaction for Copy {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        Arc::make_mut(&mut self.0).insert(key.to_vec(), value.to_vec());
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<(), StoreError> {
+        Arc::make_mut(&mut self.0).remove(key);
+        Ok(())
+    }
+}

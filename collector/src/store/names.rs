@@ -1,0 +1,88 @@
+//! Names that were seen: services, their spans, who they talk to, and values of tags offered for completion.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+use super::StoreError;
+use super::engine::{Snapshot, Transaction};
+use super::keys;
+use super::pieces::Facts;
+
+/// Longer names are stored in their spans, but not listed.
+const MAX_NAME_BYTES: usize = 1024;
+const HOUR_MS: u64 = 3_600_000;
+
+/// The kinds of names. Each number is part of a key: never reuse one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum NameKind {
+    /// Services that recorded spans; they belong to "".
+    Service = 1,
+    /// Names of the spans of a service.
+    Span = 2,
+    /// Remote services of a service.
+    RemoteService = 3,
+    /// Values of a tag.
+    TagValue = 4,
+}
+
+/// Notes that the names of a piece are in use.
+pub(super) fn learn(rows: &mut dyn Transaction, facts: &Facts, now_ms: u64) -> Result<(), StoreError> {
+    for service in &facts.services {
+        note(rows, NameKind::Service, "", service, now_ms)?;
+    }
+    let sets: [(NameKind, &BTreeSet<(String, String)>); 3] = [
+        (NameKind::Span, &facts.span_names),
+        (NameKind::RemoteService, &facts.remote_services),
+        (NameKind::TagValue, &facts.tags),
+    ];
+    for (kind, names) in sets {
+        for (of, name) in names {
+            note(rows, kind, of, name, now_ms)?;
+        }
+    }
+    Ok(())
+}
+
+fn note(
+    rows: &mut dyn Transaction,
+    kind: NameKind,
+    of: &str,
+    name: &str,
+    now_ms: u64,
+) -> Result<(), StoreError> {
+    if of.len() > MAX_NAME_BYTES || name.len() > MAX_NAME_BYTES {
+        return Ok(());
+    }
+    let key = keys::name(kind as u8, of, name);
+    let hour = (now_ms / HOUR_MS).to_be_bytes();
+    if rows.get(&key)?.is_some_and(|last| last == hour) {
+        return Ok(());
+    }
+    rows.put(&key, &hour)
+}
+
+/// Names of a kind, sorted.
+pub(super) fn list(rows: &dyn Snapshot, kind: NameKind, of: &str) -> Result<Vec<String>, StoreError> {
+    let prefix = keys::names_prefix(kind as u8, of);
+    let mut names = Vec::new();
+    rows.scan(&prefix, &prefix, &mut |key, _| {
+        if let Some(name) = key.get(prefix.len()..).and_then(|name| std::str::from_utf8(name).ok()) {
+            names.push(name.to_owned());
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(names)
+}
+
+/// Removes names that were last seen before `before_ms`.
+pub(super) fn expire(rows: &mut dyn Transaction, before_ms: u64) -> Result<(), StoreError> {
+    let mut old = Vec::new();
+    rows.scan(&[keys::NAMES], &[keys::NAMES], &mut |key, hour| {
+        if keys::read_u64(hour, 0).is_none_or(|hour| (hour + 1).saturating_mul(HOUR_MS) <= before_ms) {
+            old.push(key.to_vec());
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    old.iter().try_for_each(|key| rows.delete(key))
+}

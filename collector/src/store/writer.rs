@@ -1,0 +1,253 @@
+//! The one thread that changes the store. It commits all batches that wait in one transaction, so that many senders
+//! share one sync of the disk, and takes a step of retention now and then.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use blkin_daemon::Heartbeat;
+use blkin_daemon::health::BEAT_EVERY;
+use tokio::sync::oneshot;
+
+use super::{Batch, Retention, Store, StoreError};
+use crate::ledger::Ledger;
+
+/// Most batches of one transaction.
+const MAX_GROUP: usize = 256;
+/// Most bytes of one transaction, apart from its first batch.
+const MAX_GROUP_BYTES: usize = 8 << 20;
+
+/// How much may wait, and how long things are kept.
+#[derive(Debug, Clone, Copy)]
+pub struct WriterOptions {
+    /// Batches that may wait.
+    pub queue_batches: usize,
+    /// Bytes that may wait.
+    pub queue_bytes: usize,
+    /// What leaves the store.
+    pub retention: Retention,
+    /// Pause between looks for what has to leave.
+    pub retention_every: Duration,
+}
+
+/// Why a batch was not stored. The sender still has it and should send it again later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Too much waits already.
+    #[error("failed to store: too much waits for the disk; send again later")]
+    QueueFull,
+    /// The commit failed; the log says why.
+    #[error("failed to store: the commit failed; send again later")]
+    Failed,
+    /// The collector is stopping.
+    #[error("failed to store: the collector is stopping; send again later")]
+    Stopping,
+}
+
+struct Job {
+    batch: Batch,
+    done: oneshot::Sender<Result<(), Refused>>,
+}
+
+/// The door to the writing thread. Clones share it; when the last is dropped, the thread stores what waits and ends.
+#[derive(Clone)]
+pub struct Writer {
+    jobs: SyncSender<Job>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    queued_bytes: AtomicUsize,
+    queue_bytes: usize,
+    ledger: Mutex<Ledger>,
+    commits: AtomicUsize,
+}
+
+impl Writer {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When the store cannot be read, or the thread cannot be started.
+    pub fn start(
+        store: Arc<dyn Store>,
+        options: WriterOptions,
+        heartbeat: Heartbeat,
+    ) -> Result<(Writer, JoinHandle<()>), StoreError> {
+        let (jobs, queue) = sync_channel(options.queue_batches);
+        let shared = Arc::new(Shared {
+            queued_bytes: AtomicUsize::new(0),
+            queue_bytes: options.queue_bytes,
+            ledger: Mutex::new(store.ledger()?),
+            commits: AtomicUsize::new(0),
+        });
+        let thread = Thread { store, queue, shared: shared.clone(), options, heartbeat, last_expiry: None };
+        let handle = std::thread::Builder::new()
+            .name("blkin-store".to_owned())
+            .spawn(move || thread.run())
+            .map_err(|e| StoreError::Engine(format!("cannot start its thread: {e}")))?;
+        Ok((Writer { jobs, shared }, handle))
+    }
+
+    /// Hands a batch over; the answer comes once it is committed. What is refused was not stored and not counted.
+    ///
+    /// # Errors
+    /// When too much waits, or the thread is gone.
+    pub fn submit(&self, batch: Batch) -> Result<Pending, Refused> {
+        let bytes = batch.bytes;
+        let waiting = self.shared.queued_bytes.fetch_add(bytes, Ordering::AcqRel);
+        if waiting > 0 && waiting + bytes > self.shared.queue_bytes {
+            self.shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
+            return Err(Refused::QueueFull);
+        }
+        let (done, pending) = oneshot::channel();
+        self.jobs.try_send(Job { batch, done }).map_err(|refused| {
+            self.shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
+            match refused {
+                TrySendError::Full(_) => Refused::QueueFull,
+                TrySendError::Disconnected(_) => Refused::Stopping,
+            }
+        })?;
+        Ok(Pending(pending))
+    }
+
+    /// The ledger as of the last commit.
+    pub fn ledger(&self) -> Ledger {
+        *self.shared.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes that wait.
+    pub fn queued_bytes(&self) -> usize {
+        self.shared.queued_bytes.load(Ordering::Acquire)
+    }
+
+    /// Commits so far.
+    pub fn commits(&self) -> usize {
+        self.shared.commits.load(Ordering::Acquire)
+    }
+}
+
+/// A batch that waits for its commit.
+pub struct Pending(oneshot::Receiver<Result<(), Refused>>);
+
+impl Pending {
+    /// Waits for the commit.
+    ///
+    /// # Errors
+    /// When the commit failed or the thread ended.
+    pub async fn committed(self) -> Result<(), Refused> {
+        self.0.await.unwrap_or(Err(Refused::Stopping))
+    }
+}
+
+struct Thread {
+    store: Arc<dyn Store>,
+    queue: Receiver<Job>,
+    shared: Arc<Shared>,
+    options: WriterOptions,
+    heartbeat: Heartbeat,
+    last_expiry: Option<Instant>,
+}
+
+impl Thread {
+    fn run(mut self) {
+        let mut healthy = true;
+        loop {
+            if healthy {
+                self.heartbeat.beat();
+            }
+            match self.queue.recv_timeout(BEAT_EVERY) {
+                Ok(job) => healthy = self.commit(job),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if self.expiry_is_due() {
+                healthy = self.expire();
+            }
+        }
+        self.heartbeat.finish();
+    }
+
+    fn commit(&mut self, first: Job) -> bool {
+        let (batches, answers) = self.group(first);
+        let bytes: usize = batches.iter().map(|batch| batch.bytes).sum();
+        let results = self.store_each(batches);
+        if results.contains(&Ok(())) {
+            self.publish();
+        }
+        self.shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        let healthy = results.iter().any(Result::is_ok);
+        for (answer, result) in answers.into_iter().zip(results) {
+            // A sender that went away does not need its answer.
+            let _gone = answer.send(result);
+        }
+        healthy
+    }
+
+    fn group(&self, first: Job) -> (Vec<Batch>, Vec<oneshot::Sender<Result<(), Refused>>>) {
+        let mut bytes = first.batch.bytes;
+        let (mut batches, mut answers) = (vec![first.batch], vec![first.done]);
+        while batches.len() < MAX_GROUP && bytes < MAX_GROUP_BYTES {
+            let Ok(job) = self.queue.try_recv() else { break };
+            bytes += job.batch.bytes;
+            batches.push(job.batch);
+            answers.push(job.done);
+        }
+        (batches, answers)
+    }
+
+    /// Commits all together; when that fails, each alone, so that one that cannot be stored spoils no other.
+    fn store_each(&self, batches: Vec<Batch>) -> Vec<Result<(), Refused>> {
+        match self.store_group(&batches) {
+            Ok(()) => vec![Ok(()); batches.len()],
+            Err(_) if batches.len() == 1 => vec![Err(Refused::Failed)],
+            Err(_) => batches
+                .into_iter()
+                .map(|batch| self.store_group(&[batch]).map_err(|_| Refused::Failed))
+                .collect(),
+        }
+    }
+
+    fn store_group(&self, batches: &[Batch]) -> Result<(), StoreError> {
+        let stored = self.store.commit(batches, now_ms());
+        match &stored {
+            Ok(()) => drop(self.shared.commits.fetch_add(1, Ordering::AcqRel)),
+            Err(error) => tracing::error!(batches = batches.len(), "{error}"),
+        }
+        stored
+    }
+
+    fn publish(&self) {
+        match self.store.ledger() {
+            Ok(ledger) => *self.shared.ledger.lock().unwrap_or_else(PoisonError::into_inner) = ledger,
+            Err(error) => tracing::error!("{error}"),
+        }
+    }
+
+    fn expiry_is_due(&self) -> bool {
+        self.last_expiry.is_none_or(|last| last.elapsed() >= self.options.retention_every)
+    }
+
+    fn expire(&mut self) -> bool {
+        match self.store.expire(&self.options.retention, now_ms()) {
+            Ok(more) => {
+                // With more to do, the next step comes right after the batches that wait.
+                self.last_expiry = (!more).then(Instant::now);
+                self.publish();
+                true
+            }
+            Err(error) => {
+                tracing::error!("{error}");
+                self.last_expiry = Some(Instant::now());
+                false
+            }
+        }
+    }
+}
+
+/// Milliseconds since 1970.
+pub fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

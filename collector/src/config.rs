@@ -242,3 +242,59 @@ impl Config {
 fn invalid(key: &'static str, reason: String) -> ConfigError {
     ConfigError::Invalid { key, reason }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config.example.toml");
+
+    fn configuration(arguments: &[&str]) -> Result<Config, ConfigError> {
+        let all = std::iter::once("blkin-collector").chain(arguments.iter().copied());
+        Arguments::parse_from(all).configuration()
+    }
+
+    #[test]
+    fn the_example_file_holds_every_key_and_its_default() {
+        assert_eq!(configuration(&["--config", EXAMPLE]).unwrap(), Config::default());
+        let text = std::fs::read_to_string(EXAMPLE).unwrap();
+        let mut keys: Vec<&str> = text
+            .lines()
+            .filter_map(|line| {
+                line.strip_prefix("# ui_dir").map(|_| "ui_dir").or(line.split_once(" = ").map(|(key, _)| key))
+            })
+            .filter(|key| !key.starts_with('#'))
+            .collect();
+        keys.sort_unstable();
+        let mut fields: Vec<String> = Config::default().debug_fields().into_iter().collect();
+        fields.sort_unstable();
+        assert_eq!(keys, fields);
+    }
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let config = configuration(&["--config", EXAMPLE, "--scribe-listen", "127.0.0.1:0"]).unwrap();
+        assert_eq!(config.scribe_listen.port(), 0);
+    }
+
+    #[test]
+    fn values_that_make_no_sense_are_refused_by_key() {
+        for (flag, value, key) in [
+            ("--sample-rate", "1.5", "sample_rate"),
+            ("--ui-dir", "/nonexistent", "ui_dir"),
+            ("--log", "a=b=c", "log"),
+        ] {
+            let error = configuration(&["--config", EXAMPLE, flag, value]).unwrap_err().to_string();
+            assert!(error.contains(key), "{error}");
+        }
+    }
+
+    impl Config {
+        /// The names of all fields, as the derived `Debug` prints them.
+        fn debug_fields(&self) -> Vec<String> {
+            let text = format!("{self:#?}");
+            let fields = text.lines().filter_map(|line| line.strip_prefix("    ")?.split_once(": "));
+            fields.filter(|(name, _)| !name.starts_with(' ')).map(|(name, _)| name.to_owned()).collect()
+        }
+    }
+}

@@ -1,18 +1,31 @@
-//! The page: a folder of static files under `/zipkin/`. Paths that are no file are the page's own routes
-//! (`/zipkin/traces/{id}`), so they get its `index.html`.
+//! The page: a folder of static files under `/zipkin/`. A path that is no file is one of the page's own routes
+//! (`/zipkin/traces/{id}`), so it gets `index.html`; but a missing script or an unknown API route is missing.
 
 use std::path::Path;
 
 use axum::Router;
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tower_http::services::{ServeDir, ServeFile};
 
-use super::redirect_to_page;
+use super::{Problem, redirect_to_page};
 
 pub(super) fn routes(folder: &Path) -> Router {
-    let files = ServeDir::new(folder).fallback(ServeFile::new(folder.join("index.html")));
+    let index = ServeFile::new(folder.join("index.html"));
+    let own_routes = Router::new().fallback_service(index).layer(from_fn(only_own_routes));
     Router::new()
         .route("/", get(|| async { redirect_to_page() }))
         .route("/zipkin", get(|| async { redirect_to_page() }))
-        .nest_service("/zipkin/", files)
+        .nest_service("/zipkin/", ServeDir::new(folder).fallback(own_routes))
+}
+
+async fn only_own_routes(request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    let last = path.rsplit('/').next().unwrap_or("");
+    if last.contains('.') || path.starts_with("/api/") {
+        return Problem::not_found("no such file").into_response();
+    }
+    next.run(request).await
 }

@@ -15,6 +15,7 @@ pub fn merge_for_reading(mut spans: Vec<Span>) -> Vec<Span> {
     let mut merged: Vec<Span> = Vec::with_capacity(spans.len());
     let mut rest = spans.into_iter().peekable();
     while let Some(mut span) = rest.next() {
+        let first = FirstPiece { kind: span.kind, has_parent: span.parent_id.is_some() };
         let mut endpoint = span.local_endpoint.clone().unwrap_or_default();
         while let Some(next) = rest.next_if(|next| same_span(&span, &endpoint, next)) {
             endpoint.fill_from(&next.local_endpoint.clone().unwrap_or_default());
@@ -22,7 +23,7 @@ pub fn merge_for_reading(mut spans: Vec<Span>) -> Vec<Span> {
         }
         span.trace_id = trace_id.unwrap_or(span.trace_id);
         if let Some(last) = merged.last().filter(|last| last.id == span.id) {
-            adopt_from_client(&mut span, last);
+            first.adopt_from(last, &mut span);
         }
         merged.push(span.normalized());
     }
@@ -61,13 +62,21 @@ fn absorb_endpoint(endpoint: &mut Option<Endpoint>, next: Option<Endpoint>) {
     }
 }
 
-/// Not every tracer marks a server that shares its client's id, or gives it the client's parent.
-fn adopt_from_client(span: &mut Span, last: &Span) {
-    if last.kind == Some(Kind::Client) && span.kind == Some(Kind::Server) {
-        span.shared = true;
-    }
-    if span.shared {
-        span.parent_id = span.parent_id.or(last.parent_id);
+/// What the first piece of a span knew, which decides what the span adopts.
+struct FirstPiece {
+    kind: Option<Kind>,
+    has_parent: bool,
+}
+
+impl FirstPiece {
+    /// Not every tracer marks a server that shares its client's id, or gives it the client's parent.
+    fn adopt_from(&self, last: &Span, span: &mut Span) {
+        if last.kind == Some(Kind::Client) && self.kind == Some(Kind::Server) {
+            span.shared = true;
+        }
+        if span.shared && !self.has_parent {
+            span.parent_id = last.parent_id.or(span.parent_id);
+        }
     }
 }
 

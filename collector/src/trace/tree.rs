@@ -60,17 +60,20 @@ impl Key {
 const ROOT: usize = 0;
 
 impl Tree {
-    /// Builds the tree of the spans of one trace.
+    /// Builds the tree of the spans of one trace. Of spans that no rule can tell apart, the last one has the place.
     pub fn build(spans: Vec<Span>) -> Tree {
-        let mut spans = merge_for_reading(spans);
-        let mut nodes = vec![Node::default()];
-        if let Some(root) = spans.iter().position(|span| !span.shared && span.parent_id.is_none()) {
-            nodes[ROOT].span = Some(spans.remove(root));
+        let spans = merge_for_reading(spans);
+        let mut places = Places::default();
+        for span in &spans {
+            let caller = if span.shared { Some(span.id) } else { span.parent_id };
+            places.set_parent(Key::of(span), caller.map(Key::plain));
         }
-        nodes.extend(spans.into_iter().map(|span| Node { span: Some(span), ..Node::default() }));
-        let parents = find_parents(&nodes);
+        let mut nodes = vec![Node::default()];
+        for span in spans {
+            places.put(span, &mut nodes);
+        }
         let mut tree = Tree { nodes };
-        for (child, parent) in parents {
+        for (child, parent) in places.edges() {
             tree.nodes[child].parent = Some(parent);
             tree.nodes[parent].children.push(child);
         }
@@ -117,46 +120,57 @@ impl Tree {
     }
 }
 
-/// The parent of each node but the root. Whoever has lost its parent, or is its own ancestor, hangs from the root.
-fn find_parents(nodes: &[Node]) -> Vec<(usize, usize)> {
-    let mut places = HashMap::new();
-    for (index, span) in nodes.iter().enumerate().filter_map(|(index, node)| Some((index, node.span()?))) {
-        places.entry(Key::of(span)).or_insert(index);
+/// Which key each span's parent has, in the order in which the spans came, and which node each key leads to.
+#[derive(Debug, Default)]
+struct Places {
+    parents: Vec<(Key, Option<Key>)>,
+    row_of_key: HashMap<Key, usize>,
+    node_of_key: HashMap<Key, usize>,
+}
+
+impl Places {
+    fn set_parent(&mut self, key: Key, parent: Option<Key>) {
+        let row = *self.row_of_key.entry(key.clone()).or_insert(self.parents.len());
+        match self.parents.get_mut(row) {
+            Some((_, known)) => *known = parent,
+            None => self.parents.push((key, parent)),
+        }
     }
-    let mut parents: Vec<usize> =
-        nodes.iter().map(|node| node.span().map_or(ROOT, |s| parent_of(s, &places))).collect();
-    break_cycles(&mut parents);
-    parents.into_iter().enumerate().skip(1).collect()
-}
 
-fn parent_of(span: &Span, places: &HashMap<Key, usize>) -> usize {
-    let plain = |id| places.get(&Key::plain(id)).copied();
-    let found = match (span.shared, span.parent_id) {
-        (true, parent) => plain(span.id).or_else(|| plain(parent?)),
-        (false, None) => None,
-        (false, Some(parent)) => {
-            let beside = places.get(&Key::shared(parent, span.local_endpoint.as_ref())).copied();
-            beside.or_else(|| plain(parent)).or_else(|| places.get(&Key::shared(parent, None)).copied())
+    /// Makes the first span without a parent the root, and a node of any other.
+    fn put(&mut self, span: Span, nodes: &mut Vec<Node>) {
+        let is_root = !span.shared && span.parent_id.is_none() && nodes[ROOT].span.is_none();
+        if is_root {
+            self.row_of_key.remove(&Key::plain(span.id));
+            nodes[ROOT].span = Some(span);
+            return;
         }
-    };
-    found.unwrap_or(ROOT)
-}
+        self.prefer_parent_beside(&span);
+        self.node_of_key.insert(Key::of(&span), nodes.len());
+        if span.shared {
+            // Work inside of the server may not know the server's endpoint.
+            self.node_of_key.insert(Key::shared(span.id, None), nodes.len());
+        }
+        nodes.push(Node { span: Some(span), ..Node::default() });
+    }
 
-/// Hostile or broken spans may cause each other: the first of such a ring is cut off and hangs from the root.
-fn break_cycles(parents: &mut [usize]) {
-    let mut settled = vec![false; parents.len()];
-    settled[ROOT] = true;
-    for start in 1..parents.len() {
-        let mut path = Vec::new();
-        let mut on_path = std::collections::HashSet::new();
-        let mut at = start;
-        while !settled[at] && on_path.insert(at) {
-            path.push(at);
-            at = parents[at];
+    /// Work inside of a server whose span is shared belongs under the server, not under the client of the same id.
+    fn prefer_parent_beside(&mut self, span: &Span) {
+        let Some(parent) = span.parent_id.filter(|_| !span.shared) else { return };
+        let beside = Key::shared(parent, span.local_endpoint.as_ref());
+        if self.row_of_key.contains_key(&beside) {
+            self.set_parent(Key::plain(span.id), Some(beside));
         }
-        if !settled[at] {
-            parents[at] = ROOT;
-        }
-        path.into_iter().for_each(|node| settled[node] = true);
+    }
+
+    /// Child and parent of every edge. Whoever has lost its parent hangs from the root. Spans that are each other's
+    /// ancestors hang from nothing: nobody reaches them.
+    fn edges(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.parents.iter().enumerate().filter_map(|(row, (key, parent))| {
+            let live = self.row_of_key.get(key) == Some(&row);
+            let child = *self.node_of_key.get(key).filter(|_| live)?;
+            let parent = parent.as_ref().and_then(|parent| self.node_of_key.get(parent));
+            Some((child, parent.copied().unwrap_or(ROOT)))
+        })
     }
 }

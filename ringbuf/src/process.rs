@@ -11,7 +11,7 @@
 //! that meets STARTING is counted as lost (cause `starting`) and returns.
 
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize};
 
 use blkin_record::{Draft, EndpointParts, MAX_IP_BYTES, MAX_TEXT_BYTES, Payload, Source, cut};
@@ -169,11 +169,32 @@ pub fn record(annotation: &Annotation<'_>) {
     match ready_or_start() {
         READY => record_in_slot(annotation, current_slot()),
         OFF => {}
-        phase => {
-            STATE.attempted.fetch_add(1, Relaxed);
-            let counter = if phase == STARTING { &STATE.starting } else { &STATE.no_segment };
-            counter.fetch_add(1, Relaxed);
-        }
+        phase => count_without_segment(phase),
+    }
+}
+
+#[cold]
+fn count_without_segment(phase: usize) {
+    let counter = if phase == STARTING { &STATE.starting } else { &STATE.no_segment };
+    STATE.attempted.fetch_add(1, Relaxed);
+    counter.fetch_add(1, SeqCst);
+    // Either this load sees READY, or the starter, which looks after it stored READY, sees the count.
+    if STATE.phase.load(SeqCst) == READY {
+        report_early_counts();
+    }
+}
+
+/// Moves what was counted before there was a segment into it; each count is moved once, whoever comes first.
+#[cold]
+fn report_early_counts() {
+    let words = words();
+    let early = [
+        (&STATE.starting, header::STARTING),
+        (&STATE.no_segment, header::NO_SEGMENT),
+        (&STATE.attempted, header::ATTEMPTED),
+    ];
+    for (counter, index) in early {
+        words[index].fetch_add(counter.swap(0, SeqCst), Relaxed);
     }
 }
 
@@ -313,6 +334,8 @@ fn first_use(words: &[AtomicU64], slot: usize) -> bool {
 #[cold]
 fn start() -> usize {
     static FAILURE: Once = Once::new();
+    // Before anybody can meet STARTING: a root that another thread starts meanwhile is sampled like any other.
+    STATE.rate.store(settings::rate(), Relaxed);
     if let Err(phase) = STATE.phase.compare_exchange(FRESH, STARTING, AcqRel, Acquire) {
         return phase;
     }
@@ -327,8 +350,9 @@ fn start() -> usize {
             FAILED
         }
     };
-    STATE.phase.store(phase, Release);
+    STATE.phase.store(phase, SeqCst);
     if phase == READY {
+        report_early_counts();
         offer_if_due();
     }
     phase
@@ -343,7 +367,6 @@ fn wipe_on_fork() -> Result<(), Errno> {
 
 fn make_segment() -> Result<(), Errno> {
     close_inherited();
-    STATE.rate.store(settings::rate(), Relaxed);
     let ring_bytes = settings::ring_bytes();
     let slots = layout::slots_for(ring_bytes);
     let created = segment::create(ring_bytes, slots, random())?;

@@ -1,0 +1,116 @@
+//! A file or named pipe that gets one line for each message.
+//!
+//! Nothing here blocks for good: a pipe without a reader, or with one that does not read, and a full disk are tried
+//! again. Lines stay whole for whoever reads: what was cut is continued, or ended before the next begins.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
+
+use super::pump::{Delivery, Outlet};
+use super::queue::{Batch, Outcome};
+use crate::config::Config;
+
+/// One file or pipe.
+#[derive(Debug)]
+pub struct Lines {
+    path: PathBuf,
+    timeout: Duration,
+    file: Option<File>,
+    /// Bytes of the batch that is under way which are written already.
+    written: usize,
+    /// The last write ended inside a line that will not be continued.
+    cut: bool,
+}
+
+impl Lines {
+    /// Not opened yet.
+    pub fn new(path: &Path, config: &Config) -> Self {
+        let timeout = Duration::from_millis(config.io_timeout_ms.min(1000));
+        Self { path: path.into(), timeout, file: None, written: 0, cut: false }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.file.is_none() {
+            self.file = Some(open(&self.path)?);
+        }
+        if self.cut {
+            self.write_part(b"\n")?;
+            self.cut = false;
+        }
+        while self.written < bytes.len() {
+            self.written += self.write_part(&bytes[self.written..])?;
+        }
+        Ok(())
+    }
+
+    fn write_part(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(file) = &mut self.file else { return Err(ErrorKind::NotConnected.into()) };
+        loop {
+            match file.write(bytes) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(n) => return Ok(n),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => wait_writable(file, self.timeout)?,
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// The reader has gone, and with it what it had not read of the last line: begins that line again.
+    fn reopen_at_line_start(&mut self, bytes: &[u8]) {
+        self.file = None;
+        let done = &bytes[..self.written.min(bytes.len())];
+        self.written = done.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        self.cut = false;
+    }
+}
+
+impl Outlet for Lines {
+    fn deliver(&mut self, batch: &Batch) -> Delivery {
+        let bytes: Vec<u8> = batch.entries.iter().flat_map(|entry| entry.lines.iter().copied()).collect();
+        match self.write(&bytes) {
+            Ok(()) => {
+                self.written = 0;
+                Delivery::Settled(vec![Outcome::Acked; batch.entries.len()])
+            }
+            Err(e) => {
+                if e.kind() == ErrorKind::BrokenPipe {
+                    self.reopen_at_line_start(&bytes);
+                }
+                Delivery::Later(e)
+            }
+        }
+    }
+
+    fn give_up(&mut self) {
+        self.cut = self.written > 0;
+        self.written = 0;
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::CLOEXEC;
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o640)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
+}
+
+fn wait_writable(file: &File, timeout: Duration) -> io::Result<()> {
+    let mut fds = [PollFd::from_borrowed_fd(file.as_fd(), PollFlags::OUT)];
+    let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
+    match poll(&mut fds, Some(&timeout)) {
+        Ok(0) => Err(io::Error::new(ErrorKind::TimedOut, "the pipe's reader does not read")),
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}

@@ -1,0 +1,85 @@
+//! Sinks stand side by side: each has its own bounded [`queue`] and its own thread, so that an upstream which is
+//! slow, away or broken costs the others nothing. What falls out of a queue is counted by cause.
+
+pub mod json;
+pub mod lines;
+pub mod pump;
+pub mod queue;
+pub mod scribe;
+pub mod zipkin;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crate::config::Config;
+use queue::Queue;
+
+/// What a sink is fed with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feed {
+    /// Whole spans, as messages of Scribe's category for Zipkin.
+    Spans,
+    /// Single annotations, as JSON.
+    Annotations,
+}
+
+/// One sink that runs.
+#[derive(Debug)]
+pub struct Sink {
+    /// Name in the metrics.
+    pub name: &'static str,
+    /// What it takes.
+    pub feed: Feed,
+    /// Its queue.
+    pub queue: Arc<Queue>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Sink {
+    /// Starts `outlet` on a thread of its own.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start(
+        name: &'static str,
+        feed: Feed,
+        config: &Config,
+        outlet: impl pump::Outlet + 'static,
+    ) -> std::io::Result<Self> {
+        let queue = Arc::new(Queue::new(queue::Limits {
+            bytes: config.queue_bytes,
+            batch_bytes: config.batch_bytes,
+            batch_entries: config.batch_entries,
+            linger: std::time::Duration::from_millis(config.linger_ms),
+        }));
+        let pump = pump::Pump::new(name, queue.clone(), config, outlet);
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || pump.run())?;
+        Ok(Self { name, feed, queue, thread: Some(thread) })
+    }
+
+    /// Whether its thread still runs.
+    pub fn is_alive(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+}
+
+/// Starts every sink that is switched on.
+///
+/// # Errors
+/// When no thread can be started.
+pub fn start_all(config: &Config) -> std::io::Result<Vec<Sink>> {
+    let mut sinks = Vec::new();
+    if !config.scribe_upstream.is_empty() {
+        let outlet = scribe::Scribe::new(&config.scribe_upstream, &config.scribe_category, config);
+        sinks.push(Sink::start("scribe", Feed::Spans, config, outlet)?);
+    }
+    if !config.json_scribe_upstream.is_empty() {
+        let outlet = scribe::Scribe::new(&config.json_scribe_upstream, &config.json_scribe_category, config);
+        sinks.push(Sink::start("scribe_json", Feed::Annotations, config, outlet)?);
+    }
+    if !config.json_lines.as_os_str().is_empty() {
+        let outlet = lines::Lines::new(&config.json_lines, config);
+        sinks.push(Sink::start("json_lines", Feed::Annotations, config, outlet)?);
+    }
+    Ok(sinks)
+}

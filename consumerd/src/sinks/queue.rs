@@ -1,0 +1,314 @@
+//! A bounded queue between the worker and a sink's thread.
+//!
+//! A program may hold no more of a queue than is still free (dynamic thresholds, Choudhury and Hahne 1998): one that
+//! floods loses its own annotations only, and a program that comes later still finds room.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How much it holds, and when a batch leaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Most bytes, those under way included.
+    pub bytes: usize,
+    /// Most bytes of a batch; a single larger entry is a batch of its own.
+    pub batch_bytes: usize,
+    /// Most messages of a batch.
+    pub batch_entries: usize,
+    /// How long a batch that is not full waits for more.
+    pub linger: Duration,
+}
+
+/// How many annotations of which staged frames an entry carries.
+pub type Refs = Vec<(u64, u32)>;
+
+/// Messages that stand or fall together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// The messages, each ended by a line feed; none contains one.
+    pub lines: Arc<[u8]>,
+    /// How many there are.
+    pub messages: usize,
+    /// Which frames its annotations came from.
+    pub refs: Refs,
+    /// Program that its room is charged to.
+    pub program: u64,
+}
+
+impl Entry {
+    /// Room it takes in a queue.
+    pub fn cost_bytes(&self) -> usize {
+        self.lines.len() + self.refs.len() * 16 + 96
+    }
+}
+
+/// What became of annotations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The other side has them.
+    Acked,
+    /// The queue was full.
+    QueueFull,
+    /// Staging needed the room.
+    SpoolEvicted,
+    /// The other side refuses them for good.
+    Rejected,
+}
+
+/// Entries on their way out.
+#[derive(Debug)]
+pub struct Batch {
+    number: u64,
+    /// The entries.
+    pub entries: Vec<Entry>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Entry>,
+    waiting_messages: usize,
+    waiting_bytes: usize,
+    /// Batch under way; taken away from its thread when staging needs the room.
+    under_way: Option<(u64, Vec<Entry>)>,
+    bytes: usize,
+    by_program: HashMap<u64, usize>,
+    outcomes: Vec<(Refs, Outcome)>,
+    batches: u64,
+    idle: bool,
+    ending: bool,
+}
+
+/// The queue.
+#[derive(Debug)]
+pub struct Queue {
+    limits: Limits,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Queue {
+    /// An empty one.
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes an entry in, or tells by an outcome that it found no room.
+    pub fn push(&self, entry: Entry) {
+        let mut state = self.lock();
+        let cost = entry.cost_bytes();
+        let share = state.by_program.get(&entry.program).copied().unwrap_or(0);
+        let free = self.limits.bytes.saturating_sub(state.bytes);
+        if share + cost > free {
+            state.outcomes.push((entry.refs, Outcome::QueueFull));
+            return;
+        }
+        state.bytes += cost;
+        *state.by_program.entry(entry.program).or_insert(0) += cost;
+        state.waiting_messages += entry.messages;
+        state.waiting_bytes += entry.lines.len();
+        state.waiting.push_back(entry);
+        if state.idle || self.is_full_batch(&state) {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Everything that was settled since the last call.
+    pub fn take_outcomes(&self) -> Vec<(Refs, Outcome)> {
+        std::mem::take(&mut self.lock().outcomes)
+    }
+
+    /// Whether nothing waits and nothing is under way.
+    pub fn is_empty(&self) -> bool {
+        let state = self.lock();
+        state.waiting.is_empty() && state.under_way.is_none()
+    }
+
+    /// Bytes that wait or are under way.
+    pub fn bytes(&self) -> usize {
+        self.lock().bytes
+    }
+
+    /// Asks the thread to ship what is left without lingering, and then to end.
+    pub fn end(&self) {
+        self.lock().ending = true;
+        self.changed.notify_one();
+    }
+
+    /// Gives up every entry with an annotation of a frame up to `frame`, also those under way.
+    pub fn evict_up_to_frame(&self, frame: u64) {
+        let mut state = self.lock();
+        let old = |entry: &Entry| entry.refs.iter().any(|(of, _)| *of <= frame);
+        let (gone, kept): (Vec<_>, Vec<_>) = state.waiting.drain(..).partition(|entry| old(entry));
+        state.waiting = kept.into();
+        for entry in gone {
+            state.waiting_messages -= entry.messages;
+            state.waiting_bytes -= entry.lines.len();
+            state.settle(entry, Outcome::SpoolEvicted);
+        }
+        if state.under_way.as_ref().is_some_and(|(_, entries)| entries.iter().any(old)) {
+            for entry in state.under_way.take().map(|(_, entries)| entries).unwrap_or_default() {
+                state.settle(entry, Outcome::SpoolEvicted);
+            }
+        }
+    }
+
+    /// Waits for a batch; `None` once the queue has ended and is empty.
+    pub fn next_batch(&self) -> Option<Batch> {
+        let mut state = self.lock();
+        while state.waiting.is_empty() {
+            if state.ending {
+                return None;
+            }
+            state.idle = true;
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.idle = false;
+        }
+        let due = Instant::now() + self.limits.linger;
+        while !state.ending && !self.is_full_batch(&state) {
+            let Some(rest) = due.checked_duration_since(Instant::now()).filter(|rest| !rest.is_zero()) else {
+                break;
+            };
+            state = self.changed.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Some(self.take_batch(&mut state))
+    }
+
+    fn is_full_batch(&self, state: &State) -> bool {
+        state.waiting_messages >= self.limits.batch_entries || state.waiting_bytes >= self.limits.batch_bytes
+    }
+
+    fn take_batch(&self, state: &mut State) -> Batch {
+        let (mut entries, mut bytes, mut messages) = (Vec::new(), 0, 0);
+        while let Some(entry) = state.waiting.front() {
+            bytes += entry.lines.len();
+            messages += entry.messages;
+            let too_much = bytes > self.limits.batch_bytes || messages > self.limits.batch_entries;
+            if too_much && !entries.is_empty() {
+                break;
+            }
+            if let Some(entry) = state.waiting.pop_front() {
+                state.waiting_bytes -= entry.lines.len();
+                state.waiting_messages -= entry.messages;
+                entries.push(entry);
+            }
+        }
+        state.batches += 1;
+        state.under_way = Some((state.batches, entries.clone()));
+        Batch { number: state.batches, entries }
+    }
+
+    /// Whether the batch still is this thread's to ship: staging may have taken it away.
+    pub fn holds(&self, batch: &Batch) -> bool {
+        self.lock().under_way.as_ref().is_some_and(|(number, _)| *number == batch.number)
+    }
+
+    /// Settles the batch, entry by entry.
+    pub fn settle(&self, batch: &Batch, outcomes: &[Outcome]) {
+        let mut state = self.lock();
+        if state.under_way.as_ref().is_none_or(|(number, _)| *number != batch.number) {
+            return;
+        }
+        let entries = state.under_way.take().map(|(_, entries)| entries).unwrap_or_default();
+        for (entry, outcome) in entries.into_iter().zip(outcomes) {
+            state.settle(entry, *outcome);
+        }
+    }
+
+    /// Sleeps; when the queue is asked to end meanwhile, not to the end, so that a last try comes soon.
+    pub fn pause(&self, pause: Duration) {
+        let mut state = self.lock();
+        let was_ending = state.ending;
+        let due = Instant::now() + pause;
+        while let Some(rest) = due.checked_duration_since(Instant::now()).filter(|rest| !rest.is_zero()) {
+            if state.ending != was_ending {
+                break;
+            }
+            state = self.changed.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl State {
+    fn settle(&mut self, entry: Entry, outcome: Outcome) {
+        let cost = entry.cost_bytes();
+        self.bytes -= cost;
+        if let Some(share) = self.by_program.get_mut(&entry.program) {
+            *share -= cost;
+            if *share == 0 {
+                self.by_program.remove(&entry.program);
+            }
+        }
+        self.outcomes.push((entry.refs, outcome));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(bytes: usize) -> Queue {
+        let linger = Duration::ZERO;
+        Queue::new(Limits { bytes, batch_bytes: 1000, batch_entries: 10, linger })
+    }
+
+    fn entry(program: u64, frame: u64) -> Entry {
+        Entry { lines: vec![b'x'; 100].into(), messages: 1, refs: vec![(frame, 1)], program }
+    }
+
+    fn count(outcomes: &[(Refs, Outcome)], outcome: Outcome) -> usize {
+        outcomes.iter().filter(|(_, o)| *o == outcome).count()
+    }
+
+    #[test]
+    fn a_program_that_floods_leaves_room_for_others() {
+        let queue = queue(10 * 212);
+        for frame in 0..100 {
+            queue.push(entry(1, frame));
+        }
+        let lost = count(&queue.take_outcomes(), Outcome::QueueFull);
+        assert_eq!(lost, 95);
+        queue.push(entry(2, 100));
+        assert!(queue.take_outcomes().is_empty());
+    }
+
+    #[test]
+    fn a_batch_is_bounded_and_settled_entry_by_entry() {
+        let queue = queue(1 << 20);
+        for frame in 0..12 {
+            queue.push(entry(1, frame));
+        }
+        let batch = queue.next_batch().unwrap();
+        assert_eq!(batch.entries.len(), 10);
+        assert!(queue.holds(&batch));
+        let mut outcomes = vec![Outcome::Acked; 9];
+        outcomes.push(Outcome::Rejected);
+        queue.settle(&batch, &outcomes);
+        let settled = queue.take_outcomes();
+        assert_eq!((count(&settled, Outcome::Acked), count(&settled, Outcome::Rejected)), (9, 1));
+        queue.end();
+        let rest = queue.next_batch().unwrap();
+        queue.settle(&rest, &vec![Outcome::Acked; rest.entries.len()]);
+        assert!(queue.next_batch().is_none());
+        assert_eq!((queue.bytes(), queue.is_empty()), (0, true));
+    }
+
+    #[test]
+    fn staging_takes_old_entries_away_also_those_under_way() {
+        let queue = queue(1 << 20);
+        queue.push(entry(1, 1));
+        let batch = queue.next_batch().unwrap();
+        queue.push(entry(1, 2));
+        queue.push(entry(1, 3));
+        queue.evict_up_to_frame(2);
+        assert!(!queue.holds(&batch));
+        queue.settle(&batch, &[Outcome::Acked]);
+        let settled = queue.take_outcomes();
+        assert_eq!((settled.len(), count(&settled, Outcome::SpoolEvicted)), (2, 2));
+        assert_eq!(queue.next_batch().unwrap().entries, [entry(1, 3)]);
+    }
+}

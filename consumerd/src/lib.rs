@@ -6,6 +6,9 @@
 
 pub mod annotation;
 pub mod config;
+pub mod holder;
 pub mod join;
 pub mod link;
+pub mod sinks;
 pub mod staging;
+pub mod worker;

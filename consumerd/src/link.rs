@@ -14,6 +14,8 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 /// Longest message.
 pub const MAX_MESSAGE_BYTES: usize = 64 << 10;
@@ -118,6 +120,17 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Resu
             other => return other.map(drop).map_err(io::Error::from),
         }
     }
+}
+
+/// Waits for a descriptor within the runtime.
+///
+/// # Errors
+/// When the runtime cannot watch it.
+#[allow(deprecated)]
+pub fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // The safe constructor is deprecated because a type may close its descriptor while it is watched; one that owns
+    // it, and is owned by what watches it, cannot.
+    AsyncFd::with_interest(fd, Interest::READABLE)
 }
 
 /// One message as it came.

@@ -1,0 +1,188 @@
+//! The programs whose descriptors are held, within quotas.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{FileType, fstat};
+
+use crate::config::Config;
+use crate::link::Program;
+
+/// One program.
+#[derive(Debug)]
+pub struct Held {
+    /// As the kernel describes it.
+    pub program: Program,
+    /// Its segment.
+    pub segment: OwnedFd,
+    /// Its control page.
+    pub control: OwnedFd,
+    /// The worker that runs now knows of it.
+    pub is_told: bool,
+    identity: (u64, u64),
+    bytes: u64,
+}
+
+/// Why an offer was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The message or its descriptors are no offer.
+    Malformed,
+    /// The user or the machine has too many programs.
+    Quota,
+    /// It is held already; programs repeat their offers.
+    AlreadyHeld,
+}
+
+#[derive(Debug, Default)]
+struct Share {
+    programs: usize,
+    bytes: u64,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub struct HeldPrograms {
+    programs: BTreeMap<u64, Held>,
+    by_identity: HashMap<(u64, u64), u64>,
+    by_uid: HashMap<u32, Share>,
+    next_number: u64,
+    max_programs: usize,
+    max_per_uid: usize,
+    max_bytes_per_uid: u64,
+}
+
+impl HeldPrograms {
+    /// None yet.
+    pub fn new(config: &Config) -> Self {
+        Self {
+            programs: BTreeMap::new(),
+            by_identity: HashMap::new(),
+            by_uid: HashMap::new(),
+            next_number: 1,
+            max_programs: config.max_programs,
+            max_per_uid: config.max_programs_per_uid,
+            max_bytes_per_uid: config.max_shared_bytes_per_uid,
+        }
+    }
+
+    /// Holds a program's descriptors, unless that is refused.
+    ///
+    /// # Errors
+    /// Says why it is refused; the descriptors are closed then.
+    pub fn admit(
+        &mut self,
+        mut program: Program,
+        segment: OwnedFd,
+        control: OwnedFd,
+    ) -> Result<u64, Refusal> {
+        let (identity, segment_bytes) = regular_file(&segment).map_err(|_| Refusal::Malformed)?;
+        let (_, control_bytes) = regular_file(&control).map_err(|_| Refusal::Malformed)?;
+        if self.by_identity.contains_key(&identity) {
+            return Err(Refusal::AlreadyHeld);
+        }
+        let bytes = segment_bytes.saturating_add(control_bytes);
+        let share = self.by_uid.entry(program.uid).or_default();
+        let fits = share.programs < self.max_per_uid
+            && share.bytes.saturating_add(bytes) <= self.max_bytes_per_uid
+            && self.programs.len() < self.max_programs;
+        if !fits {
+            return Err(Refusal::Quota);
+        }
+        share.programs += 1;
+        share.bytes += bytes;
+        let number = self.next_number;
+        self.next_number += 1;
+        program.number = number;
+        self.by_identity.insert(identity, number);
+        self.programs.insert(number, Held { program, segment, control, is_told: false, identity, bytes });
+        Ok(number)
+    }
+
+    /// Lets a program go.
+    pub fn release(&mut self, number: u64) {
+        let Some(held) = self.programs.remove(&number) else { return };
+        self.by_identity.remove(&held.identity);
+        if let Some(share) = self.by_uid.get_mut(&held.program.uid) {
+            share.programs -= 1;
+            share.bytes -= held.bytes;
+            if share.programs == 0 {
+                self.by_uid.remove(&held.program.uid);
+            }
+        }
+    }
+
+    /// Every program that the worker does not know of, oldest first.
+    pub fn untold(&mut self) -> impl Iterator<Item = &mut Held> {
+        self.programs.values_mut().filter(|held| !held.is_told)
+    }
+
+    /// A new worker knows of none.
+    pub fn forget_told(&mut self) {
+        self.programs.values_mut().for_each(|held| held.is_told = false);
+    }
+
+    /// How many are held.
+    pub fn len(&self) -> usize {
+        self.programs.len()
+    }
+
+    /// Whether none is held.
+    pub fn is_empty(&self) -> bool {
+        self.programs.is_empty()
+    }
+}
+
+fn regular_file(fd: impl AsFd) -> io::Result<((u64, u64), u64)> {
+    let stat = fstat(fd)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    Ok(((stat.st_dev, stat.st_ino), u64::try_from(stat.st_size).unwrap_or(u64::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    fn memfd() -> OwnedFd {
+        memfd_create("x", MemfdFlags::CLOEXEC).unwrap()
+    }
+
+    fn program(uid: u32) -> Program {
+        Program { number: 0, uid, pid: 1, comm: "x".into() }
+    }
+
+    #[test]
+    fn a_repeated_offer_is_held_once() {
+        let mut held = HeldPrograms::new(&Config::default());
+        let (segment, control) = (memfd(), memfd());
+        let again = (segment.try_clone().unwrap(), control.try_clone().unwrap());
+        assert_eq!(held.admit(program(1), segment, control), Ok(1));
+        assert_eq!(held.admit(program(1), again.0, again.1), Err(Refusal::AlreadyHeld));
+        held.release(1);
+        assert!(held.is_empty());
+    }
+
+    #[test]
+    fn one_users_quota_is_not_anothers() {
+        let config = Config { max_programs_per_uid: 2, max_programs: 3, ..Config::default() };
+        let mut held = HeldPrograms::new(&config);
+        assert_eq!(held.admit(program(1), memfd(), memfd()), Ok(1));
+        assert_eq!(held.admit(program(1), memfd(), memfd()), Ok(2));
+        assert_eq!(held.admit(program(1), memfd(), memfd()), Err(Refusal::Quota));
+        assert_eq!(held.admit(program(2), memfd(), memfd()), Ok(3));
+        assert_eq!(held.admit(program(2), memfd(), memfd()), Err(Refusal::Quota));
+        held.release(1);
+        assert_eq!(held.admit(program(1), memfd(), memfd()), Ok(4));
+    }
+
+    #[test]
+    fn a_pipe_is_no_segment() {
+        let mut held = HeldPrograms::new(&Config::default());
+        let (pipe, _) = rustix::pipe::pipe().unwrap();
+        assert_eq!(held.admit(program(1), pipe, memfd()), Err(Refusal::Malformed));
+    }
+}

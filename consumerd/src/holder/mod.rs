@@ -1,0 +1,310 @@
+//! The holder: owns the socket, the staging memory and every program's descriptors, and keeps a worker running.
+//!
+//! It parses nothing that programs wrote, so there is nothing in it that they could make stumble. It alone needs
+//! capabilities, for the one [`scan`] at start.
+
+pub mod counters;
+mod guard;
+pub mod held;
+mod offers;
+mod scan;
+mod worker_process;
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use blkin_daemon::exit::Failure;
+use blkin_daemon::{CancellationToken, ready, signals};
+use serde::Serialize;
+
+use crate::config::Config;
+use crate::link::{Message, send, watch};
+use crate::staging::{Memfd, Staging};
+use counters::{Count, Counters};
+use guard::Guard;
+use held::{HeldPrograms, Refusal};
+use offers::{Offer, Offers};
+use worker_process::{STUCK_AFTER, WorkerProcess};
+
+/// Pause between two looks at the worker's heartbeat.
+const TICK: Duration = Duration::from_millis(500);
+/// Pause while a message could not be handed over yet.
+const SHORT_TICK: Duration = Duration::from_millis(10);
+/// A worker that lived shorter than this counts as one that could not start.
+const SHORT_LIFE: Duration = Duration::from_secs(2);
+/// Longest pause before a worker is started again.
+const MAX_RESTART_PAUSE: Duration = Duration::from_secs(5);
+
+#[derive(Serialize)]
+struct Ready<'a> {
+    http: String,
+    socket: &'a Path,
+}
+
+/// Runs the daemon until SIGTERM or SIGINT.
+///
+/// # Errors
+/// When the socket, the HTTP address or the staging memory cannot be had.
+pub fn run(config: &Config, ready_file: Option<&Path>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("failed to start the runtime")?;
+    runtime.block_on(async { Holder::new(config, ready_file)?.run().await })?;
+    Ok(())
+}
+
+struct Holder<'a> {
+    config: &'a Config,
+    ready_file: Option<&'a Path>,
+    offers: Offers,
+    held: HeldPrograms,
+    staging: Memfd,
+    http: TcpListener,
+    guard: Guard,
+    counters: Counters,
+    stop: CancellationToken,
+    restart_pause: Duration,
+    was_ready: bool,
+}
+
+/// Why a worker is no longer watched.
+enum Ended {
+    Died,
+    Asked,
+}
+
+impl<'a> Holder<'a> {
+    fn new(config: &'a Config, ready_file: Option<&'a Path>) -> anyhow::Result<Self> {
+        let stop = signals::stop_token().context("failed to catch signals")?;
+        let offers = Offers::listen(&config.socket)
+            .with_context(|| format!("failed to listen on {}; set `socket`", config.socket.display()))?;
+        let http = TcpListener::bind(&config.http_listen)
+            .with_context(|| format!("failed to listen on {}; set `http_listen`", config.http_listen))?;
+        http.set_nonblocking(true).context("failed to prepare the HTTP listener")?;
+        let guard = Guard::new(&http).context("failed to prepare the HTTP listener")?;
+        let mut staging =
+            Memfd::create(config.geometry().total_bytes()).context("failed to make staging memory")?;
+        Staging::format(&mut staging, config.geometry()).context("failed to prepare staging memory")?;
+        raise_descriptor_limit();
+        Ok(Self {
+            config,
+            ready_file,
+            offers,
+            held: HeldPrograms::new(config),
+            staging,
+            http,
+            guard,
+            counters: Counters::default(),
+            stop,
+            restart_pause: Duration::ZERO,
+            was_ready: false,
+        })
+    }
+
+    async fn run(mut self) -> anyhow::Result<()> {
+        if self.config.scan {
+            self.scan();
+        }
+        loop {
+            let mut worker = WorkerProcess::start(self.config, &self.staging, &self.http)
+                .context("failed to start the worker")?;
+            tracing::debug!(pid = worker.pid(), "worker started");
+            self.held.forget_told();
+            match self.watch(&mut worker).await? {
+                Ended::Asked => return self.finish(worker).await,
+                Ended::Died => {
+                    let status = worker.wait().context("failed to wait for the worker")?;
+                    self.counters.add(Count::Restarts);
+                    tracing::warn!(
+                        "the worker ended ({status}); starting another, which goes on where it stopped"
+                    );
+                    self.pause_before_restart(worker.age()).await;
+                }
+            }
+            if self.stop.is_cancelled() {
+                return Err(anyhow!("stopped while no worker was running; what was drained is lost"));
+            }
+        }
+    }
+
+    /// The first time at once; a worker that cannot even start is tried ever more rarely. Askers get a 503 meanwhile.
+    async fn pause_before_restart(&mut self, age: Duration) {
+        self.restart_pause = if age > SHORT_LIFE {
+            Duration::ZERO
+        } else {
+            (self.restart_pause * 2).clamp(Duration::from_millis(20), MAX_RESTART_PAUSE)
+        };
+        let due = tokio::time::sleep(self.restart_pause);
+        tokio::pin!(due);
+        loop {
+            tokio::select! {
+                () = &mut due => return,
+                () = self.stop.cancelled() => return,
+                () = self.guard.answer_one() => {}
+            }
+        }
+    }
+
+    fn scan(&mut self) {
+        for offer in scan::live_programs() {
+            tracing::info!(pid = offer.program.pid, comm = offer.program.comm, "found a live program");
+            self.counters.add(Count::Scan);
+            self.admit(Ok(offer));
+        }
+    }
+
+    fn admit(&mut self, offer: Result<Offer, Refusal>) {
+        let admitted = offer.and_then(|offer| {
+            let shown = (offer.program.pid, offer.program.uid);
+            self.held.admit(offer.program, offer.segment, offer.control).inspect_err(|refusal| {
+                if *refusal == Refusal::Quota {
+                    tracing::warn!(
+                        pid = shown.0,
+                        uid = shown.1,
+                        "refused a program: quota; raise max_programs*"
+                    );
+                }
+            })
+        });
+        self.counters.add(match admitted {
+            Ok(_) => Count::Taken,
+            Err(Refusal::AlreadyHeld) => Count::AlreadyHeld,
+            Err(Refusal::Quota) => Count::Quota,
+            Err(Refusal::Malformed) => Count::Malformed,
+        });
+        self.publish_counters();
+    }
+
+    fn publish_counters(&mut self) {
+        self.counters.set(Count::Held, self.held.len() as u64);
+        self.counters.publish(&mut self.staging);
+    }
+
+    /// Serves one worker until it is gone or the daemon is to end.
+    async fn watch(&mut self, worker: &mut WorkerProcess) -> anyhow::Result<Ended> {
+        let link = watch(worker.link().try_clone_to_owned()?)?;
+        let socket = watch(self.offers.socket().try_clone()?)?;
+        let stop = self.stop.clone();
+        let mut is_ready = false;
+        let mut is_complete = false;
+        loop {
+            is_complete = self.tell(worker, is_complete);
+            let hurry = !is_complete || self.offers.has_waiting() || self.held.untold().next().is_some();
+            let silence = worker.silence(&self.staging);
+            let guarded = !is_ready || silence > STUCK_AFTER;
+            tokio::select! {
+                () = stop.cancelled() => return Ok(Ended::Asked),
+                guard = link.readable() => {
+                    guard?.clear_ready();
+                    for message in worker.messages() {
+                        match message {
+                            Some(Message::Ready) => is_ready = true,
+                            Some(Message::Release(number)) => self.release(number),
+                            Some(_) => {}
+                            None => return Ok(Ended::Died),
+                        }
+                    }
+                    if is_ready {
+                        self.tell_ready()?;
+                    }
+                }
+                guard = socket.readable() => {
+                    guard?.clear_ready();
+                    self.take_offers();
+                }
+                () = self.guard.answer_one(), if guarded => {}
+                () = tokio::time::sleep(if hurry { SHORT_TICK } else { TICK }) => {
+                    if self.offers.has_waiting() {
+                        self.take_offers();
+                    }
+                }
+            }
+            self.kill_if_stuck(worker, silence);
+        }
+    }
+
+    fn take_offers(&mut self) {
+        for offer in self.offers.take(256) {
+            self.admit(offer);
+        }
+    }
+
+    /// Names programs to the worker, and once that all have been named. Says whether that has been said.
+    fn tell(&mut self, worker: &WorkerProcess, is_complete: bool) -> bool {
+        use std::os::fd::AsFd;
+        for held in self.held.untold() {
+            let message = Message::Attach(held.program.clone()).encode();
+            if send(worker.link(), &message, &[held.segment.as_fd(), held.control.as_fd()]).is_err() {
+                return is_complete;
+            }
+            held.is_told = true;
+        }
+        is_complete || send(worker.link(), &Message::Complete.encode(), &[]).is_ok()
+    }
+
+    fn release(&mut self, number: u64) {
+        self.held.release(number);
+        self.publish_counters();
+    }
+
+    fn tell_ready(&mut self) -> anyhow::Result<()> {
+        if std::mem::replace(&mut self.was_ready, true) {
+            return Ok(());
+        }
+        let http = self.http.local_addr()?.to_string();
+        tracing::info!(http, socket = %self.config.socket.display(), "ready");
+        if let Some(path) = self.ready_file {
+            let content = Ready { http, socket: &self.config.socket };
+            ready::write(path, &content).with_context(|| format!("failed to write {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    fn kill_if_stuck(&mut self, worker: &mut WorkerProcess, silence: Duration) {
+        if silence > Duration::from_millis(self.config.stuck_kill_ms) {
+            tracing::error!(
+                pid = worker.pid(),
+                "the worker has shown no sign of life for {silence:?}; killing it"
+            );
+            self.counters.add(Count::StuckKills);
+            self.publish_counters();
+            worker.kill();
+        }
+    }
+
+    /// Lets the worker ship what it has, for a bounded time.
+    async fn finish(self, mut worker: WorkerProcess) -> anyhow::Result<()> {
+        worker.ask_to_end();
+        // The worker keeps to the timeout itself; the rest is for what it does before and after.
+        let due = Instant::now() + Duration::from_millis(self.config.stop_timeout_ms) + TICK * 4;
+        loop {
+            if let Some(status) = worker.ended().context("failed to wait for the worker")? {
+                return if status.success() {
+                    Ok(())
+                } else {
+                    Err(anyhow!("the worker ended badly: {status}"))
+                };
+            }
+            if Instant::now() > due {
+                worker.kill();
+                worker.wait().context("failed to wait for the worker")?;
+                return Err(anyhow!(
+                    "the worker did not end in time and was killed; what it had drained is lost"
+                ));
+            }
+            tokio::time::sleep(SHORT_TICK).await;
+        }
+    }
+}
+
+/// Each program takes two descriptors; the soft limit of 1024 is for programs that use select.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(e) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
+        tracing::warn!("failed to raise the limit of open files: {e}");
+    }
+}

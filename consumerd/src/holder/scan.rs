@@ -1,0 +1,126 @@
+//! One look through /proc, at start, for live programs that offered themselves to nobody.
+//!
+//! What counts is what a process has *mapped* (a forked child inherits descriptors, but not the mappings). A mapped
+//! memfd is opened through /proc/PID/map_files (CAP_CHECKPOINT_RESTORE), or through the descriptor of the same inode
+//! (CAP_SYS_PTRACE, or the same user).
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+
+use super::offers::{Offer, comm};
+use crate::link::Program;
+
+/// How the maps of a process name the two memfds.
+const SEGMENT: &str = "/memfd:blkin-segment (deleted)";
+const CONTROL: &str = "/memfd:blkin-control (deleted)";
+/// Longest list of mappings that is read; a process with more is looked at only this far.
+const MAX_MAPS_BYTES: u64 = 16 << 20;
+
+#[derive(Debug, PartialEq, Eq)]
+struct Mapped {
+    range: String,
+    inode: u64,
+}
+
+/// Every live program that can be opened.
+pub(super) fn live_programs() -> Vec<Offer> {
+    let own = std::process::id();
+    let Ok(folder) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = folder.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| *pid != own).flat_map(programs_of).collect()
+}
+
+fn programs_of(pid: u32) -> Vec<Offer> {
+    let Ok(maps) = read_maps(pid) else { return Vec::new() };
+    let (segments, controls) = (mapped(&maps, SEGMENT), mapped(&maps, CONTROL));
+    let Ok(uid) = fs::metadata(format!("/proc/{pid}")).map(|metadata| metadata.uid()) else {
+        return Vec::new();
+    };
+    let mut out = Vec::new();
+    // Each copy of the library makes its segment and then its control page: inodes tell which go together.
+    for (segment, control) in segments.iter().zip(&controls) {
+        match (open(pid, segment), open(pid, control)) {
+            (Ok(segment), Ok(control)) => {
+                let program = Program { number: 0, uid, pid, comm: comm(pid) };
+                out.push(Offer { program, segment, control });
+            }
+            (Err(e), _) | (_, Err(e)) => {
+                tracing::warn!(
+                    pid,
+                    "failed to open the segment of a live program: {e}; give the daemon CAP_SYS_PTRACE"
+                );
+            }
+        }
+    }
+    out
+}
+
+fn read_maps(pid: u32) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(format!("/proc/{pid}/maps"))?.take(MAX_MAPS_BYTES).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The first mapping of each memfd of that name, by inode.
+fn mapped(maps: &str, name: &str) -> Vec<Mapped> {
+    let mut found: Vec<Mapped> = Vec::new();
+    for line in maps.lines().filter(|line| line.ends_with(name)) {
+        let mut fields = line.split_ascii_whitespace();
+        let (Some(range), Some(inode)) = (fields.next(), fields.nth(3).and_then(|inode| inode.parse().ok()))
+        else {
+            continue;
+        };
+        if found.iter().all(|known| known.inode != inode) {
+            found.push(Mapped { range: range.into(), inode });
+        }
+    }
+    found.sort_by_key(|mapped| mapped.inode);
+    found
+}
+
+fn open(pid: u32, mapped: &Mapped) -> io::Result<OwnedFd> {
+    open_inode(&format!("/proc/{pid}/map_files/{}", mapped.range), mapped.inode)
+        .or_else(|first| open_descriptor(pid, mapped.inode).ok_or(first))
+}
+
+fn open_descriptor(pid: u32, inode: u64) -> Option<OwnedFd> {
+    let fds = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    let path = fds.flatten().map(|entry| entry.path()).find(|path| {
+        fs::metadata(path).is_ok_and(|metadata| metadata.ino() == inode)
+            && fs::read_link(path).is_ok_and(|link| link.to_string_lossy().starts_with("/memfd:blkin-"))
+    })?;
+    open_inode(path.to_str()?, inode).ok()
+}
+
+/// Opens only what the maps named: the process may have changed meanwhile.
+fn open_inode(path: &str, inode: u64) -> io::Result<OwnedFd> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    if file.metadata()?.ino() != inode {
+        return Err(io::Error::other("it has changed meanwhile"));
+    }
+    Ok(file.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_memfd_is_found_once_in_the_order_of_inodes() {
+        let maps = "\
+7f00-7f10 rw-s 00000000 00:01 2077                       /memfd:blkin-segment (deleted)
+7f10-7f20 rw-s 00001000 00:01 2077                       /memfd:blkin-segment (deleted)
+7f20-7f30 r--s 00000000 00:01 2078                       /memfd:blkin-control (deleted)
+7f30-7f40 rw-s 00000000 00:01 2070                       /memfd:blkin-segment (deleted)
+7f40-7f50 r-xp 00000000 08:01 99                         /usr/lib/libc.so.6
+";
+        let expected = [
+            Mapped { range: "7f30-7f40".into(), inode: 2070 },
+            Mapped { range: "7f00-7f10".into(), inode: 2077 },
+        ];
+        assert_eq!(mapped(maps, SEGMENT), expected);
+        assert_eq!(mapped(maps, CONTROL).len(), 1);
+    }
+}

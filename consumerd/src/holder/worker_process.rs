@@ -1,0 +1,125 @@
+//! Starts the worker and watches it: a socket pair as its standard input, a heartbeat in the staging memory.
+
+use std::io::{self, ErrorKind};
+use std::net::TcpListener;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
+
+use crate::config::Config;
+use crate::link::{MAX_MESSAGE_BYTES, Message, receive, send};
+use crate::staging::layout::HEARTBEAT_AT;
+use crate::staging::{Memfd, Memory};
+
+/// A worker without a heartbeat for this long is stuck.
+pub(super) const STUCK_AFTER: Duration = Duration::from_millis(1400);
+
+/// One worker.
+#[derive(Debug)]
+pub(super) struct WorkerProcess {
+    child: Child,
+    link: OwnedFd,
+    started: Instant,
+    heartbeat: u64,
+    beaten: Instant,
+}
+
+impl WorkerProcess {
+    /// Starts one and says hello to it.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(super) fn start(config: &Config, staging: &Memfd, http: &TcpListener) -> io::Result<Self> {
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        rustix::io::ioctl_fionbio(&ours, true)?;
+        let settings = serde_json::to_vec(config).map_err(io::Error::other)?;
+        send(&ours, &Message::Hello(settings).encode(), &[staging.as_fd(), http.as_fd()])?;
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("blkin-consumerd").arg("worker").stdin(Stdio::from(theirs));
+        if let Some(gid) = config.worker_gid {
+            command.gid(gid);
+        }
+        if let Some(uid) = config.worker_uid {
+            command.uid(uid);
+        }
+        let now = Instant::now();
+        Ok(Self { child: command.spawn()?, link: ours, started: now, heartbeat: 0, beaten: now })
+    }
+
+    /// Process id.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Our end of the socket pair.
+    pub(super) fn link(&self) -> BorrowedFd<'_> {
+        self.link.as_fd()
+    }
+
+    /// How long ago it was started.
+    pub(super) fn age(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Every message that is there; `None` as the last one when the worker is gone.
+    pub(super) fn messages(&self) -> Vec<Option<Message>> {
+        let mut out = Vec::new();
+        loop {
+            match receive(&self.link, MAX_MESSAGE_BYTES) {
+                Ok(received) if received.bytes.is_empty() => out.push(None),
+                Ok(received) => {
+                    out.extend(Message::decode(&received.bytes).map(Some));
+                    continue;
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => out.push(None),
+            }
+            return out;
+        }
+    }
+
+    /// How long it has shown no sign of life.
+    pub(super) fn silence(&mut self, staging: &impl Memory) -> Duration {
+        let mut raw = [0; 8];
+        if staging.read(HEARTBEAT_AT, &mut raw).is_ok() {
+            let heartbeat = u64::from_le_bytes(raw);
+            if heartbeat != self.heartbeat {
+                self.heartbeat = heartbeat;
+                self.beaten = Instant::now();
+            }
+        }
+        self.beaten.elapsed()
+    }
+
+    /// Asks it to ship what it has and to end.
+    pub(super) fn ask_to_end(&self) {
+        // Fails only when it is gone, which is what was wanted.
+        let _ = shutdown(&self.link, Shutdown::Write);
+    }
+
+    /// Ends it at once.
+    pub(super) fn kill(&mut self) {
+        // As above.
+        let _ = self.child.kill();
+    }
+
+    /// Whether and how it has ended.
+    ///
+    /// # Errors
+    /// When the system will not say.
+    pub(super) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.try_wait()
+    }
+
+    /// Waits until it has ended.
+    ///
+    /// # Errors
+    /// When the system will not say.
+    pub(super) fn wait(&mut self) -> io::Result<ExitStatus> {
+        self.child.wait()
+    }
+}

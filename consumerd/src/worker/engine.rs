@@ -1,0 +1,480 @@
+//! One round after another: drain, stage, give the space back, read, join, hand to the sinks, retire.
+
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use blkin_record::{POSITION_MASK, records};
+use blkin_ringbuf::ClockSeries;
+
+use super::feed::Feeder;
+use super::ledger::{DrainFigures, Ledger, SinkFigures};
+use super::program::{Program, Totals};
+use crate::annotation::{Origin, position};
+use crate::config::Config;
+use crate::holder::counters;
+use crate::join::{Join, Reason, Rules, SpanPiece};
+use crate::link;
+use crate::sinks::Sink;
+use crate::staging::layout::HOLDER_COUNTERS;
+use crate::staging::log::Place;
+use crate::staging::{Checkpoint, DepartedTotals, Frame, Memfd, ProgramState, Staging, StagingError};
+
+/// Least time between two checkpoints.
+const CHECKPOINT_EVERY: Duration = Duration::from_millis(20);
+/// A frame and its header are at most this much larger than the budget of a ring.
+const FRAME_MARGIN_BYTES: u64 = 64 << 10;
+
+/// Where a frame lies, for the day on which it is retired.
+#[derive(Clone, Copy, Debug)]
+struct FrameNote {
+    slot: u32,
+    to: Place,
+    bytes: u64,
+    end: u64,
+}
+
+/// What became of spans.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpanFigures {
+    /// Left complete.
+    pub complete: u64,
+    /// Left after a quiet period.
+    pub quiet: u64,
+    /// Left because memory was needed.
+    pub split: u64,
+    /// Left because the daemon ended.
+    pub ending: u64,
+    /// Pieces of spans that had left before.
+    pub late: u64,
+}
+
+/// What a round found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// Something was drained.
+    pub drained: bool,
+    /// And there is more.
+    pub has_more: bool,
+}
+
+/// Everything that the worker knows.
+pub(super) struct Engine {
+    config: Config,
+    boot: String,
+    born: Instant,
+    staging: Staging<Memfd>,
+    ledger: Ledger,
+    notes: VecDeque<FrameNote>,
+    programs: BTreeMap<u64, Program>,
+    saved: BTreeMap<u64, ProgramState>,
+    departed: DepartedTotals,
+    departed_programs: u64,
+    /// Programs to let go, with the state that stays in checkpoints until that has been said.
+    to_release: BTreeMap<u64, ProgramState>,
+    retired_end: u64,
+    next_program: u64,
+    join: Join,
+    feeder: Feeder,
+    clocks: ClockSeries,
+    spans: SpanFigures,
+    checkpoint_due: bool,
+    last_checkpoint: Duration,
+    rejected_programs: u64,
+}
+
+impl Engine {
+    /// Goes on where the staging memory says.
+    ///
+    /// # Errors
+    /// When the staging memory cannot be used.
+    pub(super) fn new(config: Config, staging: Memfd, sinks: Vec<Sink>) -> Result<(Self, u64), StagingError> {
+        let (staging, recovered) = Staging::open(staging)?;
+        let checkpoint = recovered.checkpoint;
+        let names = sinks.iter().map(|sink| sink.name).collect();
+        let ledger = Ledger::new(names, &checkpoint.sinks, checkpoint.next_frame);
+        let rules = Rules {
+            close_events: config.close_events.clone(),
+            quiet: Duration::from_millis(config.quiet_ms),
+            max_spans: config.max_open_spans,
+            max_bytes: config.max_open_bytes,
+        };
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let engine = Self {
+            config,
+            boot,
+            born: Instant::now(),
+            staging,
+            ledger,
+            notes: VecDeque::new(),
+            programs: BTreeMap::new(),
+            saved: checkpoint.programs.into_iter().map(|state| (state.program, state)).collect(),
+            departed: checkpoint.departed,
+            departed_programs: checkpoint.programs_departed,
+            to_release: BTreeMap::new(),
+            retired_end: recovered.tail,
+            next_program: 0,
+            join: Join::new(rules),
+            feeder: Feeder::new(sinks),
+            clocks: ClockSeries::new(),
+            spans: SpanFigures { split: checkpoint.spans_split, ..SpanFigures::default() },
+            checkpoint_due: false,
+            last_checkpoint: Duration::ZERO,
+            rejected_programs: 0,
+        };
+        Ok((engine, recovered.tail))
+    }
+
+    fn now(&self) -> Duration {
+        self.born.elapsed()
+    }
+
+    /// Takes a program in; one that cannot be is released at once.
+    pub(super) fn attach(&mut self, identity: link::Program, segment: OwnedFd, control: OwnedFd) {
+        let number = identity.number;
+        let saved = self.saved.get(&number);
+        if let Some(state) = saved.filter(|state| state.folded) {
+            self.to_release.insert(number, state.clone());
+            return;
+        }
+        let (pid, comm) = (identity.pid, identity.comm.clone());
+        match Program::attach(identity, segment, control, &self.boot, saved) {
+            Ok(program) => {
+                program.attachment.mark_attached(true);
+                tracing::debug!(pid, comm, "attached");
+                self.programs.insert(number, program);
+            }
+            Err(e) => {
+                tracing::warn!(pid, comm, "failed to attach to a program: {e}");
+                self.rejected_programs += 1;
+                let state = ProgramState { program: number, folded: true, ..ProgramState::default() };
+                self.to_release.insert(number, state);
+            }
+        }
+    }
+
+    /// Reads again what an earlier worker had staged; every program that it knew has been attached before.
+    ///
+    /// # Errors
+    /// When the staging memory cannot be used.
+    pub(super) fn rebuild(&mut self, tail: u64) -> Result<(), StagingError> {
+        self.clocks.tick();
+        let mut at = tail;
+        while let Some((frame, end)) = self.staging.read_frame(at)? {
+            if let Some(program) = self.programs.get_mut(&frame.program) {
+                program.resume_after(&frame);
+            }
+            self.take_frame(&frame, end - at, end);
+            at = end;
+            if self.ledger.open_frames().is_multiple_of(64) {
+                self.staging.beat()?;
+            }
+        }
+        for program in self.programs.values_mut() {
+            (0..program.attachment.slots()).for_each(|slot| program.attachment.publish(slot));
+        }
+        self.saved.clear();
+        Ok(())
+    }
+
+    /// One round over all programs and sinks.
+    ///
+    /// # Errors
+    /// When the staging memory cannot be used.
+    pub(super) fn round(&mut self) -> Result<Progress, StagingError> {
+        self.clocks.tick();
+        let progress = self.drain_all()?;
+        let now = self.now();
+        self.leave_spans(now);
+        self.settle();
+        self.make_room();
+        self.end_programs(now);
+        self.retire(now)?;
+        self.staging.beat()?;
+        Ok(progress)
+    }
+
+    fn drain_all(&mut self) -> Result<Progress, StagingError> {
+        let mut progress = Progress::default();
+        let first = self.next_program;
+        let order: Vec<u64> = self
+            .programs
+            .range(first..)
+            .chain(self.programs.range(..first))
+            .map(|(number, _)| *number)
+            .collect();
+        self.next_program = order.get(1).copied().unwrap_or(0);
+        for number in order {
+            let one = self.drain_program(number)?;
+            progress.drained |= one.drained;
+            progress.has_more |= one.has_more;
+        }
+        Ok(progress)
+    }
+
+    fn drain_program(&mut self, number: u64) -> Result<Progress, StagingError> {
+        let now = self.now();
+        let room = self.staging.capacity_bytes() - self.staging.used_bytes();
+        let Some(program) = self.programs.get_mut(&number).filter(|program| !program.ended) else {
+            return Ok(Progress::default());
+        };
+        let most = 4 * self.config.ring_budget_bytes as u64 + 64 * FRAME_MARGIN_BYTES;
+        // A program may hold no more of the staging memory than is still free: see `sinks::queue`.
+        if room < most || program.staged_bytes > room {
+            return Ok(Progress::default());
+        }
+        let round = program.round(self.config.ring_budget_bytes, now);
+        let mut staged = Vec::with_capacity(round.frames.len());
+        for frame in round.frames {
+            let before = self.staging.end();
+            match self.staging.append(&frame) {
+                Ok((_, end)) => staged.push((frame, end - before, end)),
+                Err(StagingError::Full) => program.put_back(&frame),
+                Err(e) => return Err(e),
+            }
+        }
+        self.staging.commit()?;
+        for (frame, _, _) in &staged {
+            program.attachment.publish(frame.slot as usize);
+        }
+        let drained = !staged.is_empty();
+        for (frame, bytes, end) in staged {
+            self.take_frame(&frame, bytes, end);
+        }
+        Ok(Progress { drained, has_more: round.has_more })
+    }
+
+    /// Reads a staged frame's records and hands them on. What comes first after a restart comes here again.
+    fn take_frame(&mut self, frame: &Frame, bytes: u64, end: u64) {
+        let number = self.ledger.first_frame() + self.ledger.open_frames() as u64;
+        let now = self.born.elapsed();
+        let mut figures =
+            DrainFigures { drained: u64::from(frame.records), torn: frame.torn, ..DrainFigures::default() };
+        let mut lines = self.feeder.begin(frame.program, number);
+        if let Some(program) = self.programs.get_mut(&frame.program) {
+            let sweep = program.sweeps.current();
+            let cookie = program.attachment.info().cookie;
+            for record in records(&frame.raw, cookie) {
+                let resolved = record.ok().and_then(|record| {
+                    let ahead = record.position.wrapping_sub(frame.from.grain) & POSITION_MASK;
+                    let position = position(frame.slot, frame.from.grain + ahead);
+                    let origin =
+                        Origin { program: frame.program, source: program.source, position, frame: number };
+                    program.texts.annotation(&program.attachment, &self.clocks, record, origin)
+                });
+                let Some(annotation) = resolved else {
+                    figures.invalid += 1;
+                    continue;
+                };
+                figures.valid += 1;
+                lines.add(&annotation);
+                if self.feeder.wants_spans() {
+                    self.join.add(annotation, sweep, now);
+                }
+            }
+            // A ring that was spoilt while it was copied may show fewer records than were committed.
+            figures.invalid += figures.drained.saturating_sub(figures.valid + figures.invalid);
+            program.figures.add(figures);
+            program.staged_bytes += bytes;
+            program.open_frames += 1;
+        }
+        self.notes.push_back(FrameNote { slot: frame.slot, to: frame.to, bytes, end });
+        self.ledger.open_frame(frame.program, end, figures);
+        self.feeder.push_lines(lines);
+    }
+
+    fn leave_spans(&mut self, now: Duration) {
+        let mut out = Vec::new();
+        let programs = &self.programs;
+        let is_past = |program: u64, sweep: u64| {
+            programs.get(&program).is_none_or(|program| program.ended || program.sweeps.is_past(sweep))
+        };
+        self.join.leave(now, is_past, &mut out);
+        self.ship(out);
+    }
+
+    fn ship(&mut self, pieces: Vec<SpanPiece>) {
+        for piece in pieces {
+            match piece.reason {
+                Reason::Complete => self.spans.complete += 1,
+                Reason::Quiet => self.spans.quiet += 1,
+                Reason::Split => self.spans.split += 1,
+                Reason::Ending => self.spans.ending += 1,
+            }
+            self.spans.late += u64::from(piece.late);
+            self.feeder.push_span(&piece);
+        }
+    }
+
+    fn settle(&mut self) {
+        for (sink, refs, outcome) in self.feeder.outcomes() {
+            for (frame, annotations) in refs {
+                self.ledger.settle(sink, frame, annotations, outcome);
+            }
+        }
+    }
+
+    /// Keeps staging less than half full, so that no upstream which is away stops the draining: first spans that hold
+    /// old frames leave, then entries that wait in queues for them are given up, oldest first.
+    fn make_room(&mut self) {
+        let used = self.staging.end() - self.retired_end;
+        let part = self.staging.capacity_bytes() / 16;
+        if let Some(frame) = self.frame_after(used.saturating_sub(6 * part)) {
+            let mut out = Vec::new();
+            self.join.split_up_to_frame(frame, &mut out);
+            self.ship(out);
+        }
+        if let Some(frame) = self.frame_after(used.saturating_sub(7 * part)) {
+            self.feeder.evict_up_to_frame(frame);
+            self.settle();
+        }
+    }
+
+    /// The last of the oldest frames that together have `bytes`.
+    fn frame_after(&self, bytes: u64) -> Option<u64> {
+        let mut sum = 0;
+        let index = self.notes.iter().take_while(|note| {
+            let is_needed = sum < bytes;
+            sum += note.bytes;
+            is_needed
+        });
+        (index.count() as u64).checked_sub(1).map(|index| self.ledger.first_frame() + index)
+    }
+
+    fn end_programs(&mut self, now: Duration) {
+        for (number, program) in &mut self.programs {
+            if program.has_ended(now) {
+                self.join.program_ended(*number);
+                tracing::debug!(process = program.label, "the program has ended and is drained");
+            }
+        }
+    }
+
+    fn retire(&mut self, now: Duration) -> Result<(), StagingError> {
+        while let Some(frame) = self.ledger.retire_first() {
+            self.checkpoint_due = true;
+            let Some(note) = self.notes.pop_front() else { break };
+            self.retired_end = note.end;
+            if let Some(program) = self.programs.get_mut(&frame.program) {
+                program.retire(frame.figures, note.slot, note.to, note.bytes);
+            }
+        }
+        let over: Vec<u64> =
+            self.programs.iter().filter(|(_, p)| p.ended && p.open_frames == 0).map(|(n, _)| *n).collect();
+        if over.is_empty()
+            && (!self.checkpoint_due || now.saturating_sub(self.last_checkpoint) < CHECKPOINT_EVERY)
+        {
+            return Ok(());
+        }
+        over.into_iter().for_each(|number| self.fold(number));
+        self.write_checkpoint(now)
+    }
+
+    /// Moves the figures of a program that has ended to the departed ones.
+    fn fold(&mut self, number: u64) {
+        if let Some(program) = self.programs.remove(&number) {
+            program.totals().fold_into(&mut self.departed);
+            self.departed_programs += 1;
+            self.to_release.insert(number, program.state(true));
+        }
+    }
+
+    fn write_checkpoint(&mut self, now: Duration) -> Result<(), StagingError> {
+        let mut programs: Vec<_> = self.programs.values().map(|program| program.state(false)).collect();
+        programs.extend(self.to_release.values().cloned());
+        let checkpoint = Checkpoint {
+            next_frame: self.ledger.first_frame(),
+            spans_split: self.spans.split,
+            programs_departed: self.departed_programs,
+            departed: self.departed,
+            sinks: self.ledger.checkpoint(),
+            programs,
+        };
+        self.staging.retire(&checkpoint, self.retired_end)?;
+        self.checkpoint_due = false;
+        self.last_checkpoint = now;
+        Ok(())
+    }
+
+    /// Tells the holder which programs it may let go; `send` says whether it was told.
+    pub(super) fn release(&mut self, send: impl Fn(u64) -> bool) {
+        self.to_release.retain(|number, _| !send(*number));
+    }
+
+    /// The daemon ends: hands every open span to the sinks and asks them to ship what they have.
+    pub(super) fn finish(&mut self) {
+        let mut out = Vec::new();
+        self.join.leave_all(&mut out);
+        self.ship(out);
+        self.feeder.end();
+        self.settle();
+    }
+
+    /// Whether every sink has settled everything.
+    pub(super) fn is_settled(&mut self) -> bool {
+        self.settle();
+        self.ledger.sinks().all(|(_, sink)| sink.in_flight == 0)
+    }
+
+    /// Tells every program that nobody reads any more, so that it offers itself again.
+    pub(super) fn detach_all(&self) {
+        self.programs.values().for_each(|program| program.attachment.mark_attached(false));
+    }
+
+    /// Sinks and whether their threads run.
+    pub(super) fn sinks_alive(&self) -> Vec<(&'static str, bool)> {
+        self.feeder.alive()
+    }
+
+    /// Everything for `/metrics`, at one moment.
+    pub(super) fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            programs: self
+                .programs
+                .values()
+                .map(|program| (program.label.clone(), program.totals()))
+                .collect(),
+            departed: Totals::of_departed(&self.departed),
+            departed_programs: self.departed_programs,
+            rejected_programs: self.rejected_programs,
+            sinks: self.ledger.sinks().collect(),
+            queued_bytes: self.feeder.queued_bytes(),
+            spans: self.spans,
+            open_spans: self.join.open_spans() as u64,
+            open_span_bytes: self.join.open_bytes() as u64,
+            staging_used_bytes: self.staging.used_bytes(),
+            staging_bytes: self.staging.capacity_bytes(),
+            holder: counters::read(self.staging.memory()),
+        }
+    }
+}
+
+/// What `/metrics` shows.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Live programs.
+    pub programs: Vec<(String, Totals)>,
+    /// Sums over those that have ended.
+    pub departed: Totals,
+    /// How many have.
+    pub departed_programs: u64,
+    /// Offers that could not be mapped.
+    pub rejected_programs: u64,
+    /// Each sink's ledger.
+    pub sinks: Vec<(&'static str, SinkFigures)>,
+    /// Bytes in each sink's queue.
+    pub queued_bytes: Vec<(&'static str, u64)>,
+    /// Spans that left.
+    pub spans: SpanFigures,
+    /// Spans that did not yet.
+    pub open_spans: u64,
+    /// Bytes in them.
+    pub open_span_bytes: u64,
+    /// Staging memory in use.
+    pub staging_used_bytes: u64,
+    /// All of it.
+    pub staging_bytes: u64,
+    /// The holder's counters.
+    pub holder: [u64; HOLDER_COUNTERS],
+}

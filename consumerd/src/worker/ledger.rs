@@ -1,0 +1,257 @@
+//! The books: what was drained, what became of it, and which staged frames still wait for whom.
+//!
+//! Every figure is kept twice: as it is now (`/metrics`), and of retired frames only (the checkpoint). A worker that
+//! starts anew begins with the latter and counts the frames that it finds again.
+
+use std::collections::VecDeque;
+
+use crate::sinks::queue::Outcome;
+use crate::staging::SinkState;
+
+/// Figures of one program's drained records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DrainFigures {
+    /// Records copied out of its rings.
+    pub drained: u64,
+    /// Records that passed validation.
+    pub valid: u64,
+    /// Records that did not.
+    pub invalid: u64,
+    /// Records that were reserved and never committed.
+    pub torn: u64,
+}
+
+impl DrainFigures {
+    /// Adds another program's or frame's.
+    pub fn add(&mut self, other: Self) {
+        self.drained += other.drained;
+        self.valid += other.valid;
+        self.invalid += other.invalid;
+        self.torn += other.torn;
+    }
+}
+
+/// Figures of one sink.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SinkFigures {
+    /// Annotations that it was given.
+    pub valid: u64,
+    /// The other side has them.
+    pub acked: u64,
+    /// Lost because its queue was full.
+    pub queue_full: u64,
+    /// Lost because staging needed the room.
+    pub spool_evicted: u64,
+    /// Lost because the other side refused them.
+    pub rejected: u64,
+    /// Given and not settled; counted up and down where it happens, not computed.
+    pub in_flight: u64,
+}
+
+impl SinkFigures {
+    fn count(&mut self, outcome: Outcome, annotations: u64) {
+        let figure = match outcome {
+            Outcome::Acked => &mut self.acked,
+            Outcome::QueueFull => &mut self.queue_full,
+            Outcome::SpoolEvicted => &mut self.spool_evicted,
+            Outcome::Rejected => &mut self.rejected,
+        };
+        *figure += annotations;
+    }
+
+    /// Whether valid = acked + in_flight + lost.
+    pub fn balances(&self) -> bool {
+        self.valid == self.acked + self.in_flight + self.queue_full + self.spool_evicted + self.rejected
+    }
+}
+
+#[derive(Debug)]
+struct OpenFrame {
+    program: u64,
+    end: u64,
+    figures: DrainFigures,
+    sinks: Vec<SinkFigures>,
+}
+
+/// A frame that is retired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetiredFrame {
+    /// Its program.
+    pub program: u64,
+    /// Its figures.
+    pub figures: DrainFigures,
+}
+
+/// Frames and sinks.
+#[derive(Debug)]
+pub struct Ledger {
+    first: u64,
+    frames: VecDeque<OpenFrame>,
+    names: Vec<&'static str>,
+    now: Vec<SinkFigures>,
+    retired: Vec<SinkFigures>,
+}
+
+impl Ledger {
+    /// Goes on from what a checkpoint says; `first` is the number of the first frame that is not retired.
+    pub fn new(names: Vec<&'static str>, saved: &[SinkState], first: u64) -> Self {
+        let retired: Vec<_> =
+            names.iter().map(|name| restored(saved.iter().find(|s| s.name == *name))).collect();
+        Self { first, frames: VecDeque::new(), names, now: retired.clone(), retired }
+    }
+
+    /// A frame was staged: its valid annotations are now every sink's.
+    pub fn open_frame(&mut self, program: u64, end: u64, figures: DrainFigures) {
+        let given = SinkFigures { valid: figures.valid, in_flight: figures.valid, ..SinkFigures::default() };
+        for now in &mut self.now {
+            now.valid += given.valid;
+            now.in_flight += given.in_flight;
+        }
+        self.frames.push_back(OpenFrame { program, end, figures, sinks: vec![given; self.names.len()] });
+    }
+
+    /// One sink has settled annotations of a frame.
+    pub fn settle(&mut self, sink: usize, frame: u64, annotations: u32, outcome: Outcome) {
+        let annotations = u64::from(annotations);
+        let index = frame.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
+        let open = index.and_then(|index| self.frames.get_mut(index));
+        let Some(of_frame) = open.and_then(|open| open.sinks.get_mut(sink)) else { return };
+        // A frame cannot be settled twice; if it were, the sums must still not go astray.
+        let annotations = annotations.min(of_frame.in_flight);
+        of_frame.in_flight -= annotations;
+        of_frame.count(outcome, annotations);
+        self.now[sink].in_flight -= annotations;
+        self.now[sink].count(outcome, annotations);
+    }
+
+    /// Takes the oldest frame out if every sink has settled it.
+    pub fn retire_first(&mut self) -> Option<RetiredFrame> {
+        let is_settled = |frame: &OpenFrame| frame.sinks.iter().all(|sink| sink.in_flight == 0);
+        if !self.frames.front().is_some_and(is_settled) {
+            return None;
+        }
+        let frame = self.frames.pop_front()?;
+        self.first += 1;
+        for (sum, of_frame) in self.retired.iter_mut().zip(&frame.sinks) {
+            sum.valid += of_frame.valid;
+            sum.acked += of_frame.acked;
+            sum.queue_full += of_frame.queue_full;
+            sum.spool_evicted += of_frame.spool_evicted;
+            sum.rejected += of_frame.rejected;
+        }
+        Some(RetiredFrame { program: frame.program, figures: frame.figures })
+    }
+
+    /// Number of the oldest frame that is not retired, and where the log must be kept from; `end` when none is open.
+    pub fn first_frame(&self) -> u64 {
+        self.first
+    }
+
+    /// Log position where the oldest open frame ends.
+    pub fn first_end(&self) -> Option<u64> {
+        self.frames.front().map(|frame| frame.end)
+    }
+
+    /// Frames that are not retired.
+    pub fn open_frames(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Each sink's figures as they are now.
+    pub fn sinks(&self) -> impl Iterator<Item = (&'static str, SinkFigures)> + '_ {
+        self.names.iter().copied().zip(self.now.iter().copied())
+    }
+
+    /// Each sink's figures of retired frames.
+    pub fn checkpoint(&self) -> Vec<SinkState> {
+        let state = |(name, figures): (&&'static str, &SinkFigures)| SinkState {
+            name: (*name).to_owned(),
+            acked: figures.acked,
+            queue_full: figures.queue_full,
+            spool_evicted: figures.spool_evicted,
+            rejected: figures.rejected,
+        };
+        self.names.iter().zip(&self.retired).map(state).collect()
+    }
+}
+
+fn restored(saved: Option<&SinkState>) -> SinkFigures {
+    saved.map_or_else(SinkFigures::default, |s| SinkFigures {
+        valid: s.acked + s.queue_full + s.spool_evicted + s.rejected,
+        acked: s.acked,
+        queue_full: s.queue_full,
+        spool_evicted: s.spool_evicted,
+        rejected: s.rejected,
+        in_flight: 0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn figures(valid: u64) -> DrainFigures {
+        DrainFigures { drained: valid + 1, valid, invalid: 1, torn: 0 }
+    }
+
+    #[test]
+    fn a_frame_retires_when_every_sink_has_settled_it() {
+        let mut ledger = Ledger::new(vec!["a", "b"], &[], 0);
+        ledger.open_frame(1, 100, figures(3));
+        ledger.settle(0, 0, 3, Outcome::Acked);
+        ledger.settle(1, 0, 2, Outcome::Acked);
+        assert_eq!(ledger.retire_first(), None);
+        ledger.settle(1, 0, 1, Outcome::QueueFull);
+        assert_eq!(ledger.retire_first(), Some(RetiredFrame { program: 1, figures: figures(3) }));
+        assert_eq!((ledger.checkpoint()[1].acked, ledger.checkpoint()[1].queue_full), (2, 1));
+    }
+
+    #[test]
+    fn frames_retire_in_their_order_and_empty_ones_at_once() {
+        let mut ledger = Ledger::new(vec!["a"], &[], 7);
+        ledger.open_frame(1, 100, figures(1));
+        ledger.open_frame(1, 200, figures(0));
+        ledger.settle(0, 8, 5, Outcome::Acked);
+        assert_eq!(ledger.retire_first(), None);
+        ledger.settle(0, 7, 1, Outcome::Acked);
+        assert!(ledger.retire_first().is_some() && ledger.retire_first().is_some());
+        assert_eq!((ledger.first_frame(), ledger.open_frames()), (9, 0));
+    }
+
+    #[test]
+    fn dropping_an_annotation_uncounted_turns_the_balance_red() {
+        let mut ledger = Ledger::new(vec!["a"], &[], 0);
+        ledger.open_frame(1, 100, figures(3));
+        ledger.settle(0, 0, 2, Outcome::Acked);
+        let (_, mut sink) = ledger.sinks().next().unwrap();
+        assert!(sink.balances());
+        sink.in_flight -= 1;
+        assert!(!sink.balances());
+    }
+
+    proptest! {
+        #[test]
+        fn the_books_balance_whatever_happens_and_again_after_a_restart(
+            steps in proptest::collection::vec((0_u8..3, 0_u64..20, 0_u32..5, 0_usize..2), 1..200),
+        ) {
+            let outcomes = [Outcome::Acked, Outcome::QueueFull, Outcome::SpoolEvicted, Outcome::Rejected];
+            let mut ledger = Ledger::new(vec!["a", "b"], &[], 0);
+            for (number, (what, frame, count, sink)) in steps.iter().enumerate() {
+                match what {
+                    0 => ledger.open_frame(1, 0, figures(u64::from(*count))),
+                    1 => ledger.settle(*sink, *frame, *count, outcomes[number % 4]),
+                    _ => drop(ledger.retire_first()),
+                }
+                prop_assert!(ledger.sinks().all(|(_, sink)| sink.balances()));
+            }
+            let mut restarted = Ledger::new(vec!["a", "b"], &ledger.checkpoint(), ledger.first_frame());
+            for frame in &ledger.frames {
+                restarted.open_frame(frame.program, frame.end, frame.figures);
+            }
+            let totals = |l: &Ledger| l.sinks().map(|(_, sink)| sink.valid).collect::<Vec<_>>();
+            prop_assert_eq!(totals(&restarted), totals(&ledger));
+            prop_assert!(restarted.sinks().all(|(_, sink)| sink.balances()));
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! `/metrics`: the ledger of every program and sink. The unit is one annotation unless a name says otherwise.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use blkin_daemon::prometheus_client::collector::Collector;
+use blkin_daemon::prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use blkin_daemon::prometheus_client::metrics::MetricType;
+use blkin_daemon::prometheus_client::metrics::counter::ConstCounter;
+use blkin_daemon::prometheus_client::metrics::gauge::ConstGauge;
+
+use super::engine::{Engine, Snapshot};
+use super::program::Totals;
+use crate::holder::counters;
+
+/// Asks the engine at each scrape, so that all figures are of one moment.
+pub(super) struct EngineCollector(pub(super) Arc<Mutex<Engine>>);
+
+impl fmt::Debug for EngineCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EngineCollector")
+    }
+}
+
+type Labels<'a> = Vec<(&'static str, &'a str)>;
+type Sample<'a> = (Labels<'a>, u64);
+/// A cause of loss, and where its figure stands.
+type Cause = (&'static str, fn(&Totals) -> u64);
+
+impl Collector for EngineCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let snapshot = self.0.lock().unwrap_or_else(PoisonError::into_inner).snapshot();
+        encode_programs(&mut encoder, &snapshot)?;
+        encode_sinks(&mut encoder, &snapshot)?;
+        encode_spans(&mut encoder, &snapshot)?;
+        encode_daemon(&mut encoder, &snapshot)
+    }
+}
+
+fn encode_programs(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Result {
+    let departed = ("departed".to_owned(), snapshot.departed);
+    let all: Vec<&(String, Totals)> = snapshot.programs.iter().chain([&departed]).collect();
+    let counter = |encoder: &mut DescriptorEncoder<'_>, name, help, figure: fn(&Totals) -> u64| {
+        let samples = all.iter().map(|(label, totals)| (vec![("process", label.as_str())], figure(totals)));
+        counters_of(encoder, name, help, samples.collect())
+    };
+    counter(encoder, "blkin_program_attempted", "Calls of record on a sampled trace", |t| {
+        t.counters.attempted
+    })?;
+    counter(encoder, "blkin_program_committed", "Records that got a place in a ring", |t| {
+        t.counters.committed
+    })?;
+    counter(encoder, "blkin_program_truncated", "Records of which a text was cut", |t| t.counters.truncated)?;
+    counter(encoder, "blkin_program_not_interned", "Texts without room in the table of names", |t| {
+        t.counters.not_interned
+    })?;
+    counter(encoder, "blkin_drained_before", "Records drained by an earlier daemon", |t| t.drained_before)?;
+    counter(encoder, "blkin_drained", "Records copied out of the rings", |t| t.drain.drained)?;
+    counter(encoder, "blkin_valid", "Records that passed validation", |t| t.drain.valid)?;
+    let causes: [Cause; 5] = [
+        ("full", |t| t.counters.full),
+        ("no_segment", |t| t.counters.no_segment),
+        ("too_large", |t| t.counters.too_large),
+        ("starting", |t| t.counters.starting),
+        ("stalled", |t| t.counters.stalled),
+    ];
+    let lost = by_cause(&all, &causes);
+    counters_of(encoder, "blkin_program_lost", "Records lost in the program", lost)?;
+    let causes: [Cause; 2] = [("torn", |t| t.drain.torn), ("invalid", |t| t.drain.invalid)];
+    counters_of(encoder, "blkin_lost", "Records lost while draining", by_cause(&all, &causes))?;
+    let pending = all.iter().map(|(label, totals)| (vec![("process", label.as_str())], totals.pending));
+    gauges_of(encoder, "blkin_pending", "Records that wait in the rings", pending.collect())
+}
+
+fn by_cause<'a>(all: &[&'a (String, Totals)], causes: &[Cause]) -> Vec<Sample<'a>> {
+    let of_program = |(label, totals): &&'a (String, Totals)| {
+        let sample =
+            |(cause, figure): &Cause| (vec![("process", label.as_str()), ("cause", *cause)], figure(totals));
+        causes.iter().map(sample).collect::<Vec<_>>()
+    };
+    all.iter().flat_map(of_program).collect()
+}
+
+fn encode_sinks(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Result {
+    let sinks = &snapshot.sinks;
+    let acked = sinks.iter().map(|(name, sink)| (vec![("sink", *name)], sink.acked));
+    counters_of(encoder, "blkin_sink_acked", "Annotations that the other side has", acked.collect())?;
+    let valid = sinks.iter().map(|(name, sink)| (vec![("sink", *name)], sink.valid));
+    counters_of(encoder, "blkin_sink_valid", "Annotations that the sink was given", valid.collect())?;
+    let lost = sinks.iter().flat_map(|(name, sink)| {
+        let causes = [
+            ("queue_full", sink.queue_full),
+            ("spool_evicted", sink.spool_evicted),
+            ("rejected", sink.rejected),
+        ];
+        causes.map(|(cause, figure)| (vec![("sink", *name), ("cause", cause)], figure))
+    });
+    counters_of(encoder, "blkin_sink_lost", "Annotations that the sink lost", lost.collect())?;
+    let in_flight = sinks.iter().map(|(name, sink)| (vec![("sink", *name)], sink.in_flight));
+    gauges_of(encoder, "blkin_sink_in_flight", "Annotations given and not settled", in_flight.collect())?;
+    let queued = snapshot.queued_bytes.iter().map(|(name, bytes)| (vec![("sink", *name)], *bytes));
+    gauges_of(encoder, "blkin_sink_queued_bytes", "Bytes in the sink's queue", queued.collect())
+}
+
+fn encode_spans(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Result {
+    let spans = snapshot.spans;
+    let left = [
+        ("complete", spans.complete),
+        ("quiet", spans.quiet),
+        ("split", spans.split),
+        ("ending", spans.ending),
+    ];
+    let left = left.map(|(reason, figure)| (vec![("reason", reason)], figure));
+    counters_of(encoder, "blkin_spans_left", "Pieces of spans that left, by reason", left.into())?;
+    counters_of(encoder, "blkin_spans_split", "Spans that left because memory was needed", one(spans.split))?;
+    counters_of(encoder, "blkin_spans_late", "Pieces of spans that had left before", one(spans.late))?;
+    gauges_of(encoder, "blkin_spans_open", "Spans that have not left yet", one(snapshot.open_spans))?;
+    gauges_of(encoder, "blkin_spans_open_bytes", "Bytes in them", one(snapshot.open_span_bytes))
+}
+
+fn encode_daemon(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Result {
+    let programs = snapshot.programs.len() as u64;
+    gauges_of(encoder, "blkin_programs", "Programs attached", one(programs))?;
+    counters_of(
+        encoder,
+        "blkin_programs_departed",
+        "Programs that have ended",
+        one(snapshot.departed_programs),
+    )?;
+    let rejected = one(snapshot.rejected_programs);
+    counters_of(encoder, "blkin_programs_rejected", "Offers that could not be attached", rejected)?;
+    gauges_of(
+        encoder,
+        "blkin_staging_used_bytes",
+        "Staging memory in use",
+        one(snapshot.staging_used_bytes),
+    )?;
+    gauges_of(encoder, "blkin_staging_bytes", "Staging memory", one(snapshot.staging_bytes))?;
+    let holder =
+        counters::NAMES.iter().zip(snapshot.holder).map(|(name, value)| (vec![("what", *name)], value));
+    gauges_of(encoder, "blkin_holder", "What the holder counted since it started", holder.collect())
+}
+
+fn one(value: u64) -> Vec<Sample<'static>> {
+    vec![(Vec::new(), value)]
+}
+
+fn counters_of(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    samples: Vec<Sample<'_>>,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (labels, value) in samples {
+        let metric = ConstCounter::new(value);
+        if labels.is_empty() {
+            return metric.encode(family);
+        }
+        metric.encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+fn gauges_of(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    samples: Vec<Sample<'_>>,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (labels, value) in samples {
+        let metric = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+        if labels.is_empty() {
+            return metric.encode(family);
+        }
+        metric.encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,239 @@
+//! The worker: reads what programs wrote, and ships it. It has no privileges and may be killed at any time.
+
+mod engine;
+mod feed;
+pub mod ledger;
+mod metrics;
+mod program;
+mod resolve;
+mod sweep;
+
+use std::io::{self, ErrorKind};
+use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use blkin_daemon::admin::{self, Admin};
+use blkin_daemon::exit::Failure;
+use blkin_daemon::prometheus_client::registry::Registry;
+use blkin_daemon::{CancellationToken, Health, Heartbeat, logging, signals};
+use tokio::io::unix::AsyncFd;
+
+use crate::config::Config;
+use crate::link::{MAX_MESSAGE_BYTES, Message, receive, send, watch};
+use crate::sinks;
+use crate::staging::Memfd;
+use engine::{Engine, Progress};
+pub use engine::{Snapshot, SpanFigures};
+use metrics::EngineCollector;
+pub use program::Totals;
+
+/// Pause between two looks whether the sinks are through, while the daemon ends.
+const ENDING_POLL: Duration = Duration::from_millis(5);
+
+/// Runs the worker on the socket that is its standard input.
+///
+/// # Errors
+/// When that is no holder's socket, or the staging memory cannot be used.
+pub fn run() -> Result<(), Failure> {
+    let link = io::stdin().as_fd().try_clone_to_owned().context("failed to use the standard input")?;
+    let hello =
+        hello(&link).context("failed to hear from a holder; `blkin-consumerd` starts the worker itself")?;
+    logging::init(&hello.config.log, hello.config.log_format)?;
+    drop_privileges();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("failed to start the runtime")?;
+    runtime.block_on(async { Worker::new(link, hello)?.run().await })?;
+    Ok(())
+}
+
+struct Hello {
+    config: Config,
+    staging: OwnedFd,
+    http: OwnedFd,
+}
+
+fn hello(link: &OwnedFd) -> anyhow::Result<Hello> {
+    let received = receive(link, MAX_MESSAGE_BYTES)?;
+    let Some(Message::Hello(settings)) = Message::decode(&received.bytes) else {
+        bail!("it does not say hello")
+    };
+    let [staging, http] = <[OwnedFd; 2]>::try_from(received.fds).ok().context("descriptors are missing")?;
+    Ok(Hello { config: serde_json::from_slice(&settings)?, staging, http })
+}
+
+/// Whatever the holder may do, the worker may not: it reads what programs wrote.
+fn drop_privileges() {
+    use rustix::thread::{CapabilitySet, CapabilitySets, clear_ambient_capability_set, set_capabilities};
+    let none = CapabilitySet::empty();
+    let dropped =
+        clear_ambient_capability_set().and_then(|()| rustix::thread::set_no_new_privs(true)).and_then(|()| {
+            set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
+        });
+    if let Err(e) = dropped {
+        tracing::warn!("failed to drop capabilities: {e}");
+    }
+}
+
+struct Worker {
+    config: Config,
+    link: AsyncFd<OwnedFd>,
+    engine: Arc<Mutex<Engine>>,
+    health: Health,
+    stop: CancellationToken,
+    http: TcpListener,
+    pause: Duration,
+    is_linked: bool,
+}
+
+impl Worker {
+    fn new(link: OwnedFd, hello: Hello) -> anyhow::Result<Self> {
+        let stop = signals::stop_token().context("failed to catch signals")?;
+        let config = hello.config;
+        let sinks = sinks::start_all(&config).context("failed to start the sinks")?;
+        let (mut engine, tail) = Engine::new(config.clone(), Memfd::from_fd(hello.staging), sinks)?;
+        while let Some(message) = next_message(&link)? {
+            match message {
+                (Message::Attach(program), Some([segment, control])) => {
+                    engine.attach(program, segment, control);
+                }
+                (Message::Complete, _) => break,
+                _ => bail!("failed to understand the holder"),
+            }
+        }
+        engine.rebuild(tail)?;
+        rustix::io::ioctl_fionbio(&link, true)?;
+        Ok(Self {
+            pause: Duration::from_millis(config.poll_busy_ms),
+            config,
+            link: watch(link)?,
+            engine: Arc::new(Mutex::new(engine)),
+            health: Health::new(),
+            stop,
+            http: TcpListener::from(hello.http),
+            is_linked: true,
+        })
+    }
+
+    fn engine(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn run(mut self) -> anyhow::Result<()> {
+        let serving = self.serve()?;
+        let heartbeats = self.heartbeats();
+        send(self.link.get_ref(), &Message::Ready.encode(), &[]).context("failed to greet the holder")?;
+        while self.is_linked && !self.stop.is_cancelled() {
+            let progress = self.engine().round()?;
+            self.after_round(&heartbeats);
+            self.rest(progress).await?;
+        }
+        self.finish().await?;
+        heartbeats.into_iter().for_each(|(_, heartbeat)| heartbeat.finish());
+        serving.abort();
+        Ok(())
+    }
+
+    fn serve(&self) -> anyhow::Result<tokio::task::JoinHandle<io::Result<()>>> {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(EngineCollector(self.engine.clone())));
+        let router = admin::router(Admin { registry: Arc::new(registry), health: self.health.clone() });
+        let listener = tokio::net::TcpListener::from_std(self.http.try_clone()?)?;
+        Ok(tokio::spawn(admin::serve(listener, router, CancellationToken::new())))
+    }
+
+    fn heartbeats(&self) -> Vec<(&'static str, Heartbeat)> {
+        let sinks = self.engine().sinks_alive();
+        let names = sinks.into_iter().map(|(name, _)| name).chain(["drain"]);
+        names.map(|name| (name, self.health.worker(name))).collect()
+    }
+
+    fn after_round(&self, heartbeats: &[(&'static str, Heartbeat)]) {
+        let mut engine = self.engine();
+        let alive = engine.sinks_alive();
+        let is_dead = |name: &str| alive.iter().any(|(sink, is_alive)| *sink == name && !is_alive);
+        heartbeats.iter().filter(|(name, _)| !is_dead(name)).for_each(|(_, heartbeat)| heartbeat.beat());
+        engine.release(|number| send(self.link.get_ref(), &Message::Release(number).encode(), &[]).is_ok());
+    }
+
+    /// Sleeps between rounds: not at all while there is more, shortly while there is something, ever longer while
+    /// there is nothing.
+    async fn rest(&mut self, progress: Progress) -> anyhow::Result<()> {
+        if progress.has_more {
+            tokio::task::yield_now().await;
+        }
+        let (least, most) = (self.config.poll_busy_ms, self.config.poll_idle_ms);
+        self.pause = if progress.drained {
+            Duration::from_millis(least)
+        } else {
+            (self.pause * 2).min(Duration::from_millis(most))
+        };
+        let pause = if progress.has_more { Duration::ZERO } else { self.pause };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => return Ok(()),
+            () = self.stop.cancelled() => return Ok(()),
+            guard = self.link.readable() => guard?.clear_ready(),
+        }
+        self.listen()
+    }
+
+    /// Takes what the holder says.
+    fn listen(&mut self) -> anyhow::Result<()> {
+        loop {
+            match next_message(self.link.get_ref()) {
+                Ok(Some((Message::Attach(program), Some([segment, control])))) => {
+                    self.pause = Duration::from_millis(self.config.poll_busy_ms);
+                    self.engine().attach(program, segment, control);
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    self.is_linked = false;
+                    return Ok(());
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(e) => return Err(e).context("failed to hear from the holder"),
+            }
+        }
+    }
+
+    /// Drains what is there, ships it, and says what could not be shipped.
+    async fn finish(&mut self) -> anyhow::Result<()> {
+        let due = Instant::now() + Duration::from_millis(self.config.stop_timeout_ms);
+        let half = Instant::now() + Duration::from_millis(self.config.stop_timeout_ms / 2);
+        while self.engine().round()?.drained && Instant::now() < half {
+            tokio::task::yield_now().await;
+        }
+        self.engine().finish();
+        while !self.engine().is_settled() && Instant::now() < due {
+            tokio::time::sleep(ENDING_POLL).await;
+        }
+        let engine = self.engine();
+        engine.detach_all();
+        for (sink, figures) in engine.snapshot().sinks {
+            if figures.in_flight > 0 {
+                tracing::warn!(
+                    sink,
+                    annotations = figures.in_flight,
+                    "ended before everything was shipped; lost"
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+type Heard = (Message, Option<[OwnedFd; 2]>);
+
+/// The next message and its descriptors; `None` when the holder has ended or asks to end.
+fn next_message(link: impl AsFd) -> io::Result<Option<Heard>> {
+    let received = receive(link, MAX_MESSAGE_BYTES)?;
+    if received.bytes.is_empty() {
+        return Ok(None);
+    }
+    let message = Message::decode(&received.bytes).ok_or(ErrorKind::InvalidData)?;
+    Ok(Some((message, received.fds.try_into().ok())))
+}

@@ -1,0 +1,373 @@
+//! One traced program as the worker sees it.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use blkin_ringbuf::{AttachError, Attachment, Position, ProgramCounters};
+
+use super::ledger::DrainFigures;
+use super::resolve::Texts;
+use super::sweep::Sweeps;
+use crate::link;
+use crate::staging::log::Place;
+use crate::staging::{DepartedTotals, Frame, ProgramState, SlotState};
+
+/// Time between two questions whether anybody can still write a segment.
+const SEAL_CHECK_EVERY: Duration = Duration::from_millis(95);
+
+/// One program.
+pub(super) struct Program {
+    pub(super) identity: link::Program,
+    pub(super) label: String,
+    pub(super) attachment: Attachment,
+    pub(super) texts: Texts,
+    pub(super) sweeps: Sweeps,
+    /// Hash of the segment's identity.
+    pub(super) source: i64,
+    /// As it is now.
+    pub(super) figures: DrainFigures,
+    /// Records which another daemon had drained before.
+    pub(super) drained_before: u64,
+    /// Bytes of its frames that are not retired.
+    pub(super) staged_bytes: u64,
+    /// Its frames that are not retired.
+    pub(super) open_frames: u64,
+    /// It has ended and everything is drained.
+    pub(super) ended: bool,
+    retired: DrainFigures,
+    retired_places: BTreeMap<u32, Place>,
+    next_slot: usize,
+    last_seal_check: Option<Duration>,
+    was_insane: bool,
+    /// Nobody can write its rings any more.
+    writers_gone: bool,
+    /// The last round came after that and found nothing.
+    is_drained: bool,
+}
+
+/// What a round over a program's rings gave.
+#[derive(Default)]
+pub(super) struct Round {
+    /// Drained ranges, not staged yet.
+    pub(super) frames: Vec<Frame>,
+    /// There was more than the budget allowed.
+    pub(super) has_more: bool,
+}
+
+impl Program {
+    /// Maps what a program offered and goes on where `saved` says.
+    pub(super) fn attach(
+        identity: link::Program,
+        segment: OwnedFd,
+        control: OwnedFd,
+        boot: &str,
+        saved: Option<&ProgramState>,
+    ) -> Result<Self, AttachError> {
+        let mut attachment = Attachment::open(segment, control)?;
+        let slots = attachment.slots();
+        let mut drained_before = (0..slots).map(|slot| attachment.position(slot).records).sum();
+        let (mut retired, mut retired_places) = (DrainFigures::default(), BTreeMap::new());
+        if let Some(saved) = saved {
+            drained_before = saved.drained_before;
+            retired = DrainFigures {
+                drained: saved.drained,
+                valid: saved.valid,
+                invalid: saved.invalid,
+                torn: saved.torn,
+            };
+            for slot in saved.slots.iter().filter(|slot| (slot.slot as usize) < slots) {
+                let place = Place { grain: slot.grain, records: slot.records };
+                attachment.resume(slot.slot as usize, position(place));
+                retired_places.insert(slot.slot, place);
+            }
+        }
+        let info = attachment.info();
+        let source = source(boot, info.device, info.inode);
+        Ok(Self {
+            label: format!("{}:{}", identity.comm, identity.pid),
+            identity,
+            texts: Texts::default(),
+            sweeps: Sweeps::new(slots),
+            source,
+            figures: retired,
+            drained_before,
+            staged_bytes: 0,
+            open_frames: 0,
+            ended: false,
+            retired,
+            retired_places,
+            next_slot: 0,
+            last_seal_check: None,
+            was_insane: false,
+            writers_gone: false,
+            is_drained: false,
+            attachment,
+        })
+    }
+
+    /// A frame of an earlier worker: its range is drained already.
+    pub(super) fn resume_after(&mut self, frame: &Frame) {
+        if (frame.slot as usize) < self.attachment.slots() {
+            self.attachment.resume(frame.slot as usize, position(frame.to));
+        }
+    }
+
+    /// Copies what is committed out of the rings, beginning behind the ring at which the last round stopped. Gives
+    /// at most `ring_budget` bytes of a ring and four times as many of the program.
+    pub(super) fn round(&mut self, ring_budget: usize, now: Duration) -> Round {
+        let mut round = Round::default();
+        let slots = self.attachment.slots();
+        let mut budget = 4 * ring_budget;
+        for step in 0..slots {
+            let slot = (self.next_slot + step) % slots;
+            if budget == 0 {
+                self.next_slot = slot;
+                round.has_more = true;
+                return round;
+            }
+            let mut raw = Vec::new();
+            let drained = self.attachment.drain(slot, ring_budget.min(budget), &mut raw);
+            self.tell_insanity(drained.insane, slot);
+            let is_empty = !drained.more && !drained.blocked_on_hole;
+            self.sweeps.note(slot, drained.to.grain, is_empty, drained.blocked_on_hole, now);
+            round.has_more |= drained.more;
+            budget = budget.saturating_sub(raw.len());
+            if drained.from != drained.to {
+                round.frames.push(Frame {
+                    number: 0,
+                    program: self.identity.number,
+                    slot: slot as u32,
+                    records: u32::try_from(drained.records).unwrap_or(u32::MAX),
+                    from: place(drained.from),
+                    to: place(drained.to),
+                    torn: drained.torn,
+                    raw,
+                });
+            }
+        }
+        self.is_drained = self.writers_gone && round.frames.is_empty() && !round.has_more;
+        round
+    }
+
+    /// Puts a range back that could not be staged.
+    pub(super) fn put_back(&mut self, frame: &Frame) {
+        self.attachment.resume(frame.slot as usize, position(frame.from));
+    }
+
+    /// Whether it has ended just now: its last writer has gone (the kernel is asked at most ten times a second), and
+    /// a round after that found nothing more.
+    pub(super) fn has_ended(&mut self, now: Duration) -> bool {
+        if self.ended {
+            return false;
+        }
+        let is_due = self.last_seal_check.is_none_or(|last| now.saturating_sub(last) >= SEAL_CHECK_EVERY);
+        if !self.writers_gone && is_due {
+            self.last_seal_check = Some(now);
+            self.writers_gone = self.attachment.no_writer_left();
+        }
+        self.ended = self.is_drained;
+        self.ended
+    }
+
+    /// A frame of it was retired.
+    pub(super) fn retire(&mut self, figures: DrainFigures, slot: u32, to: Place, bytes: u64) {
+        self.retired.add(figures);
+        self.retired_places.insert(slot, to);
+        self.staged_bytes -= bytes.min(self.staged_bytes);
+        self.open_frames -= 1;
+    }
+
+    /// For the checkpoint.
+    pub(super) fn state(&self, folded: bool) -> ProgramState {
+        let slot = |(slot, place): (&u32, &Place)| SlotState {
+            slot: *slot,
+            grain: place.grain,
+            records: place.records,
+        };
+        ProgramState {
+            program: self.identity.number,
+            folded,
+            drained_before: self.drained_before,
+            drained: self.retired.drained,
+            valid: self.retired.valid,
+            invalid: self.retired.invalid,
+            torn: self.retired.torn,
+            slots: self.retired_places.iter().map(slot).collect(),
+        }
+    }
+
+    /// Its figures as they are now.
+    pub(super) fn totals(&self) -> Totals {
+        Totals {
+            counters: self.attachment.counters(),
+            drained_before: self.drained_before,
+            pending: self.attachment.pending(),
+            drain: self.figures,
+        }
+    }
+
+    fn tell_insanity(&mut self, insane: bool, slot: usize) {
+        if insane && !self.was_insane {
+            tracing::warn!(
+                process = self.label,
+                slot,
+                "the program's ring contradicts itself; it is not read any more"
+            );
+        }
+        self.was_insane |= insane;
+    }
+}
+
+/// A program's whole ledger at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// What the program counted itself.
+    pub counters: ProgramCounters,
+    /// Records that another daemon had drained before this one attached.
+    pub drained_before: u64,
+    /// Records that wait in the rings.
+    pub pending: u64,
+    /// What was drained, and what became of it.
+    pub drain: DrainFigures,
+}
+
+impl Totals {
+    /// Whether committed = drained + pending + torn; with what an earlier daemon had drained.
+    pub fn balances(&self) -> bool {
+        let accounted = self.drained_before + self.drain.drained + self.pending + self.drain.torn;
+        self.counters.committed == accounted && self.drain.drained == self.drain.valid + self.drain.invalid
+    }
+
+    /// Adds it to the sums of programs that have ended. What was left in the rings for ever counts as torn.
+    pub(super) fn fold_into(&self, departed: &mut DepartedTotals) {
+        for (sum, figure) in departed.0.iter_mut().zip(self.words()) {
+            *sum += figure;
+        }
+    }
+
+    fn words(&self) -> [u64; 14] {
+        let c = &self.counters;
+        let d = &self.drain;
+        [
+            c.attempted,
+            c.committed,
+            c.full,
+            c.no_segment,
+            c.too_large,
+            c.starting,
+            c.stalled,
+            c.truncated,
+            c.not_interned,
+            self.drained_before,
+            d.drained,
+            d.valid,
+            d.invalid,
+            d.torn,
+        ]
+    }
+
+    /// The other way round; nothing is pending of a program that has ended.
+    pub(super) fn of_departed(departed: &DepartedTotals) -> Self {
+        let [
+            attempted,
+            committed,
+            full,
+            no_segment,
+            too_large,
+            starting,
+            stalled,
+            truncated,
+            not_interned,
+            before,
+            drained,
+            valid,
+            invalid,
+            torn,
+        ] = departed.0;
+        Self {
+            counters: ProgramCounters {
+                attempted,
+                committed,
+                full,
+                no_segment,
+                too_large,
+                starting,
+                stalled,
+                truncated,
+                not_interned,
+            },
+            drained_before: before,
+            pending: 0,
+            drain: DrainFigures { drained, valid, invalid, torn },
+        }
+    }
+}
+
+fn position(place: Place) -> Position {
+    Position { grain: place.grain, records: place.records }
+}
+
+fn place(position: Position) -> Place {
+    Place { grain: position.grain, records: position.records }
+}
+
+/// A number that tells segments apart, on all machines and over all boots: FNV-1a, its bits mixed.
+fn source(boot: &str, device: u64, inode: u64) -> i64 {
+    let bytes = boot.bytes().chain(device.to_le_bytes()).chain(inode.to_le_bytes());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    (hash ^ (hash >> 32)).cast_signed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn balanced() -> Totals {
+        Totals {
+            counters: ProgramCounters { attempted: 12, committed: 10, full: 2, ..ProgramCounters::default() },
+            drained_before: 1,
+            pending: 2,
+            drain: DrainFigures { drained: 6, valid: 5, invalid: 1, torn: 1 },
+        }
+    }
+
+    #[test]
+    fn each_record_dropped_uncounted_turns_the_balance_red() {
+        assert!(balanced().balances());
+        let changes: [fn(&mut Totals); 6] = [
+            |t| t.counters.committed += 1,
+            |t| t.drained_before -= 1,
+            |t| t.pending -= 1,
+            |t| t.drain.drained -= 1,
+            |t| t.drain.valid -= 1,
+            |t| t.drain.torn -= 1,
+        ];
+        for change in changes {
+            let mut totals = balanced();
+            change(&mut totals);
+            assert!(!totals.balances(), "{totals:?}");
+        }
+    }
+
+    #[test]
+    fn departed_programs_keep_their_sums() {
+        let mut departed = DepartedTotals::default();
+        let one = Totals { pending: 0, drain: DrainFigures { torn: 3, ..balanced().drain }, ..balanced() };
+        one.fold_into(&mut departed);
+        one.fold_into(&mut departed);
+        let sum = Totals::of_departed(&departed);
+        assert_eq!((sum.counters.attempted, sum.drain.torn), (24, 6));
+        assert!(sum.balances());
+    }
+
+    #[test]
+    fn sources_differ_by_boot_device_and_inode() {
+        let all = [source("a", 1, 2), source("b", 1, 2), source("a", 2, 2), source("a", 1, 3)];
+        for (index, one) in all.iter().enumerate() {
+            assert!(!all[index + 1..].contains(one));
+        }
+    }
+}

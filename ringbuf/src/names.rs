@@ -131,13 +131,12 @@ impl<W: Words + ?Sized> Names<'_, W> {
 
 /// Joins `pieces`, cuts them into words (the last one padded with zeros) and passes these on until told to stop.
 /// Whether it was never told so.
+#[inline]
 fn pack(pieces: &[&[u8]], mut each: impl FnMut(u64) -> bool) -> bool {
     let (mut word, mut bits) = (0u64, 0u32);
     for piece in pieces {
         for chunk in piece.chunks(8) {
-            let mut bytes = [0; 8];
-            bytes[..chunk.len()].copy_from_slice(chunk);
-            let (value, value_bits) = (u64::from_le_bytes(bytes), chunk.len() as u32 * 8);
+            let (value, value_bits) = (load(chunk), chunk.len() as u32 * 8);
             word |= value << bits;
             if bits + value_bits >= 64 {
                 if !each(word) {
@@ -151,6 +150,26 @@ fn pack(pieces: &[&[u8]], mut each: impl FnMut(u64) -> bool) -> bool {
         }
     }
     bits == 0 || each(word)
+}
+
+/// Up to eight bytes as a little-endian word. Overlapping loads instead of a copy: copying so few bytes would cost a
+/// call of memcpy for each text of each record.
+#[inline(always)]
+fn load(chunk: &[u8]) -> u64 {
+    let last = chunk.len().saturating_sub(1);
+    match *chunk {
+        [a, b, c, d, e, f, g, h] => u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+        [a, b, c, d, ..] => {
+            let high = u32::from_le_bytes([chunk[last - 3], chunk[last - 2], chunk[last - 1], chunk[last]]);
+            u64::from(u32::from_le_bytes([a, b, c, d])) | u64::from(high) << (8 * (last - 3))
+        }
+        [a, b, ..] => {
+            let high = u16::from_le_bytes([chunk[last - 1], chunk[last]]);
+            u64::from(u16::from_le_bytes([a, b])) | u64::from(high) << (8 * (last - 1))
+        }
+        [a] => u64::from(a),
+        [] => 0,
+    }
 }
 
 /// Multiply and rotate over words (as in FxHash), folded to 32 bits.

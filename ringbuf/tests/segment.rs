@@ -12,6 +12,12 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, pwrite};
 
+/// The tests are threads of one process: the first makes the segment, and no other may meet it half made.
+fn start() {
+    static STARTED: std::sync::Once = std::sync::Once::new();
+    STARTED.call_once(|| assert_eq!(init(), Status::Tracing));
+}
+
 fn annotate(span_id: u64) {
     record(&Annotation {
         trace_id: 1,
@@ -53,7 +59,7 @@ fn read_spans(program: &mut Attachment) -> Vec<u64> {
 
 #[test]
 fn the_daemon_cannot_write_the_programs_memory() {
-    assert_eq!(init(), Status::Tracing);
+    start();
     let segment = own_memfd(SEGMENT_NAME);
     assert_eq!(pwrite(&segment, &[1], 0), Err(Errno::PERM));
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -65,13 +71,13 @@ fn the_daemon_cannot_write_the_programs_memory() {
 
 #[test]
 fn a_living_program_keeps_the_write_seal_away() {
-    assert_eq!(init(), Status::Tracing);
+    start();
     assert!(!attach().no_writer_left());
 }
 
 #[test]
 fn several_attachments_read_the_same_until_one_publishes() {
-    assert_eq!(init(), Status::Tracing);
+    start();
     annotate(4242);
     let (mut first, mut second) = (attach(), attach());
     assert!(read_spans(&mut first).contains(&4242));
@@ -83,7 +89,7 @@ fn several_attachments_read_the_same_until_one_publishes() {
 
 #[test]
 fn what_is_no_sealed_memfd_is_refused() {
-    assert_eq!(init(), Status::Tracing);
+    start();
     let control = || own_memfd(CONTROL_NAME);
     let file = OwnedFd::from(tempfile::tempfile().expect("a temporary file"));
     assert!(matches!(Attachment::open(file, control()), Err(AttachError::NotSealed(_))));
@@ -107,7 +113,7 @@ fn sealed(bytes: u64, header: &[u64]) -> OwnedFd {
 
 #[test]
 fn headers_that_contradict_themselves_are_refused() {
-    assert_eq!(init(), Status::Tracing);
+    start();
     let magic = u64::from_le_bytes(*b"BLKINSEG");
     let good = [magic, 1, 1, 4096, 2, 7, 9, 1, 0, 0];
     let bytes = segment_bytes(2, 4096) as u64;
@@ -126,7 +132,7 @@ fn headers_that_contradict_themselves_are_refused() {
 
 #[test]
 fn a_head_outside_its_ring_is_reported_and_nothing_is_read() {
-    assert_eq!(init(), Status::Tracing);
+    start();
     let bytes = segment_bytes(1, 4096);
     let mut words = vec![0u64; bytes / 8];
     words[..8].copy_from_slice(&[u64::from_le_bytes(*b"BLKINSEG"), 1, 1, 4096, 1, 7, 9, 1]);
@@ -142,7 +148,7 @@ fn a_head_outside_its_ring_is_reported_and_nothing_is_read() {
 
 #[test]
 fn a_control_page_of_another_size_is_refused() {
-    assert_eq!(init(), Status::Tracing);
+    start();
     let small = sealed(CONTROL_BYTES as u64 - 4096, &[]);
     assert!(matches!(Attachment::open(own_memfd(SEGMENT_NAME), small), Err(AttachError::Size(..))));
 }

@@ -1,11 +1,11 @@
 /*
  * Writes annotations in a chosen shape and counts its own calls of record.
  *
- *   writer [--threads T] [--forks F] [--traces N] [--pace-us P]
+ *   writer [--threads T] [--forks F] [--traces N] [--pace-us P] [--close-all 1]
  *
  * Every round, each of T threads of this process and of F forked children starts N traces of 8 annotations: client and
  * server halves' events, the same key twice, the same event twice in a row. With --pace-us each trace is followed by
- * a pause. Says "ready"; each line on stdin is a round, answered by "wrote CALLS"; ends at the end of stdin.
+ * a pause; with --close-all the first round is followed by closing every descriptor but the standard ones. Says "ready"; each line on stdin is a round, answered by "wrote CALLS"; ends at the end of stdin.
  */
 #include <blkin/zipkin_c.h>
 #include <pthread.h>
@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static long threads = 1, forks, traces = 100, pace_us;
+static long threads = 1, forks, traces = 100, pace_us, close_all;
 static struct blkin_endpoint endpoint;
 /* Shared with forked children: every writer adds what it called. */
 static long *calls;
@@ -74,7 +74,7 @@ static void write_by_threads(void)
 		pthread_join(running[i], NULL);
 }
 
-static void one_round(void)
+static void one_round(int closing)
 {
 	*calls = 0;
 	for (long i = 0; i < forks; i++) {
@@ -90,6 +90,9 @@ static void one_round(void)
 		if (wait(&status) < 0 || status != 0)
 			abort();
 	}
+	/* As a daemonising program does. */
+	for (int fd = 3; closing && fd < 1024; fd++)
+		close(fd);
 	printf("wrote %ld\n", *calls);
 	fflush(stdout);
 }
@@ -99,6 +102,7 @@ static void read_arguments(int argc, char **argv)
 	struct { const char *name; long *value; } known[] = {
 		{ "--threads", &threads }, { "--forks", &forks },
 		{ "--traces", &traces }, { "--pace-us", &pace_us },
+		{ "--close-all", &close_all },
 	};
 
 	for (int i = 1; i + 1 < argc; i += 2)
@@ -118,7 +122,9 @@ int main(int argc, char **argv)
 	blkin_init_endpoint(&endpoint, "127.0.0.1", 6800, "writer");
 	puts("ready");
 	fflush(stdout);
-	while (fgets(line, sizeof(line), stdin))
-		one_round();
+	while (fgets(line, sizeof(line), stdin)) {
+		one_round(close_all);
+		close_all = 0;
+	}
 	return 0;
 }

@@ -18,7 +18,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::ledger::ROOMY;
-use crate::sums::check_lossless;
+use blkin_tests::sums::check_lossless;
 
 const MAX_GROWTH_KB: u64 = 300 << 10;
 

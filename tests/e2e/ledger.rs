@@ -6,7 +6,7 @@ use blkin_tests::cheat::Cheat;
 use blkin_tests::daemons::{Node, Setup};
 use blkin_tests::program::Program;
 
-use crate::sums::{check, check_lossless};
+use blkin_tests::sums::{check, check_lossless};
 
 /// Rings that hold whatever a shape writes in one round.
 pub(crate) const ROOMY: [(&str, &str); 1] = [("BLKIN_RING_BYTES", "16777216")];

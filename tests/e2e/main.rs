@@ -9,6 +9,5 @@ mod lifecycle;
 mod objectstore;
 mod sampling;
 mod steady;
-mod sums;
 mod ui;
 mod zipkin;

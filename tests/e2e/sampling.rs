@@ -4,7 +4,7 @@ use anyhow::Result;
 use blkin_tests::daemons::{Node, Setup};
 use blkin_tests::program::Program;
 
-use crate::sums::check_lossless;
+use blkin_tests::sums::check_lossless;
 
 const RATE: i64 = 500;
 

@@ -92,6 +92,8 @@ pub struct Setup {
     pub consumerd: Vec<String>,
     /// Further flags of the collector.
     pub collector: Vec<String>,
+    /// Whether consumerd scans for programs; it finds those of other tests as well.
+    pub scan: bool,
     /// Where consumerd ships to, instead of the collector.
     pub upstream: Option<String>,
 }
@@ -139,7 +141,10 @@ impl Node {
         };
         let mut command = Command::new(binary("blkin-consumerd")?);
         command.arg("--socket").arg(self.socket()).args(["--http-listen", ANY]);
-        command.args(["--scribe-upstream", &upstream]).args(&self.setup.consumerd);
+        command
+            .args(["--scribe-upstream", &upstream])
+            .args(["--scan", if self.setup.scan { "true" } else { "false" }])
+            .args(&self.setup.consumerd);
         self.consumerd = Some(Daemon::start("consumerd", command, self.folder.path())?);
         Ok(())
     }

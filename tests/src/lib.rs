@@ -8,6 +8,7 @@
 //! | [`process`] | a child process that never outlives its test |
 //! | [`daemons`] | consumerd and collector on free ports, and their ledgers |
 //! | [`program`] | C programs that count their own calls |
+//! | [`sums`] | the check that nothing went uncounted |
 //! | [`zipkin`] | the real Zipkin server |
 //! | [`browser`] | headless Chromium by WebDriver |
 //! | [`cheat`] | a man in the middle that loses one annotation and tells nobody |
@@ -19,5 +20,6 @@ pub mod daemons;
 pub mod ingest;
 pub mod process;
 pub mod program;
+pub mod sums;
 pub mod wait;
 pub mod zipkin;

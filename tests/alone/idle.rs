@@ -1,5 +1,4 @@
 //! An idle consumerd costs next to nothing.
-#![allow(missing_docs)]
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -23,6 +22,7 @@ struct Usage {
 
 #[test]
 fn ten_idle_programs_leave_consumerd_asleep() -> Result<()> {
+    let _alone = crate::alone();
     let node = Node::start(Setup::default())?;
     let mut programs = Vec::new();
     let mut calls = 0;

@@ -1,15 +1,20 @@
 //! The check: what a program counted, what the daemons count, and what the store holds must agree.
 
 use anyhow::{Result, ensure};
-use blkin_tests::daemons::Node;
+
+use crate::daemons::Node;
 
 /// Annotations, each figure from the counter of whoever handled them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Sums {
-    pub(crate) attempted: i64,
-    pub(crate) lost: i64,
-    pub(crate) acked: i64,
-    pub(crate) stored: i64,
+pub struct Sums {
+    /// Calls that programs counted in their rings.
+    pub attempted: i64,
+    /// Lost by any cause on the way to the Scribe sink's acknowledgement.
+    pub lost: i64,
+    /// Acknowledged to the Scribe sink.
+    pub acked: i64,
+    /// Stored by the collector.
+    pub stored: i64,
 }
 
 fn read(node: &Node) -> Result<Sums> {
@@ -25,7 +30,10 @@ fn read(node: &Node) -> Result<Sums> {
 }
 
 /// Checks every equation of the ledger, and those between processes, once all of `calls` has settled.
-pub(crate) fn check(node: &Node, calls: i64) -> Result<Sums> {
+///
+/// # Errors
+/// When one does not hold.
+pub fn check(node: &Node, calls: i64) -> Result<Sums> {
     node.settled(calls)?;
     let ledger = node.ledger()?;
     ensure!(ledger.balances(), "an equation does not hold: {ledger:#?}");
@@ -37,7 +45,10 @@ pub(crate) fn check(node: &Node, calls: i64) -> Result<Sums> {
 }
 
 /// As [`check`], and nothing was lost.
-pub(crate) fn check_lossless(node: &Node, calls: i64) -> Result<()> {
+///
+/// # Errors
+/// When an equation does not hold, or something was lost.
+pub fn check_lossless(node: &Node, calls: i64) -> Result<()> {
     let sums = check(node, calls)?;
     ensure!(sums.lost == 0, "annotations were lost: {:#?}", node.ledger()?);
     Ok(())

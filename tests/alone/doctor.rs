@@ -1,0 +1,64 @@
+//! `blkin doctor` on a machine with a program, with and without its daemons.
+
+use std::process::{Command, Output};
+
+use anyhow::{Context, Result};
+use blkin_tests::artifacts::binary;
+use blkin_tests::daemons::{Node, Setup};
+use blkin_tests::program::Program;
+use serde_json::Value;
+
+/// Runs the doctor against a node, whose consumerd may be gone.
+fn doctor(node: &Node, consumerd: &str) -> Result<(Output, Value)> {
+    let mut command = Command::new(binary("blkin")?);
+    command.args(["doctor", "--json", "--consumerd", consumerd]);
+    command.args(["--collector", node.collector.http.base()]).arg("--socket").arg(node.socket());
+    let output = command.output()?;
+    let report = serde_json::from_slice(&output.stdout).context("the doctor wrote no JSON")?;
+    Ok((output, report))
+}
+
+fn status<'a>(report: &'a Value, name: &str) -> Option<&'a str> {
+    let checks = report["checks"].as_array()?;
+    checks.iter().find(|check| check["name"] == name)?["status"].as_str()
+}
+
+#[test]
+fn the_doctor_finds_tracing_well_and_then_its_daemon_gone() -> Result<()> {
+    let _alone = crate::alone();
+    let mut node = Node::start(Setup::default())?;
+    let mut program = Program::start("writer", &["--traces", "50"], &node.socket(), &[])?;
+    let calls = program.round()?;
+    node.settled(calls)?;
+    let consumerd = node.consumerd()?.http.base().to_owned();
+
+    let (output, report) = doctor(&node, &consumerd)?;
+    assert_eq!(output.status.code(), Some(0), "{report:#}");
+    assert_eq!((&report["healthy"], &report["balanced"]), (&Value::Bool(true), &Value::Bool(true)));
+    assert_eq!(status(&report, "programs"), Some("ok"), "{report:#}");
+    assert!(report["ledger"].as_array().is_some_and(|equations| equations.len() >= 5), "{report:#}");
+
+    node.consumerd.take().context("consumerd was started")?.process.terminate()?;
+    let (output, report) = doctor(&node, &consumerd)?;
+    assert_eq!(output.status.code(), Some(1), "{report:#}");
+    assert_eq!(status(&report, "consumerd"), Some("failed"));
+    assert_eq!(status(&report, "collector"), Some("ok"));
+    Ok(())
+}
+
+#[test]
+fn the_doctor_names_a_program_that_nobody_holds() -> Result<()> {
+    let _alone = crate::alone();
+    let node = Node::start(Setup::default())?;
+    let elsewhere = node.folder().join("nobody.sock");
+    let mut program = Program::start("writer", &["--traces", "1"], &elsewhere, &[])?;
+    program.round()?;
+    let (output, report) = doctor(&node, node.consumerd()?.http.base())?;
+    assert_eq!(output.status.code(), Some(1), "{report:#}");
+    let pid = format!("(pid {})", program.process.pid());
+    let named = report["checks"].as_array().into_iter().flatten().any(|check| {
+        check["name"] == "programs" && check["advice"].as_str().is_some_and(|advice| advice.contains(&pid))
+    });
+    assert!(named, "{report:#}");
+    Ok(())
+}

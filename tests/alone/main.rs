@@ -1,0 +1,14 @@
+//! Tests that need the machine for themselves: each holds [`alone`].
+#![allow(missing_docs)]
+
+mod doctor;
+mod idle;
+mod scan;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Keeps the other tests of this file waiting.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}

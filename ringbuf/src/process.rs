@@ -334,6 +334,7 @@ fn first_use(words: &[AtomicU64], slot: usize) -> bool {
 #[cold]
 fn start() -> usize {
     static FAILURE: Once = Once::new();
+    let _kept = KeptErrno::new();
     // Before anybody can meet STARTING: a root that another thread starts meanwhile is sampled like any other.
     STATE.rate.store(settings::rate(), Relaxed);
     if let Err(phase) = STATE.phase.compare_exchange(FRESH, STARTING, AcqRel, Acquire) {
@@ -356,6 +357,27 @@ fn start() -> usize {
         offer_if_due();
     }
     phase
+}
+
+/// Gives the caller's errno back when dropped: libc may set it where nothing failed (getauxval does).
+struct KeptErrno(libc::c_int);
+
+impl KeptErrno {
+    fn new() -> KeptErrno {
+        // SAFETY: no preconditions.
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: the thread's own errno.
+        KeptErrno(unsafe { *errno })
+    }
+}
+
+impl Drop for KeptErrno {
+    fn drop(&mut self) {
+        // SAFETY: no preconditions.
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: the thread's own errno.
+        unsafe { *errno = self.0 };
+    }
 }
 
 fn wipe_on_fork() -> Result<(), Errno> {

@@ -1,13 +1,13 @@
 //! Making a segment: the memfds, their seals and the program's mappings of them.
 
 use std::ffi::CStr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::AtomicU64;
 
 use blkin_record::Stamp;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
-use rustix::io::{Errno, pwrite};
+use rustix::io::{Errno, fcntl_dupfd_cloexec, pwrite};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mprotect};
 
 use crate::clock::{Anchor, ClockKind};
@@ -62,6 +62,12 @@ fn sized_memfd(name: &CStr, bytes: usize) -> Result<OwnedFd, Errno> {
         // Kernels before 6.3 do not know the flag.
         Err(Errno::INVAL) => memfd_create(name, flags)?,
         other => other?,
+    };
+    // The standard descriptors are the program's, even when it has closed them.
+    let fd = if fd.as_raw_fd() <= libc::STDERR_FILENO {
+        fcntl_dupfd_cloexec(&fd, libc::STDERR_FILENO + 1)?
+    } else {
+        fd
     };
     ftruncate(&fd, bytes as u64)?;
     Ok(fd)

@@ -1,0 +1,227 @@
+//! Runs a program and writes down every annotation that it and its descendants record: the smallest consumer, for
+//! tests and for a look at what a program says without any daemon.
+//!
+//! ```text
+//! tap RECORDS COUNTERS -- PROGRAM [ARGUMENT]...
+//! ```
+//!
+//! RECORDS gets one line for each annotation, `trace span parent|name|ip|port|service|key|value`, where ids are 16
+//! hex digits and the value is `!` for an event, `#7` for an integer, `=text` for a string. COUNTERS gets one line:
+//! `programs=N attempted=N committed=N read=N torn=N invalid=N lost=N truncated=N`. The exit status is the
+//! program's, or 125 if tap itself failed.
+
+#![allow(clippy::print_stderr, reason = "a command line program")]
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufWriter, IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::process::{Command, ExitCode, exit};
+
+use blkin_record::{Endpoint, EndpointRef, Record, Text, Value, records};
+use blkin_ringbuf::Attachment;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix, SocketFlags,
+    SocketType, acceptfrom, bind, listen, recvmsg, socket_with,
+};
+use rustix::process::{WaitOptions, getpid, set_child_subreaper, wait};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// How long tap sleeps between two looks at the rings.
+const PERIOD: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+/// Rings may hold this much; drain takes it all in one go.
+const DRAIN_BYTES: usize = 64 << 20;
+
+#[derive(Default)]
+struct Totals {
+    programs: u64,
+    attempted: u64,
+    committed: u64,
+    read: u64,
+    torn: u64,
+    invalid: u64,
+    lost: u64,
+    truncated: u64,
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = env::args_os().skip(1).collect();
+    let [records_path, counters_path, dashes, program @ ..] = arguments.as_slice() else { usage() };
+    if dashes != "--" || program.is_empty() {
+        usage();
+    }
+    match tap(records_path, counters_path, program) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("tap: {error}");
+            ExitCode::from(125)
+        }
+    }
+}
+
+fn usage() -> ! {
+    eprintln!("usage: tap RECORDS COUNTERS -- PROGRAM [ARGUMENT]...");
+    exit(2)
+}
+
+fn tap(records_path: &OsString, counters_path: &OsString, program: &[OsString]) -> Result<u8, Failure> {
+    let mut out = BufWriter::new(File::create(records_path)?);
+    let folder = env::temp_dir().join(format!("blkin-tap-{}", getpid().as_raw_nonzero()));
+    std::fs::create_dir(&folder)?;
+    let result = run(&folder.join("socket"), program, &mut out);
+    std::fs::remove_dir_all(&folder)?;
+    let (totals, code) = result?;
+    out.flush()?;
+    let Totals { programs, attempted, committed, read, torn, invalid, lost, truncated } = totals;
+    let counters = format!(
+        "programs={programs} attempted={attempted} committed={committed} read={read} torn={torn} \
+         invalid={invalid} lost={lost} truncated={truncated}\n"
+    );
+    std::fs::write(counters_path, counters)?;
+    Ok(code)
+}
+
+/// Until every descendant of the program is gone and every ring read.
+fn run(path: &std::path::Path, program: &[OsString], out: &mut impl Write) -> Result<(Totals, u8), Failure> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    listen(&socket, 4096)?;
+    // A program that drops root must still reach it.
+    let open_to_all = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o666);
+    std::fs::set_permissions(path, open_to_all)?;
+    set_child_subreaper(Some(getpid()))?;
+    let child = Command::new(&program[0]).args(&program[1..]).env("BLKIN_SOCKET", path).spawn()?;
+    let mut totals = Totals::default();
+    let mut attachments = Vec::new();
+    let mut code = 125;
+    loop {
+        let everybody_gone = reap(child.id(), &mut code)?;
+        accept_all(&socket, &mut attachments, &mut totals)?;
+        for attachment in &mut attachments {
+            drain(attachment, &mut totals, out)?;
+        }
+        retire(&mut attachments, &mut totals);
+        if everybody_gone && attachments.is_empty() {
+            return Ok((totals, code));
+        }
+        poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&PERIOD))?;
+    }
+}
+
+/// Waits for what has ended; true once there is no descendant left.
+fn reap(child: u32, code: &mut u8) -> Result<bool, Failure> {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(None) => return Ok(false),
+            Err(Errno::CHILD) => return Ok(true),
+            Err(error) => return Err(error.into()),
+            Ok(Some((pid, status))) if pid.as_raw_nonzero().get().cast_unsigned() == child => {
+                let signal = status.terminating_signal().map(|signal| 128 + signal);
+                *code = status.exit_status().or(signal).and_then(|n| u8::try_from(n).ok()).unwrap_or(125);
+            }
+            Ok(Some(_)) => {}
+        }
+    }
+}
+
+fn accept_all(
+    socket: &OwnedFd,
+    attachments: &mut Vec<Attachment>,
+    totals: &mut Totals,
+) -> Result<(), Failure> {
+    loop {
+        let connection = match acceptfrom(socket) {
+            Ok((connection, _)) => connection,
+            Err(Errno::AGAIN) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let Some((segment, control)) = receive(&connection)? else { continue };
+        let attachment = Attachment::open(segment, control)?;
+        if attachments.iter().any(|known: &Attachment| known.info().inode == attachment.info().inode) {
+            continue;
+        }
+        attachment.mark_attached(true);
+        totals.programs += 1;
+        attachments.push(attachment);
+    }
+}
+
+/// The two descriptors of an offer; nothing if the program died before it sent them.
+fn receive(connection: &OwnedFd) -> Result<Option<(OwnedFd, OwnedFd)>, Failure> {
+    let mut payload = [0; 16];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    recvmsg(connection, &mut [IoSliceMut::new(&mut payload)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let mut descriptors = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    let mut descriptors = descriptors.by_ref().flatten();
+    Ok(descriptors.next().zip(descriptors.next()))
+}
+
+fn drain(attachment: &mut Attachment, totals: &mut Totals, out: &mut impl Write) -> Result<(), Failure> {
+    let mut raw = Vec::new();
+    for slot in 0..attachment.slots() {
+        raw.clear();
+        let drained = attachment.drain(slot, DRAIN_BYTES, &mut raw);
+        attachment.publish(slot);
+        totals.read += drained.records;
+        totals.torn += drained.torn;
+        for record in records(&raw, attachment.info().cookie) {
+            match record {
+                Ok(record) => write(attachment, &record, out)?,
+                Err(_) => totals.invalid += 1,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Lets go of programs that can write nothing more and have been read to the end.
+fn retire(attachments: &mut Vec<Attachment>, totals: &mut Totals) {
+    attachments.retain_mut(|attachment| {
+        if !attachment.no_writer_left() || attachment.pending() > 0 {
+            return true;
+        }
+        let counters = attachment.counters();
+        totals.attempted += counters.attempted;
+        totals.committed += counters.committed;
+        totals.truncated += counters.truncated;
+        totals.lost +=
+            counters.full + counters.no_segment + counters.too_large + counters.starting + counters.stalled;
+        false
+    });
+}
+
+fn write(attachment: &Attachment, record: &Record<'_>, out: &mut impl Write) -> Result<(), Failure> {
+    let text = |text: &Text<'_>| match text {
+        Text::Id(id) => attachment.text(*id).unwrap_or_else(|| b"?".to_vec()),
+        Text::Inline(bytes) => bytes.to_vec(),
+    };
+    let endpoint = match &record.endpoint {
+        EndpointRef::Id(id) => attachment.text(*id).and_then(|bytes| Endpoint::decode(&bytes)),
+        EndpointRef::Inline(bytes) => Endpoint::decode(bytes),
+    };
+    let Endpoint { ip, port, name: service } = endpoint.unwrap_or_default();
+    write!(out, "{:016x} {:016x} {:016x}|", record.trace_id, record.span_id, record.parent_span_id)?;
+    out.write_all(&text(&record.name))?;
+    write!(out, "|{ip}|{port}|{service}|")?;
+    out.write_all(&text(&record.key))?;
+    match &record.value {
+        Value::None => writeln!(out, "|!")?,
+        Value::Integer(number) => writeln!(out, "|#{number}")?,
+        Value::Str(bytes) => {
+            out.write_all(b"|=")?;
+            out.write_all(bytes)?;
+            out.write_all(b"\n")?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,194 @@
+#!/usr/bin/env bash
+# Tests the C and C++ interface on real compilers and a real consumer (examples/tap.rs):
+#   blkin-lib/tests/c/run.sh [-v] [PATTERN]     only the tests whose name matches PATTERN
+# The last line is "N passed, N failed".
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+cd "$here/../../.." || exit 1
+. scripts/lib/packages.sh
+
+verbose=
+[ "${1-}" != -v ] || { verbose=1; shift; }
+pattern=${1-.}
+passed=0 failed=0
+work=$(mktemp -d)
+chmod 0755 "$work"
+trap 'rm -rf "$work"' EXIT
+
+# check NAME COMMAND...
+check() {
+    local name=$1
+    shift
+    [[ $name =~ $pattern ]] || return 0
+    if "$@" >"$work/log" 2>&1; then
+        passed=$((passed + 1))
+        [ -z "$verbose" ] || echo "ok      $name"
+    else
+        failed=$((failed + 1))
+        echo "FAILED  $name: $*"
+        sed 's/^/        /' "$work/log" | tail -25
+    fi
+}
+# with NAME=VALUE... COMMAND...
+with() (
+    while [[ $1 = *=* ]]; do export "${1?}"; shift; done
+    "$@"
+)
+
+for tool in gcc clang valgrind; do need_command $tool; done
+need_command g++ && need_package libntirpc-dev || exit 1
+
+so=$(blkin-lib/build-so.sh) || { echo "0 passed, 1 failed"; exit 1; }
+cargo build --quiet --locked -p blkin --example tap || { echo "0 passed, 1 failed"; exit 1; }
+built=$(dirname "$so")
+tap=$built/examples/tap
+include=$PWD/blkin-lib/include
+export LD_LIBRARY_PATH=$built
+unset RATE BLKIN_RATE BLKIN_OFF BLKIN_SOCKET BLKIN_RING_BYTES
+
+c_flags="-std=c11 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Wshadow -Werror -O1 -g -pthread -I$include -I$include/blkin"
+cpp_flags="-std=c++17 -Wall -Wextra -Wpedantic -Wshadow -Wno-error=shadow -Werror -O1 -g -pthread -I$include -I$include/blkin"
+link="-L$built -lblkin -ldl"
+
+# build PROGRAM COMPILER SOURCE... -- FLAG...
+build() {
+    local program=$1 compiler=$2 sources=() flags=$c_flags
+    shift 2
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do sources+=("$here/$1"); shift; done
+    [ $# -eq 0 ] || shift
+    case $compiler in *++) flags=$cpp_flags ;; esac
+    # shellcheck disable=SC2086 # lists of words
+    $compiler $flags "${sources[@]}" -o "$work/$program" "$@" $link
+}
+
+# traced PROGRAM ARGUMENT...: what the consumer reads is exactly what the program says it recorded.
+traced() {
+    rm -f "$work"/expect* "$work"/records "$work"/counters
+    : >"$work/expect"
+    : >"$work/expect.count"
+    chmod 0666 "$work/expect" "$work/expect.count"
+    EXPECT=$work/expect timeout 120 "$tap" "$work/records" "$work/counters" -- "$@" || return 1
+    local programs attempted committed read torn invalid lost truncated
+    # shellcheck disable=SC2046 # a list of assignments
+    declare $(cat "$work/counters")
+    cat "$work/counters"
+    [ "$attempted" = $((committed + lost)) ] && [ "$committed" = $((read + torn)) ] && [ "$invalid" = 0 ] ||
+        { echo "the counters do not add up"; return 1; }
+    if [ -s "$work/expect.count" ]; then
+        local counted
+        counted=$(awk '{ sum += $1 } END { print sum }' "$work/expect.count")
+        [ "$attempted" = "$counted" ] || { echo "the program counted $counted"; return 1; }
+        return 0
+    fi
+    [ "$lost$torn" = 00 ] || { echo "annotations were lost"; return 1; }
+    [ -s "$work/expect" ] || { echo "the program expects nothing"; return 1; }
+    diff <(sort "$work/expect") <(sort "$work/records")
+}
+
+lost_is() { grep -qE " lost=$1 " "$work/counters"; }
+
+for pair in "gcc g++" "clang clang++"; do
+    read -r cc cxx <<<"$pair"
+    check "$cc builds signatures.c as C11" build signatures-$cc $cc signatures.c
+    check "$cc signatures.c runs" "$work/signatures-$cc"
+    check "$cxx builds signatures.c as C++17" build signatures-$cxx $cxx -- -x c++ "$here/signatures.c" -x none
+    check "$cc builds surface.c and second.c" build surface-$cc $cc surface.c second.c
+    check "$cc surface.c is read as written" traced "$work/surface-$cc"
+    check "$cc builds front.c" build front-$cc $cc front.c -- -Wno-discarded-qualifiers -Wno-unknown-warning-option
+    check "$cc front.c is read as written" traced "$work/front-$cc"
+    check "$cc builds front.c against -lzipkin-c" build front-zipkin-$cc $cc front.c -- -L"$built" -lzipkin-c
+    check "$cc builds loader.c" build loader-$cc $cc loader.c -- -Wno-pedantic
+    check "$cc loader.c finds every name" traced "$work/loader-$cc"
+    check "$cc builds ntirpc.c with Debian's headers" build ntirpc-$cc $cc -- \
+        -DHAVE_BLKIN -std=gnu11 -Wno-error -w -isystem /usr/include/ntirpc "$here/ntirpc.c"
+    check "$cc ntirpc.c is read as written" traced "$work/ntirpc-$cc"
+    check "$cxx builds ztracer.cpp" build ztracer-$cxx $cxx ztracer.cpp ztracer_second.cpp
+    check "$cxx ztracer.cpp is read as written" traced "$work/ztracer-$cxx"
+    check "$cxx builds zref.cpp against -lzipkin-cpp" build zref-$cxx $cxx zref.cpp -- -L"$built" -lzipkin-cpp
+    check "$cxx zref.cpp is read as written" traced "$work/zref-$cxx"
+done
+check "quickstart.c builds" build quickstart gcc -- "$PWD/examples/quickstart/quickstart.c"
+
+sanitize="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
+for cc in gcc clang; do
+    cxx=${cc/gcc/g}; cxx=${cxx/g/g++}; [ $cc = gcc ] || cxx=clang++
+    # shellcheck disable=SC2086 # lists of words
+    {
+        check "$cc builds surface.c with ASan and UBSan" build asan-surface-$cc $cc surface.c second.c -- $sanitize
+        check "$cxx builds ztracer.cpp with ASan and UBSan" build asan-ztracer-$cc $cxx ztracer.cpp ztracer_second.cpp -- $sanitize
+        check "$cxx builds zref.cpp with ASan and UBSan" build asan-zref-$cc $cxx zref.cpp -- $sanitize
+        check "$cc builds lifecycle.c with ASan and UBSan" build asan-lifecycle-$cc $cc lifecycle.c -- $sanitize
+    }
+    for program in surface ztracer zref; do
+        check "ASan and UBSan find nothing in $program ($cc)" traced "$work/asan-$program-$cc"
+    done
+    for scenario in forks threads signals atexit; do
+        check "ASan and UBSan find nothing in lifecycle $scenario ($cc)" traced "$work/asan-lifecycle-$cc" $scenario
+    done
+done
+
+check "gcc builds lifecycle.c" build lifecycle gcc lifecycle.c
+memcheck=(valgrind -q --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite,possible)
+for program in surface-gcc front-gcc ztracer-g++ zref-g++; do
+    check "valgrind finds nothing in $program" traced "${memcheck[@]}" "$work/$program"
+done
+check "valgrind finds nothing in lifecycle threads" traced "${memcheck[@]}" "$work/lifecycle" threads
+check "valgrind finds nothing in lifecycle forks" traced "${memcheck[@]}" "$work/lifecycle" forks
+
+for scenario in forks fork-before-first-record fork-within-a-span double-fork exec daemonise close-descriptors \
+    standard-descriptors atexit signals first-in-handler threads flood; do
+    check "lifecycle $scenario" traced "$work/lifecycle" $scenario
+done
+if [ "$(id -u)" = 0 ]; then
+    for scenario in setuid-after setuid-before; do
+        check "lifecycle $scenario" traced "$work/lifecycle" $scenario
+    done
+else
+    note "not root: dropping root is not tested"
+fi
+
+check "gcc builds steady.c" build steady gcc steady.c -- -O2
+check "10^6 records without a system call or an allocation" \
+    with BLKIN_RING_BYTES=67108864 traced "$work/steady"
+check "and none of them is lost" lost_is 0
+check "10^6 records into a tiny ring: no system call, no allocation, each drop counted" \
+    with BLKIN_RING_BYTES=4096 traced "$work/steady"
+
+check "gcc builds sampling.c" build sampling gcc sampling.c
+sampled_within() { # LOW HIGH VARIABLE... -- ARGUMENT...
+    local low=$1 high=$2 set=()
+    shift 2
+    while [ "$1" != -- ]; do set+=("$1"); shift; done
+    shift
+    local count
+    count=$(env EXPECT="$work/expect" BLKIN_SOCKET=/nonexistent "${set[@]}" timeout 120 "$work/sampling" "$@") || return 1
+    echo "$count sampled, $low to $high expected"
+    [ "$count" -ge "$low" ] && [ "$count" -le "$high" ]
+}
+check "RATE=500 samples 1 in 500 over 4 threads" sampled_within 196 204 RATE=500 -- threads 4 100000
+check "BLKIN_RATE wins over RATE" sampled_within 196 204 RATE=2 BLKIN_RATE=500 -- threads 4 100000
+check "no RATE samples all" sampled_within 1000 1000 X=1 -- threads 4 1000
+for rate in 0 -3 many; do
+    check "RATE=$rate samples all" sampled_within 1000 1000 RATE=$rate -- threads 4 1000
+done
+check "RATE=500 samples 1 in 500 of 10000 forked children" sampled_within 3 38 RATE=500 -- forks 10000
+check "sampled roots and only they are recorded" \
+    with RATE=50 traced "$work/sampling" threads 4 10000
+off_is_off() {
+    with BLKIN_OFF=1 EXPECT="$work/expect" "$tap" "$work/records" "$work/counters" -- "$work/lifecycle" threads &&
+        grep -q '^programs=0 ' "$work/counters"
+}
+check "BLKIN_OFF records nothing" off_is_off
+
+check "header, Rust, version script and library agree" python3 "$here/drift.py" "$include/blkin/zipkin_c.h" \
+    blkin-lib/src/capi blkin-lib/blkin.map "$so" "$here/signatures.c"
+static_link() {
+    # shellcheck disable=SC2086 # a list of words
+    gcc $c_flags "$here/surface.c" "$here/second.c" -o "$work/static" "$built/libblkin.a" -lgcc_s -lpthread -ldl -lm &&
+        env -u LD_LIBRARY_PATH true && ! readelf -d "$work/static" | grep -q libblkin
+}
+check "the static library links" static_link
+check "the static library works" traced "$work/static"
+
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

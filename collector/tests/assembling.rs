@@ -1,0 +1,244 @@
+//! Pieces of a span that arrive apart, twice, or in any order make the same spans.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use std::collections::HashSet;
+
+use blkin_collector::convert::v1_to_v2;
+use blkin_collector::merge::{Piece, assemble};
+use blkin_collector::model::{Kind, Span, SpanId, TraceId};
+use blkin_collector::v2json::write_span;
+use blkin_thrift::{Annotation, AnnotationType, BinaryAnnotation, Endpoint, Span as V1Span};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+fn at(service: &str) -> Option<Endpoint> {
+    Some(Endpoint { ipv4: 0x7f00_0001, service_name: service.to_owned(), ..Endpoint::default() })
+}
+
+fn event(timestamp: i64, value: &str, service: &str) -> Annotation {
+    Annotation { timestamp, value: value.to_owned(), host: at(service), ..Annotation::default() }
+}
+
+fn tag(key: &str, value: &str, host: Option<Endpoint>) -> BinaryAnnotation {
+    let (key, value) = (key.to_owned(), value.as_bytes().to_vec());
+    BinaryAnnotation { key, value, kind: AnnotationType::String, host, ..BinaryAnnotation::default() }
+}
+
+fn piece(name: &str, annotations: Vec<Annotation>) -> V1Span {
+    V1Span { trace_id: 1, id: 2, parent_id: Some(3), name: name.to_owned(), annotations, ..V1Span::default() }
+}
+
+fn assemble_v1(pieces: &[V1Span]) -> Vec<Span> {
+    assemble(pieces.iter().cloned().map(Piece::V1).collect())
+}
+
+fn as_set(spans: Vec<Span>) -> HashSet<Span> {
+    spans.into_iter().collect()
+}
+
+#[test]
+fn the_ends_of_a_call_meet_though_each_came_alone() {
+    let pieces = [piece("op", vec![event(70, "ss", "osd")]), piece("op", vec![event(20, "sr", "osd")])];
+    let spans = assemble_v1(&pieces);
+    assert_eq!(spans.len(), 1);
+    let span = &spans[0];
+    assert_eq!((span.kind, span.timestamp, span.duration), (Some(Kind::Server), Some(20), Some(50)));
+    assert!(span.shared && span.annotations.is_empty(), "{span:?}");
+}
+
+#[test]
+fn a_late_piece_lengthens_the_span() {
+    let first = V1Span {
+        timestamp: Some(100),
+        duration: Some(50),
+        ..piece("write", vec![event(100, "start", "osd")])
+    };
+    let late = V1Span { timestamp: Some(180), ..piece("write", vec![event(180, "flushed", "osd")]) };
+    let later =
+        V1Span { timestamp: Some(200), duration: Some(5), ..piece("write", vec![event(205, "end", "osd")]) };
+    let spans = assemble_v1(&[late.clone(), first.clone()]);
+    assert_eq!((spans[0].timestamp, spans[0].duration), (Some(100), Some(80)));
+    let spans = assemble_v1(&[later, late, first]);
+    assert_eq!(
+        (spans[0].timestamp, spans[0].duration, spans[0].annotations.len()),
+        (Some(100), Some(105), 3)
+    );
+}
+
+#[test]
+fn a_record_that_was_shipped_twice_is_there_once() {
+    let placed = |timestamp, value, position| Annotation {
+        position: Some(position),
+        source: None,
+        ..event(timestamp, value, "osd")
+    };
+    let placed_tag =
+        |position, value| BinaryAnnotation { position: Some(position), ..tag("Object", value, at("osd")) };
+    let mut first = V1Span { source: Some(9), ..piece("op", vec![placed(1, "a", 1), placed(2, "b", 2)]) };
+    first.binary_annotations = vec![placed_tag(3, "first")];
+    let mut again =
+        V1Span { source: Some(8), ..piece("op", vec![placed(2, "b again", 2), placed(4, "c", 4)]) };
+    again.annotations[0].source = Some(9);
+    again.binary_annotations = vec![BinaryAnnotation { source: Some(9), ..placed_tag(3, "again") }];
+    let spans = assemble_v1(&[first, again]);
+    let values: Vec<_> = spans[0].annotations.iter().map(|annotation| annotation.value.as_str()).collect();
+    assert_eq!(values, ["a", "b", "c"]);
+    assert_eq!(spans[0].tags["Object"], "first");
+}
+
+#[test]
+fn the_same_place_in_another_ring_is_another_record() {
+    let of = |source| V1Span {
+        source: Some(source),
+        ..piece("op", vec![Annotation { position: Some(1), ..event(source, "x", "osd") }])
+    };
+    assert_eq!(assemble_v1(&[of(1), of(2)])[0].annotations.len(), 2);
+}
+
+#[test]
+fn each_side_keeps_its_name() {
+    let client = V1Span {
+        timestamp: Some(10),
+        duration: Some(90),
+        ..piece("Put Object", vec![event(10, "cs", "gateway"), event(100, "cr", "gateway")])
+    };
+    let server = piece("osd op", vec![event(30, "sr", "osd"), event(80, "ss", "osd")]);
+    let names = |spans: Vec<Span>| -> Vec<_> {
+        spans.into_iter().map(|span| (span.local_service().unwrap().to_owned(), span.name.unwrap())).collect()
+    };
+    let expected = [("gateway".to_owned(), "put object".to_owned()), ("osd".to_owned(), "osd op".to_owned())];
+    assert_eq!(names(assemble_v1(&[client.clone(), server.clone()])), expected);
+    assert_eq!(names(assemble_v1(&[server, client])), expected);
+}
+
+#[test]
+fn the_servers_own_time_does_not_become_the_clients() {
+    let server = V1Span {
+        timestamp: Some(30),
+        duration: Some(50),
+        ..piece("op", vec![event(30, "sr", "osd"), event(80, "ss", "osd")])
+    };
+    let (send, receive) =
+        (piece("op", vec![event(10, "cs", "gw")]), piece("op", vec![event(100, "cr", "gw")]));
+    let spans = assemble_v1(&[server, send, receive]);
+    let times: Vec<_> =
+        spans.iter().map(|span| (span.kind.unwrap(), span.timestamp, span.duration)).collect();
+    assert_eq!(times, [(Kind::Client, Some(10), Some(90)), (Kind::Server, Some(30), Some(50))]);
+}
+
+#[test]
+fn a_service_that_calls_itself_has_both_sides() {
+    let client = piece("op", vec![event(10, "cs", "osd"), event(100, "cr", "osd")]);
+    let server = piece("op", vec![event(30, "sr", "osd"), event(80, "ss", "osd")]);
+    let kinds: Vec<_> =
+        assemble_v1(&[client, server]).iter().map(|span| (span.kind.unwrap(), span.shared)).collect();
+    assert_eq!(kinds, [(Kind::Client, false), (Kind::Server, true)]);
+}
+
+#[test]
+fn traces_that_share_the_low_half_of_their_ids_stay_apart() {
+    let low = piece("op", vec![event(1, "a", "osd")]);
+    let high = V1Span { trace_id_high: Some(7), ..low.clone() };
+    let spans = assemble_v1(&[low, high]);
+    assert_eq!(spans.iter().map(|span| span.trace_id.high()).collect::<Vec<_>>(), [0, 7]);
+}
+
+#[test]
+fn whole_spans_stay_as_they_came_but_not_twice() {
+    let span = Span::new(TraceId::new(0, 1).unwrap(), SpanId::new(2).unwrap());
+    let named = Span { name: Some("x".to_owned()), ..span.clone() };
+    let pieces = [&span, &named, &span].map(|span| Piece::V2(span.clone()));
+    assert_eq!(assemble(pieces.to_vec()), [span, named]);
+}
+
+#[test]
+fn nothing_is_made_of_nothing() {
+    assert!(assemble(Vec::new()).is_empty());
+}
+
+/// Plain events and tags of a side, some of which do not say where they happened.
+fn extras(service: &'static str) -> impl Strategy<Value = (Vec<Annotation>, Vec<BinaryAnnotation>)> {
+    let host = move |known| if known { at(service) } else { None };
+    let events = vec((20..90i64, "[a-c]", any::<bool>()), 0..4).prop_map(move |events| {
+        let with_host = |(timestamp, value, known): (i64, String, bool)| Annotation {
+            timestamp,
+            value,
+            host: host(known),
+            ..Annotation::default()
+        };
+        events.into_iter().map(with_host).collect()
+    });
+    let tags = vec(("[a-c]", "[x-z]", any::<bool>()), 0..4)
+        .prop_map(move |tags| tags.iter().map(|(key, value, known)| tag(key, value, host(*known))).collect());
+    (events, tags)
+}
+
+fn halves() -> impl Strategy<Value = (V1Span, V1Span)> {
+    (extras("gateway"), extras("osd"), "[a-c]{0,2}", "[a-c]{0,2}").prop_map(
+        |(near, far, near_name, far_name)| {
+            let mut client = piece(&near_name, vec![event(10, "cs", "gateway"), event(100, "cr", "gateway")]);
+            client.timestamp = Some(10);
+            client.duration = Some(90);
+            client.annotations.extend(near.0);
+            client.binary_annotations = near.1;
+            let mut server = piece(&far_name, vec![event(15, "sr", "osd"), event(95, "ss", "osd")]);
+            server.annotations.extend(far.0);
+            server.binary_annotations = far.1;
+            (client, server)
+        },
+    )
+}
+
+/// Pieces of one span that began at different times.
+fn pieces() -> impl Strategy<Value = Vec<V1Span>> {
+    let piece_of = |(start, values, name): (i64, Vec<(i64, String, bool)>, String)| {
+        let events = values.into_iter().map(|(after, value, first)| {
+            event(start * 100 + after, &value, if first { "gateway" } else { "osd" })
+        });
+        let begin = event(start * 100, "begin", "osd");
+        V1Span {
+            timestamp: Some(start * 100),
+            duration: Some(7),
+            ..piece(&name, events.chain([begin]).collect())
+        }
+    };
+    let values = vec((1..100i64, "(cs|cr|sr|ss|ms|mr|ws|wr|foo)", any::<bool>()), 0..4);
+    proptest::collection::hash_set(1..50i64, 1..5).prop_flat_map(move |starts| {
+        let count = starts.len();
+        let starts = Just(starts.into_iter().collect::<Vec<_>>());
+        (starts, vec((values.clone(), "[a-c]{0,2}"), count)).prop_map(move |(starts, rest)| {
+            starts
+                .into_iter()
+                .zip(rest)
+                .map(|(start, (values, name))| piece_of((start, values, name)))
+                .collect()
+        })
+    })
+}
+
+proptest! {
+    #[test]
+    fn the_halves_of_a_call_answer_as_zipkin_answers_each_alone((client, server) in halves()) {
+        let mut alone = v1_to_v2(&client);
+        alone.extend(v1_to_v2(&server));
+        for (span, other) in [(0, 1), (1, 0)] {
+            if alone[span].name.is_none() {
+                alone[span].name = alone[other].name.clone();
+            }
+        }
+        prop_assert_eq!(as_set(assemble_v1(&[server, client])), as_set(alone));
+    }
+
+    #[test]
+    fn neither_order_nor_repetition_matters(pieces in pieces(), seed in any::<u64>()) {
+        let expected: HashSet<String> = assemble_v1(&pieces).iter().map(write_span).collect();
+        let mut shuffled = [pieces.clone(), pieces].concat();
+        let mut state = seed | 1;
+        for index in (1..shuffled.len()).rev() {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            shuffled.swap(index, (state >> 33) as usize % (index + 1));
+        }
+        let spans: HashSet<String> = assemble_v1(&shuffled).iter().map(write_span).collect();
+        prop_assert_eq!(spans, expected);
+    }
+}

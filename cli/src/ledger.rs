@@ -4,9 +4,12 @@
 //! is one annotation.
 
 use std::fmt::Write as _;
+use std::time::{Duration, Instant};
 
+use anyhow::Result;
 use serde::Serialize;
 
+use crate::http::Client;
 use crate::metrics::Metrics;
 use crate::terminal::{Colour, Style, safe};
 
@@ -72,6 +75,32 @@ impl Ledger {
         Ledger { equations: vec![Equation { scope: "collector".into(), left, right }] }
     }
 
+    /// Reads both daemons.
+    ///
+    /// # Errors
+    /// When one cannot be reached.
+    pub fn read(consumerd: &Client, collector: &Client) -> Result<Ledger> {
+        let consumerd = Metrics::parse(&consumerd.get_ok("/metrics", &[])?);
+        let collector = Metrics::parse(&collector.get_ok("/metrics", &[])?);
+        Ok(Ledger::of_consumerd(&consumerd).and(Ledger::of_collector(&collector)))
+    }
+
+    /// Reads both daemons until nothing is on its way, or `patience` has passed.
+    ///
+    /// # Errors
+    /// When one cannot be reached.
+    pub fn settled(consumerd: &Client, collector: &Client, patience: Duration) -> Result<Ledger> {
+        const PERIOD: Duration = Duration::from_millis(50);
+        let deadline = Instant::now() + patience;
+        loop {
+            let ledger = Ledger::read(consumerd, collector)?;
+            if ledger.on_the_way() == 0 || Instant::now() >= deadline {
+                return Ok(ledger);
+            }
+            std::thread::sleep(PERIOD);
+        }
+    }
+
     /// Both together.
     pub fn and(mut self, other: Ledger) -> Ledger {
         self.equations.extend(other.equations);
@@ -81,6 +110,15 @@ impl Ledger {
     /// Whether every equation holds.
     pub fn balances(&self) -> bool {
         self.equations.iter().all(Equation::holds)
+    }
+
+    /// Annotations that are on their way: in a ring, or shipped and not acknowledged.
+    pub fn on_the_way(&self) -> i64 {
+        let terms = self.equations.iter().flat_map(|equation| &equation.right);
+        terms
+            .filter(|term| ["pending", "in_flight"].contains(&term.name.as_str()))
+            .map(|term| term.value)
+            .sum()
     }
 
     /// Annotations that were lost, whatever the cause, over all programs and daemons (a sink's losses count once a sink).

@@ -4,10 +4,11 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use blkin_cli::http::Client;
+use blkin_cli::ledger::Ledger;
 use blkin_cli::terminal::Style;
 use blkin_cli::waterfall::{self, View};
 use blkin_cli::{doctor, traces, units};
@@ -20,7 +21,8 @@ Examples:
   blkin traces --slowest --lookback 10m    the slowest requests of the last ten minutes
   blkin trace 4f2a90c17d3e8b55             one request, drawn
 
-Exit codes: 0 well · 1 failed, not found, or (doctor) tracing does not work · 2 wrong usage";
+Exit codes: 0 well · 1 failed, not found, (ledger) it does not balance, or (doctor)
+            tracing does not work · 2 wrong usage";
 
 /// Look at traces of BlkKin, and at the health of tracing on this machine.
 #[derive(Parser)]
@@ -59,6 +61,20 @@ enum Command {
         /// Leave out events and keys
         #[arg(long)]
         short: bool,
+    },
+    /// Print the ledger: where each annotation went, and whether every equation holds
+    Ledger {
+        /// consumerd's metrics
+        #[arg(
+            long,
+            value_name = "URL",
+            env = "BLKIN_CONSUMERD_URL",
+            default_value = "http://127.0.0.1:9412"
+        )]
+        consumerd: String,
+        /// Wait at most this long until no annotation is on its way any more
+        #[arg(long, value_name = "DURATION", default_value = "0", value_parser = units::parse_duration_us)]
+        settle: u64,
     },
     /// Say whether tracing works on this machine and, if not, why and what to do; print the ledger
     Doctor {
@@ -118,6 +134,12 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.command {
         Command::Traces(wanted) => list(&collector, wanted, json)?,
         Command::Trace { id, short } => draw(&collector, id, *short, json)?,
+        Command::Ledger { consumerd, settle } => {
+            let patience = Duration::from_micros(*settle);
+            let ledger = Ledger::settled(&Client::new(consumerd), &collector, patience)?;
+            put(&if json { pretty(&ledger)? } else { ledger.table(false, Style::of_stdout()) })?;
+            return Ok(if ledger.balances() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
         Command::Doctor { consumerd, socket } => {
             let places =
                 doctor::Places { socket: socket.clone(), consumerd: Client::new(consumerd), collector };

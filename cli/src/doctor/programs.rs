@@ -11,10 +11,8 @@ use crate::metrics::Metrics;
 
 /// How the kernel shows a mapped segment in `/proc/PID/maps`.
 const SEGMENT: &str = "/memfd:blkin-segment";
-/// consumerd's own processes map the segments of others.
+/// The file of consumerd's own processes, which map the segments of others.
 const CONSUMERD: &str = "blkin-consumerd";
-/// A name of a process in the kernel is at most this long.
-const COMM_BYTES: usize = 15;
 
 /// A program with a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,17 +63,24 @@ fn scan() -> Scan {
     let mut scan = Scan::default();
     let Ok(entries) = fs::read_dir("/proc") else { return scan };
     for pid in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
-        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned();
-        if comm == CONSUMERD[..CONSUMERD.len().min(COMM_BYTES)] {
-            continue;
-        }
         match fs::read_to_string(format!("/proc/{pid}/maps")) {
-            Ok(maps) if maps.contains(SEGMENT) => scan.programs.push(Program { pid, comm }),
+            Ok(maps) if maps.contains(SEGMENT) && !is_consumerd(pid) => {
+                let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+                scan.programs.push(Program { pid, comm: comm.trim().to_owned() });
+            }
             Err(error) if error.kind() == ErrorKind::PermissionDenied => scan.hidden += 1,
             _ => {}
         }
     }
     scan
+}
+
+fn is_consumerd(pid: u32) -> bool {
+    let file = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    // An upgrade leaves the running file's name with " (deleted)" behind it.
+    file.file_name()
+        .and_then(|name| name.to_str())
+        .is_some_and(|name| name.split(' ').next() == Some(CONSUMERD))
 }
 
 /// Why consumerd may have missed a program, and what to do.

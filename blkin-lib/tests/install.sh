@@ -1,0 +1,200 @@
+#!/usr/bin/env bash
+# Tests scripts/install: what it lays down below a DESTDIR, that projects outside this tree build against it with
+# every build system and are traced, and that it removes exactly what it laid down.
+#   blkin-lib/tests/install.sh [--library-only]
+# The last line is "N passed, N failed".
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 1
+. scripts/lib/packages.sh
+
+only=${1-}
+passed=0 failed=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+dest=$work/dest
+usr=$dest/usr
+
+check() {
+    local name=$1
+    shift
+    if "$@" >"$work/log" 2>&1; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAILED  $name"
+        sed 's/^/        /' "$work/log" | tail -25
+    fi
+}
+finish() {
+    echo "$passed passed, $failed failed"
+    [ "$failed" -eq 0 ]
+    exit
+}
+
+need_command gcc && need_command g++ && need_command pkg-config && need_command cmake && need_command make &&
+    need_command autoreconf autoconf && need_command aclocal automake && need_command libtoolize libtool || exit 1
+
+exits() { # CODE COMMAND...
+    local code=$1
+    shift
+    "$@"
+    local got=$?
+    [ $got = "$code" ] || { echo "exit code $got, not $code"; return 1; }
+}
+everything() { (cd "$1" && find . \( -type f -o -type l \) | LC_ALL=C sort); }
+
+check "wrong usage exits with 2" exits 2 scripts/install --prefux /usr
+check "a relative prefix exits with 2" exits 2 scripts/install --prefix usr
+check "--help exits with 0" exits 0 scripts/install --help
+check "nothing installed: --uninstall exits with 1" exits 1 scripts/install --prefix /usr --destdir "$dest" --uninstall
+[ ! -e "$dest" ] || { echo "FAILED  and leaves nothing behind"; failed=$((failed + 1)); }
+
+check "installs the library" scripts/install --prefix /usr --destdir "$dest" --library-only
+cat >"$work/expected" <<LIST
+./usr/include/blkin/blkin-front.h
+./usr/include/blkin/zipkin_c.h
+./usr/include/blkin/ztracer.hpp
+./usr/lib/cmake/Blkin/BlkinConfig.cmake
+./usr/lib/cmake/Blkin/BlkinConfigVersion.cmake
+./usr/lib/libblkin-front.so
+./usr/lib/libblkin.a
+./usr/lib/libblkin.so
+./usr/lib/libblkin.so.0
+./usr/lib/libzipkin-c.so
+./usr/lib/libzipkin-cpp.so
+./usr/lib/pkgconfig/blkin.pc
+./usr/share/blkin/manifest
+LIST
+same_files() { diff "$work/expected" <(everything "$dest"); }
+check "exactly those files" same_files
+check "a second installation changes nothing" scripts/install --prefix /usr --destdir "$dest" --library-only
+check "still exactly those files" same_files
+links_point_inside() {
+    local name
+    for name in blkin blkin-front zipkin-c zipkin-cpp; do
+        [ "$(readlink "$usr/lib/lib$name.so")" = libblkin.so.0 ] || return 1
+    done
+}
+check "every linker name leads to libblkin.so.0" links_point_inside
+check "public symbols only, versioned, header and library agree" python3 blkin-lib/tests/c/drift.py \
+    "$usr/include/blkin/zipkin_c.h" blkin-lib/src/capi blkin-lib/blkin.map "$usr/lib/libblkin.so.0" \
+    blkin-lib/tests/c/signatures.c
+no_tree_in_it() { ! grep -rlF "$PWD" "$usr/include" "$usr/lib/pkgconfig" "$usr/lib/cmake"; }
+check "no path of the build tree in text files" no_tree_in_it
+
+# Projects outside the tree.
+cp -r examples "$work/examples"
+cp -r blkin-lib/tests/c "$work/c"
+cargo build --quiet --locked -p blkin --example tap || finish
+tap=$PWD/${CARGO_TARGET_DIR:-target}/debug/examples/tap
+case ${CARGO_TARGET_DIR-} in /*) tap=$CARGO_TARGET_DIR/debug/examples/tap ;; esac
+export PKG_CONFIG_PATH=$usr/lib/pkgconfig CMAKE_PREFIX_PATH=$usr
+unset RATE BLKIN_RATE BLKIN_OFF BLKIN_SOCKET BLKIN_RING_BYTES
+
+traces() { # ANNOTATIONS SERVICE PROGRAM...
+    local annotations=$1 service=$2
+    shift 2
+    LD_LIBRARY_PATH=$usr/lib timeout 60 "$tap" "$work/records" "$work/counters" -- "$@" || return 1
+    cat "$work/counters" "$work/records"
+    grep -q "attempted=$annotations committed=$annotations read=$annotations torn=0 invalid=0 lost=0 " "$work/counters" &&
+        [ "$(grep -cF "|$service|" "$work/records")" = "$annotations" ]
+}
+flags_work() {
+    local flags
+    flags=$("$@" pkg-config --cflags --libs blkin) || return 1
+    echo "$flags"
+    # shellcheck disable=SC2086 # a list of words
+    gcc -std=c11 -o "$work/both" -x c - $flags <<'PROGRAM'
+#include <zipkin_c.h>
+#include <blkin/zipkin_c.h>
+#include <blkin-front.h>
+int main(void) { return blkin_init(); }
+PROGRAM
+}
+check "pkg-config finds both ways to include" flags_work env
+check "pkg-config works with a sysroot" flags_work env PKG_CONFIG_SYSROOT_DIR="$dest"
+version_is() { [ "$(pkg-config --modversion blkin)" = "$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)" ]; }
+check "pkg-config knows the version" version_is
+
+check "make and pkg-config build a project" make -C "$work/examples/pkgconfig"
+check "which is traced" traces 3 example-pkgconfig "$work/examples/pkgconfig/example-pkgconfig"
+with_cmake() {
+    cmake -S "$work/examples/cmake" -B "$work/cmake" && cmake --build "$work/cmake"
+}
+check "CMake builds a project" with_cmake
+check "which is traced" traces 3 example-cmake "$work/cmake/example-cmake"
+cmake_static() {
+    mkdir -p "$work/static" && cp "$work/examples/cmake/main.cpp" "$work/static" &&
+        sed 's/Blkin::blkin/Blkin::static/' "$work/examples/cmake/CMakeLists.txt" >"$work/static/CMakeLists.txt" &&
+        cmake -S "$work/static" -B "$work/static/b" && cmake --build "$work/static/b" &&
+        ! readelf -d "$work/static/b/example-cmake" | grep -q libblkin
+}
+check "CMake builds it with the static library" cmake_static
+check "which is traced" traces 3 example-cmake "$work/static/b/example-cmake"
+too_new() {
+    sed -i 's/find_package(Blkin 0.1/find_package(Blkin 9.0/' "$work/static/CMakeLists.txt" &&
+        ! cmake -S "$work/static" -B "$work/static/c"
+}
+check "CMake refuses a version that is not there" too_new
+with_autotools() { cd "$work/examples/autotools" && autoreconf -i && ./configure "$@" && make clean && make; }
+check "autotools build a project" bash -c "$(declare -f with_autotools); work=$work; with_autotools --with-blkin"
+check "which is traced" traces 3 example-autotools "$work/examples/autotools/example-autotools"
+check "autotools build it without BlkKin too" bash -c "$(declare -f with_autotools); work=$work; with_autotools --without-blkin"
+quickstart() {
+    # shellcheck disable=SC2046 # a list of words
+    cc -Wall -Wextra -Werror "$work/examples/quickstart/quickstart.c" $(pkg-config --cflags --libs blkin) -o "$work/quickstart"
+}
+check "the quickstart builds" quickstart
+quickstart_traced() { traces 6 '' "$work/quickstart"; grep -q 'attempted=6 committed=6 read=6 ' "$work/counters"; }
+check "and is traced" quickstart_traced
+moved() {
+    mv "$dest" "$work/moved" || return 1
+    (PKG_CONFIG_PATH=$work/moved/usr/lib/pkgconfig CMAKE_PREFIX_PATH=$work/moved/usr flags_work env)
+    local result=$?
+    mv "$work/moved" "$dest" && return $result
+}
+check "a moved installation still works" moved
+
+touch "$usr/include/blkin/mine.h"
+check "uninstalls" scripts/install --prefix /usr --destdir "$dest" --uninstall
+only_mine_left() { [ "$(everything "$dest")" = ./usr/include/blkin/mine.h ]; }
+check "a file of somebody else stays" only_mine_left
+rm -r "$usr"
+
+check "another prefix and library folder" scripts/install --prefix /opt/b --libdir lib64 --destdir "$dest" --library-only
+found_there() { PKG_CONFIG_PATH=$dest/opt/b/lib64/pkgconfig CMAKE_PREFIX_PATH=$dest/opt/b flags_work env; }
+check "is found there" found_there
+check "uninstalls" scripts/install --prefix /opt/b --destdir "$dest" --uninstall
+nothing_left() { [ -z "$(find "$dest" -mindepth 1)" ]; }
+check "nothing is left" nothing_left
+[ "$only" != --library-only ] || finish
+
+check "installs everything" scripts/install --prefix /usr --destdir "$dest"
+for file in usr/bin/blkin usr/bin/blkin-consumerd usr/bin/blkin-collector etc/blkin/consumerd.toml etc/blkin/collector.toml \
+    usr/lib/systemd/system/blkin-consumerd.service usr/lib/systemd/system/blkin-collector.service \
+    usr/lib/sysusers.d/blkin.conf usr/lib/tmpfiles.d/blkin.conf usr/lib/libblkin.so.0; do
+    check "lays down $file" test -f "$dest/$file"
+done
+for name in consumerd collector; do
+    check "blkin-$name accepts its sample configuration" \
+        "$usr/bin/blkin-$name" --config "$dest/etc/blkin/$name.toml" --check-config
+done
+check "blkin runs" "$usr/bin/blkin" --help
+placeholders() { ! grep -rn '@[a-z_]*@' "$dest/usr/lib/systemd" "$usr/lib/pkgconfig" "$usr/lib/cmake" | grep -v SystemCallFilter; }
+check "no placeholder is left" placeholders
+units_verify() {
+    local unit
+    for unit in "$usr"/lib/systemd/system/*.service; do
+        sed "s|^ExecStart=/usr|ExecStart=$usr|; s|^User=.*|User=root|; s|^Group=.*|Group=root|" "$unit" >"$work/$(basename "$unit")"
+        systemd-analyze verify --man=no "$work/$(basename "$unit")" || return 1
+    done
+}
+if command -v systemd-analyze >/dev/null; then check "systemd finds nothing wrong with the units" units_verify; fi
+echo '# mine' >>"$dest/etc/blkin/consumerd.toml"
+check "installs again over a changed configuration" scripts/install --prefix /usr --destdir "$dest"
+check "which stays" grep -q '^# mine' "$dest/etc/blkin/consumerd.toml"
+check "with the new sample beside it" cmp consumerd/config.example.toml "$dest/etc/blkin/consumerd.toml.new"
+check "uninstalls" scripts/install --prefix /usr --destdir "$dest" --uninstall
+only_changed_left() { [ "$(everything "$dest")" = ./etc/blkin/consumerd.toml ]; }
+check "only the changed configuration is left" only_changed_left
+finish

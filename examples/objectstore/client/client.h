@@ -35,6 +35,7 @@ struct connection {
 	int fd;
 	const struct client_options *options;
 	uint64_t next_tid;
+	bool broken; /* no answer came: of no more use */
 };
 
 /* 0 or -errno. */
@@ -65,6 +66,7 @@ struct load_result {
 	uint64_t errors, wrong;
 	double seconds;
 };
+/* SIGINT and SIGTERM end it early; the report is made all the same. */
 int load_run(const struct client_options *options);
 void report_load(const struct client_options *options, const struct load_result *result);
 int verify_run(const struct client_options *options);

@@ -36,13 +36,12 @@ static int exchange(struct connection *connection, const struct msg *question, s
 
 	if (rc == 0)
 		rc = msg_receive(connection->fd, reply);
-	if (rc != 0)
-		return rc == -EPIPE ? -ECONNRESET : rc;
-	if (reply->type != MSG_CLIENT_REPLY || reply->tid != question->tid) {
+	if (rc == 0 && (reply->type != MSG_CLIENT_REPLY || reply->tid != question->tid)) {
 		msg_clear(reply);
-		return -EBADMSG;
+		rc = -EBADMSG;
 	}
-	return 0;
+	connection->broken = rc != 0;
+	return rc == -EPIPE ? -ECONNRESET : rc;
 }
 
 static void begin(span *root, const struct client_options *options, const char *name, uint32_t len)

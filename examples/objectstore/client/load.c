@@ -1,6 +1,7 @@
 /* load.c - threads that put, get and delete objects of their own, and know what each must contain. */
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,14 @@ struct worker {
 	struct load_result result;
 };
 
+static volatile sig_atomic_t stop_asked;
+
+static void ask_to_stop(int signal_number)
+{
+	(void)signal_number;
+	stop_asked = 1;
+}
+
 static double since(const struct timespec *start)
 {
 	struct timespec now;
@@ -58,7 +67,7 @@ static void complain(struct worker *worker, const char *what, const char *name, 
 {
 	fprintf(stderr, "objstore-client: failed to %s %s: %s\n", what, name, strerror(-rc));
 	worker->result.errors++;
-	if (!worker->load->options->keep_going)
+	if (!worker->load->options->keep_going || worker->connection.broken)
 		atomic_store(&worker->load->failed, true);
 }
 
@@ -161,7 +170,7 @@ static bool next_operation(struct load *load, uint64_t *number)
 	const struct client_options *o = load->options;
 
 	*number = atomic_fetch_add(&load->started, 1);
-	if (atomic_load(&load->failed) || (o->count > 0 && *number >= o->count))
+	if (stop_asked || atomic_load(&load->failed) || (o->count > 0 && *number >= o->count))
 		return false;
 	keep_pace(load, *number);
 	return o->seconds <= 0 || since(&load->start) < o->seconds;
@@ -261,6 +270,8 @@ int load_run(const struct client_options *options)
 
 	if (rc != 0)
 		exit(1);
+	signal(SIGINT, ask_to_stop);
+	signal(SIGTERM, ask_to_stop);
 	clock_gettime(CLOCK_MONOTONIC, &load.start);
 	for (unsigned n = 0; n < options->threads; n++)
 		if (pthread_create(&workers[n].thread, NULL, work, &workers[n]) != 0) {

@@ -30,7 +30,7 @@ static const char help[] =
 	"  --wait clean|degraded   answer once every object has both copies, or once some has not\n"
 	"  --timeout-ms N          but wait no longer (30000)\n"
 	"\n"
-	"load: each thread has its own connection and its own objects, and checks all it reads\n"
+	"load: each thread has its own connection and its own objects, and checks all it reads; Ctrl-C ends it\n"
 	"  --threads N             (1)\n"
 	"  --size BYTES            (4096)\n"
 	"  --count N               operations in all (1000, unless --seconds is given)\n"
@@ -41,7 +41,8 @@ static const char help[] =
 	"  --prefix P              the objects are called P-tNN-oNNNNNN (load)\n"
 	"  --seed N                another order of operations (1)\n"
 	"  --acked-log FILE        write which generation of each object the store acknowledged; for verify\n"
-	"  --keep-going            count failed operations instead of ending at the first\n"
+	"  --keep-going            count failed operations instead of ending at the first; the loss of the gateway\n"
+	"                          ends the load all the same\n"
 	"\n"
 	"Exit status: 0 done, 1 failed or read something wrong, 2 wrong usage.\n";
 

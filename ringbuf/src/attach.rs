@@ -113,7 +113,7 @@ impl Attachment {
         let words = Mapping::read_only(&segment, segment_bytes)?;
         let info = read_info(words.words(), segment_bytes, stat.st_ino, stat.st_dev)?;
         let control = Mapping::of(&control, control_bytes, ProtFlags::READ | ProtFlags::WRITE)?;
-        let at = [Position::default(); MAX_SLOTS];
+        let at = std::array::from_fn(|slot| published(&control, slot));
         Ok(Attachment { segment, words, control, info, at, no_writer_left: false })
     }
 
@@ -151,7 +151,9 @@ impl Attachment {
 
     /// Gives the space up to the private position back to the program.
     pub fn publish(&mut self, slot: usize) {
-        let tail = control::slot_line(slot) + control::TAIL;
+        let line = control::slot_line(slot);
+        self.control.words()[line + control::TAIL_RECORDS].store(self.at[slot].records, Relaxed);
+        let tail = line + control::TAIL;
         // SYNC POINT reuse: pairs with the acquire in ring (invariant 6).
         self.control.words()[tail].store(self.at[slot].grain, Release);
     }
@@ -233,6 +235,12 @@ impl Attachment {
             shape: RingShape::new(self.info.ring_bytes, self.info.cookie),
         }
     }
+}
+
+/// Where an earlier consumer stopped; the start of the ring if there was none. Bounded, because the page is shared.
+fn published(control: &Mapping, slot: usize) -> Position {
+    let word = |index: usize| control.words()[control::slot_line(slot) + index].load(Relaxed) & (u64::MAX >> 2);
+    Position { grain: word(control::TAIL), records: word(control::TAIL_RECORDS) }
 }
 
 fn largest_segment() -> usize {

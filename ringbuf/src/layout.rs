@@ -88,6 +88,8 @@ pub(crate) mod control {
     pub(crate) const TAIL: usize = 0;
     /// In a slot's line: 1 while the consumer waits at a hole.
     pub(crate) const WAITING_AT_HOLE: usize = 1;
+    /// In a slot's line: records before the tail, for the consumer that comes after this one.
+    pub(crate) const TAIL_RECORDS: usize = 2;
 
     pub(crate) fn slot_line(slot: usize) -> usize {
         SLOT_LINES + slot * SLOT_LINE_WORDS

@@ -10,6 +10,7 @@
 //! may both write it; the one that loses the index word uses the winner's. A full table answers `None`, and the
 //! text then travels in the record.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::words::Words;
@@ -17,8 +18,36 @@ use crate::words::Words;
 /// Longer texts are not worth a place in the table.
 pub const MAX_INTERNED_BYTES: usize = 256;
 const PROBES: usize = 32;
+const HINTS: usize = 512;
+const HINT_SHIFT: u32 = u64::BITS - HINTS.ilog2();
+const FACTOR: u64 = 0x517c_c1b7_2722_0a95;
 const GIVEN_OUT: usize = 0;
 const FIRST_TEXT: u64 = 1;
+
+/// Which id the text at an address had last: private to a process, one word an entry,
+/// `[part of the address: 32 bits | id: 32 bits]`.
+pub struct Hints {
+    entries: [AtomicU64; HINTS],
+}
+
+impl Hints {
+    /// No hints.
+    pub const fn new() -> Hints {
+        Hints { entries: [const { AtomicU64::new(0) }; HINTS] }
+    }
+
+    #[inline(always)]
+    fn entry(&self, address: usize) -> (&AtomicU64, u64) {
+        let mixed = (address as u64).wrapping_mul(FACTOR);
+        (&self.entries[(mixed >> HINT_SHIFT) as usize], mixed << 32)
+    }
+}
+
+impl Default for Hints {
+    fn default() -> Hints {
+        Hints::new()
+    }
+}
 
 /// Both parts of the table.
 pub struct Names<'a, W: Words + ?Sized> {
@@ -33,9 +62,25 @@ pub struct Names<'a, W: Words + ?Sized> {
 }
 
 impl<W: Words + ?Sized> Names<'_, W> {
+    /// As [`Names::intern`], for a text that comes from `address`: looked for first where that address had it last.
+    #[inline]
+    pub fn intern_from(&self, hints: &Hints, address: usize, pieces: &[&[u8]]) -> Option<u32> {
+        let bytes = joined_bytes(pieces);
+        let (hint, tag) = hints.entry(address);
+        // Acquire, so that whoever sees our record sees the text too, though another thread wrote it.
+        let hinted = hint.load(Acquire);
+        let id = hinted as u32;
+        if hinted >> 32 == tag >> 32 && id != 0 && self.equals(id as usize, pieces, bytes) {
+            return Some(id);
+        }
+        let id = self.intern(pieces)?;
+        hint.store(tag | u64::from(id), Release);
+        Some(id)
+    }
+
     /// The id of the text that `pieces` make up when joined; `None` when it is too long or the table is full.
     pub fn intern(&self, pieces: &[&[u8]]) -> Option<u32> {
-        let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let bytes = joined_bytes(pieces);
         if bytes > MAX_INTERNED_BYTES {
             return None;
         }
@@ -97,8 +142,12 @@ impl<W: Words + ?Sized> Names<'_, W> {
     }
 
     fn holds(&self, entry: u64, hash: u32, pieces: &[&[u8]], bytes: usize) -> bool {
-        let id = entry as u32 as usize;
-        if (entry >> 32) as u32 != hash || self.text.load(id, Relaxed) != bytes as u64 {
+        (entry >> 32) as u32 == hash && self.equals(entry as u32 as usize, pieces, bytes)
+    }
+
+    #[inline]
+    fn equals(&self, id: usize, pieces: &[&[u8]], bytes: usize) -> bool {
+        if self.text.load(id, Relaxed) != bytes as u64 {
             return false;
         }
         let mut at = id + 1;
@@ -129,9 +178,14 @@ impl<W: Words + ?Sized> Names<'_, W> {
     }
 }
 
+#[inline(always)]
+fn joined_bytes(pieces: &[&[u8]]) -> usize {
+    pieces.iter().map(|piece| piece.len()).sum()
+}
+
 /// Joins `pieces`, cuts them into words (the last one padded with zeros) and passes these on until told to stop.
 /// Whether it was never told so.
-#[inline]
+#[inline(always)]
 fn pack(pieces: &[&[u8]], mut each: impl FnMut(u64) -> bool) -> bool {
     let (mut word, mut bits) = (0u64, 0u32);
     for piece in pieces {
@@ -174,7 +228,6 @@ fn load(chunk: &[u8]) -> u64 {
 
 /// Multiply and rotate over words (as in FxHash), folded to 32 bits.
 fn hash(pieces: &[&[u8]], bytes: usize) -> u32 {
-    const FACTOR: u64 = 0x517c_c1b7_2722_0a95;
     let mut hash = bytes as u64;
     pack(pieces, |word| {
         hash = (hash.rotate_left(5) ^ word).wrapping_mul(FACTOR);
@@ -222,6 +275,20 @@ mod tests {
                 let read = table(&index, &text).text(id);
                 prop_assert!(read.is_none_or(|text| text.len() <= MAX_INTERNED_BYTES));
             }
+        }
+    }
+
+    #[test]
+    fn a_buffer_with_another_text_never_gets_the_old_id() {
+        let (index, text) = (words(64), words(1024));
+        let (names, hints) = (table(&index, &text), Hints::new());
+        let mut buffer = *b"first text";
+        for round in 0..50u8 {
+            buffer[9] = b'a' + round % 3;
+            let id = names.intern_from(&hints, buffer.as_ptr() as usize, &[&buffer[..]]).unwrap();
+            assert_eq!(names.text(id).as_deref(), Some(&buffer[..]));
+            let shorter = names.intern_from(&hints, buffer.as_ptr() as usize, &[&buffer[..4]]).unwrap();
+            assert_eq!(names.text(shorter).as_deref(), Some(&buffer[..4]));
         }
     }
 

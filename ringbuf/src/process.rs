@@ -21,7 +21,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::clock::{ClockKind, coarse_seconds};
 use crate::layout::{self, MAX_SLOTS, control, header, slot};
-use crate::names::Names;
+use crate::names::{Hints, Names};
 use crate::ring::{Head, Ring, RingShape};
 use crate::say::Once;
 use crate::{offer, segment, settings};
@@ -84,6 +84,7 @@ struct State {
     no_segment: AtomicU64,
     offered: AtomicBool,
     next_offer_seconds: AtomicU64,
+    hints: Hints,
     locals: [SlotLocal; MAX_SLOTS],
 }
 
@@ -105,6 +106,7 @@ static STATE: State = State {
     no_segment: AtomicU64::new(0),
     offered: AtomicBool::new(false),
     next_offer_seconds: AtomicU64::new(0),
+    hints: Hints::new(),
     locals: [const { SlotLocal { ids: AtomicU64::new(0), roots: AtomicU64::new(0) } }; MAX_SLOTS],
 };
 
@@ -272,6 +274,8 @@ fn record_in_slot(annotation: &Annotation<'_>, slot: usize) {
 /// Cuts what is too long and replaces by their ids the texts that the table of names holds.
 fn draft<'a>(annotation: &Annotation<'a>, words: &[AtomicU64], header: &[AtomicU64]) -> Draft<'a> {
     let names = names(words);
+    let intern =
+        |from: &[u8], pieces: &[&[u8]]| names.intern_from(&STATE.hints, from.as_ptr() as usize, pieces);
     let (name, name_cut) = cut(annotation.name, MAX_TEXT_BYTES);
     let (key, key_cut) = cut(annotation.key, MAX_TEXT_BYTES);
     let (ip, ip_cut) = cut(annotation.endpoint.ip, MAX_IP_BYTES);
@@ -288,9 +292,9 @@ fn draft<'a>(annotation: &Annotation<'a>, words: &[AtomicU64], header: &[AtomicU
         trace_id: annotation.trace_id,
         span_id: annotation.span_id,
         parent_span_id: annotation.parent_span_id,
-        name: id_or_inline(names.intern(&[name]), name, header),
-        endpoint: id_or_inline(names.intern(&[&endpoint.fixed(), ip, service]), endpoint, header),
-        key: id_or_inline(names.intern(&[key]), key, header),
+        name: id_or_inline(intern(name, &[name]), name, header),
+        endpoint: id_or_inline(intern(service, &[&endpoint.fixed(), ip, service]), endpoint, header),
+        key: id_or_inline(intern(key, &[key]), key, header),
         payload,
         level: annotation.level & 7,
         truncated: name_cut || key_cut || ip_cut || service_cut || value_cut,

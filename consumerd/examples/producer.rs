@@ -12,6 +12,8 @@ fn main() {
     let arguments: Vec<u64> = std::env::args().skip(1).map(|argument| argument.parse().unwrap()).collect();
     let (spans, threads) = (arguments[0], arguments[1]);
     let pause = arguments.get(2).copied().unwrap_or(0);
+    // Threads that record while the segment is being made would lose annotations, counted as `starting`.
+    blkin::init();
     let workers: Vec<_> = (0..threads).map(|_| std::thread::spawn(move || work(spans, pause))).collect();
     let calls: u64 = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
     println!("{calls}");

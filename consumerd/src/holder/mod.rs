@@ -118,6 +118,7 @@ impl<'a> Holder<'a> {
                 Ended::Died => {
                     let status = worker.wait().context("failed to wait for the worker")?;
                     self.counters.add(Count::Restarts);
+                    self.publish_counters();
                     tracing::warn!(
                         "the worker ended ({status}); starting another, which goes on where it stopped"
                     );

@@ -29,6 +29,9 @@ pub(super) struct Program {
     pub(super) figures: DrainFigures,
     /// Records which another daemon had drained before.
     pub(super) drained_before: u64,
+    /// What each ring adds to that, as its control page says. An earlier worker of this daemon may have published
+    /// there too: the first frame that is found again knows better.
+    before: Vec<Option<u64>>,
     /// Bytes of its frames that are not retired.
     pub(super) staged_bytes: u64,
     /// Its frames that are not retired.
@@ -66,10 +69,13 @@ impl Program {
     ) -> Result<Self, AttachError> {
         let mut attachment = Attachment::open(segment, control)?;
         let slots = attachment.slots();
-        let mut drained_before = (0..slots).map(|slot| attachment.position(slot).records).sum();
+        let mut before: Vec<Option<u64>> =
+            (0..slots).map(|slot| Some(attachment.position(slot).records)).collect();
+        let mut drained_before = before.iter().flatten().sum();
         let (mut retired, mut retired_places) = (DrainFigures::default(), BTreeMap::new());
         if let Some(saved) = saved {
             drained_before = saved.drained_before;
+            before.fill(None);
             retired = DrainFigures {
                 drained: saved.drained,
                 valid: saved.valid,
@@ -92,6 +98,7 @@ impl Program {
             source,
             figures: retired,
             drained_before,
+            before,
             staged_bytes: 0,
             open_frames: 0,
             ended: false,
@@ -108,8 +115,12 @@ impl Program {
 
     /// A frame of an earlier worker: its range is drained already.
     pub(super) fn resume_after(&mut self, frame: &Frame) {
-        if (frame.slot as usize) < self.attachment.slots() {
-            self.attachment.resume(frame.slot as usize, position(frame.to));
+        let slot = frame.slot as usize;
+        if slot < self.attachment.slots() {
+            self.attachment.resume(slot, position(frame.to));
+            if let Some(published) = self.before[slot].take() {
+                self.drained_before = self.drained_before - published + frame.from.records;
+            }
         }
     }
 

@@ -1,0 +1,55 @@
+//! The command line: configuration and exit codes.
+
+#![allow(clippy::unwrap_used)]
+
+use std::process::{Command, Output, Stdio};
+
+fn consumerd(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_blkin-consumerd"));
+    command.args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn with_file(text: &str) -> (tempfile::NamedTempFile, String) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    let path = file.path().to_str().unwrap().to_owned();
+    (file, path)
+}
+
+#[test]
+fn the_example_configuration_is_a_good_one() {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/config.example.toml");
+    let output = consumerd(&["--check-config", "--config", example]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
+#[test]
+fn a_bad_configuration_ends_with_78_and_names_the_key() {
+    for (text, named) in [("quiet = 3\n", "quiet"), ("poll_idle_ms = 0\n", "poll_idle_ms"), ("= =", "parse")]
+    {
+        let (_file, path) = with_file(text);
+        let output = consumerd(&["--check-config", "--config", &path]);
+        assert_eq!(output.status.code(), Some(78));
+        assert!(String::from_utf8_lossy(&output.stderr).contains(named), "{output:?}");
+    }
+}
+
+#[test]
+fn wrong_usage_ends_with_2_and_a_failure_with_1() {
+    assert_eq!(consumerd(&["--no-such-flag"]).status.code(), Some(2));
+    assert_eq!(consumerd(&["worker"]).status.code(), Some(1));
+    let output = consumerd(&["--socket", "/proc/nowhere/socket", "--http-listen", "127.0.0.1:0"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("failed to listen"), "{output:?}");
+}
+
+#[test]
+fn a_flag_wins_over_the_environment_and_both_over_the_file() {
+    let (_file, path) = with_file("http_listen = \"bad\"\n");
+    assert_eq!(consumerd(&["--check-config", "--config", &path]).status.code(), Some(78));
+    let arguments = ["--check-config", "--config", &path, "--http-listen", "127.0.0.1:0"];
+    assert_eq!(consumerd(&arguments).status.code(), Some(0));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_blkin-consumerd"));
+    command.args(["--check-config", "--config", &path]).env("BLKIN_CONSUMERD_HTTP_LISTEN", "127.0.0.1:0");
+    assert_eq!(command.output().unwrap().status.code(), Some(0));
+}

@@ -1,0 +1,199 @@
+//! Real processes for the tests: the daemon, traced programs, a Scribe server that can misbehave.
+
+#![allow(dead_code, clippy::unwrap_used)]
+
+pub mod ledger;
+pub mod scribe;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// Longest wait for anything in these tests.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits until `what` gives something, looking often.
+pub fn wait_for<T>(why: &str, mut what: impl FnMut() -> Option<T>) -> T {
+    let due = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = what() {
+            return found;
+        }
+        assert!(Instant::now() < due, "waited in vain: {why}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A folder with a socket path and an output file.
+pub struct Site {
+    folder: TempDir,
+}
+
+impl Site {
+    pub fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.path("socket")
+    }
+
+    pub fn lines_path(&self) -> PathBuf {
+        self.path("lines.json")
+    }
+
+    /// Every JSON line that was written.
+    pub fn lines(&self) -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(self.lines_path()).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Starts the daemon with JSON lines into a file and whatever `arguments` add.
+    pub fn daemon(&self, arguments: &[&str]) -> Daemon {
+        let lines = self.lines_path();
+        let mut all = vec!["--json-lines", lines.to_str().unwrap()];
+        all.extend(arguments);
+        self.bare_daemon(&all)
+    }
+
+    /// Starts the daemon with no sink but those in `arguments`.
+    pub fn bare_daemon(&self, arguments: &[&str]) -> Daemon {
+        let ready = self.path("ready.json");
+        // An earlier daemon's word is not this one's.
+        let _ = std::fs::remove_file(&ready);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_blkin-consumerd"));
+        command.arg("--socket").arg(self.socket()).arg("--ready-file").arg(&ready);
+        command.args(["--http-listen", "127.0.0.1:0", "--log", "warn"]);
+        if !arguments.contains(&"--scribe-upstream") {
+            command.args(["--scribe-upstream", ""]);
+        }
+        if !arguments.contains(&"--scan") {
+            command.args(["--scan", "false"]);
+        }
+        let child = command.args(arguments).stdin(Stdio::null()).spawn().unwrap();
+        let text = wait_for("the daemon is ready", || std::fs::read_to_string(&ready).ok());
+        let ready: serde_json::Value = serde_json::from_str(&text).unwrap();
+        Daemon { child, http: ready["http"].as_str().unwrap().to_owned() }
+    }
+
+    /// Starts a program that records; see `examples/producer.rs`.
+    pub fn program(&self, arguments: &[u64], environment: &[(&str, &str)]) -> Program {
+        let path = Path::new(env!("CARGO_BIN_EXE_blkin-consumerd")).with_file_name("examples/producer");
+        let mut command = Command::new(path);
+        command.env("BLKIN_SOCKET", self.socket()).envs(environment.iter().copied());
+        command.args(arguments.iter().map(u64::to_string));
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        Program { stdin: child.stdin.take(), child }
+    }
+}
+
+/// The daemon.
+pub struct Daemon {
+    child: Child,
+    pub http: String,
+}
+
+impl Daemon {
+    pub fn metrics(&self) -> ledger::Metrics {
+        let mut answer = ureq::get(format!("http://{}/metrics", self.http)).call().unwrap();
+        ledger::Metrics::parse(&answer.body_mut().read_to_string().unwrap())
+    }
+
+    /// Status of /healthz, or `None` when nobody answers within two seconds.
+    pub fn health(&self) -> Option<u16> {
+        let agent: ureq::Agent = ureq::Agent::config_builder()
+            .timeout_global(Some(Duration::from_secs(2)))
+            .http_status_as_error(false)
+            .build()
+            .into();
+        agent.get(format!("http://{}/healthz", self.http)).call().ok().map(|answer| answer.status().as_u16())
+    }
+
+    /// Waits until every figure of the ledger is in, and gives it.
+    pub fn settled(&self, attempted: u64) -> ledger::Metrics {
+        wait_for("the ledger is settled", || {
+            let metrics = self.metrics();
+            let is_settled = metrics.sum("blkin_program_attempted_total") == attempted
+                && metrics.sum("blkin_pending") == 0
+                && metrics.sum("blkin_sink_in_flight") == 0;
+            is_settled.then_some(metrics)
+        })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The worker that runs now.
+    pub fn worker_pid(&self) -> u32 {
+        let pid = self.pid();
+        wait_for("a worker runs", || {
+            let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+            children.split_whitespace().next()?.parse().ok()
+        })
+    }
+
+    pub fn signal_worker(&self, signal: Signal) {
+        send_signal(self.worker_pid(), signal);
+    }
+
+    /// SIGTERM, and waits for the end.
+    pub fn stop(mut self) -> ExitStatus {
+        send_signal(self.pid(), Signal::TERM);
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A traced program.
+pub struct Program {
+    child: Child,
+    stdin: Option<ChildStdin>,
+}
+
+impl Program {
+    /// Waits until it has recorded everything, and gives the number of its calls; it lives on.
+    pub fn calls(&mut self) -> u64 {
+        let mut line = String::new();
+        BufReader::new(self.child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        line.trim().parse().unwrap()
+    }
+
+    /// Lets it end.
+    pub fn end(mut self) {
+        drop(self.stdin.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+
+    /// Waits for its calls and lets it end.
+    pub fn finish(mut self) -> u64 {
+        let calls = self.calls();
+        self.end();
+        calls
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn send_signal(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
+}

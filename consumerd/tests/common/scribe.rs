@@ -1,0 +1,85 @@
+//! A Scribe server that does what a test wants.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use blkin_thrift::scribe::{
+    ExceptionKind, LogEntry, Method, ResultCode, decode_message, encode_exception, encode_log_reply,
+    parse_call,
+};
+use blkin_thrift::{Limits, Span};
+
+/// What the server does with one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behaviour {
+    Ok,
+    TryLater,
+    Exception,
+    HangUp,
+}
+
+type Decide = Box<dyn FnMut(&[LogEntry]) -> Behaviour + Send>;
+
+/// The server and what it has accepted.
+#[derive(Clone)]
+pub struct Scribe {
+    pub address: String,
+    calls: Arc<Mutex<Vec<Vec<LogEntry>>>>,
+}
+
+impl Scribe {
+    /// Serves with a free port until the process ends.
+    pub fn start(decide: impl FnMut(&[LogEntry]) -> Behaviour + Send + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let server = Self { address, calls: Arc::default() };
+        let calls = server.calls.clone();
+        let mut decide: Decide = Box::new(decide);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                serve(stream.unwrap(), &mut decide, &calls);
+            }
+        });
+        server
+    }
+
+    /// The accepted calls.
+    pub fn calls(&self) -> Vec<Vec<LogEntry>> {
+        self.calls.lock().unwrap().clone()
+    }
+
+    /// The accepted entries.
+    pub fn entries(&self) -> Vec<LogEntry> {
+        self.calls().concat()
+    }
+
+    /// The accepted entries as spans.
+    pub fn spans(&self) -> Vec<Span> {
+        let limits = Limits::default();
+        self.entries().iter().map(|entry| decode_message(&entry.message, &limits).unwrap()).collect()
+    }
+}
+
+/// One connection after the other: the daemon has one.
+fn serve(mut stream: TcpStream, decide: &mut Decide, calls: &Mutex<Vec<Vec<LogEntry>>>) {
+    let mut header = [0; 4];
+    while stream.read_exact(&mut header).is_ok() {
+        let mut body = vec![0; u32::from_be_bytes(header) as usize];
+        stream.read_exact(&mut body).unwrap();
+        let call = parse_call(&body, &Limits::default()).unwrap();
+        let Method::Log(entries) = call.method else { panic!("not a Log call") };
+        let reply = match decide(&entries) {
+            Behaviour::Ok => {
+                calls.lock().unwrap().push(entries);
+                encode_log_reply(call.seq, ResultCode::Ok)
+            }
+            Behaviour::TryLater => encode_log_reply(call.seq, ResultCode::TryLater),
+            Behaviour::Exception => {
+                encode_exception("Log", call.seq, ExceptionKind::ProtocolError, "bad entry")
+            }
+            Behaviour::HangUp => return,
+        };
+        stream.write_all(&reply).unwrap();
+    }
+}

@@ -1,0 +1,128 @@
+//! The daemon beside real programs: everything arrives, and every equation of the ledger holds.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use common::{Site, send_signal, wait_for};
+use rustix::process::Signal;
+
+/// What makes a re-sent annotation the same one.
+fn identities(lines: &[serde_json::Value]) -> BTreeSet<(i64, i64)> {
+    lines.iter().map(|line| (line["source"].as_i64().unwrap(), line["position"].as_i64().unwrap())).collect()
+}
+
+#[test]
+fn every_annotation_of_several_programs_arrives_and_the_ledger_balances() {
+    let site = Site::new();
+    let daemon = site.daemon(&[]);
+    let programs: Vec<_> = (1..=3).map(|threads| site.program(&[500, threads, 20], &[])).collect();
+    let calls: u64 = programs.into_iter().map(common::Program::finish).sum();
+    let metrics = daemon.settled(calls);
+    metrics.assert_balanced();
+    assert_eq!(metrics.sum("blkin_program_lost_total"), 0);
+    assert_eq!(metrics.sum("blkin_valid_total"), calls);
+    let lines = site.lines();
+    assert_eq!((lines.len() as u64, identities(&lines).len() as u64), (calls, calls));
+    let of_kind = |key: &str| lines.iter().filter(|line| !line[key].is_null()).count() as u64;
+    assert_eq!((of_kind("event"), of_kind("key")), (calls / 2, calls / 2));
+    wait_for("departed programs are folded", || {
+        let metrics = daemon.metrics();
+        let departed = metrics.sum_where("blkin_drained_total", "process=\"departed\"");
+        (metrics.sum("blkin_programs") == 0 && departed == calls).then_some(())
+    });
+    daemon.metrics().assert_balanced();
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn a_tiny_ring_loses_and_names_every_loss() {
+    let site = Site::new();
+    let daemon = site.daemon(&[]);
+    let calls = site.program(&[20_000, 2], &[("BLKIN_RING_BYTES", "4096")]).finish();
+    let metrics = daemon.settled(calls);
+    metrics.assert_balanced();
+    assert!(metrics.sum_where("blkin_program_lost_total", "cause=\"full\"") > 0);
+    assert_eq!(metrics.sum("blkin_valid_total"), site.lines().len() as u64);
+}
+
+#[test]
+fn a_record_dropped_somewhere_uncounted_turns_the_check_red() {
+    let site = Site::new();
+    let daemon = site.daemon(&[]);
+    let calls = site.program(&[100, 1], &[]).finish();
+    let metrics = daemon.settled(calls);
+    metrics.assert_balanced();
+    let figures = [
+        "blkin_program_committed_total",
+        "blkin_drained_total",
+        "blkin_valid_total",
+        "blkin_sink_acked_total",
+    ];
+    for figure in figures {
+        let mut mutated = metrics.clone();
+        mutated.change(figure, |value| value + 1);
+        assert_ne!(mutated.broken_equations(), Vec::<String>::new(), "{figure}");
+    }
+    let mut lines = site.lines();
+    lines.pop();
+    assert_ne!(lines.len() as u64, metrics.sum("blkin_sink_acked_total"));
+}
+
+#[test]
+fn a_program_that_ends_before_anything_is_drained_loses_nothing() {
+    let site = Site::new();
+    let daemon = site.daemon(&[]);
+    daemon.signal_worker(Signal::STOP);
+    let calls = site.program(&[500, 3], &[]).finish();
+    daemon.signal_worker(Signal::CONT);
+    let metrics = daemon.settled(calls);
+    metrics.assert_balanced();
+    assert_eq!((metrics.sum("blkin_valid_total"), site.lines().len() as u64), (calls, calls));
+}
+
+#[test]
+fn a_worker_killed_again_and_again_loses_nothing_and_the_ledger_balances_again() {
+    let site = Site::new();
+    let daemon = site.daemon(&[]);
+    let programs: Vec<_> = (0..2).map(|_| site.program(&[2500, 2, 200], &[])).collect();
+    for round in 1..=5_u64 {
+        let before = daemon.metrics().sum("blkin_drained_total");
+        wait_for("the worker has drained something", || {
+            (daemon.metrics().sum("blkin_drained_total") > before).then_some(())
+        });
+        send_signal(daemon.worker_pid(), Signal::KILL);
+        wait_for("another worker serves", || {
+            let agent = ureq::get(format!("http://{}/healthz", daemon.http)).call();
+            agent.is_ok().then_some(())
+        });
+        wait_for("the restart is counted", || {
+            (daemon.metrics().sum_where("blkin_holder", "worker_restarts") >= round).then_some(())
+        });
+    }
+    let calls: u64 = programs.into_iter().map(common::Program::finish).sum();
+    let metrics = daemon.settled(calls);
+    metrics.assert_balanced();
+    assert_eq!(metrics.sum("blkin_program_lost_total"), 0);
+    let lines = site.lines();
+    assert_eq!(identities(&lines).len() as u64, calls);
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn a_stopped_worker_turns_health_red_within_two_seconds_and_is_killed_in_the_end() {
+    let site = Site::new();
+    let daemon = site.daemon(&["--stuck-kill-ms", "4000"]);
+    assert_eq!(daemon.health(), Some(200));
+    let stopped = daemon.worker_pid();
+    daemon.signal_worker(Signal::STOP);
+    let since = Instant::now();
+    wait_for("health is red", || (daemon.health() == Some(503)).then_some(()));
+    assert!(since.elapsed() < Duration::from_millis(2500), "{:?}", since.elapsed());
+    wait_for("a new worker serves", || (daemon.health() == Some(200)).then_some(()));
+    assert_ne!(daemon.worker_pid(), stopped);
+    assert_eq!(daemon.metrics().sum_where("blkin_holder", "worker_stuck_kills"), 1);
+}

@@ -1,0 +1,175 @@
+//! The sinks against upstreams that behave, and some that do not.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use common::scribe::{Behaviour, Scribe};
+use common::{Site, wait_for};
+
+fn annotations(scribe: &Scribe) -> usize {
+    scribe.spans().iter().map(|span| span.annotations.len() + span.binary_annotations.len()).sum()
+}
+
+#[test]
+fn whole_spans_leave_many_in_a_call_with_their_timing() {
+    let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
+    let daemon = site.bare_daemon(&["--scribe-upstream", &scribe.address]);
+    let calls = site.program(&[1000, 2], &[]).finish();
+    daemon.settled(calls).assert_balanced();
+    let spans = scribe.spans();
+    assert_eq!(spans.len(), 2000);
+    assert!(scribe.calls().len() < 200, "{} calls", scribe.calls().len());
+    assert!(scribe.entries().iter().all(|entry| entry.category == "zipkin"));
+    for span in &spans {
+        assert_eq!((span.annotations.len(), span.binary_annotations.len()), (2, 2));
+        assert_eq!((span.name.as_str(), span.trace_id), ("write", span.id));
+        assert_eq!(span.timestamp, Some(span.annotations[0].timestamp));
+        assert!(span.duration.is_some() && span.source.is_some());
+        let host = span.annotations[0].host.as_ref().unwrap();
+        assert_eq!((host.ipv4, host.port, host.service_name.as_str()), (0x0a00_0001, 6800, "osd.0"));
+    }
+    let identities: BTreeSet<_> =
+        spans.iter().flat_map(|s| s.annotations.iter().map(|a| a.position)).collect();
+    assert_eq!(identities.len(), 4000);
+    assert_eq!(daemon.metrics().sum_where("blkin_spans_left_total", "complete"), 2000);
+}
+
+#[test]
+fn try_later_and_lost_connections_are_tried_again_until_it_works() {
+    let calls = Arc::new(AtomicU32::new(0));
+    let seen = calls.clone();
+    let scribe = Scribe::start(move |_| match seen.fetch_add(1, Ordering::Relaxed) {
+        0 | 1 | 4 => Behaviour::TryLater,
+        2 | 5 => Behaviour::HangUp,
+        _ => Behaviour::Ok,
+    });
+    let site = Site::new();
+    let daemon = site.bare_daemon(&["--scribe-upstream", &scribe.address]);
+    let made = site.program(&[500, 1, 200], &[]).finish();
+    let metrics = daemon.settled(made);
+    metrics.assert_balanced();
+    assert_eq!(metrics.sum("blkin_sink_acked_total"), made);
+    assert_eq!(annotations(&scribe) as u64, made);
+    assert!(calls.load(Ordering::Relaxed) >= 7);
+}
+
+#[test]
+fn only_the_entry_that_is_refused_is_lost() {
+    let refused = Arc::new(Mutex::new(None));
+    let first = refused.clone();
+    let scribe = Scribe::start(move |entries| {
+        let mut first = first.lock().unwrap();
+        let bad = first.get_or_insert_with(|| entries[0].clone());
+        if entries.contains(bad) { Behaviour::Exception } else { Behaviour::Ok }
+    });
+    let site = Site::new();
+    let daemon = site.bare_daemon(&["--scribe-upstream", &scribe.address]);
+    let made = site.program(&[100, 1], &[]).finish();
+    let metrics = daemon.settled(made);
+    metrics.assert_balanced();
+    assert_eq!(metrics.sum_where("blkin_sink_lost_total", "rejected"), 4);
+    assert_eq!(annotations(&scribe) as u64, made - 4);
+}
+
+#[test]
+fn a_pipe_without_reader_and_an_absent_upstream_cost_the_others_nothing() {
+    let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
+    let pipe = site.path("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let pipe = pipe.to_str().unwrap();
+    let arguments =
+        ["--scribe-upstream", &scribe.address, "--json-lines", pipe, "--json-scribe-upstream", "127.0.0.1:1"];
+    let daemon = site.bare_daemon(&[&arguments[..], &["--queue-bytes", "400000"]].concat());
+    let made = site.program(&[2000, 1, 20], &[]).finish();
+    wait_for("the healthy sink has everything", || {
+        (daemon.metrics().sum_where("blkin_sink_acked_total", "sink=\"scribe\"") == made).then_some(())
+    });
+    let metrics = daemon.metrics();
+    metrics.assert_balanced();
+    for sink in ["json_lines", "scribe_json"] {
+        let label = format!("sink=\"{sink}\",cause=\"queue_full\"");
+        assert!(metrics.sum_where("blkin_sink_lost_total", &label) > 0, "{sink}");
+    }
+    // A reader comes: what was kept arrives, line by line.
+    let mut reader = std::fs::File::open(pipe).unwrap();
+    let reading = std::thread::spawn(move || {
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        text
+    });
+    wait_for("the pipe has taken everything", || {
+        (daemon.metrics().sum_where("blkin_sink_in_flight", "json_lines") == 0).then_some(())
+    });
+    let acked = daemon.metrics().sum_where("blkin_sink_acked_total", "json_lines");
+    assert!(daemon.stop().success());
+    let text = reading.join().unwrap();
+    assert_eq!(text.lines().count() as u64, acked);
+    assert!(text.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()));
+}
+
+#[test]
+fn a_full_disk_costs_the_others_nothing() {
+    let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
+    let daemon = site.bare_daemon(&["--scribe-upstream", &scribe.address, "--json-lines", "/dev/full"]);
+    let made = site.program(&[300, 1], &[]).finish();
+    wait_for("the healthy sink has everything", || {
+        (daemon.metrics().sum_where("blkin_sink_acked_total", "sink=\"scribe\"") == made).then_some(())
+    });
+    let metrics = daemon.metrics();
+    metrics.assert_balanced();
+    assert_eq!(metrics.sum_where("blkin_sink_in_flight", "json_lines"), made);
+    assert_eq!(daemon.health(), Some(200));
+}
+
+#[test]
+fn json_goes_to_scribe_in_its_own_category() {
+    let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
+    let daemon = site.bare_daemon(&["--json-scribe-upstream", &scribe.address]);
+    let made = site.program(&[100, 1], &[]).finish();
+    daemon.settled(made).assert_balanced();
+    let entries = scribe.entries();
+    assert_eq!(entries.len() as u64, made);
+    assert!(entries.iter().all(|entry| entry.category == "blkin_json"));
+    let object: serde_json::Value = serde_json::from_slice(&entries[0].message).unwrap();
+    assert_eq!((object["event"].as_str(), object["service_name"].as_str()), (Some("start"), Some("osd.0")));
+}
+
+#[test]
+fn a_full_staging_memory_gives_up_the_oldest_and_draining_goes_on() {
+    let site = Site::new();
+    let arguments = ["--json-scribe-upstream", "127.0.0.1:1", "--staging-bytes", "16777216"];
+    let daemon = site.daemon(&arguments);
+    let made = site.program(&[40_000, 1, 1], &[("BLKIN_RING_BYTES", "16777216")]).finish();
+    wait_for("the file has everything", || {
+        let metrics = daemon.metrics();
+        let attempted = metrics.sum("blkin_program_attempted_total");
+        let valid = metrics.sum("blkin_valid_total");
+        let is_drained = attempted == made && metrics.sum("blkin_pending") == 0;
+        (is_drained && metrics.sum_where("blkin_sink_acked_total", "json_lines") == valid).then_some(())
+    });
+    let metrics = daemon.metrics();
+    metrics.assert_balanced();
+    assert_eq!(metrics.sum("blkin_program_lost_total"), 0);
+    assert!(metrics.sum_where("blkin_sink_lost_total", "scribe_json\",cause=\"spool_evicted") > 0);
+}
+
+#[test]
+fn spans_that_are_open_at_the_end_are_shipped() {
+    let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
+    let config = site.path("config.toml");
+    std::fs::write(&config, "close_events = [\"never\"]\n").unwrap();
+    let arguments = ["--scribe-upstream", &scribe.address, "--config", config.to_str().unwrap()];
+    let daemon = site.bare_daemon(&arguments);
+    let mut program = site.program(&[50, 1], &[]);
+    let made = program.calls();
+    wait_for("everything is drained", || (daemon.metrics().sum("blkin_drained_total") == made).then_some(()));
+    assert_eq!(daemon.metrics().sum("blkin_spans_open"), 50);
+    assert!(daemon.stop().success());
+    assert_eq!(annotations(&scribe) as u64, made);
+}

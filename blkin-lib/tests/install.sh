@@ -190,6 +190,56 @@ units_verify() {
     done
 }
 if command -v systemd-analyze >/dev/null; then check "systemd finds nothing wrong with the units" units_verify; fi
+# A daemon with the unit's user rights finds a program of another user that offered itself to nobody, and one that
+# closed all its descriptors. In a PID namespace of its own: it must not find anybody else's.
+cat >"$work/live.c" <<'PROGRAM'
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <unistd.h>
+#include <zipkin_c.h>
+int main(int argc, char **argv)
+{
+	struct blkin_endpoint here = { NULL, 0, argv[1] };
+	struct blkin_trace trace;
+
+	blkin_init_new_trace(&trace, "live", &here);
+	BLKIN_TIMESTAMP(&trace, NULL, "end");
+	close(creat(argv[1], 0644)); /* recorded: the script waits for it */
+	if (argc > 2)
+		closefrom(0);
+	pause();
+	return 0;
+}
+PROGRAM
+cat >"$work/scan.sh" <<'SCRIPT'
+cd "$1" || exit 1
+unit=$2 usr=$3
+caps=$(sed -n 's/^AmbientCapabilities=//p' "$unit" | tr A-Z a-z | sed 's/cap_/+/g; s/ /,/g')
+mkdir -m 0755 run && chown 65534:65534 run || exit 1
+export BLKIN_SOCKET=$1/run/nobody LD_LIBRARY_PATH=$usr/lib
+./live with-descriptors &
+./live without-descriptors 1 &
+until [ -f with-descriptors ] && [ -f without-descriptors ]; do sleep 0.05; done
+setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps="-all,$caps" --ambient-caps="$caps" --bounding-set="-all,$caps" \
+    "$usr/bin/blkin-consumerd" --socket "$1/run/sock" --http-listen 127.0.0.1:0 --scribe-upstream '' \
+    --json-lines "$1/run/lines" &
+for _ in $(seq 100); do
+    [ -f run/lines ] && grep -q '"with-descriptors"' run/lines && grep -q '"without-descriptors"' run/lines && exit 0
+    sleep 0.1
+done
+cat run/lines
+exit 1
+SCRIPT
+scan_finds() {
+    chmod 0755 "$work" "$dest" && cc -o "$work/live" "$work/live.c" -I"$usr/include/blkin" -L"$usr/lib" -lblkin &&
+        timeout 60 unshare --pid --fork --kill-child --mount-proc \
+            bash "$work/scan.sh" "$work" "$usr/lib/systemd/system/blkin-consumerd.service" "$usr"
+}
+if [ "$(id -u)" = 0 ]; then
+    check "with the unit's capabilities consumerd finds live programs" scan_finds
+else
+    note "not root: the unit's capabilities are not tested"
+fi
 echo '# mine' >>"$dest/etc/blkin/consumerd.toml"
 check "installs again over a changed configuration" scripts/install --prefix /usr --destdir "$dest"
 check "which stays" grep -q '^# mine' "$dest/etc/blkin/consumerd.toml"

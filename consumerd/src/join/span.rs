@@ -82,16 +82,24 @@ impl SpanPiece {
     /// Start and duration, if this piece starts the span: it holds "cs", or it is local. A server that only takes
     /// part in somebody else's span, and what comes late, say nothing about it.
     pub fn timing(&self) -> Timing {
-        let start = self.first_time("cs");
-        if let Some(start) = start {
-            return timing(start, self.last_time("cr"));
+        self.timing_of(&self.annotations)
+    }
+
+    /// The same for some of its annotations: those of one of its services.
+    pub fn timing_of(&self, part: &[Annotation]) -> Timing {
+        let times_of = |event: &'static str| {
+            part.iter().filter(move |a| &*a.key == event).filter_map(Annotation::time_ns)
+        };
+        if let Some(start) = times_of("cs").min() {
+            return timing(start, times_of("cr").max());
         }
-        let is_core =
-            |a: &&Annotation| matches!(&*a.key, "cr" | "sr" | "ss" | "ms" | "mr") && a.time_ns().is_some();
-        if self.late || self.annotations.iter().any(|a| is_core(&a)) {
+        let is_core = |a: &Annotation| {
+            matches!(&*a.key, "cs" | "cr" | "sr" | "ss" | "ms" | "mr") && a.time_ns().is_some()
+        };
+        if self.late || self.annotations.iter().any(is_core) {
             return Timing::default();
         }
-        let times = || self.annotations.iter().filter_map(Annotation::time_ns);
+        let times = || part.iter().filter_map(Annotation::time_ns);
         match (times().min(), times().max()) {
             (Some(first), Some(last)) if times().count() > 1 && self.reason != Reason::Split => {
                 timing(first, Some(last))
@@ -99,14 +107,6 @@ impl SpanPiece {
             (Some(first), _) => timing(first, None),
             _ => Timing::default(),
         }
-    }
-
-    fn first_time(&self, event: &str) -> Option<i64> {
-        self.annotations.iter().filter(|a| &*a.key == event).filter_map(Annotation::time_ns).min()
-    }
-
-    fn last_time(&self, event: &str) -> Option<i64> {
-        self.annotations.iter().filter(|a| &*a.key == event).filter_map(Annotation::time_ns).max()
     }
 }
 

@@ -1,5 +1,6 @@
 //! A piece of a span as Zipkin's v1 span, with the identity of every annotation in extension fields.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use blkin_record::Endpoint;
@@ -14,22 +15,44 @@ pub const MAX_ANNOTATIONS: usize = 4096;
 /// Most bytes of strings in one message.
 const MAX_TEXT_BYTES: usize = 1 << 20;
 
-/// The messages of one piece, each with the annotations that it holds; only the first has start and duration.
-pub fn spans(piece: &SpanPiece) -> Vec<(thrift::Span, &[Annotation])> {
+/// The messages of one piece, each with the annotations that it holds.
+///
+/// Every service that took part gets a message of its own: of one that tells of several, such as a call's client and
+/// server on the same node, Zipkin's Scribe keeps only the first and drops the others' half. Only the first message of
+/// a service has start and duration.
+pub fn spans(piece: &mut SpanPiece) -> Vec<(thrift::Span, &[Annotation])> {
+    sort_by_service(&mut piece.annotations);
+    let piece = &*piece;
     let mut out = Vec::new();
-    let mut rest = piece.annotations.as_slice();
-    while !rest.is_empty() {
-        let (now, later) = rest.split_at(fitting(rest));
-        let mut span = span(piece, now);
-        if out.is_empty() {
-            let timing = piece.timing();
-            span.timestamp = timing.timestamp_us;
-            span.duration = timing.duration_us;
+    for of_service in piece.annotations.chunk_by(|a, b| a.endpoint.name == b.endpoint.name) {
+        let timing = piece.timing_of(of_service);
+        let mut rest = of_service;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(fitting(rest));
+            let mut span = span(piece, now);
+            if rest.len() == of_service.len() {
+                span.timestamp = timing.timestamp_us;
+                span.duration = timing.duration_us;
+            }
+            out.push((span, now));
+            rest = later;
         }
-        out.push((span, now));
-        rest = later;
     }
     out
+}
+
+/// Brings the annotations of each service together, services and annotations in the order in which they came.
+fn sort_by_service(annotations: &mut [Annotation]) {
+    let Some(first) = annotations.first().map(|a| a.endpoint.name.clone()) else { return };
+    if annotations.iter().all(|a| a.endpoint.name == first) {
+        return;
+    }
+    let mut ranks: HashMap<String, usize> = HashMap::new();
+    for annotation in annotations.iter() {
+        let next = ranks.len();
+        ranks.entry(annotation.endpoint.name.clone()).or_insert(next);
+    }
+    annotations.sort_by_key(|a| ranks.get(&a.endpoint.name).copied());
 }
 
 fn fitting(annotations: &[Annotation]) -> usize {
@@ -134,13 +157,13 @@ mod tests {
 
     #[test]
     fn events_and_keys_keep_their_identity_and_nanoseconds() {
-        let piece = piece(vec![
+        let mut piece = piece(vec![
             annotation("start", Content::Event(5_000_123), 9),
             annotation("end", Content::Event(6_000_000), 9),
             annotation("size", Content::Integer(-4), 9),
             annotation("Object", Content::Text("o1".into()), 10),
         ]);
-        let spans = spans(&piece);
+        let spans = spans(&mut piece);
         let span = &spans[0].0;
         assert_eq!((span.trace_id, span.id, span.parent_id, span.name.as_str()), (1, 2, Some(3), "write"));
         assert_eq!((span.timestamp, span.duration, span.source), (Some(5000), Some(1000), Some(9)));
@@ -160,10 +183,35 @@ mod tests {
     }
 
     #[test]
+    fn each_service_of_a_span_gets_a_message_of_its_own() {
+        let at = |service: &str, key: &str, time_us: i64| {
+            let endpoint = Arc::new(Endpoint { ip: String::new(), port: 0, name: service.into() });
+            Annotation { endpoint, ..annotation(key, Content::Event(time_us * 1000), 9) }
+        };
+        let mut call = piece(vec![
+            at("gateway", "cs", 1),
+            at("osd", "sr", 3),
+            at("osd", "ss", 5),
+            at("gateway", "cr", 9),
+        ]);
+        let told: Vec<_> = spans(&mut call)
+            .iter()
+            .map(|(span, held)| (held[0].endpoint.name.clone(), held.len(), span.timestamp, span.duration))
+            .collect();
+        assert_eq!(told, [("gateway".to_owned(), 2, Some(1), Some(8)), ("osd".to_owned(), 2, None, None)]);
+
+        let mut local =
+            piece(vec![at("osd", "a", 1), at("pg", "b", 2), at("pg", "c", 6), at("osd", "end", 9)]);
+        let times: Vec<_> =
+            spans(&mut local).iter().map(|(span, _)| (span.timestamp, span.duration)).collect();
+        assert_eq!(times, [(Some(1), Some(8)), (Some(2), Some(4))]);
+    }
+
+    #[test]
     fn a_span_with_very_many_annotations_leaves_in_several_messages() {
         let many = (0..9000).map(|n| annotation("e", Content::Event(n * 1000), 9)).collect();
-        let piece = piece(many);
-        let spans = spans(&piece);
+        let mut piece = piece(many);
+        let spans = spans(&mut piece);
         assert_eq!(spans.iter().map(|(_, held)| held.len()).sum::<usize>(), 9000);
         assert!(spans.len() >= 3 && spans.iter().all(|(_, held)| held.len() <= MAX_ANNOTATIONS));
         assert!(spans[0].0.timestamp.is_some() && spans[1].0.timestamp.is_none());

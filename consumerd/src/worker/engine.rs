@@ -295,7 +295,7 @@ impl Engine {
     }
 
     fn ship(&mut self, pieces: Vec<SpanPiece>) {
-        for piece in pieces {
+        for mut piece in pieces {
             match piece.reason {
                 Reason::Complete => self.spans.complete += 1,
                 Reason::Quiet => self.spans.quiet += 1,
@@ -303,7 +303,7 @@ impl Engine {
                 Reason::Ending => self.spans.ending += 1,
             }
             self.spans.late += u64::from(piece.late);
-            self.feeder.push_span(&piece);
+            self.feeder.push_span(&mut piece);
         }
     }
 

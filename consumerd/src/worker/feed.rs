@@ -61,7 +61,7 @@ impl Feeder {
     }
 
     /// Hands a piece of a span to every sink that takes spans.
-    pub(super) fn push_span(&self, piece: &SpanPiece) {
+    pub(super) fn push_span(&self, piece: &mut SpanPiece) {
         for (span, annotations) in zipkin::spans(piece) {
             let mut message = span_message(&span);
             message.push(b'\n');

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use crate::model::{BadId, Endpoint};
 
 /// Most entries in one list.
-const MAX_ENTRIES: usize = 262_144;
+const MAX_ENTRIES: usize = 65_536;
 
 /// Why a whole list was refused.
 #[derive(Debug, thiserror::Error)]

@@ -112,20 +112,37 @@ fn text_that_is_not_utf_8_is_replaced_not_refused() {
     assert_eq!(span::decode(&bytes, &Limits::default()).unwrap().name, "\u{fffd}a");
 }
 
-#[test]
-fn an_annotation_without_value_or_key_means_nothing_to_a_reader() {
-    let no_value = [field(10, 1), 5_i64.to_be_bytes().to_vec(), vec![0]].concat();
-    let no_key = [field(8, 3), 6_i32.to_be_bytes().to_vec(), vec![0]].concat();
-    let mut bytes = Vec::new();
-    for (id, element) in [(6, no_value), (8, no_key)] {
-        bytes.extend([field(LIST, id), vec![STRUCT], 1_u32.to_be_bytes().to_vec(), element].concat());
-    }
+/// A span of one list field with these elements.
+fn span_with_list(id: i16, elements: &[Vec<u8>]) -> Vec<u8> {
+    let count = (elements.len() as u32).to_be_bytes();
+    let mut bytes = [field(LIST, id), vec![STRUCT], count.to_vec(), elements.concat()].concat();
     for id in [1, 4] {
         bytes.extend([field(10, id), 1_i64.to_be_bytes().to_vec()].concat());
     }
     bytes.push(0);
+    bytes
+}
+
+#[test]
+fn annotations_that_say_nothing_are_not_held_by_the_thousand() {
+    for id in [6, 8] {
+        let error = span::decode(&span_with_list(id, &vec![vec![0]; 60_000]), &Limits::default());
+        assert!(matches!(error, Err(Error::TooLarge { size: 60_000, .. })), "{error:?}");
+    }
+    let spans = span_with_list(6, &vec![vec![0]; 60_000]).repeat(100);
+    let list = [&[STRUCT][..], &100_u32.to_be_bytes(), &spans].concat();
+    assert!(span::decode_list(&list, &Limits::default()).unwrap().iter().all(Result::is_err));
+}
+
+#[test]
+fn an_annotation_without_value_or_key_means_nothing_to_a_reader() {
+    let no_value = [field(10, 1), 5_i64.to_be_bytes().to_vec(), field(10, 99), vec![0; 9]].concat();
+    let no_key = [field(8, 3), 6_i32.to_be_bytes().to_vec(), field(10, 99), vec![0; 9]].concat();
+    let bytes = span_with_list(6, &[no_value]);
     let span = span::decode(&bytes, &Limits::default()).unwrap();
     assert_eq!(span.annotations[0].timestamp, 0, "read as if it had no time, which Zipkin drops");
+    let bytes = span_with_list(8, &[no_key]);
+    let span = span::decode(&bytes, &Limits::default()).unwrap();
     assert_eq!(span.binary_annotations[0].kind, blkin_thrift::AnnotationType::Bytes, "which Zipkin drops");
 }
 
@@ -143,7 +160,7 @@ fn nesting_is_bounded() {
 fn a_list_over_the_limit_is_refused_before_it_is_read() {
     let limits = Limits { max_annotations: 3, max_entries: 1, ..Limits::default() };
     let mut span = common::full_span();
-    span.annotations = vec![blkin_thrift::Annotation::default(); 4];
+    span.annotations = vec![span.annotations[1].clone(); 4];
     let error = span::decode(&span::encode(&span), &limits);
     assert_eq!(error, Err(Error::TooLarge { what: "annotations", size: 4, limit: 3 }));
     let call = scribe::encode_log_call(1, &[LogEntry::default(), LogEntry::default()]);

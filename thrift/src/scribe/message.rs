@@ -1,7 +1,5 @@
 //! The message of a log entry: one span, base64.
 
-use std::borrow::Cow;
-
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose::STANDARD};
@@ -24,21 +22,15 @@ pub fn span_message(span: &Span) -> Vec<u8> {
 /// Reads the span of one log entry. Line breaks and other bytes outside of the alphabet are ignored (MIME), and so is
 /// what follows the padding.
 pub fn decode_message(message: &[u8], limits: &Limits) -> Result<Span, Error> {
-    let longest = limits.max_span_bytes.div_ceil(3).saturating_mul(4);
-    let text = alphabet_only(message);
-    if text.len() > longest {
-        return Err(Error::TooLarge { what: "a message", size: text.len() as u64, limit: longest as u64 });
-    }
-    let bytes = TOLERANT.decode(text.as_ref()).map_err(|e| Error::Base64(e.to_string()))?;
+    let bytes = match TOLERANT.decode(message) {
+        Ok(bytes) => bytes,
+        Err(_) => TOLERANT.decode(alphabet_only(message)).map_err(|e| Error::Base64(e.to_string()))?,
+    };
     span::decode(&bytes, limits)
 }
 
-fn alphabet_only(message: &[u8]) -> Cow<'_, [u8]> {
+fn alphabet_only(message: &[u8]) -> Vec<u8> {
     let in_alphabet = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     let end = message.iter().position(|&byte| byte == b'=').unwrap_or(message.len());
-    if message[..end].iter().all(in_alphabet) {
-        Cow::Borrowed(&message[..end])
-    } else {
-        Cow::Owned(message[..end].iter().copied().filter(in_alphabet).collect())
-    }
+    message[..end].iter().copied().filter(in_alphabet).collect()
 }

@@ -34,12 +34,12 @@ struct worker {
 	struct load_result result;
 };
 
-static volatile sig_atomic_t stop_asked;
+static atomic_bool stop_asked; /* lock-free, so a handler may set it */
 
 static void ask_to_stop(int signal_number)
 {
 	(void)signal_number;
-	stop_asked = 1;
+	atomic_store(&stop_asked, true);
 }
 
 static double since(const struct timespec *start)
@@ -170,7 +170,7 @@ static bool next_operation(struct load *load, uint64_t *number)
 	const struct client_options *o = load->options;
 
 	*number = atomic_fetch_add(&load->started, 1);
-	if (stop_asked || atomic_load(&load->failed) || (o->count > 0 && *number >= o->count))
+	if (atomic_load(&stop_asked) || atomic_load(&load->failed) || (o->count > 0 && *number >= o->count))
 		return false;
 	keep_pace(load, *number);
 	return o->seconds <= 0 || since(&load->start) < o->seconds;

@@ -56,6 +56,7 @@ struct request {
 	uint64_t tid;
 	unsigned pg;
 	int target;       /* OSD that has it; -1: none */
+	unsigned sent;    /* how often */
 	bool any_replica; /* the primary's copy is damaged */
 	bool done;
 	struct msg reply;

@@ -60,6 +60,7 @@ static void send_to(struct gateway *gateway, struct request *request, int target
 	span_child(&request->message, &request->librados, "Main", &gateway->mosdop);
 	request->message_open = true;
 	request->target = target;
+	request->sent++;
 	msg.type = MSG_OSD_OP;
 	msg.tid = request->tid;
 	msg.epoch = gateway->map.epoch;
@@ -115,6 +116,8 @@ static void finish(struct gateway *gateway, struct request *request, struct msg 
 {
 	span_event_at(&request->librados, &gateway->objecter, "Commit received");
 	request->reply = *reply;
+	if (request->op->op == OP_DELETE && request->sent > 1 && reply->result == -ENOENT)
+		request->reply.result = 0; /* an earlier try reached the replica before its primary was lost */
 	reply->data = NULL; /* the request's now */
 	request->done = true;
 	pthread_cond_signal(&request->finished);

@@ -69,6 +69,14 @@ static void start_missing_peers(struct osd *osd, const struct osdmap *map)
 			peer_start(osd, osd->peer_count);
 }
 
+static void tell_peers(struct osd *osd, const struct osdmap *map)
+{
+	start_missing_peers(osd, map);
+	for (unsigned n = 0; n < map->osd_count; n++)
+		if ((int)n != osd->options.id)
+			peer_take_address(&osd->peers[n], map->osd[n].up, map->osd[n].address);
+}
+
 static void take_map(struct osd *osd, const struct msg *msg)
 {
 	struct osdmap map;
@@ -85,15 +93,12 @@ static void take_map(struct osd *osd, const struct msg *msg)
 	rc = atomic_file_write(path, msg->data, msg->data_len);
 	if (rc != 0)
 		die("failed to write %s: %s", path, strerror(-rc));
-	start_missing_peers(osd, &map);
-	for (unsigned n = 0; n < map.osd_count; n++)
-		if ((int)n != osd->options.id)
-			peer_take_address(&osd->peers[n], map.osd[n].up, map.osd[n].address);
 	for (unsigned n = 0; n < map.pg_count; n++) {
 		pthread_mutex_lock(&osd->pgs[n].lock);
 		pg_take_map(osd, &osd->pgs[n], &map);
 		pthread_mutex_unlock(&osd->pgs[n].lock);
 	}
+	tell_peers(osd, &map); /* after the groups know who their peers are */
 	publish(osd, &map);
 	log_line("map of epoch %" PRIu32, map.epoch);
 }

@@ -241,7 +241,7 @@ static int run_object_command(struct connection *connection, enum op_code op, co
 	free(data);
 	if (rc != 0)
 		return fail(command, name, rc);
-	if (op == OP_GET && fwrite(reply.data, 1, reply.data_len, stdout) != reply.data_len)
+	if (op == OP_GET && reply.data_len > 0 && fwrite(reply.data, 1, reply.data_len, stdout) != reply.data_len)
 		rc = fail("write to stdout", name, -EIO);
 	msg_clear(&reply);
 	return rc;

@@ -10,6 +10,7 @@ use blkin_thrift::Limits;
 use clap::{Args, Parser};
 use serde::{Deserialize, Serialize};
 
+use crate::query::Reading;
 use crate::store::Retention;
 use crate::store::writer::WriterOptions;
 
@@ -108,6 +109,8 @@ pub struct Config {
     pub max_reading_mib: usize,
     /// Most HTTP connections at a time.
     pub http_max_connections: usize,
+    /// Seconds after which a silent HTTP connection is closed.
+    pub http_idle_seconds: u64,
     /// Batches that may wait for the store.
     pub queue_batches: usize,
     /// MiB of batches that may wait for the store.
@@ -124,6 +127,8 @@ pub struct Config {
     pub autocomplete_keys: Vec<String>,
     /// Most traces of one answer.
     pub query_max_traces: usize,
+    /// Most MiB of spans, as stored, of one answer.
+    pub query_max_mib: usize,
     /// Queries that run at the same time.
     pub query_concurrency: usize,
 }
@@ -145,6 +150,7 @@ impl Default for Config {
             max_span_kib: 4096,
             max_reading_mib: 128,
             http_max_connections: 1024,
+            http_idle_seconds: 600,
             queue_batches: 1024,
             queue_mib: 64,
             cache_mib: 128,
@@ -153,6 +159,7 @@ impl Default for Config {
             strict_trace_id: true,
             autocomplete_keys: Vec::new(),
             query_max_traces: 1000,
+            query_max_mib: 64,
             query_concurrency: 4,
         }
     }
@@ -192,6 +199,7 @@ impl Config {
             ("queue_mib", self.queue_mib, 65_536),
             ("cache_mib", self.cache_mib, 1 << 20),
             ("query_max_traces", self.query_max_traces, 1 << 20),
+            ("query_max_mib", self.query_max_mib, 65_536),
             ("query_concurrency", self.query_concurrency, 1024),
         ] {
             if !(1..=most).contains(&value) {
@@ -205,8 +213,14 @@ impl Config {
                 format!("must be at least {least} (twice max_message_mib)"),
             ));
         }
-        if self.scribe_idle_seconds == 0 {
-            return Err(invalid("scribe_idle_seconds", "must be at least 1".to_owned()));
+        let idle = [
+            ("scribe_idle_seconds", self.scribe_idle_seconds),
+            ("http_idle_seconds", self.http_idle_seconds),
+        ];
+        for (key, seconds) in idle {
+            if !(1..=86_400).contains(&seconds) {
+                return Err(invalid(key, format!("{seconds} is not between 1 and 86400")));
+            }
         }
         Ok(())
     }
@@ -223,6 +237,11 @@ impl Config {
             max_span_bytes: self.max_span_kib * 1024,
             ..Limits::default()
         }
+    }
+
+    /// How traces are read.
+    pub fn reading(&self) -> Reading {
+        Reading { strict: self.strict_trace_id, max_bytes: self.query_max_mib * MIB }
     }
 
     /// How the store's thread works.

@@ -69,8 +69,9 @@ async fn run(config: Config, ready_file: Option<&Path>) -> anyhow::Result<()> {
         ready::write(path, &addresses)
             .with_context(|| format!("failed to write the ready file {}", path.display()))?;
     }
+    let watch = watch_store(store_thread, stop.clone());
     collector.serve(scribe, http, stop).await;
-    join_store(store_thread).await
+    drain_store(watch).await
 }
 
 async fn listen(address: SocketAddr, what: &str, flag: &str) -> anyhow::Result<TcpListener> {
@@ -79,10 +80,22 @@ async fn listen(address: SocketAddr, what: &str, flag: &str) -> anyhow::Result<T
         .with_context(|| format!("failed to listen for {what} on {address}; choose another with {flag}"))
 }
 
-/// Waits for the store's thread: it ends once all that could hand it batches is gone.
-async fn join_store(thread: JoinHandle<()>) -> anyhow::Result<()> {
-    match tokio::time::timeout(DRAIN_TIME, tokio::task::spawn_blocking(move || thread.join())).await {
-        Ok(Ok(Ok(()))) => Ok(()),
+/// Waits for the store's thread. It should end only once all that could hand it batches is gone: should it end before,
+/// by a panic, the collector stops, so that whoever supervises it starts it anew.
+fn watch_store(thread: JoinHandle<()>, stop: CancellationToken) -> tokio::task::JoinHandle<bool> {
+    tokio::task::spawn_blocking(move || {
+        let ended_well = thread.join().is_ok();
+        if !ended_well {
+            tracing::error!("failed to go on: the store's thread panicked");
+            stop.cancel();
+        }
+        ended_well
+    })
+}
+
+async fn drain_store(watch: tokio::task::JoinHandle<bool>) -> anyhow::Result<()> {
+    match tokio::time::timeout(DRAIN_TIME, watch).await {
+        Ok(Ok(true)) => Ok(()),
         Ok(_) => anyhow::bail!("failed to end well: the store's thread panicked"),
         Err(_) => anyhow::bail!("failed to commit what waited within {DRAIN_TIME:?}"),
     }
@@ -146,7 +159,8 @@ impl Collector {
             budget: self.budget.clone(),
             queries: Arc::new(Semaphore::new(self.config.query_concurrency)),
         };
-        let listener = Limited::new(listener, self.config.http_max_connections);
+        let idle_time = Duration::from_secs(self.config.http_idle_seconds);
+        let listener = Limited::new(listener, self.config.http_max_connections, idle_time);
         let serving = axum::serve(listener, router(Arc::new(app), admin))
             .with_graceful_shutdown(async move { stop.cancelled().await });
         let (heartbeat, ended) = heartbeat.beating(serving.into_future()).await;

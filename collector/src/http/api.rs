@@ -46,15 +46,15 @@ pub(super) async fn autocomplete_values(State(app): Shared, Query(pairs): Pairs)
 
 pub(super) async fn traces(State(app): Shared, Query(pairs): Pairs) -> Result<Json, Problem> {
     let request = SearchRequest::read(&Parameters(pairs), &defaults(&app))?;
-    let strict = app.config.strict_trace_id;
-    let found = read(app, move |store| query::search(store, &request, strict)).await?;
+    let reading = app.config.reading();
+    let found = read(app, move |store| query::search(store, &request, reading)).await?;
     Ok(Json(v2json::write_traces(&found)))
 }
 
 pub(super) async fn trace(State(app): Shared, Path(text): Path<String>) -> Result<Json, Problem> {
     let id: TraceId = text.parse().map_err(|e| Problem::bad(format!("{text:?} is no trace id: {e}")))?;
-    let strict = app.config.strict_trace_id;
-    let spans: Vec<Span> = read(app, move |store| query::trace(store, id, strict)).await?;
+    let reading = app.config.reading();
+    let spans: Vec<Span> = read(app, move |store| query::trace(store, id, reading)).await?;
     if spans.is_empty() {
         return Err(Problem::not_found(format!("{id} not found")));
     }
@@ -63,13 +63,13 @@ pub(super) async fn trace(State(app): Shared, Path(text): Path<String>) -> Resul
 
 pub(super) async fn trace_many(State(app): Shared, Query(pairs): Pairs) -> Result<Json, Problem> {
     let parameters = Parameters(pairs);
-    let strict = app.config.strict_trace_id;
-    let ids = query::read_trace_ids(parameters.required("traceIds")?, strict)?;
+    let reading = app.config.reading();
+    let ids = query::read_trace_ids(parameters.required("traceIds")?, reading.strict)?;
     let most = app.config.query_max_traces;
     if ids.len() > most {
         return Err(Problem::bad(format!("more than {most} trace ids: ask in several requests")));
     }
-    let found = read(app, move |store| query::traces(store, &ids, strict)).await?;
+    let found = read(app, move |store| query::traces(store, &ids, reading)).await?;
     Ok(Json(v2json::write_traces(&found)))
 }
 
@@ -77,7 +77,8 @@ pub(super) async fn dependencies(State(app): Shared, Query(pairs): Pairs) -> Res
     let parameters = Parameters(pairs);
     parameters.required("endTs")?;
     let window_us = parameters.window_us(&defaults(&app))?;
-    let links = read(app, move |store| query::dependencies(store, &window_us)).await?;
+    let reading = app.config.reading();
+    let links = read(app, move |store| query::dependencies(store, &window_us, reading)).await?;
     Json::of(&links)
 }
 

@@ -1,26 +1,30 @@
-//! A listener that holds at most so many connections; more wait in the kernel's queue.
+//! A listener that holds at most so many connections, and closes those that are silent; more wait in the kernel's
+//! queue.
 
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::serve::Listener;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, Sleep, sleep};
 
 /// A listener with a limit.
 pub struct Limited {
     listener: TcpListener,
     places: Arc<Semaphore>,
+    idle_time: Duration,
 }
 
 impl Limited {
-    /// Accepts from `listener` while less than `most` connections are open.
-    pub fn new(listener: TcpListener, most: usize) -> Self {
-        Limited { listener, places: Arc::new(Semaphore::new(most)) }
+    /// Accepts from `listener` while less than `most` connections are open; each may be silent for `idle_time`.
+    pub fn new(listener: TcpListener, most: usize, idle_time: Duration) -> Self {
+        Limited { listener, places: Arc::new(Semaphore::new(most)), idle_time }
     }
 }
 
@@ -31,7 +35,8 @@ impl Listener for Limited {
     async fn accept(&mut self) -> (Connection, SocketAddr) {
         let place = self.places.clone().acquire_owned().await.ok();
         let (stream, peer) = Listener::accept(&mut self.listener).await;
-        (Connection { stream, _place: place }, peer)
+        let idle = Box::pin(sleep(self.idle_time));
+        (Connection { stream, idle, idle_time: self.idle_time, _place: place }, peer)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -42,6 +47,8 @@ impl Listener for Limited {
 /// A connection and its place.
 pub struct Connection {
     stream: TcpStream,
+    idle: Pin<Box<Sleep>>,
+    idle_time: Duration,
     _place: Option<OwnedSemaphorePermit>,
 }
 
@@ -51,7 +58,16 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if read.is_ready() {
+            let deadline = Instant::now() + self.idle_time;
+            self.idle.as_mut().reset(deadline);
+            return read;
+        }
+        match self.idle.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
     }
 }
 

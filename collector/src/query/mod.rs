@@ -9,4 +9,4 @@ pub use request::{
     BadRequest, DEFAULT_LIMIT, DEFAULT_LOOKBACK_MS, Defaults, Parameters, SearchRequest, TagQuery,
     read_trace_ids,
 };
-pub use search::{dependencies, search, trace, traces};
+pub use search::{Reading, dependencies, search, trace, traces};

@@ -7,29 +7,45 @@ use super::matching::matches;
 use super::request::SearchRequest;
 use crate::merge::assemble;
 use crate::model::{Span, TraceId};
-use crate::store::{Store, StoreError};
+use crate::store::{Room, Store, StoreError};
 use crate::trace::{DependencyLink, Linker};
+
+/// How traces are read.
+#[derive(Debug, Clone, Copy)]
+pub struct Reading {
+    /// Whether trace ids are compared in all their 128 bits.
+    pub strict: bool,
+    /// Most bytes, as stored, of all traces of an answer; what is beyond is left out, and the log tells.
+    pub max_bytes: usize,
+}
 
 /// One trace; empty if it is not known.
 ///
 /// # Errors
 /// When the store fails.
-pub fn trace(store: &dyn Store, id: TraceId, strict: bool) -> Result<Vec<Span>, StoreError> {
-    Ok(assemble(store.trace(id, strict)?))
+pub fn trace(store: &dyn Store, id: TraceId, reading: Reading) -> Result<Vec<Span>, StoreError> {
+    let mut room = Room::of(reading.max_bytes);
+    let pieces = store.trace(id, reading.strict, &mut room)?;
+    if room.exhausted {
+        tracing::warn!(trace = %id, "left spans out of an answer: the trace has more than query_max_mib");
+    }
+    Ok(assemble(pieces))
 }
 
 /// The traces of these ids that are known.
 ///
 /// # Errors
 /// When the store fails.
-pub fn traces(store: &dyn Store, ids: &[TraceId], strict: bool) -> Result<Vec<Vec<Span>>, StoreError> {
+pub fn traces(store: &dyn Store, ids: &[TraceId], reading: Reading) -> Result<Vec<Vec<Span>>, StoreError> {
+    let mut room = Room::of(reading.max_bytes);
     let mut found = Vec::new();
     for &id in ids {
-        let spans = trace(store, id, strict)?;
-        if !spans.is_empty() {
+        let spans = assemble(store.trace(id, reading.strict, &mut room)?);
+        if !spans.is_empty() && !room.exhausted {
             found.push(spans);
         }
     }
+    tell_if_exhausted(&room);
     Ok(found)
 }
 
@@ -40,15 +56,26 @@ pub fn traces(store: &dyn Store, ids: &[TraceId], strict: bool) -> Result<Vec<Ve
 pub fn search(
     store: &dyn Store,
     request: &SearchRequest,
-    strict: bool,
+    reading: Reading,
 ) -> Result<Vec<Vec<Span>>, StoreError> {
-    let mut found = Vec::new();
-    each_trace(store, request.service.as_deref(), &request.window_us, strict, &mut |spans| {
+    let mut room = Room::of(reading.max_bytes);
+    let mut found: Vec<Vec<Span>> = Vec::new();
+    each_trace(store, request.service.as_deref(), &request.window_us, reading.strict, &mut |id| {
+        let mut after = room;
+        let spans = assemble(store.trace(id, reading.strict, &mut after)?);
+        // The first trace is answered as far as it fits, so that a huge one does not look like none.
+        if after.exhausted && !found.is_empty() {
+            room = after;
+            return Ok(ControlFlow::Break(()));
+        }
         if matches(request, &spans) {
             found.push(spans);
+            room = after;
         }
-        if found.len() < request.limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        let done = room.exhausted || found.len() >= request.limit;
+        Ok(if done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
+    tell_if_exhausted(&room);
     Ok(found)
 }
 
@@ -59,13 +86,20 @@ pub fn search(
 pub fn dependencies(
     store: &dyn Store,
     window_us: &RangeInclusive<u64>,
+    reading: Reading,
 ) -> Result<Vec<DependencyLink>, StoreError> {
     let mut linker = Linker::default();
-    each_trace(store, None, window_us, false, &mut |spans| {
-        linker.add_trace(spans);
-        ControlFlow::Continue(())
+    each_trace(store, None, window_us, false, &mut |id| {
+        linker.add_trace(trace(store, id, Reading { strict: false, ..reading })?);
+        Ok(ControlFlow::Continue(()))
     })?;
     Ok(linker.links())
+}
+
+fn tell_if_exhausted(room: &Room) {
+    if room.exhausted {
+        tracing::warn!("left traces out of an answer: together they have more than query_max_mib");
+    }
 }
 
 fn each_trace(
@@ -73,13 +107,13 @@ fn each_trace(
     service: Option<&str>,
     window_us: &RangeInclusive<u64>,
     strict: bool,
-    visit: &mut dyn FnMut(Vec<Span>) -> ControlFlow<()>,
+    visit: &mut dyn FnMut(TraceId) -> Result<ControlFlow<()>, StoreError>,
 ) -> Result<(), StoreError> {
     let mut seen = HashSet::new();
     store.traces_by_time(service, window_us.clone(), &mut |id| {
         if !strict && !seen.insert(id.low()) {
             return Ok(ControlFlow::Continue(()));
         }
-        Ok(visit(trace(store, id, strict)?))
+        visit(id)
     })
 }

@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
 
 use redb::{Database, ReadableDatabase, ReadableTable, Table, TableDefinition};
 
@@ -15,7 +16,11 @@ pub const FILE_NAME: &str = "traces.redb";
 
 /// Rows in a redb file.
 pub struct Disk {
-    database: Database,
+    path: PathBuf,
+    cache_bytes: usize,
+    /// None after a failure, until the next transaction opens the file again: redb refuses everything after an error
+    /// of the disk, also when there is space again.
+    database: RwLock<Option<Database>>,
 }
 
 impl Disk {
@@ -25,39 +30,71 @@ impl Disk {
     /// When the folder or the file cannot be used, or another process has it open.
     pub fn open(folder: &Path, cache_bytes: usize) -> Result<Self, StoreError> {
         let path = folder.join(FILE_NAME);
-        let failed = |path: PathBuf, reason: String| StoreError::Open { path, reason };
-        std::fs::create_dir_all(folder).map_err(|e| failed(folder.to_path_buf(), e.to_string()))?;
-        let database = Database::builder()
-            .set_cache_size(cache_bytes)
-            .create(&path)
-            .map_err(|e| failed(path.clone(), e.to_string()))?;
-        let disk = Disk { database };
+        std::fs::create_dir_all(folder)
+            .map_err(|e| StoreError::Open { path: folder.to_path_buf(), reason: e.to_string() })?;
+        let database = open_file(&path, cache_bytes)?;
+        let disk = Disk { path, cache_bytes, database: RwLock::new(Some(database)) };
         // The table exists from now on, so that reading never fails for its absence.
-        disk.write(&mut |_| Ok(())).map_err(|e| failed(path, e.to_string()))?;
+        disk.write(&mut |_| Ok(()))?;
         Ok(disk)
     }
+
+    fn reopened(&self) -> Result<(), StoreError> {
+        let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        if database.is_none() {
+            *database = Some(open_file(&self.path, self.cache_bytes)?);
+            tracing::info!("opened the store again");
+        }
+        Ok(())
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&Database) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        match &*database {
+            Some(database) => work(database),
+            None => Err(StoreError::Engine("it is closed since the disk failed".to_owned())),
+        }
+    }
+}
+
+fn open_file(path: &Path, cache_bytes: usize) -> Result<Database, StoreError> {
+    Database::builder()
+        .set_cache_size(cache_bytes)
+        .create(path)
+        .map_err(|e| StoreError::Open { path: path.to_path_buf(), reason: e.to_string() })
 }
 
 fn engine(error: impl Into<redb::Error>) -> StoreError {
     StoreError::Engine(error.into().to_string())
 }
 
+fn commit(database: &Database, work: Work<'_>) -> Result<(), StoreError> {
+    let transaction = database.begin_write().map_err(engine)?;
+    let done = work(&mut Writer(transaction.open_table(ROWS).map_err(engine)?));
+    match done {
+        Ok(()) => transaction.commit().map_err(engine),
+        Err(error) => {
+            transaction.abort().map_err(engine)?;
+            Err(error)
+        }
+    }
+}
+
 impl Engine for Disk {
     fn read(&self) -> Result<Box<dyn Snapshot + '_>, StoreError> {
-        let transaction = self.database.begin_read().map_err(engine)?;
-        Ok(Box::new(Reader(transaction.open_table(ROWS).map_err(engine)?)))
+        self.with(|database| {
+            let transaction = database.begin_read().map_err(engine)?;
+            Ok(Box::new(Reader(transaction.open_table(ROWS).map_err(engine)?)) as Box<dyn Snapshot>)
+        })
     }
 
     fn write(&self, work: Work<'_>) -> Result<(), StoreError> {
-        let transaction = self.database.begin_write().map_err(engine)?;
-        let done = work(&mut Writer(transaction.open_table(ROWS).map_err(engine)?));
-        match done {
-            Ok(()) => transaction.commit().map_err(engine),
-            Err(error) => {
-                transaction.abort().map_err(engine)?;
-                Err(error)
-            }
+        self.reopened()?;
+        let done = self.with(|database| commit(database, work));
+        if let Err(StoreError::Engine(_)) = done {
+            *self.database.write().unwrap_or_else(PoisonError::into_inner) = None;
         }
+        done
     }
 }
 

@@ -73,6 +73,35 @@ pub struct Batch {
     pub bytes: usize,
 }
 
+/// How much an answer may still hold, in bytes as stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    left: usize,
+    /// Whether something was left out for lack of room.
+    pub exhausted: bool,
+}
+
+impl Room {
+    /// Room for so many bytes.
+    pub fn of(bytes: usize) -> Room {
+        Room { left: bytes, exhausted: false }
+    }
+
+    /// Takes a part of the room, if there is enough left.
+    fn take(&mut self, bytes: usize) -> bool {
+        match self.left.checked_sub(bytes) {
+            Some(left) if !self.exhausted => {
+                self.left = left;
+                true
+            }
+            _ => {
+                self.exhausted = true;
+                false
+            }
+        }
+    }
+}
+
 /// What a store must do. One contract suite (`tests/store_contract.rs`) holds for all of them.
 pub trait Store: Send + Sync + 'static {
     /// Stores batches in one transaction. Once this returns, they survive the loss of power, and the ledger counts
@@ -94,11 +123,12 @@ pub trait Store: Send + Sync + 'static {
     /// When the engine fails or a piece is damaged.
     fn count(&self) -> Result<Count, StoreError>;
 
-    /// The pieces of a trace in order of arrival; of all traces with the same low 64 bits if not `strict`.
+    /// The pieces of a trace in order of arrival; of all traces with the same low 64 bits if not `strict`. What would
+    /// take more than `room` stays in the store; `room` shrinks by what was read.
     ///
     /// # Errors
-    /// When the engine fails or a piece is damaged.
-    fn trace(&self, id: TraceId, strict: bool) -> Result<Vec<Piece>, StoreError>;
+    /// When the engine fails.
+    fn trace(&self, id: TraceId, strict: bool, room: &mut Room) -> Result<Vec<Piece>, StoreError>;
 
     /// Visits the traces whose time (microseconds) is in the window, latest first, until told to stop. With a service,
     /// only traces that it may take part in.
@@ -168,8 +198,8 @@ impl<E: Engine> Store for TraceStore<E> {
         read::count(&*self.engine.read()?)
     }
 
-    fn trace(&self, id: TraceId, strict: bool) -> Result<Vec<Piece>, StoreError> {
-        read::trace(&*self.engine.read()?, id, strict)
+    fn trace(&self, id: TraceId, strict: bool, room: &mut Room) -> Result<Vec<Piece>, StoreError> {
+        read::trace(&*self.engine.read()?, id, strict, room)
     }
 
     fn traces_by_time(

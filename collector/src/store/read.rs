@@ -5,7 +5,7 @@ use std::ops::{ControlFlow, RangeInclusive};
 use super::commit::ALL;
 use super::engine::Snapshot;
 use super::summary::Summary;
-use super::{StoreError, keys};
+use super::{Room, StoreError, keys};
 use crate::ledger::{ALL_FIGURES, Count, Ledger};
 use crate::merge::Piece;
 use crate::model::TraceId;
@@ -49,29 +49,38 @@ pub(super) fn services_of(rows: &(impl Snapshot + ?Sized), trace: TraceId) -> Re
 }
 
 /// The pieces of a trace.
-pub(super) fn trace(rows: &dyn Snapshot, id: TraceId, strict: bool) -> Result<Vec<Piece>, StoreError> {
-    if strict {
-        return pieces_of(rows, id);
-    }
+pub(super) fn trace(
+    rows: &dyn Snapshot,
+    id: TraceId,
+    strict: bool,
+    room: &mut Room,
+) -> Result<Vec<Piece>, StoreError> {
+    let ids = if strict { vec![id] } else { traces_with_low_bits(rows, id.low())? };
     let mut pieces = Vec::new();
-    for id in traces_with_low_bits(rows, id.low())? {
-        pieces.extend(pieces_of(rows, id)?);
+    for id in ids {
+        read_pieces(rows, id, room, &mut pieces)?;
     }
     Ok(pieces)
 }
 
-fn pieces_of(rows: &dyn Snapshot, id: TraceId) -> Result<Vec<Piece>, StoreError> {
+fn read_pieces(
+    rows: &dyn Snapshot,
+    id: TraceId,
+    room: &mut Room,
+    pieces: &mut Vec<Piece>,
+) -> Result<(), StoreError> {
     let prefix = keys::kind_prefix(id, keys::KIND_PIECE);
-    let mut pieces = Vec::new();
     rows.scan(&prefix, &prefix, &mut |_, value| {
+        if !room.take(value.len()) {
+            return Ok(ControlFlow::Break(()));
+        }
         // A damaged piece must not hide the others.
         match Piece::decode(value) {
             Ok(piece) => pieces.push(piece),
             Err(error) => tracing::error!(trace = %id, "{error}"),
         }
         Ok(ALL)
-    })?;
-    Ok(pieces)
+    })
 }
 
 /// The ids that share their low 64 bits; each is found with one look, whatever lies between.

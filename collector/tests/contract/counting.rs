@@ -2,7 +2,7 @@
 
 use blkin_collector::ledger::{Count, Figure};
 use blkin_collector::merge::Piece;
-use blkin_collector::store::{Batch, Retention, Store};
+use blkin_collector::store::{Batch, Retention, Room, Store};
 use blkin_thrift::{Annotation, AnnotationType, BinaryAnnotation, Span as V1Span};
 
 use super::{
@@ -51,7 +51,7 @@ fn count(store: &dyn Store, figure: Figure) -> u64 {
 pub(crate) fn every_annotation_is_kept_repeated_keys_and_equal_moments_too(store: &dyn Store) {
     store_pieces(store, vec![piece(1, 7, 0..1000)]);
     assert_eq!(count(store, Figure::Stored), 1000);
-    let pieces = store.trace(id(1), true).unwrap();
+    let pieces = store.trace(id(1), true, &mut Room::of(usize::MAX)).unwrap();
     assert_eq!(pieces, [piece(1, 7, 0..1000)]);
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn an_annotation_sent_again_is_a_duplicate_however_it_is_grouped(stor
     assert_eq!((count(store, Figure::Stored), count(store, Figure::Duplicate)), (20, 10));
     store_pieces(store, vec![piece(1, 7, 5..25), piece(1, 7, 5..31)]);
     assert_eq!((count(store, Figure::Stored), count(store, Figure::Duplicate)), (31, 10 + 10 + 25));
-    let pieces = store.trace(id(1), true).unwrap();
+    let pieces = store.trace(id(1), true, &mut Room::of(usize::MAX)).unwrap();
     assert_eq!(pieces.iter().map(Piece::annotation_count).sum::<usize>(), 31);
 }
 

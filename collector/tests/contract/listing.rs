@@ -3,7 +3,7 @@
 use blkin_collector::query;
 use blkin_collector::store::{NameKind, Store};
 
-use super::{NOW_US, of_service, span, store_spans};
+use super::{NOW_US, STRICT, of_service, span, store_spans};
 
 pub(crate) fn services_are_local_names_only_and_all_of_them(store: &dyn Store) {
     let remote = r#""remoteEndpoint":{"serviceName":"remote"}"#;
@@ -51,7 +51,7 @@ fn chain(trace: u64) -> [blkin_collector::model::Span; 3] {
 pub(crate) fn two_hundred_and_fifty_six_traces_give_all_their_links(store: &dyn Store) {
     let spans: Vec<_> = (1..=256).flat_map(chain).collect();
     store_spans(store, &spans);
-    let links = query::dependencies(store, &(1..=NOW_US)).unwrap();
+    let links = query::dependencies(store, &(1..=NOW_US), STRICT).unwrap();
     assert_eq!(links.iter().map(|link| link.call_count).sum::<u64>(), 512);
     assert_eq!(links.iter().map(|link| link.error_count).sum::<u64>(), 256);
     assert_eq!(links.len(), 2);
@@ -65,7 +65,7 @@ pub(crate) fn links_are_not_doubled_by_a_replay_or_by_long_ids(store: &dyn Store
         store,
         &[span(&format!(r#"{long},"localEndpoint":{{"serviceName":"platter"}},"timestamp":{NOW_US}"#))],
     );
-    let links = query::dependencies(store, &(1..=NOW_US)).unwrap();
+    let links = query::dependencies(store, &(1..=NOW_US), STRICT).unwrap();
     let mut pairs: Vec<_> =
         links.iter().map(|l| (l.parent.as_str(), l.child.as_str(), l.call_count)).collect();
     pairs.sort_unstable();

@@ -8,7 +8,7 @@ pub(crate) mod searching;
 use blkin_collector::ledger::{Count, Figure};
 use blkin_collector::merge::Piece;
 use blkin_collector::model::{Span, TraceId};
-use blkin_collector::query::{self, Defaults, Parameters, SearchRequest};
+use blkin_collector::query::{self, Defaults, Parameters, Reading, SearchRequest};
 use blkin_collector::store::{Batch, Store};
 use blkin_collector::v2json;
 
@@ -16,6 +16,9 @@ use blkin_collector::v2json;
 pub(crate) const NOW_MS: u64 = 1_700_000_000_000;
 /// The same in microseconds.
 pub(crate) const NOW_US: u64 = NOW_MS * 1000;
+
+/// How traces are read unless a check says otherwise.
+pub(crate) const STRICT: Reading = Reading { strict: true, max_bytes: 1 << 30 };
 
 /// A span from JSON without its brackets.
 pub(crate) fn span(json: &str) -> Span {
@@ -68,7 +71,7 @@ pub(crate) fn store_spans(store: &dyn Store, spans: &[Span]) {
 }
 
 pub(crate) fn read(store: &dyn Store, id: TraceId) -> Vec<Span> {
-    query::trace(store, id, true).unwrap()
+    query::trace(store, id, STRICT).unwrap()
 }
 
 /// Searches with these parameters; unless given, the window ends now.
@@ -76,7 +79,7 @@ pub(crate) fn search(store: &dyn Store, parameters: &[(&str, &str)]) -> Vec<Vec<
     let pairs = parameters.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let defaults = Defaults { now_ms: NOW_MS, max_traces: 1000 };
     let request = SearchRequest::read(&Parameters(pairs), &defaults).unwrap();
-    query::search(store, &request, true).unwrap()
+    query::search(store, &request, STRICT).unwrap()
 }
 
 /// The ids of the traces found, latest first.

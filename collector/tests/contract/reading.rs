@@ -2,11 +2,11 @@
 
 use blkin_collector::merge::Piece;
 use blkin_collector::model::TraceId;
-use blkin_collector::query;
+use blkin_collector::query::{self, Reading};
 use blkin_collector::store::{NameKind, Store};
 use blkin_thrift::{Annotation, Endpoint, Span as V1Span};
 
-use super::{NOW_US, found, id, of_service, read, span, store_pieces, store_spans};
+use super::{NOW_US, STRICT, found, id, of_service, read, span, store_pieces, store_spans};
 
 pub(crate) fn an_id_is_matched_exactly_and_an_unknown_one_gives_nothing(store: &dyn Store) {
     store_spans(store, &[of_service(1, 1, 0, "a", NOW_US, ""), of_service(2, 1, 0, "a", NOW_US, "")]);
@@ -37,7 +37,7 @@ pub(crate) fn traces_that_share_low_bits_stay_apart_if_strict_and_are_one_if_not
     }
     let one = TraceId::new(1, 7).unwrap();
     assert_eq!(read(store, one).len(), 1);
-    assert_eq!(query::trace(store, one, false).unwrap().len(), 4);
+    assert_eq!(query::trace(store, one, Reading { strict: false, ..STRICT }).unwrap().len(), 4);
     assert_eq!(found(store, &[]).len(), 4);
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn an_empty_store_answers_everything(store: &dyn Store) {
     for kind in [NameKind::Service, NameKind::Span, NameKind::RemoteService, NameKind::TagValue] {
         assert!(store.names(kind, "").unwrap().is_empty());
     }
-    assert!(query::dependencies(store, &(1..=NOW_US)).unwrap().is_empty());
+    assert!(query::dependencies(store, &(1..=NOW_US), STRICT).unwrap().is_empty());
     super::check_ledger(store);
 }
 
@@ -92,6 +92,17 @@ pub(crate) fn pieces_of_a_v1_span_that_arrive_apart_become_one_span(store: &dyn 
 
 pub(crate) fn several_traces_are_read_at_once_and_misses_left_out(store: &dyn Store) {
     store_spans(store, &[of_service(1, 1, 0, "a", NOW_US, ""), of_service(2, 1, 0, "a", NOW_US, "")]);
-    let traces = query::traces(store, &[id(2), id(3), id(1)], true).unwrap();
+    let traces = query::traces(store, &[id(2), id(3), id(1)], STRICT).unwrap();
     assert_eq!(traces.iter().map(|t| t[0].trace_id).collect::<Vec<_>>(), [id(2), id(1)]);
+}
+
+pub(crate) fn what_has_no_room_in_an_answer_stays_in_the_store(store: &dyn Store) {
+    let rest = format!(r#""tags":{{"k":"{}"}}"#, "x".repeat(1000));
+    let spans: Vec<_> = (1..=10).map(|n| of_service(1, n, 0, "a", NOW_US, &rest)).collect();
+    store_spans(store, &spans);
+    store_spans(store, &[of_service(2, 1, 0, "a", NOW_US - 1, "")]);
+    let small = Reading { max_bytes: 5000, ..STRICT };
+    assert_eq!(query::trace(store, id(1), small).unwrap().len(), 4);
+    assert_eq!(query::traces(store, &[id(2), id(1)], small).unwrap().len(), 1);
+    assert_eq!(query::trace(store, id(1), STRICT).unwrap().len(), 10);
 }

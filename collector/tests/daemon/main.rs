@@ -1,0 +1,218 @@
+//! The real binary: what it acknowledges is safe, whatever happens to it.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod bad_input;
+mod running;
+
+use std::process::Command;
+
+use blkin_thrift::scribe::{Outcome, ResultCode};
+use running::{Collector, Scribe, command, span_entry, wait_for};
+
+#[test]
+fn what_was_acknowledged_survives_kill_9() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut acknowledged: Vec<i64> = Vec::new();
+    for round in 1..=3 {
+        let mut collector = Collector::start(folder.path());
+        let clients: Vec<_> = (0..4)
+            .map(|client| {
+                let address = collector.scribe;
+                std::thread::spawn(move || send_until_killed(address, round * 1_000_000 + client * 100_000))
+            })
+            .collect();
+        wait_for(|| {
+            (collector.json("/api/blkin/ledger")["spans"]["stored"].as_u64() > Some(300)).then_some(())
+        });
+        collector.signal("-KILL");
+        collector.wait();
+        clients.into_iter().for_each(|client| acknowledged.extend(client.join().unwrap()));
+    }
+    assert!(acknowledged.len() >= 300);
+    let collector = Collector::start(folder.path());
+    for &id in &acknowledged {
+        assert!(collector.has_trace(id as u64), "trace {id:x} was acknowledged and is gone");
+    }
+    let ledger = collector.ledger();
+    assert!(ledger["spans"]["stored"].as_u64() >= Some(acknowledged.len() as u64));
+}
+
+/// Sends pairs of traces; returns those that were acknowledged.
+fn send_until_killed(address: std::net::SocketAddr, first: i64) -> Vec<i64> {
+    let mut scribe = Scribe::connect(address);
+    let mut acknowledged = Vec::new();
+    for id in (first..).step_by(2) {
+        match scribe.log(&[span_entry(id), span_entry(id + 1)]) {
+            Ok(ResultCode::Ok) => acknowledged.extend([id, id + 1]),
+            Ok(ResultCode::TryLater) => {}
+            Err(_) => break,
+        }
+    }
+    acknowledged
+}
+
+#[test]
+fn sigterm_answers_what_was_read_and_ends_with_0() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut collector = Collector::start(folder.path());
+    let mut scribe = Scribe::connect(collector.scribe);
+    for seq in 1..=40 {
+        scribe.send(seq, &[span_entry(i64::from(seq))]).unwrap();
+    }
+    let (first, _) = scribe.reply().unwrap();
+    assert_eq!(first, 1);
+    collector.signal("-TERM");
+    let mut safe = vec![1];
+    while let Ok((seq, outcome)) = scribe.reply() {
+        assert_eq!(outcome, Outcome::Result(ResultCode::Ok));
+        safe.push(seq);
+    }
+    assert_eq!(collector.wait().code(), Some(0));
+    assert!(safe.iter().copied().eq(1..=safe.len() as i32), "in order: {safe:?}");
+    let collector = Collector::start(folder.path());
+    assert!(safe.iter().all(|&id| collector.has_trace(id as u64)));
+    collector.ledger();
+}
+
+#[test]
+fn requests_of_one_connection_are_answered_in_order_and_repeats_are_stored_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = Collector::start(folder.path());
+    let mut scribe = Scribe::connect(collector.scribe);
+    for seq in 0..200 {
+        scribe.send(seq, &[span_entry(i64::from(seq % 10 + 1))]).unwrap();
+    }
+    for seq in 0..200 {
+        assert_eq!(scribe.reply().unwrap(), (seq, Outcome::Result(ResultCode::Ok)));
+    }
+    let ledger = collector.ledger();
+    assert_eq!(
+        (&ledger["annotations"]["stored"], &ledger["annotations"]["duplicate"]),
+        (&20.into(), &380.into())
+    );
+}
+
+#[test]
+fn the_ledger_goes_on_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    for round in 1..=3 {
+        let mut collector = Collector::start(folder.path());
+        Scribe::connect(collector.scribe).log(&[span_entry(round)]).unwrap();
+        assert_eq!(collector.ledger()["annotations"]["received"], round * 2);
+        let (_, metrics) = collector.get("/metrics");
+        assert!(metrics.contains(&format!("\nblkin_collector_stored_total {}\n", round * 2)), "{metrics}");
+        collector.signal("-TERM");
+        assert!(collector.wait().success());
+    }
+}
+
+#[test]
+fn a_full_disk_is_answered_try_later_and_told_by_health_until_there_is_space_again() {
+    let folder = tempfile::tempdir().unwrap();
+    // No file may grow beyond 4 MiB; the signal for it is ignored, so that writing fails as on a full disk.
+    let mut limited = Command::new("bash");
+    limited.args(["-c", r#"trap "" XFSZ; ulimit -S -f 4096; exec "$@""#, "bash"]);
+    let plain = command(folder.path());
+    limited.arg(plain.get_program()).args(plain.get_args()).env_clear().env("PATH", "/usr/bin:/bin");
+    let collector = Collector::spawn(folder.path(), &mut limited);
+    let mut scribe = Scribe::connect(collector.scribe);
+    let mut safe = 0;
+    while scribe.log(&[big_entry(safe + 1)]).unwrap() == ResultCode::Ok {
+        safe += 1;
+        assert!(safe < 100, "the limit was never reached");
+    }
+    wait_for(|| (collector.get("/healthz").0 == 503).then_some(()));
+    let pid = collector.child.id().to_string();
+    assert!(Command::new("prlimit").args(["--pid", &pid, "--fsize=unlimited"]).status().unwrap().success());
+    wait_for(|| (scribe.log(&[big_entry(safe + 1)]).unwrap() == ResultCode::Ok).then_some(()));
+    wait_for(|| (collector.get("/healthz").0 == 200).then_some(()));
+    assert!((1..=safe + 1).all(|id| collector.has_trace(id as u64)));
+    assert_eq!(collector.ledger()["spans"]["stored"], safe + 1);
+}
+
+/// A span with incompressible 200 KiB.
+fn big_entry(trace_id: i64) -> blkin_thrift::scribe::LogEntry {
+    let mut span = running::span(trace_id);
+    span.annotations[0].value = format!("{trace_id:x}").repeat(200_000);
+    running::entry(blkin_thrift::scribe::span_message(&span))
+}
+
+#[test]
+fn exit_codes_tell_a_good_a_bad_and_an_unusable_configuration_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("collector.toml");
+    let run = |extra: &[&str]| {
+        let output = command(folder.path()).args(extra).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let path = file.to_str().unwrap();
+    std::fs::write(&file, "sample_rate = 0.5\n").unwrap();
+    assert_eq!(run(&["--check-config", "--config", path]).0, Some(0));
+    std::fs::write(&file, "sample_rat = 0.5\n").unwrap();
+    let (code, said) = run(&["--check-config", "--config", path]);
+    assert!(code == Some(78) && said.contains("sample_rat"), "{said}");
+    assert_eq!(run(&["--no-such-flag"]).0, Some(2));
+    assert_eq!(run(&["--sample-rate", "7"]).0, Some(78));
+}
+
+#[test]
+fn a_store_in_use_and_a_taken_port_are_runtime_failures_that_say_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = Collector::start(folder.path());
+    let output = command(folder.path()).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && said.contains("no other collector uses it"), "{said}");
+    let other = tempfile::tempdir().unwrap();
+    let mut taken = command(other.path());
+    let output = taken.args(["--http-listen", &collector.http.to_string()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "a flag twice is wrong usage");
+    let taken = Command::new(env!("CARGO_BIN_EXE_blkin-collector"))
+        .args(["--scribe-listen", "127.0.0.1:0", "--http-listen", &collector.http.to_string(), "--data-dir"])
+        .arg(other.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(taken.stderr).unwrap();
+    assert!(taken.status.code() == Some(1) && said.contains("--http-listen"), "{said}");
+}
+
+#[test]
+fn sampling_keeps_or_leaves_out_whole_traces_and_counts_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = Collector::spawn(folder.path(), command(folder.path()).args(["--sample-rate", "0.5"]));
+    let mut scribe = Scribe::connect(collector.scribe);
+    let ids = [1, i64::MAX / 2 - 10_000, i64::MAX / 2 + 10_000, -1, i64::MIN, i64::MAX];
+    let entries: Vec<_> = ids.into_iter().map(span_entry).collect();
+    assert_eq!(scribe.log(&entries).unwrap(), ResultCode::Ok);
+    let kept: Vec<bool> = ids.into_iter().map(|id| collector.has_trace(id as u64)).collect();
+    assert_eq!(kept, [true, true, false, true, false, false]);
+    assert_eq!(collector.ledger()["annotations"]["lost"]["sampled_out"], 6);
+}
+
+#[test]
+fn a_page_is_served_with_its_routes_types_and_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page");
+    std::fs::create_dir_all(page.join("static/js")).unwrap();
+    std::fs::write(page.join("index.html"), "<html>page</html>").unwrap();
+    std::fs::write(page.join("static/js/index.js"), "script").unwrap();
+    std::fs::write(folder.path().join("secret"), "secret").unwrap();
+    let collector = Collector::spawn(folder.path(), command(folder.path()).arg("--ui-dir").arg(&page));
+    for (path, status, kind, body) in [
+        ("/", 200, "text/html", "<html>page</html>"),
+        ("/zipkin", 200, "text/html", "<html>page</html>"),
+        ("/zipkin/", 200, "text/html", "<html>page</html>"),
+        ("/zipkin/traces/0000000000000001", 200, "text/html", "<html>page</html>"),
+        ("/zipkin/dependency?endTs=1", 200, "text/html", "<html>page</html>"),
+        ("/zipkin/static/js/index.js", 200, "text/javascript", "script"),
+        ("/zipkin/static/js/gone.js", 404, "text/plain; charset=utf-8", "no such file"),
+        ("/zipkin/api/v2/services", 200, "application/json", "[]"),
+        ("/zipkin/api/v2/nothing", 404, "text/plain; charset=utf-8", "no such file"),
+    ] {
+        let (found, found_kind, found_body) = collector.get_typed(path);
+        assert_eq!((found, found_kind.as_str(), found_body.as_str()), (status, kind, body), "{path}");
+    }
+    for outside in ["/zipkin/../secret", "/zipkin/%2e%2e/secret", "/zipkin/..%2fsecret"] {
+        assert_ne!(collector.get(outside).1, "secret", "{outside}");
+    }
+    assert_eq!(collector.json("/zipkin/config.json")["searchEnabled"], true);
+}

@@ -102,3 +102,57 @@ pub(super) fn read_host(host: Option<&blkin_thrift::Endpoint>) -> Option<Endpoin
     }
     Some(endpoint).filter(|endpoint| !endpoint.is_empty())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_shown_and_what_nobody_can_show_is_not() {
+        let cases: [(AnnotationType, &[u8], Option<&str>); 12] = [
+            (AnnotationType::String, b"text", Some("text")),
+            (AnnotationType::String, b"\xff", Some("\u{fffd}")),
+            (AnnotationType::I16, &[0xff, 0xfe], Some("-2")),
+            (AnnotationType::I32, &[0, 1, 0, 0], Some("65536")),
+            (AnnotationType::I64, &[0x80, 0, 0, 0, 0, 0, 0, 0], Some("-9223372036854775808")),
+            (AnnotationType::Double, &0.25_f64.to_be_bytes(), Some("0.25")),
+            (AnnotationType::I64, &[0, 1], None),
+            (AnnotationType::I16, &[], None),
+            (AnnotationType::Bytes, b"text", None),
+            (AnnotationType::Bool, &[1], None),
+            (AnnotationType::Bool, &[0], None),
+            (AnnotationType::Other(9), b"text", None),
+        ];
+        for (kind, value, shown) in cases {
+            let key = "key".to_owned();
+            let annotation =
+                BinaryAnnotation { key, value: value.to_vec(), kind, ..BinaryAnnotation::default() };
+            assert_eq!(read_tag(&annotation).map(|tag| tag.value.into_owned()).as_deref(), shown, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_true_address_counts_only_with_an_endpoint() {
+        let host = Some(blkin_thrift::Endpoint { port: -1, ..blkin_thrift::Endpoint::default() });
+        for (key, host, counts) in [("sa", host.clone(), true), ("sa", None, false), ("xx", host, false)] {
+            let (key, value, kind) = (key.to_owned(), vec![1], AnnotationType::Bool);
+            let annotation = BinaryAnnotation { key, value, kind, host, ..BinaryAnnotation::default() };
+            assert_eq!(read_tag(&annotation).is_some(), counts);
+        }
+    }
+
+    #[test]
+    fn an_endpoint_of_zeros_is_none_and_ports_are_unsigned() {
+        assert_eq!(read_host(Some(&blkin_thrift::Endpoint::default())), None);
+        let host = blkin_thrift::Endpoint {
+            ipv4: 0xc0a8_0102_u32 as i32,
+            port: -1,
+            service_name: "OSD.1".to_owned(),
+            ipv6: None,
+        };
+        let endpoint = read_host(Some(&host)).unwrap();
+        assert_eq!(endpoint.service_name.as_deref(), Some("osd.1"));
+        assert_eq!(endpoint.ipv4.unwrap().to_string(), "192.168.1.2");
+        assert_eq!(endpoint.port, Some(65_535));
+    }
+}

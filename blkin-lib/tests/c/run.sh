@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Tests the C and C++ interface on real compilers and a real consumer (examples/tap.rs):
-#   blkin-lib/tests/c/run.sh [-v] [PATTERN]     only the tests whose name matches PATTERN
+#   blkin-lib/tests/c/run.sh [-v] [--release] [PATTERN]     only the tests whose name matches PATTERN
 # The last line is "N passed, N failed".
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/../../.." || exit 1
 . scripts/lib/packages.sh
 
-verbose=
+verbose= release=
 [ "${1-}" != -v ] || { verbose=1; shift; }
+[ "${1-}" != --release ] || { release=1; shift; }
 pattern=${1-.}
 passed=0 failed=0
 work=$(mktemp -d)
@@ -38,8 +39,8 @@ with() (
 for tool in gcc clang valgrind; do need_command $tool; done
 need_command g++ && need_package libntirpc-dev || exit 1
 
-so=$(blkin-lib/build-so.sh) || { echo "0 passed, 1 failed"; exit 1; }
-cargo build --quiet --locked -p blkin --example tap || { echo "0 passed, 1 failed"; exit 1; }
+so=$(blkin-lib/build-so.sh ${release:+--release}) || { echo "0 passed, 1 failed"; exit 1; }
+cargo build --quiet --locked ${release:+--release} -p blkin --example tap || { echo "0 passed, 1 failed"; exit 1; }
 built=$(dirname "$so")
 tap=$built/examples/tap
 include=$PWD/blkin-lib/include

@@ -75,17 +75,13 @@ static void record_one(const struct blkin_trace *root, const struct blkin_endpoi
 {
 	struct blkin_trace child;
 
-	switch (i % 4) {
-	case 0:
-		BLKIN_TIMESTAMP(root, NULL, "event");
-		break;
-	case 1:
-		BLKIN_KEYVAL_INTEGER(root, here, "integer", i);
-		break;
-	case 2:
+	if (i % 32 == 0) { /* two grains each: the largest ring holds 1,048,576 */
 		BLKIN_KEYVAL_STRING(root, NULL, "string", "a value");
-		break;
-	default:
+	} else if (i % 3 == 0) {
+		BLKIN_TIMESTAMP(root, NULL, "event");
+	} else if (i % 3 == 1) {
+		BLKIN_KEYVAL_INTEGER(root, here, "integer", i);
+	} else {
 		blkin_init_child(&child, root, here, "child");
 		BLKIN_TIMESTAMP(&child, NULL, "end");
 	}

@@ -11,4 +11,5 @@ pub mod join;
 pub mod link;
 pub mod sinks;
 pub mod staging;
+pub mod timer;
 pub mod worker;

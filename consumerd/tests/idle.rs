@@ -22,27 +22,31 @@ fn ten_idle_programs_cost_next_to_nothing() {
     let since = Instant::now();
     std::thread::sleep(Duration::from_secs(6));
     let seconds = since.elapsed().as_secs_f64();
-    let (mut switches, mut ticks) = (0, 0);
+    let (mut switches, mut running) = (0, Duration::ZERO);
     for (pid, before) in pids.iter().zip(before) {
         let now = cost(*pid);
+        println!("process {pid}: {} context switches, {:?}", now.0 - before.0, now.1 - before.1);
         switches += now.0 - before.0;
-        ticks += now.1 - before.1;
+        running += now.1 - before.1;
     }
-    println!("{:.1} context switches a second, {ticks} ticks of 10 ms", switches as f64 / seconds);
-    assert!(switches as f64 / seconds <= 20.0, "{switches} context switches");
-    assert!(ticks as f64 / 100.0 / seconds <= 0.01, "{ticks} ticks");
+    let (switches, share) = (switches as f64 / seconds, running.as_secs_f64() / seconds * 100.0);
+    println!("{switches:.1} context switches a second, {share:.3} % CPU");
+    assert!(switches <= 20.0, "{switches} context switches a second");
+    // The promise is about what is installed; what is built for tests is hardly optimised.
+    let promised = if cfg!(debug_assertions) { 0.6 } else { 0.3 };
+    assert!(share <= promised, "{share} % CPU");
 }
 
-/// Context switches of all threads, and clock ticks.
-fn cost(pid: u32) -> (u64, u64) {
-    let mut switches = 0;
+/// Context switches of all threads, and the time for which they ran.
+fn cost(pid: u32) -> (u64, Duration) {
+    let (mut switches, mut running) = (0, 0);
     for thread in std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten() {
         let status = std::fs::read_to_string(thread.path().join("status")).unwrap();
         let lines = status.lines().filter(|line| line.contains("ctxt_switches"));
         switches +=
             lines.map(|line| line.split_whitespace().last().unwrap().parse::<u64>().unwrap()).sum::<u64>();
+        let schedule = std::fs::read_to_string(thread.path().join("schedstat")).unwrap();
+        running += schedule.split_whitespace().next().unwrap().parse::<u64>().unwrap();
     }
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let fields: Vec<_> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
-    (switches, fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap())
+    (switches, Duration::from_nanos(running))
 }

@@ -7,7 +7,8 @@ mod common;
 
 use std::sync::Mutex;
 
-use common::{Site, wait_for};
+use common::{Site, send_signal, wait_for};
+use rustix::process::Signal;
 
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -18,12 +19,10 @@ fn a_program_that_started_before_the_daemon_is_found() {
     let mut program = site.program(&[200, 2], &[]);
     let calls = program.calls();
     let daemon = site.daemon(&["--scan", "true"]);
-    let found = |name| daemon.metrics().sum_where(name, "process=\"producer");
-    wait_for("the program is drained", || (found("blkin_drained_total") == calls).then_some(()));
-    assert!(daemon.metrics().sum_where("blkin_holder", "scan_found") >= 1);
+    let drained = daemon.settled_of(&program, calls);
+    drained.assert_balanced();
+    assert!(drained.sum_where("blkin_holder", "scan_found") >= 1);
     program.end();
-    daemon.settled(calls).assert_balanced();
-    assert_eq!(site.lines().len() as u64, calls);
 }
 
 #[test]
@@ -36,10 +35,16 @@ fn a_daemon_that_ends_tells_programs_and_the_next_one_finds_them() {
     first.settled(calls).assert_balanced();
     assert!(first.stop().success());
     let second = site.daemon(&["--scan", "true"]);
-    wait_for("the program is attached", || {
-        (second.metrics().sum_where("blkin_program_attempted_total", "process=\"producer") == calls)
-            .then_some(())
+    let label = "process=\"producer";
+    let metrics = second.settled_of(&program, calls);
+    metrics.assert_balanced();
+    assert!(metrics.sum_where("blkin_drained_before_total", label) >= calls);
+    // A new worker must not take what its predecessor published for what an earlier daemon had drained.
+    let killed = second.worker_pid();
+    send_signal(killed, Signal::KILL);
+    wait_for("another worker serves", || {
+        (second.health() == Some(200) && second.worker_pid() != killed).then_some(())
     });
-    second.metrics().assert_balanced();
+    second.settled_of(&program, calls).assert_balanced();
     program.end();
 }

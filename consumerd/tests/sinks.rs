@@ -6,8 +6,8 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::io::Read;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 
 use common::scribe::{Behaviour, Scribe};
 use common::{Site, wait_for};
@@ -61,10 +61,8 @@ fn try_later_and_lost_connections_are_tried_again_until_it_works() {
 
 #[test]
 fn only_the_entry_that_is_refused_is_lost() {
-    let refused = Arc::new(Mutex::new(None));
-    let first = refused.clone();
+    let mut first = None;
     let scribe = Scribe::start(move |entries| {
-        let mut first = first.lock().unwrap();
         let bad = first.get_or_insert_with(|| entries[0].clone());
         if entries.contains(bad) { Behaviour::Exception } else { Behaviour::Ok }
     });

@@ -22,6 +22,7 @@ use serde::Serialize;
 use crate::config::Config;
 use crate::link::{Message, send, watch};
 use crate::staging::{Memfd, Staging};
+use crate::timer::Timer;
 use counters::{Count, Counters};
 use guard::Guard;
 use held::{HeldPrograms, Refusal};
@@ -68,6 +69,7 @@ struct Holder<'a> {
     stop: CancellationToken,
     restart_pause: Duration,
     was_ready: bool,
+    timer: Timer,
 }
 
 /// Why a worker is no longer watched.
@@ -101,6 +103,7 @@ impl<'a> Holder<'a> {
             stop,
             restart_pause: Duration::ZERO,
             was_ready: false,
+            timer: Timer::new().context("failed to make a timer")?,
         })
     }
 
@@ -217,7 +220,8 @@ impl<'a> Holder<'a> {
                     self.take_offers();
                 }
                 () = self.guard.answer_one(), if guarded => {}
-                () = tokio::time::sleep(if hurry { SHORT_TICK } else { TICK }) => {
+                slept = self.timer.sleep(if hurry { SHORT_TICK } else { TICK }) => {
+                    slept?;
                     if self.offers.has_waiting() {
                         self.take_offers();
                     }

@@ -4,7 +4,7 @@
 //! again. Lines stay whole for whoever reads: what was cut is continued, or ended before the next begins.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -38,6 +38,7 @@ impl Lines {
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.file.is_none() {
+            self.cut |= ends_inside_foreign_line(&self.path)?;
             self.file = Some(open(&self.path)?);
         }
         if self.cut {
@@ -95,6 +96,33 @@ impl Outlet for Lines {
     }
 }
 
+/// How our lines begin.
+const BEGINNINGS: [&[u8]; 2] = [b"{\"event\":", b"{\"key\":"];
+/// Longer than the longest line of ours.
+const MAX_LINE_BYTES: u64 = 256 << 10;
+
+/// A worker that was killed may have left half a line; it will write that annotation again, so the half is cut off.
+/// Says whether the file ends inside a line that is not ours, which then is ended before we begin.
+fn ends_inside_foreign_line(path: &Path) -> io::Result<bool> {
+    if !std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
+        return Ok(false);
+    }
+    let mut file = OpenOptions::new().read(true).write(true).open(path)?;
+    let length = file.metadata()?.len();
+    let mut tail = Vec::new();
+    file.seek(SeekFrom::Start(length.saturating_sub(MAX_LINE_BYTES)))?;
+    (&file).take(MAX_LINE_BYTES).read_to_end(&mut tail)?;
+    let half = tail.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+    if half.is_empty() {
+        return Ok(false);
+    }
+    let is_ours = BEGINNINGS.iter().any(|ours| half.starts_with(ours) || ours.starts_with(half));
+    if is_ours {
+        file.set_len(length - half.len() as u64)?;
+    }
+    Ok(!is_ours)
+}
+
 fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK | OFlags::CLOEXEC;
     OpenOptions::new()
@@ -112,5 +140,32 @@ fn wait_writable(file: &File, timeout: Duration) -> io::Result<()> {
         Ok(0) => Err(io::Error::new(ErrorKind::TimedOut, "the pipe's reader does not read")),
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(e) => Err(e.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written_after(before: &str) -> String {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), before).unwrap();
+        let mut lines = Lines::new(file.path(), &Config::default());
+        lines.write(b"{}\n").unwrap();
+        std::fs::read_to_string(file.path()).unwrap()
+    }
+
+    #[test]
+    fn half_a_line_of_a_killed_worker_is_cut_off() {
+        for half in ["{\"ev", "{\"event\":\"start\",\"na", "{\"key\":"] {
+            assert_eq!(written_after(&format!("{{\"key\":1}}\n{half}")), "{\"key\":1}\n{}\n");
+        }
+    }
+
+    #[test]
+    fn what_others_wrote_stays() {
+        assert_eq!(written_after(""), "{}\n");
+        assert_eq!(written_after("a\n"), "a\n{}\n");
+        assert_eq!(written_after("a\nb"), "a\nb\n{}\n");
     }
 }

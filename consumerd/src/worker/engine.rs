@@ -23,6 +23,8 @@ use crate::staging::{Checkpoint, DepartedTotals, Frame, Memfd, ProgramState, Sta
 
 /// Least time between two checkpoints.
 const CHECKPOINT_EVERY: Duration = Duration::from_millis(20);
+/// Time between two looks at the clocks.
+const CLOCK_TICK_EVERY: Duration = Duration::from_millis(250);
 /// A frame and its header are at most this much larger than the budget of a ring.
 const FRAME_MARGIN_BYTES: u64 = 64 << 10;
 
@@ -81,6 +83,7 @@ pub(super) struct Engine {
     spans: SpanFigures,
     checkpoint_due: bool,
     last_checkpoint: Duration,
+    next_tick: Duration,
     rejected_programs: u64,
 }
 
@@ -121,6 +124,7 @@ impl Engine {
             spans: SpanFigures { split: checkpoint.spans_split, ..SpanFigures::default() },
             checkpoint_due: false,
             last_checkpoint: Duration::ZERO,
+            next_tick: Duration::ZERO,
             rejected_programs: 0,
         };
         Ok((engine, recovered.tail))
@@ -183,9 +187,12 @@ impl Engine {
     /// # Errors
     /// When the staging memory cannot be used.
     pub(super) fn round(&mut self) -> Result<Progress, StagingError> {
-        self.clocks.tick();
-        let progress = self.drain_all()?;
         let now = self.now();
+        if now >= self.next_tick {
+            self.clocks.tick();
+            self.next_tick = now + CLOCK_TICK_EVERY;
+        }
+        let progress = self.drain_all()?;
         self.leave_spans(now);
         self.settle();
         self.make_room();

@@ -25,6 +25,7 @@ use crate::config::Config;
 use crate::link::{MAX_MESSAGE_BYTES, Message, receive, send, watch};
 use crate::sinks;
 use crate::staging::Memfd;
+use crate::timer::Timer;
 use engine::{Engine, Progress};
 pub use engine::{Snapshot, SpanFigures};
 use metrics::EngineCollector;
@@ -42,6 +43,7 @@ pub fn run() -> Result<(), Failure> {
     let hello =
         hello(&link).context("failed to hear from a holder; `blkin-consumerd` starts the worker itself")?;
     logging::init(&hello.config.log, hello.config.log_format)?;
+    take_name();
     drop_privileges();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -66,6 +68,13 @@ fn hello(link: &OwnedFd) -> anyhow::Result<Hello> {
     Ok(Hello { config: serde_json::from_slice(&settings)?, staging, http })
 }
 
+/// The worker is started through /proc/self/exe, which would be its name in lists of processes.
+fn take_name() {
+    if let Err(e) = rustix::thread::set_name(c"blkin-consumerd") {
+        tracing::debug!("failed to name the process: {e}");
+    }
+}
+
 /// Whatever the holder may do, the worker may not: it reads what programs wrote.
 fn drop_privileges() {
     use rustix::thread::{CapabilitySet, CapabilitySets, clear_ambient_capability_set, set_capabilities};
@@ -87,6 +96,7 @@ struct Worker {
     stop: CancellationToken,
     http: TcpListener,
     pause: Duration,
+    timer: Timer,
     is_linked: bool,
 }
 
@@ -109,6 +119,7 @@ impl Worker {
         rustix::io::ioctl_fionbio(&link, true)?;
         Ok(Self {
             pause: Duration::from_millis(config.poll_busy_ms),
+            timer: Timer::new()?,
             config,
             link: watch(link)?,
             engine: Arc::new(Mutex::new(engine)),
@@ -163,18 +174,16 @@ impl Worker {
     /// Sleeps between rounds: not at all while there is more, shortly while there is something, ever longer while
     /// there is nothing.
     async fn rest(&mut self, progress: Progress) -> anyhow::Result<()> {
-        if progress.has_more {
-            tokio::task::yield_now().await;
-        }
         let (least, most) = (self.config.poll_busy_ms, self.config.poll_idle_ms);
         self.pause = if progress.drained {
             Duration::from_millis(least)
         } else {
             (self.pause * 2).min(Duration::from_millis(most))
         };
+        // Even then askers of /metrics get their turn.
         let pause = if progress.has_more { Duration::ZERO } else { self.pause };
         tokio::select! {
-            () = tokio::time::sleep(pause) => return Ok(()),
+            slept = self.timer.sleep(pause) => return Ok(slept?),
             () = self.stop.cancelled() => return Ok(()),
             guard = self.link.readable() => guard?.clear_ready(),
         }

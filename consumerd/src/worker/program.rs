@@ -14,7 +14,7 @@ use crate::staging::log::Place;
 use crate::staging::{DepartedTotals, Frame, ProgramState, SlotState};
 
 /// Time between two questions whether anybody can still write a segment.
-const SEAL_CHECK_EVERY: Duration = Duration::from_millis(95);
+const SEAL_CHECK_EVERY: Duration = Duration::from_millis(450);
 
 /// One program.
 pub(super) struct Program {
@@ -166,7 +166,7 @@ impl Program {
         self.attachment.resume(frame.slot as usize, position(frame.from));
     }
 
-    /// Whether it has ended just now: its last writer has gone (the kernel is asked at most ten times a second), and
+    /// Whether it has ended just now: its last writer has gone (the kernel is asked about twice a second), and
     /// a round after that found nothing more.
     pub(super) fn has_ended(&mut self, now: Duration) -> bool {
         if self.ended {

@@ -1,6 +1,6 @@
 //! Real processes for the tests: the daemon, traced programs, a Scribe server that can misbehave.
 
-#![allow(dead_code, clippy::unwrap_used)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod ledger;
 pub mod scribe;
@@ -125,6 +125,17 @@ impl Daemon {
                 && metrics.sum("blkin_pending") == 0
                 && metrics.sum("blkin_sink_in_flight") == 0;
             is_settled.then_some(metrics)
+        })
+    }
+
+    /// Waits until this program is drained, whatever other programs the daemon has found.
+    pub fn settled_of(&self, program: &Program, calls: u64) -> ledger::Metrics {
+        let label = format!("process=\"producer:{}\"", program.child.id());
+        wait_for("the program is drained", || {
+            let metrics = self.metrics();
+            let drained = metrics.sum_where("blkin_drained_total", &label)
+                + metrics.sum_where("blkin_drained_before_total", &label);
+            (drained == calls).then_some(metrics)
         })
     }
 

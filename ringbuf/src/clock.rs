@@ -157,6 +157,7 @@ impl ClockSeries {
             (None, Some(later)) => (*program, *later),
             (Some(last), None) => match after.checked_sub(2).map(|before| anchors[before]) {
                 Some(one_before) => (one_before, last),
+                None if program.raw > last.raw => (last, *program), // a program that began after our only anchor
                 None => (*program, last),
             },
             (None, None) => (*program, *program),
@@ -204,6 +205,15 @@ mod tests {
                 "{before} {converted} {after}"
             );
         }
+    }
+
+    #[test]
+    fn program_younger_than_the_only_anchor_keeps_its_time_moving() {
+        let mut series = ClockSeries::new();
+        series.tsc.push_back(Anchor { raw: 1_000, realtime_ns: 10_000 });
+        let program = Anchor { raw: 3_000, realtime_ns: 11_000 };
+        assert_eq!(series.to_realtime_ns(ClockKind::Tsc, &program, 3_000), 11_000);
+        assert_eq!(series.to_realtime_ns(ClockKind::Tsc, &program, 5_000), 12_000);
     }
 
     #[test]

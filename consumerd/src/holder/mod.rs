@@ -30,7 +30,7 @@ use offers::{Offer, Offers};
 use worker_process::{STUCK_AFTER, WorkerProcess};
 
 /// Pause between two looks at the worker's heartbeat.
-const TICK: Duration = Duration::from_millis(500);
+const TICK: Duration = Duration::from_millis(800);
 /// Pause while a message could not be handed over yet.
 const SHORT_TICK: Duration = Duration::from_millis(10);
 /// A worker that lived shorter than this counts as one that could not start.

@@ -12,10 +12,11 @@ use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, so
 use crate::config::Config;
 use crate::link::{MAX_MESSAGE_BYTES, Message, receive, send};
 use crate::staging::layout::HEARTBEAT_AT;
+use crate::staging::log::monotonic_ms;
 use crate::staging::{Memfd, Memory};
 
 /// A worker without a heartbeat for this long is stuck.
-pub(super) const STUCK_AFTER: Duration = Duration::from_millis(1400);
+pub(super) const STUCK_AFTER: Duration = Duration::from_millis(1100);
 
 /// One worker.
 #[derive(Debug)]
@@ -23,8 +24,7 @@ pub(super) struct WorkerProcess {
     child: Child,
     link: OwnedFd,
     started: Instant,
-    heartbeat: u64,
-    beaten: Instant,
+    started_ms: u64,
 }
 
 impl WorkerProcess {
@@ -46,8 +46,8 @@ impl WorkerProcess {
         if let Some(uid) = config.worker_uid {
             command.uid(uid);
         }
-        let now = Instant::now();
-        Ok(Self { child: command.spawn()?, link: ours, started: now, heartbeat: 0, beaten: now })
+        let (started, started_ms) = (Instant::now(), monotonic_ms());
+        Ok(Self { child: command.spawn()?, link: ours, started, started_ms })
     }
 
     /// Process id.
@@ -83,16 +83,11 @@ impl WorkerProcess {
     }
 
     /// How long it has shown no sign of life.
-    pub(super) fn silence(&mut self, staging: &impl Memory) -> Duration {
+    pub(super) fn silence(&self, staging: &impl Memory) -> Duration {
         let mut raw = [0; 8];
-        if staging.read(HEARTBEAT_AT, &mut raw).is_ok() {
-            let heartbeat = u64::from_le_bytes(raw);
-            if heartbeat != self.heartbeat {
-                self.heartbeat = heartbeat;
-                self.beaten = Instant::now();
-            }
-        }
-        self.beaten.elapsed()
+        let beaten_ms = staging.read(HEARTBEAT_AT, &mut raw).map_or(0, |()| u64::from_le_bytes(raw));
+        // The last worker's heartbeat is not this one's.
+        Duration::from_millis(monotonic_ms().saturating_sub(beaten_ms.max(self.started_ms)))
     }
 
     /// Asks it to ship what it has and to end.

@@ -4,7 +4,7 @@
 //! 0      header page
 //!          0  magic "BLKSTAGE"      8  version u32, zero u32     16  log bytes u64    24  checkpoint bytes u64
 //!         64  head u64: end of the committed log, a position that only grows
-//!        128  heartbeat u64: the worker adds one each time it is through with its work
+//!        128  heartbeat u64: CLOCK_MONOTONIC in ms when the worker was last through with its work
 //!        192  the holder's own counters, 8 x u64
 //! 4096   checkpoint A                 sequence u64, payload bytes u64, tail u64, checksum u64, payload
 //!   +C   checkpoint B

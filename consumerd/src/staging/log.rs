@@ -84,7 +84,6 @@ pub struct Staging<M> {
     tail: u64,
     next_number: u64,
     checkpoint_sequence: u64,
-    heartbeat: u64,
 }
 
 impl<M: Memory> Staging<M> {
@@ -111,23 +110,14 @@ impl<M: Memory> Staging<M> {
     pub fn open(memory: M) -> Result<(Self, Recovered), StagingError> {
         let geometry = read_geometry(&memory)?;
         let head = read_word(&memory, HEAD_AT)?;
-        let heartbeat = read_word(&memory, HEARTBEAT_AT)?;
         let newest = newest_checkpoint(&memory, geometry)?;
         let (checkpoint, tail, sequence) = newest.unwrap_or_default();
         if tail > head || head - tail > geometry.log_bytes {
             return Err(StagingError::Damaged("its tail and head contradict each other"));
         }
         let next_number = checkpoint.next_frame;
-        let staging = Self {
-            memory,
-            geometry,
-            written: head,
-            head,
-            tail,
-            next_number,
-            checkpoint_sequence: sequence,
-            heartbeat,
-        };
+        let staging =
+            Self { memory, geometry, written: head, head, tail, next_number, checkpoint_sequence: sequence };
         Ok((staging, Recovered { checkpoint, tail }))
     }
 
@@ -248,8 +238,7 @@ impl<M: Memory> Staging<M> {
     /// # Errors
     /// When the memory cannot be written.
     pub fn beat(&mut self) -> Result<(), StagingError> {
-        self.heartbeat += 1;
-        Ok(self.memory.write(HEARTBEAT_AT, &self.heartbeat.to_le_bytes())?)
+        Ok(self.memory.write(HEARTBEAT_AT, &monotonic_ms().to_le_bytes())?)
     }
 
     /// The memory under the log, to read the holder's counters.
@@ -296,6 +285,12 @@ impl<M: Memory> Staging<M> {
         }
         Ok(())
     }
+}
+
+/// The clock of heartbeats, the same for every process of the machine.
+pub fn monotonic_ms() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec.unsigned_abs() * 1000 + now.tv_nsec.unsigned_abs() / 1_000_000
 }
 
 fn entry_bytes(raw: usize) -> u64 {

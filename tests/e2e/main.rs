@@ -6,7 +6,6 @@ mod hostile;
 mod install;
 mod ledger;
 mod lifecycle;
-mod objectstore;
 mod sampling;
 mod steady;
 mod ui;

@@ -23,7 +23,8 @@ pub fn built() -> Result<&'static Path> {
     built.as_deref().map_err(|error| anyhow::anyhow!("{error}"))
 }
 
-fn target() -> PathBuf {
+/// Where everything is built.
+pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 

@@ -5,6 +5,7 @@
 //! | [`artifacts`] | builds daemons, library and C programs, each once a test process |
 //! | [`wait`] | waits for an event with a limit |
 //! | [`ingest`] | posts to the collector |
+//! | [`objectstore`] | the example object store |
 //! | [`process`] | a child process that never outlives its test |
 //! | [`daemons`] | consumerd and collector on free ports, and their ledgers |
 //! | [`program`] | C programs that count their own calls |
@@ -18,6 +19,7 @@ pub mod browser;
 pub mod cheat;
 pub mod daemons;
 pub mod ingest;
+pub mod objectstore;
 pub mod process;
 pub mod program;
 pub mod sums;

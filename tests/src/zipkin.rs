@@ -24,7 +24,7 @@ pub struct Zipkin {
     /// Where it takes Scribe.
     pub scribe: String,
     _process: Process,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Zipkin {
@@ -48,7 +48,12 @@ impl Zipkin {
         let healthy = || http.get("/health", &[]).ok().filter(|answer| answer.status == 200);
         wait::until(LIMIT, "Zipkin to be healthy", healthy)
             .with_context(|| std::fs::read_to_string(&log).unwrap_or_default())?;
-        Ok(Zipkin { http, scribe: format!("127.0.0.1:{scribe}"), _process: process, _folder: folder })
+        Ok(Zipkin { http, scribe: format!("127.0.0.1:{scribe}"), _process: process, folder })
+    }
+
+    /// What it logged.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("zipkin.log")).unwrap_or_default()
     }
 }
 

@@ -1,0 +1,159 @@
+//! The store's thread: what waits together is committed together, what is too much is refused, one bad batch spoils
+//! no other.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::ops::{ControlFlow, RangeInclusive};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use blkin_collector::ledger::{Count, Figure, Ledger};
+use blkin_collector::merge::Piece;
+use blkin_collector::model::TraceId;
+use blkin_collector::store::memory::Memory;
+use blkin_collector::store::writer::{Pending, Refused, Writer, WriterOptions};
+use blkin_collector::store::{Batch, NameKind, Retention, Room, Store, StoreError, TraceStore};
+use blkin_daemon::Health;
+use blkin_thrift::Span;
+
+/// A store whose commits wait until the test lets them go on, and that cannot store the trace `POISON`.
+struct Gated {
+    store: TraceStore<Memory>,
+    begun: SyncSender<usize>,
+    go_on: Mutex<Receiver<()>>,
+}
+
+const POISON: i64 = 666;
+
+impl Store for Gated {
+    fn commit(&self, batches: &[Batch], now_ms: u64) -> Result<(), StoreError> {
+        self.begun.send(batches.len()).unwrap();
+        self.go_on.lock().unwrap().recv().unwrap();
+        let poison = TraceId::new(0, POISON as u64);
+        if batches.iter().flat_map(|batch| &batch.pieces).any(|piece| piece.trace_id() == poison) {
+            return Err(StoreError::Damaged("the trace of this test".to_owned()));
+        }
+        self.store.commit(batches, now_ms)
+    }
+    fn ledger(&self) -> Result<Ledger, StoreError> {
+        self.store.ledger()
+    }
+    fn count(&self) -> Result<Count, StoreError> {
+        self.store.count()
+    }
+    fn trace(&self, id: TraceId, strict: bool, room: &mut Room) -> Result<Vec<Piece>, StoreError> {
+        self.store.trace(id, strict, room)
+    }
+    fn traces_by_time(
+        &self,
+        service: Option<&str>,
+        window_us: RangeInclusive<u64>,
+        visit: &mut dyn FnMut(TraceId) -> Result<ControlFlow<()>, StoreError>,
+    ) -> Result<(), StoreError> {
+        self.store.traces_by_time(service, window_us, visit)
+    }
+    fn names(&self, kind: NameKind, of: &str) -> Result<Vec<String>, StoreError> {
+        self.store.names(kind, of)
+    }
+    fn expire(&self, retention: &Retention, now_ms: u64) -> Result<bool, StoreError> {
+        self.store.expire(retention, now_ms)
+    }
+}
+
+struct Gate {
+    writer: Writer,
+    store: Arc<Gated>,
+    begun: Receiver<usize>,
+    go_on: SyncSender<()>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+fn gate(queue_batches: usize, queue_bytes: usize) -> Gate {
+    let (begun_here, begun) = sync_channel(100);
+    let (go_on, waits) = sync_channel(100);
+    let store = TraceStore::new(Memory::default(), Vec::new()).unwrap();
+    let store = Arc::new(Gated { store, begun: begun_here, go_on: Mutex::new(waits) });
+    let options = WriterOptions {
+        queue_batches,
+        queue_bytes,
+        retention: Retention { max_age_ms: 0, max_bytes: 0 },
+        retention_every: Duration::from_secs(3600),
+    };
+    let (writer, thread) = Writer::start(store.clone(), options, Health::new().worker("store")).unwrap();
+    Gate { writer, store, begun, go_on, thread }
+}
+
+fn batch(trace_id: i64) -> Batch {
+    let piece = Piece::V1(Span { trace_id, id: 1, ..Span::default() });
+    let mut batch = Batch { pieces: vec![piece], bytes: 100, ..Batch::default() };
+    *batch.ledger.get_mut(Figure::ReceivedScribe) += Count::piece(0);
+    batch
+}
+
+/// A batch whose commit has begun, so that nothing of it is in the queue any more.
+fn under_way(gate: &Gate) -> Pending {
+    let pending = gate.writer.submit(batch(1)).unwrap();
+    assert_eq!(gate.begun.recv().unwrap(), 1);
+    pending
+}
+
+#[tokio::test]
+async fn batches_that_wait_together_are_committed_together() {
+    let gate = gate(10, 10_000);
+    let first = under_way(&gate);
+    let waiting: Vec<Pending> = (2..=5).map(|id| gate.writer.submit(batch(id)).unwrap()).collect();
+    gate.go_on.send(()).unwrap();
+    first.committed().await.unwrap();
+    assert_eq!(gate.begun.recv().unwrap(), 4);
+    gate.go_on.send(()).unwrap();
+    for pending in waiting {
+        pending.committed().await.unwrap();
+    }
+    assert_eq!((gate.writer.commits(), gate.writer.queued_bytes()), (2, 0));
+    assert_eq!(gate.writer.ledger().get(Figure::Stored).spans, 5);
+}
+
+#[tokio::test]
+async fn more_batches_or_bytes_than_may_wait_are_refused_and_not_counted() {
+    for gate in [gate(3, 10_000), gate(100, 400)] {
+        let first = under_way(&gate);
+        let waiting: Vec<Pending> = (2..=4).map(|id| gate.writer.submit(batch(id)).unwrap()).collect();
+        assert_eq!(gate.writer.submit(batch(9)).err(), Some(Refused::QueueFull));
+        (0..2).for_each(|_| gate.go_on.send(()).unwrap());
+        for pending in std::iter::once(first).chain(waiting) {
+            pending.committed().await.unwrap();
+        }
+        assert_eq!(gate.store.ledger().unwrap().received().spans, 4);
+        gate.go_on.send(()).unwrap();
+        gate.writer.submit(batch(9)).unwrap().committed().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_batch_that_cannot_be_stored_spoils_no_other() {
+    let gate = gate(10, 10_000);
+    let first = under_way(&gate);
+    let waiting: Vec<Pending> = [2, POISON, 3].map(|id| gate.writer.submit(batch(id)).unwrap()).into();
+    (0..5).for_each(|_| gate.go_on.send(()).unwrap());
+    first.committed().await.unwrap();
+    let mut results = Vec::new();
+    for pending in waiting {
+        results.push(pending.committed().await);
+    }
+    assert_eq!(results, [Ok(()), Err(Refused::Failed), Ok(())]);
+    assert!(gate.store.ledger().unwrap().balances());
+    assert_eq!(gate.store.count().unwrap().spans, 3);
+}
+
+#[tokio::test]
+async fn what_waits_is_committed_before_the_thread_ends() {
+    let gate = gate(10, 10_000);
+    let first = under_way(&gate);
+    let last = gate.writer.submit(batch(2)).unwrap();
+    drop(gate.writer);
+    (0..2).for_each(|_| gate.go_on.send(()).unwrap());
+    gate.thread.join().unwrap();
+    first.committed().await.unwrap();
+    last.committed().await.unwrap();
+    assert_eq!(gate.store.count().unwrap().spans, 2);
+}

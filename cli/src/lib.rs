@@ -18,4 +18,5 @@ pub mod terminal;
 pub mod traces;
 pub mod tree;
 pub mod units;
+pub mod views;
 pub mod waterfall;

@@ -10,6 +10,7 @@ use crate::http::Client;
 use crate::span::{self, Span};
 use crate::terminal::{Colour, Style, fit, safe};
 use crate::units;
+use crate::views;
 
 /// The collector is asked for so many traces when the slowest of all are wanted.
 const SEARCH_LIMIT: usize = 1_000;
@@ -63,7 +64,7 @@ impl Summary {
                 .map(|span| span.service().to_owned())
                 .filter(|name| !name.is_empty())
                 .collect(),
-            spans: spans.len(),
+            spans: views::count(spans),
             start_us: begin,
             duration_us: end - begin,
         })

@@ -6,6 +6,7 @@ use crate::span::{self, Span};
 use crate::terminal::{Colour, Style, fit, safe};
 use crate::tree::{self, Row};
 use crate::units;
+use crate::views;
 
 /// Columns of the duration.
 const DURATION_COLUMNS: usize = 12;
@@ -27,6 +28,7 @@ struct Columns {
 
 /// The whole drawing, with a last line break.
 pub fn draw(spans: &[Span], view: View) -> String {
+    let spans = &views::joined(spans)[..];
     let rows = tree::rows(spans);
     let (begin, end) = span::extent(spans).unwrap_or((0, 0));
     let columns = columns(spans, &rows, view.style.columns);
@@ -43,12 +45,30 @@ pub fn draw(spans: &[Span], view: View) -> String {
 
 fn heading(spans: &[Span], rows: &[Row], begin: u64, end: u64, style: Style) -> String {
     let id = spans.first().map_or("", |span| span.trace_id.as_str());
-    let depth = rows.iter().map(Row::depth).max().map_or(0, |deepest| deepest + 1);
-    let plural = if spans.len() == 1 { "" } else { "s" };
+    let (count, depth) = (views::count(spans), levels(spans, rows));
+    let plural = if count == 1 { "" } else { "s" };
     let title = style.paint(Colour::Bold, &format!("trace {}", safe(id)));
     let took = units::duration(end.saturating_sub(begin));
     let when = if end == 0 { "no time recorded".to_owned() } else { units::moment(begin) };
-    format!("{title}  {} span{plural}, depth {depth}, {took}, {when}\n", spans.len())
+    format!("{title}  {count} span{plural}, depth {depth}, {took}, {when}\n")
+}
+
+/// Levels of a trace. Both sides of a call are drawn, one below the other, but they are one span.
+fn levels(spans: &[Span], rows: &[Row]) -> usize {
+    let mut path: Vec<(&str, usize)> = Vec::new();
+    let mut deepest = 0;
+    for row in rows {
+        path.truncate(row.depth());
+        let id = spans[row.span].id.as_str();
+        let level = match path.last() {
+            Some((above, level)) if *above == id => *level,
+            Some((_, level)) => level + 1,
+            None => 1,
+        };
+        path.push((id, level));
+        deepest = deepest.max(level);
+    }
+    deepest
 }
 
 fn label(span: &Span) -> String {
@@ -140,6 +160,14 @@ op a        osd.0        4.000 ms  ███████████████
 └─ op c     osd.0            1 µs                                      █
 ";
         assert_eq!(draw(&spans, view(false)), expected);
+    }
+
+    #[test]
+    fn the_two_sides_of_a_call_count_as_one_span_and_one_level() {
+        let mut server = span("a", None, 10, 3_000);
+        server.shared = true;
+        let drawn = draw(&[span("a", None, 0, 4_000), server, span("b", Some("a"), 20, 1)], view(false));
+        assert!(drawn.contains(" 2 spans, depth 2, "), "{drawn}");
     }
 
     #[test]

@@ -1,0 +1,88 @@
+//! One span, several endpoints: a storage daemon annotates the same span as `osd.0` and as `pg 5.4`. Zipkin's model
+//! has one service a span, so such a span is answered once for each; a drawing shows it once.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::span::Span;
+
+/// Joins what one span's endpoints said, in the order of their begin. The two sides of a call stay apart: they are
+/// two places where time was spent.
+pub fn joined(spans: &[Span]) -> Vec<Span> {
+    let mut order: Vec<&Span> = spans.iter().collect();
+    order.sort_by_key(|span| span.extent().map_or(u64::MAX, |extent| extent.0));
+    let mut places: HashMap<(&str, Option<&str>), usize> = HashMap::new();
+    let mut out: Vec<Span> = Vec::with_capacity(spans.len());
+    for span in order {
+        let is_local = span.kind.is_none() && !span.shared;
+        match places.get(&(span.id.as_str(), span.parent_id.as_deref())) {
+            Some(place) if is_local => absorb(&mut out[*place], span),
+            _ => {
+                if is_local {
+                    places.insert((&span.id, span.parent_id.as_deref()), out.len());
+                }
+                out.push(span.clone());
+            }
+        }
+    }
+    out
+}
+
+/// How many spans these views are of: both sides of a call are one, and so are all endpoints of a span.
+pub fn count(views: &[Span]) -> usize {
+    views.iter().map(|view| view.id.as_str()).collect::<HashSet<_>>().len()
+}
+
+fn absorb(first: &mut Span, other: &Span) {
+    let extent = [first.extent(), other.extent()].into_iter().flatten();
+    if let Some((begin, end)) = extent.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))) {
+        first.timestamp = Some(begin);
+        first.duration = Some(end - begin);
+    }
+    let services = [first.service(), other.service()].map(str::to_owned);
+    if !services[1].is_empty() && !services[0].split(", ").any(|service| service == services[1]) {
+        let both = services.iter().filter(|service| !service.is_empty()).map(String::as_str);
+        let both = both.collect::<Vec<_>>().join(", ");
+        first.local_endpoint.get_or_insert_default().service_name = Some(both);
+    }
+    first.annotations.extend(other.annotations.iter().cloned());
+    for (key, value) in &other.tags {
+        first.tags.entry(key.clone()).or_insert_with(|| value.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::span::{Annotation, Endpoint};
+
+    fn view(id: &str, service: &str, start: u64, duration: u64) -> Span {
+        Span {
+            id: id.into(),
+            timestamp: Some(start),
+            duration: Some(duration),
+            local_endpoint: Some(Endpoint { service_name: Some(service.into()), ..Endpoint::default() }),
+            annotations: vec![Annotation { timestamp: start, value: service.into() }],
+            tags: [(service.to_owned(), "1".to_owned())].into(),
+            ..Span::default()
+        }
+    }
+
+    #[test]
+    fn a_span_seen_by_two_endpoints_is_one() {
+        let spans = [view("a", "pg 1.1", 12, 20), view("a", "osd.0", 10, 5), view("b", "osd.0", 11, 1)];
+        let joined = joined(&spans);
+        assert_eq!(joined.len(), 2);
+        assert_eq!(joined[0].service(), "osd.0, pg 1.1");
+        assert_eq!(joined[0].extent(), Some((10, 32)));
+        assert_eq!((joined[0].annotations.len(), joined[0].tags.len()), (2, 2));
+    }
+
+    #[test]
+    fn the_two_sides_of_a_call_stay_apart() {
+        let mut sides = [view("a", "bench", 10, 9), view("a", "vlmc", 11, 5)];
+        sides[0].kind = Some("CLIENT".into());
+        sides[1].kind = Some("SERVER".into());
+        sides[1].shared = true;
+        assert_eq!(joined(&sides).len(), 2);
+    }
+}

@@ -239,7 +239,8 @@ impl Attachment {
 
 /// Where an earlier consumer stopped; the start of the ring if there was none. Bounded, because the page is shared.
 fn published(control: &Mapping, slot: usize) -> Position {
-    let word = |index: usize| control.words()[control::slot_line(slot) + index].load(Relaxed) & (u64::MAX >> 2);
+    let word =
+        |index: usize| control.words()[control::slot_line(slot) + index].load(Relaxed) & (u64::MAX >> 2);
     Position { grain: word(control::TAIL), records: word(control::TAIL_RECORDS) }
 }
 

@@ -145,17 +145,22 @@ impl<W: Words + ?Sized> Names<'_, W> {
         (entry >> 32) as u32 == hash && self.equals(entry as u32 as usize, pieces, bytes)
     }
 
-    #[inline]
+    #[inline(always)]
     fn equals(&self, id: usize, pieces: &[&[u8]], bytes: usize) -> bool {
         if self.text.load(id, Relaxed) != bytes as u64 {
             return false;
         }
         let mut at = id + 1;
-        pack(pieces, |word| {
+        let mut is_next = |word: u64| {
             let same = self.text.load(at, Relaxed) == word;
             at += 1;
             same
-        })
+        };
+        match pieces {
+            // Nearly all texts: whole words as they stand, no shifting.
+            [text] => text.chunks(8).all(|chunk| is_next(load(chunk))),
+            pieces => pack(pieces, is_next),
+        }
     }
 
     /// A private copy of the text of `id`, for a reader that trusts nothing; `None` if there can be no such text.

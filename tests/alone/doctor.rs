@@ -23,6 +23,14 @@ fn status<'a>(report: &'a Value, name: &str) -> Option<&'a str> {
     checks.iter().find(|check| check["name"] == name)?["status"].as_str()
 }
 
+/// Whether the program is among those that nobody holds; others of this machine are none of a test's business.
+fn names(report: &Value, program: &Program) -> bool {
+    let pid = format!("(pid {})", program.process.pid());
+    report["checks"].as_array().into_iter().flatten().any(|check| {
+        check["name"] == "programs" && check["advice"].as_str().is_some_and(|advice| advice.contains(&pid))
+    })
+}
+
 #[test]
 fn the_doctor_finds_tracing_well_and_then_its_daemon_gone() -> Result<()> {
     let _alone = crate::alone();
@@ -32,10 +40,12 @@ fn the_doctor_finds_tracing_well_and_then_its_daemon_gone() -> Result<()> {
     node.settled(calls)?;
     let consumerd = node.consumerd()?.http.base().to_owned();
 
-    let (output, report) = doctor(&node, &consumerd)?;
-    assert_eq!(output.status.code(), Some(0), "{report:#}");
-    assert_eq!((&report["healthy"], &report["balanced"]), (&Value::Bool(true), &Value::Bool(true)));
-    assert_eq!(status(&report, "programs"), Some("ok"), "{report:#}");
+    let (_, report) = doctor(&node, &consumerd)?;
+    assert_eq!(report["balanced"], Value::Bool(true), "{report:#}");
+    for name in ["memfd", "consumerd's socket", "consumerd", "collector", "ledger"] {
+        assert_eq!(status(&report, name), Some("ok"), "{report:#}");
+    }
+    assert!(!names(&report, &program), "{report:#}");
     assert!(report["ledger"].as_array().is_some_and(|equations| equations.len() >= 5), "{report:#}");
 
     node.consumerd.take().context("consumerd was started")?.process.terminate()?;
@@ -55,10 +65,6 @@ fn the_doctor_names_a_program_that_nobody_holds() -> Result<()> {
     program.round()?;
     let (output, report) = doctor(&node, node.consumerd()?.http.base())?;
     assert_eq!(output.status.code(), Some(1), "{report:#}");
-    let pid = format!("(pid {})", program.process.pid());
-    let named = report["checks"].as_array().into_iter().flatten().any(|check| {
-        check["name"] == "programs" && check["advice"].as_str().is_some_and(|advice| advice.contains(&pid))
-    });
-    assert!(named, "{report:#}");
+    assert!(names(&report, &program), "{report:#}");
     Ok(())
 }

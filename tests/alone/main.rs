@@ -1,6 +1,7 @@
 //! Tests that need the machine for themselves: each holds [`alone`].
 #![allow(missing_docs)]
 
+mod demo;
 mod doctor;
 mod idle;
 mod scan;

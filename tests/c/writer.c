@@ -79,6 +79,11 @@ static void one_round(int closing)
 	*calls = 0;
 	for (long i = 0; i < forks; i++) {
 		if (fork() == 0) {
+			/*
+			 * Makes the child's rings before there are threads: otherwise the first call makes
+			 * them, and calls of other threads meanwhile are lost by the cause "starting".
+			 */
+			blkin_init();
 			write_by_threads();
 			_exit(0);
 		}

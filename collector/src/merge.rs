@@ -69,10 +69,16 @@ fn convert_pieces(pieces: Vec<V1Span>) -> Vec<Span> {
     pieces.sort_by_key(first_moment);
     pieces.iter_mut().for_each(fill_hosts);
     let names = names_by_service(&pieces);
+    let times = times_by_service(&pieces);
     let mut spans = v1_to_v2(&join(pieces));
     for span in &mut spans {
-        if let Some(name) = names.get(&span.local_service().map(str::to_owned)) {
+        let service = span.local_service().map(str::to_owned);
+        if let Some(name) = names.get(&service) {
             span.name = Some(name.clone());
+        }
+        if let Some(&(Some(start), duration)) = times.get(&service).filter(|_| span.kind.is_none()) {
+            span.timestamp = Some(start);
+            span.duration = duration;
         }
     }
     spans
@@ -139,9 +145,21 @@ fn names_by_service(pieces: &[V1Span]) -> HashMap<Option<String>, String> {
     names
 }
 
-/// One span of all pieces, the earliest first.
+/// The time that each service gave its own, local part of the span: a v1 span has room for that of one of them only.
+fn times_by_service(pieces: &[V1Span]) -> HashMap<Option<String>, Time> {
+    let mut parts: HashMap<Option<String>, Vec<&V1Span>> = HashMap::new();
+    for piece in pieces.iter().filter(|piece| !has_call_mark(piece)) {
+        if let Some(service) = service_of(home_of(piece)) {
+            parts.entry(service).or_default().push(piece);
+        }
+    }
+    parts.into_iter().map(|(service, part)| (service, join_times(part.into_iter()))).collect()
+}
+
+/// One span of all pieces, the earliest first. Its time is the client's where there is one, as in Zipkin.
 fn join(pieces: Vec<V1Span>) -> V1Span {
-    let (timestamp, duration) = join_times(&pieces);
+    let any_client = pieces.iter().any(has_call_mark);
+    let (timestamp, duration) = join_times(pieces.iter().filter(|piece| !any_client || has_call_mark(piece)));
     let mut joined = V1Span { timestamp, duration, ..V1Span::default() };
     for piece in pieces {
         joined.trace_id = piece.trace_id;
@@ -158,13 +176,12 @@ fn join(pieces: Vec<V1Span>) -> V1Span {
     joined
 }
 
-/// The span's time is the client's where there is one, as in Zipkin. Else it reaches from the earliest start to the
-/// latest end that any piece knows.
-fn join_times(pieces: &[V1Span]) -> (Option<i64>, Option<i64>) {
-    let any_client = pieces.iter().any(has_call_mark);
+/// Start and duration in microseconds.
+type Time = (Option<i64>, Option<i64>);
+
+/// From the earliest start to the latest end that any piece knows.
+fn join_times<'a>(pieces: impl Iterator<Item = &'a V1Span>) -> Time {
     let timed: Vec<(i64, i64)> = pieces
-        .iter()
-        .filter(|piece| !any_client || has_call_mark(piece))
         .filter_map(|piece| Some((piece.timestamp.filter(|&start| start > 0)?, piece.duration.unwrap_or(0))))
         .collect();
     let start = timed.iter().map(|&(start, _)| start).min();

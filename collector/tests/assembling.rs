@@ -47,6 +47,20 @@ fn the_ends_of_a_call_meet_though_each_came_alone() {
 }
 
 #[test]
+fn each_service_of_a_local_span_keeps_the_time_that_it_gave() {
+    let of = |service, start, duration| V1Span {
+        timestamp: Some(start),
+        duration: Some(duration),
+        ..piece("handling", vec![event(start, "begin", service), event(start + duration, "end", service)])
+    };
+    let spans = assemble_v1(&[of("pg 1.1", 100, 70), of("osd.0", 100, 90)]);
+    let times: HashSet<_> =
+        spans.iter().map(|span| (span.local_service(), span.timestamp, span.duration)).collect();
+    let expected = [(Some("pg 1.1"), Some(100), Some(70)), (Some("osd.0"), Some(100), Some(90))];
+    assert_eq!(times, expected.into_iter().collect());
+}
+
+#[test]
 fn a_late_piece_lengthens_the_span() {
     let first = V1Span {
         timestamp: Some(100),

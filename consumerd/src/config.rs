@@ -105,7 +105,7 @@ impl Default for Config {
             backoff_min_ms: 50,
             backoff_max_ms: 5000,
             poll_busy_ms: 1,
-            poll_idle_ms: 125,
+            poll_idle_ms: 200,
             ring_budget_bytes: 256 << 10,
             max_programs: 1024,
             max_programs_per_uid: 256,

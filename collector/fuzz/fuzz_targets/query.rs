@@ -1,0 +1,22 @@
+//! The parameters of a search: one `name=value` a line. What is accepted asks for something that can be answered.
+#![no_main]
+
+use blkin_collector::query::{Defaults, Parameters, SearchRequest, matches, read_trace_ids};
+use libfuzzer_sys::fuzz_target;
+
+const DEFAULTS: Defaults = Defaults { now_ms: 1_700_000_000_000, max_traces: 100 };
+
+fuzz_target!(|bytes: &[u8]| {
+    let text = String::from_utf8_lossy(bytes);
+    for strict in [false, true] {
+        assert!(read_trace_ids(&text, strict).map_or(2, |ids| ids.len()) >= 2);
+    }
+    let pairs = text.lines().filter_map(|line| line.split_once('='));
+    let parameters = Parameters(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect());
+    if let Ok(request) = SearchRequest::read(&parameters, &DEFAULTS) {
+        assert!((1..=DEFAULTS.max_traces).contains(&request.limit));
+        assert!(request.window_us.start() <= request.window_us.end());
+        assert!(request.duration_us.as_ref().is_none_or(|range| !range.is_empty()));
+        assert!(!matches(&request, &[]));
+    }
+});

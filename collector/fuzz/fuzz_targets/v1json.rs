@@ -1,0 +1,24 @@
+//! A list of v1 spans of anybody. What is accepted is put together without a fault, and twice the same is the same;
+//! what is not leaves its neighbour alone.
+#![no_main]
+
+use blkin_collector::merge::{Piece, assemble};
+use blkin_collector::v1json::read_list;
+use libfuzzer_sys::fuzz_target;
+
+const NEIGHBOUR: &[u8] = br#"{"traceId":"a","id":"b","name":"well-formed"}"#;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(entries) = read_list(bytes) {
+        let pieces: Vec<Piece> = entries.into_iter().flatten().map(Piece::V1).collect();
+        let twice = [&pieces[..], &pieces].concat();
+        assert_eq!(assemble(twice), assemble(pieces));
+    }
+    let alone = read_list(&[b"[", bytes, b"]"].concat());
+    if alone.is_ok_and(|entries| !entries.is_empty()) {
+        let entries =
+            read_list(&[b"[", bytes, b",", NEIGHBOUR, b"]"].concat()).expect("a list with one more");
+        let last = entries.into_iter().last().expect("the one more").expect("it is well-formed");
+        assert_eq!(last.name, "well-formed");
+    }
+});

@@ -1,6 +1,6 @@
 //! The check: what a program counted, what the daemons count, and what the store holds must agree.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::daemons::Node;
 
@@ -15,6 +15,18 @@ pub struct Sums {
     pub acked: i64,
     /// Stored by the collector.
     pub stored: i64,
+    /// Found by reading the collector's whole store: no counter had a part in it.
+    pub in_store: i64,
+}
+
+/// Annotations that the collector finds when it reads every piece of its store.
+///
+/// # Errors
+/// When it does not answer.
+pub fn in_store(node: &Node) -> Result<i64> {
+    let answer = node.collector.http.get_ok("/api/blkin/ledger", &[("count", "store")])?;
+    let answer: serde_json::Value = serde_json::from_str(&answer)?;
+    answer["counted_in_store"]["annotations"].as_i64().context("the collector did not count its store")
 }
 
 fn read(node: &Node) -> Result<Sums> {
@@ -26,6 +38,7 @@ fn read(node: &Node) -> Result<Sums> {
         lost: lost.iter().sum::<i64>() + consumerd.sum("blkin_sink_lost_total", &[("sink", "scribe")]),
         acked: consumerd.sum("blkin_sink_acked_total", &[("sink", "scribe")]),
         stored: collector.sum("blkin_collector_stored_total", &[]),
+        in_store: in_store(node)?,
     })
 }
 
@@ -41,6 +54,7 @@ pub fn check(node: &Node, calls: i64) -> Result<Sums> {
     ensure!(sums.attempted == calls, "the program counted {calls}: {sums:?}");
     ensure!(sums.attempted == sums.acked + sums.lost, "attempted = acked + lost does not hold: {sums:?}");
     ensure!(sums.acked == sums.stored, "acked = stored does not hold: {sums:?}");
+    ensure!(sums.in_store == sums.stored, "stored = what is in the store does not hold: {sums:?}");
     Ok(sums)
 }
 
@@ -51,5 +65,6 @@ pub fn check(node: &Node, calls: i64) -> Result<Sums> {
 pub fn check_lossless(node: &Node, calls: i64) -> Result<()> {
     let sums = check(node, calls)?;
     ensure!(sums.lost == 0, "annotations were lost: {:#?}", node.ledger()?);
+    ensure!(sums.in_store == calls, "the store does not hold each of the {calls}: {sums:?}");
     Ok(())
 }

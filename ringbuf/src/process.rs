@@ -10,7 +10,7 @@
 //! Nothing here blocks, takes a lock, allocates or touches errno, and everything may run in a signal handler: a call
 //! that meets STARTING is counted as lost (cause `starting`) and returns.
 
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize};
 
@@ -24,6 +24,7 @@ use crate::layout::{self, MAX_SLOTS, control, header, slot};
 use crate::names::{Hints, Names};
 use crate::ring::{Head, Ring, RingShape};
 use crate::say::Once;
+use crate::segment::Identity;
 use crate::{offer, segment, settings};
 
 /// One annotation as the caller has it. Longer texts than [`MAX_TEXT_BYTES`] are cut.
@@ -84,6 +85,7 @@ struct State {
     no_segment: AtomicU64,
     offered: AtomicBool,
     next_offer_seconds: AtomicU64,
+    next_populate_seconds: AtomicU64,
     hints: Hints,
     locals: [SlotLocal; MAX_SLOTS],
 }
@@ -106,24 +108,82 @@ static STATE: State = State {
     no_segment: AtomicU64::new(0),
     offered: AtomicBool::new(false),
     next_offer_seconds: AtomicU64::new(0),
+    next_populate_seconds: AtomicU64::new(0),
     hints: Hints::new(),
     locals: [const { SlotLocal { ids: AtomicU64::new(0), roots: AtomicU64::new(0) } }; MAX_SLOTS],
 };
 
-/// The descriptors, outside the wiped pages: a forked child has to close what it inherited.
-struct Descriptors {
-    segment: AtomicI32,
-    control: AtomicI32,
-    segment_inode: AtomicU64,
-    control_inode: AtomicU64,
+/// A descriptor of ours, outside the wiped pages: a forked child has to close what it inherited.
+struct Descriptor {
+    fd: AtomicI32,
+    device: AtomicU64,
+    inode: AtomicU64,
 }
 
-static DESCRIPTORS: Descriptors = Descriptors {
-    segment: AtomicI32::new(-1),
-    control: AtomicI32::new(-1),
-    segment_inode: AtomicU64::new(0),
-    control_inode: AtomicU64::new(0),
-};
+impl Descriptor {
+    const fn none() -> Descriptor {
+        Descriptor { fd: AtomicI32::new(-1), device: AtomicU64::new(0), inode: AtomicU64::new(0) }
+    }
+
+    fn keep(&self, fd: OwnedFd, identity: Identity) {
+        self.device.store(identity.device, Relaxed);
+        self.inode.store(identity.inode, Relaxed);
+        self.fd.store(fd.into_raw_fd(), Relaxed);
+    }
+
+    /// The descriptor, if it still is our memfd: the program may have closed it and opened something else there.
+    fn still_open(&self) -> Option<BorrowedFd<'static>> {
+        let fd = self.fd.load(Relaxed);
+        let identity = Identity { device: self.device.load(Relaxed), inode: self.inode.load(Relaxed) };
+        // SAFETY: a number that is open, or answers EBADF, is all that the check needs, and what passes it is ours.
+        let fd = (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })?;
+        segment::is_still(fd, identity).then_some(fd)
+    }
+
+    /// Closes it in a forked child, which has its parent's descriptors but not their mappings.
+    fn close_inherited(&self) {
+        if let Some(open) = self.still_open() {
+            // SAFETY: the descriptor was made by this library and still is that memfd, and nobody else will use it.
+            unsafe { rustix::io::close(open.as_raw_fd()) };
+        }
+        self.fd.store(-1, Relaxed);
+    }
+}
+
+/// Where consumerd listens, as the environment had it at the start: later the program may be changing that.
+struct SocketPath {
+    bytes: AtomicUsize,
+    words: [AtomicU64; SocketPath::WORDS],
+}
+
+impl SocketPath {
+    /// More than an address of a socket holds: a longer path is refused when it is used.
+    const WORDS: usize = 16;
+
+    fn keep(&self, path: &[u8]) {
+        let kept = &path[..path.len().min(Self::WORDS * 8)];
+        for (word, chunk) in self.words.iter().zip(kept.chunks(8)) {
+            let mut bytes = [0; 8];
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            word.store(u64::from_le_bytes(bytes), Relaxed);
+        }
+        self.bytes.store(kept.len(), Relaxed);
+    }
+
+    fn with<T>(&self, body: impl FnOnce(&[u8]) -> T) -> T {
+        let mut path = [0; SocketPath::WORDS * 8];
+        for (word, bytes) in self.words.iter().zip(path.chunks_mut(8)) {
+            bytes.copy_from_slice(&word.load(Relaxed).to_le_bytes());
+        }
+        body(&path[..self.bytes.load(Relaxed).min(path.len())])
+    }
+}
+
+static SOCKET_PATH: SocketPath =
+    SocketPath { bytes: AtomicUsize::new(0), words: [const { AtomicU64::new(0) }; SocketPath::WORDS] };
+
+static SEGMENT: Descriptor = Descriptor::none();
+static CONTROL: Descriptor = Descriptor::none();
 
 /// What this library does for the process now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -320,6 +380,10 @@ fn names(words: &[AtomicU64]) -> Names<'_, [AtomicU64]> {
 #[cold]
 fn first_use(words: &[AtomicU64], slot: usize) -> bool {
     static REFUSED: Once = Once::new();
+    let now = coarse_seconds().max(1);
+    if now < STATE.next_populate_seconds.load(Relaxed) {
+        return false;
+    }
     match segment::populate(words, slot, STATE.ring_bytes.load(Relaxed)) {
         Ok(()) => {
             STATE.populated.fetch_or(1 << slot, Release);
@@ -327,6 +391,8 @@ fn first_use(words: &[AtomicU64], slot: usize) -> bool {
             true
         }
         Err(error) => {
+            // A program that is short of memory is not asked again with each record.
+            STATE.next_populate_seconds.store(now + 1, Relaxed);
             REFUSED
                 .say(format_args!("no memory for a ring ({error}); annotations there are lost and counted"));
             false
@@ -341,6 +407,8 @@ fn start() -> usize {
     let _kept = KeptErrno::new();
     // Before anybody can meet STARTING: a root that another thread starts meanwhile is sampled like any other.
     STATE.rate.store(settings::rate(), Relaxed);
+    // Before STARTING too: a child that another thread forks meanwhile must not inherit it for ever.
+    let wiped = wipe_on_fork();
     if let Err(phase) = STATE.phase.compare_exchange(FRESH, STARTING, AcqRel, Acquire) {
         return phase;
     }
@@ -348,7 +416,7 @@ fn start() -> usize {
         STATE.phase.store(OFF, Release);
         return OFF;
     }
-    let phase = match wipe_on_fork().and_then(|()| make_segment()) {
+    let phase = match wiped.and_then(|()| make_segment()) {
         Ok(()) => READY,
         Err(error) => {
             FAILURE.say(format_args!("cannot create shared memory ({error}); this program runs untraced"));
@@ -392,14 +460,14 @@ fn wipe_on_fork() -> Result<(), Errno> {
 }
 
 fn make_segment() -> Result<(), Errno> {
-    close_inherited();
+    SEGMENT.close_inherited();
+    CONTROL.close_inherited();
+    SOCKET_PATH.keep(settings::socket());
     let ring_bytes = settings::ring_bytes();
     let slots = layout::slots_for(ring_bytes);
     let created = segment::create(ring_bytes, slots, random())?;
-    DESCRIPTORS.segment_inode.store(created.segment_inode, Relaxed);
-    DESCRIPTORS.control_inode.store(created.control_inode, Relaxed);
-    DESCRIPTORS.segment.store(created.segment.into_raw_fd(), Relaxed);
-    DESCRIPTORS.control.store(created.control.into_raw_fd(), Relaxed);
+    SEGMENT.keep(created.segment, created.segment_identity);
+    CONTROL.keep(created.control, created.control_identity);
     STATE.words.store(created.words.as_ptr().cast_mut(), Relaxed);
     STATE.words_count.store(created.words.len(), Relaxed);
     STATE.control.store(created.control_words.as_ptr().cast_mut(), Relaxed);
@@ -425,29 +493,6 @@ fn random() -> u64 {
     }
 }
 
-/// A forked child has its parent's descriptors open; their mappings it has not.
-fn close_inherited() {
-    let pairs = [
-        (&DESCRIPTORS.segment, &DESCRIPTORS.segment_inode),
-        (&DESCRIPTORS.control, &DESCRIPTORS.control_inode),
-    ];
-    for (descriptor, inode) in pairs {
-        let fd = descriptor.swap(-1, Relaxed);
-        if let Some(open) = borrowed(fd)
-            && segment::is_still(open, inode.load(Relaxed))
-        {
-            // SAFETY: the descriptor was made by this library and still is that memfd, and nobody else will use it.
-            unsafe { rustix::io::close(open.as_raw_fd()) };
-        }
-    }
-}
-
-fn borrowed(fd: i32) -> Option<BorrowedFd<'static>> {
-    // SAFETY: a number that is open, or answers EBADF, is all that the calls made with it need: `segment::is_still`
-    // tells before any other use whether it still is the library's memfd.
-    (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
-}
-
 /// Offers the segment while nobody is attached, at most once a second.
 #[cold]
 fn offer_if_due() {
@@ -465,14 +510,9 @@ fn offer_if_due() {
 }
 
 fn offer_now() -> Result<(), Errno> {
-    let segment = borrowed(DESCRIPTORS.segment.load(Relaxed)).ok_or(Errno::BADF)?;
-    let control = borrowed(DESCRIPTORS.control.load(Relaxed)).ok_or(Errno::BADF)?;
-    let are_ours = segment::is_still(segment, DESCRIPTORS.segment_inode.load(Relaxed))
-        && segment::is_still(control, DESCRIPTORS.control_inode.load(Relaxed));
-    if !are_ours {
-        return Err(Errno::BADF);
-    }
-    offer::send(settings::socket(), segment, control)
+    let segment = SEGMENT.still_open().ok_or(Errno::BADF)?;
+    let control = CONTROL.still_open().ok_or(Errno::BADF)?;
+    SOCKET_PATH.with(|path| offer::send(path, segment, control))
 }
 
 fn is_attached() -> bool {
@@ -495,11 +535,13 @@ extern "C" fn tell_at_exit() {
         .map(|slot| Head(words[layout::slot_header(slot) + slot::HEAD].load(Relaxed)).records())
         .sum();
     if records > 0 {
-        NEVER_HELD.say(format_args!(
-            "{records} annotations of this program were not collected: no consumerd answers at {} \
-             (run `blkin doctor`)",
-            std::str::from_utf8(settings::socket()).unwrap_or("BLKIN_SOCKET"),
-        ));
+        SOCKET_PATH.with(|path| {
+            NEVER_HELD.say(format_args!(
+                "{records} annotations of this program were not collected: no consumerd answers at {} \
+                 (run `blkin doctor`)",
+                std::str::from_utf8(path).unwrap_or("BLKIN_SOCKET"),
+            ));
+        });
     }
 }
 

@@ -19,8 +19,8 @@ use crate::layout::{
 pub(crate) struct Created {
     pub(crate) segment: OwnedFd,
     pub(crate) control: OwnedFd,
-    pub(crate) segment_inode: u64,
-    pub(crate) control_inode: u64,
+    pub(crate) segment_identity: Identity,
+    pub(crate) control_identity: Identity,
     /// The whole segment; its rings are not accessible until [`populate`] opens them.
     pub(crate) words: &'static [AtomicU64],
     /// The control page, read-only.
@@ -43,8 +43,8 @@ pub(crate) fn create(ring_bytes: usize, slots: usize, random: u64) -> Result<Cre
     fcntl_add_seals(&segment, SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE)?;
     fcntl_add_seals(&control, SealFlags::SHRINK | SealFlags::GROW)?;
     let created = Created {
-        segment_inode: fstat(&segment)?.st_ino,
-        control_inode: fstat(&control)?.st_ino,
+        segment_identity: Identity::of(&segment)?,
+        control_identity: Identity::of(&control)?,
         segment,
         control,
         words,
@@ -135,7 +135,21 @@ fn write_header(created: &Created, ring_bytes: usize, slots: usize) {
     }
 }
 
-/// Whether `fd` still is the file with this inode: a daemon that closed every descriptor may have another file there.
-pub(crate) fn is_still(fd: impl AsFd, inode: u64) -> bool {
-    fstat(fd).is_ok_and(|stat| stat.st_ino == inode)
+/// Which file a descriptor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+}
+
+impl Identity {
+    fn of(fd: impl AsFd) -> Result<Identity, Errno> {
+        let stat = fstat(fd)?;
+        Ok(Identity { device: stat.st_dev, inode: stat.st_ino })
+    }
+}
+
+/// Whether `fd` still is that file: a daemon that closed every descriptor may have another file there.
+pub(crate) fn is_still(fd: impl AsFd, identity: Identity) -> bool {
+    Identity::of(fd) == Ok(identity)
 }

@@ -5,6 +5,7 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::{Site, send_signal, wait_for};
@@ -125,4 +126,27 @@ fn a_stopped_worker_turns_health_red_within_two_seconds_and_is_killed_in_the_end
     wait_for("a new worker serves", || (daemon.health() == Some(200)).then_some(()));
     assert_ne!(daemon.worker_pid(), stopped);
     assert_eq!(daemon.metrics().sum_where("blkin_holder", "worker_stuck_kills"), 1);
+}
+
+#[test]
+fn a_worker_that_cannot_be_started_again_yet_is_started_later_and_nothing_is_lost() {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+    let site = Site::new();
+    let daemon = site.daemon(&[]);
+    let mut program = site.program(&[200, 2], &[]);
+    let calls = program.calls();
+    daemon.settled(calls).assert_balanced();
+    let holder = Pid::from_raw(i32::try_from(daemon.pid()).unwrap());
+    let limit = |current| prlimit(holder, Resource::Nofile, current).unwrap();
+    let hard = rustix::process::getrlimit(Resource::Nofile).maximum;
+    let killed = daemon.worker_pid();
+    // No descriptor is left for the socket pair.
+    let before = limit(Rlimit { current: Some(3), maximum: hard });
+    send_signal(killed, Signal::KILL);
+    wait_for("the worker is gone", || (!Path::new(&format!("/proc/{killed}")).exists()).then_some(()));
+    std::thread::sleep(Duration::from_millis(200));
+    limit(before);
+    wait_for("a new worker serves", || (daemon.health() == Some(200)).then_some(()));
+    daemon.settled(calls).assert_balanced();
+    program.end();
 }

@@ -111,27 +111,47 @@ impl<'a> Holder<'a> {
         if self.config.scan {
             self.scan();
         }
+        let mut first = true;
         loop {
-            let mut worker = WorkerProcess::start(self.config, &self.staging, &self.http)
-                .context("failed to start the worker")?;
-            tracing::debug!(pid = worker.pid(), "worker started");
-            self.held.forget_told();
-            match self.watch(&mut worker).await? {
-                Ended::Asked => return self.finish(worker).await,
-                Ended::Died => {
-                    let status = worker.wait().context("failed to wait for the worker")?;
-                    self.counters.add(Count::Restarts);
-                    self.publish_counters();
-                    tracing::warn!(
-                        "the worker ended ({status}); starting another, which goes on where it stopped"
-                    );
-                    self.pause_before_restart(worker.age()).await;
+            match self.serve_one_worker().await {
+                Ok(Some(worker)) => return self.finish(worker).await,
+                Ok(None) => {}
+                Err(e) if first => return Err(e),
+                // Held descriptors and staging memory are worth more than an answer now: the shortage may pass.
+                Err(e) => {
+                    tracing::error!("failed to restart the worker, trying again: {e:#}");
+                    self.pause_before_restart(Duration::ZERO).await;
                 }
             }
+            first = false;
             if self.stop.is_cancelled() {
                 return Err(anyhow!("stopped while no worker was running; what was drained is lost"));
             }
         }
+    }
+
+    /// Starts a worker and serves it; gives it back if the daemon is to end, nothing if it died.
+    async fn serve_one_worker(&mut self) -> anyhow::Result<Option<WorkerProcess>> {
+        let mut worker = WorkerProcess::start(self.config, &self.staging, &self.http)
+            .context("failed to start the worker")?;
+        tracing::debug!(pid = worker.pid(), "worker started");
+        self.held.forget_told();
+        match self.watch(&mut worker).await {
+            Ok(Ended::Asked) => return Ok(Some(worker)),
+            Ok(Ended::Died) => {}
+            Err(e) => {
+                // Two workers must never read the same rings.
+                worker.kill();
+                worker.wait().context("failed to wait for the worker")?;
+                return Err(e);
+            }
+        }
+        let status = worker.wait().context("failed to wait for the worker")?;
+        self.counters.add(Count::Restarts);
+        self.publish_counters();
+        tracing::warn!("the worker ended ({status}); starting another, which goes on where it stopped");
+        self.pause_before_restart(worker.age()).await;
+        Ok(None)
     }
 
     /// The first time at once; a worker that cannot even start is tried ever more rarely. Askers get a 503 meanwhile.

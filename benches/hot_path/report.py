@@ -28,7 +28,7 @@ def main():
             figures.setdefault(case, []).append(float(value))
     median = {case: statistics.median(values) for case, values in figures.items()}
     print("# What an annotation costs\n")
-    print("Written by `./scripts/bench`; compare figures of one run only.\n")
+    print(f"Written by `./scripts/bench --runs {sys.argv[2]}`; compare figures of one run only.\n")
     print(f"Machine: {cpu()}, Linux {platform.release()}. The program is pinned to CPU 1, consumerd and LTTng's daemons")
     print(f"to CPU 0. Bursts of 5,000 hot calls with pauses; median of {sys.argv[2]} runs' medians.\n")
     print("| one call | ns | lowest – highest run | × rdtsc | LTTng ÷ it |")

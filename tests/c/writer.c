@@ -1,7 +1,7 @@
 /*
  * Writes annotations in a chosen shape and counts its own calls of record.
  *
- *   writer [--threads T] [--forks F] [--traces N] [--pace-us P] [--close-all 1]
+ *   writer [--threads T] [--forks F] [--traces N] [--pace-us P] [--close-all 1] [--service NAME]
  *
  * Every round, each of T threads of this process and of F forked children starts N traces of 8 annotations: client and
  * server halves' events, the same key twice, the same event twice in a row. With --pace-us each trace is followed by
@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 static long threads = 1, forks, traces = 100, pace_us, close_all;
+static const char *service = "writer";
 static struct blkin_endpoint endpoint;
 /* Shared with forked children: every writer adds what it called. */
 static long *calls;
@@ -110,10 +111,13 @@ static void read_arguments(int argc, char **argv)
 		{ "--close-all", &close_all },
 	};
 
-	for (int i = 1; i + 1 < argc; i += 2)
+	for (int i = 1; i + 1 < argc; i += 2) {
+		if (strcmp(argv[i], "--service") == 0)
+			service = argv[i + 1];
 		for (size_t k = 0; k < sizeof(known) / sizeof(known[0]); k++)
 			if (strcmp(argv[i], known[k].name) == 0)
 				*known[k].value = strtol(argv[i + 1], NULL, 10);
+	}
 }
 
 int main(int argc, char **argv)
@@ -124,7 +128,7 @@ int main(int argc, char **argv)
 	calls = mmap(NULL, sizeof(*calls), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (calls == MAP_FAILED || blkin_init() != 0)
 		return 1;
-	blkin_init_endpoint(&endpoint, "127.0.0.1", 6800, "writer");
+	blkin_init_endpoint(&endpoint, "127.0.0.1", 6800, service);
 	puts("ready");
 	fflush(stdout);
 	while (fgets(line, sizeof(line), stdin)) {

@@ -14,6 +14,7 @@
 //! | [`browser`] | headless Chromium by WebDriver |
 //! | [`cheat`] | a man in the middle that loses one annotation and tells nobody |
 
+pub mod arrival;
 pub mod artifacts;
 pub mod browser;
 pub mod cheat;

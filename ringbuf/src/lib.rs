@@ -56,6 +56,7 @@
 mod attach;
 mod clock;
 mod drain;
+mod kept;
 pub mod layout;
 mod names;
 mod offer;

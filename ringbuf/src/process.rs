@@ -7,12 +7,11 @@
 //!    │ fork (pages wiped)    │ no memory, no descriptors … ──▶ FAILED (said once)
 //! ```
 //!
-//! Nothing here blocks, takes a lock, allocates or touches errno, and everything may run in a signal handler: a call
+//! What survives a fork is in `kept`. Nothing here blocks, takes a lock, allocates or touches errno, and everything may run in a signal handler: a call
 //! that meets STARTING is counted as lost (cause `starting`) and returns.
 
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
 
 use blkin_record::{Draft, EndpointParts, MAX_IP_BYTES, MAX_TEXT_BYTES, Payload, Source, cut};
 use rustix::io::Errno;
@@ -20,11 +19,11 @@ use rustix::mm::{Advice, madvise};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::clock::{ClockKind, coarse_seconds};
+use crate::kept::{CONTROL, KeptErrno, SEGMENT, SOCKET_PATH};
 use crate::layout::{self, MAX_SLOTS, control, header, slot};
 use crate::names::{Hints, Names};
 use crate::ring::{Head, Ring, RingShape};
 use crate::say::Once;
-use crate::segment::Identity;
 use crate::{offer, segment, settings};
 
 /// One annotation as the caller has it. Longer texts than [`MAX_TEXT_BYTES`] are cut.
@@ -112,78 +111,6 @@ static STATE: State = State {
     hints: Hints::new(),
     locals: [const { SlotLocal { ids: AtomicU64::new(0), roots: AtomicU64::new(0) } }; MAX_SLOTS],
 };
-
-/// A descriptor of ours, outside the wiped pages: a forked child has to close what it inherited.
-struct Descriptor {
-    fd: AtomicI32,
-    device: AtomicU64,
-    inode: AtomicU64,
-}
-
-impl Descriptor {
-    const fn none() -> Descriptor {
-        Descriptor { fd: AtomicI32::new(-1), device: AtomicU64::new(0), inode: AtomicU64::new(0) }
-    }
-
-    fn keep(&self, fd: OwnedFd, identity: Identity) {
-        self.device.store(identity.device, Relaxed);
-        self.inode.store(identity.inode, Relaxed);
-        self.fd.store(fd.into_raw_fd(), Relaxed);
-    }
-
-    /// The descriptor, if it still is our memfd: the program may have closed it and opened something else there.
-    fn still_open(&self) -> Option<BorrowedFd<'static>> {
-        let fd = self.fd.load(Relaxed);
-        let identity = Identity { device: self.device.load(Relaxed), inode: self.inode.load(Relaxed) };
-        // SAFETY: a number that is open, or answers EBADF, is all that the check needs, and what passes it is ours.
-        let fd = (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })?;
-        segment::is_still(fd, identity).then_some(fd)
-    }
-
-    /// Closes it in a forked child, which has its parent's descriptors but not their mappings.
-    fn close_inherited(&self) {
-        if let Some(open) = self.still_open() {
-            // SAFETY: the descriptor was made by this library and still is that memfd, and nobody else will use it.
-            unsafe { rustix::io::close(open.as_raw_fd()) };
-        }
-        self.fd.store(-1, Relaxed);
-    }
-}
-
-/// Where consumerd listens, as the environment had it at the start: later the program may be changing that.
-struct SocketPath {
-    bytes: AtomicUsize,
-    words: [AtomicU64; SocketPath::WORDS],
-}
-
-impl SocketPath {
-    /// More than an address of a socket holds: a longer path is refused when it is used.
-    const WORDS: usize = 16;
-
-    fn keep(&self, path: &[u8]) {
-        let kept = &path[..path.len().min(Self::WORDS * 8)];
-        for (word, chunk) in self.words.iter().zip(kept.chunks(8)) {
-            let mut bytes = [0; 8];
-            bytes[..chunk.len()].copy_from_slice(chunk);
-            word.store(u64::from_le_bytes(bytes), Relaxed);
-        }
-        self.bytes.store(kept.len(), Relaxed);
-    }
-
-    fn with<T>(&self, body: impl FnOnce(&[u8]) -> T) -> T {
-        let mut path = [0; SocketPath::WORDS * 8];
-        for (word, bytes) in self.words.iter().zip(path.chunks_mut(8)) {
-            bytes.copy_from_slice(&word.load(Relaxed).to_le_bytes());
-        }
-        body(&path[..self.bytes.load(Relaxed).min(path.len())])
-    }
-}
-
-static SOCKET_PATH: SocketPath =
-    SocketPath { bytes: AtomicUsize::new(0), words: [const { AtomicU64::new(0) }; SocketPath::WORDS] };
-
-static SEGMENT: Descriptor = Descriptor::none();
-static CONTROL: Descriptor = Descriptor::none();
 
 /// What this library does for the process now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -429,27 +356,6 @@ fn start() -> usize {
         offer_if_due();
     }
     phase
-}
-
-/// Gives the caller's errno back when dropped: libc may set it where nothing failed (getauxval does).
-struct KeptErrno(libc::c_int);
-
-impl KeptErrno {
-    fn new() -> KeptErrno {
-        // SAFETY: no preconditions.
-        let errno = unsafe { libc::__errno_location() };
-        // SAFETY: the thread's own errno.
-        KeptErrno(unsafe { *errno })
-    }
-}
-
-impl Drop for KeptErrno {
-    fn drop(&mut self) {
-        // SAFETY: no preconditions.
-        let errno = unsafe { libc::__errno_location() };
-        // SAFETY: the thread's own errno.
-        unsafe { *errno = self.0 };
-    }
 }
 
 fn wipe_on_fork() -> Result<(), Errno> {

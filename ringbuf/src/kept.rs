@@ -1,0 +1,100 @@
+//! What is kept beside the state that fork wipes: descriptors, the socket's path, and the caller's errno.
+
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize};
+
+use crate::segment::{self, Identity};
+
+/// A descriptor of ours, outside the wiped pages: a forked child has to close what it inherited.
+pub(crate) struct Descriptor {
+    fd: AtomicI32,
+    device: AtomicU64,
+    inode: AtomicU64,
+}
+
+impl Descriptor {
+    const fn none() -> Descriptor {
+        Descriptor { fd: AtomicI32::new(-1), device: AtomicU64::new(0), inode: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn keep(&self, fd: OwnedFd, identity: Identity) {
+        self.device.store(identity.device, Relaxed);
+        self.inode.store(identity.inode, Relaxed);
+        self.fd.store(fd.into_raw_fd(), Relaxed);
+    }
+
+    /// The descriptor, if it still is our memfd: the program may have closed it and opened something else there.
+    pub(crate) fn still_open(&self) -> Option<BorrowedFd<'static>> {
+        let fd = self.fd.load(Relaxed);
+        let identity = Identity { device: self.device.load(Relaxed), inode: self.inode.load(Relaxed) };
+        // SAFETY: a number that is open, or answers EBADF, is all that the check needs, and what passes it is ours.
+        let fd = (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })?;
+        segment::is_still(fd, identity).then_some(fd)
+    }
+
+    /// Closes it in a forked child, which has its parent's descriptors but not their mappings.
+    pub(crate) fn close_inherited(&self) {
+        if let Some(open) = self.still_open() {
+            // SAFETY: the descriptor was made by this library and still is that memfd, and nobody else will use it.
+            unsafe { rustix::io::close(open.as_raw_fd()) };
+        }
+        self.fd.store(-1, Relaxed);
+    }
+}
+
+/// Where consumerd listens, as the environment had it at the start: later the program may be changing that.
+pub(crate) struct SocketPath {
+    bytes: AtomicUsize,
+    words: [AtomicU64; SocketPath::WORDS],
+}
+
+impl SocketPath {
+    /// More than an address of a socket holds: a longer path is refused when it is used.
+    const WORDS: usize = 16;
+
+    pub(crate) fn keep(&self, path: &[u8]) {
+        let kept = &path[..path.len().min(Self::WORDS * 8)];
+        for (word, chunk) in self.words.iter().zip(kept.chunks(8)) {
+            let mut bytes = [0; 8];
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            word.store(u64::from_le_bytes(bytes), Relaxed);
+        }
+        self.bytes.store(kept.len(), Relaxed);
+    }
+
+    pub(crate) fn with<T>(&self, body: impl FnOnce(&[u8]) -> T) -> T {
+        let mut path = [0; SocketPath::WORDS * 8];
+        for (word, bytes) in self.words.iter().zip(path.chunks_mut(8)) {
+            bytes.copy_from_slice(&word.load(Relaxed).to_le_bytes());
+        }
+        body(&path[..self.bytes.load(Relaxed).min(path.len())])
+    }
+}
+
+pub(crate) static SOCKET_PATH: SocketPath =
+    SocketPath { bytes: AtomicUsize::new(0), words: [const { AtomicU64::new(0) }; SocketPath::WORDS] };
+
+pub(crate) static SEGMENT: Descriptor = Descriptor::none();
+pub(crate) static CONTROL: Descriptor = Descriptor::none();
+
+/// Gives the caller's errno back when dropped: libc may set it where nothing failed (getauxval does).
+pub(crate) struct KeptErrno(libc::c_int);
+
+impl KeptErrno {
+    pub(crate) fn new() -> KeptErrno {
+        // SAFETY: no preconditions.
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: the thread's own errno.
+        KeptErrno(unsafe { *errno })
+    }
+}
+
+impl Drop for KeptErrno {
+    fn drop(&mut self) {
+        // SAFETY: no preconditions.
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: the thread's own errno.
+        unsafe { *errno = self.0 };
+    }
+}

@@ -6,7 +6,8 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use blkin_record::{POSITION_MASK, records};
-use blkin_ringbuf::ClockSeries;
+use blkin_ringbuf::{AttachError, ClockSeries};
+use rustix::io::Errno;
 
 use super::feed::Feeder;
 use super::ledger::{DrainFigures, Ledger, SinkFigures};
@@ -85,6 +86,8 @@ pub(super) struct Engine {
     last_checkpoint: Duration,
     next_tick: Duration,
     rejected_programs: u64,
+    /// What earlier workers left is taken over.
+    is_rebuilt: bool,
 }
 
 impl Engine {
@@ -126,6 +129,7 @@ impl Engine {
             last_checkpoint: Duration::ZERO,
             next_tick: Duration::ZERO,
             rejected_programs: 0,
+            is_rebuilt: false,
         };
         Ok((engine, recovered.tail))
     }
@@ -134,13 +138,21 @@ impl Engine {
         self.born.elapsed()
     }
 
-    /// Takes a program in; one that cannot be is released at once.
-    pub(super) fn attach(&mut self, identity: link::Program, segment: OwnedFd, control: OwnedFd) {
+    /// Takes a program in; one that cannot be is released.
+    ///
+    /// # Errors
+    /// When memory or descriptors lack for a program of an earlier worker, which another try may have.
+    pub(super) fn attach(
+        &mut self,
+        identity: link::Program,
+        segment: OwnedFd,
+        control: OwnedFd,
+    ) -> Result<(), AttachError> {
         let number = identity.number;
         let saved = self.saved.get(&number);
         if let Some(state) = saved.filter(|state| state.folded) {
             self.to_release.insert(number, state.clone());
-            return;
+            return Ok(());
         }
         let (pid, comm) = (identity.pid, identity.comm.clone());
         match Program::attach(identity, segment, control, &self.boot, saved) {
@@ -149,6 +161,8 @@ impl Engine {
                 tracing::debug!(pid, comm, "attached");
                 self.programs.insert(number, program);
             }
+            // Frames of it may be staged, and it does not offer itself again.
+            Err(e) if !self.is_rebuilt && is_shortage(&e) => return Err(e),
             Err(e) => {
                 tracing::warn!(pid, comm, "failed to attach to a program: {e}");
                 self.rejected_programs += 1;
@@ -156,6 +170,7 @@ impl Engine {
                 self.to_release.insert(number, state);
             }
         }
+        Ok(())
     }
 
     /// Reads again what an earlier worker had staged; every program that it knew has been attached before.
@@ -178,8 +193,26 @@ impl Engine {
         for program in self.programs.values_mut() {
             (0..program.attachment.slots()).for_each(|slot| program.attachment.publish(slot));
         }
-        self.saved.clear();
+        self.fold_lost();
+        self.is_rebuilt = true;
         Ok(())
+    }
+
+    /// Moves the figures of saved programs that could not be attached again to the departed ones.
+    fn fold_lost(&mut self) {
+        for state in std::mem::take(&mut self.saved).into_values() {
+            if !state.folded && !self.programs.contains_key(&state.program) {
+                let drain = DrainFigures {
+                    drained: state.drained,
+                    valid: state.valid,
+                    invalid: state.invalid,
+                    torn: state.torn,
+                };
+                Totals::of_unreadable(state.drained_before, drain).fold_into(&mut self.departed);
+                self.departed_programs += 1;
+                self.checkpoint_due = true;
+            }
+        }
     }
 
     /// One round over all programs and sinks.
@@ -285,6 +318,9 @@ impl Engine {
             program.figures.add(figures);
             program.staged_bytes += bytes;
             program.open_frames += 1;
+        } else {
+            // Its program could not be attached again: without cookie and names nobody can read them.
+            figures.invalid = figures.drained;
         }
         self.notes.push_back(FrameNote { slot: frame.slot, to: frame.to, bytes, end });
         self.ledger.open_frame(frame.program, end, figures);
@@ -365,6 +401,8 @@ impl Engine {
             self.retired_end = note.end;
             if let Some(program) = self.programs.get_mut(&frame.program) {
                 program.retire(frame.figures, note.slot, note.to, note.bytes);
+            } else {
+                Totals::of_unreadable(0, frame.figures).fold_into(&mut self.departed);
             }
         }
         let over: Vec<u64> =
@@ -455,6 +493,12 @@ impl Engine {
             holder: counters::read(self.staging.memory()),
         }
     }
+}
+
+/// Whether the system lacks something that it may have later; no program can bring that about by what it offers.
+fn is_shortage(error: &AttachError) -> bool {
+    let AttachError::System(_, errno) = error else { return false };
+    matches!(*errno, Errno::NOMEM | Errno::AGAIN | Errno::MFILE | Errno::NFILE)
 }
 
 /// What `/metrics` shows.

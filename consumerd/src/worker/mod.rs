@@ -109,7 +109,7 @@ impl Worker {
         while let Some(message) = next_message(&link)? {
             match message {
                 (Message::Attach(program), Some([segment, control])) => {
-                    engine.attach(program, segment, control);
+                    engine.attach(program, segment, control).context("failed to attach to a program")?;
                 }
                 (Message::Complete, _) => break,
                 _ => bail!("failed to understand the holder"),
@@ -196,7 +196,9 @@ impl Worker {
             match next_message(self.link.get_ref()) {
                 Ok(Some((Message::Attach(program), Some([segment, control])))) => {
                     self.pause = Duration::from_millis(self.config.poll_busy_ms);
-                    self.engine().attach(program, segment, control);
+                    self.engine()
+                        .attach(program, segment, control)
+                        .context("failed to attach to a program")?;
                 }
                 Ok(Some(_)) => {}
                 Ok(None) => {

@@ -244,6 +244,13 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// What is known of a program whose segment cannot be read any more.
+    pub(super) fn of_unreadable(drained_before: u64, drain: DrainFigures) -> Self {
+        let committed = drained_before.wrapping_add(drain.drained).wrapping_add(drain.torn);
+        let counters = ProgramCounters { attempted: committed, committed, ..ProgramCounters::default() };
+        Self { counters, drained_before, pending: 0, drain }
+    }
+
     /// Whether committed = drained + pending + torn; with what an earlier daemon had drained.
     pub fn balances(&self) -> bool {
         let accounted = self.drained_before + self.drain.drained + self.pending + self.drain.torn;
@@ -372,6 +379,15 @@ mod tests {
         let sum = Totals::of_departed(&departed);
         assert_eq!((sum.counters.attempted, sum.drain.torn), (24, 6));
         assert!(sum.balances());
+    }
+
+    #[test]
+    fn an_unreadable_program_keeps_what_is_known_of_it() {
+        let mut departed = DepartedTotals::default();
+        Totals::of_unreadable(4, balanced().drain).fold_into(&mut departed);
+        let sum = Totals::of_departed(&departed);
+        assert!(sum.balances());
+        assert_eq!((sum.counters.committed, sum.drain.drained, sum.drained_before), (11, 6, 4));
     }
 
     #[test]

@@ -7,8 +7,8 @@
 //!    │ fork (pages wiped)    │ no memory, no descriptors … ──▶ FAILED (said once)
 //! ```
 //!
-//! What survives a fork is in `kept`. Nothing here blocks, takes a lock, allocates or touches errno, and everything may run in a signal handler: a call
-//! that meets STARTING is counted as lost (cause `starting`) and returns.
+//! What survives a fork is in `kept`. Nothing here blocks, takes a lock, allocates or touches errno, and everything may
+//! run in a signal handler: a call that meets STARTING is counted as lost (cause `starting`) and returns.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};

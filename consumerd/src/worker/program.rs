@@ -10,6 +10,7 @@ use super::ledger::DrainFigures;
 use super::resolve::Texts;
 use super::sweep::Sweeps;
 use crate::link;
+use crate::staging::checkpoint::DEPARTED_FIGURES;
 use crate::staging::log::Place;
 use crate::staging::{DepartedTotals, Frame, ProgramState, SlotState};
 
@@ -71,7 +72,8 @@ impl Program {
         let slots = attachment.slots();
         let mut before: Vec<Option<u64>> =
             (0..slots).map(|slot| Some(attachment.position(slot).records)).collect();
-        let mut drained_before = before.iter().flatten().sum();
+        // Published in memory that the program may write too: any number can stand there.
+        let mut drained_before = before.iter().flatten().fold(0, |sum: u64, one| sum.wrapping_add(*one));
         let (mut retired, mut retired_places) = (DrainFigures::default(), BTreeMap::new());
         if let Some(saved) = saved {
             drained_before = saved.drained_before;
@@ -119,7 +121,8 @@ impl Program {
         if slot < self.attachment.slots() {
             self.attachment.resume(slot, position(frame.to));
             if let Some(published) = self.before[slot].take() {
-                self.drained_before = self.drained_before - published + frame.from.records;
+                self.drained_before =
+                    self.drained_before.wrapping_sub(published).wrapping_add(frame.from.records);
             }
         }
     }
@@ -253,18 +256,24 @@ impl Totals {
 
     /// Whether committed = drained + pending + torn; with what an earlier daemon had drained.
     pub fn balances(&self) -> bool {
-        let accounted = self.drained_before + self.drain.drained + self.pending + self.drain.torn;
-        self.counters.committed == accounted && self.drain.drained == self.drain.valid + self.drain.invalid
+        self.counters.committed == self.accounted().wrapping_add(self.pending)
+            && self.drain.drained == self.drain.valid + self.drain.invalid
     }
 
-    /// Adds it to the sums of programs that have ended. What was left in the rings for ever counts as torn.
+    /// Adds it to the sums of programs that have ended. What was left in the rings for ever counts as torn; a ring
+    /// that contradicts itself claims more records than it may hold, so `pending` alone does not say.
     pub(super) fn fold_into(&self, departed: &mut DepartedTotals) {
-        for (sum, figure) in departed.0.iter_mut().zip(self.words()) {
-            *sum += figure;
-        }
+        let left = self.counters.committed.saturating_sub(self.accounted());
+        let torn = self.drain.torn.wrapping_add(left);
+        let whole = Self { pending: 0, drain: DrainFigures { torn, ..self.drain }, ..*self };
+        add_words(departed, whole.words());
     }
 
-    fn words(&self) -> [u64; 14] {
+    fn accounted(&self) -> u64 {
+        self.drained_before.wrapping_add(self.drain.drained).wrapping_add(self.drain.torn)
+    }
+
+    fn words(&self) -> [u64; DEPARTED_FIGURES] {
         let c = &self.counters;
         let d = &self.drain;
         [
@@ -319,6 +328,13 @@ impl Totals {
             pending: 0,
             drain: DrainFigures { drained, valid, invalid, torn },
         }
+    }
+}
+
+/// Programs may claim any figures, so their sums may wrap.
+fn add_words(sums: &mut DepartedTotals, figures: [u64; DEPARTED_FIGURES]) {
+    for (sum, figure) in sums.0.iter_mut().zip(figures) {
+        *sum = sum.wrapping_add(figure);
     }
 }
 
@@ -379,6 +395,18 @@ mod tests {
         let sum = Totals::of_departed(&departed);
         assert_eq!((sum.counters.attempted, sum.drain.torn), (24, 6));
         assert!(sum.balances());
+    }
+
+    #[test]
+    fn what_is_left_in_a_departed_programs_rings_counts_as_torn() {
+        let mut departed = DepartedTotals::default();
+        balanced().fold_into(&mut departed);
+        let mut insane = balanced();
+        insane.counters.committed += 1 << 27;
+        insane.fold_into(&mut departed);
+        let sum = Totals::of_departed(&departed);
+        assert!(sum.balances(), "{sum:?}");
+        assert_eq!(sum.drain.torn, 3 + 3 + (1 << 27));
     }
 
     #[test]

@@ -1,0 +1,125 @@
+//! Programs that write whatever they like into their own memory: they harm nobody else.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use blkin_consumerd::link::send;
+use blkin_record::{POSITION_MASK, Stamp};
+use blkin_ringbuf::layout::{CONTROL_BYTES, LAYOUT_VERSION, RINGS_OFFSET_BYTES, segment_bytes};
+use common::{Site, wait_for};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::io::pwrite;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
+const SLOTS: usize = 64;
+const RING_BYTES: usize = 4096;
+const GRAIN_WORDS: usize = 8;
+const COOKIE: u32 = 77;
+/// First words of the table of names, of the headers of slots, and of the control page's lines.
+const NAMES: usize = 512;
+const SLOT_HEADERS: usize = 10_752;
+const SLOT_LINES: usize = 64;
+
+/// Numbers that look random and are the same each time.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        // Extremes are likelier to hurt than what lies between.
+        match self.0 % 8 {
+            0 => u64::MAX,
+            1 => u64::MAX >> 2,
+            2 => self.0 % 64,
+            _ => self.0.rotate_left(29),
+        }
+    }
+}
+
+fn sealed(name: &str, words: &[u64], seals: SealFlags) -> OwnedFd {
+    let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    ftruncate(&fd, bytes.len() as u64).unwrap();
+    assert_eq!(pwrite(&fd, &bytes, 0).unwrap(), bytes.len());
+    fcntl_add_seals(&fd, seals | SealFlags::SHRINK | SealFlags::GROW).unwrap();
+    fd
+}
+
+/// A valid header, and anything in the table of names, heads, counters and rings; half of the rings look sane enough
+/// to be read.
+fn segment_and_control(numbers: &mut Numbers) -> (Vec<u64>, Vec<u64>) {
+    let mut segment: Vec<u64> = (0..segment_bytes(SLOTS, RING_BYTES) / 8).map(|_| numbers.next()).collect();
+    let mut control: Vec<u64> = (0..CONTROL_BYTES / 8).map(|_| numbers.next()).collect();
+    let header = [
+        u64::from_le_bytes(*b"BLKINSEG"),
+        LAYOUT_VERSION,
+        u64::from(blkin_record::VERSION),
+        RING_BYTES as u64,
+        SLOTS as u64,
+        1,
+        u64::from(COOKIE),
+        2,
+    ];
+    segment[..header.len()].copy_from_slice(&header);
+    // Lengths of texts that may be true.
+    segment[NAMES + 2048..SLOT_HEADERS].iter_mut().step_by(3).for_each(|word| *word %= 300);
+    for slot in (0..SLOTS).step_by(2) {
+        let grains = RING_BYTES / 64;
+        let tail = numbers.next() >> 2;
+        control[SLOT_LINES + slot * 8] = tail;
+        let end = tail.wrapping_add(grains as u64) & POSITION_MASK;
+        segment[SLOT_HEADERS + slot * 32] = numbers.next() << 36 | end;
+        for ahead in 0..grains as u64 {
+            let at = tail + ahead;
+            let word = RINGS_OFFSET_BYTES / 8 + slot * RING_BYTES / 8 + at as usize % grains * GRAIN_WORDS;
+            let length = 1 + numbers.next() as usize % 3;
+            segment[word] = Stamp::head(at, length, COOKIE).0;
+            // Ids of texts, kind, level and length of the tail that may be true.
+            segment[word + 5] &= 0x0000_1fff_0000_1fff;
+            segment[word + 6] &= 0x0000_0703_0000_1fff;
+            segment[word + 7] &= 0x0000_0000_0fff_ffff;
+        }
+    }
+    (segment, control)
+}
+
+fn offer(site: &Site, numbers: &mut Numbers) {
+    let (segment, control) = segment_and_control(numbers);
+    let segment = sealed("blkin-segment", &segment, SealFlags::FUTURE_WRITE);
+    let control = sealed("blkin-control", &control, SealFlags::empty());
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    connect(&socket, &SocketAddrUnix::new(site.socket()).unwrap()).unwrap();
+    send(&socket, b"BLKOFFER\x01\0\0\0\0\0\0\0", &[segment.as_fd(), control.as_fd()]).unwrap();
+}
+
+#[test]
+fn what_hostile_programs_write_neither_ends_the_worker_nor_costs_another_program_anything() {
+    let site = Site::new();
+    let daemon = site.daemon(&[]);
+    let worker = daemon.worker_pid();
+    let mut numbers = Numbers(0x1234_5678_9abc_def1);
+    let mut program = site.program(&[500, 2, 100], &[]);
+    for _ in 0..24 {
+        offer(&site, &mut numbers);
+    }
+    let calls = program.calls();
+    daemon.settled_of(&program, calls);
+    let metrics = wait_for("the hostile programs are through", || {
+        let metrics = daemon.metrics();
+        let is_through = metrics.sum("blkin_programs_departed_total") == 24;
+        (is_through && metrics.sum("blkin_sink_in_flight") == 0).then_some(metrics)
+    });
+    assert_eq!(metrics.sum("blkin_programs_rejected_total"), 0);
+    assert_eq!(metrics.sum_where("blkin_holder", "worker_restarts"), 0);
+    assert_eq!((daemon.health(), daemon.worker_pid()), (Some(200), worker));
+    let honest = site.lines().iter().filter(|line| line["service_name"] == "osd.0").count();
+    assert_eq!(honest as u64, calls);
+    // Something of the hostile programs was read, or this shows little.
+    assert!(metrics.sum_where("blkin_valid_total", "departed") > 0);
+    program.end();
+}

@@ -20,6 +20,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use crate::ledger::ROOMY;
 use blkin_tests::sums::check_lossless;
 
+/// What a program sends with its two descriptors.
+pub(crate) const OFFER: &[u8] = b"BLKOFFER\x01\0\0\0\0\0\0\0";
 const MAX_GROWTH_KB: u64 = 300 << 10;
 
 fn good_span(id: i64) -> Span {
@@ -166,7 +168,6 @@ fn hostile_offers_disturb_nobody() -> Result<()> {
     let node = Node::start(Setup::default())?;
     let mut program = Program::start("writer", &["--traces", "100"], &node.socket(), &ROOMY)?;
     let first = program.round()?;
-    let offer = b"BLKOFFER\x01\0\0\0\0\0\0\0";
     let plain = std::fs::File::open("/dev/null")?;
     let unsealed = rustix::fs::memfd_create("blkin-segment", MemfdFlags::CLOEXEC)?;
     let garbage = rustix::fs::memfd_create("blkin-segment", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
@@ -175,12 +176,12 @@ fn hostile_offers_disturb_nobody() -> Result<()> {
     let attacks: [(&[u8], Vec<std::os::fd::BorrowedFd<'_>>); 8] = [
         (b"", vec![]),
         (b"hello", vec![]),
-        (offer, vec![]),
-        (offer, vec![plain.as_fd()]),
-        (offer, vec![plain.as_fd(), plain.as_fd()]),
-        (offer, vec![unsealed.as_fd(), unsealed.as_fd()]),
-        (offer, vec![garbage.as_fd(), garbage.as_fd()]),
-        (offer, vec![garbage.as_fd(); 30]),
+        (OFFER, vec![]),
+        (OFFER, vec![plain.as_fd()]),
+        (OFFER, vec![plain.as_fd(), plain.as_fd()]),
+        (OFFER, vec![unsealed.as_fd(), unsealed.as_fd()]),
+        (OFFER, vec![garbage.as_fd(), garbage.as_fd()]),
+        (OFFER, vec![garbage.as_fd(); 30]),
     ];
     for (message, fds) in &attacks {
         send_offer(&node, message, fds)?;
@@ -190,7 +191,7 @@ fn hostile_offers_disturb_nobody() -> Result<()> {
     check_lossless(&node, first + second)
 }
 
-fn send_offer(node: &Node, message: &[u8], fds: &[std::os::fd::BorrowedFd<'_>]) -> Result<()> {
+pub(crate) fn send_offer(node: &Node, message: &[u8], fds: &[std::os::fd::BorrowedFd<'_>]) -> Result<()> {
     let socket =
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     let address = SocketAddrUnix::new(node.socket())?;

@@ -3,6 +3,7 @@
 
 mod commands;
 mod foreign;
+mod garbage;
 mod hostile;
 mod install;
 mod ledger;

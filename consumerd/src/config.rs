@@ -109,7 +109,7 @@ impl Default for Config {
             ring_budget_bytes: 256 << 10,
             max_programs: 1024,
             max_programs_per_uid: 256,
-            max_shared_bytes_per_uid: 64 << 30,
+            max_shared_bytes_per_uid: 4 << 30,
             scan: true,
             stop_timeout_ms: 5000,
             stuck_kill_ms: 30_000,

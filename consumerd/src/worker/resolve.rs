@@ -15,10 +15,14 @@ use crate::annotation::{Annotation, Content, Origin};
 pub(super) struct Texts {
     texts: HashMap<u32, Arc<str>>,
     endpoints: HashMap<u32, Arc<Endpoint>>,
+    bytes: usize,
 }
 
-/// Most texts that are remembered for one program; the table of names of an honest one holds fewer.
-const MAX_TEXTS: usize = 16_384;
+/// Most memory for what is remembered of one program; the table of names of an honest one (64 KiB) needs less. What
+/// finds no room is looked up each time.
+const MAX_BYTES: usize = 512 << 10;
+/// About what a text or endpoint takes beside its bytes.
+const OVERHEAD_BYTES: usize = 96;
 
 impl Texts {
     /// The annotation that a record stands for; `None` when a text of it is in no table.
@@ -60,7 +64,7 @@ impl Texts {
             return Some(known.clone());
         }
         let found: Arc<str> = String::from_utf8_lossy(&attachment.text(id)?).into();
-        if self.texts.len() < MAX_TEXTS {
+        if self.has_room_for(found.len()) {
             self.texts.insert(id, found.clone());
         }
         Some(found)
@@ -75,9 +79,31 @@ impl Texts {
             return Some(known.clone());
         }
         let found = Arc::new(Endpoint::decode(&attachment.text(id)?)?);
-        if self.endpoints.len() < MAX_TEXTS {
+        if self.has_room_for(found.ip.len() + found.name.len()) {
             self.endpoints.insert(id, found.clone());
         }
         Some(found)
+    }
+
+    fn has_room_for(&mut self, bytes: usize) -> bool {
+        let more = self.bytes + bytes + OVERHEAD_BYTES;
+        let has_room = more <= MAX_BYTES;
+        if has_room {
+            self.bytes = more;
+        }
+        has_room
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_remembered_of_a_program_is_bounded_by_its_bytes() {
+        let mut texts = Texts::default();
+        let kept = (0..100_000).filter(|_| texts.has_room_for(256)).count();
+        assert_eq!(kept, MAX_BYTES / (256 + OVERHEAD_BYTES));
+        assert!(texts.bytes <= MAX_BYTES);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{FileType, fstat};
+use rustix::fs::{FileType, SealFlags, fcntl_get_seals, fstat};
 
 use crate::config::Config;
 use crate::link::Program;
@@ -77,8 +77,8 @@ impl HeldPrograms {
         segment: OwnedFd,
         control: OwnedFd,
     ) -> Result<u64, Refusal> {
-        let (identity, segment_bytes) = regular_file(&segment).map_err(|_| Refusal::Malformed)?;
-        let (_, control_bytes) = regular_file(&control).map_err(|_| Refusal::Malformed)?;
+        let (identity, segment_bytes) = memfd_file(&segment).map_err(|_| Refusal::Malformed)?;
+        let (_, control_bytes) = memfd_file(&control).map_err(|_| Refusal::Malformed)?;
         if self.by_identity.contains_key(&identity) {
             return Err(Refusal::AlreadyHeld);
         }
@@ -134,7 +134,12 @@ impl HeldPrograms {
     }
 }
 
-fn regular_file(fd: impl AsFd) -> io::Result<((u64, u64), u64)> {
+/// Identity and size of a memfd. Anything else is refused without a call into its file system, which may be a
+/// program's own (FUSE) and never answer: only memory files have seals, and the kernel itself says so.
+fn memfd_file(fd: impl AsFd) -> io::Result<((u64, u64), u64)> {
+    if !fcntl_get_seals(&fd)?.contains(SealFlags::SHRINK | SealFlags::GROW) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
     let stat = fstat(fd)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -145,10 +150,12 @@ fn regular_file(fd: impl AsFd) -> io::Result<((u64, u64), u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fs::{MemfdFlags, memfd_create};
+    use rustix::fs::{MemfdFlags, fcntl_add_seals, memfd_create};
 
     fn memfd() -> OwnedFd {
-        memfd_create("x", MemfdFlags::CLOEXEC).unwrap()
+        let fd = memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW).unwrap();
+        fd
     }
 
     fn program(uid: u32) -> Program {
@@ -180,8 +187,12 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_is_no_segment() {
+    fn only_sealed_memory_is_a_segment() {
         let mut held = HeldPrograms::new(&Config::default());
+        let unsealed = memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        assert_eq!(held.admit(program(1), unsealed, memfd()), Err(Refusal::Malformed));
+        let file = OwnedFd::from(tempfile::tempfile().unwrap());
+        assert_eq!(held.admit(program(1), memfd(), file), Err(Refusal::Malformed));
         let (pipe, _) = rustix::pipe::pipe().unwrap();
         assert_eq!(held.admit(program(1), pipe, memfd()), Err(Refusal::Malformed));
     }

@@ -1,5 +1,6 @@
 //! `/metrics`: the ledger of every program and sink. The unit is one annotation unless a name says otherwise.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -38,10 +39,10 @@ impl Collector for EngineCollector {
 }
 
 fn encode_programs(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Result {
-    let departed = ("departed".to_owned(), snapshot.departed);
-    let all: Vec<&(String, Totals)> = snapshot.programs.iter().chain([&departed]).collect();
+    let mut all = by_label(&snapshot.programs);
+    all.push(("departed", snapshot.departed));
     let counter = |encoder: &mut DescriptorEncoder<'_>, name, help, figure: fn(&Totals) -> u64| {
-        let samples = all.iter().map(|(label, totals)| (vec![("process", label.as_str())], figure(totals)));
+        let samples = all.iter().map(|(label, totals)| (vec![("process", *label)], figure(totals)));
         counters_of(encoder, name, help, samples.collect())
     };
     counter(encoder, "blkin_program_attempted", "Calls of record on a sampled trace", |t| {
@@ -68,14 +69,24 @@ fn encode_programs(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> 
     counters_of(encoder, "blkin_program_lost", "Records lost in the program", lost)?;
     let causes: [Cause; 2] = [("torn", |t| t.drain.torn), ("invalid", |t| t.drain.invalid)];
     counters_of(encoder, "blkin_lost", "Records lost while draining", by_cause(&all, &causes))?;
-    let pending = all.iter().map(|(label, totals)| (vec![("process", label.as_str())], totals.pending));
+    let pending = all.iter().map(|(label, totals)| (vec![("process", *label)], totals.pending));
     gauges_of(encoder, "blkin_pending", "Records that wait in the rings", pending.collect())
 }
 
-fn by_cause<'a>(all: &[&'a (String, Totals)], causes: &[Cause]) -> Vec<Sample<'a>> {
-    let of_program = |(label, totals): &&'a (String, Totals)| {
-        let sample =
-            |(cause, figure): &Cause| (vec![("process", label.as_str()), ("cause", *cause)], figure(totals));
+/// A process can have several programs: one from before an exec, or one for each copy of the library. A series may
+/// stand only once in an answer.
+fn by_label(programs: &[(String, Totals)]) -> Vec<(&str, Totals)> {
+    let mut sums: BTreeMap<&str, Totals> = BTreeMap::new();
+    for (label, totals) in programs {
+        let sum = sums.entry(label).or_default();
+        *sum = sum.plus(totals);
+    }
+    sums.into_iter().collect()
+}
+
+fn by_cause<'a>(all: &[(&'a str, Totals)], causes: &[Cause]) -> Vec<Sample<'a>> {
+    let of_program = |(label, totals): &(&'a str, Totals)| {
+        let sample = |(cause, figure): &Cause| (vec![("process", *label), ("cause", *cause)], figure(totals));
         causes.iter().map(sample).collect::<Vec<_>>()
     };
     all.iter().flat_map(of_program).collect()
@@ -177,4 +188,23 @@ fn gauges_of(
         metric.encode(family.encode_family(&labels)?)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::ledger::DrainFigures;
+
+    #[test]
+    fn programs_of_one_process_share_their_series() {
+        let totals = |drained, pending| Totals {
+            pending,
+            drain: DrainFigures { drained, ..DrainFigures::default() },
+            ..Totals::default()
+        };
+        let programs = [("osd:1", totals(5, 1)), ("osd:2", totals(7, 0)), ("osd:1", totals(u64::MAX, 2))];
+        let programs = programs.map(|(label, totals)| (label.to_owned(), totals));
+        let expected = [("osd:1", totals(4, 3)), ("osd:2", totals(7, 0))];
+        assert_eq!(by_label(&programs), expected);
+    }
 }

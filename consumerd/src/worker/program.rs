@@ -269,6 +269,13 @@ impl Totals {
         add_words(departed, whole.words());
     }
 
+    /// The sum with another program's.
+    pub(super) fn plus(&self, other: &Self) -> Self {
+        let mut sums = DepartedTotals(self.words());
+        add_words(&mut sums, other.words());
+        Self { pending: self.pending.wrapping_add(other.pending), ..Self::of_departed(&sums) }
+    }
+
     fn accounted(&self) -> u64 {
         self.drained_before.wrapping_add(self.drain.drained).wrapping_add(self.drain.torn)
     }

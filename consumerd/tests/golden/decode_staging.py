@@ -1,0 +1,107 @@
+"""Reads a staging memory as staging/layout.rs writes it down; shares no code with the daemon.
+
+Input: lines of an offset and bytes, in hexadecimal; what is not there is zero. Output: JSON.
+"""
+import json
+import struct
+import sys
+
+HEADER = 4096
+
+
+def load(path):
+    parts = []
+    with open(path, encoding="ascii") as lines:
+        for line in lines:
+            offset, digits = line.split()
+            parts.append((int(offset, 16), bytes.fromhex(digits)))
+    memory = bytearray(1 << 20)
+    for offset, part in parts:
+        memory[offset : offset + len(part)] = part
+    return bytes(memory)
+
+
+def checksum(raw):
+    result = 0xCBF29CE484222325
+    for at in range(0, len(raw), 8):
+        word = int.from_bytes(raw[at : at + 8], "little")
+        result = (result ^ word) * 0x100000001B3 % 2**64
+        result ^= result >> 29
+    return result
+
+
+class Words:
+    def __init__(self, raw):
+        self.raw, self.at = raw, 0
+
+    def take(self, count=1):
+        values = struct.unpack_from(f"<{count}Q", self.raw, self.at)
+        self.at += 8 * count
+        return list(values)
+
+    def text(self):
+        (length,) = self.take()
+        self.at += length
+        return self.raw[self.at - length : self.at].decode()
+
+    def sink(self):
+        names = ["acked", "queue_full", "spool_evicted", "rejected"]
+        return dict(zip(names, self.take(4)), name=self.text())
+
+    def program(self):
+        names = ["program", "folded", "drained_before", "drained", "valid", "invalid", "torn"]
+        values = dict(zip(names, self.take(7)))
+        values["slots"] = [self.take(3) for _ in range(self.take()[0])]
+        return values
+
+
+def checkpoint(area):
+    sequence, length, tail, stored = struct.unpack_from("<4Q", area)
+    if sequence == 0:
+        return None
+    payload = area[32 : 32 + length]
+    assert checksum(area[:24] + payload) == stored
+    words = Words(payload)
+    names = ["next_frame", "spans_split", "programs_departed"]
+    result = dict(sequence=sequence, tail=tail, **dict(zip(names, words.take(3))), departed=words.take(14))
+    result["sinks"] = [words.sink() for _ in range(words.take()[0])]
+    result["programs"] = [words.program() for _ in range(words.take()[0])]
+    assert words.at == length
+    return result
+
+
+def entry(log, at):
+    magic, length = struct.unpack_from("<4sI", log, at)
+    assert length >= 8 and at + length <= len(log)
+    if magic == b"BPAD":
+        return {"pad": length}, length
+    assert magic == b"BFRM"
+    values = struct.unpack_from("<QQIIQQQQQQ", log, at + 8)
+    names = ["number", "program", "slot", "records", "from_grain", "from_records", "to_grain", "to_records"]
+    frame = dict(zip(names + ["torn", "raw_bytes"], values, strict=True))
+    raw = log[at + 80 : at + 80 + frame["raw_bytes"]]
+    assert length == (80 + len(raw) + 7) // 8 * 8
+    frame["first_byte_of_grains"] = raw[::64].hex()
+    return frame, length
+
+
+def main():
+    memory = load(sys.argv[1])
+    magic, version, zero, log_bytes, checkpoint_bytes = struct.unpack_from("<8sIIQQ", memory)
+    assert (magic, version, zero) == (b"BLKSTAGE", 1, 0)
+    (head,) = struct.unpack_from("<Q", memory, 64)
+    log_at = HEADER + 2 * checkpoint_bytes
+    copies = [checkpoint(memory[at : at + checkpoint_bytes]) for at in range(HEADER, log_at, checkpoint_bytes)]
+    log = memory[log_at : log_at + log_bytes]
+    position = max((copy["tail"] for copy in copies if copy), default=0)
+    print(json.dumps({"log_bytes": log_bytes, "checkpoint_bytes": checkpoint_bytes, "head": head}))
+    for name, copy in zip("AB", copies):
+        print(json.dumps({"checkpoint": name, "holds": copy}))
+    while position < head:
+        found, length = entry(log, position % log_bytes)
+        print(json.dumps(dict(at=position, **found)))
+        position += length
+    assert position == head
+
+
+main()

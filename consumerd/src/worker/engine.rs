@@ -529,3 +529,6 @@ pub struct Snapshot {
     /// The holder's counters.
     pub holder: [u64; HOLDER_COUNTERS],
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+use std::os::fd::{AsFd, OwnedFd};
+
+use blkin_record::{Stamp, VERSION};
+use blkin_ringbuf::layout::{CONTROL_BYTES, LAYOUT_VERSION, RINGS_OFFSET_BYTES, segment_bytes};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::io::pwrite;
+
+use super::*;
+
+const RING_BYTES: usize = 4096;
+/// First word of the first slot's header.
+const HEAD: usize = 10_752;
+
+fn memfd(words: &[u64], seals: SealFlags) -> OwnedFd {
+    let fd = memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    assert_eq!(pwrite(&fd, &bytes, 0).unwrap(), bytes.len());
+    fcntl_add_seals(&fd, seals).unwrap();
+    fd
+}
+
+/// A segment of one ring with `records` records of one grain each.
+fn segment(records: u64) -> OwnedFd {
+    let mut words = vec![0; segment_bytes(1, RING_BYTES) / 8];
+    let magic = u64::from_le_bytes(*b"BLKINSEG");
+    words[..8].copy_from_slice(&[magic, LAYOUT_VERSION, u64::from(VERSION), RING_BYTES as u64, 1, 1, 7, 2]);
+    words[HEAD] = records << 36 | records;
+    for record in 0..records {
+        let grain = RINGS_OFFSET_BYTES / 8 + record as usize * 8;
+        words[grain] = Stamp::head(record, 1, 7).0;
+        words[grain + 7] = record;
+    }
+    memfd(&words, SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE)
+}
+
+fn control(seals: SealFlags) -> OwnedFd {
+    memfd(&vec![0; CONTROL_BYTES / 8], seals)
+}
+
+fn engine(staging: &Memfd) -> (Engine, u64) {
+    let staging = Memfd::from_fd(staging.as_fd().try_clone_to_owned().unwrap());
+    Engine::new(Config::default(), staging, Vec::new()).unwrap()
+}
+
+#[test]
+fn frames_of_a_program_that_cannot_be_attached_again_are_counted_as_invalid() {
+    let geometry = Config::default().geometry();
+    let mut staging = Memfd::create(geometry.total_bytes()).unwrap();
+    Staging::format(&mut staging, geometry).unwrap();
+    let identity = link::Program { number: 1, uid: 1, pid: 1, comm: "x".into() };
+
+    let (mut first, tail) = engine(&staging);
+    first.rebuild(tail).unwrap();
+    first.attach(identity.clone(), segment(5), control(SealFlags::SHRINK | SealFlags::GROW)).unwrap();
+    first.drain_all().unwrap();
+    drop(first);
+
+    let (mut second, tail) = engine(&staging);
+    second.attach(identity, segment(5), control(SealFlags::empty())).unwrap();
+    second.rebuild(tail).unwrap();
+    second.round().unwrap();
+    let departed = second.snapshot().departed;
+    assert_eq!((departed.drain.drained, departed.drain.invalid), (5, 5));
+    assert!(departed.balances(), "{departed:?}");
+    second.release(|number| number == 1);
+    assert!(second.to_release.is_empty());
+}

@@ -188,7 +188,7 @@ impl<'a> Holder<'a> {
                     tracing::warn!(
                         pid = shown.0,
                         uid = shown.1,
-                        "refused a program: quota; raise max_programs*"
+                        "refused a program: quota; raise max_programs* or max_shared_bytes_per_uid"
                     );
                 }
             })

@@ -170,13 +170,15 @@ fn interpolate(kind: ClockKind, earlier: Anchor, later: Anchor, raw: u64) -> i64
     let offset = i128::from(raw) - i128::from(earlier.raw);
     let span = i128::from(later.raw) - i128::from(earlier.raw);
     let elapsed = if span > 0 && later.realtime_ns > earlier.realtime_ns {
-        offset * i128::from(later.realtime_ns - earlier.realtime_ns) / span
+        // A program's own anchor may say anything: saturate, and let the conversion below refuse.
+        let passed = i128::from(later.realtime_ns) - i128::from(earlier.realtime_ns);
+        offset.saturating_mul(passed) / span
     } else if kind == ClockKind::Monotonic {
         offset
     } else {
         0
     };
-    let converted = i128::from(earlier.realtime_ns) + elapsed;
+    let converted = i128::from(earlier.realtime_ns).saturating_add(elapsed);
     i64::try_from(converted).unwrap_or(earlier.realtime_ns)
 }
 
@@ -219,6 +221,16 @@ mod tests {
     #[test]
     fn absurd_readings_convert_without_a_panic() {
         let mut series = ClockSeries::new();
+        for program in
+            [Anchor { raw: u64::MAX, realtime_ns: i64::MIN }, Anchor { raw: 0, realtime_ns: i64::MIN }]
+        {
+            let mut series = ClockSeries::new();
+            series.tick();
+            for raw in [0, 1, u64::MAX / 2, u64::MAX] {
+                series.to_realtime_ns(ClockKind::Tsc, &program, raw);
+                series.to_realtime_ns(ClockKind::Monotonic, &program, raw);
+            }
+        }
         let program = Anchor { raw: u64::MAX, realtime_ns: i64::MIN };
         for raw in [0, 1, u64::MAX] {
             series.to_realtime_ns(ClockKind::Tsc, &program, raw);

@@ -83,8 +83,9 @@ fn a_pipe_without_reader_and_an_absent_upstream_cost_the_others_nothing() {
     let pipe = pipe.to_str().unwrap();
     let arguments =
         ["--scribe-upstream", &scribe.address, "--json-lines", pipe, "--json-scribe-upstream", "127.0.0.1:1"];
-    let daemon = site.bare_daemon(&[&arguments[..], &["--queue-bytes", "400000"]].concat());
-    let made = site.program(&[2000, 1, 20], &[]).finish();
+    let daemon = site.bare_daemon(&[&arguments[..], &["--queue-bytes", "2000000"]].concat());
+    // Slow enough that what one look at the rings finds is far below what the healthy sink may hold.
+    let made = site.program(&[5000, 1, 400], &[]).finish();
     wait_for("the healthy sink has everything", || {
         (daemon.metrics().sum_where("blkin_sink_acked_total", "sink=\"scribe\"") == made).then_some(())
     });

@@ -1,6 +1,7 @@
 /*
  * Records 10^6 annotations in the steady state and says how many allocations that made. The harness counts the system
- * calls between the two marks on stderr, by strace. Pinned to one CPU, so that no new slot comes into use on the way.
+ * calls between the two marks on stderr, by strace. Pinned to one CPU, so that no new slot comes into use on the way,
+ * and begun when the harness says on stdin that consumerd is attached: until then a full ring makes it offer itself.
  */
 #define _GNU_SOURCE
 #include <blkin/zipkin_c.h>
@@ -59,12 +60,15 @@ int main(void)
 {
 	cpu_set_t one;
 	long before;
+	char go;
 
 	CPU_ZERO(&one);
 	CPU_SET(sched_getcpu(), &one);
 	if (sched_setaffinity(0, sizeof(one), &one) || blkin_init())
 		return 1;
 	record(10000);
+	if (read(STDIN_FILENO, &go, 1) != 1)
+		return 1;
 	before = allocations;
 	mark("begin\n", 6);
 	record(RECORDS);

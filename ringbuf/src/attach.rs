@@ -14,7 +14,8 @@ use blkin_record::{GRAIN_BYTES, ORDINAL_MASK};
 use crate::clock::{Anchor, ClockKind};
 use crate::drain::{Drained, Position, RingReader};
 use crate::layout::{
-    self, CONTROL_BYTES, LAYOUT_VERSION, MAX_SLOTS, RINGS_OFFSET_BYTES, SEGMENT_MAGIC, control, header, slot,
+    self, CONTROL_BYTES, LAYOUT_VERSION, MAX_SLOTS, ProducerKind, RINGS_OFFSET_BYTES, RingMode, SEGMENT_MAGIC,
+    control, header, slot,
 };
 use crate::names::Names;
 use crate::ring::{Head, RingShape};
@@ -64,6 +65,10 @@ pub struct ProgramInfo {
     pub clock: ClockKind,
     /// Its anchor at creation.
     pub anchor: Anchor,
+    /// What its full rings do.
+    pub mode: RingMode,
+    /// How it writes them.
+    pub producer: ProducerKind,
 }
 
 /// A program's own counters, summed over its slots at one moment.
@@ -87,6 +92,8 @@ pub struct ProgramCounters {
     pub truncated: u64,
     /// Texts that the table of names had no room for.
     pub not_interned: u64,
+    /// Lost: overwritten by later ones, in a flight recorder.
+    pub overwritten: u64,
 }
 
 /// One program's segment and control page, mapped.
@@ -189,6 +196,7 @@ impl Attachment {
             (&mut sum.too_large, slot::TOO_LARGE),
             (&mut sum.truncated, slot::TRUNCATED),
             (&mut sum.not_interned, slot::NOT_INTERNED),
+            (&mut sum.overwritten, slot::OVERWRITTEN),
         ];
         for (field, index) in fields {
             *field = field.wrapping_add(count(index));
@@ -221,6 +229,21 @@ impl Attachment {
     /// Tells the program that somebody reads (it stops offering itself) or nobody does any more.
     pub fn mark_attached(&self, is_attached: bool) {
         self.control.words()[control::ATTACHED].store(u64::from(is_attached), Relaxed);
+    }
+
+    /// Levels that the program shall not record, bit n for level n; 0xff turns it off. In force with its next call.
+    pub fn block_levels(&self, levels: u8) {
+        self.control.words()[control::BLOCKED].store(u64::from(levels), Relaxed);
+    }
+
+    /// One of how many roots the program shall trace; 0: as its environment says.
+    pub fn set_rate(&self, rate: u64) {
+        self.control.words()[control::RATE].store(rate, Relaxed);
+    }
+
+    /// Asks to be woken by the program whenever one of its heads passes an eighth of a ring, or no longer.
+    pub fn set_sleeping(&self, is_sleeping: bool) {
+        self.control.words()[control::SLEEPING].store(u64::from(is_sleeping), Relaxed);
     }
 
     fn slot_header(&self, slot: usize) -> &[AtomicU64] {
@@ -291,7 +314,10 @@ fn read_info(words: &[AtomicU64], bytes: usize, inode: u64, device: u64) -> Resu
         .ok_or(AttachError::Header("cookie"))?;
     let clock = ClockKind::from_word(word(header::CLOCK_KIND)).ok_or(AttachError::Header("clock"))?;
     let anchor = Anchor { raw: word(header::ANCHOR_RAW), realtime_ns: word(header::ANCHOR_REALTIME) as i64 };
-    Ok(ProgramInfo { inode, device, pid: word(header::PID) as u32, cookie, slots, ring_bytes, clock, anchor })
+    let mode = RingMode::from_word(word(header::MODE)).ok_or(AttachError::Header("mode"))?;
+    let producer = ProducerKind::from_word(word(header::PRODUCER)).ok_or(AttachError::Header("producer"))?;
+    let pid = word(header::PID) as u32;
+    Ok(ProgramInfo { inode, device, pid, cookie, slots, ring_bytes, clock, anchor, mode, producer })
 }
 
 /// A mapping that is unmapped with its owner (invariant 2).

@@ -1,4 +1,4 @@
-//! Where everything stands in the two memfds. Version 1; any other is refused. All words little-endian.
+//! Where everything stands in the two memfds. Version 2; any other is refused. All words little-endian.
 //!
 //! ```text
 //! segment (writable by the program alone)          control page (writable by consumerd)
@@ -10,7 +10,7 @@
 //! ```
 
 /// Version of both layouts.
-pub const LAYOUT_VERSION: u64 = 1;
+pub const LAYOUT_VERSION: u64 = 2;
 /// The most slots that a segment may have.
 pub const MAX_SLOTS: usize = 64;
 /// Smallest ring.
@@ -42,6 +42,10 @@ pub(crate) mod header {
     pub(crate) const CLOCK_KIND: usize = 7;
     pub(crate) const ANCHOR_RAW: usize = 8;
     pub(crate) const ANCHOR_REALTIME: usize = 9;
+    /// What a full ring does: see [`super::RingMode`].
+    pub(crate) const MODE: usize = 10;
+    /// Which producer writes: see [`super::ProducerKind`].
+    pub(crate) const PRODUCER: usize = 11;
     /// Counters of calls that reached no slot.
     pub(crate) const ATTEMPTED: usize = 16;
     pub(crate) const NO_SEGMENT: usize = 17;
@@ -64,16 +68,75 @@ const RINGS: usize = SLOT_HEADERS + MAX_SLOTS * SLOT_HEADER_WORDS;
 /// Bytes before the first ring.
 pub const RINGS_OFFSET_BYTES: usize = RINGS * WORD_BYTES;
 
-/// Words of a slot's header. Head has a cache line of its own.
+/// Words of a slot's header. The first line is what every record touches; the restartable sequence stores neighbours
+/// of it with one instruction: head and attempted when a record is committed, attempted and full when one is refused.
 pub(crate) mod slot {
     pub(crate) const HEAD: usize = 0;
-    pub(crate) const ATTEMPTED: usize = 8;
-    pub(crate) const FULL: usize = 9;
-    pub(crate) const STALLED: usize = 10;
-    pub(crate) const TOO_LARGE: usize = 11;
-    pub(crate) const TRUNCATED: usize = 12;
+    pub(crate) const ATTEMPTED: usize = 1;
+    pub(crate) const FULL: usize = 2;
+    #[expect(dead_code, reason = "the producers of overwriting rings use it")]
+    /// Overwriting rings: where the oldest record that may still be read begins, as a head word.
+    pub(crate) const OLDEST: usize = 4;
+    /// Overwriting rings: records before that.
+    pub(crate) const OVERWRITTEN: usize = 5;
+    pub(crate) const STALLED: usize = 8;
+    pub(crate) const TOO_LARGE: usize = 9;
+    pub(crate) const TRUNCATED: usize = 10;
     /// Texts written into a record because the table of names had no room for them.
-    pub(crate) const NOT_INTERNED: usize = 13;
+    pub(crate) const NOT_INTERNED: usize = 11;
+}
+
+/// What a ring without room does with a new record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RingMode {
+    /// Refuses it, and counts it.
+    Discard,
+    /// Puts it in the place of the oldest: a flight recorder, which nobody drains and which is read when there is
+    /// reason to.
+    Overwrite,
+}
+
+impl RingMode {
+    pub(crate) fn to_word(self) -> u64 {
+        match self {
+            RingMode::Discard => 0,
+            RingMode::Overwrite => 1,
+        }
+    }
+
+    pub(crate) fn from_word(word: u64) -> Option<RingMode> {
+        match word {
+            0 => Some(RingMode::Discard),
+            1 => Some(RingMode::Overwrite),
+            _ => None,
+        }
+    }
+}
+
+/// Which protocol a program writes its rings by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProducerKind {
+    /// Compare-and-swap: everywhere.
+    Portable,
+    /// Restartable sequences: x86-64 Linux. The last slot is written by the portable one, by threads that have none.
+    Rseq,
+}
+
+impl ProducerKind {
+    pub(crate) fn to_word(self) -> u64 {
+        match self {
+            ProducerKind::Portable => 0,
+            ProducerKind::Rseq => 1,
+        }
+    }
+
+    pub(crate) fn from_word(word: u64) -> Option<ProducerKind> {
+        match word {
+            0 => Some(ProducerKind::Portable),
+            1 => Some(ProducerKind::Rseq),
+            _ => None,
+        }
+    }
 }
 
 /// Words of the control page.
@@ -82,6 +145,13 @@ pub(crate) mod control {
     pub(crate) const VERSION: usize = 1;
     /// 1 while a consumer is attached.
     pub(crate) const ATTACHED: usize = 2;
+    /// Levels that are not recorded, bit n for level n: 0 records all, 0xff is off.
+    pub(crate) const BLOCKED: usize = 3;
+    /// One of how many roots is traced; 0: as the program's environment says.
+    pub(crate) const RATE: usize = 4;
+    /// Not 0 while the consumer sleeps and asks to be woken (FUTEX_WAKE on the low half) whenever a head passes an
+    /// eighth of its ring.
+    pub(crate) const SLEEPING: usize = 5;
     const SLOT_LINES: usize = 64;
     pub(crate) const SLOT_LINE_WORDS: usize = 8;
     /// In a slot's line: grains given back by the consumer since the ring began.

@@ -73,6 +73,7 @@ pub use attach::{AttachError, Attachment, ProgramCounters, ProgramInfo};
 pub use clock::{Anchor, ClockKind, ClockSeries};
 pub use drain::{Drained, Position, RingReader};
 pub use names::{MAX_INTERNED_BYTES, Names};
+pub use layout::{ProducerKind, RingMode};
 pub use offer::{OFFER_BYTES, OFFER_MESSAGE};
 pub use ring::{Refused, Ring, RingShape};
 pub use words::Words;

@@ -128,6 +128,8 @@ fn write_header(created: &Created, ring_bytes: usize, slots: usize) {
         (header::CLOCK_KIND, created.clock.to_word()),
         (header::ANCHOR_RAW, anchor.raw),
         (header::ANCHOR_REALTIME, anchor.realtime_ns as u64),
+        (header::MODE, layout::RingMode::Discard.to_word()),
+        (header::PRODUCER, layout::ProducerKind::Portable.to_word()),
         (header::MAGIC, SEGMENT_MAGIC),
     ];
     for (index, value) in fields {

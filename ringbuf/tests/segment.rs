@@ -115,12 +115,12 @@ fn sealed(bytes: u64, header: &[u64]) -> OwnedFd {
 fn headers_that_contradict_themselves_are_refused() {
     start();
     let magic = u64::from_le_bytes(*b"BLKINSEG");
-    let good = [magic, 1, 1, 4096, 2, 7, 9, 1, 0, 0];
+    let good = [magic, 2, 1, 4096, 2, 7, 9, 1, 0, 0, 0, 0];
     let bytes = segment_bytes(2, 4096) as u64;
     let open = |bytes: u64, header: &[u64]| Attachment::open(sealed(bytes, header), own_memfd(CONTROL_NAME));
     assert!(open(bytes, &good).is_ok(), "the pattern that the rest is bent from");
-    let bends = [(0, 0), (1, 2), (2, 9), (3, 0), (3, 4097), (3, u64::MAX), (4, 0), (4, 3), (4, u64::MAX)];
-    for (index, value) in bends.into_iter().chain([(6, 0), (6, 1 << 18), (7, 3)]) {
+    let bends = [(0, 0), (1, 1), (2, 9), (3, 0), (3, 4097), (3, u64::MAX), (4, 0), (4, 3), (4, u64::MAX)];
+    for (index, value) in bends.into_iter().chain([(6, 0), (6, 1 << 18), (7, 3), (10, 2), (11, 2)]) {
         let mut bent = good;
         bent[index] = value;
         assert!(open(bytes, &bent).is_err(), "word {index} = {value}");
@@ -135,7 +135,7 @@ fn a_head_outside_its_ring_is_reported_and_nothing_is_read() {
     start();
     let bytes = segment_bytes(1, 4096);
     let mut words = vec![0u64; bytes / 8];
-    words[..8].copy_from_slice(&[u64::from_le_bytes(*b"BLKINSEG"), 1, 1, 4096, 1, 7, 9, 1]);
+    words[..8].copy_from_slice(&[u64::from_le_bytes(*b"BLKINSEG"), 2, 1, 4096, 1, 7, 9, 1]);
     // The first slot's header stands at byte 86016, its head in the first word.
     words[86016 / 8] = 1 << 36 | 4097;
     let segment = sealed(bytes as u64, &words);

@@ -48,7 +48,7 @@ pub struct SinkState {
 }
 
 /// Number of figures in [`DepartedTotals`].
-pub const DEPARTED_FIGURES: usize = 14;
+pub const DEPARTED_FIGURES: usize = 15;
 
 /// Sums over every program that has ended, in a fixed order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,19 +9,22 @@ use std::time::Duration;
 use anyhow::Context;
 use blkin_daemon::admin::Admin;
 use blkin_daemon::{CancellationToken, Failure, Health, logging, ready, signals};
+use blkin_scribe::{Budget, server};
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use crate::config::{Arguments, Config};
 use crate::http::{App, Limited, registry, router};
-use crate::ingest::{Budget, Ingest, Sampler, scribe};
+use crate::ingest::{Ingest, Sampler};
 use crate::store::disk::Disk;
 use crate::store::writer::Writer;
 use crate::store::{Store, TraceStore};
 
 /// Requests under way get this long to finish when the collector stops.
 const DRAIN_TIME: Duration = Duration::from_secs(20);
+/// A Scribe frame that has begun must be whole after this time.
+const FRAME_TIME: Duration = Duration::from_secs(60);
 
 /// Runs the collector until it is asked to stop.
 ///
@@ -128,14 +131,15 @@ impl Collector {
 
     /// Serves until `stop`, and drains.
     async fn serve(self, scribe: TcpListener, http: TcpListener, stop: CancellationToken) {
-        let scribe_options = scribe::Options {
-            limits: self.config.thrift_limits(),
+        let scribe_options = server::Options {
+            max_frame_bytes: self.config.max_message_bytes(),
             max_connections: self.config.scribe_max_connections,
             idle_time: Duration::from_secs(self.config.scribe_idle_seconds),
+            frame_time: FRAME_TIME,
             budget: self.budget.clone(),
         };
         let heartbeat = self.health.worker("scribe");
-        let scribe = scribe::serve(scribe, self.ingest.clone(), scribe_options, stop.clone(), heartbeat);
+        let scribe = server::serve(scribe, self.ingest.clone(), scribe_options, stop.clone(), heartbeat);
         let http = self.serve_http(http, stop.clone());
         let deadline = async {
             stop.cancelled().await;

@@ -24,7 +24,7 @@ pub use connections::Limited;
 pub use metrics::registry;
 
 use crate::config::Config;
-use crate::ingest::{Budget, Ingest};
+use crate::ingest::Ingest;
 use crate::store::writer::Writer;
 use crate::store::{Store, StoreError};
 
@@ -39,7 +39,7 @@ pub struct App {
     /// Reads what arrives.
     pub ingest: Arc<Ingest>,
     /// Memory for bodies being read.
-    pub budget: Budget,
+    pub budget: blkin_scribe::Budget,
     /// Places for queries.
     pub queries: Arc<Semaphore>,
 }

@@ -2,13 +2,10 @@
 //!
 //! An entry that cannot be read counts as one piece with one annotation, because nothing better is known of it.
 
-pub mod scribe;
-
-mod budget;
 mod reject_log;
 mod sampler;
+mod scribe;
 
-pub use budget::Budget;
 pub use sampler::Sampler;
 
 use std::fmt::Display;

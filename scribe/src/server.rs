@@ -1,0 +1,235 @@
+//! The Scribe server: framed TBinary, requests of one connection pipelined and answered in order.
+//!
+//! What a call means is its [`Service`]'s. A call that cannot be read gets an exception; a frame that cannot even be cut
+//! ends its connection.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use blkin_daemon::{CancellationToken, Heartbeat};
+use blkin_thrift::frame;
+use blkin_thrift::scribe::{ResultCode, encode_log_reply};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+
+use crate::Budget;
+
+/// Answers of one connection that may wait for their outcome; then its requests are read no further.
+const MAX_PIPELINED: usize = 64;
+/// Frames above this size are looked at on a thread of their own.
+const LARGE_FRAME_BYTES: usize = 256 * 1024;
+/// Pause after an error of accept, such as too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What is done with calls.
+pub trait Service: Send + Sync + 'static {
+    /// What a `Log` call waits for.
+    type Pending: Send + 'static;
+
+    /// Looks at one frame, without its header.
+    ///
+    /// # Errors
+    /// When the connection has no meaning any more and is to be closed.
+    fn call(&self, frame: &[u8]) -> Result<Answer<Self::Pending>, blkin_thrift::Error>;
+
+    /// Waits for the outcome of a `Log` call.
+    fn settled(&self, pending: Self::Pending) -> impl Future<Output = ResultCode> + Send;
+}
+
+/// An answer that is ready, or will be.
+#[derive(Debug)]
+pub enum Answer<P> {
+    /// These bytes, framed; none for a call that wants no answer.
+    Ready(Vec<u8>),
+    /// The result code of a `Log` call.
+    Later {
+        /// The call's number.
+        seq: i32,
+        /// Whether the client waits for it.
+        wants_reply: bool,
+        /// What it waits for.
+        pending: P,
+    },
+}
+
+/// How connections are served.
+#[derive(Clone)]
+pub struct Options {
+    /// Longest frame.
+    pub max_frame_bytes: usize,
+    /// Most connections at a time.
+    pub max_connections: usize,
+    /// A connection that says nothing for this long is closed.
+    pub idle_time: Duration,
+    /// A frame that has begun must be whole after this time, and an answer taken.
+    pub frame_time: Duration,
+    /// Memory for frames being read.
+    pub budget: Budget,
+}
+
+/// Serves until `stop`, then lets the connections finish the requests that they have read.
+pub async fn serve<S: Service>(
+    listener: TcpListener,
+    service: Arc<S>,
+    options: Options,
+    stop: CancellationToken,
+    heartbeat: Heartbeat,
+) {
+    let places = Arc::new(Semaphore::new(options.max_connections));
+    let mut connections = JoinSet::new();
+    let mut pulse = tokio::time::interval(blkin_daemon::health::BEAT_EVERY);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            _ = pulse.tick() => heartbeat.beat(),
+            Some(_) = connections.join_next() => {}
+            accepted = accept(&listener) => {
+                let Some((stream, peer)) = accepted else { continue };
+                // Beyond the limit, a connection is closed at once: the client sees it and tries again.
+                let Ok(place) = places.clone().try_acquire_owned() else {
+                    tracing::warn!(%peer, "refused a Scribe connection: {} are open", options.max_connections);
+                    continue;
+                };
+                let (service, options, stop) = (service.clone(), options.clone(), stop.clone());
+                connections.spawn(async move {
+                    connection(stream, peer, &service, &options, &stop).await;
+                    drop(place);
+                });
+            }
+        }
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+    heartbeat.finish();
+}
+
+async fn accept(listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
+    match listener.accept().await {
+        Ok(accepted) => Some(accepted),
+        Err(error) => {
+            tracing::warn!("failed to accept a Scribe connection: {error}");
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            None
+        }
+    }
+}
+
+async fn connection<S: Service>(
+    stream: TcpStream,
+    peer: SocketAddr,
+    service: &Arc<S>,
+    options: &Options,
+    stop: &CancellationToken,
+) {
+    // Answers are small and waited for; failing to say so costs only time.
+    let _slower = stream.set_nodelay(true);
+    let (reader, writer) = stream.into_split();
+    let (answers, queue) = mpsc::channel(MAX_PIPELINED);
+    let reading = read_calls(reader, service, options, stop, answers);
+    let ((), ()) = tokio::join!(
+        async {
+            if let Err(reason) = reading.await {
+                tracing::info!(%peer, "closing a Scribe connection: {reason}");
+            }
+        },
+        write_answers(writer, queue, &**service, options.frame_time),
+    );
+}
+
+/// Why a connection is closed before its client closed it.
+#[derive(Debug, thiserror::Error)]
+enum Closing {
+    #[error("it was silent for too long")]
+    Idle,
+    #[error("a frame took too long to arrive")]
+    Slow,
+    #[error("{0}")]
+    Broken(#[from] std::io::Error),
+    #[error("{0}")]
+    BadFrame(#[from] blkin_thrift::Error),
+}
+
+async fn read_calls<S: Service>(
+    mut reader: impl AsyncRead + Unpin,
+    service: &Arc<S>,
+    options: &Options,
+    stop: &CancellationToken,
+    answers: mpsc::Sender<Answer<S::Pending>>,
+) -> Result<(), Closing> {
+    loop {
+        let length = tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            () = answers.closed() => return Ok(()),
+            length = read_header(&mut reader, options) => length?,
+        };
+        let Some(length) = length else { return Ok(()) };
+        let share = options.budget.take(length).await;
+        let frame = tokio::time::timeout(options.frame_time, read_body(&mut reader, length))
+            .await
+            .map_err(|_| Closing::Slow)??;
+        let answer = if frame.len() > LARGE_FRAME_BYTES {
+            let service = service.clone();
+            let work = tokio::task::spawn_blocking(move || service.call(&frame));
+            work.await.map_err(std::io::Error::other)??
+        } else {
+            service.call(&frame)?
+        };
+        drop(share);
+        if answers.send(answer).await.is_err() {
+            return Ok(());
+        }
+    }
+}
+
+/// The length of the next frame; none when the client has closed between two frames.
+async fn read_header(
+    reader: &mut (impl AsyncRead + Unpin),
+    options: &Options,
+) -> Result<Option<usize>, Closing> {
+    let mut header = [0; frame::HEADER_BYTES];
+    let first = tokio::time::timeout(options.idle_time, reader.read(&mut header)).await;
+    let got = first.map_err(|_| Closing::Idle)??;
+    if got == 0 {
+        return Ok(None);
+    }
+    let rest = tokio::time::timeout(options.frame_time, reader.read_exact(&mut header[got..])).await;
+    rest.map_err(|_| Closing::Slow)??;
+    Ok(Some(frame::read_length(header, options.max_frame_bytes)?))
+}
+
+/// Reads a frame's body; memory grows with what came, not with what was announced.
+async fn read_body(reader: &mut (impl AsyncRead + Unpin), length: usize) -> std::io::Result<Vec<u8>> {
+    let mut body = Vec::with_capacity(length.min(64 * 1024));
+    reader.take(length as u64).read_to_end(&mut body).await?;
+    if body.len() < length {
+        return Err(std::io::Error::new(
+            std::io::ErrorKind::UnexpectedEof,
+            format!("a frame of {length} bytes ended after {}", body.len()),
+        ));
+    }
+    Ok(body)
+}
+
+async fn write_answers<S: Service>(
+    mut writer: impl AsyncWrite + Unpin,
+    mut queue: mpsc::Receiver<Answer<S::Pending>>,
+    service: &S,
+    patience: Duration,
+) {
+    while let Some(answer) = queue.recv().await {
+        let bytes = match answer {
+            Answer::Ready(bytes) => bytes,
+            Answer::Later { seq, wants_reply, pending } => {
+                let code = service.settled(pending).await;
+                if wants_reply { encode_log_reply(seq, code) } else { Vec::new() }
+            }
+        };
+        // A client that no longer listens, or reads no answers; dropping the queue ends its reader too.
+        if !matches!(tokio::time::timeout(patience, writer.write_all(&bytes)).await, Ok(Ok(()))) {
+            return;
+        }
+    }
+}

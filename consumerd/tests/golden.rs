@@ -1,4 +1,4 @@
-//! The staging log of version 1 is kept under version control, and a decoder that shares no code with ours reads it.
+//! The staging log of version 2 is kept under version control, and a decoder that shares no code with ours reads it.
 //! `BLKIN_BLESS=1 cargo test -p blkin-consumerd --test golden` writes it anew, for a new version of the layout only.
 
 #![allow(clippy::unwrap_used)]

@@ -1,22 +1,24 @@
 //! The consumer's side of one program's segment. Nothing that the program wrote is trusted.
 
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::ptr::NonNull;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use rustix::fs::{Mode, OFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, open};
+use rustix::fs::{SealFlags, fcntl_add_seals, fcntl_get_seals, fstat};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::ProtFlags;
 
 use blkin_record::{GRAIN_BYTES, ORDINAL_MASK};
 
 use crate::clock::{Anchor, ClockKind};
+use crate::control::ControlPage;
 use crate::drain::{Drained, Position, RingReader};
 use crate::layout::{
     self, CONTROL_BYTES, LAYOUT_VERSION, MAX_SLOTS, ProducerKind, RINGS_OFFSET_BYTES, RingMode, SEGMENT_MAGIC,
     control, header, slot,
 };
+use crate::mapping::Mapping;
 use crate::names::Names;
 use crate::ring::{Head, RingShape};
 use crate::words::Words;
@@ -100,7 +102,7 @@ pub struct ProgramCounters {
 pub struct Attachment {
     segment: OwnedFd,
     words: Mapping,
-    control: Mapping,
+    control: Arc<Mapping>,
     info: ProgramInfo,
     at: [Position; MAX_SLOTS],
     no_writer_left: bool,
@@ -121,7 +123,7 @@ impl Attachment {
         let info = read_info(words.words(), segment_bytes, stat.st_ino, stat.st_dev)?;
         let control = Mapping::of(&control, control_bytes, ProtFlags::READ | ProtFlags::WRITE)?;
         let at = std::array::from_fn(|slot| published(&control, slot));
-        Ok(Attachment { segment, words, control, info, at, no_writer_left: false })
+        Ok(Attachment { segment, words, control: Arc::new(control), info, at, no_writer_left: false })
     }
 
     /// What the program said of itself.
@@ -231,19 +233,24 @@ impl Attachment {
         self.control.words()[control::ATTACHED].store(u64::from(is_attached), Relaxed);
     }
 
-    /// Levels that the program shall not record, bit n for level n; 0xff turns it off. In force with its next call.
+    /// The page through which the program is told what to record and when to wake its consumer.
+    pub fn control(&self) -> ControlPage {
+        ControlPage::new(self.control.clone())
+    }
+
+    /// As [`ControlPage::block_levels`].
     pub fn block_levels(&self, levels: u8) {
-        self.control.words()[control::BLOCKED].store(u64::from(levels), Relaxed);
+        self.control().block_levels(levels);
     }
 
-    /// One of how many roots the program shall trace; 0: as its environment says.
+    /// As [`ControlPage::set_rate`].
     pub fn set_rate(&self, rate: u64) {
-        self.control.words()[control::RATE].store(rate, Relaxed);
+        self.control().set_rate(rate);
     }
 
-    /// Asks to be woken by the program whenever one of its heads passes an eighth of a ring, or no longer.
+    /// As [`ControlPage::set_sleeping`].
     pub fn set_sleeping(&self, is_sleeping: bool) {
-        self.control.words()[control::SLEEPING].store(u64::from(is_sleeping), Relaxed);
+        self.control().set_sleeping(is_sleeping);
     }
 
     fn slot_header(&self, slot: usize) -> &[AtomicU64] {
@@ -318,49 +325,4 @@ fn read_info(words: &[AtomicU64], bytes: usize, inode: u64, device: u64) -> Resu
     let producer = ProducerKind::from_word(word(header::PRODUCER)).ok_or(AttachError::Header("producer"))?;
     let pid = word(header::PID) as u32;
     Ok(ProgramInfo { inode, device, pid, cookie, slots, ring_bytes, clock, anchor, mode, producer })
-}
-
-/// A mapping that is unmapped with its owner (invariant 2).
-struct Mapping {
-    start: NonNull<AtomicU64>,
-    bytes: usize,
-}
-
-// SAFETY: the memory is only seen as atomic words (invariant 3), and belongs to no thread.
-unsafe impl Send for Mapping {}
-// SAFETY: as above; shared references only give atomic access.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    /// Maps through a descriptor that was opened for reading alone, so that our own mapping never counts as one that
-    /// might write (invariant: `no_writer_left`); where /proc is not there, through the given one.
-    fn read_only(fd: &OwnedFd, bytes: usize) -> Result<Mapping, AttachError> {
-        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-        match open(path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
-            Ok(reopened) => Mapping::of(&reopened, bytes, ProtFlags::READ),
-            Err(_) => Mapping::of(fd, bytes, ProtFlags::READ),
-        }
-    }
-
-    fn of(fd: &OwnedFd, bytes: usize, access: ProtFlags) -> Result<Mapping, AttachError> {
-        // SAFETY: a new mapping at a place of the kernel's choice touches nothing that exists. The file is sealed
-        // against shrinking, so that no access can fail for want of pages.
-        let start = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, fd, 0) }
-            .map_err(|error| AttachError::System("map a descriptor", error))?;
-        let start = NonNull::new(start.cast()).ok_or(AttachError::Header("mapped at 0"))?;
-        Ok(Mapping { start, bytes })
-    }
-
-    fn words(&self) -> &[AtomicU64] {
-        // SAFETY: page-aligned and mapped for as long as `self` lives (invariants 2 and 3).
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes / 8) }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the range is the mapping this value made, and every reference into it borrowed this value. An
-        // error would leave it mapped, which harms nobody.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
-    }
 }

@@ -55,9 +55,11 @@
 
 mod attach;
 mod clock;
+mod control;
 mod drain;
 mod kept;
 pub mod layout;
+mod mapping;
 mod names;
 mod offer;
 pub mod process;
@@ -67,10 +69,12 @@ mod ring;
 mod say;
 mod segment;
 mod settings;
+pub mod wake;
 mod words;
 
 pub use attach::{AttachError, Attachment, ProgramCounters, ProgramInfo};
 pub use clock::{Anchor, ClockKind, ClockSeries};
+pub use control::ControlPage;
 pub use drain::{Drained, Position, RingReader};
 pub use names::{MAX_INTERNED_BYTES, Names};
 pub use layout::{ProducerKind, RingMode};

@@ -1,0 +1,61 @@
+//! What a consumer tells one program: a handle on its control page that any thread may hold.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use crate::layout::control;
+use crate::mapping::Mapping;
+
+/// A program's control page. It stays mapped as long as one handle on it, or its [`Attachment`], lives.
+///
+/// The program could write the page as well, so that what is read from it says nothing about the program.
+///
+/// [`Attachment`]: crate::Attachment
+#[derive(Clone)]
+pub struct ControlPage(Arc<Mapping>);
+
+impl ControlPage {
+    pub(crate) fn new(page: Arc<Mapping>) -> Self {
+        Self(page)
+    }
+
+    /// Levels that the program shall not record, bit n for level n; 0xff turns it off. In force with its next call.
+    pub fn block_levels(&self, levels: u8) {
+        self.word(control::BLOCKED).store(u64::from(levels), Relaxed);
+    }
+
+    /// One of how many roots the program shall trace; 0: as its environment says.
+    pub fn set_rate(&self, rate: u64) {
+        self.word(control::RATE).store(rate, Relaxed);
+    }
+
+    /// Asks to be woken by the program whenever one of its heads passes an eighth of a ring, or no longer.
+    ///
+    /// Ordered before what is read of the rings afterwards, so that a caller who then looks at the heads misses only
+    /// records of which the program had not seen this yet.
+    pub fn set_sleeping(&self, is_sleeping: bool) {
+        self.word(control::SLEEPING).store(u64::from(is_sleeping), SeqCst);
+        std::sync::atomic::fence(SeqCst);
+    }
+
+    /// Whether the page asks the program to wake its consumer.
+    pub fn is_sleeping(&self) -> bool {
+        self.sleeping().load(Relaxed) == u64::from(true)
+    }
+
+    /// The word on which [`wake`](crate::wake) waits.
+    pub(crate) fn sleeping(&self) -> &AtomicU64 {
+        self.word(control::SLEEPING)
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        &self.0.words()[index]
+    }
+}
+
+impl std::fmt::Debug for ControlPage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("ControlPage").field(&self.0.words().as_ptr()).finish()
+    }
+}

@@ -74,7 +74,6 @@ pub(crate) mod slot {
     pub(crate) const HEAD: usize = 0;
     pub(crate) const ATTEMPTED: usize = 1;
     pub(crate) const FULL: usize = 2;
-    #[expect(dead_code, reason = "the producers of overwriting rings use it")]
     /// Overwriting rings: where the oldest record that may still be read begins, as a head word.
     pub(crate) const OLDEST: usize = 4;
     /// Overwriting rings: records before that.

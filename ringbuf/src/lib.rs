@@ -43,12 +43,16 @@
 //!    mappings are not inherited: a child starts anew, and never writes where its parent does.
 //! 8. *Permission.* A slot's ring is written only after its bit in the populated set was seen (acquire), which is
 //!    set after the kernel made the pages writable.
+//! 9. *Oldest before reuse.* In an overwriting ring a grain is written again only after OLDEST has passed it, by a
+//!    compare-and-swap of whoever saw that the records there are committed. Each writer loads OLDEST (acquire), then
+//!    fences (release), then writes; a reader copies, fences (acquire), loads OLDEST again and drops what lies before
+//!    it: what it copied from behind OLDEST is of this lap.
 //!
 //! # Memory orderings
 //!
 //! The SYNC POINTs: *commit* (stamp: release in `ring`, acquire in `drain`), *reuse* (tail: release in `attach`,
-//! acquire in `ring`), *publish a name* (index: release and acquire in `names`), *ready* (phase and populated set in
-//! `process`). Everything else is relaxed. Head needs no ordering: what is read up to it is judged by its stamps.
+//! acquire in `ring`), *evict* and *overwrite* (OLDEST: invariant 9), *publish a name* (index: release and acquire in
+//! `names`), *ready* (phase and populated set in `process`). Everything else is relaxed. Head needs no ordering: what is read up to it is judged by its stamps.
 //!
 //! ABA on head: a writer that sleeps between its load and its compare-and-swap is fooled only when both position
 //! and count come back to the same value, 2^36 grains (4 TiB) later at the earliest, to the grain.
@@ -57,6 +61,7 @@ mod attach;
 mod clock;
 mod control;
 mod drain;
+mod evict;
 mod kept;
 pub mod layout;
 mod mapping;
@@ -76,8 +81,8 @@ pub use attach::{AttachError, Attachment, ProgramCounters, ProgramInfo};
 pub use clock::{Anchor, ClockKind, ClockSeries};
 pub use control::ControlPage;
 pub use drain::{Drained, Position, RingReader};
-pub use names::{MAX_INTERNED_BYTES, Names};
 pub use layout::{ProducerKind, RingMode};
+pub use names::{MAX_INTERNED_BYTES, Names};
 pub use offer::{OFFER_BYTES, OFFER_MESSAGE};
 pub use ring::{Refused, Ring, RingShape};
 pub use words::Words;

@@ -20,7 +20,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::clock::{ClockKind, coarse_seconds};
 use crate::kept::{CONTROL, KeptErrno, SEGMENT, SOCKET_PATH};
-use crate::layout::{self, MAX_SLOTS, control, header, slot};
+use crate::layout::{self, MAX_SLOTS, RingMode, control, header, slot};
 use crate::names::{Hints, Names};
 use crate::ring::{Head, Ring, RingShape};
 use crate::say::Once;
@@ -75,6 +75,7 @@ struct State {
     slots: AtomicUsize,
     cookie: AtomicU64,
     clock_is_tsc: AtomicBool,
+    overwrites: AtomicBool,
     /// Slots whose rings may be written (invariant 8).
     populated: AtomicU64,
     rate: AtomicU64,
@@ -100,6 +101,7 @@ static STATE: State = State {
     slots: AtomicUsize::new(0),
     cookie: AtomicU64::new(0),
     clock_is_tsc: AtomicBool::new(false),
+    overwrites: AtomicBool::new(false),
     populated: AtomicU64::new(0),
     rate: AtomicU64::new(0),
     attempted: AtomicU64::new(0),
@@ -249,6 +251,7 @@ fn record_in_slot(annotation: &Annotation<'_>, slot: usize) {
         grains: &words[layout::ring_words(slot, ring_bytes)],
         control: &control_words()[line..line + control::SLOT_LINE_WORDS],
         shape: RingShape::new(ring_bytes, STATE.cookie.load(Relaxed) as u32),
+        mode: if STATE.overwrites.load(Relaxed) { RingMode::Overwrite } else { RingMode::Discard },
     };
     let clock = if STATE.clock_is_tsc.load(Relaxed) { ClockKind::Tsc } else { ClockKind::Monotonic };
     let draft = draft(annotation, words, header);
@@ -371,7 +374,8 @@ fn make_segment() -> Result<(), Errno> {
     SOCKET_PATH.keep(settings::socket());
     let ring_bytes = settings::ring_bytes();
     let slots = layout::slots_for(ring_bytes);
-    let created = segment::create(ring_bytes, slots, random())?;
+    let mode = settings::mode();
+    let created = segment::create(ring_bytes, slots, mode, random())?;
     SEGMENT.keep(created.segment, created.segment_identity);
     CONTROL.keep(created.control, created.control_identity);
     STATE.words.store(created.words.as_ptr().cast_mut(), Relaxed);
@@ -381,6 +385,7 @@ fn make_segment() -> Result<(), Errno> {
     STATE.slots.store(slots, Relaxed);
     STATE.cookie.store(u64::from(created.cookie), Relaxed);
     STATE.clock_is_tsc.store(created.clock == ClockKind::Tsc, Relaxed);
+    STATE.overwrites.store(mode == RingMode::Overwrite, Relaxed);
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use blkin_record::{Draft, GRAIN_WORDS, Payload, Record, Source, records};
 
 use crate::drain::{Position, RingReader};
-use crate::layout::{SLOT_HEADER_WORDS, control, slot};
+use crate::layout::{RingMode, SLOT_HEADER_WORDS, control, slot};
 use crate::ring::{Head, Refused, Ring, RingShape};
 use crate::words::Words;
 
@@ -42,6 +42,9 @@ mod loom_words {
         fn swap_if(&self, index: usize, current: u64, new: u64, success: Ordering) -> Result<u64, u64> {
             self.0[index].compare_exchange(current, new, success, Ordering::Relaxed)
         }
+        fn fence(&self, order: Ordering) {
+            loom::sync::atomic::fence(order);
+        }
     }
 }
 
@@ -52,10 +55,15 @@ struct Memory {
     grains: Shared,
     control: Shared,
     shape: RingShape,
+    mode: RingMode,
 }
 
 impl Memory {
     fn new(grains: usize) -> Arc<Memory> {
+        Memory::with_mode(grains, RingMode::Discard)
+    }
+
+    fn with_mode(grains: usize, mode: RingMode) -> Arc<Memory> {
         let words = |count: usize| {
             let words = (0..count).map(|_| AtomicU64::new(0)).collect();
             #[cfg(loom)]
@@ -67,6 +75,7 @@ impl Memory {
             grains: words(grains * GRAIN_WORDS),
             control: words(control::SLOT_LINE_WORDS),
             shape: RingShape::new(grains * 64, COOKIE),
+            mode,
         })
     }
 
@@ -77,12 +86,19 @@ impl Memory {
             grains: &self.grains[..],
             control: &self.control[..],
             shape: self.shape,
+            mode: self.mode,
         }
     }
 
     #[cfg(loom)]
     fn ring(&self) -> Ring<'_, LoomWords> {
-        Ring { header: &self.header, grains: &self.grains, control: &self.control, shape: self.shape }
+        Ring {
+            header: &self.header,
+            grains: &self.grains,
+            control: &self.control,
+            shape: self.shape,
+            mode: self.mode,
+        }
     }
 
     fn reader(&self) -> RingReader<'_, impl Words + ?Sized> {

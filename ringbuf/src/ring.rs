@@ -1,10 +1,11 @@
 //! The producer's protocol: reserve by compare-and-swap, write, commit by the stamp.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use blkin_record::{Draft, GRAIN_BYTES, GRAIN_WORDS, ORDINAL_MASK, POSITION_MASK};
 
-use crate::layout::{control, slot};
+use crate::evict::next_oldest;
+use crate::layout::{RingMode, control, slot};
 use crate::words::Words;
 
 const RECORDS_SHIFT: u32 = 36;
@@ -14,8 +15,8 @@ const _: () = assert!(ORDINAL_MASK == u64::MAX >> RECORDS_SHIFT);
 // Head tells a full ring from an empty one, and counts its records, only while a ring is far below a lap of both.
 const _: () = assert!((crate::layout::MAX_RING_BYTES / GRAIN_BYTES) as u64 <= ORDINAL_MASK / 2);
 
-/// The head word: how far producers have reserved.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// The head word: how far producers have reserved. OLDEST is written the same way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head(pub(crate) u64);
 
 impl Head {
@@ -29,9 +30,19 @@ impl Head {
         self.0 >> RECORDS_SHIFT
     }
 
+    /// Records between an earlier head and this one.
+    pub(crate) fn records_since(self, earlier: Head) -> u64 {
+        self.records().wrapping_sub(earlier.records()) & ORDINAL_MASK
+    }
+
+    /// Grains between an earlier head and this one.
+    pub(crate) fn grains_since(self, earlier: Head) -> u64 {
+        self.position().wrapping_sub(earlier.position()) & POSITION_MASK
+    }
+
     /// Head after one more record of `grains`. The count wraps out of the word's top by itself.
     #[inline(always)]
-    fn after(self, grains: u64) -> Head {
+    pub(crate) fn after(self, grains: u64) -> Head {
         let records = (self.records() + 1) << RECORDS_SHIFT;
         Head(records | (self.position() + grains) & POSITION_MASK)
     }
@@ -72,7 +83,7 @@ impl RingShape {
 pub enum Refused {
     /// The consumer has not caught up.
     Full,
-    /// The consumer cannot pass a hole whose writer may still live.
+    /// The consumer, or the eviction of the oldest, cannot pass a hole whose writer may still live.
     Stalled,
     /// The record is longer than the whole ring.
     TooLarge,
@@ -88,6 +99,8 @@ pub struct Ring<'a, W: Words + ?Sized> {
     pub control: &'a W,
     /// Size and cookie.
     pub shape: RingShape,
+    /// What it does when it is full.
+    pub mode: RingMode,
 }
 
 impl<W: Words + ?Sized> Ring<'_, W> {
@@ -107,6 +120,10 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         }
         let (start, now) = self.reserve(grains, &mut clock)?;
         let base = start.position();
+        if self.mode == RingMode::Overwrite {
+            // SYNC POINT overwrite: pairs with the acquire fence of a snapshot (invariant 9).
+            self.header.fence(Release);
+        }
         let stamp = draft.write(base, start.records(), self.shape.cookie, now, |index, word| {
             let grain = base + (index / GRAIN_WORDS) as u64;
             self.grains.store(self.shape.word_of(grain) + index % GRAIN_WORDS, word, Relaxed);
@@ -120,16 +137,9 @@ impl<W: Words + ?Sized> Ring<'_, W> {
     fn reserve(&self, grains: u64, clock: &mut impl FnMut() -> u64) -> Result<(Head, u64), Refused> {
         let mut head = Head(self.header.load(slot::HEAD, Relaxed));
         loop {
-            // SYNC POINT reuse: pairs with the release in attach (invariant 6).
-            let tail = self.control.load(control::TAIL, Acquire);
-            let used = head.position().wrapping_sub(tail) & POSITION_MASK;
+            let used = head.position().wrapping_sub(self.first_in_use()) & POSITION_MASK;
             if used + grains > self.shape.grains {
-                // Tail may have passed a head that was loaded long ago; judge by the present one.
-                let again = Head(self.header.load(slot::HEAD, Relaxed));
-                if again == head {
-                    return self.refuse_full();
-                }
-                head = again;
+                head = self.without_room(head, grains)?;
                 continue;
             }
             let now = clock();
@@ -140,7 +150,51 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         }
     }
 
+    /// The first grain that must not be written.
+    #[inline(always)]
+    fn first_in_use(&self) -> u64 {
+        match self.mode {
+            // SYNC POINT reuse: pairs with the release in attach (invariant 6).
+            RingMode::Discard => self.control.load(control::TAIL, Acquire),
+            // SYNC POINT evict: pairs with the release below (invariant 9).
+            RingMode::Overwrite => Head(self.header.load(slot::OLDEST, Acquire)).position(),
+        }
+    }
+
+    /// Refuses the record, or makes room for it; then answers where head stands.
     #[cold]
+    fn without_room(&self, head: Head, grains: u64) -> Result<Head, Refused> {
+        // What is in use may have passed a head that was loaded long ago; judge by the present one.
+        let again = Head(self.header.load(slot::HEAD, Relaxed));
+        if again != head {
+            return Ok(again);
+        }
+        match self.mode {
+            RingMode::Discard => self.refuse_full(),
+            RingMode::Overwrite => {
+                self.evict(head, grains)?;
+                Ok(Head(self.header.load(slot::HEAD, Relaxed)))
+            }
+        }
+    }
+
+    /// Gives up the oldest records, so that `grains` fit behind `head`. Another producer may have done so already.
+    fn evict(&self, head: Head, grains: u64) -> Result<(), Refused> {
+        let oldest = Head(self.header.load(slot::OLDEST, Acquire));
+        let Some(next) = next_oldest(self.grains, self.shape, oldest, head, grains) else {
+            // Either a hole, or grains that were evicted and written anew while they were looked at; then OLDEST has
+            // moved, and this fence makes that visible.
+            self.header.fence(Acquire);
+            let is_hole = self.header.load(slot::OLDEST, Relaxed) == oldest.0;
+            return if is_hole { self.refuse(slot::STALLED, Refused::Stalled) } else { Ok(()) };
+        };
+        // SYNC POINT evict: pairs with the acquire of OLDEST in producers and snapshots (invariant 9).
+        if next != oldest && self.header.swap_if(slot::OLDEST, oldest.0, next.0, AcqRel).is_ok() {
+            self.header.fetch_add(slot::OVERWRITTEN, next.records_since(oldest), Relaxed);
+        }
+        Ok(())
+    }
+
     fn refuse_full<T>(&self) -> Result<T, Refused> {
         if self.control.load(control::WAITING_AT_HOLE, Relaxed) != 0 {
             self.refuse(slot::STALLED, Refused::Stalled)

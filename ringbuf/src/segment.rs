@@ -12,7 +12,8 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mpro
 
 use crate::clock::{Anchor, ClockKind};
 use crate::layout::{
-    self, CONTROL_BYTES, CONTROL_MAGIC, LAYOUT_VERSION, RINGS_OFFSET_BYTES, SEGMENT_MAGIC, control, header,
+    self, CONTROL_BYTES, CONTROL_MAGIC, LAYOUT_VERSION, RINGS_OFFSET_BYTES, RingMode, SEGMENT_MAGIC, control,
+    header,
 };
 
 /// What [`create`] made: descriptors, and mappings that live as long as the process image (invariant 2).
@@ -30,7 +31,7 @@ pub(crate) struct Created {
 }
 
 /// Makes, maps and seals both memfds. Async-signal-safe.
-pub(crate) fn create(ring_bytes: usize, slots: usize, random: u64) -> Result<Created, Errno> {
+pub(crate) fn create(ring_bytes: usize, slots: usize, mode: RingMode, random: u64) -> Result<Created, Errno> {
     let bytes = layout::segment_bytes(slots, ring_bytes);
     let segment = sized_memfd(c"blkin-segment", bytes)?;
     let control = sized_memfd(c"blkin-control", CONTROL_BYTES)?;
@@ -52,7 +53,7 @@ pub(crate) fn create(ring_bytes: usize, slots: usize, random: u64) -> Result<Cre
         cookie: Stamp::cookie_from(random),
         clock: ClockKind::detect(),
     };
-    write_header(&created, ring_bytes, slots);
+    write_header(&created, ring_bytes, slots, mode);
     Ok(created)
 }
 
@@ -115,7 +116,7 @@ pub(crate) fn populate(words: &[AtomicU64], slot: usize, ring_bytes: usize) -> R
     }
 }
 
-fn write_header(created: &Created, ring_bytes: usize, slots: usize) {
+fn write_header(created: &Created, ring_bytes: usize, slots: usize, mode: RingMode) {
     use std::sync::atomic::Ordering::Relaxed;
     let anchor = Anchor::now(created.clock);
     let fields = [
@@ -128,7 +129,7 @@ fn write_header(created: &Created, ring_bytes: usize, slots: usize) {
         (header::CLOCK_KIND, created.clock.to_word()),
         (header::ANCHOR_RAW, anchor.raw),
         (header::ANCHOR_REALTIME, anchor.realtime_ns as u64),
-        (header::MODE, layout::RingMode::Discard.to_word()),
+        (header::MODE, mode.to_word()),
         (header::PRODUCER, layout::ProducerKind::Portable.to_word()),
         (header::MAGIC, SEGMENT_MAGIC),
     ];

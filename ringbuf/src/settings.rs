@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char};
 
-use crate::layout::{DEFAULT_RING_BYTES, ring_bytes_are_valid};
+use crate::layout::{DEFAULT_RING_BYTES, RingMode, ring_bytes_are_valid};
 use crate::say::Once;
 
 /// Where consumerd listens unless BLKIN_SOCKET says otherwise.
@@ -47,6 +47,19 @@ pub(crate) fn ring_bytes() -> usize {
         ));
         DEFAULT_RING_BYTES
     })
+}
+
+/// BLKIN_MODE: discard, which is the default (said once if it is anything else), or overwrite.
+pub(crate) fn mode() -> RingMode {
+    static BAD: Once = Once::new();
+    match variable(c"BLKIN_MODE") {
+        Some(b"overwrite") => RingMode::Overwrite,
+        None | Some(b"" | b"discard") => RingMode::Discard,
+        Some(_) => {
+            BAD.say(format_args!("BLKIN_MODE must be discard or overwrite; using discard"));
+            RingMode::Discard
+        }
+    }
 }
 
 /// BLKIN_RATE, else RATE: one of how many roots is traced. 0, negative or not a number trace all and say so once.

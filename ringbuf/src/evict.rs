@@ -1,0 +1,54 @@
+//! Where the oldest record of an overwriting ring goes when a new one needs its place: whichever producer asks.
+
+use std::sync::atomic::Ordering::Acquire;
+
+use blkin_record::{POSITION_MASK, Stamp};
+
+use crate::ring::{Head, RingShape};
+use crate::words::Words;
+
+/// More than one record is given up at a time, so that OLDEST, which every snapshot looks at, moves seldom: a page of
+/// grains, but never more than a sixteenth of the ring.
+const STEP_GRAINS: u64 = 64;
+const LEAST_STEPS: u64 = 16;
+
+/// The OLDEST with which `grains` more fit behind `head`: `oldest` moved over whole committed records. `oldest` itself
+/// when there is room (or when `head` is older than it, which was loaded too long ago). `None` when a hole is in the
+/// way: a grain there is reserved and not committed, and its writer may still write it.
+///
+/// Only what nobody may write is judged rightly. A caller that is answered `None` looks whether OLDEST still is
+/// `oldest`; one that moves it there does so by compare-and-swap from `oldest` (invariant 9).
+pub(crate) fn next_oldest<W: Words + ?Sized>(
+    ring: &W,
+    shape: RingShape,
+    oldest: Head,
+    head: Head,
+    grains: u64,
+) -> Option<Head> {
+    let used = head.grains_since(oldest);
+    let needed = (used + grains).saturating_sub(shape.grains());
+    if needed == 0 || used > shape.grains() {
+        return Some(oldest);
+    }
+    let step = STEP_GRAINS.min(shape.grains() / LEAST_STEPS);
+    let mut next = oldest;
+    let mut given = 0;
+    while given < needed || given < step {
+        let length = committed_at(ring, shape, next.position()).filter(|length| given + length <= used);
+        match length {
+            Some(length) => {
+                next = next.after(length);
+                given += length;
+            }
+            None if given < needed => return None,
+            None => break,
+        }
+    }
+    Some(next)
+}
+
+fn committed_at<W: Words + ?Sized>(ring: &W, shape: RingShape, position: u64) -> Option<u64> {
+    // SYNC POINT commit: pairs with the release in ring: who writes there next comes after that writer (invariant 9).
+    let stamp = Stamp(ring.load(shape.word_of(position), Acquire));
+    stamp.head_length_at(position & POSITION_MASK, shape.cookie()).map(|grains| grains as u64)
+}

@@ -15,8 +15,8 @@ use crate::clock::{Anchor, ClockKind};
 use crate::control::ControlPage;
 use crate::drain::{Drained, Position, RingReader};
 use crate::layout::{
-    self, CONTROL_BYTES, LAYOUT_VERSION, MAX_SLOTS, ProducerKind, RINGS_OFFSET_BYTES, RingMode, SEGMENT_MAGIC,
-    control, header, slot,
+    self, CONTROL_BYTES, LAYOUT_VERSION, MAX_SLOTS, ProducerKind, RINGS_OFFSET_BYTES, RingMode,
+    SEGMENT_MAGIC, control, header, slot,
 };
 use crate::mapping::Mapping;
 use crate::names::Names;
@@ -320,7 +320,11 @@ fn read_info(words: &[AtomicU64], bytes: usize, inode: u64, device: u64) -> Resu
         .filter(|cookie| (1..1 << 18).contains(cookie))
         .ok_or(AttachError::Header("cookie"))?;
     let clock = ClockKind::from_word(word(header::CLOCK_KIND)).ok_or(AttachError::Header("clock"))?;
-    let anchor = Anchor { raw: word(header::ANCHOR_RAW), realtime_ns: word(header::ANCHOR_REALTIME) as i64 };
+    let anchor = Anchor {
+        raw: word(header::ANCHOR_RAW),
+        monotonic_ns: word(header::ANCHOR_MONOTONIC) as i64,
+        realtime_ns: word(header::ANCHOR_REALTIME) as i64,
+    };
     let mode = RingMode::from_word(word(header::MODE)).ok_or(AttachError::Header("mode"))?;
     let producer = ProducerKind::from_word(word(header::PRODUCER)).ok_or(AttachError::Header("producer"))?;
     let pid = word(header::PID) as u32;

@@ -1,11 +1,15 @@
 //! Time: a raw counter that programs read, and how the consumer turns it into wall-clock time.
 //!
-//! Programs read the cheapest monotonic clock there is. The consumer reads that clock and CLOCK_REALTIME side by side
-//! every now and then (an *anchor*) and interpolates between the anchors around a raw value.
+//! Programs read the cheapest monotonic clock there is. The consumer reads that clock, CLOCK_MONOTONIC and
+//! CLOCK_REALTIME side by side every now and then and interpolates: see [`ClockSeries`].
+//!
+//! `--cfg blkin_portable` leaves the time stamp counter out, as on a CPU that has none.
 
-use std::collections::VecDeque;
+mod series;
 
 use rustix::time::{ClockId, clock_gettime};
+
+pub use series::{ClockSeries, RingTime};
 
 /// Which clock a program's raw values come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +31,7 @@ impl ClockKind {
     pub fn read(self) -> u64 {
         match self {
             ClockKind::Tsc => tsc::read(),
-            ClockKind::Monotonic => nanoseconds(ClockId::Monotonic),
+            ClockKind::Monotonic => nanoseconds(ClockId::Monotonic) as u64,
         }
     }
 
@@ -47,9 +51,9 @@ impl ClockKind {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(blkin_portable)))]
 mod tsc {
-    use std::arch::x86_64::{__cpuid, _rdtsc};
+    use std::arch::x86_64::{__cpuid, _mm_lfence, _rdtsc};
 
     const ADVANCED_POWER_LEAF: u32 = 0x8000_0007;
     const INVARIANT_TSC: u32 = 1 << 8;
@@ -64,9 +68,19 @@ mod tsc {
         // SAFETY: every x86-64 CPU has the instruction, and Linux leaves it enabled for programs.
         unsafe { _rdtsc() }
     }
+
+    /// A reading that stays where it stands among the instructions around it.
+    pub(super) fn read_in_order() -> u64 {
+        // SAFETY: every x86-64 CPU has the instruction; it touches no memory.
+        unsafe { _mm_lfence() };
+        let now = read();
+        // SAFETY: as above.
+        unsafe { _mm_lfence() };
+        now
+    }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(all(target_arch = "x86_64", not(blkin_portable))))]
 mod tsc {
     pub(super) fn is_invariant() -> bool {
         false
@@ -75,11 +89,15 @@ mod tsc {
     pub(super) fn read() -> u64 {
         0
     }
+
+    pub(super) fn read_in_order() -> u64 {
+        0
+    }
 }
 
-fn nanoseconds(clock: ClockId) -> u64 {
+fn nanoseconds(clock: ClockId) -> i64 {
     let time = clock_gettime(clock);
-    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+    time.tv_sec.wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec)
 }
 
 /// Coarse monotonic seconds, for limits of rate.
@@ -87,158 +105,28 @@ pub(crate) fn coarse_seconds() -> u64 {
     clock_gettime(ClockId::MonotonicCoarse).tv_sec as u64
 }
 
-/// One moment on two clocks.
+/// One moment on three clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Anchor {
     /// The program's clock.
     pub raw: u64,
+    /// Nanoseconds of CLOCK_MONOTONIC.
+    pub monotonic_ns: i64,
     /// Nanoseconds since 1970.
     pub realtime_ns: i64,
 }
 
 impl Anchor {
-    /// Reads both clocks; of five tries the one with the narrowest bracket counts.
+    /// Reads the clocks; of five tries the one with the narrowest bracket counts. Async-signal-safe.
     pub fn now(kind: ClockKind) -> Anchor {
         let tries = (0..5).map(|_| {
             let before = kind.read();
-            let realtime_ns = nanoseconds(ClockId::Realtime) as i64;
+            let monotonic_ns = nanoseconds(ClockId::Monotonic);
+            let realtime_ns = nanoseconds(ClockId::Realtime);
             let width = kind.read().wrapping_sub(before);
-            (width, Anchor { raw: before.wrapping_add(width / 2), realtime_ns })
+            (width, Anchor { raw: before.wrapping_add(width / 2), monotonic_ns, realtime_ns })
         });
-        tries.min_by_key(|(width, _)| *width).map_or(Anchor { raw: 0, realtime_ns: 0 }, |(_, anchor)| anchor)
-    }
-}
-
-const MOST_ANCHORS: usize = 600;
-const ANCHOR_SPACING_NS: i64 = 500_000_000;
-
-/// The consumer's anchors, for both clocks.
-#[derive(Debug, Default)]
-pub struct ClockSeries {
-    tsc: VecDeque<Anchor>,
-    monotonic: VecDeque<Anchor>,
-}
-
-impl ClockSeries {
-    /// An empty series; the first [`ClockSeries::tick`] gives it its first anchor.
-    pub fn new() -> ClockSeries {
-        ClockSeries::default()
-    }
-
-    /// Takes an anchor if the last one is half a second old. Call it before records are converted: what is converted
-    /// then lies mostly between two anchors.
-    pub fn tick(&mut self) {
-        for (kind, anchors) in [(ClockKind::Tsc, &mut self.tsc), (ClockKind::Monotonic, &mut self.monotonic)]
-        {
-            let now = Anchor::now(kind);
-            let is_due = anchors
-                .back()
-                .is_none_or(|last| (now.realtime_ns - last.realtime_ns).abs() >= ANCHOR_SPACING_NS);
-            if is_due {
-                anchors.push_back(now);
-            }
-            if anchors.len() > MOST_ANCHORS {
-                anchors.pop_front();
-            }
-        }
-    }
-
-    /// Converts a raw reading to nanoseconds since 1970. `program` is the program's own anchor, which reaches back to
-    /// before the consumer was there. Values between two anchors are interpolated, later ones extrapolated.
-    pub fn to_realtime_ns(&self, kind: ClockKind, program: &Anchor, raw: u64) -> i64 {
-        let anchors = match kind {
-            ClockKind::Tsc => &self.tsc,
-            ClockKind::Monotonic => &self.monotonic,
-        };
-        let after = anchors.partition_point(|anchor| anchor.raw <= raw);
-        let (earlier, later) = match (after.checked_sub(1).map(|before| anchors[before]), anchors.get(after))
-        {
-            (Some(earlier), Some(later)) => (earlier, *later),
-            (None, Some(later)) => (*program, *later),
-            (Some(last), None) => match after.checked_sub(2).map(|before| anchors[before]) {
-                Some(one_before) => (one_before, last),
-                None if program.raw > last.raw => (last, *program), // a program that began after our only anchor
-                None => (*program, last),
-            },
-            (None, None) => (*program, *program),
-        };
-        interpolate(kind, earlier, later, raw)
-    }
-}
-
-fn interpolate(kind: ClockKind, earlier: Anchor, later: Anchor, raw: u64) -> i64 {
-    let offset = i128::from(raw) - i128::from(earlier.raw);
-    let span = i128::from(later.raw) - i128::from(earlier.raw);
-    let elapsed = if span > 0 && later.realtime_ns > earlier.realtime_ns {
-        // A program's own anchor may say anything: saturate, and let the conversion below refuse.
-        let passed = i128::from(later.realtime_ns) - i128::from(earlier.realtime_ns);
-        offset.saturating_mul(passed) / span
-    } else if kind == ClockKind::Monotonic {
-        offset
-    } else {
-        0
-    };
-    let converted = i128::from(earlier.realtime_ns).saturating_add(elapsed);
-    i64::try_from(converted).unwrap_or(earlier.realtime_ns)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_reading_converts_to_between_its_brackets() {
-        for kind in [ClockKind::detect(), ClockKind::Monotonic] {
-            let program = Anchor::now(kind);
-            let mut series = ClockSeries::new();
-            series.tick();
-            let before = nanoseconds(ClockId::Realtime) as i64;
-            let raw = kind.read();
-            let after = nanoseconds(ClockId::Realtime) as i64;
-            let last = Anchor::now(kind);
-            match kind {
-                ClockKind::Tsc => series.tsc.push_back(last),
-                ClockKind::Monotonic => series.monotonic.push_back(last),
-            }
-            let converted = series.to_realtime_ns(kind, &program, raw);
-            let slack = 20_000;
-            assert!(
-                before - slack <= converted && converted <= after + slack,
-                "{before} {converted} {after}"
-            );
-        }
-    }
-
-    #[test]
-    fn program_younger_than_the_only_anchor_keeps_its_time_moving() {
-        let mut series = ClockSeries::new();
-        series.tsc.push_back(Anchor { raw: 1_000, realtime_ns: 10_000 });
-        let program = Anchor { raw: 3_000, realtime_ns: 11_000 };
-        assert_eq!(series.to_realtime_ns(ClockKind::Tsc, &program, 3_000), 11_000);
-        assert_eq!(series.to_realtime_ns(ClockKind::Tsc, &program, 5_000), 12_000);
-    }
-
-    #[test]
-    fn absurd_readings_convert_without_a_panic() {
-        let mut series = ClockSeries::new();
-        for program in
-            [Anchor { raw: u64::MAX, realtime_ns: i64::MIN }, Anchor { raw: 0, realtime_ns: i64::MIN }]
-        {
-            let mut series = ClockSeries::new();
-            series.tick();
-            for raw in [0, 1, u64::MAX / 2, u64::MAX] {
-                series.to_realtime_ns(ClockKind::Tsc, &program, raw);
-                series.to_realtime_ns(ClockKind::Monotonic, &program, raw);
-            }
-        }
-        let program = Anchor { raw: u64::MAX, realtime_ns: i64::MIN };
-        for raw in [0, 1, u64::MAX] {
-            series.to_realtime_ns(ClockKind::Tsc, &program, raw);
-        }
-        series.tick();
-        for raw in [0, 1, u64::MAX] {
-            series.to_realtime_ns(ClockKind::Tsc, &program, raw);
-            series.to_realtime_ns(ClockKind::Monotonic, &program, raw);
-        }
+        let none = Anchor { raw: 0, monotonic_ns: 0, realtime_ns: 0 };
+        tries.min_by_key(|(width, _)| *width).map_or(none, |(_, anchor)| anchor)
     }
 }

@@ -46,6 +46,7 @@ pub(crate) mod header {
     pub(crate) const MODE: usize = 10;
     /// Which producer writes: see [`super::ProducerKind`].
     pub(crate) const PRODUCER: usize = 11;
+    pub(crate) const ANCHOR_MONOTONIC: usize = 12;
     /// Counters of calls that reached no slot.
     pub(crate) const ATTEMPTED: usize = 16;
     pub(crate) const NO_SEGMENT: usize = 17;

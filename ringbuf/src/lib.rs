@@ -78,7 +78,7 @@ pub mod wake;
 mod words;
 
 pub use attach::{AttachError, Attachment, ProgramCounters, ProgramInfo};
-pub use clock::{Anchor, ClockKind, ClockSeries};
+pub use clock::{Anchor, ClockKind, ClockSeries, RingTime};
 pub use control::ControlPage;
 pub use drain::{Drained, Position, RingReader};
 pub use layout::{ProducerKind, RingMode};

@@ -128,6 +128,7 @@ fn write_header(created: &Created, ring_bytes: usize, slots: usize, mode: RingMo
         (header::COOKIE, u64::from(created.cookie)),
         (header::CLOCK_KIND, created.clock.to_word()),
         (header::ANCHOR_RAW, anchor.raw),
+        (header::ANCHOR_MONOTONIC, anchor.monotonic_ns as u64),
         (header::ANCHOR_REALTIME, anchor.realtime_ns as u64),
         (header::MODE, mode.to_word()),
         (header::PRODUCER, layout::ProducerKind::Portable.to_word()),

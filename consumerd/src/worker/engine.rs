@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use blkin_record::{POSITION_MASK, records};
-use blkin_ringbuf::{AttachError, ClockSeries};
+use blkin_ringbuf::{AttachError, ClockSeries, RingTime};
 use rustix::io::Errno;
 
 use super::feed::Feeder;
@@ -24,8 +24,8 @@ use crate::staging::{Checkpoint, DepartedTotals, Frame, Memfd, ProgramState, Sta
 
 /// Least time between two checkpoints.
 const CHECKPOINT_EVERY: Duration = Duration::from_millis(20);
-/// Time between two looks at the clocks.
-const CLOCK_TICK_EVERY: Duration = Duration::from_millis(250);
+/// Time between two looks at the clocks while nothing is drained.
+const CLOCK_TICK_EVERY: Duration = Duration::from_millis(100);
 /// A frame and its header are at most this much larger than the budget of a ring.
 const FRAME_MARGIN_BYTES: u64 = 64 << 10;
 
@@ -265,6 +265,10 @@ impl Engine {
             return Ok(Progress::default());
         }
         let round = program.round(self.config.ring_budget_bytes, now);
+        if !round.frames.is_empty() {
+            // Whatever was copied is older than this.
+            self.clocks.tick();
+        }
         let mut staged = Vec::with_capacity(round.frames.len());
         for frame in round.frames {
             let before = self.staging.end();
@@ -295,13 +299,15 @@ impl Engine {
         if let Some(program) = self.programs.get_mut(&frame.program) {
             let sweep = program.sweeps.current();
             let cookie = program.attachment.info().cookie;
+            let mut unknown = RingTime::default();
+            let ring = program.times.get_mut(frame.slot as usize).unwrap_or(&mut unknown);
             for record in records(&frame.raw, cookie) {
                 let resolved = record.ok().and_then(|record| {
                     let ahead = record.position.wrapping_sub(frame.from.grain) & POSITION_MASK;
                     let position = position(frame.slot, frame.from.grain + ahead);
                     let origin =
                         Origin { program: frame.program, source: program.source, position, frame: number };
-                    program.texts.annotation(&program.attachment, &self.clocks, record, origin)
+                    program.texts.annotation(&program.attachment, &self.clocks, ring, record, origin)
                 });
                 let Some(annotation) = resolved else {
                     figures.invalid += 1;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use blkin_ringbuf::{AttachError, Attachment, Position, ProgramCounters};
+use blkin_ringbuf::{AttachError, Attachment, Position, ProgramCounters, RingTime};
 
 use super::ledger::DrainFigures;
 use super::resolve::Texts;
@@ -24,6 +24,8 @@ pub(super) struct Program {
     pub(super) attachment: Attachment,
     pub(super) texts: Texts,
     pub(super) sweeps: Sweeps,
+    /// Of each ring, so that its times stay in order.
+    pub(super) times: Vec<RingTime>,
     /// Hash of the segment's identity.
     pub(super) source: i64,
     /// As it is now.
@@ -97,6 +99,7 @@ impl Program {
             identity,
             texts: Texts::default(),
             sweeps: Sweeps::new(slots),
+            times: vec![RingTime::default(); slots],
             source,
             figures: retired,
             drained_before,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use blkin_record::{Endpoint, EndpointRef, Record, Text, Value};
-use blkin_ringbuf::{Anchor, Attachment, ClockSeries};
+use blkin_ringbuf::{Attachment, ClockSeries, RingTime};
 
 use crate::annotation::{Annotation, Content, Origin};
 
@@ -30,14 +30,13 @@ impl Texts {
         &mut self,
         attachment: &Attachment,
         clocks: &ClockSeries,
+        ring: &mut RingTime,
         record: Record<'_>,
         origin: Origin,
     ) -> Option<Annotation> {
         let info = attachment.info();
-        // A program may claim any moment; none is before 1970, and differences then stay within bounds.
-        let anchor = Anchor { realtime_ns: info.anchor.realtime_ns.max(0), ..info.anchor };
         let content = match record.value {
-            Value::None => Content::Event(clocks.to_realtime_ns(info.clock, &anchor, record.time)),
+            Value::None => Content::Event(clocks.to_realtime_ns(info.clock, &info.anchor, record.time, ring)),
             Value::Integer(number) => Content::Integer(number),
             Value::Str(bytes) => Content::Text(String::from_utf8_lossy(&bytes).into()),
         };

@@ -1,0 +1,54 @@
+//! How many annotations consumerd reads, joins, encodes and ships for each second of CPU that its processes take.
+//!
+//! `ship [ANNOTATIONS [RATE]]`: consumerd on CPU 1, the program and the Scribe server on CPU 0.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+use blkin_bench_consumer::consumerd::Consumerd;
+use blkin_bench_consumer::producer::{self, ANNOTATIONS_OF_SPAN, Load, PRODUCER, Producer};
+use blkin_bench_consumer::scribe::Scribe;
+use blkin_bench_consumer::{machine, report};
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|first| first == PRODUCER) {
+        return producer::run(&arguments[1..]);
+    }
+    let number = |at: usize, default: u64| arguments.get(at).map_or(Ok(default), |text| text.parse());
+    ship(number(0, 10_000_000)?, number(1, 1_500_000)?)
+}
+
+fn ship(annotations: u64, rate: u64) -> Result<()> {
+    machine::pin(0);
+    let scribe = Scribe::start()?;
+    let consumerd = Consumerd::start(&scribe.address, 1)?;
+    let spans = annotations / ANNOTATIONS_OF_SPAN;
+    let mut program = Producer::start(&consumerd.socket(), 0, Load { spans, rate, threads: 1 })?;
+    let (before, threads_before) = (consumerd.cpu(), by_name(consumerd.threads_cpu()));
+    program.go()?;
+    program.finish()?;
+    let figures = consumerd.settled((spans * ANNOTATIONS_OF_SPAN) as f64)?;
+    let after = consumerd.cpu();
+    let (user, system) = (after.0 - before.0, after.1 - before.1);
+    ensure!(figures.acked > 0.0, "nothing was shipped");
+    report("consumerd, annotations shipped", "1/s of CPU", figures.acked / (user + system));
+    report("consumerd, user time", "ns/annotation", user * 1e9 / figures.acked);
+    report("consumerd, system time", "ns/annotation", system * 1e9 / figures.acked);
+    for (name, seconds) in by_name(consumerd.threads_cpu()) {
+        let spent = seconds - threads_before.get(&name).unwrap_or(&0.0);
+        report(&format!("consumerd, thread {name}"), "ns/annotation", spent * 1e9 / figures.acked);
+    }
+    report("consumerd, on the wire", "bytes/annotation", scribe.bytes() as f64 / figures.acked);
+    report("consumerd, memory", "KiB", consumerd.resident_kib());
+    report("ship, lost in the program", "annotations", figures.lost_in_programs);
+    report("ship, lost in the sink", "annotations", figures.lost_in_sink);
+    Ok(())
+}
+
+fn by_name(threads: Vec<(String, f64)>) -> BTreeMap<String, f64> {
+    threads.into_iter().fold(BTreeMap::new(), |mut sum, (name, seconds)| {
+        *sum.entry(name).or_default() += seconds;
+        sum
+    })
+}

@@ -1,0 +1,145 @@
+//! Traced programs for the measurements: this executable again, with other arguments.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use blkin::{Endpoint, Span};
+
+/// First argument of a producer.
+pub const PRODUCER: &str = "producer";
+/// Annotations of a span of [`span`].
+pub const ANNOTATIONS_OF_SPAN: u64 = 10;
+/// Spans between two looks at the clock.
+const BURST: u64 = 32;
+
+/// What one program records.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Spans of ten annotations, of all threads together.
+    pub spans: u64,
+    /// Annotations a second, of all threads together; 0 for as many as it can.
+    pub rate: u64,
+    /// Threads.
+    pub threads: u64,
+}
+
+/// A program that records when told to and then waits.
+#[derive(Debug)]
+pub struct Producer {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Producer {
+    /// Starts one on a CPU; it has offered itself and waits for [`Producer::go`].
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start(socket: &Path, cpu: usize, load: Load) -> Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        let numbers = [cpu as u64, load.spans, load.rate, load.threads];
+        command.arg(PRODUCER).args(numbers.map(|number| number.to_string()));
+        command.env("BLKIN_SOCKET", socket).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().context("failed to start a producer")?;
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().context("no output")?);
+        let mut producer = Self { child, input, output };
+        producer.line()?;
+        Ok(producer)
+    }
+
+    /// Lets it record.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn go(&mut self) -> Result<()> {
+        Ok(self.input.as_mut().context("no input")?.write_all(b"go\n")?)
+    }
+
+    /// Waits until it has recorded everything; nanoseconds that its threads spent in that for each call.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn finish(&mut self) -> Result<f64> {
+        Ok(self.line()?.trim().parse()?)
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        Ok(line)
+    }
+}
+
+impl Drop for Producer {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// The body of a producer, with the arguments behind [`PRODUCER`].
+///
+/// # Errors
+/// When the arguments are no numbers.
+#[allow(clippy::print_stdout, reason = "its parent listens")]
+pub fn run(arguments: &[String]) -> Result<()> {
+    let numbers: Vec<u64> = arguments.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
+    let [cpu, spans, rate, threads] = numbers[..] else { anyhow::bail!("four numbers are needed") };
+    crate::machine::pin(cpu as usize);
+    blkin::init();
+    println!("ready");
+    let mut lines = std::io::stdin().lines();
+    lines.next().context("told nothing")??;
+    let of_thread = Load { spans: spans / threads, rate: rate / threads, threads: 1 };
+    let threads: Vec<_> = (0..threads).map(|_| std::thread::spawn(move || record(of_thread))).collect();
+    let busy: Vec<f64> = threads.into_iter().filter_map(|thread| thread.join().ok()).collect();
+    println!("{:.2}", busy.iter().sum::<f64>() / busy.len() as f64);
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}
+
+/// Records in bursts, paced by the clock. Nanoseconds a call, the pauses left out.
+fn record(load: Load) -> f64 {
+    let endpoint = Endpoint::new("osd.0").at("10.0.0.1", 6800);
+    let (mut busy, begin, mut done) = (Duration::ZERO, Instant::now(), 0);
+    while done < load.spans {
+        let start = Instant::now();
+        let burst = BURST.min(load.spans - done);
+        (done..done + burst).for_each(|number| span(&endpoint, number));
+        busy += start.elapsed();
+        done += burst;
+        pace(begin, done * ANNOTATIONS_OF_SPAN, load.rate);
+    }
+    busy.as_nanos() as f64 / (done * ANNOTATIONS_OF_SPAN) as f64
+}
+
+/// Sleeps as long as `done` calls are more than `rate` allows since `begin`.
+fn pace(begin: Instant, done: u64, rate: u64) {
+    if rate > 0 {
+        let due = begin + Duration::from_nanos((done as u128 * 1_000_000_000 / u128::from(rate)) as u64);
+        let ahead = due.saturating_duration_since(Instant::now());
+        if ahead > Duration::from_micros(100) {
+            std::thread::sleep(ahead);
+        }
+    }
+}
+
+/// A span as a storage daemon writes it: six events, two strings, two integers.
+fn span(endpoint: &Endpoint<'_>, number: u64) {
+    let span = Span::root("write", endpoint);
+    span.event("start");
+    span.tag("Object", "rbd_data.10226b8b4567.0000000000000a3f");
+    span.tag("size", number as i64);
+    span.event("queued");
+    span.event("dequeued");
+    span.event("journal");
+    span.tag("offset", 4096 * number as i64);
+    span.tag("pool", "volumes");
+    span.event("commit");
+    span.end();
+}

@@ -17,6 +17,7 @@ mod error;
 pub mod frame;
 mod limits;
 pub mod scribe;
+mod skim;
 pub mod span;
 
 pub use error::Error;

@@ -9,6 +9,7 @@ use crate::binary::{
     Input, ListBounds, Output, WriteResult, input, read_struct, read_struct_list, read_text, write_bytes,
     write_field, write_i64, write_optional_i64, write_struct_list, write_to,
 };
+use crate::skim::{Skim, wire};
 use crate::{Error, Limits};
 
 /// Extension field of [`Annotation`] and [`BinaryAnnotation`]: the place in the ring.
@@ -186,6 +187,31 @@ pub fn decode_list(bytes: &[u8], limits: &Limits) -> Result<Vec<Result<Span, Err
         }
     }
     Ok(spans)
+}
+
+/// How many annotations, binary ones included, one span holds; none if it is not a span that could be decoded.
+pub(crate) fn annotation_count(bytes: &[u8], limits: &Limits) -> Option<usize> {
+    check_size(bytes, limits).ok()?;
+    let mut skim = Skim::new(bytes);
+    let (mut trace_id, mut id, mut annotations, mut binary_annotations) = (0, 0, 0, 0);
+    let walk = skim.fields(|skim, kind, field| {
+        match (kind, field) {
+            (wire::I64, 1) => trace_id = skim.i64()?,
+            (wire::I64, 4) => id = skim.i64()?,
+            (wire::LIST, 6) => annotations = struct_count(skim)?,
+            (wire::LIST, 8) => binary_annotations = struct_count(skim)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    });
+    let is_span = walk.is_ok() && trace_id != 0 && id != 0;
+    is_span.then_some(annotations + binary_annotations)
+}
+
+fn struct_count(skim: &mut Skim<'_>) -> Result<usize, Error> {
+    let list = skim.list()?;
+    skim.skip_elements(list)?;
+    Ok(if list.element == wire::STRUCT { list.count } else { 0 })
 }
 
 fn check_size(bytes: &[u8], limits: &Limits) -> Result<(), Error> {

@@ -45,6 +45,14 @@ proptest! {
     }
 
     #[test]
+    fn annotations_are_counted_without_decoding(span in common::span()) {
+        let message = scribe::span_message(&span);
+        let is_span = span.trace_id != 0 && span.id != 0;
+        let held = is_span.then_some(span.annotations.len() + span.binary_annotations.len());
+        prop_assert_eq!(scribe::annotation_count(&message, &mut Vec::new(), &Limits::default()), held);
+    }
+
+    #[test]
     fn any_log_call_round_trips(seq in any::<i32>(), entries in vec((".*", vec(any::<u8>(), 0..200)), 0..10)) {
         let entries: Vec<LogEntry> =
             entries.into_iter().map(|(category, message)| LogEntry { category, message }).collect();

@@ -29,6 +29,17 @@ pub fn decode_message(message: &[u8], limits: &Limits) -> Result<Span, Error> {
     span::decode(&bytes, limits)
 }
 
+/// How many annotations the span of a log entry holds; none if it is no span. The lists are walked over, not decoded:
+/// for every message that [`decode_message`] reads, the number is the same. `scratch` is memory to be used again.
+pub fn annotation_count(message: &[u8], scratch: &mut Vec<u8>, limits: &Limits) -> Option<usize> {
+    scratch.clear();
+    if TOLERANT.decode_vec(message, scratch).is_err() {
+        scratch.clear();
+        TOLERANT.decode_vec(alphabet_only(message), scratch).ok()?;
+    }
+    span::annotation_count(scratch, limits)
+}
+
 fn alphabet_only(message: &[u8]) -> Vec<u8> {
     let in_alphabet = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     let end = message.iter().position(|&byte| byte == b'=').unwrap_or(message.len());

@@ -2,16 +2,19 @@
 //!
 //! The client side: [`span_message`], [`encode_log_call`], [`decode_reply`]. The server side: [`parse_call`],
 //! [`decode_message`] for each entry, then [`encode_log_reply`] or [`encode_exception`]. What is encoded has its frame
-//! header; what is decoded has it no more.
+//! header; what is decoded has it no more. In between, a relay: [`skim_log`], [`annotation_count`],
+//! [`encode_raw_log_call`].
 
 mod call;
 mod fb303;
 mod message;
+mod raw;
 mod reply;
 
 pub use call::{BadCall, Call, LogEntry, Method, encode_log_call, parse_call};
 pub use fb303::{Fb303, ServiceStatus, Status};
-pub use message::{decode_message, span_message};
+pub use message::{annotation_count, decode_message, span_message};
+pub use raw::{RawEntry, RawLog, encode_raw_log_call, skim_log};
 pub use reply::{
     Exception, ExceptionKind, Outcome, Reply, ResultCode, decode_reply, encode_exception, encode_log_reply,
 };

@@ -1,0 +1,169 @@
+//! `Log` calls whose entries stay as they came: what a relay reads, keeps and writes.
+
+use thrift::protocol::{TMessageIdentifier, TMessageType, TOutputProtocol};
+
+use crate::binary::write_to;
+use crate::frame::framed;
+use crate::skim::{Skim, wire};
+use crate::{Error, Limits};
+
+/// One entry, in the bytes of the call that brought it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawEntry<'a> {
+    /// The whole `LogEntry` struct, fields that nobody here knows included.
+    pub bytes: &'a [u8],
+    /// Its category.
+    pub category: &'a [u8],
+    /// Its message.
+    pub message: &'a [u8],
+}
+
+/// A `Log` call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RawLog<'a> {
+    /// The number that the reply must carry.
+    pub seq: i32,
+    /// Whether the peer waits for a reply.
+    pub wants_reply: bool,
+    /// The entries, in order.
+    pub entries: Vec<RawEntry<'a>>,
+}
+
+/// The entries of a frame if it is a `Log` call that can be read; else [`parse_call`](super::parse_call) says what it is.
+pub fn skim_log<'a>(frame: &'a [u8], limits: &Limits) -> Option<RawLog<'a>> {
+    let mut skim = Skim::new(frame);
+    let (name, kind, seq) = message_begin(&mut skim).ok()?;
+    let wants_reply = match kind {
+        1 => true,
+        4 => false,
+        _ => return None,
+    };
+    if name != b"Log" {
+        return None;
+    }
+    let entries = log_arguments(&mut skim, limits).ok()?;
+    Some(RawLog { seq, wants_reply, entries })
+}
+
+/// Encodes a framed `Log` call of `count` entries, whose bytes come one behind the other in `chunks`.
+pub fn encode_raw_log_call<'a>(
+    seq: i32,
+    count: usize,
+    chunks: impl IntoIterator<Item = &'a [u8]>,
+) -> Vec<u8> {
+    framed(|bytes| {
+        write_to(bytes, |output| {
+            output.write_message_begin(&TMessageIdentifier::new("Log", TMessageType::Call, seq))
+        });
+        bytes.extend_from_slice(&[wire::LIST, 0, 1, wire::STRUCT]);
+        bytes.extend_from_slice(&u32::try_from(count).unwrap_or(u32::MAX).to_be_bytes());
+        chunks.into_iter().for_each(|chunk| bytes.extend_from_slice(chunk));
+        bytes.push(wire::STOP);
+    })
+}
+
+/// Name, type and sequence number, with or without a version before them.
+fn message_begin<'a>(skim: &mut Skim<'a>) -> Result<(&'a [u8], u8, i32), Error> {
+    const VERSION: u32 = 0x8001_0000;
+    let first = skim.i32()?;
+    if first >= 0 {
+        let name = skim.bytes(first)?;
+        return Ok((name, skim.byte()?, skim.i32()?));
+    }
+    if first.cast_unsigned() & 0xffff_0000 != VERSION {
+        return Err(Error::Malformed("an unknown version".to_owned()));
+    }
+    Ok((skim.string()?, first.to_be_bytes()[3], skim.i32()?))
+}
+
+fn log_arguments<'a>(skim: &mut Skim<'a>, limits: &Limits) -> Result<Vec<RawEntry<'a>>, Error> {
+    let mut entries = Vec::new();
+    skim.fields(|skim, kind, id| {
+        if (kind, id) != (wire::LIST, 1) {
+            return Ok(false);
+        }
+        let list = skim.list()?;
+        if list.count > limits.max_entries {
+            let (size, limit) = (list.count as u64, limits.max_entries as u64);
+            return Err(Error::TooLarge { what: "log entries", size, limit });
+        }
+        entries.clear();
+        if list.element == wire::STRUCT {
+            for _ in 0..list.count {
+                entries.push(entry(skim)?);
+            }
+        } else {
+            skim.skip_elements(list)?;
+        }
+        Ok(true)
+    })?;
+    Ok(entries)
+}
+
+fn entry<'a>(skim: &mut Skim<'a>) -> Result<RawEntry<'a>, Error> {
+    let start = skim.position();
+    let (mut category, mut message) = (&[][..], &[][..]);
+    skim.fields(|skim, kind, id| {
+        match (kind, id) {
+            (wire::STRING, 1) => category = skim.string()?,
+            (wire::STRING, 2) => message = skim.string()?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    Ok(RawEntry { bytes: skim.since(start), category, message })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::HEADER_BYTES;
+    use crate::scribe::{LogEntry, encode_log_call, parse_call};
+
+    fn entries() -> Vec<LogEntry> {
+        ["a", "", "ccc"]
+            .map(|message| LogEntry { category: "zipkin".into(), message: message.into() })
+            .to_vec()
+    }
+
+    #[test]
+    fn entries_are_found_and_written_again_byte_for_byte() {
+        let call = encode_log_call(7, &entries());
+        let log = skim_log(&call[HEADER_BYTES..], &Limits::default()).unwrap();
+        assert_eq!((log.seq, log.wants_reply, log.entries.len()), (7, true, 3));
+        assert_eq!((log.entries[2].category, log.entries[2].message), (&b"zipkin"[..], &b"ccc"[..]));
+        let again = encode_raw_log_call(7, 3, log.entries.iter().map(|entry| entry.bytes));
+        assert_eq!(again, call);
+    }
+
+    #[test]
+    fn the_golden_calls_are_read_as_the_decoder_reads_them() {
+        for golden in [
+            &include_bytes!("../../tests/golden/log_call.bin")[..],
+            include_bytes!("../../tests/golden/log_call_old_style.bin"),
+        ] {
+            let frame = &golden[HEADER_BYTES..];
+            let call = parse_call(frame, &Limits::default()).unwrap();
+            let log = skim_log(frame, &Limits::default()).unwrap();
+            let super::super::Method::Log(decoded) = call.method else { panic!() };
+            let skimmed: Vec<_> = log.entries.iter().map(|entry| entry.message.to_vec()).collect();
+            assert_eq!((log.seq, skimmed), (call.seq, decoded.into_iter().map(|e| e.message).collect()));
+        }
+    }
+
+    #[test]
+    fn a_call_cut_anywhere_is_no_call() {
+        let call = encode_log_call(7, &entries());
+        for end in HEADER_BYTES..call.len() {
+            assert_eq!(skim_log(&call[HEADER_BYTES..end], &Limits::default()), None, "{end}");
+        }
+    }
+
+    #[test]
+    fn other_methods_and_too_many_entries_are_left_to_the_parser() {
+        let name = [b"\x80\x01\x00\x01\0\0\0\x07getName\0\0\0\x01".as_slice(), &[0]].concat();
+        assert_eq!(skim_log(&name, &Limits::default()), None);
+        let limits = Limits { max_entries: 2, ..Limits::default() };
+        assert_eq!(skim_log(&encode_log_call(1, &entries())[HEADER_BYTES..], &limits), None);
+    }
+}

@@ -9,6 +9,7 @@ pub mod config;
 pub mod holder;
 pub mod join;
 pub mod link;
+pub mod settings;
 pub mod sinks;
 pub mod staging;
 pub mod timer;

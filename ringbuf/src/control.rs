@@ -1,10 +1,15 @@
 //! What a consumer tells one program: a handle on its control page that any thread may hold.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use crate::layout::control;
+use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
+use rustix::mm::ProtFlags;
+
+use crate::attach::AttachError;
+use crate::layout::{CONTROL_BYTES, control};
 use crate::mapping::Mapping;
 
 /// A program's control page. It stays mapped as long as one handle on it, or its [`Attachment`], lives.
@@ -18,6 +23,23 @@ pub struct ControlPage(Arc<Mapping>);
 impl ControlPage {
     pub(crate) fn new(page: Arc<Mapping>) -> Self {
         Self(page)
+    }
+
+    /// Maps a control page by itself, without its segment.
+    ///
+    /// # Errors
+    /// When the descriptor is no sealed memory of the right size, or cannot be mapped.
+    pub fn open(fd: &OwnedFd) -> Result<ControlPage, AttachError> {
+        const NEEDED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+        if !fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(NEEDED)) {
+            return Err(AttachError::NotSealed("control page"));
+        }
+        let stat = fstat(fd).map_err(|error| AttachError::System("stat the control page", error))?;
+        if stat.st_size != CONTROL_BYTES as i64 {
+            return Err(AttachError::Size("control page", stat.st_size));
+        }
+        let page = Mapping::of(fd, CONTROL_BYTES, ProtFlags::READ | ProtFlags::WRITE)?;
+        Ok(ControlPage(Arc::new(page)))
     }
 
     /// Levels that the program shall not record, bit n for level n; 0xff turns it off. In force with its next call.

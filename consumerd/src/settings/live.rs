@@ -1,0 +1,251 @@
+//! The rules applied to the programs that are attached now.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use blkin_ringbuf::ControlPage;
+
+use super::file::RulesFile;
+use super::message::{Answer, Cause, ProgramView, Request};
+use super::peer::Reach;
+use super::rules::{Change, InForce, Rule, Rules, Subject, Target};
+use crate::link::{COMM_BYTES, Program};
+use crate::staging::Memfd;
+
+/// An error names at most this many programs.
+const MAX_NAMED: usize = 20;
+
+/// The rules and the programs that are attached, shared by whoever needs them.
+#[derive(Clone, Debug, Default)]
+pub struct Settings(Arc<Mutex<Inner>>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    rules: Rules,
+    /// None in tests alone.
+    file: Option<RulesFile>,
+    programs: BTreeMap<u64, Live>,
+    /// How often a program came or went.
+    changes: u64,
+}
+
+#[derive(Debug)]
+struct Live {
+    subject: Subject,
+    page: ControlPage,
+}
+
+/// What `/metrics` shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Rules.
+    pub rules: u64,
+    /// What each process is told; once each, also when several programs are one process.
+    pub programs: BTreeMap<String, InForce>,
+}
+
+impl Settings {
+    /// With the rules of a file.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn of_file(file: Memfd) -> io::Result<Self> {
+        let (file, rules) = RulesFile::open(file)?;
+        let inner = Inner { rules, file: Some(file), ..Inner::default() };
+        Ok(Self(Arc::new(Mutex::new(inner))))
+    }
+
+    /// A program has come: it is told what the rules say.
+    pub fn attach(&self, program: &Program, page: ControlPage) {
+        let (uid, pid, comm) = (program.uid, program.pid, program.comm.clone());
+        let live = Live { subject: Subject { uid, pid, born: born(pid), comm }, page };
+        let mut inner = self.lock();
+        live.tell(&inner.rules);
+        inner.programs.insert(program.number, live);
+        inner.changes += 1;
+    }
+
+    /// A program has gone, and with it the rules about its process.
+    pub fn depart(&self, number: u64) {
+        let mut inner = self.lock();
+        if inner.programs.remove(&number).is_some() {
+            inner.changes += 1;
+            inner.forget_dead();
+        }
+    }
+
+    /// Every program of an earlier worker has come: rules about the processes of others are over.
+    pub fn complete(&self) {
+        self.lock().forget_dead();
+    }
+
+    /// The pages of all programs, by number.
+    pub fn pages(&self) -> Vec<(u64, ControlPage)> {
+        self.lock().programs.iter().map(|(number, live)| (*number, live.page.clone())).collect()
+    }
+
+    /// Grows whenever a program comes or goes.
+    pub fn changes(&self) -> u64 {
+        self.lock().changes
+    }
+
+    /// For `/metrics`.
+    pub fn figures(&self) -> Figures {
+        let inner = self.lock();
+        let label = |subject: &Subject| format!("{}:{}", subject.comm, subject.pid);
+        let told = |live: &Live| (label(&live.subject), inner.rules.in_force(&live.subject));
+        Figures {
+            rules: inner.rules.all().len() as u64,
+            programs: inner.programs.values().map(told).collect(),
+        }
+    }
+
+    /// Does what somebody asks. When this answers, it is in force.
+    pub fn ask(&self, request: Request, reach: Reach) -> Answer {
+        let mut inner = self.lock();
+        let asked = match request {
+            Request::Show {} => Ok(inner.shown(|_| true)),
+            Request::Reset { target } => inner.reset(target.map(as_kernel_has_it).as_ref(), reach),
+            Request::Set { target, says } => inner.set(as_kernel_has_it(target), reach, says),
+        };
+        asked.unwrap_or_else(|refusal| refusal)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn set(&mut self, target: Target, reach: Reach, says: Change) -> Result<Answer, Answer> {
+        let rule = match target {
+            Target::Pid(pid) => Rule::about_process(self.process(pid, reach)?, says),
+            many => Rule::about_many(many, reach, says),
+        };
+        let mut rules = self.rules.clone();
+        rules
+            .change(rule.clone(), reach)
+            .map_err(|full| Answer::refused(Cause::TooManyRules, full.to_string()))?;
+        self.replace(rules)?;
+        Ok(self.shown(|subject| rule.concerns(subject)))
+    }
+
+    fn reset(&mut self, target: Option<&Target>, reach: Reach) -> Result<Answer, Answer> {
+        if let Some(Target::Pid(pid)) = target {
+            self.process(*pid, reach)?;
+        }
+        let mut rules = self.rules.clone();
+        rules.reset(target, reach);
+        self.replace(rules)?;
+        Ok(self.shown(|subject| {
+            let is_target = match target {
+                Some(Target::Pid(pid)) => subject.pid == *pid,
+                Some(Target::Label(label)) => subject.comm == *label,
+                Some(Target::All) | None => true,
+            };
+            is_target && reach.holds(subject.uid)
+        }))
+    }
+
+    /// Keeps the rules, then lets them be in force; nothing is changed when they cannot be kept.
+    fn replace(&mut self, rules: Rules) -> Result<(), Answer> {
+        if let Some(file) = &mut self.file {
+            let failed = |e| Answer::refused(Cause::Failed, format!("failed to keep the rules: {e}"));
+            file.write(&rules).map_err(failed)?;
+        }
+        self.rules = rules;
+        self.programs.values().for_each(|live| live.tell(&self.rules));
+        Ok(())
+    }
+
+    /// The program of a process that may be set.
+    fn process(&self, pid: u32, reach: Reach) -> Result<&Subject, Answer> {
+        let mut of_pid =
+            self.programs.values().map(|live| &live.subject).filter(|subject| subject.pid == pid);
+        let Some(subject) = of_pid.next() else {
+            let why = format!("no program of process {pid} is attached; {}", self.named(reach));
+            return Err(Answer::refused(Cause::UnknownPid, why));
+        };
+        if reach.holds(subject.uid) {
+            return Ok(subject);
+        }
+        let why = format!(
+            "process {pid} is user {}'s; only root, the daemon's user and that user may set it",
+            subject.uid
+        );
+        Err(Answer::refused(Cause::NotAllowed, why))
+    }
+
+    /// Which programs may be set.
+    fn named(&self, reach: Reach) -> String {
+        let subjects = self.programs.values().map(|live| &live.subject);
+        let mut within: Vec<String> = subjects
+            .filter(|subject| reach.holds(subject.uid))
+            .map(|subject| format!("{} ({})", subject.pid, subject.comm))
+            .collect();
+        within.dedup();
+        match within.len() {
+            0 => "none is that you may set".into(),
+            more if more > MAX_NAMED => {
+                format!("these are, among {more}: {}", within[..MAX_NAMED].join(", "))
+            }
+            _ => format!("these are: {}", within.join(", ")),
+        }
+    }
+
+    fn shown(&self, is_meant: impl Fn(&Subject) -> bool) -> Answer {
+        let meant = self.programs.values().map(|live| &live.subject).filter(|subject| is_meant(subject));
+        let view = |subject: &Subject| ProgramView {
+            pid: subject.pid,
+            comm: subject.comm.clone(),
+            uid: subject.uid,
+            in_force: self.rules.in_force(subject),
+        };
+        Answer::Done { rules: self.rules.all().to_vec(), programs: meant.map(view).collect() }
+    }
+
+    fn forget_dead(&mut self) {
+        let mut rules = self.rules.clone();
+        let programs = &self.programs;
+        let lives =
+            |pid, born| programs.values().any(|live| (live.subject.pid, live.subject.born) == (pid, born));
+        if rules.forget_dead(lives) && self.replace(rules).is_err() {
+            // They concern nobody, and are forgotten with the next change.
+            tracing::debug!("failed to forget the rules about a process that has ended");
+        }
+    }
+}
+
+impl Live {
+    fn tell(&self, rules: &Rules) {
+        let in_force = rules.in_force(&self.subject);
+        self.page.block_levels(in_force.blocked_levels());
+        self.page.set_rate(in_force.rate);
+    }
+}
+
+/// The kernel keeps but the beginning of a name, of which [`Program::comm`] is a readable copy.
+fn as_kernel_has_it(target: Target) -> Target {
+    match target {
+        Target::Label(label) => {
+            let mut end = label.len().min(COMM_BYTES - 1);
+            while !label.is_char_boundary(end) {
+                end -= 1;
+            }
+            Target::Label(label[..end].trim_end().to_owned())
+        }
+        other => other,
+    }
+}
+
+/// When a process started, in the kernel's ticks since boot; 0 when that cannot be read.
+fn born(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name, in parentheses, may hold anything; the start is the 20th field behind it.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    fields.split_ascii_whitespace().nth(19).and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+use std::os::fd::OwnedFd;
+
+use blkin_ringbuf::layout::CONTROL_BYTES;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::io::pread;
+
+use super::*;
+use crate::settings::file::FILE_BYTES;
+use crate::settings::message::parse;
+
+const DAEMON: Reach = Reach::All;
+
+/// A program's control page, as the program sees it.
+struct Page(OwnedFd);
+
+impl Page {
+    fn new() -> Page {
+        let memfd = memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&memfd, CONTROL_BYTES as u64).unwrap();
+        fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW).unwrap();
+        Page(memfd)
+    }
+
+    /// Blocked levels and rate.
+    fn told(&self) -> (u64, u64) {
+        let mut words = [0; 16];
+        assert_eq!(pread(&self.0, &mut words, 3 * 8).unwrap(), words.len());
+        let [blocked, rate] =
+            [&words[..8], &words[8..]].map(|word| u64::from_le_bytes(word.try_into().unwrap()));
+        (blocked, rate)
+    }
+}
+
+/// A program of this very process, or of one that does not exist.
+fn attached(settings: &Settings, number: u64, uid: u32, pid: u32, comm: &str) -> Page {
+    let page = Page::new();
+    let program = Program { number, uid, pid, comm: comm.into() };
+    settings.attach(&program, ControlPage::open(&page.0).unwrap());
+    page
+}
+
+fn ask(settings: &Settings, reach: Reach, request: &str) -> Answer {
+    match parse(request.as_bytes()) {
+        Ok(request) => settings.ask(request, reach),
+        Err(refusal) => refusal,
+    }
+}
+
+fn concerned(answer: Answer) -> Vec<u32> {
+    match answer {
+        Answer::Done { programs, .. } => programs.iter().map(|program| program.pid).collect(),
+        Answer::Refused { why, .. } => panic!("{why}"),
+    }
+}
+
+fn refused(answer: Answer) -> (Cause, String) {
+    match answer {
+        Answer::Refused { cause, why } => (cause, why),
+        Answer::Done { .. } => panic!("it was done"),
+    }
+}
+
+#[test]
+fn what_is_set_stands_in_the_pages_of_those_it_is_about_and_of_those_to_come() {
+    let settings = Settings::default();
+    let (osd, mon) = (attached(&settings, 1, 5, 101, "osd"), attached(&settings, 2, 5, 102, "mon"));
+    let set = |request| concerned(ask(&settings, DAEMON, request));
+    assert_eq!(set(r#"{"set":{"target":{"label":"osd"},"rate":100}}"#), [101]);
+    assert_eq!((osd.told(), mon.told()), ((0, 100), (0, 0)));
+    assert_eq!(set(r#"{"set":{"target":"all","on":false}}"#), [101, 102]);
+    assert_eq!(set(r#"{"set":{"target":{"pid":102},"on":true,"levels":["emerg","err"]}}"#), [102]);
+    assert_eq!((osd.told(), mon.told()), ((0xff, 100), (0xf6, 0)));
+    assert_eq!(attached(&settings, 3, 6, 103, "osd").told(), (0xff, 100));
+    assert_eq!(set(r#"{"reset":{}}"#), [101, 102, 103]);
+    assert_eq!((osd.told(), mon.told()), ((0, 0), (0, 0)));
+}
+
+#[test]
+fn a_page_that_says_something_is_told_anew_when_it_is_attached() {
+    let settings = Settings::default();
+    let page = Page::new();
+    let before = ControlPage::open(&page.0).unwrap();
+    before.block_levels(0xff);
+    before.set_rate(3);
+    settings.attach(&Program { number: 1, uid: 5, pid: 101, comm: "osd".into() }, before);
+    assert_eq!(page.told(), (0, 0));
+}
+
+#[test]
+fn users_set_their_own_programs_and_hear_who_those_are() {
+    let settings = Settings::default();
+    let (own, other) = (attached(&settings, 1, 1000, 101, "osd"), attached(&settings, 2, 1001, 102, "osd"));
+    let user = Reach::Own(1000);
+    let all_off = r#"{"set":{"target":"all","on":false}}"#;
+    assert_eq!(concerned(ask(&settings, user, all_off)), [101]);
+    assert_eq!((own.told(), other.told()), ((0xff, 0), (0, 0)));
+    let (cause, why) = refused(ask(&settings, user, r#"{"set":{"target":{"pid":102},"on":false}}"#));
+    assert_eq!(cause, Cause::NotAllowed);
+    assert!(why.contains("1001"), "{why}");
+    let (cause, why) = refused(ask(&settings, user, r#"{"set":{"target":{"pid":7},"on":false}}"#));
+    assert_eq!(cause, Cause::UnknownPid);
+    assert!(why.contains("101 (osd)") && !why.contains("102"), "{why}");
+    assert_eq!(concerned(ask(&settings, Reach::Own(1001), r#"{"reset":{}}"#)), [102]);
+    assert_eq!(own.told(), (0xff, 0));
+    assert_eq!(other.told(), (0, 0));
+}
+
+#[test]
+fn rules_outlive_the_worker_and_those_about_a_process_end_with_it() {
+    let file = Memfd::create(FILE_BYTES).unwrap();
+    let own = std::process::id();
+    let settings = Settings::of_file(file.duplicate().unwrap()).unwrap();
+    let _pages = [attached(&settings, 1, 5, own, "osd"), attached(&settings, 2, 5, 102, "mon")];
+    for request in [
+        r#"{"set":{"target":{"label":"osd"},"rate":7}}"#.to_owned(),
+        format!(r#"{{"set":{{"target":{{"pid":{own}}},"rate":9}}}}"#),
+        r#"{"set":{"target":{"pid":102},"rate":11}}"#.to_owned(),
+    ] {
+        ask(&settings, DAEMON, &request);
+    }
+    settings.depart(2);
+    assert_eq!(settings.figures().rules, 2);
+
+    let next = Settings::of_file(file.duplicate().unwrap()).unwrap();
+    let page = attached(&next, 1, 5, own, "osd");
+    next.complete();
+    assert_eq!((next.figures().rules, page.told()), (2, (0, 9)));
+
+    let after = Settings::of_file(file).unwrap();
+    let page = attached(&after, 2, 5, 102, "osd");
+    after.complete();
+    assert_eq!((after.figures().rules, page.told()), (1, (0, 7)));
+}
+
+#[test]
+fn rules_that_cannot_be_kept_are_not_in_force() {
+    let file = memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    ftruncate(&file, FILE_BYTES).unwrap();
+    fcntl_add_seals(&file, SealFlags::WRITE).unwrap();
+    let settings = Settings::of_file(Memfd::from_fd(file)).unwrap();
+    let page = attached(&settings, 1, 5, 101, "osd");
+    let (cause, _) = refused(ask(&settings, DAEMON, r#"{"set":{"target":"all","on":false}}"#));
+    assert_eq!((cause, page.told(), settings.figures().rules), (Cause::Failed, (0, 0), 0));
+}
+
+#[test]
+fn a_label_is_as_long_as_the_kernel_lets_a_name_be() {
+    let settings = Settings::default();
+    let page = attached(&settings, 1, 5, 101, "a-very-long-nam");
+    ask(&settings, DAEMON, r#"{"set":{"target":{"label":"a-very-long-name-indeed"},"rate":2}}"#);
+    assert_eq!(page.told(), (0, 2));
+    let answer = ask(&settings, DAEMON, r#"{"reset":{"target":{"label":"a-very-long-name"}}}"#);
+    assert_eq!((concerned(answer), page.told()), (vec![101], (0, 0)));
+}
+
+#[test]
+fn a_process_with_several_programs_has_one_rule_for_all_of_them() {
+    let settings = Settings::default();
+    let pages = [attached(&settings, 1, 5, 101, "osd"), attached(&settings, 2, 5, 101, "osd")];
+    ask(&settings, DAEMON, r#"{"set":{"target":{"pid":101},"on":false}}"#);
+    assert_eq!(pages.map(|page| page.told()), [(0xff, 0); 2]);
+    settings.depart(1);
+    assert_eq!((settings.figures().rules, settings.figures().programs.len()), (1, 1));
+    settings.depart(2);
+    assert_eq!(settings.figures(), Figures::default());
+}
+
+#[test]
+fn the_start_of_a_process_tells_it_from_the_next_of_its_number() {
+    assert!(born(std::process::id()) > 0);
+    assert_eq!(born(std::process::id()), born(std::process::id()));
+    assert_eq!(born(u32::MAX), 0);
+}

@@ -13,11 +13,13 @@
 //! | [`zipkin`] | the real Zipkin server |
 //! | [`browser`] | headless Chromium by WebDriver |
 //! | [`cheat`] | a man in the middle that loses one annotation and tells nobody |
+//! | [`clock`] | how far converted times lie from the clock |
 
 pub mod arrival;
 pub mod artifacts;
 pub mod browser;
 pub mod cheat;
+pub mod clock;
 pub mod daemons;
 pub mod ingest;
 pub mod objectstore;

@@ -1,0 +1,18 @@
+//! Times over the whole road. `benches/clock` measures the same with more records and for longer.
+
+use anyhow::Result;
+use blkin_tests::clock::measure;
+
+#[test]
+fn times_lie_within_the_clock_around_them_and_no_ring_runs_backwards() -> Result<()> {
+    let accuracy = measure(100_000, 10)?;
+    println!(
+        "{:.4} % within a microsecond, 99.99 % within {} ns, all within {} ns",
+        accuracy.percent_within(),
+        accuracy.percentile_ns(99.99),
+        accuracy.percentile_ns(100.0)
+    );
+    assert_eq!(accuracy.backwards, 0);
+    assert!(accuracy.percent_within() >= 99.9, "{:.4} %", accuracy.percent_within());
+    Ok(())
+}

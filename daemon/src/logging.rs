@@ -1,7 +1,11 @@
 //! Structured logs on stderr.
 
+use std::sync::OnceLock;
+
 use serde::{Deserialize, Serialize};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
 use crate::config::ConfigError;
 
@@ -38,17 +42,36 @@ pub fn check(filter: &str) -> Result<(), ConfigError> {
     parse(filter).map(drop)
 }
 
+/// The filter of logging that runs.
+static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
+
 /// Starts logging for the whole process; a second call changes nothing.
 ///
 /// # Errors
 /// When `filter` is not a filter.
 pub fn init(filter: &str, format: LogFormat) -> Result<(), ConfigError> {
-    let builder = tracing_subscriber::fmt().with_env_filter(parse(filter)?).with_writer(std::io::stderr);
-    // The only error is that logging runs already, which is what was asked for.
-    let _already_running = match format {
-        LogFormat::Text => builder.with_ansi(false).try_init(),
-        LogFormat::Json => builder.json().try_init(),
+    let (filter, handle) = reload::Layer::new(parse(filter)?);
+    let lines = fmt::layer().with_writer(std::io::stderr);
+    let registry = tracing_subscriber::registry().with(filter);
+    let started = match format {
+        LogFormat::Text => registry.with(lines.with_ansi(false)).try_init(),
+        LogFormat::Json => registry.with(lines.json()).try_init(),
     };
+    // The only error is that logging runs already, which is what was asked for.
+    if started.is_ok() {
+        let _first = FILTER.set(handle);
+    }
+    Ok(())
+}
+
+/// Logs by another filter from now on, if logging runs.
+///
+/// # Errors
+/// When `filter` is not a filter; then the old one stays.
+pub fn change(filter: &str) -> Result<(), ConfigError> {
+    let filter = parse(filter)?;
+    // The only error is that logging has ended, with the process.
+    let _ended = FILTER.get().map(|running| running.reload(filter));
     Ok(())
 }
 

@@ -1,8 +1,8 @@
-//! SIGTERM and SIGINT ask a daemon to drain and end.
+//! SIGTERM and SIGINT ask a daemon to drain and end, SIGHUP to read its configuration again.
 
 use std::io;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// Returns a token that SIGTERM or SIGINT cancels. Call it before telling that the daemon is ready, inside a tokio
@@ -26,7 +26,16 @@ pub fn stop_token() -> io::Result<CancellationToken> {
     Ok(token)
 }
 
-async fn next(terminate: &mut tokio::signal::unix::Signal, interrupt: &mut tokio::signal::unix::Signal) {
+/// The requests to read the configuration again. Call it before telling that the daemon is ready, inside a tokio
+/// runtime: without it a SIGHUP ends the process.
+///
+/// # Errors
+/// When the signal handler cannot be installed.
+pub fn reloads() -> io::Result<Signal> {
+    signal(SignalKind::hangup())
+}
+
+async fn next(terminate: &mut Signal, interrupt: &mut Signal) {
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}

@@ -4,9 +4,8 @@ use std::borrow::Cow;
 
 use crate::endpoint::EndpointRef;
 use crate::layout::{
-    ENTRY_HEADER_BYTES, FIRST_EXTENSION_TAG, FLAG_TRUNCATED, GRAIN_BYTES, GRAIN_WORDS, KIND_EVENT,
-    KIND_INTEGER, KIND_STRING, MAX_IP_BYTES, MAX_TEXT_BYTES, TAG_ENDPOINT, TAG_KEY, TAG_NAME, TAG_VALUE,
-    TAIL_GRAIN_BYTES,
+    ENTRY_HEADER_BYTES, FIRST_EXTENSION_TAG, FLAG_TRUNCATED, GRAIN_BYTES, KIND_EVENT, KIND_INTEGER,
+    KIND_STRING, MAX_IP_BYTES, MAX_TEXT_BYTES, TAG_ENDPOINT, TAG_KEY, TAG_NAME, TAG_VALUE, TAIL_GRAIN_BYTES,
 };
 use crate::stamp::Stamp;
 
@@ -111,14 +110,13 @@ pub struct Records<'a> {
 impl<'a> Iterator for Records<'a> {
     type Item = Result<Record<'a>, Invalid>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.raw.len() < GRAIN_BYTES {
-            return None;
-        }
-        let stamp = Stamp(word(self.raw, 0));
+        let head = self.raw.first_chunk::<GRAIN_BYTES>()?;
+        let stamp = Stamp(word(head, 0));
         let grains = stamp.head_length_at(stamp.position(), self.cookie);
         let own = grains.and_then(|grains| self.raw.get(..grains * GRAIN_BYTES)).ok_or(Invalid::Stamp);
-        let item = own.and_then(|own| parse(own, stamp, self.cookie));
+        let item = own.and_then(|own| parse(head, own, stamp, self.cookie));
         match (&item, own) {
             (Ok(_), Ok(own)) => self.raw = &self.raw[own.len()..],
             // The length of a bad record is not believed either: it could swallow its neighbours.
@@ -129,10 +127,11 @@ impl<'a> Iterator for Records<'a> {
 }
 
 impl Records<'_> {
+    #[cold]
     fn skip_to_next_head(&mut self) {
         self.raw = &self.raw[GRAIN_BYTES..];
-        while self.raw.len() >= GRAIN_BYTES {
-            let stamp = Stamp(word(self.raw, 0));
+        while let Some(grain) = self.raw.first_chunk::<GRAIN_BYTES>() {
+            let stamp = Stamp(word(grain, 0));
             if stamp.head_length_at(stamp.position(), self.cookie).is_some() {
                 return;
             }
@@ -141,14 +140,22 @@ impl Records<'_> {
     }
 }
 
-fn word(raw: &[u8], index: usize) -> u64 {
+/// A word of a grain. Its size is known, so that no index of a constant is checked at run time.
+#[inline(always)]
+fn word(grain: &[u8; GRAIN_BYTES], index: usize) -> u64 {
     let mut bytes = [0; 8];
-    bytes.copy_from_slice(&raw[index * 8..index * 8 + 8]);
+    bytes.copy_from_slice(&grain[index * 8..index * 8 + 8]);
     u64::from_le_bytes(bytes)
 }
 
-fn parse(raw: &[u8], stamp: Stamp, cookie: u32) -> Result<Record<'_>, Invalid> {
-    let traits = word(raw, 6);
+#[inline]
+fn parse<'a>(
+    head: &[u8; GRAIN_BYTES],
+    raw: &'a [u8],
+    stamp: Stamp,
+    cookie: u32,
+) -> Result<Record<'a>, Invalid> {
+    let traits = word(head, 6);
     let (kind, level, flags) = (traits.to_le_bytes()[4], traits.to_le_bytes()[5], (traits >> 48) as u16);
     let kind = match kind {
         KIND_EVENT => Kind::Event,
@@ -159,14 +166,17 @@ fn parse(raw: &[u8], stamp: Stamp, cookie: u32) -> Result<Record<'_>, Invalid> {
     if level > 7 || flags & !FLAG_TRUNCATED != 0 {
         return Err(Invalid::Traits);
     }
-    let trace_id = word(raw, 2);
+    let trace_id = word(head, 2);
     if trace_id == 0 {
         return Err(Invalid::TraceId);
     }
-    let counts = word(raw, 7);
-    let tail = Tail::read(raw, stamp, cookie, (counts >> 32) as usize)?;
-    let names = word(raw, 5);
-    let scalar = word(raw, 1);
+    let counts = word(head, 7);
+    let tail = match ((counts >> 32) as usize, raw.len()) {
+        (0, GRAIN_BYTES) => Tail::default(),
+        (bytes, _) => Tail::read(raw, stamp, cookie, bytes)?,
+    };
+    let names = word(head, 5);
+    let scalar = word(head, 1);
     Ok(Record {
         position: stamp.position(),
         ordinal: counts & crate::ORDINAL_MASK,
@@ -174,8 +184,8 @@ fn parse(raw: &[u8], stamp: Stamp, cookie: u32) -> Result<Record<'_>, Invalid> {
         level,
         truncated: flags & FLAG_TRUNCATED != 0,
         trace_id,
-        span_id: word(raw, 3),
-        parent_span_id: word(raw, 4),
+        span_id: word(head, 3),
+        parent_span_id: word(head, 4),
         time: if kind == Kind::Event { scalar } else { 0 },
         value: match kind {
             Kind::Event => Value::None,
@@ -213,9 +223,10 @@ impl<'a> Tail<'a> {
         if 1 + bytes.div_ceil(TAIL_GRAIN_BYTES) != grains {
             return Err(Invalid::Tail);
         }
-        for index in 1..grains {
+        let (grains, _) = raw.as_chunks::<GRAIN_BYTES>();
+        for (index, grain) in grains.iter().enumerate().skip(1) {
             let position = stamp.position() + index as u64;
-            if Stamp(word(raw, index * GRAIN_WORDS)) != Stamp::continuation(position, index, cookie) {
+            if Stamp(word(grain, 0)) != Stamp::continuation(position, index, cookie) {
                 return Err(Invalid::Continuation);
             }
         }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use blkin_record::{GRAIN_WORDS, MAX_GRAINS, ORDINAL_MASK, POSITION_MASK, Stamp};
+use blkin_record::{GRAIN_WORDS, ORDINAL_MASK, POSITION_MASK, Stamp};
 
 use crate::layout::slot;
 use crate::ring::{Head, RingShape};
@@ -34,6 +34,24 @@ pub struct Drained {
     pub more: bool,
     /// Head lies outside the ring: the program (or what overwrote its memory) broke the protocol.
     pub insane: bool,
+}
+
+/// Grains that are looked at before they are copied: few enough to still be in the first cache then.
+const RUN_GRAINS: u64 = 64;
+
+/// Whole committed records behind each other that are not copied yet; within one lap of the ring, because head is.
+#[derive(Default)]
+struct Run {
+    start: u64,
+    grains: u64,
+}
+
+impl Run {
+    fn begin_at(&mut self, grain: u64) {
+        if self.grains == 0 {
+            self.start = grain;
+        }
+    }
 }
 
 /// One slot as its consumer sees it. It only loads.
@@ -71,26 +89,33 @@ impl<W: Words + ?Sized> RingReader<'_, W> {
             return drained;
         }
         let end = at.grain + available;
-        while at.grain < end {
+        let mut run = Run::default();
+        while at.grain < end && !drained.blocked_on_hole {
             if at.grain - drained.from.grain >= max_grains {
                 drained.more = true;
                 break;
             }
             match self.committed_grains(at.grain, end) {
                 Some(grains) => {
-                    let skipped = self.copy(at.grain, grains, at.records, out);
+                    let skipped = self.torn_before(at);
+                    run.begin_at(at.grain);
                     drained.torn += skipped;
                     drained.records += 1;
                     at.records += 1 + skipped;
                     at.grain += grains;
+                    run.grains += grains;
                 }
-                None if no_writer_left => at.grain += 1,
-                None => {
-                    drained.blocked_on_hole = true;
-                    break;
+                None if no_writer_left => {
+                    self.copy(&mut run, out);
+                    at.grain += 1;
                 }
+                None => drained.blocked_on_hole = true,
+            }
+            if run.grains >= RUN_GRAINS {
+                self.copy(&mut run, out);
             }
         }
+        self.copy(&mut run, out);
         if no_writer_left && at.grain == end {
             drained.torn += self.torn_before_head(head, at);
         }
@@ -100,6 +125,7 @@ impl<W: Words + ?Sized> RingReader<'_, W> {
 
     /// Length of the committed record at `position`. One whose continuation grains are not its own is taken only as
     /// far as they are: what follows is judged by its own stamps, so that a bad record hides no good one.
+    #[inline]
     fn committed_grains(&self, position: u64, end: u64) -> Option<u64> {
         // SYNC POINT commit: pairs with the release in ring (invariant 5).
         let stamp = Stamp(self.grains.load(self.shape.word_of(position), Acquire));
@@ -112,24 +138,28 @@ impl<W: Words + ?Sized> RingReader<'_, W> {
         Some(1 + own.count() as u64)
     }
 
-    /// Copies a record and returns how many were torn in the hole before it: the ordinals on both sides tell. A
+    /// How many records were torn in the hole before the committed one at `at`: the ordinals on both sides tell. A
     /// hostile ordinal cannot claim more than a ring holds.
-    fn copy(&self, position: u64, grains: u64, expected_ordinal: u64, out: &mut Vec<u8>) -> u64 {
-        debug_assert!(grains <= MAX_GRAINS as u64);
-        out.reserve(grains as usize * blkin_record::GRAIN_BYTES);
-        let mut ordinal = 0;
-        for grain in position..position + grains {
-            let start = self.shape.word_of(grain);
-            for index in 0..GRAIN_WORDS {
-                let word = self.grains.load(start + index, Relaxed);
-                if grain == position && index == GRAIN_WORDS - 1 {
-                    ordinal = word & ORDINAL_MASK;
-                }
-                out.extend_from_slice(&word.to_le_bytes());
-            }
-        }
-        let skipped = ordinal.wrapping_sub(expected_ordinal) & ORDINAL_MASK;
+    #[inline]
+    fn torn_before(&self, at: &Position) -> u64 {
+        let last = self.shape.word_of(at.grain) + GRAIN_WORDS - 1;
+        let ordinal = self.grains.load(last, Relaxed);
+        let skipped = ordinal.wrapping_sub(at.records) & ORDINAL_MASK;
         if skipped > self.shape.grains() { 0 } else { skipped }
+    }
+
+    /// Copies a run of whole records, in two pieces where the ring ends within it, and empties it.
+    #[inline]
+    fn copy(&self, run: &mut Run, out: &mut Vec<u8>) {
+        let Run { start, grains } = std::mem::take(run);
+        let first = self.shape.word_of(start);
+        let words = |grains: u64| grains as usize * GRAIN_WORDS;
+        let to_end = words(self.shape.grains()) - first;
+        let words = words(grains);
+        self.grains.copy(first..first + words.min(to_end), out);
+        if words > to_end {
+            self.grains.copy(0..words - to_end, out);
+        }
     }
 
     /// Reservations between the last record and head that nobody committed.

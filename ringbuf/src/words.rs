@@ -1,5 +1,6 @@
 //! One door to shared words, so that the protocols run unchanged on mapped memory, on the heap and under loom.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Words that several threads or processes share (invariant 3).
@@ -14,6 +15,13 @@ pub trait Words {
     fn swap_if(&self, index: usize, current: u64, new: u64, success: Ordering) -> Result<u64, u64>;
     /// Orders the accesses before it and after it, as [`std::sync::atomic::fence`] does.
     fn fence(&self, order: Ordering);
+
+    /// Appends a run of words to `out`, little-endian: each loaded once, relaxed, in no given order.
+    fn copy(&self, run: Range<usize>, out: &mut Vec<u8>) {
+        for index in run {
+            out.extend_from_slice(&self.load(index, Ordering::Relaxed).to_le_bytes());
+        }
+    }
 }
 
 impl Words for [AtomicU64] {
@@ -40,5 +48,16 @@ impl Words for [AtomicU64] {
     #[inline(always)]
     fn fence(&self, order: Ordering) {
         fence(order);
+    }
+
+    /// One check of bounds for the whole run, so that it costs as many moves as it has words.
+    #[inline]
+    fn copy(&self, run: Range<usize>, out: &mut Vec<u8>) {
+        let words = &self[run];
+        let start = out.len();
+        out.resize(start + size_of_val(words), 0);
+        for (bytes, word) in out[start..].chunks_exact_mut(size_of::<u64>()).zip(words) {
+            bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        }
     }
 }

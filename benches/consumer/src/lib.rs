@@ -9,6 +9,7 @@
 
 pub mod consumerd;
 pub mod machine;
+pub mod offers;
 pub mod producer;
 pub mod scribe;
 

@@ -1,0 +1,158 @@
+//! The rings alone: a program on CPU 0 records, this process drains and validates on CPU 1, and ships nothing.
+//!
+//! `transport [SECONDS [RING_BYTES]]`. Both equations of the ledger are checked; a run whose figures do not add up fails.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use blkin::{Endpoint, Span};
+use blkin_bench_consumer::offers::Offers;
+use blkin_bench_consumer::producer::PRODUCER;
+use blkin_bench_consumer::{machine, report};
+use blkin_record::records;
+use blkin_ringbuf::{Attachment, ProgramCounters};
+
+/// A consumer that chases the head costs the producer more than one that lags.
+const LAG: Duration = Duration::from_micros(100);
+/// Most bytes copied at once: they are validated while they are still in the cache.
+const BUDGET_BYTES: usize = 256 << 10;
+/// Calls between two looks at the clock.
+const BURST: u64 = 512;
+/// Offered without and with hope to lose nothing.
+const RATES: [(u64, &str); 3] = [(20_000_000, "20 M/s"), (50_000_000, "50 M/s"), (0, "as many as it can")];
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|first| first == PRODUCER) {
+        return produce(arguments[1].parse()?, arguments[2].parse()?);
+    }
+    let number = |at: usize, default: u64| arguments.get(at).map_or(Ok(default), |text| text.parse());
+    let (seconds, ring_bytes) = (number(0, 5)?, number(1, 16 << 20)?);
+    machine::pin(1);
+    RATES.iter().try_for_each(|(rate, case)| measure(*rate, case, seconds, ring_bytes))
+}
+
+/// What the consumer did.
+#[derive(Default)]
+struct Read {
+    drained: u64,
+    valid: u64,
+    invalid: u64,
+    torn: u64,
+    busy: Duration,
+}
+
+fn measure(rate: u64, case: &str, seconds: u64, ring_bytes: u64) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("socket");
+    let offers = Offers::listen(&path)?;
+    let mut program = start(&path, rate, seconds, ring_bytes)?;
+    let mut attachment = offers.next()?;
+    let begin = Instant::now();
+    let mut read = Read::default();
+    while program.try_wait()?.is_none() {
+        round(&mut attachment, &mut read);
+        let next = Instant::now() + LAG;
+        while Instant::now() < next {
+            std::hint::spin_loop();
+        }
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    attachment.no_writer_left();
+    while round(&mut attachment, &mut read) {}
+    let counters = attachment.counters();
+    check(&counters, &read)?;
+    let per_second = |count: u64| count as f64 / seconds / 1e6;
+    let name = |what: &str| format!("transport, {case} offered: {what}");
+    report(&name("attempted"), "M/s", per_second(counters.attempted));
+    report(&name("read and valid"), "M/s", per_second(read.valid));
+    report(&name("lost, ring full"), "records", counters.full as f64);
+    report(
+        &name("lost, any other cause"),
+        "records",
+        (lost(&counters) - counters.full + read.invalid + read.torn) as f64,
+    );
+    report(&name("drain and validate"), "ns/record", read.busy.as_nanos() as f64 / read.drained as f64);
+    Ok(())
+}
+
+fn start(socket: &Path, rate: u64, seconds: u64, ring_bytes: u64) -> Result<Child> {
+    let mut command = Command::new("taskset");
+    command.args(["-c", "0"]).arg(std::env::current_exe()?).arg(PRODUCER);
+    command.args([rate.to_string(), seconds.to_string()]).env("BLKIN_SOCKET", socket);
+    command.env("BLKIN_RING_BYTES", ring_bytes.to_string()).stdin(Stdio::null());
+    command.spawn().context("failed to start the program")
+}
+
+/// One look at every ring. Whether there was anything.
+fn round(attachment: &mut Attachment, read: &mut Read) -> bool {
+    let start = Instant::now();
+    let (mut raw, before) = (Vec::with_capacity(BUDGET_BYTES + 4096), read.drained);
+    for slot in 0..attachment.slots() {
+        loop {
+            raw.clear();
+            let drained = attachment.drain(slot, BUDGET_BYTES, &mut raw);
+            if drained.from == drained.to {
+                break;
+            }
+            attachment.publish(slot);
+            read.drained += drained.records;
+            read.torn += drained.torn;
+            let valid = records(&raw, attachment.info().cookie)
+                .filter(|item| is_true(item.as_ref().ok()))
+                .count() as u64;
+            read.valid += valid;
+            read.invalid += drained.records - valid;
+            if !drained.more {
+                break;
+            }
+        }
+    }
+    if read.drained != before {
+        read.busy += start.elapsed();
+    }
+    read.drained != before
+}
+
+/// Every field is looked at: a program of ours writes nothing else.
+fn is_true(record: Option<&blkin_record::Record<'_>>) -> bool {
+    record.is_some_and(|record| {
+        record.value == blkin_record::Value::Integer(record.span_id.cast_signed()) && record.level == 4
+    })
+}
+
+fn lost(counters: &ProgramCounters) -> u64 {
+    let c = counters;
+    c.full + c.no_segment + c.too_large + c.starting + c.stalled + c.overwritten
+}
+
+fn check(counters: &ProgramCounters, read: &Read) -> Result<()> {
+    ensure!(
+        counters.attempted == counters.committed + lost(counters),
+        "a call is unaccounted for: {counters:?}"
+    );
+    let known = read.drained + read.torn;
+    ensure!(counters.committed == known, "a record is unaccounted for: {counters:?}, {known} known");
+    Ok(())
+}
+
+/// The traced program: integer keys, paced by the clock.
+fn produce(rate: u64, seconds: u64) -> Result<()> {
+    blkin::init();
+    let endpoint = Endpoint::new("osd.0").at("10.0.0.1", 6800);
+    let span = Span::root("write", &endpoint);
+    let value = span.context().span_id().cast_signed();
+    let (begin, limit) = (Instant::now(), Duration::from_secs(seconds));
+    let mut done: u64 = 0;
+    while begin.elapsed() < limit {
+        (0..BURST).for_each(|_| span.tag("size", value));
+        done += BURST;
+        let due = if rate == 0 { 0 } else { u128::from(done) * 1_000_000_000 / u128::from(rate) };
+        while begin.elapsed().as_nanos() < due {
+            std::hint::spin_loop();
+        }
+    }
+    Ok(())
+}

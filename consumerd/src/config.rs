@@ -18,6 +18,9 @@ pub const DEFAULT_FILE: &str = "/etc/blkin/consumerd.toml";
 pub struct Config {
     /// Socket on which programs offer themselves.
     pub socket: PathBuf,
+    /// Socket on which `blkin set` asks; "": `control.sock` in the folder of `socket`. The rules that it makes are kept
+    /// beside it, in a file whose name ends with `.rules`.
+    pub control_socket: PathBuf,
     /// Address of `/metrics` and `/healthz`.
     pub http_listen: String,
     /// Scribe server that gets whole Zipkin spans; "" switches the sink off.
@@ -86,6 +89,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             socket: "/run/blkin/consumerd.sock".into(),
+            control_socket: PathBuf::new(),
             http_listen: "127.0.0.1:9412".into(),
             scribe_upstream: "127.0.0.1:9410".into(),
             scribe_category: "zipkin".into(),
@@ -128,6 +132,10 @@ pub struct Overrides {
     #[arg(long, env = "BLKIN_CONSUMERD_SOCKET", value_name = "PATH")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
+    /// Socket on which `blkin set` asks; empty: control.sock in the folder of the other
+    #[arg(long, env = "BLKIN_CONSUMERD_CONTROL_SOCKET", value_name = "PATH")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub control_socket: Option<PathBuf>,
     /// Address of /metrics and /healthz
     #[arg(long, env = "BLKIN_CONSUMERD_HTTP_LISTEN", value_name = "ADDRESS:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -234,6 +242,14 @@ impl Config {
         ]
     }
 
+    /// Where `blkin set` asks.
+    pub fn control_socket(&self) -> PathBuf {
+        if self.control_socket.as_os_str().is_empty() {
+            return self.socket.with_file_name("control.sock");
+        }
+        self.control_socket.clone()
+    }
+
     /// How the staging memory is divided.
     pub fn geometry(&self) -> Geometry {
         let per_program = 4096 + 32 * 256;
@@ -276,6 +292,14 @@ mod tests {
         for key in ["worker_uid", "worker_gid"] {
             assert!(example.contains(&format!("# {key} =")), "{key}");
         }
+    }
+
+    #[test]
+    fn the_control_socket_lies_beside_the_other_unless_it_is_named() {
+        let mut config = Config::default();
+        assert_eq!(config.control_socket(), PathBuf::from("/run/blkin/control.sock"));
+        config.control_socket = "/elsewhere/c".into();
+        assert_eq!(config.control_socket(), PathBuf::from("/elsewhere/c"));
     }
 
     #[test]

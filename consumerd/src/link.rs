@@ -1,6 +1,7 @@
 //! What holder and worker say to each other: SEQPACKET messages, descriptors beside them.
 //!
-//! Holder to worker: `Hello` (settings; staging memory and HTTP listener), then `Attach` for every program that is
+//! Holder to worker: `Hello` (settings; staging memory, HTTP listener, control socket and
+//! file of rules), then `Attach` for every program that is
 //! held (segment and control page), then `Complete`; later a further `Attach` for each new program. The end of the
 //! stream asks the worker to ship what it has and to end. Worker to holder: `Ready` once it has rebuilt its state,
 //! `Release` when a program's descriptors are no longer needed.

@@ -21,6 +21,8 @@ const COOKIE: u32 = 77;
 /// First words of the table of names, of the headers of slots, and of the control page's lines.
 const NAMES: usize = 512;
 const SLOT_HEADERS: usize = 10_752;
+/// The header's words that say what full rings do and which producer writes.
+const MODE: usize = 10;
 const SLOT_LINES: usize = 64;
 
 /// Numbers that look random and are the same each time.
@@ -66,6 +68,8 @@ fn segment_and_control(numbers: &mut Numbers) -> (Vec<u64>, Vec<u64>) {
         2,
     ];
     segment[..header.len()].copy_from_slice(&header);
+    // Full rings discard; either producer.
+    segment[MODE..MODE + 2].copy_from_slice(&[0, numbers.next() % 2]);
     // Lengths of texts that may be true.
     segment[NAMES + 2048..SLOT_HEADERS].iter_mut().step_by(3).for_each(|word| *word %= 300);
     for slot in (0..SLOTS).step_by(2) {

@@ -3,9 +3,11 @@
 //! It parses nothing that programs wrote, so there is nothing in it that they could make stumble. It alone needs
 //! capabilities, for the one [`scan`] at start.
 
+mod control;
 pub mod counters;
 mod guard;
 pub mod held;
+mod local;
 mod offers;
 mod scan;
 mod worker_process;
@@ -23,6 +25,7 @@ use crate::config::Config;
 use crate::link::{Message, send, watch};
 use crate::staging::{Memfd, Staging};
 use crate::timer::Timer;
+use control::Control;
 use counters::{Count, Counters};
 use guard::Guard;
 use held::{HeldPrograms, Refusal};
@@ -42,6 +45,7 @@ const MAX_RESTART_PAUSE: Duration = Duration::from_secs(5);
 struct Ready<'a> {
     http: String,
     socket: &'a Path,
+    control: &'a Path,
 }
 
 /// Runs the daemon until SIGTERM or SIGINT.
@@ -63,6 +67,7 @@ struct Holder<'a> {
     offers: Offers,
     held: HeldPrograms,
     staging: Memfd,
+    control: Control,
     http: TcpListener,
     guard: Guard,
     counters: Counters,
@@ -83,6 +88,10 @@ impl<'a> Holder<'a> {
         let stop = signals::stop_token().context("failed to catch signals")?;
         let offers = Offers::listen(&config.socket)
             .with_context(|| format!("failed to listen on {}; set `socket`", config.socket.display()))?;
+        let control_path = config.control_socket();
+        let control = Control::listen(&control_path).with_context(|| {
+            format!("failed to listen on {}; set `control_socket`", control_path.display())
+        })?;
         let http = TcpListener::bind(&config.http_listen)
             .with_context(|| format!("failed to listen on {}; set `http_listen`", config.http_listen))?;
         http.set_nonblocking(true).context("failed to prepare the HTTP listener")?;
@@ -97,6 +106,7 @@ impl<'a> Holder<'a> {
             offers,
             held: HeldPrograms::new(config),
             staging,
+            control,
             http,
             guard,
             counters: Counters::default(),
@@ -132,7 +142,7 @@ impl<'a> Holder<'a> {
 
     /// Starts a worker and serves it; gives it back if the daemon is to end, nothing if it died.
     async fn serve_one_worker(&mut self) -> anyhow::Result<Option<WorkerProcess>> {
-        let mut worker = WorkerProcess::start(self.config, &self.staging, &self.http)
+        let mut worker = WorkerProcess::start(self.config, &self.staging, &self.http, &self.control)
             .context("failed to start the worker")?;
         tracing::debug!(pid = worker.pid(), "worker started");
         self.held.forget_told();
@@ -282,7 +292,8 @@ impl<'a> Holder<'a> {
         let http = self.http.local_addr()?.to_string();
         tracing::info!(http, socket = %self.config.socket.display(), "ready");
         if let Some(path) = self.ready_file {
-            let content = Ready { http, socket: &self.config.socket };
+            let control = &self.config.control_socket();
+            let content = Ready { http, socket: &self.config.socket, control };
             ready::write(path, &content).with_context(|| format!("failed to write {}", path.display()))?;
         }
         Ok(())

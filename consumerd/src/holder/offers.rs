@@ -5,16 +5,14 @@
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::socket_peercred;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
-};
+use rustix::net::{SocketFlags, SocketType, accept_with};
 
 use super::held::Refusal;
+use super::local::LocalSocket;
 use crate::link::{COMM_BYTES, Program, receive};
 
 /// What an offer of this version says.
@@ -37,8 +35,7 @@ pub(super) struct Offer {
 /// The socket and the connections that have not said anything yet.
 #[derive(Debug)]
 pub(super) struct Offers {
-    socket: OwnedFd,
-    path: PathBuf,
+    socket: LocalSocket,
     waiting: Vec<(OwnedFd, Instant)>,
     has_backlog: bool,
 }
@@ -49,21 +46,13 @@ impl Offers {
     /// # Errors
     /// When another daemon listens there, or the path cannot be used.
     pub(super) fn listen(path: &Path) -> io::Result<Self> {
-        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            std::fs::create_dir_all(folder)?;
-        }
-        let address = SocketAddrUnix::new(path)?;
-        remove_stale(path, &address)?;
-        let socket = seqpacket()?;
-        bind(&socket, &address)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
-        listen(&socket, 4096)?;
-        Ok(Self { socket, path: path.into(), waiting: Vec::new(), has_backlog: false })
+        let socket = LocalSocket::listen(path, SocketType::SEQPACKET, 4096)?;
+        Ok(Self { socket, waiting: Vec::new(), has_backlog: false })
     }
 
     /// The socket, to wait on.
     pub(super) fn socket(&self) -> &OwnedFd {
-        &self.socket
+        self.socket.fd()
     }
 
     /// Whether to look again soon: a connection is there whose message is not, or more connections are.
@@ -75,7 +64,7 @@ impl Offers {
     pub(super) fn take(&mut self, most: usize) -> Vec<Result<Offer, Refusal>> {
         self.has_backlog = true;
         for _ in 0..most {
-            match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            match accept_with(self.socket.fd(), SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(connection) => self.waiting.push((connection, Instant::now())),
                 Err(_) => {
                     self.has_backlog = false;
@@ -95,29 +84,6 @@ impl Offers {
         let excess = self.waiting.len().saturating_sub(MAX_WAITING);
         self.waiting.drain(..excess);
         out
-    }
-}
-
-impl Drop for Offers {
-    fn drop(&mut self) {
-        // Nobody is harmed by a socket file that stays: the next daemon replaces it.
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-fn seqpacket() -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
-}
-
-fn remove_stale(path: &Path, address: &SocketAddrUnix) -> io::Result<()> {
-    let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
-    if !metadata.file_type().is_socket() {
-        return Err(io::Error::new(ErrorKind::AlreadyExists, "there is a file which is no socket"));
-    }
-    match connect(seqpacket()?, address) {
-        Err(rustix::io::Errno::CONNREFUSED) => std::fs::remove_file(path),
-        _ => Err(io::Error::new(ErrorKind::AddrInUse, "another daemon listens there")),
     }
 }
 
@@ -155,12 +121,14 @@ pub(super) fn comm(pid: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::holder::local::unconnected;
     use crate::link::send;
     use rustix::fs::{MemfdFlags, memfd_create};
+    use rustix::net::{SocketAddrUnix, connect};
     use std::os::fd::AsFd;
 
     fn offer_from(path: &Path, bytes: &[u8], fds: usize) {
-        let socket = seqpacket().unwrap();
+        let socket = unconnected(SocketType::SEQPACKET).unwrap();
         connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
         let memfd = memfd_create("x", MemfdFlags::CLOEXEC).unwrap();
         let fds = vec![memfd.as_fd(); fds];
@@ -177,7 +145,6 @@ mod tests {
         let offer = taken[0].as_ref().unwrap();
         assert_eq!(offer.program.pid, std::process::id());
         assert!(!offer.program.comm.is_empty());
-        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o666);
     }
 
     #[test]
@@ -192,18 +159,5 @@ mod tests {
         let taken = offers.take(10);
         let refused = taken.iter().filter(|t| matches!(t, Err(Refusal::Malformed))).count();
         assert_eq!((taken.len(), refused), (4, 3));
-    }
-
-    #[test]
-    fn a_live_socket_is_not_taken_over_but_a_stale_one_is() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("s");
-        let first = Offers::listen(&path).unwrap();
-        assert!(Offers::listen(&path).is_err());
-        let stale = seqpacket().unwrap();
-        drop(first);
-        bind(&stale, &SocketAddrUnix::new(&path).unwrap()).unwrap();
-        drop(stale);
-        assert!(Offers::listen(&path).is_ok());
     }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
 
+use super::control::Control;
 use crate::config::Config;
 use crate::link::{MAX_MESSAGE_BYTES, Message, receive, send};
 use crate::staging::layout::HEARTBEAT_AT;
@@ -32,12 +33,19 @@ impl WorkerProcess {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub(super) fn start(config: &Config, staging: &Memfd, http: &TcpListener) -> io::Result<Self> {
+    pub(super) fn start(
+        config: &Config,
+        staging: &Memfd,
+        http: &TcpListener,
+        control: &Control,
+    ) -> io::Result<Self> {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         rustix::io::ioctl_fionbio(&ours, true)?;
         let settings = serde_json::to_vec(config).map_err(io::Error::other)?;
-        send(&ours, &Message::Hello(settings).encode(), &[staging.as_fd(), http.as_fd()])?;
+        let [control, rules] = control.fds();
+        let fds = [staging.as_fd(), http.as_fd(), control, rules];
+        send(&ours, &Message::Hello(settings).encode(), &fds)?;
         let mut command = Command::new("/proc/self/exe");
         command.arg0("blkin-consumerd").arg("worker").stdin(Stdio::from(theirs));
         if let Some(gid) = config.worker_gid {

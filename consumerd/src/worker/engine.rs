@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::holder::counters;
 use crate::join::{Join, Reason, Rules, SpanPiece};
 use crate::link;
+use crate::settings::Settings;
 use crate::sinks::Sink;
 use crate::staging::layout::HOLDER_COUNTERS;
 use crate::staging::log::Place;
@@ -78,6 +79,7 @@ pub(super) struct Engine {
     to_release: BTreeMap<u64, ProgramState>,
     retired_end: u64,
     next_program: u64,
+    settings: Settings,
     join: Join,
     feeder: Feeder,
     clocks: ClockSeries,
@@ -95,7 +97,12 @@ impl Engine {
     ///
     /// # Errors
     /// When the staging memory cannot be used.
-    pub(super) fn new(config: Config, staging: Memfd, sinks: Vec<Sink>) -> Result<(Self, u64), StagingError> {
+    pub(super) fn new(
+        config: Config,
+        staging: Memfd,
+        sinks: Vec<Sink>,
+        settings: Settings,
+    ) -> Result<(Self, u64), StagingError> {
         let (staging, recovered) = Staging::open(staging)?;
         let checkpoint = recovered.checkpoint;
         let names = sinks.iter().map(|sink| sink.name).collect();
@@ -121,6 +128,7 @@ impl Engine {
             to_release: BTreeMap::new(),
             retired_end: recovered.tail,
             next_program: 0,
+            settings,
             join: Join::new(rules),
             feeder: Feeder::new(sinks),
             clocks: ClockSeries::new(),
@@ -155,9 +163,12 @@ impl Engine {
             return Ok(());
         }
         let (pid, comm) = (identity.pid, identity.comm.clone());
-        match Program::attach(identity, segment, control, &self.boot, saved) {
+        match Program::attach(identity.clone(), segment, control, &self.boot, saved) {
             Ok(program) => {
                 program.attachment.mark_attached(true);
+                // An earlier worker may have been killed in its sleep.
+                program.attachment.control().set_sleeping(false);
+                self.settings.attach(&identity, program.attachment.control());
                 tracing::debug!(pid, comm, "attached");
                 self.programs.insert(number, program);
             }
@@ -394,6 +405,7 @@ impl Engine {
     fn end_programs(&mut self, now: Duration) {
         for (number, program) in &mut self.programs {
             if program.has_ended(now) {
+                self.settings.depart(*number);
                 self.join.program_ended(*number);
                 tracing::debug!(process = program.label, "the program has ended and is drained");
             }
@@ -451,6 +463,16 @@ impl Engine {
     /// Tells the holder which programs it may let go; `send` says whether it was told.
     pub(super) fn release(&mut self, send: impl Fn(u64) -> bool) {
         self.to_release.retain(|number, _| !send(*number));
+    }
+
+    /// Whether records wait in a ring.
+    pub(super) fn has_pending(&self) -> bool {
+        self.programs.values().any(|program| !program.ended && program.attachment.pending() > 0)
+    }
+
+    /// How much each program has given so far.
+    pub(super) fn drained(&self) -> Vec<(u64, u64)> {
+        self.programs.iter().map(|(number, program)| (*number, program.figures.drained)).collect()
     }
 
     /// The daemon ends: hands every open span to the sinks and asks them to ship what they have.

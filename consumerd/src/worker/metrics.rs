@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use blkin_daemon::prometheus_client::collector::Collector;
@@ -12,10 +13,17 @@ use blkin_daemon::prometheus_client::metrics::gauge::ConstGauge;
 
 use super::engine::{Engine, Snapshot};
 use super::program::Totals;
+use super::waker::Wakes;
 use crate::holder::counters;
+use crate::settings::rules::InForce;
+use crate::settings::{Figures, Settings};
 
 /// Asks the engine at each scrape, so that all figures are of one moment.
-pub(super) struct EngineCollector(pub(super) Arc<Mutex<Engine>>);
+pub(super) struct EngineCollector {
+    pub(super) engine: Arc<Mutex<Engine>>,
+    pub(super) settings: Settings,
+    pub(super) wakes: Wakes,
+}
 
 impl fmt::Debug for EngineCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -30,11 +38,14 @@ type Cause = (&'static str, fn(&Totals) -> u64);
 
 impl Collector for EngineCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let snapshot = self.0.lock().unwrap_or_else(PoisonError::into_inner).snapshot();
+        let snapshot = self.engine.lock().unwrap_or_else(PoisonError::into_inner).snapshot();
         encode_programs(&mut encoder, &snapshot)?;
         encode_sinks(&mut encoder, &snapshot)?;
         encode_spans(&mut encoder, &snapshot)?;
-        encode_daemon(&mut encoder, &snapshot)
+        encode_daemon(&mut encoder, &snapshot)?;
+        let wakes = one(self.wakes.load(Relaxed));
+        counters_of(&mut encoder, "blkin_wakes", "Sleeps that a program ended", wakes)?;
+        encode_settings(&mut encoder, &self.settings.figures())
     }
 }
 
@@ -150,6 +161,24 @@ fn encode_daemon(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fm
     let holder =
         counters::NAMES.iter().zip(snapshot.holder).map(|(name, value)| (vec![("what", *name)], value));
     gauges_of(encoder, "blkin_holder", "What the holder counted since it started", holder.collect())
+}
+
+fn encode_settings(encoder: &mut DescriptorEncoder<'_>, figures: &Figures) -> fmt::Result {
+    gauges_of(encoder, "blkin_rules", "Rules made by `blkin set`", one(figures.rules))?;
+    let of_each = |figure: fn(&InForce) -> u64| {
+        let sample = |(label, in_force): (&'_ String, &InForce)| (label.clone(), figure(in_force));
+        figures.programs.iter().map(sample).collect::<Vec<_>>()
+    };
+    let blocked = of_each(|in_force| u64::from(in_force.blocked_levels()));
+    let help = "Levels that the program was told not to record, bit n for level n; 255 is off";
+    gauges_of(encoder, "blkin_program_blocked_levels", help, by_process(&blocked))?;
+    let rate = of_each(|in_force| in_force.rate);
+    let help = "One of how many requests the program was told to trace; 0 is its own choice";
+    gauges_of(encoder, "blkin_program_rate", help, by_process(&rate))
+}
+
+fn by_process(figures: &[(String, u64)]) -> Vec<Sample<'_>> {
+    figures.iter().map(|(label, value)| (vec![("process", label.as_str())], *value)).collect()
 }
 
 fn one(value: u64) -> Vec<Sample<'static>> {

@@ -7,6 +7,7 @@ mod metrics;
 mod program;
 mod resolve;
 mod sweep;
+mod waker;
 
 use std::io::{self, ErrorKind};
 use std::net::TcpListener;
@@ -23,6 +24,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::config::Config;
 use crate::link::{MAX_MESSAGE_BYTES, Message, receive, send, watch};
+use crate::settings::{self, Settings};
 use crate::sinks;
 use crate::staging::Memfd;
 use crate::timer::Timer;
@@ -30,6 +32,7 @@ use engine::{Engine, Progress};
 pub use engine::{Snapshot, SpanFigures};
 use metrics::EngineCollector;
 pub use program::Totals;
+use waker::Waker;
 
 /// Pause between two looks whether the sinks are through, while the daemon ends.
 const ENDING_POLL: Duration = Duration::from_millis(5);
@@ -57,6 +60,8 @@ struct Hello {
     config: Config,
     staging: OwnedFd,
     http: OwnedFd,
+    control: OwnedFd,
+    rules: OwnedFd,
 }
 
 fn hello(link: &OwnedFd) -> anyhow::Result<Hello> {
@@ -64,8 +69,9 @@ fn hello(link: &OwnedFd) -> anyhow::Result<Hello> {
     let Some(Message::Hello(settings)) = Message::decode(&received.bytes) else {
         bail!("it does not say hello")
     };
-    let [staging, http] = <[OwnedFd; 2]>::try_from(received.fds).ok().context("descriptors are missing")?;
-    Ok(Hello { config: serde_json::from_slice(&settings)?, staging, http })
+    let [staging, http, control, rules] =
+        <[OwnedFd; 4]>::try_from(received.fds).ok().context("descriptors are missing")?;
+    Ok(Hello { config: serde_json::from_slice(&settings)?, staging, http, control, rules })
 }
 
 /// The worker is started through /proc/self/exe, which would be its name in lists of processes.
@@ -97,6 +103,12 @@ struct Worker {
     http: TcpListener,
     pause: Duration,
     timer: Timer,
+    settings: Settings,
+    waker: Waker,
+    /// A program ended the last sleep.
+    was_woken: bool,
+    /// One did so since something was last drained, but for nothing.
+    was_woken_in_vain: bool,
     is_linked: bool,
 }
 
@@ -105,7 +117,9 @@ impl Worker {
         let stop = signals::stop_token().context("failed to catch signals")?;
         let config = hello.config;
         let sinks = sinks::start_all(&config).context("failed to start the sinks")?;
-        let (mut engine, tail) = Engine::new(config.clone(), Memfd::from_fd(hello.staging), sinks)?;
+        let settings = Settings::of_file(Memfd::from_fd(hello.rules)).context("failed to read the rules")?;
+        let (mut engine, tail) =
+            Engine::new(config.clone(), Memfd::from_fd(hello.staging), sinks, settings.clone())?;
         while let Some(message) = next_message(&link)? {
             match message {
                 (Message::Attach(program), Some([segment, control])) => {
@@ -115,11 +129,18 @@ impl Worker {
                 _ => bail!("failed to understand the holder"),
             }
         }
+        settings.complete();
+        settings::service::start(hello.control, settings.clone())
+            .context("failed to serve the control socket")?;
         engine.rebuild(tail)?;
         rustix::io::ioctl_fionbio(&link, true)?;
         Ok(Self {
             pause: Duration::from_millis(config.poll_busy_ms),
             timer: Timer::new()?,
+            settings,
+            waker: Waker::start().context("failed to start the thread that programs wake")?,
+            was_woken: false,
+            was_woken_in_vain: false,
             config,
             link: watch(link)?,
             engine: Arc::new(Mutex::new(engine)),
@@ -151,7 +172,11 @@ impl Worker {
 
     fn serve(&self) -> anyhow::Result<tokio::task::JoinHandle<io::Result<()>>> {
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(EngineCollector(self.engine.clone())));
+        registry.register_collector(Box::new(EngineCollector {
+            engine: self.engine.clone(),
+            settings: self.settings.clone(),
+            wakes: self.waker.wakes(),
+        }));
         let router = admin::router(Admin { registry: Arc::new(registry), health: self.health.clone() });
         let listener = tokio::net::TcpListener::from_std(self.http.try_clone()?)?;
         Ok(tokio::spawn(admin::serve(listener, router, CancellationToken::new())))
@@ -172,22 +197,43 @@ impl Worker {
     }
 
     /// Sleeps between rounds: not at all while there is more, shortly while there is something, ever longer while
-    /// there is nothing.
+    /// there is nothing, but no longer than until a program wakes it.
     async fn rest(&mut self, progress: Progress) -> anyhow::Result<()> {
         let (least, most) = (self.config.poll_busy_ms, self.config.poll_idle_ms);
-        self.pause = if progress.drained {
-            Duration::from_millis(least)
+        let (least, most) = (Duration::from_millis(least), Duration::from_millis(most));
+        let was_woken = std::mem::replace(&mut self.was_woken, false);
+        let mut has_more = progress.has_more;
+        if progress.drained {
+            self.waker.rise();
+            (self.pause, self.was_woken_in_vain) = (least, false);
         } else {
-            (self.pause * 2).min(Duration::from_millis(most))
-        };
+            self.was_woken_in_vain |= was_woken;
+            self.pause = (self.pause * 2).min(most);
+            has_more |= self.fall_asleep(most);
+        }
         // Even then askers of /metrics get their turn.
-        let pause = if progress.has_more { Duration::ZERO } else { self.pause };
+        let pause = if has_more { Duration::ZERO } else { self.pause };
         tokio::select! {
             slept = self.timer.sleep(pause) => return Ok(slept?),
+            woken = self.waker.woken() => {
+                self.waker.rise();
+                (self.pause, self.was_woken) = (least, true);
+                return Ok(woken?);
+            }
             () = self.stop.cancelled() => return Ok(()),
             guard = self.link.readable() => guard?.clear_ready(),
         }
         self.listen()
+    }
+
+    /// Asks programs to wake this one. Says whether they were just asked and something is in the rings already.
+    fn fall_asleep(&mut self, longest: Duration) -> bool {
+        // A program that wakes for nothing, again and again, may cost what an idle daemon does, and not more.
+        if self.was_woken_in_vain && self.pause < longest {
+            return false;
+        }
+        let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waker.sleep(&self.settings, || engine.drained()) && engine.has_pending()
     }
 
     /// Takes what the holder says.
@@ -213,6 +259,7 @@ impl Worker {
 
     /// Drains what is there, ships it, and says what could not be shipped.
     async fn finish(&mut self) -> anyhow::Result<()> {
+        self.waker.rise();
         let due = Instant::now() + Duration::from_millis(self.config.stop_timeout_ms);
         let half = Instant::now() + Duration::from_millis(self.config.stop_timeout_ms / 2);
         while self.engine().round()?.drained && Instant::now() < half {

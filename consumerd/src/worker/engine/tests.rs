@@ -39,7 +39,7 @@ fn control(seals: SealFlags) -> OwnedFd {
 
 fn engine(staging: &Memfd) -> (Engine, u64) {
     let staging = Memfd::from_fd(staging.as_fd().try_clone_to_owned().unwrap());
-    Engine::new(Config::default(), staging, Vec::new()).unwrap()
+    Engine::new(Config::default(), staging, Vec::new(), Settings::default()).unwrap()
 }
 
 #[test]

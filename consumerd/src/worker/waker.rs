@@ -1,0 +1,235 @@
+//! Sleeping until a program fills an eighth of a ring.
+//!
+//! One thread waits for the words of up to 127 programs ([`blkin_ringbuf::wake`]) and tells the worker by an eventfd.
+//! It keeps waiting while the worker is awake: then the words are 0, and no program wakes it. So an idle worker that
+//! looks at the rings now and then, or a busy one that pauses shortly, costs no switch to that thread; only a program
+//! that came, went or woke does. Of more programs, those that gave something last are waited for; for the others, as on
+//! a kernel without the call, there is the pause alone.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use blkin_ringbuf::ControlPage;
+use blkin_ringbuf::wake::{MAX_PROGRAMS, Waiter, Woken, is_supported};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use tokio::io::unix::AsyncFd;
+
+use crate::link::watch;
+use crate::settings::Settings;
+
+/// How often programs woke the worker.
+pub(super) type Wakes = Arc<AtomicU64>;
+
+/// The worker's side.
+pub(super) struct Waker {
+    thread: Option<Arc<Thread>>,
+    event: AsyncFd<OwnedFd>,
+    activity: Activity,
+    /// The programs that are watched are those after this many changes.
+    changes: Option<u64>,
+    is_asleep: bool,
+    wakes: Wakes,
+}
+
+/// What the thread shares with it.
+struct Thread {
+    waiter: Waiter,
+    watched: Mutex<Watched>,
+    event: OwnedFd,
+    wakes: Wakes,
+}
+
+#[derive(Default)]
+struct Watched {
+    pages: Vec<ControlPage>,
+    /// The thread waits for them, or is about to.
+    is_watched: bool,
+    /// They say that the worker sleeps.
+    is_asleep: bool,
+}
+
+impl Waker {
+    /// Starts the thread, where the kernel has what it needs.
+    ///
+    /// # Errors
+    /// When the thread cannot be started or no descriptor is left.
+    pub(super) fn start() -> io::Result<Self> {
+        let ours = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let wakes = Wakes::default();
+        let thread = if is_supported() {
+            let thread = Arc::new(Thread::new(ours.try_clone()?, wakes.clone()));
+            let waiting = thread.clone();
+            std::thread::Builder::new().name("blkin-wake".into()).spawn(move || waiting.run())?;
+            Some(thread)
+        } else {
+            tracing::info!(
+                "this kernel cannot wait for many programs at once: rings are looked at on time alone"
+            );
+            None
+        };
+        let event = watch(ours)?;
+        Ok(Self { thread, event, activity: Activity::default(), changes: None, is_asleep: false, wakes })
+    }
+
+    /// How often programs woke the worker, now and later.
+    pub(super) fn wakes(&self) -> Wakes {
+        self.wakes.clone()
+    }
+
+    /// Asks programs to wake the worker. Says whether they had not been asked before: what they wrote until then wakes
+    /// nobody, so that the rings want one more look. `drained` says how much each program has given so far.
+    pub(super) fn sleep(&mut self, settings: &Settings, drained: impl FnOnce() -> Vec<(u64, u64)>) -> bool {
+        let Some(thread) = &self.thread else { return false };
+        let changes = Some(settings.changes());
+        if self.is_asleep && self.changes == changes {
+            return false;
+        }
+        let mut watched = thread.watched();
+        if self.changes != changes || !watched.is_watched {
+            watched.say_asleep(false);
+            watched.pages = self.activity.last_active(settings.pages(), drained);
+            watched.is_watched = true;
+            watched.say_asleep(true);
+            thread.waiter.call();
+        } else {
+            watched.say_asleep(true);
+        }
+        (self.changes, self.is_asleep) = (changes, true);
+        true
+    }
+
+    /// Asks them no longer.
+    pub(super) fn rise(&mut self) {
+        if std::mem::replace(&mut self.is_asleep, false)
+            && let Some(thread) = &self.thread
+        {
+            thread.watched().say_asleep(false);
+        }
+    }
+
+    /// Comes back when a program has woken the worker.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    pub(super) async fn woken(&self) -> io::Result<()> {
+        loop {
+            let mut guard = self.event.readable().await?;
+            let read = rustix::io::read(self.event.get_ref(), &mut [0; 8]);
+            guard.clear_ready();
+            match read {
+                Err(Errno::AGAIN) => {}
+                other => return other.map(drop).map_err(io::Error::from),
+            }
+        }
+    }
+}
+
+impl Watched {
+    fn say_asleep(&mut self, is_asleep: bool) {
+        self.is_asleep = is_asleep;
+        self.pages.iter().for_each(|page| page.set_sleeping(is_asleep));
+    }
+
+    /// Leaves programs out that have changed their word, lest they keep all others from waking the worker.
+    fn leave_out_unruly(&mut self) {
+        let before = self.pages.len();
+        if self.is_asleep {
+            self.pages.retain(ControlPage::is_sleeping);
+        }
+        // None to blame: the worker rose before the thread had begun to wait, and says when it sleeps again.
+        self.is_watched = self.pages.len() < before;
+    }
+}
+
+impl Thread {
+    fn new(event: OwnedFd, wakes: Wakes) -> Self {
+        Self { waiter: Waiter::default(), watched: Mutex::default(), event, wakes }
+    }
+
+    fn watched(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        loop {
+            let ticket = self.waiter.ticket();
+            let pages = {
+                let watched = self.watched();
+                if watched.is_watched { watched.pages.clone() } else { Vec::new() }
+            };
+            match self.waiter.wait(ticket, &pages) {
+                Ok(Woken::Called) => {}
+                Ok(Woken::NotAsleep) => self.watched().leave_out_unruly(),
+                Ok(Woken::ByProgram) => self.wake(),
+                Err(e) => {
+                    tracing::warn!("failed to wait for programs, looking at the rings on time alone: {e}");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn wake(&self) {
+        let mut watched = self.watched();
+        watched.is_watched = false;
+        // It may have risen by itself meanwhile.
+        if watched.is_asleep {
+            self.wakes.fetch_add(1, Relaxed);
+            // Fails only when 2^64 wakes are unread.
+            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+/// Which programs gave something last.
+#[derive(Debug, Default)]
+struct Activity {
+    /// For each program how much it had given, and when that was last more than before.
+    last: HashMap<u64, (u64, u64)>,
+    now: u64,
+}
+
+impl Activity {
+    fn last_active(
+        &mut self,
+        mut pages: Vec<(u64, ControlPage)>,
+        drained: impl FnOnce() -> Vec<(u64, u64)>,
+    ) -> Vec<ControlPage> {
+        if pages.len() > MAX_PROGRAMS {
+            self.note(&drained());
+            let since = |number: &u64| self.last.get(number).map_or(0, |(_, since)| *since);
+            pages.sort_by_key(|(number, _)| std::cmp::Reverse(since(number)));
+            pages.truncate(MAX_PROGRAMS);
+        }
+        pages.into_iter().map(|(_, page)| page).collect()
+    }
+
+    fn note(&mut self, drained: &[(u64, u64)]) {
+        self.now += 1;
+        let now = self.now;
+        let noted = drained.iter().map(|(number, drained)| {
+            let before = self.last.get(number).copied().unwrap_or_default();
+            (*number, if *drained == before.0 { before } else { (*drained, now) })
+        });
+        self.last = noted.collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_that_gave_something_last_come_first() {
+        let mut activity = Activity::default();
+        activity.note(&[(1, 5), (2, 5), (3, 0)]);
+        activity.note(&[(1, 5), (2, 6), (3, 0), (4, 1)]);
+        activity.note(&[(1, 5), (2, 6), (4, 2)]);
+        let since = |number| activity.last.get(&number).map(|(_, since)| *since);
+        assert_eq!([since(1), since(2), since(3), since(4)], [Some(1), Some(2), None, Some(3)]);
+    }
+}

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use axum::http::HeaderValue;
 use blkin_daemon::config::{ConfigError, file_to_read, layered};
 use blkin_daemon::logging::{self, LogFormat, LogOverrides};
 use blkin_thrift::Limits;
@@ -23,7 +24,7 @@ const HOUR_MS: u64 = 3_600_000;
 /// BlkKin's collector: takes spans by Scribe and HTTP, stores them, and answers Zipkin's query API.
 ///
 /// Exit codes: 0 ended well, 1 failed while running, 2 wrong usage, 78 bad configuration.
-#[derive(Debug, Parser)]
+#[derive(Debug, Clone, Parser)]
 #[command(name = "blkin-collector", version)]
 pub struct Arguments {
     /// Configuration file [default: /etc/blkin/collector.toml, if it exists]
@@ -41,7 +42,7 @@ pub struct Arguments {
 }
 
 /// What the environment and the flags say; the rest comes from the file, or is the default.
-#[derive(Debug, Default, Args, Serialize)]
+#[derive(Debug, Clone, Default, Args, Serialize)]
 pub struct Overrides {
     /// Where to listen for Scribe [default: 127.0.0.1:9410]
     #[arg(long, env = "BLKIN_COLLECTOR_SCRIBE_LISTEN", value_name = "ADDRESS")]
@@ -77,8 +78,29 @@ pub struct Overrides {
     pub log: LogOverrides,
 }
 
+/// The keys that are read at the start only: what they set up lives as long as the process.
+const FIXED_KEYS: [&str; 17] = [
+    "scribe_listen",
+    "http_listen",
+    "data_dir",
+    "ui_dir",
+    "cors_origins",
+    "log_format",
+    "scribe_max_connections",
+    "scribe_idle_seconds",
+    "http_max_connections",
+    "max_message_mib",
+    "message_seconds",
+    "max_reading_mib",
+    "queue_batches",
+    "queue_mib",
+    "cache_mib",
+    "autocomplete_keys",
+    "query_concurrency",
+];
+
 /// The whole configuration.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Where to listen for Scribe.
@@ -89,6 +111,8 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// Folder of a Zipkin page.
     pub ui_dir: Option<PathBuf>,
+    /// Web origins whose scripts may read and post; `*` is all.
+    pub cors_origins: Vec<String>,
     /// Log filter.
     pub log: String,
     /// Log format.
@@ -105,6 +129,14 @@ pub struct Config {
     pub max_message_mib: usize,
     /// Longest span in KiB.
     pub max_span_kib: usize,
+    /// Most entries of one message.
+    pub max_entries: usize,
+    /// Most annotations of one span, most binary annotations, most tags.
+    pub max_annotations: usize,
+    /// Deepest nesting of unknown thrift structures that are skipped.
+    pub max_depth: usize,
+    /// Seconds within which a message that has begun must be whole, and an answer taken.
+    pub message_seconds: u64,
     /// Messages that are read at the same time may hold so much memory together, in MiB.
     pub max_reading_mib: usize,
     /// Most HTTP connections at a time.
@@ -140,6 +172,7 @@ impl Default for Config {
             http_listen: SocketAddr::from(([127, 0, 0, 1], 9411)),
             data_dir: PathBuf::from("/var/lib/blkin"),
             ui_dir: None,
+            cors_origins: vec!["*".to_owned()],
             log: "info".to_owned(),
             log_format: LogFormat::Text,
             sample_rate: 1.0,
@@ -148,9 +181,13 @@ impl Default for Config {
             scribe_idle_seconds: 600,
             max_message_mib: 16,
             max_span_kib: 4096,
+            max_entries: 65_536,
+            max_annotations: 65_536,
+            max_depth: 16,
+            message_seconds: 60,
             max_reading_mib: 128,
             http_max_connections: 1024,
-            http_idle_seconds: 600,
+            http_idle_seconds: 120,
             queue_batches: 1024,
             queue_mib: 64,
             cache_mib: 128,
@@ -189,11 +226,20 @@ impl Config {
         {
             return Err(invalid("ui_dir", format!("{} holds no index.html", folder.display())));
         }
+        if let Some(bad) = self.cors_origins.iter().find(|origin| HeaderValue::from_str(origin).is_err()) {
+            return Err(invalid(
+                "cors_origins",
+                format!("{bad:?} is no origin such as \"https://host:port\""),
+            ));
+        }
         for (key, value, most) in [
             ("scribe_max_connections", self.scribe_max_connections, 65_536),
             ("http_max_connections", self.http_max_connections, 65_536),
             ("max_message_mib", self.max_message_mib, 1024),
             ("max_span_kib", self.max_span_kib, MIB),
+            ("max_entries", self.max_entries, 1 << 24),
+            ("max_annotations", self.max_annotations, 1 << 24),
+            ("max_depth", self.max_depth, 64),
             ("max_reading_mib", self.max_reading_mib, 65_536),
             ("queue_batches", self.queue_batches, 65_536),
             ("queue_mib", self.queue_mib, 65_536),
@@ -213,11 +259,12 @@ impl Config {
                 format!("must be at least {least} (twice max_message_mib)"),
             ));
         }
-        let idle = [
+        let times = [
             ("scribe_idle_seconds", self.scribe_idle_seconds),
             ("http_idle_seconds", self.http_idle_seconds),
+            ("message_seconds", self.message_seconds),
         ];
-        for (key, seconds) in idle {
+        for (key, seconds) in times {
             if !(1..=86_400).contains(&seconds) {
                 return Err(invalid(key, format!("{seconds} is not between 1 and 86400")));
             }
@@ -230,13 +277,52 @@ impl Config {
         self.max_message_mib * MIB
     }
 
-    /// Limits of what is read as thrift.
-    pub fn thrift_limits(&self) -> Limits {
+    /// Limits of what is read.
+    pub fn limits(&self) -> Limits {
         Limits {
             max_frame_bytes: self.max_message_bytes(),
+            max_entries: self.max_entries,
             max_span_bytes: self.max_span_kib * 1024,
-            ..Limits::default()
+            max_annotations: self.max_annotations,
+            max_depth: self.max_depth,
         }
+    }
+
+    /// Time within which a message that has begun must be whole.
+    pub fn message_time(&self) -> Duration {
+        Duration::from_secs(self.message_seconds)
+    }
+
+    /// Time after which a silent Scribe connection is closed.
+    pub fn scribe_idle_time(&self) -> Duration {
+        Duration::from_secs(self.scribe_idle_seconds)
+    }
+
+    /// Time after which a silent HTTP connection is closed.
+    pub fn http_idle_time(&self) -> Duration {
+        Duration::from_secs(self.http_idle_seconds)
+    }
+
+    /// What leaves the store.
+    pub fn retention(&self) -> Retention {
+        Retention {
+            max_age_ms: self.retention_hours.saturating_mul(HOUR_MS),
+            max_bytes: self.retention_mib.saturating_mul(MIB as u64),
+        }
+    }
+
+    /// This configuration as far as a collector that runs with `running` can follow it, and the keys of what differs and
+    /// needs a restart.
+    pub fn over(self, running: &Config) -> (Config, Vec<&'static str>) {
+        let (mut wanted, running) = (members(&self), members(running));
+        let mut differ = Vec::new();
+        for key in FIXED_KEYS {
+            if wanted[key] != running[key] {
+                wanted[key] = running[key].clone();
+                differ.push(key);
+            }
+        }
+        (serde_json::from_value(wanted).expect("a configuration reads back what it wrote"), differ)
     }
 
     /// How traces are read.
@@ -249,13 +335,14 @@ impl Config {
         WriterOptions {
             queue_batches: self.queue_batches,
             queue_bytes: self.queue_mib * MIB,
-            retention: Retention {
-                max_age_ms: self.retention_hours.saturating_mul(HOUR_MS),
-                max_bytes: self.retention_mib.saturating_mul(MIB as u64),
-            },
+            retention: self.retention(),
             retention_every: Duration::from_secs(10),
         }
     }
+}
+
+fn members(config: &Config) -> serde_json::Value {
+    serde_json::to_value(config).expect("a configuration has string keys and readable paths")
 }
 
 fn invalid(key: &'static str, reason: String) -> ConfigError {
@@ -288,6 +375,28 @@ mod tests {
         let mut fields: Vec<String> = Config::default().debug_fields().into_iter().collect();
         fields.sort_unstable();
         assert_eq!(keys, fields);
+    }
+
+    #[test]
+    fn a_reload_takes_what_can_change_and_names_what_cannot() {
+        let wanted = Config {
+            sample_rate: 0.5,
+            max_entries: 7,
+            queue_mib: 1,
+            data_dir: "/elsewhere".into(),
+            ..Config::default()
+        };
+        let (taken, differ) = wanted.over(&Config::default());
+        assert_eq!(taken, Config { sample_rate: 0.5, max_entries: 7, ..Config::default() });
+        assert_eq!(differ, ["data_dir", "queue_mib"]);
+    }
+
+    #[test]
+    fn every_fixed_key_is_one() {
+        let fields = Config::default().debug_fields();
+        for key in FIXED_KEYS {
+            assert!(fields.iter().any(|field| field == key), "{key}");
+        }
     }
 
     #[test]

@@ -1,82 +1,260 @@
-//! What both versions of Zipkin's JSON share: a list whose entries are read one by one, and scalars as tolerant as
-//! Zipkin's reader.
+//! What both versions of Zipkin's JSON share: a list whose entries are read one by one, objects and scalars as tolerant
+//! as Zipkin's reader, within limits.
+//!
+//! Of a member that comes twice the later counts, as in Zipkin; a list that comes twice grows.
 
+use std::cell::Cell;
 use std::fmt;
+use std::marker::PhantomData;
 
+use blkin_thrift::Limits;
 use serde::Deserialize;
-use serde::de::{self, Deserializer, SeqAccess, Visitor};
+use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::model::{BadId, Endpoint};
+use crate::refusal::{BadEntry, BadList};
 
-/// Most entries in one list.
-const MAX_ENTRIES: usize = 65_536;
-
-/// Why a whole list was refused.
-#[derive(Debug, thiserror::Error)]
-#[error("failed to read a JSON list of spans: {0}")]
-pub struct BadList(#[from] serde_json::Error);
-
-/// Why one entry of a list was refused. The others are not affected.
-#[derive(Debug, thiserror::Error)]
-pub enum BadEntry {
-    /// A member has another type than it must have, or a name twice.
-    #[error("failed to read a span: {0}")]
-    Shape(#[from] serde_json::Error),
-    /// A member that every span has is not there.
-    #[error("failed to read a span: no {0}")]
-    Missing(&'static str),
-    /// A member that must be an id is none.
-    #[error("failed to read a span's {member}: {cause}")]
-    Id {
-        /// Which member.
-        member: &'static str,
-        /// What is wrong with it.
-        cause: BadId,
-    },
-    /// A kind that Zipkin does not have.
-    #[error("failed to read a span: unknown kind {0:?}")]
-    Kind(String),
-    /// A port above 65535.
-    #[error("failed to read a span: port {0} is out of range")]
-    Port(i64),
-    /// An annotation without time or value.
-    #[error("failed to read a span: incomplete annotation")]
-    IncompleteAnnotation,
-}
-
-/// Reads a list; each entry by `read`. Bytes that are not UTF-8 are replaced.
-pub(crate) fn read_entries<T>(
+/// Reads a list; each entry as a `T`. Bytes that are not UTF-8 are replaced.
+pub(crate) fn read_entries<T: Object>(
     body: &[u8],
-    read: impl Fn(&str) -> Result<T, BadEntry>,
+    limits: &Limits,
 ) -> Result<Vec<Result<T, BadEntry>>, BadList> {
     let text = String::from_utf8_lossy(body);
     let mut deserializer = serde_json::Deserializer::from_str(&text);
-    let entries = deserializer.deserialize_seq(Entries(read))?;
+    let mut list = Entries { limits, entries: Vec::new(), too_many: false };
+    let read = deserializer.deserialize_seq(&mut list);
+    if list.too_many {
+        return Err(BadList::TooMany(limits.max_entries));
+    }
+    read?;
     deserializer.end()?;
-    Ok(entries)
+    Ok(list.entries)
 }
 
-struct Entries<F>(F);
+struct Entries<'l, T> {
+    limits: &'l Limits,
+    entries: Vec<Result<T, BadEntry>>,
+    too_many: bool,
+}
 
-impl<'de, T, F: Fn(&str) -> Result<T, BadEntry>> Visitor<'de> for Entries<F> {
-    type Value = Vec<Result<T, BadEntry>>;
+impl<'de, T: Object> Visitor<'de> for &mut Entries<'_, T> {
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list of spans")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let mut entries = Vec::new();
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
         while let Some(raw) = list.next_element::<&RawValue>()? {
-            if entries.len() == MAX_ENTRIES {
-                return Err(de::Error::custom(format_args!(
-                    "more than {MAX_ENTRIES} spans, send smaller lists"
-                )));
+            if self.entries.len() == self.limits.max_entries {
+                self.too_many = true;
+                return Err(de::Error::custom("too many spans"));
             }
-            entries.push((self.0)(raw.get()));
+            self.entries.push(read_entry(raw.get(), self.limits));
         }
-        Ok(entries)
+        Ok(())
+    }
+}
+
+fn read_entry<T: Object>(json: &str, limits: &Limits) -> Result<T, BadEntry> {
+    BadEntry::check_length(json.len(), limits)?;
+    let reading = Reading { limits, refusal: Cell::new(None) };
+    let mut deserializer = serde_json::Deserializer::from_str(json);
+    let read = reading.object().deserialize(&mut deserializer);
+    read.map_err(|error| reading.refusal.take().unwrap_or(BadEntry::Json(error)))
+}
+
+/// Reading one entry. Errors of serde carry text only, so a refusal with a cause of its own waits here.
+pub(crate) struct Reading<'l> {
+    limits: &'l Limits,
+    refusal: Cell<Option<BadEntry>>,
+}
+
+impl Reading<'_> {
+    /// An object, read member by member.
+    pub(crate) fn object<T>(&self) -> ObjectSeed<'_, T> {
+        ObjectSeed { reading: self, object: PhantomData }
+    }
+
+    /// What was read, or the error that ends the reading.
+    pub(crate) fn check<T, E: de::Error>(&self, read: Result<T, BadEntry>) -> Result<T, E> {
+        read.map_err(|refusal| {
+            let error = E::custom(&refusal);
+            self.refusal.set(Some(refusal));
+            error
+        })
+    }
+
+    /// One more of a counted thing, if the limit allows it.
+    pub(crate) fn one_more<E: de::Error>(&self, what: &'static str, so_far: usize) -> Result<(), E> {
+        self.check(BadEntry::check_count(what, so_far + 1, self.limits))
+    }
+
+    /// The list that is the next value; null is an empty one.
+    pub(crate) fn extend<'de, T: Object, A: MapAccess<'de>>(
+        &self,
+        list: &mut Vec<T>,
+        what: &'static str,
+        members: &mut A,
+    ) -> Result<(), A::Error> {
+        members.next_value_seed(ListSeed { reading: self, list, what })
+    }
+
+    /// The object that is the next value; none if it is null.
+    pub(crate) fn optional<'de, T: Object, A: MapAccess<'de>>(
+        &self,
+        members: &mut A,
+    ) -> Result<Option<T>, A::Error> {
+        members.next_value_seed(OptionalSeed(self.object()))
+    }
+}
+
+/// What a JSON object is read into.
+pub(crate) trait Object: Sized {
+    /// What is known after some of the members.
+    type Parts: Default;
+
+    /// Takes the value of one member.
+    fn member<'de, A: MapAccess<'de>>(
+        parts: &mut Self::Parts,
+        name: &str,
+        members: &mut A,
+        reading: &Reading<'_>,
+    ) -> Result<(), A::Error>;
+
+    /// The object, once all members are known.
+    fn finish(parts: Self::Parts) -> Result<Self, BadEntry>;
+}
+
+/// Skips the value of a member.
+pub(crate) fn skip<'de, A: MapAccess<'de>>(members: &mut A) -> Result<(), A::Error> {
+    members.next_value::<IgnoredAny>().map(drop)
+}
+
+/// Takes an optional member: null changes nothing.
+pub(crate) fn set<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
+    place: &mut Option<T>,
+    members: &mut A,
+) -> Result<(), A::Error> {
+    if let Some(value) = members.next_value()? {
+        *place = Some(value);
+    }
+    Ok(())
+}
+
+pub(crate) struct ObjectSeed<'r, T> {
+    reading: &'r Reading<'r>,
+    object: PhantomData<T>,
+}
+
+impl<'de, T: Object> DeserializeSeed<'de> for ObjectSeed<'_, T> {
+    type Value = T;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<T, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de, T: Object> Visitor<'de> for ObjectSeed<'_, T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<T, A::Error> {
+        let mut parts = T::Parts::default();
+        while let Some(name) = members.next_key::<Name<'_>>()? {
+            T::member(&mut parts, &name.0, &mut members, self.reading)?;
+        }
+        self.reading.check(T::finish(parts))
+    }
+}
+
+struct OptionalSeed<'r, T>(ObjectSeed<'r, T>);
+
+impl<'de, T: Object> DeserializeSeed<'de> for OptionalSeed<'_, T> {
+    type Value = Option<T>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<T>, D::Error> {
+        deserializer.deserialize_option(self)
+    }
+}
+
+impl<'de, T: Object> Visitor<'de> for OptionalSeed<'_, T> {
+    type Value = Option<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object or null")
+    }
+
+    fn visit_none<E>(self) -> Result<Option<T>, E> {
+        Ok(None)
+    }
+
+    fn visit_unit<E>(self) -> Result<Option<T>, E> {
+        Ok(None)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<T>, D::Error> {
+        self.0.deserialize(deserializer).map(Some)
+    }
+}
+
+struct ListSeed<'r, T> {
+    reading: &'r Reading<'r>,
+    list: &'r mut Vec<T>,
+    what: &'static str,
+}
+
+impl<'de, T: Object> DeserializeSeed<'de> for ListSeed<'_, T> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, T: Object> Visitor<'de> for ListSeed<'_, T> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
+        while let Some(element) = elements.next_element_seed(self.reading.object())? {
+            self.reading.one_more(self.what, self.list.len())?;
+            self.list.push(element);
+        }
+        Ok(())
+    }
+}
+
+/// The name of a member; copied only if it is escaped.
+pub(crate) struct Name<'a>(pub(crate) std::borrow::Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Name<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NameVisitor;
+        impl<'de> Visitor<'de> for NameVisitor {
+            type Value = Name<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a member")
+            }
+            fn visit_borrowed_str<E>(self, name: &'de str) -> Result<Name<'de>, E> {
+                Ok(Name(name.into()))
+            }
+            fn visit_str<E>(self, name: &str) -> Result<Name<'de>, E> {
+                Ok(Name(name.to_owned().into()))
+            }
+        }
+        deserializer.deserialize_str(NameVisitor)
     }
 }
 
@@ -107,7 +285,8 @@ impl<'de> Deserialize<'de> for Text {
                 Ok(Text(number.to_string()))
             }
             fn visit_f64<E>(self, number: f64) -> Result<Text, E> {
-                Ok(Text(number.to_string()))
+                // With its point, as it was written: 17.0 and not 17.
+                Ok(Text(format!("{number:?}")))
             }
         }
         deserializer.deserialize_any(TextVisitor)
@@ -133,37 +312,64 @@ impl<'de> Deserialize<'de> for Whole {
                 if whole as f64 == number { Ok(Whole(whole)) } else { Err(E::custom("not a whole number")) }
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Whole, E> {
-                text.parse().map(Whole).map_err(E::custom)
+                match text.parse() {
+                    Ok(whole) => Ok(Whole(whole)),
+                    Err(_) => self.visit_f64(text.parse().map_err(E::custom)?),
+                }
             }
         }
         deserializer.deserialize_any(WholeVisitor)
     }
 }
 
-/// An endpoint as both versions write it.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct EndpointWire {
-    service_name: Option<Text>,
-    ipv4: Option<Text>,
-    ipv6: Option<Text>,
-    port: Option<Whole>,
+/// An endpoint as both versions write it; none if it says nothing.
+pub(crate) struct EndpointWire(pub(crate) Option<Endpoint>);
+
+impl Object for EndpointWire {
+    type Parts = Endpoint;
+
+    fn member<'de, A: MapAccess<'de>>(
+        endpoint: &mut Endpoint,
+        name: &str,
+        members: &mut A,
+        reading: &Reading<'_>,
+    ) -> Result<(), A::Error> {
+        match name {
+            "serviceName" => {
+                if let Some(Text(name)) = members.next_value()? {
+                    endpoint.service_name = Endpoint::service(&name).service_name;
+                }
+            }
+            "ipv4" | "ipv6" => {
+                if let Some(Text(ip)) = members.next_value()? {
+                    endpoint.set_ip_text(&ip);
+                }
+            }
+            "port" => {
+                if let Some(Whole(port)) = members.next_value()? {
+                    endpoint.port = reading.check(read_port(port))?;
+                }
+            }
+            _ => skip(members)?,
+        }
+        Ok(())
+    }
+
+    fn finish(endpoint: Endpoint) -> Result<Self, BadEntry> {
+        Ok(EndpointWire(Some(endpoint).filter(|endpoint| !endpoint.is_empty())))
+    }
 }
 
-impl EndpointWire {
-    /// The endpoint; none if it says nothing.
-    pub(crate) fn read(self) -> Result<Option<Endpoint>, BadEntry> {
-        let mut endpoint = Endpoint::service(self.service_name.as_ref().map_or("", |name| &name.0));
-        for Text(ip) in [self.ipv4, self.ipv6].into_iter().flatten() {
-            endpoint.set_ip_text(&ip);
-        }
-        if let Some(Whole(port)) = self.port {
-            endpoint.port = match u16::try_from(port) {
-                Err(_) if port > 0 => return Err(BadEntry::Port(port)),
-                Err(_) | Ok(0) => None,
-                Ok(port) => Some(port),
-            };
-        }
-        Ok(Some(endpoint).filter(|endpoint| !endpoint.is_empty()))
+/// A port; none if it is not above zero.
+pub(crate) fn read_port(port: i64) -> Result<Option<u16>, BadEntry> {
+    match u16::try_from(port) {
+        Err(_) if port > 0 => Err(BadEntry::Port(port)),
+        Err(_) | Ok(0) => Ok(None),
+        Ok(port) => Ok(Some(port)),
     }
+}
+
+/// An id that a span must have.
+pub(crate) fn required<T>(id: Option<Result<T, BadId>>, member: &'static str) -> Result<T, BadEntry> {
+    id.ok_or(BadEntry::Missing(member))?.map_err(|cause| BadEntry::Id { member, cause })
 }

@@ -3,12 +3,13 @@
 //! | step | module |
 //! |---|---|
 //! | spans come in by Scribe or HTTP, bad ones are counted and left out | [`ingest`] |
-//! | Zipkin's models, and what turns one into the other | [`model`], [`convert`], [`v1json`], [`v2json`] |
+//! | Zipkin's models, and what turns one into the other | [`model`], [`convert`], [`v1json`], [`v2json`], [`proto3`] |
+//! | why something was refused | [`refusal`] |
 //! | pieces are committed, indexed, expired | [`store`], counted in [`ledger`] |
 //! | pieces become the spans of a trace, its tree, its links | [`merge`], [`trace`] |
 //! | traces are found | [`query`] |
 //! | Zipkin's HTTP API, its page, metrics, health | [`http`] |
-//! | all of it is started, and drained when asked to stop | [`server`], as [`config`] says |
+//! | all of it is started, and drained when asked to stop | [`server`], as [`config`] says; [`settings`] change while it runs |
 
 pub mod config;
 pub mod convert;
@@ -18,8 +19,11 @@ mod json;
 pub mod ledger;
 pub mod merge;
 pub mod model;
+pub mod proto3;
 pub mod query;
+pub mod refusal;
 pub mod server;
+pub mod settings;
 pub mod store;
 pub mod trace;
 pub mod v1json;

@@ -1,7 +1,6 @@
 //! Starting the collector, and draining it: listeners stop, requests under way are answered, what waits is committed.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -12,19 +11,19 @@ use blkin_daemon::{CancellationToken, Failure, Health, logging, ready, signals};
 use blkin_scribe::{Budget, server};
 use serde::Serialize;
 use tokio::net::TcpListener;
+use tokio::signal::unix::Signal;
 use tokio::sync::Semaphore;
 
 use crate::config::{Arguments, Config};
-use crate::http::{App, Limited, registry, router};
-use crate::ingest::{Ingest, Sampler};
+use crate::http::{self, App, registry, router};
+use crate::ingest::Ingest;
+use crate::settings::Settings;
 use crate::store::disk::Disk;
-use crate::store::writer::Writer;
+use crate::store::writer::{LiveRetention, Writer};
 use crate::store::{Store, TraceStore};
 
 /// Requests under way get this long to finish when the collector stops.
 const DRAIN_TIME: Duration = Duration::from_secs(20);
-/// A Scribe frame that has begun must be whole after this time.
-const FRAME_TIME: Duration = Duration::from_secs(60);
 
 /// Runs the collector until it is asked to stop.
 ///
@@ -40,7 +39,7 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
         .enable_all()
         .build()
         .context("failed to start the async runtime")?;
-    runtime.block_on(run(config, arguments.ready_file.as_deref()))?;
+    runtime.block_on(run(config, arguments))?;
     // Connections that did not end in time must not hold up the end.
     runtime.shutdown_background();
     Ok(())
@@ -61,14 +60,16 @@ pub struct Addresses {
     pub http: SocketAddr,
 }
 
-async fn run(config: Config, ready_file: Option<&Path>) -> anyhow::Result<()> {
+async fn run(config: Config, arguments: &Arguments) -> anyhow::Result<()> {
     let stop = signals::stop_token().context("failed to listen for signals")?;
+    let reloads = signals::reloads().context("failed to listen for signals")?;
     let scribe = listen(config.scribe_listen, "Scribe", "--scribe-listen").await?;
     let http = listen(config.http_listen, "HTTP", "--http-listen").await?;
     let addresses = Addresses { scribe: scribe.local_addr()?, http: http.local_addr()? };
     let (collector, store_thread) = Collector::open(config)?;
     tracing::info!(scribe = %addresses.scribe, http = %addresses.http, "ready");
-    if let Some(path) = ready_file {
+    collector.reload_on(reloads, arguments.clone());
+    if let Some(path) = &arguments.ready_file {
         ready::write(path, &addresses)
             .with_context(|| format!("failed to write the ready file {}", path.display()))?;
     }
@@ -105,7 +106,7 @@ async fn drain_store(watch: tokio::task::JoinHandle<bool>) -> anyhow::Result<()>
 }
 
 struct Collector {
-    config: Config,
+    settings: Settings,
     health: Health,
     store: Arc<dyn Store>,
     writer: Writer,
@@ -119,23 +120,30 @@ impl Collector {
         let disk = Disk::open(&config.data_dir, config.cache_mib << 20)?;
         let store: Arc<dyn Store> = Arc::new(TraceStore::new(disk, config.autocomplete_keys.clone())?);
         let (writer, thread) = Writer::start(store.clone(), config.writer_options(), health.worker("store"))?;
-        let ingest = Arc::new(Ingest::new(
-            config.thrift_limits(),
-            Sampler::new(config.sample_rate),
-            config.scribe_category.clone(),
-            writer.clone(),
-        ));
         let budget = Budget::new(config.max_reading_mib << 20);
-        Ok((Collector { config, health, store, writer, ingest, budget }, thread))
+        let settings = Settings::new(config);
+        let ingest = Arc::new(Ingest::new(settings.clone(), writer.clone()));
+        Ok((Collector { settings, health, store, writer, ingest, budget }, thread))
+    }
+
+    /// Follows the configuration whenever it is asked to read it again.
+    fn reload_on(&self, mut reloads: Signal, arguments: Arguments) {
+        let (settings, retention) = (self.settings.clone(), self.writer.retention());
+        tokio::spawn(async move {
+            while reloads.recv().await.is_some() {
+                reload(&arguments, &settings, &retention);
+            }
+        });
     }
 
     /// Serves until `stop`, and drains.
     async fn serve(self, scribe: TcpListener, http: TcpListener, stop: CancellationToken) {
+        let config = self.settings.now();
         let scribe_options = server::Options {
-            max_frame_bytes: self.config.max_message_bytes(),
-            max_connections: self.config.scribe_max_connections,
-            idle_time: Duration::from_secs(self.config.scribe_idle_seconds),
-            frame_time: FRAME_TIME,
+            max_frame_bytes: config.max_message_bytes(),
+            max_connections: config.scribe_max_connections,
+            idle_time: config.scribe_idle_time(),
+            frame_time: config.message_time(),
             budget: self.budget.clone(),
         };
         let heartbeat = self.health.worker("scribe");
@@ -156,21 +164,29 @@ impl Collector {
         let registry = Arc::new(registry(self.writer.clone(), self.ingest.clone()));
         let admin = Admin { registry, health: self.health.clone() };
         let app = App {
-            config: self.config.clone(),
+            settings: self.settings.clone(),
             store: self.store.clone(),
             writer: self.writer.clone(),
             ingest: self.ingest.clone(),
             budget: self.budget.clone(),
-            queries: Arc::new(Semaphore::new(self.config.query_concurrency)),
+            queries: Arc::new(Semaphore::new(self.settings.now().query_concurrency)),
         };
-        let idle_time = Duration::from_secs(self.config.http_idle_seconds);
-        let listener = Limited::new(listener, self.config.http_max_connections, idle_time);
-        let serving = axum::serve(listener, router(Arc::new(app), admin))
-            .with_graceful_shutdown(async move { stop.cancelled().await });
-        let (heartbeat, ended) = heartbeat.beating(serving.into_future()).await;
-        match ended {
-            Ok(()) => heartbeat.finish(),
-            Err(error) => tracing::error!("failed to serve HTTP: {error}"),
-        }
+        http::serve(listener, router(Arc::new(app), admin), self.settings.clone(), stop, heartbeat).await;
     }
+}
+
+fn reload(arguments: &Arguments, settings: &Settings, retention: &LiveRetention) {
+    let config = match arguments.configuration() {
+        Ok(config) => config,
+        Err(error) => return tracing::error!("kept the configuration as it was: {error}"),
+    };
+    for key in settings.reload(config) {
+        tracing::warn!("failed to change {key} while running: restart to use its new value");
+    }
+    let config = settings.now();
+    if let Err(error) = logging::change(&config.log) {
+        tracing::error!("kept the log filter: {error}");
+    }
+    retention.set(config.retention());
+    tracing::info!("read the configuration again");
 }

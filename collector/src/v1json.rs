@@ -1,106 +1,232 @@
 //! Zipkin's v1 JSON: the older body of `POST /api/v1/spans`. It is read into the same v1 span as thrift, so that both
 //! are merged and converted by the same rules.
 
-use blkin_thrift::{Annotation, AnnotationType, BinaryAnnotation, Span};
+use std::fmt;
+
+use blkin_thrift::{Annotation, AnnotationType, BinaryAnnotation, Limits, Span};
 use serde::Deserialize;
-use serde_json::Value;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::json::{EndpointWire, Text, Whole, read_entries};
+use crate::json::{EndpointWire, Object, Reading, Text, Whole, read_entries, required, set, skip};
 use crate::model::{BadId, Endpoint, lower_hex};
-
-pub use crate::json::{BadEntry, BadList};
+use crate::refusal::{BadEntry, BadList};
 
 /// Reads a list of v1 spans. Members that are unknown, or optional and null, are skipped.
-pub fn read_list(body: &[u8]) -> Result<Vec<Result<Span, BadEntry>>, BadList> {
-    read_entries(body, read_span)
+///
+/// # Errors
+/// When the body is no JSON list, or has too many entries.
+pub fn read_list(body: &[u8], limits: &Limits) -> Result<Vec<Result<Span, BadEntry>>, BadList> {
+    let entries = read_entries::<SpanWire>(body, limits)?;
+    Ok(entries.into_iter().map(|entry| entry.map(|SpanWire(span)| span)).collect())
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct SpanWire {
+struct SpanWire(Span);
+
+#[derive(Default)]
+struct SpanParts {
     trace_id: Option<Text>,
     id: Option<Text>,
     parent_id: Option<Text>,
     name: Option<Text>,
     timestamp: Option<Whole>,
     duration: Option<Whole>,
-    annotations: Option<Vec<AnnotationWire>>,
-    binary_annotations: Option<Vec<BinaryAnnotationWire>>,
-    debug: Option<bool>,
+    annotations: Vec<AnnotationWire>,
+    binary_annotations: Vec<BinaryAnnotationWire>,
+    debug: bool,
 }
 
-#[derive(Deserialize)]
-struct AnnotationWire {
+impl Object for SpanWire {
+    type Parts = SpanParts;
+
+    fn member<'de, A: MapAccess<'de>>(
+        parts: &mut SpanParts,
+        name: &str,
+        members: &mut A,
+        reading: &Reading<'_>,
+    ) -> Result<(), A::Error> {
+        match name {
+            "traceId" => parts.trace_id = Some(members.next_value()?),
+            "id" => parts.id = Some(members.next_value()?),
+            "parentId" => set(&mut parts.parent_id, members)?,
+            "name" => set(&mut parts.name, members)?,
+            "timestamp" => set(&mut parts.timestamp, members)?,
+            "duration" => set(&mut parts.duration, members)?,
+            "annotations" => reading.extend(&mut parts.annotations, "annotations", members)?,
+            "binaryAnnotations" => {
+                reading.extend(&mut parts.binary_annotations, "binary annotations", members)?;
+            }
+            "debug" => parts.debug |= members.next_value::<Option<bool>>()?.unwrap_or(false),
+            "localEndpoint" => reading.check(Err(BadEntry::OtherVersion("localEndpoint")))?,
+            "remoteEndpoint" => reading.check(Err(BadEntry::OtherVersion("remoteEndpoint")))?,
+            "tags" => reading.check(Err(BadEntry::OtherVersion("tags")))?,
+            _ => skip(members)?,
+        }
+        Ok(())
+    }
+
+    fn finish(parts: SpanParts) -> Result<Self, BadEntry> {
+        let trace_id = required(parts.trace_id.map(|text| read_id(&text)), "traceId")?;
+        let id = required(parts.id.map(|text| read_id(&text)), "id")?;
+        for (member, low) in [("traceId", trace_id as u64), ("id", id as u64)] {
+            if low == 0 {
+                return Err(BadEntry::Id { member, cause: BadId::Zero });
+            }
+        }
+        let high = (trace_id >> 64) as i64;
+        let parent_id = parts.parent_id.map(|text| required(Some(read_id(&text)), "parentId")).transpose()?;
+        Ok(SpanWire(Span {
+            trace_id: trace_id as i64,
+            trace_id_high: (high != 0).then_some(high),
+            name: parts.name.map_or(String::new(), |name| name.0),
+            id: id as i64,
+            parent_id: parent_id.map(|parent| parent as i64),
+            annotations: parts.annotations.into_iter().map(|wire| wire.0).collect(),
+            binary_annotations: parts.binary_annotations.into_iter().map(|wire| wire.0).collect(),
+            debug: parts.debug,
+            timestamp: parts.timestamp.map(|timestamp| timestamp.0),
+            duration: parts.duration.map(|duration| duration.0),
+            source: None,
+        }))
+    }
+}
+
+fn read_id(text: &Text) -> Result<u128, BadId> {
+    lower_hex(&text.0, 32)
+}
+
+struct AnnotationWire(Annotation);
+
+#[derive(Default)]
+struct AnnotationParts {
     timestamp: Option<Whole>,
     value: Option<Text>,
     endpoint: Option<EndpointWire>,
 }
 
-#[derive(Deserialize)]
-struct BinaryAnnotationWire {
+impl Object for AnnotationWire {
+    type Parts = AnnotationParts;
+
+    fn member<'de, A: MapAccess<'de>>(
+        parts: &mut AnnotationParts,
+        name: &str,
+        members: &mut A,
+        reading: &Reading<'_>,
+    ) -> Result<(), A::Error> {
+        match name {
+            "timestamp" => parts.timestamp = Some(members.next_value()?),
+            "value" => parts.value = Some(members.next_value()?),
+            "endpoint" => parts.endpoint = reading.optional(members)?.or(parts.endpoint.take()),
+            _ => skip(members)?,
+        }
+        Ok(())
+    }
+
+    fn finish(parts: AnnotationParts) -> Result<Self, BadEntry> {
+        let (Some(Whole(timestamp)), Some(Text(value))) = (parts.timestamp, parts.value) else {
+            return Err(BadEntry::IncompleteAnnotation);
+        };
+        let host = thrift_endpoint(parts.endpoint);
+        Ok(AnnotationWire(Annotation { timestamp, value, host, ..Annotation::default() }))
+    }
+}
+
+struct BinaryAnnotationWire(BinaryAnnotation);
+
+#[derive(Default)]
+struct BinaryAnnotationParts {
     key: Option<Text>,
-    value: Option<Value>,
+    text: Option<String>,
+    flag: Option<bool>,
     endpoint: Option<EndpointWire>,
 }
 
-fn read_span(json: &str) -> Result<Span, BadEntry> {
-    let wire: SpanWire = serde_json::from_str(json)?;
-    let trace_id = read_id(&wire.trace_id.ok_or(BadEntry::Missing("traceId"))?, "traceId")?;
-    let id = read_id(&wire.id.ok_or(BadEntry::Missing("id"))?, "id")?;
-    for (member, low) in [("traceId", trace_id as u64), ("id", id as u64)] {
-        if low == 0 {
-            return Err(BadEntry::Id { member, cause: BadId::Zero });
+impl Object for BinaryAnnotationWire {
+    type Parts = BinaryAnnotationParts;
+
+    fn member<'de, A: MapAccess<'de>>(
+        parts: &mut BinaryAnnotationParts,
+        name: &str,
+        members: &mut A,
+        reading: &Reading<'_>,
+    ) -> Result<(), A::Error> {
+        match name {
+            "key" => set(&mut parts.key, members)?,
+            "value" => match members.next_value()? {
+                Value::Text(text) => parts.text = Some(text),
+                Value::Flag(flag) => parts.flag = Some(flag),
+                Value::Other => {}
+            },
+            "endpoint" => parts.endpoint = reading.optional(members)?.or(parts.endpoint.take()),
+            _ => skip(members)?,
         }
+        Ok(())
     }
-    let high = (trace_id >> 64) as i64;
-    let parent_id = wire.parent_id.map(|text| read_id(&text, "parentId")).transpose()?;
-    Ok(Span {
-        trace_id: trace_id as i64,
-        trace_id_high: (high != 0).then_some(high),
-        name: wire.name.map_or(String::new(), |name| name.0),
-        id: id as i64,
-        parent_id: parent_id.map(|parent| parent as i64),
-        annotations: collect(wire.annotations, read_annotation)?,
-        binary_annotations: collect(wire.binary_annotations, read_binary_annotation)?,
-        debug: wire.debug.unwrap_or(false),
-        timestamp: wire.timestamp.map(|timestamp| timestamp.0),
-        duration: wire.duration.map(|duration| duration.0),
-        source: None,
-    })
+
+    /// A value is a string or, for an address, true; others mean nothing, and become a type that no reader shows.
+    fn finish(parts: BinaryAnnotationParts) -> Result<Self, BadEntry> {
+        let Text(key) = parts.key.ok_or(BadEntry::Missing("key of a binary annotation"))?;
+        let (kind, value) = match (parts.text, parts.flag) {
+            (Some(text), _) => (AnnotationType::String, text.into_bytes()),
+            (None, Some(flag)) => (AnnotationType::Bool, vec![u8::from(flag)]),
+            (None, None) => (AnnotationType::Bytes, Vec::new()),
+        };
+        let host = thrift_endpoint(parts.endpoint);
+        Ok(BinaryAnnotationWire(BinaryAnnotation { key, value, kind, host, ..BinaryAnnotation::default() }))
+    }
 }
 
-fn read_id(text: &Text, member: &'static str) -> Result<u128, BadEntry> {
-    lower_hex(&text.0, 32).map_err(|cause| BadEntry::Id { member, cause })
+/// The value of a binary annotation.
+enum Value {
+    Text(String),
+    Flag(bool),
+    Other,
 }
 
-fn collect<W, T>(list: Option<Vec<W>>, read: impl Fn(W) -> Result<T, BadEntry>) -> Result<Vec<T>, BadEntry> {
-    list.unwrap_or_default().into_iter().map(read).collect()
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ValueVisitor;
+        impl<'de> Visitor<'de> for ValueVisitor {
+            type Value = Value;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a value")
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+                Ok(Value::Text(text.to_owned()))
+            }
+            fn visit_bool<E>(self, flag: bool) -> Result<Value, E> {
+                Ok(Value::Flag(flag))
+            }
+            fn visit_i64<E>(self, _: i64) -> Result<Value, E> {
+                Ok(Value::Other)
+            }
+            fn visit_u64<E>(self, _: u64) -> Result<Value, E> {
+                Ok(Value::Other)
+            }
+            fn visit_f64<E>(self, _: f64) -> Result<Value, E> {
+                Ok(Value::Other)
+            }
+            fn visit_unit<E>(self) -> Result<Value, E> {
+                Ok(Value::Other)
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
+                while list.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Value::Other)
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Value, A::Error> {
+                while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Value::Other)
+            }
+        }
+        deserializer.deserialize_any(ValueVisitor)
+    }
 }
 
-fn read_annotation(wire: AnnotationWire) -> Result<Annotation, BadEntry> {
-    let (Some(Whole(timestamp)), Some(Text(value))) = (wire.timestamp, wire.value) else {
-        return Err(BadEntry::IncompleteAnnotation);
-    };
-    Ok(Annotation { timestamp, value, host: read_host(wire.endpoint)?, ..Annotation::default() })
-}
-
-/// A value is a string or, for an address, true; others mean nothing, and become a type that no reader shows.
-fn read_binary_annotation(wire: BinaryAnnotationWire) -> Result<BinaryAnnotation, BadEntry> {
-    let Text(key) = wire.key.ok_or(BadEntry::Missing("key of a binary annotation"))?;
-    let (kind, value) = match wire.value {
-        Some(Value::String(text)) => (AnnotationType::String, text.into_bytes()),
-        Some(Value::Bool(flag)) => (AnnotationType::Bool, vec![u8::from(flag)]),
-        _ => (AnnotationType::Bytes, Vec::new()),
-    };
-    Ok(BinaryAnnotation { key, value, kind, host: read_host(wire.endpoint)?, ..BinaryAnnotation::default() })
-}
-
-fn read_host(wire: Option<EndpointWire>) -> Result<Option<blkin_thrift::Endpoint>, BadEntry> {
-    let endpoint = wire.map_or(Ok(None), EndpointWire::read)?;
-    Ok(endpoint.map(|Endpoint { service_name, ipv4, ipv6, port }| blkin_thrift::Endpoint {
+fn thrift_endpoint(wire: Option<EndpointWire>) -> Option<blkin_thrift::Endpoint> {
+    let Endpoint { service_name, ipv4, ipv6, port } = wire?.0?;
+    Some(blkin_thrift::Endpoint {
         ipv4: ipv4.map_or(0, |ip| u32::from(ip) as i32),
         port: port.unwrap_or(0) as i16,
         service_name: service_name.unwrap_or_default(),
         ipv6: ipv6.map(|ip| ip.octets()),
-    }))
+    })
 }

@@ -1,17 +1,24 @@
 //! Zipkin's v2 JSON: what `POST /api/v2/spans` brings and what queries answer.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
 
-use serde::Deserialize;
+use blkin_thrift::Limits;
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
+use serde_json::ser::Formatter;
 
-use crate::json::{EndpointWire, Text, Whole, read_entries};
+use crate::json::{EndpointWire, Name, Object, Reading, Text, Whole, read_entries, required, set, skip};
 use crate::model::{Annotation, BadId, Kind, Span, SpanId, TraceId, lower_name};
-
-pub use crate::json::{BadEntry, BadList};
+use crate::refusal::{BadEntry, BadList};
 
 /// Reads a list of spans. Members that are unknown, or optional and null, are skipped.
-pub fn read_list(body: &[u8]) -> Result<Vec<Result<Span, BadEntry>>, BadList> {
-    read_entries(body, read_span)
+///
+/// # Errors
+/// When the body is no JSON list, or has too many entries.
+pub fn read_list(body: &[u8], limits: &Limits) -> Result<Vec<Result<Span, BadEntry>>, BadList> {
+    let entries = read_entries::<SpanWire>(body, limits)?;
+    Ok(entries.into_iter().map(|entry| entry.map(|SpanWire(span)| span)).collect())
 }
 
 /// Writes one span.
@@ -30,12 +37,31 @@ pub fn write_traces(traces: &[Vec<Span>]) -> String {
 }
 
 fn json<T: serde::Serialize + ?Sized>(value: &T) -> String {
-    serde_json::to_string(value).expect("a span has string keys and fits into memory")
+    let mut bytes = Vec::with_capacity(256);
+    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, LineSafe);
+    value.serialize(&mut serializer).expect("a span has string keys and fits into memory");
+    String::from_utf8(bytes).expect("the serializer writes UTF-8")
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct SpanWire {
+/// Escapes U+2028 and U+2029 as Zipkin does: JSON allows them in strings, older JavaScript takes them for line ends.
+struct LineSafe;
+
+impl Formatter for LineSafe {
+    fn write_string_fragment<W: ?Sized + io::Write>(&mut self, writer: &mut W, text: &str) -> io::Result<()> {
+        let mut written = 0;
+        for (at, separator) in text.match_indices(['\u{2028}', '\u{2029}']) {
+            writer.write_all(&text.as_bytes()[written..at])?;
+            writer.write_all(if separator == "\u{2028}" { b"\\u2028" } else { b"\\u2029" })?;
+            written = at + separator.len();
+        }
+        writer.write_all(&text.as_bytes()[written..])
+    }
+}
+
+struct SpanWire(Span);
+
+#[derive(Default)]
+struct SpanParts {
     trace_id: Option<Text>,
     id: Option<Text>,
     parent_id: Option<Text>,
@@ -45,51 +71,63 @@ struct SpanWire {
     duration: Option<Whole>,
     local_endpoint: Option<EndpointWire>,
     remote_endpoint: Option<EndpointWire>,
-    annotations: Option<Vec<AnnotationWire>>,
-    tags: Option<BTreeMap<String, Text>>,
-    debug: Option<bool>,
-    shared: Option<bool>,
+    annotations: Vec<AnnotationWire>,
+    tags: BTreeMap<String, String>,
+    debug: bool,
+    shared: bool,
 }
 
-#[derive(Deserialize)]
-struct AnnotationWire {
-    timestamp: Option<Whole>,
-    value: Option<Text>,
-}
+impl Object for SpanWire {
+    type Parts = SpanParts;
 
-fn read_span(json: &str) -> Result<Span, BadEntry> {
-    let wire: SpanWire = serde_json::from_str(json)?;
-    let trace_id = required(wire.trace_id, "traceId")?;
-    let id = required(wire.id, "id")?;
-    let span = Span {
-        trace_id,
-        parent_id: wire.parent_id.map_or(Ok(None), read_parent)?,
-        id,
-        kind: wire.kind.map(read_kind).transpose()?,
-        name: wire.name.and_then(|name| lower_name(&name.0)),
-        timestamp: wire.timestamp.map(|timestamp| timestamp.0),
-        duration: wire.duration.map(|duration| duration.0),
-        local_endpoint: wire.local_endpoint.map_or(Ok(None), EndpointWire::read)?,
-        remote_endpoint: wire.remote_endpoint.map_or(Ok(None), EndpointWire::read)?,
-        annotations: wire
-            .annotations
-            .unwrap_or_default()
-            .into_iter()
-            .map(read_annotation)
-            .collect::<Result<_, _>>()?,
-        tags: wire.tags.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect(),
-        debug: wire.debug.unwrap_or(false),
-        shared: wire.shared.unwrap_or(false),
-    };
-    Ok(span.normalized())
-}
+    fn member<'de, A: MapAccess<'de>>(
+        parts: &mut SpanParts,
+        name: &str,
+        members: &mut A,
+        reading: &Reading<'_>,
+    ) -> Result<(), A::Error> {
+        match name {
+            "traceId" => parts.trace_id = Some(members.next_value()?),
+            "id" => parts.id = Some(members.next_value()?),
+            "parentId" => set(&mut parts.parent_id, members)?,
+            "kind" => set(&mut parts.kind, members)?,
+            "name" => set(&mut parts.name, members)?,
+            "timestamp" => set(&mut parts.timestamp, members)?,
+            "duration" => set(&mut parts.duration, members)?,
+            "localEndpoint" => {
+                parts.local_endpoint = reading.optional(members)?.or(parts.local_endpoint.take());
+            }
+            "remoteEndpoint" => {
+                parts.remote_endpoint = reading.optional(members)?.or(parts.remote_endpoint.take());
+            }
+            "annotations" => reading.extend(&mut parts.annotations, "annotations", members)?,
+            "tags" => members.next_value_seed(Tags { reading, tags: &mut parts.tags })?,
+            "debug" => parts.debug |= members.next_value::<Option<bool>>()?.unwrap_or(false),
+            "shared" => parts.shared |= members.next_value::<Option<bool>>()?.unwrap_or(false),
+            "binaryAnnotations" => reading.check(Err(BadEntry::OtherVersion("binaryAnnotations")))?,
+            _ => skip(members)?,
+        }
+        Ok(())
+    }
 
-fn required<T: std::str::FromStr<Err = BadId>>(
-    text: Option<Text>,
-    member: &'static str,
-) -> Result<T, BadEntry> {
-    let Text(text) = text.ok_or(BadEntry::Missing(member))?;
-    text.parse().map_err(|cause| BadEntry::Id { member, cause })
+    fn finish(parts: SpanParts) -> Result<Self, BadEntry> {
+        let span = Span {
+            trace_id: required(parts.trace_id.map(|text| text.0.parse::<TraceId>()), "traceId")?,
+            parent_id: parts.parent_id.map_or(Ok(None), read_parent)?,
+            id: required(parts.id.map(|text| text.0.parse::<SpanId>()), "id")?,
+            kind: parts.kind.map(read_kind).transpose()?,
+            name: parts.name.and_then(|name| lower_name(&name.0)),
+            timestamp: parts.timestamp.map(|timestamp| timestamp.0),
+            duration: parts.duration.map(|duration| duration.0),
+            local_endpoint: parts.local_endpoint.and_then(|wire| wire.0),
+            remote_endpoint: parts.remote_endpoint.and_then(|wire| wire.0),
+            annotations: parts.annotations.into_iter().map(|wire| wire.0).collect(),
+            tags: parts.tags,
+            debug: parts.debug,
+            shared: parts.shared,
+        };
+        Ok(SpanWire(span.normalized()))
+    }
 }
 
 /// A parent of zeros is no parent.
@@ -105,14 +143,71 @@ fn read_kind(text: Text) -> Result<Kind, BadEntry> {
     Kind::from_name(&text.0).ok_or(BadEntry::Kind(text.0))
 }
 
-fn read_annotation(wire: AnnotationWire) -> Result<Annotation, BadEntry> {
-    match (wire.timestamp, wire.value) {
-        (Some(Whole(timestamp)), Some(Text(value))) => Ok(Annotation { timestamp, value }),
-        _ => Err(BadEntry::IncompleteAnnotation),
+struct AnnotationWire(Annotation);
+
+#[derive(Default)]
+struct AnnotationParts {
+    timestamp: Option<Whole>,
+    value: Option<Text>,
+}
+
+impl Object for AnnotationWire {
+    type Parts = AnnotationParts;
+
+    fn member<'de, A: MapAccess<'de>>(
+        parts: &mut AnnotationParts,
+        name: &str,
+        members: &mut A,
+        _: &Reading<'_>,
+    ) -> Result<(), A::Error> {
+        match name {
+            "timestamp" => parts.timestamp = Some(members.next_value()?),
+            "value" => parts.value = Some(members.next_value()?),
+            _ => skip(members)?,
+        }
+        Ok(())
+    }
+
+    fn finish(parts: AnnotationParts) -> Result<Self, BadEntry> {
+        match (parts.timestamp, parts.value) {
+            (Some(Whole(timestamp)), Some(Text(value))) => {
+                Ok(AnnotationWire(Annotation { timestamp, value }))
+            }
+            _ => Err(BadEntry::IncompleteAnnotation),
+        }
     }
 }
 
-/// The trace id of a query's path or argument.
-pub fn read_trace_id(text: &str) -> Result<TraceId, BadId> {
-    text.parse()
+/// The tags of a span; null is none.
+struct Tags<'r> {
+    reading: &'r Reading<'r>,
+    tags: &'r mut BTreeMap<String, String>,
+}
+
+impl<'de> DeserializeSeed<'de> for Tags<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Tags<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of tags")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        while let Some((Name(key), Text(value))) = members.next_entry()? {
+            self.reading.one_more("tags", self.tags.len())?;
+            self.tags.insert(key.into_owned(), value);
+        }
+        Ok(())
+    }
 }

@@ -84,7 +84,9 @@ fn root() -> Piece {
         "duration":2000,"localEndpoint":{"serviceName":"ημερολόγιο","ipv6":"2001:db8::1","port":65535},
         "remoteEndpoint":{"serviceName":"osd.0"},"annotations":[{"timestamp":1699999999999500,"value":"sent"}],
         "tags":{"environment":"production","object":"rbd_data.1"}}]"#;
-    Piece::V2(v2json::read_list(json.as_bytes()).unwrap().remove(0).unwrap())
+    Piece::V2(
+        v2json::read_list(json.as_bytes(), &blkin_thrift::Limits::default()).unwrap().remove(0).unwrap(),
+    )
 }
 
 fn batch(figure: Figure, pieces: Vec<Piece>) -> Batch {

@@ -2,12 +2,22 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use blkin_collector::model::{Annotation, Endpoint, Kind, Span, SpanId, TraceId};
+use blkin_collector::refusal::{BadEntry, BadList, Cause, Refusal};
 use blkin_collector::{v1json, v2json};
+use blkin_thrift::Limits;
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 
 const GOOD: &str = r#"{"traceId":"1","id":"2"}"#;
+
+fn read_v1(body: &[u8]) -> Result<Vec<Result<blkin_thrift::Span, BadEntry>>, BadList> {
+    v1json::read_list(body, &Limits::default())
+}
+
+fn read_v2(body: &[u8]) -> Result<Vec<Result<Span, BadEntry>>, BadList> {
+    v2json::read_list(body, &Limits::default())
+}
 
 fn list(entries: &[&str]) -> String {
     format!("[{}]", entries.join(","))
@@ -15,8 +25,8 @@ fn list(entries: &[&str]) -> String {
 
 /// Which entries were taken, by both readers, which agree on what follows here.
 fn taken(body: &[u8]) -> Vec<bool> {
-    let v2: Vec<bool> = v2json::read_list(body).unwrap().iter().map(Result::is_ok).collect();
-    let v1: Vec<bool> = v1json::read_list(body).unwrap().iter().map(Result::is_ok).collect();
+    let v2: Vec<bool> = read_v2(body).unwrap().iter().map(Result::is_ok).collect();
+    let v1: Vec<bool> = read_v1(body).unwrap().iter().map(Result::is_ok).collect();
     assert_eq!(v1, v2);
     v2
 }
@@ -51,7 +61,7 @@ fn what_is_wrong_is_said() {
         (r#"{"traceId":"1","id":"2","tags":{"a":null}}"#, "failed to read a span: invalid type: null"),
         (r#"{"traceId":"1","id":"2","localEndpoint":{"port":65536}}"#, "failed to read a span: port 65536"),
     ] {
-        let entries = v2json::read_list(list(&[entry]).as_bytes()).unwrap();
+        let entries = read_v2(list(&[entry]).as_bytes()).unwrap();
         let error = entries[0].as_ref().unwrap_err().to_string();
         assert!(error.starts_with(reason), "{error}");
     }
@@ -62,8 +72,8 @@ fn broken_json_is_refused_as_a_whole() {
     for body in
         ["", "{}", "5", "[", "[{]", r#"[{"traceId":"1","id":"2"}"#, r#"[{"traceId":"1","id":"2"}]x"#, "[,]"]
     {
-        assert!(v2json::read_list(body.as_bytes()).is_err(), "{body}");
-        assert!(v1json::read_list(body.as_bytes()).is_err(), "{body}");
+        assert!(read_v2(body.as_bytes()).is_err(), "{body}");
+        assert!(read_v1(body.as_bytes()).is_err(), "{body}");
     }
 }
 
@@ -74,34 +84,113 @@ fn deep_nesting_is_skipped_where_nobody_reads_it_and_else_refused() {
     let name = format!(r#"{{"traceId":"1","id":"2","name":{deep}}}"#);
     assert_eq!(taken(list(&[GOOD, &unknown, &name, GOOD]).as_bytes()), [true, true, false, true]);
     let value = format!(r#"{{"traceId":"1","id":"2","binaryAnnotations":[{{"key":"a","value":{deep}}}]}}"#);
-    assert!(v1json::read_list(list(&[&value]).as_bytes()).unwrap()[0].is_err());
+    assert!(read_v1(list(&[&value]).as_bytes()).unwrap()[0].is_ok());
     for body in ["[".repeat(1_000_000), r#"[{"a":"#.repeat(100_000)] {
-        assert!(v2json::read_list(body.as_bytes()).is_err());
+        assert!(read_v2(body.as_bytes()).is_err());
     }
 }
 
 #[test]
 fn a_list_with_too_many_entries_is_refused() {
     let body = list(&vec!["0"; 65_537]);
-    let error = v2json::read_list(body.as_bytes()).unwrap_err().to_string();
-    assert!(error.contains("more than 65536 spans, send smaller lists"), "{error}");
+    let error = read_v2(body.as_bytes()).unwrap_err().to_string();
+    assert!(error.contains("more than 65536 spans: send smaller lists"), "{error}");
 }
 
 #[test]
 fn bytes_that_are_not_utf_8_are_replaced() {
     let body = [&br#"[{"traceId":"1","id":"2","name":"a"#[..], &[0xff], br#""}]"#].concat();
-    let entries = v2json::read_list(&body).unwrap();
+    let entries = read_v2(&body).unwrap();
     assert_eq!(entries[0].as_ref().unwrap().name.as_deref(), Some("a\u{fffd}"));
-    assert_eq!(v1json::read_list(&body).unwrap()[0].as_ref().unwrap().name, "a\u{fffd}");
+    assert_eq!(read_v1(&body).unwrap()[0].as_ref().unwrap().name, "a\u{fffd}");
 }
 
 #[test]
-fn a_member_that_comes_twice_is_refused_and_of_a_tag_the_last_counts() {
-    let twice = r#"{"traceId":"9","traceId":"1","id":"2"}"#;
-    assert_eq!(taken(list(&[twice, GOOD]).as_bytes()), [false, true]);
-    let tags = r#"{"traceId":"1","id":"2","tags":{"k":"1","k":"2"}}"#;
-    let entries = v2json::read_list(list(&[tags]).as_bytes()).unwrap();
-    assert_eq!(entries[0].as_ref().unwrap().tags["k"], "2");
+fn of_a_member_that_comes_twice_the_later_counts_and_null_changes_nothing() {
+    let twice = concat!(
+        r#"{"traceId":"9","traceId":"1","id":"2","name":"a","name":"b","name":null,"timestamp":1,"timestamp":2,"#,
+        r#""localEndpoint":{"serviceName":"x","port":1},"localEndpoint":{"serviceName":"a","serviceName":"b"},"#,
+        r#""annotations":[{"timestamp":1,"value":"a"}],"annotations":[{"timestamp":2,"value":"b"}],"#,
+        r#""tags":{"k":"1","k":"2"},"tags":{"l":"3"},"debug":true,"debug":false}"#
+    );
+    let written = concat!(
+        r#"{"traceId":"0000000000000001","id":"0000000000000002","name":"b","timestamp":2,"#,
+        r#""localEndpoint":{"serviceName":"b"},"annotations":[{"timestamp":1,"value":"a"},{"timestamp":2,"value":"b"}],"#,
+        r#""tags":{"k":"2","l":"3"},"debug":true}"#
+    );
+    let entries = read_v2(list(&[twice]).as_bytes()).unwrap();
+    assert_eq!(v2json::write_span(entries[0].as_ref().unwrap()), written);
+    let entry =
+        r#"{"traceId":"1","id":"2","id":"3","annotations":[{"timestamp":0,"timestamp":5,"value":"a"}]}"#;
+    let entries = read_v1(list(&[entry]).as_bytes()).unwrap();
+    let span = entries[0].as_ref().unwrap();
+    assert_eq!((span.id, span.annotations[0].timestamp), (3, 5));
+}
+
+#[test]
+fn an_id_that_is_null_is_refused() {
+    for entry in [r#"{"traceId":null,"id":"2"}"#, r#"{"traceId":"1","id":null}"#] {
+        assert_eq!(taken(list(&[entry, GOOD]).as_bytes()), [false, true], "{entry}");
+    }
+}
+
+#[test]
+fn a_span_of_the_other_version_is_refused_with_the_way_to_go() {
+    let v1 = r#"{"traceId":"1","id":"2","binaryAnnotations":[]}"#;
+    let refusal = read_v2(list(&[v1]).as_bytes()).unwrap().remove(0).unwrap_err();
+    assert_eq!(refusal.cause(), Cause::OtherVersion);
+    assert!(refusal.to_string().contains("post v1 to /api/v1/spans"), "{refusal}");
+    for member in [r#""localEndpoint":{}"#, r#""remoteEndpoint":{}"#, r#""tags":{}"#] {
+        let v2 = format!(r#"{{"traceId":"1","id":"2",{member}}}"#);
+        let refusal = read_v1(list(&[&v2]).as_bytes()).unwrap().remove(0).unwrap_err();
+        assert_eq!(refusal.cause(), Cause::OtherVersion, "{member}");
+    }
+}
+
+#[test]
+fn limits_hold_for_lengths_and_counts_before_memory_is_taken() {
+    let limits = Limits { max_annotations: 2, max_span_bytes: 300, max_entries: 3, ..Limits::default() };
+    let items = |member: &str, open: char, item: fn(usize) -> String, close: char, count: usize| {
+        let items: Vec<String> = (0..count).map(item).collect();
+        format!(r#"[{{"traceId":"1","id":"2","{member}":{open}{}{close}}}]"#, items.join(","))
+    };
+    let annotation = |at: usize| format!(r#"{{"timestamp":{at},"value":"a"}}"#);
+    let tag = |at: usize| format!(r#""{at}":"""#);
+    let binary = |at: usize| format!(r#"{{"key":"{at}"}}"#);
+    for count in [2, 3, 1000] {
+        let v2 = |body: String| v2json::read_list(body.as_bytes(), &limits).unwrap().remove(0).map(drop);
+        let v1 = |body: String| v1json::read_list(body.as_bytes(), &limits).unwrap().remove(0).map(drop);
+        let read = [
+            v2(items("annotations", '[', annotation, ']', count)),
+            v2(items("tags", '{', tag, '}', count)),
+            v1(items("annotations", '[', annotation, ']', count)),
+            v1(items("binaryAnnotations", '[', binary, ']', count)),
+        ];
+        for read in read {
+            let cause = read.err().map(|refusal| refusal.cause());
+            assert_eq!(cause, (count > 2).then_some(Cause::TooLarge), "{count}");
+        }
+    }
+    let long = format!(r#"[{{"traceId":"1","id":"2","name":"{}"}}]"#, "x".repeat(400));
+    assert_eq!(
+        v2json::read_list(long.as_bytes(), &limits).unwrap()[0].as_ref().unwrap_err().cause(),
+        Cause::TooLarge
+    );
+    let refusal = v2json::read_list(list(&[GOOD; 4]).as_bytes(), &limits).unwrap_err();
+    assert_eq!(refusal.cause(), Cause::TooLarge);
+}
+
+#[test]
+fn line_separators_are_escaped_as_javascript_needs_it() {
+    let text = "a\u{2028}b\u{2029}\u{2028}";
+    let entry = format!(r#"{{"traceId":"1","id":"2","tags":{{"{text}":"{text}"}}}}"#);
+    let entries = read_v2(list(&[&entry]).as_bytes()).unwrap();
+    let written = v2json::write_span(entries[0].as_ref().unwrap());
+    assert!(written.contains(r#""tags":{"a\u2028b\u2029\u2028":"a\u2028b\u2029\u2028"}"#), "{written}");
+    assert_eq!(
+        read_v2(list(&[&written]).as_bytes()).unwrap()[0].as_ref().unwrap(),
+        entries[0].as_ref().unwrap()
+    );
 }
 
 #[test]
@@ -113,7 +202,7 @@ fn spans_are_written_in_zipkins_order() {
         r#""remoteEndpoint":{"serviceName":"b"},"annotations":[{"timestamp":7,"value":"x"}],"#,
         r#""tags":{"a":"1","b":"2"},"debug":true,"shared":true}"#
     );
-    let entries = v2json::read_list(list(&[text]).as_bytes()).unwrap();
+    let entries = read_v2(list(&[text]).as_bytes()).unwrap();
     let span = entries[0].as_ref().unwrap();
     assert_eq!(v2json::write_span(span), text);
     assert_eq!(v2json::write_trace(&[span.clone(), span.clone()]), format!("[{text},{text}]"));
@@ -172,15 +261,15 @@ proptest! {
     #[test]
     fn what_is_written_is_read_back(spans in vec(span(), 0..4)) {
         let read: Result<Vec<Span>, _> =
-            v2json::read_list(v2json::write_trace(&spans).as_bytes()).unwrap().into_iter().collect();
+            read_v2(v2json::write_trace(&spans).as_bytes()).unwrap().into_iter().collect();
         prop_assert_eq!(read.unwrap(), spans);
     }
 
     #[test]
     fn arbitrary_text_does_not_panic(text in r#"[\[\]{}:,"0-9a-z\\]{0,200}"#, bytes in vec(any::<u8>(), 0..200)) {
         for body in [text.as_bytes(), &bytes, list(&[GOOD, &text]).as_bytes()] {
-            let _ = v1json::read_list(body);
-            let _ = v2json::read_list(body);
+            let _ = read_v1(body);
+            let _ = read_v2(body);
         }
     }
 
@@ -191,7 +280,7 @@ proptest! {
             let at = at.index(body.len());
             body[at] = byte;
         }
-        let _ = v1json::read_list(&body);
-        let _ = v2json::read_list(&body);
+        let _ = read_v1(&body);
+        let _ = read_v2(&body);
     }
 }

@@ -3,21 +3,27 @@
 #![no_main]
 
 use blkin_collector::merge::{Piece, assemble};
+use blkin_collector::refusal::{BadEntry, BadList};
 use blkin_collector::v1json::read_list;
+use blkin_thrift::{Limits, Span};
 use libfuzzer_sys::fuzz_target;
 
 const NEIGHBOUR: &[u8] = br#"{"traceId":"a","id":"b","name":"well-formed"}"#;
 
+fn read(bytes: &[u8]) -> Result<Vec<Result<Span, BadEntry>>, BadList> {
+    read_list(bytes, &Limits::default())
+}
+
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok(entries) = read_list(bytes) {
+    if let Ok(entries) = read(bytes) {
         let pieces: Vec<Piece> = entries.into_iter().flatten().map(Piece::V1).collect();
         let twice = [&pieces[..], &pieces].concat();
         assert_eq!(assemble(twice), assemble(pieces));
     }
-    let alone = read_list(&[b"[", bytes, b"]"].concat());
+    let alone = read(&[b"[", bytes, b"]"].concat());
     if alone.is_ok_and(|entries| !entries.is_empty()) {
         let entries =
-            read_list(&[b"[", bytes, b",", NEIGHBOUR, b"]"].concat()).expect("a list with one more");
+            read(&[b"[", bytes, b",", NEIGHBOUR, b"]"].concat()).expect("a list with one more");
         let last = entries.into_iter().last().expect("the one more").expect("it is well-formed");
         assert_eq!(last.name, "well-formed");
     }

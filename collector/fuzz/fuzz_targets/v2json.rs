@@ -3,25 +3,31 @@
 #![no_main]
 
 use blkin_collector::model::Span;
+use blkin_collector::refusal::{BadEntry, BadList};
 use blkin_collector::trace::Linker;
 use blkin_collector::v2json::{read_list, write_trace};
+use blkin_thrift::Limits;
 use libfuzzer_sys::fuzz_target;
 
 const NEIGHBOUR: &[u8] = br#"{"traceId":"a","id":"b","name":"well-formed"}"#;
 
+fn read(bytes: &[u8]) -> Result<Vec<Result<Span, BadEntry>>, BadList> {
+    read_list(bytes, &Limits::default())
+}
+
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok(entries) = read_list(bytes) {
+    if let Ok(entries) = read(bytes) {
         let spans: Vec<Span> = entries.into_iter().flatten().collect();
-        let again = read_list(write_trace(&spans).as_bytes()).expect("our own list is readable");
+        let again = read(write_trace(&spans).as_bytes()).expect("our own list is readable");
         assert_eq!(again.into_iter().map(|entry| entry.expect("our own span")).collect::<Vec<_>>(), spans);
         let mut linker = Linker::default();
         linker.add_trace(spans);
         linker.links();
     }
-    let alone = read_list(&[b"[", bytes, b"]"].concat());
+    let alone = read(&[b"[", bytes, b"]"].concat());
     if alone.is_ok_and(|entries| !entries.is_empty()) {
         let entries =
-            read_list(&[b"[", bytes, b",", NEIGHBOUR, b"]"].concat()).expect("a list with one more");
+            read(&[b"[", bytes, b",", NEIGHBOUR, b"]"].concat()).expect("a list with one more");
         let last = entries.into_iter().last().expect("the one more").expect("it is well-formed");
         assert_eq!(last.name.as_deref(), Some("well-formed"));
     }

@@ -39,7 +39,7 @@ pub(super) struct Tag<'a> {
 impl<'a> V1<'a> {
     pub(super) fn read(span: &'a blkin_thrift::Span) -> Option<V1<'a>> {
         let high = span.trace_id_high.unwrap_or(0);
-        let mut events: Vec<_> = span.annotations.iter().filter_map(read_event).collect();
+        let mut events: Vec<_> = span.annotations.iter().map(read_event).collect();
         events.sort_by(|left, right| (left.timestamp, left.value).cmp(&(right.timestamp, right.value)));
         let mut tags: Vec<_> = span.binary_annotations.iter().filter_map(read_tag).collect();
         tags.sort_by(|left, right| left.key.cmp(right.key));
@@ -57,9 +57,9 @@ impl<'a> V1<'a> {
     }
 }
 
-fn read_event(annotation: &Annotation) -> Option<Event<'_>> {
+fn read_event(annotation: &Annotation) -> Event<'_> {
     let Annotation { timestamp, value, host, .. } = annotation;
-    (*timestamp != 0).then(|| Event { timestamp: *timestamp, value, endpoint: read_host(host.as_ref()) })
+    Event { timestamp: *timestamp, value, endpoint: read_host(host.as_ref()) }
 }
 
 fn read_tag(annotation: &BinaryAnnotation) -> Option<Tag<'_>> {

@@ -32,13 +32,13 @@ pub(super) async fn remote_services(State(app): Shared, Query(pairs): Pairs) -> 
 }
 
 pub(super) async fn autocomplete_keys(State(app): Shared) -> Result<Json, Problem> {
-    Json::of(&app.config.autocomplete_keys)
+    Json::of(&app.config().autocomplete_keys)
 }
 
 pub(super) async fn autocomplete_values(State(app): Shared, Query(pairs): Pairs) -> Result<Json, Problem> {
     let parameters = Parameters(pairs);
     let key = parameters.required("key")?;
-    if !app.config.autocomplete_keys.iter().any(|configured| configured == key) {
+    if !app.config().autocomplete_keys.iter().any(|configured| configured == key) {
         return Ok(Json("[]".to_owned()));
     }
     Json::of(&names(app, NameKind::TagValue, key.to_owned()).await?)
@@ -46,14 +46,14 @@ pub(super) async fn autocomplete_values(State(app): Shared, Query(pairs): Pairs)
 
 pub(super) async fn traces(State(app): Shared, Query(pairs): Pairs) -> Result<Json, Problem> {
     let request = SearchRequest::read(&Parameters(pairs), &defaults(&app))?;
-    let reading = app.config.reading();
+    let reading = app.config().reading();
     let found = read(app, move |store| query::search(store, &request, reading)).await?;
     Ok(Json(v2json::write_traces(&found)))
 }
 
 pub(super) async fn trace(State(app): Shared, Path(text): Path<String>) -> Result<Json, Problem> {
     let id: TraceId = text.parse().map_err(|e| Problem::bad(format!("{text:?} is no trace id: {e}")))?;
-    let reading = app.config.reading();
+    let reading = app.config().reading();
     let spans: Vec<Span> = read(app, move |store| query::trace(store, id, reading)).await?;
     if spans.is_empty() {
         return Err(Problem::not_found(format!("{id} not found")));
@@ -63,9 +63,9 @@ pub(super) async fn trace(State(app): Shared, Path(text): Path<String>) -> Resul
 
 pub(super) async fn trace_many(State(app): Shared, Query(pairs): Pairs) -> Result<Json, Problem> {
     let parameters = Parameters(pairs);
-    let reading = app.config.reading();
+    let reading = app.config().reading();
     let ids = query::read_trace_ids(parameters.required("traceIds")?, reading.strict)?;
-    let most = app.config.query_max_traces;
+    let most = app.config().query_max_traces;
     if ids.len() > most {
         return Err(Problem::bad(format!("more than {most} trace ids: ask in several requests")));
     }
@@ -77,7 +77,7 @@ pub(super) async fn dependencies(State(app): Shared, Query(pairs): Pairs) -> Res
     let parameters = Parameters(pairs);
     parameters.required("endTs")?;
     let window_us = parameters.window_us(&defaults(&app))?;
-    let reading = app.config.reading();
+    let reading = app.config().reading();
     let links = read(app, move |store| query::dependencies(store, &window_us, reading)).await?;
     Json::of(&links)
 }
@@ -93,7 +93,7 @@ pub(super) async fn config(State(app): Shared) -> Result<Json, Problem> {
         "archivePostUrl": null,
         "archiveUrl": null,
         "dependency": {"enabled": true, "lowErrorRate": 0.5, "highErrorRate": 0.75},
-        "autocompleteKeys": app.config.autocomplete_keys,
+        "autocompleteKeys": app.config().autocomplete_keys,
     }))
 }
 
@@ -113,7 +113,7 @@ pub(super) async fn health(State(admin): State<Admin>) -> Result<impl IntoRespon
 }
 
 fn defaults(app: &App) -> Defaults {
-    Defaults { now_ms: now_ms(), max_traces: app.config.query_max_traces }
+    Defaults { now_ms: now_ms(), max_traces: app.config().query_max_traces }
 }
 
 async fn names(app: Arc<App>, kind: NameKind, of: String) -> Result<Vec<String>, Problem> {

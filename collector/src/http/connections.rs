@@ -1,55 +1,40 @@
-//! A listener that holds at most so many connections, and closes those that are silent; more wait in the kernel's
-//! queue.
+//! A connection that holds a place, and ends when its peer is silent: neither sends nor takes what it is sent.
 
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::serve::Listener;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A listener with a limit.
-pub struct Limited {
-    listener: TcpListener,
-    places: Arc<Semaphore>,
-    idle_time: Duration,
-}
-
-impl Limited {
-    /// Accepts from `listener` while less than `most` connections are open; each may be silent for `idle_time`.
-    pub fn new(listener: TcpListener, most: usize, idle_time: Duration) -> Self {
-        Limited { listener, places: Arc::new(Semaphore::new(most)), idle_time }
-    }
-}
-
-impl Listener for Limited {
-    type Io = Connection;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
-        let place = self.places.clone().acquire_owned().await.ok();
-        let (stream, peer) = Listener::accept(&mut self.listener).await;
-        let idle = Box::pin(sleep(self.idle_time));
-        (Connection { stream, idle, idle_time: self.idle_time, _place: place }, peer)
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-}
-
 /// A connection and its place.
-pub struct Connection {
+pub(super) struct Connection {
     stream: TcpStream,
     idle: Pin<Box<Sleep>>,
     idle_time: Duration,
-    _place: Option<OwnedSemaphorePermit>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    pub(super) fn new(stream: TcpStream, idle_time: Duration, place: OwnedSemaphorePermit) -> Self {
+        Connection { stream, idle: Box::pin(sleep(idle_time)), idle_time, _place: place }
+    }
+
+    /// Any progress starts the time anew; without, the connection breaks once the time is over.
+    fn unless_idle<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        progress: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if progress.is_ready() {
+            self.idle.as_mut().reset(Instant::now() + self.idle_time);
+            return progress;
+        }
+        self.idle.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
 }
 
 impl AsyncRead for Connection {
@@ -59,15 +44,7 @@ impl AsyncRead for Connection {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if read.is_ready() {
-            let deadline = Instant::now() + self.idle_time;
-            self.idle.as_mut().reset(deadline);
-            return read;
-        }
-        match self.idle.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            Poll::Pending => Poll::Pending,
-        }
+        self.unless_idle(context, read)
     }
 }
 
@@ -77,7 +54,8 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.unless_idle(context, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -5,44 +5,55 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
-use bytes::Bytes;
 
-use super::body::{read, unsupported};
+use super::body::{self, BadBody, unsupported};
+use super::serve::Peer;
 use super::{App, Problem};
-use crate::ingest::{BadBody, Ingest};
+use crate::ingest::{Ingest, Sorted, Source, Transport};
+use crate::refusal::Cause;
 use crate::store::Batch;
 
-type Sorted = (Batch, Result<(), BadBody>);
+type Answer = Result<StatusCode, Problem>;
 
 pub(super) async fn v1(
     State(app): State<Arc<App>>,
+    peer: Option<Extension<Peer>>,
     headers: HeaderMap,
     body: Body,
-) -> Result<StatusCode, Problem> {
+) -> Answer {
+    let source = source(Transport::HttpV1, peer);
     match content_type(&headers) {
-        "application/x-thrift" => take(app, &headers, body, Ingest::v1_thrift).await,
+        "application/x-thrift" => take(app, source, &headers, body, Ingest::v1_thrift).await,
         "application/x-protobuf" => {
-            Err(unsupported("protobuf: send application/json or application/x-thrift".to_owned()))
+            Err(unsupported("protobuf is v2: post it to /api/v2/spans, or send JSON or thrift".to_owned()))
         }
         // As Zipkin: whatever else it calls itself is read as JSON.
-        _ => take(app, &headers, body, Ingest::v1_json).await,
+        _ => take(app, source, &headers, body, Ingest::v1_json).await,
     }
 }
 
 pub(super) async fn v2(
     State(app): State<Arc<App>>,
+    peer: Option<Extension<Peer>>,
     headers: HeaderMap,
     body: Body,
-) -> Result<StatusCode, Problem> {
+) -> Answer {
+    let source = source(Transport::HttpV2, peer);
     match content_type(&headers) {
-        "application/x-protobuf" | "application/x-thrift" => {
-            Err(unsupported("neither protobuf nor thrift is read here: send application/json".to_owned()))
+        "application/x-protobuf" => take(app, source, &headers, body, Ingest::v2_proto3).await,
+        "application/x-thrift" => {
+            Err(unsupported("thrift is v1: post it to /api/v1/spans, or send JSON or protobuf".to_owned()))
         }
-        _ => take(app, &headers, body, Ingest::v2_json).await,
+        _ => take(app, source, &headers, body, Ingest::v2_json).await,
     }
+}
+
+fn source(transport: Transport, peer: Option<Extension<Peer>>) -> Source {
+    Source { transport, peer: peer.map(|Extension(Peer(address))| address) }
 }
 
 /// The media type without its parameters.
@@ -53,23 +64,42 @@ fn content_type(headers: &HeaderMap) -> &str {
 
 async fn take(
     app: Arc<App>,
+    source: Source,
     headers: &HeaderMap,
     body: Body,
-    sort: fn(&Ingest, &[u8]) -> Sorted,
-) -> Result<StatusCode, Problem> {
-    let most = app.config.max_message_bytes();
+    sort: fn(&Ingest, &[u8], Source) -> Sorted,
+) -> Answer {
+    let config = app.config();
+    let most = config.max_message_bytes();
     let share = app.budget.take(announced(headers, most)).await;
-    let bytes: Bytes = read(headers, body, most).await?;
+    let bytes = match body::read(headers, body, most, config.message_time()).await {
+        Ok(bytes) => bytes,
+        Err(BadBody { problem, refusal }) => {
+            if let Some(refusal) = refusal {
+                // Only counted: whether that count is committed changes nothing for the client.
+                let _counted = app.ingest.submit(app.ingest.broken(&refusal, source));
+            }
+            return Err(problem);
+        }
+    };
     let ingest = app.ingest.clone();
-    let work = tokio::task::spawn_blocking(move || sort(&ingest, &bytes));
+    let work = tokio::task::spawn_blocking(move || sort(&ingest, &bytes, source));
     let (batch, result) = work.await.map_err(|e| Problem::unavailable(e.to_string()))?;
     drop(share);
-    let pending = app.ingest.submit(batch).map_err(|e| Problem::unavailable(e.to_string()))?;
-    app.ingest.committed(pending).await.map_err(|e| Problem::unavailable(e.to_string()))?;
+    store(&app.ingest, batch).await?;
     match result {
         Ok(()) => Ok(StatusCode::ACCEPTED),
-        Err(reason) => Err(Problem::bad(reason.to_string())),
+        Err(bad) if bad.cause == Cause::TooLarge => {
+            Err(Problem(StatusCode::PAYLOAD_TOO_LARGE, bad.to_string()))
+        }
+        Err(bad) => Err(Problem::bad(bad.to_string())),
     }
+}
+
+/// Waits until a batch is durable.
+async fn store(ingest: &Ingest, batch: Batch) -> Result<(), Problem> {
+    let pending = ingest.submit(batch).map_err(|e| Problem::unavailable(e.to_string()))?;
+    ingest.committed(pending).await.map_err(|e| Problem::unavailable(e.to_string()))
 }
 
 /// Memory that reading this body may take: what it announces, and as much as may be if it is compressed or silent.

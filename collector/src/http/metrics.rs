@@ -10,8 +10,9 @@ use blkin_daemon::prometheus_client::metrics::counter::ConstCounter;
 use blkin_daemon::prometheus_client::metrics::gauge::ConstGauge;
 use blkin_daemon::prometheus_client::registry::Registry;
 
-use crate::ingest::Ingest;
+use crate::ingest::{ALL_TRANSPORTS, Ingest, Rejects};
 use crate::ledger::{Count, Figure, Ledger};
+use crate::refusal::ALL_CAUSES;
 use crate::store::writer::{Refused, Writer};
 
 /// All metrics of the collector.
@@ -49,6 +50,7 @@ impl Collector for Metrics {
         ledger_metrics(&mut encoder, &ledger, "spans_", "pieces of spans", |count| count.spans)?;
         let refused = REFUSED.map(|(label, cause)| (label, self.ingest.refused_batches(cause)));
         counters(&mut encoder, "refused_batches", "batches given back to their senders", "cause", &refused)?;
+        rejected(&mut encoder, self.ingest.rejects())?;
         gauge(
             &mut encoder,
             "queued_bytes",
@@ -76,6 +78,20 @@ fn ledger_metrics(
     counter(encoder, &name("duplicate"), &help("that were in the store already"), value(Figure::Duplicate))?;
     let lost = LOST.map(|(label, figure)| (label, value(figure)));
     counters(encoder, &name("lost"), &help("that are not in the store"), "cause", &lost)
+}
+
+/// Since the start of the process: what was rejected is in the ledger too, but there by loss alone.
+fn rejected(encoder: &mut DescriptorEncoder<'_>, rejects: &Rejects) -> fmt::Result {
+    let (name, help) = (full("rejected"), "entries, or annotations of entries, that were rejected");
+    let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Counter)?;
+    for transport in ALL_TRANSPORTS {
+        for cause in ALL_CAUSES {
+            let labels = [("transport", transport.label()), ("cause", cause.label())];
+            let count = rejects.count(transport, cause);
+            ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    Ok(())
 }
 
 fn full(name: &str) -> String {

@@ -5,10 +5,13 @@
 mod api;
 mod body;
 mod connections;
+mod cors;
 mod intake;
 mod ledger;
 mod metrics;
 mod page;
+mod rejects;
+mod serve;
 
 use std::sync::Arc;
 
@@ -20,18 +23,19 @@ use axum::routing::{get, post};
 use blkin_daemon::admin::{self, Admin};
 use tokio::sync::Semaphore;
 
-pub use connections::Limited;
 pub use metrics::registry;
+pub use serve::serve;
 
 use crate::config::Config;
 use crate::ingest::Ingest;
+use crate::settings::Settings;
 use crate::store::writer::Writer;
 use crate::store::{Store, StoreError};
 
 /// What the routes work with.
 pub struct App {
     /// The configuration.
-    pub config: Config,
+    pub settings: Settings,
     /// The store, for reading.
     pub store: Arc<dyn Store>,
     /// The store's thread.
@@ -44,18 +48,28 @@ pub struct App {
     pub queries: Arc<Semaphore>,
 }
 
+impl App {
+    /// The configuration of this moment.
+    fn config(&self) -> Arc<Config> {
+        self.settings.now()
+    }
+}
+
 /// All routes.
 pub fn router(app: Arc<App>, admin: Admin) -> Router {
+    let config = app.config();
     let api = api_routes(app.clone());
     let mut router = Router::new()
         .merge(api.clone())
         .nest("/zipkin", api)
         .merge(admin_routes(app.clone(), admin.clone()))
         .merge(admin::router(admin));
-    if let Some(folder) = &app.config.ui_dir {
+    if let Some(folder) = &config.ui_dir {
         router = router.merge(page::routes(folder));
     }
-    router.fallback(|| async { Problem::not_found("no such route: see /info or the documentation") })
+    router
+        .fallback(|| async { Problem::not_found("no such route: see /info or the documentation") })
+        .layer(cors::layer(&config.cors_origins))
 }
 
 fn api_routes(app: Arc<App>) -> Router {
@@ -82,6 +96,7 @@ fn api_routes(app: Arc<App>) -> Router {
 fn admin_routes(app: Arc<App>, admin: Admin) -> Router {
     let ledger = Router::new()
         .route("/api/blkin/ledger", get(ledger::ledger))
+        .route("/api/blkin/rejects", get(rejects::rejects))
         .route("/info", get(api::info))
         .with_state(app);
     let health = Router::new()

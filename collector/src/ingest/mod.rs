@@ -2,49 +2,64 @@
 //!
 //! An entry that cannot be read counts as one piece with one annotation, because nothing better is known of it.
 
-mod reject_log;
+mod rejects;
 mod sampler;
 mod scribe;
 
+pub use rejects::{ALL_TRANSPORTS, MOST_RECENT, Reject, Rejects, Source, Transport};
 pub use sampler::Sampler;
 
-use std::fmt::Display;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use blkin_thrift::scribe::{LogEntry, ServiceStatus, Status, decode_message};
 use blkin_thrift::{Limits, Span as V1Span};
 
+use crate::config::Config;
 use crate::ledger::{Count, Figure};
+use crate::refusal::{BadEntry, Cause, Refusal};
+use crate::settings::Settings;
 use crate::store::writer::{Pending, Refused, Writer, now_ms};
 use crate::store::{Batch, Piece};
-use crate::{v1json, v2json};
-use reject_log::RejectLog;
+use crate::{proto3, v1json, v2json};
 
 /// Memory that a piece takes beside its bytes on the wire, roughly.
 const PIECE_OVERHEAD_BYTES: usize = 512;
 
 /// Reads what arrives, by whatever road.
 pub struct Ingest {
-    limits: Limits,
-    sampler: Sampler,
-    scribe_category: String,
+    settings: Settings,
     writer: Writer,
-    rejects: RejectLog,
+    rejects: Rejects,
     alive_since: u64,
     refused: [AtomicU64; 3],
 }
 
+/// Where Scribe calls come from.
+const SCRIBE: Source = Source { transport: Transport::Scribe, peer: None };
+
 /// A body of which nothing could be used.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct BadBody(String);
+#[error("{reason}")]
+pub struct BadBody {
+    reason: String,
+    /// The cause of the first entry's refusal.
+    pub cause: Cause,
+}
+
+/// A batch, and whether anything of its body could be used.
+pub type Sorted = (Batch, Result<(), BadBody>);
 
 impl Ingest {
-    /// Reads within limits and hands batches to the writer.
-    pub fn new(limits: Limits, sampler: Sampler, scribe_category: String, writer: Writer) -> Self {
+    /// Reads as the settings say and hands batches to the writer.
+    pub fn new(settings: Settings, writer: Writer) -> Self {
         let alive_since = now_ms() / 1000;
-        let (rejects, refused) = (RejectLog::default(), Default::default());
-        Ingest { limits, sampler, scribe_category, writer, rejects, alive_since, refused }
+        Ingest { settings, writer, rejects: Rejects::default(), alive_since, refused: Default::default() }
+    }
+
+    /// What was rejected, and why.
+    pub fn rejects(&self) -> &Rejects {
+        &self.rejects
     }
 
     /// What fb303's questions are answered from.
@@ -91,71 +106,61 @@ impl Ingest {
     }
 
     /// The entries of a Scribe call; those of other categories are skipped, as Zipkin does.
-    pub fn scribe_entries(&self, entries: &[LogEntry]) -> Batch {
-        let mut sorting = Sorting::new(self, Figure::ReceivedScribe);
-        for entry in entries.iter().filter(|entry| entry.category == self.scribe_category) {
-            let span = decode_message(&entry.message, &self.limits);
-            sorting.v1(span, entry.message.len());
+    fn scribe_entries(&self, entries: &[LogEntry]) -> Batch {
+        let mut sorting = Sorting::new(self, SCRIBE);
+        let config = sorting.config.clone();
+        let limits = config.limits();
+        for entry in entries.iter().filter(|entry| entry.category == config.scribe_category) {
+            sorting.v1_thrift(decode_message(&entry.message, &limits), entry.message.len());
         }
         sorting.batch
     }
 
-    /// A Scribe call that could not be read.
-    pub fn bad_scribe_call(&self, reason: &dyn Display) -> Batch {
-        let mut sorting = Sorting::new(self, Figure::ReceivedScribe);
-        sorting.malformed(reason);
+    /// What could not even be taken apart: it counts as one entry.
+    pub fn broken(&self, refusal: &dyn Refusal, source: Source) -> Batch {
+        let mut sorting = Sorting::new(self, source);
+        sorting.malformed(refusal);
         sorting.batch
     }
 
     /// A TBinary list of spans.
-    ///
-    /// # Errors
-    /// When nothing of it can be used; the batch then holds the count of the loss.
-    pub fn v1_thrift(&self, body: &[u8]) -> (Batch, Result<(), BadBody>) {
-        let mut sorting = Sorting::new(self, Figure::ReceivedHttpV1);
-        match blkin_thrift::span::decode_list(body, &self.limits) {
-            Ok(spans) => {
-                let bytes = body.len() / spans.len().max(1);
-                spans.into_iter().for_each(|span| sorting.v1(span, bytes));
-            }
-            Err(error) => sorting.malformed(&error),
-        }
-        sorting.finish()
+    pub fn v1_thrift(&self, body: &[u8], source: Source) -> Sorted {
+        self.list(body, source, blkin_thrift::span::decode_list, Sorting::v1_thrift)
     }
 
     /// Zipkin's v1 JSON.
-    ///
-    /// # Errors
-    /// As [`Ingest::v1_thrift`].
-    pub fn v1_json(&self, body: &[u8]) -> (Batch, Result<(), BadBody>) {
-        let mut sorting = Sorting::new(self, Figure::ReceivedHttpV1);
-        match v1json::read_list(body) {
-            Ok(spans) => {
-                let bytes = body.len() / spans.len().max(1);
-                spans.into_iter().for_each(|span| sorting.v1(span, bytes));
-            }
-            Err(error) => sorting.malformed(&error),
-        }
-        sorting.finish()
+    pub fn v1_json(&self, body: &[u8], source: Source) -> Sorted {
+        self.list(body, source, v1json::read_list, Sorting::v1_json)
     }
 
     /// Zipkin's v2 JSON.
-    ///
-    /// # Errors
-    /// As [`Ingest::v1_thrift`].
-    pub fn v2_json(&self, body: &[u8]) -> (Batch, Result<(), BadBody>) {
-        let mut sorting = Sorting::new(self, Figure::ReceivedHttpV2);
-        match v2json::read_list(body) {
-            Ok(spans) => {
-                let bytes = body.len() / spans.len().max(1);
-                for span in spans {
-                    match span {
-                        Ok(span) => sorting.piece(Piece::V2(span), bytes),
-                        Err(error) => sorting.malformed(&error),
-                    }
-                }
+    pub fn v2_json(&self, body: &[u8], source: Source) -> Sorted {
+        self.list(body, source, v2json::read_list, Sorting::v2_json)
+    }
+
+    /// Zipkin's v2 spans as protocol buffers.
+    pub fn v2_proto3(&self, body: &[u8], source: Source) -> Sorted {
+        self.list(body, source, proto3::read_list, Sorting::v2_proto3)
+    }
+
+    /// Sorts the entries of a list; an empty body is an empty list, as for Zipkin.
+    fn list<'a, T, E, L: Refusal>(
+        &'a self,
+        body: &[u8],
+        source: Source,
+        read: impl FnOnce(&[u8], &Limits) -> Result<Vec<Result<T, E>>, L>,
+        sort: impl Fn(&mut Sorting<'a>, Result<T, E>, usize),
+    ) -> Sorted {
+        let mut sorting = Sorting::new(self, source);
+        if body.is_empty() {
+            return sorting.finish();
+        }
+        match read(body, &sorting.config.limits()) {
+            Ok(entries) => {
+                let bytes = body.len() / entries.len().max(1);
+                entries.into_iter().for_each(|entry| sort(&mut sorting, entry, bytes));
             }
-            Err(error) => sorting.malformed(&error),
+            Err(refusal) => sorting.malformed(&refusal),
         }
         sorting.finish()
     }
@@ -164,42 +169,92 @@ impl Ingest {
 /// Sorts entries into what is stored and what is counted as lost.
 struct Sorting<'a> {
     ingest: &'a Ingest,
-    received: Figure,
+    config: Arc<Config>,
+    sampler: Sampler,
+    source: Source,
     batch: Batch,
-    first_reason: Option<String>,
+    first_refusal: Option<BadBody>,
+}
+
+/// What says nothing is left out of a span that does.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to keep an annotation without time or value, or a tag without key")]
+struct Empty;
+
+impl Refusal for Empty {
+    fn cause(&self) -> Cause {
+        Cause::EmptyAnnotation
+    }
 }
 
 impl<'a> Sorting<'a> {
-    fn new(ingest: &'a Ingest, received: Figure) -> Self {
-        Sorting { ingest, received, batch: Batch::default(), first_reason: None }
+    fn new(ingest: &'a Ingest, source: Source) -> Self {
+        let config = ingest.settings.now();
+        let sampler = Sampler::new(config.sample_rate);
+        Sorting { ingest, config, sampler, source, batch: Batch::default(), first_refusal: None }
     }
 
-    fn v1<E: Display>(&mut self, span: Result<V1Span, E>, bytes: usize) {
+    /// Zipkin drops an annotation of a thrift span without time or value; so do we, but counted.
+    fn v1_thrift(&mut self, span: Result<V1Span, blkin_thrift::Error>, bytes: usize) {
         match span {
-            Ok(span) => self.piece(Piece::V1(span), bytes),
-            Err(error) => self.malformed(&error),
+            Ok(mut span) => {
+                let empty = remove_timeless_annotations(&mut span);
+                self.piece(Piece::V1(span), bytes, empty);
+            }
+            Err(refusal) => self.malformed(&refusal),
         }
     }
 
-    fn malformed(&mut self, reason: &dyn Display) {
-        self.count(self.received, Count::piece(1));
+    fn v1_json(&mut self, span: Result<V1Span, BadEntry>, bytes: usize) {
+        match span {
+            Ok(span) => self.piece(Piece::V1(span), bytes, 0),
+            Err(refusal) => self.malformed(&refusal),
+        }
+    }
+
+    fn v2_json(&mut self, span: Result<crate::model::Span, BadEntry>, bytes: usize) {
+        match span {
+            Ok(span) => self.piece(Piece::V2(span), bytes, 0),
+            Err(refusal) => self.malformed(&refusal),
+        }
+    }
+
+    fn v2_proto3(&mut self, entry: Result<proto3::Entry, BadEntry>, bytes: usize) {
+        match entry {
+            Ok(proto3::Entry { span, empty }) => self.piece(Piece::V2(span), bytes, empty),
+            Err(refusal) => self.malformed(&refusal),
+        }
+    }
+
+    fn malformed(&mut self, refusal: &dyn Refusal) {
+        self.count(self.received(), Count::piece(1));
         self.count(Figure::Malformed, Count::piece(1));
-        self.first_reason.get_or_insert_with(|| reason.to_string());
-        self.ingest.rejects.tell(reason);
+        let (reason, cause) = (refusal.to_string(), refusal.cause());
+        self.first_refusal.get_or_insert(BadBody { reason, cause });
+        self.ingest.rejects.tell(self.source, refusal, 1);
     }
 
-    fn piece(&mut self, mut piece: Piece, bytes: usize) {
-        self.count(self.received, Count::piece(piece.annotation_count()));
-        if !self.ingest.sampler.keeps(&piece) {
-            return self.count(Figure::SampledOut, Count::piece(piece.annotation_count()));
+    /// A span, and how much was left out of it because it says nothing.
+    fn piece(&mut self, piece: Piece, bytes: usize, empty: usize) {
+        let whole = Count::piece(piece.annotation_count() + empty);
+        self.count(self.received(), whole);
+        if !self.sampler.keeps(&piece) {
+            return self.count(Figure::SampledOut, whole);
         }
-        let empty = remove_empty_annotations(&mut piece);
         if empty > 0 {
             self.count(Figure::Malformed, Count::annotations(empty));
-            self.ingest.rejects.tell(&"an annotation without a time or a value");
+            self.ingest.rejects.tell(self.source, &Empty, empty as u64);
         }
         self.batch.bytes += bytes + PIECE_OVERHEAD_BYTES;
         self.batch.pieces.push(piece);
+    }
+
+    fn received(&self) -> Figure {
+        match self.source.transport {
+            Transport::Scribe => Figure::ReceivedScribe,
+            Transport::HttpV1 => Figure::ReceivedHttpV1,
+            Transport::HttpV2 => Figure::ReceivedHttpV2,
+        }
     }
 
     fn count(&mut self, figure: Figure, count: Count) {
@@ -207,21 +262,21 @@ impl<'a> Sorting<'a> {
     }
 
     /// The body is bad if there was something in it, and nothing of that could be read.
-    fn finish(self) -> (Batch, Result<(), BadBody>) {
-        let received = self.batch.ledger.get(self.received).spans;
+    fn finish(self) -> Sorted {
+        let received = self.batch.ledger.get(self.received()).spans;
         let malformed = self.batch.ledger.get(Figure::Malformed).spans;
-        let result = match self.first_reason {
-            Some(reason) if malformed == received => Err(BadBody(reason)),
+        let result = match self.first_refusal {
+            Some(refusal) if malformed == received => Err(refusal),
             _ => Ok(()),
         };
         (self.batch, result)
     }
 }
 
-/// Zipkin drops a v1 annotation without time or value; so do we, but counted.
-fn remove_empty_annotations(piece: &mut Piece) -> usize {
-    let Piece::V1(span) = piece else { return 0 };
+/// Removes annotations of a thrift span that have no time, or no value (they were read as having no time), and returns
+/// how many.
+pub fn remove_timeless_annotations(span: &mut V1Span) -> usize {
     let before = span.annotations.len();
-    span.annotations.retain(|annotation| annotation.timestamp != 0 && !annotation.value.is_empty());
+    span.annotations.retain(|annotation| annotation.timestamp != 0);
     before - span.annotations.len()
 }

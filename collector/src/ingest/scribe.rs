@@ -5,7 +5,7 @@ use blkin_scribe::server::{Answer, Service};
 use blkin_thrift::Error;
 use blkin_thrift::scribe::{Method, ResultCode, parse_call};
 
-use super::Ingest;
+use super::{Ingest, SCRIBE};
 use crate::store::writer::Pending;
 
 impl Service for Ingest {
@@ -13,11 +13,11 @@ impl Service for Ingest {
     type Pending = Option<Pending>;
 
     fn call(&self, frame: &[u8]) -> Result<Answer<Self::Pending>, Error> {
-        let call = match parse_call(frame, &self.limits) {
+        let call = match parse_call(frame, &self.settings.now().limits()) {
             Ok(call) => call,
             Err(bad) => {
                 // Only counted: whether that count is committed changes nothing for the client.
-                let _counted = self.submit(self.bad_scribe_call(&bad));
+                let _counted = self.submit(self.broken(&bad, SCRIBE));
                 return bad.reply.map(Answer::Ready).ok_or(bad.cause);
             }
         };

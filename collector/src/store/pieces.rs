@@ -87,7 +87,7 @@ impl Piece {
                 v1::decode(span, &STORED).map(Piece::V1).map_err(|e| damaged(e.to_string()))
             }
             Some((&FORM_V2, list)) => {
-                let spans = v2json::read_list(list).map_err(|e| damaged(e.to_string()))?;
+                let spans = v2json::read_list(list, &STORED).map_err(|e| damaged(e.to_string()))?;
                 match spans.into_iter().next() {
                     Some(Ok(span)) => Ok(Piece::V2(span)),
                     Some(Err(error)) => Err(damaged(error.to_string())),

@@ -61,8 +61,28 @@ pub struct Writer {
 struct Shared {
     queued_bytes: AtomicUsize,
     queue_bytes: usize,
+    retention: LiveRetention,
     ledger: Mutex<Ledger>,
     commits: AtomicUsize,
+}
+
+/// What leaves the store, which may change while the thread runs. Clones share it.
+#[derive(Clone)]
+pub struct LiveRetention(Arc<Mutex<Retention>>);
+
+impl LiveRetention {
+    fn new(retention: Retention) -> Self {
+        LiveRetention(Arc::new(Mutex::new(retention)))
+    }
+
+    fn get(&self) -> Retention {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes it from the next look on.
+    pub fn set(&self, retention: Retention) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = retention;
+    }
 }
 
 impl Writer {
@@ -79,10 +99,13 @@ impl Writer {
         let shared = Arc::new(Shared {
             queued_bytes: AtomicUsize::new(0),
             queue_bytes: options.queue_bytes,
+            retention: LiveRetention::new(options.retention),
             ledger: Mutex::new(store.ledger()?),
             commits: AtomicUsize::new(0),
         });
-        let thread = Thread { store, queue, shared: shared.clone(), options, heartbeat, last_expiry: None };
+        let expiry_every = options.retention_every;
+        let thread =
+            Thread { store, queue, shared: shared.clone(), expiry_every, heartbeat, last_expiry: None };
         let handle = std::thread::Builder::new()
             .name("blkin-store".to_owned())
             .spawn(move || thread.run())
@@ -110,6 +133,11 @@ impl Writer {
             }
         })?;
         Ok(Pending(pending))
+    }
+
+    /// What leaves the store, to change it. It does not keep the thread alive.
+    pub fn retention(&self) -> LiveRetention {
+        self.shared.retention.clone()
     }
 
     /// The ledger as of the last commit.
@@ -145,7 +173,7 @@ struct Thread {
     store: Arc<dyn Store>,
     queue: Receiver<Job>,
     shared: Arc<Shared>,
-    options: WriterOptions,
+    expiry_every: Duration,
     heartbeat: Heartbeat,
     last_expiry: Option<Instant>,
 }
@@ -226,11 +254,11 @@ impl Thread {
     }
 
     fn expiry_is_due(&self) -> bool {
-        self.last_expiry.is_none_or(|last| last.elapsed() >= self.options.retention_every)
+        self.last_expiry.is_none_or(|last| last.elapsed() >= self.expiry_every)
     }
 
     fn expire(&mut self) -> bool {
-        match self.store.expire(&self.options.retention, now_ms()) {
+        match self.store.expire(&self.shared.retention.get(), now_ms()) {
             Ok(more) => {
                 // With more to do, the next step comes right after the batches that wait.
                 self.last_expiry = (!more).then(Instant::now);

@@ -23,7 +23,7 @@ pub(crate) const STRICT: Reading = Reading { strict: true, max_bytes: 1 << 30 };
 /// A span from JSON without its brackets.
 pub(crate) fn span(json: &str) -> Span {
     let list = format!("[{{{json}}}]");
-    v2json::read_list(list.as_bytes()).unwrap().remove(0).unwrap()
+    v2json::read_list(list.as_bytes(), &blkin_thrift::Limits::default()).unwrap().remove(0).unwrap()
 }
 
 /// A span of a service: trace, id, parent (0 is none), time in microseconds (0 is none).

@@ -9,11 +9,12 @@ use flate2::write::GzEncoder;
 
 use crate::running::{Collector, Scribe, command, entry, span_entry, wait_for};
 
-const JSON: (&str, &str) = ("content-type", "application/json");
-const THRIFT: (&str, &str) = ("content-type", "application/x-thrift");
-const GZIP: (&str, &str) = ("content-encoding", "gzip");
+pub(crate) const JSON: (&str, &str) = ("content-type", "application/json");
+pub(crate) const THRIFT: (&str, &str) = ("content-type", "application/x-thrift");
+pub(crate) const PROTOBUF: (&str, &str) = ("content-type", "application/x-protobuf");
+pub(crate) const GZIP: (&str, &str) = ("content-encoding", "gzip");
 
-fn gzip(plain: &[u8]) -> Vec<u8> {
+pub(crate) fn gzip(plain: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(plain).unwrap();
     encoder.finish().unwrap()
@@ -57,7 +58,7 @@ fn nested_span() -> Vec<u8> {
 }
 
 #[test]
-fn annotations_without_time_or_value_are_counted_and_the_others_of_the_span_stored() {
+fn annotations_without_time_are_counted_and_the_others_of_the_span_stored() {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start(folder.path());
     let mut span = crate::running::span(5);
@@ -70,7 +71,7 @@ fn annotations_without_time_or_value_are_counted_and_the_others_of_the_span_stor
     let message = blkin_thrift::scribe::span_message(&span);
     assert_eq!(Scribe::connect(collector.scribe).log(&[entry(message)]).unwrap(), ResultCode::Ok);
     let ledger = collector.ledger();
-    assert_eq!((&ledger["annotations"]["stored"], malformed(&collector)), (&2.into(), 2));
+    assert_eq!((&ledger["annotations"]["stored"], malformed(&collector)), (&3.into(), 1));
 }
 
 #[test]
@@ -183,7 +184,7 @@ fn bodies_of_which_nothing_can_be_used_are_bad_requests_with_a_reason() {
     let deep_tag = format!(r#"[{{"traceId":"1","id":"1","x":{}}}]"#, "[".repeat(100_000));
     type Headers<'a> = &'a [(&'a str, &'a str)];
     let bodies: [(&str, Headers<'_>, &[u8]); 12] = [
-        ("/api/v2/spans", &[JSON], b""),
+        ("/api/v2/spans", &[PROTOBUF], b"x"),
         ("/api/v2/spans", &[JSON], b"{}"),
         ("/api/v2/spans", &[JSON], b"[{"),
         ("/api/v2/spans", &[JSON], b"[{\"traceId\":\"1\"}]"),
@@ -192,7 +193,7 @@ fn bodies_of_which_nothing_can_be_used_are_bad_requests_with_a_reason() {
         ("/api/v2/spans", &[JSON], b"\xff\xfe"),
         ("/api/v2/spans", &[JSON, GZIP], b"not gzip"),
         ("/api/v1/spans", &[JSON], b"[7]"),
-        ("/api/v1/spans", &[THRIFT], b""),
+        ("/api/v1/spans", &[THRIFT], &[11]),
         ("/api/v1/spans", &[THRIFT], &[12, 0x7f, 0xff, 0xff, 0xff]),
         ("/api/v1/spans", &[THRIFT], &[12, 0, 0, 0, 1, 10, 0]),
     ];
@@ -204,9 +205,12 @@ fn bodies_of_which_nothing_can_be_used_are_bad_requests_with_a_reason() {
             &body[..body.len().min(20)]
         );
     }
-    assert_eq!(collector.post("/api/v2/spans", &[JSON], b"[]"), (202, String::new()));
+    for (headers, body) in [(JSON, &b"[]"[..]), (JSON, b""), (PROTOBUF, b"")] {
+        assert_eq!(collector.post("/api/v2/spans", &[headers], body), (202, String::new()));
+    }
+    assert_eq!(collector.post("/api/v1/spans", &[THRIFT], b"").0, 202);
     for (path, kind) in
-        [("/api/v2/spans", "application/x-protobuf"), ("/api/v1/spans", "application/x-protobuf")]
+        [("/api/v2/spans", "application/x-thrift"), ("/api/v1/spans", "application/x-protobuf")]
     {
         assert_eq!(collector.post(path, &[("content-type", kind)], b"x").0, 415);
     }

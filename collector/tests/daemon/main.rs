@@ -2,6 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod bad_input;
+mod intake;
+mod limits;
+mod reload;
 mod running;
 
 use std::process::Command;

@@ -43,9 +43,13 @@ impl Collector {
     }
 
     pub(crate) fn spawn(folder: &Path, command: &mut Command) -> Collector {
+        Collector::spawn_logging_to(folder, command, Stdio::inherit())
+    }
+
+    pub(crate) fn spawn_logging_to(folder: &Path, command: &mut Command, log: Stdio) -> Collector {
         let ready = ready_file(folder);
         let _was_absent = std::fs::remove_file(&ready);
-        let mut child = command.stderr(Stdio::inherit()).spawn().unwrap();
+        let mut child = command.stderr(log).spawn().unwrap();
         let text = wait_for(|| {
             assert!(child.try_wait().unwrap().is_none(), "the collector ended before it was ready");
             std::fs::read_to_string(&ready).ok()

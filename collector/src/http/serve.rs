@@ -1,0 +1,110 @@
+//! Serving HTTP/1.1 with limits that a plain accept loop does not have: most connections (more wait in the kernel's
+//! queue), the time of silence, and the time until a request's head is whole.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::response::Response;
+use blkin_daemon::health::BEAT_EVERY;
+use blkin_daemon::{CancellationToken, Heartbeat};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::Service;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::connections::Connection;
+use crate::settings::Settings;
+
+/// Pause after an error of accept, such as too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Who sent a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Peer(pub(super) SocketAddr);
+
+/// Serves until `stop`, then answers the requests under way.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    settings: Settings,
+    stop: CancellationToken,
+    heartbeat: Heartbeat,
+) {
+    let places = Arc::new(Semaphore::new(settings.now().http_max_connections));
+    let graceful = GracefulShutdown::new();
+    let mut pulse = tokio::time::interval(BEAT_EVERY);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            _ = pulse.tick() => heartbeat.beat(),
+            Some((stream, peer, place)) = accept(&listener, &places) => {
+                let idle_time = settings.now().http_idle_time();
+                let connection = connection(stream, peer, place, router.clone(), idle_time);
+                let connection = graceful.watch(connection);
+                tokio::spawn(async move {
+                    if let Err(reason) = connection.await {
+                        tracing::debug!(%peer, "closing an HTTP connection: {reason}");
+                    }
+                });
+            }
+        }
+    }
+    drop(listener);
+    graceful.shutdown().await;
+    heartbeat.finish();
+}
+
+/// The next connection, once there is a place for it.
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+    let place = places.clone().acquire_owned().await.ok()?;
+    match listener.accept().await {
+        Ok((stream, peer)) => Some((stream, peer, place)),
+        Err(error) => {
+            tracing::warn!("failed to accept an HTTP connection: {error}");
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            None
+        }
+    }
+}
+
+fn connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    place: OwnedSemaphorePermit,
+    router: Router,
+    idle_time: Duration,
+) -> http1::Connection<TokioIo<Connection>, Routes> {
+    // Answers are small and waited for; failing to say so costs only time.
+    let _slower = stream.set_nodelay(true);
+    let io = TokioIo::new(Connection::new(stream, idle_time, place));
+    let routes = Routes { peer: Peer(peer), inner: TowerToHyperService::new(router) };
+    http1::Builder::new().timer(TokioTimer::new()).header_read_timeout(idle_time).serve_connection(io, routes)
+}
+
+/// The routes, told who asks.
+struct Routes {
+    peer: Peer,
+    inner: TowerToHyperService<Router>,
+}
+
+impl Service<Request<Incoming>> for Routes {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Future;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        request.extensions_mut().insert(self.peer);
+        self.inner.call(request)
+    }
+}

@@ -1,0 +1,96 @@
+//! What comes in by HTTP, what is told of what does not, and which web pages may send it.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use serde_json::Value;
+
+use crate::bad_input::{GZIP, JSON, PROTOBUF, gzip};
+use crate::running::{Collector, Scribe, entry, span_entry};
+
+/// A list of one span with these ids, as protocol buffers.
+fn proto3(trace_id: u8, id: u8) -> Vec<u8> {
+    let mut span = vec![0x0a, 8, 0, 0, 0, 0, 0, 0, 0, trace_id];
+    span.extend_from_slice(&[0x1a, 8, 0, 0, 0, 0, 0, 0, 0, id]);
+    span.extend_from_slice(&[0x2a, 3, b'G', b'E', b'T']);
+    [vec![0x0a, span.len() as u8], span].concat()
+}
+
+#[test]
+fn protocol_buffers_are_taken_plain_and_compressed_and_a_bad_span_is_refused_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = Collector::start(folder.path());
+    assert_eq!(collector.post("/api/v2/spans", &[PROTOBUF], &proto3(1, 1)), (202, String::new()));
+    assert_eq!(collector.post("/api/v2/spans", &[PROTOBUF, GZIP], &gzip(&proto3(2, 1))).0, 202);
+    let mixed = [proto3(3, 1), proto3(4, 0), proto3(5, 1)].concat();
+    assert_eq!(collector.post("/api/v2/spans", &[PROTOBUF], &mixed).0, 202);
+    let (status, reason) = collector.post("/api/v2/spans", &[PROTOBUF], &proto3(0, 1));
+    assert!(status == 400 && reason.contains("trace_id"), "{status} {reason}");
+    assert!([1, 2, 3, 5].into_iter().all(|id| collector.has_trace(id)) && !collector.has_trace(4));
+    assert_eq!(collector.json("/api/v2/trace/1")[0]["name"], "get");
+    let ledger = collector.ledger();
+    assert_eq!((&ledger["spans"]["stored"], &ledger["spans"]["lost"]["malformed"]), (&4.into(), &2.into()));
+}
+
+#[test]
+fn every_reject_is_counted_by_transport_and_cause_and_its_reason_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = Collector::start(folder.path());
+    Scribe::connect(collector.scribe).log(&[entry("%%%"), span_entry(1), span_entry(0)]).unwrap();
+    collector.post("/api/v2/spans", &[JSON], br#"[{"traceId":"1","id":"1","kind":"NONE"}]"#);
+    collector.post("/api/v2/spans", &[JSON, GZIP], b"not gzip");
+    collector.post("/api/v1/spans", &[JSON], br#"[{"traceId":"1","id":"1","tags":{}}]"#);
+    let rejects = collector.json("/api/blkin/rejects");
+    let expected = serde_json::json!({
+        "scribe": {"syntax": 1, "bad_id": 1},
+        "http_v1": {"other_version": 1},
+        "http_v2": {"bad_value": 1, "encoding": 1},
+    });
+    assert_eq!(rejects["counts"], expected);
+    let recent = rejects["recent"].as_array().unwrap();
+    assert_eq!(recent.len(), 5);
+    let latest = &recent[0];
+    assert_eq!((&latest["transport"], &latest["cause"]), (&"http_v1".into(), &"other_version".into()));
+    assert!(latest["reason"].as_str().unwrap().contains("/api/v2/spans") && latest["time_ms"].is_u64());
+    assert!(latest["peer"].as_str().unwrap().starts_with("127.0.0.1:"), "{latest}");
+    let metrics = collector.get("/metrics").1;
+    let line = r#"blkin_collector_rejected_total{transport="http_v2",cause="encoding"} 1"#;
+    assert!(metrics.lines().any(|found| found == line), "{metrics}");
+    let malformed: &Value = &collector.ledger()["spans"]["lost"]["malformed"];
+    assert_eq!(malformed, &5);
+}
+
+/// The head of the answer to a request written by hand.
+fn head(collector: &Collector, request: &str) -> String {
+    let mut stream = TcpStream::connect(collector.http).unwrap();
+    stream.write_all(format!("{request}\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.split("\r\n\r\n").next().unwrap().to_lowercase()
+}
+
+#[test]
+fn web_pages_of_every_origin_may_query_and_post_unless_told_otherwise() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = Collector::start(folder.path());
+    let answer = head(&collector, "GET /api/v2/services HTTP/1.1\r\nOrigin: http://page.example");
+    assert!(answer.contains("access-control-allow-origin: *"), "{answer}");
+    let ask = "OPTIONS /api/v2/spans HTTP/1.1\r\nOrigin: http://page.example\r\nAccess-Control-Request-Method: POST\
+               \r\nAccess-Control-Request-Headers: content-type";
+    let answer = head(&collector, ask);
+    assert!(
+        answer.starts_with("http/1.1 200") && answer.contains("access-control-allow-methods: get,post"),
+        "{answer}"
+    );
+    assert!(answer.contains("content-type"), "{answer}");
+    drop(collector);
+
+    let file = folder.path().join("collector.toml");
+    std::fs::write(&file, "cors_origins = [\"http://ours.example\"]\n").unwrap();
+    let mut command = crate::running::command(folder.path());
+    let collector = Collector::spawn(folder.path(), command.arg("--config").arg(&file));
+    for (origin, allowed) in [("http://ours.example", true), ("http://page.example", false)] {
+        let answer = head(&collector, &format!("GET /api/v2/services HTTP/1.1\r\nOrigin: {origin}"));
+        assert_eq!(answer.contains(&format!("access-control-allow-origin: {origin}")), allowed, "{answer}");
+    }
+}

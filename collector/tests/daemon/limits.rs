@@ -1,0 +1,178 @@
+//! Limits: none is passed, none costs memory, and each is a key of the configuration.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::time::Instant;
+
+use blkin_thrift::scribe::ResultCode;
+
+use crate::bad_input::{GZIP, JSON, PROTOBUF, THRIFT, gzip};
+use crate::running::{Collector, PATIENCE, Scribe, command, entry, span, span_entry};
+
+fn configured(folder: &Path, text: &str) -> Collector {
+    let file = folder.join("collector.toml");
+    std::fs::write(&file, text).unwrap();
+    Collector::spawn(folder, command(folder).arg("--config").arg(&file))
+}
+
+/// A thrift list of one span with nothing but annotations of no members: one byte each on the wire.
+fn thrift_bomb(count: u32) -> Vec<u8> {
+    let mut body = vec![12, 0, 0, 0, 1, 15, 0, 6, 12];
+    body.extend_from_slice(&count.to_be_bytes());
+    body.resize(body.len() + count as usize, 0);
+    body.extend_from_slice(&[10, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 10, 0, 4, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+    body
+}
+
+fn proto3_chunk(key: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut length = bytes.len();
+    let mut field = vec![key];
+    while length >= 0x80 {
+        field.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    field.push(length as u8);
+    [&field, bytes].concat()
+}
+
+/// A list of one span with nothing but empty annotations: two bytes each on the wire.
+fn proto3_bomb(count: usize) -> Vec<u8> {
+    proto3_chunk(0x0a, &[&b"\x0a\x01\x01\x1a\x01\x01"[..], &[0x52, 0].repeat(count)].concat())
+}
+
+#[test]
+fn bombs_of_every_format_are_refused_and_take_little_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = Collector::start(folder.path());
+    let deep = |open: &str, count: usize| format!(r#"[{{"traceId":"1","id":"1","x":{}"#, open.repeat(count));
+    let ids = r#"{"traceId":"1","id":"1""#;
+    let many = |item: &str, count: usize| {
+        format!("[{ids},\"annotations\":[{}{item}]}}]", format!("{item},").repeat(count))
+    };
+    let spans = format!("[{}{{}}]", "{},".repeat(5_000_000));
+    let before = collector.peak_kib();
+    type Bomb<'a> = (&'a str, &'a [(&'a str, &'a str)], Vec<u8>);
+    let bombs: Vec<Bomb<'_>> = vec![
+        ("/api/v2/spans", &[JSON], deep("[", 8_000_000).into_bytes()),
+        ("/api/v1/spans", &[JSON], deep(r#"{"a":"#, 2_000_000).into_bytes()),
+        ("/api/v2/spans", &[JSON], many(r#"{"timestamp":1,"value":""}"#, 140_000).into_bytes()),
+        ("/api/v2/spans", &[JSON], many("{}", 1_300_000).into_bytes()),
+        ("/api/v2/spans", &[JSON], spans.into_bytes()),
+        ("/api/v2/spans", &[JSON], format!(r#"[{ids},"name":"{}"}}]"#, "x".repeat(15 << 20)).into_bytes()),
+        ("/api/v1/spans", &[THRIFT], thrift_bomb(15 << 20)),
+        ("/api/v1/spans", &[THRIFT], [&[12, 0, 0xff, 0xff, 0xff][..], &[0; 15 << 20]].concat()),
+        ("/api/v2/spans", &[PROTOBUF], proto3_bomb(1_900_000)),
+        ("/api/v2/spans", &[PROTOBUF], [0x0a, 0].repeat(7 << 20)),
+        ("/api/v2/spans", &[PROTOBUF, GZIP], gzip(&[0x0a, 0].repeat(64 << 20))),
+        ("/api/v1/spans", &[THRIFT, GZIP], gzip(&thrift_bomb(200 << 20))),
+    ];
+    for (at, (path, headers, body)) in bombs.iter().enumerate() {
+        let (status, reason) = collector.post(path, headers, body);
+        assert!(matches!(status, 400 | 413) && !reason.is_empty(), "bomb {at}: {status} {reason}");
+    }
+    let grown = collector.peak_kib() - before;
+    assert!(grown < 160 * 1024, "{grown} KiB");
+    assert_eq!(collector.post("/api/v2/spans", &[JSON], format!("[{ids}}}]").as_bytes()).0, 202);
+    collector.ledger();
+}
+
+#[test]
+fn limits_of_counts_and_lengths_are_the_configurations() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "max_entries = 2\nmax_annotations = 2\nmax_span_kib = 1\nmax_message_mib = 1\nmax_depth = 4\n";
+    let collector = configured(folder.path(), text);
+    let list = |count: usize| format!("[{}]", vec![r#"{"traceId":"1","id":"1"}"#; count].join(","));
+    assert_eq!(collector.post("/api/v2/spans", &[JSON], list(2).as_bytes()).0, 202);
+    assert_eq!(collector.post("/api/v2/spans", &[JSON], list(3).as_bytes()).0, 413);
+    assert_eq!(collector.post("/api/v1/spans", &[JSON], list(3).as_bytes()).0, 413);
+    let spans = |count: u8| {
+        [
+            &[12, 0, 0, 0, count][..],
+            &[10, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7, 10, 0, 4, 0, 0, 0, 0, 0, 0, 0, 7, 0].repeat(count.into()),
+        ]
+        .concat()
+    };
+    assert_eq!(collector.post("/api/v1/spans", &[THRIFT], &spans(2)).0, 202);
+    assert_eq!(collector.post("/api/v1/spans", &[THRIFT], &spans(3)).0, 413);
+    let long = vec![b' '; (1 << 20) + 1];
+    assert_eq!(collector.post("/api/v2/spans", &[JSON], &long).0, 413);
+    assert_eq!(collector.post("/api/v2/spans", &[JSON, GZIP], &gzip(&long)).0, 413);
+
+    let mut scribe = Scribe::connect(collector.scribe);
+    let mut heavy = span(5);
+    heavy.annotations.push(heavy.annotations[0].clone());
+    let mut wordy = span(6);
+    wordy.name = "x".repeat(2000);
+    let messages = [heavy, wordy].map(|span| entry(blkin_thrift::scribe::span_message(&span)));
+    assert_eq!(scribe.log(&messages).unwrap(), ResultCode::Ok);
+    assert!(scribe.log(&[span_entry(1), span_entry(2), span_entry(3)]).is_err(), "too many entries");
+    assert_eq!(scribe.log(&[span_entry(4)]).unwrap(), ResultCode::Ok);
+    let stored: Vec<bool> = (4..=6).map(|id| collector.has_trace(id)).collect();
+    assert_eq!(stored, [true, false, false]);
+    let counts = &collector.json("/api/blkin/rejects")["counts"];
+    assert_eq!(counts["scribe"]["too_large"], 3, "{counts}");
+}
+
+/// Waits until the peer closes, reading what it says until then.
+fn closed(stream: &mut TcpStream) -> String {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut said = Vec::new();
+    // A reset is as good an end as any.
+    let _end = stream.read_to_end(&mut said);
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+#[test]
+fn slow_and_silent_http_clients_are_let_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "http_idle_seconds = 1\nmessage_seconds = 1\nhttp_max_connections = 4\n";
+    let collector = configured(folder.path(), text);
+    let connect = || TcpStream::connect(collector.http).unwrap();
+    let (mut silent, mut head, mut body, mut dripping) = (connect(), connect(), connect(), connect());
+    let began = Instant::now();
+    head.write_all(b"GET /health HTTP/1.1\r\nHost: x\r\n").unwrap();
+    body.write_all(b"POST /api/v2/spans HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n[").unwrap();
+    // All places are taken: the next answer tells that they were given back.
+    let waiting = std::thread::spawn({
+        let address = collector.http;
+        move || {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.write_all(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+            closed(&mut stream)
+        }
+    });
+    // A byte of the head at a time keeps a connection from being silent, and does not help.
+    while dripping.write_all(b"G").is_ok() {
+        assert!(began.elapsed() < PATIENCE, "still open");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert_eq!((closed(&mut silent), closed(&mut head)), (String::new(), String::new()));
+    let said = closed(&mut body);
+    assert!(
+        said.is_empty() || said.starts_with("HTTP/1.1 408") || said.starts_with("HTTP/1.1 400"),
+        "{said}"
+    );
+    assert!(waiting.join().unwrap().starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn a_client_that_takes_no_answer_is_let_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = configured(folder.path(), "http_idle_seconds = 1\nhttp_max_connections = 1\n");
+    let mut deaf = TcpStream::connect(collector.http).unwrap();
+    let request = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(20_000);
+    deaf.set_write_timeout(Some(PATIENCE)).unwrap();
+    // The answers fill the socket's buffers; then neither side makes progress, and the only place is given back.
+    let _broken = deaf.write_all(&request);
+    assert_eq!(collector.get("/health").0, 200);
+}
+
+#[test]
+fn a_scribe_frame_that_takes_too_long_ends_its_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = configured(folder.path(), "message_seconds = 1\n");
+    let mut slow = Scribe::connect(collector.scribe);
+    slow.0.write_all(&[0, 0, 0, 100, 1]).unwrap();
+    assert!(slow.reply().is_err());
+}

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`span`] | `zipkinCore.thrift`: one span, or a list of them, in TBinary |
 //! | [`frame`] | the four-byte length before each message of a framed transport |
+//! | [`writer`] | the span and the `Log` call again, from borrowed parts, for whoever ships very many |
 //! | [`scribe`] | `scribe.thrift`: the call, its reply, the base64 inside it, and the fb303 methods beside it |
 //!
 //! The IDL that this crate implements by hand is in `thrift/idl/`.
@@ -19,6 +20,7 @@ mod limits;
 pub mod scribe;
 mod skim;
 pub mod span;
+pub mod writer;
 
 pub use error::Error;
 pub use limits::Limits;

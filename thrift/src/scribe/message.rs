@@ -14,9 +14,24 @@ const TOLERANT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
+/// With vector instructions where the CPU has them.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+static FAST: std::sync::LazyLock<base64::engine::Simd> =
+    std::sync::LazyLock::new(|| base64::engine::Simd::standard(GeneralPurposeConfig::new()));
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+static FAST: GeneralPurpose = STANDARD;
+
 /// The message of a log entry that carries this span.
 pub fn span_message(span: &Span) -> Vec<u8> {
     STANDARD.encode(span::encode(span)).into_bytes()
+}
+
+/// Appends the message of a log entry that carries an encoded span.
+pub fn append_message(span: &[u8], message: &mut Vec<u8>) {
+    let start = message.len();
+    message.resize(start + span.len().div_ceil(3) * 4, b'=');
+    let written = FAST.encode_slice(span, &mut message[start..]);
+    debug_assert_eq!(written.ok(), Some(message.len() - start));
 }
 
 /// Reads the span of one log entry. Line breaks and other bytes outside of the alphabet are ignored (MIME), and so is

@@ -13,8 +13,8 @@ mod reply;
 
 pub use call::{BadCall, Call, LogEntry, Method, encode_log_call, parse_call};
 pub use fb303::{Fb303, ServiceStatus, Status};
-pub use message::{annotation_count, decode_message, span_message};
-pub use raw::{RawEntry, RawLog, encode_raw_log_call, skim_log};
+pub use message::{annotation_count, append_message, decode_message, span_message};
+pub use raw::{RawEntry, RawLog, encode_raw_log_call, raw_entries, skim_log};
 pub use reply::{
     Exception, ExceptionKind, Outcome, Reply, ResultCode, decode_reply, encode_exception, encode_log_reply,
 };

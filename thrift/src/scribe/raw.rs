@@ -45,6 +45,16 @@ pub fn skim_log<'a>(frame: &'a [u8], limits: &Limits) -> Option<RawLog<'a>> {
     Some(RawLog { seq, wants_reply, entries })
 }
 
+/// The entries in bytes that hold one behind the other, as [`RawEntry::bytes`] did; none if the bytes hold anything else.
+pub fn raw_entries(bytes: &[u8]) -> Option<Vec<RawEntry<'_>>> {
+    let mut skim = Skim::new(bytes);
+    let mut entries = Vec::new();
+    while skim.position() < bytes.len() {
+        entries.push(entry(&mut skim).ok()?);
+    }
+    Some(entries)
+}
+
 /// Encodes a framed `Log` call of `count` entries, whose bytes come one behind the other in `chunks`.
 pub fn encode_raw_log_call<'a>(
     seq: i32,
@@ -134,6 +144,9 @@ mod tests {
         assert_eq!((log.entries[2].category, log.entries[2].message), (&b"zipkin"[..], &b"ccc"[..]));
         let again = encode_raw_log_call(7, 3, log.entries.iter().map(|entry| entry.bytes));
         assert_eq!(again, call);
+        let behind: Vec<u8> = log.entries.iter().flat_map(|entry| entry.bytes.to_vec()).collect();
+        assert_eq!(raw_entries(&behind).unwrap(), log.entries);
+        assert_eq!(raw_entries(&behind[1..]), None);
     }
 
     #[test]

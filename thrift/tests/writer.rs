@@ -1,0 +1,66 @@
+//! The hand-written writer gives the bytes that Apache's crate gives.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use blkin_thrift::scribe::{LogEntry, append_message, encode_log_call, span_message};
+use blkin_thrift::writer::{LogCallWriter, Provenance, SpanHead, SpanWriter, encode_endpoint};
+use blkin_thrift::{Span, span};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+fn written(span: &Span) -> Vec<u8> {
+    let head = SpanHead { trace_id: span.trace_id, name: &span.name, id: span.id, parent_id: span.parent_id };
+    let mut bytes = b"before".to_vec();
+    let mut writer = SpanWriter::begin(&mut bytes, &head, span.annotations.len());
+    for a in &span.annotations {
+        let host = a.host.as_ref().map(encode_endpoint);
+        let from =
+            Provenance { host: host.as_deref(), position: a.position.unwrap_or_default(), source: a.source };
+        writer.annotation(a.timestamp, a.nanos, &a.value, &from);
+    }
+    writer.begin_binary(span.binary_annotations.len());
+    for a in &span.binary_annotations {
+        let host = a.host.as_ref().map(encode_endpoint);
+        let from =
+            Provenance { host: host.as_deref(), position: a.position.unwrap_or_default(), source: a.source };
+        writer.binary(&a.key, &a.value, a.kind, &from);
+    }
+    writer.end(span.timestamp, span.duration, span.source);
+    bytes.split_off(6)
+}
+
+/// What the writer does not write is never there.
+fn writable(mut span: Span) -> Span {
+    span.trace_id_high = None;
+    span.debug = false;
+    span.annotations.iter_mut().for_each(|a| a.position = a.position.or(Some(1)));
+    span.binary_annotations.iter_mut().for_each(|a| a.position = a.position.or(Some(2)));
+    span
+}
+
+proptest! {
+    #[test]
+    fn any_span_has_the_bytes_of_apache(span in common::span()) {
+        let span = writable(span);
+        prop_assert_eq!(written(&span), span::encode(&span));
+    }
+
+    #[test]
+    fn any_message_is_the_same_base64(span in common::span()) {
+        let mut message = b"before".to_vec();
+        append_message(&span::encode(&span), &mut message);
+        prop_assert_eq!(&message[6..], &span_message(&span)[..]);
+    }
+
+    #[test]
+    fn any_log_call_has_the_bytes_of_apache(seq in any::<i32>(), category in ".*", messages in vec(vec(any::<u8>(), 0..200), 0..10)) {
+        let mut bytes = b"an older call".to_vec();
+        let mut writer = LogCallWriter::begin(&mut bytes, seq);
+        messages.iter().for_each(|message| writer.entry(&category, message));
+        writer.end();
+        let entry = |message: Vec<u8>| LogEntry { category: category.clone(), message };
+        let entries: Vec<_> = messages.into_iter().map(entry).collect();
+        prop_assert_eq!(bytes, encode_log_call(seq, &entries));
+    }
+}

@@ -35,17 +35,22 @@
 //! | `BLKIN_OFF` | any value but `0`: record nothing |
 //! | `BLKIN_RATE`, `RATE` | trace one of every N requests |
 //! | `BLKIN_SOCKET` | where consumerd listens (`/run/blkin/consumerd.sock`) |
-//! | `BLKIN_RING_BYTES` | size of each ring, a power of two (1 MiB) |
+//! | `BLKIN_RING_BYTES` | size of each ring, a power of two (1 MiB; less on more than 15 CPUs) |
+//! | `BLKIN_MODE` | `overwrite`: a flight recorder, which keeps the latest and is read by `blkin snapshot` |
+//! | `BLKIN_PRODUCER` | `portable` or `rseq`: how rings are written; chosen by itself |
+//! | `BLKIN_WAKE` | `0`: never wake consumerd, the one system call that a record may make |
 
 #[allow(unsafe_code, reason = "C callers hand over raw pointers; the folder states what it asks of them")]
 mod capi;
 mod context;
 mod endpoint;
+mod name;
 mod raw;
 mod span;
 
 pub use context::{BadContext, Context};
 pub use endpoint::Endpoint;
+pub use name::{Key, Name};
 pub use raw::init;
 pub use span::{Level, Span, Value};
 

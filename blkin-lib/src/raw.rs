@@ -1,10 +1,8 @@
-//! The untyped layer below the Rust API and the C interface: ids, sampling, recording.
+//! The untyped layer below the Rust API and the C interface: ids, and the way to the rings.
 
-use std::sync::atomic::Ordering::Relaxed;
+use blkin_ringbuf::process::{self, Annotation, Short};
 
-use blkin_ringbuf::process::{self, Annotation};
-
-pub(crate) use blkin_record::{EndpointParts as EndpointBytes, Payload};
+pub(crate) use blkin_record::{EndpointParts as EndpointBytes, Payload, Source};
 
 /// Ids of a span. A trace id of 0 means: not sampled, record nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -14,61 +12,75 @@ pub(crate) struct Ids {
     pub(crate) parent_span_id: u64,
 }
 
+/// What is said by an annotation beside the ids of its span: texts, or what they are in the table of names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Texts<'a> {
+    pub(crate) name: Source<&'a [u8]>,
+    pub(crate) endpoint: Source<EndpointBytes<'a>>,
+    pub(crate) key: Source<&'a [u8]>,
+}
+
 /// Attaches to consumerd early, so that the first annotation need not. Idempotent; never fails its caller.
 pub fn init() -> process::Status {
     process::init()
 }
 
 /// A new root, or zeros if this request is not to be sampled.
+#[inline]
 pub(crate) fn new_root() -> Ids {
-    let rate = process::sampling_rate();
-    if rate == 0 {
+    if !process::samples_root() {
         return Ids::default();
     }
-    let local = process::slot_local();
-    // Each slot counts its own roots: no CPU waits for another's counter.
-    if rate > 1 && !local.roots.fetch_add(1, Relaxed).is_multiple_of(rate) {
-        return Ids::default();
-    }
-    let id = new_id();
+    let id = process::new_id();
     Ids { trace_id: id, span_id: id, parent_span_id: 0 }
 }
 
 /// A child of `parent`; zeros are inherited.
+#[inline]
 pub(crate) fn new_child(parent: &Ids) -> Ids {
     if parent.trace_id == 0 {
         return Ids::default();
     }
-    Ids { trace_id: parent.trace_id, span_id: new_id(), parent_span_id: parent.span_id }
+    Ids { trace_id: parent.trace_id, span_id: process::new_id(), parent_span_id: parent.span_id }
 }
 
-/// A positive id of 63 bits: the next number of a sequence that starts at a random place in each slot of each
-/// process (a forked child draws anew), mixed by the finaliser of SplitMix64 (Steele, Lea, Flood 2014).
-fn new_id() -> u64 {
-    const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
-    let state = process::slot_local().ids.fetch_add(GOLDEN_GAMMA, Relaxed);
-    let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((mixed ^ mixed >> 31) & i64::MAX as u64).max(1)
+/// Records one annotation of a sampled span; the gate is the caller's to ask. Async-signal-safe, never blocks, keeps
+/// errno.
+#[inline(always)]
+pub(crate) fn record(ids: &Ids, texts: &Texts<'_>, payload: Payload<'_>, level: u8) {
+    let short = match payload {
+        Payload::Event => Some(Short::Event),
+        Payload::Integer(value) => Some(Short::Integer(value)),
+        Payload::Str(_) => None,
+    };
+    match (texts, short) {
+        (
+            Texts { name: Source::Id(name), endpoint: Source::Id(endpoint), key: Source::Id(key) },
+            Some(short),
+        ) => {
+            let ids = [ids.trace_id, ids.span_id, ids.parent_span_id];
+            process::record_short(&ids, *name, *endpoint, *key, short, level);
+        }
+        _ => record_long(ids, texts, payload, level),
+    }
 }
 
-/// Records one annotation. Async-signal-safe, never blocks, keeps errno; a trace id of 0 records nothing.
-pub(crate) fn record(
-    ids: &Ids,
-    name: &[u8],
-    endpoint: &EndpointBytes<'_>,
-    key: &[u8],
-    payload: Payload<'_>,
-    level: u8,
-) {
+#[inline(never)]
+fn record_long(ids: &Ids, texts: &Texts<'_>, payload: Payload<'_>, level: u8) {
     process::record(&Annotation {
         trace_id: ids.trace_id,
         span_id: ids.span_id,
         parent_span_id: ids.parent_span_id,
-        name,
-        endpoint: *endpoint,
-        key,
+        name: texts.name,
+        endpoint: texts.endpoint,
+        key: texts.key,
         payload,
         level,
     });
+}
+
+/// The id, or, where there is none, the text.
+#[inline(always)]
+pub(crate) fn source<T>(id: u32, text: T) -> Source<T> {
+    if id == 0 { Source::Inline(text) } else { Source::Id(id) }
 }

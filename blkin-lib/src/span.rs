@@ -2,7 +2,9 @@
 
 use crate::context::Context;
 use crate::endpoint::Endpoint;
-use crate::raw::{self, Payload};
+use crate::name::{Key, Name};
+use crate::raw::{self, Payload, Texts, source};
+use blkin_ringbuf::process;
 
 /// Severity, as syslog has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,6 +68,9 @@ pub struct Span<'a> {
     endpoint: Endpoint<'a>,
     context: Context,
     level: Level,
+    /// What name and endpoint are in the table of names, looked up once; 0: they travel with each annotation.
+    name_id: u32,
+    endpoint_id: u32,
 }
 
 impl<'a> Span<'a> {
@@ -91,7 +96,13 @@ impl<'a> Span<'a> {
     }
 
     fn with(name: &'a str, endpoint: &Endpoint<'a>, context: Context) -> Span<'a> {
-        Span { name, endpoint: *endpoint, context, level: Level::default() }
+        let mut span =
+            Span { name, endpoint: *endpoint, context, level: Level::default(), name_id: 0, endpoint_id: 0 };
+        if span.is_sampled() {
+            span.name_id = process::recognise(name.as_bytes());
+            span.endpoint_id = process::recognise_endpoint(&endpoint.bytes());
+        }
+        span
     }
 
     /// The same span, annotating with another severity.
@@ -103,7 +114,8 @@ impl<'a> Span<'a> {
     /// The same span, annotating as another endpoint.
     #[must_use]
     pub fn seen_by(self, endpoint: &Endpoint<'a>) -> Span<'a> {
-        Span { endpoint: *endpoint, ..self }
+        let endpoint_id = if self.is_sampled() { process::recognise_endpoint(&endpoint.bytes()) } else { 0 };
+        Span { endpoint: *endpoint, endpoint_id, ..self }
     }
 
     /// What to send along with the request.
@@ -117,18 +129,24 @@ impl<'a> Span<'a> {
         self.context.is_sampled()
     }
 
+    /// Whether annotations of this span are recorded now: it is sampled, and its level is not switched off.
+    #[inline(always)]
+    fn is_on(&self) -> bool {
+        self.context.ids.trace_id != 0 && process::is_on(self.level as u8)
+    }
+
     /// Something happened now.
-    #[inline]
-    pub fn event(&self, event: &str) {
-        if self.is_sampled() {
+    #[inline(always)]
+    pub fn event(&self, event: impl Key) {
+        if self.is_on() {
             self.record(event, Payload::Event);
         }
     }
 
     /// A key and its value. It has no time of its own: the events around it bound it.
-    #[inline]
-    pub fn tag<'v>(&self, key: &str, value: impl Into<Value<'v>>) {
-        if self.is_sampled() {
+    #[inline(always)]
+    pub fn tag<'v>(&self, key: impl Key, value: impl Into<Value<'v>>) {
+        if self.is_on() {
             match value.into() {
                 Value::Str(text) => self.record(key, Payload::Str(text.as_bytes())),
                 Value::Integer(integer) => self.record(key, Payload::Integer(integer)),
@@ -138,38 +156,41 @@ impl<'a> Span<'a> {
 
     /// The client has sent its request ("cs").
     pub fn client_send(&self) {
-        self.event("cs");
+        static NAME: Name = Name::new("cs");
+        self.event(&NAME);
     }
 
     /// The client has received the answer ("cr"): its side of the span is over.
     pub fn client_receive(&self) {
-        self.event("cr");
+        static NAME: Name = Name::new("cr");
+        self.event(&NAME);
     }
 
     /// The server has received the request ("sr").
     pub fn server_receive(&self) {
-        self.event("sr");
+        static NAME: Name = Name::new("sr");
+        self.event(&NAME);
     }
 
     /// The server has sent the answer ("ss"): its side of the span is over.
     pub fn server_send(&self) {
-        self.event("ss");
+        static NAME: Name = Name::new("ss");
+        self.event(&NAME);
     }
 
     /// A span that is neither a client's nor a server's is over ("end").
     pub fn end(self) {
-        self.event("end");
+        static NAME: Name = Name::new("end");
+        self.event(&NAME);
     }
 
-    fn record(&self, key: &str, payload: Payload<'_>) {
-        let endpoint = self.endpoint.bytes();
-        raw::record(
-            &self.context.ids,
-            self.name.as_bytes(),
-            &endpoint,
-            key.as_bytes(),
-            payload,
-            self.level as u8,
-        );
+    #[inline(always)]
+    fn record(&self, key: impl Key, payload: Payload<'_>) {
+        let texts = Texts {
+            name: source(self.name_id, self.name.as_bytes()),
+            endpoint: source(self.endpoint_id, self.endpoint.bytes()),
+            key: key.known(),
+        };
+        raw::record(&self.context.ids, &texts, payload, self.level as u8);
     }
 }

@@ -16,6 +16,11 @@ pub enum Source<T> {
 }
 
 impl<T> Source<T> {
+    /// Whether the text has to travel in the record.
+    pub fn is_inline(&self) -> bool {
+        matches!(self, Source::Inline(_))
+    }
+
     fn id(&self) -> u32 {
         match self {
             Source::Id(id) => *id,
@@ -121,12 +126,32 @@ impl Draft<'_> {
         1 + self.tail_bytes().div_ceil(TAIL_GRAIN_BYTES)
     }
 
-    fn kind_and_word(&self, clock: u64) -> (u8, u64) {
-        match self.payload {
-            Payload::Event => (KIND_EVENT, clock),
-            Payload::Integer(value) => (KIND_INTEGER, value as u64),
-            Payload::Str(_) => (KIND_STRING, 0),
-        }
+    /// The head grain, but for its stamp, ordinal and (of an event) time, which are 0.
+    #[inline]
+    pub fn head_words(&self) -> [u64; GRAIN_WORDS] {
+        let value = if let Payload::Integer(value) = self.payload { value as u64 } else { 0 };
+        [
+            0,
+            value,
+            self.trace_id,
+            self.span_id,
+            self.parent_span_id,
+            names_word(self.name.id(), self.endpoint.id()),
+            traits_word(self.key.id(), &self.payload, self.level, self.truncated),
+            (self.tail_bytes() as u64) << 32,
+        ]
+    }
+
+    /// Puts the tail, without the stamps between its grains, at the start of `tail`, as far as it fits.
+    pub fn write_tail(&self, tail: &mut [u8]) {
+        let mut at = 0;
+        self.each_entry(|tag, pieces| {
+            let length = pieces.iter().map(|piece| piece.len()).sum::<usize>() as u32;
+            at = put(tail, at, &(u32::from(tag) | length << 16).to_le_bytes());
+            for piece in pieces {
+                at = put(tail, at, piece);
+            }
+        });
     }
 
     /// Writes every word but the head's stamp through `put(word index, value)` and returns that stamp: storing it
@@ -142,41 +167,84 @@ impl Draft<'_> {
         clock: u64,
         mut put: impl FnMut(usize, u64),
     ) -> Stamp {
-        let tail_bytes = self.tail_bytes();
-        let grains = 1 + tail_bytes.div_ceil(TAIL_GRAIN_BYTES);
-        let (kind, word) = self.kind_and_word(clock);
-        let flags = if self.truncated { FLAG_TRUNCATED } else { 0 };
-        put(1, word);
-        put(2, self.trace_id);
-        put(3, self.span_id);
-        put(4, self.parent_span_id);
-        put(5, u64::from(self.name.id()) | u64::from(self.endpoint.id()) << 32);
-        let traits = u64::from(kind) << 32 | u64::from(self.level) << 40 | u64::from(flags) << 48;
-        put(6, u64::from(self.key.id()) | traits);
-        put(7, (ordinal & ORDINAL_MASK) | (tail_bytes as u64) << 32);
+        let mut words = self.head_words();
+        if let Payload::Event = self.payload {
+            words[1] = clock;
+        }
+        words[7] |= ordinal & ORDINAL_MASK;
+        for (index, word) in words.into_iter().enumerate().skip(1) {
+            put(index, word);
+        }
+        let grains = self.grains();
         if grains > 1 {
             for index in 1..grains {
                 put(index * GRAIN_WORDS, Stamp::continuation(position + index as u64, index, cookie).0);
             }
-            self.write_tail(TailWriter::new(&mut put));
+            let mut tail = TailWriter::new(&mut put);
+            self.each_entry(|tag, pieces| tail.entry(tag, pieces));
+            tail.finish();
         }
         Stamp::head(position, grains, cookie)
     }
 
-    fn write_tail<P: FnMut(usize, u64)>(&self, mut tail: TailWriter<'_, P>) {
+    #[inline]
+    fn each_entry(&self, mut entry: impl FnMut(u8, &[&[u8]])) {
         if let Source::Inline(name) = self.name {
-            tail.entry(TAG_NAME, &[name]);
+            entry(TAG_NAME, &[name]);
         }
         if let Source::Inline(endpoint) = self.endpoint {
-            tail.entry(TAG_ENDPOINT, &[&endpoint.fixed(), endpoint.ip, endpoint.name]);
+            entry(TAG_ENDPOINT, &[&endpoint.fixed(), endpoint.ip, endpoint.name]);
         }
         if let Source::Inline(key) = self.key {
-            tail.entry(TAG_KEY, &[key]);
+            entry(TAG_KEY, &[key]);
         }
         if let Payload::Str(value) = self.payload {
-            tail.entry(TAG_VALUE, &[value]);
+            entry(TAG_VALUE, &[value]);
         }
-        tail.finish();
+    }
+}
+
+/// Word 5 of a record's head.
+#[inline(always)]
+pub fn names_word(name: u32, endpoint: u32) -> u64 {
+    u64::from(name) | u64::from(endpoint) << 32
+}
+
+/// Word 6 of a record's head.
+#[inline(always)]
+pub fn traits_word(key: u32, payload: &Payload<'_>, level: u8, truncated: bool) -> u64 {
+    let kind = match payload {
+        Payload::Event => KIND_EVENT,
+        Payload::Integer(_) => KIND_INTEGER,
+        Payload::Str(_) => KIND_STRING,
+    };
+    let flags = if truncated { FLAG_TRUNCATED } else { 0 };
+    u64::from(key) | u64::from(kind) << 32 | u64::from(level) << 40 | u64::from(flags) << 48
+}
+
+/// Copies `piece` to `at`, as far as it fits, and returns where it ends. Overlapping words instead of a call of memcpy:
+/// nearly all texts are a few bytes long.
+#[inline(always)]
+fn put(tail: &mut [u8], at: usize, piece: &[u8]) -> usize {
+    let end = at + piece.len();
+    let Some(room) = tail.get_mut(at..end) else { return at };
+    match piece.len() {
+        8..=16 => copy_ends::<8>(room, piece),
+        4..=7 => copy_ends::<4>(room, piece),
+        0..=3 => room.iter_mut().zip(piece).for_each(|(to, from)| *to = *from),
+        _ => room.copy_from_slice(piece),
+    }
+    end
+}
+
+/// Copies the first and the last `N` bytes; together they are all of it.
+#[inline(always)]
+fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
+    if let (Some(to), Some(from)) = (to.first_chunk_mut::<N>(), from.first_chunk::<N>()) {
+        *to = *from;
+    }
+    if let (Some(to), Some(from)) = (to.last_chunk_mut::<N>(), from.last_chunk::<N>()) {
+        *to = *from;
     }
 }
 

@@ -19,7 +19,7 @@ use crate::layout::{
     SEGMENT_MAGIC, control, header, slot,
 };
 use crate::mapping::Mapping;
-use crate::names::Names;
+use crate::names::Texts;
 use crate::ring::{Head, RingShape};
 use crate::words::Words;
 
@@ -212,13 +212,8 @@ impl Attachment {
     /// A private copy of a text of the table of names.
     pub fn text(&self, id: u32) -> Option<Vec<u8>> {
         let words = self.words.words();
-        let names = Names {
-            index: &words[layout::NAMES_INDEX..][..layout::NAMES_INDEX_WORDS],
-            index_words: layout::NAMES_INDEX_WORDS,
-            text: &words[layout::NAMES_TEXT..][..layout::NAMES_TEXT_WORDS],
-            text_words: layout::NAMES_TEXT_WORDS,
-        };
-        names.text(id)
+        let text = &words[layout::NAMES_TEXT..][..layout::NAMES_TEXT_WORDS];
+        Texts { text, text_words: layout::NAMES_TEXT_WORDS }.text(id)
     }
 
     /// Whether the kernel says that no mapping is left through which anybody could write the segment: it then

@@ -3,16 +3,18 @@
 //! ```text
 //! segment (writable by the program alone)          control page (writable by consumerd)
 //! 0        header                    4 KiB         0      header                          512 B
-//! 4096     index of names            16 KiB        512    64 slot lines of 64 bytes       4 KiB
-//! 20480    text of names             64 KiB        4608   reserved
-//! 86016    64 slot headers of 256 B  16 KiB        8192   area for later programs         64 KiB
-//! 102400   rings, ring_bytes a slot                73728  end
+//! 4096     text of names             64 KiB        512    64 slot lines of 64 bytes       4 KiB
+//! 69632    64 slot headers of 256 B  16 KiB        4608   reserved
+//! 86016    rings, ring_bytes a slot                8192   area for later programs         64 KiB
+//!                                                  73728  end
 //! ```
 
 /// Version of both layouts.
 pub const LAYOUT_VERSION: u64 = 2;
 /// The most slots that a segment may have.
 pub const MAX_SLOTS: usize = 64;
+/// The fewest slots of a program that does not ask for larger rings: its CPUs may become more.
+const MIN_SLOTS: usize = 16;
 /// Smallest ring.
 pub const MIN_RING_BYTES: usize = 4096;
 /// Largest ring.
@@ -58,9 +60,7 @@ pub(crate) const SEGMENT_MAGIC: u64 = u64::from_le_bytes(*b"BLKINSEG");
 /// "BLKINCTL"
 pub(crate) const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"BLKINCTL");
 
-pub(crate) const NAMES_INDEX: usize = PAGE_BYTES / WORD_BYTES;
-pub(crate) const NAMES_INDEX_WORDS: usize = 2048;
-pub(crate) const NAMES_TEXT: usize = NAMES_INDEX + NAMES_INDEX_WORDS;
+pub(crate) const NAMES_TEXT: usize = PAGE_BYTES / WORD_BYTES;
 pub(crate) const NAMES_TEXT_WORDS: usize = 8192;
 
 const SLOT_HEADERS: usize = NAMES_TEXT + NAMES_TEXT_WORDS;
@@ -171,9 +171,8 @@ pub(crate) mod control {
 /// Size of the control memfd.
 pub const CONTROL_BYTES: usize = 8192 + (64 << 10);
 
-const _: () = assert!(NAMES_TEXT * WORD_BYTES == 20480);
-const _: () = assert!(SLOT_HEADERS * WORD_BYTES == 86016);
-const _: () = assert!(RINGS_OFFSET_BYTES == 102_400 && RINGS_OFFSET_BYTES.is_multiple_of(PAGE_BYTES));
+const _: () = assert!(SLOT_HEADERS * WORD_BYTES == 69632);
+const _: () = assert!(RINGS_OFFSET_BYTES == 86_016 && RINGS_OFFSET_BYTES.is_multiple_of(PAGE_BYTES));
 
 /// First word of a slot's header.
 pub(crate) fn slot_header(slot: usize) -> usize {
@@ -196,7 +195,13 @@ pub fn ring_bytes_are_valid(ring_bytes: usize) -> bool {
     ring_bytes.is_power_of_two() && (MIN_RING_BYTES..=MAX_RING_BYTES).contains(&ring_bytes)
 }
 
-/// Slots that a program with rings of this size gets.
-pub(crate) fn slots_for(ring_bytes: usize) -> usize {
-    (MAX_SEGMENT_RING_BYTES / ring_bytes).clamp(1, MAX_SLOTS)
+/// How many slots a program gets, and rings of what size, if it may run on `cpus` CPUs at once and asks for rings of
+/// `asked` bytes. One slot more than CPUs, for threads that have none of their own; unless asked otherwise, all rings
+/// together have at most [`MAX_SEGMENT_RING_BYTES`].
+pub(crate) fn shape_for(cpus: usize, asked: Option<usize>) -> (usize, usize) {
+    let slots = (cpus + 1).next_power_of_two().clamp(MIN_SLOTS, MAX_SLOTS);
+    match asked {
+        Some(bytes) => ((MAX_SEGMENT_RING_BYTES / bytes).clamp(1, slots), bytes),
+        None => (slots, DEFAULT_RING_BYTES.min(MAX_SEGMENT_RING_BYTES / slots)),
+    }
 }

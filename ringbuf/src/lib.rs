@@ -60,8 +60,10 @@
 mod attach;
 mod clock;
 mod control;
+mod cstring;
 mod drain;
 mod evict;
+mod hot;
 mod kept;
 pub mod layout;
 mod mapping;
@@ -71,6 +73,11 @@ pub mod process;
 #[cfg(test)]
 mod protocol_tests;
 mod ring;
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(blkin_portable)))]
+mod rseq;
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(blkin_portable))))]
+#[path = "rseq_none.rs"]
+mod rseq;
 mod say;
 mod segment;
 mod settings;
@@ -82,7 +89,7 @@ pub use clock::{Anchor, ClockKind, ClockSeries, RingTime};
 pub use control::ControlPage;
 pub use drain::{Drained, Position, RingReader};
 pub use layout::{ProducerKind, RingMode};
-pub use names::{MAX_INTERNED_BYTES, Names};
+pub use names::{MAX_INTERNED_BYTES, Names, Texts};
 pub use offer::{OFFER_BYTES, OFFER_MESSAGE};
 pub use ring::{Refused, Ring, RingShape};
 pub use words::Words;

@@ -1,14 +1,16 @@
-//! The table of names: append-only, fixed size, no lock. A text has one id for the life of its segment.
+//! The table of names: append-only, fixed size, no lock. A text has one id for the life of its program, forked
+//! children included.
 //!
 //! ```text
-//! index  2048 words  0, or [hash: 32 bits | id: 32 bits]   probed linearly
+//! index  2048 words  0, or [hash: 32 bits | id: 32 bits]   probed linearly; private
 //! text   word 0      words given out
-//!        word id     length in bytes, then the bytes, padded to words
+//!        word id     length in bytes, then the bytes and at least one 0, padded to words
 //! ```
 //!
-//! A text is written before its index word is published, so nobody sees half of one. Two writers of the same text
-//! may both write it; the one that loses the index word uses the winner's. A full table answers `None`, and the
-//! text then travels in the record.
+//! Both parts are the program's own memory, which a forked child inherits; whoever adds a text copies it into the
+//! segment too, where the consumer reads it. A text is written (and shared) before its index word is published, so
+//! nobody sees half of one. Two writers of the same text may both write it; the one that loses the index word uses the
+//! winner's. A full table answers `None`, and the text then travels in the record.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -23,6 +25,7 @@ const HINT_SHIFT: u32 = u64::BITS - HINTS.ilog2();
 const FACTOR: u64 = 0x517c_c1b7_2722_0a95;
 const GIVEN_OUT: usize = 0;
 const FIRST_TEXT: u64 = 1;
+const LEAST_WORDS: u64 = 2;
 
 /// Which id the text at an address had last: private to a process, one word an entry,
 /// `[part of the address: 32 bits | id: 32 bits]`.
@@ -41,6 +44,20 @@ impl Hints {
         let mixed = (address as u64).wrapping_mul(FACTOR);
         (&self.entries[(mixed >> HINT_SHIFT) as usize], mixed << 32)
     }
+
+    /// The id that was last kept for `address`: a guess, to be checked.
+    #[inline(always)]
+    pub(crate) fn at(&self, address: usize) -> Option<u32> {
+        let (hint, tag) = self.entry(address);
+        // Acquire, so that whoever sees our record sees the text too, though another thread wrote it.
+        let hinted = hint.load(Acquire);
+        (hinted >> 32 == tag >> 32 && hinted as u32 != 0).then_some(hinted as u32)
+    }
+
+    fn keep(&self, address: usize, id: u32) {
+        let (hint, tag) = self.entry(address);
+        hint.store(tag | u64::from(id), Release);
+    }
 }
 
 impl Default for Hints {
@@ -57,6 +74,14 @@ pub struct Names<'a, W: Words + ?Sized> {
     pub index_words: usize,
     /// Texts.
     pub text: &'a W,
+    /// Words of the texts that may be given out.
+    pub text_words: usize,
+}
+
+/// The texts alone, as a reader has them that trusts nothing.
+pub struct Texts<'a, W: Words + ?Sized> {
+    /// Texts.
+    pub text: &'a W,
     /// Words of the texts.
     pub text_words: usize,
 }
@@ -64,22 +89,39 @@ pub struct Names<'a, W: Words + ?Sized> {
 impl<W: Words + ?Sized> Names<'_, W> {
     /// As [`Names::intern`], for a text that comes from `address`: looked for first where that address had it last.
     #[inline]
-    pub fn intern_from(&self, hints: &Hints, address: usize, pieces: &[&[u8]]) -> Option<u32> {
-        let bytes = joined_bytes(pieces);
-        let (hint, tag) = hints.entry(address);
-        // Acquire, so that whoever sees our record sees the text too, though another thread wrote it.
-        let hinted = hint.load(Acquire);
-        let id = hinted as u32;
-        if hinted >> 32 == tag >> 32 && id != 0 && self.equals(id as usize, pieces, bytes) {
+    pub fn intern_from(
+        &self,
+        hints: &Hints,
+        address: usize,
+        text: &[u8],
+        share: impl Fn(std::ops::Range<usize>),
+    ) -> Option<u32> {
+        if let Some(id) = self.hinted(hints, address, text) {
             return Some(id);
         }
-        let id = self.intern(pieces)?;
-        hint.store(tag | u64::from(id), Release);
+        let id = self.intern(&[text], share)?;
+        // Who finds a C string by its address alone compares up to the first 0.
+        if !text.contains(&0) {
+            hints.keep(address, id);
+        }
         Some(id)
     }
 
-    /// The id of the text that `pieces` make up when joined; `None` when it is too long or the table is full.
-    pub fn intern(&self, pieces: &[&[u8]]) -> Option<u32> {
+    /// The id that `text` had when it was last seen at `address`, if that is still what it says.
+    #[inline]
+    pub fn hinted(&self, hints: &Hints, address: usize, text: &[u8]) -> Option<u32> {
+        let id = hints.at(address)?;
+        self.equals(id as usize, &[text], text.len()).then_some(id)
+    }
+
+    /// Whether there is no room for further texts.
+    pub fn is_full(&self) -> bool {
+        self.text.load(GIVEN_OUT, Relaxed) + LEAST_WORDS > self.text_words as u64
+    }
+
+    /// The id of the text that `pieces` make up when joined; `None` when it is too long or the table is full. The words
+    /// of a text that is new are passed to `share` before anybody else can know its id.
+    pub fn intern(&self, pieces: &[&[u8]], share: impl Fn(std::ops::Range<usize>)) -> Option<u32> {
         let bytes = joined_bytes(pieces);
         if bytes > MAX_INTERNED_BYTES {
             return None;
@@ -93,7 +135,7 @@ impl<W: Words + ?Sized> Names<'_, W> {
             if entry == 0 {
                 let id = match written {
                     Some(id) => id,
-                    None => *written.insert(self.append(pieces, bytes)?),
+                    None => *written.insert(self.append(pieces, bytes, &share)?),
                 };
                 entry = self.publish(place, u64::from(hash) << 32 | u64::from(id));
             }
@@ -118,8 +160,8 @@ impl<W: Words + ?Sized> Names<'_, W> {
         }
     }
 
-    fn append(&self, pieces: &[&[u8]], bytes: usize) -> Option<u32> {
-        let words = 1 + bytes.div_ceil(8) as u64;
+    fn append(&self, pieces: &[&[u8]], bytes: usize, share: impl Fn(std::ops::Range<usize>)) -> Option<u32> {
+        let words = 2 + bytes as u64 / 8;
         let mut given = self.text.load(GIVEN_OUT, Relaxed);
         let id = loop {
             let id = given.max(FIRST_TEXT);
@@ -138,6 +180,7 @@ impl<W: Words + ?Sized> Names<'_, W> {
             at += 1;
             true
         });
+        share(id as usize..(id + words) as usize);
         Some(id as u32)
     }
 
@@ -162,7 +205,9 @@ impl<W: Words + ?Sized> Names<'_, W> {
             pieces => pack(pieces, is_next),
         }
     }
+}
 
+impl<W: Words + ?Sized> Texts<'_, W> {
     /// A private copy of the text of `id`, for a reader that trusts nothing; `None` if there can be no such text.
     pub fn text(&self, id: u32) -> Option<Vec<u8>> {
         let id = id as usize;
@@ -255,6 +300,12 @@ mod tests {
         Names { index, index_words: index.len(), text, text_words: text.len() }
     }
 
+    fn read(text: &[AtomicU64], id: u32) -> Option<Vec<u8>> {
+        Texts { text, text_words: text.len() }.text(id)
+    }
+
+    fn nobody(_: std::ops::Range<usize>) {}
+
     proptest! {
         #[test]
         fn a_text_reads_back_and_keeps_its_id(texts in proptest::collection::vec(
@@ -264,10 +315,10 @@ mod tests {
             let mut seen = std::collections::HashMap::new();
             for bytes in &texts {
                 let (left, right) = bytes.split_at(cut.min(bytes.len()));
-                if let Some(id) = names.intern(&[left, right]) {
-                    prop_assert_eq!(&names.text(id).unwrap(), bytes);
+                if let Some(id) = names.intern(&[left, right], nobody) {
+                    prop_assert_eq!(&read(&text, id).unwrap(), bytes);
                     prop_assert_eq!(*seen.entry(bytes.clone()).or_insert(id), id);
-                    prop_assert_eq!(names.intern(&[bytes]), Some(id));
+                    prop_assert_eq!(names.intern(&[bytes], nobody), Some(id));
                 }
             }
         }
@@ -275,10 +326,8 @@ mod tests {
         #[test]
         fn a_hostile_table_is_read_without_a_panic(raw in proptest::collection::vec(any::<u64>(), 32), id: u32) {
             let text: Vec<AtomicU64> = raw.into_iter().map(AtomicU64::new).collect();
-            let index = words(8);
             for id in [id, id % 40] {
-                let read = table(&index, &text).text(id);
-                prop_assert!(read.is_none_or(|text| text.len() <= MAX_INTERNED_BYTES));
+                prop_assert!(read(&text, id).is_none_or(|text| text.len() <= MAX_INTERNED_BYTES));
             }
         }
     }
@@ -290,10 +339,10 @@ mod tests {
         let mut buffer = *b"first text";
         for round in 0..50u8 {
             buffer[9] = b'a' + round % 3;
-            let id = names.intern_from(&hints, buffer.as_ptr() as usize, &[&buffer[..]]).unwrap();
-            assert_eq!(names.text(id).as_deref(), Some(&buffer[..]));
-            let shorter = names.intern_from(&hints, buffer.as_ptr() as usize, &[&buffer[..4]]).unwrap();
-            assert_eq!(names.text(shorter).as_deref(), Some(&buffer[..4]));
+            let id = names.intern_from(&hints, buffer.as_ptr() as usize, &buffer, nobody).unwrap();
+            assert_eq!(read(&text, id).as_deref(), Some(&buffer[..]));
+            let shorter = names.intern_from(&hints, buffer.as_ptr() as usize, &buffer[..4], nobody).unwrap();
+            assert_eq!(read(&text, shorter).as_deref(), Some(&buffer[..4]));
         }
     }
 
@@ -301,10 +350,11 @@ mod tests {
     fn a_full_table_answers_none_and_keeps_what_it_has() {
         let (index, text) = (words(16), words(64));
         let names = table(&index, &text);
-        let first = names.intern(&[b"first"]).unwrap();
-        let refused = (0..100).filter(|n| names.intern(&[format!("text {n}").as_bytes()]).is_none()).count();
+        let first = names.intern(&[b"first"], nobody).unwrap();
+        let refused =
+            (0..100).filter(|n| names.intern(&[format!("text {n}").as_bytes()], nobody).is_none()).count();
         assert!(refused > 80);
-        assert_eq!(names.intern(&[b"first"]), Some(first));
-        assert!(names.intern(&[&[b'x'; MAX_INTERNED_BYTES + 1]]).is_none());
+        assert_eq!(names.intern(&[b"first"], nobody), Some(first));
+        assert!(names.intern(&[&[b'x'; MAX_INTERNED_BYTES + 1]], nobody).is_none());
     }
 }

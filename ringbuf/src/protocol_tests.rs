@@ -281,7 +281,7 @@ mod threads {
 #[cfg(loom)]
 mod every_order {
     use super::*;
-    use crate::names::Names;
+    use crate::names::{Names, Texts};
     use loom::thread;
 
     fn explore(body: impl Fn() + Sync + Send + 'static) {
@@ -368,8 +368,9 @@ mod every_order {
             let (index, text) = (words(2), words(8));
             let intern = |index: Arc<LoomWords>, text: Arc<LoomWords>| {
                 let names = Names { index: &*index, index_words: 2, text: &*text, text_words: 8 };
-                let id = names.intern(&[b"name"]);
-                assert_eq!(names.text(id.expect("there is room")).as_deref(), Some(&b"name"[..]));
+                let id = names.intern(&[b"name"], |_| {});
+                let texts = Texts { text: &*text, text_words: 8 };
+                assert_eq!(texts.text(id.expect("there is room")).as_deref(), Some(&b"name"[..]));
                 id
             };
             let other = {

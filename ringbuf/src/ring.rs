@@ -104,12 +104,12 @@ pub struct Ring<'a, W: Words + ?Sized> {
 }
 
 impl<W: Words + ?Sized> Ring<'_, W> {
-    /// Writes one record, or counts why not. `clock` is read between the load of head and its compare-and-swap:
+    /// Writes one record and tells whether head has passed an eighth of the ring with it; or counts why not. `clock` is read between the load of head and its compare-and-swap:
     /// were it read before, a thread that is preempted in between would run backwards within the ring.
     ///
     /// Lock-free, async-signal-safe: a writer that is interrupted, stopped or killed at any instruction leaves at
     /// worst a hole, which the consumer counts once that writer cannot return.
-    pub fn push(&self, draft: &Draft<'_>, mut clock: impl FnMut() -> u64) -> Result<(), Refused> {
+    pub fn push(&self, draft: &Draft<'_>, mut clock: impl FnMut() -> u64) -> Result<bool, Refused> {
         self.header.fetch_add(slot::ATTEMPTED, 1, Relaxed);
         if draft.truncated {
             self.header.fetch_add(slot::TRUNCATED, 1, Relaxed);
@@ -130,7 +130,7 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         });
         // SYNC POINT commit: pairs with the acquire in drain (invariant 5).
         self.grains.store(self.shape.word_of(base), stamp.0, Release);
-        Ok(())
+        Ok(((base + grains) ^ base) & (self.shape.grains / 8).max(1) != 0)
     }
 
     /// Moves head over `grains` (invariant 4) and returns where it stood and when.

@@ -12,8 +12,8 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mpro
 
 use crate::clock::{Anchor, ClockKind};
 use crate::layout::{
-    self, CONTROL_BYTES, CONTROL_MAGIC, LAYOUT_VERSION, RINGS_OFFSET_BYTES, RingMode, SEGMENT_MAGIC, control,
-    header,
+    self, CONTROL_BYTES, CONTROL_MAGIC, LAYOUT_VERSION, ProducerKind, RINGS_OFFSET_BYTES, RingMode,
+    SEGMENT_MAGIC, control, header,
 };
 
 /// What [`create`] made: descriptors, and mappings that live as long as the process image (invariant 2).
@@ -27,11 +27,17 @@ pub(crate) struct Created {
     /// The control page, read-only.
     pub(crate) control_words: &'static [AtomicU64],
     pub(crate) cookie: u32,
-    pub(crate) clock: ClockKind,
 }
 
 /// Makes, maps and seals both memfds. Async-signal-safe.
-pub(crate) fn create(ring_bytes: usize, slots: usize, mode: RingMode, random: u64) -> Result<Created, Errno> {
+pub(crate) fn create(
+    ring_bytes: usize,
+    slots: usize,
+    mode: RingMode,
+    producer: ProducerKind,
+    clock: ClockKind,
+    random: u64,
+) -> Result<Created, Errno> {
     let bytes = layout::segment_bytes(slots, ring_bytes);
     let segment = sized_memfd(c"blkin-segment", bytes)?;
     let control = sized_memfd(c"blkin-control", CONTROL_BYTES)?;
@@ -51,9 +57,8 @@ pub(crate) fn create(ring_bytes: usize, slots: usize, mode: RingMode, random: u6
         words,
         control_words,
         cookie: Stamp::cookie_from(random),
-        clock: ClockKind::detect(),
     };
-    write_header(&created, ring_bytes, slots, mode);
+    write_header(&created, (ring_bytes, slots), mode, producer, clock);
     Ok(created)
 }
 
@@ -116,9 +121,15 @@ pub(crate) fn populate(words: &[AtomicU64], slot: usize, ring_bytes: usize) -> R
     }
 }
 
-fn write_header(created: &Created, ring_bytes: usize, slots: usize, mode: RingMode) {
+fn write_header(
+    created: &Created,
+    (ring_bytes, slots): (usize, usize),
+    mode: RingMode,
+    producer: ProducerKind,
+    clock: ClockKind,
+) {
     use std::sync::atomic::Ordering::Relaxed;
-    let anchor = Anchor::now(created.clock);
+    let anchor = Anchor::now(clock);
     let fields = [
         (header::VERSION, LAYOUT_VERSION),
         (header::RECORD_VERSION, u64::from(blkin_record::VERSION)),
@@ -126,12 +137,12 @@ fn write_header(created: &Created, ring_bytes: usize, slots: usize, mode: RingMo
         (header::SLOTS, slots as u64),
         (header::PID, rustix::process::getpid().as_raw_nonzero().get() as u64),
         (header::COOKIE, u64::from(created.cookie)),
-        (header::CLOCK_KIND, created.clock.to_word()),
+        (header::CLOCK_KIND, clock.to_word()),
         (header::ANCHOR_RAW, anchor.raw),
         (header::ANCHOR_MONOTONIC, anchor.monotonic_ns as u64),
         (header::ANCHOR_REALTIME, anchor.realtime_ns as u64),
         (header::MODE, mode.to_word()),
-        (header::PRODUCER, layout::ProducerKind::Portable.to_word()),
+        (header::PRODUCER, producer.to_word()),
         (header::MAGIC, SEGMENT_MAGIC),
     ];
     for (index, value) in fields {

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char};
 
-use crate::layout::{DEFAULT_RING_BYTES, RingMode, ring_bytes_are_valid};
+use crate::layout::{ProducerKind, RingMode, ring_bytes_are_valid};
 use crate::say::Once;
 
 /// Where consumerd listens unless BLKIN_SOCKET says otherwise.
@@ -36,17 +36,42 @@ pub(crate) fn socket() -> &'static [u8] {
     variable(c"BLKIN_SOCKET").filter(|path| !path.is_empty()).unwrap_or(DEFAULT_SOCKET)
 }
 
-/// BLKIN_RING_BYTES, or the default (said once) if that is no possible size.
-pub(crate) fn ring_bytes() -> usize {
+/// BLKIN_RING_BYTES; `None` for the default, also (said once) if that is no possible size.
+pub(crate) fn ring_bytes() -> Option<usize> {
     static BAD: Once = Once::new();
-    let Some(value) = variable(c"BLKIN_RING_BYTES") else { return DEFAULT_RING_BYTES };
+    let value = variable(c"BLKIN_RING_BYTES")?;
     let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
-    number.filter(|bytes| ring_bytes_are_valid(*bytes)).unwrap_or_else(|| {
+    let valid = number.filter(|bytes| ring_bytes_are_valid(*bytes));
+    if valid.is_none() {
         BAD.say(format_args!(
-            "BLKIN_RING_BYTES must be a power of two from 4096 to 67108864; using {DEFAULT_RING_BYTES}"
+            "BLKIN_RING_BYTES must be a power of two from 4096 to 67108864; using the default"
         ));
-        DEFAULT_RING_BYTES
-    })
+    }
+    valid
+}
+
+/// BLKIN_PRODUCER: portable, or rseq where it can be; the default is the latter.
+pub(crate) fn producer(can_rseq: bool) -> ProducerKind {
+    static BAD: Once = Once::new();
+    let best = if can_rseq { ProducerKind::Rseq } else { ProducerKind::Portable };
+    match variable(c"BLKIN_PRODUCER") {
+        None | Some(b"") => best,
+        Some(b"portable") => ProducerKind::Portable,
+        Some(b"rseq") if can_rseq => best,
+        Some(b"rseq") => {
+            BAD.say(format_args!("BLKIN_PRODUCER=rseq cannot be here; using portable"));
+            best
+        }
+        Some(_) => {
+            BAD.say(format_args!("BLKIN_PRODUCER must be rseq or portable; choosing by itself"));
+            best
+        }
+    }
+}
+
+/// BLKIN_WAKE=0 forbids the one system call that a record may make.
+pub(crate) fn may_wake() -> bool {
+    variable(c"BLKIN_WAKE") != Some(b"0")
 }
 
 /// BLKIN_MODE: discard, which is the default (said once if it is anything else), or overwrite.

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use blkin_record::{EndpointParts, Payload, Record, records};
+use blkin_record::{EndpointParts, Payload, Record, Source, records};
 use blkin_ringbuf::layout::{CONTROL_BYTES, CONTROL_NAME, SEGMENT_NAME, segment_bytes};
 use blkin_ringbuf::process::{Annotation, Status, init, record};
 use blkin_ringbuf::{AttachError, Attachment};
@@ -23,9 +23,9 @@ fn annotate(span_id: u64) {
         trace_id: 1,
         span_id,
         parent_span_id: 0,
-        name: b"name",
-        endpoint: EndpointParts { ip: b"", port: 0, name: b"service" },
-        key: b"key",
+        name: Source::Inline(b"name"),
+        endpoint: Source::Inline(EndpointParts { ip: b"", port: 0, name: b"service" }),
+        key: Source::Inline(b"key"),
         payload: Payload::Integer(span_id as i64),
         level: 4,
     });
@@ -136,8 +136,8 @@ fn a_head_outside_its_ring_is_reported_and_nothing_is_read() {
     let bytes = segment_bytes(1, 4096);
     let mut words = vec![0u64; bytes / 8];
     words[..8].copy_from_slice(&[u64::from_le_bytes(*b"BLKINSEG"), 2, 1, 4096, 1, 7, 9, 1]);
-    // The first slot's header stands at byte 86016, its head in the first word.
-    words[86016 / 8] = 1 << 36 | 4097;
+    // The first slot's header stands at byte 69632, its head in the first word.
+    words[69632 / 8] = 1 << 36 | 4097;
     let segment = sealed(bytes as u64, &words);
     let mut program = Attachment::open(segment, own_memfd(CONTROL_NAME)).expect("its header is fine");
     let mut out = Vec::new();

@@ -14,6 +14,7 @@
  *  Threads         any number, with no lock; only a struct that several threads write needs one of yours.
  *  Signals, fork   async-signal-safe; works in forked children with no further call.
  *  Blocking        never. A record that finds no room is dropped and counted, by cause.
+ *  Switched off    what `blkin set` or BLKIN_OFF has switched off is not recorded; the calls return 0.
  *  Sampling        trace_id 0 means "not sampled": recording on it does nothing and returns 0, children
  *                  inherit the 0, and so does whoever gets the ids over a network.
  */
@@ -250,7 +251,153 @@ int blkin_pack_trace_info(const struct blkin_trace_info *info, struct blkin_trac
 int blkin_unpack_trace_info(const struct blkin_trace_info_packed *pinfo, struct blkin_trace_info *info);
 
 /*
- * The bodies of the macros below. A span that is not sampled costs one load and one branch here; -EINVAL of
+ * Severity, as syslog has it. blkin_record() and the macros without a level record at BLKIN_LEVEL_WARNING.
+ */
+enum blkin_level {
+	BLKIN_LEVEL_EMERG = 0,
+	BLKIN_LEVEL_ALERT,
+	BLKIN_LEVEL_CRIT,
+	BLKIN_LEVEL_ERR,
+	BLKIN_LEVEL_WARNING,
+	BLKIN_LEVEL_NOTICE,
+	BLKIN_LEVEL_INFO,
+	BLKIN_LEVEL_DEBUG
+};
+
+/* Where the library keeps what is switched off. Not to be touched but by blkin_is_on(). */
+struct blkin_gate_words {
+	int64_t offset;
+	uint64_t blocked;
+};
+
+/*
+ * blkin_level_is_on - blkin_is_on() as a function of the library
+ */
+int blkin_level_is_on(unsigned int level);
+
+/*
+ * blkin_is_on - whether annotations of this level are recorded now
+ *
+ * Changes while the program runs (`blkin set`), at any time. Costs two loads; worth asking before costly values are
+ * made. The macros below ask by themselves.
+ *
+ * Returns 1 or 0.
+ */
+static inline int blkin_is_on(unsigned int level)
+{
+#if defined(__x86_64__) && defined(__LP64__)
+	const struct blkin_gate_words *gate;
+
+	/* Through the global offset table in every code model: never a copy of the words in the program itself. */
+	__asm__("movq blkin_gate@GOTPCREL(%%rip), %0" : "=r"(gate));
+	const volatile uint64_t *blocked = (const volatile uint64_t *)(const volatile void *)
+		((const volatile char *)&gate->blocked + *(const volatile int64_t *)&gate->offset);
+	return !(*blocked >> (level & 7) & 1);
+#else
+	return blkin_level_is_on(level);
+#endif
+}
+
+/*
+ * A name that is looked up once: an event or a key that the program declares. Recording it compares no text.
+ *
+ * text  has to stay as it is for as long as the name is used
+ * id    belongs to the library; 0 at first
+ *
+ * BLKIN_NAME("text") initialises one. Any thread may use it, and forked children.
+ */
+struct blkin_name {
+	const char *text;
+	uint32_t id;
+};
+
+#define BLKIN_NAME(name_text) { name_text, 0 }
+
+/*
+ * A span whose name and endpoint are looked up once. trace can be used wherever a struct blkin_trace is wanted, and
+ * what its name and endpoint point to has to stay for as long as the span is used; to change them, make the span
+ * anew. The ids belong to the library.
+ */
+struct blkin_span {
+	struct blkin_trace trace;
+	uint32_t name_id;
+	uint32_t endpoint_id;
+};
+
+/*
+ * blkin_span_of - make a span ready for the macros BLKIN_EVENT, BLKIN_INTEGER and BLKIN_STRING
+ *
+ * Copies *trace and looks its name and endpoint up; does the latter only if it is sampled.
+ *
+ * Returns 0; -EINVAL if span or trace is NULL, or the trace has no name, no endpoint, or no name of an endpoint.
+ */
+int blkin_span_of(struct blkin_span *span, const struct blkin_trace *trace);
+
+/*
+ * blkin_span_event, blkin_span_integer, blkin_span_string - record on a span, with a declared name
+ *
+ * As blkin_record() does, at the given level. What is not sampled or switched off does nothing, and so does a NULL
+ * argument. In the steady state an event costs little more than reading the clock, and an integer less than that.
+ */
+void blkin_span_event(const struct blkin_span *span, struct blkin_name *event, unsigned int level);
+void blkin_span_integer(const struct blkin_span *span, struct blkin_name *key, int64_t val,
+			unsigned int level);
+void blkin_span_string(const struct blkin_span *span, struct blkin_name *key, const char *val,
+		       unsigned int level);
+
+/* The bodies of the macros below: the tests that cost nothing to speak of are made where they are written. */
+static inline void blkin_macro_span_event(const struct blkin_span *span, struct blkin_name *event,
+					  unsigned int level)
+{
+	if (span->trace.info.trace_id != 0 && blkin_is_on(level))
+		blkin_span_event(span, event, level);
+}
+
+static inline void blkin_macro_span_integer(const struct blkin_span *span, struct blkin_name *key, int64_t val,
+					    unsigned int level)
+{
+	if (span->trace.info.trace_id != 0 && blkin_is_on(level))
+		blkin_span_integer(span, key, val, level);
+}
+
+static inline void blkin_macro_span_string(const struct blkin_span *span, struct blkin_name *key,
+					   const char *val, unsigned int level)
+{
+	if (span->trace.info.trace_id != 0 && blkin_is_on(level))
+		blkin_span_string(span, key, val, level);
+}
+
+/*
+ * BLKIN_EVENT, BLKIN_INTEGER, BLKIN_STRING - record on a struct blkin_span; event and key are string literals
+ *
+ * The _AT forms take a level first. Each is one statement and takes a `;`. Every argument is evaluated once, sampled
+ * or not.
+ */
+#define BLKIN_EVENT_AT(level, span, event)                                                    \
+	do {                                                                                  \
+		static struct blkin_name blkin_literal = BLKIN_NAME("" event "");             \
+		blkin_macro_span_event(span, &blkin_literal, level);                          \
+	} while (0)
+
+#define BLKIN_INTEGER_AT(level, span, key, val)                                               \
+	do {                                                                                  \
+		static struct blkin_name blkin_literal = BLKIN_NAME("" key "");               \
+		blkin_macro_span_integer(span, &blkin_literal, val, level);                   \
+	} while (0)
+
+#define BLKIN_STRING_AT(level, span, key, val)                                                \
+	do {                                                                                  \
+		static struct blkin_name blkin_literal = BLKIN_NAME("" key "");               \
+		blkin_macro_span_string(span, &blkin_literal, val, level);                    \
+	} while (0)
+
+#define BLKIN_EVENT(span, event) BLKIN_EVENT_AT(BLKIN_LEVEL_WARNING, span, event)
+#define BLKIN_INTEGER(span, key, val) BLKIN_INTEGER_AT(BLKIN_LEVEL_WARNING, span, key, val)
+#define BLKIN_STRING(span, key, val) BLKIN_STRING_AT(BLKIN_LEVEL_WARNING, span, key, val)
+
+/*
+ * The bodies of the macros below. A span that is not sampled, or a level that is
+ * switched off, costs a branch or two here; -EINVAL of
  * the parts means that nothing is recorded.
  */
 static inline void blkin_macro_timestamp(const struct blkin_trace *trace, const struct blkin_endpoint *endp,
@@ -258,7 +405,8 @@ static inline void blkin_macro_timestamp(const struct blkin_trace *trace, const 
 {
 	struct blkin_annotation annot;
 
-	if (trace && trace->info.trace_id != 0 && blkin_init_timestamp_annotation(&annot, event, endp) == 0)
+	if (trace && trace->info.trace_id != 0 && blkin_is_on(BLKIN_LEVEL_WARNING) &&
+	    blkin_init_timestamp_annotation(&annot, event, endp) == 0)
 		(void)blkin_record(trace, &annot);
 }
 
@@ -267,7 +415,8 @@ static inline void blkin_macro_string(const struct blkin_trace *trace, const str
 {
 	struct blkin_annotation annot;
 
-	if (trace && trace->info.trace_id != 0 && blkin_init_string_annotation(&annot, key, val, endp) == 0)
+	if (trace && trace->info.trace_id != 0 && blkin_is_on(BLKIN_LEVEL_WARNING) &&
+	    blkin_init_string_annotation(&annot, key, val, endp) == 0)
 		(void)blkin_record(trace, &annot);
 }
 
@@ -276,7 +425,8 @@ static inline void blkin_macro_integer(const struct blkin_trace *trace, const st
 {
 	struct blkin_annotation annot;
 
-	if (trace && trace->info.trace_id != 0 && blkin_init_integer_annotation(&annot, key, val, endp) == 0)
+	if (trace && trace->info.trace_id != 0 && blkin_is_on(BLKIN_LEVEL_WARNING) &&
+	    blkin_init_integer_annotation(&annot, key, val, endp) == 0)
 		(void)blkin_record(trace, &annot);
 }
 

@@ -75,6 +75,28 @@ pub(super) struct Annotation {
     pub(super) endpoint: *const Endpoint,
 }
 
+/// `struct blkin_name`.
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct Name {
+    /// Its text.
+    pub(super) text: *const c_char,
+    /// What it is in the table of names, 0 until it is looked up; written by any thread.
+    pub(super) id: u32,
+}
+
+/// `struct blkin_span`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    /// The span.
+    pub(super) trace: Trace,
+    /// What its name is in the table of names; 0 if it has no room there.
+    pub(super) name_id: u32,
+    /// As above, of its endpoint.
+    pub(super) endpoint_id: u32,
+}
+
 /// `ANNOT_STRING`.
 pub(super) const STRING: c_uint = 0;
 /// `ANNOT_INTEGER`.
@@ -112,6 +134,10 @@ const _: () = {
     assert!(size_of::<Trace>() == 40);
     assert!(offset_of!(Trace, info) == 8);
     assert!(offset_of!(Trace, endpoint) == 32);
+    assert!(size_of::<Name>() == 16);
+    assert!(offset_of!(Name, id) == 8);
+    assert!(size_of::<Span>() == 48);
+    assert!(offset_of!(Span, name_id) == 40);
     assert!(size_of::<Annotation>() == 32);
     assert!(offset_of!(Annotation, key) == 8);
     assert!(offset_of!(Annotation, value) == 16);

@@ -29,6 +29,7 @@ mod constants;
 mod endpoint;
 mod layout;
 mod record;
+mod span;
 mod trace;
 mod wire;
 

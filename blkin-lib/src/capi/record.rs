@@ -4,10 +4,14 @@ use std::ffi::c_int;
 
 use super::layout::{Annotation, Endpoint, INTEGER, STRING, TIMESTAMP, Trace};
 use super::{INVALID, OK, bytes, guard};
-use crate::raw::{self, EndpointBytes, Payload};
+use crate::raw::{self, EndpointBytes, Payload, Source, Texts};
+use blkin_ringbuf::process;
 
 /// What users of this interface have always recorded at: the level of its LTTng tracepoints, TRACE_WARNING.
 const LEGACY_LEVEL: u8 = 4;
+
+/// The address of an endpoint without one.
+const NO_IP: &std::ffi::CStr = c"";
 
 /// See `zipkin_c.h`.
 ///
@@ -15,20 +19,75 @@ const LEGACY_LEVEL: u8 = 4;
 /// Invariants 1, 2 and 5.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn blkin_record(trace: *const Trace, annotation: *const Annotation) -> c_int {
+    if trace.is_null() || annotation.is_null() {
+        return INVALID;
+    }
+    // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
+    let info = unsafe { (*trace).info };
+    if info.trace_id == 0 || !process::is_on(LEGACY_LEVEL) {
+        return OK;
+    }
+    // SAFETY: neither is NULL; the rest is passed on from the caller.
+    if let Some((texts, payload)) = unsafe { recognised(trace, annotation) } {
+        raw::record(&info.into(), &texts, payload, LEGACY_LEVEL);
+        return OK;
+    }
     guard(|| {
-        if trace.is_null() || annotation.is_null() {
-            return INVALID;
-        }
-        // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
-        if unsafe { (*trace).info }.trace_id == 0 {
-            return OK;
-        }
         // SAFETY: neither is NULL; the rest is passed on from the caller.
         match unsafe { record(trace, annotation) } {
             Some(()) => OK,
             None => INVALID,
         }
     })
+}
+
+/// The texts of an event or integer all of which were met before at the same addresses and still say the same: no end
+/// of a string is looked for. `None` for all others. Nothing in here panics.
+///
+/// # Safety
+/// Neither is NULL; Invariants 1, 2 and 5.
+#[inline(always)]
+unsafe fn recognised<'a>(
+    trace: *const Trace,
+    annotation: *const Annotation,
+) -> Option<(Texts<'a>, Payload<'a>)> {
+    // SAFETY: live structs (by Invariant 1), copied field by field (by Invariant 3).
+    let (kind, own, key) = unsafe { ((*annotation).kind, (*annotation).endpoint, (*annotation).key) };
+    if kind != TIMESTAMP && kind != INTEGER {
+        return None;
+    }
+    // SAFETY: as above; set for both kinds (by Invariant 5).
+    let value = unsafe { (*annotation).value };
+    let (key, payload) = if kind == TIMESTAMP {
+        // SAFETY: the member that `kind` names (by Invariant 5).
+        (unsafe { value.text }, Payload::Event)
+    } else {
+        // SAFETY: as above.
+        (key, Payload::Integer(unsafe { value.integer }))
+    };
+    // SAFETY: as above.
+    let (name, endpoint) = unsafe { ((*trace).name, (*trace).endpoint) };
+    let endpoint = if own.is_null() { endpoint } else { own };
+    if endpoint.is_null() {
+        return None;
+    }
+    // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
+    let Endpoint { ip, port, name: service } = unsafe { endpoint.read() };
+    let ip = if ip.is_null() { NO_IP.as_ptr() } else { ip };
+    // SAFETY: NULL, which nothing is known of, or strings of the caller (Invariant 2), for these four calls.
+    let name = unsafe { process::recognise_c(name.cast()) };
+    // SAFETY: as above.
+    let ip = unsafe { process::recognise_c(ip.cast()) };
+    // SAFETY: as above.
+    let service = unsafe { process::recognise_c(service.cast()) };
+    // SAFETY: as above.
+    let key = unsafe { process::recognise_c(key.cast()) };
+    if name == 0 || ip == 0 || service == 0 || key == 0 {
+        return None;
+    }
+    let endpoint = process::endpoint_of(ip, service, (port & 0xffff) as u16);
+    let texts = Texts { name: Source::Id(name), endpoint: Source::Id(endpoint), key: Source::Id(key) };
+    (endpoint != 0).then_some((texts, payload))
 }
 
 /// Records on a sampled span; `None` if something needed is missing.
@@ -46,20 +105,22 @@ unsafe fn record(trace: *const Trace, annotation: *const Annotation) -> Option<(
     let name = unsafe { bytes(name) }?;
     // SAFETY: passed on from the caller (Invariants 1, 2 and 5).
     let (key, payload) = unsafe { content(annotation) }?;
-    raw::record(&info.into(), name, &endpoint, key, payload, LEGACY_LEVEL);
+    let texts =
+        Texts { name: Source::Inline(name), endpoint: Source::Inline(endpoint), key: Source::Inline(key) };
+    raw::record(&info.into(), &texts, payload, LEGACY_LEVEL);
     Some(())
 }
 
 /// # Safety
 /// `endpoint` is NULL or keeps Invariants 1 and 2 for as long as `'a`.
-unsafe fn endpoint_bytes<'a>(endpoint: *const Endpoint) -> Option<EndpointBytes<'a>> {
+pub(super) unsafe fn endpoint_bytes<'a>(endpoint: *const Endpoint) -> Option<EndpointBytes<'a>> {
     if endpoint.is_null() {
         return None;
     }
     // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3).
     let Endpoint { ip, port, name } = unsafe { endpoint.read() };
     // SAFETY: NULL or a string of the caller (Invariant 2).
-    let ip = unsafe { bytes(ip) }.unwrap_or_default();
+    let ip = unsafe { bytes(ip) }.unwrap_or(NO_IP.to_bytes());
     // SAFETY: NULL or a string of the caller (Invariant 2).
     let name = unsafe { bytes(name) }?;
     Some(EndpointBytes { ip, port: (port & 0xffff) as u16, name })

@@ -1,0 +1,118 @@
+//! Names that a program declares, which are known by identity instead of by content.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use blkin_ringbuf::process;
+
+use crate::raw::{Source, source};
+
+/// A key or event that a program declares once, usually as a `static`: recording it compares no text. The macros
+/// [`event!`](crate::event) and [`tag!`](crate::tag) declare one for each place they are written at.
+///
+/// ```
+/// static ENQUEUED: blkin::Name = blkin::Name::new("Enqueued op");
+/// # let span = blkin::Span::root("write", &blkin::Endpoint::new("gateway"));
+/// span.event(&ENQUEUED);
+/// ```
+#[derive(Debug)]
+pub struct Name {
+    text: &'static str,
+    /// 0 until it is looked up; [`NO_ROOM`] if there was no room in the table.
+    id: AtomicU32,
+}
+
+const NO_ROOM: u32 = u32::MAX;
+
+impl Name {
+    /// A name that will be looked up when it is first recorded.
+    pub const fn new(text: &'static str) -> Name {
+        Name { text, id: AtomicU32::new(0) }
+    }
+
+    /// Its text.
+    pub const fn text(&self) -> &'static str {
+        self.text
+    }
+
+    #[inline(always)]
+    fn known(&self) -> Source<&'static [u8]> {
+        // Acquire: whoever sees our record sees the text too, though another thread declared it.
+        match self.id.load(Acquire) {
+            0 => self.declare(),
+            NO_ROOM => Source::Inline(self.text.as_bytes()),
+            id => Source::Id(id),
+        }
+    }
+
+    #[cold]
+    fn declare(&self) -> Source<&'static [u8]> {
+        let id = process::declare(self.text.as_bytes());
+        self.id.store(if id == 0 { NO_ROOM } else { id }, Release);
+        source(id, self.text.as_bytes())
+    }
+}
+
+mod sealed {
+    use crate::raw::Source;
+
+    pub trait Key {
+        fn known(&self) -> Source<&[u8]>;
+    }
+}
+
+/// What names an event or a value: a `&str`, which is recognised by its content, or a [`Name`].
+pub trait Key: sealed::Key {}
+
+impl Key for &Name {}
+impl Key for &str {}
+impl Key for &String {}
+
+impl sealed::Key for &Name {
+    #[inline(always)]
+    fn known(&self) -> Source<&[u8]> {
+        Name::known(self)
+    }
+}
+
+impl sealed::Key for &str {
+    #[inline(always)]
+    fn known(&self) -> Source<&[u8]> {
+        source(process::recognise(self.as_bytes()), self.as_bytes())
+    }
+}
+
+impl sealed::Key for &String {
+    #[inline(always)]
+    fn known(&self) -> Source<&[u8]> {
+        source(process::recognise(self.as_bytes()), self.as_bytes())
+    }
+}
+
+/// An event at a [`Span`](crate::Span), its text a literal: the cheapest of all annotations.
+///
+/// ```
+/// # let span = blkin::Span::root("write", &blkin::Endpoint::new("gateway"));
+/// blkin::event!(span, "Enqueued op");
+/// ```
+#[macro_export]
+macro_rules! event {
+    ($span:expr, $text:literal) => {{
+        static NAME: $crate::Name = $crate::Name::new($text);
+        $span.event(&NAME)
+    }};
+}
+
+/// A key, a literal, and its value at a [`Span`](crate::Span).
+///
+/// ```
+/// # let span = blkin::Span::root("write", &blkin::Endpoint::new("gateway"));
+/// blkin::tag!(span, "bytes", 4096);
+/// ```
+#[macro_export]
+macro_rules! tag {
+    ($span:expr, $key:literal, $value:expr) => {{
+        static NAME: $crate::Name = $crate::Name::new($key);
+        $span.tag(&NAME, $value)
+    }};
+}

@@ -1,0 +1,146 @@
+//! Whether a C string says what a text of the table of names says, without looking for its end first.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Whether the string at `text` is the text `id`, which holds no 0. `wide`: compare sixteen bytes at a time, which reads
+/// behind the string's end, though never in another page; memory checkers would complain.
+///
+/// # Safety
+/// `text` points to a string that ends with a 0.
+#[inline(always)]
+pub(crate) unsafe fn is(text: *const u8, table: &[AtomicU64], id: usize, wide: bool) -> bool {
+    let Some((length, stored)) = table.get(id..).and_then(<[AtomicU64]>::split_first) else { return false };
+    let length = length.load(Relaxed) as usize;
+    // Room for the last block of sixteen bytes too.
+    if length / 8 + 3 > stored.len() {
+        // SAFETY: passed on from the caller.
+        return unsafe { bytes_are(text, stored, length) };
+    }
+    #[cfg(target_arch = "x86_64")]
+    if wide {
+        // SAFETY: passed on from the caller; the bounds of the stored text were checked above.
+        return unsafe { blocks_are(text, stored, length) };
+    }
+    let _ = wide;
+    // SAFETY: passed on from the caller.
+    unsafe { bytes_are(text, stored, length) }
+}
+
+/// # Safety
+/// `text` points to a string that ends with a 0; `stored` has at least 16 bytes from each multiple of 16 up to `length`.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn blocks_are(text: *const u8, stored: &[AtomicU64], length: usize) -> bool {
+    const PAGE: usize = 4096;
+    const BLOCK: usize = 16;
+    let mut at = 0;
+    loop {
+        let block = text.wrapping_add(at);
+        if block.addr() % PAGE > PAGE - BLOCK {
+            // SAFETY: passed on from the caller; what lies before was equal.
+            return unsafe { bytes_are_from(text, stored, length, at) };
+        }
+        let equal: u32;
+        // SAFETY: the block's first byte belongs to the string, since all bytes before it equalled a text without a 0,
+        // and the block lies in one page with it; the stored block lies within the table (see above).
+        unsafe {
+            std::arch::asm!(
+                "movdqu {x}, xmmword ptr [{text}]",
+                "movdqu {y}, xmmword ptr [{stored}]",
+                "pcmpeqb {x}, {y}",
+                "pmovmskb {equal:e}, {x}",
+                x = out(xmm_reg) _, y = out(xmm_reg) _,
+                text = in(reg) block, stored = in(reg) stored.as_ptr().cast::<u8>().wrapping_add(at),
+                equal = lateout(reg) equal,
+                options(pure, readonly, nostack, preserves_flags)
+            );
+        }
+        let rest = length - at;
+        if rest < BLOCK {
+            // The text's bytes and the 0 behind them.
+            let wanted = (2u32 << rest) - 1;
+            return equal & wanted == wanted;
+        }
+        if equal != 0xffff {
+            return false;
+        }
+        at += BLOCK;
+    }
+}
+
+/// # Safety
+/// `text` points to a string that ends with a 0.
+unsafe fn bytes_are(text: *const u8, stored: &[AtomicU64], length: usize) -> bool {
+    // SAFETY: passed on from the caller.
+    unsafe { bytes_are_from(text, stored, length, 0) }
+}
+
+/// # Safety
+/// As [`bytes_are`]; the string has no end before `from`.
+unsafe fn bytes_are_from(text: *const u8, stored: &[AtomicU64], length: usize, from: usize) -> bool {
+    for at in from..=length {
+        let Some(word) = stored.get(at / 8) else { return false };
+        let byte = (word.load(Relaxed) >> (at % 8 * 8)) as u8;
+        // SAFETY: no byte before this one was the string's end, for all equalled a text without a 0.
+        if unsafe { text.add(at).read() } != byte {
+            return false;
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn table(text: &[u8]) -> Vec<AtomicU64> {
+        let mut bytes = text.to_vec();
+        bytes.resize(text.len() / 8 * 8 + 8 + 16, 0);
+        let words = bytes.chunks(8).map(|chunk| u64::from_le_bytes(chunk.try_into().unwrap()));
+        std::iter::once(text.len() as u64).chain(words).map(AtomicU64::new).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn strings_are_told_apart_wherever_they_end_and_lie(text in "[ab]{0,40}", other in "[ab]{0,40}", gap in 0usize..64) {
+            let table = table(text.as_bytes());
+            let mut place = vec![b'x'; 8192];
+            for (given, expected) in [(&text, true), (&other, text == other)] {
+                // Around the end of a page too.
+                let page = place.as_ptr().align_offset(4096) + 4096 - gap;
+                place[page..page + given.len()].copy_from_slice(given.as_bytes());
+                place[page + given.len()] = 0;
+                for wide in [false, true] {
+                    // SAFETY: a string with a 0 behind it, in a buffer that goes on behind the page.
+                    prop_assert_eq!(unsafe { is(place[page..].as_ptr(), &table, 0, wide) }, expected);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_string_at_the_very_end_of_readable_memory_is_read_no_further() {
+        use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
+        // SAFETY: a new mapping at a place of the kernel's choice.
+        let start = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), 8192, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+        }
+        .expect("two pages");
+        // SAFETY: the second of the two pages, to which nothing refers.
+        unsafe { mprotect(start.byte_add(4096), 4096, MprotectFlags::empty()) }.expect("it is closed");
+        for length in 0..40usize {
+            let text = vec![b'q'; length];
+            let table = table(&text);
+            // SAFETY: the last bytes of the first page.
+            let place = unsafe { start.cast::<u8>().add(4096 - length - 1) };
+            // SAFETY: as above; the string and its 0 fit there.
+            unsafe { place.copy_from_nonoverlapping(text.as_ptr(), length) };
+            // SAFETY: the last byte of the first page.
+            unsafe { place.add(length).write(0) };
+            // SAFETY: a string that ends with the page.
+            assert!(unsafe { is(place, &table, 0, true) });
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The program's side: one state a process, made by its first record, made anew in a forked child.
+//!
+//! ```text
+//!            first use                 segment made
+//!  FRESH ───────────────▶ STARTING ───────────────▶ RSEQ or PORTABLE
+//!    ▲                       │ BLKIN_OFF ──▶ OFF
+//!    │ fork (pages wiped)    │ no memory, no descriptors … ──▶ FAILED (said once)
+//! ```
+//!
+//! What survives a fork is in `kept` and in the table of names. Nothing here blocks, takes a lock, allocates or touches
+//! errno, and everything may run in a signal handler: a call that meets STARTING is counted as lost (cause `starting`)
+//! and returns.
+
+mod record;
+mod roots;
+mod start;
+mod state;
+mod text;
+
+use blkin_record::{EndpointParts, Payload, Source};
+
+pub use record::{Short, is_on, record, record_short};
+pub use roots::{new_id, samples_root};
+pub use text::{declare, declare_endpoint, endpoint_of, recognise, recognise_c, recognise_endpoint};
+
+/// One annotation as the caller has it. Longer texts than [`blkin_record::MAX_TEXT_BYTES`] are cut.
+#[derive(Clone, Copy, Debug)]
+pub struct Annotation<'a> {
+    /// Trace id; 0 is never recorded.
+    pub trace_id: u64,
+    /// Span id.
+    pub span_id: u64,
+    /// Parent span id, 0 for none.
+    pub parent_span_id: u64,
+    /// Name of the span.
+    pub name: Source<&'a [u8]>,
+    /// Who annotates.
+    pub endpoint: Source<EndpointParts<'a>>,
+    /// Key, or the event's text.
+    pub key: Source<&'a [u8]>,
+    /// Event or value.
+    pub payload: Payload<'a>,
+    /// Severity, 0 (emergency) to 7 (debug).
+    pub level: u8,
+}
+
+/// What this library does for the process now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Annotations are recorded.
+    Tracing,
+    /// BLKIN_OFF is set.
+    Off,
+    /// There is no segment, or not yet: annotations are counted as lost.
+    Without,
+}
+
+/// Creates the segment and offers it to consumerd, unless that was done. Never fails its caller: without a segment
+/// the program goes on untraced, and says so once.
+pub fn init() -> Status {
+    match start::ready_or_start() {
+        state::PORTABLE | state::RSEQ => {
+            start::offer_if_due();
+            Status::Tracing
+        }
+        state::OFF => Status::Off,
+        _ => Status::Without,
+    }
+}

@@ -1,0 +1,261 @@
+//! The first use: the segment is made and offered; and the end: what nobody collected is named.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::fence;
+
+use blkin_record::Stamp;
+use rustix::io::Errno;
+use rustix::mm::{Advice, madvise};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::state::{
+    FAILED, FRESH, NAMES, OFF, PORTABLE, RSEQ, STARTING, STATE, State, control_words, is_ready, mode, shape,
+    words,
+};
+use crate::clock::{ClockKind, coarse_seconds};
+use crate::hot::HotSlot;
+use crate::kept::{CONTROL, KeptErrno, SEGMENT, SOCKET_PATH};
+use crate::layout::{self, ProducerKind, RingMode, control, header, slot};
+use crate::ring::Head;
+use crate::say::Once;
+use crate::{offer, rseq, segment, settings};
+
+/// The phase, after the process's first use has been begun by someone.
+#[inline]
+pub(super) fn ready_or_start() -> u64 {
+    match STATE.hot.phase.load(Acquire) {
+        FRESH => start(),
+        phase => phase,
+    }
+}
+
+/// Counts a call that met no segment.
+#[cold]
+pub(super) fn count_without_segment(phase: u64) {
+    let counter = if phase == STARTING { &STATE.starting } else { &STATE.no_segment };
+    STATE.attempted.fetch_add(1, Relaxed);
+    counter.fetch_add(1, SeqCst);
+    // Either this load sees that it is ready, or the starter, which looks after it stored that, sees the count.
+    if is_ready(STATE.hot.phase.load(SeqCst)) {
+        report_early_counts();
+    }
+}
+
+/// Moves what was counted before there was a segment into it; each count is moved once, whoever comes first.
+#[cold]
+fn report_early_counts() {
+    let words = words();
+    let early = [
+        (&STATE.starting, header::STARTING),
+        (&STATE.no_segment, header::NO_SEGMENT),
+        (&STATE.attempted, header::ATTEMPTED),
+    ];
+    for (counter, index) in early {
+        words[index].fetch_add(counter.swap(0, SeqCst), Relaxed);
+    }
+}
+
+/// Makes the segment. Exactly one caller in a process does it; all others meanwhile see STARTING.
+#[cold]
+fn start() -> u64 {
+    static FAILURE: Once = Once::new();
+    let _kept = KeptErrno::new();
+    // Before anybody can meet STARTING: a root that another thread starts meanwhile is sampled like any other.
+    STATE.rate.store(settings::rate(), Relaxed);
+    // Before STARTING too: a child that another thread forks meanwhile must not inherit it for ever.
+    let wiped = wipe_on_fork();
+    if let Err(phase) = STATE.hot.phase.compare_exchange(FRESH, STARTING, AcqRel, Acquire) {
+        return phase;
+    }
+    if settings::is_off() {
+        STATE.hot.blocked.store(0xff, Relaxed);
+        STATE.hot.phase.store(OFF, Release);
+        return OFF;
+    }
+    let phase = match wiped.and_then(|()| make_segment()) {
+        Ok(ProducerKind::Rseq) => RSEQ,
+        Ok(ProducerKind::Portable) => PORTABLE,
+        Err(error) => {
+            FAILURE.say(format_args!("cannot create shared memory ({error}); this program runs untraced"));
+            FAILED
+        }
+    };
+    STATE.hot.phase.store(phase, SeqCst);
+    if is_ready(phase) {
+        report_early_counts();
+        offer_if_due();
+    }
+    phase
+}
+
+fn wipe_on_fork() -> Result<(), Errno> {
+    let start = (&raw const STATE).cast_mut().cast();
+    // SAFETY: the range is STATE alone, which fills whole pages; the advice changes nothing in this process, and a
+    // child may find zeros there (invariant 7).
+    unsafe { madvise(start, size_of::<State>(), Advice::LinuxWipeOnFork) }
+}
+
+fn make_segment() -> Result<ProducerKind, Errno> {
+    SEGMENT.close_inherited();
+    CONTROL.close_inherited();
+    SOCKET_PATH.keep(settings::socket());
+    let (slots, ring_bytes) = layout::shape_for(cpus(), settings::ring_bytes());
+    let mode = settings::mode();
+    let area = rseq::area();
+    let clock = ClockKind::detect();
+    let can = area.is_some() && clock == ClockKind::Tsc && slots > 1;
+    let producer = settings::producer(can);
+    let created = segment::create(ring_bytes, slots, mode, producer, clock, random())?;
+    SEGMENT.keep(created.segment, created.segment_identity);
+    CONTROL.keep(created.control, created.control_identity);
+    STATE.words.store(created.words.as_ptr().cast_mut(), Relaxed);
+    STATE.words_count.store(created.words.len(), Relaxed);
+    STATE.control.store(created.control_words.as_ptr().cast_mut(), Relaxed);
+    STATE.ring_bytes.store(ring_bytes, Relaxed);
+    STATE.slots.store(slots, Relaxed);
+    STATE.cookie.store(u64::from(created.cookie), Relaxed);
+    STATE.clock_is_tsc.store(clock == ClockKind::Tsc, Relaxed);
+    STATE.overwrites.store(mode == RingMode::Overwrite, Relaxed);
+    STATE.may_wake.store(settings::may_wake(), Relaxed);
+    set_up_hot(area, created.cookie, &created.control_words[control::BLOCKED]);
+    share_names();
+    Ok(producer)
+}
+
+fn set_up_hot(area: Option<rseq::Area>, cookie: u32, gate: &'static std::sync::atomic::AtomicU64) {
+    let hot = &STATE.hot;
+    if let Some(area) = area {
+        hot.rseq_offset.store(area.offset, Relaxed);
+        hot.index_at.store(area.index_at, Relaxed);
+    }
+    let grains = shape().grains();
+    hot.mask.store(grains - 1, Relaxed);
+    hot.eighth.store((grains / 8).max(1), Relaxed);
+    hot.stamp.store(Stamp::head(0, 1, cookie).0, Relaxed);
+    hot.cookie.store(Stamp::continuation(0, 0, cookie).0, Relaxed);
+    let distance = (&raw const *gate).addr().wrapping_sub((&raw const hot.blocked).addr());
+    hot.gate_offset.store(distance as i64, Relaxed);
+}
+
+/// Copies the texts that are known already into the segment. Whoever adds one later sees where to copy it, or its copy
+/// is made here: both store first, fence, then look.
+fn share_names() {
+    let shared = &words()[layout::NAMES_TEXT..][..layout::NAMES_TEXT_WORDS];
+    STATE.shared_text.store(shared.as_ptr().cast_mut(), Relaxed);
+    fence(SeqCst);
+    let given = (NAMES.text()[0].load(Relaxed) as usize).min(layout::NAMES_TEXT_WORDS);
+    for (to, from) in shared.iter().zip(NAMES.text()).take(given).skip(1) {
+        to.store(from.load(Relaxed), Relaxed);
+    }
+}
+
+/// How many CPUs the process may run on.
+fn cpus() -> usize {
+    rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count() as usize)
+}
+
+/// Sets a word that is still 0; of several callers at once the first one's value stays.
+#[cold]
+pub(super) fn seed(word: &std::sync::atomic::AtomicU64, value: u64) {
+    let _ = word.compare_exchange(0, value.max(1), Relaxed, Relaxed);
+}
+
+/// 64 random bits that no other process has; without the kernel's generator (never seen) from the clock.
+pub(super) fn random() -> u64 {
+    let mut bytes = [0u8; 8];
+    match getrandom(&mut bytes, GetRandomFlags::NONBLOCK) {
+        Ok(filled) if filled == bytes.len() => u64::from_le_bytes(bytes),
+        _ => ClockKind::detect().read().wrapping_mul(0x9e37_79b9_7f4a_7c15),
+    }
+}
+
+/// Makes the ring with this number writable and `slot` point to it. False if there is no memory; the loss is the
+/// caller's to count.
+#[cold]
+pub(super) fn open_slot(slot: &HotSlot, number: usize) -> bool {
+    static REFUSED: Once = Once::new();
+    if !slot.header.load(Acquire).is_null() {
+        return true;
+    }
+    let now = coarse_seconds().max(1);
+    if now < STATE.next_populate_seconds.load(Relaxed) {
+        return false;
+    }
+    let (words, ring_bytes) = (words(), STATE.ring_bytes.load(Relaxed));
+    if let Err(error) = segment::populate(words, number, ring_bytes) {
+        // A program that is short of memory is not asked again with each record.
+        STATE.next_populate_seconds.store(now + 1, Relaxed);
+        REFUSED.say(format_args!("no memory for a ring ({error}); annotations there are lost and counted"));
+        return false;
+    }
+    let header = &words[layout::slot_header(number)..][..layout::SLOT_HEADER_WORDS];
+    let line = &control_words()[control::slot_line(number)..][..control::SLOT_LINE_WORDS];
+    let tail = match mode() {
+        RingMode::Discard => &line[control::TAIL],
+        RingMode::Overwrite => &header[slot::OLDEST],
+    };
+    let ring = &words[layout::ring_words(number, ring_bytes)];
+    slot.tail.store((&raw const *tail).cast_mut(), Relaxed);
+    slot.ring.store(ring.as_ptr().cast_mut(), Relaxed);
+    slot.control.store(line.as_ptr().cast_mut(), Relaxed);
+    slot.header.store(header.as_ptr().cast_mut(), Release);
+    offer_if_due();
+    true
+}
+
+/// Offers the segment while nobody is attached, at most once a second.
+#[cold]
+pub(super) fn offer_if_due() {
+    if is_attached() {
+        return;
+    }
+    let now = coarse_seconds().max(1);
+    let due = STATE.next_offer_seconds.load(Relaxed);
+    if now < due || STATE.next_offer_seconds.compare_exchange(due, now + 1, Relaxed, Relaxed).is_err() {
+        return;
+    }
+    if offer_now().is_ok() {
+        STATE.offered.store(true, Relaxed);
+    }
+}
+
+fn offer_now() -> Result<(), Errno> {
+    let segment = SEGMENT.still_open().ok_or(Errno::BADF)?;
+    let control = CONTROL.still_open().ok_or(Errno::BADF)?;
+    SOCKET_PATH.with(|path| offer::send(path, segment, control))
+}
+
+fn is_attached() -> bool {
+    control_words().get(control::ATTACHED).is_some_and(|word| word.load(Relaxed) != 0)
+}
+
+/// Run by the dynamic linker (or libc's exit in a static program) at exit: annotations that nobody will ever read
+/// are named.
+extern "C" fn tell_at_exit() {
+    static NEVER_HELD: Once = Once::new();
+    if !is_ready(STATE.hot.phase.load(Acquire)) || STATE.offered.load(Relaxed) || is_attached() {
+        return;
+    }
+    if offer_now().is_ok() {
+        return;
+    }
+    let words = words();
+    let slots = STATE.slots.load(Relaxed);
+    let records: u64 = (0..slots)
+        .map(|slot| Head(words[layout::slot_header(slot) + slot::HEAD].load(Relaxed)).records())
+        .sum();
+    if records > 0 {
+        SOCKET_PATH.with(|path| {
+            NEVER_HELD.say(format_args!(
+                "{records} annotations of this program were not collected: no consumerd answers at {} \
+                 (run `blkin doctor`)",
+                std::str::from_utf8(path).unwrap_or("BLKIN_SOCKET"),
+            ));
+        });
+    }
+}
+
+#[used]
+// SAFETY: the section holds pointers to functions without arguments that the linker calls once, at exit.
+#[unsafe(link_section = ".fini_array")]
+static TELL_AT_EXIT: extern "C" fn() = tell_at_exit;

@@ -1,0 +1,176 @@
+//! What a process knows of its tracing, and the words of its segment.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
+
+use blkin_record::GRAIN_BYTES;
+
+use crate::clock::ClockKind;
+use crate::hot::{Hot, HotSlot};
+use crate::layout::{self, RingMode, control};
+use crate::names::{Hints, Names};
+use crate::ring::{Ring, RingShape};
+
+pub(super) const FRESH: u64 = 0;
+pub(super) const STARTING: u64 = 1;
+/// Annotations are recorded: by compare-and-swap, or by restartable sequences.
+pub(super) const PORTABLE: u64 = 2;
+pub(super) const RSEQ: u64 = 3;
+pub(super) const OFF: u64 = 4;
+pub(super) const FAILED: u64 = 5;
+
+/// Everything a process knows of its tracing. Zero means FRESH, and the kernel zeroes it in a forked child
+/// (invariant 7). The struct fills whole pages of its own, so that the advice touches nothing else.
+#[repr(C, align(4096))]
+pub(super) struct State {
+    pub(super) hot: Hot,
+    /// Start of the segment's mapping; null until there is one.
+    pub(super) words: AtomicPtr<AtomicU64>,
+    pub(super) words_count: AtomicUsize,
+    pub(super) control: AtomicPtr<AtomicU64>,
+    /// Where texts are copied to for the consumer; null until there is a segment.
+    pub(super) shared_text: AtomicPtr<AtomicU64>,
+    pub(super) ring_bytes: AtomicUsize,
+    pub(super) slots: AtomicUsize,
+    pub(super) cookie: AtomicU64,
+    pub(super) clock_is_tsc: AtomicBool,
+    pub(super) overwrites: AtomicBool,
+    /// It may wake consumerd.
+    pub(super) may_wake: AtomicBool,
+    pub(super) rate: AtomicU64,
+    /// Calls before there was a segment to count them in.
+    pub(super) attempted: AtomicU64,
+    pub(super) starting: AtomicU64,
+    pub(super) no_segment: AtomicU64,
+    pub(super) offered: AtomicBool,
+    pub(super) next_offer_seconds: AtomicU64,
+    pub(super) next_populate_seconds: AtomicU64,
+    /// Of threads without a slot of their own: the ring that all of them write by compare-and-swap while the others are
+    /// written by restartable sequences, and their ids and roots.
+    pub(super) shared_slot: HotSlot,
+}
+
+const _: () = assert!(size_of::<State>().is_multiple_of(4096));
+
+/// Under this name the header of the C interface knows its first two words.
+#[unsafe(export_name = "blkin_gate")]
+pub(super) static STATE: State = State {
+    hot: Hot::new(),
+    words: AtomicPtr::new(std::ptr::null_mut()),
+    words_count: AtomicUsize::new(0),
+    control: AtomicPtr::new(std::ptr::null_mut()),
+    shared_text: AtomicPtr::new(std::ptr::null_mut()),
+    ring_bytes: AtomicUsize::new(0),
+    slots: AtomicUsize::new(0),
+    cookie: AtomicU64::new(0),
+    clock_is_tsc: AtomicBool::new(false),
+    overwrites: AtomicBool::new(false),
+    may_wake: AtomicBool::new(false),
+    rate: AtomicU64::new(0),
+    attempted: AtomicU64::new(0),
+    starting: AtomicU64::new(0),
+    no_segment: AtomicU64::new(0),
+    offered: AtomicBool::new(false),
+    next_offer_seconds: AtomicU64::new(0),
+    next_populate_seconds: AtomicU64::new(0),
+    shared_slot: HotSlot::NEW,
+};
+
+/// The table of names, outside what fork wipes: ids that a program keeps stay true in its children.
+pub(super) struct NameTable {
+    index: [AtomicU64; NameTable::INDEX_WORDS],
+    text: [AtomicU64; layout::NAMES_TEXT_WORDS],
+    /// Texts that addresses had.
+    pub(super) hints: Hints,
+}
+
+impl NameTable {
+    const INDEX_WORDS: usize = 2048;
+    /// What texts that are only recognised may take; the rest is kept for names that the program declares.
+    const RECOGNISED_WORDS: usize = layout::NAMES_TEXT_WORDS / 4 * 3;
+
+    /// For texts that are met while recording.
+    pub(super) fn recognised(&self) -> Names<'_, [AtomicU64]> {
+        self.up_to(Self::RECOGNISED_WORDS)
+    }
+
+    /// For names that the program declares.
+    pub(super) fn declared(&self) -> Names<'_, [AtomicU64]> {
+        self.up_to(layout::NAMES_TEXT_WORDS)
+    }
+
+    fn up_to(&self, text_words: usize) -> Names<'_, [AtomicU64]> {
+        Names { index: &self.index[..], index_words: Self::INDEX_WORDS, text: &self.text[..], text_words }
+    }
+
+    /// The words of the texts.
+    pub(super) fn text(&self) -> &[AtomicU64; layout::NAMES_TEXT_WORDS] {
+        &self.text
+    }
+}
+
+pub(super) static NAMES: NameTable = NameTable {
+    index: [const { AtomicU64::new(0) }; NameTable::INDEX_WORDS],
+    text: [const { AtomicU64::new(0) }; layout::NAMES_TEXT_WORDS],
+    hints: Hints::new(),
+};
+
+/// The segment; empty without one.
+pub(super) fn words() -> &'static [AtomicU64] {
+    let start = STATE.words.load(Relaxed);
+    if start.is_null() {
+        return &[];
+    }
+    // SAFETY: set once, before the phase that says so, from a mapping of that length that lives on (invariants 2, 3).
+    unsafe { std::slice::from_raw_parts(start, STATE.words_count.load(Relaxed)) }
+}
+
+/// The control page; empty without one.
+pub(super) fn control_words() -> &'static [AtomicU64] {
+    let start = STATE.control.load(Relaxed);
+    if start.is_null() {
+        return &[];
+    }
+    // SAFETY: as in `words`; the control page has a fixed size.
+    unsafe { std::slice::from_raw_parts(start, layout::CONTROL_BYTES / 8) }
+}
+
+/// Size and cookie of this process's rings.
+pub(super) fn shape() -> RingShape {
+    RingShape::new(STATE.ring_bytes.load(Relaxed), STATE.cookie.load(Relaxed) as u32)
+}
+
+/// What its full rings do.
+pub(super) fn mode() -> RingMode {
+    if STATE.overwrites.load(Relaxed) { RingMode::Overwrite } else { RingMode::Discard }
+}
+
+/// The clock of its events.
+#[inline(always)]
+pub(super) fn clock() -> ClockKind {
+    if STATE.clock_is_tsc.load(Relaxed) { ClockKind::Tsc } else { ClockKind::Monotonic }
+}
+
+/// Whether a phase is one in which annotations are recorded.
+#[inline(always)]
+pub(super) fn is_ready(phase: u64) -> bool {
+    phase == PORTABLE || phase == RSEQ
+}
+
+/// A slot's ring for the portable protocol; `None` until it may be written (invariant 8).
+#[inline(always)]
+pub(super) fn ring_of(slot: &HotSlot) -> Option<Ring<'static, [AtomicU64]>> {
+    let header = slot.header.load(Acquire);
+    if header.is_null() {
+        return None;
+    }
+    let shape = shape();
+    let ring_words = shape.grains() as usize * GRAIN_BYTES / 8;
+    // SAFETY: set with the header, from mappings that live on: a slot's header in the segment (invariants 1 to 3).
+    let header = unsafe { std::slice::from_raw_parts(header, layout::SLOT_HEADER_WORDS) };
+    // SAFETY: as above: its ring, of the size that all of them have.
+    let grains = unsafe { std::slice::from_raw_parts(slot.ring.load(Relaxed), ring_words) };
+    // SAFETY: as above: its line in the control page.
+    let control = unsafe { std::slice::from_raw_parts(slot.control.load(Relaxed), control::SLOT_LINE_WORDS) };
+    Some(Ring { header, grains, control, shape, mode: mode() })
+}

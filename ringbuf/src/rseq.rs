@@ -1,0 +1,670 @@
+//! The producer by restartable sequence: x86-64 Linux, where libc has registered the thread's rseq area.
+//!
+//! A restartable sequence is a stretch of code that the kernel starts anew (by jumping to its abort handler) when the
+//! thread is preempted, migrated or gets a signal inside it. While a thread is inside, nobody else runs on its CPU, nor
+//! under its concurrency id; so a ring that belongs to such an id has one writer at a time, and plain stores do.
+//! Reserve, clock, copy and commit are one sequence whose last instruction is the commit, one store of 16 bytes (head
+//! and the count of attempts): a record is wholly there or not at all, whatever comes between.
+//!
+//! `rseq(2)`; Desnoyers, "Restartable sequences system call" (Linux 4.18); mm_cid: Linux 6.3. The area is cleared
+//! after each commit: else the kernel has something to fix up at each context switch until the next record.
+//!
+//! Each sequence has the symbols `blkin_rseq_NAME_start` and `_end`, for those who count its instructions.
+//!
+//! Registers by the C convention: rdi the process's [`Hot`], rsi, rdx, rcx, r9 arguments, r8 free on entry. Inside:
+//! r8 the slot's header, r10 its ring, then the place of the record; r11 the slot, then head.
+
+use std::arch::global_asm;
+use std::mem::offset_of;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::hot::{Hot, HotSlot};
+use crate::layout::{MAX_SLOTS, slot};
+
+/// Done.
+const DONE: u32 = 0;
+/// Done, and head has passed an eighth of its ring.
+const PASSED: u32 = 1;
+/// The thread has no rseq area, or the slot no ring.
+const NO_SLOT: u32 = 2;
+/// No room, or not what was expected.
+const REFUSED: u32 = 3;
+/// Interrupted before the commit: nothing has happened.
+const ABORTED: u32 = 4;
+
+/// A record of up to [`LongImage::MAX_GRAINS`] grains, before it has a place.
+#[repr(C, align(64))]
+pub(crate) struct LongImage {
+    /// Word 0: the stamp without its position. Word 7: ordinal 0.
+    pub(crate) head: [u64; 8],
+    /// What stands in the continuation grains behind their stamps, without gaps.
+    pub(crate) tail: [u8; Self::TAIL_BYTES],
+}
+
+impl LongImage {
+    /// More would keep a thread inside a sequence for so long that it seldom ends it.
+    pub(crate) const MAX_GRAINS: usize = 8;
+    /// Length of the longest tail.
+    pub(crate) const TAIL_BYTES: usize = (Self::MAX_GRAINS - 1) * 56;
+}
+
+/// Begins a function: its names, the registration check and the entry into the sequence.
+macro_rules! begin {
+    ($name:literal) => {
+        concat!(
+            ".pushsection .text.",
+            $name,
+            ",\"ax\",@progbits\n",
+            ".p2align 6\n",
+            ".globl ",
+            $name,
+            "\n.hidden ",
+            $name,
+            "\n.type ",
+            $name,
+            ",@function\n",
+            $name,
+            ":\n.cfi_startproc\n",
+            "movsxd r10, dword ptr [rdi + {rseq_offset}]\n",
+            // A thread that is not registered has a negative CPU.
+            "cmp dword ptr fs:[r10 + 4], 0\n",
+            "jl .L",
+            $name,
+            "_no_slot\n",
+            "lea rax, [rip + .L",
+            $name,
+            "_cs]\n",
+            "mov qword ptr fs:[r10 + 8], rax\n",
+            ".globl ",
+            $name,
+            "_start\n.hidden ",
+            $name,
+            "_start\n",
+            $name,
+            "_start:\n",
+        )
+    };
+}
+
+/// The slot's line in r11.
+macro_rules! slot_line {
+    ($name:literal) => {
+        concat!(
+            "mov eax, dword ptr [rdi + {index_at}]\n",
+            "mov eax, dword ptr fs:[r10 + rax]\n",
+            "cmp eax, {max_slots}\n",
+            "jae .L",
+            $name,
+            "_no_slot\n",
+            "shl eax, 6\n",
+            "lea r11, [rdi + rax + {slots}]\n",
+        )
+    };
+}
+
+/// The slot's header in r8, its ring in r10, the word of its tail in rax.
+macro_rules! slot_parts {
+    ($name:literal) => {
+        concat!(
+            slot_line!($name),
+            "mov r8, qword ptr [r11 + {header}]\n",
+            "test r8, r8\n",
+            "jz .L",
+            $name,
+            "_no_slot\n",
+            "mov rax, qword ptr [r11 + {tail}]\n",
+            "mov r10, qword ptr [r11 + {ring}]\n",
+        )
+    };
+}
+
+/// Behind the commit: the way out of the sequence, its other exits, and its descriptor.
+macro_rules! end {
+    ($name:literal, $result:expr) => {
+        concat!(
+            ".globl ",
+            $name,
+            "_end\n.hidden ",
+            $name,
+            "_end\n",
+            $name,
+            "_end:\n",
+            "movsxd r10, dword ptr [rdi + {rseq_offset}]\n",
+            "mov qword ptr fs:[r10 + 8], 0\n",
+            $result,
+            "ret\n",
+            ".L",
+            $name,
+            "_refuse:\n",
+            "mov eax, {refused}\n",
+            "jmp .L",
+            $name,
+            "_leave\n",
+            ".L",
+            $name,
+            "_no_slot:\n",
+            "mov eax, {no_slot}\n",
+            ".L",
+            $name,
+            "_leave:\n",
+            "movsxd r10, dword ptr [rdi + {rseq_offset}]\n",
+            "mov qword ptr fs:[r10 + 8], 0\n",
+            "ret\n",
+            // The signature that libc registered, as an instruction that is never run.
+            ".byte 0x0f, 0xb9, 0x3d\n.long 0x53053053\n",
+            ".L",
+            $name,
+            "_abort:\n",
+            "mov eax, {aborted}\n",
+            "ret\n",
+            ".cfi_endproc\n.size ",
+            $name,
+            ", .-",
+            $name,
+            "\n.popsection\n",
+            ".pushsection __rseq_cs, \"aw\", @progbits\n.p2align 5\n",
+            ".L",
+            $name,
+            "_cs:\n.long 0, 0\n",
+            ".quad ",
+            $name,
+            "_start, ",
+            $name,
+            "_end - ",
+            $name,
+            "_start, .L",
+            $name,
+            "_abort\n",
+            ".popsection\n",
+        )
+    };
+}
+
+/// Result of a push: 1 if head has passed an eighth. rax the new head, r11 the old one.
+macro_rules! passed {
+    () => {
+        "xor r11, rax\n\
+         xor eax, eax\n\
+         test r11, qword ptr [rdi + {eighth}]\n\
+         setne al\n"
+    };
+}
+
+/// rax: head after `grains` more; the position wraps within its bits.
+macro_rules! next_head {
+    ($grains:literal) => {
+        concat!(
+            "movabs rax, {one_record}\n",
+            "add rax, r11\n",
+            "add rax, ",
+            $grains,
+            "\n",
+            "mov rdx, rax\n",
+            "shl rdx, 28\n",
+            "shr rdx, 28\n",
+            "cmp rdx, ",
+            $grains,
+            "\n",
+            "jae 5f\n",
+            "movabs rdx, {one_record}\n",
+            "sub rax, rdx\n",
+            "5:\n",
+        )
+    };
+}
+
+/// Head (rax) and one attempt more, in one store: the commit.
+macro_rules! commit {
+    () => {
+        "mov rdx, qword ptr [r8 + 8]\n\
+         inc rdx\n\
+         movq xmm0, rax\n\
+         movq xmm1, rdx\n\
+         punpcklqdq xmm0, xmm1\n\
+         movaps xmmword ptr [r8], xmm0\n"
+    };
+}
+
+/// A record of one grain. rsi: the three ids; rcx: word 6; r9: word 5. `$word1` puts word 1 at r10 + 8.
+macro_rules! push_short {
+    ($name:literal, $word1:literal) => {
+        concat!(
+            begin!($name),
+            slot_parts!($name),
+            "mov r11, qword ptr [r8]\n",
+            "mov rax, qword ptr [rax]\n",
+            // Used grains, of which a ring has at most mask + 1.
+            "neg rax\n",
+            "add rax, r11\n",
+            "shl rax, 28\n",
+            "shr rax, 28\n",
+            "cmp rax, qword ptr [rdi + {mask}]\n",
+            "ja .L",
+            $name,
+            "_refuse\n",
+            "mov rax, r11\n",
+            "and rax, qword ptr [rdi + {mask}]\n",
+            "shl rax, 6\n",
+            "add r10, rax\n",
+            $word1,
+            "mov rax, qword ptr [rsi]\n",
+            "mov qword ptr [r10 + 16], rax\n",
+            "mov rax, qword ptr [rsi + 8]\n",
+            "mov qword ptr [r10 + 24], rax\n",
+            "mov rax, qword ptr [rsi + 16]\n",
+            "mov qword ptr [r10 + 32], rax\n",
+            "mov qword ptr [r10 + 40], r9\n",
+            "mov qword ptr [r10 + 48], rcx\n",
+            "mov rax, r11\n",
+            "shr rax, 36\n",
+            "mov qword ptr [r10 + 56], rax\n",
+            "mov rax, r11\n",
+            "shl rax, 28\n",
+            "shr rax, 28\n",
+            "or rax, qword ptr [rdi + {stamp}]\n",
+            "mov qword ptr [r10], rax\n",
+            next_head!("1"),
+            commit!(),
+            end!($name, passed!()),
+        )
+    };
+}
+
+/// Constants that every sequence with a ring names.
+macro_rules! sequence {
+    ($code:expr $(, $name:ident = $value:expr)*) => {
+        global_asm!(
+            $code,
+            rseq_offset = const offset_of!(Hot, rseq_offset),
+            index_at = const offset_of!(Hot, index_at),
+            slots = const offset_of!(Hot, slots),
+            max_slots = const MAX_SLOTS,
+            no_slot = const NO_SLOT,
+            refused = const REFUSED,
+            aborted = const ABORTED,
+            $($name = const $value,)*
+        );
+    };
+}
+
+const ONE_RECORD: u64 = 1 << 36;
+
+sequence!(
+    push_short!("blkin_rseq_push_event", "rdtsc\nshl rdx, 32\nor rax, rdx\nmov qword ptr [r10 + 8], rax\n"),
+    header = offset_of!(HotSlot, header),
+    tail = offset_of!(HotSlot, tail),
+    ring = offset_of!(HotSlot, ring),
+    mask = offset_of!(Hot, mask),
+    stamp = offset_of!(Hot, stamp),
+    eighth = offset_of!(Hot, eighth),
+    one_record = ONE_RECORD
+);
+
+sequence!(
+    push_short!("blkin_rseq_push_value", "mov qword ptr [r10 + 8], rdx\n"),
+    header = offset_of!(HotSlot, header),
+    tail = offset_of!(HotSlot, tail),
+    ring = offset_of!(HotSlot, ring),
+    mask = offset_of!(Hot, mask),
+    stamp = offset_of!(Hot, stamp),
+    eighth = offset_of!(Hot, eighth),
+    one_record = ONE_RECORD
+);
+
+// A record of several grains. rsi: its image, whose words 1 (if r9 is not 0: the clock) and 7 are filled in here, which
+// may be done again; rcx: its grains.
+sequence!(
+    concat!(
+        begin!("blkin_rseq_push_long"),
+        slot_parts!("blkin_rseq_push_long"),
+        "mov r11, qword ptr [r8]\n",
+        "mov rdx, r11\n",
+        "sub rdx, qword ptr [rax]\n",
+        "shl rdx, 28\n",
+        "shr rdx, 28\n",
+        "lea rdx, [rdx + rcx - 1]\n",
+        "cmp rdx, qword ptr [rdi + {mask}]\n",
+        "ja .Lblkin_rseq_push_long_refuse\n",
+        "test r9d, r9d\n",
+        "jz 2f\n",
+        "rdtsc\nshl rdx, 32\nor rax, rdx\n",
+        "mov qword ptr [rsi + 8], rax\n",
+        "2:\n",
+        "mov rax, r11\nshr rax, 36\n",
+        "mov dword ptr [rsi + 56], eax\n",
+        // The head grain.
+        "mov rdx, r11\nand rdx, qword ptr [rdi + {mask}]\nshl rdx, 6\nadd rdx, r10\n",
+        "mov rax, r11\nshl rax, 28\nshr rax, 28\nor rax, qword ptr [rsi]\nmov qword ptr [rdx], rax\n",
+        "mov rax, qword ptr [rsi + 8]\nmov qword ptr [rdx + 8], rax\n",
+        "mov rax, qword ptr [rsi + 16]\nmov qword ptr [rdx + 16], rax\n",
+        "mov rax, qword ptr [rsi + 24]\nmov qword ptr [rdx + 24], rax\n",
+        "mov rax, qword ptr [rsi + 32]\nmov qword ptr [rdx + 32], rax\n",
+        "mov rax, qword ptr [rsi + 40]\nmov qword ptr [rdx + 40], rax\n",
+        "mov rax, qword ptr [rsi + 48]\nmov qword ptr [rdx + 48], rax\n",
+        "mov rax, qword ptr [rsi + 56]\nmov qword ptr [rdx + 56], rax\n",
+        "add rsi, 64\n",
+        // Continuation grain r9: its stamp, then 56 bytes of the tail.
+        "mov r9d, 1\n",
+        "3:\n",
+        "lea rax, [r11 + r9]\nshl rax, 28\nshr rax, 28\nor rax, qword ptr [rdi + {cookie}]\n",
+        "mov rdx, r9\nshl rdx, 36\nor rax, rdx\n",
+        "lea rdx, [r11 + r9]\nand rdx, qword ptr [rdi + {mask}]\nshl rdx, 6\nadd rdx, r10\n",
+        "mov qword ptr [rdx], rax\n",
+        "mov rax, qword ptr [rsi]\nmov qword ptr [rdx + 8], rax\n",
+        "mov rax, qword ptr [rsi + 8]\nmov qword ptr [rdx + 16], rax\n",
+        "mov rax, qword ptr [rsi + 16]\nmov qword ptr [rdx + 24], rax\n",
+        "mov rax, qword ptr [rsi + 24]\nmov qword ptr [rdx + 32], rax\n",
+        "mov rax, qword ptr [rsi + 32]\nmov qword ptr [rdx + 40], rax\n",
+        "mov rax, qword ptr [rsi + 40]\nmov qword ptr [rdx + 48], rax\n",
+        "mov rax, qword ptr [rsi + 48]\nmov qword ptr [rdx + 56], rax\n",
+        "add rsi, 56\n",
+        "inc r9\n",
+        "cmp r9, rcx\n",
+        "jb 3b\n",
+        next_head!("rcx"),
+        commit!(),
+        end!("blkin_rseq_push_long", passed!()),
+    ),
+    header = offset_of!(HotSlot, header),
+    tail = offset_of!(HotSlot, tail),
+    ring = offset_of!(HotSlot, ring),
+    mask = offset_of!(Hot, mask),
+    cookie = offset_of!(Hot, cookie),
+    eighth = offset_of!(Hot, eighth),
+    one_record = ONE_RECORD
+);
+
+// A record that found no room: one attempt and one loss more, in one store.
+sequence!(
+    concat!(
+        begin!("blkin_rseq_refuse"),
+        slot_parts!("blkin_rseq_refuse"),
+        "mov rax, qword ptr [r8 + 8]\ninc rax\n",
+        "mov rdx, qword ptr [r8 + 16]\ninc rdx\n",
+        "movq xmm0, rax\nmovq xmm1, rdx\npunpcklqdq xmm0, xmm1\n",
+        "movups xmmword ptr [r8 + 8], xmm0\n",
+        end!("blkin_rseq_refuse", "xor eax, eax\n"),
+    ),
+    header = offset_of!(HotSlot, header),
+    tail = offset_of!(HotSlot, tail),
+    ring = offset_of!(HotSlot, ring)
+);
+
+// Moves oldest from rdx to rcx, and the count of overwritten records to r9, if this is the slot whose header is rsi.
+sequence!(
+    concat!(
+        begin!("blkin_rseq_evict"),
+        slot_parts!("blkin_rseq_evict"),
+        "cmp r8, rsi\n",
+        "jne .Lblkin_rseq_evict_refuse\n",
+        "cmp rdx, qword ptr [r8 + 32]\n",
+        "jne .Lblkin_rseq_evict_refuse\n",
+        "movq xmm0, rcx\nmovq xmm1, r9\npunpcklqdq xmm0, xmm1\n",
+        "movaps xmmword ptr [r8 + 32], xmm0\n",
+        end!("blkin_rseq_evict", "xor eax, eax\n"),
+    ),
+    header = offset_of!(HotSlot, header),
+    tail = offset_of!(HotSlot, tail),
+    ring = offset_of!(HotSlot, ring)
+);
+
+// One root more: left out (0), or, when the slot's countdown has come to its end, sampled (1). rsi: the rate.
+sequence!(
+    concat!(
+        begin!("blkin_rseq_root"),
+        slot_line!("blkin_rseq_root"),
+        "mov rdx, qword ptr [r11 + {roots}]\n",
+        "test rdx, rdx\n",
+        "jz .Lblkin_rseq_root_refuse\n",
+        // The rate may have become smaller since the countdown began.
+        "cmp rdx, rsi\n",
+        "cmova rdx, rsi\n",
+        "xor eax, eax\n",
+        "dec rdx\n",
+        "setz al\n",
+        "cmovz rdx, rsi\n",
+        "mov qword ptr [r11 + {roots}], rdx\n",
+        end!("blkin_rseq_root", ""),
+    ),
+    roots = offset_of!(HotSlot, roots)
+);
+
+// The next state of the slot's generator of ids, in rax; 0 and the like are no states: see `next_id`.
+sequence!(
+    concat!(
+        begin!("blkin_rseq_id"),
+        slot_line!("blkin_rseq_id"),
+        "mov rax, qword ptr [r11 + {ids}]\n",
+        "test rax, rax\n",
+        "jz .Lblkin_rseq_id_refuse\n",
+        "add rax, rsi\n",
+        "mov qword ptr [r11 + {ids}], rax\n",
+        end!("blkin_rseq_id", ""),
+    ),
+    ids = offset_of!(HotSlot, ids)
+);
+
+// The address of each, or 0 where libc does not have it (before 2.35, or another libc).
+global_asm!(".weak __rseq_offset", ".weak __rseq_size");
+
+unsafe extern "C" {
+    fn blkin_rseq_push_event(
+        hot: &Hot,
+        ids: &[u64; 3],
+        unused: u64,
+        traits: u64,
+        unused: u64,
+        names: u64,
+    ) -> u32;
+    fn blkin_rseq_push_value(
+        hot: &Hot,
+        ids: &[u64; 3],
+        value: u64,
+        traits: u64,
+        unused: u64,
+        names: u64,
+    ) -> u32;
+    fn blkin_rseq_push_long(
+        hot: &Hot,
+        image: &mut LongImage,
+        unused: u64,
+        grains: u64,
+        unused: u64,
+        is_event: u64,
+    ) -> u32;
+    fn blkin_rseq_refuse(hot: &Hot) -> u32;
+    fn blkin_rseq_evict(
+        hot: &Hot,
+        header: *const AtomicU64,
+        oldest: u64,
+        new_oldest: u64,
+        unused: u64,
+        overwritten: u64,
+    ) -> u32;
+    fn blkin_rseq_root(hot: &Hot, rate: u64) -> u32;
+    fn blkin_rseq_id(hot: &Hot, step: u64) -> u64;
+}
+
+/// What became of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Done.
+    Done,
+    /// Done, and head has passed an eighth of its ring.
+    Passed,
+    /// The thread has no rseq area, or its slot no ring yet.
+    NoSlot,
+    /// No room, or (evict) not what was expected.
+    Refused,
+    /// Interrupted before the commit: nothing has happened.
+    Aborted,
+}
+
+impl Outcome {
+    #[inline(always)]
+    fn from_code(code: u32) -> Outcome {
+        match code {
+            DONE => Outcome::Done,
+            PASSED => Outcome::Passed,
+            NO_SLOT => Outcome::NoSlot,
+            REFUSED => Outcome::Refused,
+            _ => Outcome::Aborted,
+        }
+    }
+}
+
+/// Where a thread finds its rseq area, and in it the index of its slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Area {
+    pub(crate) offset: i32,
+    pub(crate) index_at: u32,
+}
+
+const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
+const CPU_AT: u32 = 4;
+const MM_CID_AT: u32 = 24;
+const WITH_MM_CID: libc::c_ulong = 28;
+
+/// The area that libc has registered; `None` without one. May change errno.
+pub(crate) fn area() -> Option<Area> {
+    let (offset, size): (*const isize, *const u32);
+    // SAFETY: loads two addresses from the global offset table, which has an entry for each symbol named here.
+    unsafe {
+        std::arch::asm!(
+            "mov {offset}, qword ptr [rip + __rseq_offset@GOTPCREL]",
+            "mov {size}, qword ptr [rip + __rseq_size@GOTPCREL]",
+            offset = out(reg) offset, size = out(reg) size, options(pure, readonly, nostack, preserves_flags)
+        );
+    }
+    if offset.is_null() || size.is_null() {
+        return None;
+    }
+    // SAFETY: both are constants of libc, set before any code of the program runs.
+    let (offset, size) = unsafe { (offset.read(), size.read()) };
+    if size == 0 {
+        return None;
+    }
+    // SAFETY: no preconditions.
+    let features = unsafe { libc::getauxval(AT_RSEQ_FEATURE_SIZE) };
+    let index_at = if features >= WITH_MM_CID { MM_CID_AT } else { CPU_AT };
+    Some(Area { offset: i32::try_from(offset).ok()?, index_at })
+}
+
+/// The index of the calling thread's slot at this moment; `None` if the thread is not registered.
+#[inline(always)]
+pub(crate) fn index(hot: &Hot) -> Option<usize> {
+    let offset = hot.rseq_offset.load(Relaxed) as isize;
+    let (cpu, index): (i32, u32);
+    // SAFETY: the area lies at that offset from the thread pointer in every thread (see `area`), and is only read.
+    unsafe {
+        std::arch::asm!(
+            "mov {cpu:e}, dword ptr fs:[{offset} + 4]",
+            "mov {index:e}, dword ptr fs:[{offset} + {at}]",
+            offset = in(reg) offset, at = in(reg) u64::from(hot.index_at.load(Relaxed)),
+            cpu = lateout(reg) cpu, index = out(reg) index,
+            options(readonly, nostack, preserves_flags)
+        );
+    }
+    (cpu >= 0).then_some(index as usize)
+}
+
+/// Puts a record of one grain into the ring of the calling thread's slot, with the time.
+///
+/// # Safety
+/// `hot` was set up for restartable sequences by this process: its slots are null or lie in its segment (invariants 1,
+/// 2 and 8), and no other protocol writes their rings (invariant 4).
+#[inline(always)]
+pub(crate) unsafe fn push_event(hot: &Hot, ids: &[u64; 3], names: u64, traits: u64) -> Outcome {
+    // SAFETY: passed on from the caller.
+    Outcome::from_code(unsafe { blkin_rseq_push_event(hot, ids, 0, traits, 0, names) })
+}
+
+/// As [`push_event`], with a value in the place of the time.
+///
+/// # Safety
+/// As [`push_event`].
+#[inline(always)]
+pub(crate) unsafe fn push_value(hot: &Hot, ids: &[u64; 3], names: u64, traits: u64, value: u64) -> Outcome {
+    // SAFETY: passed on from the caller.
+    Outcome::from_code(unsafe { blkin_rseq_push_value(hot, ids, value, traits, 0, names) })
+}
+
+/// As [`push_event`], for a record of `grains`, which must be from 1 to [`LongImage::MAX_GRAINS`].
+///
+/// # Safety
+/// As [`push_event`].
+#[inline(always)]
+pub(crate) unsafe fn push_long(hot: &Hot, image: &mut LongImage, grains: usize, is_event: bool) -> Outcome {
+    debug_assert!((1..=LongImage::MAX_GRAINS).contains(&grains));
+    // SAFETY: passed on from the caller; the image holds that many grains.
+    Outcome::from_code(unsafe { blkin_rseq_push_long(hot, image, 0, grains as u64, 0, u64::from(is_event)) })
+}
+
+/// Counts one attempt and its loss to a full ring, in whatever slot the calling thread is now.
+///
+/// # Safety
+/// As [`push_event`].
+pub(crate) unsafe fn refuse(hot: &Hot) -> Outcome {
+    // SAFETY: passed on from the caller.
+    Outcome::from_code(unsafe { blkin_rseq_refuse(hot) })
+}
+
+/// Moves a slot's oldest position and its count of overwritten records together, if the calling thread still is in that
+/// slot and nobody else has moved them.
+///
+/// # Safety
+/// As [`push_event`].
+pub(crate) unsafe fn evict(
+    hot: &Hot,
+    header: *const AtomicU64,
+    from: u64,
+    to: u64,
+    overwritten: u64,
+) -> Outcome {
+    const _: () = assert!(slot::OLDEST == 4 && slot::OVERWRITTEN == 5);
+    // SAFETY: passed on from the caller.
+    Outcome::from_code(unsafe { blkin_rseq_evict(hot, header, from, to, 0, overwritten) })
+}
+
+/// Whether one more root is to be sampled at one in `rate`; `None` if the slot's countdown is not seeded, or the thread
+/// was interrupted too often.
+///
+/// # Safety
+/// `hot` has the offset of the rseq areas.
+#[inline(always)]
+pub(crate) unsafe fn root(hot: &Hot, rate: u64) -> Option<bool> {
+    for _ in 0..TRIES {
+        // SAFETY: passed on from the caller.
+        match unsafe { blkin_rseq_root(hot, rate) } {
+            0 => return Some(false),
+            1 => return Some(true),
+            ABORTED => {}
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// The slot's next number, `step` after its last one; `None` as in [`root`].
+///
+/// # Safety
+/// As [`root`].
+#[inline(always)]
+pub(crate) unsafe fn next_number(hot: &Hot, step: u64) -> Option<u64> {
+    for _ in 0..TRIES {
+        // SAFETY: passed on from the caller. A number as small as a code is taken for one, and drawn again.
+        match unsafe { blkin_rseq_id(hot, step) } {
+            number if number > u64::from(ABORTED) => return Some(number),
+            number if number == u64::from(ABORTED) => {}
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// How often a thread tries before it takes another way: a debugger that steps through it interrupts every try.
+pub(crate) const TRIES: usize = 8;
+
+// What the sequences store side by side.
+const _: () = assert!(slot::HEAD == 0 && slot::ATTEMPTED == 1 && slot::FULL == 2);

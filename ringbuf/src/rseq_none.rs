@@ -1,0 +1,69 @@
+//! In place of `rseq` where there are no restartable sequences: no thread has an area, so nobody asks for more.
+
+use std::sync::atomic::AtomicU64;
+
+use crate::hot::Hot;
+
+pub(crate) const TRIES: usize = 1;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Area {
+    pub(crate) offset: i32,
+    pub(crate) index_at: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done,
+    Passed,
+    NoSlot,
+    Refused,
+    Aborted,
+}
+
+#[repr(C)]
+pub(crate) struct LongImage {
+    pub(crate) head: [u64; 8],
+    pub(crate) tail: [u8; Self::TAIL_BYTES],
+}
+
+impl LongImage {
+    pub(crate) const MAX_GRAINS: usize = 8;
+    pub(crate) const TAIL_BYTES: usize = (Self::MAX_GRAINS - 1) * 56;
+}
+
+pub(crate) fn area() -> Option<Area> {
+    None
+}
+
+pub(crate) fn index(_: &Hot) -> Option<usize> {
+    None
+}
+
+pub(crate) unsafe fn push_event(_: &Hot, _: &[u64; 3], _: u64, _: u64) -> Outcome {
+    Outcome::NoSlot
+}
+
+pub(crate) unsafe fn push_value(_: &Hot, _: &[u64; 3], _: u64, _: u64, _: u64) -> Outcome {
+    Outcome::NoSlot
+}
+
+pub(crate) unsafe fn push_long(_: &Hot, _: &mut LongImage, _: usize, _: bool) -> Outcome {
+    Outcome::NoSlot
+}
+
+pub(crate) unsafe fn refuse(_: &Hot) -> Outcome {
+    Outcome::NoSlot
+}
+
+pub(crate) unsafe fn evict(_: &Hot, _: *const AtomicU64, _: u64, _: u64, _: u64) -> Outcome {
+    Outcome::NoSlot
+}
+
+pub(crate) unsafe fn root(_: &Hot, _: u64) -> Option<bool> {
+    None
+}
+
+pub(crate) unsafe fn next_number(_: &Hot, _: u64) -> Option<u64> {
+    None
+}

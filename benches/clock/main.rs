@@ -1,7 +1,7 @@
 //! How far converted times lie from the clock, measured over the whole road:
 //!
 //! ```text
-//! cargo run --release -p blkin-tests --example clock-accuracy [SAMPLES [SECONDS]]      1000000 over 150 s by default
+//! cargo run -p blkin-tests --example clock-accuracy [SAMPLES [SECONDS]]      1000000 over 150 s by default
 //! ```
 //!
 //! One line for each figure, `case<TAB>unit<TAB>value`. Fails when fewer than 99.9 % of all times lie within a

@@ -11,82 +11,14 @@ verbose= release=
 [ "${1-}" != -v ] || { verbose=1; shift; }
 [ "${1-}" != --release ] || { release=1; shift; }
 pattern=${1-.}
-passed=0 failed=0
-work=$(mktemp -d)
-chmod 0755 "$work"
-trap 'rm -rf "$work"' EXIT
+. "$here/common.sh"
 
-# check NAME COMMAND...
-check() {
-    local name=$1
-    shift
-    [[ $name =~ $pattern ]] || return 0
-    if "$@" >"$work/log" 2>&1; then
-        passed=$((passed + 1))
-        [ -z "$verbose" ] || echo "ok      $name"
-    else
-        failed=$((failed + 1))
-        echo "FAILED  $name: $*"
-        sed 's/^/        /' "$work/log" | tail -25
-    fi
-}
-# with NAME=VALUE... COMMAND...
-with() (
-    while [[ $1 = *=* ]]; do export "${1?}"; shift; done
-    "$@"
-)
-
-for tool in gcc clang valgrind; do need_command $tool; done
+for tool in gcc clang valgrind gdb; do need_command $tool; done
 need_command g++ && need_package libntirpc-dev || exit 1
 
 so=$(blkin-lib/build-so.sh ${release:+--release}) || { echo "0 passed, 1 failed"; exit 1; }
 cargo build --quiet --locked ${release:+--release} -p blkin --example tap || { echo "0 passed, 1 failed"; exit 1; }
-built=$(dirname "$so")
-tap=$built/examples/tap
-include=$PWD/blkin-lib/include
-export LD_LIBRARY_PATH=$built
-unset RATE BLKIN_RATE BLKIN_OFF BLKIN_SOCKET BLKIN_RING_BYTES
-
-c_flags="-std=c11 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Wshadow -Werror -O1 -g -pthread -I$include -I$include/blkin"
-cpp_flags="-std=c++17 -Wall -Wextra -Wpedantic -Wshadow -Wno-error=shadow -Werror -O1 -g -pthread -I$include -I$include/blkin"
-link="-L$built -lblkin -ldl"
-
-# build PROGRAM COMPILER SOURCE... -- FLAG...
-build() {
-    local program=$1 compiler=$2 sources=() flags=$c_flags
-    shift 2
-    while [ $# -gt 0 ] && [ "$1" != -- ]; do sources+=("$here/$1"); shift; done
-    [ $# -eq 0 ] || shift
-    case $compiler in *++) flags=$cpp_flags ;; esac
-    # shellcheck disable=SC2086 # lists of words
-    $compiler $flags "${sources[@]}" -o "$work/$program" "$@" $link
-}
-
-# traced PROGRAM ARGUMENT...: what the consumer reads is exactly what the program says it recorded.
-traced() {
-    rm -f "$work"/expect* "$work"/records "$work"/counters
-    : >"$work/expect"
-    : >"$work/expect.count"
-    chmod 0666 "$work/expect" "$work/expect.count"
-    EXPECT=$work/expect timeout 120 "$tap" "$work/records" "$work/counters" -- "$@" || return 1
-    local programs attempted committed read torn invalid lost truncated
-    # shellcheck disable=SC2046 # a list of assignments
-    declare $(cat "$work/counters")
-    cat "$work/counters"
-    [ "$attempted" = $((committed + lost)) ] && [ "$committed" = $((read + torn)) ] && [ "$invalid" = 0 ] ||
-        { echo "the counters do not add up"; return 1; }
-    if [ -s "$work/expect.count" ]; then
-        local counted
-        counted=$(awk '{ sum += $1 } END { print sum }' "$work/expect.count")
-        [ "$attempted" = "$counted" ] || { echo "the program counted $counted"; return 1; }
-        return 0
-    fi
-    [ "$lost$torn" = 00 ] || { echo "annotations were lost"; return 1; }
-    [ -s "$work/expect" ] || { echo "the program expects nothing"; return 1; }
-    diff <(sort "$work/expect") <(sort "$work/records")
-}
-
-lost_is() { grep -qE " lost=$1 " "$work/counters"; }
+use_library "$so" "$(dirname "$so")/examples/tap"
 
 for pair in "gcc g++" "clang clang++"; do
     read -r cc cxx <<<"$pair"
@@ -148,6 +80,15 @@ else
     note "not root: dropping root is not tested"
 fi
 
+# stepped_over PROGRAM: its nine calls, each far longer than a call that does nothing.
+stepped_over() {
+    traced gdb -q -batch -x "$here/step.gdb" "$1" >"$work/gdb" || { tail "$work/gdb"; return 1; }
+    tail -2 "$work/gdb"
+    awk '/^stepped over/ { found = $3 == 9 && $6 > 900 } END { exit !found }' "$work/gdb"
+}
+check "gcc builds step.c" build step gcc step.c
+check "records that a debugger steps over by instructions arrive" stepped_over "$work/step"
+
 check "gcc builds steady.c" build steady gcc steady.c -- -O2
 check "10^6 records without a system call or an allocation" \
     with BLKIN_RING_BYTES=67108864 traced "$work/steady"
@@ -196,5 +137,4 @@ static_link() {
 check "the static library links" static_link
 check "the static library works" traced "$work/static"
 
-echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+close_checks

@@ -30,17 +30,23 @@ pub struct Client {
     timeout: Duration,
     connection: Option<TcpStream>,
     sequence: i32,
+    was_sent: bool,
 }
 
 impl Client {
     /// Not connected yet. Each step of a call (connecting, any progress of writing, of reading) may take `timeout`.
     pub fn new(upstream: &str, timeout: Duration) -> Self {
-        Client { upstream: upstream.to_owned(), timeout, connection: None, sequence: 0 }
+        Client { upstream: upstream.to_owned(), timeout, connection: None, sequence: 0, was_sent: false }
     }
 
     /// Whether the last call left a connection that can be used again.
     pub fn is_connected(&self) -> bool {
         self.connection.is_some()
+    }
+
+    /// Whether the last call got as far as being sent, so that the upstream may have it whatever became of the answer.
+    pub fn was_sent(&self) -> bool {
+        self.was_sent
     }
 
     /// Calls once. `request` writes the framed `Log` call of a sequence number; `alive` is called at least every
@@ -54,6 +60,7 @@ impl Client {
         request: impl FnOnce(i32) -> Vec<u8>,
         alive: &mut dyn FnMut() -> io::Result<()>,
     ) -> io::Result<Reply> {
+        self.was_sent = false;
         // Whatever a failed call left under way on a connection belongs to nobody any more.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
@@ -61,6 +68,7 @@ impl Client {
         };
         self.sequence = self.sequence.wrapping_add(1);
         let request = request(self.sequence);
+        self.was_sent = true;
         let mut patient = Patient { stream: &mut connection, timeout: self.timeout, alive };
         patient.write_all(&request)?;
         let reply = read_reply(&mut patient, self.sequence)?;

@@ -1,0 +1,298 @@
+//! The relay's configuration. Every key is documented in `relay/config.example.toml`.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use blkin_daemon::config::{ConfigError, file_to_read, layered};
+use blkin_daemon::logging::{self, LogFormat, LogOverrides};
+use blkin_thrift::Limits;
+use clap::{Args, Parser};
+use serde::{Deserialize, Serialize};
+
+use crate::spool::checkpoint::{MAX_NAME_BYTES, MAX_UPSTREAMS};
+use crate::spool::{self, WhenFull};
+use crate::upstream;
+
+/// The file that is read when none is named.
+pub const DEFAULT_FILE: &str = "/etc/blkin/relay.toml";
+
+const MIB: usize = 1 << 20;
+
+/// BlkKin's relay: takes Scribe entries from nodes and other relays, spools them on disk, and passes them on.
+///
+/// Exit codes: 0 ended well, 1 failed while running, 2 wrong usage, 78 bad configuration.
+#[derive(Debug, Parser)]
+#[command(name = "blkin-relay", version)]
+pub struct Arguments {
+    /// Configuration file [default: /etc/blkin/relay.toml, if it exists]
+    #[arg(long, env = "BLKIN_RELAY_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Check the configuration, say so, and end
+    #[arg(long)]
+    pub check_config: bool,
+    /// Write {"scribe": "ADDRESS", "http": "ADDRESS"} to this file once ready
+    #[arg(long, value_name = "FILE")]
+    pub ready_file: Option<PathBuf>,
+    /// What the environment and the flags say.
+    #[command(flatten)]
+    pub overrides: Overrides,
+}
+
+/// What the environment and the flags say; the rest comes from the file, or is the default.
+#[derive(Debug, Default, Args, Serialize)]
+pub struct Overrides {
+    /// Where to listen for Scribe [default: 127.0.0.1:1463]
+    #[arg(long, env = "BLKIN_RELAY_SCRIBE_LISTEN", value_name = "ADDRESS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scribe_listen: Option<SocketAddr>,
+    /// Address of /metrics and /healthz [default: 127.0.0.1:9413]
+    #[arg(long, env = "BLKIN_RELAY_HTTP_LISTEN", value_name = "ADDRESS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http_listen: Option<SocketAddr>,
+    /// Scribe servers that each get everything, separated by commas [default: 127.0.0.1:9410]
+    #[arg(long, env = "BLKIN_RELAY_UPSTREAMS", value_name = "HOST:PORT,...", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upstreams: Option<Vec<String>>,
+    /// Folder of the spool [default: /var/lib/blkin/relay]
+    #[arg(long, env = "BLKIN_RELAY_SPOOL_DIR", value_name = "FOLDER")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spool_dir: Option<PathBuf>,
+    /// Most bytes of the spool [default: 1073741824]
+    #[arg(long, env = "BLKIN_RELAY_SPOOL_BYTES", value_name = "BYTES")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spool_bytes: Option<u64>,
+    /// What happens when the spool has reached its bound [default: drop_oldest]
+    #[arg(long, env = "BLKIN_RELAY_WHEN_FULL", value_name = "WHAT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub when_full: Option<WhenFull>,
+    /// Longest Scribe frame in MiB [default: 16]
+    #[arg(long, env = "BLKIN_RELAY_MAX_MESSAGE_MIB", value_name = "MIB")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_message_mib: Option<usize>,
+    /// Close a connection that says nothing for so many seconds [default: 600]
+    #[arg(long, env = "BLKIN_RELAY_SCRIBE_IDLE_SECONDS", value_name = "SECONDS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scribe_idle_seconds: Option<u64>,
+    /// Close a connection whose frame is not whole, or whose answer is not taken, after so many seconds [default: 60]
+    #[arg(long, env = "BLKIN_RELAY_SCRIBE_FRAME_SECONDS", value_name = "SECONDS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scribe_frame_seconds: Option<u64>,
+    /// SIGTERM: time to send what is spooled; the rest stays for the next start [default: 5000]
+    #[arg(long, env = "BLKIN_RELAY_STOP_TIMEOUT_MS", value_name = "MS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_timeout_ms: Option<u64>,
+    /// How to log.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub log: LogOverrides,
+}
+
+/// The whole configuration.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where to listen for Scribe.
+    pub scribe_listen: SocketAddr,
+    /// Where to listen for HTTP.
+    pub http_listen: SocketAddr,
+    /// Scribe servers that each get everything.
+    pub upstreams: Vec<String>,
+    /// Folder of the spool.
+    pub spool_dir: PathBuf,
+    /// Most bytes of the spool.
+    pub spool_bytes: u64,
+    /// What happens then.
+    pub when_full: WhenFull,
+    /// Log filter.
+    pub log: String,
+    /// Log format.
+    pub log_format: LogFormat,
+    /// The category whose entries are spans, for counting annotations.
+    pub span_category: String,
+    /// Most Scribe connections at a time.
+    pub scribe_max_connections: usize,
+    /// Seconds after which a silent connection is closed.
+    pub scribe_idle_seconds: u64,
+    /// Seconds after which a frame must be whole, and an answer taken.
+    pub scribe_frame_seconds: u64,
+    /// Longest Scribe frame in MiB.
+    pub max_message_mib: usize,
+    /// Messages that are read at the same time may hold so much memory together, in MiB.
+    pub max_reading_mib: usize,
+    /// MiB of calls that may wait for the disk.
+    pub queue_mib: usize,
+    /// Most bytes of a call to an upstream.
+    pub batch_bytes: usize,
+    /// Most entries of a call to an upstream.
+    pub batch_entries: u64,
+    /// An upstream that makes no progress for this long is called again.
+    pub io_timeout_ms: u64,
+    /// First pause before that.
+    pub backoff_min_ms: u64,
+    /// Longest such pause.
+    pub backoff_max_ms: u64,
+    /// SIGTERM: time to send what is spooled.
+    pub stop_timeout_ms: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            scribe_listen: SocketAddr::from(([127, 0, 0, 1], 1463)),
+            http_listen: SocketAddr::from(([127, 0, 0, 1], 9413)),
+            upstreams: vec!["127.0.0.1:9410".to_owned()],
+            spool_dir: PathBuf::from("/var/lib/blkin/relay"),
+            spool_bytes: 1 << 30,
+            when_full: WhenFull::DropOldest,
+            log: "info".to_owned(),
+            log_format: LogFormat::Text,
+            span_category: "zipkin".to_owned(),
+            scribe_max_connections: 1024,
+            scribe_idle_seconds: 600,
+            scribe_frame_seconds: 60,
+            max_message_mib: 16,
+            max_reading_mib: 128,
+            queue_mib: 64,
+            batch_bytes: 1 << 20,
+            batch_entries: 10_000,
+            io_timeout_ms: 10_000,
+            backoff_min_ms: 50,
+            backoff_max_ms: 5000,
+            stop_timeout_ms: 5000,
+        }
+    }
+}
+
+impl Arguments {
+    /// Reads the configuration from file, environment and flags, and checks it.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or a key or value cannot be used.
+    pub fn configuration(&self) -> Result<Config, ConfigError> {
+        let file = file_to_read(self.config.as_deref(), Path::new(DEFAULT_FILE));
+        let config: Config = layered(file.as_deref(), &self.overrides)?;
+        config.check()?;
+        Ok(config)
+    }
+}
+
+impl Config {
+    fn check(&self) -> Result<(), ConfigError> {
+        logging::check(&self.log)?;
+        self.check_upstreams()?;
+        for (key, value, least, most) in [
+            ("scribe_max_connections", self.scribe_max_connections as u64, 1, 65_536),
+            ("scribe_idle_seconds", self.scribe_idle_seconds, 1, 86_400),
+            ("scribe_frame_seconds", self.scribe_frame_seconds, 1, 86_400),
+            ("max_message_mib", self.max_message_mib as u64, 1, 1024),
+            ("max_reading_mib", self.max_reading_mib as u64, 2 * self.max_message_mib as u64, 65_536),
+            ("queue_mib", self.queue_mib as u64, self.max_message_mib as u64, 65_536),
+            ("spool_bytes", self.spool_bytes, 4 * self.max_message_bytes() as u64, 1 << 50),
+            ("batch_bytes", self.batch_bytes as u64, 4096, 1 << 30),
+            ("batch_entries", self.batch_entries, 1, 65_536),
+            ("io_timeout_ms", self.io_timeout_ms, 100, 3_600_000),
+            ("backoff_min_ms", self.backoff_min_ms, 1, self.backoff_max_ms),
+            ("backoff_max_ms", self.backoff_max_ms, 1, 3_600_000),
+            ("stop_timeout_ms", self.stop_timeout_ms, 0, 3_600_000),
+        ] {
+            if !(least..=most).contains(&value) {
+                return Err(invalid(key, format!("{value} is not between {least} and {most}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_upstreams(&self) -> Result<(), ConfigError> {
+        let refused = |reason| Err(invalid("upstreams", reason));
+        if !(1..=MAX_UPSTREAMS).contains(&self.upstreams.len()) {
+            return refused(format!("{} are not between 1 and {MAX_UPSTREAMS}", self.upstreams.len()));
+        }
+        for upstream in &self.upstreams {
+            let port = upstream.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+            let port = port.and_then(|(_, port)| port.parse::<u16>().ok()).filter(|port| *port > 0);
+            if port.is_none() || upstream.len() > MAX_NAME_BYTES {
+                return refused(format!("{upstream:?} is not HOST:PORT"));
+            }
+        }
+        if self.upstreams.iter().collect::<HashSet<_>>().len() < self.upstreams.len() {
+            return refused("one of them stands there twice".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Longest message in bytes.
+    pub fn max_message_bytes(&self) -> usize {
+        self.max_message_mib * MIB
+    }
+
+    /// Limits of what is read as thrift. An entry may be as long as a frame: whoever decodes it has limits of their own.
+    pub fn thrift_limits(&self) -> Limits {
+        let max_frame_bytes = self.max_message_bytes();
+        Limits { max_frame_bytes, max_span_bytes: max_frame_bytes, ..Limits::default() }
+    }
+
+    /// How large the spool may grow.
+    pub fn spool_limits(&self) -> spool::Limits {
+        spool::Limits::new(self.spool_bytes, self.when_full)
+    }
+
+    /// How to send.
+    pub fn upstream_options(&self) -> upstream::Options {
+        upstream::Options {
+            batch_bytes: self.batch_bytes,
+            batch_entries: self.batch_entries,
+            io_timeout: Duration::from_millis(self.io_timeout_ms),
+            backoff_min: Duration::from_millis(self.backoff_min_ms),
+            backoff_max: Duration::from_millis(self.backoff_max_ms),
+        }
+    }
+}
+
+fn invalid(key: &'static str, reason: String) -> ConfigError {
+    ConfigError::Invalid { key, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config.example.toml");
+
+    fn configuration(arguments: &[&str]) -> Result<Config, ConfigError> {
+        let all = std::iter::once("blkin-relay").chain(arguments.iter().copied());
+        Arguments::parse_from(all).configuration()
+    }
+
+    #[test]
+    fn the_example_file_holds_every_key_and_its_default() {
+        assert_eq!(configuration(&["--config", EXAMPLE]).unwrap(), Config::default());
+        let table: toml::Table = std::fs::read_to_string(EXAMPLE).unwrap().parse().unwrap();
+        let fields = format!("{:?}", Config::default()).matches(": ").count();
+        assert_eq!(table.len(), fields, "{table:?}");
+    }
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let flags = ["--config", EXAMPLE, "--upstreams", "a:1,b:2", "--when-full", "refuse"];
+        let config = configuration(&flags).unwrap();
+        assert_eq!(config.upstreams, ["a:1", "b:2"]);
+        assert_eq!(config.when_full, WhenFull::Refuse);
+    }
+
+    #[test]
+    fn values_that_make_no_sense_are_named() {
+        for (flags, key) in [
+            (&["--upstreams", "nowhere"][..], "upstreams"),
+            (&["--upstreams", ":9410"], "upstreams"),
+            (&["--upstreams", "a:1,a:1"], "upstreams"),
+            (&["--spool-bytes", "1000"], "spool_bytes"),
+            (&["--scribe-idle-seconds", "0"], "scribe_idle_seconds"),
+            (&["--max-message-mib", "100"], "max_reading_mib"),
+        ] {
+            let error = configuration(&[&["--config", EXAMPLE], flags].concat()).unwrap_err().to_string();
+            assert!(error.contains(key), "{error}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What the relay does with Scribe calls: `OK` once the entries are durable in the spool; `TRY_LATER` when they are not,
+//! so that the client still has them.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use blkin_scribe::server::{Answer, Service};
+use blkin_thrift::scribe::{
+    ExceptionKind, Method, RawEntry, ResultCode, ServiceStatus, Status, annotation_count, encode_exception,
+    encode_log_reply, parse_call, skim_log,
+};
+use blkin_thrift::{Error, Limits};
+
+use crate::spool::writer::{Pending, Writer};
+use crate::spool::{Draft, Spool};
+
+/// Counts the annotations of entries.
+#[derive(Debug, Clone)]
+pub struct Counter {
+    /// Entries of this category are spans; others hold no annotations that the relay could know of.
+    category: String,
+    limits: Limits,
+}
+
+impl Counter {
+    /// Counts those of one category.
+    pub fn new(category: &str, limits: Limits) -> Self {
+        Counter { category: category.to_owned(), limits }
+    }
+
+    /// The annotations of an entry, without decoding it. One that should be a span and is not counts as one, as in the
+    /// collector. `scratch` is memory to be used again.
+    pub fn annotations(&self, entry: &RawEntry<'_>, scratch: &mut Vec<u8>) -> u64 {
+        if entry.category != self.category.as_bytes() {
+            return 0;
+        }
+        annotation_count(entry.message, scratch, &self.limits).map_or(1, |count| count as u64)
+    }
+}
+
+/// Takes calls into the spool.
+pub struct Intake {
+    spool: Arc<Spool>,
+    writer: Writer,
+    counter: Counter,
+    limits: Limits,
+    alive_since: i64,
+}
+
+impl Intake {
+    /// Takes what keeps to the limits. The spool's thread goes on as long as this lives.
+    pub fn new(spool: Arc<Spool>, writer: Writer, counter: Counter, limits: Limits) -> Self {
+        let alive_since =
+            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
+        Intake { spool, writer, counter, limits, alive_since }
+    }
+
+    fn draft(&self, entries: &[RawEntry<'_>]) -> Draft {
+        let mut scratch = Vec::new();
+        let mut draft = Draft::default();
+        for entry in entries {
+            draft.push(entry.bytes, self.counter.annotations(entry, &mut scratch));
+        }
+        draft
+    }
+
+    fn status(&self) -> ServiceStatus {
+        let figures = self.spool.figures();
+        let count = |name: &str, entries: u64| (name.to_owned(), entries as i64);
+        ServiceStatus {
+            name: "blkin-relay".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            status: Status::Alive,
+            details: String::new(),
+            alive_since: self.alive_since,
+            counters: vec![
+                count("received", figures.arrived.received.entries),
+                count("accepted", figures.arrived.accepted.entries),
+            ],
+        }
+    }
+
+    /// Everything but a `Log` call that can be read.
+    fn other_call(&self, frame: &[u8]) -> Result<Vec<u8>, Error> {
+        let call = match parse_call(frame, &self.limits) {
+            Ok(call) => call,
+            Err(bad) => {
+                self.spool.count_malformed();
+                return bad.reply.ok_or(bad.cause);
+            }
+        };
+        Ok(match &call.method {
+            Method::Fb303(_) => self.status().answer(&call).unwrap_or_default(),
+            Method::Unknown(_) => call.unknown_method_reply().unwrap_or_default(),
+            Method::Log(_) => {
+                self.spool.count_malformed();
+                encode_exception(
+                    "Log",
+                    call.seq,
+                    ExceptionKind::ProtocolError,
+                    "failed to tell the entries apart",
+                )
+            }
+        })
+    }
+}
+
+impl Service for Intake {
+    /// None when the call is to be sent again later.
+    type Pending = Option<Pending>;
+
+    fn call(&self, frame: &[u8]) -> Result<Answer<Self::Pending>, Error> {
+        let Some(log) = skim_log(frame, &self.limits) else {
+            return self.other_call(frame).map(Answer::Ready);
+        };
+        let draft = self.draft(&log.entries);
+        if draft.is_empty() {
+            let reply = if log.wants_reply { encode_log_reply(log.seq, ResultCode::Ok) } else { Vec::new() };
+            return Ok(Answer::Ready(reply));
+        }
+        let pending = self.writer.submit(draft).ok();
+        Ok(Answer::Later { seq: log.seq, wants_reply: log.wants_reply, pending })
+    }
+
+    async fn settled(&self, pending: Self::Pending) -> ResultCode {
+        let Some(pending) = pending else { return ResultCode::TryLater };
+        match self.writer.durable(pending).await {
+            Ok(()) => ResultCode::Ok,
+            Err(_) => ResultCode::TryLater,
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The relay's metrics. As in the collector, names without a unit count annotations; `entries_` counts entries.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use blkin_daemon::prometheus_client::collector::Collector;
+use blkin_daemon::prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use blkin_daemon::prometheus_client::metrics::MetricType;
+use blkin_daemon::prometheus_client::metrics::counter::ConstCounter;
+use blkin_daemon::prometheus_client::metrics::gauge::ConstGauge;
+use blkin_daemon::prometheus_client::registry::Registry;
+
+use crate::ledger::{Count, Delivered, Loss};
+use crate::spool::writer::{Gauge, Refused};
+use crate::spool::{Figures, Spool};
+use crate::upstream::Traffic;
+
+/// All metrics of the relay.
+pub(crate) fn registry(spool: Arc<Spool>, gauge: Gauge, traffic: Vec<Arc<Traffic>>) -> Registry {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Metrics { spool, gauge, traffic }));
+    registry
+}
+
+struct Metrics {
+    spool: Arc<Spool>,
+    gauge: Gauge,
+    /// In the order of the spool's upstreams.
+    traffic: Vec<Arc<Traffic>>,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+type Unit = fn(Count) -> u64;
+const UNITS: [(&str, &str, Unit); 2] = [
+    ("", "annotations", |count| count.annotations),
+    ("entries_", "entries of Scribe calls", |count| count.entries),
+];
+
+impl Collector for Metrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let figures = self.spool.figures();
+        for (prefix, what, unit) in UNITS {
+            arrived(&mut encoder, &figures, prefix, what, unit)?;
+            delivered(&mut encoder, &figures, prefix, what, unit)?;
+        }
+        self.spool_metrics(&mut encoder, &figures)?;
+        self.traffic_metrics(&mut encoder, &figures)
+    }
+}
+
+impl Metrics {
+    fn spool_metrics(&self, encoder: &mut DescriptorEncoder<'_>, figures: &Figures) -> fmt::Result {
+        let refused = Refused::ALL.map(|(cause, label)| (vec![("cause", label)], self.gauge.refused(cause)));
+        family(encoder, "refused_calls", "calls that were told TRY_LATER", MetricType::Counter, &refused)?;
+        let gauges = [
+            ("queued_bytes", "bytes that wait for the disk", self.gauge.queued_bytes()),
+            ("spool_bytes", "bytes of the spool's segments", figures.bytes),
+            ("spool_segments", "segments of the spool", figures.segments as u64),
+        ];
+        for (name, help, value) in gauges {
+            family(encoder, name, help, MetricType::Gauge, &[(Vec::new(), value)])?;
+        }
+        let counters = [
+            ("commits", "groups of calls made durable since the start", figures.commits),
+            ("damaged_regions", "regions of the spool that could not be read", figures.damaged_regions),
+        ];
+        for (name, help, value) in counters {
+            family(encoder, name, help, MetricType::Counter, &[(Vec::new(), value)])?;
+        }
+        Ok(())
+    }
+
+    fn traffic_metrics(&self, encoder: &mut DescriptorEncoder<'_>, figures: &Figures) -> fmt::Result {
+        let mut each = |name: &str, help: &str, kind: MetricType, value: fn(&Traffic) -> u64| {
+            let names = figures.upstreams.iter().map(|(name, _)| vec![("upstream", name.as_str())]);
+            let values: Vec<_> = names.zip(self.traffic.iter().map(|traffic| value(traffic))).collect();
+            family(encoder, name, help, kind, &values)
+        };
+        each("upstream_up", "1 while the last call was answered with OK", MetricType::Gauge, |traffic| {
+            traffic.up.load(Ordering::Relaxed)
+        })?;
+        each("upstream_calls", "calls answered with OK since the start", MetricType::Counter, |traffic| {
+            traffic.calls.load(Ordering::Relaxed)
+        })?;
+        each(
+            "upstream_try_later",
+            "calls answered with TRY_LATER since the start",
+            MetricType::Counter,
+            |traffic| traffic.try_later.load(Ordering::Relaxed),
+        )?;
+        each(
+            "upstream_uncertain_entries",
+            "entries of calls that broke off since the start, and may have arrived",
+            MetricType::Counter,
+            |traffic| traffic.uncertain.load(Ordering::Relaxed),
+        )
+    }
+}
+
+fn arrived(
+    encoder: &mut DescriptorEncoder<'_>,
+    figures: &Figures,
+    prefix: &str,
+    what: &str,
+    unit: Unit,
+) -> fmt::Result {
+    let arrived = &figures.arrived;
+    let counters = [
+        ("received", "that arrived", Vec::new(), arrived.received),
+        ("accepted", "that were made durable in the spool", Vec::new(), arrived.accepted),
+        ("lost", "that could not be read", vec![("cause", "malformed")], arrived.malformed),
+    ];
+    for (name, help, labels, count) in counters {
+        let (name, help) = (format!("{prefix}{name}"), format!("{what} {help}"));
+        family(encoder, &name, &help, MetricType::Counter, &[(labels, unit(count))])?;
+    }
+    Ok(())
+}
+
+fn delivered(
+    encoder: &mut DescriptorEncoder<'_>,
+    figures: &Figures,
+    prefix: &str,
+    what: &str,
+    unit: Unit,
+) -> fmt::Result {
+    let mut each = |name: &str, help: &str, kind: MetricType, value: fn(&Delivered) -> Count| {
+        let (name, help) = (format!("{prefix}upstream_{name}"), format!("{what} {help}"));
+        let upstreams = figures.upstreams.iter();
+        let values: Vec<_> =
+            upstreams.map(|(name, one)| (vec![("upstream", name.as_str())], unit(value(one)))).collect();
+        family(encoder, &name, &help, kind, &values)
+    };
+    each("offered", "spooled for an upstream", MetricType::Counter, |one| one.offered)?;
+    each("acked", "that an upstream acknowledged", MetricType::Counter, |one| one.acked)?;
+    each("in_flight", "in the spool for an upstream, or on their way to it", MetricType::Gauge, |one| {
+        one.in_flight
+    })?;
+    let mut lost = Vec::new();
+    for (name, one) in &figures.upstreams {
+        for cause in Loss::ALL {
+            let labels = vec![("upstream", name.as_str()), ("cause", cause.label())];
+            lost.push((labels, unit(one.lost[cause as usize])));
+        }
+    }
+    let (name, help) = (format!("{prefix}upstream_lost"), format!("{what} that an upstream does not get"));
+    family(encoder, &name, &help, MetricType::Counter, &lost)
+}
+
+type Labels<'a> = Vec<(&'a str, &'a str)>;
+
+/// One metric with a value for each set of labels.
+fn family(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    kind: MetricType,
+    values: &[(Labels<'_>, u64)],
+) -> fmt::Result {
+    let name = format!("blkin_relay_{name}");
+    let is_gauge = matches!(kind, MetricType::Gauge);
+    let mut family = encoder.encode_descriptor(&name, help, None, kind)?;
+    for (labels, value) in values {
+        let encoder = family.encode_family(labels)?;
+        if is_gauge {
+            ConstGauge::new(*value).encode(encoder)?;
+        } else {
+            ConstCounter::new(*value).encode(encoder)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,249 @@
+//! Starting the relay, and draining it: the listener stops, calls under way become durable and are answered, upstreams
+//! get what they take in time, and their positions are written down.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::Context;
+use blkin_daemon::admin::{self, Admin};
+use blkin_daemon::health::BEAT_EVERY;
+use blkin_daemon::{CancellationToken, Failure, Health, Heartbeat, logging, ready, signals};
+use blkin_scribe::{Budget, server};
+use serde::Serialize;
+use tokio::net::TcpListener;
+
+use crate::config::{Arguments, Config};
+use crate::intake::{Counter, Intake};
+use crate::metrics::registry;
+use crate::spool::Spool;
+use crate::spool::writer::{Gauge, Writer};
+use crate::upstream::{Ending, Start, Traffic, Upstream};
+
+/// Calls under way get this long to finish when the relay stops.
+const DRAIN_TIME: Duration = Duration::from_secs(20);
+/// Pause between two looks at what every upstream has passed.
+const SWEEP_EVERY: Duration = Duration::from_millis(100);
+
+/// Runs the relay until it is asked to stop.
+///
+/// # Errors
+/// When the configuration cannot be used, the relay cannot start, or something it cannot do without fails.
+pub fn main(arguments: &Arguments) -> Result<(), Failure> {
+    let config = arguments.configuration()?;
+    if arguments.check_config {
+        return say_configuration_is_good();
+    }
+    logging::init(&config.log, config.log_format)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("failed to start the async runtime")?;
+    runtime.block_on(run(config, arguments.ready_file.as_deref()))?;
+    // Connections that did not end in time must not hold up the end.
+    runtime.shutdown_background();
+    Ok(())
+}
+
+#[allow(clippy::print_stdout)]
+fn say_configuration_is_good() -> Result<(), Failure> {
+    println!("the configuration is good");
+    Ok(())
+}
+
+/// The addresses that are listened on, as written to the ready file.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Addresses {
+    scribe: SocketAddr,
+    http: SocketAddr,
+}
+
+async fn run(config: Config, ready_file: Option<&Path>) -> anyhow::Result<()> {
+    let stop = signals::stop_token().context("failed to listen for signals")?;
+    let scribe = listen(config.scribe_listen, "Scribe", "--scribe-listen").await?;
+    let http = listen(config.http_listen, "HTTP", "--http-listen").await?;
+    let addresses = Addresses { scribe: scribe.local_addr()?, http: http.local_addr()? };
+    let relay = Relay::open(config)?;
+    tracing::info!(scribe = %addresses.scribe, http = %addresses.http, upstreams = ?relay.config.upstreams, "ready");
+    if let Some(path) = ready_file {
+        ready::write(path, &addresses)
+            .with_context(|| format!("failed to write the ready file {}", path.display()))?;
+    }
+    relay.serve(scribe, http, stop).await
+}
+
+async fn listen(address: SocketAddr, what: &str, flag: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("failed to listen for {what} on {address}; choose another with {flag}"))
+}
+
+struct Relay {
+    config: Config,
+    health: Health,
+    spool: Arc<Spool>,
+    intake: Arc<Intake>,
+    gauge: Gauge,
+    ending: Ending,
+    threads: Threads,
+    traffic: Vec<Arc<Traffic>>,
+}
+
+struct Threads {
+    upstreams: Vec<JoinHandle<()>>,
+    writer: JoinHandle<Result<(), crate::spool::AppendError>>,
+    sweeper: JoinHandle<io::Result<()>>,
+    swept: CancellationToken,
+}
+
+impl Relay {
+    fn open(config: Config) -> anyhow::Result<Relay> {
+        let health = Health::new();
+        let spool = Arc::new(Spool::open(&config.spool_dir, config.spool_limits(), &config.upstreams)?);
+        let (writer, writer_thread) =
+            Writer::start(spool.clone(), config.queue_mib << 20, health.worker("spool"))?;
+        let gauge = writer.gauge();
+        let counter = Counter::new(&config.span_category, config.thrift_limits());
+        let intake = Intake::new(spool.clone(), writer, counter.clone(), config.thrift_limits());
+        let ending = Ending::default();
+        let (mut upstreams, mut traffic) = (Vec::new(), Vec::new());
+        for name in &config.upstreams {
+            let (thread, counts) = Upstream::start(Start {
+                name,
+                spool: &spool,
+                counter: &counter,
+                options: &config.upstream_options(),
+                ending: &ending,
+                heartbeat: health.worker(format!("upstream {name}")),
+            })?;
+            upstreams.push(thread);
+            traffic.push(counts);
+        }
+        let swept = CancellationToken::new();
+        let sweeper = start_sweeper(spool.clone(), swept.clone(), health.worker("sweeper"))?;
+        let threads = Threads { upstreams, writer: writer_thread, sweeper, swept };
+        Ok(Relay { config, health, spool, intake: Arc::new(intake), gauge, ending, threads, traffic })
+    }
+
+    /// Serves until `stop`, and drains.
+    async fn serve(
+        self,
+        scribe: TcpListener,
+        http: TcpListener,
+        stop: CancellationToken,
+    ) -> anyhow::Result<()> {
+        let options = server::Options {
+            max_frame_bytes: self.config.max_message_bytes(),
+            max_connections: self.config.scribe_max_connections,
+            idle_time: Duration::from_secs(self.config.scribe_idle_seconds),
+            frame_time: Duration::from_secs(self.config.scribe_frame_seconds),
+            budget: Budget::new(self.config.max_reading_mib << 20),
+        };
+        let http_stop = CancellationToken::new();
+        let admin = Admin {
+            registry: Arc::new(registry(self.spool.clone(), self.gauge.clone(), self.traffic)),
+            health: self.health.clone(),
+        };
+        let http = tokio::spawn(serve_http(http, admin, http_stop.clone(), self.health.worker("http")));
+        let writer = watch(self.threads.writer, stop.clone());
+        // The last of the intake lets the spool's thread end.
+        let scribe = server::serve(scribe, self.intake, options, stop.clone(), self.health.worker("scribe"));
+        let deadline = async {
+            stop.cancelled().await;
+            tokio::time::sleep(DRAIN_TIME).await;
+        };
+        tokio::select! {
+            () = scribe => {}
+            () = deadline => tracing::warn!("some calls did not end within {DRAIN_TIME:?}"),
+        }
+        let written = tokio::time::timeout(DRAIN_TIME, writer).await;
+        self.ending.when_drained.cancel();
+        let upstreams = join_all(self.threads.upstreams, &self.ending, self.config.stop_timeout_ms).await;
+        self.threads.swept.cancel();
+        let swept = tokio::task::spawn_blocking(move || self.threads.sweeper.join()).await?;
+        http_stop.cancel();
+        // Whoever looks at the metrics at this moment may be cut off.
+        let _ended = tokio::time::timeout(Duration::from_secs(1), http).await;
+        written
+            .context("failed to make durable what waited in time")??
+            .context("the spool's thread failed")?;
+        upstreams?;
+        swept.map_err(|_| anyhow::anyhow!("the sweeper panicked"))?.context("failed to write down positions")
+    }
+}
+
+/// Waits for the spool's thread. It should end only once all that could hand it calls is gone: should it end before, the
+/// relay stops, so that whoever supervises it starts it anew and the spool is read again.
+async fn watch_thread(
+    thread: JoinHandle<Result<(), crate::spool::AppendError>>,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let ended = tokio::task::spawn_blocking(move || thread.join()).await?;
+    let result = match ended {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => Err(anyhow::anyhow!("it panicked")),
+    };
+    tracing::error!("failed to go on: the spool's thread ended");
+    stop.cancel();
+    result
+}
+
+fn watch(
+    thread: JoinHandle<Result<(), crate::spool::AppendError>>,
+    stop: CancellationToken,
+) -> tokio::task::JoinHandle<anyhow::Result<()>> {
+    tokio::spawn(watch_thread(thread, stop))
+}
+
+async fn join_all(threads: Vec<JoinHandle<()>>, ending: &Ending, timeout_ms: u64) -> anyhow::Result<()> {
+    let mut joined = tokio::task::spawn_blocking(move || {
+        // Each is joined, whatever became of the others.
+        let panics = threads.into_iter().map(JoinHandle::join).filter(Result::is_err).count();
+        if panics == 0 { Ok(()) } else { Err(anyhow::anyhow!("the threads of {panics} upstreams panicked")) }
+    });
+    if let Ok(ended) = tokio::time::timeout(Duration::from_millis(timeout_ms), &mut joined).await {
+        return ended?;
+    }
+    tracing::info!("not everything was sent in time; the spool keeps the rest");
+    ending.now.cancel();
+    joined.await?
+}
+
+async fn serve_http(listener: TcpListener, admin: Admin, stop: CancellationToken, heartbeat: Heartbeat) {
+    let (heartbeat, ended) = heartbeat.beating(admin::serve(listener, admin::router(admin), stop)).await;
+    match ended {
+        Ok(()) => heartbeat.finish(),
+        Err(error) => tracing::error!("failed to serve HTTP: {error}"),
+    }
+}
+
+/// Starts the thread that writes positions down and removes what every upstream has passed.
+fn start_sweeper(
+    spool: Arc<Spool>,
+    stop: CancellationToken,
+    heartbeat: Heartbeat,
+) -> io::Result<JoinHandle<io::Result<()>>> {
+    const _: () = assert!(SWEEP_EVERY.as_millis() < BEAT_EVERY.as_millis());
+    std::thread::Builder::new().name("sweeper".into()).spawn(move || {
+        let mut troubled = false;
+        while !stop.is_cancelled() {
+            heartbeat.beat();
+            match spool.sweep() {
+                Ok(()) => troubled = false,
+                Err(error) if !std::mem::replace(&mut troubled, true) => {
+                    tracing::warn!(
+                        "failed to write down positions: {error}; after a crash more would be sent twice"
+                    );
+                }
+                Err(_) => {}
+            }
+            std::thread::sleep(SWEEP_EVERY);
+        }
+        heartbeat.finish();
+        spool.sweep()
+    })
+}

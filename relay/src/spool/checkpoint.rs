@@ -1,0 +1,257 @@
+//! `positions`: how far each upstream is, and the figures that the records do not tell.
+//!
+//! The file has two slots of 16 KiB, written in turn and in place, so that a full disk cannot keep what was acknowledged
+//! from being forgotten. The slot with the higher generation and a right checksum counts. Numbers are little-endian.
+//!
+//! | bytes | |
+//! |---|---|
+//! | 8 | `BLKPOSIT` |
+//! | 4 | version, 1 |
+//! | 4 | length of the slot up to its checksum |
+//! | 8 | generation |
+//! | 16 | segment and offset up to which the spool was durable |
+//! | 16 | entries and annotations before that place, since the spool was made |
+//! | 32 | received and malformed, entries and annotations of each |
+//! | 4 | number of upstreams |
+//! | … | for each: length of its name (1 byte), the name, segment and offset (16), and in entries and annotations: before that place, offered, acked, spool_evicted, rejected, damaged (96) |
+//! | 8 | XXH3 of all before |
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::ledger::Count;
+
+/// Bytes of a slot.
+pub const SLOT_BYTES: usize = 16 << 10;
+/// Most upstreams, so that they fit a slot whatever their names.
+pub const MAX_UPSTREAMS: usize = 32;
+/// Longest name of an upstream.
+pub const MAX_NAME_BYTES: usize = 255;
+
+const MAGIC: [u8; 8] = *b"BLKPOSIT";
+const VERSION: u32 = 1;
+
+/// A place in the spool: before the record that begins there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Position {
+    /// Number of the segment.
+    pub segment: u64,
+    /// Bytes from its beginning.
+    pub offset: u64,
+    /// What all records before this place held.
+    pub before: Count,
+}
+
+impl Position {
+    /// Whether `self` comes before `other` in the spool.
+    pub fn is_before(&self, other: &Position) -> bool {
+        (self.segment, self.offset) < (other.segment, other.offset)
+    }
+}
+
+/// One upstream.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UpstreamState {
+    /// Its name: host and port.
+    pub name: String,
+    /// Everything before this was acknowledged or lost.
+    pub position: Position,
+    /// Spooled for it.
+    pub offered: Count,
+    /// Acknowledged by it.
+    pub acked: Count,
+    /// Lost, in the order of [`Loss::ALL`](crate::ledger::Loss::ALL).
+    pub lost: [Count; 3],
+}
+
+/// Everything that is kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Everything before this was durable.
+    pub durable: Position,
+    /// What had arrived by then.
+    pub received: Count,
+    /// In calls that could not be read.
+    pub malformed: Count,
+    /// The upstreams.
+    pub upstreams: Vec<UpstreamState>,
+}
+
+/// The file.
+#[derive(Debug)]
+pub struct Positions {
+    file: File,
+    generation: u64,
+}
+
+impl Positions {
+    /// Opens or makes the file, and reads what it says: nothing if it is new, or if neither slot can be read.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub fn open(path: &Path) -> io::Result<(Positions, Option<Checkpoint>)> {
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut bytes = vec![0; 2 * SLOT_BYTES];
+        if file.metadata()?.len() < bytes.len() as u64 {
+            file.write_all_at(&bytes, 0)?;
+            file.sync_all()?;
+        }
+        file.read_exact_at(&mut bytes, 0)?;
+        let (old, new) = bytes.split_at(SLOT_BYTES);
+        let latest = [old, new].into_iter().filter_map(decode).max_by_key(|(generation, _)| *generation);
+        let (generation, checkpoint) =
+            latest.map_or((0, None), |(generation, found)| (generation, Some(found)));
+        Ok((Positions { file, generation }, checkpoint))
+    }
+
+    /// Writes durably.
+    ///
+    /// # Errors
+    /// When the file system refuses; what was written last still counts then.
+    pub fn write(&mut self, checkpoint: &Checkpoint) -> io::Result<()> {
+        let generation = self.generation + 1;
+        let slot = (generation % 2) * SLOT_BYTES as u64;
+        self.file.write_all_at(&encode(generation, checkpoint), slot)?;
+        self.file.sync_data()?;
+        self.generation = generation;
+        Ok(())
+    }
+}
+
+/// The bytes of a slot.
+pub fn encode(generation: u64, checkpoint: &Checkpoint) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(1024);
+    bytes.extend_from_slice(&MAGIC);
+    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    bytes.extend_from_slice(&[0; 4]);
+    put(&mut bytes, generation);
+    put_position(&mut bytes, &checkpoint.durable);
+    put_count(&mut bytes, checkpoint.received);
+    put_count(&mut bytes, checkpoint.malformed);
+    bytes.extend_from_slice(&(checkpoint.upstreams.len() as u32).to_le_bytes());
+    for upstream in &checkpoint.upstreams {
+        bytes.push(upstream.name.len() as u8);
+        bytes.extend_from_slice(upstream.name.as_bytes());
+        put_position(&mut bytes, &upstream.position);
+        put_count(&mut bytes, upstream.offered);
+        put_count(&mut bytes, upstream.acked);
+        upstream.lost.iter().for_each(|count| put_count(&mut bytes, *count));
+    }
+    let length = bytes.len() as u32;
+    bytes[12..16].copy_from_slice(&length.to_le_bytes());
+    let sum = xxh3_64(&bytes);
+    put(&mut bytes, sum);
+    bytes
+}
+
+fn put(bytes: &mut Vec<u8>, number: u64) {
+    bytes.extend_from_slice(&number.to_le_bytes());
+}
+
+fn put_count(bytes: &mut Vec<u8>, count: Count) {
+    put(bytes, count.entries);
+    put(bytes, count.annotations);
+}
+
+fn put_position(bytes: &mut Vec<u8>, position: &Position) {
+    put(bytes, position.segment);
+    put(bytes, position.offset);
+    put_count(bytes, position.before);
+}
+
+/// Generation and content of a slot; none if its checksum is wrong or its content makes no sense.
+pub fn decode(slot: &[u8]) -> Option<(u64, Checkpoint)> {
+    let length = u32::from_le_bytes(slot.get(12..16)?.try_into().ok()?) as usize;
+    let body = slot.get(..length)?;
+    let sum = u64::from_le_bytes(slot.get(length..length + 8)?.try_into().ok()?);
+    if length < 24 || body[..8] != MAGIC || body[8..12] != VERSION.to_le_bytes() || sum != xxh3_64(body) {
+        return None;
+    }
+    let mut rest = Rest(&body[16..]);
+    let generation = rest.number()?;
+    let (durable, received, malformed) = (rest.position()?, rest.count()?, rest.count()?);
+    let upstreams = u32::from_le_bytes(rest.take(4)?.try_into().ok()?);
+    let upstreams = (0..upstreams).map(|_| rest.upstream()).collect::<Option<Vec<_>>>()?;
+    Some((generation, Checkpoint { durable, received, malformed, upstreams }))
+}
+
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        self.take(8)?.try_into().ok().map(u64::from_le_bytes)
+    }
+
+    fn count(&mut self) -> Option<Count> {
+        Some(Count { entries: self.number()?, annotations: self.number()? })
+    }
+
+    fn position(&mut self) -> Option<Position> {
+        Some(Position { segment: self.number()?, offset: self.number()?, before: self.count()? })
+    }
+
+    fn upstream(&mut self) -> Option<UpstreamState> {
+        let length = self.take(1)?[0];
+        let name = String::from_utf8(self.take(length.into())?.to_vec()).ok()?;
+        let (position, offered, acked) = (self.position()?, self.count()?, self.count()?);
+        let lost = [self.count()?, self.count()?, self.count()?];
+        Some(UpstreamState { name, position, offered, acked, lost })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checkpoint(entries: u64) -> Checkpoint {
+        let count = |n: u64| Count { entries: entries + n, annotations: 10 * n };
+        let at = |segment, offset, n| Position { segment, offset, before: count(n) };
+        let name = "x".repeat(MAX_NAME_BYTES);
+        let one = UpstreamState {
+            name,
+            position: at(1, 64, 1),
+            offered: count(2),
+            acked: count(3),
+            lost: [4, 5, 6].map(count),
+        };
+        let upstreams = vec![one; MAX_UPSTREAMS];
+        Checkpoint { durable: at(2, 4096, 7), received: count(8), malformed: count(9), upstreams }
+    }
+
+    #[test]
+    fn the_latest_whole_slot_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("positions");
+        let (mut positions, none) = Positions::open(&path).unwrap();
+        assert_eq!(none, None);
+        for generation in 1..=3 {
+            positions.write(&checkpoint(generation)).unwrap();
+        }
+        assert_eq!(Positions::open(&path).unwrap().1, Some(checkpoint(3)));
+        // The third lies in the second slot; torn, the one before it counts.
+        positions.file.write_all_at(&[0xff; 8], SLOT_BYTES as u64 + 100).unwrap();
+        assert_eq!(Positions::open(&path).unwrap().1, Some(checkpoint(2)));
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 2 * SLOT_BYTES as u64);
+    }
+
+    #[test]
+    fn the_largest_checkpoint_fits_a_slot_and_any_flipped_byte_is_seen() {
+        let bytes = encode(9, &checkpoint(u64::MAX / 2));
+        assert!(bytes.len() <= SLOT_BYTES, "{}", bytes.len());
+        for at in 0..bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 0x10;
+            assert_eq!(decode(&flipped), None, "byte {at}");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The spool as an upstream sees it: batches to send, and what became of them.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::checkpoint::Position;
+use super::layout::SEGMENT_HEADER_BYTES;
+use super::segment::{Record, Segment};
+use super::{Spool, State, Upstream};
+use crate::ledger::{Count, Loss};
+
+/// What became of a record's entries.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// The upstream has them.
+    pub acked: Count,
+    /// The upstream refuses them for good.
+    pub rejected: Count,
+}
+
+/// Records for an upstream, in order.
+#[derive(Debug)]
+pub struct Batch {
+    segment: u64,
+    bytes: Vec<u8>,
+    pub(super) records: Vec<Record>,
+    end: Position,
+}
+
+impl Batch {
+    /// What the records hold.
+    pub fn count(&self) -> Count {
+        self.records.iter().fold(Count::default(), |sum, record| sum + record.header.count)
+    }
+
+    /// The payload of each record.
+    pub fn payloads(&self) -> impl Iterator<Item = &[u8]> {
+        self.records.iter().map(|record| &self.bytes[record.payload.clone()])
+    }
+
+    /// Number of records.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether there is none: what lay there cannot be read.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    fn start_of(&self, record: &Record) -> Position {
+        Position { segment: self.segment, offset: record.start, before: record.header.before }
+    }
+
+    fn end_of(&self, record: &Record) -> Position {
+        let before = record.header.before + record.header.count;
+        Position { segment: self.segment, offset: record.end, before }
+    }
+}
+
+impl Upstream {
+    /// Moves on to `position`; what lies between was not read and is lost.
+    pub(super) fn lose_until(&mut self, position: Position, cause: Loss) -> Count {
+        let lost = position.before - self.position.before;
+        self.delivered.in_flight -= lost;
+        self.delivered.lost[cause as usize] += lost;
+        self.position = position;
+        lost
+    }
+}
+
+impl State {
+    /// The first record of the segment at `index`.
+    pub(super) fn start_of(&self, index: usize) -> Position {
+        let segment = &self.segments[index];
+        Position { segment: segment.number, offset: SEGMENT_HEADER_BYTES as u64, before: segment.before }
+    }
+
+    /// The segment in which, or after which, a position lies.
+    fn index_of(&self, position: &Position) -> usize {
+        let later = self.segments.partition_point(|segment| segment.number < position.segment);
+        later.min(self.segments.len() - 1)
+    }
+
+    /// Where an upstream reads next: positions at the end of a segment, or in one that is gone, are led on.
+    fn reading_place(&self, position: Position) -> (usize, Position) {
+        let mut index = self.index_of(&position);
+        let mut place = position;
+        if self.segments[index].number != position.segment {
+            place = self.start_of(index);
+        } else if position.offset >= self.segments[index].length && index + 1 < self.segments.len() {
+            index += 1;
+            place = self.start_of(index);
+        }
+        (index, place)
+    }
+
+    /// Moves positions from the end of a segment to the beginning of the next, so that the first can be removed.
+    pub(super) fn step_over_ends(&mut self) {
+        for upstream in 0..self.upstreams.len() {
+            loop {
+                let (_, place) = self.reading_place(self.upstreams[upstream].position);
+                if place == self.upstreams[upstream].position {
+                    break;
+                }
+                self.upstreams[upstream].lose_until(place, Loss::Damaged);
+            }
+        }
+    }
+}
+
+impl Spool {
+    /// The number of an upstream.
+    pub fn upstream(&self, name: &str) -> Option<usize> {
+        self.lock().upstreams.iter().position(|upstream| upstream.name == name)
+    }
+
+    /// Whether an upstream has everything.
+    pub fn is_drained(&self, upstream: usize) -> bool {
+        self.lock().upstreams[upstream].delivered.in_flight == Count::default()
+    }
+
+    /// The next records for an upstream, at least one and else at most so many bytes and entries; waits a while for them.
+    /// The same again until they are settled.
+    ///
+    /// # Errors
+    /// When the spool cannot be read.
+    pub fn next_batch(
+        &self,
+        upstream: usize,
+        max_bytes: usize,
+        max_entries: u64,
+        patience: Duration,
+    ) -> io::Result<Option<Batch>> {
+        let Some((segment, place)) = self.wait_for_records(upstream, patience) else { return Ok(None) };
+        let chunk = segment.read(place.offset, max_bytes, max_entries)?;
+        if let Some(damage) = &chunk.damage {
+            self.set_aside(&segment, damage.clone());
+        }
+        let last = chunk.records.last().map(|record| record.header.before + record.header.count);
+        let before = last.unwrap_or(place.before);
+        let end = Position { segment: segment.number, offset: chunk.end, before };
+        Ok(Some(Batch { segment: segment.number, bytes: chunk.bytes, records: chunk.records, end }))
+    }
+
+    fn wait_for_records(&self, upstream: usize, patience: Duration) -> Option<(Segment, Position)> {
+        let deadline = Instant::now() + patience;
+        let mut state = self.lock();
+        loop {
+            state.step_over_ends();
+            let place = state.upstreams[upstream].position;
+            if place.is_before(&state.end()) {
+                let index = state.index_of(&place);
+                return Some((state.segments[index].clone(), place));
+            }
+            let left = deadline.checked_duration_since(Instant::now())?;
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+    }
+
+    /// Counts what became of one record of a batch. What was evicted in the meantime stays counted as that.
+    pub fn settle_record(&self, upstream: usize, batch: &Batch, record: usize, outcome: Outcome) {
+        let mut state = self.lock();
+        settle_one(&mut state.upstreams[upstream], batch, &batch.records[record], outcome);
+        state.dirty = true;
+    }
+
+    /// Counts every record of a batch as acknowledged, and goes on behind it.
+    pub fn settle(&self, upstream: usize, batch: &Batch) {
+        let mut state = self.lock();
+        let one = &mut state.upstreams[upstream];
+        for record in &batch.records {
+            settle_one(
+                one,
+                batch,
+                record,
+                Outcome { acked: record.header.count, rejected: Count::default() },
+            );
+        }
+        state.pass(upstream, batch);
+    }
+
+    /// Goes on behind a batch each of whose records was settled.
+    pub fn pass(&self, upstream: usize, batch: &Batch) {
+        self.lock().pass(upstream, batch);
+    }
+}
+
+impl State {
+    fn pass(&mut self, upstream: usize, batch: &Batch) {
+        let one = &mut self.upstreams[upstream];
+        if one.position.is_before(&batch.end) {
+            one.lose_until(batch.end, Loss::Damaged);
+        }
+        self.dirty = true;
+    }
+}
+
+fn settle_one(upstream: &mut Upstream, batch: &Batch, record: &Record, outcome: Outcome) {
+    let start = batch.start_of(record);
+    if start.is_before(&upstream.position) {
+        return;
+    }
+    // Records that should lie before this one and were not read.
+    upstream.lose_until(start, Loss::Damaged);
+    upstream.position = batch.end_of(record);
+    upstream.delivered.in_flight -= record.header.count;
+    upstream.delivered.acked += outcome.acked;
+    upstream.delivered.lost[Loss::Rejected as usize] += outcome.rejected;
+}

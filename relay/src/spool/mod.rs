@@ -1,0 +1,426 @@
+//! The spool: a log of entries on disk, and for each upstream how far it is.
+//!
+//! Constraints: `OK` is only answered for what is durable; memory does not grow with what is spooled; the disk holds no
+//! more than the bound; a dead upstream holds up nobody else; damage costs what it hit and nothing more; every loss is
+//! counted, for each upstream it is one to.
+//!
+//! One thread ([`writer`]) appends, each group of calls with one `fdatasync`. Upstreams read the files and move their
+//! positions when they have an answer. A thread of housekeeping writes the positions down, then removes what everybody
+//! has passed. Nothing is rewritten but the positions.
+//!
+//! - Invariant 1: a position never passes a record that was neither acknowledged by its upstream nor counted as lost to it.
+//! - Invariant 2: a segment is removed only after positions behind it were written down, so that a restart knows why it
+//!   is gone. (Should that write fail, the restart counts the gap as `damaged`: known, though not by its cause.)
+//! - Invariant 3: `offered = acked + in_flight + lost` for each upstream, at every moment the lock is free.
+//!
+//! A reader that holds nobody up, such as a live view, would be a position that starts at the end, is not written down,
+//! and is not asked before a segment is removed.
+
+pub mod checkpoint;
+mod delivery;
+pub mod layout;
+mod recover;
+pub mod segment;
+#[cfg(test)]
+mod tests;
+pub mod writer;
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use crate::ledger::{Arrived, Count, Delivered, Loss};
+use checkpoint::{Checkpoint, Position, Positions, UpstreamState};
+pub use delivery::{Batch, Outcome};
+use layout::{RecordHeader, SEGMENT_HEADER_BYTES, payload_sum, record_bytes};
+use segment::Segment;
+
+/// What happens to new calls when the spool has reached its bound.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub enum WhenFull {
+    /// They are taken, and the oldest segment leaves, counted as `spool_evicted`.
+    #[default]
+    DropOldest,
+    /// They are told `TRY_LATER` until there is room: the slowest upstream sets the pace.
+    Refuse,
+}
+
+/// How large the spool may grow.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Most bytes of all segments.
+    pub bytes: u64,
+    /// A segment of this size takes no further records.
+    pub segment_bytes: u64,
+    /// What happens then.
+    pub when_full: WhenFull,
+}
+
+impl Limits {
+    /// Segments that are small beside the bound, for what leaves at a time is a whole one.
+    pub fn new(bytes: u64, when_full: WhenFull) -> Self {
+        Limits { bytes, segment_bytes: (bytes / 16).clamp(64 << 10, 64 << 20), when_full }
+    }
+}
+
+/// The entries of a call on their way into the spool.
+#[derive(Debug, Default)]
+pub struct Draft {
+    /// Their bytes, one behind the other.
+    payload: Vec<u8>,
+    records: Vec<DraftRecord>,
+    /// What they hold, counted entry by entry when they were read.
+    pub count: Count,
+}
+
+#[derive(Debug, Default)]
+struct DraftRecord {
+    end: usize,
+    count: Count,
+}
+
+impl Draft {
+    /// A record takes further entries below this size. It is what is sent, counted and lost as one.
+    const RECORD_BYTES: usize = 64 << 10;
+
+    /// Adds one entry.
+    pub fn push(&mut self, entry: &[u8], annotations: u64) {
+        let begin = self.records.iter().rev().nth(1).map_or(0, |record| record.end);
+        let room = self.payload.len() - begin + entry.len() <= Self::RECORD_BYTES;
+        if self.records.is_empty() || !room {
+            self.records.push(DraftRecord::default());
+        }
+        self.payload.extend_from_slice(entry);
+        let count = Count::entry(annotations);
+        if let Some(record) = self.records.last_mut() {
+            record.end = self.payload.len();
+            record.count += count;
+        }
+        self.count += count;
+    }
+
+    /// Whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Bytes that it takes in memory and, nearly, on disk.
+    pub fn bytes(&self) -> usize {
+        self.payload.len() + self.records.len() * (size_of::<DraftRecord>() + layout::RECORD_HEADER_BYTES)
+    }
+
+    fn payloads(&self) -> impl Iterator<Item = (&[u8], Count)> {
+        let begins = std::iter::once(0).chain(self.records.iter().map(|record| record.end));
+        begins.zip(&self.records).map(|(begin, record)| (&self.payload[begin..record.end], record.count))
+    }
+}
+
+/// Why nothing was appended.
+#[derive(Debug, thiserror::Error)]
+pub enum AppendError {
+    /// The bound is reached, and the oldest is to be kept.
+    #[error("the spool is full")]
+    Full,
+    /// The disk refuses, being full perhaps; the spool is as before, and the next attempt may succeed.
+    #[error("failed to write the spool: {0}")]
+    Disk(io::Error),
+    /// What the disk holds is not known any more.
+    #[error("failed to restore the spool after a failed write: {0}; restarting reads it anew")]
+    Broken(io::Error),
+}
+
+/// One upstream's place and figures.
+#[derive(Debug, Clone)]
+struct Upstream {
+    name: String,
+    position: Position,
+    delivered: Delivered,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Oldest first; the last takes records.
+    segments: VecDeque<Segment>,
+    /// Of all segments.
+    bytes: u64,
+    arrived: Arrived,
+    upstreams: Vec<Upstream>,
+    commits: u64,
+    damaged_regions: u64,
+    /// Something is not in the file of positions yet.
+    dirty: bool,
+}
+
+impl State {
+    fn last(&self) -> &Segment {
+        self.segments.back().expect("a spool has a segment")
+    }
+
+    fn end(&self) -> Position {
+        let last = self.last();
+        Position { segment: last.number, offset: last.length, before: self.arrived.accepted }
+    }
+
+    fn checkpoint(&self) -> Checkpoint {
+        let upstream = |upstream: &Upstream| UpstreamState {
+            name: upstream.name.clone(),
+            position: upstream.position,
+            offered: upstream.delivered.offered,
+            acked: upstream.delivered.acked,
+            lost: upstream.delivered.lost,
+        };
+        Checkpoint {
+            durable: self.end(),
+            received: self.arrived.received,
+            malformed: self.arrived.malformed,
+            upstreams: self.upstreams.iter().map(upstream).collect(),
+        }
+    }
+}
+
+/// What the metrics show of the spool.
+#[derive(Debug, Clone)]
+pub struct Figures {
+    /// All that arrived.
+    pub arrived: Arrived,
+    /// Name and figures of each upstream.
+    pub upstreams: Vec<(String, Delivered)>,
+    /// Bytes of all segments.
+    pub bytes: u64,
+    /// Their number.
+    pub segments: usize,
+    /// Groups of calls made durable.
+    pub commits: u64,
+    /// Regions that could not be read.
+    pub damaged_regions: u64,
+}
+
+/// The spool.
+#[derive(Debug)]
+pub struct Spool {
+    folder: PathBuf,
+    limits: Limits,
+    state: Mutex<State>,
+    /// Something was appended.
+    changed: Condvar,
+    /// Taken before the state.
+    positions: Mutex<Positions>,
+    /// Locked as long as the spool is open.
+    _lock: File,
+}
+
+impl Spool {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Appends calls and makes them durable; all of them or, by an error, none. Only one thread may append.
+    ///
+    /// # Errors
+    /// When there is no room or the disk refuses.
+    pub fn append(&self, drafts: &[Draft]) -> Result<(), AppendError> {
+        let size: usize =
+            drafts.iter().flat_map(Draft::payloads).map(|(payload, _)| record_bytes(payload.len())).sum();
+        self.make_room(size as u64)?;
+        let (segment, before) = self.active(size as u64).map_err(AppendError::Disk)?;
+        let (bytes, accepted) = encode(drafts, segment.number, before, size);
+        write_durably(&segment, &bytes)?;
+        let mut state = self.lock();
+        state.bytes += bytes.len() as u64;
+        if let Some(active) = state.segments.back_mut() {
+            active.length += bytes.len() as u64;
+        }
+        state.arrived.accepted += accepted;
+        state.arrived.received += drafts.iter().fold(Count::default(), |sum, draft| sum + draft.count);
+        for upstream in &mut state.upstreams {
+            upstream.delivered.offered += accepted;
+            upstream.delivered.in_flight += accepted;
+        }
+        state.commits += 1;
+        state.dirty = true;
+        drop(state);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Counts a call that could not be read.
+    pub fn count_malformed(&self) {
+        let mut state = self.lock();
+        state.arrived.received += Count::entry(1);
+        state.arrived.malformed += Count::entry(1);
+        state.dirty = true;
+    }
+
+    /// What the metrics show.
+    pub fn figures(&self) -> Figures {
+        let state = self.lock();
+        Figures {
+            arrived: state.arrived,
+            upstreams: state.upstreams.iter().map(|one| (one.name.clone(), one.delivered)).collect(),
+            bytes: state.bytes,
+            segments: state.segments.len(),
+            commits: state.commits,
+            damaged_regions: state.damaged_regions,
+        }
+    }
+
+    /// Writes the positions down if they have moved, and removes what every upstream has passed.
+    ///
+    /// # Errors
+    /// When the positions cannot be written; nothing is removed then.
+    pub fn sweep(&self) -> io::Result<()> {
+        if !self.lock().dirty {
+            return Ok(());
+        }
+        let written = self.write_positions()?;
+        let passed = written.upstreams.iter().map(|upstream| upstream.position.segment).min();
+        let passed = passed.unwrap_or(written.durable.segment);
+        let mut removed = Vec::new();
+        let mut state = self.lock();
+        while state.segments.len() > 1 && state.segments[0].number < passed {
+            if let Some(segment) = state.segments.pop_front() {
+                state.bytes -= segment.length;
+                removed.push(segment.number);
+            }
+        }
+        drop(state);
+        removed.into_iter().for_each(|number| self.remove(number));
+        Ok(())
+    }
+
+    fn write_positions(&self) -> io::Result<Checkpoint> {
+        let mut positions = self.positions.lock().unwrap_or_else(PoisonError::into_inner);
+        let checkpoint = {
+            let mut state = self.lock();
+            state.step_over_ends();
+            state.dirty = false;
+            state.checkpoint()
+        };
+        match positions.write(&checkpoint) {
+            Ok(()) => Ok(checkpoint),
+            Err(error) => {
+                self.lock().dirty = true;
+                Err(error)
+            }
+        }
+    }
+
+    fn remove(&self, number: u64) {
+        if let Err(error) = fs::remove_file(segment::path(&self.folder, number)) {
+            tracing::warn!(
+                number,
+                "failed to remove a segment of the spool: {error}; it is removed at the next start"
+            );
+        }
+    }
+
+    fn make_room(&self, size: u64) -> Result<(), AppendError> {
+        loop {
+            let (over, single, used, passed) = {
+                let state = self.lock();
+                let end = state.end();
+                let passed = state.upstreams.iter().all(|upstream| !upstream.position.is_before(&end));
+                let used = end.offset > SEGMENT_HEADER_BYTES as u64;
+                (state.bytes + size > self.limits.bytes, state.segments.len() == 1, used, passed)
+            };
+            if !over || (single && !used) {
+                return Ok(());
+            }
+            // A segment that takes records cannot leave.
+            if single || (passed && used && self.limits.when_full == WhenFull::Refuse) {
+                self.roll().map_err(AppendError::Disk)?;
+            }
+            match self.limits.when_full {
+                WhenFull::DropOldest => self.evict_oldest(),
+                WhenFull::Refuse if passed => self.sweep().map_err(AppendError::Disk)?,
+                WhenFull::Refuse => return Err(AppendError::Full),
+            }
+        }
+    }
+
+    /// Takes the oldest segment from every upstream that has not passed it.
+    fn evict_oldest(&self) {
+        let mut state = self.lock();
+        if state.segments.len() < 2 {
+            return;
+        }
+        let Some(oldest) = state.segments.pop_front() else { return };
+        state.bytes -= oldest.length;
+        let next = state.start_of(0);
+        let mut lost = Count::default();
+        for upstream in &mut state.upstreams {
+            if upstream.position.segment <= oldest.number {
+                lost += upstream.lose_until(next, Loss::SpoolEvicted);
+            }
+        }
+        state.dirty = true;
+        drop(state);
+        if lost.entries > 0 {
+            tracing::warn!(
+                entries = lost.entries,
+                "the spool is full: its oldest segment leaves, lost to upstreams"
+            );
+        }
+        if let Err(error) = self.write_positions() {
+            tracing::warn!("failed to write down that a segment left the spool: {error}");
+        }
+        self.remove(oldest.number);
+    }
+
+    /// The segment for so many bytes more, and what all records before them hold.
+    fn active(&self, size: u64) -> io::Result<(Segment, Count)> {
+        let full = {
+            let state = self.lock();
+            let length = state.last().length;
+            length > SEGMENT_HEADER_BYTES as u64 && length + size > self.limits.segment_bytes
+        };
+        if full {
+            self.roll()?;
+        }
+        let state = self.lock();
+        Ok((state.last().clone(), state.arrived.accepted))
+    }
+
+    fn roll(&self) -> io::Result<()> {
+        let (number, before) = {
+            let state = self.lock();
+            (state.last().number + 1, state.arrived.accepted)
+        };
+        let segment = Segment::create(&self.folder, number, before)?;
+        let mut state = self.lock();
+        state.bytes += segment.length;
+        state.segments.push_back(segment);
+        state.dirty = true;
+        Ok(())
+    }
+}
+
+fn encode(drafts: &[Draft], segment: u64, mut before: Count, size: usize) -> (Vec<u8>, Count) {
+    let (mut bytes, mut accepted) = (Vec::with_capacity(size), Count::default());
+    for (payload, count) in drafts.iter().flat_map(Draft::payloads) {
+        let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        let header = RecordHeader { length, count, before, payload_sum: payload_sum(payload) };
+        header.encode_with(segment, payload, &mut bytes);
+        before += count;
+        accepted += count;
+    }
+    (bytes, accepted)
+}
+
+/// Writes behind the segment's end; after an error the file is as it was.
+fn write_durably(segment: &Segment, bytes: &[u8]) -> Result<(), AppendError> {
+    use std::os::unix::fs::FileExt;
+    let written = segment.file.write_all_at(bytes, segment.length).and_then(|()| segment.file.sync_data());
+    let Err(error) = written else { return Ok(()) };
+    let restored = segment.file.set_len(segment.length).and_then(|()| segment.file.sync_data());
+    match restored {
+        Ok(()) => Err(AppendError::Disk(error)),
+        Err(error) => Err(AppendError::Broken(error)),
+    }
+}

@@ -1,0 +1,259 @@
+//! Opening a spool: what an earlier run left is read once, whole. A tail that was never acknowledged is cut off; damage
+//! before it is told of and set aside, and counted when an upstream comes to it.
+
+use std::fs::{self, File};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Condvar, Mutex};
+
+use anyhow::{Context, Result, bail};
+
+use super::checkpoint::{Checkpoint, Position, Positions, SLOT_BYTES};
+use super::layout::SEGMENT_HEADER_BYTES;
+use super::segment::{self, Found, Segment};
+use super::{Limits, Spool, State, Upstream};
+use crate::ledger::{Arrived, Count, Delivered};
+
+/// How much is read at a time.
+const READ_BYTES: usize = 4 << 20;
+/// Most bytes of damaged regions that are kept for a look.
+const ASIDE_BYTES: u64 = 64 << 20;
+/// Folder of what could not be read.
+const ASIDE: &str = "damaged";
+
+/// What reading every segment brought.
+#[derive(Debug, Default)]
+struct Scan {
+    segments: Vec<Segment>,
+    /// Behind the last record that can be read.
+    end: Count,
+    damaged_regions: u64,
+    /// Nothing further may be written to the last segment.
+    sealed: bool,
+}
+
+impl Spool {
+    /// Opens or makes the spool in `folder` for these upstreams. One that was not there before gets what comes from now
+    /// on; one that is no longer there is forgotten, and the log says how much it did not get.
+    ///
+    /// # Errors
+    /// When the folder cannot be used, or another relay uses it.
+    pub fn open(folder: &Path, limits: Limits, upstreams: &[String]) -> Result<Spool> {
+        let shown = folder.display();
+        fs::create_dir_all(folder.join(ASIDE))
+            .with_context(|| format!("failed to make the spool's folder {shown}"))?;
+        let lock = File::create(folder.join("lock")).with_context(|| format!("failed to lock {shown}"))?;
+        if lock.try_lock().is_err() {
+            bail!("failed to lock the spool {shown}: another relay uses it; give each its own spool_dir");
+        }
+        let (positions, checkpoint) =
+            open_positions(folder).context("failed to read the spool's positions")?;
+        let durable = checkpoint.as_ref().map(|checkpoint| checkpoint.durable).unwrap_or_default();
+        let scan = scan(folder, durable).with_context(|| format!("failed to read the spool {shown}"))?;
+        let state = state(folder, scan, checkpoint, upstreams)
+            .with_context(|| format!("failed to begin a segment in {shown}"))?;
+        let spool = Spool {
+            folder: folder.to_owned(),
+            limits,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            positions: Mutex::new(positions),
+            _lock: lock,
+        };
+        let figures = spool.figures();
+        tracing::info!(bytes = figures.bytes, segments = figures.segments, "opened the spool");
+        Ok(spool)
+    }
+
+    /// Keeps a copy of what cannot be read, and counts the region. An upstream that comes to a region again, or a second
+    /// upstream, finds it kept.
+    pub(super) fn set_aside(&self, segment: &Segment, damage: Range<u64>) {
+        if set_aside(&self.folder, segment, damage) {
+            self.lock().damaged_regions += 1;
+        }
+    }
+}
+
+fn open_positions(folder: &Path) -> io::Result<(Positions, Option<Checkpoint>)> {
+    let path = folder.join("positions");
+    let (positions, checkpoint) = Positions::open(&path)?;
+    let content = fs::read(&path)?;
+    if checkpoint.is_none() && content.iter().any(|byte| *byte != 0) {
+        tracing::warn!(
+            "the spool's positions cannot be read: every upstream gets again what the spool holds"
+        );
+        fs::write(folder.join(ASIDE).join("positions"), &content[..content.len().min(2 * SLOT_BYTES)])?;
+    }
+    Ok((positions, checkpoint))
+}
+
+fn scan(folder: &Path, durable: Position) -> io::Result<Scan> {
+    let mut scan = Scan { end: durable.before, ..Scan::default() };
+    let numbers = segment::numbers(folder)?;
+    let last = numbers.last().copied();
+    for number in numbers {
+        match Segment::open(folder, number)? {
+            Found::Segment(segment) => scan.add(folder, segment, durable, Some(number) == last)?,
+            Found::Empty => fs::remove_file(segment::path(folder, number))?,
+            Found::Damaged => {
+                tracing::warn!(
+                    number,
+                    "the header of a segment of the spool cannot be read: it is set aside whole"
+                );
+                fs::rename(
+                    segment::path(folder, number),
+                    folder.join(ASIDE).join(format!("{number:016x}.spool")),
+                )?;
+                scan.damaged_regions += 1;
+            }
+        }
+    }
+    Ok(scan)
+}
+
+impl Scan {
+    fn add(
+        &mut self,
+        folder: &Path,
+        mut segment: Segment,
+        durable: Position,
+        is_last: bool,
+    ) -> io::Result<()> {
+        let mut at = SEGMENT_HEADER_BYTES as u64;
+        let mut end = segment.before;
+        while at < segment.length {
+            let chunk = segment.read(at, READ_BYTES, u64::MAX)?;
+            if let Some(record) = chunk.records.last() {
+                end = record.header.before + record.header.count;
+            }
+            if let Some(damage) = chunk.damage {
+                let acknowledged = (segment.number, at) < (durable.segment, durable.offset);
+                if is_last && damage.end == segment.length && !acknowledged {
+                    tracing::info!(
+                        bytes = damage.end - at,
+                        "cut a torn tail from the spool: it was never acknowledged"
+                    );
+                    segment.file.set_len(at)?;
+                    segment.file.sync_all()?;
+                    segment.length = at;
+                    break;
+                }
+                self.damaged_regions += u64::from(set_aside(folder, &segment, damage));
+            }
+            at = chunk.end;
+        }
+        // Records behind a gap, or gone from the end, keep their numbers: they are lost, not given out again.
+        self.sealed = end != self.end.max(end);
+        self.end = self.end.max(end);
+        self.segments.push(segment);
+        Ok(())
+    }
+}
+
+impl Count {
+    fn max(self, other: Count) -> Count {
+        if other.entries >= self.entries { other } else { self }
+    }
+}
+
+/// Whether this region is a new one.
+fn set_aside(folder: &Path, segment: &Segment, damage: Range<u64>) -> bool {
+    let folder = folder.join(ASIDE);
+    let path = folder.join(format!("{:016x}-{}.bin", segment.number, damage.start));
+    if path.exists() {
+        return false;
+    }
+    let bytes = damage.end - damage.start;
+    tracing::warn!(
+        segment = segment.number,
+        offset = damage.start,
+        bytes,
+        "a region of the spool cannot be read"
+    );
+    let used: u64 = fs::read_dir(&folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|e| e.metadata().ok())
+        .map(|m| m.len())
+        .sum();
+    // What there is no room for is only named.
+    let kept = if used + bytes <= ASIDE_BYTES { bytes } else { 0 };
+    let copy = || -> io::Result<()> {
+        let mut content = vec![0; usize::try_from(kept).unwrap_or(0)];
+        segment.file.read_at(&mut content, damage.start)?;
+        fs::write(&path, content)
+    };
+    if let Err(error) = copy() {
+        tracing::warn!("failed to keep {}: {error}", path.display());
+    }
+    true
+}
+
+fn state(folder: &Path, scan: Scan, checkpoint: Option<Checkpoint>, names: &[String]) -> io::Result<State> {
+    let mut segments = scan.segments;
+    let last = segments.last().map(|segment| segment.number);
+    if last.is_none() || scan.sealed {
+        let past = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.durable.segment);
+        segments.push(Segment::create(folder, last.unwrap_or(0).max(past) + 1, scan.end)?);
+    }
+    let first = &segments[0];
+    let first = Position { segment: first.number, offset: SEGMENT_HEADER_BYTES as u64, before: first.before };
+    let arrived = arrived(checkpoint.as_ref(), scan.end);
+    let mut state = State {
+        bytes: segments.iter().map(|segment| segment.length).sum(),
+        segments: segments.into(),
+        arrived,
+        upstreams: Vec::new(),
+        commits: 0,
+        damaged_regions: scan.damaged_regions,
+        dirty: true,
+    };
+    let end = state.end();
+    let begin = if checkpoint.is_some() { end } else { first };
+    let known = checkpoint.unwrap_or_default();
+    forget(&known, names);
+    state.upstreams = names.iter().map(|name| upstream(name, &known, begin, end)).collect();
+    Ok(state)
+}
+
+/// What was appended after the last checkpoint arrived as well.
+fn arrived(checkpoint: Option<&Checkpoint>, end: Count) -> Arrived {
+    match checkpoint {
+        Some(known) => Arrived {
+            received: known.received + (end - known.durable.before),
+            accepted: end,
+            malformed: known.malformed,
+        },
+        None => Arrived { received: end, accepted: end, malformed: Count::default() },
+    }
+}
+
+fn forget(known: &Checkpoint, names: &[String]) {
+    for gone in known.upstreams.iter().filter(|upstream| !names.contains(&upstream.name)) {
+        let entries = (known.durable.before - gone.position.before).entries;
+        tracing::warn!(
+            upstream = gone.name,
+            entries,
+            "forgetting an upstream that is no longer configured, and what it did not get"
+        );
+    }
+}
+
+fn upstream(name: &str, known: &Checkpoint, begin: Position, end: Position) -> Upstream {
+    let name = name.to_owned();
+    let Some(state) = known.upstreams.iter().find(|upstream| upstream.name == name) else {
+        let held = end.before - begin.before;
+        let delivered = Delivered { offered: held, in_flight: held, ..Delivered::default() };
+        return Upstream { name, position: begin, delivered };
+    };
+    let delivered = Delivered {
+        offered: state.offered + (end.before - known.durable.before),
+        acked: state.acked,
+        in_flight: end.before - state.position.before,
+        lost: state.lost,
+    };
+    Upstream { name, position: state.position, delivered }
+}

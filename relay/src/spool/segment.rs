@@ -1,0 +1,217 @@
+//! One segment file: made, found, read. What it holds is input: everything is checked before it is believed.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::layout::{
+    ALIGNMENT, RECORD_HEADER_BYTES, RECORD_MAGIC, RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader,
+    payload_sum, record_bytes,
+};
+use crate::ledger::Count;
+
+/// How much is looked through at a time for the next record behind a damaged one.
+const SEARCH_BYTES: usize = 1 << 20;
+
+/// A segment that can be read up to `length`.
+#[derive(Debug, Clone)]
+pub struct Segment {
+    /// Its number.
+    pub number: u64,
+    /// What all segments before it held.
+    pub before: Count,
+    /// Bytes that are durable.
+    pub length: u64,
+    /// The file; reading goes on even after it was removed.
+    pub file: Arc<File>,
+}
+
+/// A record that was read and is whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Its header.
+    pub header: RecordHeader,
+    /// Where it begins in the segment.
+    pub start: u64,
+    /// Where the next one begins.
+    pub end: u64,
+    /// Where its payload lies in the bytes that were read.
+    pub payload: Range<usize>,
+}
+
+/// Consecutive records of one segment.
+#[derive(Debug, Default)]
+pub struct Chunk {
+    /// What was read.
+    pub bytes: Vec<u8>,
+    /// The records in it.
+    pub records: Vec<Record>,
+    /// Where to go on.
+    pub end: u64,
+    /// What could not be read before `end`, behind the last record.
+    pub damage: Option<Range<u64>>,
+}
+
+/// Where a segment lies.
+pub fn path(folder: &Path, number: u64) -> PathBuf {
+    folder.join(format!("{number:016x}.spool"))
+}
+
+/// The numbers of all segments in a folder, in order.
+///
+/// # Errors
+/// When the folder cannot be read.
+pub fn numbers(folder: &Path) -> io::Result<Vec<u64>> {
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        let digits = name.to_str().and_then(|name| name.strip_suffix(".spool"));
+        let number = digits.filter(|digits| digits.len() == 16).and_then(|d| u64::from_str_radix(d, 16).ok());
+        numbers.extend(number);
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// What a file that should be a segment is.
+#[derive(Debug)]
+pub enum Found {
+    /// A segment.
+    Segment(Segment),
+    /// Nothing that was ever used: its maker was interrupted before its header was whole.
+    Empty,
+    /// Its header cannot be read.
+    Damaged,
+}
+
+impl Segment {
+    /// Makes an empty one and sees to it that it outlives a loss of power.
+    ///
+    /// # Errors
+    /// When the file system refuses; nothing is left behind then.
+    pub fn create(folder: &Path, number: u64, before: Count) -> io::Result<Segment> {
+        let path = path(folder, number);
+        let made = || -> io::Result<Segment> {
+            let file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
+            file.write_all_at(&SegmentHeader { number, before }.encode(), 0)?;
+            file.sync_all()?;
+            File::open(folder)?.sync_all()?;
+            Ok(Segment { number, before, length: SEGMENT_HEADER_BYTES as u64, file: Arc::new(file) })
+        };
+        made().inspect_err(|_| drop(fs::remove_file(&path)))
+    }
+
+    /// Opens one of an earlier run.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn open(folder: &Path, number: u64) -> io::Result<Found> {
+        let file = File::options().read(true).write(true).open(path(folder, number))?;
+        let length = file.metadata()?.len();
+        if length < SEGMENT_HEADER_BYTES as u64 {
+            return Ok(Found::Empty);
+        }
+        let mut header = [0; SEGMENT_HEADER_BYTES];
+        file.read_exact_at(&mut header, 0)?;
+        Ok(match SegmentHeader::decode(&header) {
+            Some(header) if header.number == number => {
+                Found::Segment(Segment { number, before: header.before, length, file: Arc::new(file) })
+            }
+            _ => Found::Damaged,
+        })
+    }
+
+    /// Reads whole records from `start` on: at most `max_bytes` and `max_entries` of them, but at least one if there is
+    /// one.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn read(&self, start: u64, max_bytes: usize, max_entries: u64) -> io::Result<Chunk> {
+        let mut chunk = Chunk { bytes: self.bytes(start, max_bytes)?, end: start, ..Chunk::default() };
+        let mut entries = 0;
+        while let Some(record) = self.record(start, &chunk) {
+            entries += record.header.count.entries;
+            if !chunk.records.is_empty() && entries > max_entries {
+                break;
+            }
+            chunk.end = record.end;
+            chunk.records.push(record);
+        }
+        if chunk.records.is_empty() && start < self.length {
+            return self.read_hard(start, chunk);
+        }
+        Ok(chunk)
+    }
+
+    /// The next record of a chunk, if it is sound and wholly in the bytes read.
+    fn record(&self, start: u64, chunk: &Chunk) -> Option<Record> {
+        let at = usize::try_from(chunk.end - start).ok()?;
+        let header = RecordHeader::decode(chunk.bytes.get(at..)?, self.number)?;
+        let payload = at + RECORD_HEADER_BYTES..at + RECORD_HEADER_BYTES + header.length as usize;
+        let sound = payload_sum(chunk.bytes.get(payload.clone())?) == header.payload_sum;
+        let end = chunk.end + record_bytes(header.length as usize) as u64;
+        (sound && end <= self.length).then_some(Record { header, start: chunk.end, end, payload })
+    }
+
+    /// What begins at `start` is larger than was read, or damaged.
+    fn read_hard(&self, start: u64, chunk: Chunk) -> io::Result<Chunk> {
+        let header = self.header_at(start, &chunk.bytes)?;
+        let whole = header.map(|header| record_bytes(header.length as usize));
+        if let Some(whole) = whole.filter(|whole| *whole > chunk.bytes.len() && self.holds(start, *whole)) {
+            return self.read(start, whole, u64::MAX);
+        }
+        let end = match whole.filter(|whole| self.holds(start, *whole)) {
+            // Only the payload is damaged: the header still tells where the next record is.
+            Some(whole) => start + whole as u64,
+            None => self.find_record(start + ALIGNMENT as u64)?,
+        };
+        Ok(Chunk { end, damage: Some(start..end), ..Chunk::default() })
+    }
+
+    fn holds(&self, start: u64, bytes: usize) -> bool {
+        start + bytes as u64 <= self.length
+    }
+
+    fn header_at(&self, start: u64, read: &[u8]) -> io::Result<Option<RecordHeader>> {
+        if read.len() >= RECORD_HEADER_BYTES {
+            return Ok(RecordHeader::decode(read, self.number));
+        }
+        Ok(RecordHeader::decode(&self.bytes(start, RECORD_HEADER_BYTES)?, self.number))
+    }
+
+    /// Where the next sound header begins, or the end of the segment.
+    fn find_record(&self, mut from: u64) -> io::Result<u64> {
+        while from + (RECORD_HEADER_BYTES as u64) <= self.length {
+            let bytes = self.bytes(from, SEARCH_BYTES)?;
+            let last = bytes.len().saturating_sub(RECORD_HEADER_BYTES);
+            let is_record = |at: &usize| {
+                bytes[*at..*at + 4] == RECORD_MAGIC
+                    && RecordHeader::decode(&bytes[*at..], self.number).is_some()
+            };
+            if let Some(at) = (0..=last).step_by(ALIGNMENT).find(is_record) {
+                return Ok(from + at as u64);
+            }
+            from += (last - last % ALIGNMENT + ALIGNMENT) as u64;
+        }
+        Ok(self.length)
+    }
+
+    fn bytes(&self, start: u64, most: usize) -> io::Result<Vec<u8>> {
+        let there = usize::try_from(self.length.saturating_sub(start)).unwrap_or(usize::MAX);
+        let mut bytes = vec![0; there.min(most)];
+        let mut read = 0;
+        while read < bytes.len() {
+            match self.file.read_at(&mut bytes[read..], start + read as u64) {
+                // Somebody cut the file: zeros are no record, so that what is missing reads as damaged.
+                Ok(0) => break,
+                Ok(more) => read += more,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(bytes)
+    }
+}

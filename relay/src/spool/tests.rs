@@ -1,0 +1,412 @@
+//! The spool against its constraints: order, bounds, restarts, damage. Entries are numbered, so that what arrives tells
+//! what is missing.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::layout::RECORD_HEADER_BYTES;
+use super::*;
+
+/// Annotations of every numbered entry.
+const ANNOTATIONS: u64 = 3;
+const ENTRY_BYTES: usize = 1000;
+
+struct Fixture {
+    folder: TempDir,
+    spool: Option<Spool>,
+    limits: Limits,
+    names: Vec<String>,
+    next: u64,
+}
+
+impl Fixture {
+    fn new(limits: Limits, names: &[&str]) -> Self {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut fixture = Fixture { folder: TempDir::new().unwrap(), spool: None, limits, names, next: 0 };
+        fixture.open();
+        fixture
+    }
+
+    /// As after kill -9: nothing is written down before.
+    fn open(&mut self) {
+        self.spool = None;
+        self.spool = Some(Spool::open(self.folder.path(), self.limits, &self.names).unwrap());
+    }
+
+    fn spool(&self) -> &Spool {
+        self.spool.as_ref().unwrap()
+    }
+
+    fn append(&mut self, entries: u64) -> Result<(), AppendError> {
+        let mut draft = Draft::default();
+        for number in self.next..self.next + entries {
+            let mut entry = number.to_le_bytes().to_vec();
+            entry.resize(ENTRY_BYTES, 7);
+            draft.push(&entry, ANNOTATIONS);
+        }
+        let appended = self.spool().append(&[draft]);
+        if appended.is_ok() {
+            self.next += entries;
+        }
+        appended
+    }
+
+    fn batch(&self, upstream: usize) -> Option<Batch> {
+        self.spool().next_batch(upstream, 8 << 10, u64::MAX, Duration::ZERO).unwrap()
+    }
+
+    /// Everything that an upstream gets until it is drained.
+    fn drain(&self, upstream: usize) -> Vec<u64> {
+        let mut numbers = Vec::new();
+        while let Some(batch) = self.batch(upstream) {
+            numbers.extend(numbers_in(&batch));
+            self.spool().settle(upstream, &batch);
+        }
+        numbers
+    }
+
+    fn delivered(&self, upstream: usize) -> Delivered {
+        self.spool().figures().upstreams[upstream].1
+    }
+
+    fn lost(&self, upstream: usize, cause: Loss) -> u64 {
+        let lost = self.delivered(upstream).lost[cause as usize];
+        assert_eq!(lost.annotations, lost.entries * ANNOTATIONS);
+        lost.entries
+    }
+
+    fn check(&self) {
+        let figures = self.spool().figures();
+        assert!(figures.upstreams.iter().all(|(_, delivered)| delivered.balances()), "{figures:?}");
+        assert_eq!(figures.arrived.received, figures.arrived.accepted + figures.arrived.malformed);
+        assert!(figures.bytes <= self.limits.bytes, "{figures:?}");
+    }
+
+    fn first_segment(&self) -> File {
+        let number = segment::numbers(self.folder.path()).unwrap()[0];
+        let path = segment::path(self.folder.path(), number);
+        File::options().read(true).write(true).open(path).unwrap()
+    }
+
+    fn aside(&self) -> usize {
+        fs::read_dir(self.folder.path().join("damaged")).unwrap().count()
+    }
+}
+
+fn numbers_in(batch: &Batch) -> Vec<u64> {
+    let entries = batch.payloads().flat_map(|payload| payload.chunks_exact(ENTRY_BYTES));
+    entries.map(|entry| u64::from_le_bytes(entry[..8].try_into().unwrap())).collect()
+}
+
+fn roomy() -> Limits {
+    Limits { bytes: 64 << 20, segment_bytes: 64 << 10, when_full: WhenFull::DropOldest }
+}
+
+fn tight(when_full: WhenFull) -> Limits {
+    Limits { bytes: 256 << 10, segment_bytes: 32 << 10, when_full }
+}
+
+#[test]
+fn entries_leave_in_order_and_what_everybody_has_is_removed() {
+    let mut fixture = Fixture::new(roomy(), &["a:1", "b:2"]);
+    for _ in 0..100 {
+        fixture.append(10).unwrap();
+    }
+    assert!(fixture.spool().figures().segments > 10);
+    assert_eq!(fixture.drain(0), Vec::from_iter(0..1000));
+    fixture.spool().sweep().unwrap();
+    assert!(fixture.spool().figures().segments > 10, "the other one has nothing yet");
+    assert_eq!(fixture.drain(1), Vec::from_iter(0..1000));
+    fixture.spool().sweep().unwrap();
+    assert_eq!(fixture.spool().figures().segments, 1);
+    assert_eq!(segment::numbers(fixture.folder.path()).unwrap().len(), 1);
+    fixture.check();
+    assert!(fixture.spool().is_drained(0) && fixture.spool().is_drained(1));
+}
+
+#[test]
+fn a_restart_goes_on_where_the_positions_were_written_down() {
+    let mut fixture = Fixture::new(roomy(), &["a:1"]);
+    for _ in 0..4 {
+        fixture.append(5).unwrap();
+    }
+    let first = fixture.batch(0).unwrap();
+    fixture.spool().settle(0, &first);
+    fixture.spool().sweep().unwrap();
+    let second = fixture.batch(0).unwrap();
+    fixture.spool().settle(0, &second);
+    fixture.append(5).unwrap();
+    fixture.spool().count_malformed();
+    fixture.open();
+    fixture.check();
+    let again = fixture.drain(0);
+    let sent = numbers_in(&first).len() as u64;
+    assert_eq!(again, Vec::from_iter(sent..25), "what was not written down is sent again");
+    assert_eq!(fixture.delivered(0).acked.entries, 25, "and counted once");
+    let figures = fixture.spool().figures();
+    assert_eq!(
+        figures.arrived.received.entries, 25,
+        "a count that was not written down is gone on both sides"
+    );
+    fixture.check();
+}
+
+#[test]
+fn restarts_add_no_segments() {
+    let mut fixture = Fixture::new(roomy(), &["a:1"]);
+    for _ in 0..5 {
+        fixture.append(1).unwrap();
+        fixture.open();
+    }
+    assert_eq!(fixture.spool().figures().segments, 1);
+    assert_eq!(fixture.drain(0), [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn a_second_relay_is_refused() {
+    let fixture = Fixture::new(roomy(), &["a:1"]);
+    let error = Spool::open(fixture.folder.path(), roomy(), &fixture.names).unwrap_err();
+    assert!(error.to_string().contains("another relay"), "{error}");
+}
+
+#[test]
+fn the_oldest_leave_a_full_spool_and_only_who_misses_them_counts_them() {
+    let mut fixture = Fixture::new(tight(WhenFull::DropOldest), &["alive:1", "dead:1"]);
+    let mut got = Vec::new();
+    for _ in 0..100 {
+        fixture.append(10).unwrap();
+        got.extend(fixture.drain(0));
+        fixture.check();
+    }
+    assert_eq!(got, Vec::from_iter(0..1000));
+    assert_eq!(fixture.lost(0, Loss::SpoolEvicted), 0);
+    let evicted = fixture.lost(1, Loss::SpoolEvicted);
+    assert!((700..900).contains(&evicted), "{evicted}");
+    fixture.open();
+    assert_eq!(fixture.drain(1), Vec::from_iter(evicted..1000), "exactly the newest are left");
+    fixture.check();
+}
+
+#[test]
+fn a_batch_under_way_that_is_evicted_is_counted_once() {
+    let mut fixture = Fixture::new(tight(WhenFull::DropOldest), &["slow:1"]);
+    fixture.append(4).unwrap();
+    let batch = fixture.batch(0).unwrap();
+    for _ in 0..100 {
+        fixture.append(10).unwrap();
+    }
+    let before = fixture.delivered(0);
+    fixture.spool().settle(0, &batch);
+    assert_eq!(fixture.delivered(0), before);
+    fixture.check();
+}
+
+#[test]
+fn a_full_spool_that_keeps_the_oldest_refuses_until_there_is_room() {
+    let mut fixture = Fixture::new(tight(WhenFull::Refuse), &["slow:1"]);
+    let mut accepted = 0;
+    while fixture.append(10).is_ok() {
+        accepted += 10;
+    }
+    assert!(matches!(fixture.append(10), Err(AppendError::Full)));
+    assert!((200..=260).contains(&accepted), "{accepted}");
+    assert_eq!(fixture.drain(0), Vec::from_iter(0..accepted));
+    fixture.spool().sweep().unwrap();
+    fixture.append(10).unwrap();
+    assert_eq!(fixture.drain(0), Vec::from_iter(accepted..accepted + 10));
+    fixture.check();
+}
+
+#[test]
+fn damage_costs_the_records_it_hit_and_is_counted_to_the_entry() {
+    // In the payload of the fourth record, then in its header, then in the segment's.
+    let record = record_bytes(2 * ENTRY_BYTES) as u64;
+    for offset in [64 + 3 * record + 500, 64 + 3 * record + 5, 20] {
+        let mut fixture = Fixture::new(roomy(), &["a:1", "b:2"]);
+        for _ in 0..50 {
+            fixture.append(2).unwrap();
+        }
+        fixture.spool().sweep().unwrap();
+        fixture.first_segment().write_all_at(b"\xa5\x5a", offset).unwrap();
+        fixture.open();
+        assert_eq!(fixture.spool().figures().damaged_regions, 1);
+        for upstream in 0..2 {
+            let got = fixture.drain(upstream);
+            let missing = 100 - got.len() as u64;
+            assert_eq!(fixture.lost(upstream, Loss::Damaged), missing);
+            assert!(if offset == 20 { missing > 50 } else { missing == 2 }, "{missing}");
+            assert!(got.is_sorted() && fixture.spool().is_drained(upstream));
+        }
+        assert_eq!(fixture.aside(), 1);
+        assert_eq!(fixture.spool().figures().damaged_regions, 1, "the same region, not another");
+        fixture.append(1).unwrap();
+        assert_eq!(fixture.drain(0), [100]);
+        fixture.check();
+    }
+}
+
+#[test]
+fn a_torn_tail_that_was_never_acknowledged_is_cut_off() {
+    for torn in [1, RECORD_HEADER_BYTES as u64, 500] {
+        let mut fixture = Fixture::new(roomy(), &["a:1"]);
+        fixture.append(3).unwrap();
+        fixture.spool().sweep().unwrap();
+        fixture.append(1).unwrap();
+        let segment = fixture.first_segment();
+        let length = segment.metadata().unwrap().len();
+        let tail = length - record_bytes(ENTRY_BYTES) as u64;
+        segment.set_len(tail + torn).unwrap();
+        fixture.open();
+        assert_eq!(fixture.first_segment().metadata().unwrap().len(), tail);
+        assert_eq!((fixture.aside(), fixture.spool().figures().damaged_regions), (0, 0));
+        fixture.next = 3;
+        fixture.append(2).unwrap();
+        assert_eq!(fixture.drain(0), [0, 1, 2, 3, 4]);
+        fixture.check();
+    }
+}
+
+#[test]
+fn an_end_that_was_acknowledged_and_is_gone_is_counted() {
+    let mut fixture = Fixture::new(roomy(), &["a:1"]);
+    for _ in 0..4 {
+        fixture.append(1).unwrap();
+    }
+    fixture.spool().sweep().unwrap();
+    let segment = fixture.first_segment();
+    segment.set_len(segment.metadata().unwrap().len() - 2 * record_bytes(ENTRY_BYTES) as u64).unwrap();
+    fixture.open();
+    fixture.append(1).unwrap();
+    assert_eq!(fixture.drain(0), [0, 1, 4]);
+    assert_eq!(fixture.lost(0, Loss::Damaged), 2);
+    fixture.check();
+}
+
+#[test]
+fn positions_that_cannot_be_read_mean_sending_again() {
+    let mut fixture = Fixture::new(roomy(), &["a:1"]);
+    fixture.append(3).unwrap();
+    fixture.drain(0);
+    fixture.spool().sweep().unwrap();
+    let path = fixture.folder.path().join("positions");
+    fs::write(&path, vec![0x55; fs::metadata(&path).unwrap().len() as usize]).unwrap();
+    fixture.open();
+    assert_eq!(fixture.drain(0), [0, 1, 2]);
+    assert_eq!(fixture.aside(), 1);
+    fixture.check();
+}
+
+#[test]
+fn a_new_upstream_gets_what_comes_from_now_on_and_one_taken_away_is_forgotten() {
+    let mut fixture = Fixture::new(roomy(), &["a:1"]);
+    fixture.append(3).unwrap();
+    fixture.spool().sweep().unwrap();
+    fixture.names = vec!["a:1".into(), "b:2".into()];
+    fixture.open();
+    fixture.append(2).unwrap();
+    assert_eq!((fixture.drain(0), fixture.drain(1)), (vec![0, 1, 2, 3, 4], vec![3, 4]));
+    fixture.names = vec!["b:2".into()];
+    fixture.spool().sweep().unwrap();
+    fixture.open();
+    fixture.append(1).unwrap();
+    assert_eq!(fixture.drain(0), [5]);
+    fixture.check();
+}
+
+#[test]
+fn an_entry_larger_than_any_batch_or_segment_passes() {
+    let mut fixture = Fixture::new(roomy(), &["a:1"]);
+    let mut draft = Draft::default();
+    let large = vec![9; 300 << 10];
+    draft.push(&large, 1);
+    draft.push(b"small", 1);
+    fixture.spool().append(&[draft]).unwrap();
+    for _ in 0..2 {
+        fixture.open();
+        let batch = fixture.batch(0).unwrap();
+        assert_eq!(batch.payloads().next().unwrap(), large);
+    }
+    let first = fixture.batch(0).unwrap();
+    fixture.spool().settle(0, &first);
+    assert_eq!(fixture.batch(0).unwrap().payloads().collect::<Vec<_>>(), [b"small"]);
+    fixture.append(1).unwrap();
+    fixture.check();
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Append(u64),
+    Settle(usize),
+    Reject(usize),
+    Lose(usize),
+    Sweep,
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (1..60u64).prop_map(Step::Append),
+        6 => (0..2usize).prop_map(Step::Settle),
+        1 => (0..2usize).prop_map(Step::Reject),
+        1 => (0..2usize).prop_map(Step::Lose),
+        2 => Just(Step::Sweep),
+        1 => Just(Step::Restart),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Whatever happens, in whatever order: each upstream gets, or misses and counts, every entry.
+    #[test]
+    fn nothing_is_lost_without_being_counted(steps in proptest::collection::vec(step(), 1..120)) {
+        let mut fixture = Fixture::new(tight(WhenFull::DropOldest), &["a:1", "b:2"]);
+        let mut got = [BTreeSet::new(), BTreeSet::new()];
+        let mut rejected = [BTreeSet::new(), BTreeSet::new()];
+        for step in steps {
+            match step {
+                Step::Append(entries) => fixture.append(entries).unwrap(),
+                Step::Sweep => fixture.spool().sweep().unwrap(),
+                Step::Restart => fixture.open(),
+                // Sent, but the answer never came.
+                Step::Lose(upstream) => got[upstream].extend(fixture.batch(upstream).iter().flat_map(numbers_in)),
+                Step::Settle(upstream) => {
+                    if let Some(batch) = fixture.batch(upstream) {
+                        got[upstream].extend(numbers_in(&batch));
+                        fixture.spool().settle(upstream, &batch);
+                    }
+                }
+                Step::Reject(upstream) => {
+                    if let Some(batch) = fixture.batch(upstream) {
+                        let numbers = numbers_in(&batch);
+                        rejected[upstream].extend(numbers);
+                        for record in 0..batch.len() {
+                            let count = batch.records[record].header.count;
+                            let outcome = Outcome { rejected: count, ..Outcome::default() };
+                            fixture.spool().settle_record(upstream, &batch, record, outcome);
+                        }
+                        fixture.spool().pass(upstream, &batch);
+                    }
+                }
+            }
+            fixture.check();
+        }
+        for upstream in 0..2 {
+            got[upstream].extend(fixture.drain(upstream));
+            let delivered = fixture.delivered(upstream);
+            prop_assert_eq!(delivered.in_flight, Count::default());
+            prop_assert_eq!(delivered.offered.entries, fixture.next);
+            prop_assert_eq!(fixture.lost(upstream, Loss::Damaged), 0);
+            let reached = got[upstream].union(&rejected[upstream]).count() as u64;
+            let evicted = fixture.lost(upstream, Loss::SpoolEvicted);
+            // What was sent without an answer may be evicted afterwards: it arrived, and is counted as lost.
+            prop_assert!(reached + evicted >= fixture.next);
+        }
+        fixture.check();
+    }
+}

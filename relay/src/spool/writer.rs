@@ -1,0 +1,210 @@
+//! The thread that appends. What waits together is made durable together: one `fdatasync` for many calls.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+
+use blkin_daemon::Heartbeat;
+use blkin_daemon::health::BEAT_EVERY;
+use tokio::sync::oneshot;
+
+use super::{AppendError, Draft, Spool};
+
+/// Most bytes that are made durable together.
+const GROUP_BYTES: usize = 8 << 20;
+/// Most calls that wait.
+const QUEUE_CALLS: usize = 65_536;
+
+/// Why a call was told `TRY_LATER`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// Too much waits for the disk.
+    QueueFull,
+    /// The spool has reached its bound, and `when_full` is `refuse`.
+    SpoolFull,
+    /// The disk refuses.
+    Disk,
+    /// The relay is ending.
+    Stopping,
+}
+
+impl Refused {
+    /// All of them, with their names in the metrics.
+    pub const ALL: [(Refused, &'static str); 4] = [
+        (Refused::QueueFull, "queue_full"),
+        (Refused::SpoolFull, "spool_full"),
+        (Refused::Disk, "disk"),
+        (Refused::Stopping, "stopping"),
+    ];
+}
+
+type Answer = Result<(), Refused>;
+
+/// A call that waits for its group.
+#[derive(Debug)]
+pub struct Pending(oneshot::Receiver<Answer>);
+
+struct Job {
+    draft: Draft,
+    done: oneshot::Sender<Answer>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    queued_bytes: AtomicUsize,
+    max_queued_bytes: usize,
+    refused: [AtomicU64; Refused::ALL.len()],
+}
+
+/// Hands calls to the thread. The thread ends when every clone is gone.
+#[derive(Debug, Clone)]
+pub struct Writer {
+    jobs: SyncSender<Job>,
+    shared: Arc<Shared>,
+}
+
+/// How many calls were told `TRY_LATER`, and how much waits. It does not keep the thread from ending.
+#[derive(Debug, Clone)]
+pub struct Gauge(Arc<Shared>);
+
+impl Writer {
+    /// Starts the thread. At most `max_queued_bytes` wait for the disk.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start(
+        spool: Arc<Spool>,
+        max_queued_bytes: usize,
+        heartbeat: Heartbeat,
+    ) -> std::io::Result<(Writer, JoinHandle<Result<(), AppendError>>)> {
+        let (jobs, queue) = sync_channel(QUEUE_CALLS);
+        let refused = Default::default();
+        let shared = Arc::new(Shared { queued_bytes: AtomicUsize::new(0), max_queued_bytes, refused });
+        let of_thread = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name("spool".into())
+            .spawn(move || run(&spool, &queue, &of_thread, heartbeat))?;
+        Ok((Writer { jobs, shared }, thread))
+    }
+
+    /// Lines a call up.
+    ///
+    /// # Errors
+    /// When too much waits already, or the thread has ended.
+    pub fn submit(&self, draft: Draft) -> Result<Pending, Refused> {
+        let bytes = draft.bytes();
+        let before = self.shared.queued_bytes.fetch_add(bytes, Ordering::AcqRel);
+        let (done, answer) = oneshot::channel();
+        let sent = if before + bytes > self.shared.max_queued_bytes && before > 0 {
+            Err(Refused::QueueFull)
+        } else {
+            self.jobs.try_send(Job { draft, done }).map_err(|error| match error {
+                TrySendError::Full(_) => Refused::QueueFull,
+                TrySendError::Disconnected(_) => Refused::Stopping,
+            })
+        };
+        if sent.is_err() {
+            self.shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        }
+        sent.map(|()| Pending(answer)).inspect_err(|cause| self.shared.count(*cause))
+    }
+
+    /// Waits until a call is durable.
+    ///
+    /// # Errors
+    /// When it is not, and its sender still has it.
+    pub async fn durable(&self, pending: Pending) -> Result<(), Refused> {
+        let answer = pending.0.await.unwrap_or(Err(Refused::Stopping));
+        answer.inspect_err(|cause| self.shared.count(*cause))
+    }
+
+    /// For the metrics.
+    pub fn gauge(&self) -> Gauge {
+        Gauge(self.shared.clone())
+    }
+}
+
+impl Gauge {
+    /// Calls that were told `TRY_LATER` for this cause.
+    pub fn refused(&self, cause: Refused) -> u64 {
+        self.0.refused[cause as usize].load(Ordering::Relaxed)
+    }
+
+    /// Bytes that wait for the disk.
+    pub fn queued_bytes(&self) -> u64 {
+        self.0.queued_bytes.load(Ordering::Relaxed) as u64
+    }
+}
+
+impl Shared {
+    fn count(&self, cause: Refused) {
+        self.refused[cause as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn run(
+    spool: &Spool,
+    queue: &Receiver<Job>,
+    shared: &Shared,
+    heartbeat: Heartbeat,
+) -> Result<(), AppendError> {
+    let most = GROUP_BYTES.min(usize::try_from(spool.limits.bytes / 4).unwrap_or(GROUP_BYTES));
+    let mut trouble = Trouble::default();
+    loop {
+        heartbeat.beat();
+        let first = match queue.recv_timeout(BEAT_EVERY) {
+            Ok(job) => job,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => break,
+        };
+        let (drafts, waiting) = group(first, queue, most);
+        let bytes = drafts.iter().map(Draft::bytes).sum();
+        let appended = spool.append(&drafts);
+        shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        trouble.tell(&appended);
+        let answer = match &appended {
+            Ok(()) => Ok(()),
+            Err(AppendError::Full) => Err(Refused::SpoolFull),
+            Err(AppendError::Disk(_) | AppendError::Broken(_)) => Err(Refused::Disk),
+        };
+        // A connection that has closed meanwhile waits for no answer.
+        for done in waiting {
+            let _closed = done.send(answer);
+        }
+        if let Err(broken @ AppendError::Broken(_)) = appended {
+            return Err(broken);
+        }
+    }
+    heartbeat.finish();
+    Ok(())
+}
+
+fn group(first: Job, queue: &Receiver<Job>, most: usize) -> (Vec<Draft>, Vec<oneshot::Sender<Answer>>) {
+    let mut bytes = first.draft.bytes();
+    let (mut drafts, mut waiting) = (vec![first.draft], vec![first.done]);
+    while bytes < most {
+        let Ok(job) = queue.try_recv() else { break };
+        bytes += job.draft.bytes();
+        drafts.push(job.draft);
+        waiting.push(job.done);
+    }
+    (drafts, waiting)
+}
+
+/// Says once that the disk refuses, and once that it takes again.
+#[derive(Debug, Default)]
+struct Trouble(bool);
+
+impl Trouble {
+    fn tell(&mut self, appended: &Result<(), AppendError>) {
+        match appended {
+            Ok(()) if self.0 => tracing::info!("the spool takes entries again"),
+            Err(error) if !self.0 => {
+                tracing::warn!("{error}: senders are told TRY_LATER until there is room");
+            }
+            _ => {}
+        }
+        self.0 = appended.is_err();
+    }
+}

@@ -1,0 +1,238 @@
+//! A thread for each upstream: reads its place in the spool, sends, waits for the answer, moves on.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use blkin_daemon::health::BEAT_EVERY;
+use blkin_daemon::{CancellationToken, Heartbeat};
+use blkin_scribe::{Backoff, Client, Reply};
+use blkin_thrift::scribe::{RawEntry, encode_raw_log_call, raw_entries};
+
+use crate::intake::Counter;
+use crate::ledger::Count;
+use crate::spool::{Batch, Outcome, Spool};
+
+/// After a call that broke off, less is sent, for the upstream may not take large ones; never less than this.
+const MIN_BATCH_BYTES: usize = 4 << 10;
+/// Looks at whether the relay is ending, while it pauses.
+const PAUSE_SLICE: Duration = Duration::from_millis(50);
+
+/// How to send.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Most bytes of a call; a single larger record is a call of its own.
+    pub batch_bytes: usize,
+    /// Most entries of a call.
+    pub batch_entries: u64,
+    /// An upstream that makes no progress for this long is called again.
+    pub io_timeout: Duration,
+    /// First pause before that; it doubles.
+    pub backoff_min: Duration,
+    /// Longest pause.
+    pub backoff_max: Duration,
+}
+
+/// When to end.
+#[derive(Debug, Clone, Default)]
+pub struct Ending {
+    /// As soon as the upstream has everything.
+    pub when_drained: CancellationToken,
+    /// Now.
+    pub now: CancellationToken,
+}
+
+/// What an upstream's thread counts beside the ledger.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    /// Calls that were answered with `OK`.
+    pub calls: AtomicU64,
+    /// Calls that were answered with `TRY_LATER`.
+    pub try_later: AtomicU64,
+    /// Entries of calls that broke off after they were sent: they may arrive twice.
+    pub uncertain: AtomicU64,
+    /// 1 while the last call was answered.
+    pub up: AtomicU64,
+}
+
+/// The thread's state.
+pub struct Upstream {
+    name: String,
+    number: usize,
+    spool: Arc<Spool>,
+    counter: Counter,
+    client: Client,
+    backoff: Backoff,
+    options: Options,
+    batch_bytes: usize,
+    heartbeat: Heartbeat,
+    ending: Ending,
+    traffic: Arc<Traffic>,
+    troubled: bool,
+}
+
+/// What is needed to start one.
+pub struct Start<'a> {
+    /// Host and port.
+    pub name: &'a str,
+    /// Where its entries are.
+    pub spool: &'a Arc<Spool>,
+    /// Counts what an upstream refuses.
+    pub counter: &'a Counter,
+    /// How to send.
+    pub options: &'a Options,
+    /// When to end.
+    pub ending: &'a Ending,
+    /// Its sign of life.
+    pub heartbeat: Heartbeat,
+}
+
+impl Upstream {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When the spool does not know the upstream, or no thread can be started.
+    pub fn start(start: Start<'_>) -> io::Result<(JoinHandle<()>, Arc<Traffic>)> {
+        let unknown = || io::Error::other(format!("the spool has no upstream {}", start.name));
+        let traffic = Arc::new(Traffic::default());
+        let upstream = Upstream {
+            name: start.name.to_owned(),
+            number: start.spool.upstream(start.name).ok_or_else(unknown)?,
+            spool: start.spool.clone(),
+            counter: start.counter.clone(),
+            client: Client::new(start.name, start.options.io_timeout),
+            backoff: Backoff::new(start.options.backoff_min, start.options.backoff_max),
+            options: start.options.clone(),
+            batch_bytes: start.options.batch_bytes,
+            heartbeat: start.heartbeat,
+            ending: start.ending.clone(),
+            traffic: traffic.clone(),
+            troubled: false,
+        };
+        let thread = std::thread::Builder::new().name("upstream".into()).spawn(move || upstream.run())?;
+        Ok((thread, traffic))
+    }
+
+    fn run(mut self) {
+        while !self.is_over() {
+            self.heartbeat.beat();
+            match self.spool.next_batch(self.number, self.batch_bytes, self.options.batch_entries, BEAT_EVERY)
+            {
+                Ok(None) => {}
+                Ok(Some(batch)) if batch.is_empty() => self.spool.pass(self.number, &batch),
+                Ok(Some(batch)) => self.ship(&batch),
+                Err(error) => self.later(&format!("failed to read the spool: {error}")),
+            }
+        }
+        self.heartbeat.finish();
+    }
+
+    fn is_over(&self) -> bool {
+        self.ending.now.is_cancelled()
+            || (self.ending.when_drained.is_cancelled() && self.spool.is_drained(self.number))
+    }
+
+    fn ship(&mut self, batch: &Batch) {
+        let entries = batch.count().entries;
+        match self.call(entries, batch.payloads()) {
+            Ok(Reply::Ok) => {
+                self.spool.settle(self.number, batch);
+                self.well();
+            }
+            Ok(Reply::TryLater) => self.try_later(),
+            Ok(Reply::Refused(_)) => self.ship_singly(batch),
+            Err(error) => self.broken(&error, entries),
+        }
+    }
+
+    /// The upstream refuses the whole batch: finds the entries that it takes, one by one.
+    fn ship_singly(&mut self, batch: &Batch) {
+        for (record, payload) in batch.payloads().enumerate() {
+            // The payload has a checksum, and was taken apart before it was spooled.
+            let entries = raw_entries(payload).unwrap_or_default();
+            let Some(outcome) = self.outcome_singly(&entries) else { return };
+            self.spool.settle_record(self.number, batch, record, outcome);
+        }
+        self.spool.pass(self.number, batch);
+        self.well();
+    }
+
+    /// What became of each entry; none when the record is to be tried again later.
+    fn outcome_singly(&mut self, entries: &[RawEntry<'_>]) -> Option<Outcome> {
+        let (mut outcome, mut scratch) = (Outcome::default(), Vec::new());
+        for entry in entries {
+            let count = Count::entry(self.counter.annotations(entry, &mut scratch));
+            match self.call(1, [entry.bytes]) {
+                Ok(Reply::Ok) => outcome.acked += count,
+                Ok(Reply::Refused(why)) => {
+                    if outcome.rejected == Count::default() {
+                        tracing::warn!(upstream = self.name, "an entry was refused: {why}");
+                    }
+                    outcome.rejected += count;
+                }
+                Ok(Reply::TryLater) => {
+                    self.try_later();
+                    return None;
+                }
+                Err(error) => {
+                    self.broken(&error, 1);
+                    return None;
+                }
+            }
+        }
+        Some(outcome)
+    }
+
+    fn call<'a>(&mut self, entries: u64, payloads: impl IntoIterator<Item = &'a [u8]>) -> io::Result<Reply> {
+        let count = usize::try_from(entries).unwrap_or(usize::MAX);
+        let (heartbeat, ending) = (&self.heartbeat, &self.ending);
+        let mut alive = || {
+            heartbeat.beat();
+            if ending.now.is_cancelled() {
+                return Err(io::Error::new(io::ErrorKind::Interrupted, "the relay is ending"));
+            }
+            Ok(())
+        };
+        self.client.log(|seq| encode_raw_log_call(seq, count, payloads), &mut alive)
+    }
+
+    fn well(&mut self) {
+        self.traffic.calls.fetch_add(1, Ordering::Relaxed);
+        self.traffic.up.store(1, Ordering::Relaxed);
+        self.backoff.reset();
+        self.batch_bytes = (self.batch_bytes * 2).min(self.options.batch_bytes);
+        if std::mem::take(&mut self.troubled) {
+            tracing::info!(upstream = self.name, "sending again");
+        }
+    }
+
+    fn try_later(&mut self) {
+        self.traffic.try_later.fetch_add(1, Ordering::Relaxed);
+        self.later("it answered TRY_LATER");
+    }
+
+    fn broken(&mut self, error: &io::Error, entries: u64) {
+        if self.client.was_sent() {
+            self.traffic.uncertain.fetch_add(entries, Ordering::Relaxed);
+            self.batch_bytes = (self.batch_bytes / 2).max(MIN_BATCH_BYTES);
+        }
+        self.later(&error.to_string());
+    }
+
+    fn later(&mut self, reason: &str) {
+        self.traffic.up.store(0, Ordering::Relaxed);
+        if !std::mem::replace(&mut self.troubled, true) {
+            tracing::warn!(upstream = self.name, "failed to send: {reason}; trying again until it works");
+        }
+        let until = Instant::now() + self.backoff.next_pause();
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            self.heartbeat.beat();
+            if self.ending.now.is_cancelled() {
+                return;
+            }
+            std::thread::sleep(left.min(PAUSE_SLICE));
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use rustix::fs::{SealFlags, fcntl_add_seals, fcntl_get_seals, fstat};
 use rustix::io::Errno;
@@ -20,8 +20,8 @@ use crate::layout::{
 };
 use crate::mapping::Mapping;
 use crate::names::Texts;
+use crate::recorder::nearest_count;
 use crate::ring::{Head, RingShape};
-use crate::words::Words;
 
 /// Why descriptors are no segment.
 #[derive(Debug, thiserror::Error)]
@@ -169,7 +169,19 @@ impl Attachment {
 
     /// Records that the program has committed and this side has not read.
     pub fn pending(&self) -> u64 {
-        (0..self.info.slots).map(|slot| self.reader(slot).pending(self.at[slot])).sum()
+        (0..self.info.slots).map(|slot| self.reader(slot).pending(self.first_pending(slot))).sum()
+    }
+
+    /// Nobody reads an overwriting ring to the end: all that it holds is pending.
+    fn first_pending(&self, slot: usize) -> Position {
+        match self.info.mode {
+            RingMode::Discard => self.at[slot],
+            RingMode::Overwrite => {
+                // SYNC POINT evict: head, loaded after it, is not older.
+                let oldest = Head(self.slot_header(slot)[slot::OLDEST].load(Acquire));
+                Position { grain: oldest.position(), records: oldest.records() }
+            }
+        }
     }
 
     /// The program's counters now.
@@ -198,10 +210,12 @@ impl Attachment {
             (&mut sum.too_large, slot::TOO_LARGE),
             (&mut sum.truncated, slot::TRUNCATED),
             (&mut sum.not_interned, slot::NOT_INTERNED),
-            (&mut sum.overwritten, slot::OVERWRITTEN),
         ];
         for (field, index) in fields {
             *field = field.wrapping_add(count(index));
+        }
+        if self.info.mode == RingMode::Overwrite {
+            return add_recorded(count, sum);
         }
         // Head keeps 28 bits of the count; what has been read tells the rest.
         let read = self.at[slot].records;
@@ -248,11 +262,19 @@ impl Attachment {
         self.control().set_sleeping(is_sleeping);
     }
 
-    fn slot_header(&self, slot: usize) -> &[AtomicU64] {
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        self.words.words()
+    }
+
+    pub(crate) fn control_words(&self) -> &[AtomicU64] {
+        self.control.words()
+    }
+
+    pub(crate) fn slot_header(&self, slot: usize) -> &[AtomicU64] {
         &self.words.words()[layout::slot_header(slot)..][..layout::SLOT_HEADER_WORDS]
     }
 
-    fn reader(&self, slot: usize) -> RingReader<'_, impl Words + ?Sized> {
+    pub(crate) fn reader(&self, slot: usize) -> RingReader<'_, [AtomicU64]> {
         let words = self.words.words();
         RingReader {
             header: self.slot_header(slot),
@@ -260,6 +282,17 @@ impl Attachment {
             shape: RingShape::new(self.info.ring_bytes, self.info.cookie),
         }
     }
+}
+
+/// Adds what an overwriting ring recorded and overwrote. Both words keep 28 bits of their counts; the counters beside
+/// them, which a kill may leave a little behind, tell the rest.
+fn add_recorded(count: impl Fn(usize) -> u64, sum: &mut ProgramCounters) {
+    let refused = [slot::FULL, slot::STALLED, slot::TOO_LARGE].map(&count);
+    let asked = refused.iter().fold(count(slot::ATTEMPTED), |rest, refused| rest.wrapping_sub(*refused));
+    let committed = nearest_count(Head(count(slot::HEAD)).records(), asked);
+    let overwritten = nearest_count(Head(count(slot::OLDEST)).records(), count(slot::OVERWRITTEN));
+    sum.committed = sum.committed.wrapping_add(committed);
+    sum.overwritten = sum.overwritten.wrapping_add(overwritten);
 }
 
 /// Where an earlier consumer stopped; the start of the ring if there was none. Bounded, because the page is shared.

@@ -13,11 +13,12 @@ const STEP_GRAINS: u64 = 64;
 const LEAST_STEPS: u64 = 16;
 
 /// The OLDEST with which `grains` more fit behind `head`: `oldest` moved over whole committed records. `oldest` itself
-/// when there is room (or when `head` is older than it, which was loaded too long ago). `None` when a hole is in the
-/// way: a grain there is reserved and not committed, and its writer may still write it.
+/// when there is room. `None` when a hole is in the way: a grain there is reserved and not committed, and its writer
+/// may still write it. `None` too when both lie further apart than the ring is long, as of words that were loaded at
+/// different times.
 ///
-/// Only what nobody may write is judged rightly. A caller that is answered `None` looks whether OLDEST still is
-/// `oldest`; one that moves it there does so by compare-and-swap from `oldest` (invariant 9).
+/// Only what nobody may write is judged rightly. A caller that is answered `None` looks whether OLDEST and head still
+/// are what it passed; one that moves OLDEST does so by compare-and-swap from `oldest` (invariant 9).
 pub(crate) fn next_oldest<W: Words + ?Sized>(
     ring: &W,
     shape: RingShape,
@@ -27,7 +28,10 @@ pub(crate) fn next_oldest<W: Words + ?Sized>(
 ) -> Option<Head> {
     let used = head.grains_since(oldest);
     let needed = (used + grains).saturating_sub(shape.grains());
-    if needed == 0 || used > shape.grains() {
+    if used > shape.grains() {
+        return None;
+    }
+    if needed == 0 {
         return Some(oldest);
     }
     let step = STEP_GRAINS.min(shape.grains() / LEAST_STEPS);

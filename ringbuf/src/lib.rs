@@ -72,12 +72,14 @@ mod offer;
 pub mod process;
 #[cfg(test)]
 mod protocol_tests;
+mod recorder;
 mod ring;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(blkin_portable)))]
 mod rseq;
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(blkin_portable))))]
 #[path = "rseq_none.rs"]
 mod rseq;
+pub mod saved;
 mod say;
 mod segment;
 mod settings;
@@ -91,5 +93,6 @@ pub use drain::{Drained, Position, RingReader};
 pub use layout::{ProducerKind, RingMode};
 pub use names::{MAX_INTERNED_BYTES, Names, Texts};
 pub use offer::{OFFER_BYTES, OFFER_MESSAGE};
+pub use recorder::RingCopy;
 pub use ring::{Refused, Ring, RingShape};
 pub use words::Words;

@@ -1,12 +1,13 @@
 //! The protocols on ordinary memory: threads, small rings, holes; and under loom (`--cfg loom`), the same code in
 //! every order that the memory model allows.
 
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use blkin_record::{Draft, GRAIN_WORDS, Payload, Record, Source, records};
 
 use crate::drain::{Position, RingReader};
 use crate::layout::{RingMode, SLOT_HEADER_WORDS, control, slot};
+use crate::recorder::{LiveRing, RingCopy};
 use crate::ring::{Head, Refused, Ring, RingShape};
 use crate::words::Words;
 
@@ -104,6 +105,12 @@ impl Memory {
     fn reader(&self) -> RingReader<'_, impl Words + ?Sized> {
         let ring = self.ring();
         RingReader { header: ring.header, grains: ring.grains, shape: ring.shape }
+    }
+
+    fn copy(&self) -> RingCopy {
+        let ring = self.ring();
+        let first = || Head(ring.header.load(slot::OLDEST, Acquire));
+        LiveRing { header: ring.header, grains: ring.grains, shape: ring.shape, first }.copy()
     }
 
     fn publish(&self, at: Position) {
@@ -250,7 +257,121 @@ mod threads {
         }
     }
 
+    #[test]
+    fn an_overwriting_ring_keeps_the_last_records_and_counts_the_others() {
+        for grains in [1usize, 2, 16, 1024] {
+            let memory = Memory::with_mode(grains, RingMode::Overwrite);
+            for span in 0..5000u64 {
+                memory.ring().push(&draft(span, None), || span).unwrap();
+                let kept = Head(memory.count(slot::HEAD)).records_since(Head(memory.count(slot::OLDEST)));
+                assert_eq!(kept + memory.count(slot::OVERWRITTEN), span + 1);
+                assert!(span < 2048 || kept as usize >= grains * 15 / 16);
+            }
+            let copy = memory.copy();
+            let kept = spans(&copy.raw);
+            assert_eq!(kept, (memory.count(slot::OVERWRITTEN)..5000).collect::<Vec<_>>());
+            assert_eq!((memory.count(slot::FULL), memory.count(slot::STALLED)), (0, 0));
+        }
+    }
+
+    #[test]
+    fn a_hole_is_never_overwritten_and_stalls_the_ring() {
+        let memory = Memory::with_mode(4, RingMode::Overwrite);
+        for span in 0..3 {
+            memory.ring().push(&draft(span, None), || 0).unwrap();
+        }
+        memory.leave_a_hole();
+        for span in 4..7 {
+            memory.ring().push(&draft(span, None), || 0).unwrap();
+        }
+        for _ in 0..3 {
+            assert_eq!(memory.ring().push(&draft(9, None), || 0), Err(Refused::Stalled));
+        }
+        assert_eq!((memory.count(slot::OVERWRITTEN), memory.count(slot::STALLED)), (3, 3));
+    }
+
+    /// What a copy says: records before it, and its own, of which holes are the only ones that may lack.
+    fn check_copy(copy: &RingCopy, threads: usize) -> (u64, Vec<u64>) {
+        let (from, to) = (Head(copy.from), Head(copy.to));
+        let mut raw = Vec::new();
+        let mut at = 0;
+        let mut seen = Vec::new();
+        while at < copy.raw.len() {
+            let word = |index: usize| u64::from_le_bytes(copy.raw[at + index * 8..][..8].try_into().unwrap());
+            let position = (from.position() + at as u64 / 64) & blkin_record::POSITION_MASK;
+            let stamp = blkin_record::Stamp(word(0));
+            match stamp.head_length_at(position, COOKIE) {
+                Some(grains) => {
+                    raw.extend_from_slice(&copy.raw[at..at + grains * 64]);
+                    seen.push(word(7) & blkin_record::ORDINAL_MASK);
+                    at += grains * 64;
+                }
+                None => at += 64,
+            }
+        }
+        assert!(seen.is_sorted_by(|a, b| a < b), "{seen:?}");
+        assert!(seen.iter().all(|ordinal| (from.records()..to.records()).contains(ordinal)));
+        let holes = to.records_since(from) as usize - seen.len();
+        assert!(holes <= threads, "{holes} holes");
+        (from.records(), spans(&raw))
+    }
+
+    #[test]
+    fn overwritten_and_readable_are_all_also_while_threads_write_and_copies_are_taken() {
+        for (threads, per_thread, grains) in
+            [(1u64, 60_000u64, 64usize), (4, 20_000, 256), (3, 30_000, 4096), (8, 5000, 16)]
+        {
+            let memory = Memory::with_mode(grains, RingMode::Overwrite);
+            let mut copies = 0;
+            std::thread::scope(|scope| {
+                let writers: Vec<_> = (0..threads)
+                    .map(|thread| {
+                        let memory = &memory;
+                        scope.spawn(move || {
+                            let long = [b'v'; 100];
+                            for n in 0..per_thread {
+                                let value = (n % 3 == 0).then_some(&long[..]);
+                                let _ = memory.ring().push(&draft(thread << 32 | n, value), || 0);
+                            }
+                        })
+                    })
+                    .collect();
+                let mut before = 0;
+                while writers.iter().any(|writer| !writer.is_finished()) {
+                    let (overwritten, seen) = check_copy(&memory.copy(), threads as usize);
+                    assert!(overwritten >= before);
+                    before = overwritten;
+                    for thread in 0..threads {
+                        assert!(seen.iter().filter(|span| *span >> 32 == thread).is_sorted_by(|a, b| a < b));
+                    }
+                    copies += 1;
+                }
+            });
+            let (overwritten, seen) = check_copy(&memory.copy(), 0);
+            let stalled = memory.count(slot::STALLED);
+            assert_eq!(overwritten, memory.count(slot::OVERWRITTEN));
+            assert_eq!(overwritten + seen.len() as u64 + stalled, threads * per_thread, "{copies} copies");
+            assert_eq!(memory.count(slot::ATTEMPTED), threads * per_thread);
+        }
+    }
+
     proptest! {
+        #[test]
+        fn a_hostile_overwriting_ring_is_copied_within_bounds(
+                raw in proptest::collection::vec(any::<u64>(), 8 * GRAIN_WORDS), head: u64, oldest: u64) {
+            let memory = Memory::with_mode(8, RingMode::Overwrite);
+            for (word, value) in memory.grains.iter().zip(raw) {
+                word.store(value, Relaxed);
+            }
+            memory.header[slot::HEAD].store(head, Relaxed);
+            for oldest in [oldest, head.wrapping_sub(oldest % 9)] {
+                memory.header[slot::OLDEST].store(oldest, Relaxed);
+                let copy = memory.copy();
+                prop_assert!(copy.raw.len() <= 8 * 64);
+                let _ = memory.ring().push(&draft(1, None), || 0);
+            }
+        }
+
         #[test]
         fn a_hostile_ring_is_read_without_a_panic_and_within_bounds(
                 raw in proptest::collection::vec(any::<u64>(), 8 * GRAIN_WORDS), head: u64, grain in 0u64..1 << 40,
@@ -358,6 +479,48 @@ mod every_order {
             assert!(writer.join().unwrap());
             seen.extend(drain(&memory, &mut at, true));
             assert_eq!(seen, [5]);
+        });
+    }
+
+    #[test]
+    fn a_copy_of_an_overwriting_ring_holds_no_half_of_a_record() {
+        explore(|| {
+            let memory = Memory::with_mode(1, RingMode::Overwrite);
+            memory.ring().push(&draft(1, None), || 0).unwrap();
+            let writer = {
+                let memory = memory.clone();
+                thread::spawn(move || memory.ring().push(&draft(2, None), || 0).unwrap())
+            };
+            let copy = memory.copy();
+            let (from, to) = (Head(copy.from), Head(copy.to));
+            let stamp = copy.raw.first_chunk::<8>().map(|word| u64::from_le_bytes(*word));
+            let is_there = stamp == Some(blkin_record::Stamp::head(from.position(), 1, COOKIE).0);
+            let seen = if is_there { spans(&copy.raw) } else { Vec::new() };
+            match from.records() {
+                0 => assert_eq!((seen, to.records()), (vec![1], 1)),
+                _ => assert!(seen.is_empty() || seen == [2], "{seen:?}"),
+            }
+            writer.join().unwrap();
+            assert_eq!(spans(&memory.copy().raw), [2]);
+            assert_eq!(memory.count(slot::OVERWRITTEN), 1);
+        });
+    }
+
+    #[test]
+    fn two_writers_overwrite_each_record_once_or_stall() {
+        explore(|| {
+            let memory = Memory::with_mode(1, RingMode::Overwrite);
+            memory.ring().push(&draft(1, None), || 0).unwrap();
+            let other = {
+                let memory = memory.clone();
+                thread::spawn(move || memory.ring().push(&draft(2, None), || 0).is_ok())
+            };
+            let own = memory.ring().push(&draft(3, None), || 0).is_ok();
+            let written = 1 + u64::from(own) + u64::from(other.join().unwrap());
+            let copy = memory.copy();
+            assert_eq!(spans(&copy.raw).len(), 1);
+            assert_eq!(memory.count(slot::OVERWRITTEN), written - 1);
+            assert_eq!(written + memory.count(slot::STALLED), 3);
         });
     }
 

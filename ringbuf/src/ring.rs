@@ -20,6 +20,11 @@ const _: () = assert!((crate::layout::MAX_RING_BYTES / GRAIN_BYTES) as u64 <= OR
 pub(crate) struct Head(pub(crate) u64);
 
 impl Head {
+    /// Both in one word; what is too long is cut.
+    pub(crate) fn of(position: u64, records: u64) -> Head {
+        Head(position & POSITION_MASK | records << RECORDS_SHIFT)
+    }
+
     #[inline(always)]
     pub(crate) fn position(self) -> u64 {
         self.0 & POSITION_MASK
@@ -43,8 +48,7 @@ impl Head {
     /// Head after one more record of `grains`. The count wraps out of the word's top by itself.
     #[inline(always)]
     pub(crate) fn after(self, grains: u64) -> Head {
-        let records = (self.records() + 1) << RECORDS_SHIFT;
-        Head(records | (self.position() + grains) & POSITION_MASK)
+        Head::of(self.position() + grains, self.records() + 1)
     }
 }
 
@@ -182,11 +186,12 @@ impl<W: Words + ?Sized> Ring<'_, W> {
     fn evict(&self, head: Head, grains: u64) -> Result<(), Refused> {
         let oldest = Head(self.header.load(slot::OLDEST, Acquire));
         let Some(next) = next_oldest(self.grains, self.shape, oldest, head, grains) else {
-            // Either a hole, or grains that were evicted and written anew while they were looked at; then OLDEST has
-            // moved, and this fence makes that visible.
+            // A hole; or others were faster, and what was looked at is in use again. Then OLDEST has moved, and head with
+            // it, and this fence makes that visible.
             self.header.fence(Acquire);
-            let is_hole = self.header.load(slot::OLDEST, Relaxed) == oldest.0;
-            return if is_hole { self.refuse(slot::STALLED, Refused::Stalled) } else { Ok(()) };
+            let is_now = |index: usize, word: Head| self.header.load(index, Relaxed) == word.0;
+            let is_stuck = is_now(slot::OLDEST, oldest) && is_now(slot::HEAD, head);
+            return if is_stuck { self.refuse(slot::STALLED, Refused::Stalled) } else { Ok(()) };
         };
         // SYNC POINT evict: pairs with the acquire of OLDEST in producers and snapshots (invariant 9).
         if next != oldest && self.header.swap_if(slot::OLDEST, oldest.0, next.0, AcqRel).is_ok() {

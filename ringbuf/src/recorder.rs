@@ -1,0 +1,157 @@
+//! Reading a ring while it is written, without taking anything out of it.
+//!
+//! What stands between the first grain in use (OLDEST of an overwriting ring, the tail of any other) and head is copied
+//! piece by piece. After each piece the first grain in use is looked at again: what has been given up meanwhile may have
+//! been written anew, and is dropped from the copy (invariant 9). So a copy never holds half of a record, and everything
+//! from its beginning up to head is there, but for holes.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use blkin_record::{GRAIN_BYTES, GRAIN_WORDS};
+
+use crate::attach::Attachment;
+use crate::layout::{NAMES_TEXT, NAMES_TEXT_WORDS, RingMode, SLOT_HEADER_WORDS, control, slot};
+use crate::ring::{Head, RingShape};
+use crate::words::Words;
+
+/// Grains between two looks at what is in use.
+const PIECE_GRAINS: u64 = 256;
+/// A copy that was overtaken begins again where the oldest record is then; it copies at most so many rings in all.
+const MOST_LAPS: u64 = 4;
+
+/// What a ring held at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RingCopy {
+    /// Head word of its beginning: records << 36 | grains.
+    pub from: u64,
+    /// Head word of its end.
+    pub to: u64,
+    /// Grains, as they stood in the ring.
+    pub raw: Vec<u8>,
+}
+
+/// A ring and how its first grain in use is found.
+pub(crate) struct LiveRing<'a, W: Words + ?Sized, F: Fn() -> Head> {
+    pub(crate) header: &'a W,
+    pub(crate) grains: &'a W,
+    pub(crate) shape: RingShape,
+    /// Loads it with acquire.
+    pub(crate) first: F,
+}
+
+impl<W: Words + ?Sized, F: Fn() -> Head> LiveRing<'_, W, F> {
+    /// Copies what is in use. Empty when the ring contradicts itself, or is written faster than it can be copied.
+    pub(crate) fn copy(&self) -> RingCopy {
+        let mut budget = MOST_LAPS * self.shape.grains();
+        loop {
+            // SYNC POINT evict: whoever moved OLDEST had seen a head behind it (invariant 9).
+            let first = (self.first)();
+            let head = Head(self.header.load(slot::HEAD, Relaxed));
+            if head.grains_since(first) > self.shape.grains() {
+                return RingCopy { from: head.0, to: head.0, raw: Vec::new() };
+            }
+            match self.copy_between(first, head, &mut budget) {
+                Some(copy) => return copy,
+                None if budget == 0 => return RingCopy { from: head.0, to: head.0, raw: Vec::new() },
+                None => {}
+            }
+        }
+    }
+
+    /// `None` when everything up to `head` was given up before it was copied.
+    fn copy_between(&self, first: Head, head: Head, budget: &mut u64) -> Option<RingCopy> {
+        let (mut from, length) = (first, head.grains_since(first));
+        let mut raw = Vec::new();
+        let mut copied = 0;
+        while copied < length {
+            let piece = PIECE_GRAINS.min(length - copied);
+            self.copy_piece(first.position() + copied, piece, &mut raw);
+            copied += piece;
+            *budget = budget.saturating_sub(piece);
+            // SYNC POINT overwrite: pairs with the release fence in ring (invariant 9).
+            self.header.fence(Acquire);
+            from = (self.first)();
+            let given_up = from.grains_since(first);
+            if given_up > length {
+                return None;
+            }
+            if given_up > copied {
+                copied = given_up;
+                raw.clear();
+                raw.resize((copied as usize) * GRAIN_BYTES, 0);
+            }
+        }
+        raw.drain(..(from.grains_since(first) as usize) * GRAIN_BYTES);
+        Some(RingCopy { from: from.0, to: head.0, raw })
+    }
+
+    fn copy_piece(&self, position: u64, grains: u64, out: &mut Vec<u8>) {
+        out.reserve(grains as usize * GRAIN_BYTES);
+        for position in position..position + grains {
+            let start = self.shape.word_of(position);
+            // SYNC POINT commit: pairs with the release in ring (invariant 5); a record's stamp comes first.
+            out.extend_from_slice(&self.grains.load(start, Acquire).to_le_bytes());
+            for index in 1..GRAIN_WORDS {
+                out.extend_from_slice(&self.grains.load(start + index, Relaxed).to_le_bytes());
+            }
+        }
+    }
+}
+
+/// The number that has the 28 bits of `records` and is nearest to `about`: a count which its writer keeps in 64 bits
+/// beside the word that counts, and which a kill between the two leaves a little behind.
+pub(crate) fn nearest_count(records: u64, about: u64) -> u64 {
+    const BITS: u32 = blkin_record::ORDINAL_MASK.trailing_ones();
+    let ahead = records.wrapping_sub(about) << (u64::BITS - BITS);
+    about.wrapping_add_signed(ahead.cast_signed() >> (u64::BITS - BITS))
+}
+
+impl Attachment {
+    /// Copies what a ring holds: of an overwriting one what nobody has overwritten, of any other what nobody has
+    /// drained. A discarding ring is copied exactly by the one consumer that drains it; others may find a record
+    /// spoilt which was drained and written anew meanwhile, and its stamps then tell.
+    pub fn copy_ring(&self, slot: usize) -> RingCopy {
+        let reader = self.reader(slot);
+        let line = control::slot_line(slot);
+        let first = || match self.info().mode {
+            RingMode::Overwrite => Head(reader.header.load(slot::OLDEST, Acquire)),
+            RingMode::Discard => {
+                let word = |index: usize| self.control_words()[line + index].load(Acquire);
+                Head::of(word(control::TAIL), word(control::TAIL_RECORDS))
+            }
+        };
+        LiveRing { header: reader.header, grains: reader.grains, shape: reader.shape, first }.copy()
+    }
+
+    /// The words of a slot's header, as they are now.
+    pub fn slot_header_words(&self, slot: usize) -> Vec<u64> {
+        let header = self.slot_header(slot);
+        (0..SLOT_HEADER_WORDS).map(|index| header[index].load(Relaxed)).collect()
+    }
+
+    /// The first words of the segment's header.
+    pub fn header_words(&self) -> Vec<u64> {
+        self.words()[..crate::saved::HEADER_WORDS].iter().map(|word| word.load(Relaxed)).collect()
+    }
+
+    /// The words of the table of names. Taken after the rings, it holds every name of their records.
+    pub fn names_words(&self) -> Vec<u64> {
+        let words = &self.words()[NAMES_TEXT..][..NAMES_TEXT_WORDS];
+        let given_out = usize::try_from(words[0].load(Acquire)).unwrap_or(NAMES_TEXT_WORDS);
+        words[..given_out.clamp(1, NAMES_TEXT_WORDS)].iter().map(|word| word.load(Relaxed)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest_count;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_count_is_found_again_from_its_low_bits_and_a_number_near_it(count: u64, off in -(1i64 << 26)..1 << 26) {
+            let near = count.wrapping_add_signed(off);
+            prop_assert_eq!(nearest_count(count & blkin_record::ORDINAL_MASK, near), count);
+        }
+    }
+}

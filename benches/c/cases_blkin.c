@@ -1,0 +1,119 @@
+/* BlkKin's calls, and what a clock costs. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <x86intrin.h>
+
+#include <zipkin_c.h>
+#include "bench.h"
+
+/* Each burst annotates as many requests as a busy daemon has open at a time. */
+enum { REQUESTS = 64, TEXTS = 64 };
+
+static struct blkin_endpoint endpoint;
+static struct blkin_trace traces[REQUESTS], root, child, unsampled;
+static struct blkin_annotation prepared;
+static struct blkin_span spans[REQUESTS], unsampled_span;
+#define SPAN (&spans[i % REQUESTS])
+#define TRACE (&traces[i % REQUESTS])
+static volatile uint64_t sink;
+
+/*
+ * Texts of which none was ever seen before: eight digits in the middle count up. They are written half a round ahead,
+ * so that the copy does not wait for the store.
+ */
+static struct text { char name[24], endpoint[24], event[24]; } texts[TEXTS];
+static struct blkin_endpoint text_endpoints[TEXTS];
+static struct blkin_trace text_traces[TEXTS];
+static uint64_t written;
+
+/* The lowest 32 bits as eight letters from a to p. */
+static inline uint64_t letters(uint64_t number)
+{
+	number &= 0xffffffff;
+	number = (number | number << 16) & 0x0000ffff0000ffffull;
+	number = (number | number << 8) & 0x00ff00ff00ff00ffull;
+	number = (number | number << 4) & 0x0f0f0f0f0f0f0f0full;
+	return number + 0x6161616161616161ull;
+}
+
+static inline void new_texts(int i)
+{
+	struct text *text = &texts[(i + TEXTS / 2) % TEXTS];
+	uint64_t digits = letters(++written);
+
+	memcpy(text->name + 4, &digits, sizeof digits);
+	memcpy(text->endpoint + 4, &digits, sizeof digits);
+	memcpy(text->event + 4, &digits, sizeof digits);
+}
+
+static void new_requests(void)
+{
+	for (int i = 0; i < REQUESTS; i++) {
+		blkin_init_new_trace(&traces[i], "Main", &endpoint);
+		blkin_span_of(&spans[i], &traces[i]);
+		text_traces[i].info = traces[i].info;
+	}
+	root = traces[0];
+}
+
+void bench_setup(void)
+{
+	blkin_init_endpoint(&endpoint, "10.0.0.1", 6800, "osd.0");
+	blkin_init_new_trace(&unsampled, "Main", &endpoint);
+	memset(&unsampled.info, 0, sizeof unsampled.info);
+	for (int i = 0; i < TEXTS; i++) {
+		strcpy(texts[i].name, "Maaaaaaaaa12");
+		strcpy(texts[i].endpoint, "osd.aaaaaaaa");
+		strcpy(texts[i].event, "Enquaaaaaaaaed op");
+		blkin_init_endpoint(&text_endpoints[i], "10.0.0.1", 6800, texts[i].endpoint);
+		blkin_init_new_trace(&text_traces[i], texts[i].name, &text_endpoints[i]);
+	}
+	blkin_init_timestamp_annotation(&prepared, "Enqueued op", &endpoint);
+	written = (uint64_t)time(NULL) << 16;
+	blkin_span_of(&unsampled_span, &unsampled);
+	new_requests();
+}
+
+BENCH_CASE(bare_loop, )
+BENCH_CASE(rdtsc, sink = __rdtsc())
+BENCH_CASE(clock_read, struct timespec now; clock_gettime(CLOCK_MONOTONIC, &now); sink = (uint64_t)now.tv_nsec)
+
+BENCH_CASE(event, BLKIN_EVENT(SPAN, "Enqueued op"))
+BENCH_CASE(integer, BLKIN_INTEGER(SPAN, "bytes", i))
+BENCH_CASE(string, BLKIN_STRING(SPAN, "Object", "rbd_data.1"))
+BENCH_CASE(event_unsampled, BLKIN_EVENT(&unsampled_span, "Enqueued op"))
+
+BENCH_CASE(legacy_event, BLKIN_TIMESTAMP(TRACE, &endpoint, "Enqueued op"))
+BENCH_CASE(record, blkin_record(TRACE, &prepared))
+BENCH_CASE(legacy_integer, BLKIN_KEYVAL_INTEGER(TRACE, &endpoint, "bytes", i))
+BENCH_CASE(legacy_string, BLKIN_KEYVAL_STRING(TRACE, &endpoint, "Object", "rbd_data.1"))
+BENCH_CASE(legacy_unsampled, BLKIN_TIMESTAMP(&unsampled, &endpoint, "Enqueued op"))
+BENCH_CASE(dynamic_texts, new_texts(i))
+BENCH_CASE(dynamic_event,
+	   new_texts(i);
+	   BLKIN_TIMESTAMP(&text_traces[i % TEXTS], &text_endpoints[i % TEXTS], texts[i % TEXTS].event))
+BENCH_CASE(new_root, blkin_init_new_trace(&root, "Main", &endpoint))
+BENCH_CASE(new_child, blkin_init_child(&child, TRACE, &endpoint, "Journal access"))
+
+const struct bench_case bench_cases[] = {
+	{ "bare-loop", bare_loop, NULL },
+	{ "rdtsc", rdtsc, NULL },
+	{ "clock_gettime", clock_read, NULL },
+	{ "event", event, new_requests },
+	{ "integer", integer, new_requests },
+	{ "string", string, new_requests },
+	{ "event-unsampled", event_unsampled, NULL },
+	{ "legacy-event", legacy_event, new_requests },
+	{ "record", record, new_requests },
+	{ "legacy-integer", legacy_integer, new_requests },
+	{ "legacy-string", legacy_string, new_requests },
+	{ "legacy-unsampled", legacy_unsampled, NULL },
+	{ "dynamic-texts", dynamic_texts, NULL },
+	{ "dynamic-event", dynamic_event, new_requests },
+	{ "root", new_root, NULL },
+	{ "child", new_child, NULL },
+	{ NULL, NULL, NULL },
+};

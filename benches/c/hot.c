@@ -1,0 +1,196 @@
+/*
+ * What one call costs: PROGRAM [-b BURSTS] [-n CALLS] [-p PAUSE_US] [-c KIB | -l | -t] CASE
+ *
+ *  (default)  bursts of calls with pauses in which whoever reads can catch up; the time stamp counter, fenced, around
+ *             each burst; prints the median burst, a call
+ *  -c KIB     cold: single calls, each after KIB of other memory was written; prints the median call
+ *  -l         first lap: the first burst of a new process, after one call that makes and maps what is needed
+ *  -t         as default, by two threads at once, on CPU 0 and CPU 1; prints the mean of their medians
+ *  -f         the first call of all, in microseconds; -F the same in a forked child of a process that has made one
+ *
+ * Prints "case<TAB>unit<TAB>value". The driver pins, repeats and compares.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bench.h"
+
+static int bursts = 150, calls = 5000, pause_us = 4000, cold_kib = -1;
+static double start_ns;
+static uint64_t start_ticks;
+
+static void rest(int microseconds)
+{
+	const struct timespec pause = { microseconds / 1000000, microseconds % 1000000 * 1000L };
+	nanosleep(&pause, NULL);
+}
+
+static double ns_per_tick(void)
+{
+	return (bench_now_ns() - start_ns) / (double)(bench_ticks() - start_ticks);
+}
+
+static double burst(const struct bench_case *one, int count)
+{
+	if (one->prepare)
+		one->prepare();
+	uint64_t before = bench_ticks();
+	one->calls(count);
+	return (double)(bench_ticks() - before);
+}
+
+static double hot(const struct bench_case *one)
+{
+	double *ticks = calloc((size_t)bursts, sizeof *ticks);
+	for (int i = 0; i < bursts; i++) {
+		ticks[i] = burst(one, calls);
+		rest(pause_us);
+	}
+	double median = bench_median(ticks, bursts) / calls;
+	free(ticks);
+	return median * ns_per_tick();
+}
+
+/* The price of taking the time twice and of the loop is measured the same way, hot, and taken off. */
+static double cold(const struct bench_case *one)
+{
+	enum { SINGLES = 400, LINE = 64 };
+	double singles[SINGLES], empty[SINGLES];
+	size_t bytes = (size_t)cold_kib * 1024;
+	volatile unsigned char *other = calloc(1, bytes + 1);
+
+	burst(one, 1);
+	rest(pause_us);
+	for (int i = 0; i < SINGLES; i++) {
+		for (size_t at = 0; at < bytes; at += LINE)
+			other[at]++;
+		singles[i] = burst(one, 1);
+		if (i % 50 == 49)
+			rest(pause_us);
+	}
+	for (int i = 0; i < SINGLES; i++)
+		empty[i] = burst(&bench_cases[0], 1);
+	return (bench_median(singles, SINGLES) - bench_median(empty, SINGLES)) * ns_per_tick();
+}
+
+static double first_lap(const struct bench_case *one)
+{
+	burst(one, 1);
+	rest(100000);
+	double ticks = burst(one, calls);
+	rest(pause_us);
+	return ticks / calls * ns_per_tick();
+}
+
+static double first_call(const struct bench_case *one)
+{
+	double before = bench_now_ns();
+	one->calls(1);
+	return (bench_now_ns() - before) / 1000;
+}
+
+static double first_call_of_child(const struct bench_case *one)
+{
+	int ends[2];
+	double us = 0;
+
+	one->calls(1);
+	if (pipe(ends))
+		exit(1);
+	fflush(stdout);
+	if (fork() == 0) {
+		us = first_call(one);
+		_exit(write(ends[1], &us, sizeof us) != sizeof us);
+	}
+	if (read(ends[0], &us, sizeof us) != sizeof us)
+		exit(1);
+	wait(NULL);
+	return us;
+}
+
+struct producer {
+	const struct bench_case *one;
+	pthread_barrier_t *together;
+	int cpu;
+	double ns;
+};
+
+static void *produce(void *argument)
+{
+	struct producer *me = argument;
+	double *ticks = calloc((size_t)bursts, sizeof *ticks);
+
+	bench_pin(me->cpu);
+	for (int i = 0; i < bursts; i++) {
+		pthread_barrier_wait(me->together);
+		ticks[i] = burst(me->one, calls);
+		rest(pause_us);
+	}
+	me->ns = bench_median(ticks, bursts) / calls * ns_per_tick();
+	free(ticks);
+	return NULL;
+}
+
+static double two_threads(const struct bench_case *one)
+{
+	pthread_barrier_t together;
+	struct producer producers[2] = { { one, &together, 0, 0 }, { one, &together, 1, 0 } };
+	pthread_t threads[2];
+
+	pthread_barrier_init(&together, NULL, 2);
+	for (int i = 0; i < 2; i++)
+		pthread_create(&threads[i], NULL, produce, &producers[i]);
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	return (producers[0].ns + producers[1].ns) / 2;
+}
+
+static const struct bench_case *find(const char *name)
+{
+	const struct bench_case *one = bench_cases;
+	while (one->name && (!name || strcmp(one->name, name)))
+		one++;
+	if (!one->name) {
+		fprintf(stderr, "usage: [-b BURSTS] [-n CALLS] [-p PAUSE_US] [-c KIB|-l|-t|-f|-F] CASE, one of:");
+		for (one = bench_cases; one->name; one++)
+			fprintf(stderr, " %s", one->name);
+		fprintf(stderr, "\n");
+		exit(2);
+	}
+	return one;
+}
+
+int main(int argc, char **argv)
+{
+	double (*measure)(const struct bench_case *) = hot;
+	const char *unit = "ns";
+	int option;
+
+	while ((option = getopt(argc, argv, "b:n:p:c:ltfF")) != -1) {
+		switch (option) {
+		case 'b': bursts = atoi(optarg); break;
+		case 'n': calls = atoi(optarg); break;
+		case 'p': pause_us = atoi(optarg); break;
+		case 'c': cold_kib = atoi(optarg); measure = cold; break;
+		case 'l': measure = first_lap; break;
+		case 't': measure = two_threads; break;
+		case 'f': measure = first_call; unit = "us"; break;
+		case 'F': measure = first_call_of_child; unit = "us"; break;
+		default: find(NULL);
+		}
+	}
+	const struct bench_case *one = find(argv[optind]);
+	if (bursts < 1 || calls < 1)
+		find(NULL);
+	start_ns = bench_now_ns();
+	start_ticks = bench_ticks();
+	bench_setup();
+	printf("%s\t%s\t%.3f\n", one->name, unit, measure(one));
+	return 0;
+}

@@ -1,0 +1,103 @@
+"""Runs cases and keeps what they say."""
+import os
+import re
+import statistics
+import subprocess
+import time
+from pathlib import Path
+
+QUICK = {"hot": ["-b", "40"], "hot_lttng": ["-b", "40"], "peers": ["-b", "40"]}
+
+
+class Results:
+    """The figure of each case in each run, and the annotations that were lost while it was taken."""
+
+    def __init__(self):
+        self.values, self.units, self.lost = {}, {}, {}
+
+    def add(self, name, unit, value):
+        self.values.setdefault(name, []).append(value)
+        self.units[name] = unit
+
+    def median(self, name):
+        return statistics.median(self.values[name]) if self.values.get(name) else None
+
+    def save(self, path):
+        lines = [f"{name}\t{self.units[name]}\t{value}" for name, values in self.values.items() for value in values]
+        Path(path).write_text("".join(f"{line}\n" for line in lines))
+
+
+def output_of(command, environment=None, seconds=120):
+    done = subprocess.run([str(word) for word in command], env={**os.environ, **(environment or {})}, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=seconds)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, command))} failed: {done.stderr.strip()}")
+    return done.stdout
+
+
+def lines_of(text):
+    """The figures of a program: "case<TAB>unit<TAB>value"."""
+    for line in text.splitlines():
+        name, unit, value = line.split("\t")
+        yield name, unit, float(value)
+
+
+def run_case(case, folder, results, quick):
+    if case.group == "instructions":
+        return count_instructions(case, folder, results)
+    pin, program, arguments = case.command()
+    shorter = QUICK.get(program, []) if quick else []
+    text = output_of([*pin, folder / program, *shorter, *arguments], case.environment)
+    if case.group == "pipe":
+        return keep_pipe(case, list(lines_of(text)), results)
+    for _, unit, value in lines_of(text):
+        results.add(case.name, unit, value)
+
+
+def keep_pipe(case, figures, results):
+    """The overhead in each pair of blocks next to each other, of which the median is one process's figure."""
+    seconds = [value for _, _, value in figures]
+    base, traced = seconds[0::2], seconds[1::2]
+    overheads = [100 * (with_it / without - 1) for without, with_it in zip(base, traced)]
+    results.add(case.name, "%", statistics.median(overheads))
+    results.add("pipe-base", "s", statistics.median(base))
+
+
+def count_instructions(case, folder, results):
+    """What 1,000 more calls execute under callgrind, a call. Valgrind knows no rseq: this is the portable producer."""
+    def executed(calls):
+        command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", folder / "hot", "-b", "1", "-n",
+                   calls, "-p", "1", *case.arguments]
+        done = subprocess.run([str(word) for word in command], text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE)
+        return int(re.search(r"Collected : (\d+)", done.stderr).group(1))
+
+    results.add(case.name, "instructions", (executed(2000) - executed(1000)) / 1000)
+
+
+def memory_kib(pids):
+    """Resident and proportional set size of some processes together."""
+    sums = {"Rss": 0, "Pss": 0}
+    for pid in pids:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            key = line.split(":")[0]
+            if key in sums:
+                sums[key] += int(line.split()[1])
+    return sums
+
+
+def measure_memory(folder, consumerd, results):
+    """Programs that idle, and the daemon beside them."""
+    def keep(name, pids):
+        for size, kib in memory_kib(pids).items():
+            results.add(f"{name}-{size.lower()}", "KiB", kib)
+
+    for name, arguments in (("idle-plain", ["plain"]), ("idle-traced", ["traced"]),
+                            ("threads-plain", ["plain", "1000"]), ("threads-traced", ["threads", "1000"])):
+        program = subprocess.Popen([folder / "idle", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        program.stdout.readline()
+        time.sleep(0.3)
+        keep(name, [program.pid])
+        keep(f"consumerd-beside-{name}", consumerd.processes())
+        program.stdin.close()
+        program.wait()

@@ -1,0 +1,155 @@
+"""What is measured: every case with the command that measures it."""
+import fnmatch
+from dataclasses import dataclass, field
+
+# What the readers and daemons run on, and what is measured runs on.
+READER_CPU, PRODUCER_CPU = 0, 1
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    title: str
+    group: str
+    program: str
+    arguments: tuple = ()
+    environment: dict = field(default_factory=dict)
+    kind: str = "floor"  # floor, blkin or peer: the colour of its bar
+    pinned: bool = True
+    needs: str = ""  # what may be missing: lttng, syslog, valgrind
+    runs: int = 0  # of how many runs it is a part; 0: of all
+
+    def command(self):
+        """How it is pinned, the program, its arguments."""
+        pin = ["taskset", "-c", str(PRODUCER_CPU)] if self.pinned else []
+        return pin, self.program, [str(argument) for argument in self.arguments]
+
+    def shown(self, folder):
+        """The command as one would type it."""
+        pin, program, arguments = self.command()
+        settings = [f"{name}={value}" for name, value in self.environment.items()]
+        return " ".join([*settings, *pin, f"{folder}/{program}", *arguments])
+
+
+PORTABLE = {"BLKIN_PRODUCER": "portable"}
+OVERWRITE = {"BLKIN_MODE": "overwrite"}
+OFF = {"BLKIN_OFF": "1"}
+RARE = {"BLKIN_RATE": "1000000000"}
+
+
+def blkin(name, title, call, *options, group="hot", program="hot", **more):
+    return Case(name, title, group, program, (*options, call), kind="blkin", **more)
+
+
+def peer(name, title, program, call, *options, group="hot", **more):
+    return Case(name, title, group, program, (*options, call), kind="peer", **more)
+
+
+CLOCKS = [
+    Case("rdtsc", "`rdtsc`: the floor of anything that knows the time", "hot", "hot", ("rdtsc",)),
+    Case("clock_gettime", "`clock_gettime(CLOCK_MONOTONIC)`", "hot", "hot", ("clock_gettime",)),
+]
+
+HOT = [
+    blkin("event", "C, literal: `BLKIN_EVENT`", "event"),
+    blkin("integer", "C, literal: `BLKIN_INTEGER`", "integer"),
+    blkin("string", "C, literal: `BLKIN_STRING`", "string"),
+    blkin("rust-event", "Rust, literal: `event!`", "rust-event", program="peers", pinned=False),
+    blkin("rust-integer", "Rust, literal: `tag!` with an integer", "rust-integer", program="peers", pinned=False),
+    blkin("rust-string", "Rust, literal: `tag!` with a string", "rust-string", program="peers", pinned=False),
+    blkin("rust-text", "Rust: event, name recognised by content", "rust-text", program="peers", pinned=False),
+    blkin("legacy-event", "C, legacy: event, names recognised by content", "legacy-event"),
+    blkin("record", "C, legacy: `blkin_record` of an annotation prepared before", "record"),
+    blkin("legacy-integer", "C, legacy: integer", "legacy-integer"),
+    blkin("legacy-string", "C, legacy: string", "legacy-string"),
+    blkin("dynamic-event", "C, legacy: event, every text new in each call", "dynamic-event"),
+    Case("dynamic-texts", "… of which the making of the texts", "hot", "hot", ("dynamic-texts",)),
+    blkin("event-portable", "event, portable producer", "event", environment=PORTABLE),
+    blkin("legacy-event-portable", "legacy event, portable producer", "legacy-event", environment=PORTABLE),
+    blkin("dynamic-event-portable", "every text new, portable producer", "dynamic-event", environment=PORTABLE),
+    blkin("event-overwrite", "event, flight recorder", "event", environment=OVERWRITE),
+    blkin("event-two", "event, two producers on two CPUs", "event", "-t", "-p", 8000, pinned=False),
+    blkin("legacy-event-two", "legacy event, two producers on two CPUs", "legacy-event", "-t", "-p", 8000, pinned=False),
+    blkin("rust-span", "Rust: a child span with two events", "rust-span", program="peers", pinned=False),
+    blkin("child", "`blkin_init_child`", "child"),
+    blkin("root", "`blkin_init_new_trace`, sampled", "root"),
+    peer("lttng", "LTTng-UST tracepoint, 3 integers and 2 strings", "hot_lttng", "lttng", needs="lttng"),
+    peer("lttng-event", "LTTng-UST event of its own, 3 integers", "hot_lttng", "lttng-event", needs="lttng"),
+    peer("lttng-two", "LTTng-UST tracepoint, two producers", "hot_lttng", "lttng", "-t", "-p", 8000, needs="lttng", pinned=False),
+    peer("fastrace-event", "fastrace `add_event`", "peers", "fastrace-event", pinned=False),
+    peer("fastrace-span", "fastrace child span", "peers", "fastrace-span", pinned=False),
+    peer("otel-event", "opentelemetry_sdk `add_event`", "peers", "otel-event", pinned=False),
+    peer("otel-span", "opentelemetry_sdk span", "peers", "otel-span", pinned=False),
+    peer("syslog", "`syslog()` to a file", "hot_syslog", "syslog", "-n", 100, "-b", 40, needs="syslog", runs=5),
+]
+
+OFF_CASES = [
+    Case("bare-loop", "the loop alone", "off", "hot", ("bare-loop",)),
+    blkin("off-event", "`BLKIN_EVENT`, off", "event", group="off", environment=OFF),
+    blkin("off-rust-event", "`event!`, off", "rust-event", program="peers", group="off", environment=OFF, pinned=False),
+    blkin("off-record", "legacy `blkin_record`, off: through the shared library", "record", group="off",
+          environment=OFF),
+    blkin("off-legacy", "legacy macro, off", "legacy-event", group="off", environment=OFF),
+    blkin("unsampled-event", "`BLKIN_EVENT` on a request that is not sampled", "event-unsampled", group="off"),
+    blkin("unsampled-legacy", "legacy macro on a request that is not sampled", "legacy-unsampled", group="off"),
+    blkin("unsampled-root", "`blkin_init_new_trace` of a request that is not sampled", "root", group="off",
+          environment=RARE),
+    peer("lttng-off", "LTTng-UST tracepoint that no session enables", "hot_lttng", "lttng-off", group="off",
+         needs="lttng"),
+]
+
+COLD = [
+    case
+    for kib in (0, 512, 4096)
+    for case in (
+        blkin(f"cold-event-{kib}", f"event after {kib} KiB", "event", "-c", kib, group="cold"),
+        blkin(f"cold-legacy-{kib}", f"legacy event after {kib} KiB", "legacy-event", "-c", kib, group="cold"),
+        peer(f"cold-lttng-{kib}", f"LTTng-UST tracepoint after {kib} KiB", "hot_lttng", "lttng", "-c", kib,
+             group="cold", needs="lttng"),
+    )
+] + [
+    blkin("lap-event", "event, first lap", "event", "-l", "-n", 8000, group="cold"),
+    blkin("lap-legacy", "legacy event, first lap", "legacy-event", "-l", "-n", 8000, group="cold"),
+    peer("lap-lttng", "LTTng-UST tracepoint, first lap", "hot_lttng", "lttng", "-l", "-n", 8000, group="cold",
+         needs="lttng"),
+]
+
+FIRST = [
+    blkin("first-start", "first record of a program", "legacy-event", "-f", group="first"),
+    blkin("first-fork", "first record of a forked child", "legacy-event", "-F", group="first"),
+]
+
+PIPE = [
+    Case("pipe-none", "nothing, against itself: the noise of the method", "pipe", "pipe", ("none", 10)),
+    Case("pipe-off", "off", "pipe", "pipe", ("legacy", 10), OFF, "blkin"),
+    Case("pipe-new", "on, literals", "pipe", "pipe", ("new", 10), kind="blkin"),
+    Case("pipe-legacy", "on, legacy calls", "pipe", "pipe", ("legacy", 10), kind="blkin"),
+    Case("pipe-lttng", "LTTng-UST tracepoints", "pipe", "pipe_lttng", ("lttng", 10), kind="peer", needs="lttng"),
+    Case("pipe-syslog", "`syslog()`", "pipe", "pipe", ("syslog", 1), kind="peer", needs="syslog", runs=3),
+]
+
+def instructions():
+    """Counted, not timed: once is enough."""
+    return [
+        Case(f"instructions-{call}", f"{title}, portable producer", "instructions", "hot", (call,), kind="blkin", needs="valgrind",
+             runs=1)
+        for call, title in (("event", "`BLKIN_EVENT`"), ("integer", "`BLKIN_INTEGER`"), ("string", "`BLKIN_STRING`"),
+                            ("legacy-event", "legacy event"), ("legacy-integer", "legacy integer"),
+                            ("legacy-string", "legacy string"), ("event-unsampled", "event, not sampled"))
+    ]
+
+
+CASES = [*CLOCKS, *HOT, *OFF_CASES, *COLD, *FIRST, *PIPE, *instructions()]
+# Groups that are measured once, each in a way of its own.
+ONCE = ("memory", "consumer")
+
+
+def chosen(patterns):
+    """The cases whose name or group matches, and the groups measured once."""
+    if not patterns:
+        return CASES, list(ONCE)
+
+    def wanted(*names):
+        return any(fnmatch.fnmatch(name, pattern) for name in names for pattern in patterns)
+
+    return [case for case in CASES if wanted(case.name, case.group)], [group for group in ONCE if wanted(group)]

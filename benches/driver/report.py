@@ -1,0 +1,149 @@
+"""Writes benchmarks.md and its charts."""
+import re
+from pathlib import Path
+
+import machine
+import svg
+import targets
+
+INTRO = """# What tracing costs
+
+Written by `./scripts/bench{options}`. Absolute figures move from machine to machine: compare within one run only.
+
+What is measured runs on CPU 1; consumerd, LTTng's daemons, the syslog daemon and the peers' own threads on CPU 0.
+Hot calls come in bursts of 5,000 with pauses of 4 ms in which the readers catch up; the time stamp counter, fenced, is
+read around each burst; a run's figure is its median burst, and the figure here the median of {runs} runs. All cases
+take turns within each run, so that drift hits all alike. The loop around the call (case `bare-loop`) is in every
+figure.
+"""
+
+HOW = """## How each figure is taken
+
+- **Cold**: single calls, each after so much other memory was written, a cache line at a time. What two fenced readings
+  of the counter cost is taken off. **First lap**: the first 8,000 calls of a new process after one.
+- **Every text new**: names of span, endpoint and event differ in each call from all before, in buffers used again and
+  again. Making the texts is measured by itself.
+- **Two producers**: two threads, one on each CPU, in the same bursts; consumerd has to share CPU 0 with one.
+- **Pipe test**: 10,000 round trips over two pipes, client and server on one CPU, a new trace and a child for each, two
+  events on either side. Blocks with and without tracing take turns within a pair of processes.
+- **LTTng-UST** writes its trace to disk; `lttng` carries three integers and two strings, as an annotation of BlkKin
+  does, `lttng-event` the integers only. It discarded {discarded} events in all of this.
+- **fastrace** and **opentelemetry_sdk** hand over to exporters that throw everything away; spans begin and end outside
+  the time taken where only events are measured, and bursts are as long as their queues take without dropping.
+- **syslog()** to BusyBox's daemon, which appends to a file; bursts of 100.
+- **quill** is not here: none of the registries that scripts/bench may install from (Debian, crates.io, PyPI) has it.
+- **Instructions** are those of one call under callgrind, which runs the portable producer.
+"""
+
+GROUPS = (
+    ("hot", "One hot call"),
+    ("off", "Off, and not sampled"),
+    ("cold", "Cold"),
+    ("pipe", "Two processes over a pipe, four annotations a round trip: overhead"),
+    ("first", "The first record"),
+    ("instructions", "Instructions of a call"),
+)
+CHARTS = (
+    ("hot", "bench-hot.svg", "One hot call", "ns"),
+    ("cold", "bench-cold.svg", "A call after other memory was touched", "ns"),
+    ("pipe", "bench-pipe.svg", "Pipe test: added time", "%"),
+)
+# Off the scale of everything else: in the tables only.
+TOO_LONG = {"syslog", "pipe-syslog"}
+
+
+def plain(title):
+    return title.replace("`", "")
+
+
+def spread(values):
+    return f"{min(values):.2f} – {max(values):.2f}"
+
+
+def times(results, numerator, denominator):
+    figure = targets.ratio(results, numerator, denominator)
+    return f"{figure:.2f}" if figure is not None else "–"
+
+
+def table(group, cases, results):
+    """Median, spread and, where they tell something, ratios to the floor and to LTTng."""
+    shown = [case for case in cases if case.group == group and results.values.get(case.name)]
+    if not shown:
+        return
+    unit = results.units[shown[0].name]
+    ratios = group == "hot"
+    yield f"| case | | {unit} | lowest – highest run |" + (" ÷ rdtsc | LTTng ÷ it | lost |" if ratios else " lost |")
+    yield "|---|---|---|---|" + ("---|---|---|" if ratios else "---|")
+    for case in shown:
+        values = results.values[case.name]
+        lost = str(results.lost[case.name]) if case.name in results.lost else ""
+        row = f"| `{case.name}` | {case.title} | {results.median(case.name):.2f} | {spread(values)} |"
+        if ratios:
+            row += f" {times(results, case.name, 'rdtsc')} | {times(results, 'lttng', case.name)} |"
+        yield f"{row} {lost} |"
+    if group == "pipe":
+        yield f"\nOne block of 10,000 round trips without tracing takes {results.median('pipe-base'):.4f} s."
+
+
+def other_table(results, start):
+    """Figures that bring their own names."""
+    found = [name for name in results.values if re.match(start, name)]
+    if not found:
+        return
+    yield "| figure | unit | value |"
+    yield "|---|---|---|"
+    for name in found:
+        yield f"| {name} | {results.units[name]} | {results.median(name):,.2f} |"
+
+
+def chart_of(group, title, unit, cases, results):
+    bars = [(plain(case.title), case.kind, results.median(case.name), min(values), max(values))
+            for case in cases
+            if case.group == group and case.name not in TOO_LONG and (values := results.values.get(case.name))]
+    return svg.chart(title, unit, bars) if bars else None
+
+
+def commands(cases, results):
+    yield "| case | command |"
+    yield "|---|---|"
+    for case in cases:
+        if results.values.get(case.name):
+            yield f"| `{case.name}` | `{case.shown('target/bench')}` |"
+
+
+def sections(cases, results, options, charts):
+    shown_options = "" if options.runs == 9 else f" --runs {options.runs}"
+    yield INTRO.format(options=shown_options, runs=options.runs)
+    yield "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in machine.rows())]) + "\n"
+    rows = [target.row() for target in targets.all_of(results)]
+    yield "\n".join(["## What was promised", "", "Ratios are of medians of this run.", "",
+                     "| | figure | target | |", "|---|---|---|---|", *rows]) + "\n"
+    for group, title in GROUPS:
+        lines = list(table(group, cases, results))
+        if lines:
+            picture = f"\n![{title}](images/{charts[group]})\n" if group in charts else ""
+            yield "\n".join([f"## {title}", picture, *lines]) + "\n"
+    for title, start in (("Transport, consumerd, growth", "(transport|ship|scale): "),
+                         ("Memory", "(idle|threads|consumerd-beside)-")):
+        lines = list(other_table(results, start))
+        if lines:
+            yield "\n".join([f"## {title}", "", *lines]) + "\n"
+    yield HOW.format(discarded=results.lost.get("lttng", "no"))
+    yield "\n".join(["## Again, one by one", "",
+                     "`./scripts/bench --only CASE` (or a group: hot, off, cold, pipe, first, instructions, memory, "
+                     "consumer) builds, starts the daemons and measures just that. What it runs:", "",
+                     *commands(cases, results)])
+
+
+def write(cases, results, options, folder):
+    images = Path(folder) / "images"
+    images.mkdir(parents=True, exist_ok=True)
+    charts = {}
+    for group, name, title, unit in CHARTS:
+        drawn = chart_of(group, title, unit, cases, results)
+        if drawn:
+            (images / name).write_text(drawn)
+            charts[group] = name
+    text = "\n".join(sections(cases, results, options, charts)) + "\n"
+    (Path(folder) / "benchmarks.md").write_text(text)
+    print(text)

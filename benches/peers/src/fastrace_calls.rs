@@ -1,0 +1,38 @@
+//! fastrace: the caller's side. Its reporter throws the spans away, which is kinder than any real one.
+
+use std::time::Duration;
+
+use fastrace::collector::{Config, Reporter, SpanContext, SpanRecord};
+use fastrace::{Event, Span};
+use fastrace::local::LocalSpan;
+
+use crate::{Case, Pace, timed};
+
+pub const CASES: &[Case] = &[("fastrace-event", event), ("fastrace-span", span)];
+
+/// A thread's queue takes 4,096 spans and events and drops what comes beyond: what a drop costs is not the question.
+const CALLS: u32 = 4000;
+
+struct Nowhere;
+
+impl Reporter for Nowhere {
+    fn report(&mut self, _spans: Vec<SpanRecord>) {}
+}
+
+/// A burst below one root. Beginning and handing over the root's spans is outside the time taken.
+fn measure(pace: &Pace, call: impl Fn(u32) + Copy) -> f64 {
+    fastrace::set_reporter(Nowhere, Config::default().report_interval(Duration::from_millis(1)));
+    pace.measure(CALLS, || {
+        let root = Span::root("Main", SpanContext::random());
+        let _parent = root.set_local_parent();
+        timed(CALLS, call)
+    })
+}
+
+fn event(pace: &Pace) -> f64 {
+    measure(pace, |_| LocalSpan::add_event(Event::new("Enqueued op")))
+}
+
+fn span(pace: &Pace) -> f64 {
+    measure(pace, |_| drop(LocalSpan::enter_with_local_parent("Journal access")))
+}

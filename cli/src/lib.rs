@@ -7,12 +7,14 @@
 //! | [`traces`], [`waterfall`] | the two views of traces |
 //! | [`metrics`], [`ledger`] | Prometheus text, and the equations that say where each annotation went |
 //! | [`doctor`] | whether tracing works on this machine, and if not, why |
+//! | [`set`] | what programs record, changed while they run |
 //! | [`terminal`], [`units`] | width, colours, safe text; durations and ages |
 
 pub mod doctor;
 pub mod http;
 pub mod ledger;
 pub mod metrics;
+pub mod set;
 pub mod span;
 pub mod terminal;
 pub mod traces;

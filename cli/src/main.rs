@@ -11,7 +11,7 @@ use blkin_cli::http::Client;
 use blkin_cli::ledger::Ledger;
 use blkin_cli::terminal::Style;
 use blkin_cli::waterfall::{self, View};
-use blkin_cli::{doctor, traces, units};
+use blkin_cli::{doctor, set, traces, units};
 use clap::{Args, Parser, Subcommand};
 
 const AFTER_HELP: &str = "\
@@ -20,6 +20,7 @@ Examples:
   blkin traces --service osd.0             the newest requests that passed osd.0
   blkin traces --slowest --lookback 10m    the slowest requests of the last ten minutes
   blkin trace 4f2a90c17d3e8b55             one request, drawn
+  blkin set --label ceph-osd --rate 100    trace one of a hundred of its requests from now on
 
 Exit codes: 0 well · 1 failed, not found, (ledger) it does not balance, or (doctor)
             tracing does not work · 2 wrong usage";
@@ -76,6 +77,9 @@ enum Command {
         #[arg(long, value_name = "DURATION", default_value = "0", value_parser = units::parse_duration_us)]
         settle: u64,
     },
+    /// Change what programs record while they run: on or off, one of N requests, which levels
+    #[command(after_help = set::EXAMPLES)]
+    Set(set::SetArguments),
     /// Say whether tracing works on this machine and, if not, why and what to do; print the ledger
     Doctor {
         /// consumerd's metrics and health
@@ -140,6 +144,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
             put(&if json { pretty(&ledger)? } else { ledger.table(false, Style::of_stdout()) })?;
             return Ok(if ledger.balances() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
+        Command::Set(wanted) => put(&set::run(wanted, json, Style::of_stdout())?)?,
         Command::Doctor { consumerd, socket } => {
             let places =
                 doctor::Places { socket: socket.clone(), consumerd: Client::new(consumerd), collector };

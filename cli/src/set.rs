@@ -1,0 +1,446 @@
+//! `blkin set`: changes what programs record while they run, by asking this machine's consumerd.
+//!
+//! One line of JSON each way over a local socket; whose programs may be set, the daemon decides by the user who asks.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::{ArgGroup, Args, ValueEnum};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::terminal::{Colour, Style, safe};
+
+/// What `blkin set --help` ends with.
+pub const EXAMPLES: &str = "\
+Examples:
+  blkin set --show                              what is set, and what each program is told
+  blkin set --all --off                         nobody records anything
+  blkin set --label ceph-osd --on               but these do, also those started later
+  blkin set --pid 4711 --rate 100               this process traces one of a hundred requests that begin in it
+  blkin set --label ceph-osd --level info       records of this severity, and of more severe ones
+  blkin set --label ceph-osd --levels err,debug these levels and no others
+  blkin set --reset --pid 4711                  forget what was set for it
+  blkin set --reset                             forget everything: programs do as their environment says
+
+It is in force when the command returns. On or off, the rate and the levels are set one by one, and for each
+the narrowest that was set wins: a process over a name, a name over all. What is set for a process ends with
+it; the rest lasts until it is reset or the machine starts anew. Root and the daemon's user set all programs,
+others their own. Calls without a level are warnings. The name is that of /proc/PID/comm, at most 15 bytes.";
+
+/// An answer may be this long: some hundred bytes for each program.
+const MAX_ANSWER_BYTES: u64 = 64 << 20;
+/// The daemon answers in less than a millisecond.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Arguments of `blkin set`.
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("target").args(["all", "label", "pid"]))]
+#[command(group = ArgGroup::new("change").args(["on", "off", "rate", "level", "levels"]).multiple(true).requires("target"))]
+#[command(group = ArgGroup::new("action").args(["on", "off", "rate", "level", "levels", "reset", "show"]).multiple(true).required(true))]
+pub struct SetArguments {
+    /// Every program, also those to come
+    #[arg(long)]
+    all: bool,
+    /// Programs of this name, also those to come
+    #[arg(long, value_name = "NAME")]
+    label: Option<String>,
+    /// One process
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
+    /// Record
+    #[arg(long, conflicts_with = "off")]
+    on: bool,
+    /// Record nothing
+    #[arg(long)]
+    off: bool,
+    /// Trace one of N requests that begin there
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=i64::MAX as u64))]
+    rate: Option<u64>,
+    /// Record this level and more severe ones
+    #[arg(long, value_name = "LEVEL", conflicts_with = "levels")]
+    level: Option<Level>,
+    /// Record these levels
+    #[arg(long, value_name = "LEVEL,...", value_delimiter = ',')]
+    levels: Vec<Level>,
+    /// Forget what was set for the target, or everything
+    #[arg(long, conflicts_with_all = ["change", "show"])]
+    reset: bool,
+    /// Show what is set and what each program is told
+    #[arg(long, conflicts_with_all = ["change", "target"])]
+    show: bool,
+    /// consumerd's control socket
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "BLKIN_CONTROL_SOCKET",
+        default_value = "/run/blkin/control.sock"
+    )]
+    socket: PathBuf,
+}
+
+/// Syslog's levels, the most severe first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Level {
+    /// The system is unusable
+    #[value(alias = "emergency")]
+    Emerg,
+    /// Act at once
+    Alert,
+    /// Critical
+    #[value(alias = "critical")]
+    Crit,
+    /// Error
+    #[value(alias = "error")]
+    Err,
+    /// What annotations have unless said otherwise
+    #[value(alias = "warn")]
+    Warning,
+    /// Normal but significant
+    Notice,
+    /// Informational
+    Info,
+    /// For whoever debugs
+    Debug,
+}
+
+impl Level {
+    fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Answer {
+    Done(Done),
+    Refused { why: String },
+}
+
+#[derive(Debug, Deserialize)]
+struct Done {
+    rules: Vec<Rule>,
+    programs: Vec<Program>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Rule {
+    target: Target,
+    uid: Option<u32>,
+    on: Option<bool>,
+    rate: Option<u64>,
+    levels: Option<Vec<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Target {
+    All,
+    Label(String),
+    Pid(u32),
+}
+
+#[derive(Debug, Deserialize)]
+struct Program {
+    pid: u32,
+    comm: String,
+    uid: u32,
+    on: bool,
+    rate: u64,
+    levels: Vec<String>,
+}
+
+/// Asks, and says what the daemon did.
+///
+/// # Errors
+/// When it cannot be reached, or refuses; the error has its words.
+pub fn run(arguments: &SetArguments, json: bool, style: Style) -> Result<String> {
+    let text = ask(&arguments.socket, &request(arguments))?;
+    let unreadable = || format!("failed to understand what {} answered", arguments.socket.display());
+    let answer: Answer = serde_json::from_str(&text).with_context(unreadable)?;
+    let done = match answer {
+        Answer::Done(done) => done,
+        Answer::Refused { why } => bail!("{}", safe(&why)),
+    };
+    if json {
+        let answer: Value = serde_json::from_str(&text)?;
+        return Ok(format!("{:#}\n", answer["done"]));
+    }
+    Ok(shown(arguments, &done, style))
+}
+
+/// The daemon's request for the arguments.
+fn request(arguments: &SetArguments) -> Value {
+    let target = match (&arguments.label, arguments.pid) {
+        (Some(label), _) => json!({ "label": label }),
+        (None, Some(pid)) => json!({ "pid": pid }),
+        (None, None) => json!("all"),
+    };
+    let is_targeted = arguments.all || arguments.label.is_some() || arguments.pid.is_some();
+    if arguments.show {
+        return json!({ "show": {} });
+    }
+    if arguments.reset {
+        return if is_targeted { json!({ "reset": { "target": target } }) } else { json!({ "reset": {} }) };
+    }
+    let mut set = json!({ "target": target });
+    if arguments.on || arguments.off {
+        set["on"] = json!(arguments.on);
+    }
+    if let Some(rate) = arguments.rate {
+        set["rate"] = json!(rate);
+    }
+    let levels: Vec<String> = match arguments.level {
+        Some(least) => {
+            Level::value_variants().iter().filter(|level| **level <= least).map(|l| l.name()).collect()
+        }
+        None => arguments.levels.iter().map(|level| level.name()).collect(),
+    };
+    if !levels.is_empty() {
+        set["levels"] = json!(levels);
+    }
+    json!({ "set": set })
+}
+
+fn ask(socket: &Path, request: &Value) -> Result<String> {
+    let unreachable = || {
+        let socket = socket.display();
+        format!(
+            "failed to reach consumerd at {socket}; does it run? `blkin doctor` says, --socket names another"
+        )
+    };
+    let mut stream = UnixStream::connect(socket).with_context(unreachable)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(format!("{request}\n").as_bytes()).with_context(unreachable)?;
+    let mut answer = String::new();
+    stream
+        .take(MAX_ANSWER_BYTES)
+        .read_to_string(&mut answer)
+        .context("consumerd does not answer; `blkin doctor` says how it is")?;
+    Ok(answer)
+}
+
+fn shown(arguments: &SetArguments, done: &Done, style: Style) -> String {
+    let mut out = String::new();
+    if arguments.show {
+        let _ = writeln!(out, "{}", style.paint(Colour::Bold, "Set"));
+        let rows: Vec<[String; 5]> = done.rules.iter().map(rule_row).collect();
+        out.push_str(&table(["FOR", "USER", "RECORDS", "RATE", "LEVELS"], &rows, "nothing"));
+        let _ = writeln!(out, "\n{}", style.paint(Colour::Bold, "In force"));
+    } else {
+        let verb = if arguments.reset { "Reset" } else { "Set" };
+        let (count, plural) = (done.programs.len(), if done.programs.len() == 1 { "" } else { "s" });
+        let to_come = if arguments.pid.is_some() { "" } else { " and for those to come" };
+        let _ = writeln!(out, "{verb} for {count} program{plural}{to_come}; in force now.");
+    }
+    let rows: Vec<[String; 6]> = done.programs.iter().map(program_row).collect();
+    if !rows.is_empty() || arguments.show {
+        out.push_str(&table(
+            ["PID", "PROGRAM", "USER", "RECORDS", "RATE", "LEVELS"],
+            &rows,
+            "no program is attached",
+        ));
+    }
+    out
+}
+
+fn rule_row(rule: &Rule) -> [String; 5] {
+    let target = match &rule.target {
+        Target::All => "all".into(),
+        Target::Label(label) => format!("label {}", safe(label)),
+        Target::Pid(pid) => format!("pid {pid}"),
+    };
+    let unsaid = || "-".to_owned();
+    [
+        target,
+        rule.uid.map_or_else(unsaid, |uid| uid.to_string()),
+        rule.on.map_or_else(unsaid, on_or_off),
+        rule.rate.map_or_else(unsaid, rate),
+        rule.levels.as_deref().map_or_else(unsaid, levels),
+    ]
+}
+
+fn program_row(program: &Program) -> [String; 6] {
+    [
+        program.pid.to_string(),
+        safe(&program.comm),
+        program.uid.to_string(),
+        on_or_off(program.on),
+        rate(program.rate),
+        levels(&program.levels),
+    ]
+}
+
+fn on_or_off(on: bool) -> String {
+    if on { "on" } else { "off" }.into()
+}
+
+fn rate(rate: u64) -> String {
+    match rate {
+        0 => "its own".into(),
+        1 => "every".into(),
+        rate => format!("1 of {rate}"),
+    }
+}
+
+/// "all", "info and more severe", or each by name.
+fn levels(named: &[String]) -> String {
+    let known = Level::value_variants();
+    let least = named.len().checked_sub(1).and_then(|last| known.get(last));
+    let is_prefix = known.iter().zip(named).all(|(known, named)| known.name() == *named);
+    match least {
+        Some(Level::Debug) if is_prefix => "all".into(),
+        Some(Level::Emerg) if is_prefix => "emerg".into(),
+        Some(least) if is_prefix => format!("{} and more severe", least.name()),
+        _ => safe(&named.join(" ")),
+    }
+}
+
+/// Columns as wide as their widest entry, but for the last.
+fn table<const N: usize>(head: [&str; N], rows: &[[String; N]], when_empty: &str) -> String {
+    if rows.is_empty() {
+        return format!("  {when_empty}\n");
+    }
+    let widths: Vec<usize> = (0..N)
+        .map(|column| {
+            rows.iter().map(|row| row[column].chars().count()).chain([head[column].len()]).max().unwrap_or(0)
+        })
+        .collect();
+    let mut out = String::new();
+    let mut line = |cells: [&str; N]| {
+        let padded = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        let _ = writeln!(out, "  {}", padded.collect::<Vec<_>>().join("  ").trim_end());
+    };
+    line(head);
+    rows.iter().for_each(|row| line(row.each_ref().map(String::as_str)));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::net::UnixListener;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        set: SetArguments,
+    }
+
+    fn parsed(line: &str) -> Result<SetArguments, String> {
+        let words = ["set"].into_iter().chain(line.split_whitespace());
+        Command::try_parse_from(words).map(|command| command.set).map_err(|error| error.to_string())
+    }
+
+    fn asked(line: &str) -> Value {
+        request(&parsed(line).unwrap())
+    }
+
+    #[test]
+    fn the_examples_ask_for_what_they_say() {
+        assert_eq!(asked("--show"), json!({ "show": {} }));
+        assert_eq!(asked("--all --off"), json!({ "set": { "target": "all", "on": false } }));
+        let rate = json!({ "set": { "target": { "pid": 4711 }, "rate": 100 } });
+        assert_eq!(asked("--pid 4711 --rate 100"), rate);
+        let info = json!(["emerg", "alert", "crit", "err", "warning", "notice", "info"]);
+        let target = json!({ "label": "ceph-osd" });
+        assert_eq!(
+            asked("--label ceph-osd --level info"),
+            json!({ "set": { "target": target, "levels": info } })
+        );
+        let some = json!({ "set": { "target": target, "on": true, "levels": ["err", "warning"] } });
+        assert_eq!(asked("--label ceph-osd --levels error,warn --on"), some);
+        assert_eq!(asked("--reset --pid 1"), json!({ "reset": { "target": { "pid": 1 } } }));
+        assert_eq!(asked("--reset"), json!({ "reset": {} }));
+    }
+
+    #[test]
+    fn senseless_requests_are_refused_before_anybody_is_asked() {
+        for line in [
+            "",
+            "--all",
+            "--off",
+            "--rate 5",
+            "--all --pid 3 --on",
+            "--all --on --off",
+            "--all --rate 0",
+            "--all --level loud",
+            "--all --level err --levels err",
+            "--reset --all --off",
+            "--show --all",
+            "--show --reset",
+        ] {
+            assert!(parsed(line).is_err(), "{line}");
+        }
+        assert!(parsed("--all --level loud").unwrap_err().contains("emerg"));
+    }
+
+    /// Answers one request with a line, and gives the request.
+    fn daemon(answer: &'static str) -> (PathBuf, std::thread::JoinHandle<String>) {
+        let name = format!("blkin-set-{}-{:?}", std::process::id(), std::thread::current().id());
+        let path = std::env::temp_dir().join(name);
+        let listener = UnixListener::bind(&path).unwrap();
+        let bound = path.clone();
+        let serving = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            std::fs::remove_file(bound).unwrap();
+            let mut request = String::new();
+            BufReader::new(stream.try_clone().unwrap()).read_line(&mut request).unwrap();
+            writeln!(stream, "{answer}").unwrap();
+            request
+        });
+        (path, serving)
+    }
+
+    const STYLE: Style = Style { columns: 100, colours: false };
+
+    fn told(line: &str, json: bool, answer: &'static str) -> Result<String> {
+        let (path, serving) = daemon(answer);
+        let text = run(&parsed(&format!("{line} --socket {}", path.display())).unwrap(), json, STYLE);
+        serving.join().unwrap();
+        text
+    }
+
+    const DONE: &str = r#"{"done":{"rules":[{"target":{"label":"osd"},"uid":7,"rate":100}],"programs":
+        [{"pid":12,"comm":"osd","uid":7,"on":false,"rate":100,"levels":["emerg","alert"]}]}}"#;
+
+    #[test]
+    fn an_answer_becomes_a_table_or_json() {
+        let done: &'static str = DONE.replace('\n', " ").leak();
+        let text = told("--label osd --rate 100", false, done).unwrap();
+        assert!(text.starts_with("Set for 1 program and for those to come; in force now.\n"), "{text}");
+        assert!(text.ends_with("  12   osd      7     off      1 of 100  alert and more severe\n"), "{text}");
+        let text = told("--show", false, done).unwrap();
+        assert!(text.contains("  label osd  7     -        1 of 100  -\n"), "{text}");
+        let text = told("--show", true, done).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["programs"][0]["pid"], 12);
+    }
+
+    #[test]
+    fn a_refusal_is_an_error_in_the_daemons_words() {
+        let refused = r#"{"refused":{"cause":"unknown_pid","why":"no program of process 3 is attached"}}"#;
+        let error = told("--pid 3 --off", false, refused).unwrap_err();
+        assert_eq!(error.to_string(), "no program of process 3 is attached");
+        assert!(told("--show", false, "what?").unwrap_err().to_string().contains("understand"));
+    }
+
+    #[test]
+    fn a_missing_daemon_is_told_with_what_to_do() {
+        let error = run(&parsed("--show --socket /nonexistent/c").unwrap(), false, STYLE).unwrap_err();
+        assert!(format!("{error:#}").contains("blkin doctor"), "{error:#}");
+    }
+
+    #[test]
+    fn levels_are_named_shortly() {
+        let names = |count| Level::value_variants()[..count].iter().map(|l| l.name()).collect::<Vec<_>>();
+        assert_eq!([8, 7, 1].map(|count| levels(&names(count))), ["all", "info and more severe", "emerg"]);
+        assert_eq!(levels(&["err".into(), "debug".into()]), "err debug");
+    }
+}

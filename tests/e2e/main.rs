@@ -3,6 +3,7 @@
 
 mod clock;
 mod commands;
+mod control;
 mod foreign;
 mod garbage;
 mod hostile;
@@ -12,4 +13,5 @@ mod lifecycle;
 mod sampling;
 mod steady;
 mod ui;
+mod wake;
 mod zipkin;

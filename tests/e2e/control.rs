@@ -1,0 +1,272 @@
+//! `blkin set`: what programs record, changed while they run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use blkin_tests::artifacts::binary;
+use blkin_tests::daemons::{LIMIT, Node, Setup};
+use blkin_tests::process::signal_pid;
+use blkin_tests::program::Program;
+use blkin_tests::wait;
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A change is in force this long after the command returned.
+const IN_FORCE_NS: i64 = 100_000_000;
+/// How long each setting is looked at.
+const LOOK: Duration = Duration::from_millis(350);
+
+/// What the loop records of one request, at its five levels.
+const EVENTS: [&str; 5] = ["emerg", "err", "legacy", "info", "debug"];
+
+/// A node whose annotations also go into a file.
+struct Site {
+    node: Node,
+    folder: TempDir,
+}
+
+impl Site {
+    fn start() -> Result<Site> {
+        let folder = TempDir::new()?;
+        let lines = folder.path().join("lines");
+        let flags = vec!["--json-lines".into(), lines.display().to_string()];
+        Ok(Site { node: Node::start(Setup { consumerd: flags, ..Setup::default() })?, folder })
+    }
+
+    fn control(&self) -> PathBuf {
+        self.node.folder().join("control.sock")
+    }
+
+    fn try_set(&self, arguments: &[&str]) -> Result<Output> {
+        let mut command = Command::new(binary("blkin")?);
+        Ok(command.args(["set", "--json"]).args(arguments).arg("--socket").arg(self.control()).output()?)
+    }
+
+    /// Runs `blkin set` and gives what it printed.
+    fn set(&self, arguments: &[&str]) -> Result<Value> {
+        let output = self.try_set(arguments)?;
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success(), "blkin set {arguments:?}: {error}");
+        Ok(serde_json::from_slice(&output.stdout)?)
+    }
+
+    /// Sets something and looks at it for a while.
+    fn look(&self, arguments: &[&str]) -> Result<Window> {
+        self.set(arguments)?;
+        Window::look()
+    }
+
+    /// A running loop that is attached.
+    fn program(&self) -> Result<Program> {
+        let mut program = Program::start("loop", &[], &self.node.socket(), &[])?;
+        let pid = program.process.pid();
+        wait::until(LIMIT, "consumerd to attach", || {
+            let shown = self.set(&["--show"]).ok()?;
+            shown["programs"].as_array()?.iter().any(|program| program["pid"] == pid).then_some(())
+        })?;
+        program.begin()?;
+        Ok(program)
+    }
+
+    /// Waits until everything has settled, checks the ledger, and gives all that was recorded.
+    fn recorded(&self) -> Result<Recorded> {
+        wait::until(LIMIT, "programs to depart", || {
+            let metrics = self.node.consumerd().ok()?.metrics().ok()?;
+            (metrics.sum("blkin_programs", &[]) == 0).then_some(())
+        })?;
+        let metrics = self.node.settled(1)?;
+        let ledger = self.node.ledger()?;
+        ensure!(ledger.balances() && ledger.lost() == 0, "{ledger:#?}");
+        let text = fs::read_to_string(self.folder.path().join("lines"))?;
+        let lines: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+        // A killed worker sends again what was under way.
+        let known: BTreeSet<_> =
+            lines.iter().map(|line| (line["source"].as_i64(), line["position"].as_i64())).collect();
+        let attempted = metrics.sum("blkin_program_attempted_total", &[]);
+        ensure!(known.len() as i64 == attempted, "{} lines of {attempted} annotations", known.len());
+        Recorded::of(&lines)
+    }
+}
+
+/// A time in which a setting is in force.
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    from_ns: i64,
+    to_ns: i64,
+}
+
+impl Window {
+    fn look() -> Result<Window> {
+        let from_ns = now_ns()? + IN_FORCE_NS;
+        thread::sleep(LOOK);
+        Ok(Window { from_ns, to_ns: now_ns()? })
+    }
+}
+
+fn now_ns() -> Result<i64> {
+    Ok(i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos())?)
+}
+
+/// Requests, each with its number, its time and its events.
+struct Recorded(Vec<Request>);
+
+#[derive(Debug, Default)]
+struct Request {
+    source: i64,
+    number: Option<i64>,
+    events: BTreeMap<String, i64>,
+}
+
+impl Recorded {
+    fn of(lines: &[Value]) -> Result<Recorded> {
+        let mut requests: BTreeMap<u64, Request> = BTreeMap::new();
+        for line in lines {
+            let request = requests.entry(line["trace_id"].as_u64().context("no trace id")?).or_default();
+            request.source = line["source"].as_i64().context("no source")?;
+            match line["event"].as_str() {
+                Some(event) => {
+                    let time_ns = line["timestamp"].as_i64().context("no time")?;
+                    request.events.insert(event.to_owned(), time_ns);
+                }
+                None => request.number = line["value"].as_i64(),
+            }
+        }
+        Ok(Recorded(requests.into_values().collect()))
+    }
+
+    /// The requests of a window in their order; those at its edges belong to what was before or comes after.
+    fn within(&self, window: Window) -> Vec<&Request> {
+        let is_within = |request: &&Request| {
+            let mut times = request.events.values().copied();
+            !request.events.is_empty() && times.all(|time| (window.from_ns..window.to_ns).contains(&time))
+        };
+        let mut found: Vec<&Request> = self.0.iter().filter(is_within).collect();
+        found.sort_by_key(|request| (request.source, request.number));
+        found
+    }
+
+    /// Checks that requests of the window have these events and no others.
+    fn check(&self, what: &str, window: Window, events: &[&str]) -> Result<()> {
+        let found = self.within(window);
+        ensure!(!found.is_empty(), "nothing was recorded: {what}");
+        let expected: BTreeSet<&str> = events.iter().copied().collect();
+        for request in found {
+            let recorded: BTreeSet<&str> = request.events.keys().map(String::as_str).collect();
+            // The window may begin or end in the midst of a request.
+            let times = request.events.values();
+            let is_inner = times.clone().min().is_some_and(|first| first - window.from_ns > 1_000_000)
+                && times.max().is_some_and(|last| window.to_ns - last > 1_000_000);
+            ensure!(!is_inner || recorded == expected, "{what}: {request:?}");
+        }
+        Ok(())
+    }
+
+    fn check_nothing(&self, what: &str, window: Window) -> Result<()> {
+        let found = self.within(window);
+        ensure!(found.is_empty(), "{what}: {} requests, such as {:?}", found.len(), found[0]);
+        Ok(())
+    }
+
+    /// Checks that exactly one of `rate` requests was recorded.
+    fn check_rate(&self, what: &str, window: Window, rate: i64) -> Result<()> {
+        let found = self.within(window);
+        ensure!(found.len() > 3, "{what}: only {} requests", found.len());
+        let numbers: Vec<i64> = found.iter().filter_map(|request| request.number).collect();
+        let steps: BTreeSet<i64> = numbers.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        ensure!(steps == BTreeSet::from([rate]), "{what}: steps of {steps:?}");
+        Ok(())
+    }
+}
+
+fn label(program: &Program) -> Result<String> {
+    Ok(fs::read_to_string(format!("/proc/{}/comm", program.process.pid()))?.trim_end().to_owned())
+}
+
+#[test]
+fn a_running_program_is_switched_and_its_levels_are_chosen_by_process_name_and_all() -> Result<()> {
+    let site = Site::start()?;
+    let mut program = site.program()?;
+    let (pid, label) = (program.process.pid().to_string(), label(&program)?);
+    let (pid, label) = (pid.as_str(), label.as_str());
+    let looks: [(&[&str], &[&str]); 12] = [
+        (&["--show"], &EVENTS),
+        (&["--pid", pid, "--off"], &[]),
+        (&["--pid", pid, "--on"], &EVENTS),
+        (&["--label", label, "--level", "err"], &["emerg", "err"]),
+        (&["--pid", pid, "--levels", "info,emerg"], &["emerg", "info"]),
+        (&["--reset", "--pid", pid], &["emerg", "err"]),
+        (&["--all", "--off"], &[]),
+        (&["--label", label, "--on"], &["emerg", "err"]),
+        (&["--reset", "--label", label], &[]),
+        (&["--all", "--on", "--level", "warning"], &["emerg", "err", "legacy"]),
+        (&["--label", "somebody-else", "--off"], &["emerg", "err", "legacy"]),
+        (&["--reset"], &EVENTS),
+    ];
+    let windows = looks.iter().map(|(arguments, _)| site.look(arguments)).collect::<Result<Vec<_>>>()?;
+    ensure!(program.end()?.success(), "the program failed");
+    let recorded = site.recorded()?;
+    for ((arguments, events), window) in looks.iter().zip(windows) {
+        let what = format!("blkin set {arguments:?}");
+        if events.is_empty() {
+            recorded.check_nothing(&what, window)?;
+        } else {
+            recorded.check(&what, window, events)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_rate_holds_over_the_death_of_the_worker_and_for_programs_that_come_later() -> Result<()> {
+    let site = Site::start()?;
+    let mut first = site.program()?;
+    let pid = first.process.pid().to_string();
+    let by_all = site.look(&["--all", "--rate", "20"])?;
+    let by_pid = site.look(&["--pid", &pid, "--rate", "10"])?;
+    let worker = site.node.worker()?;
+    signal_pid(worker, Signal::KILL)?;
+    wait::until(LIMIT, "another worker", || site.node.worker().ok().filter(|pid| *pid != worker))?;
+    let shown = wait::until(LIMIT, "the control socket", || site.set(&["--show"]).ok())?;
+    assert_eq!(shown["rules"].as_array().map(Vec::len), Some(2), "{shown:#}");
+    let after_death = Window::look()?;
+    ensure!(first.end()?.success(), "the program failed");
+
+    let mut second = site.program()?;
+    let to_come = Window::look()?;
+    let metrics = site.node.consumerd()?.metrics()?;
+    let process = format!("{}:{}", label(&second)?, second.process.pid());
+    assert_eq!(metrics.sum("blkin_program_rate", &[("process", &process)]), 20);
+    // What was set for the first process has ended with it.
+    assert_eq!(metrics.sum("blkin_rules", &[]), 1);
+    let every = site.look(&["--label", &label(&second)?, "--rate", "1"])?;
+    ensure!(second.end()?.success(), "the program failed");
+
+    let recorded = site.recorded()?;
+    recorded.check_rate("all", by_all, 20)?;
+    recorded.check_rate("pid", by_pid, 10)?;
+    recorded.check_rate("after the worker's death", after_death, 10)?;
+    recorded.check_rate("a program that came later", to_come, 20)?;
+    recorded.check_rate("label", every, 1)
+}
+
+#[test]
+fn what_cannot_be_set_is_refused_and_says_what_can() -> Result<()> {
+    let site = Site::start()?;
+    let mut program = site.program()?;
+    let output = site.try_set(&["--pid", "1", "--off"])?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    let known = format!("{} ({})", program.process.pid(), label(&program)?);
+    assert!(error.contains("process 1") && error.contains(&known), "{error}");
+    let output = site.try_set(&["--all", "--level", "loud"])?;
+    assert_eq!(output.status.code(), Some(2));
+    assert!(site.set(&["--show"])?["rules"].as_array().is_some_and(Vec::is_empty));
+    program.end()?;
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! Programs wake a consumerd that sleeps.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use blkin_tests::daemons::{LIMIT, Node, Setup};
+use blkin_tests::program::Program;
+use blkin_tests::sums::check_lossless;
+use blkin_tests::wait;
+use tempfile::TempDir;
+
+/// The longest pause that consumerd can be told to make.
+const POLL_IDLE_MS: u32 = 400;
+const BURSTS: u32 = 5;
+
+/// A consumerd that looks at idle rings as rarely as it may, and a program that writes half a ring a round.
+fn start(environment: &[(&str, &str)]) -> Result<(TempDir, Node, Program)> {
+    let folder = TempDir::new()?;
+    let config = folder.path().join("consumerd.toml");
+    fs::write(&config, format!("poll_idle_ms = {POLL_IDLE_MS}\n"))?;
+    let flags = vec!["--config".into(), config.display().to_string()];
+    let node = Node::start(Setup { consumerd: flags, ..Setup::default() })?;
+    let program = Program::start("writer", &["--traces", "1000"], &node.socket(), environment)?;
+    Ok((folder, node, program))
+}
+
+/// Bursts after a second of rest each; how long they were in the rings altogether, and how many calls they were.
+fn burst(node: &Node, program: &mut Program) -> Result<(Duration, i64)> {
+    let (mut waited, mut calls) = (Duration::ZERO, program.round()?);
+    node.settled(calls)?;
+    for _ in 0..BURSTS {
+        thread::sleep(Duration::from_secs(1));
+        calls += program.round()?;
+        let written = Instant::now();
+        wait::until(LIMIT, "the burst to be drained", || {
+            let metrics = node.consumerd().ok()?.metrics().ok()?;
+            (metrics.sum("blkin_drained_total", &[]) >= calls).then_some(())
+        })?;
+        waited += written.elapsed();
+    }
+    Ok((waited, calls))
+}
+
+#[test]
+fn a_burst_after_a_rest_is_drained_long_before_the_pause_is_over() -> Result<()> {
+    let (_folder, node, mut program) = start(&[])?;
+    let (waited, calls) = burst(&node, &mut program)?;
+    println!("{BURSTS} bursts waited {waited:?}");
+    // On time alone each waits half a pause on average.
+    assert!(waited < Duration::from_millis(POLL_IDLE_MS.into()), "{waited:?}");
+    assert!(node.consumerd()?.metrics()?.sum("blkin_wakes_total", &[]) >= BURSTS.into());
+    assert!(program.end()?.success());
+    check_lossless(&node, calls)
+}
+
+#[test]
+fn a_program_that_may_not_wake_is_drained_on_time() -> Result<()> {
+    let (_folder, node, mut program) = start(&[("BLKIN_WAKE", "0")])?;
+    let (_, calls) = burst(&node, &mut program)?;
+    assert_eq!(node.consumerd()?.metrics()?.sum("blkin_wakes_total", &[]), 0);
+    assert!(program.end()?.success());
+    check_lossless(&node, calls)
+}

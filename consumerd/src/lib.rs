@@ -6,6 +6,7 @@
 
 pub mod annotation;
 pub mod config;
+mod hash;
 pub mod holder;
 pub mod join;
 pub mod link;

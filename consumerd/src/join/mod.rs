@@ -11,10 +11,11 @@ mod part;
 mod recent;
 mod span;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::annotation::Annotation;
+use crate::hash::Map;
 use part::Part;
 use recent::Recent;
 pub use span::{Reason, SpanPiece, Timing};
@@ -39,6 +40,10 @@ const REMEMBERED_SPANS: usize = 1 << 16;
 /// Memory of an open span apart from its annotations.
 const SPAN_COST_BYTES: usize = 256;
 
+/// Lists that are kept for spans to come, and the longest that is worth it.
+const SPARE_LISTS: usize = 1024;
+const SPARE_CAPACITY: usize = 64;
+
 #[derive(Debug)]
 struct Open {
     piece: SpanPiece,
@@ -53,7 +58,7 @@ struct Open {
 #[derive(Debug)]
 pub struct Join {
     rules: Rules,
-    open: HashMap<Key, Open>,
+    open: Map<Key, Open>,
     bytes: usize,
     births: u64,
     /// Oldest first; entries of spans that left are skipped.
@@ -62,6 +67,8 @@ pub struct Join {
     quiet: VecDeque<(Key, u64, Duration)>,
     closed: Vec<Key>,
     recent: Recent,
+    /// Emptied lists of spans that left, for spans to come.
+    spare: Vec<(Vec<Annotation>, Vec<Part>)>,
 }
 
 impl Join {
@@ -69,13 +76,14 @@ impl Join {
     pub fn new(rules: Rules) -> Self {
         Self {
             rules,
-            open: HashMap::new(),
+            open: Map::default(),
             bytes: 0,
             births: 0,
             by_age: VecDeque::new(),
             quiet: VecDeque::new(),
             closed: Vec::new(),
             recent: Recent::new(REMEMBERED_SPANS),
+            spare: Vec::new(),
         }
     }
 
@@ -97,7 +105,9 @@ impl Join {
             self.by_age.push_back((key, self.births));
             self.quiet.push_back((key, self.births, now + self.rules.quiet));
             self.bytes += SPAN_COST_BYTES;
-            Open::new(key, self.births, self.recent.contains(key), now)
+            let (annotations, parts) = self.spare.pop().unwrap_or_default();
+            let piece = SpanPiece::new(key.0, key.1, self.recent.contains(key), annotations);
+            Open::new(piece, parts, self.births, now)
         });
         let cost = annotation.cost_bytes();
         self.bytes += cost;
@@ -203,21 +213,25 @@ impl Join {
             self.recent.insert(key);
             let mut piece = open.piece;
             piece.reason = reason;
+            piece.parts = open.parts;
             out.push(piece);
+        }
+    }
+
+    /// Takes back the memory of a piece that was shipped.
+    pub fn recycle(&mut self, piece: SpanPiece) {
+        let SpanPiece { mut annotations, mut parts, .. } = piece;
+        if self.spare.len() < SPARE_LISTS && annotations.capacity() <= SPARE_CAPACITY {
+            annotations.clear();
+            parts.clear();
+            self.spare.push((annotations, parts));
         }
     }
 }
 
 impl Open {
-    fn new(key: Key, born: u64, late: bool, now: Duration) -> Self {
-        Self {
-            piece: SpanPiece::new(key.0, key.1, late),
-            parts: Vec::new(),
-            touched: now,
-            born,
-            bytes: 0,
-            listed_as_closed: false,
-        }
+    fn new(piece: SpanPiece, parts: Vec<Part>, born: u64, now: Duration) -> Self {
+        Self { piece, parts, touched: now, born, bytes: 0, listed_as_closed: false }
     }
 }
 

@@ -5,7 +5,7 @@
 
 use crate::annotation::{Annotation, Content};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Part {
     program: u64,
     client: Side,

@@ -1,18 +1,20 @@
 //! The last spans that left, in bounded memory.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+
+use crate::hash::Map;
 
 #[derive(Debug)]
 pub(super) struct Recent {
     most: usize,
     /// How often each one stands in `order`.
-    known: HashMap<(u64, u64), u32>,
+    known: Map<(u64, u64), u32>,
     order: VecDeque<(u64, u64)>,
 }
 
 impl Recent {
     pub(super) fn new(most: usize) -> Self {
-        Self { most, known: HashMap::new(), order: VecDeque::new() }
+        Self { most, known: Map::default(), order: VecDeque::new() }
     }
 
     pub(super) fn contains(&self, key: (u64, u64)) -> bool {

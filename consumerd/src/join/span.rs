@@ -1,7 +1,6 @@
 //! A span, or a piece of one, as it leaves.
 
-use std::sync::Arc;
-
+use super::part::Part;
 use crate::annotation::Annotation;
 
 /// Why a piece left.
@@ -42,19 +41,22 @@ pub struct SpanPiece {
     /// Another piece of this span left before.
     pub late: bool,
     first_frame: u64,
+    /// Memory of its parts, on its way back to the join.
+    pub(super) parts: Vec<Part>,
 }
 
 impl SpanPiece {
-    /// An empty piece.
-    pub fn new(trace_id: u64, span_id: u64, late: bool) -> Self {
+    /// A piece without annotations yet, to be kept in the given memory.
+    pub(crate) fn new(trace_id: u64, span_id: u64, late: bool, annotations: Vec<Annotation>) -> Self {
         Self {
             trace_id,
             span_id,
             parent_span_id: 0,
-            annotations: Vec::new(),
+            annotations,
             reason: Reason::Complete,
             late,
             first_frame: u64::MAX,
+            parts: Vec::new(),
         }
     }
 
@@ -73,10 +75,10 @@ impl SpanPiece {
     }
 
     /// The name that the earliest event gives; without events, the first annotation's.
-    pub fn name(&self) -> Option<Arc<str>> {
+    pub fn name(&self) -> Option<&str> {
         let events = self.annotations.iter().filter(|a| a.time_ns().is_some());
         let first = events.min_by_key(|a| a.time_ns()).or_else(|| self.annotations.first());
-        first.map(|a| a.name.clone())
+        first.map(|a| &*a.name)
     }
 
     /// Start and duration, if this piece starts the span: it holds "cs", or it is local. A server that only takes
@@ -87,27 +89,57 @@ impl SpanPiece {
 
     /// The same for some of its annotations: those of one of its services.
     pub fn timing_of(&self, part: &[Annotation]) -> Timing {
-        let times_of = |event: &'static str| {
-            part.iter().filter(move |a| &*a.key == event).filter_map(Annotation::time_ns)
-        };
-        if let Some(start) = times_of("cs").min() {
-            return timing(start, times_of("cr").max());
+        let times = Times::of(part);
+        if let Some(start) = times.client_send {
+            return timing(start, times.client_receive);
         }
-        let is_core = |a: &Annotation| {
-            matches!(&*a.key, "cs" | "cr" | "sr" | "ss" | "ms" | "mr") && a.time_ns().is_some()
-        };
         if self.late || self.annotations.iter().any(is_core) {
             return Timing::default();
         }
-        let times = || part.iter().filter_map(Annotation::time_ns);
-        match (times().min(), times().max()) {
-            (Some(first), Some(last)) if times().count() > 1 && self.reason != Reason::Split => {
+        match (times.first, times.last) {
+            (Some(first), Some(last)) if times.events > 1 && self.reason != Reason::Split => {
                 timing(first, Some(last))
             }
             (Some(first), _) => timing(first, None),
             _ => Timing::default(),
         }
     }
+}
+
+/// What timing looks at, gathered in one pass.
+#[derive(Default)]
+struct Times {
+    events: usize,
+    first: Option<i64>,
+    last: Option<i64>,
+    client_send: Option<i64>,
+    client_receive: Option<i64>,
+}
+
+impl Times {
+    fn of(part: &[Annotation]) -> Self {
+        let mut times = Self::default();
+        for (annotation, time) in part.iter().filter_map(|a| Some((a, a.time_ns()?))) {
+            times.events += 1;
+            earliest(&mut times.first, time);
+            times.last = times.last.max(Some(time));
+            match &*annotation.key {
+                "cs" => earliest(&mut times.client_send, time),
+                "cr" => times.client_receive = times.client_receive.max(Some(time)),
+                _ => {}
+            }
+        }
+        times
+    }
+}
+
+fn earliest(known: &mut Option<i64>, time: i64) {
+    *known = Some(known.map_or(time, |known| known.min(time)));
+}
+
+fn is_core(annotation: &Annotation) -> bool {
+    let is_event = annotation.time_ns().is_some();
+    is_event && matches!(&*annotation.key, "cs" | "cr" | "sr" | "ss" | "ms" | "mr")
 }
 
 fn timing(start_ns: i64, end_ns: Option<i64>) -> Timing {

@@ -160,7 +160,7 @@ fn the_earliest_event_names_the_span() {
     let mut join = Join::new(rules());
     join.add(Annotation { name: "second".into(), ..event(1, 5, "end", 200) }, 0, SECOND);
     join.add(Annotation { name: "first".into(), ..event(1, 5, "start", 100) }, 0, SECOND);
-    assert_eq!(one(&mut join).name().as_deref(), Some("first"));
+    assert_eq!(one(&mut join).name(), Some("first"));
 }
 
 proptest! {

@@ -75,7 +75,8 @@ impl Lines {
 
 impl Outlet for Lines {
     fn deliver(&mut self, batch: &Batch) -> Delivery {
-        let bytes: Vec<u8> = batch.entries.iter().flat_map(|entry| entry.lines.iter().copied()).collect();
+        let lines: Vec<&[u8]> = batch.entries.iter().map(|entry| &*entry.lines).collect();
+        let bytes = lines.concat();
         match self.write(&bytes) {
             Ok(()) => {
                 self.written = 0;

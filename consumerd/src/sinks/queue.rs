@@ -3,9 +3,11 @@
 //! A program may hold no more of a queue than is still free (dynamic thresholds, Choudhury and Hahne 1998): one that
 //! floods loses its own annotations only, and a program that comes later still finds room.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::hash::Map;
 
 /// How much it holds, and when a batch leaves.
 #[derive(Clone, Copy, Debug)]
@@ -20,8 +22,40 @@ pub struct Limits {
     pub linger: Duration,
 }
 
-/// How many annotations of which staged frames an entry carries.
-pub type Refs = Vec<(u64, u32)>;
+/// How many annotations of which staged frames an entry carries. Nearly all come from one frame: that takes no memory
+/// of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refs {
+    /// All of one.
+    One((u64, u32)),
+    /// Of several, or of none.
+    Many(Box<[(u64, u32)]>),
+}
+
+impl Refs {
+    /// Each frame and its number of annotations.
+    pub fn as_slice(&self) -> &[(u64, u32)] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Many(many) => many,
+        }
+    }
+}
+
+impl Default for Refs {
+    fn default() -> Self {
+        Self::Many(Box::default())
+    }
+}
+
+impl From<Vec<(u64, u32)>> for Refs {
+    fn from(refs: Vec<(u64, u32)>) -> Self {
+        match refs[..] {
+            [one] => Self::One(one),
+            _ => Self::Many(refs.into()),
+        }
+    }
+}
 
 /// Messages that stand or fall together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,7 +73,7 @@ pub struct Entry {
 impl Entry {
     /// Room it takes in a queue.
     pub fn cost_bytes(&self) -> usize {
-        self.lines.len() + self.refs.len() * 16 + 96
+        self.lines.len() + self.refs.as_slice().len() * 16 + 96
     }
 }
 
@@ -56,12 +90,23 @@ pub enum Outcome {
     Rejected,
 }
 
+/// Annotations of one frame, and what became of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// The frame.
+    pub frame: u64,
+    /// How many.
+    pub annotations: u32,
+    /// What became of them.
+    pub outcome: Outcome,
+}
+
 /// Entries on their way out.
 #[derive(Debug)]
 pub struct Batch {
     number: u64,
     /// The entries.
-    pub entries: Vec<Entry>,
+    pub entries: Arc<Vec<Entry>>,
 }
 
 #[derive(Debug, Default)]
@@ -70,10 +115,10 @@ struct State {
     waiting_messages: usize,
     waiting_bytes: usize,
     /// Batch under way; taken away from its thread when staging needs the room.
-    under_way: Option<(u64, Vec<Entry>)>,
+    under_way: Option<(u64, Arc<Vec<Entry>>)>,
     bytes: usize,
-    by_program: HashMap<u64, usize>,
-    outcomes: Vec<(Refs, Outcome)>,
+    by_program: Map<u64, usize>,
+    outcomes: Vec<Settled>,
     batches: u64,
     idle: bool,
     ending: bool,
@@ -97,28 +142,36 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes an entry in, or tells by an outcome that it found no room.
-    pub fn push(&self, entry: Entry) {
+    /// Takes entries in, or tells by an outcome that one found no room. The sink's thread is woken once for all.
+    pub fn push(&self, entries: impl IntoIterator<Item = Entry>) {
         let mut state = self.lock();
-        let cost = entry.cost_bytes();
-        let share = state.by_program.get(&entry.program).copied().unwrap_or(0);
-        let free = self.limits.bytes.saturating_sub(state.bytes);
-        if share + cost > free {
-            state.outcomes.push((entry.refs, Outcome::QueueFull));
-            return;
-        }
-        state.bytes += cost;
-        *state.by_program.entry(entry.program).or_insert(0) += cost;
-        state.waiting_messages += entry.messages;
-        state.waiting_bytes += entry.lines.len();
-        state.waiting.push_back(entry);
-        if state.idle || self.is_full_batch(&state) {
+        let was_full_batch = self.is_full_batch(&state);
+        entries.into_iter().for_each(|entry| self.push_one(&mut state, entry));
+        let is_worth_waking = state.idle && !state.waiting.is_empty();
+        if is_worth_waking || (!was_full_batch && self.is_full_batch(&state)) {
             self.changed.notify_one();
         }
     }
 
+    fn push_one(&self, state: &mut State, entry: Entry) {
+        let cost = entry.cost_bytes();
+        let share = state.by_program.entry(entry.program).or_insert(0);
+        if *share + cost > self.limits.bytes.saturating_sub(state.bytes) {
+            if *share == 0 {
+                state.by_program.remove(&entry.program);
+            }
+            state.settled(&entry, Outcome::QueueFull);
+            return;
+        }
+        *share += cost;
+        state.bytes += cost;
+        state.waiting_messages += entry.messages;
+        state.waiting_bytes += entry.lines.len();
+        state.waiting.push_back(entry);
+    }
+
     /// Everything that was settled since the last call.
-    pub fn take_outcomes(&self) -> Vec<(Refs, Outcome)> {
+    pub fn take_outcomes(&self) -> Vec<Settled> {
         std::mem::take(&mut self.lock().outcomes)
     }
 
@@ -142,16 +195,16 @@ impl Queue {
     /// Gives up every entry with an annotation of a frame up to `frame`, also those under way.
     pub fn evict_up_to_frame(&self, frame: u64) {
         let mut state = self.lock();
-        let old = |entry: &Entry| entry.refs.iter().any(|(of, _)| *of <= frame);
+        let old = |entry: &Entry| entry.refs.as_slice().iter().any(|(of, _)| *of <= frame);
         let (gone, kept): (Vec<_>, Vec<_>) = state.waiting.drain(..).partition(|entry| old(entry));
         state.waiting = kept.into();
         for entry in gone {
             state.waiting_messages -= entry.messages;
             state.waiting_bytes -= entry.lines.len();
-            state.settle(entry, Outcome::SpoolEvicted);
+            state.settle(&entry, Outcome::SpoolEvicted);
         }
         if state.under_way.as_ref().is_some_and(|(_, entries)| entries.iter().any(old)) {
-            for entry in state.under_way.take().map(|(_, entries)| entries).unwrap_or_default() {
+            for entry in state.under_way.take().map(|(_, entries)| entries).unwrap_or_default().iter() {
                 state.settle(entry, Outcome::SpoolEvicted);
             }
         }
@@ -198,6 +251,7 @@ impl Queue {
             }
         }
         state.batches += 1;
+        let entries = Arc::new(entries);
         state.under_way = Some((state.batches, entries.clone()));
         Batch { number: state.batches, entries }
     }
@@ -214,7 +268,7 @@ impl Queue {
             return;
         }
         let entries = state.under_way.take().map(|(_, entries)| entries).unwrap_or_default();
-        for (entry, outcome) in entries.into_iter().zip(outcomes) {
+        for (entry, outcome) in entries.iter().zip(outcomes) {
             state.settle(entry, *outcome);
         }
     }
@@ -234,7 +288,7 @@ impl Queue {
 }
 
 impl State {
-    fn settle(&mut self, entry: Entry, outcome: Outcome) {
+    fn settle(&mut self, entry: &Entry, outcome: Outcome) {
         let cost = entry.cost_bytes();
         self.bytes -= cost;
         if let Some(share) = self.by_program.get_mut(&entry.program) {
@@ -243,7 +297,21 @@ impl State {
                 self.by_program.remove(&entry.program);
             }
         }
-        self.outcomes.push((entry.refs, outcome));
+        self.settled(entry, outcome);
+    }
+
+    /// Says what became of an entry; neighbours of the same frame and fate are told together.
+    fn settled(&mut self, entry: &Entry, outcome: Outcome) {
+        for &(frame, annotations) in entry.refs.as_slice() {
+            if let Some(last) = self.outcomes.last_mut()
+                && (last.frame, last.outcome) == (frame, outcome)
+                && let Some(sum) = last.annotations.checked_add(annotations)
+            {
+                last.annotations = sum;
+            } else {
+                self.outcomes.push(Settled { frame, annotations, outcome });
+            }
+        }
     }
 }
 
@@ -257,31 +325,29 @@ mod tests {
     }
 
     fn entry(program: u64, frame: u64) -> Entry {
-        Entry { lines: vec![b'x'; 100].into(), messages: 1, refs: vec![(frame, 1)], program }
+        Entry { lines: vec![b'x'; 100].into(), messages: 1, refs: Refs::One((frame, 1)), program }
     }
 
-    fn count(outcomes: &[(Refs, Outcome)], outcome: Outcome) -> usize {
-        outcomes.iter().filter(|(_, o)| *o == outcome).count()
+    fn count(outcomes: &[Settled], outcome: Outcome) -> u32 {
+        outcomes.iter().filter(|settled| settled.outcome == outcome).map(|settled| settled.annotations).sum()
     }
 
     #[test]
     fn a_program_that_floods_leaves_room_for_others() {
         let queue = queue(10 * 212);
         for frame in 0..100 {
-            queue.push(entry(1, frame));
+            queue.push([entry(1, frame)]);
         }
         let lost = count(&queue.take_outcomes(), Outcome::QueueFull);
         assert_eq!(lost, 95);
-        queue.push(entry(2, 100));
+        queue.push([entry(2, 100)]);
         assert!(queue.take_outcomes().is_empty());
     }
 
     #[test]
     fn a_batch_is_bounded_and_settled_entry_by_entry() {
         let queue = queue(1 << 20);
-        for frame in 0..12 {
-            queue.push(entry(1, frame));
-        }
+        queue.push((0..12).map(|frame| entry(1, frame)));
         let batch = queue.next_batch().unwrap();
         assert_eq!(batch.entries.len(), 10);
         assert!(queue.holds(&batch));
@@ -300,15 +366,14 @@ mod tests {
     #[test]
     fn staging_takes_old_entries_away_also_those_under_way() {
         let queue = queue(1 << 20);
-        queue.push(entry(1, 1));
+        queue.push([entry(1, 1)]);
         let batch = queue.next_batch().unwrap();
-        queue.push(entry(1, 2));
-        queue.push(entry(1, 3));
+        queue.push([entry(1, 2), entry(1, 3)]);
         queue.evict_up_to_frame(2);
         assert!(!queue.holds(&batch));
         queue.settle(&batch, &[Outcome::Acked]);
         let settled = queue.take_outcomes();
         assert_eq!((settled.len(), count(&settled, Outcome::SpoolEvicted)), (2, 2));
-        assert_eq!(queue.next_batch().unwrap().entries, [entry(1, 3)]);
+        assert_eq!(queue.next_batch().unwrap().entries[..], [entry(1, 3)]);
     }
 }

@@ -4,7 +4,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-use blkin_thrift::scribe::{LogEntry, Outcome as ReplyOutcome, ResultCode, decode_reply, encode_log_call};
+use blkin_thrift::scribe::{Outcome as ReplyOutcome, ResultCode, decode_reply};
+use blkin_thrift::writer::LogCallWriter;
 use blkin_thrift::{Limits, frame};
 
 use super::pump::{Delivery, Outlet};
@@ -22,6 +23,8 @@ pub struct Scribe {
     timeout: Duration,
     connection: Option<TcpStream>,
     sequence: i32,
+    /// The call, in memory that is used again.
+    request: Vec<u8>,
 }
 
 enum Answer {
@@ -39,10 +42,11 @@ impl Scribe {
             timeout: Duration::from_millis(config.io_timeout_ms),
             connection: None,
             sequence: 0,
+            request: Vec::new(),
         }
     }
 
-    fn log(&mut self, entries: &[LogEntry]) -> io::Result<Answer> {
+    fn log(&mut self, entries: &[Entry]) -> io::Result<Answer> {
         let answer = self.call(entries);
         if answer.is_err() {
             // Whatever is still under way on this connection belongs to nobody any more.
@@ -51,14 +55,14 @@ impl Scribe {
         answer
     }
 
-    fn call(&mut self, entries: &[LogEntry]) -> io::Result<Answer> {
+    fn call(&mut self, entries: &[Entry]) -> io::Result<Answer> {
         self.sequence = self.sequence.wrapping_add(1);
-        let request = encode_log_call(self.sequence, entries);
+        self.encode(entries);
         let connection = match &mut self.connection {
             Some(connection) => connection,
             none => none.insert(connect(&self.upstream, self.timeout)?),
         };
-        connection.write_all(&request)?;
+        connection.write_all(&self.request)?;
         let mut header = [0; frame::HEADER_BYTES];
         connection.read_exact(&mut header)?;
         let length = frame::read_length(header, MAX_REPLY_BYTES).map_err(io::Error::other)?;
@@ -78,8 +82,8 @@ impl Scribe {
     /// The upstream refuses the whole batch: finds the entries that it takes, one by one.
     fn deliver_singly(&mut self, batch: &Batch) -> Delivery {
         let mut outcomes = Vec::with_capacity(batch.entries.len());
-        for entry in &batch.entries {
-            let outcome = match self.log(&self.log_entries(entry)) {
+        for entry in batch.entries.iter() {
+            let outcome = match self.log(std::slice::from_ref(entry)) {
                 Ok(Answer::Ok) => Outcome::Acked,
                 Ok(Answer::Refused(why)) => {
                     tracing::warn!(upstream = self.upstream, "a message was refused: {why}");
@@ -93,9 +97,18 @@ impl Scribe {
         Delivery::Settled(outcomes)
     }
 
-    fn log_entries(&self, entry: &Entry) -> Vec<LogEntry> {
-        let lines = entry.lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        lines.map(|line| LogEntry { category: self.category.clone(), message: line.to_vec() }).collect()
+    fn encode(&mut self, entries: &[Entry]) {
+        let mut writer = LogCallWriter::begin(&mut self.request, self.sequence);
+        for entry in entries {
+            match entry.lines.strip_suffix(b"\n") {
+                Some(message) if entry.messages == 1 => writer.entry(&self.category, message),
+                _ => {
+                    let lines = entry.lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+                    lines.for_each(|line| writer.entry(&self.category, line));
+                }
+            }
+        }
+        writer.end();
     }
 }
 
@@ -105,8 +118,7 @@ fn later() -> Delivery {
 
 impl Outlet for Scribe {
     fn deliver(&mut self, batch: &Batch) -> Delivery {
-        let entries: Vec<_> = batch.entries.iter().flat_map(|entry| self.log_entries(entry)).collect();
-        match self.log(&entries) {
+        match self.log(&batch.entries) {
             Ok(Answer::Ok) => Delivery::Settled(vec![Outcome::Acked; batch.entries.len()]),
             Ok(Answer::TryLater) => later(),
             Ok(Answer::Refused(_)) => self.deliver_singly(batch),

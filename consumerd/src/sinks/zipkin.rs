@@ -1,50 +1,124 @@
 //! A piece of a span as Zipkin's v1 span, with the identity of every annotation in extension fields.
 
 use std::collections::HashMap;
+use std::io::Write as _;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use blkin_record::Endpoint;
 use blkin_thrift as thrift;
 use blkin_thrift::AnnotationType;
+use blkin_thrift::scribe::append_message;
+use blkin_thrift::writer::{Provenance, SpanHead, SpanWriter, encode_endpoint};
 
 use crate::annotation::{Annotation, Content};
-use crate::join::SpanPiece;
+use crate::join::{SpanPiece, Timing};
 
 /// Most annotations of one message: a span with more leaves in several messages.
 pub const MAX_ANNOTATIONS: usize = 4096;
 /// Most bytes of strings in one message.
 const MAX_TEXT_BYTES: usize = 1 << 20;
 
-/// The messages of one piece, each with the annotations that it holds.
-///
-/// Every service that took part gets a message of its own: of one that tells of several, such as a call's client and
-/// server on the same node, Zipkin's Scribe keeps only the first and drops the others' half. Only the first message of
-/// a service has start and duration.
-pub fn spans(piece: &mut SpanPiece) -> Vec<(thrift::Span, &[Annotation])> {
-    sort_by_service(&mut piece.annotations);
-    let piece = &*piece;
-    let mut out = Vec::new();
-    for of_service in piece.annotations.chunk_by(|a, b| a.endpoint.name == b.endpoint.name) {
-        let timing = piece.timing_of(of_service);
-        let mut rest = of_service;
-        while !rest.is_empty() {
-            let (now, later) = rest.split_at(fitting(rest));
-            let mut span = span(piece, now);
-            if rest.len() == of_service.len() {
-                span.timestamp = timing.timestamp_us;
-                span.duration = timing.duration_us;
+/// Writes messages into memory that is used again.
+#[derive(Debug, Default)]
+pub struct Encoder {
+    span: Vec<u8>,
+    message: Vec<u8>,
+    number: Vec<u8>,
+    host: Host,
+}
+
+/// The endpoint that was met last, encoded: nearly all annotations of a span have the same.
+#[derive(Debug, Default)]
+struct Host {
+    of: Option<Arc<Endpoint>>,
+    bytes: Option<Vec<u8>>,
+}
+
+impl Encoder {
+    /// The messages of one piece, each with the annotations that it holds: base64, ended by a line feed.
+    ///
+    /// Every service that took part gets a message of its own: of one that tells of several, such as a call's client
+    /// and server on the same node, Zipkin's Scribe keeps only the first and drops the others' half. Only the first
+    /// message of a service has start and duration.
+    pub fn messages(&mut self, piece: &mut SpanPiece, mut each: impl FnMut(&[u8], &[Annotation])) {
+        sort_by_service(&mut piece.annotations);
+        let piece = &*piece;
+        for of_service in piece.annotations.chunk_by(is_same_service) {
+            let mut timing = piece.timing_of(of_service);
+            let mut rest = of_service;
+            while !rest.is_empty() {
+                let (now, later) = rest.split_at(fitting(rest));
+                self.span(piece, now, std::mem::take(&mut timing));
+                self.message.clear();
+                append_message(&self.span, &mut self.message);
+                self.message.push(b'\n');
+                each(&self.message, now);
+                rest = later;
             }
-            out.push((span, now));
-            rest = later;
         }
     }
-    out
+
+    fn span(&mut self, piece: &SpanPiece, annotations: &[Annotation], timing: Timing) {
+        let source = annotations.first().map(|a| a.origin.source);
+        let head = SpanHead {
+            trace_id: piece.trace_id.cast_signed(),
+            name: piece.name().unwrap_or_default(),
+            id: piece.span_id.cast_signed(),
+            parent_id: (piece.parent_span_id != 0).then_some(piece.parent_span_id.cast_signed()),
+        };
+        let Self { span, number, host, .. } = self;
+        let events = annotations.iter().filter(|a| a.time_ns().is_some()).count();
+        span.clear();
+        let mut writer = SpanWriter::begin(span, &head, events);
+        for annotation in annotations {
+            if let Content::Event(time_ns) = annotation.content {
+                let (us, nanos) = (time_ns.div_euclid(1000), i16::try_from(time_ns.rem_euclid(1000)).ok());
+                writer.annotation(us, nanos, &annotation.key, &host.provenance(annotation, source));
+            }
+        }
+        writer.begin_binary(annotations.len() - events);
+        for annotation in annotations {
+            let value = match &annotation.content {
+                Content::Event(_) => continue,
+                Content::Integer(integer) => decimal(*integer, number),
+                Content::Text(text) => text.as_bytes(),
+            };
+            let from = host.provenance(annotation, source);
+            writer.binary(&annotation.key, value, AnnotationType::String, &from);
+        }
+        writer.end(timing.timestamp_us, timing.duration_us, source);
+    }
+}
+
+impl Host {
+    #[inline]
+    fn provenance(&mut self, annotation: &Annotation, of_span: Option<i64>) -> Provenance<'_> {
+        if !self.of.as_ref().is_some_and(|known| Arc::ptr_eq(known, &annotation.endpoint)) {
+            self.of = Some(annotation.endpoint.clone());
+            self.bytes = host(&annotation.endpoint).as_ref().map(encode_endpoint);
+        }
+        let origin = annotation.origin;
+        let source = (of_span != Some(origin.source)).then_some(origin.source);
+        Provenance { host: self.bytes.as_deref(), position: origin.position, source }
+    }
+}
+
+fn decimal(integer: i64, digits: &mut Vec<u8>) -> &[u8] {
+    digits.clear();
+    // Writing to a vector cannot fail.
+    let _ = write!(digits, "{integer}");
+    digits
+}
+
+#[inline]
+fn is_same_service(a: &Annotation, b: &Annotation) -> bool {
+    Arc::ptr_eq(&a.endpoint, &b.endpoint) || a.endpoint.name == b.endpoint.name
 }
 
 /// Brings the annotations of each service together, services and annotations in the order in which they came.
 fn sort_by_service(annotations: &mut [Annotation]) {
-    let Some(first) = annotations.first().map(|a| a.endpoint.name.clone()) else { return };
-    if annotations.iter().all(|a| a.endpoint.name == first) {
+    if annotations.windows(2).all(|two| is_same_service(&two[0], &two[1])) {
         return;
     }
     let mut ranks: HashMap<String, usize> = HashMap::new();
@@ -63,52 +137,6 @@ fn fitting(annotations: &[Annotation]) -> usize {
     };
     let fitting = annotations.iter().position(too_much).unwrap_or(annotations.len());
     fitting.clamp(1, MAX_ANNOTATIONS).min(annotations.len())
-}
-
-fn span(piece: &SpanPiece, annotations: &[Annotation]) -> thrift::Span {
-    let source = annotations.first().map(|a| a.origin.source);
-    let mut span = thrift::Span {
-        trace_id: piece.trace_id.cast_signed(),
-        name: piece.name().as_deref().unwrap_or_default().to_owned(),
-        id: piece.span_id.cast_signed(),
-        parent_id: (piece.parent_span_id != 0).then_some(piece.parent_span_id.cast_signed()),
-        source,
-        ..thrift::Span::default()
-    };
-    for annotation in annotations {
-        add(&mut span, annotation);
-    }
-    span
-}
-
-fn add(span: &mut thrift::Span, annotation: &Annotation) {
-    let origin = annotation.origin;
-    let source = (span.source != Some(origin.source)).then_some(origin.source);
-    let host = host(&annotation.endpoint);
-    let position = Some(origin.position);
-    let value = match &annotation.content {
-        Content::Event(time_ns) => {
-            span.annotations.push(thrift::Annotation {
-                timestamp: time_ns.div_euclid(1000),
-                value: annotation.key.to_string(),
-                host,
-                position,
-                source,
-                nanos: i16::try_from(time_ns.rem_euclid(1000)).ok(),
-            });
-            return;
-        }
-        Content::Integer(number) => number.to_string(),
-        Content::Text(text) => text.to_string(),
-    };
-    span.binary_annotations.push(thrift::BinaryAnnotation {
-        key: annotation.key.to_string(),
-        value: value.into_bytes(),
-        kind: AnnotationType::String,
-        host,
-        position,
-        source,
-    });
 }
 
 fn host(endpoint: &Endpoint) -> Option<thrift::Endpoint> {
@@ -132,7 +160,8 @@ fn host(endpoint: &Endpoint) -> Option<thrift::Endpoint> {
 mod tests {
     use super::*;
     use crate::annotation::Origin;
-    use std::sync::Arc;
+    use blkin_thrift::Limits;
+    use blkin_thrift::scribe::decode_message;
 
     fn annotation(key: &str, content: Content, source: i64) -> Annotation {
         Annotation {
@@ -150,9 +179,18 @@ mod tests {
     }
 
     fn piece(annotations: Vec<Annotation>) -> SpanPiece {
-        let mut piece = SpanPiece::new(1, 2, false);
+        let mut piece = SpanPiece::new(1, 2, false, Vec::new());
         annotations.into_iter().for_each(|a| piece.add(a));
         piece
+    }
+
+    fn spans(piece: &mut SpanPiece) -> Vec<(thrift::Span, Vec<Annotation>)> {
+        let mut out = Vec::new();
+        Encoder::default().messages(piece, |message, held| {
+            let message = message.strip_suffix(b"\n").unwrap();
+            out.push((decode_message(message, &Limits::default()).unwrap(), held.to_vec()));
+        });
+        out
     }
 
     #[test]

@@ -363,15 +363,15 @@ impl Engine {
                 Reason::Ending => self.spans.ending += 1,
             }
             self.spans.late += u64::from(piece.late);
-            self.feeder.push_span(&mut piece);
+            self.feeder.add_span(&mut piece);
+            self.join.recycle(piece);
         }
+        self.feeder.push_spans();
     }
 
     fn settle(&mut self) {
-        for (sink, refs, outcome) in self.feeder.outcomes() {
-            for (frame, annotations) in refs {
-                self.ledger.settle(sink, frame, annotations, outcome);
-            }
+        for (sink, settled) in self.feeder.outcomes() {
+            self.ledger.settle(sink, settled.frame, settled.annotations, settled.outcome);
         }
     }
 

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use blkin_thrift::scribe::span_message;
-
 use crate::annotation::Annotation;
 use crate::join::SpanPiece;
-use crate::sinks::queue::{Entry, Outcome, Refs};
-use crate::sinks::{Feed, Sink, json, zipkin};
+use crate::sinks::queue::{Entry, Refs, Settled};
+use crate::sinks::zipkin::Encoder;
+use crate::sinks::{Feed, Sink, json};
 
 /// JSON lines go to the queues in portions of about this size.
 const PORTION_BYTES: usize = 64 << 10;
@@ -17,6 +16,9 @@ pub(super) struct Feeder {
     sinks: Vec<Sink>,
     wants_spans: bool,
     wants_lines: bool,
+    encoder: Encoder,
+    /// Messages of spans that left in this round.
+    messages: Vec<Entry>,
 }
 
 /// Lines of one frame.
@@ -32,7 +34,13 @@ pub(super) struct Lines {
 impl Feeder {
     pub(super) fn new(sinks: Vec<Sink>) -> Self {
         let wants = |feed| sinks.iter().any(|sink| sink.feed == feed);
-        Self { wants_spans: wants(Feed::Spans), wants_lines: wants(Feed::Annotations), sinks }
+        Self {
+            wants_spans: wants(Feed::Spans),
+            wants_lines: wants(Feed::Annotations),
+            sinks,
+            encoder: Encoder::default(),
+            messages: Vec::new(),
+        }
     }
 
     /// Whether any sink takes spans.
@@ -55,26 +63,27 @@ impl Feeder {
     /// Hands the lines of a frame to every sink that takes annotations.
     pub(super) fn push_lines(&self, mut lines: Lines) {
         lines.close_portion();
-        for portion in lines.portions {
-            self.sinks(Feed::Annotations).for_each(|sink| sink.queue.push(portion.clone()));
-        }
+        push(&self.sinks, Feed::Annotations, &mut lines.portions);
     }
 
-    /// Hands a piece of a span to every sink that takes spans.
-    pub(super) fn push_span(&self, piece: &mut SpanPiece) {
-        for (span, annotations) in zipkin::spans(piece) {
-            let mut message = span_message(&span);
-            message.push(b'\n');
+    /// Encodes a piece of a span for [`Feeder::push_spans`].
+    pub(super) fn add_span(&mut self, piece: &mut SpanPiece) {
+        let messages = &mut self.messages;
+        self.encoder.messages(piece, |message, annotations| {
             let program = annotations.first().map_or(0, |annotation| annotation.origin.program);
-            let entry = Entry { lines: message.into(), messages: 1, refs: refs(annotations), program };
-            self.sinks(Feed::Spans).for_each(|sink| sink.queue.push(entry.clone()));
-        }
+            messages.push(Entry { lines: message.into(), messages: 1, refs: refs(annotations), program });
+        });
+    }
+
+    /// Hands the encoded spans to every sink that takes spans.
+    pub(super) fn push_spans(&mut self) {
+        push(&self.sinks, Feed::Spans, &mut self.messages);
     }
 
     /// What was settled since the last call, with the index of the sink.
-    pub(super) fn outcomes(&self) -> Vec<(usize, Refs, Outcome)> {
+    pub(super) fn outcomes(&self) -> Vec<(usize, Settled)> {
         let of_sink = |(index, sink): (usize, &Sink)| {
-            sink.queue.take_outcomes().into_iter().map(move |(refs, outcome)| (index, refs, outcome))
+            sink.queue.take_outcomes().into_iter().map(move |settled| (index, settled))
         };
         self.sinks.iter().enumerate().flat_map(of_sink).collect()
     }
@@ -98,9 +107,19 @@ impl Feeder {
     pub(super) fn queued_bytes(&self) -> Vec<(&'static str, u64)> {
         self.sinks.iter().map(|sink| (sink.name, sink.queue.bytes() as u64)).collect()
     }
+}
 
-    fn sinks(&self, feed: Feed) -> impl Iterator<Item = &Sink> {
-        self.sinks.iter().filter(move |sink| sink.feed == feed)
+/// Moves entries to the last sink of that feed, and copies to the others.
+fn push(sinks: &[Sink], feed: Feed, entries: &mut Vec<Entry>) {
+    if entries.is_empty() {
+        return;
+    }
+    let mut of_feed = sinks.iter().filter(|sink| sink.feed == feed).rev();
+    let last = of_feed.next();
+    of_feed.for_each(|sink| sink.queue.push(entries.iter().cloned()));
+    let entries = entries.drain(..);
+    if let Some(sink) = last {
+        sink.queue.push(entries);
     }
 }
 
@@ -121,7 +140,7 @@ impl Lines {
             self.portions.push(Entry {
                 lines: Arc::from(std::mem::take(&mut self.bytes)),
                 messages: self.count as usize,
-                refs: vec![(self.frame, self.count)],
+                refs: Refs::One((self.frame, self.count)),
                 program: self.program,
             });
             self.count = 0;
@@ -131,14 +150,16 @@ impl Lines {
 
 /// How many annotations came from each frame.
 fn refs(annotations: &[Annotation]) -> Refs {
-    let mut frames: Vec<u64> = annotations.iter().map(|annotation| annotation.origin.frame).collect();
-    frames.sort_unstable();
-    let mut refs: Refs = Vec::new();
-    for frame in frames {
-        match refs.last_mut() {
-            Some((last, count)) if *last == frame => *count += 1,
-            _ => refs.push((frame, 1)),
+    let frame_of = |annotation: &Annotation| annotation.origin.frame;
+    match annotations {
+        [first, rest @ ..] if rest.iter().all(|a| frame_of(a) == frame_of(first)) => {
+            Refs::One((frame_of(first), annotations.len() as u32))
+        }
+        _ => {
+            let mut frames: Vec<u64> = annotations.iter().map(frame_of).collect();
+            frames.sort_unstable();
+            let runs = frames.chunk_by(|a, b| a == b);
+            runs.map(|run| (run[0], run.len() as u32)).collect::<Vec<_>>().into()
         }
     }
-    refs
 }

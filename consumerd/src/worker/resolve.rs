@@ -1,20 +1,20 @@
 //! From records to annotations: texts and endpoints are looked up, raw clock values become times.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use blkin_record::{Endpoint, EndpointRef, Record, Text, Value};
 use blkin_ringbuf::{Attachment, ClockSeries, RingTime};
 
 use crate::annotation::{Annotation, Content, Origin};
+use crate::hash::Map;
 
 /// Texts of one program that have been looked up.
 ///
 /// A record that came through its ring was committed after its texts were, so what is found once stays.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
-    texts: HashMap<u32, Arc<str>>,
-    endpoints: HashMap<u32, Arc<Endpoint>>,
+    texts: Map<u32, Arc<str>>,
+    endpoints: Map<u32, Arc<Endpoint>>,
     bytes: usize,
 }
 

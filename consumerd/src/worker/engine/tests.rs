@@ -1,15 +1,15 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use blkin_record::{Stamp, VERSION};
-use blkin_ringbuf::layout::{CONTROL_BYTES, LAYOUT_VERSION, RINGS_OFFSET_BYTES, segment_bytes};
+use blkin_ringbuf::layout::{CONTROL_BYTES, LAYOUT_VERSION, MAX_SLOTS, RINGS_OFFSET_BYTES, segment_bytes};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::pwrite;
 
 use super::*;
 
 const RING_BYTES: usize = 4096;
-/// First word of the first slot's header.
-const HEAD: usize = 10_752;
+/// First word of the first slot's header: 256 bytes for each slot stand before the rings.
+const HEAD: usize = (RINGS_OFFSET_BYTES - MAX_SLOTS * 256) / 8;
 
 fn memfd(words: &[u64], seals: SealFlags) -> OwnedFd {
     let fd = memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();

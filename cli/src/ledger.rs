@@ -75,25 +75,48 @@ impl Ledger {
         Ledger { equations: vec![Equation { scope: "collector".into(), left, right }] }
     }
 
-    /// Reads both daemons.
-    ///
-    /// # Errors
-    /// When one cannot be reached.
-    pub fn read(consumerd: &Client, collector: &Client) -> Result<Ledger> {
-        let consumerd = Metrics::parse(&consumerd.get_ok("/metrics", &[])?);
-        let collector = Metrics::parse(&collector.get_ok("/metrics", &[])?);
-        Ok(Ledger::of_consumerd(&consumerd).and(Ledger::of_collector(&collector)))
+    /// A relay's equations from its metrics: what arrived, and what each upstream got of it, first in annotations, then in
+    /// entries of Scribe calls, which are what a relay passes on.
+    pub fn of_relay(name: &str, metrics: &Metrics) -> Ledger {
+        let mut equations = Vec::new();
+        for unit in ["", "entries_"] {
+            equations.push(arriving(name, metrics, unit));
+            let offered = format!("blkin_relay_{unit}upstream_offered_total");
+            let upstreams = metrics.values(&offered, "upstream");
+            equations.extend(upstreams.iter().map(|upstream| relaying(name, metrics, unit, upstream)));
+        }
+        Ledger { equations }
     }
 
-    /// Reads both daemons until nothing is on its way, or `patience` has passed.
+    /// Reads consumerd, the relays behind it, and the collector.
     ///
     /// # Errors
     /// When one cannot be reached.
-    pub fn settled(consumerd: &Client, collector: &Client, patience: Duration) -> Result<Ledger> {
+    pub fn read(consumerd: &Client, relays: &[Client], collector: &Client) -> Result<Ledger> {
+        let metrics =
+            |client: &Client| Ok::<_, anyhow::Error>(Metrics::parse(&client.get_ok("/metrics", &[])?));
+        let mut ledger = Ledger::of_consumerd(&metrics(consumerd)?);
+        for relay in relays {
+            let name = relay.base().trim_start_matches("http://");
+            ledger = ledger.and(Ledger::of_relay(name, &metrics(relay)?));
+        }
+        Ok(ledger.and(Ledger::of_collector(&metrics(collector)?)))
+    }
+
+    /// Reads all daemons until nothing is on its way, or `patience` has passed.
+    ///
+    /// # Errors
+    /// When one cannot be reached.
+    pub fn settled(
+        consumerd: &Client,
+        relays: &[Client],
+        collector: &Client,
+        patience: Duration,
+    ) -> Result<Ledger> {
         const PERIOD: Duration = Duration::from_millis(50);
         let deadline = Instant::now() + patience;
         loop {
-            let ledger = Ledger::read(consumerd, collector)?;
+            let ledger = Ledger::read(consumerd, relays, collector)?;
             if ledger.on_the_way() == 0 || Instant::now() >= deadline {
                 return Ok(ledger);
             }
@@ -112,7 +135,7 @@ impl Ledger {
         self.equations.iter().all(Equation::holds)
     }
 
-    /// Annotations that are on their way: in a ring, or shipped and not acknowledged.
+    /// Annotations that are on their way: in a ring, in a spool, or shipped and not acknowledged.
     pub fn on_the_way(&self) -> i64 {
         let terms = self.equations.iter().flat_map(|equation| &equation.right);
         terms
@@ -209,6 +232,38 @@ fn shipping(metrics: &Metrics, sink: &str) -> Equation {
     }
 }
 
+/// Terms of entries carry their unit, so that nobody adds them to annotations.
+fn unit_term(unit: &str, name: &str, value: i64) -> Term {
+    term(&format!("{unit}{name}"), value)
+}
+
+fn relay_scope(name: &str, unit: &str) -> String {
+    let what = if unit.is_empty() { "annotations" } else { "entries" };
+    format!("relay {name} {what}")
+}
+
+fn arriving(name: &str, metrics: &Metrics, unit: &str) -> Equation {
+    let sum = |figure: &str| metrics.sum(&format!("blkin_relay_{unit}{figure}_total"), &[]);
+    let mut right = vec![unit_term(unit, "accepted", sum("accepted"))];
+    let lost = causes(metrics, &format!("blkin_relay_{unit}lost_total"), &[]);
+    right.extend(lost.into_iter().map(|lost| unit_term(unit, &lost.name, lost.value)));
+    Equation { scope: relay_scope(name, unit), left: unit_term(unit, "received", sum("received")), right }
+}
+
+fn relaying(name: &str, metrics: &Metrics, unit: &str, upstream: &str) -> Equation {
+    let of = [("upstream", upstream)];
+    let sum = |figure: &str| metrics.sum(&format!("blkin_relay_{unit}upstream_{figure}"), &of);
+    let mut right =
+        vec![unit_term(unit, "acked", sum("acked_total")), unit_term(unit, "in_flight", sum("in_flight"))];
+    let lost = causes(metrics, &format!("blkin_relay_{unit}upstream_lost_total"), &of);
+    right.extend(lost.into_iter().map(|lost| unit_term(unit, &lost.name, lost.value)));
+    Equation {
+        scope: format!("{} to {upstream}", relay_scope(name, unit)),
+        left: unit_term(unit, "offered", sum("offered_total")),
+        right,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,6 +289,37 @@ blkin_collector_stored_total 65
 blkin_collector_duplicate_total 4
 blkin_collector_lost_total{cause=\"malformed\"} 1
 ";
+    const RELAY: &str = "\
+blkin_relay_received_total 50
+blkin_relay_accepted_total 48
+blkin_relay_lost_total{cause=\"malformed\"} 2
+blkin_relay_upstream_offered_total{upstream=\"a:1\"} 48
+blkin_relay_upstream_acked_total{upstream=\"a:1\"} 40
+blkin_relay_upstream_in_flight{upstream=\"a:1\"} 5
+blkin_relay_upstream_lost_total{upstream=\"a:1\",cause=\"spool_evicted\"} 3
+blkin_relay_entries_received_total 12
+blkin_relay_entries_accepted_total 10
+blkin_relay_entries_lost_total{cause=\"malformed\"} 2
+blkin_relay_entries_upstream_offered_total{upstream=\"a:1\"} 10
+blkin_relay_entries_upstream_acked_total{upstream=\"a:1\"} 9
+blkin_relay_entries_upstream_in_flight{upstream=\"a:1\"} 1
+blkin_relay_entries_upstream_lost_total{upstream=\"a:1\",cause=\"spool_evicted\"} 0
+";
+
+    #[test]
+    fn a_relay_has_equations_in_both_units_and_each_figure_counts() {
+        let of = |text: &str| Ledger::of_relay("r:1", &Metrics::parse(text));
+        let ledger = of(RELAY);
+        assert_eq!(ledger.equations.len(), 4);
+        assert!(ledger.balances());
+        assert_eq!((ledger.lost(), ledger.on_the_way()), (2 + 3, 5), "entries are not annotations");
+        assert_eq!(ledger.equations[3].scope, "relay r:1 entries to a:1");
+        for place in 0..RELAY.lines().count() {
+            let more = |(at, line): (usize, &str)| format!("{line}{}\n", if at == place { "1" } else { "" });
+            let mutated: String = RELAY.lines().enumerate().map(more).collect();
+            assert!(!of(&mutated).balances(), "mutation {place} went unseen");
+        }
+    }
 
     fn ledger(consumerd: &str, collector: &str) -> Ledger {
         Ledger::of_consumerd(&Metrics::parse(consumerd)).and(Ledger::of_collector(&Metrics::parse(collector)))

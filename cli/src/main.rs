@@ -73,6 +73,9 @@ enum Command {
             default_value = "http://127.0.0.1:9412"
         )]
         consumerd: String,
+        /// The metrics of a relay between them; once for each
+        #[arg(long, value_name = "URL", env = "BLKIN_RELAY_URL", value_delimiter = ',')]
+        relay: Vec<String>,
         /// Wait at most this long until no annotation is on its way any more
         #[arg(long, value_name = "DURATION", default_value = "0", value_parser = units::parse_duration_us)]
         settle: u64,
@@ -138,9 +141,10 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.command {
         Command::Traces(wanted) => list(&collector, wanted, json)?,
         Command::Trace { id, short } => draw(&collector, id, *short, json)?,
-        Command::Ledger { consumerd, settle } => {
+        Command::Ledger { consumerd, relay, settle } => {
             let patience = Duration::from_micros(*settle);
-            let ledger = Ledger::settled(&Client::new(consumerd), &collector, patience)?;
+            let relays: Vec<Client> = relay.iter().map(|url| Client::new(url)).collect();
+            let ledger = Ledger::settled(&Client::new(consumerd), &relays, &collector, patience)?;
             put(&if json { pretty(&ledger)? } else { ledger.table(false, Style::of_stdout()) })?;
             return Ok(if ledger.balances() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }

@@ -197,11 +197,12 @@ fn program(metrics: &Metrics, process: &str) -> Equation {
 
 fn drain(metrics: &Metrics, process: &str) -> Equation {
     let of = [("process", process)];
-    let torn = metrics.sum(CONSUMERD_LOST, &[("process", process), ("cause", "torn")]);
+    let lost = |cause| metrics.sum(CONSUMERD_LOST, &[("process", process), ("cause", cause)]);
     let right = vec![
         term("drained", metrics.sum("blkin_drained_total", &of)),
         term("pending", metrics.sum("blkin_pending", &of)),
-        term("lost{torn}", torn),
+        term("lost{torn}", lost("torn")),
+        term("lost{overwritten}", lost("overwritten")),
     ];
     let left = term("committed", metrics.sum("blkin_program_committed_total", &of));
     Equation { scope: process.to_owned(), left, right }
@@ -274,7 +275,8 @@ blkin_program_committed_total{process=\"osd:1\"} 90
 blkin_program_lost_total{process=\"osd:1\",cause=\"full\"} 7
 blkin_program_lost_total{process=\"osd:1\",cause=\"too_large\"} 3
 blkin_drained_total{process=\"osd:1\"} 80
-blkin_pending{process=\"osd:1\"} 9
+blkin_pending{process=\"osd:1\"} 4
+blkin_lost_total{process=\"osd:1\",cause=\"overwritten\"} 5
 blkin_lost_total{process=\"osd:1\",cause=\"torn\"} 1
 blkin_lost_total{process=\"osd:1\",cause=\"invalid\"} 2
 blkin_valid_total{process=\"osd:1\"} 78
@@ -330,7 +332,7 @@ blkin_relay_entries_upstream_lost_total{upstream=\"a:1\",cause=\"spool_evicted\"
         let ledger = ledger(CONSUMERD, COLLECTOR);
         assert_eq!(ledger.equations.len(), 5);
         assert!(ledger.balances());
-        assert_eq!(ledger.lost(), 7 + 3 + 1 + 2 + 3 + 1);
+        assert_eq!(ledger.lost(), 7 + 3 + 1 + 5 + 2 + 3 + 1);
         let shown = ledger.table(false, Style { columns: 100, colours: false });
         assert!(
             shown.contains(

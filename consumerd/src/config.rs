@@ -63,6 +63,12 @@ pub struct Config {
     pub poll_idle_ms: u64,
     /// Most bytes that one ring gives in one round.
     pub ring_budget_bytes: usize,
+    /// Flight recorders of programs that have ended are kept until they are taken: at most so many,
+    pub recorder_keep: usize,
+    /// of so much memory,
+    pub recorder_keep_bytes: u64,
+    /// and no longer than this. The one that ended first goes first.
+    pub recorder_keep_ms: u64,
     /// Most programs that are held.
     pub max_programs: usize,
     /// Most programs of one user.
@@ -111,6 +117,9 @@ impl Default for Config {
             poll_busy_ms: 1,
             poll_idle_ms: 200,
             ring_budget_bytes: 256 << 10,
+            recorder_keep: 16,
+            recorder_keep_bytes: 256 << 20,
+            recorder_keep_ms: 3_600_000,
             max_programs: 1024,
             max_programs_per_uid: 256,
             max_shared_bytes_per_uid: 4 << 30,
@@ -222,7 +231,7 @@ impl Config {
         Ok(())
     }
 
-    fn bounds(&self) -> [(&'static str, u64, u64, u64); 14] {
+    fn bounds(&self) -> [(&'static str, u64, u64, u64); 16] {
         let of = |n: usize| n as u64;
         [
             ("quiet_ms", self.quiet_ms, 1, 86_400_000),
@@ -238,6 +247,8 @@ impl Config {
             ("poll_busy_ms", self.poll_busy_ms, 1, 1000),
             ("poll_idle_ms", self.poll_idle_ms, 1, 400),
             ("ring_budget_bytes", of(self.ring_budget_bytes), 64 << 10, 4 << 20),
+            ("recorder_keep", of(self.recorder_keep), 0, 100_000),
+            ("recorder_keep_ms", self.recorder_keep_ms, 0, 30 * 86_400_000),
             ("max_programs", of(self.max_programs), 1, 100_000),
         ]
     }

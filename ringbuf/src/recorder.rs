@@ -10,8 +10,10 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use blkin_record::{GRAIN_BYTES, GRAIN_WORDS};
 
 use crate::attach::Attachment;
+use crate::clock::Anchor;
 use crate::layout::{NAMES_TEXT, NAMES_TEXT_WORDS, RingMode, SLOT_HEADER_WORDS, control, slot};
 use crate::ring::{Head, RingShape};
+use crate::saved::{Identity, Run, Saved, SavedSlot};
 use crate::words::Words;
 
 /// Grains between two looks at what is in use.
@@ -123,6 +125,28 @@ impl Attachment {
         LiveRing { header: reader.header, grains: reader.grains, shape: reader.shape, first }.copy()
     }
 
+    /// Everything that the rings hold now, with what is needed to read it elsewhere.
+    pub fn save(&self, identity: Identity) -> Saved {
+        let rings: Vec<RingCopy> = (0..self.slots()).map(|slot| self.copy_ring(slot)).collect();
+        let used = rings.into_iter().enumerate().filter(|(_, ring)| ring.to != 0);
+        let slots = used.map(|(slot, ring)| SavedSlot {
+            number: slot as u32,
+            header: self.slot_header_words(slot),
+            range: Some((ring.from, ring.to)),
+            runs: vec![Run { position: Head(ring.from).position(), raw: ring.raw }],
+        });
+        let (first, now) = (self.info().anchor, Anchor::now(self.info().clock));
+        Saved {
+            identity,
+            clock: Some(self.info().clock),
+            anchors: vec![(first.raw, first.realtime_ns), (now.raw, now.realtime_ns)],
+            header: self.header_words(),
+            // After the rings: the names of every record that was copied are in it.
+            slots: slots.collect(),
+            names: self.names_words(),
+        }
+    }
+
     /// The words of a slot's header, as they are now.
     pub fn slot_header_words(&self, slot: usize) -> Vec<u64> {
         let header = self.slot_header(slot);
@@ -130,12 +154,12 @@ impl Attachment {
     }
 
     /// The first words of the segment's header.
-    pub fn header_words(&self) -> Vec<u64> {
+    fn header_words(&self) -> Vec<u64> {
         self.words()[..crate::saved::HEADER_WORDS].iter().map(|word| word.load(Relaxed)).collect()
     }
 
     /// The words of the table of names. Taken after the rings, it holds every name of their records.
-    pub fn names_words(&self) -> Vec<u64> {
+    fn names_words(&self) -> Vec<u64> {
         let words = &self.words()[NAMES_TEXT..][..NAMES_TEXT_WORDS];
         let given_out = usize::try_from(words[0].load(Acquire)).unwrap_or(NAMES_TEXT_WORDS);
         words[..given_out.clamp(1, NAMES_TEXT_WORDS)].iter().map(|word| word.load(Relaxed)).collect()

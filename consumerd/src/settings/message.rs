@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! {"set":{"target":{"label":"ceph-osd"},"on":true,"rate":100,"levels":["err","warning"]}}
+//! {"snapshot":{"target":{"pid":4711},"last_ms":5000}}     is answered with saved segments
 //! {"reset":{"target":{"pid":4711}}}     {"reset":{}}     {"show":{}}
 //! {"done":{"rules":[...],"programs":[...]}}     {"refused":{"cause":"unknown_pid","why":"..."}}
 //! ```
@@ -33,6 +34,28 @@ pub enum Request {
     },
     /// Only say what is in force.
     Show {},
+}
+
+/// A request for what the rings of programs hold; answered with saved segments instead of a line.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Snapshot {
+    /// Whose.
+    pub target: Target,
+    /// Only the last of it.
+    #[serde(default)]
+    pub last_ms: Option<u64>,
+}
+
+/// Reads such a request; none if it is anything else.
+pub fn snapshot(bytes: &[u8]) -> Option<Snapshot> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        snapshot: Snapshot,
+    }
+    let asked: Option<Asked> = serde_json::from_slice(bytes).ok();
+    asked.map(|asked| asked.snapshot)
 }
 
 /// A program and what it is told.

@@ -12,8 +12,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::Settings;
-use super::message::{Answer, MAX_REQUEST_BYTES, parse};
+use super::message::{Answer, Cause, MAX_REQUEST_BYTES, Snapshot, parse, snapshot};
 use super::peer::Reach;
+use super::rules::Target;
 
 /// An asker has this long to say what he wants and to hear the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -22,22 +23,32 @@ const MAX_ASKERS: usize = 64;
 /// Pause when no connection can be accepted for want of descriptors.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
 
+/// The rings of programs, as somebody asks for them.
+pub trait Recorders: Clone + Send + Sync + 'static {
+    /// Numbers of the programs that are meant, and within reach.
+    fn find(&self, target: &Target, reach: Reach) -> Vec<u64>;
+    /// What the rings of one hold, or the last of it, as a saved segment (`blkin_ringbuf::saved`).
+    fn copy(&self, number: u64, last: Option<Duration>) -> Option<Vec<u8>>;
+    /// It was sent: the recorder of a program that has ended need not be kept for it any longer.
+    fn taken(&self, number: u64);
+}
+
 /// Starts the thread, which serves until the process ends.
 ///
 /// # Errors
 /// When it cannot be started or the socket not be used.
-pub fn start(socket: OwnedFd, settings: Settings) -> io::Result<()> {
+pub fn start(socket: OwnedFd, settings: Settings, recorders: impl Recorders) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let listener = {
         let _guard = runtime.enter();
         UnixListener::from_std(StdListener::from(socket))?
     };
-    let serving = move || runtime.block_on(serve(&listener, &settings));
+    let serving = move || runtime.block_on(serve(&listener, &settings, &recorders));
     std::thread::Builder::new().name("blkin-settings".into()).spawn(serving)?;
     Ok(())
 }
 
-async fn serve(listener: &UnixListener, settings: &Settings) {
+async fn serve(listener: &UnixListener, settings: &Settings, recorders: &impl Recorders) {
     let mut askers = JoinSet::new();
     let mut order: VecDeque<AbortHandle> = VecDeque::new();
     loop {
@@ -49,9 +60,8 @@ async fn serve(listener: &UnixListener, settings: &Settings) {
                 {
                     first.abort();
                 }
-                order.push_back(
-                    askers.spawn(tokio::time::timeout(PATIENCE, converse(stream, settings.clone()))),
-                );
+                let conversation = converse(stream, settings.clone(), recorders.clone());
+                order.push_back(askers.spawn(tokio::time::timeout(PATIENCE, conversation)));
             }
             Err(e) => {
                 tracing::warn!("failed to accept on the control socket: {e}");
@@ -63,17 +73,44 @@ async fn serve(listener: &UnixListener, settings: &Settings) {
     }
 }
 
-async fn converse(mut stream: UnixStream, settings: Settings) -> io::Result<()> {
+async fn converse(mut stream: UnixStream, settings: Settings, recorders: impl Recorders) -> io::Result<()> {
     let peer_uid = stream.peer_cred()?.uid();
     let request = read_request(&mut stream).await?;
+    let reach = Reach::of(peer_uid, getuid().as_raw());
+    if let Some(Snapshot { target, last_ms }) = snapshot(&request) {
+        return copy_rings(stream, &recorders, &target, last_ms.map(Duration::from_millis), reach).await;
+    }
     let answer = match parse(&request) {
         Ok(request) => {
             tracing::debug!(uid = peer_uid, ?request, "asked on the control socket");
-            settings.ask(request, Reach::of(peer_uid, getuid().as_raw()))
+            settings.ask(request, reach)
         }
         Err(refusal) => refusal,
     };
     stream.write_all(&line(&answer)?).await?;
+    stream.shutdown().await
+}
+
+/// Sends a saved segment of each program, and keeps none of them in memory longer than that takes.
+async fn copy_rings(
+    mut stream: UnixStream,
+    recorders: &impl Recorders,
+    target: &Target,
+    last: Option<Duration>,
+    reach: Reach,
+) -> io::Result<()> {
+    let found = recorders.find(target, reach);
+    if found.is_empty() {
+        let refused =
+            Answer::refused(Cause::UnknownPid, "no program that you may read is attached under that name");
+        stream.write_all(&line(&refused)?).await?;
+    }
+    for number in found {
+        if let Some(file) = recorders.copy(number, last) {
+            stream.write_all(&file).await?;
+            recorders.taken(number);
+        }
+    }
     stream.shutdown().await
 }
 
@@ -108,12 +145,24 @@ mod tests {
     use std::os::unix::net::UnixStream as StdStream;
     use std::path::PathBuf;
 
+    #[derive(Clone)]
+    struct NoPrograms;
+    impl Recorders for NoPrograms {
+        fn find(&self, _: &Target, _: Reach) -> Vec<u64> {
+            Vec::new()
+        }
+        fn copy(&self, _: u64, _: Option<Duration>) -> Option<Vec<u8>> {
+            None
+        }
+        fn taken(&self, _: u64) {}
+    }
+
     fn started() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let listener = StdListener::bind(&path).unwrap();
         listener.set_nonblocking(true).unwrap();
-        start(listener.into(), Settings::default()).unwrap();
+        start(listener.into(), Settings::default(), NoPrograms).unwrap();
         (folder, path)
     }
 
@@ -134,6 +183,9 @@ mod tests {
             }
             assert_eq!(answer(stream), "{\"done\":{\"rules\":[],\"programs\":[]}}\n");
         }
+        let mut stream = StdStream::connect(&path).unwrap();
+        stream.write_all(b"{\"snapshot\":{\"target\":\"all\"}}\n").unwrap();
+        assert!(answer(stream).contains("no program"));
         let mut stream = StdStream::connect(&path).unwrap();
         stream.write_all(&[b'x'; MAX_REQUEST_BYTES + 1]).unwrap();
         assert!(answer(stream).contains("bad_request"));

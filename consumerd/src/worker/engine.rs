@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use super::feed::Feeder;
 use super::ledger::{DrainFigures, Ledger, SinkFigures};
 use super::program::{Program, Totals};
+use super::snapshot::keep_within_bounds;
 use crate::annotation::{Origin, position};
 use crate::config::Config;
 use crate::holder::counters;
@@ -88,6 +89,8 @@ pub(super) struct Engine {
     last_checkpoint: Duration,
     next_tick: Duration,
     rejected_programs: u64,
+    /// Flight recorders of ended programs that nobody took in time.
+    recorders_evicted: u64,
     /// What earlier workers left is taken over.
     is_rebuilt: bool,
 }
@@ -137,6 +140,7 @@ impl Engine {
             last_checkpoint: Duration::ZERO,
             next_tick: Duration::ZERO,
             rejected_programs: 0,
+            recorders_evicted: 0,
             is_rebuilt: false,
         };
         Ok((engine, recovered.tail))
@@ -403,6 +407,7 @@ impl Engine {
     }
 
     fn end_programs(&mut self, now: Duration) {
+        self.recorders_evicted += keep_within_bounds(&mut self.programs, &self.config, now);
         for (number, program) in &mut self.programs {
             if program.has_ended(now) {
                 self.settings.depart(*number);
@@ -467,7 +472,19 @@ impl Engine {
 
     /// Whether records wait in a ring.
     pub(super) fn has_pending(&self) -> bool {
-        self.programs.values().any(|program| !program.ended && program.attachment.pending() > 0)
+        let waits =
+            |program: &Program| !program.ended && !program.is_recorder() && program.attachment.pending() > 0;
+        self.programs.values().any(waits)
+    }
+
+    /// Every program that is attached.
+    pub(super) fn programs(&self) -> &BTreeMap<u64, Program> {
+        &self.programs
+    }
+
+    /// Every program that is attached.
+    pub(super) fn programs_mut(&mut self) -> &mut BTreeMap<u64, Program> {
+        &mut self.programs
     }
 
     /// How much each program has given so far.
@@ -511,6 +528,9 @@ impl Engine {
             departed: Totals::of_departed(&self.departed),
             departed_programs: self.departed_programs,
             rejected_programs: self.rejected_programs,
+            recorders_evicted: self.recorders_evicted,
+            recorders_kept: self.programs.values().filter(|program| program.ended_at().is_some()).count()
+                as u64,
             sinks: self.ledger.sinks().collect(),
             queued_bytes: self.feeder.queued_bytes(),
             spans: self.spans,
@@ -540,6 +560,10 @@ pub struct Snapshot {
     pub departed_programs: u64,
     /// Offers that could not be mapped.
     pub rejected_programs: u64,
+    /// Flight recorders of ended programs that nobody took in time.
+    pub recorders_evicted: u64,
+    /// Those that are kept.
+    pub recorders_kept: u64,
     /// Each sink's ledger.
     pub sinks: Vec<(&'static str, SinkFigures)>,
     /// Bytes in each sink's queue.

@@ -78,8 +78,17 @@ fn encode_programs(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> 
     ];
     let lost = by_cause(&all, &causes);
     counters_of(encoder, "blkin_program_lost", "Records lost in the program", lost)?;
-    let causes: [Cause; 2] = [("torn", |t| t.drain.torn), ("invalid", |t| t.drain.invalid)];
-    counters_of(encoder, "blkin_lost", "Records lost while draining", by_cause(&all, &causes))?;
+    let causes: [Cause; 3] = [
+        ("torn", |t| t.drain.torn),
+        ("invalid", |t| t.drain.invalid),
+        ("overwritten", |t| t.counters.overwritten),
+    ];
+    counters_of(
+        encoder,
+        "blkin_lost",
+        "Records lost before or while they were drained",
+        by_cause(&all, &causes),
+    )?;
     let pending = all.iter().map(|(label, totals)| (vec![("process", *label)], totals.pending));
     gauges_of(encoder, "blkin_pending", "Records that wait in the rings", pending.collect())
 }
@@ -149,6 +158,10 @@ fn encode_daemon(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fm
         "Programs that have ended",
         one(snapshot.departed_programs),
     )?;
+    let kept = one(snapshot.recorders_kept);
+    gauges_of(encoder, "blkin_recorders_kept", "Flight recorders kept of programs that have ended", kept)?;
+    let evicted = one(snapshot.recorders_evicted);
+    counters_of(encoder, "blkin_recorders_evicted", "Flight recorders that nobody took in time", evicted)?;
     let rejected = one(snapshot.rejected_programs);
     counters_of(encoder, "blkin_programs_rejected", "Offers that could not be attached", rejected)?;
     gauges_of(

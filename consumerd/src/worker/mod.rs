@@ -6,6 +6,7 @@ pub mod ledger;
 mod metrics;
 mod program;
 mod resolve;
+mod snapshot;
 mod sweep;
 mod waker;
 
@@ -32,6 +33,7 @@ use engine::{Engine, Progress};
 pub use engine::{Snapshot, SpanFigures};
 use metrics::EngineCollector;
 pub use program::Totals;
+use snapshot::Rings;
 use waker::Waker;
 
 /// Pause between two looks whether the sinks are through, while the daemon ends.
@@ -130,9 +132,10 @@ impl Worker {
             }
         }
         settings.complete();
-        settings::service::start(hello.control, settings.clone())
+        let engine = Arc::new(Mutex::new(engine));
+        settings::service::start(hello.control, settings.clone(), Rings(engine.clone()))
             .context("failed to serve the control socket")?;
-        engine.rebuild(tail)?;
+        engine.lock().unwrap_or_else(PoisonError::into_inner).rebuild(tail)?;
         rustix::io::ioctl_fionbio(&link, true)?;
         Ok(Self {
             pause: Duration::from_millis(config.poll_busy_ms),
@@ -143,7 +146,7 @@ impl Worker {
             was_woken_in_vain: false,
             config,
             link: watch(link)?,
-            engine: Arc::new(Mutex::new(engine)),
+            engine,
             health: Health::new(),
             stop,
             http: TcpListener::from(hello.http),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use blkin_ringbuf::{AttachError, Attachment, Position, ProgramCounters, RingTime};
+use blkin_ringbuf::{AttachError, Attachment, Position, ProgramCounters, RingMode, RingTime};
 
 use super::ledger::DrainFigures;
 use super::resolve::Texts;
@@ -50,6 +50,10 @@ pub(super) struct Program {
     writers_gone: bool,
     /// The last round came after that and found nothing.
     is_drained: bool,
+    /// Of a flight recorder: since when nobody writes it any more.
+    ended_at: Option<Duration>,
+    /// Of a flight recorder that has ended and is not kept any longer: what was in it.
+    given_up: Option<u64>,
 }
 
 /// What a round over a program's rings gave.
@@ -114,6 +118,8 @@ impl Program {
             was_insane: false,
             writers_gone: false,
             is_drained: false,
+            ended_at: None,
+            given_up: None,
             attachment,
         })
     }
@@ -134,6 +140,9 @@ impl Program {
     /// at most `ring_budget` bytes of a ring and four times as many of the program.
     pub(super) fn round(&mut self, ring_budget: usize, now: Duration) -> Round {
         let mut round = Round::default();
+        if self.is_recorder() {
+            return round;
+        }
         let slots = self.attachment.slots();
         let mut budget = 4 * ring_budget;
         for step in 0..slots {
@@ -172,6 +181,35 @@ impl Program {
         self.attachment.resume(frame.slot as usize, position(frame.from));
     }
 
+    /// Whether it overwrites its oldest records: it is not drained, but read when somebody asks.
+    pub(super) fn is_recorder(&self) -> bool {
+        self.attachment.info().mode == RingMode::Overwrite
+    }
+
+    /// When a flight recorder ended that is kept since.
+    pub(super) fn ended_at(&self) -> Option<Duration> {
+        self.ended_at.filter(|_| self.given_up.is_none())
+    }
+
+    /// Memory of a flight recorder that has ended and is kept.
+    pub(super) fn kept_bytes(&self) -> Option<u64> {
+        self.ended_at()?;
+        let slots = self.attachment.slots();
+        let used = (0..slots).filter(|slot| self.attachment.slot_header_words(*slot)[0] != 0).count();
+        Some((used * self.attachment.info().ring_bytes) as u64)
+    }
+
+    /// Keeps a flight recorder that has ended no longer. Answers how many annotations were in it, which count as
+    /// overwritten from now on; holes that its writers left count as torn.
+    pub(super) fn give_up(&mut self) -> u64 {
+        let pending = self.attachment.pending();
+        let held = super::snapshot::save(self).records(|_| {});
+        let annotations = (held.read + held.invalid).min(pending);
+        self.figures.torn += pending - annotations;
+        self.given_up = Some(annotations);
+        annotations
+    }
+
     /// Whether it has ended just now: its last writer has gone (the kernel is asked about twice a second), and
     /// a round after that found nothing more.
     pub(super) fn has_ended(&mut self, now: Duration) -> bool {
@@ -182,8 +220,9 @@ impl Program {
         if !self.writers_gone && is_due {
             self.last_seal_check = Some(now);
             self.writers_gone = self.attachment.no_writer_left();
+            self.ended_at = self.writers_gone.then_some(now).filter(|_| self.is_recorder());
         }
-        self.ended = self.is_drained;
+        self.ended = self.is_drained || self.given_up.is_some();
         self.ended
     }
 
@@ -216,10 +255,12 @@ impl Program {
 
     /// Its figures as they are now.
     pub(super) fn totals(&self) -> Totals {
+        let mut counters = self.attachment.counters();
+        counters.overwritten = counters.overwritten.wrapping_add(self.given_up.unwrap_or(0));
         Totals {
-            counters: self.attachment.counters(),
+            counters,
             drained_before: self.drained_before,
-            pending: self.attachment.pending(),
+            pending: if self.given_up.is_some() { 0 } else { self.attachment.pending() },
             drain: self.figures,
         }
     }
@@ -257,7 +298,7 @@ impl Totals {
         Self { counters, drained_before, pending: 0, drain }
     }
 
-    /// Whether committed = drained + pending + torn; with what an earlier daemon had drained.
+    /// Whether committed = drained + pending + torn + overwritten; with what an earlier daemon had drained.
     pub fn balances(&self) -> bool {
         self.counters.committed == self.accounted().wrapping_add(self.pending)
             && self.drain.drained == self.drain.valid + self.drain.invalid
@@ -280,7 +321,8 @@ impl Totals {
     }
 
     fn accounted(&self) -> u64 {
-        self.drained_before.wrapping_add(self.drain.drained).wrapping_add(self.drain.torn)
+        let drained = self.drained_before.wrapping_add(self.drain.drained);
+        drained.wrapping_add(self.drain.torn).wrapping_add(self.counters.overwritten)
     }
 
     fn words(&self) -> [u64; DEPARTED_FIGURES] {
@@ -374,7 +416,13 @@ mod tests {
 
     fn balanced() -> Totals {
         Totals {
-            counters: ProgramCounters { attempted: 12, committed: 10, full: 2, ..ProgramCounters::default() },
+            counters: ProgramCounters {
+                attempted: 16,
+                committed: 14,
+                full: 2,
+                overwritten: 4,
+                ..ProgramCounters::default()
+            },
             drained_before: 1,
             pending: 2,
             drain: DrainFigures { drained: 6, valid: 5, invalid: 1, torn: 1 },
@@ -384,8 +432,9 @@ mod tests {
     #[test]
     fn each_record_dropped_uncounted_turns_the_balance_red() {
         assert!(balanced().balances());
-        let changes: [fn(&mut Totals); 6] = [
+        let changes: [fn(&mut Totals); 7] = [
             |t| t.counters.committed += 1,
+            |t| t.counters.overwritten -= 1,
             |t| t.drained_before -= 1,
             |t| t.pending -= 1,
             |t| t.drain.drained -= 1,
@@ -406,7 +455,7 @@ mod tests {
         one.fold_into(&mut departed);
         one.fold_into(&mut departed);
         let sum = Totals::of_departed(&departed);
-        assert_eq!((sum.counters.attempted, sum.drain.torn), (24, 6));
+        assert_eq!((sum.counters.attempted, sum.drain.torn), (32, 6));
         assert!(sum.balances());
     }
 

@@ -1,0 +1,117 @@
+//! Snapshots of rings for whoever asks on the control socket, and how long flight recorders of programs that have ended
+//! are kept for that.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use blkin_ringbuf::saved::{self, Identity, Saved};
+
+use super::engine::Engine;
+use super::program::Program;
+use crate::config::Config;
+use crate::settings::peer::Reach;
+use crate::settings::rules::Target;
+use crate::settings::service::Recorders;
+
+/// The rings of all programs, for the control socket.
+#[derive(Clone)]
+pub(super) struct Rings(pub(super) Arc<Mutex<Engine>>);
+
+impl Rings {
+    fn engine(&self) -> MutexGuard<'_, Engine> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Recorders for Rings {
+    fn find(&self, target: &Target, reach: Reach) -> Vec<u64> {
+        let engine = self.engine();
+        let is_meant = |program: &Program| match target {
+            Target::All => true,
+            Target::Label(label) => program.identity.comm == *label,
+            Target::Pid(pid) => program.identity.pid == *pid,
+        };
+        let found = engine.programs().iter();
+        found
+            .filter(|(_, program)| is_meant(program) && reach.holds(program.identity.uid))
+            .map(|(number, _)| *number)
+            .collect()
+    }
+
+    fn copy(&self, number: u64, last: Option<Duration>) -> Option<Vec<u8>> {
+        let mut saved = save(self.engine().programs().get(&number)?);
+        if let Some(last) = last {
+            let since = now_ns().saturating_sub(u64::try_from(last.as_nanos()).unwrap_or(u64::MAX));
+            saved.keep_since(since.cast_signed());
+        }
+        let mut file = Vec::new();
+        saved::write(&saved, &mut file);
+        Some(file)
+    }
+
+    fn taken(&self, number: u64) {
+        if let Some(program) =
+            self.engine().programs_mut().get_mut(&number).filter(|p| p.kept_bytes().is_some())
+        {
+            program.give_up();
+        }
+    }
+}
+
+/// What the rings of a program hold now.
+pub(super) fn save(program: &Program) -> Saved {
+    program.attachment.save(Identity {
+        pid: program.identity.pid,
+        uid: program.identity.uid,
+        ended: program.kept_bytes().is_some(),
+        taken_ns: now_ns(),
+        since_ns: 0,
+        label: program.identity.comm.clone(),
+        host: line_of("/proc/sys/kernel/hostname"),
+        boot: line_of("/proc/sys/kernel/random/boot_id"),
+    })
+}
+
+fn line_of(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// Gives up the recorders of ended programs that are beyond a bound, the one that ended first before the others, and
+/// those that have ended long ago.
+pub(super) fn keep_within_bounds(
+    programs: &mut BTreeMap<u64, Program>,
+    config: &Config,
+    now: Duration,
+) -> u64 {
+    let mut kept: Vec<(Duration, u64, u64)> = programs
+        .iter()
+        .filter_map(|(number, program)| Some((program.ended_at()?, *number, program.kept_bytes()?)))
+        .collect();
+    kept.sort_unstable();
+    let mut bytes: u64 = kept.iter().map(|(_, _, bytes)| bytes).sum();
+    let mut left = kept.len();
+    let longest = Duration::from_millis(config.recorder_keep_ms);
+    let mut evicted = 0;
+    for (ended_at, number, own) in kept {
+        let is_old = now.saturating_sub(ended_at) >= longest;
+        if !is_old && left <= config.recorder_keep && bytes <= config.recorder_keep_bytes {
+            break;
+        }
+        (left, bytes) = (left - 1, bytes - own);
+        if let Some(program) = programs.get_mut(&number) {
+            let annotations = program.give_up();
+            tracing::warn!(
+                process = program.label,
+                annotations,
+                "the flight recorder of a program that has ended was given up: nobody took it in time"
+            );
+            evicted += 1;
+        }
+    }
+    evicted
+}

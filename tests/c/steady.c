@@ -1,10 +1,12 @@
 /*
  * Records 10^6 annotations in the steady state and says how many allocations that made. The harness counts the system
  * calls between the two marks on stderr, by strace. Pinned to one CPU, so that no new slot comes into use on the way,
- * and begun when the harness says on stdin that consumerd is attached: until then a full ring makes it offer itself.
+ * and begun when the harness says on stdin that consumerd is attached: until then a full ring makes it offer itself. It
+ * records without a pause until then, so that consumerd is awake.
  */
 #define _GNU_SOURCE
 #include <blkin/zipkin_c.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -56,19 +58,25 @@ static void mark(const char *text, size_t length)
 		_exit(1);
 }
 
+static int may_begin(void)
+{
+	struct pollfd input = { STDIN_FILENO, POLLIN, 0 };
+
+	return poll(&input, 1, 0) == 1;
+}
+
 int main(void)
 {
 	cpu_set_t one;
 	long before;
-	char go;
 
 	CPU_ZERO(&one);
 	CPU_SET(sched_getcpu(), &one);
 	if (sched_setaffinity(0, sizeof(one), &one) || blkin_init())
 		return 1;
-	record(10000);
-	if (read(STDIN_FILENO, &go, 1) != 1)
-		return 1;
+	do
+		record(10000);
+	while (!may_begin());
 	before = allocations;
 	mark("begin\n", 6);
 	record(RECORDS);

@@ -224,6 +224,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_program_that_changes_its_word_is_left_out_and_the_others_are_not() {
+        use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+        let pages: Vec<ControlPage> = (0..3)
+            .map(|_| {
+                let memfd = memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+                ftruncate(&memfd, blkin_ringbuf::layout::CONTROL_BYTES as u64).unwrap();
+                fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW).unwrap();
+                ControlPage::open(&memfd).unwrap()
+            })
+            .collect();
+        let mut watched = Watched { pages: pages.clone(), is_watched: true, is_asleep: false };
+        watched.say_asleep(true);
+        pages[1].set_sleeping(false);
+        watched.leave_out_unruly();
+        assert_eq!((watched.pages.len(), watched.is_watched), (2, true));
+        watched.say_asleep(false);
+        watched.leave_out_unruly();
+        assert_eq!((watched.pages.len(), watched.is_watched), (2, false));
+    }
+
+    #[test]
     fn those_that_gave_something_last_come_first() {
         let mut activity = Activity::default();
         activity.note(&[(1, 5), (2, 5), (3, 0)]);

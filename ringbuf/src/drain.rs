@@ -24,6 +24,8 @@ pub struct Drained {
     pub from: Position,
     /// Where it stopped.
     pub to: Position,
+    /// Where head stood when it began: everything before that was reserved by then.
+    pub head_grain: u64,
     /// Records copied.
     pub records: u64,
     /// Records that were reserved and never committed; only once no writer is left.
@@ -83,12 +85,13 @@ impl<W: Words + ?Sized> RingReader<'_, W> {
     ) -> Drained {
         let head = Head(self.header.load(slot::HEAD, Relaxed));
         let available = head.position().wrapping_sub(at.grain) & POSITION_MASK;
-        let mut drained = Drained { from: *at, to: *at, ..Drained::default() };
+        let mut drained = Drained { from: *at, to: *at, head_grain: at.grain, ..Drained::default() };
         if available > self.shape.grains() {
             drained.insane = true;
             return drained;
         }
         let end = at.grain + available;
+        drained.head_grain = end;
         let mut run = Run::default();
         while at.grain < end && !drained.blocked_on_hole {
             if at.grain - drained.from.grain >= max_grains {

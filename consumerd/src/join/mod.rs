@@ -11,7 +11,7 @@ mod part;
 mod recent;
 mod span;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::annotation::Annotation;
@@ -65,7 +65,10 @@ pub struct Join {
     by_age: VecDeque<(Key, u64)>,
     /// By the time of the look, at least one entry for each open span.
     quiet: VecDeque<(Key, u64, Duration)>,
+    /// Closed since the last look.
     closed: Vec<Key>,
+    /// Closed before, by program and sweep that they wait for: looked at again when that is past, not in each round.
+    waiting: BTreeMap<(u64, u64), Vec<Key>>,
     recent: Recent,
     /// Emptied lists of spans that left, for spans to come.
     spare: Vec<(Vec<Annotation>, Vec<Part>)>,
@@ -82,6 +85,7 @@ impl Join {
             by_age: VecDeque::new(),
             quiet: VecDeque::new(),
             closed: Vec::new(),
+            waiting: BTreeMap::new(),
             recent: Recent::new(REMEMBERED_SPANS),
             spare: Vec::new(),
         }
@@ -147,15 +151,31 @@ impl Join {
     }
 
     fn leave_complete(&mut self, is_past: impl Fn(u64, u64) -> bool, out: &mut Vec<SpanPiece>) {
-        for key in std::mem::take(&mut self.closed) {
+        let mut due = Vec::new();
+        self.waiting.retain(|(program, sweep), keys| {
+            let is_due = is_past(*program, *sweep);
+            if is_due {
+                due.append(keys);
+            }
+            !is_due
+        });
+        due.append(&mut self.closed);
+        for key in due {
             let Some(open) = self.open.get_mut(&key) else { continue };
             if !open.parts.iter().all(Part::is_closed) {
                 open.listed_as_closed = false;
-            } else if open.parts.iter().all(|part| is_past(part.program(), part.closed_in_sweep())) {
-                let born = open.born;
-                self.take(key, born, Reason::Complete, out);
-            } else {
-                self.closed.push(key);
+                continue;
+            }
+            let awaited = |part: &&Part| !is_past(part.program(), part.closed_in_sweep());
+            match open.parts.iter().find(awaited) {
+                Some(part) => {
+                    let sweep = (part.program(), part.closed_in_sweep());
+                    self.waiting.entry(sweep).or_default().push(key);
+                }
+                None => {
+                    let born = open.born;
+                    self.take(key, born, Reason::Complete, out);
+                }
             }
         }
     }

@@ -317,7 +317,7 @@ impl Engine {
             let mut unknown = RingTime::default();
             let ring = program.times.get_mut(frame.slot as usize).unwrap_or(&mut unknown);
             for record in records(&frame.raw, cookie) {
-                let resolved = record.ok().and_then(|record| {
+                let resolved = record.as_ref().ok().and_then(|record| {
                     let ahead = record.position.wrapping_sub(frame.from.grain) & POSITION_MASK;
                     let position = position(frame.slot, frame.from.grain + ahead);
                     let origin =

@@ -155,8 +155,7 @@ impl Program {
             let mut raw = Vec::new();
             let drained = self.attachment.drain(slot, ring_budget.min(budget), &mut raw);
             self.tell_insanity(drained.insane, slot);
-            let is_empty = !drained.more && !drained.blocked_on_hole;
-            self.sweeps.note(slot, drained.to.grain, is_empty, drained.blocked_on_hole, now);
+            self.sweeps.note(slot, drained.to.grain, drained.head_grain, drained.blocked_on_hole, now);
             round.has_more |= drained.more;
             budget = budget.saturating_sub(raw.len());
             if drained.from != drained.to {

@@ -31,22 +31,22 @@ impl Texts {
         attachment: &Attachment,
         clocks: &ClockSeries,
         ring: &mut RingTime,
-        record: Record<'_>,
+        record: &Record<'_>,
         origin: Origin,
     ) -> Option<Annotation> {
         let info = attachment.info();
-        let content = match record.value {
+        let content = match &record.value {
             Value::None => Content::Event(clocks.to_realtime_ns(info.clock, &info.anchor, record.time, ring)),
-            Value::Integer(number) => Content::Integer(number),
-            Value::Str(bytes) => Content::Text(String::from_utf8_lossy(&bytes).into()),
+            Value::Integer(number) => Content::Integer(*number),
+            Value::Str(bytes) => Content::Text(String::from_utf8_lossy(bytes).into()),
         };
         Some(Annotation {
             trace_id: record.trace_id,
             span_id: record.span_id,
             parent_span_id: record.parent_span_id,
-            name: self.text(attachment, record.name)?,
-            endpoint: self.endpoint(attachment, record.endpoint)?,
-            key: self.text(attachment, record.key)?,
+            name: self.text(attachment, &record.name)?,
+            endpoint: self.endpoint(attachment, &record.endpoint)?,
+            key: self.text(attachment, &record.key)?,
             content,
             level: record.level,
             truncated: record.truncated,
@@ -54,10 +54,10 @@ impl Texts {
         })
     }
 
-    fn text(&mut self, attachment: &Attachment, text: Text<'_>) -> Option<Arc<str>> {
+    fn text(&mut self, attachment: &Attachment, text: &Text<'_>) -> Option<Arc<str>> {
         let id = match text {
-            Text::Inline(bytes) => return Some(String::from_utf8_lossy(&bytes).into()),
-            Text::Id(id) => id,
+            Text::Inline(bytes) => return Some(String::from_utf8_lossy(bytes).into()),
+            Text::Id(id) => *id,
         };
         if let Some(known) = self.texts.get(&id) {
             return Some(known.clone());
@@ -69,10 +69,10 @@ impl Texts {
         Some(found)
     }
 
-    fn endpoint(&mut self, attachment: &Attachment, endpoint: EndpointRef<'_>) -> Option<Arc<Endpoint>> {
+    fn endpoint(&mut self, attachment: &Attachment, endpoint: &EndpointRef<'_>) -> Option<Arc<Endpoint>> {
         let id = match endpoint {
-            EndpointRef::Inline(bytes) => return Endpoint::decode(&bytes).map(Arc::new),
-            EndpointRef::Id(id) => id,
+            EndpointRef::Inline(bytes) => return Endpoint::decode(bytes).map(Arc::new),
+            EndpointRef::Id(id) => *id,
         };
         if let Some(known) = self.endpoints.get(&id) {
             return Some(known.clone());

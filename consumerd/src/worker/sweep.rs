@@ -1,4 +1,5 @@
-//! Rounds over all rings of a program: a sweep is over once each ring was seen empty after the sweep began.
+//! Rounds over all rings of a program: a sweep is over once each ring was drained up to where its head stood when it
+//! was first looked at in that sweep. A ring that never runs empty therefore holds no sweep up.
 //!
 //! An annotation seen in sweep `n` has nothing committed before it in any other ring once sweep `n + 1` is over.
 
@@ -10,6 +11,8 @@ const HOLE_PATIENCE: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     swept: bool,
+    /// Where head stood in the first look of this sweep.
+    target: Option<u64>,
     hole: Option<(u64, Duration)>,
 }
 
@@ -36,10 +39,13 @@ impl Sweeps {
         self.current >= sweep + 2
     }
 
-    /// A ring was drained up to `grain`; `is_empty` says that nothing more was there.
-    pub(super) fn note(&mut self, slot: usize, grain: u64, is_empty: bool, is_at_hole: bool, now: Duration) {
+    /// A ring was drained up to `grain`, and its head stood at `head` before.
+    pub(super) fn note(&mut self, slot: usize, grain: u64, head: u64, is_at_hole: bool, now: Duration) {
         let state = &mut self.slots[slot];
-        let waited = if is_at_hole {
+        // Head goes back only in a ring that contradicts itself: nothing more comes from there.
+        let target = state.target.map_or(head, |target| target.min(head));
+        state.target = Some(target);
+        let is_patience_over = if is_at_hole {
             match state.hole {
                 Some((at, since)) if at == grain => now.saturating_sub(since) >= HOLE_PATIENCE,
                 _ => {
@@ -49,9 +55,9 @@ impl Sweeps {
             }
         } else {
             state.hole = None;
-            is_empty
+            false
         };
-        if waited && !state.swept {
+        if (grain >= target || is_patience_over) && !state.swept {
             state.swept = true;
             self.left -= 1;
             if self.left == 0 {
@@ -63,7 +69,7 @@ impl Sweeps {
     fn begin_next(&mut self) {
         self.current += 1;
         self.left = self.slots.len();
-        self.slots.iter_mut().for_each(|slot| slot.swept = false);
+        self.slots.iter_mut().for_each(|slot| (slot.swept, slot.target) = (false, None));
     }
 }
 
@@ -74,30 +80,48 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn a_sweep_is_over_when_each_ring_was_seen_empty() {
+    fn a_sweep_is_over_when_each_ring_was_drained_to_its_head() {
         let mut sweeps = Sweeps::new(2);
-        sweeps.note(0, 1, true, false, MS);
-        sweeps.note(0, 1, true, false, MS);
+        sweeps.note(0, 1, 1, false, MS);
+        sweeps.note(0, 1, 1, false, MS);
         assert_eq!(sweeps.current(), 0);
-        sweeps.note(1, 1, false, false, MS);
+        sweeps.note(1, 1, 3, false, MS);
         assert_eq!(sweeps.current(), 0);
-        sweeps.note(1, 1, true, false, MS);
+        sweeps.note(1, 3, 3, false, MS);
         assert_eq!(sweeps.current(), 1);
         assert!(!sweeps.is_past(0));
-        sweeps.note(0, 1, true, false, MS);
-        sweeps.note(1, 1, true, false, MS);
+        sweeps.note(0, 1, 1, false, MS);
+        sweeps.note(1, 3, 3, false, MS);
         assert!(sweeps.is_past(0));
+    }
+
+    #[test]
+    fn a_ring_that_never_runs_empty_holds_no_sweep_up() {
+        let mut sweeps = Sweeps::new(1);
+        sweeps.note(0, 10, 25, false, MS);
+        sweeps.note(0, 20, 35, false, MS);
+        assert_eq!(sweeps.current(), 0);
+        sweeps.note(0, 30, 45, false, MS);
+        assert_eq!(sweeps.current(), 1);
+    }
+
+    #[test]
+    fn a_ring_of_which_head_goes_back_holds_no_sweep_up() {
+        let mut sweeps = Sweeps::new(1);
+        sweeps.note(0, 10, 25, false, MS);
+        sweeps.note(0, 10, 10, false, MS);
+        assert_eq!(sweeps.current(), 1);
     }
 
     #[test]
     fn a_hole_holds_a_sweep_up_only_for_a_while() {
         let mut sweeps = Sweeps::new(1);
-        sweeps.note(0, 5, false, true, MS);
-        sweeps.note(0, 5, false, true, 50 * MS);
+        sweeps.note(0, 5, 9, true, MS);
+        sweeps.note(0, 5, 9, true, 50 * MS);
         assert_eq!(sweeps.current(), 0);
-        sweeps.note(0, 6, false, true, 120 * MS);
+        sweeps.note(0, 6, 9, true, 120 * MS);
         assert_eq!(sweeps.current(), 0);
-        sweeps.note(0, 6, false, true, 230 * MS);
+        sweeps.note(0, 6, 9, true, 230 * MS);
         assert_eq!(sweeps.current(), 1);
     }
 }

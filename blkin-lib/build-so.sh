@@ -3,6 +3,8 @@
 #
 #   build-so.sh [--release]      prints where libblkin.so.0 lies
 #
+# CARGO_BUILD_TARGET and CC build for another machine.
+#
 # The shared library is linked by cc from the static one: only so do its symbols carry a version (a Rust cdylib
 # exports them without). It stays loaded once loaded (nodelete), for records may be on their way in any thread.
 set -eu
@@ -15,7 +17,7 @@ case "${1-}" in
 esac
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/.."
-out=${CARGO_TARGET_DIR:-target}/$profile
+out=${CARGO_TARGET_DIR:-target}/${CARGO_BUILD_TARGET:+$CARGO_BUILD_TARGET/}$profile
 case $out in /*) ;; *) out=$PWD/$out ;; esac
 
 if [ "$profile" = release ]; then

@@ -36,12 +36,12 @@ class Consumerd:
     """Joins and encodes everything, for a sink that throws it away."""
 
     def __init__(self, program, folder):
-        self.socket = folder / "consumerd.sock"
+        self.socket, self.control = folder / "consumerd.sock", folder / "control.sock"
         ready = folder / "ready"
         with open(folder / "consumerd.log", "w") as log:
-            self.process = on_reader_cpu(program, "--socket", self.socket, "--http-listen", "127.0.0.1:0", "--scan",
-                                         "false", "--scribe-upstream", "", "--json-lines", "/dev/null",
-                                         "--ready-file", ready, log=log)
+            self.process = on_reader_cpu(program, "--socket", self.socket, "--control-socket",
+                                         self.control, "--http-listen", "127.0.0.1:0", "--scan", "false",
+                                         "--scribe-upstream", "", "--json-lines", "/dev/null", "--ready-file", ready, log=log)
         if not wait_until(lambda: ready.exists() and ready.stat().st_size > 0):
             raise SystemExit((folder / "consumerd.log").read_text())
         self.address = json.loads(ready.read_text())["http"]

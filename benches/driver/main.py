@@ -14,6 +14,10 @@ import report
 from daemons import Consumerd, Lttng, Syslog
 
 
+# Each takes seconds by itself.
+CONSUMER_RUNS = 3
+
+
 def arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("--programs", type=Path, required=True)
@@ -41,7 +45,7 @@ def measure_runs(cases, options, consumerd, results):
         for case in rotated([case for case in cases if not case.runs or run < case.runs], run):
             lost_before = results.lost.get("", 0)
             try:
-                measure.run_case(case, options.programs, results, options.quick)
+                measure.run_case(case, options, results)
             except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
                 say(f"   {case.name}: {error}")
             if case.kind == "blkin" and case.group != "instructions":
@@ -52,7 +56,7 @@ def measure_runs(cases, options, consumerd, results):
 
 
 def measure_consumer(options, results):
-    for program in ("transport", "ship", "scale"):
+    for program in ("transport", "ship", "scale") * min(options.runs, CONSUMER_RUNS):
         say(f"   {program}")
         try:
             text = measure.output_of([options.release / program], seconds=300)
@@ -60,7 +64,7 @@ def measure_consumer(options, results):
             say(f"   {program}: {error}")
             continue
         for name, unit, value in measure.lines_of(text):
-            results.add(f"{program}: {name}", unit, value)
+            results.add(f"{program}: {name.removeprefix(program + ', ')}", unit, value)
 
 
 def main():
@@ -79,6 +83,7 @@ def main():
             consumerd = Consumerd(options.release / "blkin-consumerd", Path(folder))
             daemons.append(consumerd)
             os.environ["BLKIN_SOCKET"] = str(consumerd.socket)
+            os.environ["BLKIN_CONTROL_SOCKET"] = str(consumerd.control)
             lttng = None
             if any(case.needs == "lttng" for case in cases):
                 lttng = Lttng(Path(folder))

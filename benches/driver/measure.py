@@ -35,6 +35,11 @@ def output_of(command, environment=None, seconds=120):
     return done.stdout
 
 
+def rule(release, *words):
+    """Tells consumerd by `blkin set`, through the socket that BLKIN_CONTROL_SOCKET names."""
+    output_of([release / "blkin", "set", *words])
+
+
 def lines_of(text):
     """The figures of a program: "case<TAB>unit<TAB>value"."""
     for line in text.splitlines():
@@ -42,12 +47,18 @@ def lines_of(text):
         yield name, unit, float(value)
 
 
-def run_case(case, folder, results, quick):
+def run_case(case, options, results):
     if case.group == "instructions":
-        return count_instructions(case, folder, results)
+        return count_instructions(case, options.programs, results)
     pin, program, arguments = case.command()
-    shorter = QUICK.get(program, []) if quick else []
-    text = output_of([*pin, folder / program, *shorter, *arguments], case.environment)
+    shorter = QUICK.get(program, []) if options.quick else []
+    if case.rule:
+        rule(options.release, *case.rule)
+    try:
+        text = output_of([*pin, options.programs / program, *shorter, *arguments], case.environment)
+    finally:
+        if case.rule:
+            rule(options.release, "--reset")
     if case.group == "pipe":
         return keep_pipe(case, list(lines_of(text)), results)
     for _, unit, value in lines_of(text):

@@ -17,6 +17,7 @@ class Case:
     kind: str = "floor"  # floor, blkin or peer: the colour of its bar
     pinned: bool = True
     needs: str = ""  # what may be missing: lttng, syslog, valgrind
+    rule: tuple = ()  # what `blkin set` is told while it is measured
     runs: int = 0  # of how many runs it is a part; 0: of all
 
     def command(self):
@@ -27,14 +28,16 @@ class Case:
     def shown(self, folder):
         """The command as one would type it."""
         pin, program, arguments = self.command()
+        rule = ["blkin set", *self.rule, "&&"] if self.rule else []
         settings = [f"{name}={value}" for name, value in self.environment.items()]
-        return " ".join([*settings, *pin, f"{folder}/{program}", *arguments])
+        return " ".join([*rule, *settings, *pin, f"{folder}/{program}", *arguments])
 
 
 PORTABLE = {"BLKIN_PRODUCER": "portable"}
 OVERWRITE = {"BLKIN_MODE": "overwrite"}
 OFF = {"BLKIN_OFF": "1"}
 RARE = {"BLKIN_RATE": "1000000000"}
+SET_OFF = ("--label", "hot", "--off")
 
 
 def blkin(name, title, call, *options, group="hot", program="hot", **more):
@@ -59,14 +62,15 @@ HOT = [
     blkin("rust-string", "Rust, literal: `tag!` with a string", "rust-string", program="peers", pinned=False),
     blkin("rust-text", "Rust: event, name recognised by content", "rust-text", program="peers", pinned=False),
     blkin("legacy-event", "C, legacy: event, names recognised by content", "legacy-event"),
-    blkin("record", "C, legacy: `blkin_record` of an annotation prepared before", "record"),
+    blkin("record", "C, legacy: `blkin_record` alone", "record"),
     blkin("legacy-integer", "C, legacy: integer", "legacy-integer"),
     blkin("legacy-string", "C, legacy: string", "legacy-string"),
-    blkin("dynamic-event", "C, legacy: event, every text new in each call", "dynamic-event"),
+    blkin("dynamic-event", "C, legacy: event, every text new in each call", "dynamic-event", "-n", 2000),
     Case("dynamic-texts", "… of which the making of the texts", "hot", "hot", ("dynamic-texts",)),
     blkin("event-portable", "event, portable producer", "event", environment=PORTABLE),
     blkin("legacy-event-portable", "legacy event, portable producer", "legacy-event", environment=PORTABLE),
-    blkin("dynamic-event-portable", "every text new, portable producer", "dynamic-event", environment=PORTABLE),
+    blkin("dynamic-event-portable", "every text new, portable producer", "dynamic-event", "-n", 2000,
+          environment=PORTABLE),
     blkin("event-overwrite", "event, flight recorder", "event", environment=OVERWRITE),
     blkin("event-two", "event, two producers on two CPUs", "event", "-t", "-p", 8000, pinned=False),
     blkin("legacy-event-two", "legacy event, two producers on two CPUs", "legacy-event", "-t", "-p", 8000, pinned=False),
@@ -86,8 +90,10 @@ HOT = [
 OFF_CASES = [
     Case("bare-loop", "the loop alone", "off", "hot", ("bare-loop",)),
     blkin("off-event", "`BLKIN_EVENT`, off", "event", group="off", environment=OFF),
+    blkin("off-set-event", "`BLKIN_EVENT`, off by `blkin set`", "event", group="off", rule=SET_OFF),
+    blkin("off-set-record", "`blkin_record`, off by `blkin set`", "record", group="off", rule=SET_OFF),
     blkin("off-rust-event", "`event!`, off", "rust-event", program="peers", group="off", environment=OFF, pinned=False),
-    blkin("off-record", "legacy `blkin_record`, off: through the shared library", "record", group="off",
+    blkin("off-record", "`blkin_record`, off: through the shared library", "record", group="off",
           environment=OFF),
     blkin("off-legacy", "legacy macro, off", "legacy-event", group="off", environment=OFF),
     blkin("unsampled-event", "`BLKIN_EVENT` on a request that is not sampled", "event-unsampled", group="off"),

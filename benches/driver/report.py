@@ -90,10 +90,10 @@ def other_table(results, start):
     found = [name for name in results.values if re.match(start, name)]
     if not found:
         return
-    yield "| figure | unit | value |"
-    yield "|---|---|---|"
+    yield "| figure | unit | median | lowest – highest run |"
+    yield "|---|---|---|---|"
     for name in found:
-        yield f"| {name} | {results.units[name]} | {results.median(name):,.2f} |"
+        yield f"| {name} | {results.units[name]} | {results.median(name):,.2f} | {spread(results.values[name])} |"
 
 
 def chart_of(group, title, unit, cases, results):

@@ -3,7 +3,7 @@ from html import escape
 
 COLOURS = {"floor": "#8a8f98", "blkin": "#2563eb", "peer": "#d97706"}
 LEGEND = (("floor", "floor"), ("blkin", "BlkKin"), ("peer", "peers"))
-WIDTH, LABEL, RIGHT, ROW, TOP = 860, 330, 70, 24, 74
+WIDTH, LABEL, RIGHT, ROW, TOP = 880, 350, 70, 24, 74
 
 
 def nice_step(highest):
@@ -32,7 +32,7 @@ def chart(title, unit, bars):
              f'viewBox="0 0 {WIDTH} {height}" font-family="Helvetica, Arial, sans-serif" font-size="13">',
              f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
              f'<text x="16" y="28" font-size="17" font-weight="bold" fill="#1f2937">{escape(title)}</text>',
-             *legend()]
+             *legend({bar[1] for bar in bars})]
     bottom = TOP + ROW * len(bars)
     at = first
     while at * step <= highest:
@@ -46,9 +46,11 @@ def chart(title, unit, bars):
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def legend():
+def legend(kinds):
     x = 16
     for kind, name in LEGEND:
+        if kind not in kinds:
+            continue
         yield f'<rect x="{x}" y="44" width="12" height="12" rx="2" fill="{COLOURS[kind]}"/>'
         yield f'<text x="{x + 18}" y="55" fill="#374151">{name}</text>'
         x += 34 + 8 * len(name)

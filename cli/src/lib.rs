@@ -6,6 +6,7 @@
 //! | [`span`], [`tree`] | Zipkin v2 spans, and the tree they form |
 //! | [`traces`], [`waterfall`] | the two views of traces |
 //! | [`metrics`], [`ledger`] | Prometheus text, and the equations that say where each annotation went |
+//! | [`rejects`] | what the collector rejected, and why |
 //! | [`doctor`] | whether tracing works on this machine, and if not, why |
 //! | [`set`] | what programs record, changed while they run |
 //! | [`terminal`], [`units`] | width, colours, safe text; durations and ages |
@@ -14,6 +15,7 @@ pub mod doctor;
 pub mod http;
 pub mod ledger;
 pub mod metrics;
+pub mod rejects;
 pub mod set;
 pub mod span;
 pub mod terminal;

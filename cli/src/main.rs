@@ -11,7 +11,7 @@ use blkin_cli::http::Client;
 use blkin_cli::ledger::Ledger;
 use blkin_cli::terminal::Style;
 use blkin_cli::waterfall::{self, View};
-use blkin_cli::{doctor, set, traces, units};
+use blkin_cli::{doctor, rejects, set, traces, units};
 use clap::{Args, Parser, Subcommand};
 
 const AFTER_HELP: &str = "\
@@ -62,6 +62,12 @@ enum Command {
         /// Leave out events and keys
         #[arg(long)]
         short: bool,
+    },
+    /// List what the collector rejected of late, and why
+    Rejects {
+        /// How many to list, at most the 256 that the collector keeps
+        #[arg(long, default_value_t = 20)]
+        limit: usize,
     },
     /// Print the ledger: where each annotation went, and whether every equation holds
     Ledger {
@@ -141,6 +147,14 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.command {
         Command::Traces(wanted) => list(&collector, wanted, json)?,
         Command::Trace { id, short } => draw(&collector, id, *short, json)?,
+        Command::Rejects { limit } => {
+            let rejects = rejects::fetch(&collector)?;
+            let text = match json {
+                true => pretty(&rejects)?,
+                false => rejects::table(&rejects, *limit, now_us(), Style::of_stdout()),
+            };
+            put(&text)?;
+        }
         Command::Ledger { consumerd, relay, settle } => {
             let patience = Duration::from_micros(*settle);
             let relays: Vec<Client> = relay.iter().map(|url| Client::new(url)).collect();
@@ -179,8 +193,11 @@ fn list(collector: &Client, wanted: &TracesArguments, json: bool) -> Result<()> 
         eprintln!("no traces found in {} (`blkin doctor` says whether tracing works)", collector.base());
         return Ok(());
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);
-    put(&traces::table(&found, now, Style::of_stdout()))
+    put(&traces::table(&found, now_us(), Style::of_stdout()))
+}
+
+fn now_us() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
 }
 
 fn draw(collector: &Client, id: &str, short: bool, json: bool) -> Result<()> {

@@ -305,7 +305,11 @@ impl<'de> Deserialize<'de> for Whole {
                 Ok(Whole(number))
             }
             fn visit_u64<E: de::Error>(self, number: u64) -> Result<Whole, E> {
-                i64::try_from(number).map(Whole).map_err(E::custom)
+                match i64::try_from(number) {
+                    Ok(whole) => Ok(Whole(whole)),
+                    // As Zipkin reads what its longs cannot hold.
+                    Err(_) => self.visit_f64(number as f64),
+                }
             }
             fn visit_f64<E: de::Error>(self, number: f64) -> Result<Whole, E> {
                 let whole = number as i64;

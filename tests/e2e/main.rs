@@ -3,6 +3,7 @@
 
 mod clock;
 mod commands;
+mod differential;
 mod control;
 mod foreign;
 mod garbage;
@@ -10,6 +11,7 @@ mod hostile;
 mod install;
 mod ledger;
 mod lifecycle;
+mod operation;
 mod sampling;
 mod steady;
 mod ui;

@@ -22,12 +22,12 @@ pub(super) async fn services(State(app): Shared) -> Result<Json, Problem> {
 }
 
 pub(super) async fn span_names(State(app): Shared, Query(pairs): Pairs) -> Result<Json, Problem> {
-    let service = Parameters(pairs).required("serviceName")?.to_lowercase();
+    let service = Parameters(pairs).present("serviceName")?.to_lowercase();
     Json::of(&names(app, NameKind::Span, service).await?)
 }
 
 pub(super) async fn remote_services(State(app): Shared, Query(pairs): Pairs) -> Result<Json, Problem> {
-    let service = Parameters(pairs).required("serviceName")?.to_lowercase();
+    let service = Parameters(pairs).present("serviceName")?.to_lowercase();
     Json::of(&names(app, NameKind::RemoteService, service).await?)
 }
 

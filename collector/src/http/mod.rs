@@ -62,7 +62,7 @@ pub fn router(app: Arc<App>, admin: Admin) -> Router {
     let mut router = Router::new()
         .merge(api.clone())
         .nest("/zipkin", api)
-        .merge(admin_routes(app.clone(), admin.clone()))
+        .merge(admin_routes(app, admin.clone()))
         .merge(admin::router(admin));
     if let Some(folder) = &config.ui_dir {
         router = router.merge(page::routes(folder));

@@ -13,6 +13,12 @@ pub struct Parameters(pub Vec<(String, String)>);
 #[error("{0}")]
 pub struct BadRequest(pub String);
 
+impl BadRequest {
+    fn missing(name: &str) -> Self {
+        BadRequest(format!("missing parameter {name}: add ?{name}="))
+    }
+}
+
 /// What is taken for parameters that are not given.
 #[derive(Debug, Clone, Copy)]
 pub struct Defaults {
@@ -62,12 +68,21 @@ impl Parameters {
         found.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
     }
 
+    /// A parameter that must be there, but may be empty.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn present(&self, name: &str) -> Result<&str, BadRequest> {
+        let found = self.0.iter().find(|(key, _)| key == name);
+        found.map(|(_, value)| value.trim()).ok_or_else(|| BadRequest::missing(name))
+    }
+
     /// A parameter that must be there.
     ///
     /// # Errors
-    /// When it is not.
+    /// When it is not, or is empty.
     pub fn required(&self, name: &str) -> Result<&str, BadRequest> {
-        self.get(name).ok_or_else(|| BadRequest(format!("missing parameter {name}: add ?{name}=")))
+        self.get(name).ok_or_else(|| BadRequest::missing(name))
     }
 
     /// A parameter that is a whole number, not negative.

@@ -1,0 +1,96 @@
+//! What the collector rejected of late, and why.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::http::Client;
+use crate::terminal::{Colour, Style, fit, safe};
+use crate::units;
+
+/// The collector's answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct Rejects {
+    /// Transport → cause → how many since the collector started.
+    pub counts: BTreeMap<String, BTreeMap<String, u64>>,
+    /// The latest ones, newest first.
+    pub recent: Vec<Reject>,
+}
+
+/// One entry that was rejected.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct Reject {
+    /// When, in milliseconds since 1970.
+    pub time_ms: u64,
+    /// The road it came by.
+    pub transport: String,
+    /// Who sent it, if the collector knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
+    /// The cause under which it is counted.
+    pub cause: String,
+    /// What exactly was wrong.
+    pub reason: String,
+}
+
+/// Asks the collector.
+///
+/// # Errors
+/// When it cannot be reached, or is a Zipkin server, which does not tell.
+pub fn fetch(collector: &Client) -> Result<Rejects> {
+    let body = collector.get_ok("/api/blkin/rejects", &[])?;
+    serde_json::from_str(&body)
+        .with_context(|| format!("failed to read the rejects that {} answered", collector.base()))
+}
+
+/// The latest `limit` rejects as a table, then the counts.
+pub fn table(rejects: &Rejects, limit: usize, now_us: u64, style: Style) -> String {
+    let mut out = String::new();
+    let head = format!("{:>11}  {:<9}  {:<21}  {:<16}  reason", "when", "transport", "from", "cause");
+    let _ = writeln!(out, "{}", style.paint(Colour::Bold, &head));
+    for reject in rejects.recent.iter().take(limit) {
+        let _ = writeln!(
+            out,
+            "{:>11}  {}  {}  {}  {}",
+            units::age(now_us.saturating_sub(reject.time_ms.saturating_mul(1000))),
+            fit(&safe(&reject.transport), 9),
+            fit(&safe(reject.peer.as_deref().unwrap_or("")), 21),
+            fit(&safe(&reject.cause), 16),
+            safe(&reject.reason),
+        );
+    }
+    for (transport, causes) in &rejects.counts {
+        for (cause, count) in causes {
+            let _ = writeln!(out, "{count} by {}: {}", safe(transport), safe(cause));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reject_is_one_line_and_what_was_sent_cannot_move_the_cursor() {
+        let reject = Reject {
+            time_ms: 1_000,
+            transport: "http_v2".into(),
+            peer: Some("10.0.0.1:5".into()),
+            cause: "bad_value".into(),
+            reason: "unknown kind \"\u{1b}[2J\"".into(),
+        };
+        let counts = [("http_v2".to_owned(), [("bad_value".to_owned(), 7)].into())].into();
+        let rejects = Rejects { counts, recent: vec![reject.clone(), reject] };
+        let text = table(&rejects, 1, 61_000_000, Style { columns: 80, colours: false });
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        assert!(lines[1].contains("10.0.0.1:5") && lines[1].contains("bad_value"), "{text}");
+        assert!(!text.contains('\u{1b}'), "{text}");
+        assert_eq!(lines[2], "7 by http_v2: bad_value");
+    }
+}

@@ -1,0 +1,363 @@
+//! What both servers are given: the corpus of Zipkin's own library, each input with a trace id of its own and in every
+//! format that can say it, and the edge cases that only a server has.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use blkin_tests::artifacts::root;
+use blkin_tests::ingest::now_us;
+use blkin_thrift::{AnnotationType, BinaryAnnotation, Endpoint, span};
+use serde_json::{Value, json};
+
+use super::wire::{gzip, proto3_list, scribe_message, thrift_list, thrift_span};
+
+/// How an input travels.
+#[derive(Debug, Clone)]
+pub(super) enum Road {
+    /// POST to a path, with headers.
+    Http { path: &'static str, headers: Vec<(&'static str, &'static str)>, body: Vec<u8> },
+    /// One `Log` call.
+    Scribe { category: &'static str, messages: Vec<Vec<u8>> },
+}
+
+/// One input.
+#[derive(Debug, Clone)]
+pub(super) struct Case {
+    /// What it is about; the road is in front.
+    pub(super) name: String,
+    pub(super) road: Road,
+    /// The traces it may have made.
+    pub(super) traces: Vec<String>,
+}
+
+const V2: &str = "/api/v2/spans";
+const V1: &str = "/api/v1/spans";
+const JSON: (&str, &str) = ("Content-Type", "application/json");
+const THRIFT: (&str, &str) = ("Content-Type", "application/x-thrift");
+const PROTOBUF: (&str, &str) = ("Content-Type", "application/x-protobuf");
+const GZIP: (&str, &str) = ("Content-Encoding", "gzip");
+
+/// Trace ids in the corpus of the library.
+const LONG: &str = "7f46165474d11ee5";
+const PLACEHOLDERS: [&str; 2] = ["836777d85df2cdab", "ffffffffffffffff"];
+
+/// Gives out trace ids.
+#[derive(Default)]
+struct Corpus {
+    cases: Vec<Case>,
+    next: u64,
+}
+
+/// All cases.
+pub(super) fn all() -> Result<Vec<Case>> {
+    let mut corpus = Corpus { next: 0xb100_0000, ..Corpus::default() };
+    corpus.of_the_library()?;
+    corpus.v2_edges();
+    corpus.v1_edges();
+    corpus.bodies();
+    corpus.shop();
+    Ok(corpus.cases)
+}
+
+impl Corpus {
+    fn trace_id(&mut self) -> String {
+        self.next += 1;
+        format!("{:016x}", self.next)
+    }
+
+    fn http(
+        &mut self,
+        name: &str,
+        path: &'static str,
+        headers: &[(&'static str, &'static str)],
+        body: Vec<u8>,
+        trace: &str,
+    ) {
+        let road = Road::Http { path, headers: headers.to_vec(), body };
+        self.cases.push(Case {
+            name: name.to_owned(),
+            road,
+            traces: vec![trace.to_owned(), format!("{LONG}{trace}")],
+        });
+    }
+
+    fn of_the_library(&mut self) -> Result<()> {
+        let text = fs::read_to_string(root().join("collector/tests/zipkin/corpus.tsv"))?;
+        for (at, line) in text.lines().enumerate() {
+            let mut parts = line.splitn(3, '\t');
+            let (kind, input) = (parts.next().context("a kind")?, parts.next().context("an input")?);
+            match kind {
+                "v2json" => self.v2(&format!("library {at}"), input),
+                "merge" => self.v2(&format!("library trace {at}"), input),
+                "v1json" => self.v1(&format!("library {at}"), input),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A list of v2 spans, as JSON and, if they can say it, protocol buffers.
+    fn v2(&mut self, name: &str, list: &str) {
+        let trace = self.trace_id();
+        let body = with_trace_id(list, &trace);
+        self.http(&format!("v2 JSON, {name}"), V2, &[JSON], body.into_bytes(), &trace);
+        let trace = self.trace_id();
+        let Ok(spans) = serde_json::from_str::<Vec<Value>>(&with_trace_id(list, &trace)) else { return };
+        if let Some(body) = proto3_list(&spans) {
+            self.http(&format!("proto3, {name}"), V2, &[PROTOBUF], body, &trace);
+        }
+    }
+
+    /// Each span of a list of v1 spans, as JSON and, if it can say it, thrift by HTTP and Scribe.
+    fn v1(&mut self, name: &str, list: &str) {
+        let Ok(spans) = serde_json::from_str::<Vec<Value>>(list) else { return };
+        for span in spans {
+            let single = Value::Array(vec![span]).to_string();
+            let trace = self.trace_id();
+            let body = with_trace_id(&single, &trace).into_bytes();
+            self.http(&format!("v1 JSON, {name}"), V1, &[JSON], body, &trace);
+            for road in ["v1 thrift", "Scribe"] {
+                let trace = self.trace_id();
+                let Ok(spans) = serde_json::from_str::<Vec<Value>>(&with_trace_id(&single, &trace)) else {
+                    continue;
+                };
+                let Some(span) = thrift_span(&spans[0]) else { continue };
+                match road {
+                    "Scribe" => self.scribe(name, "zipkin", vec![scribe_message(&span)], &trace),
+                    _ => {
+                        let body = thrift_list(&[span::encode(&span)]);
+                        self.http(&format!("{road}, {name}"), V1, &[THRIFT], body, &trace);
+                    }
+                }
+            }
+        }
+    }
+
+    fn scribe(&mut self, name: &str, category: &'static str, messages: Vec<Vec<u8>>, trace: &str) {
+        let traces = vec![trace.to_owned(), format!("{LONG}{trace}")];
+        let road = Road::Scribe { category, messages };
+        self.cases.push(Case { name: format!("Scribe, {name}"), road, traces });
+    }
+
+    fn v2_edges(&mut self) {
+        let ids = r#""traceId":"1","id":"2""#;
+        let members = [
+            ("a member twice", r#""name":"a","name":"b","timestamp":1,"timestamp":2"#),
+            (
+                "a list twice",
+                r#""annotations":[{"timestamp":1,"value":"a"}],"annotations":[{"timestamp":2,"value":"b"}]"#,
+            ),
+            (
+                "an endpoint twice",
+                r#""localEndpoint":{"serviceName":"x","port":1},"localEndpoint":{"serviceName":"y"}"#,
+            ),
+            ("a tag twice", r#""tags":{"k":"1","k":"2"}"#),
+            ("null after a value", r#""name":"a","name":null"#),
+            ("line separators", r#""tags":{"a\u2028b":"c\u2029d"}"#),
+            ("Chinese", r#""name":"读取","localEndpoint":{"serviceName":"对象存储"},"tags":{"键":"值 😀"}"#),
+            (
+                "an upper-case name that grows",
+                r#""name":"İSTANBUL","localEndpoint":{"serviceName":"ẞERVICE"}"#,
+            ),
+            ("annotation at 0", r#""annotations":[{"timestamp":0,"value":"zero"}]"#),
+            ("annotation before 1970", r#""annotations":[{"timestamp":-5,"value":"early"}]"#),
+            ("an annotation of nothing", r#""annotations":[{"timestamp":5,"value":""}]"#),
+            ("an empty key", r#""tags":{"":"x"}"#),
+            ("numbers as strings", r#""timestamp":"17.0","localEndpoint":{"port":"80"}"#),
+            ("a number with exponent", r#""timestamp":1.7e3,"duration":2e0"#),
+            ("a number as name", r#""name":17.0"#),
+            ("time beyond 63 bits", r#""timestamp":9223372036854775808"#),
+            ("deep unknown member", r#""x":[[[[[[[[[[[[[[[[{"a":[]}]]]]]]]]]]]]]]]]"#),
+            ("an IPv4-mapped address", r#""localEndpoint":{"ipv6":"::ffff:43.0.192.2"}"#),
+            ("an IPv4-compatible address", r#""localEndpoint":{"ipv6":"::43.0.192.2"}"#),
+            ("both addresses", r#""localEndpoint":{"ipv4":"1.2.3.4","ipv6":"2001:db8::c001","port":65535}"#),
+        ];
+        for (name, members) in members {
+            self.v2(name, &format!("[{{{ids},{members}}}]"));
+        }
+        self.v2(
+            "a value of 5,000 characters",
+            &format!(r#"[{{{ids},"tags":{{"long":"{}"}}}}]"#, "x".repeat(5000)),
+        );
+        self.v2("the same span twice", &format!("[{{{ids}}},{{{ids}}}]"));
+        self.v2(
+            "the same id, debug and shared",
+            &format!(r#"[{{{ids}}},{{{ids},"debug":true}},{{{ids},"kind":"SERVER","shared":true}}]"#),
+        );
+    }
+
+    fn v1_edges(&mut self) {
+        let ids = r#""traceId":"1","id":"2""#;
+        let here = r#""endpoint":{"serviceName":"edge","ipv4":"10.1.2.3","port":80}"#;
+        let members = [
+            ("annotation at 0", r#""annotations":[{"timestamp":0,"value":"zero"}]"#.to_owned()),
+            ("an annotation of nothing", format!(r#""annotations":[{{"timestamp":5,"value":"",{here}}}]"#)),
+            ("a member twice", r#""name":"a","name":"b""#.to_owned()),
+            ("cs at 0", format!(r#""annotations":[{{"timestamp":0,"value":"cs",{here}}},{{"timestamp":9,"value":"cr",{here}}}]"#)),
+            ("only ss", format!(r#""annotations":[{{"timestamp":9,"value":"ss",{here}}}]"#)),
+            ("ss at the end", format!(r#""timestamp":4,"duration":5,"annotations":[{{"timestamp":9,"value":"ss",{here}}}]"#)),
+            ("an upper-case service", r#""annotations":[{"timestamp":9,"value":"x","endpoint":{"serviceName":"Edge"}}]"#.to_owned()),
+            ("Chinese", r#""name":"读取","binaryAnnotations":[{"key":"键","value":"值","endpoint":{"serviceName":"对象存储"}}]"#.to_owned()),
+            ("an object as value", r#""binaryAnnotations":[{"key":"a","value":{"b":[1]}}]"#.to_owned()),
+        ];
+        for (name, members) in members {
+            self.v1(name, &format!("[{{{ids},{members}}}]"));
+        }
+        self.numbers();
+        self.pieces();
+        self.scribe_calls();
+    }
+
+    /// Values that JSON does not have.
+    fn numbers(&mut self) {
+        let host = Some(Endpoint { service_name: "edge".to_owned(), ..Endpoint::default() });
+        let binary = |kind, value: &[u8]| BinaryAnnotation {
+            key: "number".to_owned(),
+            value: value.to_vec(),
+            kind,
+            host: host.clone(),
+            ..BinaryAnnotation::default()
+        };
+        for (name, annotation) in [
+            ("bytes", binary(AnnotationType::Bytes, b"abc")),
+            ("a number", binary(AnnotationType::I32, &[0, 0, 1, 0])),
+            ("an unknown type", binary(AnnotationType::Other(9), b"abc")),
+        ] {
+            let trace = self.trace_id();
+            let mut span = span_of(&trace);
+            span.binary_annotations.push(annotation);
+            let body = thrift_list(&[span::encode(&span)]);
+            self.http(&format!("v1 thrift, {name}"), V1, &[THRIFT], body, &trace);
+        }
+        let trace = self.trace_id();
+        let mut span = span_of(&trace);
+        span.annotations
+            .push(blkin_thrift::Annotation { value: "timeless".to_owned(), ..Default::default() });
+        let body = thrift_list(&[span::encode(&span)]);
+        self.http("v1 thrift, annotation at 0", V1, &[THRIFT], body, &trace);
+    }
+
+    /// One span in two pieces of one list: its server's begin, and its end.
+    fn pieces(&mut self) {
+        let trace = self.trace_id();
+        let piece = |timestamp: i64, value: &str| {
+            json!({"traceId": trace, "id": "2", "name": "piece",
+            "annotations": [{"timestamp": timestamp, "value": value, "endpoint": {"serviceName": "edge"}}]})
+        };
+        let body = Value::Array(vec![piece(10, "sr"), piece(30, "ss")]).to_string().into_bytes();
+        self.http("v1 JSON, pieces of a span", V1, &[JSON], body, &trace);
+    }
+
+    fn scribe_calls(&mut self) {
+        let trace = self.trace_id();
+        let good = scribe_message(&span_of(&trace));
+        let lines = good.chunks(20).collect::<Vec<_>>().join(&b"\r\n"[..]);
+        self.scribe("base64 in lines", "zipkin", vec![lines], &trace);
+        let trace = self.trace_id();
+        let good = scribe_message(&span_of(&trace));
+        self.scribe("another category", "other", vec![good.clone()], &trace);
+        self.scribe("an upper-case category", "ZIPKIN", vec![good.clone()], &trace);
+        self.scribe("no entries", "zipkin", Vec::new(), &trace);
+        self.scribe("a bad entry among good ones", "zipkin", vec![good, b"%%%".to_vec()], &trace);
+        let trace = self.trace_id();
+        self.scribe("an id of 0", "zipkin", vec![scribe_message(&span_of("0"))], &trace);
+    }
+
+    /// Bodies that are not what they say.
+    fn bodies(&mut self) {
+        let trace = self.trace_id();
+        let one = |trace: &str| format!(r#"[{{"traceId":"{trace}","id":"2"}}]"#).into_bytes();
+        self.http("v2 JSON, compressed", V2, &[JSON, GZIP], gzip(&one(&trace)), &trace);
+        let trace = self.trace_id();
+        self.http("v2 JSON, without a type", V2, &[], one(&trace), &trace);
+        let trace = self.trace_id();
+        self.http(
+            "v2 JSON, with a charset",
+            V2,
+            &[("Content-Type", "application/json; charset=utf-8")],
+            one(&trace),
+            &trace,
+        );
+        let trace = self.trace_id();
+        self.http("v2 JSON, in /zipkin", "/zipkin/api/v2/spans", &[JSON], one(&trace), &trace);
+        let trace = self.trace_id();
+        self.http("v2 JSON, not compressed as it says", V2, &[JSON, GZIP], one(&trace), &trace);
+        for (name, body) in [
+            ("nothing", &b""[..]),
+            ("an empty list", b"[]"),
+            ("an object", b"{}"),
+            ("no JSON", b"hello"),
+            ("a list without end", br#"[{"traceId":"1","id":"2"}"#),
+            ("a number in a list", b"[7]"),
+        ] {
+            self.http(&format!("v2 JSON, {name}"), V2, &[JSON], body.to_vec(), &trace);
+            self.http(&format!("v1 JSON, {name}"), V1, &[JSON], body.to_vec(), &trace);
+        }
+        for (name, body) in
+            [("nothing", &b""[..]), ("garbage", b"\xff\xff"), ("an empty list", &[12, 0, 0, 0, 0])]
+        {
+            self.http(&format!("v1 thrift, {name}"), V1, &[THRIFT], body.to_vec(), &trace);
+        }
+        for (name, body) in
+            [("nothing", &b""[..]), ("garbage", b"\xff\xff"), ("a span cut off", b"\x0a\x20\x0a\x08")]
+        {
+            self.http(&format!("proto3, {name}"), V2, &[PROTOBUF], body.to_vec(), &trace);
+        }
+        let trace = self.trace_id();
+        let v1 = format!(r#"[{{"traceId":"{trace}","id":"2","binaryAnnotations":[]}}]"#);
+        self.http("v2 JSON, a span of v1", V2, &[JSON], v1.into_bytes(), &trace);
+        let v2 = format!(r#"[{{"traceId":"{trace}","id":"2","localEndpoint":{{"serviceName":"x"}}}}]"#);
+        self.http("v1 JSON, a span of v2", V1, &[JSON], v2.into_bytes(), &trace);
+        let trace = self.trace_id();
+        let mixed =
+            format!(r#"[{{"traceId":"{trace}","id":"2"}},{{"traceId":"{trace}","id":"X"}}]"#).into_bytes();
+        self.http("v2 JSON, a bad entry among good ones", V2, &[JSON], mixed.clone(), &trace);
+        self.http("v1 JSON, a bad entry among good ones", V1, &[JSON], mixed, &trace);
+    }
+
+    /// Traces of today, for searches.
+    fn shop(&mut self) {
+        for at in 0..5_i64 {
+            let trace = self.trace_id();
+            let start = now_us() - 60_000_000 + at * 1_000_000;
+            let web = json!({"serviceName": "Shop-Web", "ipv4": "10.0.0.1"});
+            let store = json!({"serviceName": "shop-store", "ipv4": "10.0.0.2"});
+            let error = if at % 2 == 0 {
+                json!({"error": "broken", "item": at.to_string()})
+            } else {
+                json!({"item": "x"})
+            };
+            let spans = json!([
+                {"traceId": trace, "id": "1", "kind": "SERVER", "name": "GET /", "timestamp": start, "duration": 1000 * (at + 1),
+                 "localEndpoint": web, "remoteEndpoint": {"serviceName": "shop-browser"}},
+                {"traceId": trace, "id": "2", "parentId": "1", "kind": "CLIENT", "name": "Fetch", "timestamp": start + 10,
+                 "duration": 500, "localEndpoint": web, "remoteEndpoint": store, "tags": error},
+                {"traceId": trace, "id": "2", "parentId": "1", "kind": "SERVER", "name": "fetch", "timestamp": start + 20,
+                 "duration": 300, "localEndpoint": store, "shared": true,
+                 "annotations": [{"timestamp": start + 30, "value": "cache.miss"}]},
+            ]);
+            self.http(&format!("v2 JSON, shop {at}"), V2, &[JSON], spans.to_string().into_bytes(), &trace);
+        }
+    }
+}
+
+fn span_of(trace: &str) -> blkin_thrift::Span {
+    let trace_id = i64::from_str_radix(trace, 16).unwrap_or(0);
+    blkin_thrift::Span { trace_id, id: 2, name: "thrift".to_owned(), ..Default::default() }
+}
+
+/// Gives an input a trace id of its own, wherever its trace id is one.
+fn with_trace_id(list: &str, trace: &str) -> String {
+    let mut list = list.to_owned();
+    for placeholder in PLACEHOLDERS {
+        for quoted in ["\"traceId\": \"", "\"traceId\":\""] {
+            list = list.replace(&format!("{quoted}{placeholder}\""), &format!("{quoted}{trace}\""));
+            list =
+                list.replace(&format!("{quoted}{LONG}{placeholder}\""), &format!("{quoted}{LONG}{trace}\""));
+        }
+    }
+    for quoted in ["\"traceId\": \"", "\"traceId\":\""] {
+        list = list.replace(&format!("{quoted}1\""), &format!("{quoted}{trace}\""));
+    }
+    list
+}

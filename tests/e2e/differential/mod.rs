@@ -1,0 +1,253 @@
+//! The real Zipkin server is given the same inputs as our collector, and must answer the same, but for what
+//! `zipkin_differences.toml` lists, with its reason. A difference that is listed and not found fails too.
+
+mod corpus;
+mod wire;
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use blkin_cli::http::Client;
+use blkin_tests::artifacts::root;
+use blkin_tests::daemons::{Node, Setup};
+use blkin_tests::ingest::now_us;
+use blkin_tests::wait;
+use blkin_tests::zipkin::Zipkin;
+use serde::Deserialize;
+use serde_json::Value;
+
+use corpus::{Case, Road};
+
+/// Zipkin answers before it has stored; so long it is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The file of differences.
+#[derive(Deserialize)]
+struct Differences {
+    difference: Vec<Difference>,
+}
+
+/// One known difference.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Difference {
+    /// How the names of its cases, or the queries, begin.
+    case: String,
+    /// What we do better, or why it does not matter.
+    why: String,
+    /// What Zipkin answers to the sender, if not the same as we.
+    zipkin: Option<String>,
+    /// What we answer then.
+    ours: Option<String>,
+    /// Whether our spans say more than Zipkin's: each of its spans is part of one of ours.
+    #[serde(default)]
+    ours_says_more: bool,
+    /// Whether the spans are put together in another way.
+    #[serde(default)]
+    other_spans: bool,
+    #[serde(skip)]
+    found: Cell<bool>,
+}
+
+/// What a server made of a case: its answer to the sender, and the spans of the case's traces.
+#[derive(Debug, Clone, PartialEq)]
+struct Outcome {
+    answer: String,
+    spans: Vec<Value>,
+}
+
+struct Server<'a> {
+    http: &'a Client,
+    scribe: String,
+}
+
+impl Server<'_> {
+    fn send(&self, road: &Road) -> Result<String> {
+        match road {
+            Road::Scribe { category, messages } => wire::log(&self.scribe, category, messages),
+            Road::Http { path, headers, body } => {
+                let config = ureq::Agent::config_builder().http_status_as_error(false);
+                let mut request = config.build().new_agent().post(format!("{}{path}", self.http.base()));
+                for (name, value) in headers {
+                    request = request.header(*name, *value);
+                }
+                Ok(request.send(&body[..])?.status().as_u16().to_string())
+            }
+        }
+    }
+
+    fn spans(&self, traces: &[String]) -> Result<Vec<Value>> {
+        let mut spans = Vec::new();
+        for trace in traces {
+            let answer = self.http.get(&format!("/api/v2/trace/{trace}"), &[])?;
+            ensure!(matches!(answer.status, 200 | 404), "{trace}: {} {}", answer.status, answer.body);
+            if answer.status == 200 {
+                spans.extend(serde_json::from_str::<Vec<Value>>(&answer.body)?);
+            }
+        }
+        // A server may give the spans of a trace in any order.
+        spans.sort_by_key(Value::to_string);
+        Ok(spans)
+    }
+
+    /// Status, and the body if it is JSON, in an order of its own.
+    fn ask(&self, query: &str) -> Result<(u16, Value)> {
+        let answer = self.http.get(query, &[])?;
+        let mut body = serde_json::from_str(&answer.body).unwrap_or(Value::Null);
+        if let Value::Array(entries) = &mut body {
+            entries
+                .iter_mut()
+                .filter_map(Value::as_array_mut)
+                .for_each(|inner| inner.sort_by_key(Value::to_string));
+            entries.sort_by_key(Value::to_string);
+        }
+        Ok((answer.status, if answer.status == 200 { body } else { Value::Null }))
+    }
+}
+
+impl Difference {
+    /// Whether this is how the outcomes differ.
+    fn explains(&self, zipkin: &Outcome, ours: &Outcome) -> bool {
+        let answers = match (&self.zipkin, &self.ours) {
+            (Some(theirs), Some(our)) => *theirs == zipkin.answer && *our == ours.answer,
+            _ => zipkin.answer == ours.answer,
+        };
+        let more = || zipkin.spans.iter().all(|span| ours.spans.iter().any(|our| is_part(span, our)));
+        let spans = zipkin.spans == ours.spans || self.other_spans || self.ours_says_more && more();
+        answers && spans
+    }
+}
+
+/// Whether everything that `part` says is said by `whole`.
+fn is_part(part: &Value, whole: &Value) -> bool {
+    match (part, whole) {
+        (Value::Object(part), Value::Object(whole)) => {
+            part.iter().all(|(key, value)| whole.get(key).is_some_and(|other| is_part(value, other)))
+        }
+        (Value::Array(part), Value::Array(whole)) => {
+            part.iter().all(|value| whole.iter().any(|other| is_part(value, other)))
+        }
+        _ => part == whole,
+    }
+}
+
+fn differences() -> Result<Vec<Difference>> {
+    let text = fs::read_to_string(root().join("tests/e2e/zipkin_differences.toml"))?;
+    Ok(toml::from_str::<Differences>(&text)?.difference)
+}
+
+/// What is wrong with a case, if anything is.
+fn compare(
+    case: &Case,
+    zipkin: &Server<'_>,
+    ours: &Server<'_>,
+    known: &[Difference],
+) -> Result<Option<String>> {
+    let our_answer = ours.send(&case.road).with_context(|| format!("our collector, {}", case.name))?;
+    let our = Outcome { answer: our_answer, spans: ours.spans(&case.traces)? };
+    let answer = zipkin.send(&case.road).with_context(|| format!("Zipkin, {}", case.name))?;
+    let known: Vec<&Difference> = known.iter().filter(|known| case.name.starts_with(&known.case)).collect();
+    let look = || {
+        let spans = zipkin.spans(&case.traces).ok()?;
+        let theirs = Outcome { answer: answer.clone(), spans };
+        if theirs == our {
+            return Some(());
+        }
+        // What Zipkin has not stored yet is part of anything.
+        let settled = !theirs.spans.is_empty() || answer != our.answer;
+        let explained = known.iter().find(|known| settled && known.explains(&theirs, &our))?;
+        explained.found.set(true);
+        Some(())
+    };
+    if wait::until(PATIENCE, "the same answer", look).is_ok() {
+        return Ok(None);
+    }
+    let theirs = Outcome { answer, spans: zipkin.spans(&case.traces)? };
+    let show = |outcome: &Outcome| format!("{} {}", outcome.answer, Value::Array(outcome.spans.clone()));
+    Ok(Some(format!("{}\n  zipkin {}\n  ours   {}", case.name, show(&theirs), show(&our))))
+}
+
+/// Queries over the traces of today, and what is no query.
+fn queries(shops: &[String]) -> Vec<String> {
+    let now_ms = now_us() / 1000;
+    let search = |what: &str| format!("/api/v2/traces?endTs={now_ms}&lookback=3600000&{what}");
+    let mut queries = vec![
+        search("serviceName=shop-web"),
+        search("serviceName=SHOP-WEB"),
+        search("serviceName=shop-store&spanName=fetch"),
+        search("serviceName=shop-web&spanName=all"),
+        search("serviceName=shop-web&remoteServiceName=shop-store"),
+        search("serviceName=shop-web&annotationQuery=error"),
+        search("serviceName=shop-web&annotationQuery=error%20and%20item%3D2"),
+        search("serviceName=shop-store&annotationQuery=cache.miss"),
+        search("serviceName=shop-store&annotationQuery=error"),
+        search("serviceName=shop-web&minDuration=3000"),
+        search("serviceName=shop-web&minDuration=2000&maxDuration=4000"),
+        search("serviceName=shop-web&limit=2"),
+        search("minDuration=1000"),
+        search("serviceName=nobody"),
+        format!("/api/v2/traceMany?traceIds={}", shops.join(",")),
+        format!("/api/v2/dependencies?endTs={now_ms}&lookback=3600000"),
+        "/api/v2/services".to_owned(),
+        "/api/v2/autocompleteKeys".to_owned(),
+        "/api/v2/autocompleteValues?key=item".to_owned(),
+    ];
+    for service in ["shop-web", "Shop-Store", "nobody", ""] {
+        queries.push(format!("/api/v2/spans?serviceName={service}"));
+        queries.push(format!("/api/v2/remoteServices?serviceName={service}"));
+    }
+    let bad = [
+        "/api/v2/spans",
+        "/api/v2/remoteServices",
+        "/api/v2/trace/XYZ",
+        "/api/v2/trace/abcdef",
+        "/api/v2/traceMany",
+        "/api/v2/traceMany?traceIds=a",
+        "/api/v2/traceMany?traceIds=a,a",
+        "/api/v2/traceMany?traceIds=a,X",
+        "/api/v2/dependencies",
+        "/api/v2/traces?limit=0",
+        "/api/v2/traces?limit=x",
+        "/api/v2/traces?minDuration=5&maxDuration=1&serviceName=shop-web",
+        "/api/v2/traces?lookback=0",
+    ];
+    queries.into_iter().chain(bad.map(str::to_owned)).collect()
+}
+
+#[test]
+fn the_collector_answers_as_zipkin_does() -> Result<()> {
+    let zipkin = Zipkin::start()?;
+    let node = Node::without_consumerd(Setup::default())?;
+    let theirs = Server { http: &zipkin.http, scribe: zipkin.scribe.clone() };
+    let ours = Server { http: &node.collector.http, scribe: node.collector.address("scribe")? };
+    let known = differences()?;
+    let cases = corpus::all()?;
+    let names: BTreeSet<&str> = cases.iter().filter_map(|case| case.name.split(',').next()).collect();
+    ensure!(names.len() == 5 && cases.len() > 400, "{} cases of {names:?}", cases.len());
+
+    let mut wrong = Vec::new();
+    for case in &cases {
+        wrong.extend(compare(case, &theirs, &ours, &known)?);
+    }
+    let shops = cases.iter().filter(|case| case.name.contains("shop")).map(|case| case.traces[0].clone());
+    for query in queries(&shops.collect::<Vec<_>>()) {
+        let (their, our) = (theirs.ask(&query)?, ours.ask(&query)?);
+        match known.iter().find(|known| query.starts_with(&known.case)) {
+            Some(known) if their != our => known.found.set(true),
+            None if their != our => wrong.push(format!("{query}\n  zipkin {their:?}\n  ours   {our:?}")),
+            _ => {}
+        }
+    }
+    wrong.extend(
+        known.iter().filter(|known| !known.found.get()).map(|known| {
+            format!("{} is listed as a difference ({}), but there is none", known.case, known.why)
+        }),
+    );
+    let ledger = node.collector.http.get_ok("/api/blkin/ledger?count=store", &[])?;
+    ensure!(serde_json::from_str::<Value>(&ledger)?["balanced"] == true, "{ledger}");
+    ensure!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! The collector in operation: its health tells the truth, and what it rejects can be read.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use blkin_cli::rejects::Rejects;
+use blkin_tests::artifacts::{binary, output};
+use blkin_tests::daemons::{LIMIT, Node, Setup};
+use blkin_tests::ingest::post;
+use blkin_tests::process::Process;
+use blkin_tests::wait;
+
+/// The id of a process' thread.
+fn thread(pid: u32, name: &str) -> Result<String> {
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let task = task?;
+        if fs::read_to_string(task.path().join("comm"))?.trim() == name {
+            return Ok(task.file_name().to_string_lossy().into_owned());
+        }
+    }
+    anyhow::bail!("no thread {name} in {pid}")
+}
+
+/// Health turns red within 2 s while the store's thread hangs in a system call, and green once it goes on.
+#[test]
+fn a_worker_that_is_stopped_turns_health_red_within_two_seconds() -> Result<()> {
+    let node = Node::without_consumerd(Setup::default())?;
+    let http = &node.collector.http;
+    let status = || http.get("/healthz", &[]).map(|answer| (answer.status, answer.body));
+    ensure!(status()?.0 == 200);
+
+    let thread = thread(node.collector.process.pid(), "blkin-store")?;
+    let log = node.folder().join("strace.log");
+    let mut strace = Command::new("strace");
+    strace.args(["-p", &thread, "-e", "inject=all:delay_enter=60s", "-o"]).arg(&log);
+    strace.stdin(Stdio::null()).stderr(Stdio::null());
+    let stopping = Process::spawn("strace", &mut strace)?;
+    // It beats until its next system call, which is at most one beat away.
+    wait::until(LIMIT, "the thread to be held", || {
+        Some(()).filter(|()| is_traced(node.collector.process.pid(), &thread))
+    })?;
+    let held = Instant::now();
+    let body = wait::until(LIMIT, "health to turn red", || status().ok().filter(|found| found.0 == 503))?.1;
+    let took = held.elapsed();
+    ensure!(took < Duration::from_secs(2), "{took:?}");
+    ensure!(body.contains(r#""name":"store","state":"stuck""#), "{body}");
+    drop(stopping);
+    wait::until(LIMIT, "health to turn green", || status().ok().filter(|found| found.0 == 200))?;
+    Ok(())
+}
+
+fn is_traced(pid: u32, thread: &str) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/task/{thread}/status")).unwrap_or_default();
+    status.lines().any(|line| line.strip_prefix("TracerPid:").is_some_and(|tracer| tracer.trim() != "0"))
+}
+
+#[test]
+fn what_the_collector_rejected_can_be_read_from_the_command() -> Result<()> {
+    let node = Node::without_consumerd(Setup::default())?;
+    let body = br#"[{"traceId":"1","id":"1","kind":"NONE"},{"traceId":"1","id":"1"}]"#;
+    assert_eq!(post(&node.collector.http, "/api/v2/spans", "application/json", body)?.0, 202);
+    let blkin = |more: &[&str]| -> Result<String> {
+        let mut command = Command::new(binary("blkin")?);
+        output(command.args(["--collector", node.collector.http.base(), "rejects"]).args(more))
+    };
+    let rejects: Rejects = serde_json::from_str(&blkin(&["--json"])?)?;
+    let reject = rejects.recent.first().context("a reject")?;
+    assert_eq!((reject.transport.as_str(), reject.cause.as_str()), ("http_v2", "bad_value"));
+    assert_eq!(rejects.counts["http_v2"]["bad_value"], 1);
+    let text = blkin(&[])?;
+    assert!(text.contains("unknown kind \"NONE\"") && text.contains("1 by http_v2: bad_value"), "{text}");
+    Ok(())
+}

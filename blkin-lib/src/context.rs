@@ -28,9 +28,9 @@ impl Context {
     /// Packs trace id, span id and parent span id, each big-endian (`struct blkin_trace_info_packed` in C).
     pub fn to_bytes(self) -> [u8; Self::PACKED_BYTES] {
         let mut bytes = [0; Self::PACKED_BYTES];
-        bytes[..8].copy_from_slice(&self.ids.trace_id.to_be_bytes());
-        bytes[8..16].copy_from_slice(&self.ids.span_id.to_be_bytes());
-        bytes[16..].copy_from_slice(&self.ids.parent_span_id.to_be_bytes());
+        bytes[..8].copy_from_slice(&self.ids.trace_id().to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.ids.span_id().to_be_bytes());
+        bytes[16..].copy_from_slice(&self.ids.parent_span_id().to_be_bytes());
         bytes
     }
 
@@ -44,32 +44,33 @@ impl Context {
             id.copy_from_slice(&bytes[at..at + 8]);
             u64::from_be_bytes(id)
         };
-        let ids = Ids { trace_id: id(0), span_id: id(8), parent_span_id: id(16) };
-        let is_negative = (ids.trace_id | ids.span_id | ids.parent_span_id) > i64::MAX as u64;
-        if is_negative || (ids.trace_id != 0 && ids.span_id == 0) {
+        let ids = Ids::new(id(0), id(8), id(16));
+        let is_negative = (ids.trace_id() | ids.span_id() | ids.parent_span_id()) > i64::MAX as u64;
+        if is_negative || (ids.trace_id() != 0 && ids.span_id() == 0) {
             return Err(BadContext);
         }
         Ok(Context { ids })
     }
 
     /// Whether annotations of this request are recorded.
+    #[inline(always)]
     pub fn is_sampled(&self) -> bool {
-        self.ids.trace_id != 0
+        self.ids.trace_id() != 0
     }
 
     /// The trace's id; 0 if the request is not traced.
     pub fn trace_id(&self) -> u64 {
-        self.ids.trace_id
+        self.ids.trace_id()
     }
 
     /// The span's id.
     pub fn span_id(&self) -> u64 {
-        self.ids.span_id
+        self.ids.span_id()
     }
 
     /// The parent's span id, 0 for a root.
     pub fn parent_span_id(&self) -> u64 {
-        self.ids.parent_span_id
+        self.ids.parent_span_id()
     }
 }
 
@@ -79,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_context_survives_the_wire_in_the_order_that_c_programs_use() {
-        let context = Context { ids: Ids { trace_id: 1, span_id: 2, parent_span_id: 0x0304 } };
+        let context = Context { ids: Ids::new(1, 2, 0x0304) };
         let bytes = context.to_bytes();
         assert_eq!(bytes[7], 1);
         assert_eq!(bytes[15], 2);

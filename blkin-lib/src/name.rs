@@ -18,11 +18,9 @@ use crate::raw::{Source, source};
 #[derive(Debug)]
 pub struct Name {
     text: &'static str,
-    /// 0 until it is looked up; [`NO_ROOM`] if there was no room in the table.
+    /// 0 until it is looked up, and for as long as there is no room in the table.
     id: AtomicU32,
 }
-
-const NO_ROOM: u32 = u32::MAX;
 
 impl Name {
     /// A name that will be looked up when it is first recorded.
@@ -40,7 +38,6 @@ impl Name {
         // Acquire: whoever sees our record sees the text too, though another thread declared it.
         match self.id.load(Acquire) {
             0 => self.declare(),
-            NO_ROOM => Source::Inline(self.text.as_bytes()),
             id => Source::Id(id),
         }
     }
@@ -48,7 +45,7 @@ impl Name {
     #[cold]
     fn declare(&self) -> Source<&'static [u8]> {
         let id = process::declare(self.text.as_bytes());
-        self.id.store(if id == 0 { NO_ROOM } else { id }, Release);
+        self.id.store(id, Release);
         source(id, self.text.as_bytes())
     }
 }

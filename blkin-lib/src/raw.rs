@@ -2,14 +2,32 @@
 
 use blkin_ringbuf::process::{self, Annotation, Short};
 
+use blkin_record::names_word;
 pub(crate) use blkin_record::{EndpointParts as EndpointBytes, Payload, Source};
 
 /// Ids of a span. A trace id of 0 means: not sampled, record nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Ids {
-    pub(crate) trace_id: u64,
-    pub(crate) span_id: u64,
-    pub(crate) parent_span_id: u64,
+    /// Trace, span and parent span, as records take them.
+    pub(crate) words: [u64; 3],
+}
+
+impl Ids {
+    pub(crate) const fn new(trace_id: u64, span_id: u64, parent_span_id: u64) -> Ids {
+        Ids { words: [trace_id, span_id, parent_span_id] }
+    }
+
+    pub(crate) const fn trace_id(&self) -> u64 {
+        self.words[0]
+    }
+
+    pub(crate) const fn span_id(&self) -> u64 {
+        self.words[1]
+    }
+
+    pub(crate) const fn parent_span_id(&self) -> u64 {
+        self.words[2]
+    }
 }
 
 /// What is said by an annotation beside the ids of its span: texts, or what they are in the table of names.
@@ -32,16 +50,16 @@ pub(crate) fn new_root() -> Ids {
         return Ids::default();
     }
     let id = process::new_id();
-    Ids { trace_id: id, span_id: id, parent_span_id: 0 }
+    Ids::new(id, id, 0)
 }
 
 /// A child of `parent`; zeros are inherited.
 #[inline]
 pub(crate) fn new_child(parent: &Ids) -> Ids {
-    if parent.trace_id == 0 {
+    if parent.trace_id() == 0 {
         return Ids::default();
     }
-    Ids { trace_id: parent.trace_id, span_id: process::new_id(), parent_span_id: parent.span_id }
+    Ids::new(parent.trace_id(), process::new_id(), parent.span_id())
 }
 
 /// Records one annotation of a sampled span; the gate is the caller's to ask. Async-signal-safe, never blocks, keeps
@@ -58,8 +76,7 @@ pub(crate) fn record(ids: &Ids, texts: &Texts<'_>, payload: Payload<'_>, level: 
             Texts { name: Source::Id(name), endpoint: Source::Id(endpoint), key: Source::Id(key) },
             Some(short),
         ) => {
-            let ids = [ids.trace_id, ids.span_id, ids.parent_span_id];
-            process::record_short(&ids, *name, *endpoint, *key, short, level);
+            process::record_short(&ids.words, names_word(*name, *endpoint), *key, short, level);
         }
         _ => record_long(ids, texts, payload, level),
     }
@@ -68,9 +85,9 @@ pub(crate) fn record(ids: &Ids, texts: &Texts<'_>, payload: Payload<'_>, level: 
 #[inline(never)]
 fn record_long(ids: &Ids, texts: &Texts<'_>, payload: Payload<'_>, level: u8) {
     process::record(&Annotation {
-        trace_id: ids.trace_id,
-        span_id: ids.span_id,
-        parent_span_id: ids.parent_span_id,
+        trace_id: ids.trace_id(),
+        span_id: ids.span_id(),
+        parent_span_id: ids.parent_span_id(),
         name: texts.name,
         endpoint: texts.endpoint,
         key: texts.key,

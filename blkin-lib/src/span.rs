@@ -132,7 +132,7 @@ impl<'a> Span<'a> {
     /// Whether annotations of this span are recorded now: it is sampled, and its level is not switched off.
     #[inline(always)]
     fn is_on(&self) -> bool {
-        self.context.ids.trace_id != 0 && process::is_on(self.level as u8)
+        self.context.is_sampled() && process::is_on(self.level as u8)
     }
 
     /// Something happened now.

@@ -20,16 +20,16 @@ pub(crate) struct Hot {
     pub(crate) phase: AtomicU64,
     /// From the thread pointer to the thread's rseq area.
     pub(crate) rseq_offset: AtomicI32,
-    /// In that area: the index that chooses the slot (concurrency id, or CPU).
-    pub(crate) index_at: AtomicU32,
+    /// From the thread pointer to the index in that area that chooses the slot (concurrency id, or CPU).
+    pub(crate) index_offset: AtomicI32,
     /// Grains of a ring, less one.
-    pub(crate) mask: AtomicU64,
+    pub(crate) mask: AtomicU32,
+    /// Grains of an eighth of a ring, less one.
+    pub(crate) eighth: AtomicU32,
     /// Stamp of a record of one grain, but for its position.
     pub(crate) stamp: AtomicU64,
-    /// The bit of a position that changes whenever an eighth of a ring is passed.
-    pub(crate) eighth: AtomicU64,
-    /// The cookie where a stamp has it.
-    pub(crate) cookie: AtomicU64,
+    /// What a record of one grain adds to the pair of head and attempts.
+    pub(crate) step: [AtomicU64; 2],
     /// The slots.
     pub(crate) slots: [HotSlot; MAX_SLOTS],
 }
@@ -42,6 +42,9 @@ pub(crate) struct HotSlot {
     /// The word up to which the ring is free: tail in the control page, or, in overwriting rings, oldest in the
     /// header.
     pub(crate) tail: AtomicPtr<AtomicU64>,
+    /// Head may go to one grain behind this position without another look at `tail`: what tail was when it was looked
+    /// at last, plus the ring's grains, less one. Modulo 2^36, the bits above mean nothing.
+    pub(crate) limit: AtomicU64,
     /// Its ring.
     pub(crate) ring: AtomicPtr<AtomicU64>,
     /// State of the generator of ids; 0 until it is seeded.
@@ -54,14 +57,17 @@ pub(crate) struct HotSlot {
 
 impl HotSlot {
     /// Nothing set up.
-    pub(crate) const NEW: HotSlot = HotSlot {
-        header: AtomicPtr::new(std::ptr::null_mut()),
-        tail: AtomicPtr::new(std::ptr::null_mut()),
-        ring: AtomicPtr::new(std::ptr::null_mut()),
-        ids: AtomicU64::new(0),
-        roots: AtomicU64::new(0),
-        control: AtomicPtr::new(std::ptr::null_mut()),
-    };
+    pub(crate) const fn new() -> HotSlot {
+        HotSlot {
+            header: AtomicPtr::new(std::ptr::null_mut()),
+            tail: AtomicPtr::new(std::ptr::null_mut()),
+            limit: AtomicU64::new(0),
+            ring: AtomicPtr::new(std::ptr::null_mut()),
+            ids: AtomicU64::new(0),
+            roots: AtomicU64::new(0),
+            control: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
 }
 
 impl Hot {
@@ -72,12 +78,12 @@ impl Hot {
             blocked: AtomicU64::new(0),
             phase: AtomicU64::new(0),
             rseq_offset: AtomicI32::new(0),
-            index_at: AtomicU32::new(0),
-            mask: AtomicU64::new(0),
+            index_offset: AtomicI32::new(0),
+            mask: AtomicU32::new(0),
+            eighth: AtomicU32::new(0),
             stamp: AtomicU64::new(0),
-            eighth: AtomicU64::new(0),
-            cookie: AtomicU64::new(0),
-            slots: [HotSlot::NEW; MAX_SLOTS],
+            step: [AtomicU64::new(0), AtomicU64::new(0)],
+            slots: [const { HotSlot::new() }; MAX_SLOTS],
         }
     }
 
@@ -95,4 +101,5 @@ impl Hot {
 
 // The header of the C interface looks at the first two words.
 const _: () = assert!(std::mem::offset_of!(Hot, gate_offset) == 0 && std::mem::offset_of!(Hot, blocked) == 8);
+const _: () = assert!(std::mem::offset_of!(Hot, step) == 48);
 const _: () = assert!(std::mem::offset_of!(Hot, slots) == 64 && size_of::<HotSlot>() == 64);

@@ -2,7 +2,7 @@
 //! children included.
 //!
 //! ```text
-//! index  2048 words  0, or [hash: 32 bits | id: 32 bits]   probed linearly; private
+//! index  8192 words  0, or [hash: 32 bits | id: 32 bits]   probed linearly; private
 //! text   word 0      words given out
 //!        word id     length in bytes, then the bytes and at least one 0, padded to words
 //! ```
@@ -25,7 +25,8 @@ const HINT_SHIFT: u32 = u64::BITS - HINTS.ilog2();
 const FACTOR: u64 = 0x517c_c1b7_2722_0a95;
 const GIVEN_OUT: usize = 0;
 const FIRST_TEXT: u64 = 1;
-const LEAST_WORDS: u64 = 2;
+/// With less room than this the longest text finds none.
+const LEAST_WORDS: u64 = 2 + MAX_INTERNED_BYTES as u64 / 8;
 
 /// Which id the text at an address had last: private to a process, one word an entry,
 /// `[part of the address: 32 bits | id: 32 bits]`.

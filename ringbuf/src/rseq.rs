@@ -11,13 +11,15 @@
 //!
 //! Each sequence has the symbols `blkin_rseq_NAME_start` and `_end`, for those who count its instructions.
 //!
-//! Registers by the C convention: rdi the process's [`Hot`], rsi, rdx, rcx, r9 arguments, r8 free on entry. Inside:
-//! r8 the slot's header, r10 its ring, then the place of the record; r11 the slot, then head.
+//! Registers by the C convention: rdi the process's [`Hot`]; rsi, rcx, r8, r9 arguments. Inside: r10 the rseq area, r11
+//! the slot, then head.
 
 use std::arch::global_asm;
 use std::mem::offset_of;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use blkin_record::POSITION_MASK;
 
 use crate::hot::{Hot, HotSlot};
 use crate::layout::{MAX_SLOTS, slot};
@@ -68,7 +70,7 @@ macro_rules! begin {
             ":\n.cfi_startproc\n",
             "movsxd r10, dword ptr [rdi + {rseq_offset}]\n",
             // A thread that is not registered has a negative CPU.
-            "cmp dword ptr fs:[r10 + 4], 0\n",
+            "cmp dword ptr fs:[r10 + {cpu_at}], 0\n",
             "jl .L",
             $name,
             "_no_slot\n",
@@ -87,34 +89,32 @@ macro_rules! begin {
     };
 }
 
-/// The slot's line in r11.
-macro_rules! slot_line {
+/// The slot in r11.
+macro_rules! slot {
     ($name:literal) => {
         concat!(
-            "mov eax, dword ptr [rdi + {index_at}]\n",
-            "mov eax, dword ptr fs:[r10 + rax]\n",
-            "cmp eax, {max_slots}\n",
+            "movsxd r11, dword ptr [rdi + {index_offset}]\n",
+            "mov r11d, dword ptr fs:[r11]\n",
+            "cmp r11d, {max_slots}\n",
             "jae .L",
             $name,
             "_no_slot\n",
-            "shl eax, 6\n",
-            "lea r11, [rdi + rax + {slots}]\n",
+            "shl r11d, 6\n",
+            "lea r11, [rdi + r11 + {slots}]\n",
         )
     };
 }
 
-/// The slot's header in r8, its ring in r10, the word of its tail in rax.
-macro_rules! slot_parts {
+/// As above, and its header in rdx.
+macro_rules! slot_and_header {
     ($name:literal) => {
         concat!(
-            slot_line!($name),
-            "mov r8, qword ptr [r11 + {header}]\n",
-            "test r8, r8\n",
+            slot!($name),
+            "mov rdx, qword ptr [r11 + {header}]\n",
+            "test rdx, rdx\n",
             "jz .L",
             $name,
             "_no_slot\n",
-            "mov rax, qword ptr [r11 + {tail}]\n",
-            "mov r10, qword ptr [r11 + {ring}]\n",
         )
     };
 }
@@ -130,10 +130,8 @@ macro_rules! end {
             "_end\n",
             $name,
             "_end:\n",
-            "movsxd r10, dword ptr [rdi + {rseq_offset}]\n",
             "mov qword ptr fs:[r10 + 8], 0\n",
             $result,
-            "ret\n",
             ".L",
             $name,
             "_refuse:\n",
@@ -181,103 +179,77 @@ macro_rules! end {
     };
 }
 
-/// Result of a push: 1 if head has passed an eighth. rax the new head, r11 the old one.
+/// Result of a push: 1 if head has passed an eighth of the ring, which `$jump` tells.
 macro_rules! passed {
-    () => {
-        "xor r11, rax\n\
-         xor eax, eax\n\
-         test r11, qword ptr [rdi + {eighth}]\n\
-         setne al\n"
-    };
-}
-
-/// rax: head after `grains` more; the position wraps within its bits.
-macro_rules! next_head {
-    ($grains:literal) => {
+    ($name:literal, $jump:literal) => {
         concat!(
-            "movabs rax, {one_record}\n",
-            "add rax, r11\n",
-            "add rax, ",
-            $grains,
-            "\n",
-            "mov rdx, rax\n",
-            "shl rdx, 28\n",
-            "shr rdx, 28\n",
-            "cmp rdx, ",
-            $grains,
-            "\n",
-            "jae 5f\n",
-            "movabs rdx, {one_record}\n",
-            "sub rax, rdx\n",
-            "5:\n",
+            $jump,
+            " .L",
+            $name,
+            "_passed\n",
+            "xor eax, eax\n",
+            "ret\n",
+            ".L",
+            $name,
+            "_passed:\n",
+            "mov eax, 1\n",
+            "ret\n",
         )
     };
 }
 
-/// Head (rax) and one attempt more, in one store: the commit.
-macro_rules! commit {
-    () => {
-        "mov rdx, qword ptr [r8 + 8]\n\
-         inc rdx\n\
-         movq xmm0, rax\n\
-         movq xmm1, rdx\n\
-         punpcklqdq xmm0, xmm1\n\
-         movaps xmmword ptr [r8], xmm0\n"
-    };
-}
-
-/// A record of one grain. rsi: the three ids; rcx: word 6; r9: word 5. `$word1` puts word 1 at r10 + 8.
+/// A record of one grain. rsi: the three ids; rcx: word 6; r8: word 1 of a key; r9: word 5. `$word1` puts word 1 into xmm1.
+/// Where its position wraps head's count needs more than an addition: `limit` stops one grain before that.
 macro_rules! push_short {
     ($name:literal, $word1:literal) => {
         concat!(
             begin!($name),
-            slot_parts!($name),
-            "mov r11, qword ptr [r8]\n",
-            "mov rax, qword ptr [rax]\n",
-            // Used grains, of which a ring has at most mask + 1.
-            "neg rax\n",
-            "add rax, r11\n",
-            "shl rax, 28\n",
-            "shr rax, 28\n",
-            "cmp rax, qword ptr [rdi + {mask}]\n",
-            "ja .L",
+            $word1,
+            slot_and_header!($name),
+            "mov r8, qword ptr [r11 + {ring}]\n",
+            "mov r11, qword ptr [r11 + {limit}]\n",
+            "sub r11, qword ptr [rdx]\n",
+            "shl r11, 28\n",
+            "js .L",
             $name,
             "_refuse\n",
-            "mov rax, r11\n",
-            "and rax, qword ptr [rdi + {mask}]\n",
+            "mov r11, qword ptr [rdx]\n",
+            "mov eax, r11d\n",
+            "and eax, dword ptr [rdi + {mask}]\n",
             "shl rax, 6\n",
-            "add r10, rax\n",
-            $word1,
-            "mov rax, qword ptr [rsi]\n",
-            "mov qword ptr [r10 + 16], rax\n",
-            "mov rax, qword ptr [rsi + 8]\n",
-            "mov qword ptr [r10 + 24], rax\n",
+            "add r8, rax\n",
+            "movq qword ptr [r8 + 8], xmm1\n",
+            "movups xmm0, xmmword ptr [rsi]\n",
+            "movaps xmmword ptr [r8 + 16], xmm0\n",
             "mov rax, qword ptr [rsi + 16]\n",
-            "mov qword ptr [r10 + 32], rax\n",
-            "mov qword ptr [r10 + 40], r9\n",
-            "mov qword ptr [r10 + 48], rcx\n",
+            "mov qword ptr [r8 + 32], rax\n",
+            "mov qword ptr [r8 + 40], r9\n",
+            "mov qword ptr [r8 + 48], rcx\n",
             "mov rax, r11\n",
             "shr rax, 36\n",
-            "mov qword ptr [r10 + 56], rax\n",
+            "mov qword ptr [r8 + 56], rax\n",
             "mov rax, r11\n",
             "shl rax, 28\n",
             "shr rax, 28\n",
             "or rax, qword ptr [rdi + {stamp}]\n",
-            "mov qword ptr [r10], rax\n",
-            next_head!("1"),
-            commit!(),
-            end!($name, passed!()),
+            "mov qword ptr [r8], rax\n",
+            "inc r11d\n",
+            "movaps xmm0, xmmword ptr [rdx]\n",
+            "paddq xmm0, xmmword ptr [rdi + {step}]\n",
+            "movaps xmmword ptr [rdx], xmm0\n",
+            end!($name, concat!("test r11d, dword ptr [rdi + {eighth}]\n", passed!($name, "jz"))),
         )
     };
 }
 
-/// Constants that every sequence with a ring names.
+/// Constants that every sequence names.
 macro_rules! sequence {
     ($code:expr $(, $name:ident = $value:expr)*) => {
         global_asm!(
             $code,
             rseq_offset = const offset_of!(Hot, rseq_offset),
-            index_at = const offset_of!(Hot, index_at),
+            index_offset = const offset_of!(Hot, index_offset),
+            cpu_at = const CPU_AT,
             slots = const offset_of!(Hot, slots),
             max_slots = const MAX_SLOTS,
             no_slot = const NO_SLOT,
@@ -288,53 +260,55 @@ macro_rules! sequence {
     };
 }
 
-const ONE_RECORD: u64 = 1 << 36;
-
 sequence!(
-    push_short!("blkin_rseq_push_event", "rdtsc\nshl rdx, 32\nor rax, rdx\nmov qword ptr [r10 + 8], rax\n"),
+    push_short!("blkin_rseq_push_event", "rdtsc\nshl rdx, 32\nor rax, rdx\nmovq xmm1, rax\n"),
     header = offset_of!(HotSlot, header),
-    tail = offset_of!(HotSlot, tail),
+    limit = offset_of!(HotSlot, limit),
     ring = offset_of!(HotSlot, ring),
     mask = offset_of!(Hot, mask),
     stamp = offset_of!(Hot, stamp),
-    eighth = offset_of!(Hot, eighth),
-    one_record = ONE_RECORD
+    step = offset_of!(Hot, step),
+    eighth = offset_of!(Hot, eighth)
 );
 
 sequence!(
-    push_short!("blkin_rseq_push_value", "mov qword ptr [r10 + 8], rdx\n"),
+    push_short!("blkin_rseq_push_value", "movq xmm1, r8\n"),
     header = offset_of!(HotSlot, header),
-    tail = offset_of!(HotSlot, tail),
+    limit = offset_of!(HotSlot, limit),
     ring = offset_of!(HotSlot, ring),
     mask = offset_of!(Hot, mask),
     stamp = offset_of!(Hot, stamp),
-    eighth = offset_of!(Hot, eighth),
-    one_record = ONE_RECORD
+    step = offset_of!(Hot, step),
+    eighth = offset_of!(Hot, eighth)
 );
 
-// A record of several grains. rsi: its image, whose words 1 (if r9 is not 0: the clock) and 7 are filled in here, which
-// may be done again; rcx: its grains.
+// A record of several grains, which looks at tail itself. rsi: its image, whose words 1 (if r9 is not 0: the clock) and 7
+// are filled in here, which may be done again; rcx: its grains. Inside: r8 header, r9 slot, then index of a grain.
 sequence!(
     concat!(
         begin!("blkin_rseq_push_long"),
-        slot_parts!("blkin_rseq_push_long"),
-        "mov r11, qword ptr [r8]\n",
-        "mov rdx, r11\n",
-        "sub rdx, qword ptr [rax]\n",
-        "shl rdx, 28\n",
-        "shr rdx, 28\n",
-        "lea rdx, [rdx + rcx - 1]\n",
-        "cmp rdx, qword ptr [rdi + {mask}]\n",
-        "ja .Lblkin_rseq_push_long_refuse\n",
         "test r9d, r9d\n",
         "jz 2f\n",
         "rdtsc\nshl rdx, 32\nor rax, rdx\n",
         "mov qword ptr [rsi + 8], rax\n",
         "2:\n",
+        slot_and_header!("blkin_rseq_push_long"),
+        "mov r8, rdx\n",
+        "mov r9, r11\n",
+        "mov r11, qword ptr [r8]\n",
+        "mov rax, qword ptr [r9 + {tail}]\n",
+        "mov rdx, r11\n",
+        "sub rdx, qword ptr [rax]\n",
+        "shl rdx, 28\nshr rdx, 28\n",
+        "lea rdx, [rdx + rcx - 1]\n",
+        "mov eax, dword ptr [rdi + {mask}]\n",
+        "cmp rdx, rax\n",
+        "ja .Lblkin_rseq_push_long_refuse\n",
+        "mov r10, qword ptr [r9 + {ring}]\n",
         "mov rax, r11\nshr rax, 36\n",
         "mov dword ptr [rsi + 56], eax\n",
         // The head grain.
-        "mov rdx, r11\nand rdx, qword ptr [rdi + {mask}]\nshl rdx, 6\nadd rdx, r10\n",
+        "mov edx, r11d\nand edx, dword ptr [rdi + {mask}]\nshl rdx, 6\nadd rdx, r10\n",
         "mov rax, r11\nshl rax, 28\nshr rax, 28\nor rax, qword ptr [rsi]\nmov qword ptr [rdx], rax\n",
         "mov rax, qword ptr [rsi + 8]\nmov qword ptr [rdx + 8], rax\n",
         "mov rax, qword ptr [rsi + 16]\nmov qword ptr [rdx + 16], rax\n",
@@ -346,10 +320,11 @@ sequence!(
         "add rsi, 64\n",
         // Continuation grain r9: its stamp, then 56 bytes of the tail.
         "mov r9d, 1\n",
+        "jmp 4f\n",
         "3:\n",
-        "lea rax, [r11 + r9]\nshl rax, 28\nshr rax, 28\nor rax, qword ptr [rdi + {cookie}]\n",
-        "mov rdx, r9\nshl rdx, 36\nor rax, rdx\n",
-        "lea rdx, [r11 + r9]\nand rdx, qword ptr [rdi + {mask}]\nshl rdx, 6\nadd rdx, r10\n",
+        "lea rax, [r11 + r9]\nshl rax, 28\nshr rax, 28\n",
+        "mov rdx, qword ptr [rdi + {stamp}]\nshr rdx, 46\nshl rdx, 10\nor rdx, r9\nshl rdx, 36\nor rax, rdx\n",
+        "lea edx, [r11d + r9d]\nand edx, dword ptr [rdi + {mask}]\nshl rdx, 6\nadd rdx, r10\n",
         "mov qword ptr [rdx], rax\n",
         "mov rax, qword ptr [rsi]\nmov qword ptr [rdx + 8], rax\n",
         "mov rax, qword ptr [rsi + 8]\nmov qword ptr [rdx + 16], rax\n",
@@ -360,60 +335,79 @@ sequence!(
         "mov rax, qword ptr [rsi + 48]\nmov qword ptr [rdx + 56], rax\n",
         "add rsi, 56\n",
         "inc r9\n",
+        "4:\n",
         "cmp r9, rcx\n",
         "jb 3b\n",
-        next_head!("rcx"),
-        commit!(),
-        end!("blkin_rseq_push_long", passed!()),
+        // The new head: the position wraps within its bits, the count out of the word's top.
+        "lea rax, [r11 + rcx]\nshl rax, 28\nshr rax, 28\n",
+        "mov rdx, r11\nshr rdx, 36\ninc rdx\nshl rdx, 36\nor rax, rdx\n",
+        "xor r11d, eax\n",
+        "mov edx, dword ptr [rdi + {eighth}]\nnot edx\n",
+        "and r11d, edx\n",
+        "movsxd r10, dword ptr [rdi + {rseq_offset}]\n",
+        "mov rdx, qword ptr [r8 + 8]\ninc rdx\n",
+        "movq xmm0, rax\nmovq xmm1, rdx\npunpcklqdq xmm0, xmm1\n",
+        "movaps xmmword ptr [r8], xmm0\n",
+        end!("blkin_rseq_push_long", concat!("test r11d, r11d\n", passed!("blkin_rseq_push_long", "jnz"))),
     ),
     header = offset_of!(HotSlot, header),
     tail = offset_of!(HotSlot, tail),
     ring = offset_of!(HotSlot, ring),
     mask = offset_of!(Hot, mask),
-    cookie = offset_of!(Hot, cookie),
-    eighth = offset_of!(Hot, eighth),
-    one_record = ONE_RECORD
+    stamp = offset_of!(Hot, stamp),
+    eighth = offset_of!(Hot, eighth)
+);
+
+// Sets the limit of the slot whose header is rsi to rcx. One that was worked out long ago is too low at worst, and then
+// stops a record, which has it worked out anew.
+sequence!(
+    concat!(
+        begin!("blkin_rseq_set_limit"),
+        slot_and_header!("blkin_rseq_set_limit"),
+        "cmp rdx, rsi\n",
+        "jne .Lblkin_rseq_set_limit_refuse\n",
+        "mov qword ptr [r11 + {limit}], rcx\n",
+        end!("blkin_rseq_set_limit", "xor eax, eax\nret\n"),
+    ),
+    header = offset_of!(HotSlot, header),
+    limit = offset_of!(HotSlot, limit)
 );
 
 // A record that found no room: one attempt and one loss more, in one store.
 sequence!(
     concat!(
         begin!("blkin_rseq_refuse"),
-        slot_parts!("blkin_rseq_refuse"),
-        "mov rax, qword ptr [r8 + 8]\ninc rax\n",
-        "mov rdx, qword ptr [r8 + 16]\ninc rdx\n",
-        "movq xmm0, rax\nmovq xmm1, rdx\npunpcklqdq xmm0, xmm1\n",
-        "movups xmmword ptr [r8 + 8], xmm0\n",
-        end!("blkin_rseq_refuse", "xor eax, eax\n"),
+        slot_and_header!("blkin_rseq_refuse"),
+        "mov rax, qword ptr [rdx + 8]\ninc rax\n",
+        "mov rcx, qword ptr [rdx + 16]\ninc rcx\n",
+        "movq xmm0, rax\nmovq xmm1, rcx\npunpcklqdq xmm0, xmm1\n",
+        "movups xmmword ptr [rdx + 8], xmm0\n",
+        end!("blkin_rseq_refuse", "xor eax, eax\nret\n"),
     ),
-    header = offset_of!(HotSlot, header),
-    tail = offset_of!(HotSlot, tail),
-    ring = offset_of!(HotSlot, ring)
+    header = offset_of!(HotSlot, header)
 );
 
-// Moves oldest from rdx to rcx, and the count of overwritten records to r9, if this is the slot whose header is rsi.
+// Moves oldest from r9 to rcx, and the count of overwritten records to r8, if this is the slot whose header is rsi.
 sequence!(
     concat!(
         begin!("blkin_rseq_evict"),
-        slot_parts!("blkin_rseq_evict"),
-        "cmp r8, rsi\n",
+        slot_and_header!("blkin_rseq_evict"),
+        "cmp rdx, rsi\n",
         "jne .Lblkin_rseq_evict_refuse\n",
-        "cmp rdx, qword ptr [r8 + 32]\n",
+        "cmp r9, qword ptr [rdx + 32]\n",
         "jne .Lblkin_rseq_evict_refuse\n",
-        "movq xmm0, rcx\nmovq xmm1, r9\npunpcklqdq xmm0, xmm1\n",
-        "movaps xmmword ptr [r8 + 32], xmm0\n",
-        end!("blkin_rseq_evict", "xor eax, eax\n"),
+        "movq xmm0, rcx\nmovq xmm1, r8\npunpcklqdq xmm0, xmm1\n",
+        "movaps xmmword ptr [rdx + 32], xmm0\n",
+        end!("blkin_rseq_evict", "xor eax, eax\nret\n"),
     ),
-    header = offset_of!(HotSlot, header),
-    tail = offset_of!(HotSlot, tail),
-    ring = offset_of!(HotSlot, ring)
+    header = offset_of!(HotSlot, header)
 );
 
 // One root more: left out (0), or, when the slot's countdown has come to its end, sampled (1). rsi: the rate.
 sequence!(
     concat!(
         begin!("blkin_rseq_root"),
-        slot_line!("blkin_rseq_root"),
+        slot!("blkin_rseq_root"),
         "mov rdx, qword ptr [r11 + {roots}]\n",
         "test rdx, rdx\n",
         "jz .Lblkin_rseq_root_refuse\n",
@@ -425,22 +419,22 @@ sequence!(
         "setz al\n",
         "cmovz rdx, rsi\n",
         "mov qword ptr [r11 + {roots}], rdx\n",
-        end!("blkin_rseq_root", ""),
+        end!("blkin_rseq_root", "ret\n"),
     ),
     roots = offset_of!(HotSlot, roots)
 );
 
-// The next state of the slot's generator of ids, in rax; 0 and the like are no states: see `next_id`.
+// The slot's generator of ids goes on by rsi; its new state is in rax.
 sequence!(
     concat!(
         begin!("blkin_rseq_id"),
-        slot_line!("blkin_rseq_id"),
+        slot!("blkin_rseq_id"),
         "mov rax, qword ptr [r11 + {ids}]\n",
         "test rax, rax\n",
         "jz .Lblkin_rseq_id_refuse\n",
         "add rax, rsi\n",
         "mov qword ptr [r11 + {ids}], rax\n",
-        end!("blkin_rseq_id", ""),
+        end!("blkin_rseq_id", "ret\n"),
     ),
     ids = offset_of!(HotSlot, ids)
 );
@@ -449,38 +443,25 @@ sequence!(
 global_asm!(".weak __rseq_offset", ".weak __rseq_size");
 
 unsafe extern "C" {
-    fn blkin_rseq_push_event(
-        hot: &Hot,
-        ids: &[u64; 3],
-        unused: u64,
-        traits: u64,
-        unused: u64,
-        names: u64,
-    ) -> u32;
-    fn blkin_rseq_push_value(
-        hot: &Hot,
-        ids: &[u64; 3],
-        value: u64,
-        traits: u64,
-        unused: u64,
-        names: u64,
-    ) -> u32;
+    fn blkin_rseq_push_event(hot: &Hot, ids: *const u64, _: u64, traits: u64, _: u64, names: u64) -> u32;
+    fn blkin_rseq_push_value(hot: &Hot, ids: *const u64, _: u64, traits: u64, value: u64, names: u64) -> u32;
     fn blkin_rseq_push_long(
         hot: &Hot,
         image: &mut LongImage,
-        unused: u64,
+        _: u64,
         grains: u64,
-        unused: u64,
+        _: u64,
         is_event: u64,
     ) -> u32;
+    fn blkin_rseq_set_limit(hot: &Hot, header: *const AtomicU64, _: u64, limit: u64) -> u32;
     fn blkin_rseq_refuse(hot: &Hot) -> u32;
     fn blkin_rseq_evict(
         hot: &Hot,
         header: *const AtomicU64,
-        oldest: u64,
+        _: u64,
         new_oldest: u64,
-        unused: u64,
         overwritten: u64,
+        oldest: u64,
     ) -> u32;
     fn blkin_rseq_root(hot: &Hot, rate: u64) -> u32;
     fn blkin_rseq_id(hot: &Hot, step: u64) -> u64;
@@ -514,16 +495,16 @@ impl Outcome {
     }
 }
 
-/// Where a thread finds its rseq area, and in it the index of its slot.
+/// Where a thread finds its rseq area, and in it the index of its slot: distances from the thread pointer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Area {
     pub(crate) offset: i32,
-    pub(crate) index_at: u32,
+    pub(crate) index_offset: i32,
 }
 
 const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
-const CPU_AT: u32 = 4;
-const MM_CID_AT: u32 = 24;
+const CPU_AT: i32 = 4;
+const MM_CID_AT: i32 = 24;
 const WITH_MM_CID: libc::c_ulong = 28;
 
 /// The area that libc has registered; `None` without one. May change errno.
@@ -540,28 +521,32 @@ pub(crate) fn area() -> Option<Area> {
     if offset.is_null() || size.is_null() {
         return None;
     }
-    // SAFETY: both are constants of libc, set before any code of the program runs.
-    let (offset, size) = unsafe { (offset.read(), size.read()) };
+    // SAFETY: a constant of libc, set before any code of the program runs.
+    let size = unsafe { size.read() };
     if size == 0 {
         return None;
     }
+    // SAFETY: as above.
+    let offset = unsafe { offset.read() };
     // SAFETY: no preconditions.
     let features = unsafe { libc::getauxval(AT_RSEQ_FEATURE_SIZE) };
     let index_at = if features >= WITH_MM_CID { MM_CID_AT } else { CPU_AT };
-    Some(Area { offset: i32::try_from(offset).ok()?, index_at })
+    let offset = i32::try_from(offset).ok()?;
+    Some(Area { offset, index_offset: offset.checked_add(index_at)? })
 }
 
 /// The index of the calling thread's slot at this moment; `None` if the thread is not registered.
 #[inline(always)]
 pub(crate) fn index(hot: &Hot) -> Option<usize> {
     let offset = hot.rseq_offset.load(Relaxed) as isize;
+    let index_offset = hot.index_offset.load(Relaxed) as isize;
     let (cpu, index): (i32, u32);
     // SAFETY: the area lies at that offset from the thread pointer in every thread (see `area`), and is only read.
     unsafe {
         std::arch::asm!(
-            "mov {cpu:e}, dword ptr fs:[{offset} + 4]",
-            "mov {index:e}, dword ptr fs:[{offset} + {at}]",
-            offset = in(reg) offset, at = in(reg) u64::from(hot.index_at.load(Relaxed)),
+            "mov {cpu:e}, dword ptr fs:[{offset} + {cpu_at}]",
+            "mov {index:e}, dword ptr fs:[{index_offset}]",
+            offset = in(reg) offset, index_offset = in(reg) index_offset, cpu_at = const CPU_AT,
             cpu = lateout(reg) cpu, index = out(reg) index,
             options(readonly, nostack, preserves_flags)
         );
@@ -572,10 +557,10 @@ pub(crate) fn index(hot: &Hot) -> Option<usize> {
 /// Puts a record of one grain into the ring of the calling thread's slot, with the time.
 ///
 /// # Safety
-/// `hot` was set up for restartable sequences by this process: its slots are null or lie in its segment (invariants 1,
-/// 2 and 8), and no other protocol writes their rings (invariant 4).
+/// `ids` points to three readable words. `hot` was set up for restartable sequences by this process: its slots are null or
+/// lie in its segment (invariants 1, 2 and 8), and no other protocol writes their rings (invariant 4).
 #[inline(always)]
-pub(crate) unsafe fn push_event(hot: &Hot, ids: &[u64; 3], names: u64, traits: u64) -> Outcome {
+pub(crate) unsafe fn push_event(hot: &Hot, ids: *const u64, names: u64, traits: u64) -> Outcome {
     // SAFETY: passed on from the caller.
     Outcome::from_code(unsafe { blkin_rseq_push_event(hot, ids, 0, traits, 0, names) })
 }
@@ -585,9 +570,30 @@ pub(crate) unsafe fn push_event(hot: &Hot, ids: &[u64; 3], names: u64, traits: u
 /// # Safety
 /// As [`push_event`].
 #[inline(always)]
-pub(crate) unsafe fn push_value(hot: &Hot, ids: &[u64; 3], names: u64, traits: u64, value: u64) -> Outcome {
+pub(crate) unsafe fn push_value(hot: &Hot, ids: *const u64, names: u64, traits: u64, value: u64) -> Outcome {
     // SAFETY: passed on from the caller.
-    Outcome::from_code(unsafe { blkin_rseq_push_value(hot, ids, value, traits, 0, names) })
+    Outcome::from_code(unsafe { blkin_rseq_push_value(hot, ids, 0, traits, value, names) })
+}
+
+/// Looks how far the consumer is with the ring of the calling thread's slot.
+///
+/// # Safety
+/// As [`push_event`].
+pub(crate) unsafe fn refresh_limit(hot: &Hot) {
+    let slot = index(hot).and_then(|index| hot.slots.get(index));
+    let Some(slot) = slot.filter(|slot| !slot.header.load(Acquire).is_null()) else { return };
+    let header = slot.header.load(Relaxed);
+    // SAFETY: not null, so that it points into the segment (see above).
+    let head = unsafe { &*header }.load(Relaxed) & POSITION_MASK;
+    // SAFETY: set before the header.
+    let tail = unsafe { &*slot.tail.load(Relaxed) }.load(Acquire) & POSITION_MASK;
+    let limit = tail + u64::from(hot.mask.load(Relaxed));
+    let before_wrap = POSITION_MASK - 1;
+    let would_wrap =
+        limit.wrapping_sub(head) & POSITION_MASK > before_wrap.wrapping_sub(head) & POSITION_MASK;
+    let limit = if would_wrap || head > before_wrap { before_wrap } else { limit };
+    // SAFETY: passed on from the caller. It does nothing where the thread is elsewhere by now.
+    unsafe { blkin_rseq_set_limit(hot, header, 0, limit) };
 }
 
 /// As [`push_event`], for a record of `grains`, which must be from 1 to [`LongImage::MAX_GRAINS`].
@@ -624,7 +630,7 @@ pub(crate) unsafe fn evict(
 ) -> Outcome {
     const _: () = assert!(slot::OLDEST == 4 && slot::OVERWRITTEN == 5);
     // SAFETY: passed on from the caller.
-    Outcome::from_code(unsafe { blkin_rseq_evict(hot, header, from, to, 0, overwritten) })
+    Outcome::from_code(unsafe { blkin_rseq_evict(hot, header, 0, to, overwritten, from) })
 }
 
 /// Whether one more root is to be sampled at one in `rate`; `None` if the slot's countdown is not seeded, or the thread
@@ -637,8 +643,8 @@ pub(crate) unsafe fn root(hot: &Hot, rate: u64) -> Option<bool> {
     for _ in 0..TRIES {
         // SAFETY: passed on from the caller.
         match unsafe { blkin_rseq_root(hot, rate) } {
-            0 => return Some(false),
-            1 => return Some(true),
+            DONE => return Some(false),
+            PASSED => return Some(true),
             ABORTED => {}
             _ => return None,
         }

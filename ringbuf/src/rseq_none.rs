@@ -9,9 +9,10 @@ pub(crate) const TRIES: usize = 1;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Area {
     pub(crate) offset: i32,
-    pub(crate) index_at: u32,
+    pub(crate) index_offset: i32,
 }
 
+#[expect(dead_code, reason = "the callers ask for what only sequences answer")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Done,
@@ -40,17 +41,19 @@ pub(crate) fn index(_: &Hot) -> Option<usize> {
     None
 }
 
-pub(crate) unsafe fn push_event(_: &Hot, _: &[u64; 3], _: u64, _: u64) -> Outcome {
+pub(crate) unsafe fn push_event(_: &Hot, _: *const u64, _: u64, _: u64) -> Outcome {
     Outcome::NoSlot
 }
 
-pub(crate) unsafe fn push_value(_: &Hot, _: &[u64; 3], _: u64, _: u64, _: u64) -> Outcome {
+pub(crate) unsafe fn push_value(_: &Hot, _: *const u64, _: u64, _: u64, _: u64) -> Outcome {
     Outcome::NoSlot
 }
 
 pub(crate) unsafe fn push_long(_: &Hot, _: &mut LongImage, _: usize, _: bool) -> Outcome {
     Outcome::NoSlot
 }
+
+pub(crate) unsafe fn refresh_limit(_: &Hot) {}
 
 pub(crate) unsafe fn refuse(_: &Hot) -> Outcome {
     Outcome::NoSlot

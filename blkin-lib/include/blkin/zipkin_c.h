@@ -316,12 +316,11 @@ struct blkin_name {
 /*
  * A span whose name and endpoint are looked up once. trace can be used wherever a struct blkin_trace is wanted, and
  * what its name and endpoint point to has to stay for as long as the span is used; to change them, make the span
- * anew. The ids belong to the library.
+ * anew. names belongs to the library.
  */
 struct blkin_span {
 	struct blkin_trace trace;
-	uint32_t name_id;
-	uint32_t endpoint_id;
+	uint64_t names;
 };
 
 /*
@@ -336,8 +335,8 @@ int blkin_span_of(struct blkin_span *span, const struct blkin_trace *trace);
 /*
  * blkin_span_event, blkin_span_integer, blkin_span_string - record on a span, with a declared name
  *
- * As blkin_record() does, at the given level. What is not sampled or switched off does nothing, and so does a NULL
- * argument. In the steady state an event costs little more than reading the clock, and an integer less than that.
+ * What the macros below call when the span is sampled and the level is on: these functions ask neither. No argument may
+ * be NULL, but for val, which then records nothing.
  */
 void blkin_span_event(const struct blkin_span *span, struct blkin_name *event, unsigned int level);
 void blkin_span_integer(const struct blkin_span *span, struct blkin_name *key, int64_t val,

@@ -91,10 +91,9 @@ pub(super) struct Name {
 pub(super) struct Span {
     /// The span.
     pub(super) trace: Trace,
-    /// What its name is in the table of names; 0 if it has no room there.
-    pub(super) name_id: u32,
-    /// As above, of its endpoint.
-    pub(super) endpoint_id: u32,
+    /// What its name (low half) and its endpoint are in the table of names, as a record has them; 0 unless both have room
+    /// there.
+    pub(super) names: u64,
 }
 
 /// `ANNOT_STRING`.
@@ -106,20 +105,20 @@ pub(super) const TIMESTAMP: c_uint = 2;
 
 impl From<TraceInfo> for Ids {
     fn from(info: TraceInfo) -> Ids {
-        Ids {
-            trace_id: info.trace_id.cast_unsigned(),
-            span_id: info.span_id.cast_unsigned(),
-            parent_span_id: info.parent_span_id.cast_unsigned(),
-        }
+        Ids::new(
+            info.trace_id.cast_unsigned(),
+            info.span_id.cast_unsigned(),
+            info.parent_span_id.cast_unsigned(),
+        )
     }
 }
 
 impl From<Ids> for TraceInfo {
     fn from(ids: Ids) -> TraceInfo {
         TraceInfo {
-            trace_id: ids.trace_id.cast_signed(),
-            span_id: ids.span_id.cast_signed(),
-            parent_span_id: ids.parent_span_id.cast_signed(),
+            trace_id: ids.trace_id().cast_signed(),
+            span_id: ids.span_id().cast_signed(),
+            parent_span_id: ids.parent_span_id().cast_signed(),
         }
     }
 }
@@ -137,7 +136,7 @@ const _: () = {
     assert!(size_of::<Name>() == 16);
     assert!(offset_of!(Name, id) == 8);
     assert!(size_of::<Span>() == 48);
-    assert!(offset_of!(Span, name_id) == 40);
+    assert!(offset_of!(Span, names) == 40);
     assert!(size_of::<Annotation>() == 32);
     assert!(offset_of!(Annotation, key) == 8);
     assert!(offset_of!(Annotation, value) == 16);

@@ -5,7 +5,8 @@ use std::ffi::c_int;
 use super::layout::{Annotation, Endpoint, INTEGER, STRING, TIMESTAMP, Trace};
 use super::{INVALID, OK, bytes, guard};
 use crate::raw::{self, EndpointBytes, Payload, Source, Texts};
-use blkin_ringbuf::process;
+use blkin_record::names_word;
+use blkin_ringbuf::process::{self, Short};
 
 /// What users of this interface have always recorded at: the level of its LTTng tracepoints, TRACE_WARNING.
 const LEGACY_LEVEL: u8 = 4;
@@ -23,13 +24,15 @@ pub(super) unsafe extern "C" fn blkin_record(trace: *const Trace, annotation: *c
         return INVALID;
     }
     // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
-    let info = unsafe { (*trace).info };
-    if info.trace_id == 0 || !process::is_on(LEGACY_LEVEL) {
+    if unsafe { (*trace).info.trace_id } == 0 || !process::is_on(LEGACY_LEVEL) {
         return OK;
     }
     // SAFETY: neither is NULL; the rest is passed on from the caller.
-    if let Some((texts, payload)) = unsafe { recognised(trace, annotation) } {
-        raw::record(&info.into(), &texts, payload, LEGACY_LEVEL);
+    if let Some((names, key, what)) = unsafe { recognised(trace, annotation) } {
+        // SAFETY: three integers in a row, in a live struct, only read (by Invariants 1 and 3).
+        unsafe {
+            process::record_short_at((&raw const (*trace).info).cast(), names, key, what, LEGACY_LEVEL)
+        };
         return OK;
     }
     guard(|| {
@@ -41,16 +44,13 @@ pub(super) unsafe extern "C" fn blkin_record(trace: *const Trace, annotation: *c
     })
 }
 
-/// The texts of an event or integer all of which were met before at the same addresses and still say the same: no end
+/// Name and endpoint (as a record has them) and key of an event or integer all of whose texts were met before at the same addresses and still say the same: no end
 /// of a string is looked for. `None` for all others. Nothing in here panics.
 ///
 /// # Safety
 /// Neither is NULL; Invariants 1, 2 and 5.
 #[inline(always)]
-unsafe fn recognised<'a>(
-    trace: *const Trace,
-    annotation: *const Annotation,
-) -> Option<(Texts<'a>, Payload<'a>)> {
+unsafe fn recognised(trace: *const Trace, annotation: *const Annotation) -> Option<(u64, u32, Short)> {
     // SAFETY: live structs (by Invariant 1), copied field by field (by Invariant 3).
     let (kind, own, key) = unsafe { ((*annotation).kind, (*annotation).endpoint, (*annotation).key) };
     if kind != TIMESTAMP && kind != INTEGER {
@@ -58,12 +58,12 @@ unsafe fn recognised<'a>(
     }
     // SAFETY: as above; set for both kinds (by Invariant 5).
     let value = unsafe { (*annotation).value };
-    let (key, payload) = if kind == TIMESTAMP {
+    let (key, what) = if kind == TIMESTAMP {
         // SAFETY: the member that `kind` names (by Invariant 5).
-        (unsafe { value.text }, Payload::Event)
+        (unsafe { value.text }, Short::Event)
     } else {
         // SAFETY: as above.
-        (key, Payload::Integer(unsafe { value.integer }))
+        (key, Short::Integer(unsafe { value.integer }))
     };
     // SAFETY: as above.
     let (name, endpoint) = unsafe { ((*trace).name, (*trace).endpoint) };
@@ -86,8 +86,7 @@ unsafe fn recognised<'a>(
         return None;
     }
     let endpoint = process::endpoint_of(ip, service, (port & 0xffff) as u16);
-    let texts = Texts { name: Source::Id(name), endpoint: Source::Id(endpoint), key: Source::Id(key) };
-    (endpoint != 0).then_some((texts, payload))
+    (endpoint != 0).then_some((names_word(name, endpoint), key, what))
 }
 
 /// Records on a sampled span; `None` if something needed is missing.

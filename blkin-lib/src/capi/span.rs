@@ -4,15 +4,13 @@ use std::ffi::{c_char, c_int, c_uint};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use blkin_ringbuf::process;
+use blkin_record::names_word;
+use blkin_ringbuf::process::{self, Short};
 
 use super::layout::{Name, Span, Trace};
 use super::record::endpoint_bytes;
 use super::{INVALID, OK, bytes, guard};
-use crate::raw::{self, EndpointBytes, Payload, Source, Texts, source};
-
-/// Of a name that found no room in the table.
-const NO_ROOM: u32 = u32::MAX;
+use crate::raw::{self, Payload, Source, Texts, source};
 
 /// See `zipkin_c.h`.
 ///
@@ -30,13 +28,13 @@ pub(super) unsafe extern "C" fn blkin_span_of(span: *mut Span, trace: *const Tra
         let Some(name) = (unsafe { bytes(trace.name) }) else { return INVALID };
         // SAFETY: NULL or a struct of the caller (Invariants 1 and 2).
         let Some(endpoint) = (unsafe { endpoint_bytes(trace.endpoint) }) else { return INVALID };
-        let (mut name_id, mut endpoint_id) = (0, 0);
+        let mut names = 0;
         if trace.info.trace_id != 0 {
-            name_id = process::recognise(name);
-            endpoint_id = process::recognise_endpoint(&endpoint);
+            let (name, endpoint) = (process::recognise(name), process::recognise_endpoint(&endpoint));
+            names = if name == 0 || endpoint == 0 { 0 } else { names_word(name, endpoint) };
         }
         // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
-        unsafe { span.write(Span { trace, name_id, endpoint_id }) };
+        unsafe { span.write(Span { trace, names }) };
         OK
     })
 }
@@ -44,17 +42,20 @@ pub(super) unsafe extern "C" fn blkin_span_of(span: *mut Span, trace: *const Tra
 /// See `zipkin_c.h`.
 ///
 /// # Safety
-/// Invariants 1 and 2.
+/// Invariants 1 and 2; neither is NULL.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn blkin_span_event(span: *const Span, event: *mut Name, level: c_uint) {
     // SAFETY: passed on from the caller.
-    unsafe { record(span, event, Payload::Event, level) }
+    if !unsafe { record(span, event, Short::Event, level) } {
+        // SAFETY: passed on from the caller.
+        unsafe { record_texts(span, event, Payload::Event, level) };
+    }
 }
 
 /// See `zipkin_c.h`.
 ///
 /// # Safety
-/// Invariants 1 and 2.
+/// Invariants 1 and 2; neither is NULL.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn blkin_span_integer(
     span: *const Span,
@@ -63,13 +64,16 @@ pub(super) unsafe extern "C" fn blkin_span_integer(
     level: c_uint,
 ) {
     // SAFETY: passed on from the caller.
-    unsafe { record(span, key, Payload::Integer(val), level) }
+    if !unsafe { record(span, key, Short::Integer(val), level) } {
+        // SAFETY: passed on from the caller.
+        unsafe { record_texts(span, key, Payload::Integer(val), level) };
+    }
 }
 
 /// See `zipkin_c.h`.
 ///
 /// # Safety
-/// Invariants 1 and 2.
+/// Invariants 1 and 2; neither of the first two is NULL.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn blkin_span_string(
     span: *const Span,
@@ -77,13 +81,11 @@ pub(super) unsafe extern "C" fn blkin_span_string(
     val: *const c_char,
     level: c_uint,
 ) {
-    guard(|| {
-        // SAFETY: NULL or a string of the caller (Invariant 2).
-        let Some(value) = (unsafe { bytes(val) }) else { return INVALID };
+    // SAFETY: NULL or a string of the caller (Invariant 2).
+    if let Some(value) = unsafe { bytes(val) } {
         // SAFETY: passed on from the caller.
-        unsafe { record(span, key, Payload::Str(value), level) };
-        OK
-    });
+        unsafe { record_texts(span, key, Payload::Str(value), level) };
+    }
 }
 
 /// See `zipkin_c.h`.
@@ -92,59 +94,67 @@ pub(super) extern "C" fn blkin_level_is_on(level: c_uint) -> c_int {
     c_int::from(process::is_on((level & 7) as u8))
 }
 
-/// # Safety
-/// Invariants 1 and 2.
-#[inline(always)]
-unsafe fn record(span: *const Span, key: *mut Name, payload: Payload<'_>, level: c_uint) {
-    if span.is_null() || key.is_null() {
-        return;
-    }
-    // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3).
-    let Span { trace, name_id, endpoint_id } = unsafe { span.read() };
-    let level = (level & 7) as u8;
-    if trace.info.trace_id == 0 || !process::is_on(level) {
-        return;
-    }
-    // SAFETY: a live struct; its id is only ever seen as an atomic word.
-    let known = unsafe { AtomicU32::from_ptr(&raw mut (*key).id) }.load(Acquire);
-    if name_id != 0 && endpoint_id != 0 && known != 0 && known != NO_ROOM {
-        let texts =
-            Texts { name: Source::Id(name_id), endpoint: Source::Id(endpoint_id), key: Source::Id(known) };
-        raw::record(&trace.info.into(), &texts, payload, level);
-        return;
-    }
-    // SAFETY: passed on from the caller.
-    guard(|| unsafe { record_texts(span, key, payload, level) });
-}
-
-/// As [`record`], for what has no ids yet, or no room in the table.
+/// Records what has all its ids. False if it has not. Nothing in here panics.
 ///
 /// # Safety
 /// Neither is NULL; Invariants 1 and 2.
-#[cold]
-unsafe fn record_texts(span: *const Span, key: *mut Name, payload: Payload<'_>, level: u8) -> c_int {
-    // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3).
-    let Span { trace, name_id, endpoint_id } = unsafe { span.read() };
-    // SAFETY: NULL or a string of the caller (Invariant 2).
-    let Some(name) = (unsafe { bytes(trace.name) }) else { return INVALID };
-    // SAFETY: NULL or a struct of the caller (Invariants 1 and 2).
-    let Some(endpoint) = (unsafe { endpoint_bytes(trace.endpoint) }) else { return INVALID };
+#[inline(always)]
+unsafe fn record(span: *const Span, key: *mut Name, what: Short, level: c_uint) -> bool {
     // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
-    let text = unsafe { (*key).text };
-    // SAFETY: NULL or a string of the caller (Invariant 2).
-    let Some(text) = (unsafe { bytes(text) }) else { return INVALID };
-    // SAFETY: a live struct; its id is only ever seen as an atomic word.
-    let id = unsafe { AtomicU32::from_ptr(&raw mut (*key).id) };
-    if id.load(Acquire) == 0 {
-        let declared = process::declare(text);
-        id.store(if declared == 0 { NO_ROOM } else { declared }, Release);
+    let names = unsafe { (*span).names };
+    // SAFETY: a live struct; its id is only ever seen as an atomic word. Acquire: whoever sees our record sees the text
+    // too, though another thread declared it.
+    let key = unsafe { AtomicU32::from_ptr(&raw mut (*key).id) }.load(Acquire);
+    if names == 0 || key == 0 {
+        return false;
     }
-    let known = id.load(Acquire);
-    let texts = Texts::<'_> {
-        name: source(name_id, name),
-        endpoint: source::<EndpointBytes<'_>>(endpoint_id, endpoint),
-        key: source(if known == NO_ROOM { 0 } else { known }, text),
+    // SAFETY: three integers in a row, in a live struct, only read (by Invariants 1 and 3).
+    unsafe {
+        process::record_short_at((&raw const (*span).trace.info).cast(), names, key, what, (level & 7) as u8)
     };
-    raw::record(&trace.info.into(), &texts, payload, level);
-    OK
+    true
+}
+
+/// As [`record`], for what has no ids yet, or no room in the table, or a string.
+///
+/// # Safety
+/// Neither is NULL; Invariants 1 and 2.
+#[inline(never)]
+unsafe fn record_texts(span: *const Span, key: *mut Name, payload: Payload<'_>, level: c_uint) {
+    guard(|| {
+        // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3).
+        let Span { trace, names } = unsafe { span.read() };
+        // SAFETY: passed on from the caller.
+        let Some(key) = (unsafe { known(key) }) else { return INVALID };
+        let (name, endpoint) = if names == 0 {
+            // SAFETY: NULL or a string of the caller (Invariant 2).
+            let Some(name) = (unsafe { bytes(trace.name) }) else { return INVALID };
+            // SAFETY: NULL or a struct of the caller (Invariants 1 and 2).
+            let Some(endpoint) = (unsafe { endpoint_bytes(trace.endpoint) }) else { return INVALID };
+            (Source::Inline(name), Source::Inline(endpoint))
+        } else {
+            (Source::Id(names as u32), Source::Id((names >> 32) as u32))
+        };
+        raw::record(&trace.info.into(), &Texts { name, endpoint, key }, payload, (level & 7) as u8);
+        OK
+    });
+}
+
+/// What a declared name is in the table of names, or its text if it has no room there; `None` for one without a text.
+///
+/// # Safety
+/// `name` is not NULL; Invariants 1 and 2.
+unsafe fn known<'a>(name: *mut Name) -> Option<Source<&'a [u8]>> {
+    // SAFETY: a live struct; its id is only ever seen as an atomic word.
+    let id = unsafe { AtomicU32::from_ptr(&raw mut (*name).id) };
+    if id.load(Acquire) != 0 {
+        return Some(Source::Id(id.load(Acquire)));
+    }
+    // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
+    let text = unsafe { (*name).text };
+    // SAFETY: NULL or a string of the caller (Invariant 2).
+    let text = unsafe { bytes(text) }?;
+    let declared = process::declare(text);
+    id.store(declared, Release);
+    Some(source(declared, text))
 }

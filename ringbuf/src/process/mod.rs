@@ -19,7 +19,7 @@ mod text;
 
 use blkin_record::{EndpointParts, Payload, Source};
 
-pub use record::{Short, is_on, record, record_short};
+pub use record::{Short, is_on, record, record_short, record_short_at};
 pub use roots::{new_id, samples_root};
 pub use text::{declare, declare_endpoint, endpoint_of, recognise, recognise_c, recognise_endpoint};
 

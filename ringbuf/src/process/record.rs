@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use blkin_record::{
-    Draft, EndpointParts, MAX_IP_BYTES, MAX_TEXT_BYTES, Payload, Source, Stamp, cut, names_word, traits_word,
+    Draft, EndpointParts, MAX_IP_BYTES, MAX_TEXT_BYTES, Payload, Source, Stamp, cut, traits_word,
 };
 
 use super::Annotation;
@@ -37,49 +37,68 @@ pub fn is_on(level: u8) -> bool {
 }
 
 /// Records an annotation all of whose texts have ids (see [`super::declare`]), which must not be 0, on a sampled trace.
-/// The gate is the caller's to ask. `ids`: trace, span, parent.
+/// The gate is the caller's to ask. `ids`: trace, span, parent; `names`: see [`blkin_record::names_word`].
 ///
 /// No system call, lock or allocation once the process and the slot are in use; async-signal-safe; keeps errno.
 #[inline(always)]
-pub fn record_short(ids: &[u64; 3], name: u32, endpoint: u32, key: u32, what: Short, level: u8) {
-    let names = names_word(name, endpoint);
+pub fn record_short(ids: &[u64; 3], names: u64, key: u32, what: Short, level: u8) {
+    // SAFETY: three words.
+    unsafe { record_short_at(ids.as_ptr(), names, key, what, level) }
+}
+
+/// As [`record_short`], for ids in memory that others may change.
+///
+/// # Safety
+/// `ids` points to three readable words, aligned.
+#[inline(always)]
+pub unsafe fn record_short_at(ids: *const u64, names: u64, key: u32, what: Short, level: u8) {
     let (payload, value) = match what {
         Short::Event => (Payload::Event, 0),
         Short::Integer(value) => (Payload::Integer(value), value as u64),
     };
     let traits = traits_word(key, &payload, level, false);
-    let push = || {
-        // SAFETY: only called in the phase that says that the rings are written so.
-        match what {
-            Short::Event => unsafe { rseq::push_event(&STATE.hot, ids, names, traits) },
-            Short::Integer(_) => unsafe { rseq::push_value(&STATE.hot, ids, names, traits, value) },
-        }
-    };
     if STATE.hot.phase.load(Relaxed) == RSEQ {
-        match push() {
+        let outcome = match what {
+            // SAFETY: this phase says that the rings are written so; the ids are the caller's.
+            Short::Event => unsafe { rseq::push_event(&STATE.hot, ids, names, traits) },
+            // SAFETY: as above.
+            Short::Integer(_) => unsafe { rseq::push_value(&STATE.hot, ids, names, traits, value) },
+        };
+        match outcome {
             Outcome::Done => return,
             Outcome::Passed => return wake(),
             _ => {}
         }
     }
-    record_ids(ids, [name, endpoint, key], payload, level);
+    // SAFETY: passed on from the caller.
+    let ids = unsafe { ids.cast::<[u64; 3]>().read() };
+    record_ids(ids, names, traits, value);
 }
 
-/// What [`record_short`] does when its one try has not done it.
+/// What [`record_short`] does when its one try has not done it. Its arguments are words, so that nothing but they has to
+/// be kept for it.
 #[cold]
 #[inline(never)]
-fn record_ids(ids: &[u64; 3], [name, endpoint, key]: [u32; 3], payload: Payload<'static>, level: u8) {
+fn record_ids(ids: [u64; 3], names: u64, traits: u64, value: u64) {
+    let payload = payload_of(traits, value);
+    // SAFETY: the areas are set up, or there is no slot in them.
+    unsafe { rseq::refresh_limit(&STATE.hot) };
     record_draft(&Draft {
         trace_id: ids[0],
         span_id: ids[1],
         parent_span_id: ids[2],
-        name: Source::Id(name),
-        endpoint: Source::Id(endpoint),
-        key: Source::Id(key),
+        name: Source::Id(names as u32),
+        endpoint: Source::Id((names >> 32) as u32),
+        key: Source::Id(traits as u32),
         payload,
-        level,
+        level: (traits >> 40) as u8,
         truncated: false,
     });
+}
+
+fn payload_of(traits: u64, value: u64) -> Payload<'static> {
+    let is_event = traits_word(traits as u32, &Payload::Event, (traits >> 40) as u8, false) == traits;
+    if is_event { Payload::Event } else { Payload::Integer(value as i64) }
 }
 
 /// Records one annotation, or counts why not; one on a trace that is not sampled (id 0) does nothing. The gate is the
@@ -129,6 +148,8 @@ fn push_image(draft: &Draft<'_>, grains: usize) -> bool {
                 if !evict(grains) {
                     return false;
                 }
+                // SAFETY: as above.
+                unsafe { rseq::refresh_limit(&STATE.hot) };
             }
             Outcome::Refused => return refuse(),
             Outcome::Aborted => {}

@@ -126,13 +126,14 @@ fn set_up_hot(area: Option<rseq::Area>, cookie: u32, gate: &'static std::sync::a
     let hot = &STATE.hot;
     if let Some(area) = area {
         hot.rseq_offset.store(area.offset, Relaxed);
-        hot.index_at.store(area.index_at, Relaxed);
+        hot.index_offset.store(area.index_offset, Relaxed);
     }
     let grains = shape().grains();
-    hot.mask.store(grains - 1, Relaxed);
-    hot.eighth.store((grains / 8).max(1), Relaxed);
+    hot.mask.store(grains as u32 - 1, Relaxed);
+    hot.eighth.store((grains as u32 / 8).max(1) - 1, Relaxed);
     hot.stamp.store(Stamp::head(0, 1, cookie).0, Relaxed);
-    hot.cookie.store(Stamp::continuation(0, 0, cookie).0, Relaxed);
+    hot.step[0].store(Head(0).after(1).0, Relaxed);
+    hot.step[1].store(1, Relaxed);
     let distance = (&raw const *gate).addr().wrapping_sub((&raw const hot.blocked).addr());
     hot.gate_offset.store(distance as i64, Relaxed);
 }
@@ -196,6 +197,7 @@ pub(super) fn open_slot(slot: &HotSlot, number: usize) -> bool {
     };
     let ring = &words[layout::ring_words(number, ring_bytes)];
     slot.tail.store((&raw const *tail).cast_mut(), Relaxed);
+    slot.limit.store(Head(tail.load(Relaxed)).position() + shape().grains() - 1, Relaxed);
     slot.ring.store(ring.as_ptr().cast_mut(), Relaxed);
     slot.control.store(line.as_ptr().cast_mut(), Relaxed);
     slot.header.store(header.as_ptr().cast_mut(), Release);

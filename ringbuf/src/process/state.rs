@@ -73,7 +73,7 @@ pub(super) static STATE: State = State {
     offered: AtomicBool::new(false),
     next_offer_seconds: AtomicU64::new(0),
     next_populate_seconds: AtomicU64::new(0),
-    shared_slot: HotSlot::NEW,
+    shared_slot: HotSlot::new(),
 };
 
 /// The table of names, outside what fork wipes: ids that a program keeps stay true in its children.
@@ -85,7 +85,7 @@ pub(super) struct NameTable {
 }
 
 impl NameTable {
-    const INDEX_WORDS: usize = 2048;
+    const INDEX_WORDS: usize = 8192;
     /// What texts that are only recognised may take; the rest is kept for names that the program declares.
     const RECOGNISED_WORDS: usize = layout::NAMES_TEXT_WORDS / 4 * 3;
 

@@ -129,17 +129,17 @@ mod tests {
             mmap_anonymous(std::ptr::null_mut(), 8192, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
         }
         .expect("two pages");
+        let second = start.wrapping_byte_add(4096);
         // SAFETY: the second of the two pages, to which nothing refers.
-        unsafe { mprotect(start.byte_add(4096), 4096, MprotectFlags::empty()) }.expect("it is closed");
+        unsafe { mprotect(second, 4096, MprotectFlags::empty()) }.expect("it is closed");
         for length in 0..40usize {
             let text = vec![b'q'; length];
             let table = table(&text);
-            // SAFETY: the last bytes of the first page.
-            let place = unsafe { start.cast::<u8>().add(4096 - length - 1) };
-            // SAFETY: as above; the string and its 0 fit there.
+            let place = start.cast::<u8>().wrapping_add(4096 - length - 1);
+            // SAFETY: the last bytes of the first page; the string and its 0 fit there.
             unsafe { place.copy_from_nonoverlapping(text.as_ptr(), length) };
             // SAFETY: the last byte of the first page.
-            unsafe { place.add(length).write(0) };
+            unsafe { place.wrapping_add(length).write(0) };
             // SAFETY: a string that ends with the page.
             assert!(unsafe { is(place, &table, 0, true) });
         }

@@ -29,10 +29,10 @@ pub(super) unsafe extern "C" fn blkin_record(trace: *const Trace, annotation: *c
     }
     // SAFETY: neither is NULL; the rest is passed on from the caller.
     if let Some((names, key, what)) = unsafe { recognised(trace, annotation) } {
-        // SAFETY: three integers in a row, in a live struct, only read (by Invariants 1 and 3).
-        unsafe {
-            process::record_short_at((&raw const (*trace).info).cast(), names, key, what, LEGACY_LEVEL)
-        };
+        // SAFETY: the address of a part of a live struct (by Invariant 1).
+        let ids = unsafe { &raw const (*trace).info }.cast();
+        // SAFETY: three integers in a row, only read (by Invariant 3).
+        unsafe { process::record_short_at(ids, names, key, what, LEGACY_LEVEL) };
         return OK;
     }
     guard(|| {
@@ -44,15 +44,16 @@ pub(super) unsafe extern "C" fn blkin_record(trace: *const Trace, annotation: *c
     })
 }
 
-/// Name and endpoint (as a record has them) and key of an event or integer all of whose texts were met before at the same addresses and still say the same: no end
-/// of a string is looked for. `None` for all others. Nothing in here panics.
+/// Name and endpoint (as a record has them) and key of an event or integer all of whose texts were met before at the
+/// same addresses and still say the same: no end of a string is looked for. `None` for all others. Nothing in here
+/// panics.
 ///
 /// # Safety
 /// Neither is NULL; Invariants 1, 2 and 5.
 #[inline(always)]
 unsafe fn recognised(trace: *const Trace, annotation: *const Annotation) -> Option<(u64, u32, Short)> {
-    // SAFETY: live structs (by Invariant 1), copied field by field (by Invariant 3).
-    let (kind, own, key) = unsafe { ((*annotation).kind, (*annotation).endpoint, (*annotation).key) };
+    // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
+    let kind = unsafe { (*annotation).kind };
     if kind != TIMESTAMP && kind != INTEGER {
         return None;
     }
@@ -63,11 +64,16 @@ unsafe fn recognised(trace: *const Trace, annotation: *const Annotation) -> Opti
         (unsafe { value.text }, Short::Event)
     } else {
         // SAFETY: as above.
-        (key, Short::Integer(unsafe { value.integer }))
+        let integer = unsafe { value.integer };
+        // SAFETY: as `kind`; set for this kind.
+        (unsafe { (*annotation).key }, Short::Integer(integer))
     };
-    // SAFETY: as above.
-    let (name, endpoint) = unsafe { ((*trace).name, (*trace).endpoint) };
-    let endpoint = if own.is_null() { endpoint } else { own };
+    // SAFETY: as `kind`.
+    let name = unsafe { (*trace).name };
+    // SAFETY: as `kind`.
+    let own = unsafe { (*annotation).endpoint };
+    // SAFETY: as `kind`.
+    let endpoint = if own.is_null() { unsafe { (*trace).endpoint } } else { own };
     if endpoint.is_null() {
         return None;
     }

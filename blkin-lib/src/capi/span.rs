@@ -102,16 +102,16 @@ pub(super) extern "C" fn blkin_level_is_on(level: c_uint) -> c_int {
 unsafe fn record(span: *const Span, key: *mut Name, what: Short, level: c_uint) -> bool {
     // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
     let names = unsafe { (*span).names };
-    // SAFETY: a live struct; its id is only ever seen as an atomic word. Acquire: whoever sees our record sees the text
-    // too, though another thread declared it.
-    let key = unsafe { AtomicU32::from_ptr(&raw mut (*key).id) }.load(Acquire);
+    // SAFETY: passed on from the caller. Acquire: whoever sees our record sees the text too, though another thread
+    // declared it.
+    let key = unsafe { id_of(key) }.load(Acquire);
     if names == 0 || key == 0 {
         return false;
     }
-    // SAFETY: three integers in a row, in a live struct, only read (by Invariants 1 and 3).
-    unsafe {
-        process::record_short_at((&raw const (*span).trace.info).cast(), names, key, what, (level & 7) as u8)
-    };
+    // SAFETY: the address of a part of a live struct (by Invariant 1).
+    let ids = unsafe { &raw const (*span).trace.info }.cast();
+    // SAFETY: three integers in a row, only read (by Invariant 3).
+    unsafe { process::record_short_at(ids, names, key, what, (level & 7) as u8) };
     true
 }
 
@@ -140,13 +140,25 @@ unsafe fn record_texts(span: *const Span, key: *mut Name, payload: Payload<'_>, 
     });
 }
 
+/// The id of a name, which threads share.
+///
+/// # Safety
+/// `name` is not NULL; Invariant 1.
+#[inline(always)]
+unsafe fn id_of<'a>(name: *mut Name) -> &'a AtomicU32 {
+    // SAFETY: the address of a part of a live struct (by Invariant 1).
+    let id = unsafe { &raw mut (*name).id };
+    // SAFETY: aligned, and only ever seen as an atomic word.
+    unsafe { AtomicU32::from_ptr(id) }
+}
+
 /// What a declared name is in the table of names, or its text if it has no room there; `None` for one without a text.
 ///
 /// # Safety
 /// `name` is not NULL; Invariants 1 and 2.
 unsafe fn known<'a>(name: *mut Name) -> Option<Source<&'a [u8]>> {
-    // SAFETY: a live struct; its id is only ever seen as an atomic word.
-    let id = unsafe { AtomicU32::from_ptr(&raw mut (*name).id) };
+    // SAFETY: passed on from the caller.
+    let id = unsafe { id_of(name) };
     if id.load(Acquire) != 0 {
         return Some(Source::Id(id.load(Acquire)));
     }

@@ -8,6 +8,7 @@
 //! | [`metrics`], [`ledger`] | Prometheus text, and the equations that say where each annotation went |
 //! | [`rejects`] | what the collector rejected, and why |
 //! | [`doctor`] | whether tracing works on this machine, and if not, why |
+//! | [`snapshot`], [`recover`] | what the rings hold now, and what a file of that says |
 //! | [`set`] | what programs record, changed while they run |
 //! | [`terminal`], [`units`] | width, colours, safe text; durations and ages |
 
@@ -15,8 +16,10 @@ pub mod doctor;
 pub mod http;
 pub mod ledger;
 pub mod metrics;
+pub mod recover;
 pub mod rejects;
 pub mod set;
+pub mod snapshot;
 pub mod span;
 pub mod terminal;
 pub mod traces;

@@ -9,9 +9,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use blkin_cli::http::Client;
 use blkin_cli::ledger::Ledger;
+use blkin_cli::snapshot::SnapshotArguments;
 use blkin_cli::terminal::Style;
 use blkin_cli::waterfall::{self, View};
-use blkin_cli::{doctor, rejects, set, traces, units};
+use blkin_cli::{doctor, recover, rejects, set, snapshot, traces, units};
 use clap::{Args, Parser, Subcommand};
 
 const AFTER_HELP: &str = "\
@@ -68,6 +69,13 @@ enum Command {
         /// How many to list, at most the 256 that the collector keeps
         #[arg(long, default_value_t = 20)]
         limit: usize,
+    },
+    /// Copy what the rings of programs hold now into a file, also of a flight recorder whose program has crashed
+    Snapshot(SnapshotArguments),
+    /// Print the annotations in a file of `blkin snapshot`, or in a copy of a program's memory
+    Recover {
+        /// The file
+        file: PathBuf,
     },
     /// Print the ledger: where each annotation went, and whether every equation holds
     Ledger {
@@ -154,6 +162,13 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
                 false => rejects::table(&rejects, *limit, now_us(), Style::of_stdout()),
             };
             put(&text)?;
+        }
+        Command::Snapshot(arguments) => eprint!("{}", snapshot::run(arguments)?),
+        Command::Recover { file } => {
+            let recovery = recover::recover(file)?;
+            eprint!("{}", recovery.summary);
+            let annotations = &recovery.annotations;
+            put(&if json { recover::json_lines(annotations)? } else { recover::text(annotations) })?;
         }
         Command::Ledger { consumerd, relay, settle } => {
             let patience = Duration::from_micros(*settle);

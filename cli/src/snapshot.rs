@@ -1,0 +1,183 @@
+//! `blkin snapshot`: what the rings of programs hold now, in a file for `blkin recover`.
+//!
+//! consumerd holds the rings, also those of flight recorders whose programs have crashed, and answers on its control
+//! socket. Without it, root reads the rings of a live process through the descriptors in its /proc.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use blkin_ringbuf::Attachment;
+use blkin_ringbuf::layout::{CONTROL_NAME, SEGMENT_NAME};
+use blkin_ringbuf::saved::{self, Identity};
+use clap::{ArgGroup, Args};
+use serde_json::{Value, json};
+
+use crate::terminal::safe;
+use crate::units;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+/// What every saved segment begins with.
+const MAGIC: &[u8] = b"BLKSAVED";
+
+/// Arguments of `blkin snapshot`.
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("whose").args(["all", "label", "pid"]).required(true))]
+pub struct SnapshotArguments {
+    /// Every program that you may read
+    #[arg(long)]
+    all: bool,
+    /// Programs of this name
+    #[arg(long, value_name = "NAME")]
+    label: Option<String>,
+    /// One process; of one that consumerd does not know, root reads the rings itself
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
+    /// Only the last of it (500ms, 5s, 1m)
+    #[arg(long, value_name = "DURATION", value_parser = units::parse_duration_us)]
+    last: Option<u64>,
+    /// Where it goes; an existing file is replaced
+    #[arg(short, long, value_name = "FILE", default_value = "blkin.saved")]
+    output: PathBuf,
+    /// consumerd's control socket
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "BLKIN_CONTROL_SOCKET",
+        default_value = "/run/blkin/control.sock"
+    )]
+    socket: PathBuf,
+}
+
+/// Takes the snapshot, and says where it is.
+///
+/// # Errors
+/// When neither consumerd nor /proc gives it, or it cannot be written.
+pub fn run(arguments: &SnapshotArguments) -> Result<String> {
+    let asked = ask(arguments);
+    let bytes = match (asked, arguments.pid) {
+        (Ok(bytes), _) => bytes,
+        (Err(refused), Some(pid)) => {
+            let file = of_process(pid, arguments.last).with_context(|| {
+                format!("consumerd does not give it ({refused:#}), and the process cannot be read")
+            })?;
+            write_new(&arguments.output, &mut &file[..])?
+        }
+        (Err(refused), None) => return Err(refused),
+    };
+    let path = arguments.output.display();
+    Ok(format!("{bytes} bytes in {path}; `blkin recover {path}` prints what they hold\n"))
+}
+
+/// Asks consumerd, and writes what it sends to the file.
+fn ask(arguments: &SnapshotArguments) -> Result<u64> {
+    let socket = arguments.socket.display();
+    let unreachable = || format!("failed to reach consumerd at {socket}; --socket names another");
+    let mut stream = UnixStream::connect(&arguments.socket).with_context(unreachable)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(format!("{}\n", request(arguments)).as_bytes()).with_context(unreachable)?;
+    let silent = "consumerd does not answer; `blkin doctor` says how it is";
+    let mut start = Vec::new();
+    (&mut stream).take(MAGIC.len() as u64).read_to_end(&mut start).context(silent)?;
+    if start == MAGIC {
+        return write_new(&arguments.output, &mut start.chain(stream));
+    }
+    (&mut stream).take(64 << 10).read_to_end(&mut start).context(silent)?;
+    let answer: Value = serde_json::from_slice(&start).unwrap_or_default();
+    match answer["refused"]["why"].as_str() {
+        Some(why) => bail!("{}", safe(why)),
+        None => bail!("the program has ended meanwhile"),
+    }
+}
+
+fn request(arguments: &SnapshotArguments) -> Value {
+    let target = match (&arguments.label, arguments.pid) {
+        (Some(label), _) => json!({ "label": label }),
+        (None, Some(pid)) => json!({ "pid": pid }),
+        (None, None) => json!("all"),
+    };
+    let mut snapshot = json!({ "target": target });
+    if let Some(last) = arguments.last {
+        snapshot["last_ms"] = json!(last.div_ceil(1000));
+    }
+    json!({ "snapshot": snapshot })
+}
+
+/// Annotations may hold what is nobody else's business.
+fn write_new(path: &Path, from: &mut impl Read) -> Result<u64> {
+    let context = || format!("failed to write {}", path.display());
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .with_context(context)?;
+    std::io::copy(from, &mut file).with_context(context)
+}
+
+/// The saved segments of a process, through its own descriptors.
+fn of_process(pid: u32, last_us: Option<u64>) -> Result<Vec<u8>> {
+    let folder = PathBuf::from(format!("/proc/{pid}"));
+    let (segments, controls) = memfds(&folder)?;
+    let mut file = Vec::new();
+    // A process with several copies of the library has several of both, made and so numbered in pairs.
+    for (segment, control) in segments.into_iter().zip(controls) {
+        let Ok(attachment) = Attachment::open(segment, control) else { continue };
+        if attachment.info().pid != pid {
+            continue;
+        }
+        let mut saved = attachment.save(identity(&folder, pid)?);
+        if let Some(last_us) = last_us {
+            saved.keep_since(saved.identity.taken_ns.saturating_sub(last_us * 1000).cast_signed());
+        }
+        saved::write(&saved, &mut file);
+    }
+    if file.is_empty() {
+        bail!("process {pid} has no rings of its own; it is not traced, or has closed its descriptors");
+    }
+    Ok(file)
+}
+
+fn memfds(process: &Path) -> Result<(Vec<OwnedFd>, Vec<OwnedFd>)> {
+    let folder = process.join("fd");
+    let context = || format!("failed to read {}", folder.display());
+    let mut numbers: Vec<u32> = std::fs::read_dir(&folder)
+        .with_context(context)?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    numbers.sort_unstable();
+    let (mut segments, mut controls) = (Vec::new(), Vec::new());
+    for number in numbers {
+        let path = folder.join(number.to_string());
+        let Ok(target) = std::fs::read_link(&path) else { continue };
+        let name = target.to_string_lossy();
+        let is = |wanted: &str| name.strip_prefix("/memfd:").is_some_and(|rest| rest.starts_with(wanted));
+        if is(SEGMENT_NAME) {
+            segments.push(File::open(&path).with_context(context)?.into());
+        } else if is(CONTROL_NAME) {
+            let both = OpenOptions::new().read(true).write(true).open(&path);
+            controls.push(both.with_context(context)?.into());
+        }
+    }
+    Ok((segments, controls))
+}
+
+fn identity(process: &Path, pid: u32) -> Result<Identity> {
+    let line = |path: &Path| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    Ok(Identity {
+        pid,
+        uid: process.metadata().context("the process has ended")?.uid(),
+        ended: false,
+        taken_ns: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64),
+        since_ns: 0,
+        label: line(&process.join("comm")),
+        host: line(Path::new("/proc/sys/kernel/hostname")),
+        boot: line(Path::new("/proc/sys/kernel/random/boot_id")),
+    })
+}

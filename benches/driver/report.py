@@ -32,6 +32,10 @@ HOW = """## How each figure is taken
   the time taken where only events are measured, and bursts are as long as their queues take without dropping.
 - **syslog()** to BusyBox's daemon, which appends to a file; bursts of 100.
 - **quill** is not here: none of the registries that scripts/bench may install from (Debian, crates.io, PyPI) has it.
+- **Lost** are annotations that found no room or were not read, in all runs of the case together: a dropped record has
+  another price than a written one.
+- **Memory** is what /proc/PID/smaps_rollup says, of a C program before tracing (`plain`) and after one record, alone or
+  of each of 1,000 threads, and of consumerd's two processes beside it. Its rings are shared: a page counts in both.
 - **Instructions** are those of one call under callgrind, which runs the portable producer.
 """
 
@@ -130,8 +134,8 @@ def sections(cases, results, options, charts):
             yield "\n".join([f"## {title}", "", *lines]) + "\n"
     yield HOW.format(discarded=results.lost.get("lttng", "no"))
     yield "\n".join(["## Again, one by one", "",
-                     "`./scripts/bench --only CASE` (or a group: hot, off, cold, pipe, first, instructions, memory, "
-                     "consumer) builds, starts the daemons and measures just that. What it runs:", "",
+                     "`./scripts/bench --only CASE` (or a group: hot, off, cold, pipe, first, instructions, memory,\nconsumer) "
+                     "builds, starts the daemons and measures just that. What it runs:", "",
                      *commands(cases, results)])
 
 

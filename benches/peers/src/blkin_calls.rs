@@ -1,6 +1,7 @@
 //! BlkKin's Rust API.
 
 use std::hint::black_box;
+use std::time::Duration;
 
 use blkin::{Endpoint, Span};
 
@@ -15,6 +16,8 @@ pub const CASES: &[Case] = &[
 ];
 
 const CALLS: u32 = 5000;
+/// consumerd takes the offer in this time.
+const ATTACH: Duration = Duration::from_millis(100);
 const ENDPOINT: Endpoint<'static> = Endpoint::new("osd.0").at("10.0.0.1", 6800);
 /// As many requests as a busy daemon has open at a time.
 const REQUESTS: usize = 64;
@@ -29,6 +32,7 @@ fn measure(pace: &Pace, call: impl Fn(&Span<'static>, u32)) -> f64 {
 
 fn measure_calls(pace: &Pace, calls: u32, call: impl Fn(&Span<'static>, u32)) -> f64 {
     blkin::init();
+    std::thread::sleep(ATTACH);
     pace.measure(calls, || {
         let spans = requests();
         timed(calls, |n| call(black_box(&spans[n as usize % REQUESTS]), n))

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use fastrace::collector::{Config, Reporter, SpanContext, SpanRecord};
-use fastrace::{Event, Span};
 use fastrace::local::LocalSpan;
+use fastrace::{Event, Span};
 
 use crate::{Case, Pace, timed};
 

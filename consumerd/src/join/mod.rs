@@ -102,6 +102,7 @@ impl Join {
     }
 
     /// Adds one annotation, seen in the given sweep over its program's rings.
+    #[inline]
     pub fn add(&mut self, annotation: Annotation, sweep: u64, now: Duration) {
         let key = (annotation.trace_id, annotation.span_id);
         let open = self.open.entry(key).or_insert_with(|| {

@@ -61,6 +61,7 @@ impl SpanPiece {
     }
 
     /// Adds an annotation; the first parent that is given stays.
+    #[inline]
     pub fn add(&mut self, annotation: Annotation) {
         if self.parent_span_id == 0 {
             self.parent_span_id = annotation.parent_span_id;

@@ -26,6 +26,7 @@ const OVERHEAD_BYTES: usize = 96;
 
 impl Texts {
     /// The annotation that a record stands for; `None` when a text of it is in no table.
+    #[inline]
     pub(super) fn annotation(
         &mut self,
         attachment: &Attachment,

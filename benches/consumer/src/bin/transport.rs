@@ -15,7 +15,7 @@ use blkin_record::records;
 use blkin_ringbuf::{Attachment, ProgramCounters};
 
 /// A consumer that chases the head costs the producer more than one that lags.
-const LAG: Duration = Duration::from_micros(100);
+const LAG: Duration = Duration::from_micros(50);
 /// Most bytes copied at once: they are validated while they are still in the cache.
 const BUDGET_BYTES: usize = 256 << 10;
 /// Calls between two looks at the clock.

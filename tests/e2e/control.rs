@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::thread;
@@ -253,6 +255,36 @@ fn a_rate_holds_over_the_death_of_the_worker_and_for_programs_that_come_later() 
     recorded.check_rate("after the worker's death", after_death, 10)?;
     recorded.check_rate("a program that came later", to_come, 20)?;
     recorded.check_rate("label", every, 1)
+}
+
+/// Somebody who is neither root nor the daemon's user.
+const NOBODY: u32 = 65_534;
+
+#[test]
+fn another_user_sets_nothing_of_a_program_that_is_not_his() -> Result<()> {
+    if !rustix::process::getuid().is_root() {
+        println!("skipped: only root can ask as another user");
+        return Ok(());
+    }
+    let site = Site::start()?;
+    let mut program = site.program()?;
+    let pid = program.process.pid().to_string();
+    fs::set_permissions(site.node.folder(), fs::Permissions::from_mode(0o755))?;
+    let ask = |target: &[&str]| -> Result<Output> {
+        let mut command = Command::new(binary("blkin")?);
+        command.args(["set", "--off"]).args(target).arg("--socket").arg(site.control());
+        Ok(command.uid(NOBODY).gid(NOBODY).output()?)
+    };
+    let refused = ask(&["--pid", &pid])?;
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(1) && error.contains("user 0's"), "{error}");
+    // All of his own, which are none.
+    assert!(ask(&["--all"])?.status.success());
+    let shown = site.set(&["--show"])?;
+    assert_eq!(shown["programs"][0]["on"], true, "{shown:#}");
+    assert_eq!(shown["rules"][0]["uid"], NOBODY, "{shown:#}");
+    program.end()?;
+    Ok(())
 }
 
 #[test]

@@ -156,6 +156,11 @@ mod threads {
     use super::*;
     use proptest::prelude::*;
 
+    /// Of that many, what an interpreter has the time for.
+    fn times(count: u64) -> u64 {
+        if cfg!(miri) { count / 200 } else { count }
+    }
+
     fn drain_all(memory: &Memory, at: &mut Position, no_writer_left: bool) -> (Vec<u64>, u64) {
         let mut raw = Vec::new();
         let drained = memory.reader().drain(at, u64::MAX, no_writer_left, &mut raw);
@@ -169,16 +174,17 @@ mod threads {
     fn a_full_ring_counts_the_loss_and_goes_on_when_there_is_room() {
         let memory = Memory::new(4);
         let mut at = Position::default();
-        for lap in 0..1000u64 {
+        let laps = times(1000);
+        for lap in 0..laps {
             let results: Vec<_> =
                 (0..6).map(|n| memory.ring().push(&draft(lap * 6 + n, None), || n)).collect();
             assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 4);
             assert_eq!(results[5], Err(Refused::Full));
             assert_eq!(drain_all(&memory, &mut at, false).0, (lap * 6..lap * 6 + 4).collect::<Vec<_>>());
         }
-        assert_eq!(memory.count(slot::ATTEMPTED), 6000);
-        assert_eq!(memory.count(slot::FULL), 2000);
-        assert_eq!(at.records, 4000);
+        assert_eq!(memory.count(slot::ATTEMPTED), 6 * laps);
+        assert_eq!(memory.count(slot::FULL), 2 * laps);
+        assert_eq!(at.records, 4 * laps);
     }
 
     #[test]
@@ -221,6 +227,7 @@ mod threads {
     #[test]
     fn every_record_of_many_threads_is_read_once_or_counted() {
         for (threads, per_thread, grains) in [(4u64, 20_000u64, 64usize), (3, 20_000, 4096), (8, 3_000, 8)] {
+            let per_thread = times(per_thread);
             let memory = Memory::new(grains);
             let mut at = Position::default();
             let mut seen = Vec::new();
@@ -259,9 +266,10 @@ mod threads {
 
     #[test]
     fn an_overwriting_ring_keeps_the_last_records_and_counts_the_others() {
+        let records = times(5000);
         for grains in [1usize, 2, 16, 1024] {
             let memory = Memory::with_mode(grains, RingMode::Overwrite);
-            for span in 0..5000u64 {
+            for span in 0..records {
                 memory.ring().push(&draft(span, None), || span).unwrap();
                 let kept = Head(memory.count(slot::HEAD)).records_since(Head(memory.count(slot::OLDEST)));
                 assert_eq!(kept + memory.count(slot::OVERWRITTEN), span + 1);
@@ -269,7 +277,7 @@ mod threads {
             }
             let copy = memory.copy();
             let kept = spans(&copy.raw);
-            assert_eq!(kept, (memory.count(slot::OVERWRITTEN)..5000).collect::<Vec<_>>());
+            assert_eq!(kept, (memory.count(slot::OVERWRITTEN)..records).collect::<Vec<_>>());
             assert_eq!((memory.count(slot::FULL), memory.count(slot::STALLED)), (0, 0));
         }
     }
@@ -290,7 +298,8 @@ mod threads {
         assert_eq!((memory.count(slot::OVERWRITTEN), memory.count(slot::STALLED)), (3, 3));
     }
 
-    /// What a copy says: records before it, and its own, of which holes are the only ones that may lack.
+    /// What a copy says: records before it, and its own, of which holes are the only ones that may lack; all of them if
+    /// the writers were faster than the copy.
     fn check_copy(copy: &RingCopy, threads: usize) -> (u64, Vec<u64>) {
         let (from, to) = (Head(copy.from), Head(copy.to));
         let mut raw = Vec::new();
@@ -312,7 +321,7 @@ mod threads {
         assert!(seen.is_sorted_by(|a, b| a < b), "{seen:?}");
         assert!(seen.iter().all(|ordinal| (from.records()..to.records()).contains(ordinal)));
         let holes = to.records_since(from) as usize - seen.len();
-        assert!(holes <= threads, "{holes} holes");
+        assert!(copy.raw.is_empty() || holes <= threads, "{holes} holes");
         (from.records(), spans(&raw))
     }
 
@@ -321,6 +330,7 @@ mod threads {
         for (threads, per_thread, grains) in
             [(1u64, 60_000u64, 64usize), (4, 20_000, 256), (3, 30_000, 4096), (8, 5000, 16)]
         {
+            let per_thread = times(per_thread);
             let memory = Memory::with_mode(grains, RingMode::Overwrite);
             let mut copies = 0;
             std::thread::scope(|scope| {
@@ -338,9 +348,13 @@ mod threads {
                     .collect();
                 let mut before = 0;
                 while writers.iter().any(|writer| !writer.is_finished()) {
-                    let (overwritten, seen) = check_copy(&memory.copy(), threads as usize);
-                    assert!(overwritten >= before);
-                    before = overwritten;
+                    let copy = memory.copy();
+                    let (overwritten, seen) = check_copy(&copy, threads as usize);
+                    // One that the writers have overtaken again and again does not tell where the oldest is.
+                    if !copy.raw.is_empty() {
+                        assert!(overwritten >= before, "{overwritten} overwritten, {before} before");
+                        before = overwritten;
+                    }
                     for thread in 0..threads {
                         assert!(seen.iter().filter(|span| *span >> 32 == thread).is_sorted_by(|a, b| a < b));
                     }

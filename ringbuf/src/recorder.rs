@@ -42,20 +42,26 @@ pub(crate) struct LiveRing<'a, W: Words + ?Sized, F: Fn() -> Head> {
 }
 
 impl<W: Words + ?Sized, F: Fn() -> Head> LiveRing<'_, W, F> {
-    /// Copies what is in use. Empty when the ring contradicts itself, or is written faster than it can be copied.
+    /// Copies what is in use. Without grains when the ring contradicts itself (then nothing lies between its ends), or is
+    /// written faster than it can be copied (then its ends say what there was).
     pub(crate) fn copy(&self) -> RingCopy {
         let mut budget = MOST_LAPS * self.shape.grains();
         loop {
             // SYNC POINT evict: whoever moved OLDEST had seen a head behind it (invariant 9).
             let first = (self.first)();
             let head = Head(self.header.load(slot::HEAD, Relaxed));
-            if head.grains_since(first) > self.shape.grains() {
-                return RingCopy { from: head.0, to: head.0, raw: Vec::new() };
+            let is_within = head.grains_since(first) <= self.shape.grains();
+            let copy = if is_within { self.copy_between(first, head, &mut budget) } else { None };
+            if let Some(copy) = copy {
+                return copy;
             }
-            match self.copy_between(first, head, &mut budget) {
-                Some(copy) => return copy,
-                None if budget == 0 => return RingCopy { from: head.0, to: head.0, raw: Vec::new() },
-                None => {}
+            if !is_within {
+                // Writers went on between the two loads; or the ring says so each time.
+                budget = budget.saturating_sub(self.shape.grains());
+            }
+            if budget == 0 {
+                let from = if is_within { first } else { head };
+                return RingCopy { from: from.0, to: head.0, raw: Vec::new() };
             }
         }
     }

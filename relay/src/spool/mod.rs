@@ -227,7 +227,8 @@ impl Spool {
     pub fn append(&self, drafts: &[Draft]) -> Result<(), AppendError> {
         let size: usize =
             drafts.iter().flat_map(Draft::payloads).map(|(payload, _)| record_bytes(payload.len())).sum();
-        self.make_room(size as u64)?;
+        // It may need a new segment, whose header takes room as well.
+        self.make_room((SEGMENT_HEADER_BYTES + size) as u64)?;
         let (segment, before) = self.active(size as u64).map_err(AppendError::Disk)?;
         let (bytes, accepted) = encode(drafts, segment.number, before, size);
         write_durably(&segment, &bytes)?;

@@ -359,6 +359,15 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+#[test]
+fn the_header_of_a_new_segment_stays_within_the_bound() {
+    let mut fixture = Fixture::new(tight(WhenFull::DropOldest), &["a:1"]);
+    for entries in [32, 1, 37, 57, 7, 27, 12, 55, 14, 16, 3, 1] {
+        fixture.append(entries).unwrap();
+        fixture.check();
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 

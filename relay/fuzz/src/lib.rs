@@ -1,0 +1,12 @@
+//! The spool's formats as the relay builds them.
+#![allow(dead_code)]
+
+#[path = "../../src/ledger.rs"]
+pub mod ledger;
+
+#[path = "../../src/spool"]
+pub mod spool {
+    pub mod checkpoint;
+    pub mod layout;
+    pub mod segment;
+}

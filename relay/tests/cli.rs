@@ -1,0 +1,30 @@
+//! What `blkin-relay` says of configurations, by words and by exit code.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use std::process::{Command, Output};
+
+fn relay(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_blkin-relay")).args(arguments).output().unwrap()
+}
+
+#[test]
+fn a_configuration_is_checked_and_a_bad_one_has_its_own_exit_code() {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/config.example.toml");
+    let good = relay(&["--config", example, "--check-config"]);
+    assert_eq!(good.status.code(), Some(0));
+    assert_eq!(good.stdout, b"the configuration is good\n");
+    let bad = relay(&["--config", example, "--upstreams", "nowhere", "--check-config"]);
+    assert_eq!(bad.status.code(), Some(78));
+    assert!(String::from_utf8_lossy(&bad.stderr).contains("upstreams"));
+    assert_eq!(relay(&["--no-such-flag"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_spool_that_cannot_be_used_ends_the_relay_with_a_reason() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    let any = "127.0.0.1:0";
+    let failed = relay(&["--spool-dir", path, "--scribe-listen", any, "--http-listen", any]);
+    assert_eq!(failed.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&failed.stderr).contains(path));
+}

@@ -7,8 +7,9 @@
 //!
 //! RECORDS gets one line for each annotation, `trace span parent|name|ip|port|service|key|value`, where ids are 16
 //! hex digits and the value is `!` for an event, `#7` for an integer, `=text` for a string. COUNTERS gets one line:
-//! `programs=N attempted=N committed=N read=N torn=N invalid=N lost=N truncated=N`. The exit status is the
-//! program's, or 125 if tap itself failed.
+//! `programs=N attempted=N committed=N read=N torn=N invalid=N lost=N truncated=N overwritten=N`. Of a program whose
+//! rings overwrite their oldest records, what they hold in the end is read. The exit status is the program's, or 125 if
+//! tap itself failed.
 
 #![allow(clippy::print_stderr, reason = "a command line program")]
 
@@ -21,7 +22,7 @@ use std::os::fd::OwnedFd;
 use std::process::{Command, ExitCode, exit};
 
 use blkin_record::{Endpoint, EndpointRef, Record, Text, Value, records};
-use blkin_ringbuf::Attachment;
+use blkin_ringbuf::{Attachment, RingMode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -47,6 +48,7 @@ struct Totals {
     invalid: u64,
     lost: u64,
     truncated: u64,
+    overwritten: u64,
 }
 
 fn main() -> ExitCode {
@@ -77,10 +79,10 @@ fn tap(records_path: &OsString, counters_path: &OsString, program: &[OsString]) 
     std::fs::remove_dir_all(&folder)?;
     let (totals, code) = result?;
     out.flush()?;
-    let Totals { programs, attempted, committed, read, torn, invalid, lost, truncated } = totals;
+    let Totals { programs, attempted, committed, read, torn, invalid, lost, truncated, overwritten } = totals;
     let counters = format!(
         "programs={programs} attempted={attempted} committed={committed} read={read} torn={torn} \
-         invalid={invalid} lost={lost} truncated={truncated}\n"
+         invalid={invalid} lost={lost} truncated={truncated} overwritten={overwritten}\n"
     );
     std::fs::write(counters_path, counters)?;
     Ok(code)
@@ -106,7 +108,7 @@ fn run(path: &std::path::Path, program: &[OsString], out: &mut impl Write) -> Re
         for attachment in &mut attachments {
             drain(attachment, &mut totals, out)?;
         }
-        retire(&mut attachments, &mut totals);
+        retire(&mut attachments, &mut totals, out)?;
         if everybody_gone && attachments.is_empty() {
             return Ok((totals, code));
         }
@@ -167,6 +169,9 @@ fn receive(connection: &OwnedFd) -> Result<Option<(OwnedFd, OwnedFd)>, Failure> 
 }
 
 fn drain(attachment: &mut Attachment, totals: &mut Totals, out: &mut impl Write) -> Result<(), Failure> {
+    if overwrites(attachment) {
+        return Ok(());
+    }
     let mut raw = Vec::new();
     for slot in 0..attachment.slots() {
         raw.clear();
@@ -174,30 +179,66 @@ fn drain(attachment: &mut Attachment, totals: &mut Totals, out: &mut impl Write)
         attachment.publish(slot);
         totals.read += drained.records;
         totals.torn += drained.torn;
-        for record in records(&raw, attachment.info().cookie) {
-            match record {
-                Ok(record) => write(attachment, &record, out)?,
-                Err(_) => totals.invalid += 1,
-            }
+        write_all(attachment, &raw, totals, out)?;
+    }
+    Ok(())
+}
+
+fn overwrites(attachment: &Attachment) -> bool {
+    attachment.info().mode == RingMode::Overwrite
+}
+
+/// Reads what an overwriting program has left. It has ended by itself: there are no holes.
+fn read_what_is_left(
+    attachment: &Attachment,
+    totals: &mut Totals,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    for slot in 0..attachment.slots() {
+        let raw = attachment.copy_ring(slot).raw;
+        totals.read += records(&raw, attachment.info().cookie).count() as u64;
+        write_all(attachment, &raw, totals, out)?;
+    }
+    Ok(())
+}
+
+fn write_all(
+    attachment: &Attachment,
+    raw: &[u8],
+    totals: &mut Totals,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    for record in records(raw, attachment.info().cookie) {
+        match record {
+            Ok(record) => write(attachment, &record, out)?,
+            Err(_) => totals.invalid += 1,
         }
     }
     Ok(())
 }
 
 /// Lets go of programs that can write nothing more and have been read to the end.
-fn retire(attachments: &mut Vec<Attachment>, totals: &mut Totals) {
-    attachments.retain_mut(|attachment| {
-        if !attachment.no_writer_left() || attachment.pending() > 0 {
-            return true;
+fn retire(
+    attachments: &mut Vec<Attachment>,
+    totals: &mut Totals,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let is_done = |attachment: &mut Attachment| {
+        attachment.no_writer_left() && (overwrites(attachment) || attachment.pending() == 0)
+    };
+    for attachment in attachments.extract_if(.., is_done) {
+        if overwrites(&attachment) {
+            read_what_is_left(&attachment, totals, out)?;
         }
         let counters = attachment.counters();
         totals.attempted += counters.attempted;
         totals.committed += counters.committed;
         totals.truncated += counters.truncated;
+        totals.overwritten += counters.overwritten;
         totals.lost +=
             counters.full + counters.no_segment + counters.too_large + counters.starting + counters.stalled;
-        false
-    });
+    }
+    Ok(())
 }
 
 fn write(attachment: &Attachment, record: &Record<'_>, out: &mut impl Write) -> Result<(), Failure> {

@@ -11,7 +11,7 @@ verbose=
 . "$here/common.sh"
 
 triple=aarch64-linux-gnu
-cargo build --quiet --locked -p blkin --example tap || { echo "0 passed, 1 failed"; exit 1; }
+build_tap || { echo "0 passed, 1 failed"; exit 1; }
 so=$(CARGO_BUILD_TARGET=aarch64-unknown-linux-gnu CC=$triple-gcc blkin-lib/build-so.sh) ||
     { echo "0 passed, 1 failed"; exit 1; }
 use_library "$so" "${CARGO_TARGET_DIR:-$PWD/target}/debug/examples/tap"

@@ -27,6 +27,10 @@ with() (
     "$@"
 )
 
+# build_tap [--release]: the consumer, with the features of dependencies that all tests of this tree ask for: those are
+# built once.
+build_tap() { cargo build --quiet --locked "$@" --workspace --example tap; }
+
 # use_library SO TAP: what the programs are built against, and the consumer that reads them.
 use_library() {
     built=$(dirname "$1") tap=$2
@@ -49,19 +53,25 @@ build() {
     $compiler $flags "${sources[@]}" -o "$work/$program" "$@" $link
 }
 
-# traced PROGRAM ARGUMENT...: what the consumer reads is exactly what the program says it recorded.
-traced() {
+# tapped PROGRAM ARGUMENT...: runs it before the consumer, whose figures become variables of the caller. Each annotation
+# that the rings took was read, or is counted as torn or overwritten.
+tapped() {
     rm -f "$work"/expect* "$work"/records "$work"/counters
     : >"$work/expect"
     : >"$work/expect.count"
     chmod 0666 "$work/expect" "$work/expect.count"
     EXPECT=$work/expect timeout 120 "$tap" "$work/records" "$work/counters" -- "$@" || return 1
-    local programs attempted committed read torn invalid lost truncated
     # shellcheck disable=SC2046 # a list of assignments
-    declare $(cat "$work/counters")
+    declare -g $(cat "$work/counters")
     cat "$work/counters"
-    [ "$attempted" = $((committed + lost)) ] && [ "$committed" = $((read + torn)) ] && [ "$invalid" = 0 ] ||
+    [ "$committed" = $((read + torn + overwritten)) ] && [ "$invalid" = 0 ] ||
         { echo "the counters do not add up"; return 1; }
+}
+
+# traced PROGRAM ARGUMENT...: what the consumer reads is exactly what the program says it recorded.
+traced() {
+    tapped "$@" || return 1
+    [ "$attempted" = $((committed + lost)) ] || { echo "the counters do not add up"; return 1; }
     if [ -s "$work/expect.count" ]; then
         local counted
         counted=$(awk '{ sum += $1 } END { print sum }' "$work/expect.count")

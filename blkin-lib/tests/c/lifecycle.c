@@ -1,5 +1,6 @@
 /*
- * What daemons do to themselves: fork, exec, close every descriptor, drop root, exit, end threads, take signals.
+ * What daemons do to themselves: fork, exec, close every descriptor, drop root, exit, end threads, take signals, move to
+ * other CPUs, are killed.
  * Each scenario (named by the first argument) records as it goes, with no help for the library, and expects every
  * annotation to arrive.
  */
@@ -7,6 +8,7 @@
 #include <errno.h>
 #include <grp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -272,6 +274,119 @@ static void *flooding_thread(void *calls)
 	return NULL;
 }
 
+enum { SHAPES = 5 };
+
+/* One of each shape: by the names of a span and by text, with a time and with a value, of one grain and of several. */
+static void record_each_shape(const struct blkin_span *span, long number)
+{
+	static const char text[] = "a text of more than one grain, so that copying it takes a while: "
+				   "0123456789 0123456789 0123456789 0123456789 0123456789 0123456789";
+
+	BLKIN_EVENT(span, "event");
+	BLKIN_INTEGER(span, "number", number);
+	BLKIN_TIMESTAMP(&span->trace, NULL, "event");
+	BLKIN_KEYVAL_INTEGER(&span->trace, NULL, "number", number);
+	BLKIN_KEYVAL_STRING(&span->trace, NULL, "text", text);
+}
+
+/* Moves itself to the next CPU that it may run on. */
+static void migrate(const cpu_set_t *allowed, int *cpu)
+{
+	cpu_set_t one;
+
+	do
+		*cpu = (*cpu + 1) % CPU_SETSIZE;
+	while (!CPU_ISSET(*cpu, allowed));
+	CPU_ZERO(&one);
+	CPU_SET(*cpu, &one);
+	CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+}
+
+static void new_span(struct blkin_span *span, const char *name)
+{
+	struct blkin_trace trace;
+
+	CHECK(blkin_init_new_trace(&trace, name, &here) == 0);
+	CHECK(blkin_span_of(span, &trace) == 0);
+}
+
+static void *migrating_thread(void *calls)
+{
+	struct blkin_span span;
+	cpu_set_t allowed;
+	int cpu = 0;
+	long i;
+
+	CHECK(sched_getaffinity(0, sizeof allowed, &allowed) == 0);
+	new_span(&span, "migrating");
+	for (i = 0; i < 20000; i++) {
+		if (i % 4 == 0)
+			migrate(&allowed, &cpu);
+		record_each_shape(&span, i);
+	}
+	__atomic_add_fetch((long *)calls, SHAPES * 20000, __ATOMIC_RELAXED);
+	return NULL;
+}
+
+/* Threads that go from CPU to CPU while others record there. */
+static void migrations(void)
+{
+	pthread_t ids[4];
+	long calls = 0;
+	size_t i;
+
+	CHECK(blkin_init() == 0);
+	for (i = 0; i < 4; i++)
+		CHECK(pthread_create(&ids[i], NULL, migrating_thread, &calls) == 0);
+	for (i = 0; i < 4; i++)
+		CHECK(pthread_join(ids[i], NULL) == 0);
+	expect_count(calls);
+}
+
+static void *endless_thread(void *unused)
+{
+	struct blkin_span span;
+	long i;
+
+	(void)unused;
+	new_span(&span, "killed");
+	for (i = 0;; i++)
+		record_each_shape(&span, i);
+	return NULL;
+}
+
+/* Records from four threads until it is killed; says on the pipe when it has begun. */
+static void endless(int begun)
+{
+	pthread_t id;
+	int i;
+
+	CHECK(blkin_init() == 0);
+	for (i = 0; i < 3; i++)
+		CHECK(pthread_create(&id, NULL, endless_thread, NULL) == 0);
+	CHECK(write(begun, "!", 1) == 1);
+	endless_thread(NULL);
+}
+
+/* Twenty processes are killed while they write, each after another time. */
+static void killed(void)
+{
+	int i, status, begun[2];
+	pid_t child;
+	char byte;
+
+	CHECK(pipe(begun) == 0);
+	for (i = 0; i < 20; i++) {
+		child = fork();
+		if (child == 0)
+			endless(begun[1]);
+		CHECK(read(begun[0], &byte, 1) == 1);
+		usleep(2000 + 313 * i);
+		CHECK(kill(child, SIGKILL) == 0);
+		CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+	}
+}
+
 /* Many threads, several processes, more than the rings hold: the count is exact all the same. */
 static void flood(void)
 {
@@ -331,6 +446,8 @@ int main(int argc, char **argv)
 		{ "signals", signal_handlers },
 		{ "first-in-handler", first_record_in_a_handler },
 		{ "threads", threads },
+		{ "migrations", migrations },
+		{ "killed", killed },
 		{ "flood", flood },
 	};
 	const char *wanted = argc > 1 ? argv[1] : "";

@@ -13,12 +13,14 @@ verbose= release=
 pattern=${1-.}
 . "$here/common.sh"
 
-for tool in gcc clang valgrind gdb; do need_command $tool; done
-need_command g++ && need_package libntirpc-dev || exit 1
+need gcc g++ clang =libclang-rt-dev valgrind gdb =libntirpc-dev || exit 1
 
 so=$(blkin-lib/build-so.sh ${release:+--release}) || { echo "0 passed, 1 failed"; exit 1; }
-cargo build --quiet --locked ${release:+--release} -p blkin --example tap || { echo "0 passed, 1 failed"; exit 1; }
+build_tap ${release:+--release} || { echo "0 passed, 1 failed"; exit 1; }
 use_library "$so" "$(dirname "$so")/examples/tap"
+# How the rings are written: each way that this library has.
+producers=(portable)
+! nm "$so" | grep ' blkin_rseq_' >/dev/null || producers=(rseq portable)
 
 for pair in "gcc g++" "clang clang++"; do
     read -r cc cxx <<<"$pair"
@@ -68,33 +70,52 @@ done
 check "valgrind finds nothing in lifecycle threads" traced "${memcheck[@]}" "$work/lifecycle" threads
 check "valgrind finds nothing in lifecycle forks" traced "${memcheck[@]}" "$work/lifecycle" forks
 
-for scenario in forks fork-before-first-record fork-within-a-span double-fork exec daemonise close-descriptors \
-    standard-descriptors atexit signals first-in-handler threads flood; do
-    check "lifecycle $scenario" traced "$work/lifecycle" $scenario
-done
-if [ "$(id -u)" = 0 ]; then
-    for scenario in setuid-after setuid-before; do
-        check "lifecycle $scenario" traced "$work/lifecycle" $scenario
-    done
-else
-    note "not root: dropping root is not tested"
-fi
-
 # stepped_over PROGRAM: its nine calls, each far longer than a call that does nothing.
 stepped_over() {
     traced gdb -q -batch -x "$here/step.gdb" "$1" >"$work/gdb" || { tail "$work/gdb"; return 1; }
     tail -2 "$work/gdb"
     awk '/^stepped over/ { found = $3 == 9 && $6 > 900 } END { exit !found }' "$work/gdb"
 }
+# killed PRODUCER: by restartable sequences a record is there and counted, or neither; otherwise each thread that a kill
+# meets may have begun one, which is then attempted and nothing else, or torn.
+killed() {
+    local most=0 cut
+    [ "$1" = rseq ] || most=80
+    tapped "$work/lifecycle" killed || return 1
+    cut=$((attempted - committed - lost))
+    [ "$attempted" -gt 10000 ] && [ "$cut" -ge 0 ] && [ "$cut" -le $most ] && [ "$torn" -le $most ] ||
+        { echo "$cut neither committed nor lost"; return 1; }
+}
+overwritten() {
+    traced "$work/lifecycle" flood && [ "$overwritten" -gt 0 ] && [ "$read" -gt 0 ]
+}
 check "gcc builds step.c" build step gcc step.c
-check "records that a debugger steps over by instructions arrive" stepped_over "$work/step"
-
 check "gcc builds steady.c" build steady gcc steady.c -- -O2
-check "10^6 records without a system call or an allocation" \
-    with BLKIN_RING_BYTES=67108864 traced "$work/steady"
-check "and none of them is lost" lost_is 0
-check "10^6 records into a tiny ring: no system call, no allocation, each drop counted" \
-    with BLKIN_RING_BYTES=4096 traced "$work/steady"
+for producer in "${producers[@]}"; do
+    export BLKIN_PRODUCER=$producer
+    for scenario in forks fork-before-first-record fork-within-a-span double-fork exec daemonise close-descriptors \
+        standard-descriptors atexit signals first-in-handler threads migrations flood; do
+        check "lifecycle $scenario ($producer)" traced "$work/lifecycle" $scenario
+    done
+    if [ "$(id -u)" = 0 ]; then
+        for scenario in setuid-after setuid-before; do
+            check "lifecycle $scenario ($producer)" traced "$work/lifecycle" $scenario
+        done
+    else
+        note "not root: dropping root is not tested"
+    fi
+    check "lifecycle killed: the ledger of twenty killed programs ($producer)" killed $producer
+    check "lifecycle flood: each record that is overwritten is counted ($producer)" with BLKIN_MODE=overwrite overwritten
+    check "lifecycle migrations: the same when the oldest are overwritten ($producer)" \
+        with BLKIN_MODE=overwrite BLKIN_RING_BYTES=65536 traced "$work/lifecycle" migrations
+    check "records that a debugger steps over by instructions arrive ($producer)" stepped_over "$work/step"
+    check "10^6 records without a system call or an allocation ($producer)" \
+        with BLKIN_RING_BYTES=67108864 traced "$work/steady"
+    check "and none of them is lost ($producer)" lost_is 0
+    check "10^6 records into a tiny ring: no system call, no allocation, each drop counted ($producer)" \
+        with BLKIN_RING_BYTES=4096 traced "$work/steady"
+done
+unset BLKIN_PRODUCER
 
 check "gcc builds sampling.c" build sampling gcc sampling.c
 sampled_within() { # LOW HIGH VARIABLE... -- ARGUMENT...

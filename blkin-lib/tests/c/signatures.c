@@ -33,6 +33,14 @@ ASSERT(offsetof(struct blkin_annotation, val_int) == 16);
 ASSERT(offsetof(struct blkin_annotation, val) == 16);
 ASSERT(offsetof(struct blkin_annotation, endpoint) == 24);
 ASSERT(offsetof(struct blkin_annotation, annotation_endpoint) == 24);
+ASSERT(sizeof(struct blkin_name) == 16);
+ASSERT(offsetof(struct blkin_name, id) == 8);
+ASSERT(sizeof(struct blkin_span) == 48);
+ASSERT(offsetof(struct blkin_span, trace) == 0);
+ASSERT(offsetof(struct blkin_span, names) == 40);
+ASSERT(BLKIN_LEVEL_EMERG == 0);
+ASSERT(BLKIN_LEVEL_WARNING == 4);
+ASSERT(BLKIN_LEVEL_DEBUG == 7);
 ASSERT(sizeof(blkin_annotation_type) == 4);
 ASSERT(ANNOT_STRING == 0);
 ASSERT(ANNOT_INTEGER == 1);
@@ -59,6 +67,11 @@ int (*set_trace_properties)(struct blkin_trace *, const struct blkin_trace_info 
 			    const struct blkin_endpoint *) = blkin_set_trace_properties;
 int (*pack)(const struct blkin_trace_info *, struct blkin_trace_info_packed *) = blkin_pack_trace_info;
 int (*unpack)(const struct blkin_trace_info_packed *, struct blkin_trace_info *) = blkin_unpack_trace_info;
+int (*span_of)(struct blkin_span *, const struct blkin_trace *) = blkin_span_of;
+void (*span_event)(const struct blkin_span *, struct blkin_name *, unsigned int) = blkin_span_event;
+void (*span_integer)(const struct blkin_span *, struct blkin_name *, int64_t, unsigned int) = blkin_span_integer;
+void (*span_string)(const struct blkin_span *, struct blkin_name *, const char *, unsigned int) = blkin_span_string;
+int (*level_is_on)(unsigned int) = blkin_level_is_on;
 const char *const *const constants[] = {
 	&CLIENT_SEND,          &CLIENT_RECV,          &SERVER_SEND,          &SERVER_RECV,
 	&WIRE_SEND,            &WIRE_RECV,            &CLIENT_SEND_FRAGMENT, &CLIENT_RECV_FRAGMENT,
@@ -74,5 +87,6 @@ int main(void)
 			return 1;
 	return !(init && init_new_trace && init_trace_info && init_child && init_child_info && init_endpoint &&
 		 init_string && init_integer && init_timestamp && record && get_trace_info && set_trace_info &&
-		 set_trace_properties && pack && unpack);
+		 set_trace_properties && pack && unpack && span_of && span_event && span_integer && span_string &&
+		 level_is_on(BLKIN_LEVEL_ERR) == blkin_is_on(BLKIN_LEVEL_ERR));
 }

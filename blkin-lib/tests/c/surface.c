@@ -264,6 +264,32 @@ static void buffers_may_be_reused(const struct blkin_trace *root)
 	}
 }
 
+static void spans_and_literals_are_looked_up_once(const struct blkin_trace *root)
+{
+	static const char *const colours[] = { "red", "green", "blue" };
+	struct blkin_trace unsampled = *root;
+	struct blkin_span span;
+	char value[16];
+	int i;
+
+	CHECK(blkin_span_of(NULL, root) == -EINVAL && blkin_span_of(&span, NULL) == -EINVAL);
+	CHECK(blkin_span_of(&span, root) == 0);
+	for (i = 0; i < 3; i++) {
+		BLKIN_EVENT(&span, "literal event");
+		expect(&root->info, "request", "10.0.0.1", 8080, "gateway", "literal event", "!");
+		BLKIN_INTEGER_AT(BLKIN_LEVEL_ERR, &span, "literal key", -i);
+		snprintf(value, sizeof value, "#%d", -i);
+		expect(&root->info, "request", "10.0.0.1", 8080, "gateway", "literal key", value);
+		BLKIN_STRING(&span, "literal key", colours[i]);
+		snprintf(value, sizeof value, "=%s", colours[i]);
+		expect(&root->info, "request", "10.0.0.1", 8080, "gateway", "literal key", value);
+	}
+	BLKIN_STRING(&span, "literal key", NULL);
+	unsampled.info.trace_id = 0;
+	CHECK(blkin_span_of(&span, &unsampled) == 0);
+	BLKIN_EVENT(&span, "unsampled");
+}
+
 static void three_int64_may_be_cast(const struct blkin_trace *root)
 {
 	int64_t triple[3] = { root->info.trace_id, root->info.span_id, root->info.parent_span_id };
@@ -308,6 +334,7 @@ int main(void)
 	recorded_annotations_arrive(&root);
 	macros_record_with_and_without_semicolon(&root);
 	buffers_may_be_reused(&root);
+	spans_and_literals_are_looked_up_once(&root);
 	three_int64_may_be_cast(&root);
 	long_strings_are_cut(&root);
 	record_from_another_file(&root);

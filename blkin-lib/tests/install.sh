@@ -31,8 +31,7 @@ finish() {
     exit
 }
 
-need_command gcc && need_command g++ && need_command pkg-config && need_command cmake && need_command make &&
-    need_command autoreconf autoconf && need_command aclocal automake && need_command libtoolize libtool || exit 1
+need gcc g++ pkg-config cmake make autoreconf=autoconf aclocal=automake libtoolize=libtool || exit 1
 
 exits() { # CODE COMMAND...
     local code=$1
@@ -85,7 +84,7 @@ check "no path of the build tree in text files" no_tree_in_it
 # Projects outside the tree.
 cp -r examples "$work/examples"
 cp -r blkin-lib/tests/c "$work/c"
-cargo build --quiet --locked -p blkin --example tap || finish
+cargo build --quiet --locked --workspace --example tap || finish
 tap=$PWD/${CARGO_TARGET_DIR:-target}/debug/examples/tap
 case ${CARGO_TARGET_DIR-} in /*) tap=$CARGO_TARGET_DIR/debug/examples/tap ;; esac
 export PKG_CONFIG_PATH=$usr/lib/pkgconfig CMAKE_PREFIX_PATH=$usr

@@ -12,6 +12,7 @@ use blkin_record::{GRAIN_BYTES, GRAIN_WORDS};
 use crate::attach::Attachment;
 use crate::clock::Anchor;
 use crate::layout::{NAMES_TEXT, NAMES_TEXT_WORDS, RingMode, SLOT_HEADER_WORDS, control, slot};
+use crate::names::MAX_INTERNED_BYTES;
 use crate::ring::{Head, RingShape};
 use crate::saved::{Identity, Run, Saved, SavedSlot};
 use crate::words::Words;
@@ -167,8 +168,11 @@ impl Attachment {
     /// The words of the table of names. Taken after the rings, it holds every name of their records.
     fn names_words(&self) -> Vec<u64> {
         let words = &self.words()[NAMES_TEXT..][..NAMES_TEXT_WORDS];
-        let given_out = usize::try_from(words[0].load(Acquire)).unwrap_or(NAMES_TEXT_WORDS);
-        words[..given_out.clamp(1, NAMES_TEXT_WORDS)].iter().map(|word| word.load(Relaxed)).collect()
+        let mut words: Vec<u64> = words.iter().map(|word| word.load(Acquire)).collect();
+        // The program tells only itself how much is given out. The last text may end with words of zeros.
+        let used = words.iter().rposition(|word| *word != 0).map_or(1, |last| last + 1);
+        words.truncate(used + MAX_INTERNED_BYTES.div_ceil(8));
+        words
     }
 }
 

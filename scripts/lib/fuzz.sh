@@ -1,47 +1,58 @@
 # Sourced by scripts/test: runs libFuzzer's targets for a short while each.
+#
+# What `cargo fuzz` does (and what a developer runs), without building that program first: it hands rustc these flags.
 
-cargo_fuzz_version=0.13.2
+fuzz_triple=x86_64-unknown-linux-gnu
+fuzz_flags="--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table
+    -Cllvm-args=-sanitizer-coverage-trace-compares"
 # One allocation above this is a length that was believed before it was checked.
-fuzz_limits=(-runs=20000 -max_total_time=8 -timeout=5 -malloc_limit_mb=64 -verbosity=0 -print_final_stats=1)
+fuzz_limits=(-runs=20000 -max_total_time=6 -timeout=5 -malloc_limit_mb=64 -verbosity=0 -print_final_stats=1)
 
-# cargo_fuzz_program: installs cargo-fuzz under target/tools once and prints the program's path.
-cargo_fuzz_program() {
-    local folder=$target/tools/cargo-fuzz-$cargo_fuzz_version
-    if [ ! -x "$folder/bin/cargo-fuzz" ]; then
-        note "installing cargo-fuzz $cargo_fuzz_version into $folder"
-        cargo install cargo-fuzz --locked --quiet --version "$cargo_fuzz_version" --root "$folder" \
-            --target-dir "$target/fuzz" >&2 || return 1
-    fi
-    echo "$folder/bin/cargo-fuzz"
+# build_targets CRATE: all of them, unoptimised but for the least, and with checks of overflow.
+build_targets() {
+    RUSTFLAGS=$fuzz_flags CARGO_TARGET_DIR=$target/fuzz CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_PROFILE_DEV_DEBUG=line-tables-only \
+        cargo $nightly build --locked --bins --target $fuzz_triple --manifest-path "$1/fuzz/Cargo.toml"
 }
 
-# fuzz_target PROGRAM CRATE TARGET: inputs found stay in target/fuzz/corpus, one that fails in CRATE/fuzz/artifacts.
+# fuzz_target CRATE NAME: inputs found stay in target/fuzz/corpus, one that fails in CRATE/fuzz/artifacts.
 fuzz_target() {
-    local corpus=$target/fuzz/corpus/$2/$3 log=$target/fuzz/$2-$3.log
+    local corpus=$target/fuzz/corpus/$1/$2 artifacts=$1/fuzz/artifacts/$2 log=$target/fuzz/$1-$2.log
     local folders=("$corpus")
-    mkdir -p "$corpus"
-    [ ! -d "$2/fuzz/seeds/$3" ] || folders+=("$PWD/$2/fuzz/seeds/$3")
-    if (cd "$2" && "$1" run "$3" "${folders[@]}" -- "${fuzz_limits[@]}") >"$log" 2>&1; then
-        note "$2/$3: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs"
+    mkdir -p "$corpus" "$artifacts"
+    [ ! -d "$1/fuzz/seeds/$2" ] || folders+=("$1/fuzz/seeds/$2")
+    if "$target/fuzz/$fuzz_triple/debug/$2" "${folders[@]}" -artifact_prefix="$artifacts/" "${fuzz_limits[@]}" \
+        >"$log" 2>&1; then
+        note "$1/$2: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs"
     else
         tail -n 40 "$log"
-        note "failed: $2/$3, again with: cd $2 && cargo +nightly fuzz run $3 fuzz/artifacts/$3/..."
+        note "failed: $1/$2, again with: cd $1 && cargo +nightly fuzz run $2 fuzz/artifacts/$2/..."
         return 1
     fi
 }
 
-# fuzz_crates CRATE...: every target of these; the last line says how many passed and failed.
+# fuzz_crates CRATE...: every target of these, as many at once as there are CPUs; the last line says how many passed
+# and failed. A crate's are built when those before it have run: they may have the same names.
 fuzz_crates() {
-    local program crate name passed=0 failed=0
-    program=$(cargo_fuzz_program) || return 1
+    local crate source running=0 passed=0 failed=0
+    mkdir -p "$target/fuzz"
     for crate; do
         note "building the targets of $crate"
-        (cd "$crate" && "$program" build) >"$target/fuzz/$crate.log" 2>&1 ||
+        build_targets "$crate" >"$target/fuzz/$crate.log" 2>&1 ||
             { tail -n 40 "$target/fuzz/$crate.log"; note "failed to build the targets of $crate"; return 1; }
-        for name in $(cd "$crate" && "$program" list); do
-            if fuzz_target "$program" "$crate" "$name"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+        for source in "$crate"/fuzz/fuzz_targets/*.rs; do
+            [ "$running" -lt "$(nproc)" ] || fuzzed
+            fuzz_target "$crate" "$(basename "$source" .rs)" &
+            running=$((running + 1))
         done
+        while [ "$running" -gt 0 ]; do fuzzed; done
     done
     echo "$passed passed, $failed failed"
     [ "$failed" -eq 0 ]
+}
+
+# fuzzed: counts one of the running targets, when it has ended.
+fuzzed() {
+    if wait -n; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+    running=$((running - 1))
 }

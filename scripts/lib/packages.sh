@@ -1,4 +1,6 @@
-# Sourced by the scripts: installs Debian packages that are missing, one by one, and says so.
+# Sourced by the scripts: installs Debian packages that are missing, all that are asked for in one go, and says so.
+
+packages_script=${BASH_SOURCE[0]}
 
 note() { printf '   %s\n' "$*" >&2; }
 
@@ -6,25 +8,44 @@ as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
 }
 
-apt_lists_are_fresh=
-apt_install() {
-    command -v apt-get >/dev/null || { note "no apt-get here: install $1 yourself"; return 1; }
-    if [ -z "$apt_lists_are_fresh" ]; then
-        note "apt-get update"
-        as_root apt-get update -qq >/dev/null 2>&1 || note "apt-get update failed, going on with the lists as they are"
-        apt_lists_are_fresh=1
-    fi
-    note "installing $1"
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$1" >/dev/null </dev/null ||
-        { note "failed to install $1"; return 1; }
+# has TOOL: a TOOL is COMMAND, COMMAND=PACKAGE where their names differ, or =PACKAGE for what brings no command.
+has() {
+    case $1 in
+    =*) dpkg-query -W -f '${Status}' "${1#=}" 2>/dev/null | grep -q 'install ok installed' ;;
+    *) command -v "${1%%=*}" >/dev/null ;;
+    esac
 }
+
+# missing TOOL...: the packages of those that are not here, one a line.
+missing() {
+    local tool
+    for tool; do has "$tool" || echo "${tool#*=}"; done
+}
+
+apt_install() {
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null </dev/null
+}
+
+# need TOOL...: installs what is missing, one script after the other.
+need() (
+    [ -n "$(missing "$@")" ] || exit 0
+    exec 8<"$packages_script"
+    flock 8
+    mapfile -t packages < <(missing "$@" | sort -u)
+    [ ${#packages[@]} -gt 0 ] || exit 0
+    command -v apt-get >/dev/null || { note "no apt-get here: install ${packages[*]} yourself"; exit 1; }
+    note "installing ${packages[*]}"
+    as_root apt-get update -qq >/dev/null 2>&1 || note "apt-get update failed, going on with the lists as they are"
+    apt_install "${packages[@]}" && exit 0
+    status=0
+    for package in "${packages[@]}"; do
+        apt_install "$package" || { note "failed to install $package"; status=1; }
+    done
+    exit $status
+)
 
 # need_command COMMAND [PACKAGE]
-need_command() {
-    command -v "$1" >/dev/null || apt_install "${2:-$1}"
-}
+need_command() { need "$1${2:+=$2}"; }
 
-# need_package PACKAGE (for packages that bring no command: headers, modules)
-need_package() {
-    dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'install ok installed' || apt_install "$1"
-}
+# need_package PACKAGE
+need_package() { need "=$1"; }

@@ -31,10 +31,47 @@ pub fn target() -> PathBuf {
 fn build() -> Result<PathBuf> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root()).args(["build", "--locked", "--quiet"]);
-    cargo.args(["-p", "blkin-consumerd", "-p", "blkin-collector", "-p", "blkin-cli"]);
+    cargo.args(["-p", "blkin-consumerd", "-p", "blkin-collector", "-p", "blkin-relay", "-p", "blkin-cli"]);
+    // An example asks for the features of dependencies that tests ask for: else `cargo test` builds all of them twice.
+    cargo.args(["-p", "blkin", "--bins", "--example", "tap"]);
     run(&mut cargo)?;
     run(Command::new("sh").arg(root().join("blkin-lib/build-so.sh")))?;
     Ok(target().join("debug"))
+}
+
+/// The folder of the library that C programs are linked with: this tree's, or that of BLKIN_TEST_LIBDIR, which was built
+/// otherwise.
+///
+/// # Errors
+/// When the build fails.
+pub fn library() -> Result<PathBuf> {
+    std::env::var_os("BLKIN_TEST_LIBDIR").map_or_else(|| Ok(built()?.to_owned()), |folder| Ok(folder.into()))
+}
+
+/// How that library can write rings, in the words of BLKIN_PRODUCER.
+///
+/// # Errors
+/// When the build fails.
+pub fn producers() -> Result<Vec<&'static str>> {
+    const SEQUENCE: &[u8] = b"blkin_rseq_push_event_start";
+    let library = std::fs::read(library()?.join("libblkin.so"))?;
+    let has_rseq = library.windows(SEQUENCE.len()).any(|name| name == SEQUENCE);
+    Ok(if has_rseq { vec!["rseq", "portable"] } else { vec!["portable"] })
+}
+
+/// Runs a test with each way of writing rings.
+///
+/// # Errors
+/// The first of the test's; it says with which one.
+pub fn with_each_producer<'a>(
+    environment: &[(&'a str, &'a str)],
+    test: impl Fn(&[(&'a str, &'a str)]) -> Result<()>,
+) -> Result<()> {
+    for producer in producers()? {
+        let environment = [environment, &[("BLKIN_PRODUCER", producer)]].concat();
+        test(&environment).with_context(|| format!("with the {producer} producer"))?;
+    }
+    Ok(())
 }
 
 /// The path of a built program.
@@ -62,16 +99,16 @@ pub fn c_program(name: &str) -> Result<PathBuf> {
 }
 
 fn compile(name: &str) -> Result<PathBuf> {
-    let folder = built()?;
-    let programs = folder.join("e2e-programs");
+    let library = library()?;
+    let programs = built()?.join("e2e-programs");
     std::fs::create_dir_all(&programs)?;
     // A name of its own for this test process: another one may run the program while it is compiled.
     let program = programs.join(format!("{name}-{}", std::process::id()));
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-O2", "-Wall", "-Werror", "-pthread"]);
     cc.arg("-I").arg(root().join("blkin-lib/include")).arg("-o").arg(&program);
-    cc.arg(root().join(format!("tests/c/{name}.c"))).arg("-L").arg(folder).arg("-lblkin");
-    cc.arg(format!("-Wl,-rpath,{}", folder.display()));
+    cc.arg(root().join(format!("tests/c/{name}.c"))).arg("-L").arg(&library).arg("-lblkin");
+    cc.arg(format!("-Wl,-rpath,{}", library.display()));
     run(&mut cc)?;
     Ok(program)
 }

@@ -11,8 +11,12 @@
 //!
 //! Each sequence has the symbols `blkin_rseq_NAME_start` and `_end`, for those who count its instructions.
 //!
-//! Registers by the C convention: rdi the process's [`Hot`]; rsi, rcx, r8, r9 arguments. Inside: r10 the rseq area, r11
-//! the slot, then head.
+//! What makes them fast: on many processors a reading of the clock waits for the loads before it, and the loads behind it
+//! wait for the reading, so that a record costs the clock and its longest chain of loads (docs/adr/0007-reading-the-clock.md). The
+//! sequences of short records have two in a row: the first slot's header, and head there.
+//!
+//! Registers by the C convention. Short records: rdi ids, rsi word 5, rdx (then r8) word 6, rcx (then r9) a value. Others:
+//! rdi the process's [`Hot`]; rsi, rcx, r8, r9 arguments. Inside: r10 the rseq area, r11 the slot, then head.
 
 use std::arch::global_asm;
 use std::mem::offset_of;
@@ -22,7 +26,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use blkin_record::POSITION_MASK;
 
 use crate::hot::{Hot, HotSlot};
-use crate::layout::{MAX_SLOTS, slot};
+use crate::layout::{MAX_SLOTS, SLOT_HEADER_WORDS, slot};
+use crate::process::push_again;
+use crate::process::state::STATE;
 
 /// Done.
 const DONE: u32 = 0;
@@ -34,6 +40,10 @@ const NO_SLOT: u32 = 2;
 const REFUSED: u32 = 3;
 /// Interrupted before the commit: nothing has happened.
 const ABORTED: u32 = 4;
+
+/// How far before a record's place its memory is asked for. A store that misses the cache holds up the next reading of the
+/// clock; behind a ring's end it is asked for in vain, which neither faults nor hurts.
+const AHEAD_BYTES: usize = 1024;
 
 /// A record of up to [`LongImage::MAX_GRAINS`] grains, before it has a place.
 #[repr(C, align(64))]
@@ -52,8 +62,9 @@ impl LongImage {
 }
 
 /// Begins a function: its names, the registration check and the entry into the sequence.
+/// `$area`: what brings the area's offset into r10.
 macro_rules! begin {
-    ($name:literal) => {
+    ($name:literal, $area:expr) => {
         concat!(
             ".pushsection .text.",
             $name,
@@ -68,7 +79,7 @@ macro_rules! begin {
             ",@function\n",
             $name,
             ":\n.cfi_startproc\n",
-            "movsxd r10, dword ptr [rdi + {rseq_offset}]\n",
+            $area,
             // A thread that is not registered has a negative CPU.
             "cmp dword ptr fs:[r10 + {cpu_at}], 0\n",
             "jl .L",
@@ -86,6 +97,9 @@ macro_rules! begin {
             $name,
             "_start:\n",
         )
+    };
+    ($name:literal) => {
+        begin!($name, "movsxd r10, dword ptr [rdi + {rseq_offset}]\n")
     };
 }
 
@@ -119,9 +133,10 @@ macro_rules! slot_and_header {
     };
 }
 
-/// Behind the commit: the way out of the sequence, its other exits, and its descriptor.
+/// Behind the commit: the way out of the sequence, its other exits (`$exit`, with the result in eax), and its descriptor.
+/// `$area`: what brings the area's offset into r10 again, where a sequence uses that for more.
 macro_rules! end {
-    ($name:literal, $result:expr) => {
+    ($name:literal, $area:literal, $result:expr, $exit:literal) => {
         concat!(
             ".globl ",
             $name,
@@ -146,16 +161,16 @@ macro_rules! end {
             ".L",
             $name,
             "_leave:\n",
-            "movsxd r10, dword ptr [rdi + {rseq_offset}]\n",
+            $area,
             "mov qword ptr fs:[r10 + 8], 0\n",
-            "ret\n",
+            $exit,
             // The signature that libc registered, as an instruction that is never run.
             ".byte 0x0f, 0xb9, 0x3d\n.long 0x53053053\n",
             ".L",
             $name,
             "_abort:\n",
             "mov eax, {aborted}\n",
-            "ret\n",
+            $exit,
             ".cfi_endproc\n.size ",
             $name,
             ", .-",
@@ -177,11 +192,14 @@ macro_rules! end {
             ".popsection\n",
         )
     };
+    ($name:literal, $result:expr) => {
+        end!($name, "movsxd r10, dword ptr [rdi + {rseq_offset}]\n", $result, "ret\n")
+    };
 }
 
-/// Result of a push: 1 if head has passed an eighth of the ring, which `$jump` tells.
+/// Result of a push: 1, by way of `$exit`, if head has passed an eighth of the ring, which `$jump` tells.
 macro_rules! passed {
-    ($name:literal, $jump:literal) => {
+    ($name:literal, $jump:literal, $exit:literal) => {
         concat!(
             $jump,
             " .L",
@@ -193,51 +211,121 @@ macro_rules! passed {
             $name,
             "_passed:\n",
             "mov eax, 1\n",
-            "ret\n",
+            $exit,
         )
     };
 }
 
-/// A record of one grain. rsi: the three ids; rcx: word 6; r8: word 1 of a key; r9: word 5. `$word1` puts word 1 into xmm1.
-/// Where its position wraps head's count needs more than an addition: `limit` stops one grain before that.
+/// From a slot's number in r11 to its distance from the first, in bytes of [`HotSlot`]. The first slots, which are nearly
+/// all that are ever used, by branches: the processor guesses them, and need not wait for the number to go on.
+macro_rules! predicted_slot {
+    ($name:literal) => {
+        concat!(
+            predicted_slot!(@pair $name, "1", "64", "0"),
+            predicted_slot!(@pair $name, "3", "192", "128"),
+            "cmp r11d, {max_slots}\n",
+            "jae .L",
+            $name,
+            "_no_slot\n",
+            "shl r11d, 6\n",
+            ".L",
+            $name,
+            "_slot:\n",
+        )
+    };
+    // The slot `$odd`, and the one before it.
+    (@pair $name:literal, $odd:literal, $odd_bytes:literal, $even_bytes:literal) => {
+        concat!(
+            "cmp r11d, ",
+            $odd,
+            "\nja 3f\nje 2f\nmov r11d, ",
+            $even_bytes,
+            "\njmp .L",
+            $name,
+            "_slot\n2: mov r11d, ",
+            $odd_bytes,
+            "\njmp .L",
+            $name,
+            "_slot\n3:\n",
+        )
+    };
+}
+
+/// A record of one grain, see [`push_event`] and [`push_value`]. `$word1` puts word 1 into r9. Where its position wraps
+/// head's count needs more than an addition: `limit` stops one grain before that. All that is not done ends in
+/// [`crate::process::push_again`], with the same arguments and the result.
 macro_rules! push_short {
     ($name:literal, $word1:literal) => {
         concat!(
-            begin!($name),
+            begin!(
+                $name,
+                concat!(
+                    "mov r8, rdx\nmov r9, rcx\n",
+                    "movsxd r10, dword ptr [rip + {hot} + {push_offset}]\n",
+                    // Not set up, or no more in a child that was forked since somebody looked.
+                    "test r10, r10\n",
+                    "jz .L",
+                    $name,
+                    "_off\n"
+                )
+            ),
             $word1,
-            slot_and_header!($name),
-            "mov r8, qword ptr [r11 + {ring}]\n",
-            "mov r11, qword ptr [r11 + {limit}]\n",
-            "sub r11, qword ptr [rdx]\n",
-            "shl r11, 28\n",
-            "js .L",
+            "movsxd r11, dword ptr [rip + {hot} + {index_offset}]\n",
+            "mov r11d, dword ptr fs:[r11]\n",
+            predicted_slot!($name),
+            // Headers are four times as far apart as the slots of `Hot`.
+            "mov rdx, qword ptr [rip + {hot} + {headers}]\n",
+            "lea rdx, [rdx + r11 * 4]\n",
+            "lea rax, [rip + {hot} + {slots}]\n",
+            "add r11, rax\n",
+            "mov rcx, qword ptr [r11 + {ring}]\n",
+            "test rcx, rcx\n",
+            "jz .L",
+            $name,
+            "_no_slot\n",
+            "mov rax, qword ptr [rdx]\n",
+            "sub rax, qword ptr [r11 + {limit}]\n",
+            "shl rax, 28\n",
+            "jns .L",
             $name,
             "_refuse\n",
             "mov r11, qword ptr [rdx]\n",
             "mov eax, r11d\n",
-            "and eax, dword ptr [rdi + {mask}]\n",
+            "and eax, dword ptr [rip + {hot} + {mask}]\n",
             "shl rax, 6\n",
-            "add r8, rax\n",
-            "movq qword ptr [r8 + 8], xmm1\n",
-            "movups xmm0, xmmword ptr [rsi]\n",
-            "movaps xmmword ptr [r8 + 16], xmm0\n",
-            "mov rax, qword ptr [rsi + 16]\n",
-            "mov qword ptr [r8 + 32], rax\n",
-            "mov qword ptr [r8 + 40], r9\n",
-            "mov qword ptr [r8 + 48], rcx\n",
+            "add rcx, rax\n",
+            "prefetchw byte ptr [rcx + {ahead}]\n",
+            "mov qword ptr [rcx + 8], r9\n",
+            "movups xmm0, xmmword ptr [rdi]\n",
+            "movaps xmmword ptr [rcx + 16], xmm0\n",
+            "mov rax, qword ptr [rdi + 16]\n",
+            "mov qword ptr [rcx + 32], rax\n",
+            "mov qword ptr [rcx + 40], rsi\n",
+            "mov qword ptr [rcx + 48], r8\n",
             "mov rax, r11\n",
             "shr rax, 36\n",
-            "mov qword ptr [r8 + 56], rax\n",
+            "mov qword ptr [rcx + 56], rax\n",
             "mov rax, r11\n",
             "shl rax, 28\n",
             "shr rax, 28\n",
-            "or rax, qword ptr [rdi + {stamp}]\n",
-            "mov qword ptr [r8], rax\n",
+            "or rax, qword ptr [rip + {hot} + {stamp}]\n",
+            "mov qword ptr [rcx], rax\n",
             "inc r11d\n",
             "movaps xmm0, xmmword ptr [rdx]\n",
-            "paddq xmm0, xmmword ptr [rdi + {step}]\n",
+            "paddq xmm0, xmmword ptr [rip + {hot} + {step}]\n",
             "movaps xmmword ptr [rdx], xmm0\n",
-            end!($name, concat!("test r11d, dword ptr [rdi + {eighth}]\n", passed!($name, "jz"))),
+            end!(
+                $name,
+                "",
+                concat!(
+                    "test r11d, dword ptr [rip + {hot} + {eighth}]\n",
+                    passed!($name, "jz", "mov rdx, r8\nmov rcx, r9\nmov r8d, eax\njmp {again}\n"),
+                    ".L",
+                    $name,
+                    "_off:\nmov rdx, r8\nmov rcx, r9\nmov r8d, {no_slot}\njmp {again}\n"
+                ),
+                "mov rdx, r8\nmov rcx, r9\nmov r8d, eax\njmp {again}\n"
+            ),
         )
     };
 }
@@ -260,27 +348,37 @@ macro_rules! sequence {
     };
 }
 
-sequence!(
-    push_short!("blkin_rseq_push_event", "rdtsc\nshl rdx, 32\nor rax, rdx\nmovq xmm1, rax\n"),
-    header = offset_of!(HotSlot, header),
-    limit = offset_of!(HotSlot, limit),
-    ring = offset_of!(HotSlot, ring),
-    mask = offset_of!(Hot, mask),
-    stamp = offset_of!(Hot, stamp),
-    step = offset_of!(Hot, step),
-    eighth = offset_of!(Hot, eighth)
-);
+/// Both kinds of short records.
+macro_rules! sequence_of_short {
+    ($name:literal, $word1:literal) => {
+        global_asm!(
+            push_short!($name, $word1),
+            hot = sym STATE,
+            again = sym push_again,
+            push_offset = const offset_of!(Hot, push_offset),
+            index_offset = const offset_of!(Hot, index_offset),
+            cpu_at = const CPU_AT,
+            max_slots = const MAX_SLOTS,
+            headers = const offset_of!(Hot, headers),
+            slots = const offset_of!(Hot, slots),
+            ring = const offset_of!(HotSlot, ring),
+            limit = const offset_of!(HotSlot, limit),
+            mask = const offset_of!(Hot, mask),
+            stamp = const offset_of!(Hot, stamp),
+            step = const offset_of!(Hot, step),
+            eighth = const offset_of!(Hot, eighth),
+            ahead = const AHEAD_BYTES,
+            no_slot = const NO_SLOT,
+            refused = const REFUSED,
+            aborted = const ABORTED,
+        );
+    };
+}
 
-sequence!(
-    push_short!("blkin_rseq_push_value", "movq xmm1, r8\n"),
-    header = offset_of!(HotSlot, header),
-    limit = offset_of!(HotSlot, limit),
-    ring = offset_of!(HotSlot, ring),
-    mask = offset_of!(Hot, mask),
-    stamp = offset_of!(Hot, stamp),
-    step = offset_of!(Hot, step),
-    eighth = offset_of!(Hot, eighth)
-);
+sequence_of_short!("blkin_rseq_push_event", "rdtsc\nshl rdx, 32\nlea r9, [rax + rdx]\n");
+sequence_of_short!("blkin_rseq_push_value", "");
+
+const _: () = assert!(SLOT_HEADER_WORDS * size_of::<u64>() == 4 * size_of::<HotSlot>());
 
 // A record of several grains, which looks at tail itself. rsi: its image, whose words 1 (if r9 is not 0: the clock) and 7
 // are filled in here, which may be done again; rcx: its grains. Inside: r8 header, r9 slot, then index of a grain.
@@ -348,7 +446,10 @@ sequence!(
         "mov rdx, qword ptr [r8 + 8]\ninc rdx\n",
         "movq xmm0, rax\nmovq xmm1, rdx\npunpcklqdq xmm0, xmm1\n",
         "movaps xmmword ptr [r8], xmm0\n",
-        end!("blkin_rseq_push_long", concat!("test r11d, r11d\n", passed!("blkin_rseq_push_long", "jnz"))),
+        end!(
+            "blkin_rseq_push_long",
+            concat!("test r11d, r11d\n", passed!("blkin_rseq_push_long", "jnz", "ret\n"))
+        ),
     ),
     header = offset_of!(HotSlot, header),
     tail = offset_of!(HotSlot, tail),
@@ -443,8 +544,8 @@ sequence!(
 global_asm!(".weak __rseq_offset", ".weak __rseq_size");
 
 unsafe extern "C" {
-    fn blkin_rseq_push_event(hot: &Hot, ids: *const u64, _: u64, traits: u64, _: u64, names: u64) -> u32;
-    fn blkin_rseq_push_value(hot: &Hot, ids: *const u64, _: u64, traits: u64, value: u64, names: u64) -> u32;
+    fn blkin_rseq_push_event(ids: *const u64, names: u64, traits: u64);
+    fn blkin_rseq_push_value(ids: *const u64, names: u64, traits: u64, value: u64);
     fn blkin_rseq_push_long(
         hot: &Hot,
         image: &mut LongImage,
@@ -483,8 +584,7 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    #[inline(always)]
-    fn from_code(code: u32) -> Outcome {
+    pub(crate) fn from_code(code: u32) -> Outcome {
         match code {
             DONE => Outcome::Done,
             PASSED => Outcome::Passed,
@@ -554,15 +654,15 @@ pub(crate) fn index(hot: &Hot) -> Option<usize> {
     (cpu >= 0).then_some(index as usize)
 }
 
-/// Puts a record of one grain into the ring of the calling thread's slot, with the time.
+/// Puts a record of one grain into the ring of the calling thread's slot, with the time; should that not be done at once,
+/// or not this way in this process, [`push_again`] goes on.
 ///
 /// # Safety
-/// `ids` points to three readable words. `hot` was set up for restartable sequences by this process: its slots are null or
-/// lie in its segment (invariants 1, 2 and 8), and no other protocol writes their rings (invariant 4).
+/// `ids` points to three readable words.
 #[inline(always)]
-pub(crate) unsafe fn push_event(hot: &Hot, ids: *const u64, names: u64, traits: u64) -> Outcome {
+pub(crate) unsafe fn push_event(ids: *const u64, names: u64, traits: u64) {
     // SAFETY: passed on from the caller.
-    Outcome::from_code(unsafe { blkin_rseq_push_event(hot, ids, 0, traits, 0, names) })
+    unsafe { blkin_rseq_push_event(ids, names, traits) }
 }
 
 /// As [`push_event`], with a value in the place of the time.
@@ -570,15 +670,16 @@ pub(crate) unsafe fn push_event(hot: &Hot, ids: *const u64, names: u64, traits: 
 /// # Safety
 /// As [`push_event`].
 #[inline(always)]
-pub(crate) unsafe fn push_value(hot: &Hot, ids: *const u64, names: u64, traits: u64, value: u64) -> Outcome {
+pub(crate) unsafe fn push_value(ids: *const u64, names: u64, traits: u64, value: u64) {
     // SAFETY: passed on from the caller.
-    Outcome::from_code(unsafe { blkin_rseq_push_value(hot, ids, 0, traits, value, names) })
+    unsafe { blkin_rseq_push_value(ids, names, traits, value) }
 }
 
 /// Looks how far the consumer is with the ring of the calling thread's slot.
 ///
 /// # Safety
-/// As [`push_event`].
+/// `hot` was set up for restartable sequences by this process: its slots are null or lie in its segment (invariants 1, 2
+/// and 8), and no other protocol writes their rings (invariant 4).
 pub(crate) unsafe fn refresh_limit(hot: &Hot) {
     let slot = index(hot).and_then(|index| hot.slots.get(index));
     let Some(slot) = slot.filter(|slot| !slot.header.load(Acquire).is_null()) else { return };
@@ -587,19 +688,20 @@ pub(crate) unsafe fn refresh_limit(hot: &Hot) {
     let head = unsafe { &*header }.load(Relaxed) & POSITION_MASK;
     // SAFETY: set before the header.
     let tail = unsafe { &*slot.tail.load(Relaxed) }.load(Acquire) & POSITION_MASK;
-    let limit = tail + u64::from(hot.mask.load(Relaxed));
+    let last = tail + u64::from(hot.mask.load(Relaxed));
     let before_wrap = POSITION_MASK - 1;
-    let would_wrap =
-        limit.wrapping_sub(head) & POSITION_MASK > before_wrap.wrapping_sub(head) & POSITION_MASK;
-    let limit = if would_wrap || head > before_wrap { before_wrap } else { limit };
+    let room = last.wrapping_sub(head) & POSITION_MASK;
+    let is_full = room > u64::from(hot.mask.load(Relaxed));
+    let would_wrap = !is_full && room > before_wrap.wrapping_sub(head) & POSITION_MASK;
+    let last = if would_wrap || head > before_wrap { before_wrap } else { last };
     // SAFETY: passed on from the caller. It does nothing where the thread is elsewhere by now.
-    unsafe { blkin_rseq_set_limit(hot, header, 0, limit) };
+    unsafe { blkin_rseq_set_limit(hot, header, 0, last + 1) };
 }
 
-/// As [`push_event`], for a record of `grains`, which must be from 1 to [`LongImage::MAX_GRAINS`].
+/// Puts a record of `grains`, which must be from 1 to [`LongImage::MAX_GRAINS`].
 ///
 /// # Safety
-/// As [`push_event`].
+/// As [`refresh_limit`].
 #[inline(always)]
 pub(crate) unsafe fn push_long(hot: &Hot, image: &mut LongImage, grains: usize, is_event: bool) -> Outcome {
     debug_assert!((1..=LongImage::MAX_GRAINS).contains(&grains));
@@ -610,7 +712,7 @@ pub(crate) unsafe fn push_long(hot: &Hot, image: &mut LongImage, grains: usize, 
 /// Counts one attempt and its loss to a full ring, in whatever slot the calling thread is now.
 ///
 /// # Safety
-/// As [`push_event`].
+/// As [`refresh_limit`].
 pub(crate) unsafe fn refuse(hot: &Hot) -> Outcome {
     // SAFETY: passed on from the caller.
     Outcome::from_code(unsafe { blkin_rseq_refuse(hot) })
@@ -620,7 +722,7 @@ pub(crate) unsafe fn refuse(hot: &Hot) -> Outcome {
 /// slot and nobody else has moved them.
 ///
 /// # Safety
-/// As [`push_event`].
+/// As [`refresh_limit`].
 pub(crate) unsafe fn evict(
     hot: &Hot,
     header: *const AtomicU64,

@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicU64;
 
 use crate::hot::Hot;
+use crate::process::push_again;
 
 pub(crate) const TRIES: usize = 1;
 
@@ -20,6 +21,12 @@ pub(crate) enum Outcome {
     NoSlot,
     Refused,
     Aborted,
+}
+
+impl Outcome {
+    pub(crate) fn from_code(_: u32) -> Outcome {
+        Outcome::NoSlot
+    }
 }
 
 #[repr(C)]
@@ -41,12 +48,14 @@ pub(crate) fn index(_: &Hot) -> Option<usize> {
     None
 }
 
-pub(crate) unsafe fn push_event(_: &Hot, _: *const u64, _: u64, _: u64) -> Outcome {
-    Outcome::NoSlot
+pub(crate) unsafe fn push_event(ids: *const u64, names: u64, traits: u64) {
+    // SAFETY: passed on from the caller.
+    unsafe { push_again(ids, names, traits, 0, 0) };
 }
 
-pub(crate) unsafe fn push_value(_: &Hot, _: *const u64, _: u64, _: u64, _: u64) -> Outcome {
-    Outcome::NoSlot
+pub(crate) unsafe fn push_value(ids: *const u64, names: u64, traits: u64, value: u64) {
+    // SAFETY: passed on from the caller.
+    unsafe { push_again(ids, names, traits, value, 0) };
 }
 
 pub(crate) unsafe fn push_long(_: &Hot, _: &mut LongImage, _: usize, _: bool) -> Outcome {

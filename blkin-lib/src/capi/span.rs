@@ -48,7 +48,7 @@ pub(super) unsafe extern "C" fn blkin_span_event(span: *const Span, event: *mut 
     // SAFETY: passed on from the caller.
     if !unsafe { record(span, event, Short::Event, level) } {
         // SAFETY: passed on from the caller.
-        unsafe { record_texts(span, event, Payload::Event, level) };
+        unsafe { record_event(span, event, level) };
     }
 }
 
@@ -66,7 +66,7 @@ pub(super) unsafe extern "C" fn blkin_span_integer(
     // SAFETY: passed on from the caller.
     if !unsafe { record(span, key, Short::Integer(val), level) } {
         // SAFETY: passed on from the caller.
-        unsafe { record_texts(span, key, Payload::Integer(val), level) };
+        unsafe { record_integer(span, key, val, level) };
     }
 }
 
@@ -113,6 +113,28 @@ unsafe fn record(span: *const Span, key: *mut Name, what: Short, level: c_uint) 
     // SAFETY: three integers in a row, only read (by Invariant 3).
     unsafe { process::record_short_at(ids, names, key, what, (level & 7) as u8) };
     true
+}
+
+/// As [`record`], for what has no ids yet, or no room in the table. Its arguments are its caller's, which so keeps nothing.
+///
+/// # Safety
+/// Neither is NULL; Invariants 1 and 2.
+#[cold]
+#[inline(never)]
+unsafe fn record_event(span: *const Span, event: *mut Name, level: c_uint) {
+    // SAFETY: passed on from the caller.
+    unsafe { record_texts(span, event, Payload::Event, level) };
+}
+
+/// As [`record_event`].
+///
+/// # Safety
+/// As [`record_event`].
+#[cold]
+#[inline(never)]
+unsafe fn record_integer(span: *const Span, key: *mut Name, val: i64, level: c_uint) {
+    // SAFETY: passed on from the caller.
+    unsafe { record_texts(span, key, Payload::Integer(val), level) };
 }
 
 /// As [`record`], for what has no ids yet, or no room in the table, or a string.

@@ -14,11 +14,12 @@
 mod record;
 mod roots;
 mod start;
-mod state;
+pub(crate) mod state;
 mod text;
 
 use blkin_record::{EndpointParts, Payload, Source};
 
+pub(crate) use record::push_again;
 pub use record::{Short, is_on, record, record_short, record_short_at};
 pub use roots::{new_id, samples_root};
 pub use text::{declare, declare_endpoint, endpoint_of, recognise, recognise_c, recognise_endpoint};

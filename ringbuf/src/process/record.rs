@@ -13,7 +13,7 @@ use blkin_record::{
 
 use super::Annotation;
 use super::start::{count_without_segment, offer_if_due, open_slot, ready_or_start};
-use super::state::{PORTABLE, RSEQ, STATE, clock, control_words, mode, ring_of, words};
+use super::state::{GATE, PORTABLE, RSEQ, STATE, clock, control_words, mode, ring_of, words};
 use super::text::{recognise, recognise_endpoint};
 use crate::evict::next_oldest;
 use crate::layout::{self, RingMode, control, header, slot};
@@ -33,7 +33,7 @@ pub enum Short {
 /// a branch; async-signal-safe.
 #[inline(always)]
 pub fn is_on(level: u8) -> bool {
-    STATE.hot.is_on(level)
+    GATE.is_open(level)
 }
 
 /// Records an annotation all of whose texts have ids (see [`super::declare`]), which must not be 0, on a sampled trace.
@@ -57,32 +57,29 @@ pub unsafe fn record_short_at(ids: *const u64, names: u64, key: u32, what: Short
         Short::Integer(value) => (Payload::Integer(value), value as u64),
     };
     let traits = traits_word(key, &payload, level, false);
-    if STATE.hot.phase.load(Relaxed) == RSEQ {
-        let outcome = match what {
-            // SAFETY: this phase says that the rings are written so; the ids are the caller's.
-            Short::Event => unsafe { rseq::push_event(&STATE.hot, ids, names, traits) },
-            // SAFETY: as above.
-            Short::Integer(_) => unsafe { rseq::push_value(&STATE.hot, ids, names, traits, value) },
-        };
-        match outcome {
-            Outcome::Done => return,
-            Outcome::Passed => return wake(),
-            _ => {}
-        }
+    match what {
+        // SAFETY: passed on from the caller.
+        Short::Event => unsafe { rseq::push_event(ids, names, traits) },
+        // SAFETY: as above.
+        Short::Integer(_) => unsafe { rseq::push_value(ids, names, traits, value) },
+    }
+}
+
+/// Where the sequence of a short record ends when it was not simply done: by whatever way there is.
+///
+/// # Safety
+/// `ids` points to three readable words.
+#[cold]
+pub(crate) unsafe extern "C" fn push_again(ids: *const u64, names: u64, traits: u64, value: u64, code: u32) {
+    if Outcome::from_code(code) == Outcome::Passed {
+        return wake();
+    }
+    if STATE.hot.phase.load(Acquire) == RSEQ {
+        // SAFETY: this phase says that the rings are written so.
+        unsafe { rseq::refresh_limit(&STATE.hot) };
     }
     // SAFETY: passed on from the caller.
     let ids = unsafe { ids.cast::<[u64; 3]>().read() };
-    record_ids(ids, names, traits, value);
-}
-
-/// What [`record_short`] does when its one try has not done it. Its arguments are words, so that nothing but they has to
-/// be kept for it.
-#[cold]
-#[inline(never)]
-fn record_ids(ids: [u64; 3], names: u64, traits: u64, value: u64) {
-    let payload = payload_of(traits, value);
-    // SAFETY: the areas are set up, or there is no slot in them.
-    unsafe { rseq::refresh_limit(&STATE.hot) };
     record_draft(&Draft {
         trace_id: ids[0],
         span_id: ids[1],
@@ -90,7 +87,7 @@ fn record_ids(ids: [u64; 3], names: u64, traits: u64, value: u64) {
         name: Source::Id(names as u32),
         endpoint: Source::Id((names >> 32) as u32),
         key: Source::Id(traits as u32),
-        payload,
+        payload: payload_of(traits, value),
         level: (traits >> 40) as u8,
         truncated: false,
     });

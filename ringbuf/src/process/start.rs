@@ -9,8 +9,8 @@ use rustix::mm::{Advice, madvise};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::state::{
-    FAILED, FRESH, NAMES, OFF, PORTABLE, RSEQ, STARTING, STATE, State, control_words, is_ready, mode, shape,
-    words,
+    FAILED, FRESH, GATE, Gate, NAMES, OFF, PORTABLE, RSEQ, STARTING, STATE, State, control_words, is_ready,
+    mode, shape, words,
 };
 use crate::clock::{ClockKind, coarse_seconds};
 use crate::hot::HotSlot;
@@ -68,7 +68,7 @@ fn start() -> u64 {
         return phase;
     }
     if settings::is_off() {
-        STATE.hot.blocked.store(0xff, Relaxed);
+        GATE.blocked.store(0xff, Relaxed);
         STATE.hot.phase.store(OFF, Release);
         return OFF;
     }
@@ -89,10 +89,13 @@ fn start() -> u64 {
 }
 
 fn wipe_on_fork() -> Result<(), Errno> {
-    let start = (&raw const STATE).cast_mut().cast();
-    // SAFETY: the range is STATE alone, which fills whole pages; the advice changes nothing in this process, and a
+    let gate = (&raw const GATE).cast_mut().cast();
+    // SAFETY: the range is GATE alone, which fills whole pages; the advice changes nothing in this process, and a
     // child may find zeros there (invariant 7).
-    unsafe { madvise(start, size_of::<State>(), Advice::LinuxWipeOnFork) }
+    unsafe { madvise(gate, size_of::<Gate>(), Advice::LinuxWipeOnFork)? };
+    let state = (&raw const STATE).cast_mut().cast();
+    // SAFETY: as above, for STATE.
+    unsafe { madvise(state, size_of::<State>(), Advice::LinuxWipeOnFork) }
 }
 
 fn make_segment() -> Result<ProducerKind, Errno> {
@@ -117,16 +120,21 @@ fn make_segment() -> Result<ProducerKind, Errno> {
     STATE.clock_is_tsc.store(clock == ClockKind::Tsc, Relaxed);
     STATE.overwrites.store(mode == RingMode::Overwrite, Relaxed);
     STATE.may_wake.store(settings::may_wake(), Relaxed);
-    set_up_hot(area, created.cookie, &created.control_words[control::BLOCKED]);
+    set_up_hot(area, producer, created.cookie);
+    GATE.point_to(&created.control_words[control::BLOCKED]);
     share_names();
     Ok(producer)
 }
 
-fn set_up_hot(area: Option<rseq::Area>, cookie: u32, gate: &'static std::sync::atomic::AtomicU64) {
+fn set_up_hot(area: Option<rseq::Area>, producer: ProducerKind, cookie: u32) {
     let hot = &STATE.hot;
+    hot.headers.store((&raw const words()[layout::slot_header(0)]).cast_mut(), Relaxed);
     if let Some(area) = area {
         hot.rseq_offset.store(area.offset, Relaxed);
         hot.index_offset.store(area.index_offset, Relaxed);
+        if producer == ProducerKind::Rseq {
+            hot.push_offset.store(area.offset, Relaxed);
+        }
     }
     let grains = shape().grains();
     hot.mask.store(grains as u32 - 1, Relaxed);
@@ -134,8 +142,6 @@ fn set_up_hot(area: Option<rseq::Area>, cookie: u32, gate: &'static std::sync::a
     hot.stamp.store(Stamp::head(0, 1, cookie).0, Relaxed);
     hot.step[0].store(Head(0).after(1).0, Relaxed);
     hot.step[1].store(1, Relaxed);
-    let distance = (&raw const *gate).addr().wrapping_sub((&raw const hot.blocked).addr());
-    hot.gate_offset.store(distance as i64, Relaxed);
 }
 
 /// Copies the texts that are known already into the segment. Whoever adds one later sees where to copy it, or its copy
@@ -197,9 +203,9 @@ pub(super) fn open_slot(slot: &HotSlot, number: usize) -> bool {
     };
     let ring = &words[layout::ring_words(number, ring_bytes)];
     slot.tail.store((&raw const *tail).cast_mut(), Relaxed);
-    slot.limit.store(Head(tail.load(Relaxed)).position() + shape().grains() - 1, Relaxed);
-    slot.ring.store(ring.as_ptr().cast_mut(), Relaxed);
     slot.control.store(line.as_ptr().cast_mut(), Relaxed);
+    slot.limit.store(Head(tail.load(Relaxed)).position() + shape().grains(), Relaxed);
+    slot.ring.store(ring.as_ptr().cast_mut(), Release);
     slot.header.store(header.as_ptr().cast_mut(), Release);
     offer_if_due();
     true

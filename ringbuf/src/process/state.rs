@@ -1,7 +1,7 @@
 //! What a process knows of its tracing, and the words of its segment.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize};
 
 use blkin_record::GRAIN_BYTES;
 
@@ -22,8 +22,8 @@ pub(super) const FAILED: u64 = 5;
 /// Everything a process knows of its tracing. Zero means FRESH, and the kernel zeroes it in a forked child
 /// (invariant 7). The struct fills whole pages of its own, so that the advice touches nothing else.
 #[repr(C, align(4096))]
-pub(super) struct State {
-    pub(super) hot: Hot,
+pub(crate) struct State {
+    pub(crate) hot: Hot,
     /// Start of the segment's mapping; null until there is one.
     pub(super) words: AtomicPtr<AtomicU64>,
     pub(super) words_count: AtomicUsize,
@@ -52,9 +52,7 @@ pub(super) struct State {
 
 const _: () = assert!(size_of::<State>().is_multiple_of(4096));
 
-/// Under this name the header of the C interface knows its first two words.
-#[unsafe(export_name = "blkin_gate")]
-pub(super) static STATE: State = State {
+pub(crate) static STATE: State = State {
     hot: Hot::new(),
     words: AtomicPtr::new(std::ptr::null_mut()),
     words_count: AtomicUsize::new(0),
@@ -75,6 +73,42 @@ pub(super) static STATE: State = State {
     next_populate_seconds: AtomicU64::new(0),
     shared_slot: HotSlot::new(),
 };
+
+/// What every call asks before anything else: which levels are blocked. A page of its own, which fork wipes too, for the
+/// header of the C interface knows it by name, and what other parts of a program may refer to by name is slower to
+/// reach for our own.
+#[repr(C, align(4096))]
+pub(super) struct Gate {
+    /// Distance in bytes from `blocked` to the word that says which levels are blocked. 0 until there is a control
+    /// page, and again in a forked child: then it is `blocked` itself.
+    pub(super) offset: AtomicI64,
+    /// Levels that are not recorded (bit n: level n) while there is no control page; 0xff after BLKIN_OFF.
+    pub(super) blocked: AtomicU64,
+}
+
+const _: () = assert!(std::mem::offset_of!(Gate, offset) == 0 && std::mem::offset_of!(Gate, blocked) == 8);
+
+#[unsafe(export_name = "blkin_gate")]
+pub(super) static GATE: Gate = Gate { offset: AtomicI64::new(0), blocked: AtomicU64::new(0) };
+
+impl Gate {
+    /// Whether annotations of this level are recorded. Two loads and a branch.
+    #[inline(always)]
+    pub(super) fn is_open(&self, level: u8) -> bool {
+        let own: *const AtomicU64 = &raw const self.blocked;
+        let word = own.wrapping_byte_offset(self.offset.load(Relaxed) as isize);
+        // SAFETY: either the own word, or, once the offset was set, the control page's, which stays mapped in this
+        // process (invariant 2); a forked child finds the offset wiped (invariant 7).
+        let blocked = unsafe { &*word }.load(Relaxed);
+        blocked >> (level & 7) & 1 == 0
+    }
+
+    /// From now on `word` says it.
+    pub(super) fn point_to(&self, word: &'static AtomicU64) {
+        let distance = (&raw const *word).addr().wrapping_sub((&raw const self.blocked).addr());
+        self.offset.store(distance as i64, Relaxed);
+    }
+}
 
 /// The table of names, outside what fork wipes: ids that a program keeps stay true in its children.
 pub(super) struct NameTable {

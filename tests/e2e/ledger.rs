@@ -1,7 +1,8 @@
 //! A program counts its own calls; that count and every equation of the ledger must agree.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use blkin_cli::span::Span;
+use blkin_tests::artifacts::with_each_producer;
 use blkin_tests::cheat::Cheat;
 use blkin_tests::daemons::{Node, Setup};
 use blkin_tests::program::Program;
@@ -30,16 +31,20 @@ fn one_thread_stores_every_annotation() -> Result<()> {
 
 #[test]
 fn eight_threads_store_every_annotation() -> Result<()> {
-    let (node, calls) = written(&["--threads", "8", "--traces", "500"], &ROOMY)?;
-    assert_eq!(calls, 32_000);
-    check_lossless(&node, calls)
+    with_each_producer(&ROOMY, |environment| {
+        let (node, calls) = written(&["--threads", "8", "--traces", "500"], environment)?;
+        ensure!(calls == 32_000);
+        check_lossless(&node, calls)
+    })
 }
 
 #[test]
 fn forked_children_with_threads_store_every_annotation() -> Result<()> {
-    let (node, calls) = written(&["--forks", "6", "--threads", "3", "--traces", "50"], &ROOMY)?;
-    assert_eq!(calls, 7 * 3 * 50 * 8);
-    check_lossless(&node, calls)
+    with_each_producer(&ROOMY, |environment| {
+        let (node, calls) = written(&["--forks", "6", "--threads", "3", "--traces", "50"], environment)?;
+        ensure!(calls == 7 * 3 * 50 * 8);
+        check_lossless(&node, calls)
+    })
 }
 
 #[test]
@@ -72,10 +77,12 @@ fn what_was_stored_outlives_the_collector() -> Result<()> {
 
 #[test]
 fn tiny_rings_lose_and_every_loss_is_named() -> Result<()> {
-    let (node, calls) = written(&["--threads", "4", "--traces", "20000"], &TINY)?;
-    let sums = check(&node, calls)?;
-    assert!(sums.lost > 0, "{sums:?}");
-    Ok(())
+    with_each_producer(&TINY, |environment| {
+        let (node, calls) = written(&["--threads", "4", "--traces", "20000"], environment)?;
+        let sums = check(&node, calls)?;
+        ensure!(sums.lost > 0, "{sums:?}");
+        Ok(())
+    })
 }
 
 /// The mutation: one annotation goes without a counter, between a sink that is told OK and the collector.

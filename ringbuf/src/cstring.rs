@@ -3,6 +3,11 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+/// A block that begins in a page and ends in it may be read.
+pub(crate) const PAGE: usize = 4096;
+/// Bytes that are compared at once.
+pub(crate) const BLOCK: usize = 16;
+
 /// Whether the string at `text` is the text `id`, which holds no 0. `wide`: compare sixteen bytes at a time, which reads
 /// behind the string's end, though never in another page; memory checkers would complain.
 ///
@@ -32,8 +37,6 @@ pub(crate) unsafe fn is(text: *const u8, table: &[AtomicU64], id: usize, wide: b
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 unsafe fn blocks_are(text: *const u8, stored: &[AtomicU64], length: usize) -> bool {
-    const PAGE: usize = 4096;
-    const BLOCK: usize = 16;
     let mut at = 0;
     loop {
         let block = text.wrapping_add(at);

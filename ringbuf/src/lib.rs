@@ -83,6 +83,7 @@ pub mod saved;
 mod say;
 mod segment;
 mod settings;
+mod shapes;
 pub mod wake;
 mod words;
 

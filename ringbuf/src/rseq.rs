@@ -544,8 +544,8 @@ sequence!(
 global_asm!(".weak __rseq_offset", ".weak __rseq_size");
 
 unsafe extern "C" {
-    fn blkin_rseq_push_event(ids: *const u64, names: u64, traits: u64);
-    fn blkin_rseq_push_value(ids: *const u64, names: u64, traits: u64, value: u64);
+    fn blkin_rseq_push_event(ids: *const u64, names: u64, traits: u64) -> i32;
+    fn blkin_rseq_push_value(ids: *const u64, names: u64, traits: u64, value: u64) -> i32;
     fn blkin_rseq_push_long(
         hot: &Hot,
         image: &mut LongImage,
@@ -655,12 +655,12 @@ pub(crate) fn index(hot: &Hot) -> Option<usize> {
 }
 
 /// Puts a record of one grain into the ring of the calling thread's slot, with the time; should that not be done at once,
-/// or not this way in this process, [`push_again`] goes on.
+/// or not this way in this process, [`push_again`] goes on. Always 0.
 ///
 /// # Safety
 /// `ids` points to three readable words.
 #[inline(always)]
-pub(crate) unsafe fn push_event(ids: *const u64, names: u64, traits: u64) {
+pub(crate) unsafe fn push_event(ids: *const u64, names: u64, traits: u64) -> i32 {
     // SAFETY: passed on from the caller.
     unsafe { blkin_rseq_push_event(ids, names, traits) }
 }
@@ -670,7 +670,7 @@ pub(crate) unsafe fn push_event(ids: *const u64, names: u64, traits: u64) {
 /// # Safety
 /// As [`push_event`].
 #[inline(always)]
-pub(crate) unsafe fn push_value(ids: *const u64, names: u64, traits: u64, value: u64) {
+pub(crate) unsafe fn push_value(ids: *const u64, names: u64, traits: u64, value: u64) -> i32 {
     // SAFETY: passed on from the caller.
     unsafe { blkin_rseq_push_value(ids, names, traits, value) }
 }

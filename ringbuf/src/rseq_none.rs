@@ -48,14 +48,14 @@ pub(crate) fn index(_: &Hot) -> Option<usize> {
     None
 }
 
-pub(crate) unsafe fn push_event(ids: *const u64, names: u64, traits: u64) {
+pub(crate) unsafe fn push_event(ids: *const u64, names: u64, traits: u64) -> i32 {
     // SAFETY: passed on from the caller.
-    unsafe { push_again(ids, names, traits, 0, 0) };
+    unsafe { push_again(ids, names, traits, 0, 0) }
 }
 
-pub(crate) unsafe fn push_value(ids: *const u64, names: u64, traits: u64, value: u64) {
+pub(crate) unsafe fn push_value(ids: *const u64, names: u64, traits: u64, value: u64) -> i32 {
     // SAFETY: passed on from the caller.
-    unsafe { push_again(ids, names, traits, value, 0) };
+    unsafe { push_again(ids, names, traits, value, 0) }
 }
 
 pub(crate) unsafe fn push_long(_: &Hot, _: &mut LongImage, _: usize, _: bool) -> Outcome {

@@ -5,8 +5,7 @@ use std::ffi::c_int;
 use super::layout::{Annotation, Endpoint, INTEGER, STRING, TIMESTAMP, Trace};
 use super::{INVALID, OK, bytes, guard};
 use crate::raw::{self, EndpointBytes, Payload, Source, Texts};
-use blkin_record::names_word;
-use blkin_ringbuf::process::{self, Short};
+use blkin_ringbuf::process::{self, Call, Short};
 
 /// What users of this interface have always recorded at: the level of its LTTng tracepoints, TRACE_WARNING.
 const LEGACY_LEVEL: u8 = 4;
@@ -28,15 +27,40 @@ pub(super) unsafe extern "C" fn blkin_record(trace: *const Trace, annotation: *c
         return OK;
     }
     // SAFETY: neither is NULL; the rest is passed on from the caller.
-    if let Some((names, key, what)) = unsafe { recognised(trace, annotation) } {
-        // SAFETY: the address of a part of a live struct (by Invariant 1).
-        let ids = unsafe { &raw const (*trace).info }.cast();
-        // SAFETY: three integers in a row, only read (by Invariant 3).
-        unsafe { process::record_short_at(ids, names, key, what, LEGACY_LEVEL) };
-        return OK;
-    }
+    let Some((call, what)) = (unsafe { call_of(trace, annotation) }) else {
+        // SAFETY: as above.
+        return unsafe { record_slowly(trace, annotation) };
+    };
+    // SAFETY: NULL, which nothing is known of, or strings of the caller (Invariant 2).
+    let Some((names, key)) = (unsafe { process::recognise_call(call) }) else {
+        // SAFETY: as above.
+        return unsafe { record_slowly(trace, annotation) };
+    };
+    // SAFETY: the address of a part of a live struct (by Invariant 1).
+    let ids = unsafe { &raw const (*trace).info }.cast();
+    // SAFETY: three integers in a row, only read (by Invariant 3).
+    unsafe { process::record_short_at(ids, names, key, what, LEGACY_LEVEL) }
+}
+
+/// A call that was not recognised at once, or has a string for its value. Arguments and result are its caller's, which so
+/// keeps nothing for it.
+///
+/// # Safety
+/// Neither is NULL; Invariants 1, 2 and 5.
+#[inline(never)]
+unsafe fn record_slowly(trace: *const Trace, annotation: *const Annotation) -> c_int {
     guard(|| {
-        // SAFETY: neither is NULL; the rest is passed on from the caller.
+        // SAFETY: passed on from the caller.
+        if let Some((call, what)) = unsafe { call_of(trace, annotation) } {
+            // SAFETY: NULL, which nothing is known of, or strings of the caller (Invariant 2).
+            if let Some((names, key)) = unsafe { process::recognise_longer_call(call) } {
+                // SAFETY: the address of a part of a live struct (by Invariant 1).
+                let ids = unsafe { &raw const (*trace).info }.cast();
+                // SAFETY: three integers in a row, only read (by Invariant 3).
+                return unsafe { process::record_short_at(ids, names, key, what, LEGACY_LEVEL) };
+            }
+        }
+        // SAFETY: passed on from the caller.
         match unsafe { record(trace, annotation) } {
             Some(()) => OK,
             None => INVALID,
@@ -44,14 +68,13 @@ pub(super) unsafe extern "C" fn blkin_record(trace: *const Trace, annotation: *c
     })
 }
 
-/// Name and endpoint (as a record has them) and key of an event or integer all of whose texts were met before at the
-/// same addresses and still say the same: no end of a string is looked for. `None` for all others. Nothing in here
-/// panics.
+/// Where the texts of an event or an integer lie, and what it says. `None` for others, and for a call without an endpoint.
+/// Nothing in here panics.
 ///
 /// # Safety
 /// Neither is NULL; Invariants 1, 2 and 5.
 #[inline(always)]
-unsafe fn recognised(trace: *const Trace, annotation: *const Annotation) -> Option<(u64, u32, Short)> {
+unsafe fn call_of(trace: *const Trace, annotation: *const Annotation) -> Option<(Call, Short)> {
     // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
     let kind = unsafe { (*annotation).kind };
     if kind != TIMESTAMP && kind != INTEGER {
@@ -80,19 +103,8 @@ unsafe fn recognised(trace: *const Trace, annotation: *const Annotation) -> Opti
     // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
     let Endpoint { ip, port, name: service } = unsafe { endpoint.read() };
     let ip = if ip.is_null() { NO_IP.as_ptr() } else { ip };
-    // SAFETY: NULL, which nothing is known of, or strings of the caller (Invariant 2), for these four calls.
-    let name = unsafe { process::recognise_c(name.cast()) };
-    // SAFETY: as above.
-    let ip = unsafe { process::recognise_c(ip.cast()) };
-    // SAFETY: as above.
-    let service = unsafe { process::recognise_c(service.cast()) };
-    // SAFETY: as above.
-    let key = unsafe { process::recognise_c(key.cast()) };
-    if name == 0 || ip == 0 || service == 0 || key == 0 {
-        return None;
-    }
-    let endpoint = process::endpoint_of(ip, service, (port & 0xffff) as u16);
-    (endpoint != 0).then_some((names_word(name, endpoint), key, what))
+    let texts = [name.cast(), ip.cast(), service.cast(), key.cast()];
+    Some((Call { texts, endpoint: endpoint.cast(), port: (port & 0xffff) as u16 }, what))
 }
 
 /// Records on a sampled span; `None` if something needed is missing.

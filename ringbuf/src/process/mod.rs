@@ -19,10 +19,13 @@ mod text;
 
 use blkin_record::{EndpointParts, Payload, Source};
 
+pub use crate::shapes::Call;
 pub(crate) use record::push_again;
 pub use record::{Short, is_on, record, record_short, record_short_at};
 pub use roots::{new_id, samples_root};
-pub use text::{declare, declare_endpoint, endpoint_of, recognise, recognise_c, recognise_endpoint};
+pub use text::{
+    declare, declare_endpoint, recognise, recognise_call, recognise_endpoint, recognise_longer_call,
+};
 
 /// One annotation as the caller has it. Longer texts than [`blkin_record::MAX_TEXT_BYTES`] are cut.
 #[derive(Clone, Copy, Debug)]

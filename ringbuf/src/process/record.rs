@@ -43,15 +43,15 @@ pub fn is_on(level: u8) -> bool {
 #[inline(always)]
 pub fn record_short(ids: &[u64; 3], names: u64, key: u32, what: Short, level: u8) {
     // SAFETY: three words.
-    unsafe { record_short_at(ids.as_ptr(), names, key, what, level) }
+    unsafe { record_short_at(ids.as_ptr(), names, key, what, level) };
 }
 
-/// As [`record_short`], for ids in memory that others may change.
+/// As [`record_short`], for ids in memory that others may change. Always 0, as C functions that end with it return.
 ///
 /// # Safety
 /// `ids` points to three readable words, aligned.
 #[inline(always)]
-pub unsafe fn record_short_at(ids: *const u64, names: u64, key: u32, what: Short, level: u8) {
+pub unsafe fn record_short_at(ids: *const u64, names: u64, key: u32, what: Short, level: u8) -> i32 {
     let (payload, value) = match what {
         Short::Event => (Payload::Event, 0),
         Short::Integer(value) => (Payload::Integer(value), value as u64),
@@ -65,14 +65,21 @@ pub unsafe fn record_short_at(ids: *const u64, names: u64, key: u32, what: Short
     }
 }
 
-/// Where the sequence of a short record ends when it was not simply done: by whatever way there is.
+/// Where the sequence of a short record ends when it was not simply done: by whatever way there is. Always 0.
 ///
 /// # Safety
 /// `ids` points to three readable words.
 #[cold]
-pub(crate) unsafe extern "C" fn push_again(ids: *const u64, names: u64, traits: u64, value: u64, code: u32) {
+pub(crate) unsafe extern "C" fn push_again(
+    ids: *const u64,
+    names: u64,
+    traits: u64,
+    value: u64,
+    code: u32,
+) -> i32 {
     if Outcome::from_code(code) == Outcome::Passed {
-        return wake();
+        wake();
+        return 0;
     }
     if STATE.hot.phase.load(Acquire) == RSEQ {
         // SAFETY: this phase says that the rings are written so.
@@ -91,6 +98,7 @@ pub(crate) unsafe extern "C" fn push_again(ids: *const u64, names: u64, traits: 
         level: (traits >> 40) as u8,
         truncated: false,
     });
+    0
 }
 
 fn payload_of(traits: u64, value: u64) -> Payload<'static> {

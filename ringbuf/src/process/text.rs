@@ -4,10 +4,11 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
-use blkin_record::EndpointParts;
+use blkin_record::{EndpointParts, names_word};
 
 use super::state::{NAMES, STATE};
 use crate::cstring;
+use crate::shapes::{Call, Shapes, TEXTS};
 
 /// Id of a name that the program declares: for as long as the process and its forked children live. 0: no room in the
 /// table, or too long; the text then travels in the record. Lock-free, async-signal-safe.
@@ -40,7 +41,7 @@ pub fn recognise_endpoint(endpoint: &EndpointParts<'_>) -> u32 {
     if ip == 0 || name == 0 {
         return 0;
     }
-    match endpoint_of(ip, name, endpoint.port) {
+    match ENDPOINTS.get(ip, name, endpoint.port) {
         0 => {
             let pieces: [&[u8]; 3] = [&endpoint.fixed(), endpoint.ip, endpoint.name];
             let id = NAMES.recognised().intern(&pieces, share).unwrap_or(0);
@@ -51,23 +52,51 @@ pub fn recognise_endpoint(endpoint: &EndpointParts<'_>) -> u32 {
     }
 }
 
-/// Id of the C string at `text`, if that address had it before: compared by content, no further than its end. 0 if it
-/// is not known there; then [`recognise`] tells more.
+/// Name and endpoint as a record has them, and the key's id, of a call all of whose texts were met before where they lie
+/// now: name, address (never NULL) and name of the endpoint, and key, compared by content, no further than their ends.
+/// `None` if one is long, or not known there; then [`recognise_longer_call`] tells more.
 ///
 /// # Safety
-/// `text` points to a string that ends with a 0 and does not change during the call.
+/// The texts end with a 0 and do not change during the call, or are NULL.
 #[inline(always)]
-pub unsafe fn recognise_c(text: *const u8) -> u32 {
-    let Some(id) = NAMES.hints.at(text.addr()) else { return 0 };
-    let wide = STATE.hot.rseq_offset.load(Relaxed) != 0;
+pub unsafe fn recognise_call(call: Call) -> Option<(u64, u32)> {
     // SAFETY: passed on from the caller.
-    if unsafe { cstring::is(text, NAMES.text(), id as usize, wide) } { id } else { 0 }
+    unsafe { SHAPES.find(call) }
 }
 
-/// Id of the endpoint that these texts, by their ids, and this port make up; 0 if that is not known.
-#[inline(always)]
-pub fn endpoint_of(ip: u32, name: u32, port: u16) -> u32 {
-    ENDPOINTS.get(ip, name, port)
+/// As [`recognise_call`], of texts of any length. `None` if one is not known where it lies; then [`recognise`] tells more.
+///
+/// # Safety
+/// As [`recognise_call`].
+pub unsafe fn recognise_longer_call(call: Call) -> Option<(u64, u32)> {
+    // SAFETY: passed on from the caller.
+    unsafe { SHAPES.find_longer(call, NAMES.text()) }
+        // SAFETY: as above.
+        .or_else(|| unsafe { recognise_parts(&call) })
+}
+
+/// # Safety
+/// As [`recognise_call`].
+unsafe fn recognise_parts(call: &Call) -> Option<(u64, u32)> {
+    let wide = STATE.hot.rseq_offset.load(Relaxed) != 0;
+    let mut ids = [0; TEXTS];
+    for (id, text) in ids.iter_mut().zip(call.texts) {
+        *id = NAMES.hints.at(text.addr())?;
+        // SAFETY: passed on from the caller; there are no hints for NULL.
+        if !unsafe { cstring::is(text, NAMES.text(), *id as usize, wide) } {
+            return None;
+        }
+    }
+    let [name, ip, service, key] = ids;
+    let endpoint = ENDPOINTS.get(ip, service, call.port);
+    if endpoint == 0 {
+        return None;
+    }
+    let names = names_word(name, endpoint);
+    if wide {
+        SHAPES.keep(call, ids, names, NAMES.text());
+    }
+    Some((names, key))
 }
 
 /// Once the table is full a flood of new texts would be hashed and looked up in vain. One in sixteen is: a text that is
@@ -129,5 +158,7 @@ impl Endpoints {
         entry.store(key | u64::from(id), std::sync::atomic::Ordering::Release);
     }
 }
+
+static SHAPES: Shapes = Shapes::new();
 
 static ENDPOINTS: Endpoints = Endpoints { entries: [const { AtomicU64::new(0) }; Endpoints::COUNT] };

@@ -1,0 +1,358 @@
+//! Whole calls that were met before: the four texts of a legacy call, by where they lie and what they say.
+//!
+//! Programs record the same few annotations again and again, from the same places. One entry holds what four searches of
+//! the table of names would find, so that such a call costs one look and one comparison of all its texts. Where a text
+//! lies is only a guess at what it says: it is compared each time.
+//!
+//! An entry is guarded by a version, odd while it is written (Lameter, "Effective synchronization on Linux/NUMA systems",
+//! 2005, seqlocks): who reads never waits, and who finds it being written goes the longer way. So do all machines but
+//! x86-64, and programs under a memory checker, which has no restartable sequences: the comparison reads up to 15 bytes
+//! behind a text's end, though never in another page.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64, fence};
+
+use crate::cstring::{self, BLOCK, PAGE};
+
+/// Texts of a call.
+pub(crate) const TEXTS: usize = 4;
+const COUNT: usize = 256;
+/// A call that finds another one in its place takes it once in so many times: so that a flood of calls that never come
+/// again leaves most of the others where they are.
+const TAKEN_ONCE_IN: u32 = 8;
+
+/// Where the texts of a call lie: the span's name, the endpoint's address and name, the key; and the endpoint's port.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    /// Never NULL: the address; the others may be.
+    pub texts: [*const u8; TEXTS],
+    /// The endpoint itself, which is not looked at: where a call is looked for shall not wait for what the endpoint says.
+    pub endpoint: *const u8,
+    /// Port of the endpoint.
+    pub port: u16,
+}
+
+/// A call; a line for what is looked at first, and two for the beginnings of its texts.
+#[repr(C, align(64))]
+struct Entry {
+    version: AtomicU64,
+    texts: [AtomicU64; TEXTS],
+    /// The port; from bit 16 on the texts that are longer than a block; from bit 32 on the key's id.
+    port_and_key: AtomicU64,
+    names: AtomicU64,
+    /// Ids of the texts, for those that are longer.
+    ids: [AtomicU32; TEXTS],
+    blocks: Blocks,
+}
+
+/// The first bytes of each text, the 0 at its end included, and ones in what lies behind.
+#[repr(C, align(64))]
+struct Blocks {
+    bytes: [[AtomicU64; 2]; TEXTS],
+    behind: [[AtomicU64; 2]; TEXTS],
+}
+
+/// All entries. Survives a fork, as the table of names does.
+pub(crate) struct Shapes {
+    entries: [Entry; COUNT],
+    turns: AtomicU32,
+}
+
+impl Blocks {
+    const fn new() -> Blocks {
+        Blocks {
+            bytes: [const { [const { AtomicU64::new(0) }; 2] }; TEXTS],
+            behind: [const { [const { AtomicU64::new(0) }; 2] }; TEXTS],
+        }
+    }
+
+    /// Whether all texts begin as the entry says.
+    ///
+    /// # Safety
+    /// From each of `texts` on a block may be read.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn begin(&self, texts: &[*const u8; TEXTS]) -> bool {
+        const BEHIND: usize = std::mem::offset_of!(Blocks, behind);
+        let equal: u32;
+        // SAFETY: passed on from the caller; the entry's own words are aligned, and written only as atomics.
+        unsafe {
+            std::arch::asm!(
+                "movdqu {a}, xmmword ptr [{ta}]",
+                "pcmpeqb {a}, xmmword ptr [{own}]",
+                "por {a}, xmmword ptr [{own} + {behind}]",
+                "movdqu {b}, xmmword ptr [{tb}]",
+                "pcmpeqb {b}, xmmword ptr [{own} + 16]",
+                "por {b}, xmmword ptr [{own} + {behind} + 16]",
+                "pand {a}, {b}",
+                "movdqu {b}, xmmword ptr [{tc}]",
+                "pcmpeqb {b}, xmmword ptr [{own} + 32]",
+                "por {b}, xmmword ptr [{own} + {behind} + 32]",
+                "pand {a}, {b}",
+                "movdqu {b}, xmmword ptr [{td}]",
+                "pcmpeqb {b}, xmmword ptr [{own} + 48]",
+                "por {b}, xmmword ptr [{own} + {behind} + 48]",
+                "pand {a}, {b}",
+                "pmovmskb {equal:e}, {a}",
+                a = out(xmm_reg) _, b = out(xmm_reg) _,
+                ta = in(reg) texts[0], tb = in(reg) texts[1], tc = in(reg) texts[2], td = in(reg) texts[3],
+                own = in(reg) &raw const *self, behind = const BEHIND, equal = lateout(reg) equal,
+                options(readonly, nostack, preserves_flags)
+            );
+        }
+        equal == 0xffff
+    }
+
+    /// Never: see the module.
+    ///
+    /// # Safety
+    /// None is needed.
+    #[cfg(not(target_arch = "x86_64"))]
+    unsafe fn begin(&self, _: &[*const u8; TEXTS]) -> bool {
+        false
+    }
+
+    /// `words`: those of the text, of which `length` bytes count.
+    fn set(&self, number: usize, words: [u64; 2], length: usize) {
+        // All ones but for the text and its 0.
+        let behind = u128::MAX.checked_shl(8 * (length as u32 + 1)).unwrap_or(0);
+        let text = u128::from(words[0]) | u128::from(words[1]) << 64;
+        let text = text & u128::MAX.checked_shr(8 * (BLOCK - length.min(BLOCK)) as u32).unwrap_or(0);
+        for (words, value) in [(&self.bytes[number], text), (&self.behind[number], behind)] {
+            words[0].store(value as u64, Relaxed);
+            words[1].store((value >> 64) as u64, Relaxed);
+        }
+    }
+}
+
+impl Entry {
+    const fn new() -> Entry {
+        Entry {
+            version: AtomicU64::new(0),
+            texts: [const { AtomicU64::new(0) }; TEXTS],
+            port_and_key: AtomicU64::new(0),
+            names: AtomicU64::new(0),
+            ids: [const { AtomicU32::new(0) }; TEXTS],
+            blocks: Blocks::new(),
+        }
+    }
+
+    #[inline(always)]
+    fn lies_where(&self, call: &Call) -> bool {
+        let [name, ip, service, key] = &self.texts;
+        name.load(Relaxed) == call.texts[0].addr() as u64
+            && ip.load(Relaxed) == call.texts[1].addr() as u64
+            && service.load(Relaxed) == call.texts[2].addr() as u64
+            && key.load(Relaxed) == call.texts[3].addr() as u64
+    }
+
+    /// Whether the texts that are longer than a block go on as they should.
+    ///
+    /// # Safety
+    /// As [`Shapes::find`]; all texts begin as the entry says.
+    unsafe fn go_on(&self, longer: u64, call: &Call, table: &[AtomicU64]) -> bool {
+        (0..TEXTS).filter(|number| longer >> number & 1 != 0).all(|number| {
+            let id = self.ids[number].load(Relaxed) as usize;
+            // SAFETY: passed on from the caller.
+            unsafe { cstring::is(call.texts[number], table, id, true) }
+        })
+    }
+}
+
+impl Shapes {
+    pub(crate) const fn new() -> Shapes {
+        Shapes { entries: [const { Entry::new() }; COUNT], turns: AtomicU32::new(0) }
+    }
+
+    #[inline(always)]
+    fn entry(&self, call: &Call) -> &Entry {
+        let [name, _, _, key] = call.texts.map(|text| text.addr() as u64);
+        let mixed = key ^ name.rotate_left(16) ^ (call.endpoint.addr() as u64).rotate_left(32);
+        let hash = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - COUNT.ilog2());
+        &self.entries[hash as usize]
+    }
+
+    /// Word 5 and the key's id of a call that was kept and still says the same; none if a text of it is longer than a
+    /// block. Nothing in here calls another function, so that its caller has nothing to keep.
+    ///
+    /// # Safety
+    /// The texts are C strings that do not change during the call, or NULL, but for the address, which is never that.
+    #[inline(always)]
+    pub(crate) unsafe fn find(&self, call: Call) -> Option<(u64, u32)> {
+        // SAFETY: passed on from the caller.
+        unsafe { self.find_if(call, |_, longer| longer == 0) }
+    }
+
+    /// As [`Shapes::find`], of texts of any length. `table`: the texts of the table of names.
+    ///
+    /// # Safety
+    /// As [`Shapes::find`].
+    pub(crate) unsafe fn find_longer(&self, call: Call, table: &[AtomicU64]) -> Option<(u64, u32)> {
+        // SAFETY: passed on from the caller; they begin so.
+        let goes_on = |entry: &Entry, longer: u64| unsafe { entry.go_on(longer, &call, table) };
+        // SAFETY: passed on from the caller.
+        unsafe { self.find_if(call, goes_on) }
+    }
+
+    /// # Safety
+    /// As [`Shapes::find`].
+    #[inline(always)]
+    unsafe fn find_if(&self, call: Call, goes_on: impl FnOnce(&Entry, u64) -> bool) -> Option<(u64, u32)> {
+        let entry = self.entry(&call);
+        let version = entry.version.load(Acquire);
+        // An entry that is still empty has an address of NULL.
+        if !entry.lies_where(&call) || version & 1 != 0 {
+            return None;
+        }
+        // SAFETY: kept only if a block that begins there ends in the same page.
+        let begins = unsafe { entry.blocks.begin(&call.texts) };
+        let port_and_key = entry.port_and_key.load(Relaxed);
+        let names = entry.names.load(Relaxed);
+        if !begins || port_and_key as u16 != call.port || !goes_on(entry, port_and_key >> 16 & 0xffff) {
+            return None;
+        }
+        fence(Acquire);
+        (entry.version.load(Relaxed) == version).then_some((names, (port_and_key >> 32) as u32))
+    }
+
+    /// Keeps a call, unless it cannot be compared later, or another one shall stay. `ids`: of its texts, in `table`;
+    /// `names`: its name and endpoint as a record has them.
+    pub(crate) fn keep(&self, call: &Call, ids: [u32; TEXTS], names: u64, table: &[AtomicU64]) {
+        let ends_in_page = |text: &*const u8| text.addr() % PAGE <= PAGE - BLOCK;
+        let entry = self.entry(call);
+        if !call.texts.iter().all(ends_in_page) || (entry.names.load(Relaxed) != 0 && !self.is_taken()) {
+            return;
+        }
+        let version = entry.version.load(Relaxed);
+        // Another thread writes it, or this one in the call that a signal interrupted.
+        if version & 1 != 0 || entry.version.compare_exchange(version, version + 1, Acquire, Relaxed).is_err()
+        {
+            return;
+        }
+        fence(Release);
+        let word = |at: usize| table.get(at).map_or(0, |word| word.load(Relaxed));
+        let mut longer = 0;
+        for (number, id) in ids.into_iter().enumerate() {
+            let at = id as usize;
+            let length = word(at) as usize;
+            entry.texts[number].store(call.texts[number].addr() as u64, Relaxed);
+            entry.ids[number].store(id, Relaxed);
+            entry.blocks.set(number, [word(at + 1), word(at + 2)], length);
+            longer |= u64::from(length >= BLOCK) << number;
+        }
+        let key = u64::from(ids[TEXTS - 1]);
+        entry.port_and_key.store(u64::from(call.port) | longer << 16 | key << 32, Relaxed);
+        entry.names.store(names, Relaxed);
+        entry.version.store(version + 2, Release);
+    }
+
+    fn is_taken(&self) -> bool {
+        // Two threads that count the same turn do no harm.
+        let turn = self.turns.load(Relaxed).wrapping_add(1);
+        self.turns.store(turn, Relaxed);
+        turn.is_multiple_of(TAKEN_ONCE_IN)
+    }
+}
+
+#[cfg(test)]
+#[cfg(target_arch = "x86_64")]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Texts one behind the other as the table of names has them, and their ids.
+    fn table(texts: [&[u8]; TEXTS]) -> (Vec<AtomicU64>, [u32; TEXTS]) {
+        let mut words = vec![0];
+        let ids = texts.map(|text| {
+            let id = words.len() as u32;
+            words.push(text.len() as u64);
+            let mut bytes = text.to_vec();
+            bytes.resize(text.len() / 8 * 8 + 8, 0);
+            words.extend(bytes.chunks(8).map(|chunk| u64::from_le_bytes(chunk.try_into().unwrap())));
+            id
+        });
+        words.extend([0; 4]);
+        (words.into_iter().map(AtomicU64::new).collect(), ids)
+    }
+
+    /// A page that begins with the text and a 0.
+    fn place(text: &[u8]) -> Box<[u8]> {
+        let mut place = vec![b'x'; 2 * PAGE].into_boxed_slice();
+        place[..text.len()].copy_from_slice(text);
+        place[text.len()] = 0;
+        place
+    }
+
+    proptest! {
+        #[test]
+        fn a_call_is_found_as_long_as_all_its_texts_say_the_same(
+            texts in proptest::array::uniform4("[ab]{0,40}"),
+            changed in 0usize..TEXTS,
+            other in "[ab]{0,40}",
+        ) {
+            let bytes = texts.each_ref().map(|text| text.as_bytes());
+            let (table, ids) = table(bytes);
+            let mut places = bytes.map(place);
+            let at = |places: &[Box<[u8]>; TEXTS]| {
+                let starts = places.each_ref().map(|place| {
+                    // Not at the end of a page, wherever the allocator put it.
+                    if place.as_ptr().addr() % PAGE > PAGE - BLOCK { None } else { Some(place.as_ptr()) }
+                });
+                starts.iter().all(Option::is_some).then(|| Call { texts: starts.map(Option::unwrap), endpoint: &raw const *places as *const u8, port: 6800 })
+            };
+            let Some(call) = at(&places) else { return Ok(()) };
+            let shapes = Box::new(Shapes::new());
+            // SAFETY: strings with an end.
+            let find = |call: Call| unsafe { shapes.find_longer(call, &table) };
+            prop_assert_eq!(find(call), None);
+            shapes.keep(&call, ids, 77, &table);
+            prop_assert_eq!(find(call), Some((77, ids[3])));
+            prop_assert_eq!(find(Call { port: 1, ..call }), None);
+            let are_short = texts.iter().all(|text| text.len() < BLOCK);
+            // SAFETY: as above.
+            prop_assert_eq!(unsafe { shapes.find(call) }, are_short.then_some((77, ids[3])));
+            places[changed][..other.len()].copy_from_slice(other.as_bytes());
+            places[changed][other.len()] = 0;
+            let expected = (other == texts[changed]).then_some((77, ids[3]));
+            prop_assert_eq!(find(call), expected);
+        }
+    }
+
+    #[test]
+    fn what_lies_at_the_end_of_a_page_is_not_kept() {
+        let (table, ids) = table([b"a"; TEXTS]);
+        let text = place(b"");
+        let at_end = text.as_ptr().map_addr(|address| address.next_multiple_of(PAGE) + PAGE - 2);
+        let call = Call {
+            texts: [text.as_ptr(), text.as_ptr(), text.as_ptr(), at_end],
+            endpoint: text.as_ptr(),
+            port: 0,
+        };
+        let shapes = Box::new(Shapes::new());
+        shapes.keep(&call, ids, 77, &table);
+        // SAFETY: nothing was kept, so nothing is read.
+        assert_eq!(unsafe { shapes.find_longer(call, &table) }, None);
+    }
+
+    #[test]
+    fn a_call_stays_in_its_place_for_most_of_those_that_want_it() {
+        let (table, ids) = table([b"text"; TEXTS]);
+        let text = place(b"text");
+        let shapes = Box::new(Shapes::new());
+        let of_port = |name: *const u8| Call {
+            texts: [name, text.as_ptr(), text.as_ptr(), text.as_ptr()],
+            endpoint: text.as_ptr(),
+            port: 0,
+        };
+        let first = of_port(text.as_ptr());
+        shapes.keep(&first, ids, 77, &table);
+        let rivals = (1..1 << 16).map(|distance| of_port(text.as_ptr().wrapping_add(distance * PAGE)));
+        let rivals = rivals.filter(|rival| std::ptr::eq(shapes.entry(rival), shapes.entry(&first)));
+        for rival in rivals.take(TAKEN_ONCE_IN as usize - 1) {
+            shapes.keep(&rival, ids, 78, &table);
+        }
+        // SAFETY: strings with an end.
+        assert_eq!(unsafe { shapes.find_longer(first, &table) }, Some((77, ids[3])));
+    }
+}

@@ -21,6 +21,8 @@ out=${CARGO_TARGET_DIR:-target}/${CARGO_BUILD_TARGET:+$CARGO_BUILD_TARGET/}$prof
 case $out in /*) ;; *) out=$PWD/$out ;; esac
 
 if [ "$profile" = release ]; then
+    # Whatever the daemons are built with: calls between the crates of the library are on every record's way.
+    export CARGO_PROFILE_RELEASE_LTO=thin
     cargo rustc --quiet --locked -p blkin --lib --release --crate-type staticlib
 else
     cargo rustc --quiet --locked -p blkin --lib --crate-type staticlib

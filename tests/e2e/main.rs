@@ -12,6 +12,7 @@ mod install;
 mod ledger;
 mod lifecycle;
 mod operation;
+mod relay;
 mod sampling;
 mod steady;
 mod ui;

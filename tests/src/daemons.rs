@@ -34,7 +34,7 @@ pub struct Daemon {
 
 impl Daemon {
     /// Starts `command` and waits for its ready file in `folder`.
-    fn start(name: &str, mut command: Command, folder: &Path) -> Result<Daemon> {
+    pub(crate) fn start(name: &str, mut command: Command, folder: &Path) -> Result<Daemon> {
         let ready = folder.join(format!("{name}.ready"));
         let log = folder.join(format!("{name}.log"));
         let _ = std::fs::remove_file(&ready);

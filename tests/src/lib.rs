@@ -12,6 +12,8 @@
 //! | [`sums`] | the check that nothing went uncounted |
 //! | [`zipkin`] | the real Zipkin server |
 //! | [`browser`] | headless Chromium by WebDriver |
+//! | [`relays`] | relays on free ports, and their ledgers |
+//! | [`scribe`] | a Scribe server that does what a test wants |
 //! | [`cheat`] | a man in the middle that loses one annotation and tells nobody |
 //! | [`clock`] | how far converted times lie from the clock |
 
@@ -25,6 +27,8 @@ pub mod ingest;
 pub mod objectstore;
 pub mod process;
 pub mod program;
+pub mod relays;
+pub mod scribe;
 pub mod sums;
 pub mod wait;
 pub mod zipkin;

@@ -1,0 +1,328 @@
+//! Relays between consumerd and its upstreams: what they take is not lost, or counted, whatever is killed or full.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use blkin_scribe::{Client, Reply};
+use blkin_tests::artifacts::{binary, run};
+use blkin_tests::daemons::{LIMIT, Node, Setup};
+use blkin_tests::program::Program;
+use blkin_tests::relays::Relay;
+use blkin_tests::scribe::{Behaviour, Server};
+use blkin_tests::sums::in_store;
+use blkin_tests::wait;
+use blkin_tests::zipkin::Zipkin;
+use blkin_thrift::scribe::{LogEntry, encode_log_call, span_message};
+use blkin_thrift::{Annotation, Span};
+use tempfile::TempDir;
+
+/// Spans with two annotations each, told apart by their ids.
+fn spans(ids: std::ops::Range<i64>) -> Vec<LogEntry> {
+    let span = |id: i64| {
+        let at = |timestamp| Annotation { timestamp, value: "e".into(), ..Annotation::default() };
+        let annotations = vec![at(1_700_000_000_000_000 + id), at(1_700_000_000_000_001 + id)];
+        Span { trace_id: id, id, name: "relayed".into(), annotations, ..Span::default() }
+    };
+    ids.map(|id| LogEntry { category: "zipkin".into(), message: span_message(&span(id)) }).collect()
+}
+
+fn send(client: &mut Client, entries: &[LogEntry]) -> Result<Reply> {
+    Ok(client.log(|seq| encode_log_call(seq, entries), &mut || Ok(()))?)
+}
+
+fn client(relay: &Relay) -> Client {
+    Client::new(&relay.scribe, Duration::from_secs(20))
+}
+
+/// consumerd → leaf → root → collector.
+struct Chain {
+    node: Node,
+    leaf: Relay,
+    root: Relay,
+}
+
+impl Chain {
+    fn start() -> Result<Chain> {
+        let mut node = Node::without_consumerd(Setup::default())?;
+        let collector = node.collector.address("scribe")?;
+        let root = Relay::start(node.folder(), "root", &[&collector], &[])?;
+        let leaf = Relay::start(node.folder(), "leaf", &[&root.scribe], &[])?;
+        node.ship_to(&leaf.scribe);
+        node.start_consumerd()?;
+        Ok(Chain { node, leaf, root })
+    }
+
+    /// Waits until all of the program's calls are in the collector, and checks every equation along the chain.
+    fn settled(&self, calls: i64) -> Result<()> {
+        self.node.settled(calls)?;
+        self.leaf.drained(0, &[&self.root.scribe])?;
+        self.root.drained(0, &[&self.node.collector.address("scribe")?])?;
+        let ledger = self.node.ledger()?.and(self.leaf.ledger()?).and(self.root.ledger()?);
+        ensure!(ledger.balances(), "an equation does not hold: {ledger:#?}");
+        ensure!(ledger.lost() == 0, "something was lost: {ledger:#?}");
+        let stored = self.node.collector.metrics()?.sum("blkin_collector_stored_total", &[]);
+        ensure!(stored == calls, "{calls} calls, {stored} stored: {ledger:#?}");
+        ensure!(in_store(&self.node)? == calls, "the store holds something else than {calls}");
+        Ok(())
+    }
+}
+
+#[test]
+fn a_program_s_annotations_pass_two_relays() -> Result<()> {
+    let chain = Chain::start()?;
+    let mut program = Program::start("writer", &["--traces", "500"], &chain.node.socket(), &[])?;
+    let calls = program.round()?;
+    chain.settled(calls)?;
+    let consumerd = chain.node.consumerd()?.metrics()?.sum("blkin_sink_acked_total", &[("sink", "scribe")]);
+    for relay in [&chain.leaf, &chain.root] {
+        assert_eq!(relay.figure("received_total", &[])?, consumerd, "in the ledger's unit, undecoded");
+    }
+    let mut blkin = Command::new(binary("blkin")?);
+    blkin.args(["ledger", "--consumerd", chain.node.consumerd()?.http.base()]);
+    blkin.args(["--relay", chain.leaf.daemon.http.base(), "--relay", chain.root.daemon.http.base()]);
+    run(blkin.args(["--collector", chain.node.collector.http.base(), "--settle", "10s"]))
+}
+
+/// The collector is killed for `away` under load, and each relay once.
+fn nothing_is_lost_while_the_collector_is_away(away: Duration) -> Result<()> {
+    let mut chain = Chain::start()?;
+    let seconds = away.as_secs() + 4;
+    let traces = (seconds * 1000).to_string();
+    let shape = ["--threads", "2", "--traces", &traces, "--pace-us", "900"];
+    let mut program = Program::start("writer", &shape, &chain.node.socket(), &[])?;
+    program.begin()?;
+    wait::until(LIMIT, "load", || (chain.root.figure("accepted_total", &[]).ok()? > 0).then_some(()))?;
+    let scribe = chain.node.collector.address("scribe")?;
+    let http = chain.node.collector.http.base().trim_start_matches("http://").to_owned();
+    chain.node.collector.process.kill()?;
+    let killed = Instant::now();
+    wait::until(LIMIT, "the root's spool to fill", || (spooled(&chain.root)? > 100).then_some(()))?;
+    chain.root.daemon.process.kill()?;
+    chain.root.start_again()?;
+    wait::until(LIMIT, "the leaf to reach the root again", || {
+        (chain.leaf.figure("upstream_up", &[]).ok()? == 1).then_some(())
+    })?;
+    chain.leaf.daemon.process.kill()?;
+    chain.leaf.start_again()?;
+    std::thread::sleep(away.saturating_sub(killed.elapsed()));
+    chain.node.start_collector_at(&scribe, &http)?;
+    let calls = program.finish()?;
+    chain.settled(calls)
+}
+
+fn spooled(relay: &Relay) -> Option<i64> {
+    relay.figure("entries_upstream_in_flight", &[]).ok()
+}
+
+#[test]
+fn a_collector_that_is_away_and_relays_that_are_killed_cost_nothing() -> Result<()> {
+    nothing_is_lost_while_the_collector_is_away(Duration::from_secs(3))
+}
+
+#[test]
+#[ignore = "takes a minute: cargo test -p blkin-tests --test e2e -- --ignored half_a_minute"]
+fn a_collector_that_is_away_for_half_a_minute_costs_nothing() -> Result<()> {
+    nothing_is_lost_while_the_collector_is_away(Duration::from_secs(30))
+}
+
+#[test]
+fn each_upstream_gets_everything_at_its_own_pace() -> Result<()> {
+    let zipkin = Zipkin::start()?;
+    let node = Node::without_consumerd(Setup::default())?;
+    let collector = node.collector.address("scribe")?;
+    // Nobody listens there: the port of a listener that is gone.
+    let dead = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let other = Server::start(|_| Behaviour::Ok)?;
+    let upstreams = [collector.as_str(), &zipkin.scribe, &dead, other.address()];
+    let relay = Relay::start(node.folder(), "relay", &upstreams, &["--stop-timeout-ms", "200"])?;
+    ensure!(send(&mut client(&relay), &spans(1..201))? == Reply::Ok, "not accepted");
+    relay.drained(200, &[&collector, &zipkin.scribe, other.address()])?;
+    assert_eq!(other.messages().len(), 200);
+    assert_eq!(in_store(&node)?, 400);
+    let stored = || {
+        let metrics = zipkin.http.get_ok("/metrics", &[]).ok()?;
+        let metrics: serde_json::Value = serde_json::from_str(&metrics).ok()?;
+        (metrics["counter.zipkin_collector.spans.scribe"].as_f64()? >= 200.0).then_some(())
+    };
+    wait::until(LIMIT, "Zipkin to have counted", stored).with_context(|| zipkin.log())?;
+    let of_dead = [("upstream", dead.as_str())];
+    assert_eq!(relay.figure("entries_upstream_in_flight", &of_dead)?, 200);
+    assert_eq!(relay.figure("upstream_in_flight", &of_dead)?, 400);
+    assert!(relay.ledger()?.balances());
+    Ok(())
+}
+
+#[test]
+fn a_full_spool_drops_its_oldest_and_counts_them_exactly() -> Result<()> {
+    let folder = TempDir::new()?;
+    let gone = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let flags = ["--spool-bytes", "4194304", "--max-message-mib", "1", "--stop-timeout-ms", "200"];
+    let mut relay = Relay::start(folder.path(), "relay", &[&gone], &flags)?;
+    let mut sender = client(&relay);
+    for first in (0..60_000).step_by(500) {
+        ensure!(send(&mut sender, &spans(first + 1..first + 501))? == Reply::Ok, "not accepted");
+    }
+    let evicted = relay.figure("entries_upstream_lost_total", &[("cause", "spool_evicted")])?;
+    assert!(evicted > 10_000, "{evicted}");
+    assert!(relay.figure("spool_bytes", &[])? <= 4 << 20);
+    assert!(relay.ledger()?.balances());
+    relay.daemon.process.kill()?;
+    // Whoever comes to that address gets the rest: the newest, in order, all of them.
+    let server = Server::start_at(&gone, |_| Behaviour::Ok)?;
+    relay.start_again()?;
+    relay.drained(60_000, &[&gone])?;
+    let ids: Vec<i64> = server.spans().iter().map(|span| span.id).collect();
+    assert_eq!(ids, Vec::from_iter(evicted + 1..60_001));
+    assert_eq!(relay.figure("upstream_lost_total", &[("cause", "spool_evicted")])?, 2 * evicted);
+    assert!(relay.ledger()?.balances());
+    Ok(())
+}
+
+#[test]
+fn a_relay_that_keeps_the_oldest_says_try_later_until_there_is_room() -> Result<()> {
+    let folder = TempDir::new()?;
+    let gone = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let flags = ["--spool-bytes", "4194304", "--max-message-mib", "1", "--when-full", "refuse"];
+    let relay = Relay::start(folder.path(), "relay", &[&gone], &flags)?;
+    let mut sender = client(&relay);
+    let mut accepted = 0;
+    while send(&mut sender, &spans(accepted + 1..accepted + 501))? == Reply::Ok {
+        accepted += 500;
+    }
+    assert!(relay.figure("refused_calls_total", &[("cause", "spool_full")])? > 0);
+    let server = Server::start_at(&gone, |_| Behaviour::Ok)?;
+    relay.drained(accepted, &[&gone])?;
+    let taken = || (send(&mut sender, &spans(accepted + 1..accepted + 501)).ok()? == Reply::Ok).then_some(());
+    wait::until(LIMIT, "room", taken)?;
+    relay.drained(accepted + 500, &[&gone])?;
+    let ids: Vec<i64> = server.spans().iter().map(|span| span.id).collect();
+    assert_eq!(ids, Vec::from_iter(1..accepted + 501));
+    assert_eq!(relay.ledger()?.lost(), 0);
+    assert!(relay.ledger()?.balances());
+    Ok(())
+}
+
+/// A small file system; needs root.
+struct Tmpfs<'a>(&'a Path);
+
+impl<'a> Tmpfs<'a> {
+    fn mount(folder: &'a Path, size: &str) -> Result<Self> {
+        std::fs::create_dir_all(folder)?;
+        run(Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(folder))?;
+        Ok(Tmpfs(folder))
+    }
+}
+
+impl Drop for Tmpfs<'_> {
+    fn drop(&mut self) {
+        let _ = run(Command::new("umount").arg("--lazy").arg(self.0));
+    }
+}
+
+#[test]
+fn a_full_disk_means_try_later_and_room_means_ok() -> Result<()> {
+    let folder = TempDir::new()?;
+    let disk = folder.path().join("relay-spool");
+    let _mounted = Tmpfs::mount(&disk, "3m")?;
+    let gone = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let mut relay = Relay::start(folder.path(), "relay", &[&gone], &["--stop-timeout-ms", "200"])?;
+    let mut sender = client(&relay);
+    let mut accepted = 0;
+    while send(&mut sender, &spans(accepted + 1..accepted + 101))? == Reply::Ok {
+        accepted += 100;
+    }
+    assert!(relay.figure("refused_calls_total", &[("cause", "disk")])? > 0);
+    assert_eq!(relay.daemon.http.get("/healthz", &[])?.status, 200);
+    // It also starts on a full disk.
+    relay.daemon.process.kill()?;
+    relay.start_again()?;
+    let mut sender = client(&relay);
+    assert_eq!(send(&mut sender, &spans(0..100))?, Reply::TryLater);
+    let server = Server::start_at(&gone, |_| Behaviour::Ok)?;
+    relay.drained(accepted, &[&gone])?;
+    run(Command::new("mount").args(["-o", "remount,size=30m"]).arg(&disk))?;
+    assert_eq!(send(&mut sender, &spans(accepted + 1..accepted + 101))?, Reply::Ok);
+    relay.drained(accepted + 100, &[&gone])?;
+    let ids: BTreeSet<i64> = server.spans().iter().map(|span| span.id).collect();
+    assert_eq!(ids, BTreeSet::from_iter(1..accepted + 101));
+    assert!(relay.ledger()?.balances());
+    Ok(())
+}
+
+#[test]
+fn garbage_costs_its_sender_only() -> Result<()> {
+    let folder = TempDir::new()?;
+    let server = Server::start(|_| Behaviour::Ok)?;
+    let flags = ["--scribe-frame-seconds", "1", "--scribe-idle-seconds", "2", "--max-message-mib", "1"];
+    let relay = Relay::start(folder.path(), "relay", &[server.address()], &flags)?;
+    let whole = encode_log_call(1, &spans(1..4));
+    for at in (4..whole.len()).step_by(7) {
+        let mut garbage = whole.clone();
+        garbage[at] ^= 0xff;
+        let mut stream = TcpStream::connect(&relay.scribe)?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        stream.write_all(&garbage)?;
+        let mut first = [0; 1];
+        // Whatever it is taken for, there is an answer, or the connection ends.
+        let _answered_or_closed = stream.read(&mut first)?;
+    }
+    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 64], &whole[..whole.len() - 1], &[]] {
+        let mut stream = TcpStream::connect(&relay.scribe)?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        stream.write_all(bytes)?;
+        let mut rest = Vec::new();
+        assert!(
+            !matches!(stream.read_to_end(&mut rest), Err(e) if e.kind() == std::io::ErrorKind::WouldBlock)
+        );
+    }
+    ensure!(send(&mut client(&relay), &spans(100..110))? == Reply::Ok, "a good call after all that");
+    let accepted = relay.figure("entries_accepted_total", &[])?;
+    relay.drained(accepted, &[server.address()])?;
+    assert!(relay.figure("entries_lost_total", &[("cause", "malformed")])? > 0);
+    assert!(relay.ledger()?.balances());
+    assert_eq!(server.messages().len() as i64, accepted, "what is no span is the upstream's to judge");
+    Ok(())
+}
+
+#[test]
+fn an_entry_that_an_upstream_refuses_is_counted_and_holds_up_nothing() -> Result<()> {
+    let folder = TempDir::new()?;
+    let refuses = |entries: &[LogEntry]| match entries.iter().any(|entry| entry.message == b"bad") {
+        true => Behaviour::Exception,
+        false => Behaviour::Ok,
+    };
+    let server = Server::start(refuses)?;
+    let relay = Relay::start(folder.path(), "relay", &[server.address()], &[])?;
+    let mut entries = spans(1..10);
+    entries.insert(4, LogEntry { category: "zipkin".into(), message: b"bad".to_vec() });
+    ensure!(send(&mut client(&relay), &entries)? == Reply::Ok, "not accepted");
+    relay.drained(10, &[server.address()])?;
+    let ids: Vec<i64> = server.spans().iter().map(|span| span.id).collect();
+    assert_eq!(ids, Vec::from_iter(1..10));
+    assert_eq!(relay.figure("entries_upstream_lost_total", &[("cause", "rejected")])?, 1);
+    assert_eq!(relay.figure("upstream_acked_total", &[])?, 18);
+    assert!(relay.ledger()?.balances());
+    Ok(())
+}
+
+#[test]
+fn a_relay_asked_to_end_sends_what_it_can_and_keeps_the_rest() -> Result<()> {
+    let folder = TempDir::new()?;
+    let (taking, busy) = (Server::start(|_| Behaviour::Ok)?, Server::start(|_| Behaviour::TryLater)?);
+    let upstreams = [taking.address(), busy.address()];
+    let mut relay = Relay::start(folder.path(), "relay", &upstreams, &["--stop-timeout-ms", "300"])?;
+    ensure!(send(&mut client(&relay), &spans(1..301))? == Reply::Ok, "not accepted");
+    let status = relay.daemon.process.terminate()?;
+    assert!(status.success(), "{status}: {}", relay.daemon.log());
+    assert_eq!(taking.messages().len(), 300);
+    relay.start_again()?;
+    assert_eq!(relay.figure("entries_upstream_acked_total", &[])?, 300, "positions were written down");
+    assert_eq!(relay.figure("entries_upstream_in_flight", &[("upstream", busy.address())])?, 300);
+    assert!(relay.ledger()?.balances());
+    Ok(())
+}

@@ -88,6 +88,7 @@ pub struct Draft<'a> {
 }
 
 /// Cuts `text` to at most `max` bytes, at a UTF-8 character boundary where there is one near.
+#[inline]
 pub fn cut(text: &[u8], max: usize) -> (&[u8], bool) {
     if text.len() <= max {
         return (text, false);
@@ -102,6 +103,7 @@ pub fn cut(text: &[u8], max: usize) -> (&[u8], bool) {
 }
 
 impl Draft<'_> {
+    #[inline(always)]
     fn tail_bytes(&self) -> usize {
         let entry = |bytes: usize| ENTRY_HEADER_BYTES + bytes;
         let mut bytes = 0;
@@ -121,13 +123,13 @@ impl Draft<'_> {
     }
 
     /// Grains that the record takes.
-    #[inline]
+    #[inline(always)]
     pub fn grains(&self) -> usize {
         1 + self.tail_bytes().div_ceil(TAIL_GRAIN_BYTES)
     }
 
     /// The head grain, but for its stamp, ordinal and (of an event) time, which are 0.
-    #[inline]
+    #[inline(always)]
     pub fn head_words(&self) -> [u64; GRAIN_WORDS] {
         let value = if let Payload::Integer(value) = self.payload { value as u64 } else { 0 };
         [
@@ -143,6 +145,7 @@ impl Draft<'_> {
     }
 
     /// Puts the tail, without the stamps between its grains, at the start of `tail`, as far as it fits.
+    #[inline(always)]
     pub fn write_tail(&self, tail: &mut [u8]) {
         let mut at = 0;
         self.each_entry(|tag, pieces| {
@@ -187,7 +190,7 @@ impl Draft<'_> {
         Stamp::head(position, grains, cookie)
     }
 
-    #[inline]
+    #[inline(always)]
     fn each_entry(&self, mut entry: impl FnMut(u8, &[&[u8]])) {
         if let Source::Inline(name) = self.name {
             entry(TAG_NAME, &[name]);

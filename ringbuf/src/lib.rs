@@ -64,6 +64,7 @@ mod cstring;
 mod drain;
 mod evict;
 mod hot;
+mod image;
 mod kept;
 pub mod layout;
 mod mapping;

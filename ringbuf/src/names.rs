@@ -29,10 +29,24 @@ const FIRST_TEXT: u64 = 1;
 const LEAST_WORDS: u64 = 2 + MAX_INTERNED_BYTES as u64 / 8;
 
 /// Which id the text at an address had last: private to a process, one word an entry,
-/// `[part of the address: 32 bits | id: 32 bits]`.
+/// `[part of the address: 32 bits | changes: 16 bits | id: 16 bits]`.
 pub struct Hints {
     entries: [AtomicU64; HINTS],
 }
+
+/// What is known of the text at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hint {
+    /// It had this id: a guess, to be checked.
+    Id(u32),
+    /// It is another one nearly every time: not worth a search.
+    Changing,
+    /// Nothing.
+    Nothing,
+}
+
+/// So often another text in a row, and a place is held to be a buffer.
+const MANY_CHANGES: u64 = 16;
 
 impl Hints {
     /// No hints.
@@ -46,20 +60,37 @@ impl Hints {
         (&self.entries[(mixed >> HINT_SHIFT) as usize], mixed << 32)
     }
 
-    /// The id that was last kept for `address`: a guess, to be checked.
+    /// What was last kept for `address`.
     #[inline(always)]
-    pub(crate) fn at(&self, address: usize) -> Option<u32> {
+    pub(crate) fn at(&self, address: usize) -> Hint {
         let (hint, tag) = self.entry(address);
         // Acquire, so that whoever sees our record sees the text too, though another thread wrote it.
         let hinted = hint.load(Acquire);
-        (hinted >> 32 == tag >> 32 && hinted as u32 != 0).then_some(hinted as u32)
+        match hinted as u16 {
+            _ if hinted >> 32 != tag >> 32 => Hint::Nothing,
+            0 if hinted as u32 == 0 => Hint::Nothing,
+            0 => Hint::Changing,
+            id => Hint::Id(u32::from(id)),
+        }
     }
 
     fn keep(&self, address: usize, id: u32) {
         let (hint, tag) = self.entry(address);
-        hint.store(tag | u64::from(id), Release);
+        let old = hint.load(Relaxed);
+        // Two threads that count the same change do no harm.
+        let changes = if old >> 32 == tag >> 32 && old as u32 != 0 { (old >> 16 & 0xffff) + 1 } else { 0 };
+        let id = if changes < MANY_CHANGES { u64::from(id) } else { 0 };
+        hint.store(tag | changes << 16 | id, Release);
+    }
+
+    /// Gives the text at `address` another chance.
+    pub(crate) fn forget(&self, address: usize) {
+        self.entry(address).0.store(0, Relaxed);
     }
 }
+
+// Ids are offsets into the texts.
+const _: () = assert!(crate::layout::NAMES_TEXT_WORDS <= 1 << 16);
 
 impl Default for Hints {
     fn default() -> Hints {
@@ -111,8 +142,14 @@ impl<W: Words + ?Sized> Names<'_, W> {
     /// The id that `text` had when it was last seen at `address`, if that is still what it says.
     #[inline]
     pub fn hinted(&self, hints: &Hints, address: usize, text: &[u8]) -> Option<u32> {
-        let id = hints.at(address)?;
+        let Hint::Id(id) = hints.at(address) else { return None };
         self.equals(id as usize, &[text], text.len()).then_some(id)
+    }
+
+    /// Whether `id` is that of `text`.
+    #[inline(always)]
+    pub(crate) fn is_text(&self, id: u32, text: &[u8]) -> bool {
+        self.equals(id as usize, &[text], text.len())
     }
 
     /// Whether there is no room for further texts.
@@ -345,6 +382,25 @@ mod tests {
             let shorter = names.intern_from(&hints, buffer.as_ptr() as usize, &buffer[..4], nobody).unwrap();
             assert_eq!(read(&text, shorter).as_deref(), Some(&buffer[..4]));
         }
+    }
+
+    #[test]
+    fn a_place_whose_text_always_changes_is_known_for_that_until_it_is_forgotten() {
+        let (index, text) = (words(256), words(4096));
+        let (names, hints) = (table(&index, &text), Hints::new());
+        let stable = b"stable";
+        let known = names.intern_from(&hints, stable.as_ptr() as usize, stable, nobody).unwrap();
+        let mut buffer = *b"text 00";
+        let address = buffer.as_ptr() as usize;
+        for round in 0..=MANY_CHANGES as u8 {
+            assert_ne!(hints.at(address), Hint::Changing);
+            buffer[5..].copy_from_slice(&[b'a' + round, b'a' + round % 7]);
+            names.intern_from(&hints, address, &buffer, nobody).unwrap();
+        }
+        assert_eq!(hints.at(address), Hint::Changing);
+        assert_eq!(hints.at(stable.as_ptr() as usize), Hint::Id(known));
+        hints.forget(address);
+        assert_eq!(hints.at(address), Hint::Nothing);
     }
 
     #[test]

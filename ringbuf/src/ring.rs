@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use blkin_record::{Draft, GRAIN_BYTES, GRAIN_WORDS, ORDINAL_MASK, POSITION_MASK};
+use blkin_record::{Draft, GRAIN_BYTES, GRAIN_WORDS, ORDINAL_MASK, POSITION_MASK, Payload, Stamp};
 
 use crate::evict::next_oldest;
 use crate::layout::{RingMode, control, slot};
@@ -108,36 +108,65 @@ pub struct Ring<'a, W: Words + ?Sized> {
 }
 
 impl<W: Words + ?Sized> Ring<'_, W> {
-    /// Writes one record and tells whether head has passed an eighth of the ring with it; or counts why not. `clock` is read between the load of head and its compare-and-swap:
-    /// were it read before, a thread that is preempted in between would run backwards within the ring.
+    /// Writes one record and tells whether head has passed an eighth of the ring with it; or counts why not. `clock` is
+    /// read between the load of head and its compare-and-swap: were it read before, a thread that is preempted in between
+    /// would run backwards within the ring.
     ///
     /// Lock-free, async-signal-safe: a writer that is interrupted, stopped or killed at any instruction leaves at
     /// worst a hole, which the consumer counts once that writer cannot return.
     pub fn push(&self, draft: &Draft<'_>, mut clock: impl FnMut() -> u64) -> Result<bool, Refused> {
-        self.header.fetch_add(slot::ATTEMPTED, 1, Relaxed);
         if draft.truncated {
             self.header.fetch_add(slot::TRUNCATED, 1, Relaxed);
         }
         let grains = draft.grains() as u64;
+        if grains == 1 {
+            let words = draft.head_words();
+            let is_event = matches!(draft.payload, Payload::Event);
+            return self.push_grain(&words, || if is_event { clock() } else { words[1] });
+        }
+        self.header.fetch_add(slot::ATTEMPTED, 1, Relaxed);
         if grains > self.shape.grains {
             return self.refuse(slot::TOO_LARGE, Refused::TooLarge);
         }
         let (start, now) = self.reserve(grains, &mut clock)?;
         let base = start.position();
-        if self.mode == RingMode::Overwrite {
-            // SYNC POINT overwrite: pairs with the acquire fence of a snapshot (invariant 9).
-            self.header.fence(Release);
-        }
         let stamp = draft.write(base, start.records(), self.shape.cookie, now, |index, word| {
             let grain = base + (index / GRAIN_WORDS) as u64;
             self.grains.store(self.shape.word_of(grain) + index % GRAIN_WORDS, word, Relaxed);
         });
+        Ok(self.commit(start, grains, stamp))
+    }
+
+    /// As [`Ring::push`], of a record of one grain by its words, of which the first and the last are filled in here, and
+    /// the second is what `word1` says when it is asked (an event's clock).
+    #[inline]
+    pub fn push_grain(
+        &self,
+        words: &[u64; GRAIN_WORDS],
+        mut word1: impl FnMut() -> u64,
+    ) -> Result<bool, Refused> {
+        self.header.fetch_add(slot::ATTEMPTED, 1, Relaxed);
+        let (start, word1) = self.reserve(1, &mut word1)?;
+        let at = self.shape.word_of(start.position());
+        self.grains.store(at + 1, word1, Relaxed);
+        for (index, word) in words.iter().enumerate().take(GRAIN_WORDS - 1).skip(2) {
+            self.grains.store(at + index, *word, Relaxed);
+        }
+        self.grains.store(at + GRAIN_WORDS - 1, words[GRAIN_WORDS - 1] | start.records(), Relaxed);
+        Ok(self.commit(start, 1, Stamp::head(start.position(), 1, self.shape.cookie)))
+    }
+
+    /// Makes a record true that was written from `start` on; tells whether it passed an eighth of the ring.
+    #[inline(always)]
+    fn commit(&self, start: Head, grains: u64, stamp: Stamp) -> bool {
+        let base = start.position();
         // SYNC POINT commit: pairs with the acquire in drain (invariant 5).
         self.grains.store(self.shape.word_of(base), stamp.0, Release);
-        Ok(((base + grains) ^ base) & (self.shape.grains / 8).max(1) != 0)
+        ((base + grains) ^ base) & (self.shape.grains / 8).max(1) != 0
     }
 
     /// Moves head over `grains` (invariant 4) and returns where it stood and when.
+    #[inline(always)]
     fn reserve(&self, grains: u64, clock: &mut impl FnMut() -> u64) -> Result<(Head, u64), Refused> {
         let mut head = Head(self.header.load(slot::HEAD, Relaxed));
         loop {
@@ -148,7 +177,13 @@ impl<W: Words + ?Sized> Ring<'_, W> {
             }
             let now = clock();
             match self.header.swap_if(slot::HEAD, head.0, head.after(grains).0, Relaxed) {
-                Ok(_) => return Ok((head, now)),
+                Ok(_) => {
+                    if self.mode == RingMode::Overwrite {
+                        // SYNC POINT overwrite: pairs with the acquire fence of a snapshot (invariant 9).
+                        self.header.fence(Release);
+                    }
+                    return Ok((head, now));
+                }
                 Err(moved) => head = Head(moved),
             }
         }

@@ -26,6 +26,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use blkin_record::POSITION_MASK;
 
 use crate::hot::{Hot, HotSlot};
+use crate::image::Image;
 use crate::layout::{MAX_SLOTS, SLOT_HEADER_WORDS, slot};
 use crate::process::push_again;
 use crate::process::state::STATE;
@@ -44,22 +45,6 @@ const ABORTED: u32 = 4;
 /// How far before a record's place its memory is asked for. A store that misses the cache holds up the next reading of the
 /// clock; behind a ring's end it is asked for in vain, which neither faults nor hurts.
 const AHEAD_BYTES: usize = 1024;
-
-/// A record of up to [`LongImage::MAX_GRAINS`] grains, before it has a place.
-#[repr(C, align(64))]
-pub(crate) struct LongImage {
-    /// Word 0: the stamp without its position. Word 7: ordinal 0.
-    pub(crate) head: [u64; 8],
-    /// What stands in the continuation grains behind their stamps, without gaps.
-    pub(crate) tail: [u8; Self::TAIL_BYTES],
-}
-
-impl LongImage {
-    /// More would keep a thread inside a sequence for so long that it seldom ends it.
-    pub(crate) const MAX_GRAINS: usize = 8;
-    /// Length of the longest tail.
-    pub(crate) const TAIL_BYTES: usize = (Self::MAX_GRAINS - 1) * 56;
-}
 
 /// Begins a function: its names, the registration check and the entry into the sequence.
 /// `$area`: what brings the area's offset into r10.
@@ -546,14 +531,7 @@ global_asm!(".weak __rseq_offset", ".weak __rseq_size");
 unsafe extern "C" {
     fn blkin_rseq_push_event(ids: *const u64, names: u64, traits: u64) -> i32;
     fn blkin_rseq_push_value(ids: *const u64, names: u64, traits: u64, value: u64) -> i32;
-    fn blkin_rseq_push_long(
-        hot: &Hot,
-        image: &mut LongImage,
-        _: u64,
-        grains: u64,
-        _: u64,
-        is_event: u64,
-    ) -> u32;
+    fn blkin_rseq_push_long(hot: &Hot, image: *mut u64, _: u64, grains: u64, _: u64, is_event: u64) -> u32;
     fn blkin_rseq_set_limit(hot: &Hot, header: *const AtomicU64, _: u64, limit: u64) -> u32;
     fn blkin_rseq_refuse(hot: &Hot) -> u32;
     fn blkin_rseq_evict(
@@ -698,13 +676,20 @@ pub(crate) unsafe fn refresh_limit(hot: &Hot) {
     unsafe { blkin_rseq_set_limit(hot, header, 0, last + 1) };
 }
 
-/// Puts a record of `grains`, which must be from 1 to [`LongImage::MAX_GRAINS`].
+/// Puts a record of `grains`, which must be from 1 to what the image has room for, into the ring of the calling thread's
+/// slot.
 ///
 /// # Safety
 /// As [`refresh_limit`].
 #[inline(always)]
-pub(crate) unsafe fn push_long(hot: &Hot, image: &mut LongImage, grains: usize, is_event: bool) -> Outcome {
-    debug_assert!((1..=LongImage::MAX_GRAINS).contains(&grains));
+pub(crate) unsafe fn push_long<const TAIL_BYTES: usize>(
+    hot: &Hot,
+    image: &mut Image<TAIL_BYTES>,
+    grains: usize,
+    is_event: bool,
+) -> Outcome {
+    debug_assert!((1..=Image::<TAIL_BYTES>::GRAINS).contains(&grains));
+    let image = (&raw mut *image).cast();
     // SAFETY: passed on from the caller; the image holds that many grains.
     Outcome::from_code(unsafe { blkin_rseq_push_long(hot, image, 0, grains as u64, 0, u64::from(is_event)) })
 }

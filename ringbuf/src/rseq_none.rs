@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicU64;
 
 use crate::hot::Hot;
+use crate::image::Image;
 use crate::process::push_again;
 
 pub(crate) const TRIES: usize = 1;
@@ -29,17 +30,6 @@ impl Outcome {
     }
 }
 
-#[repr(C)]
-pub(crate) struct LongImage {
-    pub(crate) head: [u64; 8],
-    pub(crate) tail: [u8; Self::TAIL_BYTES],
-}
-
-impl LongImage {
-    pub(crate) const MAX_GRAINS: usize = 8;
-    pub(crate) const TAIL_BYTES: usize = (Self::MAX_GRAINS - 1) * 56;
-}
-
 pub(crate) fn area() -> Option<Area> {
     None
 }
@@ -58,7 +48,12 @@ pub(crate) unsafe fn push_value(ids: *const u64, names: u64, traits: u64, value:
     unsafe { push_again(ids, names, traits, value, 0) }
 }
 
-pub(crate) unsafe fn push_long(_: &Hot, _: &mut LongImage, _: usize, _: bool) -> Outcome {
+pub(crate) unsafe fn push_long<const TAIL_BYTES: usize>(
+    _: &Hot,
+    _: &mut Image<TAIL_BYTES>,
+    _: usize,
+    _: bool,
+) -> Outcome {
     Outcome::NoSlot
 }
 

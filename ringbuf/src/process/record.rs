@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use blkin_record::{
-    Draft, EndpointParts, MAX_IP_BYTES, MAX_TEXT_BYTES, Payload, Source, Stamp, cut, traits_word,
+    Draft, EndpointParts, GRAIN_WORDS, MAX_IP_BYTES, MAX_TEXT_BYTES, Payload, Source, Stamp, cut, traits_word,
 };
 
 use super::Annotation;
@@ -16,9 +16,10 @@ use super::start::{count_without_segment, offer_if_due, open_slot, ready_or_star
 use super::state::{GATE, PORTABLE, RSEQ, STATE, clock, control_words, mode, ring_of, words};
 use super::text::{recognise, recognise_endpoint};
 use crate::evict::next_oldest;
+use crate::image::{Image, LONG_TAIL_BYTES, SHORT_TAIL_BYTES};
 use crate::layout::{self, RingMode, control, header, slot};
-use crate::ring::Head;
-use crate::rseq::{self, LongImage, Outcome};
+use crate::ring::{Head, Refused};
+use crate::rseq::{self, Outcome};
 
 /// What a record without a tail says beside its ids.
 #[derive(Clone, Copy, Debug)]
@@ -81,12 +82,14 @@ pub(crate) unsafe extern "C" fn push_again(
         wake();
         return 0;
     }
-    if STATE.hot.phase.load(Acquire) == RSEQ {
-        // SAFETY: this phase says that the rings are written so.
-        unsafe { rseq::refresh_limit(&STATE.hot) };
-    }
     // SAFETY: passed on from the caller.
     let ids = unsafe { ids.cast::<[u64; 3]>().read() };
+    match STATE.hot.phase.load(Acquire) {
+        PORTABLE if push_grain(&[0, 0, ids[0], ids[1], ids[2], names, traits, 0], value) => return 0,
+        // SAFETY: this phase says that the rings are written so.
+        RSEQ => unsafe { rseq::refresh_limit(&STATE.hot) },
+        _ => {}
+    }
     record_draft(&Draft {
         trace_id: ids[0],
         span_id: ids[1],
@@ -101,6 +104,26 @@ pub(crate) unsafe extern "C" fn push_again(
     0
 }
 
+/// Writes a short record by compare-and-swap. False if there is no ring for it yet.
+#[inline(always)]
+fn push_grain(words: &[u64; GRAIN_WORDS], value: u64) -> bool {
+    let Some(ring) = ring_of(&STATE.hot.slots[own_number()]) else { return false };
+    let clock = clock();
+    let is_event = matches!(payload_of(words[6], value), Payload::Event);
+    end_push(ring.push_grain(words, || if is_event { clock.read() } else { value }));
+    true
+}
+
+/// What follows a push by compare-and-swap.
+#[inline(always)]
+fn end_push(result: Result<bool, Refused>) {
+    match result {
+        Ok(true) => wake(),
+        Ok(false) => {}
+        Err(_) => offer_if_due(),
+    }
+}
+
 fn payload_of(traits: u64, value: u64) -> Payload<'static> {
     let is_event = traits_word(traits as u32, &Payload::Event, (traits >> 40) as u8, false) == traits;
     if is_event { Payload::Event } else { Payload::Integer(value as i64) }
@@ -109,12 +132,14 @@ fn payload_of(traits: u64, value: u64) -> Payload<'static> {
 /// Records one annotation, or counts why not; one on a trace that is not sampled (id 0) does nothing. The gate is the
 /// caller's to ask. No system call, lock or allocation once the process and the slot are in use; async-signal-safe; keeps
 /// errno.
+#[inline(always)]
 pub fn record(annotation: &Annotation<'_>) {
     if annotation.trace_id != 0 {
         record_draft(&draft(annotation));
     }
 }
 
+#[inline(always)]
 fn record_draft(draft: &Draft<'_>) {
     match ready_or_start() {
         RSEQ => record_in_sequence(draft),
@@ -124,9 +149,17 @@ fn record_draft(draft: &Draft<'_>) {
     }
 }
 
+#[inline(always)]
 fn record_in_sequence(draft: &Draft<'_>) {
     let grains = draft.grains();
-    if grains <= LongImage::MAX_GRAINS && push_image(draft, grains) {
+    let is_done = if grains <= Image::<SHORT_TAIL_BYTES>::GRAINS {
+        push_image::<SHORT_TAIL_BYTES>(draft, grains)
+    } else if grains <= Image::<LONG_TAIL_BYTES>::GRAINS {
+        push_image::<LONG_TAIL_BYTES>(draft, grains)
+    } else {
+        false
+    };
+    if is_done {
         return;
     }
     record_portably(draft, STATE.slots.load(Relaxed) - 1);
@@ -134,8 +167,9 @@ fn record_in_sequence(draft: &Draft<'_>) {
 
 /// Copies a draft into the ring of the calling thread's slot, or counts its loss. False if the thread has no slot of its
 /// own, or is interrupted again and again.
-fn push_image(draft: &Draft<'_>, grains: usize) -> bool {
-    let mut image = LongImage { head: draft.head_words(), tail: [0; LongImage::TAIL_BYTES] };
+#[inline(always)]
+fn push_image<const TAIL_BYTES: usize>(draft: &Draft<'_>, grains: usize) -> bool {
+    let mut image = Image { head: draft.head_words(), tail: [0; TAIL_BYTES] };
     image.head[0] = Stamp::head(0, grains, STATE.cookie.load(Relaxed) as u32).0;
     draft.write_tail(&mut image.tail);
     let is_event = matches!(draft.payload, Payload::Event);
@@ -217,6 +251,7 @@ fn evict(grains: usize) -> bool {
 }
 
 /// By compare-and-swap, into the ring with this number.
+#[inline(never)]
 fn record_portably(draft: &Draft<'_>, number: usize) {
     let is_shared = STATE.hot.phase.load(Relaxed) == RSEQ;
     let slot = if is_shared { &STATE.shared_slot } else { &STATE.hot.slots[number] };
@@ -228,11 +263,7 @@ fn record_portably(draft: &Draft<'_>, number: usize) {
     };
     let clock = clock();
     let is_event = matches!(draft.payload, Payload::Event);
-    match ring.push(draft, || if is_event { clock.read() } else { 0 }) {
-        Ok(true) => wake(),
-        Ok(false) => {}
-        Err(_) => offer_if_due(),
-    }
+    end_push(ring.push(draft, || if is_event { clock.read() } else { 0 }));
 }
 
 /// The number of the ring that the calling thread writes portably: its own at this moment. Any ring may be written from
@@ -243,7 +274,9 @@ fn own_number() -> usize {
         // SAFETY: no preconditions; libc serves it from the vDSO, or by a system call that never fails here.
         unsafe { libc::sched_getcpu() }.max(0) as usize
     });
-    index % STATE.slots.load(Relaxed).max(1)
+    let slots = STATE.slots.load(Relaxed).max(1);
+    // Nearly always; a division would cost as much as the clock.
+    if index < slots { index } else { index % slots }
 }
 
 /// Wakes a consumer that sleeps and has asked for it. One system call, which neither blocks nor touches errno.
@@ -259,6 +292,7 @@ fn wake() {
 }
 
 /// Cuts what is too long and replaces by their ids the texts that the table of names holds.
+#[inline(always)]
 fn draft<'a>(annotation: &Annotation<'a>) -> Draft<'a> {
     let (name, name_cut) = known(annotation.name);
     let (key, key_cut) = known(annotation.key);
@@ -285,6 +319,7 @@ fn draft<'a>(annotation: &Annotation<'a>) -> Draft<'a> {
     }
 }
 
+#[inline(always)]
 fn known(text: Source<&[u8]>) -> (Source<&[u8]>, bool) {
     let Source::Inline(text) = text else { return (text, false) };
     let (text, was_cut) = cut(text, MAX_TEXT_BYTES);
@@ -294,6 +329,7 @@ fn known(text: Source<&[u8]>) -> (Source<&[u8]>, bool) {
     }
 }
 
+#[inline(always)]
 fn known_endpoint(endpoint: Source<EndpointParts<'_>>) -> (Source<EndpointParts<'_>>, bool) {
     let Source::Inline(whole) = endpoint else { return (endpoint, false) };
     let (ip, ip_cut) = cut(whole.ip, MAX_IP_BYTES);

@@ -8,6 +8,7 @@ use blkin_record::{EndpointParts, names_word};
 
 use super::state::{NAMES, STATE};
 use crate::cstring;
+use crate::names::Hint;
 use crate::shapes::{Call, Shapes, TEXTS};
 
 /// Id of a name that the program declares: for as long as the process and its forked children live. 0: no room in the
@@ -22,17 +23,18 @@ pub fn declare_endpoint(endpoint: &EndpointParts<'_>) -> u32 {
 }
 
 /// Id of a text that may be another one at the same address the next time; 0 if it is not in the table and there is no
-/// room.
+/// room, or if it comes from a buffer whose text always changes.
 #[inline]
 pub fn recognise(text: &[u8]) -> u32 {
-    let names = NAMES.recognised();
-    if let Some(id) = names.hinted(&NAMES.hints, text.as_ptr() as usize, text) {
-        return id;
+    let (names, address) = (NAMES.recognised(), text.as_ptr().addr());
+    match NAMES.hints.at(address) {
+        Hint::Id(id) if names.is_text(id, text) => return id,
+        Hint::Changing if !is_looked_up_again() => return 0,
+        Hint::Changing => NAMES.hints.forget(address),
+        _ if names.is_full() && !is_looked_up_again() => return 0,
+        _ => {}
     }
-    if names.is_full() && is_not_looked_up() {
-        return 0;
-    }
-    names.intern_from(&NAMES.hints, text.as_ptr() as usize, text, share).unwrap_or(0)
+    names.intern_from(&NAMES.hints, address, text, share).unwrap_or(0)
 }
 
 /// As [`recognise`], for an endpoint.
@@ -81,7 +83,8 @@ unsafe fn recognise_parts(call: &Call) -> Option<(u64, u32)> {
     let wide = STATE.hot.rseq_offset.load(Relaxed) != 0;
     let mut ids = [0; TEXTS];
     for (id, text) in ids.iter_mut().zip(call.texts) {
-        *id = NAMES.hints.at(text.addr())?;
+        let Hint::Id(hinted) = NAMES.hints.at(text.addr()) else { return None };
+        *id = hinted;
         // SAFETY: passed on from the caller; there are no hints for NULL.
         if !unsafe { cstring::is(text, NAMES.text(), *id as usize, wide) } {
             return None;
@@ -99,14 +102,16 @@ unsafe fn recognise_parts(call: &Call) -> Option<(u64, u32)> {
     Some((names, key))
 }
 
-/// Once the table is full a flood of new texts would be hashed and looked up in vain. One in sixteen is: a text that is
-/// known, but not at its address, is found again soon.
-fn is_not_looked_up() -> bool {
+/// Texts that are most likely in vain to look for, because the table is full or their place is a buffer, are looked up
+/// once in so many times: what is known, but not where it lies now, is found again soon.
+const LOOKED_UP_ONCE_IN: u32 = 64;
+
+fn is_looked_up_again() -> bool {
     static MISSES: AtomicU32 = AtomicU32::new(0);
     let misses = MISSES.load(Relaxed).wrapping_add(1);
     // Two threads that count the same miss do no harm.
     MISSES.store(misses, Relaxed);
-    !misses.is_multiple_of(16)
+    misses.is_multiple_of(LOOKED_UP_ONCE_IN)
 }
 
 /// Copies words of a new text into the segment, if there is one; see `start::share_names`.

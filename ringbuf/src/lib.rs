@@ -22,8 +22,10 @@
 //! | reserved (a hole) | as before | the one writer that moved head | committed, or torn when that writer dies |
 //! | committed | its true stamp | the consumer, reading | free, when tail has passed it |
 //!
-//! Head is one word, `[records: 28 bits | position: 36 bits]`, moved by compare-and-swap, so that a reservation and
-//! its count are one event whatever signal or kill comes between.
+//! Head is one word, `[records: 28 bits | position: 36 bits]`. The portable producer moves it by compare-and-swap before it
+//! writes, so that a reservation and its count are one event whatever signal or kill comes between. Where there are
+//! restartable sequences ([`rseq`]) a ring has one writer at a time, which writes the record and its stamps first and
+//! moves head, with the count of attempts beside it, last: there are no holes, and what is not committed never was.
 //!
 //! # Invariants
 //!
@@ -33,16 +35,17 @@
 //!    unmapped when the [`Attachment`] that lends it out is dropped.
 //! 3. *Atomic words.* Shared memory is only ever seen as `AtomicU64`, aligned to 8 bytes, through which other
 //!    processes may write at any time.
-//! 4. *Exclusive writer.* Only the thread whose compare-and-swap moved head over a grain writes it, until tail
-//!    passes it.
+//! 4. *Exclusive writer.* Only the thread whose compare-and-swap moved head over a grain writes it, until tail passes
+//!    it; in a slot of the restartable sequences, only the thread that is inside one of that slot, and only from head
+//!    on. A ring is written one of these ways for as long as it lives.
 //! 5. *Stamp last.* A record's head stamp is stored last, with release; a reader that sees it (acquire) sees the
-//!    whole record.
+//!    whole record. In a restartable sequence head is stored last; x86-64 keeps stores in order.
 //! 6. *Tail after copy.* The consumer stores tail with release after its last load of what tail passes; a producer
 //!    loads it with acquire before it writes there again.
 //! 7. *Wiped on fork.* All process state lives in pages that the kernel wipes in a forked child, and segment
 //!    mappings are not inherited: a child starts anew, and never writes where its parent does.
-//! 8. *Permission.* A slot's ring is written only after its bit in the populated set was seen (acquire), which is
-//!    set after the kernel made the pages writable.
+//! 8. *Permission.* A slot's ring is written only through the pointers of its [`HotSlot`](hot::HotSlot), which are set
+//!    (release) after the kernel made its pages writable, and are null before.
 //! 9. *Oldest before reuse.* In an overwriting ring a grain is written again only after OLDEST has passed it, by a
 //!    compare-and-swap of whoever saw that the records there are committed. Each writer loads OLDEST (acquire), then
 //!    fences (release), then writes; a reader copies, fences (acquire), loads OLDEST again and drops what lies before
@@ -52,7 +55,8 @@
 //!
 //! The SYNC POINTs: *commit* (stamp: release in `ring`, acquire in `drain`), *reuse* (tail: release in `attach`,
 //! acquire in `ring`), *evict* and *overwrite* (OLDEST: invariant 9), *publish a name* (index: release and acquire in
-//! `names`), *ready* (phase and populated set in `process`). Everything else is relaxed. Head needs no ordering: what is read up to it is judged by its stamps.
+//! `names`), *ready* (phase and slots in `process`). Everything else is relaxed. Head needs no ordering: what is read up
+//! to it is judged by its stamps.
 //!
 //! ABA on head: a writer that sleeps between its load and its compare-and-swap is fooled only when both position
 //! and count come back to the same value, 2^36 grains (4 TiB) later at the earliest, to the grain.

@@ -489,27 +489,6 @@ sequence!(
     header = offset_of!(HotSlot, header)
 );
 
-// One root more: left out (0), or, when the slot's countdown has come to its end, sampled (1). rsi: the rate.
-sequence!(
-    concat!(
-        begin!("blkin_rseq_root"),
-        slot!("blkin_rseq_root"),
-        "mov rdx, qword ptr [r11 + {roots}]\n",
-        "test rdx, rdx\n",
-        "jz .Lblkin_rseq_root_refuse\n",
-        // The rate may have become smaller since the countdown began.
-        "cmp rdx, rsi\n",
-        "cmova rdx, rsi\n",
-        "xor eax, eax\n",
-        "dec rdx\n",
-        "setz al\n",
-        "cmovz rdx, rsi\n",
-        "mov qword ptr [r11 + {roots}], rdx\n",
-        end!("blkin_rseq_root", "ret\n"),
-    ),
-    roots = offset_of!(HotSlot, roots)
-);
-
 // The slot's generator of ids goes on by rsi; its new state is in rax.
 sequence!(
     concat!(
@@ -542,7 +521,6 @@ unsafe extern "C" {
         overwritten: u64,
         oldest: u64,
     ) -> u32;
-    fn blkin_rseq_root(hot: &Hot, rate: u64) -> u32;
     fn blkin_rseq_id(hot: &Hot, step: u64) -> u64;
 }
 
@@ -720,29 +698,26 @@ pub(crate) unsafe fn evict(
     Outcome::from_code(unsafe { blkin_rseq_evict(hot, header, 0, to, overwritten, from) })
 }
 
-/// Whether one more root is to be sampled at one in `rate`; `None` if the slot's countdown is not seeded, or the thread
+/// Counts a slot's word down by one and gives what it was: one instruction, which nothing on this CPU can part. A thread
+/// that has just been moved to another CPU may so undo another one's step; it is no worse than that.
+#[inline(always)]
+pub(crate) fn count_down(word: &AtomicU64) -> u64 {
+    let mut was = u64::MAX;
+    // SAFETY: adds to an aligned word that is only ever seen as atomic.
+    unsafe {
+        std::arch::asm!(
+            "xadd qword ptr [{word}], {was}",
+            word = in(reg) word.as_ptr(), was = inout(reg) was, options(nostack)
+        );
+    }
+    was
+}
+
+/// The slot's next number, `step` after its last one; `None` if the slot's generator is not seeded, or the thread
 /// was interrupted too often.
 ///
 /// # Safety
 /// `hot` has the offset of the rseq areas.
-#[inline(always)]
-pub(crate) unsafe fn root(hot: &Hot, rate: u64) -> Option<bool> {
-    for _ in 0..TRIES {
-        // SAFETY: passed on from the caller.
-        match unsafe { blkin_rseq_root(hot, rate) } {
-            DONE => return Some(false),
-            PASSED => return Some(true),
-            ABORTED => {}
-            _ => return None,
-        }
-    }
-    None
-}
-
-/// The slot's next number, `step` after its last one; `None` as in [`root`].
-///
-/// # Safety
-/// As [`root`].
 #[inline(always)]
 pub(crate) unsafe fn next_number(hot: &Hot, step: u64) -> Option<u64> {
     for _ in 0..TRIES {

@@ -1,6 +1,7 @@
 //! In place of `rseq` where there are no restartable sequences: no thread has an area, so nobody asks for more.
 
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::hot::Hot;
 use crate::image::Image;
@@ -67,8 +68,8 @@ pub(crate) unsafe fn evict(_: &Hot, _: *const AtomicU64, _: u64, _: u64, _: u64)
     Outcome::NoSlot
 }
 
-pub(crate) unsafe fn root(_: &Hot, _: u64) -> Option<bool> {
-    None
+pub(crate) fn count_down(word: &AtomicU64) -> u64 {
+    word.fetch_sub(1, Relaxed)
 }
 
 pub(crate) unsafe fn next_number(_: &Hot, _: u64) -> Option<u64> {

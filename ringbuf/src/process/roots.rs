@@ -3,39 +3,64 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::start::{random, ready_or_start, seed};
-use super::state::{OFF, STATE, control_words};
+use super::state::{OFF, STATE};
 use crate::hot::HotSlot;
 use crate::layout::control;
 use crate::rseq;
 
 /// Whether one more root is to be sampled: one in N of those of a slot, from a random phase, where N is what `blkin set`
-/// says, else the environment. Never when the program is off, or everything of it is blocked.
-#[inline]
+/// says, else the environment. Never when the program is off.
+#[inline(always)]
 pub fn samples_root() -> bool {
-    let rate = match ready_or_start() {
-        OFF => return false,
-        _ => match control_words().get(control::RATE).map_or(0, |word| word.load(Relaxed)) {
-            0 => STATE.rate.load(Relaxed),
-            rate => rate,
-        },
-    };
-    rate <= 1 || is_due(rate)
+    let Some(slot) = own_slot() else { return samples_first_root() };
+    let left = rseq::count_down(&slot.roots);
+    // Neither due (1), nor not seeded yet (0), nor begun when the rate was a larger one.
+    if left.wrapping_sub(2) < rate().saturating_sub(1) { false } else { ends_countdown(slot, left) }
 }
 
-#[inline]
-fn is_due(rate: u64) -> bool {
-    if STATE.hot.rseq_offset.load(Relaxed) != 0 {
-        // SAFETY: the offset of the rseq areas is set.
-        if let Some(due) = unsafe { rseq::root(&STATE.hot, rate) } {
-            return due;
-        }
-        if let Some(slot) = own_slot() {
-            seed(&slot.roots, 1 + random() % rate);
-        }
+/// What [`samples_root`] does once in N calls. `left`: what the countdown was.
+#[cold]
+#[inline(never)]
+fn ends_countdown(slot: &HotSlot, left: u64) -> bool {
+    let is_off = ready_or_start() == OFF;
+    let rate = rate().max(1);
+    if left == 1 || is_off || rate == 1 {
+        // Also of a program that is off: so that it soon ends again, and does not count below 0.
+        slot.roots.store(rate, Relaxed);
+        return !is_off;
     }
-    // Without a slot of one's own, and once in each slot.
+    if left == 0 || left > i64::MAX as u64 {
+        slot.roots.store(1 + random() % rate, Relaxed);
+        return samples_root();
+    }
+    slot.roots.store(rate, Relaxed);
+    false
+}
+
+/// Without a slot of one's own: threads without an area for restartable sequences, and whole programs.
+#[cold]
+#[inline(never)]
+fn samples_first_root() -> bool {
+    if ready_or_start() == OFF {
+        return false;
+    }
+    let rate = rate().max(1);
     seed(&STATE.shared_slot.roots, 1 + random() % rate);
     STATE.shared_slot.roots.fetch_add(1, Relaxed).is_multiple_of(rate)
+}
+
+/// One in so many roots is sampled.
+#[inline(always)]
+fn rate() -> u64 {
+    let control = STATE.control.load(Relaxed);
+    let set = if control.is_null() {
+        0
+    } else {
+        let word = control.wrapping_add(control::RATE);
+        // SAFETY: set once from a mapping that lives on (invariants 2 and 3), which has this word (invariant 1).
+        unsafe { &*word }.load(Relaxed)
+    };
+    if set == 0 { STATE.rate.load(Relaxed) } else { set }
 }
 
 /// An id that no other call, process or child gets but by chance: positive, 63 bits. The next number of a sequence that
@@ -69,6 +94,10 @@ fn next_number(step: u64) -> u64 {
 }
 
 /// The slot of the calling thread at this moment. Only a hint for whoever uses no restartable sequence.
+#[inline(always)]
 fn own_slot() -> Option<&'static HotSlot> {
+    if STATE.hot.rseq_offset.load(Relaxed) == 0 {
+        return None;
+    }
     STATE.hot.slots.get(rseq::index(&STATE.hot)?)
 }

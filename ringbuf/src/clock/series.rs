@@ -62,6 +62,8 @@ const MOST_ERAS: usize = 64;
 const MOST_TRIES: usize = 5;
 /// The kernel rounds the two clocks to nanoseconds on their own.
 const ROUNDING_NS: i64 = 2;
+/// Three readings of the clocks that nothing came between take less; a step that is smaller may stay unseen.
+const UNDISTURBED_NS: i64 = 10_000;
 
 /// One moment of the counter and of CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +143,8 @@ impl ClockSeries {
             if width < best.0 {
                 best = (width, Knot { tsc: before.wrapping_add(width / 2), monotonic_ns });
             }
-            if best.0 <= self.narrowest.saturating_mul(2) {
+            // The first knot has nothing to go by, and takes the best of all tries.
+            if self.narrowest != u64::MAX && best.0 <= self.narrowest.saturating_mul(2) {
                 break;
             }
         }
@@ -177,23 +180,28 @@ impl ClockSeries {
             let realtime = clocks.realtime_ns();
             let after = clocks.monotonic_ns();
             self.newest_ns = self.newest_ns.max(after);
-            let (least, most) = (realtime.wrapping_sub(after), realtime.wrapping_sub(before));
-            let is_possible =
-                |era: &Era| (least - ROUNDING_NS..=most.saturating_add(ROUNDING_NS)).contains(&era.offset_ns);
-            if self.eras.back().is_some_and(is_possible) {
+            let bracket @ (least, most) = (realtime.wrapping_sub(after), realtime.wrapping_sub(before));
+            if narrowest.is_none_or(|(low, high)| most - least < high - low) {
+                narrowest = Some(bracket);
+            }
+            // One that something else interrupted holds the old offset and the new one.
+            if most - least <= UNDISTURBED_NS && self.goes_on(bracket) {
                 return;
             }
-            if narrowest.is_none_or(|(low, high)| most - least < high - low) {
-                narrowest = Some((least, most));
-            }
         }
-        if let Some((least, most)) = narrowest {
+        if let Some((least, most)) = narrowest.filter(|bracket| !self.goes_on(*bracket)) {
             let offset_ns = least + (most - least) / 2;
             self.eras.push_back(Era { since_ns: self.newest_ns, offset_ns });
         }
         if self.eras.len() > MOST_ERAS {
             self.eras.pop_front();
         }
+    }
+
+    /// Whether the newest era's offset is within these bounds.
+    fn goes_on(&self, (least, most): (i64, i64)) -> bool {
+        let possible = least - ROUNDING_NS..=most.saturating_add(ROUNDING_NS);
+        self.eras.back().is_some_and(|era| possible.contains(&era.offset_ns))
     }
 
     /// Converts a raw reading to nanoseconds since 1970. `program` is the program's own anchor, which reaches back to

@@ -303,7 +303,7 @@ fn published(control: &Mapping, slot: usize) -> Position {
 }
 
 fn largest_segment() -> usize {
-    layout::segment_bytes(1, layout::MAX_RING_BYTES).max(RINGS_OFFSET_BYTES + layout::MAX_SEGMENT_RING_BYTES)
+    RINGS_OFFSET_BYTES + layout::MAX_ASKED_RING_BYTES
 }
 
 fn check_seals(fd: &OwnedFd, what: &'static str, needed: SealFlags) -> Result<(), AttachError> {

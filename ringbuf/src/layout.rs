@@ -21,6 +21,9 @@ pub const MIN_RING_BYTES: usize = 4096;
 pub const MAX_RING_BYTES: usize = 64 << 20;
 /// Ring memory of a program whose rings have the default size, whatever the number of CPUs.
 pub const MAX_SEGMENT_RING_BYTES: usize = 16 << 20;
+/// Ring memory of a program that asks for larger rings, so that all CPUs of most machines still have their own. Only rings
+/// that are written take memory.
+pub const MAX_ASKED_RING_BYTES: usize = 256 << 20;
 /// Size of a ring unless BLKIN_RING_BYTES says otherwise.
 pub const DEFAULT_RING_BYTES: usize = 1 << 20;
 
@@ -196,12 +199,12 @@ pub fn ring_bytes_are_valid(ring_bytes: usize) -> bool {
 }
 
 /// How many slots a program gets, and rings of what size, if it may run on `cpus` CPUs at once and asks for rings of
-/// `asked` bytes. One slot more than CPUs, for threads that have none of their own; unless asked otherwise, all rings
-/// together have at most [`MAX_SEGMENT_RING_BYTES`].
+/// `asked` bytes. One slot more than CPUs, for threads that have none of their own; all rings together have at most
+/// [`MAX_SEGMENT_RING_BYTES`], or, if asked, [`MAX_ASKED_RING_BYTES`].
 pub(crate) fn shape_for(cpus: usize, asked: Option<usize>) -> (usize, usize) {
     let slots = (cpus + 1).next_power_of_two().clamp(MIN_SLOTS, MAX_SLOTS);
     match asked {
-        Some(bytes) => ((MAX_SEGMENT_RING_BYTES / bytes).clamp(1, slots), bytes),
+        Some(bytes) => ((MAX_ASKED_RING_BYTES / bytes).clamp(1, slots), bytes),
         None => (slots, DEFAULT_RING_BYTES.min(MAX_SEGMENT_RING_BYTES / slots)),
     }
 }

@@ -60,13 +60,22 @@ impl Site {
 
     /// Sets something and looks at it for a while.
     fn look(&self, arguments: &[&str]) -> Result<Window> {
+        let asked_ns = now_ns()?;
         self.set(arguments)?;
-        Window::look()
+        Ok(Window { asked_ns, ..Window::look()? })
     }
 
-    /// A running loop that is attached.
+    /// A running loop in C that is attached: legacy calls and macros.
     fn program(&self) -> Result<Program> {
-        let mut program = Program::start("loop", &[], &self.node.socket(), &[])?;
+        self.attached(Program::start("loop", &[], &self.node.socket(), &[])?)
+    }
+
+    /// Its twin in Rust: macros.
+    fn rust_program(&self) -> Result<Program> {
+        self.attached(Program::start_rust("requests", &self.node.socket())?)
+    }
+
+    fn attached(&self, mut program: Program) -> Result<Program> {
         let pid = program.process.pid();
         wait::until(LIMIT, "consumerd to attach", || {
             let shown = self.set(&["--show"]).ok()?;
@@ -99,15 +108,17 @@ impl Site {
 /// A time in which a setting is in force.
 #[derive(Debug, Clone, Copy)]
 struct Window {
+    /// When it was asked for.
+    asked_ns: i64,
     from_ns: i64,
     to_ns: i64,
 }
 
 impl Window {
     fn look() -> Result<Window> {
-        let from_ns = now_ns()? + IN_FORCE_NS;
+        let asked_ns = now_ns()?;
         thread::sleep(LOOK);
-        Ok(Window { from_ns, to_ns: now_ns()? })
+        Ok(Window { asked_ns, from_ns: asked_ns + IN_FORCE_NS, to_ns: now_ns()? })
     }
 }
 
@@ -169,7 +180,13 @@ impl Recorded {
         Ok(())
     }
 
+    /// Checks that nothing was recorded, and says how long after the command had begun the last annotation came.
+    #[allow(clippy::print_stdout, reason = "a figure that --nocapture shows")]
     fn check_nothing(&self, what: &str, window: Window) -> Result<()> {
+        let times = self.0.iter().flat_map(|request| request.events.values());
+        let last = times.filter(|time| (window.asked_ns..window.to_ns).contains(time)).max();
+        let late = last.map_or(0, |last| last - window.asked_ns);
+        println!("{what}: in force after {:.1} ms, the command's own time included", late as f64 / 1e6);
         let found = self.within(window);
         ensure!(found.is_empty(), "{what}: {} requests, such as {:?}", found.len(), found[0]);
         Ok(())
@@ -193,7 +210,18 @@ fn label(program: &Program) -> Result<String> {
 #[test]
 fn a_running_program_is_switched_and_its_levels_are_chosen_by_process_name_and_all() -> Result<()> {
     let site = Site::start()?;
-    let mut program = site.program()?;
+    let program = site.program()?;
+    switch(&site, program)
+}
+
+#[test]
+fn a_program_that_uses_the_rust_macros_is_switched_alike() -> Result<()> {
+    let site = Site::start()?;
+    let program = site.rust_program()?;
+    switch(&site, program)
+}
+
+fn switch(site: &Site, mut program: Program) -> Result<()> {
     let (pid, label) = (program.process.pid().to_string(), label(&program)?);
     let (pid, label) = (pid.as_str(), label.as_str());
     let looks: [(&[&str], &[&str]); 12] = [

@@ -3,8 +3,8 @@
 
 mod clock;
 mod commands;
-mod differential;
 mod control;
+mod differential;
 mod foreign;
 mod garbage;
 mod hostile;
@@ -12,6 +12,7 @@ mod install;
 mod ledger;
 mod lifecycle;
 mod operation;
+mod recorder;
 mod relay;
 mod sampling;
 mod steady;

@@ -4,7 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use blkin_tests::daemons::{LIMIT, Node, Setup};
 use blkin_tests::program::Program;
 use blkin_tests::sums::check_lossless;
@@ -17,11 +17,18 @@ const BURSTS: u32 = 5;
 
 /// A consumerd that looks at idle rings as rarely as it may, and a program that writes half a ring a round.
 fn start(environment: &[(&str, &str)]) -> Result<(TempDir, Node, Program)> {
+    start_by(None, environment)
+}
+
+fn start_by(
+    launcher: Option<&'static str>,
+    environment: &[(&str, &str)],
+) -> Result<(TempDir, Node, Program)> {
     let folder = TempDir::new()?;
     let config = folder.path().join("consumerd.toml");
     fs::write(&config, format!("poll_idle_ms = {POLL_IDLE_MS}\n"))?;
     let flags = vec!["--config".into(), config.display().to_string()];
-    let node = Node::start(Setup { consumerd: flags, ..Setup::default() })?;
+    let node = Node::start(Setup { consumerd: flags, launcher, ..Setup::default() })?;
     let program = Program::start("writer", &["--traces", "1000"], &node.socket(), environment)?;
     Ok((folder, node, program))
 }
@@ -58,6 +65,20 @@ fn a_burst_after_a_rest_is_drained_long_before_the_pause_is_over() -> Result<()>
 #[test]
 fn a_program_that_may_not_wake_is_drained_on_time() -> Result<()> {
     let (_folder, node, mut program) = start(&[("BLKIN_WAKE", "0")])?;
+    let (_, calls) = burst(&node, &mut program)?;
+    assert_eq!(node.consumerd()?.metrics()?.sum("blkin_wakes_total", &[]), 0);
+    assert!(program.end()?.success());
+    check_lossless(&node, calls)
+}
+
+#[test]
+fn before_linux_5_16_programs_are_drained_on_time() -> Result<()> {
+    let (_folder, node, mut program) = start_by(Some("old_kernel"), &[])?;
+    ensure!(
+        node.consumerd()?.log().contains("rings are looked at on time alone"),
+        "{}",
+        node.consumerd()?.log()
+    );
     let (_, calls) = burst(&node, &mut program)?;
     assert_eq!(node.consumerd()?.metrics()?.sum("blkin_wakes_total", &[]), 0);
     assert!(program.end()?.success());

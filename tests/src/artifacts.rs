@@ -33,7 +33,7 @@ fn build() -> Result<PathBuf> {
     cargo.current_dir(root()).args(["build", "--locked", "--quiet"]);
     cargo.args(["-p", "blkin-consumerd", "-p", "blkin-collector", "-p", "blkin-relay", "-p", "blkin-cli"]);
     // An example asks for the features of dependencies that tests ask for: else `cargo test` builds all of them twice.
-    cargo.args(["-p", "blkin", "--bins", "--example", "tap"]);
+    cargo.args(["-p", "blkin", "--bins", "--example", "tap", "--example", "requests"]);
     run(&mut cargo)?;
     run(Command::new("sh").arg(root().join("blkin-lib/build-so.sh")))?;
     Ok(target().join("debug"))

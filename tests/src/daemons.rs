@@ -11,7 +11,7 @@ use blkin_cli::ledger::Ledger;
 use blkin_cli::metrics::Metrics;
 use tempfile::TempDir;
 
-use crate::artifacts::binary;
+use crate::artifacts::{binary, c_program};
 use crate::process::{Process, children};
 use crate::wait;
 
@@ -96,6 +96,8 @@ pub struct Setup {
     pub scan: bool,
     /// Where consumerd ships to, instead of the collector.
     pub upstream: Option<String>,
+    /// What starts consumerd: `tests/c/NAME.c`, whose arguments are a command.
+    pub launcher: Option<&'static str>,
 }
 
 /// A consumerd and a collector in a folder of their own.
@@ -140,6 +142,10 @@ impl Node {
             None => self.collector.address("scribe")?,
         };
         let mut command = Command::new(binary("blkin-consumerd")?);
+        if let Some(launcher) = self.setup.launcher {
+            command = Command::new(c_program(launcher)?);
+            command.arg(binary("blkin-consumerd")?);
+        }
         command.arg("--socket").arg(self.socket()).args(["--http-listen", ANY]);
         command
             .args(["--scribe-upstream", &upstream])

@@ -1,4 +1,4 @@
-//! C programs that count their own calls.
+//! Test programs, most of them in C; those that write count their own calls.
 //!
 //! They speak a small protocol: `ready` once initialised, then each line on the standard input starts a round, whose
 //! end is told as `wrote CALLS`; they exit at the end of the input.
@@ -9,7 +9,7 @@ use std::process::{ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::artifacts::c_program;
+use crate::artifacts::{binary, c_program};
 use crate::daemons::LIMIT;
 use crate::process::Process;
 
@@ -33,10 +33,21 @@ impl Program {
         socket: &Path,
         environment: &[(&str, &str)],
     ) -> Result<Program> {
-        let mut command = Command::new(c_program(name)?);
-        command.args(arguments).env("BLKIN_SOCKET", socket).envs(environment.iter().copied());
+        Program::of(name, Command::new(c_program(name)?).args(arguments), socket, environment)
+    }
+
+    /// Starts an example of consumerd's, a Rust program, with its socket and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it does not start or become ready.
+    pub fn start_rust(name: &str, socket: &Path) -> Result<Program> {
+        Program::of(name, &mut Command::new(binary(&format!("examples/{name}"))?), socket, &[])
+    }
+
+    fn of(name: &str, command: &mut Command, socket: &Path, environment: &[(&str, &str)]) -> Result<Program> {
+        command.env("BLKIN_SOCKET", socket).envs(environment.iter().copied());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = Process::spawn(name, &mut command)?;
+        let mut process = Process::spawn(name, command)?;
         let input = process.child().stdin.take();
         let output = BufReader::new(process.child().stdout.take().context("no pipe to the program")?);
         let mut program = Program { process, input, output };

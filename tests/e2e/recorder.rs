@@ -1,0 +1,401 @@
+//! Flight recorders: programs that overwrite their oldest annotations, the snapshots of them, and what is read out of
+//! the files.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use blkin_tests::artifacts::binary;
+use blkin_tests::daemons::{LIMIT, Node, Setup};
+use blkin_tests::process::signal_pid;
+use blkin_tests::program::Program;
+use blkin_tests::wait;
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Small, so that a round goes over it many times.
+const RING: (&str, &str) = ("BLKIN_RING_BYTES", "65536");
+const OVERWRITE: (&str, &str) = ("BLKIN_MODE", "overwrite");
+const PORTABLE: (&str, &str) = ("BLKIN_PRODUCER", "portable");
+/// Holds all that a few rounds write.
+const WHOLE: (&str, &str) = ("BLKIN_RING_BYTES", "4194304");
+const CALLS_A_TRACE: i64 = 8;
+const THREADS: usize = 2;
+
+/// A consumerd, and a folder for files.
+struct Site {
+    node: Node,
+    folder: TempDir,
+}
+
+/// What `blkin recover` printed.
+struct Recovered {
+    annotations: Vec<Value>,
+    summary: String,
+}
+
+fn run(arguments: &[&str]) -> Result<Output> {
+    Ok(Command::new(binary("blkin")?).args(arguments).output()?)
+}
+
+fn recover(file: &Path) -> Result<Recovered> {
+    let output = run(&["recover", "--json", &file.display().to_string()])?;
+    let summary = String::from_utf8(output.stderr)?;
+    ensure!(output.status.success(), "{summary}");
+    let lines = String::from_utf8(output.stdout)?;
+    let annotations = lines.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    Ok(Recovered { annotations, summary })
+}
+
+impl Recovered {
+    fn len(&self) -> i64 {
+        self.annotations.len() as i64
+    }
+
+    /// The numbers of the traces whose number is among the annotations.
+    fn numbers(&self) -> Vec<i64> {
+        self.annotations.iter().filter(|a| a["key"] == "number").filter_map(|a| a["value"].as_i64()).collect()
+    }
+
+    /// Ordinals of each ring, in their order.
+    fn rings(&self) -> BTreeMap<u64, Vec<u64>> {
+        let mut rings: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for annotation in &self.annotations {
+            let ordinal = annotation["ordinal"].as_u64().unwrap_or(u64::MAX);
+            rings.entry(annotation["slot"].as_u64().unwrap_or(u64::MAX)).or_default().push(ordinal);
+        }
+        rings.values_mut().for_each(|ordinals| ordinals.sort_unstable());
+        rings
+    }
+
+    /// What was recorded, ring by ring. Times are worked out from two readings of both clocks, of which the later one is
+    /// that of the snapshot.
+    fn without_times(&self) -> Vec<[Value; 8]> {
+        let keys = ["slot", "ordinal", "trace_id", "span_id", "name", "service", "key", "value"];
+        let mut all: Vec<_> = self.annotations.iter().map(|a| keys.map(|key| a[key].clone())).collect();
+        all.sort_by_key(|of| (of[0].as_u64(), of[1].as_u64()));
+        all
+    }
+
+    /// Checks that what each ring gave is a stretch without a gap, but for `holes` at most, and that nothing is spoilt.
+    fn check_whole(&self, holes: usize) -> Result<()> {
+        ensure!(self.summary.contains(" 0 spoilt"), "{}", self.summary);
+        for (slot, ordinals) in self.rings() {
+            let steps: Vec<u64> = ordinals.windows(2).map(|pair| pair[1] - pair[0]).collect();
+            ensure!(!steps.contains(&0), "ring {slot}: a record was read twice");
+            let gaps = steps.iter().filter(|step| **step > 1).count();
+            ensure!(gaps <= holes, "ring {slot}: {gaps} gaps");
+        }
+        Ok(())
+    }
+}
+
+impl Site {
+    fn start() -> Result<Site> {
+        Ok(Site { node: Node::start(Setup::default())?, folder: TempDir::new()? })
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn program(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Result<Program> {
+        Program::start("writer", arguments, &self.node.socket(), environment)
+    }
+
+    fn try_snapshot(&self, arguments: &[&str]) -> Result<Output> {
+        let socket = self.node.folder().join("control.sock").display().to_string();
+        let file = self.file("saved").display().to_string();
+        run(&[&["snapshot", "--socket", &socket, "-o", &file], arguments].concat())
+    }
+
+    /// Takes a snapshot and reads it.
+    fn snapshot(&self, arguments: &[&str]) -> Result<Recovered> {
+        let output = self.try_snapshot(arguments)?;
+        let error = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "blkin snapshot {arguments:?}: {error}");
+        recover(&self.file("saved"))
+    }
+
+    /// Waits until consumerd has noticed that the program has ended, and takes what it left.
+    fn snapshot_of_ended(&self, arguments: &[&str]) -> Result<Recovered> {
+        wait::until(LIMIT, "the recorder of an ended program", || {
+            let kept = self.snapshot(arguments).ok()?;
+            kept.summary.contains("it had ended").then_some(kept)
+        })
+    }
+
+    /// A figure of consumerd.
+    fn figure(&self, name: &str, labels: &[(&str, &str)]) -> Result<i64> {
+        Ok(self.node.consumerd()?.metrics()?.sum(name, labels))
+    }
+
+    fn overwritten(&self) -> Result<i64> {
+        self.figure("blkin_lost_total", &[("cause", "overwritten")])
+    }
+
+    /// Waits until consumerd counts that many calls.
+    fn attempted(&self, calls: i64) -> Result<()> {
+        wait::until(LIMIT, "consumerd to see every call", || {
+            (self.figure("blkin_program_attempted_total", &[]).ok()? == calls).then_some(())
+        })
+    }
+
+    /// Waits until every program is gone, and checks the ledger.
+    fn departed(&self) -> Result<()> {
+        wait::until(LIMIT, "the program to depart", || {
+            (self.figure("blkin_programs", &[]).ok()? == 0).then_some(())
+        })?;
+        let ledger = self.node.ledger()?;
+        ensure!(ledger.balances(), "{ledger:#?}");
+        Ok(())
+    }
+}
+
+/// What the kernel calls the program.
+fn label(program: &Program) -> Result<String> {
+    Ok(fs::read_to_string(format!("/proc/{}/comm", program.process.pid()))?.trim_end().to_owned())
+}
+
+fn now_ns() -> Result<i64> {
+    Ok(i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos())?)
+}
+
+#[test]
+fn every_call_is_held_or_counted_as_overwritten_with_either_producer() -> Result<()> {
+    for producer in [None, Some(PORTABLE)] {
+        let site = Site::start()?;
+        let environment: Vec<_> = [OVERWRITE, RING].into_iter().chain(producer).collect();
+        let mut program = site.program(&["--threads", "2", "--traces", "3000"], &environment)?;
+        let (pid, label) = (program.process.pid().to_string(), label(&program)?);
+        let mut calls = 0;
+        for _ in 0..2 {
+            calls += program.round()?;
+            site.attempted(calls)?;
+            let held = site.snapshot(&["--pid", &pid])?;
+            held.check_whole(0)?;
+            let overwritten = site.overwritten()?;
+            ensure!(held.len() > 500, "{} held", held.len());
+            ensure!(held.len() + overwritten == calls, "{} + {overwritten} of {calls}", held.len());
+            ensure!(site.figure("blkin_pending", &[])? == held.len());
+        }
+        ensure!(site.figure("blkin_program_lost_total", &[])? == 0);
+        ensure!(site.figure("blkin_drained_total", &[])? == 0, "a recorder was drained");
+        ensure!(program.end()?.success());
+        let held = site.snapshot_of_ended(&["--label", &label])?;
+        ensure!(held.numbers().contains(&2999), "the last trace is not there");
+        site.departed()?;
+        ensure!(site.overwritten()? == calls);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_snapshot_neither_stops_a_program_nor_is_spoilt_by_it() -> Result<()> {
+    // About a second of both threads.
+    const TRACES: &str = "1000000";
+    for producer in [None, Some(PORTABLE)] {
+        let site = Site::start()?;
+        let environment: Vec<_> = [OVERWRITE, WHOLE].into_iter().chain(producer).collect();
+        let mut program = site.program(&["--threads", "2", "--traces", TRACES], &environment)?;
+        let before = now_ns()?;
+        program.begin()?;
+        wait::until(LIMIT, "the program to record", || (site.overwritten().ok()? > 0).then_some(()))?;
+        for _ in 0..3 {
+            let held = site.snapshot(&["--all"])?;
+            held.check_whole(THREADS)?;
+            let last = held.annotations.iter().filter_map(|a| a["time_ns"].as_i64()).max();
+            let last = last.context("nothing was held")?;
+            ensure!((before..now_ns()?).contains(&last), "{}", last - before);
+        }
+        let calls = program.finish()?;
+        ensure!(calls == THREADS as i64 * TRACES.parse::<i64>()? * CALLS_A_TRACE, "{calls}");
+        site.attempted(calls)?;
+        let held = site.snapshot(&["--all"])?;
+        ensure!(held.len() + site.overwritten()? == calls);
+        ensure!(program.end()?.success());
+    }
+    Ok(())
+}
+
+#[test]
+fn only_the_last_of_it_is_taken_when_that_is_asked_for() -> Result<()> {
+    let site = Site::start()?;
+    let mut program = site.program(&["--traces", "100"], &[OVERWRITE, WHOLE])?;
+    let early = program.round()?;
+    thread::sleep(Duration::from_secs(3));
+    let since = now_ns()?;
+    let late = program.round()?;
+    site.attempted(early + late)?;
+    let pid = program.process.pid().to_string();
+    ensure!(site.snapshot(&["--pid", &pid])?.len() == early + late);
+    let last = site.snapshot(&["--pid", &pid, "--last", "2s"])?;
+    last.check_whole(0)?;
+    ensure!(last.len() == late, "{} of {late}", last.len());
+    ensure!(last.annotations.iter().all(|a| a["time_ns"].as_i64() >= Some(since)));
+    ensure!(site.snapshot(&["--pid", &pid, "--last", "1ms"])?.annotations.is_empty());
+    ensure!(program.end()?.success());
+    Ok(())
+}
+
+#[test]
+fn the_recorder_of_a_program_that_was_killed_is_kept_until_it_is_taken() -> Result<()> {
+    let site = Site::start()?;
+    let mut program = site.program(&["--traces", "3000"], &[OVERWRITE, RING])?;
+    let pid = program.process.pid().to_string();
+    let calls = program.round()?;
+    site.attempted(calls)?;
+    let before = site.snapshot(&["--pid", &pid])?;
+    program.process.kill()?;
+    // Whoever drains may die as well: the rings are the holder's.
+    let worker = site.node.worker()?;
+    signal_pid(worker, Signal::KILL)?;
+    wait::until(LIMIT, "another worker", || site.node.worker().ok().filter(|pid| *pid != worker))?;
+    site.attempted(calls)?;
+    let kept = site.snapshot_of_ended(&["--pid", &pid])?;
+    ensure!(kept.without_times() == before.without_times(), "{} of {}", kept.len(), before.len());
+    // It was taken; nobody else gets it, and everything counts as overwritten now.
+    site.departed()?;
+    ensure!(site.overwritten()? == calls);
+    let again = site.try_snapshot(&["--pid", &pid])?;
+    ensure!(again.status.code() == Some(1), "{again:?}");
+    Ok(())
+}
+
+#[test]
+fn without_consumerd_a_live_process_is_read_through_proc() -> Result<()> {
+    let folder = TempDir::new()?;
+    let nowhere = folder.path().join("nobody.sock");
+    let mut program = Program::start("writer", &["--traces", "3000"], &nowhere, &[OVERWRITE, RING])?;
+    let calls = program.round()?;
+    let pid = program.process.pid().to_string();
+    let (socket, file) = (nowhere.display().to_string(), folder.path().join("saved"));
+    let saved = file.display().to_string();
+    let output = run(&["snapshot", "--pid", &pid, "--socket", &socket, "-o", &saved])?;
+    ensure!(output.status.success(), "{output:?}");
+    let held = recover(&file)?;
+    held.check_whole(0)?;
+    ensure!(held.numbers().last() == Some(&2999) && held.len() < calls, "{}", held.len());
+    ensure!(
+        held.annotations.iter().all(|a| a["program"].as_str().is_some_and(|name| name.starts_with("writer")))
+    );
+    // Nobody knows the others.
+    let output = run(&["snapshot", "--all", "--socket", &socket, "-o", &saved])?;
+    ensure!(output.status.code() == Some(1) && !output.stderr.is_empty());
+    ensure!(program.end()?.success());
+    Ok(())
+}
+
+#[test]
+fn damaged_and_cut_files_give_what_is_left_and_say_what_is_not() -> Result<()> {
+    let site = Site::start()?;
+    let mut program = site.program(&["--traces", "20000"], &[OVERWRITE, WHOLE])?;
+    let calls = program.round()?;
+    site.attempted(calls)?;
+    let whole = site.snapshot(&["--label", &label(&program)?])?;
+    ensure!(whole.summary.contains(" 0 missing") && !whole.summary.contains("damaged"), "{}", whole.summary);
+    let saved = fs::read(site.file("saved"))?;
+
+    let mut damaged = saved.clone();
+    damaged[saved.len() / 2] ^= 1;
+    fs::write(site.file("damaged"), &damaged)?;
+    let some = recover(&site.file("damaged"))?;
+    ensure!(some.summary.contains("bytes are damaged"), "{}", some.summary);
+    ensure!(some.summary.contains("1 sections are missing"), "{}", some.summary);
+    // No more than one portion of 64 KiB is lost with the byte.
+    ensure!((1..=1024).contains(&(whole.len() - some.len())), "{} of {}", some.len(), whole.len());
+    let all = whole.without_times();
+    let order = |of: &[Value; 8]| (of[0].as_u64(), of[1].as_u64());
+    let is_same =
+        |one: &[Value; 8]| all.binary_search_by_key(&order(one), order).is_ok_and(|at| all[at] == *one);
+    ensure!(some.without_times().iter().all(is_same));
+
+    fs::write(site.file("cut"), &saved[..saved.len() / 2])?;
+    let some = recover(&site.file("cut"))?;
+    ensure!(some.summary.contains("the file ends too early"), "{}", some.summary);
+    ensure!(some.len() > whole.len() / 3 && some.len() < whole.len(), "{}", some.len());
+
+    fs::write(site.file("other"), b"something else")?;
+    let output = run(&["recover", &site.file("other").display().to_string()])?;
+    let error = String::from_utf8(output.stderr)?;
+    ensure!(
+        output.status.code() == Some(1) && error.contains("neither a saved segment nor a copy"),
+        "{error}"
+    );
+    ensure!(program.end()?.success());
+    Ok(())
+}
+
+#[test]
+fn a_copy_of_the_memory_is_read_like_a_snapshot() -> Result<()> {
+    let site = Site::start()?;
+    let mut program = site.program(&["--traces", "3000"], &[OVERWRITE, RING])?;
+    let pid = program.process.pid();
+    site.attempted(program.round()?)?;
+    let snapshot = site.snapshot(&["--pid", &pid.to_string()])?;
+    let segment = fs::read_dir(format!("/proc/{pid}/fd"))?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| fs::read_link(path).is_ok_and(|to| to.to_string_lossy().contains("blkin-segment")))
+        .context("the program has no segment")?;
+    fs::copy(segment, site.file("copy"))?;
+    let copy = recover(&site.file("copy"))?;
+    copy.check_whole(0)?;
+    ensure!(copy.without_times() == snapshot.without_times(), "{} and {}", copy.len(), snapshot.len());
+    let bytes = fs::read(site.file("copy"))?;
+    fs::write(site.file("half"), &bytes[..bytes.len() / 2])?;
+    recover(&site.file("half"))?.check_whole(1)?;
+    ensure!(program.end()?.success());
+    Ok(())
+}
+
+/// Somebody who is neither root nor the daemon's user.
+const NOBODY: u32 = 65_534;
+
+#[test]
+fn another_user_reads_nothing_of_a_program_that_is_not_his() -> Result<()> {
+    if !rustix::process::getuid().is_root() {
+        println!("skipped: only root can ask as another user");
+        return Ok(());
+    }
+    let site = Site::start()?;
+    let mut program = site.program(&["--traces", "2"], &[OVERWRITE, WHOLE])?;
+    site.attempted(program.round()?)?;
+    fs::set_permissions(site.node.folder(), fs::Permissions::from_mode(0o755))?;
+    let pid = program.process.pid().to_string();
+    for whose in [&["--all"][..], &["--pid", &pid]] {
+        let mut command = Command::new(binary("blkin")?);
+        command.arg("snapshot").args(whose).args(["-o", "/dev/null", "--socket"]);
+        command.arg(site.node.folder().join("control.sock")).uid(NOBODY).gid(NOBODY);
+        let output = command.output()?;
+        let error = String::from_utf8(output.stderr)?;
+        ensure!(output.status.code() == Some(1) && error.contains("no program that you may read"), "{error}");
+    }
+    ensure!(program.end()?.success());
+    Ok(())
+}
+
+#[test]
+fn text_for_people_has_a_line_for_each_annotation() -> Result<()> {
+    let site = Site::start()?;
+    let mut program = site.program(&["--traces", "2", "--service", "osd.7"], &[OVERWRITE, WHOLE])?;
+    let calls = program.round()?;
+    site.attempted(calls)?;
+    site.snapshot(&["--all"])?;
+    let output = run(&["recover", &site.file("saved").display().to_string()])?;
+    let (text, summary) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
+    ensure!(text.lines().count() as i64 == calls, "{text}");
+    for expected in ["osd.7 write ", " warning cs\n", " Object = second\n", " number = 1\n"] {
+        ensure!(text.contains(expected), "{expected:?} is not in\n{text}");
+    }
+    ensure!(summary.contains(&format!(":{}", program.process.pid())), "{summary}");
+    ensure!(summary.contains(&format!("{calls} annotations, 0 spoilt, 0 missing")), "{summary}");
+    ensure!(program.end()?.success());
+    Ok(())
+}

@@ -113,6 +113,11 @@ def commands(cases, results):
     for case in cases:
         if results.values.get(case.name):
             yield f"| `{case.name}` | `{case.shown('target/bench')}` |"
+    for program in ("transport", "ship", "scale"):
+        if any(name.startswith(f"{program}: ") for name in results.values):
+            yield f"| {program} | `target/release/{program}` |"
+    if "idle-plain-rss" in results.values:
+        yield "| memory | `target/bench/idle plain\\|traced\\|threads COUNT`, then /proc/PID/smaps_rollup |"
 
 
 def sections(cases, results, options, charts):
@@ -134,7 +139,7 @@ def sections(cases, results, options, charts):
             yield "\n".join([f"## {title}", "", *lines]) + "\n"
     yield HOW.format(discarded=results.lost.get("lttng", "no"))
     yield "\n".join(["## Again, one by one", "",
-                     "`./scripts/bench --only CASE` (or a group: hot, off, cold, pipe, first, instructions, memory,\nconsumer) "
+                     "`./scripts/bench --only CASE` (or a group: hot, off, cold, pipe, first, instructions, memory, consumer)",
                      "builds, starts the daemons and measures just that. What it runs:", "",
                      *commands(cases, results)])
 

@@ -12,13 +12,11 @@
 //! | all of it is started, and drained when asked to stop | [`server`], as [`config`] says; [`settings`] change while it runs |
 
 pub mod config;
-pub mod convert;
 pub mod http;
 pub mod ingest;
 mod json;
 pub mod ledger;
 pub mod merge;
-pub mod model;
 pub mod proto3;
 pub mod query;
 pub mod refusal;
@@ -28,3 +26,5 @@ pub mod store;
 pub mod trace;
 pub mod v1json;
 pub mod v2json;
+
+pub use blkin_zipkin::{convert, model};

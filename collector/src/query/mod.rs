@@ -1,12 +1,9 @@
 //! Finding traces, and what they tell together.
 
-mod matching;
-mod request;
 mod search;
 
-pub use matching::matches;
-pub use request::{
-    BadRequest, DEFAULT_LIMIT, DEFAULT_LOOKBACK_MS, Defaults, Parameters, SearchRequest, TagQuery,
+pub use blkin_zipkin::query::{
+    BadRequest, DEFAULT_LIMIT, DEFAULT_LOOKBACK_MS, Defaults, Parameters, SearchRequest, TagQuery, matches,
     read_trace_ids,
 };
 pub use search::{Reading, dependencies, search, trace, traces};

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::ops::{ControlFlow, RangeInclusive};
 
-use super::matching::matches;
-use super::request::SearchRequest;
+use blkin_zipkin::query::{SearchRequest, matches};
+
 use crate::merge::assemble;
 use crate::model::{Span, TraceId};
 use crate::store::{Room, Store, StoreError};

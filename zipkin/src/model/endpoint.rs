@@ -36,7 +36,7 @@ impl Endpoint {
     }
 
     /// Takes an IPv6 address; one that is IPv4 in disguise (`::a.b.c.d`) becomes that.
-    pub(crate) fn set_ipv6(&mut self, address: Ipv6Addr) {
+    pub fn set_ipv6(&mut self, address: Ipv6Addr) {
         match compatible_ipv4(&address) {
             Some(ipv4) => self.ipv4 = Some(ipv4),
             None => self.ipv6 = Some(address),
@@ -44,7 +44,7 @@ impl Endpoint {
     }
 
     /// Takes an address written as text; what is no address is ignored, as Zipkin does.
-    pub(crate) fn set_ip_text(&mut self, text: &str) {
+    pub fn set_ip_text(&mut self, text: &str) {
         if let Ok(ipv4) = text.parse() {
             self.ipv4 = Some(ipv4);
         } else if let Some(ipv4) = embedded_ipv4_text(text) {
@@ -55,7 +55,7 @@ impl Endpoint {
     }
 
     /// Fills what is unknown from another piece of the same endpoint.
-    pub(crate) fn fill_from(&mut self, other: &Endpoint) {
+    pub fn fill_from(&mut self, other: &Endpoint) {
         if self.service_name.is_none() {
             self.service_name.clone_from(&other.service_name);
         }
@@ -65,7 +65,7 @@ impl Endpoint {
     }
 
     /// Whether both can be the same place: nothing that both know differs.
-    pub(crate) fn agrees_with(&self, other: &Endpoint) -> bool {
+    pub fn agrees_with(&self, other: &Endpoint) -> bool {
         fn agree<T: PartialEq>(left: &Option<T>, right: &Option<T>) -> bool {
             left.is_none() || right.is_none() || left == right
         }

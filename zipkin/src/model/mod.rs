@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 pub use endpoint::Endpoint;
-pub(crate) use ids::lower_hex;
+pub use ids::lower_hex;
 pub use ids::{BadId, SpanId, TraceId};
 
 /// One span of one service. The order of the fields is the order in which Zipkin writes them.
@@ -142,7 +142,7 @@ impl Span {
 }
 
 /// The name of a span or service as Zipkin keeps it: lower case, none if empty.
-pub(crate) fn lower_name(name: &str) -> Option<String> {
+pub fn lower_name(name: &str) -> Option<String> {
     (!name.is_empty()).then(|| name.to_lowercase())
 }
 

@@ -66,7 +66,10 @@ impl SpanId {
 }
 
 /// Reads up to `digits` lower-case hexadecimal digits.
-pub(crate) fn lower_hex(text: &str, digits: usize) -> Result<u128, BadId> {
+///
+/// # Errors
+/// When there are none, too many, or others.
+pub fn lower_hex(text: &str, digits: usize) -> Result<u128, BadId> {
     match text.len() {
         0 => Err(BadId::Empty),
         length if length > digits => Err(BadId::TooLong(digits)),

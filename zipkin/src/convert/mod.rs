@@ -39,23 +39,23 @@ pub fn v1_to_v2(span: &blkin_thrift::Span) -> Vec<Span> {
 }
 
 /// Whether the client's side of a call left a core annotation.
-pub(crate) fn has_call_mark(span: &blkin_thrift::Span) -> bool {
+pub fn has_call_mark(span: &blkin_thrift::Span) -> bool {
     span.annotations
         .iter()
         .any(|a| matches!(a.value.as_str(), "cs" | "cr") && read_host(a.host.as_ref()).is_some())
 }
 
 /// Whether an annotation has no meaning of its own for the conversion.
-pub(crate) fn is_plain_value(value: &str) -> bool {
+pub fn is_plain_value(value: &str) -> bool {
     !matches!(value, "cs" | "cr" | "sr" | "ss" | "ms" | "mr" | "ws" | "wr")
 }
 
 /// Whether a key's host is where the key was written, and not who is on the other side.
-pub(crate) fn is_plain_key(key: &str) -> bool {
+pub fn is_plain_key(key: &str) -> bool {
     !is_address(key)
 }
 
 /// The service of an endpoint, which may have no name; none if nothing is known of the endpoint.
-pub(crate) fn service_of(host: Option<&blkin_thrift::Endpoint>) -> Option<Option<String>> {
+pub fn service_of(host: Option<&blkin_thrift::Endpoint>) -> Option<Option<String>> {
     read_host(host).map(|endpoint| endpoint.service_name)
 }

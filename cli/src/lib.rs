@@ -7,6 +7,7 @@
 //! | [`traces`], [`waterfall`] | the two views of traces |
 //! | [`metrics`], [`ledger`] | Prometheus text, and the equations that say where each annotation went |
 //! | [`rejects`] | what the collector rejected, and why |
+//! | [`stats`] | time between two annotations, by service |
 //! | [`doctor`] | whether tracing works on this machine, and if not, why |
 //! | [`snapshot`], [`recover`] | what the rings hold now, and what a file of that says |
 //! | [`set`] | what programs record, changed while they run |
@@ -21,6 +22,7 @@ pub mod rejects;
 pub mod set;
 pub mod snapshot;
 pub mod span;
+pub mod stats;
 pub mod terminal;
 pub mod traces;
 pub mod tree;

@@ -10,9 +10,10 @@ use anyhow::{Context, Result};
 use blkin_cli::http::Client;
 use blkin_cli::ledger::Ledger;
 use blkin_cli::snapshot::SnapshotArguments;
+use blkin_cli::stats::StatsArguments;
 use blkin_cli::terminal::Style;
 use blkin_cli::waterfall::{self, View};
-use blkin_cli::{doctor, recover, rejects, set, snapshot, traces, units};
+use blkin_cli::{doctor, recover, rejects, set, snapshot, stats, traces, units};
 use clap::{Args, Parser, Subcommand};
 
 const AFTER_HELP: &str = "\
@@ -21,6 +22,7 @@ Examples:
   blkin traces --service osd.0             the newest requests that passed osd.0
   blkin traces --slowest --lookback 10m    the slowest requests of the last ten minutes
   blkin trace 4f2a90c17d3e8b55             one request, drawn
+  blkin stats 'Write begins' 'Span ended'  how long journal and store take, by daemon
   blkin set --label ceph-osd --rate 100    trace one of a hundred of its requests from now on
 
 Exit codes: 0 well · 1 failed, not found, (ledger) it does not balance, or (doctor)
@@ -64,6 +66,8 @@ enum Command {
         #[arg(long)]
         short: bool,
     },
+    /// Average, median and longest time between two annotations of a span, by service: journaling time of each daemon
+    Stats(StatsArguments),
     /// List what the collector rejected of late, and why
     Rejects {
         /// How many to list, at most the 256 that the collector keeps
@@ -162,6 +166,10 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
                 false => rejects::table(&rejects, *limit, now_us(), Style::of_stdout()),
             };
             put(&text)?;
+        }
+        Command::Stats(wanted) => {
+            let found = stats::fetch(&collector, wanted)?;
+            put(&if json { pretty(&found)? } else { stats::table(&found, Style::of_stdout()) })?;
         }
         Command::Snapshot(arguments) => eprint!("{}", snapshot::run(arguments)?),
         Command::Recover { file } => {

@@ -163,6 +163,10 @@ pub struct Config {
     pub query_max_mib: usize,
     /// Queries that run at the same time.
     pub query_concurrency: usize,
+    /// Seconds after which a search answers with what it has found.
+    pub query_seconds: u64,
+    /// Whether traces can be searched; if not, they are read by their ids alone.
+    pub search_enabled: bool,
 }
 
 impl Default for Config {
@@ -198,6 +202,8 @@ impl Default for Config {
             query_max_traces: 1000,
             query_max_mib: 64,
             query_concurrency: 4,
+            query_seconds: 10,
+            search_enabled: true,
         }
     }
 }
@@ -263,6 +269,7 @@ impl Config {
             ("scribe_idle_seconds", self.scribe_idle_seconds),
             ("http_idle_seconds", self.http_idle_seconds),
             ("message_seconds", self.message_seconds),
+            ("query_seconds", self.query_seconds),
         ];
         for (key, seconds) in times {
             if !(1..=86_400).contains(&seconds) {
@@ -327,7 +334,11 @@ impl Config {
 
     /// How traces are read.
     pub fn reading(&self) -> Reading {
-        Reading { strict: self.strict_trace_id, max_bytes: self.query_max_mib * MIB }
+        Reading {
+            strict: self.strict_trace_id,
+            max_bytes: self.query_max_mib * MIB,
+            patience: Duration::from_secs(self.query_seconds),
+        }
     }
 
     /// How the store's thread works.

@@ -18,9 +18,8 @@ use crate::config::{Arguments, Config};
 use crate::http::{self, App, registry, router};
 use crate::ingest::Ingest;
 use crate::settings::Settings;
-use crate::store::disk::Disk;
 use crate::store::writer::{LiveRetention, Writer};
-use crate::store::{Store, TraceStore};
+use crate::store::{self, Store};
 
 /// Requests under way get this long to finish when the collector stops.
 const DRAIN_TIME: Duration = Duration::from_secs(20);
@@ -117,8 +116,8 @@ struct Collector {
 impl Collector {
     fn open(config: Config) -> anyhow::Result<(Collector, JoinHandle<()>)> {
         let health = Health::new();
-        let disk = Disk::open(&config.data_dir, config.cache_mib << 20)?;
-        let store: Arc<dyn Store> = Arc::new(TraceStore::new(disk, config.autocomplete_keys.clone())?);
+        let keys = config.autocomplete_keys.clone();
+        let store: Arc<dyn Store> = Arc::new(store::open(&config.data_dir, config.cache_mib << 20, keys)?);
         let (writer, thread) = Writer::start(store.clone(), config.writer_options(), health.worker("store"))?;
         let budget = Budget::new(config.max_reading_mib << 20);
         let settings = Settings::new(config);

@@ -1,4 +1,4 @@
-//! The rows of a store of version 1 are kept under version control, and a decoder that shares no code with ours reads
+//! The rows of a store of version 2 are kept under version control, and a decoder that shares no code with ours reads
 //! them. `BLKIN_BLESS=1 cargo test -p blkin-collector --test golden` writes them anew, for a new version only.
 #![allow(clippy::unwrap_used, reason = "a check that cannot go on has failed")]
 

@@ -12,7 +12,7 @@ use blkin_collector::merge::Piece;
 use blkin_collector::model::TraceId;
 use blkin_collector::store::memory::Memory;
 use blkin_collector::store::writer::{Pending, Refused, Writer, WriterOptions};
-use blkin_collector::store::{Batch, NameKind, Retention, Room, Store, StoreError, TraceStore};
+use blkin_collector::store::{Batch, Damage, NameKind, Retention, Room, Store, StoreError, TraceStore};
 use blkin_daemon::Health;
 use blkin_thrift::Span;
 
@@ -54,6 +54,9 @@ impl Store for Gated {
     }
     fn names(&self, kind: NameKind, of: &str) -> Result<Vec<String>, StoreError> {
         self.store.names(kind, of)
+    }
+    fn damage(&self) -> &Damage {
+        self.store.damage()
     }
     fn expire(&self, retention: &Retention, now_ms: u64) -> Result<bool, StoreError> {
         self.store.expire(retention, now_ms)

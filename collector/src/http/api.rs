@@ -9,7 +9,9 @@ use serde_json::json;
 
 use super::{App, Json, Problem};
 use crate::model::{Span, TraceId};
-use crate::query::{self, DEFAULT_LIMIT, DEFAULT_LOOKBACK_MS, Defaults, Parameters, SearchRequest};
+use crate::query::{
+    self, DEFAULT_LIMIT, DEFAULT_LOOKBACK_MS, Defaults, IntervalRequest, Parameters, SearchRequest,
+};
 use crate::store::writer::now_ms;
 use crate::store::{NameKind, Store, StoreError};
 use crate::v2json;
@@ -32,7 +34,9 @@ pub(super) async fn remote_services(State(app): Shared, Query(pairs): Pairs) -> 
 }
 
 pub(super) async fn autocomplete_keys(State(app): Shared) -> Result<Json, Problem> {
-    Json::of(&app.config().autocomplete_keys)
+    let config = app.config();
+    let keys: &[String] = if config.search_enabled { &config.autocomplete_keys } else { &[] };
+    Json::of(&keys)
 }
 
 pub(super) async fn autocomplete_values(State(app): Shared, Query(pairs): Pairs) -> Result<Json, Problem> {
@@ -46,6 +50,9 @@ pub(super) async fn autocomplete_values(State(app): Shared, Query(pairs): Pairs)
 
 pub(super) async fn traces(State(app): Shared, Query(pairs): Pairs) -> Result<Json, Problem> {
     let request = SearchRequest::read(&Parameters(pairs), &defaults(&app))?;
+    if !app.config().search_enabled {
+        return Ok(Json("[]".to_owned()));
+    }
     let reading = app.config().reading();
     let found = read(app, move |store| query::search(store, &request, reading)).await?;
     Ok(Json(v2json::write_traces(&found)))
@@ -82,12 +89,18 @@ pub(super) async fn dependencies(State(app): Shared, Query(pairs): Pairs) -> Res
     Json::of(&links)
 }
 
+pub(super) async fn intervals(State(app): Shared, Query(pairs): Pairs) -> Result<Json, Problem> {
+    let request = IntervalRequest::read(&Parameters(pairs), &defaults(&app))?;
+    let reading = app.config().reading();
+    Json::of(&read(app, move |store| query::intervals(store, &request, reading)).await?)
+}
+
 pub(super) async fn config(State(app): Shared) -> Result<Json, Problem> {
     Json::of(&json!({
         "environment": "",
         "queryLimit": DEFAULT_LIMIT,
         "defaultLookback": DEFAULT_LOOKBACK_MS,
-        "searchEnabled": true,
+        "searchEnabled": app.config().search_enabled,
         "logsUrl": null,
         "supportUrl": null,
         "archivePostUrl": null,
@@ -117,6 +130,9 @@ fn defaults(app: &App) -> Defaults {
 }
 
 async fn names(app: Arc<App>, kind: NameKind, of: String) -> Result<Vec<String>, Problem> {
+    if !app.config().search_enabled {
+        return Ok(Vec::new());
+    }
     read(app, move |store| store.names(kind, &of)).await
 }
 

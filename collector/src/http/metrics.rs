@@ -57,7 +57,16 @@ impl Collector for Metrics {
             "bytes that wait for the store",
             self.writer.queued_bytes() as u64,
         )?;
-        counter(&mut encoder, "commits", "transactions of the store", self.writer.commits() as u64)
+        counter(&mut encoder, "commits", "transactions of the store", self.writer.commits() as u64)?;
+        let damage = self.writer.damage();
+        counter(&mut encoder, "damaged_pieces", "times that a damaged piece was left out", damage.pieces())?;
+        counter(&mut encoder, "damaged_files", "files of the store that were set aside", damage.files())?;
+        counter(
+            &mut encoder,
+            "salvaged_spans",
+            "pieces of spans stored anew from such files",
+            damage.salvaged(),
+        )
     }
 }
 

@@ -96,6 +96,7 @@ fn api_routes(app: Arc<App>) -> Router {
 fn admin_routes(app: Arc<App>, admin: Admin) -> Router {
     let ledger = Router::new()
         .route("/api/blkin/ledger", get(ledger::ledger))
+        .route("/api/blkin/intervals", get(api::intervals))
         .route("/api/blkin/rejects", get(rejects::rejects))
         .route("/info", get(api::info))
         .with_state(app);

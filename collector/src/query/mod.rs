@@ -1,9 +1,11 @@
 //! Finding traces, and what they tell together.
 
+mod intervals;
 mod search;
 
 pub use blkin_zipkin::query::{
     BadRequest, DEFAULT_LIMIT, DEFAULT_LOOKBACK_MS, Defaults, Parameters, SearchRequest, TagQuery, matches,
     read_trace_ids,
 };
+pub use intervals::{IntervalRequest, Intervals, ServiceIntervals, intervals};
 pub use search::{Reading, dependencies, search, trace, traces};

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::ops::{ControlFlow, RangeInclusive};
+use std::time::{Duration, Instant};
 
 use blkin_zipkin::query::{SearchRequest, matches};
 
@@ -17,6 +18,8 @@ pub struct Reading {
     pub strict: bool,
     /// Most bytes, as stored, of all traces of an answer; what is beyond is left out, and the log tells.
     pub max_bytes: usize,
+    /// After this time a search answers with what it has found until then, and the log tells.
+    pub patience: Duration,
 }
 
 /// One trace; empty if it is not known.
@@ -60,7 +63,7 @@ pub fn search(
 ) -> Result<Vec<Vec<Span>>, StoreError> {
     let mut room = Room::of(reading.max_bytes);
     let mut found: Vec<Vec<Span>> = Vec::new();
-    each_trace(store, request.service.as_deref(), &request.window_us, reading.strict, &mut |id| {
+    let all = each_trace(store, request.service.as_deref(), &request.window_us, reading, &mut |id| {
         let mut after = room;
         let spans = assemble(store.trace(id, reading.strict, &mut after)?);
         // The first trace is answered as far as it fits, so that a huge one does not look like none.
@@ -76,6 +79,7 @@ pub fn search(
         Ok(if done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
     tell_if_exhausted(&room);
+    tell_if_late(all);
     Ok(found)
 }
 
@@ -89,11 +93,19 @@ pub fn dependencies(
     reading: Reading,
 ) -> Result<Vec<DependencyLink>, StoreError> {
     let mut linker = Linker::default();
-    each_trace(store, None, window_us, false, &mut |id| {
-        linker.add_trace(trace(store, id, Reading { strict: false, ..reading })?);
+    let reading = Reading { strict: false, ..reading };
+    let all = each_trace(store, None, window_us, reading, &mut |id| {
+        linker.add_trace(trace(store, id, reading)?);
         Ok(ControlFlow::Continue(()))
     })?;
+    tell_if_late(all);
     Ok(linker.links())
+}
+
+fn tell_if_late(all: bool) {
+    if !all {
+        tracing::warn!("left earlier traces out of an answer: they were not reached within query_seconds");
+    }
 }
 
 fn tell_if_exhausted(room: &Room) {
@@ -102,18 +114,23 @@ fn tell_if_exhausted(room: &Room) {
     }
 }
 
-fn each_trace(
+/// Visits the traces of a window, latest first, until told to stop or out of time; returns whether there was time.
+pub(super) fn each_trace(
     store: &dyn Store,
     service: Option<&str>,
     window_us: &RangeInclusive<u64>,
-    strict: bool,
+    reading: Reading,
     visit: &mut dyn FnMut(TraceId) -> Result<ControlFlow<()>, StoreError>,
-) -> Result<(), StoreError> {
+) -> Result<bool, StoreError> {
+    let begun = Instant::now();
+    let mut in_time = true;
     let mut seen = HashSet::new();
     store.traces_by_time(service, window_us.clone(), &mut |id| {
-        if !strict && !seen.insert(id.low()) {
+        if !reading.strict && !seen.insert(id.low()) {
             return Ok(ControlFlow::Continue(()));
         }
-        visit(id)
-    })
+        in_time = begun.elapsed() < reading.patience;
+        if in_time { visit(id) } else { Ok(ControlFlow::Break(())) }
+    })?;
+    Ok(in_time)
 }

@@ -1,18 +1,29 @@
 //! The durable engine: one redb file. Why redb: docs/adr/0001-store.md.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 
-use redb::{Database, ReadableDatabase, ReadableTable, Table, TableDefinition};
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, Table, TableDefinition};
 
-use super::StoreError;
 use super::engine::{Engine, Snapshot, Transaction, Visit, Work};
+use super::writer::now_ms;
+use super::{Damage, StoreError};
 
 const ROWS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("rows");
 
 /// Name of the store's file in the data folder.
 pub const FILE_NAME: &str = "traces.redb";
+/// What is appended to the name of a file that was set aside, before the time; and once all that is whole in it is
+/// stored anew.
+pub(super) const DAMAGED: &str = ".damaged-";
+pub(super) const SALVAGED: &str = ".salvaged-";
+/// Beside the file: the next start checks it from end to end.
+const SUSPECT: &str = ".suspect";
 
 /// Rows in a redb file.
 pub struct Disk {
@@ -21,19 +32,33 @@ pub struct Disk {
     /// None after a failure, until the next transaction opens the file again: redb refuses everything after an error
     /// of the disk, also when there is space again.
     database: RwLock<Option<Database>>,
+    /// Whether the file was found damaged since it was opened.
+    suspect: AtomicBool,
+    damage: Damage,
 }
 
 impl Disk {
-    /// Opens the store in `folder`, which is created if it is missing. Only one process can have it open.
+    /// Opens the store in `folder`, which is created if it is missing. Only one process can have it open. A file whose
+    /// structure is damaged is set aside, and a new one begun.
     ///
     /// # Errors
     /// When the folder or the file cannot be used, or another process has it open.
     pub fn open(folder: &Path, cache_bytes: usize) -> Result<Self, StoreError> {
         let path = folder.join(FILE_NAME);
-        std::fs::create_dir_all(folder)
+        fs::create_dir_all(folder)
             .map_err(|e| StoreError::Open { path: folder.to_path_buf(), reason: e.to_string() })?;
-        let database = open_file(&path, cache_bytes)?;
-        let disk = Disk { path, cache_bytes, database: RwLock::new(Some(database)) };
+        let damage = Damage::default();
+        let database = match open_checked(&path, cache_bytes) {
+            Err(StoreError::Corrupted(reason)) => {
+                set_aside(&path, &reason)?;
+                damage.note_file();
+                open_file(&path, cache_bytes)?
+            }
+            opened => opened?,
+        };
+        remove_mark(&path)?;
+        let database = RwLock::new(Some(database));
+        let disk = Disk { path, cache_bytes, database, suspect: AtomicBool::new(false), damage };
         // The table exists from now on, so that reading never fails for its absence.
         disk.write(&mut |_| Ok(()))?;
         Ok(disk)
@@ -57,15 +82,88 @@ impl Disk {
     }
 }
 
+impl Disk {
+    /// Has the next start check the whole file; whoever writes must end, so that there is one.
+    fn mark(&self) {
+        if !self.suspect.swap(true, Ordering::AcqRel)
+            && let Err(error) = fs::write(beside(&self.path, SUSPECT), b"")
+        {
+            tracing::error!("failed to note that the store is damaged: {error}");
+        }
+    }
+
+    /// Works with the file. The library answers what damage it sees, and may trip over what it does not see.
+    fn guarded<T>(&self, work: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let done = catch_unwind(AssertUnwindSafe(work))
+            .unwrap_or_else(|_| Err(StoreError::Corrupted("its library tripped over it".to_owned())));
+        if matches!(done, Err(StoreError::Corrupted(_))) {
+            self.mark();
+        }
+        done
+    }
+}
+
+/// The path of a file beside the store's.
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    name.into()
+}
+
+fn open_error(path: &Path, reason: &impl ToString) -> StoreError {
+    StoreError::Open { path: path.to_path_buf(), reason: reason.to_string() }
+}
+
 fn open_file(path: &Path, cache_bytes: usize) -> Result<Database, StoreError> {
-    Database::builder()
-        .set_cache_size(cache_bytes)
-        .create(path)
-        .map_err(|e| StoreError::Open { path: path.to_path_buf(), reason: e.to_string() })
+    let mut builder = Database::builder();
+    builder.set_cache_size(cache_bytes);
+    let opened = catch_unwind(AssertUnwindSafe(|| builder.create(path)))
+        .map_err(|_| StoreError::Corrupted("its library tripped over it".to_owned()))?;
+    opened.map_err(|error| match error {
+        DatabaseError::Storage(StorageError::Corrupted(reason)) => StoreError::Corrupted(reason),
+        DatabaseError::Storage(StorageError::Io(error))
+            if matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) =>
+        {
+            StoreError::Corrupted(error.to_string())
+        }
+        other => open_error(path, &other),
+    })
+}
+
+/// Opens a file, and checks all of it if it was found damaged before.
+fn open_checked(path: &Path, cache_bytes: usize) -> Result<Database, StoreError> {
+    let mut database = open_file(path, cache_bytes)?;
+    if beside(path, SUSPECT).exists() {
+        let checked = catch_unwind(AssertUnwindSafe(|| database.check_integrity()));
+        match checked {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => return Err(StoreError::Corrupted(error.to_string())),
+            Err(_) => return Err(StoreError::Corrupted("its library tripped over it".to_owned())),
+        }
+    }
+    Ok(database)
+}
+
+/// Gives a file another name, by which [`super::salvage`] finds it.
+fn set_aside(path: &Path, reason: &str) -> Result<(), StoreError> {
+    let aside = beside(path, &format!("{DAMAGED}{}", now_ms()));
+    fs::rename(path, &aside).map_err(|error| open_error(path, &error))?;
+    tracing::error!(file = %aside.display(), "set aside the store's file, which is damaged: {reason}");
+    Ok(())
+}
+
+fn remove_mark(path: &Path) -> Result<(), StoreError> {
+    match fs::remove_file(beside(path, SUSPECT)) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(open_error(path, &error)),
+        _ => Ok(()),
+    }
 }
 
 fn engine(error: impl Into<redb::Error>) -> StoreError {
-    StoreError::Engine(error.into().to_string())
+    match error.into() {
+        redb::Error::Corrupted(reason) => StoreError::Corrupted(reason),
+        other => StoreError::Engine(other.to_string()),
+    }
 }
 
 fn commit(database: &Database, work: Work<'_>) -> Result<(), StoreError> {
@@ -84,21 +182,32 @@ impl Engine for Disk {
     fn read(&self) -> Result<Box<dyn Snapshot + '_>, StoreError> {
         self.with(|database| {
             let transaction = database.begin_read().map_err(engine)?;
-            Ok(Box::new(Reader(transaction.open_table(ROWS).map_err(engine)?)) as Box<dyn Snapshot>)
+            let table = self.guarded(|| transaction.open_table(ROWS).map_err(engine))?;
+            Ok(Box::new(Reader { table, disk: self }) as Box<dyn Snapshot>)
         })
     }
 
     fn write(&self, work: Work<'_>) -> Result<(), StoreError> {
+        if self.suspect.load(Ordering::Acquire) {
+            return Err(StoreError::Corrupted("as was found before".to_owned()));
+        }
         self.reopened()?;
-        let done = self.with(|database| commit(database, work));
+        let done = self.with(|database| self.guarded(|| commit(database, work)));
         if let Err(StoreError::Engine(_)) = done {
             *self.database.write().unwrap_or_else(PoisonError::into_inner) = None;
         }
         done
     }
+
+    fn damage(&self) -> &Damage {
+        &self.damage
+    }
 }
 
-struct Reader(redb::ReadOnlyTable<&'static [u8], &'static [u8]>);
+struct Reader<'d> {
+    table: redb::ReadOnlyTable<&'static [u8], &'static [u8]>,
+    disk: &'d Disk,
+}
 struct Writer<'t>(Table<'t, &'static [u8], &'static [u8]>);
 
 fn get(
@@ -124,13 +233,13 @@ fn scan(
     Ok(())
 }
 
-impl Snapshot for Reader {
+impl Snapshot for Reader<'_> {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        get(&self.0, key)
+        self.disk.guarded(|| get(&self.table, key))
     }
 
     fn scan(&self, prefix: &[u8], from: &[u8], visit: Visit<'_>) -> Result<(), StoreError> {
-        scan(&self.0, prefix, from, visit)
+        self.disk.guarded(|| scan(&self.table, prefix, from, visit))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::StoreError;
+use super::{Damage, StoreError};
 
 /// Called with each row's key and value; `Break` ends the scan.
 pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, StoreError>;
@@ -54,4 +54,7 @@ pub trait Engine: Send + Sync + 'static {
     /// # Errors
     /// When the work, or the commit, fails.
     fn write(&self, work: Work<'_>) -> Result<(), StoreError>;
+
+    /// What was found damaged so far.
+    fn damage(&self) -> &Damage;
 }

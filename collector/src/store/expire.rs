@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use super::commit::{ALL, number, write_ledger};
 use super::engine::Transaction;
-use super::{StoreError, keys, names, read};
+use super::{StoreError, frame, keys, names, read};
 use crate::ledger::{Count, Figure};
 use crate::merge::Piece;
 use crate::model::TraceId;
@@ -80,17 +80,20 @@ fn remove(rows: &mut dyn Transaction, minute: u64, trace: TraceId) -> Result<Rem
     if let Some(summary) = read::summary(rows, trace)?
         && summary.time_us != 0
     {
-        for service in read::services_of(rows, trace)?.into_iter().chain([keys::ANY_SERVICE]) {
+        for service in summary.services_and_any() {
             rows.delete(&keys::by_time(service, summary.time_us, trace))?;
         }
     }
     let prefix = keys::trace_prefix(trace);
     let mut found = Vec::new();
-    rows.scan(&prefix, &prefix, &mut |key, value| {
-        if key.get(keys::KIND_AT) == Some(&keys::KIND_PIECE) {
-            // A damaged piece leaves too: then the ledger tells that something is missing.
-            removed.count += Count::piece(Piece::decode(value).map_or(0, |piece| piece.annotation_count()));
-            removed.bytes += value.len() as u64;
+    rows.scan(&prefix, &prefix, &mut |key, row| {
+        if key.get(keys::KIND_AT) == Some(&keys::KIND_PIECES) {
+            for framed in frame::each(row) {
+                // A damaged piece leaves too: then the ledger tells that something is missing.
+                removed.count +=
+                    Count::piece(Piece::decode(framed).map_or(0, |piece| piece.annotation_count()));
+            }
+            removed.bytes += row.len() as u64;
         }
         found.push(key.to_vec());
         Ok(ALL)

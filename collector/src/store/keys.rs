@@ -5,12 +5,12 @@
 //! 'V'                                              format version, 1 byte
 //! 'L' figure:u8                                    annotations:u64 spans:u64        the ledger
 //! 'B'                                              bytes:u64                        payload bytes of all pieces
-//! 'Q'                                              next:u64                         number of the next piece
+//! 'Q'                                              next:u64                         number of the next row of pieces
 //! 'T' low:u64 high:u64 0                           Summary                          of one trace
 //! 'T' low:u64 high:u64 1 0 source:u64 block:u64    offsets:u16*                     identities that are stored
-//! 'T' low:u64 high:u64 1 1 hash:u128               -                                whole pieces that are stored
-//! 'T' low:u64 high:u64 2 service:u64               -                                services of the trace
-//! 'T' low:u64 high:u64 3 number:u64                Piece                            in order of arrival
+//! 'T' low:u64 high:u64 1 1                         hash:u128*                       whole pieces that are stored
+//! 'T' low:u64 high:u64 1 1 hash:u128               -                                those that had no place in the list
+//! 'T' low:u64 high:u64 3 number:u64                (head Piece)*                    in order of arrival; see frame.rs
 //! 'I' service:u64 !time:u64 low:u64 high:u64       -                                traces, newest first
 //! 'E' minute:u64 low:u64 high:u64                  -                                traces by their last arrival
 //! 'N' kind:u8 length:u16 service value             hour:u64                         names, and when last seen
@@ -23,7 +23,7 @@ use crate::model::TraceId;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 /// The format version that this program writes and reads.
-pub const FORMAT_VERSION: u8 = 1;
+pub const FORMAT_VERSION: u8 = 2;
 
 pub(super) const VERSION: &[u8] = b"V";
 pub(super) const PAYLOAD_BYTES: &[u8] = b"B";
@@ -36,8 +36,7 @@ pub(super) const NAMES: u8 = b'N';
 
 pub(super) const KIND_SUMMARY: u8 = 0;
 pub(super) const KIND_SEEN: u8 = 1;
-pub(super) const KIND_SERVICE: u8 = 2;
-pub(super) const KIND_PIECE: u8 = 3;
+pub(super) const KIND_PIECES: u8 = 3;
 
 /// Where the kind of a trace's row stands in its key.
 pub(super) const KIND_AT: usize = 17;
@@ -104,24 +103,28 @@ pub(super) fn identity(trace: TraceId, source: u64, position: u64) -> (Vec<u8>, 
     (key, (position & ((1 << BLOCK_BITS) - 1)) as u16)
 }
 
-/// The row that says that a whole piece is stored.
-pub(super) fn content(trace: TraceId, encoded: &[u8]) -> Vec<u8> {
+/// What stands for a whole piece.
+pub(super) fn content_hash(encoded: &[u8]) -> u128 {
+    xxh3_128(encoded)
+}
+
+/// The row that lists whole pieces that are stored.
+pub(super) fn listed(trace: TraceId) -> Vec<u8> {
     let mut key = kind_prefix(trace, KIND_SEEN);
     key.push(1);
-    key.extend_from_slice(&xxh3_128(encoded).to_be_bytes());
     key
 }
 
-/// The row that says that a service takes part in a trace.
-pub(super) fn service_of_trace(trace: TraceId, service: u64) -> Vec<u8> {
-    let mut key = kind_prefix(trace, KIND_SERVICE);
-    key.extend_from_slice(&service.to_be_bytes());
+/// The row that says that one whole piece is stored which the list has no place for.
+pub(super) fn content(trace: TraceId, hash: u128) -> Vec<u8> {
+    let mut key = listed(trace);
+    key.extend_from_slice(&hash.to_be_bytes());
     key
 }
 
-/// The row of one piece.
-pub(super) fn piece(trace: TraceId, number: u64) -> Vec<u8> {
-    let mut key = kind_prefix(trace, KIND_PIECE);
+/// A row of pieces.
+pub(super) fn pieces(trace: TraceId, number: u64) -> Vec<u8> {
+    let mut key = kind_prefix(trace, KIND_PIECES);
     key.extend_from_slice(&number.to_be_bytes());
     key
 }
@@ -201,7 +204,7 @@ mod tests {
     fn the_keys_are_as_written_down() {
         let prefix = "540000000000000102000000000000000a";
         assert_eq!(hex(&summary(trace())), format!("{prefix}00"));
-        assert_eq!(hex(&piece(trace(), 7)), format!("{prefix}030000000000000007"));
+        assert_eq!(hex(&pieces(trace(), 7)), format!("{prefix}030000000000000007"));
         let (row, offset) = identity(trace(), 5, 0x1_2345);
         assert_eq!((hex(&row), offset), (format!("{prefix}010000000000000000050000000000000012"), 0x345));
         assert_eq!(
@@ -216,7 +219,7 @@ mod tests {
     fn hashes_that_are_stored_never_change() {
         // The published test vectors of XXH3 for no bytes at all.
         assert_eq!(service_hash(""), 0x2d06_8005_38d3_94c2);
-        let row = content(trace(), b"");
+        let row = content(trace(), content_hash(b""));
         assert_eq!(hex(&row[KIND_AT..]), "010199aa06d3014798d86001c324468d497f");
     }
 

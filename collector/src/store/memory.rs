@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::StoreError;
 use super::engine::{Engine, Snapshot, Transaction, Visit, Work};
+use super::{Damage, StoreError};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -13,6 +13,7 @@ type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 #[derive(Default)]
 pub struct Memory {
     rows: Mutex<Arc<Rows>>,
+    damage: Damage,
 }
 
 impl Memory {
@@ -31,6 +32,10 @@ impl Engine for Memory {
         work(&mut copy)?;
         *self.rows.lock().unwrap_or_else(PoisonError::into_inner) = copy.0;
         Ok(())
+    }
+
+    fn damage(&self) -> &Damage {
+        &self.damage
     }
 }
 

@@ -13,17 +13,24 @@ pub mod memory;
 pub mod writer;
 
 mod commit;
+mod damage;
 mod expire;
+mod frame;
+mod growth;
 mod names;
 mod pieces;
 mod read;
+mod salvage;
 mod summary;
 
 use std::ops::{ControlFlow, RangeInclusive};
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
+pub use damage::Damage;
 pub use expire::Retention;
 pub use names::NameKind;
+pub use salvage::open;
 
 use crate::ledger::{Count, Ledger};
 pub use crate::merge::Piece;
@@ -57,6 +64,11 @@ pub enum StoreError {
     /// The key-value library failed.
     #[error("failed to use the store: {0}; check the disk's space and health")]
     Engine(String),
+    /// The file's own structure is damaged.
+    #[error(
+        "failed to use the store: its file is damaged ({0}); the next start sets it aside and keeps what is whole in it"
+    )]
+    Corrupted(String),
     /// A row is not as this program writes it.
     #[error("failed to read the store: {0} is damaged")]
     Damaged(String),
@@ -117,10 +129,11 @@ pub trait Store: Send + Sync + 'static {
     /// When the engine fails.
     fn ledger(&self) -> Result<Ledger, StoreError>;
 
-    /// Counts what is in the store by reading every piece: slow, and independent of the ledger.
+    /// Counts what is in the store by reading every piece: slow, and independent of the ledger. Damaged pieces are not in
+    /// it.
     ///
     /// # Errors
-    /// When the engine fails or a piece is damaged.
+    /// When the engine fails.
     fn count(&self) -> Result<Count, StoreError>;
 
     /// The pieces of a trace in order of arrival; of all traces with the same low 64 bits if not `strict`. What would
@@ -148,6 +161,9 @@ pub trait Store: Send + Sync + 'static {
     /// When the engine fails.
     fn names(&self, kind: NameKind, of: &str) -> Result<Vec<String>, StoreError>;
 
+    /// What was found damaged so far.
+    fn damage(&self) -> &Damage;
+
     /// Takes one bounded step of retention. Returns whether there is more to do now.
     ///
     /// # Errors
@@ -159,6 +175,7 @@ pub trait Store: Send + Sync + 'static {
 pub struct TraceStore<E> {
     engine: E,
     autocomplete_keys: Vec<String>,
+    recent_names: Mutex<names::Recent>,
 }
 
 impl<E: Engine> TraceStore<E> {
@@ -176,7 +193,9 @@ impl<E: Engine> TraceStore<E> {
             }
         })?;
         match found.as_deref() {
-            None | Some([keys::FORMAT_VERSION]) => Ok(TraceStore { engine, autocomplete_keys }),
+            None | Some([keys::FORMAT_VERSION]) => {
+                Ok(TraceStore { engine, autocomplete_keys, recent_names: Mutex::default() })
+            }
             Some(other) => Err(StoreError::Format {
                 found: other.first().copied().unwrap_or(0),
                 known: keys::FORMAT_VERSION,
@@ -185,9 +204,25 @@ impl<E: Engine> TraceStore<E> {
     }
 }
 
+impl<E: Engine> TraceStore<E> {
+    /// Runs one transaction that may note names.
+    fn write(&self, work: NotingWork<'_>) -> Result<(), StoreError> {
+        let mut recent = self.recent_names.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = self.engine.write(&mut |rows| work(rows, &mut recent));
+        if done.is_err() {
+            recent.forget();
+        }
+        done
+    }
+}
+
+/// The work of a transaction that may note names.
+type NotingWork<'a> =
+    &'a mut dyn FnMut(&mut dyn engine::Transaction, &mut names::Recent) -> Result<(), StoreError>;
+
 impl<E: Engine> Store for TraceStore<E> {
     fn commit(&self, batches: &[Batch], now_ms: u64) -> Result<(), StoreError> {
-        self.engine.write(&mut |rows| commit::commit(rows, batches, &self.autocomplete_keys, now_ms))
+        self.write(&mut |rows, recent| commit::commit(rows, batches, &self.autocomplete_keys, recent, now_ms))
     }
 
     fn ledger(&self) -> Result<Ledger, StoreError> {
@@ -195,11 +230,11 @@ impl<E: Engine> Store for TraceStore<E> {
     }
 
     fn count(&self) -> Result<Count, StoreError> {
-        read::count(&*self.engine.read()?)
+        read::count(&*self.engine.read()?, self.engine.damage())
     }
 
     fn trace(&self, id: TraceId, strict: bool, room: &mut Room) -> Result<Vec<Piece>, StoreError> {
-        read::trace(&*self.engine.read()?, id, strict, room)
+        read::trace(&*self.engine.read()?, id, strict, room, self.engine.damage())
     }
 
     fn traces_by_time(
@@ -215,9 +250,14 @@ impl<E: Engine> Store for TraceStore<E> {
         names::list(&*self.engine.read()?, kind, of)
     }
 
+    fn damage(&self) -> &Damage {
+        self.engine.damage()
+    }
+
     fn expire(&self, retention: &Retention, now_ms: u64) -> Result<bool, StoreError> {
         let mut more = false;
-        self.engine.write(&mut |rows| {
+        self.write(&mut |rows, recent| {
+            recent.forget();
             more = expire::step(rows, retention, now_ms)?;
             Ok(())
         })?;

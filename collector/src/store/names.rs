@@ -1,6 +1,6 @@
 //! Names that were seen: services, their spans, who they talk to, and values of tags offered for completion.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::ControlFlow;
 
 use super::StoreError;
@@ -11,6 +11,8 @@ use super::pieces::Facts;
 /// Longer names are stored in their spans, but not listed.
 const MAX_NAME_BYTES: usize = 1024;
 const HOUR_MS: u64 = 3_600_000;
+/// Names that are remembered at most.
+const MAX_RECENT: usize = 65_536;
 
 /// The kinds of names. Each number is part of a key: never reuse one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,10 +28,37 @@ pub enum NameKind {
     TagValue = 4,
 }
 
+/// Names that were noted within this hour, so that their rows need not be looked at.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    hour: u64,
+    keys: HashSet<Vec<u8>>,
+}
+
+impl Recent {
+    /// Forgets all, because rows may be gone.
+    pub(super) fn forget(&mut self) {
+        self.keys.clear();
+    }
+
+    fn begin(&mut self, hour: u64) {
+        if self.hour != hour || self.keys.len() > MAX_RECENT {
+            self.forget();
+            self.hour = hour;
+        }
+    }
+}
+
 /// Notes that the names of a piece are in use.
-pub(super) fn learn(rows: &mut dyn Transaction, facts: &Facts, now_ms: u64) -> Result<(), StoreError> {
+pub(super) fn learn(
+    rows: &mut dyn Transaction,
+    facts: &Facts,
+    now_ms: u64,
+    recent: &mut Recent,
+) -> Result<(), StoreError> {
+    recent.begin(now_ms / HOUR_MS);
     for service in &facts.services {
-        note(rows, NameKind::Service, "", service, now_ms)?;
+        note(rows, NameKind::Service, "", service, recent)?;
     }
     let sets: [(NameKind, &BTreeSet<(String, String)>); 3] = [
         (NameKind::Span, &facts.span_names),
@@ -38,7 +67,7 @@ pub(super) fn learn(rows: &mut dyn Transaction, facts: &Facts, now_ms: u64) -> R
     ];
     for (kind, names) in sets {
         for (of, name) in names {
-            note(rows, kind, of, name, now_ms)?;
+            note(rows, kind, of, name, recent)?;
         }
     }
     Ok(())
@@ -49,17 +78,21 @@ fn note(
     kind: NameKind,
     of: &str,
     name: &str,
-    now_ms: u64,
+    recent: &mut Recent,
 ) -> Result<(), StoreError> {
     if of.len() > MAX_NAME_BYTES || name.len() > MAX_NAME_BYTES {
         return Ok(());
     }
     let key = keys::name(kind as u8, of, name);
-    let hour = (now_ms / HOUR_MS).to_be_bytes();
-    if rows.get(&key)?.is_some_and(|last| last == hour) {
+    if recent.keys.contains(&key) {
         return Ok(());
     }
-    rows.put(&key, &hour)
+    let hour = recent.hour.to_be_bytes();
+    if rows.get(&key)?.is_none_or(|last| last != hour) {
+        rows.put(&key, &hour)?;
+    }
+    recent.keys.insert(key);
+    Ok(())
 }
 
 /// Names of a kind, sorted.

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use blkin_thrift::{Limits, span as v1};
 
-use super::StoreError;
+use super::{StoreError, frame};
 use crate::merge::Piece;
 use crate::model::{Span, TraceId};
 use crate::{convert, v2json};
 
-/// First byte of a stored piece: a TBinary `zipkinCore.Span` with BlkKin's extension fields follows.
+/// First byte of a piece's body: a TBinary `zipkinCore.Span` with BlkKin's extension fields follows.
 const FORM_V1: u8 = 1;
-/// First byte of a stored piece: a Zipkin v2 JSON list of one span follows.
+/// First byte of a piece's body: a Zipkin v2 JSON list of one span follows.
 const FORM_V2: u8 = 2;
 
 /// Limits for reading what this store wrote: whatever was accepted once is read back.
@@ -76,11 +76,22 @@ impl Piece {
         bytes
     }
 
-    /// Reads stored bytes back.
+    /// Reads a stored row back.
     ///
     /// # Errors
-    /// When they are damaged.
-    pub(super) fn decode(bytes: &[u8]) -> Result<Piece, StoreError> {
+    /// When it is damaged.
+    pub(super) fn decode(value: &[u8]) -> Result<Piece, StoreError> {
+        match frame::open(value) {
+            Some(body) => Piece::decode_body(body),
+            None => Err(StoreError::Damaged("a piece of a span: its checksum is wrong, so it".to_owned())),
+        }
+    }
+
+    /// Reads what [`Piece::encode`] wrote.
+    ///
+    /// # Errors
+    /// When it did not write this.
+    pub(super) fn decode_body(bytes: &[u8]) -> Result<Piece, StoreError> {
         let damaged = |reason: String| StoreError::Damaged(format!("a piece of a span: {reason}"));
         match bytes.split_first() {
             Some((&FORM_V1, span)) => {
@@ -137,6 +148,15 @@ impl Piece {
         let mut all = annotations.chain(binary).peekable();
         all.peek().is_some()
             && all.all(|(source, position)| identity(span.source, source, position).is_some())
+    }
+
+    /// Whether some annotation has an identity.
+    pub(super) fn has_identities(&self) -> bool {
+        let Piece::V1(span) = self else { return false };
+        let annotations = span.annotations.iter().map(|a| a.position);
+        annotations
+            .chain(span.binary_annotations.iter().map(|b| b.position))
+            .any(|position| position.is_some())
     }
 
     /// What the indexes need to know.

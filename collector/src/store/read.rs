@@ -5,7 +5,7 @@ use std::ops::{ControlFlow, RangeInclusive};
 use super::commit::ALL;
 use super::engine::Snapshot;
 use super::summary::Summary;
-use super::{Room, StoreError, keys};
+use super::{Damage, Room, StoreError, frame, keys};
 use crate::ledger::{ALL_FIGURES, Count, Ledger};
 use crate::merge::Piece;
 use crate::model::TraceId;
@@ -37,28 +37,18 @@ pub(super) fn summary(
     }
 }
 
-/// The services of a trace, as the time index knows them.
-pub(super) fn services_of(rows: &(impl Snapshot + ?Sized), trace: TraceId) -> Result<Vec<u64>, StoreError> {
-    let prefix = keys::kind_prefix(trace, keys::KIND_SERVICE);
-    let mut services = Vec::new();
-    rows.scan(&prefix, &prefix, &mut |key, _| {
-        services.extend(keys::read_u64(key, prefix.len()));
-        Ok(ALL)
-    })?;
-    Ok(services)
-}
-
 /// The pieces of a trace.
 pub(super) fn trace(
     rows: &dyn Snapshot,
     id: TraceId,
     strict: bool,
     room: &mut Room,
+    damage: &Damage,
 ) -> Result<Vec<Piece>, StoreError> {
     let ids = if strict { vec![id] } else { traces_with_low_bits(rows, id.low())? };
     let mut pieces = Vec::new();
     for id in ids {
-        read_pieces(rows, id, room, &mut pieces)?;
+        read_pieces(rows, id, room, &mut pieces, damage)?;
     }
     Ok(pieces)
 }
@@ -68,16 +58,22 @@ fn read_pieces(
     id: TraceId,
     room: &mut Room,
     pieces: &mut Vec<Piece>,
+    damage: &Damage,
 ) -> Result<(), StoreError> {
-    let prefix = keys::kind_prefix(id, keys::KIND_PIECE);
-    rows.scan(&prefix, &prefix, &mut |_, value| {
-        if !room.take(value.len()) {
-            return Ok(ControlFlow::Break(()));
-        }
-        // A damaged piece must not hide the others.
-        match Piece::decode(value) {
-            Ok(piece) => pieces.push(piece),
-            Err(error) => tracing::error!(trace = %id, "{error}"),
+    let prefix = keys::kind_prefix(id, keys::KIND_PIECES);
+    rows.scan(&prefix, &prefix, &mut |_, row| {
+        for framed in frame::each(row) {
+            if !room.take(framed.len()) {
+                return Ok(ControlFlow::Break(()));
+            }
+            // A damaged piece must not hide the others.
+            match Piece::decode(framed) {
+                Ok(piece) => pieces.push(piece),
+                Err(error) => {
+                    damage.note_piece();
+                    tracing::error!(trace = %id, "{error}");
+                }
+            }
         }
         Ok(ALL)
     })
@@ -121,12 +117,16 @@ pub(super) fn traces_by_time(
 }
 
 /// Counts every piece in the store by reading it.
-pub(super) fn count(rows: &dyn Snapshot) -> Result<Count, StoreError> {
+pub(super) fn count(rows: &dyn Snapshot, damage: &Damage) -> Result<Count, StoreError> {
     let mut count = Count::default();
     let kind_at = keys::KIND_AT;
-    rows.scan(&[keys::TRACES], &[keys::TRACES], &mut |key, value| {
-        if key.get(kind_at) == Some(&keys::KIND_PIECE) {
-            count += Count::piece(Piece::decode(value)?.annotation_count());
+    rows.scan(&[keys::TRACES], &[keys::TRACES], &mut |key, row| {
+        let is_row_of_pieces = key.get(kind_at) == Some(&keys::KIND_PIECES);
+        for framed in frame::each(if is_row_of_pieces { row } else { &[] }) {
+            match Piece::decode(framed) {
+                Ok(piece) => count += Count::piece(piece.annotation_count()),
+                Err(_) => damage.note_piece(),
+            }
         }
         Ok(ALL)
     })?;

@@ -11,7 +11,7 @@ use blkin_daemon::Heartbeat;
 use blkin_daemon::health::BEAT_EVERY;
 use tokio::sync::oneshot;
 
-use super::{Batch, Retention, Store, StoreError};
+use super::{Batch, Damage, Retention, Store, StoreError};
 use crate::ledger::Ledger;
 
 /// Most batches of one transaction.
@@ -59,6 +59,7 @@ pub struct Writer {
 }
 
 struct Shared {
+    store: Arc<dyn Store>,
     queued_bytes: AtomicUsize,
     queue_bytes: usize,
     retention: LiveRetention,
@@ -97,6 +98,7 @@ impl Writer {
     ) -> Result<(Writer, JoinHandle<()>), StoreError> {
         let (jobs, queue) = sync_channel(options.queue_batches);
         let shared = Arc::new(Shared {
+            store: store.clone(),
             queued_bytes: AtomicUsize::new(0),
             queue_bytes: options.queue_bytes,
             retention: LiveRetention::new(options.retention),
@@ -143,6 +145,11 @@ impl Writer {
     /// The ledger as of the last commit.
     pub fn ledger(&self) -> Ledger {
         *self.shared.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the store found damaged so far.
+    pub fn damage(&self) -> &Damage {
+        self.shared.store.damage()
     }
 
     /// Bytes that wait.
@@ -241,6 +248,8 @@ impl Thread {
         let stored = self.store.commit(batches, now_ms());
         match &stored {
             Ok(()) => drop(self.shared.commits.fetch_add(1, Ordering::AcqRel)),
+            // Only a new start can help; whoever supervises the collector makes one.
+            Err(error @ StoreError::Corrupted(_)) => panic!("{error}"),
             Err(error) => tracing::error!(batches = batches.len(), "{error}"),
         }
         stored
@@ -265,6 +274,7 @@ impl Thread {
                 self.publish();
                 true
             }
+            Err(error @ StoreError::Corrupted(_)) => panic!("{error}"),
             Err(error) => {
                 tracing::error!("{error}");
                 self.last_expiry = Some(Instant::now());

@@ -1,73 +1,59 @@
 //! Names, and links between services.
 
-use blkin_collector::query;
-use blkin_collector::store::{NameKind, Store};
+use serde_json::{Value, json};
 
-use super::{NOW_US, STRICT, of_service, span, store_spans};
+use super::{NOW_US, Names, Subject, hex, span};
 
-pub(crate) fn services_are_local_names_only_and_all_of_them(store: &dyn Store) {
-    let remote = r#""remoteEndpoint":{"serviceName":"remote"}"#;
+pub(crate) fn services_are_local_names_only_and_all_of_them(subject: &dyn Subject) {
+    let remote = json!({"remoteEndpoint": {"serviceName": "remote"}});
     let spans: Vec<_> =
-        (1..=600).map(|n| of_service(n, 1, 0, &format!("service{n:03}"), NOW_US, remote)).collect();
-    store_spans(store, &spans);
-    let names = store.names(NameKind::Service, "").unwrap();
+        (1..=600).map(|n| span(n, 1, 0, &format!("service{n:03}"), NOW_US, remote.clone())).collect();
+    subject.store(&spans);
+    let names = subject.names(Names::Services, "");
     assert_eq!(names.len(), 600);
     assert!(names.is_sorted() && !names.contains(&"remote".to_owned()));
 }
 
-pub(crate) fn span_names_and_remote_services_belong_to_a_service(store: &dyn Store) {
-    let rest = |name: &str, remote: &str| {
-        format!(r#""name":"{name}","remoteEndpoint":{{"serviceName":"{remote}"}}"#)
-    };
-    store_spans(
-        store,
-        &[
-            of_service(1, 1, 0, "a", NOW_US, &rest("put", "db")),
-            of_service(1, 2, 1, "a", NOW_US, &rest("get", "cache")),
-            of_service(1, 3, 1, "ab", NOW_US, &rest("other", "disk")),
-        ],
-    );
-    assert_eq!(store.names(NameKind::Span, "a").unwrap(), ["get", "put"]);
-    assert_eq!(store.names(NameKind::RemoteService, "a").unwrap(), ["cache", "db"]);
-    assert_eq!(store.names(NameKind::Span, "ab").unwrap(), ["other"]);
-    assert!(store.names(NameKind::Span, "").unwrap().is_empty());
+pub(crate) fn span_names_and_remote_services_belong_to_a_service(subject: &dyn Subject) {
+    let more = |name: &str, remote: &str| json!({"name": name, "remoteEndpoint": {"serviceName": remote}});
+    subject.store(&[
+        span(1, 1, 0, "a", NOW_US, more("put", "db")),
+        span(1, 2, 1, "a", NOW_US, more("get", "cache")),
+        span(1, 3, 1, "ab", NOW_US, more("other", "disk")),
+    ]);
+    assert_eq!(subject.names(Names::Spans, "a"), ["get", "put"]);
+    assert_eq!(subject.names(Names::RemoteServices, "a"), ["cache", "db"]);
+    assert_eq!(subject.names(Names::Spans, "ab"), ["other"]);
+    assert!(subject.names(Names::Spans, "nobody").is_empty());
 }
 
-pub(crate) fn only_configured_tags_are_offered(store: &dyn Store) {
-    let rest = r#""tags":{"environment":"prod","object":"o1"}"#;
-    store_spans(store, &[of_service(1, 1, 0, "a", NOW_US, rest)]);
-    assert_eq!(store.names(NameKind::TagValue, "environment").unwrap(), ["prod"]);
-    assert!(store.names(NameKind::TagValue, "object").unwrap().is_empty());
-}
-
-fn chain(trace: u64) -> [blkin_collector::model::Span; 3] {
+fn chain(trace: u64) -> [Value; 3] {
+    let server = json!({"kind": "SERVER"});
     [
-        of_service(trace, 1, 0, "gateway", NOW_US, r#""kind":"SERVER""#),
-        of_service(trace, 2, 1, "osd", NOW_US, r#""kind":"SERVER""#),
-        of_service(trace, 3, 2, "disk", NOW_US, r#""kind":"SERVER","tags":{"error":""}"#),
+        span(trace, 1, 0, "gateway", NOW_US, server.clone()),
+        span(trace, 2, 1, "osd", NOW_US, server),
+        span(trace, 3, 2, "disk", NOW_US, json!({"kind": "SERVER", "tags": {"error": ""}})),
     ]
 }
 
-pub(crate) fn two_hundred_and_fifty_six_traces_give_all_their_links(store: &dyn Store) {
+pub(crate) fn two_hundred_and_fifty_six_traces_give_all_their_links(subject: &dyn Subject) {
     let spans: Vec<_> = (1..=256).flat_map(chain).collect();
-    store_spans(store, &spans);
-    let links = query::dependencies(store, &(1..=NOW_US), STRICT).unwrap();
-    assert_eq!(links.iter().map(|link| link.call_count).sum::<u64>(), 512);
-    assert_eq!(links.iter().map(|link| link.error_count).sum::<u64>(), 256);
+    subject.store(&spans);
+    let links = subject.links();
+    assert_eq!(links.iter().map(|link| link.calls).sum::<u64>(), 512);
+    assert_eq!(links.iter().map(|link| link.errors).sum::<u64>(), 256);
     assert_eq!(links.len(), 2);
 }
 
-pub(crate) fn links_are_not_doubled_by_a_replay_or_by_long_ids(store: &dyn Store) {
-    store_spans(store, &chain(7));
-    store_spans(store, &chain(7));
-    let long = r#""traceId":"10000000000000007","id":"4","parentId":"3","kind":"SERVER""#;
-    store_spans(
-        store,
-        &[span(&format!(r#"{long},"localEndpoint":{{"serviceName":"platter"}},"timestamp":{NOW_US}"#))],
-    );
-    let links = query::dependencies(store, &(1..=NOW_US), STRICT).unwrap();
+pub(crate) fn links_are_not_doubled_by_a_replay_or_by_long_ids(subject: &dyn Subject) {
+    subject.store(&chain(7));
+    subject.store(&chain(7));
+    let mut below = span(7, 4, 3, "platter", NOW_US, json!({"kind": "SERVER"}));
+    below["traceId"] = json!(format!("{}{}", hex(1), hex(7)));
+    subject.store(&[below]);
     let mut pairs: Vec<_> =
-        links.iter().map(|l| (l.parent.as_str(), l.child.as_str(), l.call_count)).collect();
-    pairs.sort_unstable();
-    assert_eq!(pairs, [("disk", "platter", 1), ("gateway", "osd", 1), ("osd", "disk", 1)]);
+        subject.links().into_iter().map(|link| (link.parent, link.child, link.calls)).collect();
+    pairs.sort();
+    let link = |parent: &str, child: &str| (parent.to_owned(), child.to_owned(), 1);
+    assert_eq!(pairs, [link("disk", "platter"), link("gateway", "osd"), link("osd", "disk")]);
 }

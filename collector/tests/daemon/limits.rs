@@ -10,7 +10,7 @@ use blkin_thrift::scribe::ResultCode;
 use crate::bad_input::{GZIP, JSON, PROTOBUF, THRIFT, gzip};
 use crate::running::{Collector, PATIENCE, Scribe, command, entry, span, span_entry};
 
-fn configured(folder: &Path, text: &str) -> Collector {
+pub(crate) fn configured(folder: &Path, text: &str) -> Collector {
     let file = folder.join("collector.toml");
     std::fs::write(&file, text).unwrap();
     Collector::spawn(folder, command(folder).arg("--config").arg(&file))

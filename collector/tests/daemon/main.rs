@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod bad_input;
+mod damage;
 mod intake;
 mod limits;
+mod queries;
 mod reload;
 mod running;
 

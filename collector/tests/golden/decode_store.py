@@ -49,6 +49,16 @@ class Thrift:
         return fields
 
 
+def pieces(row):
+    found = []
+    while row:
+        magic, length, _checksum = struct.unpack_from(">4sIQ", row)
+        assert magic == b"\xffBkp" and length <= len(row) - 16
+        found.append(piece(row[16 : 16 + length]))
+        row = row[16 + length :]
+    return found
+
+
 def piece(value):
     if value[0] == 2:
         return {"v2": json.loads(value[1:])}
@@ -71,21 +81,19 @@ def of_trace(key, value):
     if kind == 0:
         assert rest == b""
         names = ["time_us", "arrival", "bytes", "pieces"]
-        row["summary"] = dict(from_root=bool(value[0]), **dict(zip(names, u64s(value[1:]), strict=True)))
+        row["summary"] = dict(from_root=bool(value[0]), **dict(zip(names, u64s(value[1:33]), strict=True)))
+        row["services"] = [f"{service:016x}" for service in u64s(value[33:])]
     elif kind == 1 and rest[0] == 0:
         source, block = u64s(rest[1:])
         offsets = struct.unpack(f">{len(value) // 2}H", value)
         row["seen"] = {"source": source, "positions": [block << 12 | offset for offset in offsets]}
     elif kind == 1:
-        assert rest[0] == 1 and len(rest) == 17 and value == b""
-        row["whole"] = rest[1:].hex()
-    elif kind == 2:
-        assert len(rest) == 8 and value == b""
-        row["service"] = rest.hex()
+        assert rest == b"\x01" and len(value) % 16 == 0
+        row["whole"] = [value[at : at + 16].hex() for at in range(0, len(value), 16)]
     else:
         assert kind == 3
         (row["number"],) = u64s(rest)
-        row["piece"] = piece(value)
+        row["pieces"] = pieces(value)
     return row
 
 
@@ -139,7 +147,7 @@ def main():
         for line in lines:
             key, value = (bytes.fromhex(part.strip("-")) for part in line.split())
             rows.append(FAMILIES[key[:1]](key, value))
-    assert {"version": 1} in rows
+    assert {"version": 2} in rows
     print("\n".join(json.dumps(row, ensure_ascii=True) for row in rows))
 
 

@@ -82,7 +82,7 @@ pub(crate) fn foreign_pieces_sent_again_are_duplicates(store: &dyn Store) {
     if let Piece::V1(span) = &mut foreign {
         span.source = None;
     }
-    let v2 = Piece::V2(of_service(1, 1, 0, "a", NOW_US, r#""tags":{"a":"1","b":"2"}"#));
+    let v2 = Piece::V2(of_service(1, 1, "a", r#""tags":{"a":"1","b":"2"}"#));
     for _ in 0..3 {
         store_pieces(store, vec![foreign.clone(), v2.clone()]);
     }
@@ -112,7 +112,7 @@ fn expire(store: &dyn Store, retention: Retention, now_ms: u64) {
 
 pub(crate) fn old_traces_expire_and_are_counted(store: &dyn Store) {
     store_pieces(store, (1..=500).map(|trace| piece(trace, 7, 0..3)).collect());
-    store_spans(store, &[of_service(1000, 1, 0, "old", NOW_US, "")]);
+    store_spans(store, &[of_service(1000, 1, "old", "")]);
     store_pieces_at(store, vec![piece(2000, 7, 0..3)], NOW_MS + 2 * HOUR_MS);
     let retention = Retention { max_age_ms: HOUR_MS, max_bytes: 0 };
     expire(store, retention, NOW_MS + HOUR_MS - 60_000);
@@ -128,8 +128,7 @@ pub(crate) fn old_traces_expire_and_are_counted(store: &dyn Store) {
 
 pub(crate) fn the_oldest_traces_leave_when_there_is_too_much(store: &dyn Store) {
     for trace in 1..=10 {
-        let big =
-            of_service(trace, 1, 0, "a", NOW_US, &format!(r#""tags":{{"k":"{}"}}"#, "x".repeat(10_000)));
+        let big = of_service(trace, 1, "a", &format!(r#""tags":{{"k":"{}"}}"#, "x".repeat(10_000)));
         store_pieces_at(store, vec![Piece::V2(big)], NOW_MS + trace * 60_000);
     }
     expire(store, Retention { max_age_ms: 0, max_bytes: 35_000 }, NOW_MS + HOUR_MS);

@@ -1,0 +1,140 @@
+//! How long something takes in each service: `blkin stats`.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use crate::http::Client;
+use crate::terminal::{Colour, Style, fit, safe};
+use crate::units;
+
+/// What `blkin stats` is told.
+#[derive(Debug, Clone, Args)]
+pub struct StatsArguments {
+    /// The annotation that begins the interval, such as 'Write begins'; cs and sr are the begin of a call
+    pub from: String,
+    /// The annotation of the same span that ends it, such as 'Span ended'; cr and ss are the end of a call
+    pub to: String,
+    /// Only this service
+    #[arg(long)]
+    pub service: Option<String>,
+    /// Only spans of this name
+    #[arg(long, value_name = "NAME")]
+    pub span: Option<String>,
+    /// How far back to look (10m, 2h, 1d)
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = units::parse_duration_us)]
+    pub lookback: u64,
+    /// Where the time looked at ends, as milliseconds since 1970 [default: now]
+    #[arg(long, value_name = "MS")]
+    pub end: Option<u64>,
+}
+
+/// The collector's answer.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct Stats {
+    /// Traces that were looked at.
+    pub traces: u64,
+    /// Whether those are all of that time; if not, they are its latest.
+    pub complete: bool,
+    /// What was measured, by service.
+    pub services: Vec<ServiceStats>,
+}
+
+/// The intervals of one service. Times are in microseconds.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct ServiceStats {
+    /// The service that wrote both annotations.
+    pub service: String,
+    /// How many intervals.
+    pub count: u64,
+    /// Their mean.
+    pub average_us: f64,
+    /// Half of them took at most this long.
+    pub p50_us: u64,
+    /// 99 of 100 took at most this long.
+    pub p99_us: u64,
+    /// The longest.
+    pub max_us: u64,
+}
+
+/// Asks the collector.
+///
+/// # Errors
+/// When it cannot be reached, refuses the question, or is a Zipkin server, which cannot answer it.
+pub fn fetch(collector: &Client, wanted: &StatsArguments) -> Result<Stats> {
+    let mut query = vec![
+        ("from", wanted.from.clone()),
+        ("to", wanted.to.clone()),
+        ("lookback", (wanted.lookback / 1_000).max(1).to_string()),
+    ];
+    query.extend(wanted.service.clone().map(|name| ("serviceName", name)));
+    query.extend(wanted.span.clone().map(|name| ("spanName", name)));
+    query.extend(wanted.end.map(|end_ms| ("endTs", end_ms.to_string())));
+    let query: Vec<(&str, &str)> = query.iter().map(|(key, value)| (*key, value.as_str())).collect();
+    let body = collector.get_ok("/api/blkin/intervals", &query)?;
+    serde_json::from_str(&body)
+        .with_context(|| format!("failed to read the intervals that {} answered", collector.base()))
+}
+
+/// The answer as a table, the service that takes longest on average first.
+pub fn table(stats: &Stats, style: Style) -> String {
+    let columns = style.columns.saturating_sub(60).max(12);
+    let mut out = String::new();
+    let head = format!(
+        "{}  {:>9}  {:>10}  {:>10}  {:>10}  {:>10}",
+        fit("service", columns),
+        "count",
+        "average",
+        "p50",
+        "p99",
+        "max"
+    );
+    let _ = writeln!(out, "{}", style.paint(Colour::Bold, &head));
+    let mut services: Vec<&ServiceStats> = stats.services.iter().collect();
+    services.sort_by(|a, b| b.average_us.total_cmp(&a.average_us));
+    for found in services {
+        let _ = writeln!(
+            out,
+            "{}  {:>9}  {:>10}  {:>10}  {:>10}  {:>10}",
+            fit(&safe(&found.service), columns),
+            found.count,
+            units::duration(found.average_us.round() as u64),
+            units::duration(found.p50_us),
+            units::duration(found.p99_us),
+            units::duration(found.max_us),
+        );
+    }
+    let what = if stats.complete { "traces" } else { "traces, the latest; there was no time for all" };
+    let _ = writeln!(out, "of {} {what}", stats.traces);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slowest_service_comes_first_and_what_was_left_out_is_said() {
+        let service = |name: &str, average_us| ServiceStats {
+            service: name.into(),
+            count: 3,
+            average_us,
+            p50_us: 90,
+            p99_us: 2_000,
+            max_us: 2_500,
+        };
+        let services = vec![service("osd.0", 250.4), service("osd.1\u{1b}[2J", 1_500.0)];
+        let stats = Stats { traces: 7, complete: false, services };
+        let text = table(&stats, Style { columns: 80, colours: false });
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 4, "{text}");
+        assert!(lines[1].starts_with("osd.1") && !text.contains('\u{1b}'), "{text}");
+        assert!(lines[2].contains(&units::duration(250)), "{text}");
+        assert!(lines[3].contains("7 traces, the latest"), "{text}");
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{text}");
+    }
+}

@@ -1,0 +1,236 @@
+//! How long something takes in each service: the time between two named annotations of a span, over all traces of a
+//! window of time. Journaling time by storage daemon is `from=Write begins`, `to=Span ended`.
+
+use std::collections::BTreeMap;
+use std::ops::{ControlFlow, RangeInclusive};
+
+use serde::Serialize;
+
+use super::search::{Reading, each_trace, trace};
+use super::{BadRequest, Defaults, Parameters};
+use crate::model::{Kind, Span};
+use crate::store::{Store, StoreError};
+
+/// What to measure, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IntervalRequest {
+    /// The annotation that begins it.
+    pub from: String,
+    /// The annotation of the same span that ends it.
+    pub to: String,
+    /// Only this service, in lower case.
+    pub service: Option<String>,
+    /// Only spans of this name, in lower case.
+    pub span_name: Option<String>,
+    /// Time of the traces in microseconds.
+    pub window_us: RangeInclusive<u64>,
+}
+
+impl IntervalRequest {
+    /// Reads the parameters `from`, `to`, and those of a search that apply: `serviceName`, `spanName`, `endTs`,
+    /// `lookback`.
+    ///
+    /// # Errors
+    /// When an annotation is not named, or a parameter cannot be used.
+    pub fn read(parameters: &Parameters, defaults: &Defaults) -> Result<IntervalRequest, BadRequest> {
+        let lower = |name: &str| parameters.get(name).map(str::to_lowercase);
+        Ok(IntervalRequest {
+            from: parameters.required("from")?.to_owned(),
+            to: parameters.required("to")?.to_owned(),
+            service: lower("serviceName"),
+            span_name: lower("spanName").filter(|name| name != "all"),
+            window_us: parameters.window_us(defaults)?,
+        })
+    }
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Intervals {
+    /// Traces that were looked at.
+    pub traces: u64,
+    /// Whether those are all of the window; if not, they are its latest, and time ran out.
+    pub complete: bool,
+    /// What was measured, by service.
+    pub services: Vec<ServiceIntervals>,
+}
+
+/// The intervals of one service. Times are in microseconds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ServiceIntervals {
+    /// The service that wrote both annotations.
+    pub service: String,
+    /// How many intervals.
+    pub count: u64,
+    /// Their mean.
+    pub average_us: f64,
+    /// Half of them took at most this long; at most 1.6 % below the exact value.
+    pub p50_us: u64,
+    /// 99 of 100 took at most this long; at most 1.6 % below the exact value.
+    pub p99_us: u64,
+    /// The longest.
+    pub max_us: u64,
+}
+
+/// Measures.
+///
+/// # Errors
+/// When the store fails.
+pub fn intervals(
+    store: &dyn Store,
+    request: &IntervalRequest,
+    reading: Reading,
+) -> Result<Intervals, StoreError> {
+    let mut traces = 0;
+    let mut services: BTreeMap<String, Times> = BTreeMap::new();
+    let complete = each_trace(store, request.service.as_deref(), &request.window_us, reading, &mut |id| {
+        traces += 1;
+        for span in trace(store, id, reading)?.iter().filter(|span| request.takes(span)) {
+            let Some(service) = span.local_service() else { continue };
+            for time_us in request.times_us(span) {
+                services.entry(service.to_owned()).or_default().add(time_us);
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let services = services.into_iter().map(|(service, times)| times.summary(service)).collect();
+    Ok(Intervals { traces, complete, services })
+}
+
+impl IntervalRequest {
+    fn takes(&self, span: &Span) -> bool {
+        let is = |wanted: &Option<String>, name: Option<&str>| {
+            wanted.as_deref().is_none_or(|wanted| name == Some(wanted))
+        };
+        is(&self.service, span.local_service()) && is(&self.span_name, span.name.as_deref())
+    }
+
+    /// Each `from` with the next `to` after it.
+    fn times_us(&self, span: &Span) -> Vec<u64> {
+        let ends = moments(span, &self.to);
+        let mut used = 0;
+        let mut times = Vec::new();
+        for begin in moments(span, &self.from) {
+            let Some(at) =
+                ends.iter().skip(used).position(|&end| end > begin || self.same_moment(begin, end))
+            else {
+                break;
+            };
+            used += at + 1;
+            times.extend(ends.get(used - 1).and_then(|end| u64::try_from(end - begin).ok()));
+        }
+        times
+    }
+
+    /// Two different annotations of one microsecond are an interval of nothing; one is no interval.
+    fn same_moment(&self, begin: i64, end: i64) -> bool {
+        self.from != self.to && begin == end
+    }
+}
+
+/// When a span says this, in order. The marks of a call's begin and end have become the span's own time.
+fn moments(span: &Span, value: &str) -> Vec<i64> {
+    let end = || Some(span.timestamp? + span.duration?);
+    let own = match (value, span.kind) {
+        ("cs", Some(Kind::Client)) | ("sr", Some(Kind::Server)) => span.timestamp,
+        ("cr", Some(Kind::Client)) | ("ss", Some(Kind::Server)) => end(),
+        _ => None,
+    };
+    let written = span.annotations.iter().filter(|annotation| annotation.value == value);
+    let mut moments: Vec<i64> =
+        own.into_iter().chain(written.map(|annotation| annotation.timestamp)).collect();
+    moments.sort_unstable();
+    moments
+}
+
+/// Many times in little memory: the sum and the longest exactly, the others with 7 significant bits.
+#[derive(Debug, Default)]
+struct Times {
+    count: u64,
+    sum_us: u128,
+    max_us: u64,
+    rounded: BTreeMap<u64, u64>,
+}
+
+impl Times {
+    fn add(&mut self, time_us: u64) {
+        self.count += 1;
+        self.sum_us += u128::from(time_us);
+        self.max_us = self.max_us.max(time_us);
+        let insignificant = (u64::BITS - time_us.leading_zeros()).saturating_sub(7);
+        *self.rounded.entry(time_us >> insignificant << insignificant).or_default() += 1;
+    }
+
+    /// The least rounded time that this share of all does not exceed.
+    fn percentile(&self, percent: u64) -> u64 {
+        let wanted = (self.count * percent).div_ceil(100);
+        let mut so_far = 0;
+        let mut all = self.rounded.iter();
+        all.find(|(_, count)| {
+            so_far += **count;
+            so_far >= wanted
+        })
+        .map_or(0, |(time, _)| *time)
+    }
+
+    fn summary(&self, service: String) -> ServiceIntervals {
+        ServiceIntervals {
+            service,
+            count: self.count,
+            average_us: self.sum_us as f64 / self.count.max(1) as f64,
+            p50_us: self.percentile(50),
+            p99_us: self.percentile(99),
+            max_us: self.max_us,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Annotation, SpanId, TraceId};
+
+    fn request(from: &str, to: &str) -> IntervalRequest {
+        IntervalRequest { from: from.into(), to: to.into(), service: None, span_name: None, window_us: 1..=2 }
+    }
+
+    fn span(annotations: &[(i64, &str)]) -> Span {
+        let annotation =
+            |&(timestamp, value): &(i64, &str)| Annotation { timestamp, value: value.to_owned() };
+        let annotations = annotations.iter().map(annotation).collect();
+        Span { annotations, ..Span::new(TraceId::new(0, 1).unwrap(), "1".parse::<SpanId>().unwrap()) }
+    }
+
+    #[test]
+    fn each_begin_is_paired_with_the_next_end_and_what_has_no_other_side_is_left_out() {
+        let written =
+            span(&[(1, "end"), (10, "begin"), (15, "end"), (20, "begin"), (20, "end"), (30, "begin")]);
+        assert_eq!(request("begin", "end").times_us(&written), [5, 0]);
+        assert_eq!(request("begin", "begin").times_us(&written), [10, 10]);
+        assert!(request("begin", "other").times_us(&written).is_empty());
+    }
+
+    #[test]
+    fn the_marks_of_a_call_are_its_spans_own_time() {
+        let served = Span {
+            kind: Some(Kind::Server),
+            timestamp: Some(100),
+            duration: Some(50),
+            ..span(&[(120, "journal written")])
+        };
+        assert_eq!(request("sr", "journal written").times_us(&served), [20]);
+        assert_eq!(request("journal written", "ss").times_us(&served), [30]);
+        assert!(request("cs", "ss").times_us(&served).is_empty());
+    }
+
+    #[test]
+    fn averages_are_exact_and_percentiles_within_their_bound() {
+        let mut times = Times::default();
+        (1..=1000).for_each(|time| times.add(time * 1000));
+        let summary = times.summary("osd.0".to_owned());
+        assert_eq!((summary.count, summary.average_us, summary.max_us), (1000, 500_500.0, 1_000_000));
+        for (found, exact) in [(summary.p50_us, 500_000), (summary.p99_us, 990_000)] {
+            assert!(found <= exact && found * 1000 >= exact * 984, "{found} for {exact}");
+        }
+    }
+}

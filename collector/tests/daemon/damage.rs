@@ -1,0 +1,149 @@
+//! A store whose file was damaged while nobody looked: start-up needs nobody's help, and what was acknowledged is there.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use blkin_collector::ledger::{Count, Figure};
+use blkin_collector::merge::Piece;
+use blkin_collector::model::TraceId;
+use blkin_collector::query::{self, Reading};
+use blkin_collector::store::disk::{Disk, FILE_NAME};
+use blkin_collector::store::{self, Batch, Store, TraceStore};
+use blkin_thrift::scribe::ResultCode;
+
+use crate::running::{Collector, Scribe, span, span_entry};
+
+const TRACES: u64 = 400;
+const READING: Reading =
+    Reading { strict: true, max_bytes: 1 << 30, patience: std::time::Duration::from_secs(60) };
+
+fn open(folder: &Path) -> TraceStore<Disk> {
+    store::open(folder, 1 << 20, Vec::new()).unwrap()
+}
+
+/// A store with a trace of each number up to [`TRACES`], and the bytes of its file.
+fn filled(folder: &Path) -> Vec<u8> {
+    let store = open(folder);
+    for numbers in (1..=TRACES as i64).collect::<Vec<_>>().chunks(40) {
+        let mut batch = Batch::default();
+        for &number in numbers {
+            let mut piece = span(number);
+            piece.annotations[0].value = needle(number as u64);
+            batch.pieces.push(Piece::V1(piece));
+            *batch.ledger.get_mut(Figure::ReceivedScribe) += Count::piece(2);
+        }
+        store.commit(&[batch], 1_700_000_000_000).unwrap();
+    }
+    drop(store);
+    fs::read(folder.join(FILE_NAME)).unwrap()
+}
+
+fn needle(number: u64) -> String {
+    format!("needle {number:05}")
+}
+
+fn write(folder: &Path, bytes: &[u8]) {
+    fs::write(folder.join(FILE_NAME), bytes).unwrap();
+}
+
+/// How many traces are there; each as it was stored.
+fn whole_traces(store: &dyn Store) -> u64 {
+    let mut whole = 0;
+    for number in 1..=TRACES {
+        let spans = query::trace(store, TraceId::new(0, number).unwrap(), READING).unwrap();
+        if let [span] = spans.as_slice() {
+            assert_eq!(span.annotations[0].value, needle(number));
+            whole += 1;
+        }
+    }
+    whole
+}
+
+#[test]
+fn a_damaged_piece_is_left_out_and_counted_and_no_other_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bytes = filled(folder.path());
+    let wanted = needle(17).into_bytes();
+    let places: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(&wanted)).collect();
+    assert!(!places.is_empty());
+    places.iter().for_each(|&at| bytes[at] ^= 1);
+    write(folder.path(), &bytes);
+    let store = open(folder.path());
+    assert_eq!((whole_traces(&store), store.damage().pieces(), store.damage().files()), (TRACES - 1, 1, 0));
+    assert_eq!(store.count().unwrap().spans, TRACES - 1);
+}
+
+#[test]
+fn a_file_without_a_beginning_is_set_aside_and_all_its_pieces_are_stored_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bytes = filled(folder.path());
+    bytes[..4096].fill(0);
+    write(folder.path(), &bytes);
+    let store = open(folder.path());
+    assert_eq!(
+        (whole_traces(&store), store.damage().files(), store.damage().salvaged()),
+        (TRACES, 1, TRACES)
+    );
+    let ledger = store.ledger().unwrap();
+    assert!(ledger.balances(), "{ledger:?}");
+    assert_eq!((ledger.get(Figure::Stored).spans, ledger.get(Figure::Duplicate).spans), (TRACES, 0));
+    drop(store);
+    let store = open(folder.path());
+    assert_eq!((whole_traces(&store), store.damage().files(), store.damage().salvaged()), (TRACES, 0, 0));
+}
+
+#[test]
+fn a_torn_file_gives_what_is_whole_in_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = filled(folder.path());
+    for eighths in 0..8 {
+        write(folder.path(), &bytes[..bytes.len() / 8 * eighths]);
+        let store = open(folder.path());
+        let whole = whole_traces(&store);
+        assert_eq!(whole, store.count().unwrap().spans);
+        assert!(store.ledger().unwrap().balances());
+    }
+}
+
+#[test]
+fn flipped_bytes_anywhere_cost_no_more_pieces_than_there_are_of_them() {
+    const FLIPS: u64 = 24;
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = filled(folder.path());
+    for round in 0..4 {
+        let mut damaged = bytes.clone();
+        let mut random: u64 = 0x9e37_79b9_7f4a_7c15 + round;
+        for _ in 0..FLIPS {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let at = (random >> 20) as usize % damaged.len();
+            damaged[at] ^= 1 << (random % 8);
+        }
+        write(folder.path(), &damaged);
+        // As after a kill, or when damage was seen while running: the start checks the whole file.
+        fs::write(folder.path().join(format!("{FILE_NAME}.suspect")), b"").unwrap();
+        let whole = whole_traces(&open(folder.path()));
+        assert!(whole >= TRACES - FLIPS, "round {round}: {whole} of {TRACES}");
+    }
+}
+
+#[test]
+fn after_kill_9_and_damage_the_collector_starts_by_itself_with_what_it_acknowledged() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut collector = Collector::start(folder.path());
+    let mut scribe = Scribe::connect(collector.scribe);
+    for number in 1..=20 {
+        assert_eq!(scribe.log(&[span_entry(number)]).unwrap(), ResultCode::Ok);
+    }
+    collector.signal("-KILL");
+    collector.wait();
+    let file = File::options().write(true).open(folder.path().join("data").join(FILE_NAME)).unwrap();
+    file.write_all_at(&[0x55; 512], 0).unwrap();
+    let collector = Collector::start(folder.path());
+    assert!((1..=20).all(|number| collector.has_trace(number)));
+    let (_, metrics) = collector.get("/metrics");
+    for line in ["blkin_collector_damaged_files_total 1", "blkin_collector_salvaged_spans_total 20"] {
+        assert!(metrics.contains(line), "{metrics}");
+    }
+    assert_eq!(collector.ledger()["spans"]["stored"], 20);
+}

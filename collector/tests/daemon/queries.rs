@@ -1,0 +1,78 @@
+//! What the configuration says of queries, and the intervals between annotations.
+
+use crate::bad_input::JSON;
+use crate::limits::configured;
+use crate::running::Collector;
+
+/// A journal that wrote twice, for 100 and 300 µs, in a trace of this id.
+fn post_journal(collector: &Collector, trace: &str, daemon: &str, time_us: u64) {
+    let event = |after: u64, value: &str| format!(r#"{{"timestamp":{},"value":"{value}"}}"#, time_us + after);
+    let events = [event(0, "begins"), event(100, "ends"), event(500, "begins"), event(800, "ends")].join(",");
+    let body = format!(
+        r#"[{{"traceId":"{trace}","id":"1","name":"journal","timestamp":{time_us},"duration":800,
+            "localEndpoint":{{"serviceName":"{daemon}"}},"annotations":[{events}],"tags":{{"pool":"ssd"}}}}]"#
+    );
+    assert_eq!(collector.post("/api/v2/spans", &[JSON], body.as_bytes()).0, 202);
+}
+
+#[test]
+fn the_time_between_two_annotations_is_measured_by_service_within_a_window() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = Collector::start(folder.path());
+    for (trace, daemon, time_s) in
+        [("1", "osd.0", 1000), ("2", "osd.0", 1001), ("3", "osd.1", 1002), ("4", "osd.0", 9)]
+    {
+        post_journal(&collector, trace, daemon, time_s * 1_000_000);
+    }
+    let ask = |more: &str| {
+        collector
+            .json(&format!("/api/blkin/intervals?from=begins&to=ends&endTs=1100000&lookback=200000{more}"))
+    };
+    let all = ask("");
+    assert_eq!((&all["traces"], &all["complete"]), (&3.into(), &true.into()));
+    let osd0 = &all["services"][0];
+    assert_eq!((&osd0["service"], &osd0["count"]), (&"osd.0".into(), &4.into()), "{all}");
+    assert_eq!((&osd0["average_us"], &osd0["max_us"]), (&200.0.into(), &300.into()), "{all}");
+    assert_eq!((&osd0["p50_us"], &osd0["p99_us"]), (&100.into(), &300.into()), "{all}");
+    assert_eq!(all["services"].as_array().unwrap().len(), 2);
+    assert_eq!(ask("&serviceName=OSD.1")["services"][0]["count"], 2);
+    assert_eq!(ask("&spanName=other")["services"].as_array().unwrap().len(), 0);
+    for path in ["/api/blkin/intervals?from=begins", "/api/blkin/intervals?from=a&to=b&lookback=x"] {
+        assert_eq!(collector.get(path).0, 400, "{path}");
+    }
+}
+
+#[test]
+fn without_search_traces_are_read_by_id_alone_as_in_zipkin() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = configured(folder.path(), "search_enabled = false\nautocomplete_keys = [\"pool\"]\n");
+    post_journal(&collector, "1", "osd.0", 1_000_000);
+    for path in [
+        "/api/v2/services",
+        "/api/v2/spans?serviceName=osd.0",
+        "/api/v2/remoteServices?serviceName=osd.0",
+        "/api/v2/traces?endTs=2000&lookback=2000",
+        "/api/v2/autocompleteKeys",
+        "/api/v2/autocompleteValues?key=pool",
+        "/api/v2/dependencies?endTs=2000",
+    ] {
+        assert_eq!(collector.get(path), (200, "[]".to_owned()), "{path}");
+    }
+    assert_eq!(collector.json("/config.json")["searchEnabled"], false);
+    assert!(collector.has_trace(1));
+}
+
+#[test]
+fn traces_of_64_and_128_bits_are_one_if_ids_are_not_strict() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = configured(folder.path(), "strict_trace_id = false\nautocomplete_keys = [\"pool\"]\n");
+    post_journal(&collector, "0000000000000007", "osd.0", 1_000_000);
+    post_journal(&collector, "00000000000000010000000000000007", "osd.1", 1_000_500);
+    let spans = |path: &str| collector.json(path).as_array().unwrap().len();
+    assert_eq!(spans("/api/v2/trace/0000000000000007"), 2);
+    assert_eq!(spans("/api/v2/trace/00000000000000090000000000000007"), 2);
+    assert_eq!(spans("/api/v2/traces?endTs=2000&lookback=2000"), 1);
+    assert_eq!(collector.get("/api/v2/traceMany?traceIds=7,10000000000000007").0, 400);
+    assert_eq!(collector.get("/api/v2/autocompleteValues?key=pool").1, r#"["ssd"]"#);
+    assert_eq!(collector.get("/api/v2/autocompleteValues?key=other").1, "[]");
+}

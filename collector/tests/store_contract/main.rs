@@ -1,0 +1,214 @@
+//! What every store must do: the rules that hold for whoever answers, and those of our own stores alone, each run over
+//! each store.
+#![allow(clippy::unwrap_used, reason = "a check that cannot go on has failed")]
+
+#[macro_use]
+#[path = "../contract/mod.rs"]
+mod contract;
+mod counting;
+mod own;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use blkin_collector::ledger::{Count, Figure};
+use blkin_collector::merge::Piece;
+use blkin_collector::model::{Span, TraceId};
+use blkin_collector::query::{self, Defaults, Parameters, Reading, SearchRequest};
+use blkin_collector::store::disk::Disk;
+use blkin_collector::store::memory::Memory;
+use blkin_collector::store::{Batch, NameKind, Store, TraceStore};
+use blkin_collector::trace::DependencyLink;
+use blkin_collector::v2json;
+use serde_json::Value;
+
+use contract::{Link, NOW_MS, NOW_US, Names, Rule, Subject};
+
+/// How traces are read unless a check says otherwise.
+const STRICT: Reading = Reading { strict: true, max_bytes: 1 << 30, patience: Duration::from_secs(60) };
+
+/// A store of ours, asked in this process.
+struct Direct<'a>(&'a dyn Store);
+
+impl Subject for Direct<'_> {
+    fn store(&self, spans: &[Value]) {
+        let list = serde_json::to_vec(spans).unwrap();
+        let spans = v2json::read_list(&list, &blkin_thrift::Limits::default()).unwrap();
+        store_spans(self.0, &spans.into_iter().map(Result::unwrap).collect::<Vec<_>>());
+    }
+
+    fn trace(&self, id: &str) -> Vec<Value> {
+        values(&query::trace(self.0, id.parse().unwrap(), STRICT).unwrap())
+    }
+
+    fn traces(&self, ids: &[&str]) -> Vec<Vec<Value>> {
+        let ids: Vec<TraceId> = ids.iter().map(|id| id.parse().unwrap()).collect();
+        query::traces(self.0, &ids, STRICT).unwrap().iter().map(|trace| values(trace)).collect()
+    }
+
+    fn search(&self, parameters: &[(&str, &str)]) -> Vec<Vec<Value>> {
+        search(self.0, parameters).iter().map(|trace| values(trace)).collect()
+    }
+
+    fn names(&self, kind: Names, service: &str) -> Vec<String> {
+        let kind = match kind {
+            Names::Services => NameKind::Service,
+            Names::Spans => NameKind::Span,
+            Names::RemoteServices => NameKind::RemoteService,
+        };
+        self.0.names(kind, service).unwrap()
+    }
+
+    fn links(&self) -> Vec<Link> {
+        let links = query::dependencies(self.0, &(NOW_US - 86_400_000_000..=NOW_US), STRICT).unwrap();
+        let link = |link: DependencyLink| Link {
+            parent: link.parent,
+            child: link.child,
+            calls: link.call_count,
+            errors: link.error_count,
+        };
+        links.into_iter().map(link).collect()
+    }
+}
+
+fn values(spans: &[Span]) -> Vec<Value> {
+    serde_json::from_str(&v2json::write_trace(spans)).unwrap()
+}
+
+/// A span from JSON without its brackets.
+fn span(json: &str) -> Span {
+    let list = format!("[{{{json}}}]");
+    v2json::read_list(list.as_bytes(), &blkin_thrift::Limits::default()).unwrap().remove(0).unwrap()
+}
+
+/// A root of a service at [`NOW_US`]: trace, id, further members.
+fn of_service(trace: u64, id: u64, service: &str, rest: &str) -> Span {
+    let rest = if rest.is_empty() { String::new() } else { format!(",{rest}") };
+    span(&format!(
+        r#""traceId":"{trace:x}","id":"{id:x}","localEndpoint":{{"serviceName":"{service}"}},"timestamp":{NOW_US}{rest}"#
+    ))
+}
+
+fn id(low: u64) -> TraceId {
+    TraceId::new(0, low).unwrap()
+}
+
+/// A batch as ingest makes it: every piece is counted as received.
+fn batch(pieces: Vec<Piece>) -> Batch {
+    let mut batch = Batch::default();
+    for piece in &pieces {
+        *batch.ledger.get_mut(Figure::ReceivedScribe) += Count::piece(piece.annotation_count());
+    }
+    batch.pieces = pieces;
+    batch
+}
+
+fn store_pieces(store: &dyn Store, pieces: Vec<Piece>) {
+    store_pieces_at(store, pieces, NOW_MS);
+}
+
+fn store_pieces_at(store: &dyn Store, pieces: Vec<Piece>, now_ms: u64) {
+    store.commit(&[batch(pieces)], now_ms).unwrap();
+    check_ledger(store);
+}
+
+/// The ledger balances, and an independent count finds what it says.
+fn check_ledger(store: &dyn Store) {
+    let ledger = store.ledger().unwrap();
+    assert!(ledger.balances(), "{ledger:?}");
+    assert_eq!(ledger.get(Figure::Stored), store.count().unwrap());
+}
+
+fn store_spans(store: &dyn Store, spans: &[Span]) {
+    store_pieces(store, spans.iter().cloned().map(Piece::V2).collect());
+}
+
+fn read(store: &dyn Store, id: TraceId) -> Vec<Span> {
+    query::trace(store, id, STRICT).unwrap()
+}
+
+/// Searches with these parameters; unless given, the window ends now.
+fn search(store: &dyn Store, parameters: &[(&str, &str)]) -> Vec<Vec<Span>> {
+    let pairs = parameters.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    let defaults = Defaults { now_ms: NOW_MS, max_traces: 1000 };
+    let request = SearchRequest::read(&Parameters(pairs), &defaults).unwrap();
+    query::search(store, &request, STRICT).unwrap()
+}
+
+/// The ids of the traces found, latest first.
+fn found(store: &dyn Store, parameters: &[(&str, &str)]) -> Vec<u64> {
+    search(store, parameters).iter().map(|trace| trace[0].trace_id.low()).collect()
+}
+
+fn keys() -> Vec<String> {
+    vec!["environment".to_owned()]
+}
+
+fn in_memory(check: fn(&dyn Store)) {
+    check(&TraceStore::new(Memory::default(), keys()).unwrap());
+}
+
+/// The check runs on a fresh file; what it left behind must then read back the same from a reopened one.
+fn on_disk(check: impl FnOnce(&dyn Store)) {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || TraceStore::new(Disk::open(folder.path(), 1 << 20).unwrap(), keys()).unwrap();
+    let store = open();
+    check(&store);
+    let before = (store.ledger().unwrap(), store.count().unwrap());
+    drop(store);
+    let store: Arc<dyn Store> = Arc::new(open());
+    assert_eq!((store.ledger().unwrap(), store.count().unwrap()), before);
+}
+
+fn rule(name: &str) -> Rule {
+    contract::RULES.iter().find(|(found, _)| *found == name).unwrap().1
+}
+
+macro_rules! rules_of_all {
+    ($($module:ident: $($rule:ident)*;)*) => {
+        mod memory {
+            $($(#[test] fn $rule() {
+                super::check_in_memory(super::rule(stringify!($rule)));
+            })*)*
+        }
+        mod disk {
+            $($(#[test] fn $rule() {
+                super::on_disk(|store| super::rule(stringify!($rule))(&super::Direct(store)));
+            })*)*
+        }
+    };
+}
+each_rule!(rules_of_all);
+
+fn check_in_memory(rule: Rule) {
+    rule(&Direct(&TraceStore::new(Memory::default(), keys()).unwrap()));
+}
+
+macro_rules! rules_of_ours {
+    ($($module:ident: $($rule:ident)*;)*) => {
+        mod our_memory {
+            $($(#[test] fn $rule() { super::in_memory(super::$module::$rule); })*)*
+        }
+        mod our_disk {
+            $($(#[test] fn $rule() { super::on_disk(super::$module::$rule); })*)*
+        }
+    };
+}
+
+rules_of_ours! {
+    own:
+        pieces_of_a_v1_span_that_arrive_apart_become_one_span
+        traces_that_share_low_bits_are_one_if_not_strict
+        what_has_no_room_in_an_answer_stays_in_the_store
+        only_configured_tags_are_offered;
+    counting:
+        every_annotation_is_kept_repeated_keys_and_equal_moments_too
+        an_annotation_sent_again_is_a_duplicate_however_it_is_grouped
+        an_identity_counts_within_its_trace_and_source
+        the_same_identity_twice_in_one_piece_is_stored_once
+        foreign_pieces_sent_again_are_duplicates
+        what_was_counted_on_the_way_is_committed_with_the_batch
+        old_traces_expire_and_are_counted
+        the_oldest_traces_leave_when_there_is_too_much
+        a_trace_that_gets_news_is_kept;
+}

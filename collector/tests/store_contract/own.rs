@@ -1,0 +1,58 @@
+//! What our stores do beyond what others must.
+
+use blkin_collector::merge::Piece;
+use blkin_collector::model::TraceId;
+use blkin_collector::query::{self, Reading};
+use blkin_collector::store::{NameKind, Store};
+use blkin_thrift::{Annotation, Endpoint, Span as V1Span};
+
+use super::{NOW_US, STRICT, found, id, of_service, read, span, store_pieces, store_spans};
+
+pub(crate) fn pieces_of_a_v1_span_that_arrive_apart_become_one_span(store: &dyn Store) {
+    let host = Endpoint { service_name: "osd.0".to_owned(), ..Endpoint::default() };
+    let piece = |value: &str, offset: i64| {
+        let annotation = Annotation {
+            timestamp: NOW_US as i64 + offset,
+            value: value.to_owned(),
+            host: Some(host.clone()),
+            ..Annotation::default()
+        };
+        let annotations = vec![annotation];
+        Piece::V1(V1Span { trace_id: 1, id: 1, name: "write".to_owned(), annotations, ..V1Span::default() })
+    };
+    for piece in [piece("ss", 500), piece("journal", 200), piece("sr", 0)] {
+        store_pieces(store, vec![piece]);
+    }
+    let spans = read(store, id(1));
+    assert_eq!(spans.len(), 1);
+    assert_eq!((spans[0].timestamp, spans[0].duration), (Some(NOW_US as i64), Some(500)));
+    assert_eq!(spans[0].annotations.len(), 1);
+    assert_eq!(found(store, &[("serviceName", "osd.0"), ("minDuration", "500")]), [1]);
+}
+
+pub(crate) fn traces_that_share_low_bits_are_one_if_not_strict(store: &dyn Store) {
+    for high in ["", "1", "2", "ffffffffffffffff"] {
+        let trace = format!("{high}0000000000000007");
+        store_spans(store, &[span(&format!(r#""traceId":"{trace}","id":"1","timestamp":{NOW_US}"#))]);
+    }
+    let one = TraceId::new(1, 7).unwrap();
+    assert_eq!(read(store, one).len(), 1);
+    assert_eq!(query::trace(store, one, Reading { strict: false, ..STRICT }).unwrap().len(), 4);
+}
+
+pub(crate) fn what_has_no_room_in_an_answer_stays_in_the_store(store: &dyn Store) {
+    let rest = format!(r#""tags":{{"k":"{}"}}"#, "x".repeat(1000));
+    let spans: Vec<_> = (1..=10).map(|n| of_service(1, n, "a", &rest)).collect();
+    store_spans(store, &spans);
+    store_spans(store, &[of_service(2, 1, "a", "")]);
+    let small = Reading { max_bytes: 5000, ..STRICT };
+    assert_eq!(query::trace(store, id(1), small).unwrap().len(), 4);
+    assert_eq!(query::traces(store, &[id(2), id(1)], small).unwrap().len(), 1);
+    assert_eq!(query::trace(store, id(1), STRICT).unwrap().len(), 10);
+}
+
+pub(crate) fn only_configured_tags_are_offered(store: &dyn Store) {
+    store_spans(store, &[of_service(1, 1, "a", r#""tags":{"environment":"prod","object":"o1"}"#)]);
+    assert_eq!(store.names(NameKind::TagValue, "environment").unwrap(), ["prod"]);
+    assert!(store.names(NameKind::TagValue, "object").unwrap().is_empty());
+}

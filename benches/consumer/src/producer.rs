@@ -94,8 +94,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     crate::machine::pin(cpu as usize);
     blkin::init();
     println!("ready");
-    let mut lines = std::io::stdin().lines();
-    lines.next().context("told nothing")??;
+    std::io::stdin().read_line(&mut String::new())?;
     let of_thread = Load { spans: spans / threads, rate: rate / threads, threads: 1 };
     let threads: Vec<_> = (0..threads).map(|_| std::thread::spawn(move || record(of_thread))).collect();
     let busy: Vec<f64> = threads.into_iter().filter_map(|thread| thread.join().ok()).collect();

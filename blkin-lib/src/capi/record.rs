@@ -27,6 +27,17 @@ pub(super) unsafe extern "C" fn blkin_record(trace: *const Trace, annotation: *c
         return OK;
     }
     // SAFETY: neither is NULL; the rest is passed on from the caller.
+    unsafe { record_if_recognised(trace, annotation) }
+}
+
+/// A call of a sampled span that is on. By itself, so that a call that is off has nothing to keep; a C function, which never
+/// unwinds, so that it can be the end of its caller.
+///
+/// # Safety
+/// Neither is NULL; Invariants 1, 2 and 5.
+#[inline(never)]
+unsafe extern "C" fn record_if_recognised(trace: *const Trace, annotation: *const Annotation) -> c_int {
+    // SAFETY: passed on from the caller.
     let Some((call, what)) = (unsafe { call_of(trace, annotation) }) else {
         // SAFETY: as above.
         return unsafe { record_slowly(trace, annotation) };
@@ -48,7 +59,7 @@ pub(super) unsafe extern "C" fn blkin_record(trace: *const Trace, annotation: *c
 /// # Safety
 /// Neither is NULL; Invariants 1, 2 and 5.
 #[inline(never)]
-unsafe fn record_slowly(trace: *const Trace, annotation: *const Annotation) -> c_int {
+unsafe extern "C" fn record_slowly(trace: *const Trace, annotation: *const Annotation) -> c_int {
     guard(|| {
         // SAFETY: passed on from the caller.
         if let Some((call, what)) = unsafe { call_of(trace, annotation) } {

@@ -1,7 +1,9 @@
 //! The real Zipkin server is given the same inputs as our collector, and must answer the same, but for what
-//! `zipkin_differences.toml` lists, with its reason. A difference that is listed and not found fails too.
+//! `zipkin_differences.toml` lists, with its reason. A difference that is listed and not found fails too. Then both are
+//! held against the rules of what a store must do.
 
 mod corpus;
+mod rules;
 mod wire;
 
 use std::cell::Cell;
@@ -218,7 +220,7 @@ fn queries(shops: &[String]) -> Vec<String> {
 }
 
 #[test]
-fn the_collector_answers_as_zipkin_does() -> Result<()> {
+fn the_collector_answers_as_zipkin_does_and_both_follow_the_rules_of_a_store() -> Result<()> {
     let zipkin = Zipkin::start()?;
     let node = Node::without_consumerd(Setup::default())?;
     let theirs = Server { http: &zipkin.http, scribe: zipkin.scribe.clone() };
@@ -249,5 +251,7 @@ fn the_collector_answers_as_zipkin_does() -> Result<()> {
     let ledger = node.collector.http.get_ok("/api/blkin/ledger?count=store", &[])?;
     ensure!(serde_json::from_str::<Value>(&ledger)?["balanced"] == true, "{ledger}");
     ensure!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    rules::hold(&zipkin.http);
+    rules::hold(&node.collector.http);
     Ok(())
 }

@@ -333,6 +333,9 @@ macro_rules! sequence {
     };
 }
 
+// Whatever library or program this is linked into, these two are its own and lie within reach of its code.
+global_asm!(".hidden {hot}", ".hidden {again}", hot = sym STATE, again = sym push_again);
+
 /// Both kinds of short records.
 macro_rules! sequence_of_short {
     ($name:literal, $word1:literal) => {

@@ -5,6 +5,7 @@
 //! | [`http`] | bounded GET requests |
 //! | [`span`], [`tree`] | Zipkin v2 spans, and the tree they form |
 //! | [`traces`], [`waterfall`] | the two views of traces |
+//! | [`live`] | spans as they arrive |
 //! | [`metrics`], [`ledger`] | Prometheus text, and the equations that say where each annotation went |
 //! | [`rejects`] | what the collector rejected, and why |
 //! | [`stats`] | time between two annotations, by service |
@@ -16,6 +17,7 @@
 pub mod doctor;
 pub mod http;
 pub mod ledger;
+pub mod live;
 pub mod metrics;
 pub mod recover;
 pub mod rejects;

@@ -13,7 +13,7 @@ use blkin_cli::snapshot::SnapshotArguments;
 use blkin_cli::stats::StatsArguments;
 use blkin_cli::terminal::Style;
 use blkin_cli::waterfall::{self, View};
-use blkin_cli::{doctor, recover, rejects, set, snapshot, stats, traces, units};
+use blkin_cli::{doctor, live, recover, rejects, set, snapshot, stats, traces, units};
 use clap::{Args, Parser, Subcommand};
 
 const AFTER_HELP: &str = "\
@@ -68,6 +68,8 @@ enum Command {
     },
     /// Average, median and longest time between two annotations of a span, by service: journaling time of each daemon
     Stats(StatsArguments),
+    /// Print spans as they arrive at a collector or relay (--collector names it)
+    Live(live::LiveArguments),
     /// List what the collector rejected of late, and why
     Rejects {
         /// How many to list, at most the 256 that the collector keeps
@@ -159,6 +161,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.command {
         Command::Traces(wanted) => list(&collector, wanted, json)?,
         Command::Trace { id, short } => draw(&collector, id, *short, json)?,
+        Command::Live(wanted) => live::print(collector.base(), wanted, json)?,
         Command::Rejects { limit } => {
             let rejects = rejects::fetch(&collector)?;
             let text = match json {

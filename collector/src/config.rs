@@ -72,6 +72,14 @@ pub struct Overrides {
     #[arg(long, env = "BLKIN_COLLECTOR_RETENTION_MIB", value_name = "MIB")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retention_mib: Option<u64>,
+    /// Most live viewers at a time; 0: none [default: 16]
+    #[arg(long, env = "BLKIN_COLLECTOR_LIVE_VIEWERS", value_name = "COUNT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live_viewers: Option<usize>,
+    /// KiB of spans that a live viewer may lag behind [default: 4096]
+    #[arg(long, env = "BLKIN_COLLECTOR_LIVE_QUEUE_KIB", value_name = "KIB")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live_queue_kib: Option<usize>,
     /// How to log.
     #[command(flatten)]
     #[serde(flatten)]
@@ -79,7 +87,7 @@ pub struct Overrides {
 }
 
 /// The keys that are read at the start only: what they set up lives as long as the process.
-const FIXED_KEYS: [&str; 17] = [
+const FIXED_KEYS: [&str; 19] = [
     "scribe_listen",
     "http_listen",
     "data_dir",
@@ -97,6 +105,8 @@ const FIXED_KEYS: [&str; 17] = [
     "cache_mib",
     "autocomplete_keys",
     "query_concurrency",
+    "live_viewers",
+    "live_queue_kib",
 ];
 
 /// The whole configuration.
@@ -163,6 +173,10 @@ pub struct Config {
     pub query_max_mib: usize,
     /// Queries that run at the same time.
     pub query_concurrency: usize,
+    /// Most live viewers at a time.
+    pub live_viewers: usize,
+    /// KiB of spans that a live viewer may lag behind.
+    pub live_queue_kib: usize,
     /// Seconds after which a search answers with what it has found.
     pub query_seconds: u64,
     /// Whether traces can be searched; if not, they are read by their ids alone.
@@ -202,6 +216,8 @@ impl Default for Config {
             query_max_traces: 1000,
             query_max_mib: 64,
             query_concurrency: 4,
+            live_viewers: 16,
+            live_queue_kib: 4096,
             query_seconds: 10,
             search_enabled: true,
         }
@@ -256,6 +272,13 @@ impl Config {
         ] {
             if !(1..=most).contains(&value) {
                 return Err(invalid(key, format!("{value} is not between 1 and {most}")));
+            }
+        }
+        for (key, value, least, most) in
+            [("live_viewers", self.live_viewers, 0, 1024), ("live_queue_kib", self.live_queue_kib, 64, 1 << 20)]
+        {
+            if !(least..=most).contains(&value) {
+                return Err(invalid(key, format!("{value} is not between {least} and {most}")));
             }
         }
         if self.max_reading_mib < 2 * self.max_message_mib {
@@ -330,6 +353,15 @@ impl Config {
             }
         }
         (serde_json::from_value(wanted).expect("a configuration reads back what it wrote"), differ)
+    }
+
+    /// How much may be watched. A silent stream has to say that it lives before its connection counts as silent.
+    pub fn live_options(&self) -> blkin_live::Options {
+        blkin_live::Options {
+            max_viewers: self.live_viewers,
+            viewer_bytes: self.live_queue_kib << 10,
+            keep_alive: (self.http_idle_time() / 3).min(Duration::from_secs(10)),
+        }
     }
 
     /// How traces are read.

@@ -8,6 +8,7 @@
 //! | pieces are committed, indexed, expired | [`store`], counted in [`ledger`] |
 //! | pieces become the spans of a trace, its tree, its links | [`merge`], [`trace`] |
 //! | traces are found | [`query`] |
+//! | what arrives is shown to whoever watches | [`live`] |
 //! | Zipkin's HTTP API, its page, metrics, health | [`http`] |
 //! | all of it is started, and drained when asked to stop | [`server`], as [`config`] says; [`settings`] change while it runs |
 
@@ -16,6 +17,7 @@ pub mod http;
 pub mod ingest;
 mod json;
 pub mod ledger;
+pub mod live;
 pub mod merge;
 pub mod proto3;
 pub mod query;

@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 use crate::config::{Arguments, Config};
 use crate::http::{self, App, registry, router};
 use crate::ingest::Ingest;
+use crate::live::Live;
 use crate::settings::Settings;
 use crate::store::writer::{LiveRetention, Writer};
 use crate::store::{self, Store};
@@ -110,6 +111,7 @@ struct Collector {
     store: Arc<dyn Store>,
     writer: Writer,
     ingest: Arc<Ingest>,
+    live: Live,
     budget: Budget,
 }
 
@@ -120,9 +122,10 @@ impl Collector {
         let store: Arc<dyn Store> = Arc::new(store::open(&config.data_dir, config.cache_mib << 20, keys)?);
         let (writer, thread) = Writer::start(store.clone(), config.writer_options(), health.worker("store"))?;
         let budget = Budget::new(config.max_reading_mib << 20);
+        let live = Live::start(config.live_options(), health.worker("live"))?;
         let settings = Settings::new(config);
-        let ingest = Arc::new(Ingest::new(settings.clone(), writer.clone()));
-        Ok((Collector { settings, health, store, writer, ingest, budget }, thread))
+        let ingest = Arc::new(Ingest::new(settings.clone(), writer.clone(), live.clone()));
+        Ok((Collector { settings, health, store, writer, ingest, live, budget }, thread))
     }
 
     /// Follows the configuration whenever it is asked to read it again.
@@ -148,6 +151,12 @@ impl Collector {
         let heartbeat = self.health.worker("scribe");
         let scribe = server::serve(scribe, self.ingest.clone(), scribe_options, stop.clone(), heartbeat);
         let http = self.serve_http(http, stop.clone());
+        let (live, ending) = (self.live.clone(), stop.clone());
+        // A stream has no end of its own.
+        tokio::spawn(async move {
+            ending.cancelled().await;
+            live.close();
+        });
         let deadline = async {
             stop.cancelled().await;
             tokio::time::sleep(DRAIN_TIME).await;
@@ -160,7 +169,7 @@ impl Collector {
 
     async fn serve_http(&self, listener: TcpListener, stop: CancellationToken) {
         let heartbeat = self.health.worker("http");
-        let registry = Arc::new(registry(self.writer.clone(), self.ingest.clone()));
+        let registry = Arc::new(registry(self.writer.clone(), self.ingest.clone(), self.live.clone()));
         let admin = Admin { registry, health: self.health.clone() };
         let app = App {
             settings: self.settings.clone(),
@@ -170,7 +179,8 @@ impl Collector {
             budget: self.budget.clone(),
             queries: Arc::new(Semaphore::new(self.settings.now().query_concurrency)),
         };
-        http::serve(listener, router(Arc::new(app), admin), self.settings.clone(), stop, heartbeat).await;
+        let routes = router(Arc::new(app), admin, blkin_live::router(self.live.clone()));
+        http::serve(listener, routes, self.settings.clone(), stop, heartbeat).await;
     }
 }
 

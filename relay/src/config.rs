@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use blkin_daemon::config::{ConfigError, file_to_read, layered};
 use blkin_daemon::logging::{self, LogFormat, LogOverrides};
+use blkin_live::Options;
 use blkin_thrift::Limits;
 use clap::{Args, Parser};
 use serde::{Deserialize, Serialize};
@@ -79,6 +80,14 @@ pub struct Overrides {
     #[arg(long, env = "BLKIN_RELAY_SCRIBE_FRAME_SECONDS", value_name = "SECONDS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scribe_frame_seconds: Option<u64>,
+    /// Most live viewers at a time; 0: none [default: 16]
+    #[arg(long, env = "BLKIN_RELAY_LIVE_VIEWERS", value_name = "COUNT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live_viewers: Option<usize>,
+    /// KiB of spans that a live viewer may lag behind [default: 4096]
+    #[arg(long, env = "BLKIN_RELAY_LIVE_QUEUE_KIB", value_name = "KIB")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live_queue_kib: Option<usize>,
     /// SIGTERM: time to send what is spooled; the rest stays for the next start [default: 5000]
     #[arg(long, env = "BLKIN_RELAY_STOP_TIMEOUT_MS", value_name = "MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,6 +142,10 @@ pub struct Config {
     pub backoff_min_ms: u64,
     /// Longest such pause.
     pub backoff_max_ms: u64,
+    /// Most live viewers at a time.
+    pub live_viewers: usize,
+    /// KiB of spans that a live viewer may lag behind.
+    pub live_queue_kib: usize,
     /// SIGTERM: time to send what is spooled.
     pub stop_timeout_ms: u64,
 }
@@ -160,6 +173,8 @@ impl Default for Config {
             io_timeout_ms: 10_000,
             backoff_min_ms: 50,
             backoff_max_ms: 5000,
+            live_viewers: 16,
+            live_queue_kib: 4096,
             stop_timeout_ms: 5000,
         }
     }
@@ -195,6 +210,8 @@ impl Config {
             ("io_timeout_ms", self.io_timeout_ms, 100, 3_600_000),
             ("backoff_min_ms", self.backoff_min_ms, 1, self.backoff_max_ms),
             ("backoff_max_ms", self.backoff_max_ms, 1, 3_600_000),
+            ("live_viewers", self.live_viewers as u64, 0, 1024),
+            ("live_queue_kib", self.live_queue_kib as u64, 64, 1 << 20),
             ("stop_timeout_ms", self.stop_timeout_ms, 0, 3_600_000),
         ] {
             if !(least..=most).contains(&value) {
@@ -236,6 +253,15 @@ impl Config {
     /// How large the spool may grow.
     pub fn spool_limits(&self) -> spool::Limits {
         spool::Limits::new(self.spool_bytes, self.when_full)
+    }
+
+    /// How much may be watched.
+    pub fn live_options(&self) -> Options {
+        Options {
+            max_viewers: self.live_viewers,
+            viewer_bytes: self.live_queue_kib << 10,
+            keep_alive: Duration::from_secs(10),
+        }
     }
 
     /// How to send.

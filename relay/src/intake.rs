@@ -11,6 +11,7 @@ use blkin_thrift::scribe::{
 };
 use blkin_thrift::{Error, Limits};
 
+use crate::live::{Arrived, Live};
 use crate::spool::writer::{Pending, Writer};
 use crate::spool::{Draft, Spool};
 
@@ -43,16 +44,17 @@ pub struct Intake {
     spool: Arc<Spool>,
     writer: Writer,
     counter: Counter,
+    live: Live,
     limits: Limits,
     alive_since: i64,
 }
 
 impl Intake {
     /// Takes what keeps to the limits. The spool's thread goes on as long as this lives.
-    pub fn new(spool: Arc<Spool>, writer: Writer, counter: Counter, limits: Limits) -> Self {
+    pub fn new(spool: Arc<Spool>, writer: Writer, counter: Counter, live: Live, limits: Limits) -> Self {
         let alive_since =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
-        Intake { spool, writer, counter, limits, alive_since }
+        Intake { spool, writer, counter, live, limits, alive_since }
     }
 
     fn draft(&self, entries: &[RawEntry<'_>]) -> Draft {
@@ -62,6 +64,14 @@ impl Intake {
             draft.push(entry.bytes, self.counter.annotations(entry, &mut scratch));
         }
         draft
+    }
+
+    fn show(&self, frame: &[u8], entries: u64) {
+        if !self.live.is_watched() {
+            return;
+        }
+        let (category, limits) = (self.counter.category.clone(), self.limits);
+        self.live.offer(Arrived { frame: frame.to_vec(), entries, category, limits });
     }
 
     fn status(&self) -> ServiceStatus {
@@ -118,7 +128,11 @@ impl Service for Intake {
             let reply = if log.wants_reply { encode_log_reply(log.seq, ResultCode::Ok) } else { Vec::new() };
             return Ok(Answer::Ready(reply));
         }
+        let entries = draft.count.entries;
         let pending = self.writer.submit(draft).ok();
+        if pending.is_some() {
+            self.show(frame, entries);
+        }
         Ok(Answer::Later { seq: log.seq, wants_reply: log.wants_reply, pending })
     }
 

@@ -12,14 +12,15 @@ use blkin_daemon::prometheus_client::metrics::gauge::ConstGauge;
 use blkin_daemon::prometheus_client::registry::Registry;
 
 use crate::ledger::{Count, Delivered, Loss};
+use crate::live::Live;
 use crate::spool::writer::{Gauge, Refused};
 use crate::spool::{Figures, Spool};
 use crate::upstream::Traffic;
 
 /// All metrics of the relay.
-pub(crate) fn registry(spool: Arc<Spool>, gauge: Gauge, traffic: Vec<Arc<Traffic>>) -> Registry {
+pub(crate) fn registry(spool: Arc<Spool>, gauge: Gauge, traffic: Vec<Arc<Traffic>>, live: Live) -> Registry {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Metrics { spool, gauge, traffic }));
+    registry.register_collector(Box::new(Metrics { spool, gauge, traffic, live }));
     registry
 }
 
@@ -28,6 +29,7 @@ struct Metrics {
     gauge: Gauge,
     /// In the order of the spool's upstreams.
     traffic: Vec<Arc<Traffic>>,
+    live: Live,
 }
 
 impl fmt::Debug for Metrics {
@@ -50,6 +52,7 @@ impl Collector for Metrics {
             delivered(&mut encoder, &figures, prefix, what, unit)?;
         }
         self.spool_metrics(&mut encoder, &figures)?;
+        self.live_metrics(&mut encoder)?;
         self.traffic_metrics(&mut encoder, &figures)
     }
 }
@@ -74,6 +77,15 @@ impl Metrics {
             family(encoder, name, help, MetricType::Counter, &[(Vec::new(), value)])?;
         }
         Ok(())
+    }
+
+    fn live_metrics(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let live = self.live.figures();
+        let viewers = [(Vec::new(), live.viewers)];
+        family(encoder, "live_viewers", "live viewers at this moment", MetricType::Gauge, &viewers)?;
+        let spans = [("shown", live.shown), ("missed", live.missed), ("unseen", live.unseen)];
+        let spans = spans.map(|(fate, count)| (vec![("fate", fate)], count));
+        family(encoder, "live_spans", "spans for live viewers since the start", MetricType::Counter, &spans)
     }
 
     fn traffic_metrics(&self, encoder: &mut DescriptorEncoder<'_>, figures: &Figures) -> fmt::Result {

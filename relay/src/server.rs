@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
+use axum::Router;
 use blkin_daemon::admin::{self, Admin};
 use blkin_daemon::health::BEAT_EVERY;
 use blkin_daemon::{CancellationToken, Failure, Health, Heartbeat, logging, ready, signals};
@@ -18,6 +19,7 @@ use tokio::net::TcpListener;
 
 use crate::config::{Arguments, Config};
 use crate::intake::{Counter, Intake};
+use crate::live::Live;
 use crate::metrics::registry;
 use crate::spool::Spool;
 use crate::spool::writer::{Gauge, Writer};
@@ -86,6 +88,7 @@ struct Relay {
     health: Health,
     spool: Arc<Spool>,
     intake: Arc<Intake>,
+    live: Live,
     gauge: Gauge,
     ending: Ending,
     threads: Threads,
@@ -107,7 +110,9 @@ impl Relay {
             Writer::start(spool.clone(), config.queue_mib << 20, health.worker("spool"))?;
         let gauge = writer.gauge();
         let counter = Counter::new(&config.span_category, config.thrift_limits());
-        let intake = Intake::new(spool.clone(), writer, counter.clone(), config.thrift_limits());
+        let live = Live::start(config.live_options(), health.worker("live"))?;
+        let intake =
+            Intake::new(spool.clone(), writer, counter.clone(), live.clone(), config.thrift_limits());
         let ending = Ending::default();
         let (mut upstreams, mut traffic) = (Vec::new(), Vec::new());
         for name in &config.upstreams {
@@ -125,7 +130,7 @@ impl Relay {
         let swept = CancellationToken::new();
         let sweeper = start_sweeper(spool.clone(), swept.clone(), health.worker("sweeper"))?;
         let threads = Threads { upstreams, writer: writer_thread, sweeper, swept };
-        Ok(Relay { config, health, spool, intake: Arc::new(intake), gauge, ending, threads, traffic })
+        Ok(Relay { config, health, spool, intake: Arc::new(intake), live, gauge, ending, threads, traffic })
     }
 
     /// Serves until `stop`, and drains.
@@ -144,10 +149,16 @@ impl Relay {
         };
         let http_stop = CancellationToken::new();
         let admin = Admin {
-            registry: Arc::new(registry(self.spool.clone(), self.gauge.clone(), self.traffic)),
+            registry: Arc::new(registry(
+                self.spool.clone(),
+                self.gauge.clone(),
+                self.traffic,
+                self.live.clone(),
+            )),
             health: self.health.clone(),
         };
-        let http = tokio::spawn(serve_http(http, admin, http_stop.clone(), self.health.worker("http")));
+        let routes = admin::router(admin).merge(blkin_live::router(self.live.clone()));
+        let http = tokio::spawn(serve_http(http, routes, http_stop.clone(), self.health.worker("http")));
         let writer = watch(self.threads.writer, stop.clone());
         // The last of the intake lets the spool's thread end.
         let scribe = server::serve(scribe, self.intake, options, stop.clone(), self.health.worker("scribe"));
@@ -164,6 +175,8 @@ impl Relay {
         let upstreams = join_all(self.threads.upstreams, &self.ending, self.config.stop_timeout_ms).await;
         self.threads.swept.cancel();
         let swept = tokio::task::spawn_blocking(move || self.threads.sweeper.join()).await?;
+        // A stream has no end of its own.
+        self.live.close();
         http_stop.cancel();
         // Whoever looks at the metrics at this moment may be cut off.
         let _ended = tokio::time::timeout(Duration::from_secs(1), http).await;
@@ -213,8 +226,8 @@ async fn join_all(threads: Vec<JoinHandle<()>>, ending: &Ending, timeout_ms: u64
     joined.await?
 }
 
-async fn serve_http(listener: TcpListener, admin: Admin, stop: CancellationToken, heartbeat: Heartbeat) {
-    let (heartbeat, ended) = heartbeat.beating(admin::serve(listener, admin::router(admin), stop)).await;
+async fn serve_http(listener: TcpListener, routes: Router, stop: CancellationToken, heartbeat: Heartbeat) {
+    let (heartbeat, ended) = heartbeat.beating(admin::serve(listener, routes, stop)).await;
     match ended {
         Ok(()) => heartbeat.finish(),
         Err(error) => tracing::error!("failed to serve HTTP: {error}"),

@@ -11,6 +11,7 @@ mod hostile;
 mod install;
 mod ledger;
 mod lifecycle;
+mod live;
 mod operation;
 mod recorder;
 mod relay;

@@ -12,19 +12,21 @@ use blkin_daemon::prometheus_client::registry::Registry;
 
 use crate::ingest::{ALL_TRANSPORTS, Ingest, Rejects};
 use crate::ledger::{Count, Figure, Ledger};
+use crate::live::Live;
 use crate::refusal::ALL_CAUSES;
 use crate::store::writer::{Refused, Writer};
 
 /// All metrics of the collector.
-pub fn registry(writer: Writer, ingest: Arc<Ingest>) -> Registry {
+pub fn registry(writer: Writer, ingest: Arc<Ingest>, live: Live) -> Registry {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Metrics { writer, ingest }));
+    registry.register_collector(Box::new(Metrics { writer, ingest, live }));
     registry
 }
 
 struct Metrics {
     writer: Writer,
     ingest: Arc<Ingest>,
+    live: Live,
 }
 
 impl fmt::Debug for Metrics {
@@ -51,6 +53,11 @@ impl Collector for Metrics {
         let refused = REFUSED.map(|(label, cause)| (label, self.ingest.refused_batches(cause)));
         counters(&mut encoder, "refused_batches", "batches given back to their senders", "cause", &refused)?;
         rejected(&mut encoder, self.ingest.rejects())?;
+        let live = self.live.figures();
+        gauge(&mut encoder, "live_viewers", "live viewers at this moment", live.viewers)?;
+        let spans = [("shown", live.shown), ("missed", live.missed), ("unseen", live.unseen)];
+        let help = "spans for live viewers since the start";
+        counters(&mut encoder, "live_spans", help, "fate", &spans)?;
         gauge(
             &mut encoder,
             "queued_bytes",

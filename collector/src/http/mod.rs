@@ -55,15 +55,16 @@ impl App {
     }
 }
 
-/// All routes.
-pub fn router(app: Arc<App>, admin: Admin) -> Router {
+/// All routes; `live` are those of the live stream.
+pub fn router(app: Arc<App>, admin: Admin, live: Router) -> Router {
     let config = app.config();
     let api = api_routes(app.clone());
     let mut router = Router::new()
         .merge(api.clone())
         .nest("/zipkin", api)
         .merge(admin_routes(app, admin.clone()))
-        .merge(admin::router(admin));
+        .merge(admin::router(admin))
+        .merge(live);
     if let Some(folder) = &config.ui_dir {
         router = router.merge(page::routes(folder));
     }

@@ -17,6 +17,7 @@ use blkin_thrift::{Limits, Span as V1Span};
 
 use crate::config::Config;
 use crate::ledger::{Count, Figure};
+use crate::live::{Arrived, Live};
 use crate::refusal::{BadEntry, Cause, Refusal};
 use crate::settings::Settings;
 use crate::store::writer::{Pending, Refused, Writer, now_ms};
@@ -30,6 +31,7 @@ const PIECE_OVERHEAD_BYTES: usize = 512;
 pub struct Ingest {
     settings: Settings,
     writer: Writer,
+    live: Live,
     rejects: Rejects,
     alive_since: u64,
     refused: [AtomicU64; 3],
@@ -51,10 +53,11 @@ pub struct BadBody {
 pub type Sorted = (Batch, Result<(), BadBody>);
 
 impl Ingest {
-    /// Reads as the settings say and hands batches to the writer.
-    pub fn new(settings: Settings, writer: Writer) -> Self {
+    /// Reads as the settings say, hands batches to the writer and shows them live.
+    pub fn new(settings: Settings, writer: Writer, live: Live) -> Self {
         let alive_since = now_ms() / 1000;
-        Ingest { settings, writer, rejects: Rejects::default(), alive_since, refused: Default::default() }
+        let (rejects, refused) = Default::default();
+        Ingest { settings, writer, live, rejects, alive_since, refused }
     }
 
     /// What was rejected, and why.
@@ -90,7 +93,12 @@ impl Ingest {
     /// # Errors
     /// When too much waits already, or the collector is stopping.
     pub fn submit(&self, batch: Batch) -> Result<Pending, Refused> {
-        self.writer.submit(batch).inspect_err(|&cause| self.count_refused(cause))
+        let shown = self.live.is_watched().then(|| Arrived::of(&batch));
+        let submitted = self.writer.submit(batch).inspect_err(|&cause| self.count_refused(cause));
+        if let Some(shown) = shown.filter(|_| submitted.is_ok()) {
+            self.live.offer(shown);
+        }
+        submitted
     }
 
     /// Waits until a batch is committed.

@@ -1,0 +1,233 @@
+//! Spans as they arrive: `blkin live`, a reader of `/api/blkin/live`.
+
+use std::fmt::Write as _;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use crate::span::Span;
+use crate::terminal::{Colour, Style, fit, safe};
+use crate::units;
+
+/// No event is read beyond this; a span is smaller than what the daemons take in.
+const MAX_EVENT_BYTES: u64 = 64 << 20;
+/// Most characters of events and tags on a line.
+const NOTES_COLUMNS: usize = 200;
+
+/// Which spans to show; each is judged by itself.
+#[derive(Debug, Clone, Default, Args)]
+pub struct LiveArguments {
+    /// Only spans of this service
+    #[arg(long)]
+    pub service: Option<String>,
+    /// Only spans of this name
+    #[arg(long, value_name = "NAME")]
+    pub span: Option<String>,
+    /// Only spans with these events or tags, such as 'error and Object=foo'
+    #[arg(long)]
+    pub query: Option<String>,
+    /// Only spans that took at least this long (250us, 10ms, 1.5s)
+    #[arg(long, value_name = "DURATION", value_parser = units::parse_duration_us)]
+    pub min_duration: Option<u64>,
+    /// End after so many spans
+    #[arg(long, value_name = "COUNT")]
+    pub limit: Option<u64>,
+}
+
+/// Spans that the daemon left out of the view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missed {
+    /// Spans that were asked for and came faster than they were read.
+    pub spans: u64,
+    /// Entries that the daemon had no time to look at.
+    pub unseen: u64,
+}
+
+/// What the stream says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A span, as v2 JSON.
+    Span(String),
+    /// Spans were left out here.
+    Missed(Missed),
+}
+
+/// An open stream.
+pub struct Stream<R> {
+    reader: BufReader<R>,
+}
+
+/// Begins to watch what the collector or relay at `base` takes in.
+///
+/// # Errors
+/// When nobody answers there, or the answer is no stream; the daemon's words are in the error.
+pub fn watch(base: &str, wanted: &LiveArguments) -> Result<Stream<impl Read + use<>>> {
+    let config = ureq::Agent::config_builder()
+        .timeout_connect(Some(Duration::from_secs(3)))
+        .http_status_as_error(false)
+        .build();
+    let mut request = config.new_agent().get(format!("{base}/api/blkin/live"));
+    let least = wanted.min_duration.map(|least| least.max(1).to_string());
+    for (key, value) in [
+        ("serviceName", &wanted.service),
+        ("spanName", &wanted.span),
+        ("annotationQuery", &wanted.query),
+        ("minDuration", &least),
+    ] {
+        if let Some(value) = value {
+            request = request.query(key, value);
+        }
+    }
+    let mut response = request.call().with_context(|| format!("failed to reach {base}"))?;
+    if response.status() != 200 {
+        let words = response.body_mut().with_config().limit(4096).read_to_string().unwrap_or_default();
+        bail!("{base} answered {}: {}", response.status().as_u16(), safe(words.trim()));
+    }
+    Ok(Stream::new(response.into_body().into_reader()))
+}
+
+impl<R: Read> Stream<R> {
+    /// Reads server-sent events.
+    pub fn new(reader: R) -> Self {
+        Stream { reader: BufReader::new(reader) }
+    }
+
+    /// The next event; none at the end of the stream.
+    ///
+    /// # Errors
+    /// When the stream breaks off, or says what no daemon of ours says.
+    pub fn next_event(&mut self) -> Result<Option<Event>> {
+        let (mut kind, mut data) = (String::new(), String::new());
+        loop {
+            let mut line = String::new();
+            let read = (&mut self.reader).take(MAX_EVENT_BYTES).read_line(&mut line);
+            if read.context("the stream broke off")? == 0 {
+                return Ok(None);
+            }
+            let line = line.trim_end_matches(['\r', '\n']);
+            match line.split_once(':').map(|(field, value)| (field, value.strip_prefix(' ').unwrap_or(value)))
+            {
+                Some(("event", value)) => value.clone_into(&mut kind),
+                Some(("data", value)) => data.push_str(value),
+                None if line.is_empty() && !data.is_empty() => return read_event(&kind, data).map(Some),
+                // Comments keep the connection alive; fields that nobody here knows mean nothing.
+                _ => {}
+            }
+        }
+    }
+}
+
+fn read_event(kind: &str, data: String) -> Result<Event> {
+    match kind {
+        "missed" => Ok(Event::Missed(serde_json::from_str(&data).context("failed to read what was missed")?)),
+        _ => Ok(Event::Span(data)),
+    }
+}
+
+/// Watches and prints until the stream ends, `limit` is reached or the reader of `out` goes away. With `json` each span,
+/// and `{"missed":{…}}`, is a line.
+///
+/// # Errors
+/// When the daemon cannot be reached or read, or `out` not written.
+pub fn run(base: &str, wanted: &LiveArguments, json: bool, style: Style, out: &mut dyn Write) -> Result<()> {
+    let mut stream = watch(base, wanted)?;
+    let mut left = wanted.limit.unwrap_or(u64::MAX);
+    while left > 0 {
+        let Some(event) = stream.next_event()? else {
+            bail!("the stream ended: {base} is stopping, or took this viewer for dead");
+        };
+        left -= u64::from(matches!(event, Event::Span(_)));
+        let line = if json { json_line(event)? } else { text_line(event, style)? };
+        match out.write_all(line.as_bytes()).and_then(|()| out.flush()) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
+            written => written.context("failed to write to the standard output")?,
+        }
+    }
+    Ok(())
+}
+
+fn json_line(event: Event) -> Result<String> {
+    Ok(match event {
+        Event::Span(json) => json + "\n",
+        Event::Missed(missed) => format!("{}\n", serde_json::json!({ "missed": missed })),
+    })
+}
+
+fn text_line(event: Event, style: Style) -> Result<String> {
+    Ok(match event {
+        Event::Span(json) => span_line(&serde_json::from_str(&json).context("failed to read a span")?, style),
+        Event::Missed(missed) => {
+            let text = format!("missed {} spans, and {} that nobody looked at", missed.spans, missed.unseen);
+            style.paint(Colour::Yellow, &text) + "\n"
+        }
+    })
+}
+
+fn span_line(span: &Span, style: Style) -> String {
+    let begin = span.extent().map_or_else(|| " ".repeat(15), |(begin, _)| time_of_day(begin));
+    let took = span.duration.map(units::duration).unwrap_or_default();
+    let mut notes: Vec<String> = span.annotations.iter().map(|annotation| safe(&annotation.value)).collect();
+    notes.extend(span.tags.iter().map(|(key, value)| format!("{}={}", safe(key), safe(value))));
+    let mut line = format!("{begin}  {}", style.paint(Colour::Cyan, &fit(&safe(span.service()), 14)));
+    let name = safe(span.name.as_deref().unwrap_or(""));
+    let notes = fit(&notes.join(", "), NOTES_COLUMNS);
+    let _ = write!(line, " {} {took:>10}  {}  {}", fit(&name, 20), safe(&span.trace_id), notes.trim_end());
+    line.truncate(line.trim_end().len());
+    line + "\n"
+}
+
+/// Hours, minutes, seconds and microseconds of UTC.
+fn time_of_day(us: u64) -> String {
+    units::moment(us).get(11..26).unwrap_or_default().to_owned()
+}
+
+/// Watches on the standard output.
+///
+/// # Errors
+/// As [`run`].
+pub fn print(base: &str, wanted: &LiveArguments, json: bool) -> Result<()> {
+    run(base, wanted, json, Style::of_stdout(), &mut io::stdout().lock())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn events(text: &str) -> Vec<Event> {
+        let mut stream = Stream::new(text.as_bytes());
+        std::iter::from_fn(|| stream.next_event().unwrap()).collect()
+    }
+
+    #[test]
+    fn spans_and_losses_are_told_apart_and_comments_are_skipped() {
+        let text = ":\n\ndata: {\"id\":\"1\"}\n\nevent: missed\r\ndata: {\"spans\":3,\"unseen\":4}\r\n\r\n:\n\ndata:x\n\ndata: cut";
+        assert_eq!(
+            events(text),
+            [
+                Event::Span("{\"id\":\"1\"}".to_owned()),
+                Event::Missed(Missed { spans: 3, unseen: 4 }),
+                Event::Span("x".to_owned()),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_line_says_when_who_what_and_how_long() {
+        let style = Style { columns: 80, colours: false };
+        let json = r#"{"traceId":"4f2a","id":"1","name":"write","timestamp":1516781775726001,"duration":4874,
+            "localEndpoint":{"serviceName":"osd.0"},"annotations":[{"timestamp":1,"value":"journal"}],"tags":{"k":"a\u001bb"}}"#;
+        let line = text_line(Event::Span(json.to_owned()), style).unwrap();
+        assert!(line.starts_with("00:00:00.000001  osd.0          write "), "{line}");
+        assert!(line.ends_with("4.874 ms  4f2a  journal, k=a\u{fffd}b\n"), "{line}");
+        let missed = Event::Missed(Missed { spans: 2, unseen: 0 });
+        assert_eq!(json_line(missed).unwrap(), "{\"missed\":{\"spans\":2,\"unseen\":0}}\n");
+    }
+
+    #[test]
+    fn the_time_of_day_is_utc() {
+        assert_eq!(time_of_day(1_516_781_775_726_001), "08:16:15.726001");
+    }
+}

@@ -1,0 +1,349 @@
+//! Between those who take spans in and those who watch: a bounded queue, and one thread that looks at what comes.
+
+use std::io;
+use std::slice;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use blkin_daemon::Heartbeat;
+use blkin_daemon::health::BEAT_EVERY;
+use blkin_zipkin::model::Span;
+use blkin_zipkin::query::{SearchRequest, matches};
+use blkin_zipkin::write::write_span;
+
+use crate::viewer::{Event, Viewer};
+
+/// Arrivals that wait to be looked at.
+const QUEUE_ARRIVALS: usize = 1024;
+/// Bytes of them.
+const QUEUE_BYTES: usize = 32 << 20;
+
+/// Something that arrived and holds spans. What costs time is done on the hub's thread.
+pub trait Arrival: Send + 'static {
+    /// How many entries it has.
+    fn entries(&self) -> u64;
+    /// Memory that it holds.
+    fn bytes(&self) -> usize;
+    /// Calls `each` with every span in it that can be read.
+    fn spans(self, each: &mut dyn FnMut(Span));
+}
+
+/// How much may be watched.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Most viewers at a time; with 0 nobody can watch.
+    pub max_viewers: usize,
+    /// Memory for what one viewer has yet to get.
+    pub viewer_bytes: usize,
+    /// A stream without spans says this often that it still is one.
+    pub keep_alive: Duration,
+}
+
+/// What the metrics show, since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Viewers at this moment.
+    pub viewers: u64,
+    /// Spans that were handed to a viewer, once for each.
+    pub shown: u64,
+    /// Spans that a viewer was too slow for.
+    pub missed: u64,
+    /// Entries that nobody looked at because too many arrived at once.
+    pub unseen: u64,
+}
+
+/// There are as many viewers as may be.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TooMany;
+
+#[derive(Debug)]
+struct Shared {
+    options: Options,
+    /// How many viewers there are: all that is looked at while there are none.
+    watched: AtomicUsize,
+    viewers: Mutex<Vec<Arc<Viewer>>>,
+    queued_bytes: AtomicUsize,
+    /// Entries left out that no viewer was told of yet.
+    untold: AtomicU64,
+    shown: AtomicU64,
+    missed: AtomicU64,
+    unseen: AtomicU64,
+    closed: AtomicBool,
+}
+
+/// Takes arrivals and viewers. Clones share them.
+#[derive(Debug)]
+pub struct Hub<A> {
+    arrivals: SyncSender<A>,
+    shared: Arc<Shared>,
+}
+
+impl<A> Clone for Hub<A> {
+    fn clone(&self) -> Self {
+        Hub { arrivals: self.arrivals.clone(), shared: self.shared.clone() }
+    }
+}
+
+impl<A: Arrival> Hub<A> {
+    /// Starts the thread. It ends when the hub is closed.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start(options: Options, heartbeat: Heartbeat) -> io::Result<Hub<A>> {
+        let (arrivals, queue) = sync_channel(QUEUE_ARRIVALS);
+        let shared = Arc::new(Shared {
+            options,
+            watched: AtomicUsize::new(0),
+            viewers: Mutex::default(),
+            queued_bytes: AtomicUsize::new(0),
+            untold: AtomicU64::new(0),
+            shown: AtomicU64::new(0),
+            missed: AtomicU64::new(0),
+            unseen: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+        });
+        let of_thread = shared.clone();
+        std::thread::Builder::new()
+            .name("live".to_owned())
+            .spawn(move || run(&queue, &of_thread, heartbeat))?;
+        Ok(Hub { arrivals, shared })
+    }
+
+    /// Whether anybody watches; if not, there is nothing to offer.
+    pub fn is_watched(&self) -> bool {
+        self.shared.watched.load(Ordering::Relaxed) > 0
+    }
+
+    /// Shows an arrival to whoever watches. Never waits: what there is no room for is counted as unseen.
+    pub fn offer(&self, arrival: A) {
+        let (entries, bytes) = (arrival.entries(), arrival.bytes());
+        let before = self.shared.queued_bytes.fetch_add(bytes, Ordering::AcqRel);
+        let fits = before == 0 || before + bytes <= QUEUE_BYTES;
+        if !fits || self.arrivals.try_send(arrival).is_err() {
+            self.shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
+            self.shared.untold.fetch_add(entries, Ordering::AcqRel);
+            self.shared.unseen.fetch_add(entries, Ordering::Relaxed);
+        }
+    }
+
+    /// Begins to watch.
+    ///
+    /// # Errors
+    /// When as many watch as may.
+    pub fn watch(&self, filter: SearchRequest) -> Result<View, TooMany> {
+        let viewer = Arc::new(Viewer::new(filter, self.shared.options.viewer_bytes));
+        let mut viewers = self.shared.viewers();
+        if viewers.len() >= self.shared.options.max_viewers {
+            return Err(TooMany);
+        }
+        if self.shared.closed.load(Ordering::Acquire) {
+            viewer.close();
+        }
+        viewers.push(viewer.clone());
+        self.shared.watched.store(viewers.len(), Ordering::Relaxed);
+        drop(viewers);
+        Ok(View { viewer, shared: self.shared.clone() })
+    }
+
+    /// Ends every view, and the thread.
+    pub fn close(&self) {
+        self.shared.closed.store(true, Ordering::Release);
+        self.shared.viewers().iter().for_each(|viewer| viewer.close());
+    }
+
+    /// How often a silent stream says that it still is one.
+    pub(crate) fn keep_alive(&self) -> Duration {
+        self.shared.options.keep_alive
+    }
+
+    /// What the metrics show.
+    pub fn figures(&self) -> Figures {
+        let of = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
+        let shared = &self.shared;
+        Figures {
+            viewers: shared.watched.load(Ordering::Relaxed) as u64,
+            shown: of(&shared.shown),
+            missed: of(&shared.missed),
+            unseen: of(&shared.unseen),
+        }
+    }
+}
+
+impl Shared {
+    fn viewers(&self) -> MutexGuard<'_, Vec<Arc<Viewer>>> {
+        self.viewers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What one viewer sees, as long as it is not dropped.
+#[derive(Debug)]
+pub struct View {
+    viewer: Arc<Viewer>,
+    shared: Arc<Shared>,
+}
+
+impl View {
+    /// The next event; none once the hub is closed.
+    pub fn poll_event(&self, context: &Context<'_>) -> Poll<Option<Event>> {
+        self.viewer.poll_event(context)
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        let mut viewers = self.shared.viewers();
+        viewers.retain(|viewer| !Arc::ptr_eq(viewer, &self.viewer));
+        self.shared.watched.store(viewers.len(), Ordering::Relaxed);
+    }
+}
+
+fn run<A: Arrival>(queue: &Receiver<A>, shared: &Shared, heartbeat: Heartbeat) {
+    while !shared.closed.load(Ordering::Acquire) {
+        heartbeat.beat();
+        match queue.recv_timeout(BEAT_EVERY) {
+            Ok(arrival) => {
+                let bytes = arrival.bytes();
+                show(arrival, shared, &heartbeat);
+                shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
+            }
+            Err(RecvTimeoutError::Timeout) => tell_unseen(&shared.viewers(), shared),
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    heartbeat.finish();
+}
+
+fn show<A: Arrival>(arrival: A, shared: &Shared, heartbeat: &Heartbeat) {
+    let viewers = shared.viewers().clone();
+    tell_unseen(&viewers, shared);
+    if viewers.is_empty() {
+        return;
+    }
+    arrival.spans(&mut |span| {
+        heartbeat.beat();
+        let mut json: Option<Arc<str>> = None;
+        for viewer in viewers.iter().filter(|viewer| matches(&viewer.filter, slice::from_ref(&span))) {
+            let json = json.get_or_insert_with(|| write_span(&span).into());
+            let figure = if viewer.push(json.clone()) { &shared.shown } else { &shared.missed };
+            figure.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+}
+
+fn tell_unseen(viewers: &[Arc<Viewer>], shared: &Shared) {
+    let entries = shared.untold.swap(0, Ordering::AcqRel);
+    if entries > 0 {
+        viewers.iter().for_each(|viewer| viewer.miss_unseen(entries));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use std::sync::mpsc::{Sender, channel};
+
+    use blkin_daemon::Health;
+    use blkin_zipkin::model::{Endpoint, SpanId, TraceId};
+    use blkin_zipkin::query::{Defaults, Parameters};
+
+    /// Spans of these services; the thread waits at `gate` first, if there is one.
+    struct Spans(Vec<&'static str>, Option<Receiver<()>>);
+
+    impl Arrival for Spans {
+        fn entries(&self) -> u64 {
+            self.0.len() as u64
+        }
+
+        fn bytes(&self) -> usize {
+            1
+        }
+
+        fn spans(self, each: &mut dyn FnMut(Span)) {
+            if let Some(gate) = self.1 {
+                let _opened = gate.recv();
+            }
+            for service in self.0 {
+                let mut span = Span::new(TraceId::new(0, 1).unwrap(), SpanId::new(1).unwrap());
+                span.local_endpoint = Some(Endpoint::service(service));
+                each(span);
+            }
+        }
+    }
+
+    fn hub(max_viewers: usize) -> Hub<Spans> {
+        let options = Options { max_viewers, viewer_bytes: 1 << 20, keep_alive: Duration::from_secs(1) };
+        Hub::start(options, Health::new().worker("live")).unwrap()
+    }
+
+    fn filter(pairs: &[(&str, &str)]) -> SearchRequest {
+        let pairs = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        SearchRequest::read(&Parameters(pairs), &Defaults { now_ms: 1, max_traces: 1 }).unwrap()
+    }
+
+    async fn next(view: &View) -> Option<Event> {
+        poll_fn(|context| view.poll_event(context)).await
+    }
+
+    fn gate() -> (Sender<()>, Receiver<()>) {
+        channel()
+    }
+
+    #[tokio::test]
+    async fn each_viewer_gets_what_it_asked_for() {
+        let hub = hub(2);
+        let osd = hub.watch(filter(&[("serviceName", "OSD")])).unwrap();
+        let all = hub.watch(filter(&[])).unwrap();
+        assert_eq!(hub.watch(filter(&[])).unwrap_err(), TooMany);
+        hub.offer(Spans(vec!["mon", "osd"], None));
+        hub.offer(Spans(vec!["mds"], None));
+        for service in ["mon", "osd", "mds"] {
+            let Some(Event::Span(json)) = next(&all).await else { panic!("no span") };
+            assert!(json.contains(service), "{json}");
+        }
+        let Some(Event::Span(json)) = next(&osd).await else { panic!("no span") };
+        assert!(json.contains("osd"), "{json}");
+        assert_eq!(hub.figures(), Figures { viewers: 2, shown: 4, missed: 0, unseen: 0 });
+        hub.close();
+        assert_eq!(next(&osd).await, None);
+    }
+
+    #[test]
+    fn nothing_watches_once_the_last_view_is_gone_and_its_place_is_free() {
+        let hub = hub(1);
+        assert!(!hub.is_watched());
+        for _ in 0..3 {
+            let view = hub.watch(filter(&[])).unwrap();
+            assert!(hub.is_watched());
+            drop(view);
+            assert!(!hub.is_watched());
+        }
+    }
+
+    #[tokio::test]
+    async fn what_nobody_has_time_to_look_at_is_told_as_unseen_and_nobody_waits() {
+        let hub = hub(1);
+        let view = hub.watch(filter(&[])).unwrap();
+        let (open, gate) = gate();
+        hub.offer(Spans(vec!["first"], Some(gate)));
+        // The thread may have taken the first from the queue or not.
+        for _ in 0..QUEUE_ARRIVALS + 10 {
+            hub.offer(Spans(vec!["next"], None));
+        }
+        let unseen = hub.figures().unseen;
+        assert!((10..=11).contains(&unseen), "{unseen}");
+        open.send(()).unwrap();
+        let (mut seen, mut told) = (0, 0);
+        while seen + told < QUEUE_ARRIVALS as u64 + 11 {
+            match next(&view).await {
+                Some(Event::Span(_)) => seen += 1,
+                Some(Event::Missed(missed)) => told += missed.unseen,
+                None => panic!("the hub is not closed"),
+            }
+        }
+        assert_eq!(told, unseen);
+    }
+}

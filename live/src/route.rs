@@ -1,0 +1,69 @@
+//! `GET /api/blkin/live`: conditions as those of `/api/v2/traces` (`serviceName`, `spanName`, `annotationQuery`,
+//! `minDuration`, `maxDuration`, `remoteServiceName`), each span judged by itself.
+//!
+//! A span is an event without a name whose data is its v2 JSON. `event: missed` says how many were left out at that
+//! place: `{"spans":…,"unseen":…}`. 400: a condition that cannot be used. 503: as many watch as may.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::Router;
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::sse::{Event as Sent, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use blkin_zipkin::query::{Defaults, Parameters, SearchRequest};
+use futures_core::Stream;
+
+use crate::hub::{Arrival, Hub, TooMany, View};
+use crate::viewer::Event;
+
+/// Where spans are watched.
+pub const PATH: &str = "/api/blkin/live";
+
+/// Times and limits of a search mean nothing to a stream.
+const DEFAULTS: Defaults = Defaults { now_ms: 1, max_traces: 1 };
+
+/// The route of a hub.
+pub fn router<A: Arrival>(hub: Hub<A>) -> Router {
+    Router::new().route(PATH, get(live::<A>)).with_state(hub)
+}
+
+async fn live<A: Arrival>(State(hub): State<Hub<A>>, Query(pairs): Query<Vec<(String, String)>>) -> Response {
+    let filter = match SearchRequest::read(&Parameters(pairs), &DEFAULTS) {
+        Ok(filter) => filter,
+        Err(bad) => return (StatusCode::BAD_REQUEST, bad.to_string()).into_response(),
+    };
+    match hub.watch(filter) {
+        Ok(view) => {
+            let alive = KeepAlive::new().interval(hub.keep_alive());
+            Sse::new(Events(view)).keep_alive(alive).into_response()
+        }
+        Err(TooMany) => {
+            let reason = "too many watch already: try again later, or raise live_viewers";
+            (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], reason).into_response()
+        }
+    }
+}
+
+struct Events(View);
+
+impl Stream for Events {
+    type Item = Result<Sent, Infallible>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_event(context).map(|event| event.map(|event| Ok(sent(&event))))
+    }
+}
+
+fn sent(event: &Event) -> Sent {
+    match event {
+        Event::Span(json) => Sent::default().data(json),
+        Event::Missed(missed) => {
+            let data = serde_json::to_string(missed).unwrap_or_default();
+            Sent::default().event("missed").data(data)
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! What one viewer has yet to get. The queue is bounded; what finds it full is counted, in its place.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use blkin_zipkin::query::SearchRequest;
+use serde::Serialize;
+
+/// Memory that a waiting event takes beside its text, roughly.
+const EVENT_OVERHEAD_BYTES: usize = 64;
+
+/// What a viewer is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A span that it asked for, as v2 JSON on one line.
+    Span(Arc<str>),
+    /// Spans were left out here.
+    Missed(Missed),
+}
+
+/// Spans that were left out of a view.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Missed {
+    /// Spans that the viewer had asked for, and was too slow for.
+    pub spans: u64,
+    /// Entries that nobody looked at because too many arrived at once: some of them may have been asked for.
+    pub unseen: u64,
+}
+
+/// One viewer.
+#[derive(Debug)]
+pub(crate) struct Viewer {
+    /// What it asked for.
+    pub(crate) filter: SearchRequest,
+    most_bytes: usize,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    events: VecDeque<Event>,
+    bytes: usize,
+    waker: Option<Waker>,
+    closed: bool,
+}
+
+impl Viewer {
+    pub(crate) fn new(filter: SearchRequest, most_bytes: usize) -> Self {
+        Viewer { filter, most_bytes, queue: Mutex::default() }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a span; false if there was no room and it is counted as missed.
+    pub(crate) fn push(&self, json: Arc<str>) -> bool {
+        let mut queue = self.queue();
+        let bytes = json.len() + EVENT_OVERHEAD_BYTES;
+        if queue.bytes + bytes > self.most_bytes {
+            queue.miss(Missed { spans: 1, unseen: 0 });
+            return false;
+        }
+        queue.bytes += bytes;
+        queue.events.push_back(Event::Span(json));
+        wake(queue);
+        true
+    }
+
+    /// Tells of spans that were left out before anybody looked at them.
+    pub(crate) fn miss_unseen(&self, entries: u64) {
+        let mut queue = self.queue();
+        queue.miss(Missed { spans: 0, unseen: entries });
+        wake(queue);
+    }
+
+    /// Ends the view behind what waits in it.
+    pub(crate) fn close(&self) {
+        let mut queue = self.queue();
+        queue.closed = true;
+        wake(queue);
+    }
+
+    /// The next event; none once the view has ended.
+    pub(crate) fn poll_event(&self, context: &Context<'_>) -> Poll<Option<Event>> {
+        let mut queue = self.queue();
+        if let Some(event) = queue.events.pop_front() {
+            if let Event::Span(json) = &event {
+                queue.bytes -= json.len() + EVENT_OVERHEAD_BYTES;
+            }
+            return Poll::Ready(Some(event));
+        }
+        if queue.closed {
+            return Poll::Ready(None);
+        }
+        queue.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Queue {
+    /// One event for all that is missed between two spans, so that the queue does not grow by what it has no room for.
+    fn miss(&mut self, more: Missed) {
+        match self.events.back_mut() {
+            Some(Event::Missed(missed)) => {
+                missed.spans += more.spans;
+                missed.unseen += more.unseen;
+            }
+            _ => self.events.push_back(Event::Missed(more)),
+        }
+    }
+}
+
+fn wake(mut queue: MutexGuard<'_, Queue>) {
+    let waker = queue.waker.take();
+    drop(queue);
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blkin_zipkin::query::{Defaults, Parameters};
+    use proptest::prelude::*;
+
+    fn viewer(most_bytes: usize) -> Viewer {
+        let defaults = Defaults { now_ms: 1, max_traces: 1 };
+        Viewer::new(SearchRequest::read(&Parameters::default(), &defaults).unwrap(), most_bytes)
+    }
+
+    fn next(viewer: &Viewer) -> Poll<Option<Event>> {
+        viewer.poll_event(&Context::from_waker(Waker::noop()))
+    }
+
+    proptest! {
+        /// However slowly it reads: what it is sent, and told to have missed, is what there was, in order, within the bound.
+        #[test]
+        fn every_span_is_sent_or_told_missed_in_its_place(
+            steps in proptest::collection::vec((0_usize..12, 0_usize..6), 1..60),
+        ) {
+            let viewer = viewer(10 * (4 + EVENT_OVERHEAD_BYTES));
+            let (mut pushed, mut reached) = (0, 0);
+            let mut take = |most: usize| {
+                for _ in 0..most {
+                    match next(&viewer) {
+                        Poll::Ready(Some(Event::Span(json))) => {
+                            assert_eq!(json.parse::<u64>().unwrap(), reached);
+                            reached += 1;
+                        }
+                        Poll::Ready(Some(Event::Missed(missed))) => reached += missed.spans,
+                        _ => break,
+                    }
+                }
+                reached
+            };
+            for (pushes, takes) in steps {
+                for _ in 0..pushes {
+                    viewer.push(format!("{pushed:04}").into());
+                    pushed += 1;
+                }
+                prop_assert!(viewer.queue().bytes <= viewer.most_bytes);
+                prop_assert!(viewer.queue().events.len() <= 21);
+                take(takes);
+            }
+            prop_assert_eq!(take(usize::MAX), pushed);
+        }
+    }
+
+    #[test]
+    fn a_closed_view_ends_behind_what_waits() {
+        let viewer = viewer(1000);
+        assert_eq!(next(&viewer), Poll::Pending);
+        viewer.push("1".into());
+        viewer.miss_unseen(3);
+        viewer.close();
+        assert_eq!(next(&viewer), Poll::Ready(Some(Event::Span("1".into()))));
+        assert_eq!(next(&viewer), Poll::Ready(Some(Event::Missed(Missed { spans: 0, unseen: 3 }))));
+        assert_eq!(next(&viewer), Poll::Ready(None));
+    }
+}

@@ -274,9 +274,10 @@ impl Config {
                 return Err(invalid(key, format!("{value} is not between 1 and {most}")));
             }
         }
-        for (key, value, least, most) in
-            [("live_viewers", self.live_viewers, 0, 1024), ("live_queue_kib", self.live_queue_kib, 64, 1 << 20)]
-        {
+        for (key, value, least, most) in [
+            ("live_viewers", self.live_viewers, 0, 1024),
+            ("live_queue_kib", self.live_queue_kib, 64, 1 << 20),
+        ] {
             if !(least..=most).contains(&value) {
                 return Err(invalid(key, format!("{value} is not between {least} and {most}")));
             }

@@ -701,11 +701,11 @@ pub(crate) unsafe fn evict(
     Outcome::from_code(unsafe { blkin_rseq_evict(hot, header, 0, to, overwritten, from) })
 }
 
-/// Counts a slot's word down by one and gives what it was: one instruction, which nothing on this CPU can part. A thread
-/// that has just been moved to another CPU may so undo another one's step; it is no worse than that.
+/// Adds to a word of the calling thread's slot and gives what it was: one instruction, which nothing on this CPU can part.
+/// A thread that has just been moved to another CPU may so undo what another one adds; it is no worse than that.
 #[inline(always)]
-pub(crate) fn count_down(word: &AtomicU64) -> u64 {
-    let mut was = u64::MAX;
+pub(crate) fn add(word: &AtomicU64, number: u64) -> u64 {
+    let mut was = number;
     // SAFETY: adds to an aligned word that is only ever seen as atomic.
     unsafe {
         std::arch::asm!(

@@ -68,8 +68,8 @@ pub(crate) unsafe fn evict(_: &Hot, _: *const AtomicU64, _: u64, _: u64, _: u64)
     Outcome::NoSlot
 }
 
-pub(crate) fn count_down(word: &AtomicU64) -> u64 {
-    word.fetch_sub(1, Relaxed)
+pub(crate) fn add(word: &AtomicU64, number: u64) -> u64 {
+    word.fetch_add(number, Relaxed)
 }
 
 pub(crate) unsafe fn next_number(_: &Hot, _: u64) -> Option<u64> {

@@ -204,12 +204,18 @@ fn count_traits(draft: &Draft<'_>) -> bool {
 }
 
 /// Adds to a counter that no sequence stores to; which slot has it does not matter.
+#[inline(always)]
 fn count(index: usize, number: u64) {
-    let slots = STATE.slots.load(Relaxed).max(1);
-    let at = layout::slot_header(own_number() % slots) + index;
-    if let (true, Some(word)) = (number > 0, words().get(at)) {
-        word.fetch_add(number, Relaxed);
+    if number == 0 {
+        return;
     }
+    let slots = STATE.slots.load(Relaxed).max(1);
+    match rseq::index(&STATE.hot).filter(|own| *own < slots) {
+        Some(own) => words().get(layout::slot_header(own) + index).map(|word| rseq::add(word, number)),
+        None => words()
+            .get(layout::slot_header(own_number() % slots) + index)
+            .map(|word| word.fetch_add(number, Relaxed)),
+    };
 }
 
 /// Makes the ring of the calling thread's slot writable. False if it has none, or there is no memory.

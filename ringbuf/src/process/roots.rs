@@ -13,7 +13,7 @@ use crate::rseq;
 #[inline(always)]
 pub fn samples_root() -> bool {
     let Some(slot) = own_slot() else { return samples_first_root() };
-    let left = rseq::count_down(&slot.roots);
+    let left = rseq::add(&slot.roots, 1_u64.wrapping_neg());
     // Neither due (1), nor not seeded yet (0), nor begun when the rate was a larger one.
     if left.wrapping_sub(2) < rate().saturating_sub(1) { false } else { ends_countdown(slot, left) }
 }

@@ -71,24 +71,27 @@ pub unsafe fn recognise_call(call: Call) -> Option<(u64, u32)> {
 /// # Safety
 /// As [`recognise_call`].
 pub unsafe fn recognise_longer_call(call: Call) -> Option<(u64, u32)> {
-    // SAFETY: passed on from the caller.
-    unsafe { SHAPES.find_longer(call, NAMES.text()) }
-        // SAFETY: as above.
-        .or_else(|| unsafe { recognise_parts(&call) })
-}
-
-/// # Safety
-/// As [`recognise_call`].
-unsafe fn recognise_parts(call: &Call) -> Option<(u64, u32)> {
-    let wide = STATE.hot.rseq_offset.load(Relaxed) != 0;
     let mut ids = [0; TEXTS];
     for (id, text) in ids.iter_mut().zip(call.texts) {
         let Hint::Id(hinted) = NAMES.hints.at(text.addr()) else { return None };
         *id = hinted;
-        // SAFETY: passed on from the caller; there are no hints for NULL.
-        if !unsafe { cstring::is(text, NAMES.text(), *id as usize, wide) } {
-            return None;
-        }
+    }
+    // SAFETY: passed on from the caller.
+    unsafe { SHAPES.find_longer(call, NAMES.text()) }
+        // SAFETY: as above.
+        .or_else(|| unsafe { recognise_parts(call, ids) })
+}
+
+/// `ids`: what the texts had last, where they lie.
+///
+/// # Safety
+/// As [`recognise_call`]; no text is NULL.
+unsafe fn recognise_parts(call: Call, ids: [u32; TEXTS]) -> Option<(u64, u32)> {
+    let wide = STATE.hot.rseq_offset.load(Relaxed) != 0;
+    // SAFETY: passed on from the caller.
+    let is_same = |(text, id)| unsafe { cstring::is(text, NAMES.text(), id as usize, wide) };
+    if !call.texts.into_iter().zip(ids).all(is_same) {
+        return None;
     }
     let [name, ip, service, key] = ids;
     let endpoint = ENDPOINTS.get(ip, service, call.port);
@@ -97,7 +100,7 @@ unsafe fn recognise_parts(call: &Call) -> Option<(u64, u32)> {
     }
     let names = names_word(name, endpoint);
     if wide {
-        SHAPES.keep(call, ids, names, NAMES.text());
+        SHAPES.keep(&call, ids, names, NAMES.text());
     }
     Some((names, key))
 }

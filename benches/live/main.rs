@@ -1,12 +1,14 @@
 //! Time from a record in a program to a live viewer, measured over the whole road: rings, consumerd, collector, stream.
 //!
 //! ```text
-//! cargo run -p blkin-tests --example live-latency [SECONDS [PAUSE_US [KEY=VALUE...]]]      10 s, 100 us by default
+//! cargo build --release && BLKIN_TEST_BINDIR=target/release \
+//!     cargo run -p blkin-tests --example live-latency collector|relay [SECONDS [PAUSE_US [KEY=VALUE...]]]
 //! ```
 //!
-//! KEY=VALUE are lines of consumerd's configuration, such as linger_ms=2. Two threads write traces of one span with 8
-//! annotations and pause after each; the pause sets the rate. For each annotation whose time the view tells, the time from
-//! its record to the event's arrival at the viewer is measured.
+//! The viewer watches the collector, or a relay between it and consumerd; 10 s, 100 us by default. KEY=VALUE are lines of
+//! consumerd's configuration, such as linger_ms=2. Two threads write traces of one span with 8 annotations and pause after
+//! each; the pause sets the rate. For each annotation whose time the view tells, the time from its record to the event's
+//! arrival at the viewer is measured.
 //! One line for each figure, `case<TAB>unit<TAB>value`.
 #![allow(clippy::print_stdout, reason = "a command line program")]
 
@@ -19,6 +21,7 @@ use blkin_cli::live::{Event, LiveArguments, watch};
 use blkin_cli::span::Span;
 use blkin_tests::daemons::{Node, Setup};
 use blkin_tests::program::Program;
+use blkin_tests::relays::Relay;
 
 /// Annotations of a trace of `tests/c/writer.c`.
 const ANNOTATIONS: u64 = 8;
@@ -70,19 +73,29 @@ fn percentile(sorted: &[u64], percent: f64) -> u64 {
 
 fn main() -> Result<()> {
     let mut arguments = env::args().skip(1);
+    let watched = arguments.next().context("say what to watch: collector or relay")?;
     let seconds: u64 = arguments.next().map_or(Ok(10), |text| text.parse()).context("SECONDS")?;
     let pause_us: u64 = arguments.next().map_or(Ok(100), |text| text.parse()).context("PAUSE_US")?;
     let folder = tempfile::TempDir::new()?;
     let file = folder.path().join("consumerd.toml");
     std::fs::write(&file, arguments.collect::<Vec<_>>().join("\n"))?;
     let flags = vec!["--config".to_owned(), file.display().to_string()];
-    let node = Node::start(Setup { consumerd: flags, ..Setup::default() })?;
+    let mut node = Node::without_consumerd(Setup { consumerd: flags, ..Setup::default() })?;
+    let mut base = node.collector.http.base().to_owned();
+    let relay = match watched.as_str() {
+        "relay" => Some(Relay::start(folder.path(), "relay", &[&node.collector.address("scribe")?], &[])?),
+        _ => None,
+    };
+    if let Some(relay) = &relay {
+        node.ship_to(&relay.scribe);
+        relay.daemon.http.base().clone_into(&mut base);
+    }
+    node.start_consumerd()?;
     // A trace takes its pause, the timer's slack and a little more.
     let traces = seconds * 1_000_000 / (pause_us + 60);
     let (pause, each) = (pause_us.to_string(), traces.to_string());
     let shape = ["--threads", &THREADS.to_string(), "--traces", &each, "--pace-us", &pause];
     let mut program = Program::start("writer", &shape, &node.socket(), &[])?;
-    let base = node.collector.http.base().to_owned();
     let (ready, is_ready) = std::sync::mpsc::channel();
     let viewer = thread::spawn(move || view(&base, THREADS * traces, &ready));
     is_ready.recv().context("the viewer did not start")?;
@@ -92,6 +105,7 @@ fn main() -> Result<()> {
     let mut seen = viewer.join().map_err(|_| anyhow::anyhow!("the viewer panicked"))??;
     ensure!(calls as u64 == ANNOTATIONS * THREADS * traces, "{calls} calls of {traces} traces a thread");
     seen.latencies_us.sort_unstable();
+    println!("live: watching\t\t{watched}");
     println!("live: annotations written\t1/s\t{rate:.0}");
     println!("live: spans seen\tcount\t{}", seen.spans);
     println!("live: spans missed\tcount\t{}", seen.missed);

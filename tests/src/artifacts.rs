@@ -74,12 +74,13 @@ pub fn with_each_producer<'a>(
     Ok(())
 }
 
-/// The path of a built program.
+/// The path of a built program: this tree's, or that of BLKIN_TEST_BINDIR, which was built otherwise.
 ///
 /// # Errors
 /// When the build fails.
 pub fn binary(name: &str) -> Result<PathBuf> {
-    Ok(built()?.join(name))
+    let folder = std::env::var_os("BLKIN_TEST_BINDIR").map(PathBuf::from);
+    Ok(folder.map_or_else(|| built().map(Path::to_owned), Ok)?.join(name))
 }
 
 /// Compiles `tests/c/NAME.c` against the library of this tree and returns the program.

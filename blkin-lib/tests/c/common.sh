@@ -53,14 +53,14 @@ build() {
     $compiler $flags "${sources[@]}" -o "$work/$program" "$@" $link
 }
 
-# tapped PROGRAM ARGUMENT...: runs it before the consumer, whose figures become variables of the caller. Each annotation
-# that the rings took was read, or is counted as torn or overwritten.
+# tapped PROGRAM ARGUMENT...: runs it before the consumer, whose figures become variables of the caller, for at most
+# limit_seconds. Each annotation that the rings took was read, or is counted as torn or overwritten.
 tapped() {
     rm -f "$work"/expect* "$work"/records "$work"/counters
     : >"$work/expect"
     : >"$work/expect.count"
     chmod 0666 "$work/expect" "$work/expect.count"
-    EXPECT=$work/expect timeout 120 "$tap" "$work/records" "$work/counters" -- "$@" || return 1
+    EXPECT=$work/expect timeout "${limit_seconds:-120}" "$tap" "$work/records" "$work/counters" -- "$@" || return 1
     # shellcheck disable=SC2046 # a list of assignments
     declare -g $(cat "$work/counters")
     cat "$work/counters"

@@ -1,0 +1,98 @@
+//! The servers that are measured, and what the kernel says they take.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use blkin_bench_consumer::machine::{process_cpu, resident_kib};
+use blkin_tests::artifacts::{fetched, target};
+use blkin_tests::process::Process;
+use blkin_tests::wait;
+use tempfile::TempDir;
+
+/// A server is up within this time.
+const START: Duration = Duration::from_secs(120);
+/// A process that took no more CPU than this within [`QUIET`] works no more.
+const IDLE_SECONDS: f64 = 0.02;
+const QUIET: Duration = Duration::from_millis(500);
+
+/// A running server.
+pub(crate) struct Server {
+    pub(crate) title: &'static str,
+    pub(crate) http: String,
+    pub(crate) scribe: String,
+    process: Process,
+    folder: TempDir,
+}
+
+impl Server {
+    /// Our collector, built for release, with its defaults.
+    pub(crate) fn collector() -> Result<Server> {
+        let folder = TempDir::new_in(target())?;
+        let ready = folder.path().join("ready.json");
+        let mut command = Command::new(target().join("release/blkin-collector"));
+        command.args(["--scribe-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--log", "warn"]);
+        command.arg("--data-dir").arg(folder.path().join("data")).arg("--ready-file").arg(&ready);
+        let process =
+            Process::spawn("blkin-collector (cargo build --release -p blkin-collector)", &mut command)?;
+        let addresses: serde_json::Value = wait::until(START, "the collector to be ready", || {
+            serde_json::from_slice(&fs::read(&ready).ok()?).ok()
+        })?;
+        let address = |key: &str| addresses[key].as_str().map(str::to_owned).context("an address");
+        let (http, scribe) = (address("http")?, address("scribe")?);
+        Ok(Server { title: "blkin-collector", http, scribe, process, folder })
+    }
+
+    /// The real Zipkin server with its store in memory, and room for as many spans as are sent.
+    pub(crate) fn zipkin(spans: usize) -> Result<Server> {
+        let folder = TempDir::new()?;
+        let (http, scribe) = (free_address()?, free_address()?);
+        let port = |address: &str| address.rsplit(':').next().unwrap_or_default().to_owned();
+        let mut java = Command::new("java");
+        java.arg("-jar").arg(fetched("zipkin-server")?).current_dir(folder.path());
+        java.env("STORAGE_TYPE", "mem").env("MEM_MAX_SPANS", spans.to_string());
+        java.env("COLLECTOR_SCRIBE_ENABLED", "true").env("COLLECTOR_PORT", port(&scribe));
+        java.env("QUERY_PORT", port(&http)).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = Process::spawn("zipkin-server", &mut java)?;
+        let health = format!("http://{http}/health");
+        wait::until(START, "Zipkin to be healthy", || ureq::get(&health).call().ok())?;
+        Ok(Server { title: "Zipkin", http, scribe, process, folder })
+    }
+
+    /// Seconds of CPU, user and system, once nothing is left to do for what was sent.
+    pub(crate) fn settled_cpu(&self) -> f64 {
+        let now = || {
+            let (user, system) = process_cpu(self.process.pid());
+            user + system
+        };
+        let mut before = now();
+        loop {
+            std::thread::sleep(QUIET);
+            let after = now();
+            if after - before <= IDLE_SECONDS {
+                return after;
+            }
+            before = after;
+        }
+    }
+
+    /// Resident memory in MiB.
+    pub(crate) fn resident_mib(&self) -> f64 {
+        resident_kib(self.process.pid()) / 1024.0
+    }
+
+    /// Bytes on disk of the collector's store.
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        let data: PathBuf = self.folder.path().join("data");
+        let files = fs::read_dir(data).into_iter().flatten().flatten();
+        files.filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum()
+    }
+}
+
+/// An address that was free a moment ago: Zipkin cannot be told to take any.
+fn free_address() -> Result<String> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
+}

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use blkin_record::{GRAIN_WORDS, ORDINAL_MASK, POSITION_MASK, Stamp};
+use blkin_record::{GRAIN_BYTES, GRAIN_WORDS, ORDINAL_MASK, POSITION_MASK, Stamp};
 
 use crate::layout::slot;
 use crate::ring::{Head, RingShape};
@@ -37,6 +37,10 @@ pub struct Drained {
     /// Head lies outside the ring: the program (or what overwrote its memory) broke the protocol.
     pub insane: bool,
 }
+
+/// How far ahead of the grain that is looked at its producer's cache is asked for one: the processor by itself does not
+/// ask beyond the end of a page.
+const AHEAD_GRAINS: u64 = 24;
 
 /// Grains that are looked at before they are copied: few enough to still be in the first cache then.
 const RUN_GRAINS: u64 = 64;
@@ -92,11 +96,15 @@ impl<W: Words + ?Sized> RingReader<'_, W> {
         }
         let end = at.grain + available;
         drained.head_grain = end;
+        out.reserve(available.min(max_grains) as usize * GRAIN_BYTES);
         let mut run = Run::default();
         while at.grain < end && !drained.blocked_on_hole {
             if at.grain - drained.from.grain >= max_grains {
                 drained.more = true;
                 break;
+            }
+            if at.grain + AHEAD_GRAINS < end {
+                self.grains.prefetch(self.shape.word_of(at.grain + AHEAD_GRAINS));
             }
             match self.committed_grains(at.grain, end) {
                 Some(grains) => {

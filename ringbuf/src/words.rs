@@ -13,6 +13,8 @@ pub trait Words {
     fn fetch_add(&self, index: usize, value: u64, order: Ordering) -> u64;
     /// Atomic compare-and-swap that may fail spuriously; relaxed on failure.
     fn swap_if(&self, index: usize, current: u64, new: u64, success: Ordering) -> Result<u64, u64>;
+    /// Will soon be loaded. A hint, without any effect that a program could see.
+    fn prefetch(&self, _index: usize) {}
     /// Orders the accesses before it and after it, as [`std::sync::atomic::fence`] does.
     fn fence(&self, order: Ordering);
 
@@ -43,6 +45,19 @@ impl Words for [AtomicU64] {
     #[inline(always)]
     fn swap_if(&self, index: usize, current: u64, new: u64, success: Ordering) -> Result<u64, u64> {
         self[index].compare_exchange_weak(current, new, success, Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, index: usize) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if let Some(word) = self.get(index) {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: asking for a line loads nothing and cannot fault; the word is one of ours all the same
+            // (invariant 2).
+            unsafe { _mm_prefetch::<_MM_HINT_T0>((&raw const *word).cast()) };
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = index;
     }
 
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! The rings alone: a program on CPU 0 records, this process drains and validates on CPU 1, and ships nothing.
 //!
-//! `transport [SECONDS [RING_BYTES]]`. Both equations of the ledger are checked; a run whose figures do not add up fails.
+//! `transport [SECONDS [RING_BYTES [LAG_US]]]`. Both equations of the ledger are checked; a run whose figures do not add up fails.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -14,8 +14,8 @@ use blkin_bench_consumer::{machine, report};
 use blkin_record::records;
 use blkin_ringbuf::{Attachment, ProgramCounters};
 
-/// A consumer that chases the head costs the producer more than one that lags.
-const LAG: Duration = Duration::from_micros(50);
+/// Microseconds between two rounds. A consumer that chases the head costs the producer more than one that lags.
+const LAG_US: u64 = 50;
 /// Most bytes copied at once: they are validated while they are still in the cache.
 const BUDGET_BYTES: usize = 256 << 10;
 /// Calls between two looks at the clock.
@@ -30,8 +30,9 @@ fn main() -> Result<()> {
     }
     let number = |at: usize, default: u64| arguments.get(at).map_or(Ok(default), |text| text.parse());
     let (seconds, ring_bytes) = (number(0, 5)?, number(1, 16 << 20)?);
+    let lag = Duration::from_micros(number(2, LAG_US)?);
     machine::pin(1);
-    RATES.iter().try_for_each(|(rate, case)| measure(*rate, case, seconds, ring_bytes))
+    RATES.iter().try_for_each(|(rate, case)| measure(*rate, case, seconds, ring_bytes, lag))
 }
 
 /// What the consumer did.
@@ -42,19 +43,21 @@ struct Read {
     invalid: u64,
     torn: u64,
     busy: Duration,
+    /// What was copied last.
+    raw: Vec<u8>,
 }
 
-fn measure(rate: u64, case: &str, seconds: u64, ring_bytes: u64) -> Result<()> {
+fn measure(rate: u64, case: &str, seconds: u64, ring_bytes: u64, lag: Duration) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("socket");
     let offers = Offers::listen(&path)?;
     let mut program = start(&path, rate, seconds, ring_bytes)?;
     let mut attachment = offers.next()?;
     let begin = Instant::now();
-    let mut read = Read::default();
+    let mut read = Read { raw: Vec::with_capacity(BUDGET_BYTES + 4096), ..Read::default() };
     while program.try_wait()?.is_none() {
         round(&mut attachment, &mut read);
-        let next = Instant::now() + LAG;
+        let next = Instant::now() + lag;
         while Instant::now() < next {
             std::hint::spin_loop();
         }
@@ -89,7 +92,7 @@ fn start(socket: &Path, rate: u64, seconds: u64, ring_bytes: u64) -> Result<Chil
 /// One look at every ring. Whether there was anything.
 fn round(attachment: &mut Attachment, read: &mut Read) -> bool {
     let start = Instant::now();
-    let (mut raw, before) = (Vec::with_capacity(BUDGET_BYTES + 4096), read.drained);
+    let (mut raw, before) = (std::mem::take(&mut read.raw), read.drained);
     for slot in 0..attachment.slots() {
         loop {
             raw.clear();
@@ -110,6 +113,7 @@ fn round(attachment: &mut Attachment, read: &mut Read) -> bool {
             }
         }
     }
+    read.raw = raw;
     if read.drained != before {
         read.busy += start.elapsed();
     }

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use blkin_thrift::{Endpoint, Span as V1Span};
 
 use crate::convert::{has_call_mark, is_plain_key, is_plain_value, service_of, v1_to_v2};
-use crate::model::{Span, lower_name};
+use crate::model::{Span, SpanId, lower_name};
 
 /// What arrived: a span or a part of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,9 +55,16 @@ impl Slot {
     }
 }
 
+/// Only spans of one id can be the same; most ids have one span, which need not be looked at.
 fn without_repeats(spans: impl Iterator<Item = Span>) -> Vec<Span> {
+    let mut spans: Vec<Span> = spans.collect();
+    let mut of_id: HashMap<SpanId, usize> = HashMap::with_capacity(spans.len());
+    for span in &spans {
+        *of_id.entry(span.id).or_default() += 1;
+    }
     let mut seen = HashSet::new();
-    spans.filter(|span| seen.insert(span.clone())).collect()
+    spans.retain(|span| of_id.get(&span.id) == Some(&1) || seen.insert(span.clone()));
+    spans
 }
 
 /// Converts the v1 pieces of one span.
@@ -86,8 +93,10 @@ fn convert_pieces(pieces: Vec<V1Span>) -> Vec<Span> {
 
 /// Drops what came before: whole pieces that are equal, and annotations with the same source and position.
 fn once_each(mut pieces: Vec<V1Span>) -> Vec<V1Span> {
-    let mut whole = HashSet::new();
-    pieces.retain(|piece| whole.insert(piece.clone()));
+    if pieces.len() > 1 {
+        let mut whole = HashSet::new();
+        pieces.retain(|piece| whole.insert(piece.clone()));
+    }
     let mut places = HashSet::new();
     for piece in &mut pieces {
         let span_source = piece.source;

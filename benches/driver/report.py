@@ -34,6 +34,9 @@ HOW = """## How each figure is taken
 - **quill** is not here: none of the registries that scripts/bench may install from (Debian, crates.io, PyPI) has it.
 - **Lost** are annotations that found no room or were not read, in all runs of the case together: a dropped record has
   another price than a written one.
+- **Growth** (`scale`): a million annotations a second, of all programs or threads together, in bursts of 320 that come
+  at different moments; CPU time of the threads that record, for each call, and of consumerd's, for each annotation.
+  One program's ring stays in its CPU's cache; those of many do not.
 - **Memory** is what /proc/PID/smaps_rollup says, of a C program before tracing (`plain`) and after one record, alone or
   of each of 1,000 threads, and of consumerd's two processes beside it. Its rings are shared: a page counts in both.
 - **Instructions** are those of one call under callgrind, which runs the portable producer.

@@ -96,7 +96,8 @@ pub fn run(arguments: &[String]) -> Result<()> {
     println!("ready");
     std::io::stdin().read_line(&mut String::new())?;
     let of_thread = Load { spans: spans / threads, rate: rate / threads, threads: 1 };
-    let threads: Vec<_> = (0..threads).map(|_| std::thread::spawn(move || record(of_thread))).collect();
+    let threads: Vec<_> =
+        (0..threads).map(|number| std::thread::spawn(move || record(of_thread, number))).collect();
     let busy: Vec<f64> = threads.into_iter().filter_map(|thread| thread.join().ok()).collect();
     println!("{:.2}", busy.iter().sum::<f64>() / busy.len() as f64);
     std::io::stdin().read_to_end(&mut Vec::new())?;
@@ -104,9 +105,10 @@ pub fn run(arguments: &[String]) -> Result<()> {
 }
 
 /// Records in bursts, paced by the clock. Nanoseconds of CPU a call, the pauses left out.
-fn record(load: Load) -> f64 {
+fn record(load: Load, thread: u64) -> f64 {
     let endpoint = Endpoint::new("osd.0").at("10.0.0.1", 6800);
-    let (mut busy, begin, mut done) = (Duration::ZERO, Instant::now(), 0);
+    let (mut busy, begin, mut done) = (Duration::ZERO, Instant::now() + phase(load.rate, thread), 0);
+    std::thread::sleep(begin.saturating_duration_since(Instant::now()));
     while done < load.spans {
         let start = cpu_time();
         let burst = BURST.min(load.spans - done);
@@ -116,6 +118,14 @@ fn record(load: Load) -> f64 {
         pace(begin, done * ANNOTATIONS_OF_SPAN, load.rate);
     }
     busy.as_nanos() as f64 / (done * ANNOTATIONS_OF_SPAN) as f64
+}
+
+/// A part of the time between two bursts, another one for each thread of each program: what begins at once would else
+/// come in one burst for ever.
+fn phase(rate: u64, thread: u64) -> Duration {
+    let period_ns = BURST * ANNOTATIONS_OF_SPAN * 1_000_000_000 / rate.max(1);
+    let number = (u64::from(std::process::id()) + thread).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    Duration::from_nanos(if rate > 0 { number % period_ns.max(1) } else { 0 })
 }
 
 /// CPU time of the calling thread: what others do meanwhile is not in it.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -17,8 +17,10 @@ use blkin_tests::scribe::{Behaviour, Server};
 use blkin_tests::sums::in_store;
 use blkin_tests::wait;
 use blkin_tests::zipkin::Zipkin;
-use blkin_thrift::scribe::{LogEntry, encode_log_call, span_message};
-use blkin_thrift::{Annotation, Span};
+use blkin_thrift::scribe::{
+    LogEntry, ResultCode, encode_log_call, encode_log_reply, encode_raw_log_call, skim_log, span_message,
+};
+use blkin_thrift::{Annotation, Limits, Span};
 use tempfile::TempDir;
 
 /// Spans with two annotations each, told apart by their ids.
@@ -136,7 +138,7 @@ fn each_upstream_gets_everything_at_its_own_pace() -> Result<()> {
     let node = Node::without_consumerd(Setup::default())?;
     let collector = node.collector.address("scribe")?;
     // Nobody listens there: the port of a listener that is gone.
-    let dead = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let dead = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
     let other = Server::start(|_| Behaviour::Ok)?;
     let upstreams = [collector.as_str(), &zipkin.scribe, &dead, other.address()];
     let relay = Relay::start(node.folder(), "relay", &upstreams, &["--stop-timeout-ms", "200"])?;
@@ -160,7 +162,7 @@ fn each_upstream_gets_everything_at_its_own_pace() -> Result<()> {
 #[test]
 fn a_full_spool_drops_its_oldest_and_counts_them_exactly() -> Result<()> {
     let folder = TempDir::new()?;
-    let gone = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let gone = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
     let flags = ["--spool-bytes", "4194304", "--max-message-mib", "1", "--stop-timeout-ms", "200"];
     let mut relay = Relay::start(folder.path(), "relay", &[&gone], &flags)?;
     let mut sender = client(&relay);
@@ -186,7 +188,7 @@ fn a_full_spool_drops_its_oldest_and_counts_them_exactly() -> Result<()> {
 #[test]
 fn a_relay_that_keeps_the_oldest_says_try_later_until_there_is_room() -> Result<()> {
     let folder = TempDir::new()?;
-    let gone = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let gone = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
     let flags = ["--spool-bytes", "4194304", "--max-message-mib", "1", "--when-full", "refuse"];
     let relay = Relay::start(folder.path(), "relay", &[&gone], &flags)?;
     let mut sender = client(&relay);
@@ -229,7 +231,7 @@ fn a_full_disk_means_try_later_and_room_means_ok() -> Result<()> {
     let folder = TempDir::new()?;
     let disk = folder.path().join("relay-spool");
     let _mounted = Tmpfs::mount(&disk, "3m")?;
-    let gone = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let gone = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
     let mut relay = Relay::start(folder.path(), "relay", &[&gone], &["--stop-timeout-ms", "200"])?;
     let mut sender = client(&relay);
     let mut accepted = 0;
@@ -287,6 +289,37 @@ fn garbage_costs_its_sender_only() -> Result<()> {
     assert!(relay.ledger()?.balances());
     assert_eq!(server.messages().len() as i64, accepted, "what is no span is the upstream's to judge");
     Ok(())
+}
+
+/// Takes one `Log` call and returns the bytes of its entries.
+fn take_raw(listener: &TcpListener) -> Result<Vec<u8>> {
+    let (mut stream, _) = listener.accept()?;
+    let mut header = [0; 4];
+    stream.read_exact(&mut header)?;
+    let mut frame = vec![0; u32::from_be_bytes(header) as usize];
+    stream.read_exact(&mut frame)?;
+    let log = skim_log(&frame, &Limits::default()).context("no Log call")?;
+    stream.write_all(&encode_log_reply(log.seq, ResultCode::Ok))?;
+    Ok(log.entries.iter().flat_map(|entry| entry.bytes).copied().collect())
+}
+
+#[test]
+fn entries_pass_byte_for_byte_whatever_they_hold() -> Result<()> {
+    let folder = TempDir::new()?;
+    let upstream = TcpListener::bind("127.0.0.1:0")?;
+    let relay = Relay::start(folder.path(), "relay", &[&upstream.local_addr()?.to_string()], &[])?;
+    let entries: [&[u8]; 3] = [
+        // A field 9 between those of Scribe, and a message that is no text.
+        b"\x0b\x00\x01\x00\x00\x00\x06zipkin\x08\x00\x09\x00\x00\x00\x07\x0b\x00\x02\x00\x00\x00\x02\xff\xfe\x00",
+        // A struct behind the message, and no category.
+        b"\x0b\x00\x02\x00\x00\x00\x02hi\x0c\x00\x0a\x08\x00\x01\x00\x00\x00\x01\x00\x00",
+        b"\x00",
+    ];
+    let mut client = client(&relay);
+    let reply = client.log(|seq| encode_raw_log_call(seq, entries.len(), entries), &mut || Ok(()))?;
+    ensure!(reply == Reply::Ok, "not accepted");
+    assert_eq!(take_raw(&upstream)?, entries.concat());
+    relay.drained(3, &[&upstream.local_addr()?.to_string()])
 }
 
 #[test]

@@ -66,6 +66,13 @@ fn unsampled() {
     println!("sampled={}", sampled.count());
 }
 
+/// The ways of writing rings, in the words of BLKIN_PRODUCER.
+const PRODUCERS: &[&str] = if cfg!(all(target_arch = "x86_64", not(blkin_portable))) {
+    &["rseq", "portable"]
+} else {
+    &["portable"]
+};
+
 struct Receiver {
     directory: tempfile::TempDir,
     socket: OwnedFd,
@@ -108,12 +115,13 @@ impl Receiver {
     }
 }
 
-fn run(part: &str, socket: &Path, rate: &str) -> (ExitStatus, String, String) {
+fn run(part: &str, socket: &Path, rate: &str, producer: &str) -> (ExitStatus, String, String) {
     let output = Command::new(std::env::current_exe().expect("this binary"))
         .args(["--exact", "program", "--nocapture"])
         .env("BLKIN_TEST_PROGRAM", part)
         .env("BLKIN_SOCKET", socket)
         .env("BLKIN_RATE", rate)
+        .env("BLKIN_PRODUCER", producer)
         .output()
         .expect("the program runs");
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
@@ -148,8 +156,12 @@ fn service(program: &Attachment, record: &Record<'_>) -> blkin_record::Endpoint 
 
 #[test]
 fn every_annotation_of_a_program_that_has_ended_reads_as_written() {
+    PRODUCERS.iter().for_each(|producer| one_request_reads_as_written(producer));
+}
+
+fn one_request_reads_as_written(producer: &str) {
     let receiver = Receiver::new();
-    let (status, _, stderr) = run("one request", &receiver.path(), "1");
+    let (status, _, stderr) = run("one request", &receiver.path(), "1", producer);
     assert!(status.success());
     assert!(!stderr.contains("blkin:"), "{stderr}");
     let mut program = receiver.attach();
@@ -191,8 +203,12 @@ fn every_annotation_of_a_program_that_has_ended_reads_as_written() {
 
 #[test]
 fn what_many_threads_annotate_is_all_there() {
+    PRODUCERS.iter().for_each(|producer| threads_annotations_are_all_there(producer));
+}
+
+fn threads_annotations_are_all_there(producer: &str) {
     let receiver = Receiver::new();
-    assert!(run("many threads", &receiver.path(), "1").0.success());
+    assert!(run("many threads", &receiver.path(), "1", producer).0.success());
     let mut program = receiver.attach();
     let raw = drain(&mut program);
     let mut values: Vec<i64> = records(&raw, program.info().cookie)
@@ -210,8 +226,12 @@ fn what_many_threads_annotate_is_all_there() {
 
 #[test]
 fn a_request_that_is_not_sampled_leaves_no_record() {
+    PRODUCERS.iter().for_each(|producer| only_sampled_requests_leave_records(producer));
+}
+
+fn only_sampled_requests_leave_records(producer: &str) {
     let receiver = Receiver::new();
-    let (status, stdout, _) = run("unsampled", &receiver.path(), "100");
+    let (status, stdout, _) = run("unsampled", &receiver.path(), "100", producer);
     assert!(status.success());
     let mut program = receiver.attach();
     let raw = drain(&mut program);
@@ -231,7 +251,7 @@ fn a_request_that_is_not_sampled_leaves_no_record() {
 fn a_rate_that_is_no_number_traces_all_and_says_so_once() {
     for rate in ["0", "-3", "often"] {
         let receiver = Receiver::new();
-        let (status, stdout, stderr) = run("unsampled", &receiver.path(), rate);
+        let (status, stdout, stderr) = run("unsampled", &receiver.path(), rate, "");
         assert!(status.success());
         assert!(stdout.contains("sampled=1000"), "{stdout}");
         assert_eq!(stderr.matches("blkin:").count(), 1, "{stderr}");
@@ -241,7 +261,7 @@ fn a_rate_that_is_no_number_traces_all_and_says_so_once() {
 #[test]
 fn a_program_that_nobody_ever_held_says_once_what_was_lost() {
     let nowhere = tempfile::tempdir().expect("a temporary directory");
-    let (status, _, stderr) = run("one request", &nowhere.path().join("socket"), "1");
+    let (status, _, stderr) = run("one request", &nowhere.path().join("socket"), "1", "");
     assert!(status.success());
     let told: Vec<&str> = stderr.lines().filter(|line| line.starts_with("blkin:")).collect();
     assert_eq!(told.len(), 1, "{stderr}");

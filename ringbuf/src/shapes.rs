@@ -167,7 +167,8 @@ impl Shapes {
     #[inline(always)]
     fn entry(&self, call: &Call) -> &Entry {
         let [name, _, _, key] = call.texts.map(|text| text.addr() as u64);
-        let mixed = key ^ name.rotate_left(16) ^ (call.endpoint.addr() as u64).rotate_left(32);
+        let endpoint = call.endpoint.addr() as u64;
+        let mixed = key.wrapping_add(name.wrapping_mul(2)).wrapping_add(endpoint.wrapping_mul(4));
         let hash = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - COUNT.ilog2());
         &self.entries[hash as usize]
     }

@@ -395,18 +395,32 @@ static inline void blkin_macro_span_string(const struct blkin_span *span, struct
 #define BLKIN_STRING(span, key, val) BLKIN_STRING_AT(BLKIN_LEVEL_WARNING, span, key, val)
 
 /*
- * The bodies of the macros below. A span that is not sampled, or a level that is
- * switched off, costs a branch or two here; -EINVAL of
- * the parts means that nothing is recorded.
+ * The bodies of the macros below. A span that is not sampled, or a level that is switched off, costs a branch or two
+ * here; where blkin_init_..._annotation() would return -EINVAL nothing is recorded.
  */
+static inline void blkin_macro_record(const struct blkin_trace *trace, struct blkin_annotation *annot,
+				      const struct blkin_endpoint *endp)
+{
+	annot->endpoint = endp;
+	(void)blkin_record(trace, annot);
+}
+
+static inline int blkin_macro_wants(const struct blkin_trace *trace)
+{
+	return trace && trace->info.trace_id != 0 && blkin_is_on(BLKIN_LEVEL_WARNING);
+}
+
 static inline void blkin_macro_timestamp(const struct blkin_trace *trace, const struct blkin_endpoint *endp,
 					 const char *event)
 {
 	struct blkin_annotation annot;
 
-	if (trace && trace->info.trace_id != 0 && blkin_is_on(BLKIN_LEVEL_WARNING) &&
-	    blkin_init_timestamp_annotation(&annot, event, endp) == 0)
-		(void)blkin_record(trace, &annot);
+	if (!blkin_macro_wants(trace) || !event)
+		return;
+	annot.type = ANNOT_TIMESTAMP;
+	annot.key = NULL;
+	annot.val_str = event;
+	blkin_macro_record(trace, &annot, endp);
 }
 
 static inline void blkin_macro_string(const struct blkin_trace *trace, const struct blkin_endpoint *endp,
@@ -414,9 +428,12 @@ static inline void blkin_macro_string(const struct blkin_trace *trace, const str
 {
 	struct blkin_annotation annot;
 
-	if (trace && trace->info.trace_id != 0 && blkin_is_on(BLKIN_LEVEL_WARNING) &&
-	    blkin_init_string_annotation(&annot, key, val, endp) == 0)
-		(void)blkin_record(trace, &annot);
+	if (!blkin_macro_wants(trace) || !key || !val)
+		return;
+	annot.type = ANNOT_STRING;
+	annot.key = key;
+	annot.val_str = val;
+	blkin_macro_record(trace, &annot, endp);
 }
 
 static inline void blkin_macro_integer(const struct blkin_trace *trace, const struct blkin_endpoint *endp,
@@ -424,9 +441,12 @@ static inline void blkin_macro_integer(const struct blkin_trace *trace, const st
 {
 	struct blkin_annotation annot;
 
-	if (trace && trace->info.trace_id != 0 && blkin_is_on(BLKIN_LEVEL_WARNING) &&
-	    blkin_init_integer_annotation(&annot, key, val, endp) == 0)
-		(void)blkin_record(trace, &annot);
+	if (!blkin_macro_wants(trace) || !key)
+		return;
+	annot.type = ANNOT_INTEGER;
+	annot.key = key;
+	annot.val_int = val;
+	blkin_macro_record(trace, &annot, endp);
 }
 
 /*

@@ -36,6 +36,8 @@ use worker_process::{STUCK_AFTER, WorkerProcess};
 const TICK: Duration = Duration::from_millis(800);
 /// Pause while a message could not be handed over yet.
 const SHORT_TICK: Duration = Duration::from_millis(10);
+/// How often offers are looked for while the daemon ends, [`SHORT_TICK`] apart.
+const LAST_LOOKS: usize = 20;
 /// A worker that lived shorter than this counts as one that could not start.
 const SHORT_LIFE: Duration = Duration::from_secs(2);
 /// Longest pause before a worker is started again.
@@ -311,8 +313,22 @@ impl<'a> Holder<'a> {
         }
     }
 
+    /// Takes the offers that came before the daemon was asked to end, and names their programs to the worker: they may
+    /// have ended since, and count on it.
+    async fn take_last_offers(&mut self, worker: &WorkerProcess) {
+        for _ in 0..LAST_LOOKS {
+            self.take_offers();
+            self.tell(worker, true);
+            if !self.offers.has_waiting() && self.held.untold().next().is_none() {
+                return;
+            }
+            tokio::time::sleep(SHORT_TICK).await;
+        }
+    }
+
     /// Lets the worker ship what it has, for a bounded time.
-    async fn finish(self, mut worker: WorkerProcess) -> anyhow::Result<()> {
+    async fn finish(mut self, mut worker: WorkerProcess) -> anyhow::Result<()> {
+        self.take_last_offers(&worker).await;
         worker.ask_to_end();
         // The worker keeps to the timeout itself; the rest is for what it does before and after.
         let due = Instant::now() + Duration::from_millis(self.config.stop_timeout_ms) + TICK * 4;

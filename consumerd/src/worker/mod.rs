@@ -36,6 +36,8 @@ pub use program::Totals;
 use snapshot::Rings;
 use waker::Waker;
 
+/// Longest wait for the holder's last words, should the worker have been asked to end and not the holder.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 /// Pause between two looks whether the sinks are through, while the daemon ends.
 const ENDING_POLL: Duration = Duration::from_millis(5);
 
@@ -260,9 +262,23 @@ impl Worker {
         }
     }
 
+    /// Hears what the holder still has to say, which ends by closing the link.
+    async fn listen_to_the_end(&mut self) -> anyhow::Result<()> {
+        let due = Instant::now() + LAST_WORDS;
+        while self.is_linked && Instant::now() < due {
+            tokio::select! {
+                guard = self.link.readable() => guard?.clear_ready(),
+                () = tokio::time::sleep(ENDING_POLL) => {}
+            }
+            self.listen()?;
+        }
+        Ok(())
+    }
+
     /// Drains what is there, ships it, and says what could not be shipped.
     async fn finish(&mut self) -> anyhow::Result<()> {
         self.waker.rise();
+        self.listen_to_the_end().await?;
         let due = Instant::now() + Duration::from_millis(self.config.stop_timeout_ms);
         let half = Instant::now() + Duration::from_millis(self.config.stop_timeout_ms / 2);
         while self.engine().round()?.drained && Instant::now() < half {

@@ -1,16 +1,27 @@
-//! One upstream: a connection that is made when it is needed, and made anew after any failure.
+//! One upstream: a connection that is made when it is needed, and made anew after any failure. Calls may be sent before
+//! those ahead of them are answered; answers come in the order of the calls.
 
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use blkin_thrift::scribe::{Outcome, ResultCode, decode_reply};
 use blkin_thrift::{Limits, frame};
 
+use crate::doorbell::{Doorbell, wait_readable};
+
 /// Longest reply that is read.
 const MAX_REPLY_BYTES: usize = 64 << 10;
+/// What is read of replies at a time.
+const READ_BYTES: usize = 4 << 10;
 /// Longest wait for the system before the caller hears that the client still lives.
 const SLICE: Duration = blkin_daemon::health::BEAT_EVERY;
+
+/// Called at least every [`BEAT_EVERY`](blkin_daemon::health::BEAT_EVERY) while the upstream is waited for; its error ends
+/// the wait.
+pub type Alive<'a> = &'a mut dyn FnMut() -> io::Result<()>;
 
 /// What an upstream said to a `Log` call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,9 +39,20 @@ pub enum Reply {
 pub struct Client {
     upstream: String,
     timeout: Duration,
-    connection: Option<TcpStream>,
+    connection: Option<Connection>,
     sequence: i32,
     was_sent: bool,
+}
+
+#[derive(Debug)]
+struct Connection {
+    stream: TcpStream,
+    /// Sequence numbers of the calls that are not answered, the oldest first.
+    unanswered: VecDeque<i32>,
+    /// What was read of answers and not looked at.
+    incoming: Vec<u8>,
+    /// When the oldest of them became the oldest.
+    waiting_since: Instant,
 }
 
 impl Client {
@@ -49,56 +71,156 @@ impl Client {
         self.was_sent
     }
 
-    /// Calls once. `request` writes the framed `Log` call of a sequence number; `alive` is called at least every
-    /// [`BEAT_EVERY`](blkin_daemon::health::BEAT_EVERY) while the upstream is waited for, and ends the wait by an error.
+    /// Calls that were sent and not answered. After an error there are none: nobody will hear of them.
+    pub fn unanswered(&self) -> usize {
+        self.connection.as_ref().map_or(0, |connection| connection.unanswered.len())
+    }
+
+    /// Calls once and waits for the answer; nothing else may be unanswered. `request` writes the framed `Log` call of a
+    /// sequence number.
     ///
     /// # Errors
     /// When the upstream cannot be reached, breaks off, is silent for too long or answers something else. It may have
     /// taken the entries all the same.
-    pub fn log(
-        &mut self,
-        request: impl FnOnce(i32) -> Vec<u8>,
-        alive: &mut dyn FnMut() -> io::Result<()>,
-    ) -> io::Result<Reply> {
+    pub fn log(&mut self, request: impl FnOnce(i32) -> Vec<u8>, alive: Alive<'_>) -> io::Result<Reply> {
+        self.send(request, alive)?;
+        self.reply(alive)
+    }
+
+    /// Sends a call behind those that are not answered. `request` writes the framed `Log` call of a sequence number.
+    ///
+    /// # Errors
+    /// As [`log`](Client::log); every call that was not answered is then in the dark.
+    pub fn send(&mut self, request: impl FnOnce(i32) -> Vec<u8>, alive: Alive<'_>) -> io::Result<()> {
         self.was_sent = false;
-        // Whatever a failed call left under way on a connection belongs to nobody any more.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => connect(&self.upstream, self.timeout, alive)?,
+            None => Connection::new(connect(&self.upstream, self.timeout, alive)?),
         };
         self.sequence = self.sequence.wrapping_add(1);
         let request = request(self.sequence);
         self.was_sent = true;
-        let mut patient = Patient { stream: &mut connection, timeout: self.timeout, alive };
-        patient.write_all(&request)?;
-        let reply = read_reply(&mut patient, self.sequence)?;
+        Patient { stream: &mut connection.stream, timeout: self.timeout, alive }.write_all(&request)?;
+        if connection.unanswered.is_empty() {
+            connection.waiting_since = Instant::now();
+        }
+        connection.unanswered.push_back(self.sequence);
+        self.connection = Some(connection);
+        Ok(())
+    }
+
+    /// Waits for the answer to the oldest call.
+    ///
+    /// # Errors
+    /// As [`log`](Client::log), and when there is no such call.
+    pub fn reply(&mut self, alive: Alive<'_>) -> io::Result<Reply> {
+        loop {
+            if let Some(reply) = self.next_reply()? {
+                return Ok(reply);
+            }
+            if self.unanswered() == 0 {
+                return Err(io::Error::new(ErrorKind::NotConnected, "no call waits for an answer"));
+            }
+            alive().inspect_err(|_| self.connection = None)?;
+            self.wait(None, Instant::now() + SLICE)?;
+        }
+    }
+
+    /// The answer to the oldest call, if it is there.
+    ///
+    /// # Errors
+    /// As [`log`](Client::log).
+    pub fn next_reply(&mut self) -> io::Result<Option<Reply>> {
+        // Whatever a failed call leaves under way on a connection belongs to nobody any more.
+        let Some(mut connection) = self.connection.take() else { return Ok(None) };
+        let reply = connection.next_reply()?;
         self.connection = Some(connection);
         Ok(reply)
     }
-}
 
-fn read_reply(connection: &mut impl Read, sequence: i32) -> io::Result<Reply> {
-    let mut header = [0; frame::HEADER_BYTES];
-    connection.read_exact(&mut header)?;
-    let length = frame::read_length(header, MAX_REPLY_BYTES).map_err(io::Error::other)?;
-    let mut body = vec![0; length];
-    connection.read_exact(&mut body)?;
-    let reply = decode_reply(&body, &Limits::default()).map_err(io::Error::other)?;
-    if reply.seq != sequence {
-        return Err(io::Error::other("the reply belongs to another call"));
+    /// Waits until there may be an answer, `bell` is rung, or until `due`. A connection that the upstream closes while
+    /// nothing waits for an answer is made anew by the next call.
+    ///
+    /// # Errors
+    /// When the upstream breaks off, or is silent for too long.
+    pub fn wait(&mut self, bell: Option<&Doorbell>, due: Instant) -> io::Result<()> {
+        let Some(connection) = &mut self.connection else {
+            return bell.map_or(Ok(()), |bell| bell.wait(Some(due)));
+        };
+        let is_awaited = !connection.unanswered.is_empty();
+        let patience = connection.waiting_since + self.timeout;
+        let due = if is_awaited { due.min(patience) } else { due };
+        let has_more = match connection.has_more(bell, due) {
+            Ok(true) => connection.read(),
+            waited => waited,
+        };
+        let done = match has_more {
+            Ok(false) if is_awaited && Instant::now() >= patience => {
+                let silent = format!("it was silent for {:?}", self.timeout);
+                Err(io::Error::new(ErrorKind::TimedOut, silent))
+            }
+            Err(_) if !is_awaited => {
+                self.connection = None;
+                Ok(())
+            }
+            waited => waited.map(drop),
+        };
+        done.inspect_err(|_| self.connection = None)
     }
-    Ok(match reply.outcome {
-        Outcome::Result(ResultCode::Ok) => Reply::Ok,
-        Outcome::Result(ResultCode::TryLater) => Reply::TryLater,
-        Outcome::Exception(exception) => Reply::Refused(exception.message),
-    })
 }
 
-fn connect(
-    upstream: &str,
-    timeout: Duration,
-    alive: &mut dyn FnMut() -> io::Result<()>,
-) -> io::Result<TcpStream> {
+impl Connection {
+    fn new(stream: TcpStream) -> Self {
+        Connection {
+            stream,
+            unanswered: VecDeque::new(),
+            incoming: Vec::new(),
+            waiting_since: Instant::now(),
+        }
+    }
+
+    /// Waits until the upstream says something; false when the bell or the time ended the wait.
+    fn has_more(&self, bell: Option<&Doorbell>, due: Instant) -> io::Result<bool> {
+        let stream = Some(self.stream.as_fd());
+        match bell {
+            Some(bell) => bell.wait_beside(stream, Some(due)),
+            None => wait_readable([stream], Some(due)).map(|[is_readable]| is_readable),
+        }
+    }
+
+    /// Reads what is there; false when that is nothing.
+    fn read(&mut self) -> io::Result<bool> {
+        let held = self.incoming.len();
+        self.incoming.resize(held + READ_BYTES, 0);
+        let read = self.stream.read(&mut self.incoming[held..]);
+        self.incoming.truncate(held + read.as_ref().copied().unwrap_or(0));
+        match read {
+            Ok(0) => Err(io::Error::new(ErrorKind::UnexpectedEof, "it closed the connection")),
+            Ok(_) => Ok(true),
+            Err(e) if is_patience(&e) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn next_reply(&mut self) -> io::Result<Option<Reply>> {
+        let Some((header, rest)) = self.incoming.split_first_chunk() else { return Ok(None) };
+        let length = frame::read_length(*header, MAX_REPLY_BYTES).map_err(io::Error::other)?;
+        let Some(body) = rest.get(..length) else { return Ok(None) };
+        let reply = decode_reply(body, &Limits::default()).map_err(io::Error::other)?;
+        if self.unanswered.pop_front() != Some(reply.seq) {
+            return Err(io::Error::other("the reply belongs to another call"));
+        }
+        self.incoming.drain(..frame::HEADER_BYTES + length);
+        self.waiting_since = Instant::now();
+        Ok(Some(match reply.outcome {
+            Outcome::Result(ResultCode::Ok) => Reply::Ok,
+            Outcome::Result(ResultCode::TryLater) => Reply::TryLater,
+            Outcome::Exception(exception) => Reply::Refused(exception.message),
+        }))
+    }
+}
+
+fn connect(upstream: &str, timeout: Duration, alive: Alive<'_>) -> io::Result<TcpStream> {
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
     for address in upstream.to_socket_addrs()? {
         alive()?;
@@ -116,39 +238,31 @@ fn connect(
     Err(last)
 }
 
+fn is_patience(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
 /// A stream whose short waits are repeated until there was no progress for `timeout`.
 struct Patient<'a> {
     stream: &'a mut TcpStream,
     timeout: Duration,
-    alive: &'a mut dyn FnMut() -> io::Result<()>,
-}
-
-impl Patient<'_> {
-    fn wait<T>(&mut self, mut step: impl FnMut(&mut TcpStream) -> io::Result<T>) -> io::Result<T> {
-        let began = Instant::now();
-        loop {
-            match step(self.stream) {
-                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-                done => return done,
-            }
-            (self.alive)()?;
-            if began.elapsed() >= self.timeout {
-                let silent = format!("it was silent for {:?}", self.timeout);
-                return Err(io::Error::new(ErrorKind::TimedOut, silent));
-            }
-        }
-    }
-}
-
-impl Read for Patient<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.wait(|stream| stream.read(buffer))
-    }
+    alive: Alive<'a>,
 }
 
 impl Write for Patient<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.wait(|stream| stream.write(bytes))
+        let began = Instant::now();
+        loop {
+            match self.stream.write(bytes) {
+                Err(e) if is_patience(&e) => {}
+                done => return done,
+            }
+            (self.alive)()?;
+            if began.elapsed() >= self.timeout {
+                let silent = format!("it took nothing for {:?}", self.timeout);
+                return Err(io::Error::new(ErrorKind::TimedOut, silent));
+            }
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -205,6 +319,36 @@ mod tests {
         assert!(call(&mut client).is_err() && !client.is_connected());
         let mut client = Client::new(&server(|_| None), SLICE);
         assert!(call(&mut client).is_err() && !client.is_connected());
+    }
+
+    #[test]
+    fn an_answer_may_come_byte_by_byte_and_several_at_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = Client::new(&listener.local_addr().unwrap().to_string(), Duration::from_secs(20));
+        for _ in 0..3 {
+            client.send(|seq| encode_log_call(seq, &[]), &mut || Ok(())).unwrap();
+        }
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_nodelay(true).unwrap();
+        let answers: Vec<u8> = (1..4).flat_map(|seq| encode_log_reply(seq, ResultCode::Ok)).collect();
+        let (single, rest) = answers.split_at(7);
+        let answering = std::thread::spawn({
+            let (single, rest) = (single.to_vec(), rest.to_vec());
+            move || {
+                single.iter().for_each(|byte| stream.write_all(&[*byte]).unwrap());
+                stream.write_all(&rest).unwrap();
+                stream
+            }
+        });
+        for left in [2, 1, 0] {
+            assert_eq!(client.reply(&mut || Ok(())).unwrap(), Reply::Ok);
+            assert_eq!(client.unanswered(), left);
+        }
+        // Nothing is unanswered: that it closes is no failure.
+        drop(answering.join().unwrap());
+        while client.is_connected() {
+            client.wait(None, Instant::now() + SLICE).unwrap();
+        }
     }
 
     #[test]

@@ -2,13 +2,19 @@
 //!
 //! - [`server`]: framed calls, pipelined and answered in order, within limits of connections, sizes, memory and time.
 //! - [`client`]: one upstream, called with blocking sockets; it never waits without a limit.
+//! - [`pipeline`]: a bounded window of calls under way to it, and what becomes of each.
+//! - [`doorbell`]: how other threads end the wait for it.
 //! - [`backoff`]: pauses between two attempts.
 
 pub mod backoff;
 mod budget;
 pub mod client;
+pub mod doorbell;
+pub mod pipeline;
 pub mod server;
 
 pub use backoff::Backoff;
 pub use budget::Budget;
 pub use client::{Client, Reply};
+pub use doorbell::Doorbell;
+pub use pipeline::{Pipeline, Trouble, Window};

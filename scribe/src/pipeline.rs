@@ -1,0 +1,205 @@
+//! Calls under way to one upstream: sent without waiting for the answers to those before, up to a window, and settled in
+//! the order in which they were handed over.
+//!
+//! ```text
+//!  push ──▶ Waiting ──sent──▶ Sent ──OK──────────▶ Done ──pop, once all before it are──▶
+//!              ▲                │ └──exception────▶ Done: nothing behind it is sent before it was popped
+//!              ├──TRY_LATER─────┤
+//!              └──the connection broke (resend)
+//! ```
+//!
+//! - Calls go out in their order, and each is sent again until it is done: whoever pushed it may forget it only then.
+//! - After `TRY_LATER` or an exception nothing is sent before every call under way has its answer. Calls behind one that is
+//!   told `TRY_LATER` may be done before it: with a window of one call, and only then, everything arrives in order.
+//! - Only a call whose connection broke before its answer may arrive twice.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::Instant;
+
+use crate::client::{Alive, Client, Reply};
+use crate::doorbell::Doorbell;
+
+/// How much may be under way. A single call always may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// Most calls; 1: each waits for the answer to the one before.
+    pub calls: usize,
+    /// Most bytes of calls.
+    pub bytes: usize,
+}
+
+/// Why calls have to be sent again, after a pause.
+#[derive(Debug)]
+pub enum Trouble {
+    /// The upstream wants them later.
+    TryLater,
+    /// The connection could not be made, or broke: what became of the calls under way is not known.
+    Broken(io::Error),
+}
+
+/// Calls under way, each with what its owner knows it by.
+#[derive(Debug)]
+pub struct Pipeline<B> {
+    client: Client,
+    window: Window,
+    calls: VecDeque<Call<B>>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Call<B> {
+    batch: B,
+    bytes: usize,
+    state: State,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum State {
+    Waiting,
+    Sent,
+    Done(Reply),
+}
+
+impl State {
+    fn is_refused(&self) -> bool {
+        matches!(self, State::Done(Reply::Refused(_)))
+    }
+}
+
+impl<B> Pipeline<B> {
+    /// Nothing under way.
+    pub fn new(client: Client, window: Window) -> Self {
+        Pipeline { client, window, calls: VecDeque::new(), bytes: 0 }
+    }
+
+    /// Whether another call may be handed over.
+    pub fn has_room(&self) -> bool {
+        self.calls.is_empty() || (self.calls.len() < self.window.calls && self.bytes < self.window.bytes)
+    }
+
+    /// Whether everything that was handed over was popped.
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// The calls that were sent and are in the dark after [`Trouble::Broken`], until [`resend`](Self::resend) or
+    /// [`clear`](Self::clear).
+    pub fn unanswered(&self) -> impl Iterator<Item = &B> {
+        self.calls.iter().filter(|call| call.state == State::Sent).map(|call| &call.batch)
+    }
+
+    /// For calls outside of the window: of use while nothing is unanswered, as after an exception was popped.
+    pub fn client(&mut self) -> &mut Client {
+        &mut self.client
+    }
+
+    /// Hands a call over, of about so many bytes.
+    pub fn push(&mut self, batch: B, bytes: usize) {
+        self.add(batch, bytes, State::Waiting);
+    }
+
+    /// Hands over what needs no call, and is only to be settled in its turn.
+    pub fn push_done(&mut self, batch: B) {
+        self.add(batch, 0, State::Done(Reply::Ok));
+    }
+
+    fn add(&mut self, batch: B, bytes: usize, state: State) {
+        self.bytes += bytes;
+        self.calls.push_back(Call { batch, bytes, state });
+    }
+
+    /// Gives a refused call back: it is the next to be popped again.
+    pub fn put_back(&mut self, batch: B, refusal: Reply) {
+        self.calls.push_front(Call { batch, bytes: 0, state: State::Done(refusal) });
+    }
+
+    /// The oldest call and its answer, `Ok` or `Refused`, once there is one.
+    pub fn pop(&mut self) -> Option<(B, Reply)> {
+        let call = self.calls.pop_front_if(|call| matches!(call.state, State::Done(_)))?;
+        self.bytes -= call.bytes;
+        match call.state {
+            State::Done(reply) => Some((call.batch, reply)),
+            State::Waiting | State::Sent => None,
+        }
+    }
+
+    /// Leaves out what was not sent and nobody wants any more.
+    pub fn retain_waiting(&mut self, mut is_wanted: impl FnMut(&B) -> bool) {
+        self.calls.retain(|call| call.state != State::Waiting || is_wanted(&call.batch));
+        self.bytes = self.calls.iter().map(|call| call.bytes).sum();
+    }
+
+    /// After [`Trouble::Broken`]: what was not answered is sent again.
+    pub fn resend(&mut self) {
+        self.calls
+            .iter_mut()
+            .filter(|call| call.state == State::Sent)
+            .for_each(|call| call.state = State::Waiting);
+    }
+
+    /// After [`Trouble::Broken`]: forgets everything, also what is done and waits for its turn.
+    pub fn clear(&mut self) {
+        self.calls.clear();
+        self.bytes = 0;
+    }
+
+    /// Sends what waits (`encode` writes the framed call of a sequence number) and takes the answers that are there; if
+    /// nothing can be popped then, waits for an answer, for `bell` or until `due`.
+    ///
+    /// # Errors
+    /// When calls have to be sent again. Others may be there to be popped.
+    pub fn turn(
+        &mut self,
+        encode: impl Fn(&B, i32) -> Vec<u8>,
+        bell: &Doorbell,
+        due: Instant,
+        alive: Alive<'_>,
+    ) -> Result<(), Trouble> {
+        self.send(encode, alive)?;
+        self.take_answers(alive)?;
+        if self.calls.front().is_some_and(|call| matches!(call.state, State::Done(_))) {
+            return Ok(());
+        }
+        self.client.wait(Some(bell), due).map_err(Trouble::Broken)?;
+        self.take_answers(alive)
+    }
+
+    fn send(&mut self, encode: impl Fn(&B, i32) -> Vec<u8>, alive: Alive<'_>) -> Result<(), Trouble> {
+        let sendable = self.calls.iter_mut().take_while(|call| !call.state.is_refused());
+        for call in sendable.filter(|call| call.state == State::Waiting) {
+            let sent = self.client.send(|sequence| encode(&call.batch, sequence), alive);
+            if self.client.was_sent() {
+                call.state = State::Sent;
+            }
+            sent.map_err(Trouble::Broken)?;
+        }
+        Ok(())
+    }
+
+    fn take_answers(&mut self, alive: Alive<'_>) -> Result<(), Trouble> {
+        let mut is_later = false;
+        while let Some(reply) = self.client.next_reply().map_err(Trouble::Broken)? {
+            is_later |= self.answered(reply);
+        }
+        if is_later || self.calls.iter().any(|call| call.state.is_refused()) {
+            while self.client.unanswered() > 0 {
+                let reply = self.client.reply(alive).map_err(Trouble::Broken)?;
+                is_later |= self.answered(reply);
+            }
+        }
+        if is_later { Err(Trouble::TryLater) } else { Ok(()) }
+    }
+
+    /// The oldest call that was sent has its answer; says whether that is `TRY_LATER`.
+    fn answered(&mut self, reply: Reply) -> bool {
+        let is_later = reply == Reply::TryLater;
+        if let Some(call) = self.calls.iter_mut().find(|call| call.state == State::Sent) {
+            call.state = if is_later { State::Waiting } else { State::Done(reply) };
+        }
+        is_later
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+//! Pipelines against servers that answer as they are told. Calls are numbered by their one entry's message.
+
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use blkin_thrift::Limits;
+use blkin_thrift::scribe::{
+    ExceptionKind, LogEntry, Method, ResultCode, encode_exception, encode_log_call, encode_log_reply,
+    parse_call,
+};
+use proptest::prelude::*;
+
+use super::*;
+
+/// What a server does with a call. Behind the last that it was told, it takes everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Act {
+    Take,
+    Later,
+    Refuse,
+    /// Closes the connection without having taken it, or after.
+    Break,
+    TakeAndBreak,
+}
+
+/// What a server saw, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    Call(u32),
+    Taken(u32),
+}
+
+/// Reads up to `ahead` calls before it answers the oldest, as far as they come without its answers.
+fn server(acts: &[Act], ahead: usize) -> (String, Receiver<Seen>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let mut acts = VecDeque::from_iter(acts.iter().copied());
+    let (seen, all) = channel();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            if serve(stream.unwrap(), &mut acts, ahead, &seen).is_none() {
+                return;
+            }
+        }
+    });
+    (address, all)
+}
+
+/// None when nobody listens to what was seen any more.
+fn serve(mut stream: TcpStream, acts: &mut VecDeque<Act>, ahead: usize, seen: &Sender<Seen>) -> Option<()> {
+    let mut calls = VecDeque::new();
+    loop {
+        while calls.len() < ahead && (calls.is_empty() || has_more(&stream)) {
+            let Some(call) = read_call(&mut stream) else { return Some(()) };
+            seen.send(Seen::Call(call.1)).ok()?;
+            calls.push_back(call);
+        }
+        let (sequence, number) = calls.pop_front()?;
+        let act = acts.pop_front().unwrap_or(Act::Take);
+        if matches!(act, Act::Take | Act::TakeAndBreak) {
+            seen.send(Seen::Taken(number)).ok()?;
+        }
+        let answer = match act {
+            Act::Take => encode_log_reply(sequence, ResultCode::Ok),
+            Act::Later => encode_log_reply(sequence, ResultCode::TryLater),
+            Act::Refuse => encode_exception("Log", sequence, ExceptionKind::ProtocolError, "no"),
+            Act::Break | Act::TakeAndBreak => return Some(()),
+        };
+        if stream.write_all(&answer).is_err() {
+            return Some(());
+        }
+    }
+}
+
+/// Whether another call is there, or comes within a moment: nothing hangs on how long that is but what the test sees.
+fn has_more(stream: &TcpStream) -> bool {
+    stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    let more = matches!(stream.peek(&mut [0]), Ok(1));
+    stream.set_read_timeout(None).unwrap();
+    more
+}
+
+fn read_call(stream: &mut TcpStream) -> Option<(i32, u32)> {
+    let mut header = [0; 4];
+    stream.read_exact(&mut header).ok()?;
+    let mut body = vec![0; u32::from_be_bytes(header) as usize];
+    stream.read_exact(&mut body).ok()?;
+    let call = parse_call(&body, &Limits::default()).unwrap();
+    let Method::Log(entries) = call.method else { panic!("no Log call") };
+    Some((call.seq, String::from_utf8(entries[0].message.clone()).unwrap().parse().unwrap()))
+}
+
+fn encode(number: &u32, sequence: i32) -> Vec<u8> {
+    encode_log_call(sequence, &[LogEntry { category: "c".into(), message: number.to_string().into_bytes() }])
+}
+
+/// Sends so many calls through a window and returns what was popped.
+fn drive(address: &str, calls: u32, window: Window) -> Vec<(u32, Reply)> {
+    let limit = Duration::from_secs(20);
+    let mut pipeline = Pipeline::new(Client::new(address, limit), window);
+    let bell = Doorbell::new().unwrap();
+    let (mut next, mut popped) = (0, Vec::new());
+    let deadline = Instant::now() + limit;
+    while popped.len() < calls as usize {
+        assert!(Instant::now() < deadline, "{popped:?}");
+        while next < calls && pipeline.has_room() {
+            pipeline.push(next, 10);
+            next += 1;
+        }
+        let turned = pipeline.turn(encode, &bell, deadline, &mut || Ok(()));
+        while let Some((number, reply)) = pipeline.pop() {
+            if matches!(reply, Reply::Refused(_)) {
+                assert_eq!(pipeline.client().unanswered(), 0);
+            }
+            popped.push((number, reply));
+        }
+        if let Err(Trouble::Broken(_)) = turned {
+            pipeline.resend();
+        }
+    }
+    popped
+}
+
+fn window(calls: usize) -> Window {
+    Window { calls, bytes: 1 << 20 }
+}
+
+#[test]
+fn as_many_calls_are_under_way_as_the_window_holds() {
+    for calls in [1, 5] {
+        // Nothing is answered before so many calls are there.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let driving = thread::spawn(move || drive(&address, 20, window(calls)));
+        let (mut stream, _) = listener.accept().unwrap();
+        for _ in 0..20 / calls {
+            let group: Vec<_> = (0..calls).map(|_| read_call(&mut stream).unwrap()).collect();
+            assert!(!has_more(&stream), "more than {calls} calls are under way");
+            for (sequence, _) in group {
+                stream.write_all(&encode_log_reply(sequence, ResultCode::Ok)).unwrap();
+            }
+        }
+        assert_eq!(driving.join().unwrap().len(), 20);
+    }
+}
+
+#[test]
+fn the_window_is_bounded_in_bytes_and_a_single_call_always_fits() {
+    let mut pipeline =
+        Pipeline::new(Client::new("127.0.0.1:1", Duration::ZERO), Window { calls: 9, bytes: 100 });
+    assert!(pipeline.has_room());
+    pipeline.push(1, 1000);
+    assert!(!pipeline.has_room());
+    pipeline.retain_waiting(|_| false);
+    pipeline.push(2, 99);
+    assert!(pipeline.has_room() && !pipeline.is_empty());
+    pipeline.push(3, 1);
+    assert!(!pipeline.has_room());
+    pipeline.clear();
+    assert!(pipeline.has_room() && pipeline.is_empty());
+}
+
+#[test]
+fn with_a_window_of_one_call_everything_arrives_in_order() {
+    let acts = [Act::Take, Act::Later, Act::Later, Act::Take, Act::Break, Act::Refuse];
+    let (address, seen) = server(&acts, 64);
+    drive(&address, 8, window(1));
+    let calls: Vec<Seen> = seen.try_iter().collect();
+    let expected = [0, 1, 1, 1, 2, 2, 3, 4, 5, 6, 7].map(Seen::Call);
+    assert_eq!(
+        calls.iter().filter(|seen| matches!(seen, Seen::Call(_))).copied().collect::<Vec<_>>(),
+        expected
+    );
+}
+
+#[test]
+fn nothing_is_sent_behind_a_refused_call_before_it_was_popped() {
+    let (address, _seen) = server(&[Act::Later, Act::Refuse], 2);
+    let mut pipeline = Pipeline::new(Client::new(&address, Duration::from_secs(20)), window(9));
+    let bell = Doorbell::new().unwrap();
+    let turn = |pipeline: &mut Pipeline<u32>| {
+        let due = Instant::now() + Duration::from_secs(20);
+        pipeline.turn(encode, &bell, due, &mut || Ok(()))
+    };
+    pipeline.push(0, 1);
+    pipeline.push(1, 1);
+    while turn(&mut pipeline).is_ok() {}
+    // The first is to be sent again, the second is refused for good, the third waits behind it.
+    pipeline.push(2, 1);
+    assert!(pipeline.pop().is_none());
+    while pipeline.pop().is_none() {
+        turn(&mut pipeline).unwrap();
+    }
+    let (number, refusal) = pipeline.pop().unwrap();
+    assert!(number == 1 && matches!(refusal, Reply::Refused(_)), "{number}: {refusal:?}");
+    assert_eq!(pipeline.client().unanswered(), 0);
+    pipeline.put_back(number, refusal);
+    assert_eq!(pipeline.pop().unwrap().0, 1);
+    assert!(pipeline.pop().is_none());
+    while pipeline.pop().is_none() {
+        turn(&mut pipeline).unwrap();
+    }
+    assert!(pipeline.is_empty());
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        6 => Just(Act::Take),
+        2 => Just(Act::Later),
+        1 => Just(Act::Refuse),
+        1 => Just(Act::Break),
+        1 => Just(Act::TakeAndBreak),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whatever the server does: each call is popped once, in order, and was taken once unless it was refused or a
+    /// connection broke.
+    #[test]
+    fn every_call_is_settled_once_and_in_order(
+        acts in proptest::collection::vec(act(), 0..40),
+        ahead in 1_usize..8,
+        calls in 1_usize..8,
+    ) {
+        let (address, seen) = server(&acts, ahead);
+        let popped = drive(&address, 30, window(calls));
+        prop_assert_eq!(popped.iter().map(|(number, _)| *number).collect::<Vec<_>>(), Vec::from_iter(0..30));
+        let seen: Vec<Seen> = seen.try_iter().collect();
+        let breaks = acts.iter().any(|act| matches!(act, Act::Break | Act::TakeAndBreak));
+        for (number, reply) in popped {
+            let taken = seen.iter().filter(|seen| **seen == Seen::Taken(number)).count();
+            let is_ok = reply == Reply::Ok;
+            prop_assert!(if is_ok { taken > 0 } else { breaks || taken == 0 }, "{}: {}", number, taken);
+            prop_assert!(breaks || taken <= 1, "{} was taken {} times", number, taken);
+        }
+    }
+}

@@ -18,7 +18,7 @@ struct Figures {
 }
 
 /// Measures both servers, one after the other, and prints the table.
-pub(crate) fn run(spans: usize, warm_up: usize) -> Result<()> {
+pub(crate) fn beside_zipkin(spans: usize, warm_up: usize) -> Result<()> {
     let all = CASES.len() * (spans + warm_up);
     let zipkin = Server::zipkin(2 * all)?;
     let (theirs, their_mib) = measure(&zipkin, spans, warm_up)?;
@@ -41,6 +41,25 @@ pub(crate) fn run(spans: usize, warm_up: usize) -> Result<()> {
         );
     }
     println!("\n{all} spans stored: Zipkin {their_mib:.0} MiB resident, blkin-collector {our_mib:.0} MiB");
+    println!("and {:.0} bytes on disk for each span", collector.disk_bytes() as f64 / all as f64);
+    Ok(())
+}
+
+/// Measures our collector, and prints its part of the table.
+pub(crate) fn alone(spans: usize, warm_up: usize) -> Result<()> {
+    let collector = Server::collector()?;
+    let (figures, mib) = measure(&collector, spans, warm_up)?;
+    println!("| spans of | blkin-collector, spans per CPU second | spans/s, durable |");
+    println!("|---|---|---|");
+    for ((road, size), figures) in CASES.iter().zip(&figures) {
+        let Figures { spans_per_cpu_second, spans_per_second } = figures;
+        println!(
+            "| {}, traces of {size} | {spans_per_cpu_second:.0} | {spans_per_second:.0} |",
+            road.title()
+        );
+    }
+    let all = CASES.len() * (spans + warm_up);
+    println!("\n{all} spans stored: {mib:.0} MiB resident");
     println!("and {:.0} bytes on disk for each span", collector.disk_bytes() as f64 / all as f64);
     Ok(())
 }

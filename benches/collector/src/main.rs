@@ -30,6 +30,9 @@ enum What {
         /// Spans of each case before it is measured
         #[arg(long, default_value_t = 200_000)]
         warm_up: usize,
+        /// Measure our collector alone
+        #[arg(long)]
+        alone: bool,
     },
     /// How long our collector's queries take
     Queries {
@@ -41,7 +44,8 @@ enum What {
 
 fn main() -> Result<()> {
     match Arguments::parse().what {
-        What::Ingest { spans, warm_up } => ingest::run(spans, warm_up),
+        What::Ingest { spans, warm_up, alone: false } => ingest::beside_zipkin(spans, warm_up),
+        What::Ingest { spans, warm_up, alone: true } => ingest::alone(spans, warm_up),
         What::Queries { spans } => queries::run(&spans),
     }
 }

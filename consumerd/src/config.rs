@@ -51,6 +51,10 @@ pub struct Config {
     pub batch_entries: usize,
     /// A batch that is not full waits this long for more.
     pub linger_ms: u64,
+    /// Most calls to a Scribe upstream that wait for their answers.
+    pub window_calls: usize,
+    /// Most bytes of them.
+    pub window_bytes: usize,
     /// An upstream that says nothing for this long is given up and called again.
     pub io_timeout_ms: u64,
     /// First pause before an upstream is called again; doubles, with jitter.
@@ -110,7 +114,9 @@ impl Default for Config {
             queue_bytes: 64 << 20,
             batch_bytes: 1 << 20,
             batch_entries: 2000,
-            linger_ms: 20,
+            linger_ms: 5,
+            window_calls: 32,
+            window_bytes: 8 << 20,
             io_timeout_ms: 10_000,
             backoff_min_ms: 50,
             backoff_max_ms: 5000,
@@ -231,7 +237,7 @@ impl Config {
         Ok(())
     }
 
-    fn bounds(&self) -> [(&'static str, u64, u64, u64); 16] {
+    fn bounds(&self) -> [(&'static str, u64, u64, u64); 18] {
         let of = |n: usize| n as u64;
         [
             ("quiet_ms", self.quiet_ms, 1, 86_400_000),
@@ -241,6 +247,8 @@ impl Config {
             ("batch_bytes", of(self.batch_bytes), 4096, 16 << 20),
             ("batch_entries", of(self.batch_entries), 1, 100_000),
             ("linger_ms", self.linger_ms, 0, 10_000),
+            ("window_calls", of(self.window_calls), 1, 1024),
+            ("window_bytes", of(self.window_bytes), 4096, 1 << 30),
             ("io_timeout_ms", self.io_timeout_ms, 10, 3_600_000),
             ("backoff_min_ms", self.backoff_min_ms, 1, 3_600_000),
             ("backoff_max_ms", self.backoff_max_ms, 1, 3_600_000),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use blkin_daemon::config::{ConfigError, file_to_read, layered};
 use blkin_daemon::logging::{self, LogFormat, LogOverrides};
 use blkin_live::Options;
+use blkin_scribe::Window;
 use blkin_thrift::Limits;
 use clap::{Args, Parser};
 use serde::{Deserialize, Serialize};
@@ -136,6 +137,10 @@ pub struct Config {
     pub batch_bytes: usize,
     /// Most entries of a call to an upstream.
     pub batch_entries: u64,
+    /// Most calls to an upstream that wait for their answers.
+    pub window_calls: usize,
+    /// Most bytes of them.
+    pub window_bytes: usize,
     /// An upstream that makes no progress for this long is called again.
     pub io_timeout_ms: u64,
     /// First pause before that.
@@ -170,6 +175,8 @@ impl Default for Config {
             queue_mib: 64,
             batch_bytes: 1 << 20,
             batch_entries: 10_000,
+            window_calls: 32,
+            window_bytes: 8 << 20,
             io_timeout_ms: 10_000,
             backoff_min_ms: 50,
             backoff_max_ms: 5000,
@@ -207,6 +214,8 @@ impl Config {
             ("spool_bytes", self.spool_bytes, 4 * self.max_message_bytes() as u64, 1 << 50),
             ("batch_bytes", self.batch_bytes as u64, 4096, 1 << 30),
             ("batch_entries", self.batch_entries, 1, 65_536),
+            ("window_calls", self.window_calls as u64, 1, 1024),
+            ("window_bytes", self.window_bytes as u64, 4096, 1 << 30),
             ("io_timeout_ms", self.io_timeout_ms, 100, 3_600_000),
             ("backoff_min_ms", self.backoff_min_ms, 1, self.backoff_max_ms),
             ("backoff_max_ms", self.backoff_max_ms, 1, 3_600_000),
@@ -269,6 +278,7 @@ impl Config {
         upstream::Options {
             batch_bytes: self.batch_bytes,
             batch_entries: self.batch_entries,
+            window: Window { calls: self.window_calls, bytes: self.window_bytes },
             io_timeout: Duration::from_millis(self.io_timeout_ms),
             backoff_min: Duration::from_millis(self.backoff_min_ms),
             backoff_max: Duration::from_millis(self.backoff_max_ms),

@@ -1,4 +1,5 @@
-//! A thread for each upstream: reads its place in the spool, sends, waits for the answer, moves on.
+//! A thread for each upstream: reads its place in the spool and sends, several calls ahead of the answers; with them it
+//! moves on.
 
 use std::io;
 use std::sync::Arc;
@@ -8,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use blkin_daemon::health::BEAT_EVERY;
 use blkin_daemon::{CancellationToken, Heartbeat};
-use blkin_scribe::{Backoff, Client, Reply};
+use blkin_scribe::{Backoff, Client, Pipeline, Reply, Trouble, Window};
 use blkin_thrift::scribe::{RawEntry, encode_raw_log_call, raw_entries};
 
 use crate::intake::Counter;
 use crate::ledger::Count;
+use crate::spool::checkpoint::Position;
 use crate::spool::{Batch, Outcome, Spool};
 
 /// After a call that broke off, less is sent, for the upstream may not take large ones; never less than this.
@@ -27,6 +29,8 @@ pub struct Options {
     pub batch_bytes: usize,
     /// Most entries of a call.
     pub batch_entries: u64,
+    /// Calls that may wait for their answers.
+    pub window: Window,
     /// An upstream that makes no progress for this long is called again.
     pub io_timeout: Duration,
     /// First pause before that; it doubles.
@@ -63,7 +67,9 @@ pub struct Upstream {
     number: usize,
     spool: Arc<Spool>,
     counter: Counter,
-    client: Client,
+    pipeline: Pipeline<Batch>,
+    /// The end of the last batch in the pipeline.
+    read: Option<Position>,
     backoff: Backoff,
     options: Options,
     batch_bytes: usize,
@@ -102,7 +108,8 @@ impl Upstream {
             number: start.spool.upstream(start.name).ok_or_else(unknown)?,
             spool: start.spool.clone(),
             counter: start.counter.clone(),
-            client: Client::new(start.name, start.options.io_timeout),
+            pipeline: Pipeline::new(Client::new(start.name, start.options.io_timeout), start.options.window),
+            read: None,
             backoff: Backoff::new(start.options.backoff_min, start.options.backoff_max),
             options: start.options.clone(),
             batch_bytes: start.options.batch_bytes,
@@ -118,11 +125,8 @@ impl Upstream {
     fn run(mut self) {
         while !self.is_over() {
             self.heartbeat.beat();
-            match self.spool.next_batch(self.number, self.batch_bytes, self.options.batch_entries, BEAT_EVERY)
-            {
-                Ok(None) => {}
-                Ok(Some(batch)) if batch.is_empty() => self.spool.pass(self.number, &batch),
-                Ok(Some(batch)) => self.ship(&batch),
+            match self.fill() {
+                Ok(()) => self.turn(),
                 Err(error) => self.later(&format!("failed to read the spool: {error}")),
             }
         }
@@ -134,29 +138,68 @@ impl Upstream {
             || (self.ending.when_drained.is_cancelled() && self.spool.is_drained(self.number))
     }
 
-    fn ship(&mut self, batch: &Batch) {
-        let entries = batch.count().entries;
-        match self.call(entries, batch.payloads()) {
-            Ok(Reply::Ok) => {
-                self.spool.settle(self.number, batch);
-                self.well();
+    /// Hands over what the window has room for.
+    fn fill(&mut self) -> io::Result<()> {
+        self.pipeline.retain_waiting(|batch| !self.spool.has_passed(self.number, batch));
+        while self.pipeline.has_room() {
+            let (bytes, entries) = (self.batch_bytes, self.options.batch_entries);
+            let Some(batch) = self.spool.next_batch(self.number, self.read, bytes, entries)? else { break };
+            self.read = Some(batch.end());
+            if batch.is_empty() {
+                self.pipeline.push_done(batch);
+            } else {
+                let bytes = batch.bytes();
+                self.pipeline.push(batch, bytes);
             }
-            Ok(Reply::TryLater) => self.try_later(),
-            Ok(Reply::Refused(_)) => self.ship_singly(batch),
-            Err(error) => self.broken(&error, entries),
+        }
+        Ok(())
+    }
+
+    /// Sends, waits and settles.
+    fn turn(&mut self) {
+        let turned = {
+            let (bell, due) = (self.spool.bell(self.number), Instant::now() + BEAT_EVERY);
+            let mut alive = sign_of_life(&self.heartbeat, &self.ending);
+            self.pipeline.turn(encode, bell, Some(due), &mut alive)
+        };
+        while let Some((batch, reply)) = self.pipeline.pop() {
+            if matches!(reply, Reply::Refused(_)) {
+                if !self.ship_singly(batch, reply) {
+                    return;
+                }
+            } else {
+                self.spool.settle(self.number, &batch);
+                if !batch.is_empty() {
+                    self.well();
+                }
+            }
+        }
+        match turned {
+            Ok(()) => {}
+            Err(Trouble::TryLater) => self.try_later(),
+            Err(Trouble::Broken(error)) => self.broken(&error),
         }
     }
 
-    /// The upstream refuses the whole batch: finds the entries that it takes, one by one.
-    fn ship_singly(&mut self, batch: &Batch) {
-        for (record, payload) in batch.payloads().enumerate() {
+    /// The upstream refuses the whole batch: finds the entries that it takes, one by one. False when the rest of them is
+    /// to be tried again later.
+    fn ship_singly(&mut self, mut batch: Batch, refusal: Reply) -> bool {
+        let mut settled = 0;
+        for payload in batch.payloads() {
             // The payload has a checksum, and was taken apart before it was spooled.
             let entries = raw_entries(payload).unwrap_or_default();
-            let Some(outcome) = self.outcome_singly(&entries) else { return };
-            self.spool.settle_record(self.number, batch, record, outcome);
+            let Some(outcome) = self.outcome_singly(&entries) else { break };
+            self.spool.settle_record(self.number, &batch, settled, outcome);
+            settled += 1;
         }
-        self.spool.pass(self.number, batch);
+        if settled < batch.len() {
+            batch.forget_first(settled);
+            self.pipeline.put_back(batch, refusal);
+            return false;
+        }
+        self.spool.pass(self.number, &batch);
         self.well();
+        true
     }
 
     /// What became of each entry; none when the record is to be tried again later.
@@ -164,7 +207,7 @@ impl Upstream {
         let (mut outcome, mut scratch) = (Outcome::default(), Vec::new());
         for entry in entries {
             let count = Count::entry(self.counter.annotations(entry, &mut scratch));
-            match self.call(1, [entry.bytes]) {
+            match self.call_singly(entry) {
                 Ok(Reply::Ok) => outcome.acked += count,
                 Ok(Reply::Refused(why)) => {
                     if outcome.rejected == Count::default() {
@@ -177,7 +220,7 @@ impl Upstream {
                     return None;
                 }
                 Err(error) => {
-                    self.broken(&error, 1);
+                    self.broken_singly(&error);
                     return None;
                 }
             }
@@ -185,17 +228,9 @@ impl Upstream {
         Some(outcome)
     }
 
-    fn call<'a>(&mut self, entries: u64, payloads: impl IntoIterator<Item = &'a [u8]>) -> io::Result<Reply> {
-        let count = usize::try_from(entries).unwrap_or(usize::MAX);
-        let (heartbeat, ending) = (&self.heartbeat, &self.ending);
-        let mut alive = || {
-            heartbeat.beat();
-            if ending.now.is_cancelled() {
-                return Err(io::Error::new(io::ErrorKind::Interrupted, "the relay is ending"));
-            }
-            Ok(())
-        };
-        self.client.log(|seq| encode_raw_log_call(seq, count, payloads), &mut alive)
+    fn call_singly(&mut self, entry: &RawEntry<'_>) -> io::Result<Reply> {
+        let mut alive = sign_of_life(&self.heartbeat, &self.ending);
+        self.pipeline.client().log(|sequence| encode_raw_log_call(sequence, 1, [entry.bytes]), &mut alive)
     }
 
     fn well(&mut self) {
@@ -213,12 +248,26 @@ impl Upstream {
         self.later("it answered TRY_LATER");
     }
 
-    fn broken(&mut self, error: &io::Error, entries: u64) {
-        if self.client.was_sent() {
+    /// What is in the dark is read again, in smaller calls: the upstream may not take large ones.
+    fn broken(&mut self, error: &io::Error) {
+        let entries = self.pipeline.unanswered().map(|batch| batch.count().entries).sum();
+        self.uncertain(entries);
+        self.pipeline.clear();
+        self.read = None;
+        self.later(&error.to_string());
+    }
+
+    fn broken_singly(&mut self, error: &io::Error) {
+        let was_sent = self.pipeline.client().was_sent();
+        self.uncertain(was_sent.into());
+        self.later(&error.to_string());
+    }
+
+    fn uncertain(&mut self, entries: u64) {
+        if entries > 0 {
             self.traffic.uncertain.fetch_add(entries, Ordering::Relaxed);
             self.batch_bytes = (self.batch_bytes / 2).max(MIN_BATCH_BYTES);
         }
-        self.later(&error.to_string());
     }
 
     fn later(&mut self, reason: &str) {
@@ -234,5 +283,24 @@ impl Upstream {
             }
             std::thread::sleep(left.min(PAUSE_SLICE));
         }
+    }
+}
+
+fn encode(batch: &Batch, sequence: i32) -> Vec<u8> {
+    let count = usize::try_from(batch.count().entries).unwrap_or(usize::MAX);
+    encode_raw_log_call(sequence, count, batch.payloads())
+}
+
+/// Told while an upstream is waited for; ends the wait when the relay ends.
+fn sign_of_life<'a>(
+    heartbeat: &'a Heartbeat,
+    ending: &'a Ending,
+) -> impl FnMut() -> io::Result<()> + use<'a> {
+    || {
+        heartbeat.beat();
+        if ending.now.is_cancelled() {
+            return Err(io::Error::new(io::ErrorKind::Interrupted, "the relay is ending"));
+        }
+        Ok(())
     }
 }

@@ -122,7 +122,7 @@ impl Client {
                 return Err(io::Error::new(ErrorKind::NotConnected, "no call waits for an answer"));
             }
             alive().inspect_err(|_| self.connection = None)?;
-            self.wait(None, Instant::now() + SLICE)?;
+            self.wait(None, Some(Instant::now() + SLICE))?;
         }
     }
 
@@ -138,18 +138,18 @@ impl Client {
         Ok(reply)
     }
 
-    /// Waits until there may be an answer, `bell` is rung, or until `due`. A connection that the upstream closes while
+    /// Waits until there may be an answer, `bell` is rung, or until `due`, if there is such a time. A connection that the upstream closes while
     /// nothing waits for an answer is made anew by the next call.
     ///
     /// # Errors
     /// When the upstream breaks off, or is silent for too long.
-    pub fn wait(&mut self, bell: Option<&Doorbell>, due: Instant) -> io::Result<()> {
+    pub fn wait(&mut self, bell: Option<&Doorbell>, due: Option<Instant>) -> io::Result<()> {
         let Some(connection) = &mut self.connection else {
-            return bell.map_or(Ok(()), |bell| bell.wait(Some(due)));
+            return bell.map_or(Ok(()), |bell| bell.wait(due));
         };
         let is_awaited = !connection.unanswered.is_empty();
         let patience = connection.waiting_since + self.timeout;
-        let due = if is_awaited { due.min(patience) } else { due };
+        let due = if is_awaited { Some(due.map_or(patience, |due| due.min(patience))) } else { due };
         let has_more = match connection.has_more(bell, due) {
             Ok(true) => connection.read(),
             waited => waited,
@@ -180,11 +180,11 @@ impl Connection {
     }
 
     /// Waits until the upstream says something; false when the bell or the time ended the wait.
-    fn has_more(&self, bell: Option<&Doorbell>, due: Instant) -> io::Result<bool> {
+    fn has_more(&self, bell: Option<&Doorbell>, due: Option<Instant>) -> io::Result<bool> {
         let stream = Some(self.stream.as_fd());
         match bell {
-            Some(bell) => bell.wait_beside(stream, Some(due)),
-            None => wait_readable([stream], Some(due)).map(|[is_readable]| is_readable),
+            Some(bell) => bell.wait_beside(stream, due),
+            None => wait_readable([stream], due).map(|[is_readable]| is_readable),
         }
     }
 
@@ -347,7 +347,7 @@ mod tests {
         // Nothing is unanswered: that it closes is no failure.
         drop(answering.join().unwrap());
         while client.is_connected() {
-            client.wait(None, Instant::now() + SLICE).unwrap();
+            client.wait(None, Some(Instant::now() + SLICE)).unwrap();
         }
     }
 

@@ -145,7 +145,7 @@ impl<B> Pipeline<B> {
     }
 
     /// Sends what waits (`encode` writes the framed call of a sequence number) and takes the answers that are there; if
-    /// nothing can be popped then, waits for an answer, for `bell` or until `due`.
+    /// nothing can be popped then, waits for an answer, for `bell` or until `due`, if there is such a time.
     ///
     /// # Errors
     /// When calls have to be sent again. Others may be there to be popped.
@@ -153,7 +153,7 @@ impl<B> Pipeline<B> {
         &mut self,
         encode: impl Fn(&B, i32) -> Vec<u8>,
         bell: &Doorbell,
-        due: Instant,
+        due: Option<Instant>,
         alive: Alive<'_>,
     ) -> Result<(), Trouble> {
         self.send(encode, alive)?;

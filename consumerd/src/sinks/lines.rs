@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 
-use super::pump::{Delivery, Outlet};
+use super::pump::{Outlet, Pump};
 use super::queue::{Batch, Outcome};
 use crate::config::Config;
 
@@ -73,27 +73,47 @@ impl Lines {
     }
 }
 
-impl Outlet for Lines {
-    fn deliver(&mut self, batch: &Batch) -> Delivery {
+impl Lines {
+    fn deliver(&mut self, batch: &Batch) -> io::Result<()> {
         let lines: Vec<&[u8]> = batch.entries.iter().map(|entry| &*entry.lines).collect();
         let bytes = lines.concat();
-        match self.write(&bytes) {
-            Ok(()) => {
-                self.written = 0;
-                Delivery::Settled(vec![Outcome::Acked; batch.entries.len()])
-            }
-            Err(e) => {
-                if e.kind() == ErrorKind::BrokenPipe {
-                    self.reopen_at_line_start(&bytes);
-                }
-                Delivery::Later(e)
-            }
+        let written = self.write(&bytes);
+        match &written {
+            Ok(()) => self.written = 0,
+            Err(e) if e.kind() == ErrorKind::BrokenPipe => self.reopen_at_line_start(&bytes),
+            Err(_) => {}
         }
+        written
     }
 
+    /// The batch that was begun will not be tried again.
     fn give_up(&mut self) {
         self.cut = self.written > 0;
         self.written = 0;
+    }
+
+    fn ship(&mut self, batch: &Batch, pump: &mut Pump) -> io::Result<()> {
+        while pump.queue.holds(batch) {
+            match self.deliver(batch) {
+                Ok(()) => {
+                    pump.queue.settle(batch, &vec![Outcome::Acked; batch.entries.len()]);
+                    pump.well();
+                    return Ok(());
+                }
+                Err(error) => pump.later(&error)?,
+            }
+        }
+        self.give_up();
+        Ok(())
+    }
+}
+
+impl Outlet for Lines {
+    fn run(mut self, mut pump: Pump) -> io::Result<()> {
+        while let Some(batch) = pump.queue.next_batch()? {
+            self.ship(&batch, &mut pump)?;
+        }
+        Ok(())
     }
 }
 

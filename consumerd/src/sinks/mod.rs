@@ -39,7 +39,7 @@ impl Sink {
     /// Starts `outlet` on a thread of its own.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// When no thread can be started or no descriptor is left.
     pub fn start(
         name: &'static str,
         feed: Feed,
@@ -51,9 +51,9 @@ impl Sink {
             batch_bytes: config.batch_bytes,
             batch_entries: config.batch_entries,
             linger: std::time::Duration::from_millis(config.linger_ms),
-        }));
-        let pump = pump::Pump::new(name, queue.clone(), config, outlet);
-        let thread = std::thread::Builder::new().name(name.into()).spawn(move || pump.run())?;
+        })?);
+        let pump = pump::Pump::new(name, queue.clone(), config);
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || pump.run(outlet))?;
         Ok(Self { name, feed, queue, thread: Some(thread) })
     }
 
@@ -66,7 +66,7 @@ impl Sink {
 /// Starts every sink that is switched on.
 ///
 /// # Errors
-/// When no thread can be started.
+/// When no thread can be started or no descriptor is left.
 pub fn start_all(config: &Config) -> std::io::Result<Vec<Sink>> {
     let mut sinks = Vec::new();
     if !config.scribe_upstream.is_empty() {

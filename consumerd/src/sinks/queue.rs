@@ -3,9 +3,12 @@
 //! A program may hold no more of a queue than is still free (dynamic thresholds, Choudhury and Hahne 1998): one that
 //! floods loses its own annotations only, and a program that comes later still finds room.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use blkin_scribe::Doorbell;
 
 use crate::hash::Map;
 
@@ -114,14 +117,28 @@ struct State {
     waiting: VecDeque<Entry>,
     waiting_messages: usize,
     waiting_bytes: usize,
-    /// Batch under way; taken away from its thread when staging needs the room.
-    under_way: Option<(u64, Arc<Vec<Entry>>)>,
+    /// Batches under way, by number; taken away from their thread when staging needs the room.
+    under_way: BTreeMap<u64, Arc<Vec<Entry>>>,
     bytes: usize,
     by_program: Map<u64, usize>,
     outcomes: Vec<Settled>,
     batches: u64,
+    /// When the batch that is not full leaves, once the thread has looked at it.
+    due: Option<Instant>,
+    /// The thread has found nothing, and is to be woken for anything.
     idle: bool,
     ending: bool,
+}
+
+/// What there is to do for the sink's thread.
+#[derive(Debug)]
+pub enum Next {
+    /// A batch to ship.
+    Batch(Batch),
+    /// Nothing before this time, if there is one, or before the bell rings.
+    Wait(Option<Instant>),
+    /// The queue has ended and nothing waits.
+    Ended,
 }
 
 /// The queue.
@@ -129,13 +146,22 @@ struct State {
 pub struct Queue {
     limits: Limits,
     state: Mutex<State>,
-    changed: Condvar,
+    /// Rung for the sink's thread.
+    bell: Doorbell,
 }
 
 impl Queue {
     /// An empty one.
-    pub fn new(limits: Limits) -> Self {
-        Self { limits, state: Mutex::default(), changed: Condvar::new() }
+    ///
+    /// # Errors
+    /// When there is no descriptor left.
+    pub fn new(limits: Limits) -> io::Result<Self> {
+        Ok(Self { limits, state: Mutex::default(), bell: Doorbell::new()? })
+    }
+
+    /// What the sink's thread listens to while there is nothing to do.
+    pub fn bell(&self) -> &Doorbell {
+        &self.bell
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -149,7 +175,8 @@ impl Queue {
         entries.into_iter().for_each(|entry| self.push_one(&mut state, entry));
         let is_worth_waking = state.idle && !state.waiting.is_empty();
         if is_worth_waking || (!was_full_batch && self.is_full_batch(&state)) {
-            self.changed.notify_one();
+            drop(state);
+            self.bell.ring();
         }
     }
 
@@ -178,7 +205,7 @@ impl Queue {
     /// Whether nothing waits and nothing is under way.
     pub fn is_empty(&self) -> bool {
         let state = self.lock();
-        state.waiting.is_empty() && state.under_way.is_none()
+        state.waiting.is_empty() && state.under_way.is_empty()
     }
 
     /// Bytes that wait or are under way.
@@ -189,7 +216,7 @@ impl Queue {
     /// Asks the thread to ship what is left without lingering, and then to end.
     pub fn end(&self) {
         self.lock().ending = true;
-        self.changed.notify_one();
+        self.bell.ring();
     }
 
     /// Gives up every entry with an annotation of a frame up to `frame`, also those under way.
@@ -203,32 +230,41 @@ impl Queue {
             state.waiting_bytes -= entry.lines.len();
             state.settle(&entry, Outcome::SpoolEvicted);
         }
-        if state.under_way.as_ref().is_some_and(|(_, entries)| entries.iter().any(old)) {
-            for entry in state.under_way.take().map(|(_, entries)| entries).unwrap_or_default().iter() {
-                state.settle(entry, Outcome::SpoolEvicted);
+        let is_old = |_: &u64, entries: &mut Arc<Vec<Entry>>| entries.iter().any(old);
+        let taken: Vec<_> = state.under_way.extract_if(.., is_old).collect();
+        for entry in taken.iter().flat_map(|(_, entries)| entries.iter()) {
+            state.settle(entry, Outcome::SpoolEvicted);
+        }
+    }
+
+    /// Waits for a batch; `None` once the queue has ended and nothing waits.
+    ///
+    /// # Errors
+    /// When the kernel refuses to wait.
+    pub fn next_batch(&self) -> io::Result<Option<Batch>> {
+        loop {
+            match self.next(Instant::now()) {
+                Next::Batch(batch) => return Ok(Some(batch)),
+                Next::Wait(due) => self.bell.wait(due)?,
+                Next::Ended => return Ok(None),
             }
         }
     }
 
-    /// Waits for a batch; `None` once the queue has ended and is empty.
-    pub fn next_batch(&self) -> Option<Batch> {
+    /// What there is to do at this moment.
+    pub fn next(&self, now: Instant) -> Next {
         let mut state = self.lock();
-        while state.waiting.is_empty() {
-            if state.ending {
-                return None;
-            }
-            state.idle = true;
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-            state.idle = false;
+        state.idle = state.waiting.is_empty();
+        if state.idle {
+            state.due = None;
+            return if state.ending { Next::Ended } else { Next::Wait(None) };
         }
-        let due = Instant::now() + self.limits.linger;
-        while !state.ending && !self.is_full_batch(&state) {
-            let Some(rest) = due.checked_duration_since(Instant::now()).filter(|rest| !rest.is_zero()) else {
-                break;
-            };
-            state = self.changed.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0;
+        let due = *state.due.get_or_insert(now + self.limits.linger);
+        if now < due && !state.ending && !self.is_full_batch(&state) {
+            return Next::Wait(Some(due));
         }
-        Some(self.take_batch(&mut state))
+        state.due = None;
+        Next::Batch(self.take_batch(&mut state))
     }
 
     fn is_full_batch(&self, state: &State) -> bool {
@@ -252,38 +288,36 @@ impl Queue {
         }
         state.batches += 1;
         let entries = Arc::new(entries);
-        state.under_way = Some((state.batches, entries.clone()));
-        Batch { number: state.batches, entries }
+        let number = state.batches;
+        state.under_way.insert(number, entries.clone());
+        Batch { number, entries }
     }
 
     /// Whether the batch still is this thread's to ship: staging may have taken it away.
     pub fn holds(&self, batch: &Batch) -> bool {
-        self.lock().under_way.as_ref().is_some_and(|(number, _)| *number == batch.number)
+        self.lock().under_way.contains_key(&batch.number)
     }
 
     /// Settles the batch, entry by entry.
     pub fn settle(&self, batch: &Batch, outcomes: &[Outcome]) {
         let mut state = self.lock();
-        if state.under_way.as_ref().is_none_or(|(number, _)| *number != batch.number) {
-            return;
-        }
-        let entries = state.under_way.take().map(|(_, entries)| entries).unwrap_or_default();
+        let Some(entries) = state.under_way.remove(&batch.number) else { return };
         for (entry, outcome) in entries.iter().zip(outcomes) {
             state.settle(entry, *outcome);
         }
     }
 
     /// Sleeps; when the queue is asked to end meanwhile, not to the end, so that a last try comes soon.
-    pub fn pause(&self, pause: Duration) {
-        let mut state = self.lock();
-        let was_ending = state.ending;
+    ///
+    /// # Errors
+    /// When the kernel refuses to wait.
+    pub fn pause(&self, pause: Duration) -> io::Result<()> {
         let due = Instant::now() + pause;
-        while let Some(rest) = due.checked_duration_since(Instant::now()).filter(|rest| !rest.is_zero()) {
-            if state.ending != was_ending {
-                break;
-            }
-            state = self.changed.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0;
+        let was_ending = self.lock().ending;
+        while Instant::now() < due && self.lock().ending == was_ending {
+            self.bell.wait(Some(due))?;
         }
+        Ok(())
     }
 }
 
@@ -321,7 +355,7 @@ mod tests {
 
     fn queue(bytes: usize) -> Queue {
         let linger = Duration::ZERO;
-        Queue::new(Limits { bytes, batch_bytes: 1000, batch_entries: 10, linger })
+        Queue::new(Limits { bytes, batch_bytes: 1000, batch_entries: 10, linger }).unwrap()
     }
 
     fn entry(program: u64, frame: u64) -> Entry {
@@ -348,7 +382,7 @@ mod tests {
     fn a_batch_is_bounded_and_settled_entry_by_entry() {
         let queue = queue(1 << 20);
         queue.push((0..12).map(|frame| entry(1, frame)));
-        let batch = queue.next_batch().unwrap();
+        let batch = queue.next_batch().unwrap().unwrap();
         assert_eq!(batch.entries.len(), 10);
         assert!(queue.holds(&batch));
         let mut outcomes = vec![Outcome::Acked; 9];
@@ -357,9 +391,9 @@ mod tests {
         let settled = queue.take_outcomes();
         assert_eq!((count(&settled, Outcome::Acked), count(&settled, Outcome::Rejected)), (9, 1));
         queue.end();
-        let rest = queue.next_batch().unwrap();
+        let rest = queue.next_batch().unwrap().unwrap();
         queue.settle(&rest, &vec![Outcome::Acked; rest.entries.len()]);
-        assert!(queue.next_batch().is_none());
+        assert!(queue.next_batch().unwrap().is_none());
         assert_eq!((queue.bytes(), queue.is_empty()), (0, true));
     }
 
@@ -367,13 +401,36 @@ mod tests {
     fn staging_takes_old_entries_away_also_those_under_way() {
         let queue = queue(1 << 20);
         queue.push([entry(1, 1)]);
-        let batch = queue.next_batch().unwrap();
+        let batch = queue.next_batch().unwrap().unwrap();
+        queue.push([entry(1, 4)]);
+        let younger = queue.next_batch().unwrap().unwrap();
         queue.push([entry(1, 2), entry(1, 3)]);
         queue.evict_up_to_frame(2);
-        assert!(!queue.holds(&batch));
+        assert!(!queue.holds(&batch) && queue.holds(&younger));
         queue.settle(&batch, &[Outcome::Acked]);
         let settled = queue.take_outcomes();
         assert_eq!((settled.len(), count(&settled, Outcome::SpoolEvicted)), (2, 2));
-        assert_eq!(queue.next_batch().unwrap().entries[..], [entry(1, 3)]);
+        assert_eq!(queue.next_batch().unwrap().unwrap().entries[..], [entry(1, 3)]);
+    }
+
+    #[test]
+    fn a_batch_that_is_not_full_waits_for_more_from_when_it_was_seen() {
+        let linger = Duration::from_millis(10);
+        let limits = Limits { bytes: 1 << 20, batch_bytes: 1000, batch_entries: 10, linger };
+        let queue = Queue::new(limits).unwrap();
+        let now = Instant::now();
+        assert!(matches!(queue.next(now), Next::Wait(None)));
+        queue.push([entry(1, 1)]);
+        assert!(matches!(queue.next(now), Next::Wait(Some(due)) if due == now + linger));
+        queue.push([entry(1, 2)]);
+        let later = now + linger / 2;
+        assert!(matches!(queue.next(later), Next::Wait(Some(due)) if due == now + linger));
+        assert!(matches!(queue.next(now + linger), Next::Batch(batch) if batch.entries.len() == 2));
+        queue.push((0..10).map(|frame| entry(1, frame)));
+        assert!(matches!(queue.next(later), Next::Batch(_)), "a full one does not wait");
+        queue.push([entry(1, 3)]);
+        queue.end();
+        assert!(matches!(queue.next(later), Next::Batch(_)), "nor does the last");
+        assert!(matches!(queue.next(later), Next::Ended));
     }
 }

@@ -1,144 +1,127 @@
-//! A Scribe server as a sink: many messages in one `Log` call over framed TBinary.
+//! A Scribe server as a sink: many messages in one `Log` call over framed TBinary, and several calls under way, for an
+//! answer may have to wait for a disk.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::io::{self, ErrorKind};
+use std::time::{Duration, Instant};
 
-use blkin_thrift::scribe::{Outcome as ReplyOutcome, ResultCode, decode_reply};
+use blkin_scribe::{Client, Pipeline, Reply, Trouble, Window};
 use blkin_thrift::writer::LogCallWriter;
-use blkin_thrift::{Limits, frame};
 
-use super::pump::{Delivery, Outlet};
-use super::queue::{Batch, Entry, Outcome};
+use super::pump::{Outlet, Pump};
+use super::queue::{Batch, Entry, Next, Outcome};
 use crate::config::Config;
-
-/// Longest reply that is read.
-const MAX_REPLY_BYTES: usize = 64 << 10;
 
 /// One upstream.
 #[derive(Debug)]
 pub struct Scribe {
     upstream: String,
     category: String,
-    timeout: Duration,
-    connection: Option<TcpStream>,
-    sequence: i32,
-    /// The call, in memory that is used again.
-    request: Vec<u8>,
+    pipeline: Pipeline<Shipment>,
 }
 
-enum Answer {
-    Ok,
-    TryLater,
-    Refused(String),
+/// A batch under way.
+#[derive(Debug)]
+struct Shipment {
+    batch: Batch,
+    /// What became of its first entries, should the upstream have refused the whole.
+    singly: Vec<Outcome>,
 }
 
 impl Scribe {
     /// Not connected yet.
     pub fn new(upstream: &str, category: &str, config: &Config) -> Self {
-        Self {
-            upstream: upstream.into(),
-            category: category.into(),
-            timeout: Duration::from_millis(config.io_timeout_ms),
-            connection: None,
-            sequence: 0,
-            request: Vec::new(),
-        }
+        let client = Client::new(upstream, Duration::from_millis(config.io_timeout_ms));
+        let window = Window { calls: config.window_calls, bytes: config.window_bytes };
+        Self { upstream: upstream.into(), category: category.into(), pipeline: Pipeline::new(client, window) }
     }
 
-    fn log(&mut self, entries: &[Entry]) -> io::Result<Answer> {
-        let answer = self.call(entries);
-        if answer.is_err() {
-            // Whatever is still under way on this connection belongs to nobody any more.
-            self.connection = None;
+    /// Hands over what the window has room for and says until when there is nothing more to do; none once there never
+    /// will be.
+    fn fill(&mut self, pump: &Pump) -> Option<Option<Instant>> {
+        self.pipeline.retain_waiting(|shipment| pump.queue.holds(&shipment.batch));
+        while self.pipeline.has_room() {
+            match pump.queue.next(Instant::now()) {
+                Next::Batch(batch) => {
+                    let bytes = batch.entries.iter().map(|entry| entry.lines.len()).sum();
+                    self.pipeline.push(Shipment { batch, singly: Vec::new() }, bytes);
+                }
+                Next::Wait(due) => return Some(due),
+                Next::Ended => return (!self.pipeline.is_empty()).then_some(None),
+            }
         }
-        answer
+        Some(None)
     }
 
-    fn call(&mut self, entries: &[Entry]) -> io::Result<Answer> {
-        self.sequence = self.sequence.wrapping_add(1);
-        self.encode(entries);
-        let connection = match &mut self.connection {
-            Some(connection) => connection,
-            none => none.insert(connect(&self.upstream, self.timeout)?),
-        };
-        connection.write_all(&self.request)?;
-        let mut header = [0; frame::HEADER_BYTES];
-        connection.read_exact(&mut header)?;
-        let length = frame::read_length(header, MAX_REPLY_BYTES).map_err(io::Error::other)?;
-        let mut body = vec![0; length];
-        connection.read_exact(&mut body)?;
-        let reply = decode_reply(&body, &Limits::default()).map_err(io::Error::other)?;
-        if reply.seq != self.sequence {
-            return Err(io::Error::other("the reply belongs to another call"));
+    /// Sends, waits and settles.
+    fn turn(&mut self, due: Option<Instant>, pump: &mut Pump) -> io::Result<()> {
+        let category = &self.category;
+        let call = |shipment: &Shipment, sequence| encode(category, &shipment.batch.entries, sequence);
+        let turned = self.pipeline.turn(call, pump.queue.bell(), due, &mut || Ok(()));
+        while let Some((mut shipment, reply)) = self.pipeline.pop() {
+            if matches!(reply, Reply::Refused(_)) {
+                if let Err(error) = self.ship_singly(&mut shipment) {
+                    self.pipeline.put_back(shipment, reply);
+                    return pump.later(&error);
+                }
+            } else {
+                shipment.singly = vec![Outcome::Acked; shipment.batch.entries.len()];
+            }
+            pump.queue.settle(&shipment.batch, &shipment.singly);
+            pump.well();
         }
-        Ok(match reply.outcome {
-            ReplyOutcome::Result(ResultCode::Ok) => Answer::Ok,
-            ReplyOutcome::Result(_) => Answer::TryLater,
-            ReplyOutcome::Exception(exception) => Answer::Refused(exception.message),
-        })
+        match turned {
+            Ok(()) => Ok(()),
+            Err(Trouble::TryLater) => pump.later(&try_later()),
+            Err(Trouble::Broken(error)) => {
+                self.pipeline.resend();
+                pump.later(&error)
+            }
+        }
     }
 
     /// The upstream refuses the whole batch: finds the entries that it takes, one by one.
-    fn deliver_singly(&mut self, batch: &Batch) -> Delivery {
-        let mut outcomes = Vec::with_capacity(batch.entries.len());
-        for entry in batch.entries.iter() {
-            let outcome = match self.log(std::slice::from_ref(entry)) {
-                Ok(Answer::Ok) => Outcome::Acked,
-                Ok(Answer::Refused(why)) => {
+    fn ship_singly(&mut self, shipment: &mut Shipment) -> io::Result<()> {
+        for entry in shipment.batch.entries.iter().skip(shipment.singly.len()) {
+            let call = |sequence| encode(&self.category, std::slice::from_ref(entry), sequence);
+            let outcome = match self.pipeline.client().log(call, &mut || Ok(()))? {
+                Reply::Ok => Outcome::Acked,
+                Reply::Refused(why) => {
                     tracing::warn!(upstream = self.upstream, "a message was refused: {why}");
                     Outcome::Rejected
                 }
-                Ok(Answer::TryLater) => return later(),
-                Err(e) => return Delivery::Later(e),
+                Reply::TryLater => return Err(try_later()),
             };
-            outcomes.push(outcome);
+            shipment.singly.push(outcome);
         }
-        Delivery::Settled(outcomes)
+        Ok(())
     }
-
-    fn encode(&mut self, entries: &[Entry]) {
-        let mut writer = LogCallWriter::begin(&mut self.request, self.sequence);
-        for entry in entries {
-            match entry.lines.strip_suffix(b"\n") {
-                Some(message) if entry.messages == 1 => writer.entry(&self.category, message),
-                _ => {
-                    let lines = entry.lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-                    lines.for_each(|line| writer.entry(&self.category, line));
-                }
-            }
-        }
-        writer.end();
-    }
-}
-
-fn later() -> Delivery {
-    Delivery::Later(io::Error::new(ErrorKind::ResourceBusy, "the upstream answered TRY_LATER"))
 }
 
 impl Outlet for Scribe {
-    fn deliver(&mut self, batch: &Batch) -> Delivery {
-        match self.log(&batch.entries) {
-            Ok(Answer::Ok) => Delivery::Settled(vec![Outcome::Acked; batch.entries.len()]),
-            Ok(Answer::TryLater) => later(),
-            Ok(Answer::Refused(_)) => self.deliver_singly(batch),
-            Err(e) => Delivery::Later(e),
+    fn run(mut self, mut pump: Pump) -> io::Result<()> {
+        while let Some(due) = self.fill(&pump) {
+            self.turn(due, &mut pump)?;
         }
+        Ok(())
     }
 }
 
-fn connect(upstream: &str, timeout: Duration) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
-    for address in upstream.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, timeout) {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(timeout))?;
-                stream.set_write_timeout(Some(timeout))?;
-                return Ok(stream);
+fn encode(category: &str, entries: &[Entry], sequence: i32) -> Vec<u8> {
+    let mut request = Vec::new();
+    let mut writer = LogCallWriter::begin(&mut request, sequence);
+    for entry in entries {
+        match entry.lines.strip_suffix(b"\n") {
+            Some(message) if entry.messages == 1 => writer.entry(category, message),
+            _ => {
+                let lines = entry.lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+                lines.for_each(|line| writer.entry(category, line));
             }
-            Err(e) => last = e,
         }
     }
-    Err(last)
+    writer.end();
+    request
+}
+
+fn try_later() -> io::Error {
+    io::Error::new(ErrorKind::ResourceBusy, "the upstream answered TRY_LATER")
 }

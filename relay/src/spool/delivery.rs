@@ -1,7 +1,8 @@
 //! The spool as an upstream sees it: batches to send, and what became of them.
 
 use std::io;
-use std::time::{Duration, Instant};
+
+use blkin_scribe::Doorbell;
 
 use super::checkpoint::Position;
 use super::layout::SEGMENT_HEADER_BYTES;
@@ -48,6 +49,21 @@ impl Batch {
         self.records.is_empty()
     }
 
+    /// Memory that it takes, roughly.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Where the next one begins.
+    pub fn end(&self) -> Position {
+        self.end
+    }
+
+    /// Leaves out the first records, each of which was settled.
+    pub fn forget_first(&mut self, records: usize) {
+        self.records.drain(..records);
+    }
+
     fn start_of(&self, record: &Record) -> Position {
         Position { segment: self.segment, offset: record.start, before: record.header.before }
     }
@@ -82,13 +98,14 @@ impl State {
         later.min(self.segments.len() - 1)
     }
 
-    /// Where an upstream reads next: positions at the end of a segment, or in one that is gone, are led on.
+    /// Where reading goes on: positions at the end of a segment, or in one that is gone, are led on.
     fn reading_place(&self, position: Position) -> (usize, Position) {
         let mut index = self.index_of(&position);
         let mut place = position;
         if self.segments[index].number != position.segment {
             place = self.start_of(index);
-        } else if position.offset >= self.segments[index].length && index + 1 < self.segments.len() {
+        }
+        while place.offset >= self.segments[index].length && index + 1 < self.segments.len() {
             index += 1;
             place = self.start_of(index);
         }
@@ -98,11 +115,8 @@ impl State {
     /// Moves positions from the end of a segment to the beginning of the next, so that the first can be removed.
     pub(super) fn step_over_ends(&mut self) {
         for upstream in 0..self.upstreams.len() {
-            loop {
-                let (_, place) = self.reading_place(self.upstreams[upstream].position);
-                if place == self.upstreams[upstream].position {
-                    break;
-                }
+            let (_, place) = self.reading_place(self.upstreams[upstream].position);
+            if place != self.upstreams[upstream].position {
                 self.upstreams[upstream].lose_until(place, Loss::Damaged);
             }
         }
@@ -120,19 +134,25 @@ impl Spool {
         self.lock().upstreams[upstream].delivered.in_flight == Count::default()
     }
 
-    /// The next records for an upstream, at least one and else at most so many bytes and entries; waits a while for them.
-    /// The same again until they are settled.
+    /// Rung when there may be more for an upstream.
+    pub fn bell(&self, upstream: usize) -> &Doorbell {
+        &self.bells[upstream]
+    }
+
+    /// The next records for an upstream, at least one and else at most so many bytes and entries; none when there are no
+    /// more. They begin behind `read`, the end of a batch that was read before and is not settled, or else with the first
+    /// that is not settled.
     ///
     /// # Errors
     /// When the spool cannot be read.
     pub fn next_batch(
         &self,
         upstream: usize,
+        read: Option<Position>,
         max_bytes: usize,
         max_entries: u64,
-        patience: Duration,
     ) -> io::Result<Option<Batch>> {
-        let Some((segment, place)) = self.wait_for_records(upstream, patience) else { return Ok(None) };
+        let Some((segment, place)) = self.next_place(upstream, read) else { return Ok(None) };
         let chunk = segment.read(place.offset, max_bytes, max_entries)?;
         if let Some(damage) = &chunk.damage {
             self.set_aside(&segment, damage.clone());
@@ -143,20 +163,18 @@ impl Spool {
         Ok(Some(Batch { segment: segment.number, bytes: chunk.bytes, records: chunk.records, end }))
     }
 
-    fn wait_for_records(&self, upstream: usize, patience: Duration) -> Option<(Segment, Position)> {
-        let deadline = Instant::now() + patience;
+    fn next_place(&self, upstream: usize, read: Option<Position>) -> Option<(Segment, Position)> {
         let mut state = self.lock();
-        loop {
-            state.step_over_ends();
-            let place = state.upstreams[upstream].position;
-            if place.is_before(&state.end()) {
-                let index = state.index_of(&place);
-                return Some((state.segments[index].clone(), place));
-            }
-            let left = deadline.checked_duration_since(Instant::now())?;
-            let waited = self.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
-        }
+        state.step_over_ends();
+        let settled = state.upstreams[upstream].position;
+        let from = read.filter(|read| settled.is_before(read)).unwrap_or(settled);
+        let (index, place) = state.reading_place(from);
+        place.is_before(&state.end()).then(|| (state.segments[index].clone(), place))
+    }
+
+    /// Whether an upstream has nothing to do with a batch any more: its records are settled, or were evicted.
+    pub fn has_passed(&self, upstream: usize, batch: &Batch) -> bool {
+        !self.lock().upstreams[upstream].position.is_before(&batch.end)
     }
 
     /// Counts what became of one record of a batch. What was evicted in the meantime stays counted as that.

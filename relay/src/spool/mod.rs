@@ -29,8 +29,9 @@ use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use blkin_scribe::Doorbell;
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::{Arrived, Count, Delivered, Loss};
@@ -207,8 +208,8 @@ pub struct Spool {
     folder: PathBuf,
     limits: Limits,
     state: Mutex<State>,
-    /// Something was appended.
-    changed: Condvar,
+    /// One for each upstream, rung when something was appended.
+    bells: Vec<Doorbell>,
     /// Taken before the state.
     positions: Mutex<Positions>,
     /// Locked as long as the spool is open.
@@ -246,7 +247,7 @@ impl Spool {
         state.commits += 1;
         state.dirty = true;
         drop(state);
-        self.changed.notify_all();
+        self.bells.iter().for_each(Doorbell::ring);
         Ok(())
     }
 

@@ -6,9 +6,10 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Condvar, Mutex};
+use std::sync::Mutex;
 
 use anyhow::{Context, Result, bail};
+use blkin_scribe::Doorbell;
 
 use super::checkpoint::{Checkpoint, Position, Positions, SLOT_BYTES};
 use super::layout::SEGMENT_HEADER_BYTES;
@@ -54,11 +55,13 @@ impl Spool {
         let scan = scan(folder, durable).with_context(|| format!("failed to read the spool {shown}"))?;
         let state = state(folder, scan, checkpoint, upstreams)
             .with_context(|| format!("failed to begin a segment in {shown}"))?;
+        let bells = upstreams.iter().map(|_| Doorbell::new()).collect::<io::Result<_>>();
+        let bells = bells.context("failed to make what wakes the upstreams' threads")?;
         let spool = Spool {
             folder: folder.to_owned(),
             limits,
             state: Mutex::new(state),
-            changed: Condvar::new(),
+            bells,
             positions: Mutex::new(positions),
             _lock: lock,
         };

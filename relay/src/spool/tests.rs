@@ -1,10 +1,9 @@
 //! The spool against its constraints: order, bounds, restarts, damage. Entries are numbered, so that what arrives tells
 //! what is missing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::time::Duration;
 
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -57,7 +56,11 @@ impl Fixture {
     }
 
     fn batch(&self, upstream: usize) -> Option<Batch> {
-        self.spool().next_batch(upstream, 8 << 10, u64::MAX, Duration::ZERO).unwrap()
+        self.batch_behind(upstream, None)
+    }
+
+    fn batch_behind(&self, upstream: usize, read: Option<&Batch>) -> Option<Batch> {
+        self.spool().next_batch(upstream, read.map(Batch::end), 8 << 10, u64::MAX).unwrap()
     }
 
     /// Everything that an upstream gets until it is drained.
@@ -207,6 +210,34 @@ fn a_batch_under_way_that_is_evicted_is_counted_once() {
 }
 
 #[test]
+fn batches_are_read_ahead_of_what_is_settled_over_the_ends_of_segments() {
+    let mut fixture = Fixture::new(tight(WhenFull::DropOldest), &["a:1"]);
+    for _ in 0..12 {
+        fixture.append(10).unwrap();
+    }
+    assert!(fixture.spool().figures().segments > 2);
+    let mut ahead: Vec<Batch> = Vec::new();
+    while let Some(batch) = fixture.batch_behind(0, ahead.last()) {
+        ahead.push(batch);
+    }
+    assert_eq!(ahead.iter().flat_map(numbers_in).collect::<Vec<_>>(), Vec::from_iter(0..120));
+    assert_eq!(fixture.delivered(0).in_flight.entries, 120);
+    assert!(ahead.iter().all(|batch| !fixture.spool().has_passed(0, batch)));
+    // The oldest segment leaves while its batches are under way: they are lost, and whoever reads on skips nothing else.
+    while fixture.lost(0, Loss::SpoolEvicted) == 0 {
+        fixture.append(10).unwrap();
+    }
+    assert!(fixture.spool().has_passed(0, &ahead[0]) && !fixture.spool().has_passed(0, &ahead[10]));
+    let rest = fixture.batch_behind(0, ahead.last()).unwrap();
+    assert_eq!(numbers_in(&rest)[0], 120);
+    ahead.iter().for_each(|batch| fixture.spool().settle(0, batch));
+    let delivered = fixture.delivered(0);
+    assert_eq!(delivered.acked.entries, 120 - fixture.lost(0, Loss::SpoolEvicted));
+    assert_eq!(fixture.lost(0, Loss::Damaged), 0);
+    fixture.check();
+}
+
+#[test]
 fn a_full_spool_that_keeps_the_oldest_refuses_until_there_is_room() {
     let mut fixture = Fixture::new(tight(WhenFull::Refuse), &["slow:1"]);
     let mut accepted = 0;
@@ -341,6 +372,8 @@ fn an_entry_larger_than_any_batch_or_segment_passes() {
 #[derive(Debug, Clone)]
 enum Step {
     Append(u64),
+    /// Reads further ahead of what is settled.
+    Read(usize),
     Settle(usize),
     Reject(usize),
     Lose(usize),
@@ -351,6 +384,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (1..60u64).prop_map(Step::Append),
+        6 => (0..2usize).prop_map(Step::Read),
         6 => (0..2usize).prop_map(Step::Settle),
         1 => (0..2usize).prop_map(Step::Reject),
         1 => (0..2usize).prop_map(Step::Lose),
@@ -377,21 +411,30 @@ proptest! {
         let mut fixture = Fixture::new(tight(WhenFull::DropOldest), &["a:1", "b:2"]);
         let mut got = [BTreeSet::new(), BTreeSet::new()];
         let mut rejected = [BTreeSet::new(), BTreeSet::new()];
+        let mut ahead = [VecDeque::new(), VecDeque::new()];
         for step in steps {
             match step {
                 Step::Append(entries) => fixture.append(entries).unwrap(),
                 Step::Sweep => fixture.spool().sweep().unwrap(),
-                Step::Restart => fixture.open(),
-                // Sent, but the answer never came.
-                Step::Lose(upstream) => got[upstream].extend(fixture.batch(upstream).iter().flat_map(numbers_in)),
-                Step::Settle(upstream) => {
-                    if let Some(batch) = fixture.batch(upstream) {
+                Step::Restart => {
+                    ahead = Default::default();
+                    fixture.open();
+                }
+                // Sent, but the answers never came.
+                Step::Lose(upstream) => ahead[upstream].clear(),
+                Step::Read(upstream) => {
+                    if let Some(batch) = fixture.batch_behind(upstream, ahead[upstream].back()) {
                         got[upstream].extend(numbers_in(&batch));
+                        ahead[upstream].push_back(batch);
+                    }
+                }
+                Step::Settle(upstream) => {
+                    if let Some(batch) = ahead[upstream].pop_front() {
                         fixture.spool().settle(upstream, &batch);
                     }
                 }
                 Step::Reject(upstream) => {
-                    if let Some(batch) = fixture.batch(upstream) {
+                    if let Some(batch) = ahead[upstream].pop_front() {
                         let numbers = numbers_in(&batch);
                         rejected[upstream].extend(numbers);
                         for record in 0..batch.len() {

@@ -111,7 +111,7 @@ fn drive(address: &str, calls: u32, window: Window) -> Vec<(u32, Reply)> {
             pipeline.push(next, 10);
             next += 1;
         }
-        let turned = pipeline.turn(encode, &bell, deadline, &mut || Ok(()));
+        let turned = pipeline.turn(encode, &bell, Some(deadline), &mut || Ok(()));
         while let Some((number, reply)) = pipeline.pop() {
             if matches!(reply, Reply::Refused(_)) {
                 assert_eq!(pipeline.client().unanswered(), 0);
@@ -184,7 +184,7 @@ fn nothing_is_sent_behind_a_refused_call_before_it_was_popped() {
     let bell = Doorbell::new().unwrap();
     let turn = |pipeline: &mut Pipeline<u32>| {
         let due = Instant::now() + Duration::from_secs(20);
-        pipeline.turn(encode, &bell, due, &mut || Ok(()))
+        pipeline.turn(encode, &bell, Some(due), &mut || Ok(()))
     };
     pipeline.push(0, 1);
     pipeline.push(1, 1);

@@ -52,7 +52,8 @@ impl ControlPage {
         self.word(control::RATE).store(rate, Relaxed);
     }
 
-    /// Asks to be woken by the program whenever one of its heads passes an eighth of a ring, or no longer.
+    /// Asks to be woken by the program whenever one of its heads passes an eighth of a ring of which three eighths or more
+    /// wait, or no longer.
     ///
     /// Ordered before what is read of the rings afterwards, so that a caller who then looks at the heads misses only
     /// records of which the program had not seen this yet.

@@ -153,7 +153,7 @@ pub(crate) mod control {
     /// One of how many roots is traced; 0: as the program's environment says.
     pub(crate) const RATE: usize = 4;
     /// Not 0 while the consumer sleeps and asks to be woken (FUTEX_WAKE on the low half) whenever a head passes an
-    /// eighth of its ring.
+    /// eighth of its ring, of which three eighths or more wait.
     pub(crate) const SLEEPING: usize = 5;
     const SLOT_LINES: usize = 64;
     pub(crate) const SLOT_LINE_WORDS: usize = 8;

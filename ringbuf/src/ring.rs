@@ -165,6 +165,15 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         ((base + grains) ^ base) & (self.shape.grains / 8).max(1) != 0
     }
 
+    /// Whether so much waits for the consumer, three eighths of the ring, that it should not sleep any longer. Of an
+    /// overwriting ring nothing does.
+    #[cold]
+    pub fn is_filling(&self) -> bool {
+        let head = Head(self.header.load(slot::HEAD, Relaxed));
+        let used = head.position().wrapping_sub(self.first_in_use()) & POSITION_MASK;
+        self.mode == RingMode::Discard && used >= self.shape.grains / 8 * 3
+    }
+
     /// Moves head over `grains` (invariant 4) and returns where it stood and when.
     #[inline(always)]
     fn reserve(&self, grains: u64, clock: &mut impl FnMut() -> u64) -> Result<(Head, u64), Refused> {

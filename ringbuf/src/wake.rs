@@ -1,8 +1,8 @@
 //! Waiting until one of many programs wakes its consumer.
 //!
 //! A program's control page has a word that is 1 while the consumer sleeps. The program reads it whenever a head passes
-//! an eighth of its ring, and while it is not 0 makes one FUTEX_WAKE on its low half: the only system call of a record
-//! in the steady state, and none while the consumer is busy. Nothing orders the program's head before that read, as a
+//! an eighth of its ring, and while it is not 0 and three eighths of the ring wait, makes one FUTEX_WAKE on its low half:
+//! the only system call of a record in the steady state, and none while the consumer is busy. Nothing orders the program's head before that read, as a
 //! fence in each record would; a wake that is missed so costs until the next eighth, or the consumer's own timeout.
 //!
 //! The consumer waits for all its programs with one `futex_waitv` (Linux 5.16). The kernel takes at most 128 words a

@@ -1,4 +1,4 @@
-//! Sleeping until a program fills an eighth of a ring.
+//! Sleeping until a program has filled three eighths of a ring.
 //!
 //! One thread waits for the words of up to 127 programs ([`blkin_ringbuf::wake`]) and tells the worker by an eventfd.
 //! It keeps waiting while the worker is awake: then the words are 0, and no program wakes it. So an idle worker that

@@ -285,16 +285,23 @@ fn own_number() -> usize {
     if index < slots { index } else { index % slots }
 }
 
-/// Wakes a consumer that sleeps and has asked for it. One system call, which neither blocks nor touches errno.
+/// Wakes a consumer that sleeps and has asked for it, if enough waits for it. One system call, which neither blocks nor
+/// touches errno.
 #[cold]
 fn wake() {
     let asks = control_words().get(control::SLEEPING).filter(|word| word.load(Relaxed) != 0);
-    if let (true, Some(word)) = (STATE.may_wake.load(Relaxed), asks) {
+    if let (true, Some(word)) = (STATE.may_wake.load(Relaxed), asks.filter(|_| is_filling())) {
         let half = (&raw const *word).cast::<AtomicU32>();
         // SAFETY: the low half of a word of the control page, little-endian, aligned, never unmapped (invariants 2, 3).
         let half = unsafe { &*half };
         let _ = rustix::thread::futex::wake(half, rustix::thread::futex::Flags::empty(), 1);
     }
+}
+
+/// Whether much waits in a ring that the calling thread writes.
+fn is_filling() -> bool {
+    let written = [&STATE.hot.slots[own_number()], &STATE.shared_slot];
+    written.into_iter().filter_map(ring_of).any(|ring| ring.is_filling())
 }
 
 /// Cuts what is too long and replaces by their ids the texts that the table of names holds.

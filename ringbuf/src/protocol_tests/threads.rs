@@ -257,3 +257,18 @@ proptest! {
         prop_assert_eq!(records(&out, COOKIE).count() as u64, drained.records);
     }
 }
+
+#[test]
+fn a_sleeping_consumer_is_worth_waking_from_three_eighths_on() {
+    let push_all = |memory: &Memory| {
+        let pushed =
+            (0..16).map(|n| memory.ring().push(&draft(n, None), || n).map(|_| memory.ring().is_filling()));
+        pushed.collect::<Result<Vec<_>, _>>().unwrap()
+    };
+    let memory = Memory::new(16);
+    assert_eq!(push_all(&memory).iter().position(|is_filling| *is_filling), Some(5));
+    drain_all(&memory, &mut Position::default(), false);
+    assert!(!memory.ring().is_filling());
+    let recorder = Memory::with_mode(16, RingMode::Overwrite);
+    assert!(!push_all(&recorder).contains(&true));
+}

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 use blkin_ringbuf::process;
 
-use crate::raw::{Source, source};
+use crate::raw::Source;
 
 /// A key or event that a program declares once, usually as a `static`: recording it compares no text. The macros
 /// [`event!`](crate::event) and [`tag!`](crate::tag) declare one for each place they are written at.
@@ -38,7 +38,7 @@ impl Name {
         // Acquire: whoever sees our record sees the text too, though another thread declared it.
         match self.id.load(Acquire) {
             0 => self.declare(),
-            id => Source::Id(id),
+            id => Source::known(id),
         }
     }
 
@@ -46,7 +46,7 @@ impl Name {
     fn declare(&self) -> Source<&'static [u8]> {
         let id = process::declare(self.text.as_bytes());
         self.id.store(id, Release);
-        source(id, self.text.as_bytes())
+        Source::new(id, self.text.as_bytes())
     }
 }
 
@@ -75,14 +75,14 @@ impl sealed::Key for &Name {
 impl sealed::Key for &str {
     #[inline(always)]
     fn known(&self) -> Source<&[u8]> {
-        source(process::recognise(self.as_bytes()), self.as_bytes())
+        Source::new(process::recognise(self.as_bytes()), self.as_bytes())
     }
 }
 
 impl sealed::Key for &String {
     #[inline(always)]
     fn known(&self) -> Source<&[u8]> {
-        source(process::recognise(self.as_bytes()), self.as_bytes())
+        Source::new(process::recognise(self.as_bytes()), self.as_bytes())
     }
 }
 

@@ -71,12 +71,11 @@ pub(crate) fn record(ids: &Ids, texts: &Texts<'_>, payload: Payload<'_>, level: 
         Payload::Integer(value) => Some(Short::Integer(value)),
         Payload::Str(_) => None,
     };
-    match (texts, short) {
-        (
-            Texts { name: Source::Id(name), endpoint: Source::Id(endpoint), key: Source::Id(key) },
-            Some(short),
-        ) => {
-            process::record_short(&ids.words, names_word(*name, *endpoint), *key, short, level);
+    let known = [texts.name.id(), texts.endpoint.id(), texts.key.id()];
+    match short {
+        Some(short) if !known.contains(&0) => {
+            let [name, endpoint, key] = known;
+            process::record_short(&ids.words, names_word(name, endpoint), key, short, level);
         }
         _ => record_long(ids, texts, payload, level),
     }
@@ -94,10 +93,4 @@ fn record_long(ids: &Ids, texts: &Texts<'_>, payload: Payload<'_>, level: u8) {
         payload,
         level,
     });
-}
-
-/// The id, or, where there is none, the text.
-#[inline(always)]
-pub(crate) fn source<T>(id: u32, text: T) -> Source<T> {
-    if id == 0 { Source::Inline(text) } else { Source::Id(id) }
 }

@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::endpoint::Endpoint;
 use crate::name::{Key, Name};
-use crate::raw::{self, Payload, Texts, source};
+use crate::raw::{self, Payload, Source, Texts};
 use blkin_ringbuf::process;
 
 /// Severity, as syslog has it.
@@ -187,8 +187,8 @@ impl<'a> Span<'a> {
     #[inline(always)]
     fn record(&self, key: impl Key, payload: Payload<'_>) {
         let texts = Texts {
-            name: source(self.name_id, self.name.as_bytes()),
-            endpoint: source(self.endpoint_id, self.endpoint.bytes()),
+            name: Source::new(self.name_id, self.name.as_bytes()),
+            endpoint: Source::new(self.endpoint_id, self.endpoint.bytes()),
             key: key.known(),
         };
         raw::record(&self.context.ids, &texts, payload, self.level as u8);

@@ -1,36 +1,65 @@
 //! Writing: a draft knows how many grains it needs and puts its words wherever they go.
 
 use crate::layout::{
-    ENTRY_HEADER_BYTES, FLAG_TRUNCATED, GRAIN_WORDS, KIND_EVENT, KIND_INTEGER, KIND_STRING, MAX_IP_BYTES,
-    MAX_TEXT_BYTES, ORDINAL_MASK, TAG_ENDPOINT, TAG_KEY, TAG_NAME, TAG_VALUE, TAIL_GRAIN_BYTES,
+    ENDPOINT_FIXED_BYTES, ENTRY_HEADER_BYTES, FLAG_TRUNCATED, GRAIN_WORDS, KIND_EVENT, KIND_INTEGER,
+    KIND_STRING, MAX_IP_BYTES, MAX_TEXT_BYTES, ORDINAL_MASK, TAG_ENDPOINT, TAG_KEY, TAG_NAME, TAG_VALUE,
+    TAIL_GRAIN_BYTES,
 };
+use crate::pack::Packer;
 use crate::stamp::Stamp;
 
-/// A text of a draft: already in the segment's table of names, or to be written into the record.
-#[derive(Clone, Copy, Debug)]
-pub enum Source<T> {
-    /// Its id, never 0.
-    Id(u32),
-    /// The text itself.
-    Inline(T),
+/// A text of a draft: already in the segment's table of names, or to be written into the record. No union of both: what is
+/// stored as an id and loaded as half of a text would have to wait for the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source<T> {
+    /// 0: the text travels.
+    id: u32,
+    /// Without meaning where there is an id.
+    text: T,
 }
 
-impl<T> Source<T> {
-    /// Whether the text has to travel in the record.
-    pub fn is_inline(&self) -> bool {
-        matches!(self, Source::Inline(_))
+impl<T: Copy> Source<T> {
+    /// What has this id in the table of names, or, if that is 0, the text itself.
+    #[inline(always)]
+    pub const fn new(id: u32, text: T) -> Source<T> {
+        Source { id, text }
     }
 
-    fn id(&self) -> u32 {
-        match self {
-            Source::Id(id) => *id,
-            Source::Inline(_) => 0,
-        }
+    /// The text itself.
+    #[inline(always)]
+    pub const fn inline(text: T) -> Source<T> {
+        Source { id: 0, text }
+    }
+
+    /// Its id in the table of names; 0 if the text has to travel in the record.
+    #[inline(always)]
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// With the id that `find` knows for a text that has none, or 0.
+    #[inline(always)]
+    pub fn or_id(self, find: impl FnOnce(T) -> u32) -> Source<T> {
+        if self.id == 0 { Source { id: find(self.text), text: self.text } } else { self }
+    }
+
+    /// The text, if it has to travel in the record.
+    #[inline(always)]
+    pub fn travels(&self) -> Option<T> {
+        if self.id == 0 { Some(self.text) } else { None }
+    }
+}
+
+impl<T: Copy + Default> Source<T> {
+    /// What has this id, never 0, in the table of names.
+    #[inline(always)]
+    pub fn known(id: u32) -> Source<T> {
+        Source { id, text: T::default() }
     }
 }
 
 /// The parts of an endpoint before they are encoded.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct EndpointParts<'a> {
     /// Address text, at most [`MAX_IP_BYTES`]; empty for none.
     pub ip: &'a [u8],
@@ -43,11 +72,18 @@ pub struct EndpointParts<'a> {
 impl EndpointParts<'_> {
     /// Length of the encoded form.
     pub fn encoded_bytes(&self) -> usize {
-        3 + self.ip.len() + self.name.len()
+        ENDPOINT_FIXED_BYTES + self.ip.len() + self.name.len()
+    }
+
+    /// The first bytes of its entry in a tail, up to the texts.
+    #[inline(always)]
+    fn header(&self) -> u64 {
+        let fixed = u64::from(self.port) | (self.ip.len() as u64) << 16;
+        entry_header(TAG_ENDPOINT, self.encoded_bytes()) | fixed << (8 * ENTRY_HEADER_BYTES)
     }
 
     /// The three pieces whose concatenation is the encoded form.
-    pub fn fixed(&self) -> [u8; 3] {
+    pub fn fixed(&self) -> [u8; ENDPOINT_FIXED_BYTES] {
         let port = self.port.to_le_bytes();
         [port[0], port[1], self.ip.len() as u8]
     }
@@ -64,7 +100,7 @@ pub enum Payload<'a> {
     Str(&'a [u8]),
 }
 
-/// One annotation, ready to be written. All lengths must have been cut with [`cut`] before.
+/// One annotation, ready to be written. No text may be too long: see [`Draft::cut`].
 #[derive(Clone, Copy, Debug)]
 pub struct Draft<'a> {
     /// Trace id, not 0.
@@ -102,30 +138,63 @@ pub fn cut(text: &[u8], max: usize) -> (&[u8], bool) {
     (&text[..end], true)
 }
 
-impl Draft<'_> {
+impl<'a> Draft<'a> {
+    /// Whether all texts are as short as a record may have them.
+    #[inline(always)]
+    pub fn is_within_limits(&self) -> bool {
+        let value = if let Payload::Str(value) = self.payload { value.len() } else { 0 };
+        let EndpointParts { ip, name: service, .. } = self.endpoint.text;
+        // Below the limit, a power of two, if all of them are.
+        let lengths = self.name.text.len() | self.key.text.len() | service.len() | value;
+        lengths < MAX_TEXT_BYTES && ip.len() <= MAX_IP_BYTES
+    }
+
+    /// The same with no text longer than a record may have it.
+    #[must_use]
+    pub fn cut(&self) -> Draft<'a> {
+        let EndpointParts { ip, port, name: service } = self.endpoint.text;
+        let (name, name_cut) = cut(self.name.text, MAX_TEXT_BYTES);
+        let (key, key_cut) = cut(self.key.text, MAX_TEXT_BYTES);
+        let (ip, ip_cut) = cut(ip, MAX_IP_BYTES);
+        let (service, service_cut) = cut(service, MAX_TEXT_BYTES);
+        let (payload, value_cut) = match self.payload {
+            Payload::Str(value) => {
+                let (value, value_cut) = cut(value, MAX_TEXT_BYTES);
+                (Payload::Str(value), value_cut)
+            }
+            other => (other, false),
+        };
+        let text_cut = name_cut && self.name.id == 0 || key_cut && self.key.id == 0;
+        let endpoint_cut = (ip_cut || service_cut) && self.endpoint.id == 0;
+        Draft {
+            name: Source { text: name, ..self.name },
+            endpoint: Source { text: EndpointParts { ip, port, name: service }, ..self.endpoint },
+            key: Source { text: key, ..self.key },
+            payload,
+            truncated: self.truncated || value_cut || text_cut || endpoint_cut,
+            ..*self
+        }
+    }
+
     #[inline(always)]
     fn tail_bytes(&self) -> usize {
-        let entry = |bytes: usize| ENTRY_HEADER_BYTES + bytes;
-        let mut bytes = 0;
-        if let Source::Inline(name) = self.name {
-            bytes += entry(name.len());
-        }
-        if let Source::Inline(endpoint) = self.endpoint {
-            bytes += entry(endpoint.encoded_bytes());
-        }
-        if let Source::Inline(key) = self.key {
-            bytes += entry(key.len());
-        }
-        if let Payload::Str(value) = self.payload {
-            bytes += entry(value.len());
-        }
-        bytes
+        let entry = |is_there: bool, bytes: usize| if is_there { ENTRY_HEADER_BYTES + bytes } else { 0 };
+        let value = if let Payload::Str(value) = self.payload { entry(true, value.len()) } else { 0 };
+        entry(self.name.id == 0, self.name.text.len())
+            + entry(self.endpoint.id == 0, self.endpoint.text.encoded_bytes())
+            + entry(self.key.id == 0, self.key.text.len())
+            + value
     }
 
     /// Grains that the record takes.
     #[inline(always)]
     pub fn grains(&self) -> usize {
-        1 + self.tail_bytes().div_ceil(TAIL_GRAIN_BYTES)
+        let tail = self.tail_bytes();
+        if tail > 2 * TAIL_GRAIN_BYTES {
+            return 1 + tail.div_ceil(TAIL_GRAIN_BYTES);
+        }
+        // Nearly all: without a division.
+        1 + usize::from(tail > 0) + usize::from(tail > TAIL_GRAIN_BYTES)
     }
 
     /// The head grain, but for its stamp, ordinal and (of an event) time, which are 0.
@@ -144,17 +213,31 @@ impl Draft<'_> {
         ]
     }
 
-    /// Puts the tail, without the stamps between its grains, at the start of `tail`, as far as it fits.
+    /// Puts the tail, without the stamps between its grains, at the start of `tail`, as far as it fits. Up to four bytes
+    /// behind it become 0.
     #[inline(always)]
-    pub fn write_tail(&self, tail: &mut [u8]) {
+    pub fn stage(&self, tail: &mut [u8]) {
         let mut at = 0;
-        self.each_entry(|tag, pieces| {
-            let length = pieces.iter().map(|piece| piece.len()).sum::<usize>() as u32;
-            at = put(tail, at, &(u32::from(tag) | length << 16).to_le_bytes());
-            for piece in pieces {
-                at = put(tail, at, piece);
-            }
-        });
+        if self.name.id == 0 {
+            let name = self.name.text;
+            at = put_few(tail, at, entry_header(TAG_NAME, name.len()), ENTRY_HEADER_BYTES);
+            at = put(tail, at, name);
+        }
+        if self.endpoint.id == 0 {
+            let endpoint = self.endpoint.text;
+            at = put_few(tail, at, endpoint.header(), ENTRY_HEADER_BYTES + ENDPOINT_FIXED_BYTES);
+            at = put(tail, at, endpoint.ip);
+            at = put(tail, at, endpoint.name);
+        }
+        if self.key.id == 0 {
+            let key = self.key.text;
+            at = put_few(tail, at, entry_header(TAG_KEY, key.len()), ENTRY_HEADER_BYTES);
+            at = put(tail, at, key);
+        }
+        if let Payload::Str(value) = self.payload {
+            at = put_few(tail, at, entry_header(TAG_VALUE, value.len()), ENTRY_HEADER_BYTES);
+            put(tail, at, value);
+        }
     }
 
     /// Writes every word but the head's stamp through `put(word index, value)` and returns that stamp: storing it
@@ -183,28 +266,43 @@ impl Draft<'_> {
             for index in 1..grains {
                 put(index * GRAIN_WORDS, Stamp::continuation(position + index as u64, index, cookie).0);
             }
-            let mut tail = TailWriter::new(&mut put);
-            self.each_entry(|tag, pieces| tail.entry(tag, pieces));
+            let mut index = GRAIN_WORDS;
+            let mut tail = Packer::new(|word| {
+                index += if (index + 1).is_multiple_of(GRAIN_WORDS) { 2 } else { 1 };
+                put(index, word);
+            });
+            self.pack(&mut tail);
             tail.finish();
         }
         Stamp::head(position, grains, cookie)
     }
 
-    #[inline(always)]
-    fn each_entry(&self, mut entry: impl FnMut(u8, &[&[u8]])) {
-        if let Source::Inline(name) = self.name {
-            entry(TAG_NAME, &[name]);
+    /// As [`Draft::stage`], word by word.
+    fn pack(&self, tail: &mut Packer<impl FnMut(u64)>) {
+        if let Some(name) = self.name.travels() {
+            tail.few(entry_header(TAG_NAME, name.len()), ENTRY_HEADER_BYTES);
+            tail.text(name);
         }
-        if let Source::Inline(endpoint) = self.endpoint {
-            entry(TAG_ENDPOINT, &[&endpoint.fixed(), endpoint.ip, endpoint.name]);
+        if let Some(endpoint) = self.endpoint.travels() {
+            tail.few(endpoint.header(), ENTRY_HEADER_BYTES + ENDPOINT_FIXED_BYTES);
+            tail.text(endpoint.ip);
+            tail.text(endpoint.name);
         }
-        if let Source::Inline(key) = self.key {
-            entry(TAG_KEY, &[key]);
+        if let Some(key) = self.key.travels() {
+            tail.few(entry_header(TAG_KEY, key.len()), ENTRY_HEADER_BYTES);
+            tail.text(key);
         }
         if let Payload::Str(value) = self.payload {
-            entry(TAG_VALUE, &[value]);
+            tail.few(entry_header(TAG_VALUE, value.len()), ENTRY_HEADER_BYTES);
+            tail.text(value);
         }
     }
+}
+
+/// The first bytes of an entry, as the low bytes of a word.
+#[inline(always)]
+fn entry_header(tag: u8, bytes: usize) -> u64 {
+    u64::from(tag) | (bytes as u64) << 16
 }
 
 /// Word 5 of a record's head.
@@ -225,6 +323,14 @@ pub fn traits_word(key: u32, payload: &Payload<'_>, level: u8, truncated: bool) 
     u64::from(key) | u64::from(kind) << 32 | u64::from(level) << 40 | u64::from(flags) << 48
 }
 
+/// Stores a whole word at `at`, if it fits, and returns where its `bytes` end.
+#[inline(always)]
+fn put_few(tail: &mut [u8], at: usize, value: u64, bytes: usize) -> usize {
+    let Some(room) = tail.get_mut(at..at + size_of::<u64>()) else { return at };
+    room.copy_from_slice(&value.to_le_bytes());
+    at + bytes
+}
+
 /// Copies `piece` to `at`, as far as it fits, and returns where it ends. Overlapping words instead of a call of memcpy:
 /// nearly all texts are a few bytes long.
 #[inline(always)]
@@ -233,6 +339,7 @@ fn put(tail: &mut [u8], at: usize, piece: &[u8]) -> usize {
     let Some(room) = tail.get_mut(at..end) else { return at };
     match piece.len() {
         8..=16 => copy_ends::<8>(room, piece),
+        17..=32 => copy_ends::<16>(room, piece),
         4..=7 => copy_ends::<4>(room, piece),
         0..=3 => room.iter_mut().zip(piece).for_each(|(to, from)| *to = *from),
         _ => room.copy_from_slice(piece),
@@ -251,54 +358,5 @@ fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
     }
 }
 
-const _: () = assert!(MAX_IP_BYTES <= u8::MAX as usize);
+const _: () = assert!(MAX_IP_BYTES <= u8::MAX as usize && MAX_TEXT_BYTES.is_power_of_two());
 const _: () = assert!(MAX_TEXT_BYTES + 3 + MAX_IP_BYTES <= u16::MAX as usize);
-
-/// Gathers bytes into words and puts them behind the stamps of the continuation grains.
-struct TailWriter<'p, P: FnMut(usize, u64)> {
-    put: &'p mut P,
-    word: u64,
-    filled_bits: u32,
-    index: usize,
-}
-
-impl<'p, P: FnMut(usize, u64)> TailWriter<'p, P> {
-    fn new(put: &'p mut P) -> Self {
-        TailWriter { put, word: 0, filled_bits: 0, index: GRAIN_WORDS + 1 }
-    }
-
-    fn entry(&mut self, tag: u8, pieces: &[&[u8]]) {
-        let length: usize = pieces.iter().map(|piece| piece.len()).sum();
-        let length = (length as u16).to_le_bytes();
-        self.bytes(&[tag, 0, length[0], length[1]]);
-        for piece in pieces {
-            self.bytes(piece);
-        }
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.word |= u64::from(byte) << self.filled_bits;
-            self.filled_bits += 8;
-            if self.filled_bits == 64 {
-                self.flush();
-            }
-        }
-    }
-
-    fn flush(&mut self) {
-        (self.put)(self.index, self.word);
-        self.word = 0;
-        self.filled_bits = 0;
-        self.index += 1;
-        if self.index.is_multiple_of(GRAIN_WORDS) {
-            self.index += 1;
-        }
-    }
-
-    fn finish(mut self) {
-        if self.filled_bits > 0 {
-            self.flush();
-        }
-    }
-}

@@ -21,6 +21,8 @@ pub const POSITION_MASK: u64 = (1 << 36) - 1;
 pub const ORDINAL_MASK: u64 = (1 << 28) - 1;
 
 pub(crate) const ENTRY_HEADER_BYTES: usize = 4;
+/// Port and length of the address, before both texts of an endpoint.
+pub(crate) const ENDPOINT_FIXED_BYTES: usize = 3;
 pub(crate) const TAG_NAME: u8 = 1;
 pub(crate) const TAG_ENDPOINT: u8 = 2;
 pub(crate) const TAG_KEY: u8 = 3;

@@ -31,6 +31,7 @@
 mod draft;
 mod endpoint;
 mod layout;
+mod pack;
 mod parse;
 mod stamp;
 
@@ -39,5 +40,6 @@ pub use endpoint::{Endpoint, EndpointRef};
 pub use layout::{
     GRAIN_BYTES, GRAIN_WORDS, MAX_GRAINS, MAX_IP_BYTES, MAX_TEXT_BYTES, ORDINAL_MASK, POSITION_MASK, VERSION,
 };
+pub use pack::word_of;
 pub use parse::{Invalid, Kind, Record, Records, Text, Value, records};
 pub use stamp::Stamp;

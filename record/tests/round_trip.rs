@@ -30,11 +30,11 @@ impl Sample {
             trace_id: self.ids.0,
             span_id: self.ids.1,
             parent_span_id: self.ids.2,
-            name: self.name.as_ref().map_or(Source::Id(7), |name| Source::Inline(name)),
-            endpoint: self.endpoint.as_ref().map_or(Source::Id(8), |(ip, port, name)| {
-                Source::Inline(EndpointParts { ip, port: *port, name })
+            name: self.name.as_ref().map_or(Source::known(7), |name| Source::inline(name)),
+            endpoint: self.endpoint.as_ref().map_or(Source::known(8), |(ip, port, name)| {
+                Source::inline(EndpointParts { ip, port: *port, name })
             }),
-            key: self.key.as_ref().map_or(Source::Id(9), |key| Source::Inline(key)),
+            key: self.key.as_ref().map_or(Source::known(9), |key| Source::inline(key)),
             payload: match &self.value {
                 None => Payload::Event,
                 Some(Ok(integer)) => Payload::Integer(*integer),

@@ -1,4 +1,5 @@
-//! Whether a C string says what a text of the table of names says, without looking for its end first.
+//! C strings: where they end, and whether one says what a text of the table of names says, without looking for its end
+//! first.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -30,6 +31,52 @@ pub(crate) unsafe fn is(text: *const u8, table: &[AtomicU64], id: usize, wide: b
     let _ = wide;
     // SAFETY: passed on from the caller.
     unsafe { bytes_are(text, stored, length) }
+}
+
+/// Bytes of the string at `text` before its end; of one that is longer than `most`, as many as that or a few more. `wide`:
+/// as for [`is`].
+///
+/// # Safety
+/// `text` points to bytes that may be read up to a 0 or `most`, and then to the end of a block.
+#[inline(always)]
+pub(crate) unsafe fn length(text: *const u8, most: usize, wide: bool) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    if wide && text.addr() % PAGE <= PAGE - BLOCK {
+        // SAFETY: passed on from the caller; the first block lies in one page.
+        return unsafe { length_by_blocks(text, most) };
+    }
+    let _ = wide;
+    // SAFETY: passed on from the caller.
+    unsafe { libc::strnlen(text.cast(), most) }
+}
+
+/// # Safety
+/// As [`length`]; the first block ends in the page in which it begins.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn length_by_blocks(text: *const u8, most: usize) -> usize {
+    let mut at = 0;
+    while at < most {
+        let ends: u32;
+        // SAFETY: the block's first byte may be read, since no byte before it was the end, and the block lies in one page
+        // with it: the first by the caller's promise, the others because they are aligned.
+        unsafe {
+            std::arch::asm!(
+                "pxor {x}, {x}",
+                "movdqu {y}, xmmword ptr [{text}]",
+                "pcmpeqb {x}, {y}",
+                "pmovmskb {ends:e}, {x}",
+                x = out(xmm_reg) _, y = out(xmm_reg) _, text = in(reg) text.wrapping_add(at),
+                ends = lateout(reg) ends, options(pure, readonly, nostack, preserves_flags)
+            );
+        }
+        if ends != 0 {
+            return at + ends.trailing_zeros() as usize;
+        }
+        // The next block is the aligned one that begins in this one, or behind it.
+        at += BLOCK - text.wrapping_add(at).addr() % BLOCK;
+    }
+    at
 }
 
 /// # Safety
@@ -124,6 +171,20 @@ mod tests {
         }
     }
 
+    proptest! {
+        #[test]
+        fn a_string_ends_at_its_0_or_where_that_is_too_far(length in 0usize..80, gap in 0usize..64, most in 0usize..80) {
+            let mut place = vec![b'x'; 3 * 4096];
+            let start = place.as_ptr().align_offset(4096) + 4096 - gap;
+            place[start + length] = 0;
+            for wide in [false, true] {
+                // SAFETY: a string with a 0 behind it, in a buffer that goes on behind the page.
+                let found = unsafe { super::length(place[start..].as_ptr(), most, wide) };
+                prop_assert!(found == length || found >= most && found < length);
+            }
+        }
+    }
+
     #[test]
     fn a_string_at_the_very_end_of_readable_memory_is_read_no_further() {
         use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
@@ -145,6 +206,8 @@ mod tests {
             unsafe { place.wrapping_add(length).write(0) };
             // SAFETY: a string that ends with the page.
             assert!(unsafe { is(place, &table, 0, true) });
+            // SAFETY: as above.
+            assert_eq!(unsafe { super::length(place, 4096, true) }, length);
         }
     }
 }

@@ -15,6 +15,8 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use blkin_record::word_of;
+
 use crate::words::Words;
 
 /// Longer texts are not worth a place in the table.
@@ -83,6 +85,16 @@ impl Hints {
         hint.store(tag | changes << 16 | id, Release);
     }
 
+    /// Another text has come to `address`, which is in no table: it is not worth a search there.
+    fn give_up(&self, address: usize) {
+        let (hint, tag) = self.entry(address);
+        let old = hint.load(Relaxed);
+        // What is known of another address stays.
+        if old >> 32 == tag >> 32 && old as u32 != 0 {
+            hint.store(tag | MANY_CHANGES << 16, Relaxed);
+        }
+    }
+
     /// Gives the text at `address` another chance.
     pub(crate) fn forget(&self, address: usize) {
         self.entry(address).0.store(0, Relaxed);
@@ -131,7 +143,10 @@ impl<W: Words + ?Sized> Names<'_, W> {
         if let Some(id) = self.hinted(hints, address, text) {
             return Some(id);
         }
-        let id = self.intern(&[text], share)?;
+        let Some(id) = self.intern(&[text], share) else {
+            hints.give_up(address);
+            return None;
+        };
         // Who finds a C string by its address alone compares up to the first 0.
         if !text.contains(&0) {
             hints.keep(address, id);
@@ -239,7 +254,7 @@ impl<W: Words + ?Sized> Names<'_, W> {
         };
         match pieces {
             // Nearly all texts: whole words as they stand, no shifting.
-            [text] => text.chunks(8).all(|chunk| is_next(load(chunk))),
+            [text] => text.chunks(8).all(|chunk| is_next(word_of(chunk))),
             pieces => pack(pieces, is_next),
         }
     }
@@ -278,7 +293,7 @@ fn pack(pieces: &[&[u8]], mut each: impl FnMut(u64) -> bool) -> bool {
     let (mut word, mut bits) = (0u64, 0u32);
     for piece in pieces {
         for chunk in piece.chunks(8) {
-            let (value, value_bits) = (load(chunk), chunk.len() as u32 * 8);
+            let (value, value_bits) = (word_of(chunk), chunk.len() as u32 * 8);
             word |= value << bits;
             if bits + value_bits >= 64 {
                 if !each(word) {
@@ -292,26 +307,6 @@ fn pack(pieces: &[&[u8]], mut each: impl FnMut(u64) -> bool) -> bool {
         }
     }
     bits == 0 || each(word)
-}
-
-/// Up to eight bytes as a little-endian word. Overlapping loads instead of a copy: copying so few bytes would cost a
-/// call of memcpy for each text of each record.
-#[inline(always)]
-fn load(chunk: &[u8]) -> u64 {
-    let last = chunk.len().saturating_sub(1);
-    match *chunk {
-        [a, b, c, d, e, f, g, h] => u64::from_le_bytes([a, b, c, d, e, f, g, h]),
-        [a, b, c, d, ..] => {
-            let high = u32::from_le_bytes([chunk[last - 3], chunk[last - 2], chunk[last - 1], chunk[last]]);
-            u64::from(u32::from_le_bytes([a, b, c, d])) | u64::from(high) << (8 * (last - 3))
-        }
-        [a, b, ..] => {
-            let high = u16::from_le_bytes([chunk[last - 1], chunk[last]]);
-            u64::from(u16::from_le_bytes([a, b])) | u64::from(high) << (8 * (last - 1))
-        }
-        [a] => u64::from(a),
-        [] => 0,
-    }
 }
 
 /// Multiply and rotate over words (as in FxHash), folded to 32 bits.

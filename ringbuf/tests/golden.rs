@@ -18,8 +18,8 @@ fn draft<'a>(span: u64, payload: Payload<'a>, key: Source<&'a [u8]>) -> Draft<'a
         trace_id: 0x0102_0304_0506_0708,
         span_id: span,
         parent_span_id: 0,
-        name: Source::Id(1),
-        endpoint: Source::Inline(EndpointParts { ip: b"10.0.0.1", port: 6800, name: b"osd.0" }),
+        name: Source::known(1),
+        endpoint: Source::inline(EndpointParts { ip: b"10.0.0.1", port: 6800, name: b"osd.0" }),
         key,
         payload,
         level: 3,
@@ -29,9 +29,9 @@ fn draft<'a>(span: u64, payload: Payload<'a>, key: Source<&'a [u8]>) -> Draft<'a
 
 fn run() -> Run {
     let drafts = [
-        draft(1, Payload::Event, Source::Id(4)),
-        draft(2, Payload::Str(b"a value"), Source::Inline(b"a key")),
-        draft(3, Payload::Integer(-5), Source::Id(4)),
+        draft(1, Payload::Event, Source::known(4)),
+        draft(2, Payload::Str(b"a value"), Source::inline(b"a key")),
+        draft(3, Payload::Integer(-5), Source::known(4)),
     ];
     let (mut raw, mut position) = (Vec::new(), HEAD);
     for (ordinal, draft) in drafts.iter().enumerate() {

@@ -23,9 +23,9 @@ fn annotate(span_id: u64) {
         trace_id: 1,
         span_id,
         parent_span_id: 0,
-        name: Source::Inline(b"name"),
-        endpoint: Source::Inline(EndpointParts { ip: b"", port: 0, name: b"service" }),
-        key: Source::Inline(b"key"),
+        name: Source::inline(b"name"),
+        endpoint: Source::inline(EndpointParts { ip: b"", port: 0, name: b"service" }),
+        key: Source::inline(b"key"),
         payload: Payload::Integer(span_id as i64),
         level: 4,
     });

@@ -23,6 +23,8 @@
 use std::ffi::{c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use blkin_ringbuf::process;
+
 mod aliases;
 mod annotation;
 mod constants;
@@ -36,25 +38,17 @@ mod wire;
 const OK: c_int = 0;
 const INVALID: c_int = -libc::EINVAL;
 
-/// One byte more than a record keeps: enough for the core to see that a string is too long, and a bound on how far
-/// a string without an end is followed.
-const STRING_SCAN_BYTES: usize = 4096 + 1;
-
 /// Runs `body`, and answers `-EINVAL` should it panic.
 fn guard(body: impl FnOnce() -> c_int) -> c_int {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(INVALID)
 }
 
-/// The bytes of a C string, at most [`STRING_SCAN_BYTES`]; `None` for NULL.
+/// The bytes of a C string, no more than a record needs to know that it has to be cut; `None` for NULL.
 ///
 /// # Safety
 /// `text` is NULL or keeps Invariant 2 for as long as `'a`.
+#[inline(always)]
 unsafe fn bytes<'a>(text: *const c_char) -> Option<&'a [u8]> {
-    if text.is_null() {
-        return None;
-    }
-    // SAFETY: readable up to its NUL or the bound, whichever comes first (by Invariant 2).
-    let len = unsafe { libc::strnlen(text, STRING_SCAN_BYTES) };
-    // SAFETY: those `len` bytes were just read, and stay as they are (by Invariant 2).
-    Some(unsafe { std::slice::from_raw_parts(text.cast(), len) })
+    // SAFETY: readable up to its NUL (by Invariant 2).
+    (!text.is_null()).then(|| unsafe { process::string_bytes(text.cast()) })
 }

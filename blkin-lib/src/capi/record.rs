@@ -2,10 +2,10 @@
 
 use std::ffi::c_int;
 
-use super::layout::{Annotation, Endpoint, INTEGER, STRING, TIMESTAMP, Trace};
+use super::layout::{Annotation, Endpoint, INTEGER, TIMESTAMP, Trace};
 use super::{INVALID, OK, bytes, guard};
-use crate::raw::{self, EndpointBytes, Payload, Source, Texts};
-use blkin_ringbuf::process::{self, Call, Short};
+use crate::raw::EndpointBytes;
+use blkin_ringbuf::process::{self, Call, Said, Short};
 
 /// What users of this interface have always recorded at: the level of its LTTng tracepoints, TRACE_WARNING.
 const LEGACY_LEVEL: u8 = 4;
@@ -38,7 +38,7 @@ pub(super) unsafe extern "C" fn blkin_record(trace: *const Trace, annotation: *c
 #[inline(never)]
 unsafe extern "C" fn record_if_recognised(trace: *const Trace, annotation: *const Annotation) -> c_int {
     // SAFETY: passed on from the caller.
-    let Some((call, what)) = (unsafe { call_of(trace, annotation) }) else {
+    let Some((call, said)) = (unsafe { call_of(trace, annotation) }) else {
         // SAFETY: as above.
         return unsafe { record_slowly(trace, annotation) };
     };
@@ -47,14 +47,30 @@ unsafe extern "C" fn record_if_recognised(trace: *const Trace, annotation: *cons
         // SAFETY: as above.
         return unsafe { record_slowly(trace, annotation) };
     };
-    // SAFETY: the address of a part of a live struct (by Invariant 1).
-    let ids = unsafe { &raw const (*trace).info }.cast();
-    // SAFETY: three integers in a row, only read (by Invariant 3).
-    unsafe { process::record_short_at(ids, names, key, what, LEGACY_LEVEL) }
+    // SAFETY: passed on from the caller.
+    let ids = unsafe { ids_of(trace) };
+    match said {
+        // SAFETY: three integers in a row, only read (by Invariant 3).
+        Said::Short(short) => unsafe { process::record_short_at(ids, names, key, short, LEGACY_LEVEL) },
+        // SAFETY: passed on from the caller.
+        Said::String(value) => unsafe { record_string(ids, names, key, value) },
+    }
 }
 
-/// A call that was not recognised at once, or has a string for its value. Arguments and result are its caller's, which so
-/// keeps nothing for it.
+/// A call that was recognised, with a string. By itself, so that one without has nothing to keep.
+///
+/// # Safety
+/// `ids` points to the ids of a sampled span; `value` is NULL or keeps Invariant 2.
+#[inline(never)]
+unsafe extern "C" fn record_string(ids: *const u64, names: u64, key: u32, value: *const u8) -> c_int {
+    guard(|| {
+        // SAFETY: passed on from the caller.
+        let done = unsafe { process::record_known(ids, names, key, Said::String(value), LEGACY_LEVEL) };
+        done.unwrap_or(INVALID)
+    })
+}
+
+/// A call that was not recognised at once. Arguments and result are its caller's, which so keeps nothing for it.
 ///
 /// # Safety
 /// Neither is NULL; Invariants 1, 2 and 5.
@@ -62,45 +78,51 @@ unsafe extern "C" fn record_if_recognised(trace: *const Trace, annotation: *cons
 unsafe extern "C" fn record_slowly(trace: *const Trace, annotation: *const Annotation) -> c_int {
     guard(|| {
         // SAFETY: passed on from the caller.
-        if let Some((call, what)) = unsafe { call_of(trace, annotation) } {
-            // SAFETY: NULL, which nothing is known of, or strings of the caller (Invariant 2).
-            if let Some((names, key)) = unsafe { process::recognise_longer_call(call) } {
-                // SAFETY: the address of a part of a live struct (by Invariant 1).
-                let ids = unsafe { &raw const (*trace).info }.cast();
-                // SAFETY: three integers in a row, only read (by Invariant 3).
-                return unsafe { process::record_short_at(ids, names, key, what, LEGACY_LEVEL) };
-            }
-        }
+        let Some((call, said)) = (unsafe { call_of(trace, annotation) }) else { return INVALID };
         // SAFETY: passed on from the caller.
-        match unsafe { record(trace, annotation) } {
-            Some(()) => OK,
-            None => INVALID,
-        }
+        let ids = unsafe { ids_of(trace) };
+        // SAFETY: three integers in a row, only read (by Invariant 3); NULL or strings of the caller (Invariant 2).
+        unsafe { process::record_call(ids, call, said, LEGACY_LEVEL) }.unwrap_or(INVALID)
     })
 }
 
-/// Where the texts of an event or an integer lie, and what it says. `None` for others, and for a call without an endpoint.
+/// Where the ids of a span lie.
+///
+/// # Safety
+/// `trace` is not NULL; Invariant 1.
+#[inline(always)]
+unsafe fn ids_of(trace: *const Trace) -> *const u64 {
+    // SAFETY: the address of a part of a live struct (by Invariant 1).
+    unsafe { &raw const (*trace).info }.cast()
+}
+
+/// Where the texts of a call lie, and what it says. `None` for a type that is unknown, and for a call without an endpoint.
 /// Nothing in here panics.
 ///
 /// # Safety
 /// Neither is NULL; Invariants 1, 2 and 5.
 #[inline(always)]
-unsafe fn call_of(trace: *const Trace, annotation: *const Annotation) -> Option<(Call, Short)> {
+unsafe fn call_of(trace: *const Trace, annotation: *const Annotation) -> Option<(Call, Said)> {
     // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
     let kind = unsafe { (*annotation).kind };
-    if kind != TIMESTAMP && kind != INTEGER {
+    if kind > TIMESTAMP {
         return None;
     }
-    // SAFETY: as above; set for both kinds (by Invariant 5).
+    // SAFETY: as above; set for every kind (by Invariant 5).
     let value = unsafe { (*annotation).value };
-    let (key, what) = if kind == TIMESTAMP {
+    let (key, said) = if kind == TIMESTAMP {
         // SAFETY: the member that `kind` names (by Invariant 5).
-        (unsafe { value.text }, Short::Event)
+        (unsafe { value.text }, Said::Short(Short::Event))
     } else {
-        // SAFETY: as above.
-        let integer = unsafe { value.integer };
-        // SAFETY: as `kind`; set for this kind.
-        (unsafe { (*annotation).key }, Short::Integer(integer))
+        // SAFETY: as `kind`; set for these kinds.
+        let key = unsafe { (*annotation).key };
+        if kind == INTEGER {
+            // SAFETY: the member that `kind` names (by Invariant 5).
+            (key, Said::Short(Short::Integer(unsafe { value.integer })))
+        } else {
+            // SAFETY: the member that `kind` names (by Invariant 5).
+            (key, Said::String(unsafe { value.text }.cast()))
+        }
     };
     // SAFETY: as `kind`.
     let name = unsafe { (*trace).name };
@@ -115,28 +137,7 @@ unsafe fn call_of(trace: *const Trace, annotation: *const Annotation) -> Option<
     let Endpoint { ip, port, name: service } = unsafe { endpoint.read() };
     let ip = if ip.is_null() { NO_IP.as_ptr() } else { ip };
     let texts = [name.cast(), ip.cast(), service.cast(), key.cast()];
-    Some((Call { texts, endpoint: endpoint.cast(), port: (port & 0xffff) as u16 }, what))
-}
-
-/// Records on a sampled span; `None` if something needed is missing.
-///
-/// # Safety
-/// Neither is NULL; Invariants 1, 2 and 5.
-unsafe fn record(trace: *const Trace, annotation: *const Annotation) -> Option<()> {
-    // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
-    let Trace { name, info, endpoint } = unsafe { trace.read() };
-    // SAFETY: as above, one field.
-    let own = unsafe { (*annotation).endpoint };
-    // SAFETY: NULL or a struct of the caller (Invariants 1 and 2).
-    let endpoint = unsafe { endpoint_bytes(if own.is_null() { endpoint } else { own }) }?;
-    // SAFETY: NULL or a string of the caller (Invariant 2).
-    let name = unsafe { bytes(name) }?;
-    // SAFETY: passed on from the caller (Invariants 1, 2 and 5).
-    let (key, payload) = unsafe { content(annotation) }?;
-    let texts =
-        Texts { name: Source::Inline(name), endpoint: Source::Inline(endpoint), key: Source::Inline(key) };
-    raw::record(&info.into(), &texts, payload, LEGACY_LEVEL);
-    Some(())
+    Some((Call { texts, endpoint: endpoint.cast(), port: (port & 0xffff) as u16 }, said))
 }
 
 /// # Safety
@@ -152,37 +153,4 @@ pub(super) unsafe fn endpoint_bytes<'a>(endpoint: *const Endpoint) -> Option<End
     // SAFETY: NULL or a string of the caller (Invariant 2).
     let name = unsafe { bytes(name) }?;
     Some(EndpointBytes { ip, port: (port & 0xffff) as u16, name })
-}
-
-/// Key and payload; the key of a timestamp annotation is its event.
-///
-/// # Safety
-/// `annotation` is not NULL; Invariants 1, 2 and 5.
-unsafe fn content<'a>(annotation: *const Annotation) -> Option<(&'a [u8], Payload<'a>)> {
-    // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
-    let kind = unsafe { (*annotation).kind };
-    if kind > TIMESTAMP {
-        return None;
-    }
-    // SAFETY: as above; set for every kind (by Invariant 5).
-    let value = unsafe { (*annotation).value };
-    if kind == TIMESTAMP {
-        // SAFETY: the member that `kind` names (by Invariant 5).
-        let event = unsafe { value.text };
-        // SAFETY: NULL or a string of the caller (Invariant 2).
-        return Some((unsafe { bytes(event) }?, Payload::Event));
-    }
-    // SAFETY: as `kind`; set for these kinds.
-    let key = unsafe { (*annotation).key };
-    // SAFETY: NULL or a string of the caller (Invariant 2).
-    let key = unsafe { bytes(key) }?;
-    if kind == INTEGER {
-        // SAFETY: the member that `kind` names (by Invariant 5).
-        return Some((key, Payload::Integer(unsafe { value.integer })));
-    }
-    debug_assert_eq!(kind, STRING);
-    // SAFETY: the member that `kind` names (by Invariant 5).
-    let text = unsafe { value.text };
-    // SAFETY: NULL or a string of the caller (Invariant 2).
-    Some((key, Payload::Str(unsafe { bytes(text) }?)))
 }

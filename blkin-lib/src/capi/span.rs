@@ -10,7 +10,7 @@ use blkin_ringbuf::process::{self, Short};
 use super::layout::{Name, Span, Trace};
 use super::record::endpoint_bytes;
 use super::{INVALID, OK, bytes, guard};
-use crate::raw::{self, Payload, Source, Texts, source};
+use crate::raw::{self, Payload, Source, Texts};
 
 /// See `zipkin_c.h`.
 ///
@@ -82,9 +82,15 @@ pub(super) unsafe extern "C" fn blkin_span_string(
     level: c_uint,
 ) {
     // SAFETY: NULL or a string of the caller (Invariant 2).
-    if let Some(value) = unsafe { bytes(val) } {
+    let Some(value) = (unsafe { bytes(val) }) else { return };
+    // SAFETY: passed on from the caller.
+    match unsafe { ids_of(span, key) } {
+        // SAFETY: three integers in a row, only read (by Invariant 3).
+        Some((ids, names, key)) => unsafe {
+            process::record_string_at(ids, names, key, value, (level & 7) as u8);
+        },
         // SAFETY: passed on from the caller.
-        unsafe { record_texts(span, key, Payload::Str(value), level) };
+        None => unsafe { record_texts(span, key, Payload::Str(value), level) },
     }
 }
 
@@ -100,19 +106,27 @@ pub(super) extern "C" fn blkin_level_is_on(level: c_uint) -> c_int {
 /// Neither is NULL; Invariants 1 and 2.
 #[inline(always)]
 unsafe fn record(span: *const Span, key: *mut Name, what: Short, level: c_uint) -> bool {
+    // SAFETY: passed on from the caller.
+    let Some((ids, names, key)) = (unsafe { ids_of(span, key) }) else { return false };
+    // SAFETY: three integers in a row, only read (by Invariant 3).
+    unsafe { process::record_short_at(ids, names, key, what, (level & 7) as u8) };
+    true
+}
+
+/// Where the ids of a span lie, and what its names and the key are in the table of names; `None` if one of them is not there.
+///
+/// # Safety
+/// Neither is NULL; Invariants 1 and 2.
+#[inline(always)]
+unsafe fn ids_of(span: *const Span, key: *mut Name) -> Option<(*const u64, u64, u32)> {
     // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
     let names = unsafe { (*span).names };
     // SAFETY: passed on from the caller. Acquire: whoever sees our record sees the text too, though another thread
     // declared it.
     let key = unsafe { id_of(key) }.load(Acquire);
-    if names == 0 || key == 0 {
-        return false;
-    }
     // SAFETY: the address of a part of a live struct (by Invariant 1).
     let ids = unsafe { &raw const (*span).trace.info }.cast();
-    // SAFETY: three integers in a row, only read (by Invariant 3).
-    unsafe { process::record_short_at(ids, names, key, what, (level & 7) as u8) };
-    true
+    (names != 0 && key != 0).then_some((ids, names, key))
 }
 
 /// As [`record`], for what has no ids yet, or no room in the table. Its arguments are its caller's, which so keeps nothing.
@@ -153,9 +167,9 @@ unsafe fn record_texts(span: *const Span, key: *mut Name, payload: Payload<'_>, 
             let Some(name) = (unsafe { bytes(trace.name) }) else { return INVALID };
             // SAFETY: NULL or a struct of the caller (Invariants 1 and 2).
             let Some(endpoint) = (unsafe { endpoint_bytes(trace.endpoint) }) else { return INVALID };
-            (Source::Inline(name), Source::Inline(endpoint))
+            (Source::inline(name), Source::inline(endpoint))
         } else {
-            (Source::Id(names as u32), Source::Id((names >> 32) as u32))
+            (Source::known(names as u32), Source::known((names >> 32) as u32))
         };
         raw::record(&trace.info.into(), &Texts { name, endpoint, key }, payload, (level & 7) as u8);
         OK
@@ -182,7 +196,7 @@ unsafe fn known<'a>(name: *mut Name) -> Option<Source<&'a [u8]>> {
     // SAFETY: passed on from the caller.
     let id = unsafe { id_of(name) };
     if id.load(Acquire) != 0 {
-        return Some(Source::Id(id.load(Acquire)));
+        return Some(Source::known(id.load(Acquire)));
     }
     // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
     let text = unsafe { (*name).text };
@@ -190,5 +204,5 @@ unsafe fn known<'a>(name: *mut Name) -> Option<Source<&'a [u8]>> {
     let text = unsafe { bytes(text) }?;
     let declared = process::declare(text);
     id.store(declared, Release);
-    Some(source(declared, text))
+    Some(Source::new(declared, text))
 }

@@ -11,6 +11,8 @@
 //! errno, and everything may run in a signal handler: a call that meets STARTING is counted as lost (cause `starting`)
 //! and returns.
 
+mod call;
+mod long;
 mod record;
 mod roots;
 mod start;
@@ -20,12 +22,12 @@ mod text;
 use blkin_record::{EndpointParts, Payload, Source};
 
 pub use crate::shapes::Call;
+pub use call::{Said, record_call, record_known, string_bytes};
+pub use long::{record, record_string_at};
 pub(crate) use record::push_again;
-pub use record::{Short, is_on, record, record_short, record_short_at};
+pub use record::{Short, is_on, record_short, record_short_at};
 pub use roots::{new_id, samples_root};
-pub use text::{
-    declare, declare_endpoint, recognise, recognise_call, recognise_endpoint, recognise_longer_call,
-};
+pub use text::{declare, declare_endpoint, recognise, recognise_call, recognise_endpoint};
 
 /// One annotation as the caller has it. Longer texts than [`blkin_record::MAX_TEXT_BYTES`] are cut.
 #[derive(Clone, Copy, Debug)]

@@ -26,37 +26,69 @@ pub fn declare_endpoint(endpoint: &EndpointParts<'_>) -> u32 {
 /// room, or if it comes from a buffer whose text always changes.
 #[inline]
 pub fn recognise(text: &[u8]) -> u32 {
-    let (names, address) = (NAMES.recognised(), text.as_ptr().addr());
-    match NAMES.hints.at(address) {
-        Hint::Id(id) if names.is_text(id, text) => return id,
-        Hint::Changing if !is_looked_up_again() => return 0,
-        Hint::Changing => NAMES.hints.forget(address),
-        _ if names.is_full() && !is_looked_up_again() => return 0,
-        _ => {}
+    recognise_if(text, is_due)
+}
+
+/// As [`recognise`]. `is_due`: whether to look it up though that is most likely in vain.
+#[inline(always)]
+pub(super) fn recognise_if(text: &[u8], is_due: impl Fn() -> bool) -> u32 {
+    let names = NAMES.recognised();
+    match NAMES.hints.at(text.as_ptr().addr()) {
+        Hint::Id(id) if names.is_text(id, text) => id,
+        Hint::Changing if !is_due() => 0,
+        Hint::Nothing if names.is_full() && !is_due() => 0,
+        _ => meet(text),
     }
-    names.intern_from(&NAMES.hints, address, text, share).unwrap_or(0)
+}
+
+/// Looks a text up that is not known where it lies, and adds it if it is new.
+#[inline(never)]
+pub(super) fn meet(text: &[u8]) -> u32 {
+    let address = text.as_ptr().addr();
+    if NAMES.hints.at(address) == Hint::Changing {
+        NAMES.hints.forget(address);
+    }
+    NAMES.recognised().intern_from(&NAMES.hints, address, text, share).unwrap_or(0)
 }
 
 /// As [`recognise`], for an endpoint.
 pub fn recognise_endpoint(endpoint: &EndpointParts<'_>) -> u32 {
-    let (ip, name) = (recognise(endpoint.ip), recognise(endpoint.name));
-    if ip == 0 || name == 0 {
+    recognise_endpoint_if(endpoint, is_due)
+}
+
+/// As [`recognise_if`], for an endpoint.
+#[inline(always)]
+pub(super) fn recognise_endpoint_if(endpoint: &EndpointParts<'_>, is_due: impl Fn() -> bool) -> u32 {
+    // The one that changes more often first: it decides alone.
+    let name = recognise_if(endpoint.name, &is_due);
+    let ip = if name == 0 { 0 } else { recognise_if(endpoint.ip, &is_due) };
+    if ip == 0 {
         return 0;
     }
-    match ENDPOINTS.get(ip, name, endpoint.port) {
-        0 => {
-            let pieces: [&[u8]; 3] = [&endpoint.fixed(), endpoint.ip, endpoint.name];
-            let id = NAMES.recognised().intern(&pieces, share).unwrap_or(0);
-            ENDPOINTS.keep(ip, name, endpoint.port, id);
-            id
-        }
+    match endpoint_of(ip, name, endpoint.port) {
+        0 => meet_endpoint(ip, name, *endpoint),
         id => id,
     }
 }
 
+/// Id of the endpoint whose texts have these ids; 0 if it was not met, or not lately.
+#[inline(always)]
+pub(super) fn endpoint_of(ip: u32, name: u32, port: u16) -> u32 {
+    ENDPOINTS.get(ip, name, port)
+}
+
+/// Adds an endpoint to the table of names. `ip` and `name`: the ids of its texts.
+#[inline(never)]
+pub(super) fn meet_endpoint(ip: u32, name: u32, endpoint: EndpointParts<'_>) -> u32 {
+    let pieces: [&[u8]; 3] = [&endpoint.fixed(), endpoint.ip, endpoint.name];
+    let id = NAMES.recognised().intern(&pieces, share).unwrap_or(0);
+    ENDPOINTS.keep(ip, name, endpoint.port, id);
+    id
+}
+
 /// Name and endpoint as a record has them, and the key's id, of a call all of whose texts were met before where they lie
 /// now: name, address (never NULL) and name of the endpoint, and key, compared by content, no further than their ends.
-/// `None` if one is long, or not known there; then [`recognise_longer_call`] tells more.
+/// `None` if one is long, or not known there; then [`super::record_call`] knows more.
 ///
 /// # Safety
 /// The texts end with a 0 and do not change during the call, or are NULL.
@@ -66,11 +98,11 @@ pub unsafe fn recognise_call(call: Call) -> Option<(u64, u32)> {
     unsafe { SHAPES.find(call) }
 }
 
-/// As [`recognise_call`], of texts of any length. `None` if one is not known where it lies; then [`recognise`] tells more.
+/// As [`recognise_call`], of texts of any length. `None` if one is not known where it lies.
 ///
 /// # Safety
 /// As [`recognise_call`].
-pub unsafe fn recognise_longer_call(call: Call) -> Option<(u64, u32)> {
+pub(super) unsafe fn recognise_longer_call(call: Call) -> Option<(u64, u32)> {
     let mut ids = [0; TEXTS];
     for (id, text) in ids.iter_mut().zip(call.texts) {
         let Hint::Id(hinted) = NAMES.hints.at(text.addr()) else { return None };
@@ -106,15 +138,18 @@ unsafe fn recognise_parts(call: Call, ids: [u32; TEXTS]) -> Option<(u64, u32)> {
 }
 
 /// Texts that are most likely in vain to look for, because the table is full or their place is a buffer, are looked up
-/// once in so many times: what is known, but not where it lies now, is found again soon.
-const LOOKED_UP_ONCE_IN: u32 = 64;
+/// once in so many times: what is known, but not where it lies now, is found again soon. A prime, so that this does not
+/// keep step with what the program does again and again.
+const LOOKED_UP_ONCE_IN: u32 = 61;
 
-fn is_looked_up_again() -> bool {
-    static MISSES: AtomicU32 = AtomicU32::new(0);
-    let misses = MISSES.load(Relaxed).wrapping_add(1);
-    // Two threads that count the same miss do no harm.
-    MISSES.store(misses, Relaxed);
-    misses.is_multiple_of(LOOKED_UP_ONCE_IN)
+/// Whether what is most likely in vain is due.
+#[inline(always)]
+pub(super) fn is_due() -> bool {
+    static LEFT: AtomicU32 = AtomicU32::new(LOOKED_UP_ONCE_IN);
+    let left = LEFT.load(Relaxed);
+    // Two threads that count the same time do no harm.
+    LEFT.store(if left == 0 { LOOKED_UP_ONCE_IN } else { left - 1 }, Relaxed);
+    left == 0
 }
 
 /// Copies words of a new text into the segment, if there is one; see `start::share_names`.

@@ -1,0 +1,173 @@
+//! Calls of the C interface: names, addresses and keys as strings of the program, which say each time what they say.
+
+use std::slice;
+use std::sync::atomic::Ordering::Relaxed;
+
+use blkin_record::{Draft, EndpointParts, MAX_TEXT_BYTES, Payload, Source};
+
+use super::long::{record_string_at, record_texts};
+use super::record::{Short, record_short_at};
+use super::state::{NAMES, STATE};
+use super::text::{endpoint_of, is_due, meet, meet_endpoint, recognise_longer_call};
+use crate::cstring;
+use crate::names::Hint;
+use crate::shapes::Call;
+
+/// One byte more than a record keeps: enough to see that a string is too long, and a bound on how far a string without an
+/// end is followed.
+const STRING_SCAN_BYTES: usize = MAX_TEXT_BYTES + 1;
+
+/// What a call says beside its key.
+#[derive(Clone, Copy, Debug)]
+pub enum Said {
+    /// No text.
+    Short(Short),
+    /// A string, or NULL.
+    String(*const u8),
+}
+
+/// The bytes of a C string, no more than a record needs to know that it has to be cut.
+///
+/// # Safety
+/// `text` points to bytes that may be read up to a 0, or as many as that, and stay as they are for as long as `'a`.
+#[inline(always)]
+pub unsafe fn string_bytes<'a>(text: *const u8) -> &'a [u8] {
+    // SAFETY: passed on from the caller.
+    unsafe { bytes(text, is_wide()) }
+}
+
+/// Whether strings may be read block by block: not under a memory checker, which has no areas for restartable sequences.
+#[inline(always)]
+fn is_wide() -> bool {
+    STATE.hot.rseq_offset.load(Relaxed) != 0
+}
+
+/// # Safety
+/// As [`string_bytes`].
+#[inline(always)]
+unsafe fn bytes<'a>(text: *const u8, wide: bool) -> &'a [u8] {
+    // SAFETY: passed on from the caller.
+    let length = unsafe { cstring::length(text, STRING_SCAN_BYTES, wide) };
+    // SAFETY: those bytes were just read, and stay as they are.
+    unsafe { slice::from_raw_parts(text, length) }
+}
+
+/// Records a call whose texts have their ids. Always 0, as C functions that end with it return; a string that is NULL
+/// records nothing, which is `None`.
+///
+/// # Safety
+/// `ids` points to three readable words, aligned, the first of which is not 0. A string ends with a 0 and does not change
+/// during the call.
+#[inline(always)]
+pub unsafe fn record_known(ids: *const u64, names: u64, key: u32, said: Said, level: u8) -> Option<i32> {
+    match said {
+        // SAFETY: passed on from the caller.
+        Said::Short(short) => Some(unsafe { record_short_at(ids, names, key, short, level) }),
+        Said::String(value) if value.is_null() => None,
+        Said::String(value) => {
+            // SAFETY: passed on from the caller.
+            let value = unsafe { string_bytes(value) };
+            // SAFETY: as above.
+            unsafe { record_string_at(ids, names, key, value, level) };
+            Some(0)
+        }
+    }
+}
+
+/// Records a call that [`super::recognise_call`] does not know. `None`, and nothing recorded, if a text is NULL.
+///
+/// # Safety
+/// As [`record_known`], also of the texts of the call, which may be NULL, but for the address.
+#[inline(always)]
+pub unsafe fn record_call(ids: *const u64, call: Call, said: Said, level: u8) -> Option<i32> {
+    let [name, ip, service, key] = call.texts;
+    let hint = |text: *const u8| NAMES.hints.at(text.addr());
+    let (name_hint, service_hint, key_hint) = (hint(name), hint(service), hint(key));
+    let is_id = |hint: Hint| matches!(hint, Hint::Id(_));
+    if is_id(name_hint) && is_id(service_hint) && is_id(key_hint) {
+        // SAFETY: passed on from the caller.
+        if let Some((names, key)) = unsafe { recognise_longer_call(call) } {
+            // SAFETY: passed on from the caller.
+            return unsafe { record_known(ids, names, key, said, level) };
+        }
+    }
+    let has_no_value = matches!(said, Said::String(value) if value.is_null());
+    if name.is_null() || service.is_null() || key.is_null() || has_no_value {
+        return None;
+    }
+    let (wide, is_due) = (is_wide(), is_due());
+    // SAFETY: passed on from the caller; none is NULL.
+    let known = |text: *const u8, hint: Hint| unsafe { known(text, hint, wide, is_due) };
+    let name = known(name, name_hint);
+    let key = known(key, key_hint);
+    let service = known(service, service_hint);
+    // SAFETY: passed on from the caller.
+    let endpoint = unsafe { endpoint(&call, service, || known(ip, hint(ip)), wide) };
+    let payload = match said {
+        Said::Short(Short::Event) => Payload::Event,
+        Said::Short(Short::Integer(value)) => Payload::Integer(value),
+        // SAFETY: passed on from the caller; not NULL.
+        Said::String(value) => Payload::Str(unsafe { bytes(value, wide) }),
+    };
+    // SAFETY: passed on from the caller.
+    let id = |index: usize| unsafe { ids.wrapping_add(index).read() };
+    record_texts(Draft {
+        trace_id: id(0),
+        span_id: id(1),
+        parent_span_id: id(2),
+        name,
+        endpoint,
+        key,
+        payload,
+        level,
+        truncated: false,
+    });
+    Some(0)
+}
+
+/// A text by its id, if that can be had cheaply, or itself.
+///
+/// # Safety
+/// As [`string_bytes`].
+#[inline(always)]
+unsafe fn known<'a>(text: *const u8, hint: Hint, wide: bool, is_due: bool) -> Source<&'a [u8]> {
+    if let Hint::Id(id) = hint {
+        // SAFETY: passed on from the caller.
+        if unsafe { cstring::is(text, NAMES.text(), id as usize, wide) } {
+            return Source::known(id);
+        }
+    }
+    // SAFETY: passed on from the caller.
+    let text = unsafe { bytes(text, wide) };
+    match hint {
+        Hint::Changing if !is_due => Source::inline(text),
+        Hint::Nothing if !is_due && NAMES.recognised().is_full() => Source::inline(text),
+        _ => Source::new(meet(text), text),
+    }
+}
+
+/// The endpoint of a call. `ip`: asked for only if the name of the service has an id, without which that of the address is
+/// of no use.
+///
+/// # Safety
+/// As [`string_bytes`], of the texts of the call.
+#[inline(always)]
+unsafe fn endpoint<'a>(
+    call: &Call,
+    service: Source<&'a [u8]>,
+    ip: impl FnOnce() -> Source<&'a [u8]>,
+    wide: bool,
+) -> Source<EndpointParts<'a>> {
+    let ip = if service.id() == 0 { 0 } else { ip().id() };
+    if ip != 0 {
+        let id = endpoint_of(ip, service.id(), call.port);
+        if id != 0 {
+            return Source::known(id);
+        }
+    }
+    // SAFETY: passed on from the caller.
+    let text = |number: usize| unsafe { bytes(call.texts[number], wide) };
+    let name = service.travels().unwrap_or_else(|| text(2));
+    let parts = EndpointParts { ip: text(1), port: call.port, name };
+    Source::new(if ip == 0 { 0 } else { meet_endpoint(ip, service.id(), parts) }, parts)
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use blkin_daemon::admin::Admin;
-use blkin_daemon::{CancellationToken, Failure, Health, logging, ready, signals};
+use blkin_daemon::{CancellationToken, Failure, Health, Patience, logging, ready, signals};
 use blkin_scribe::{Budget, server};
 use serde::Serialize;
 use tokio::net::TcpListener;
@@ -169,7 +169,9 @@ impl Collector {
 
     async fn serve_http(&self, listener: TcpListener, stop: CancellationToken) {
         let heartbeat = self.health.worker("http");
-        let registry = Arc::new(registry(self.writer.clone(), self.ingest.clone(), self.live.clone()));
+        let patience = Patience::new(self.settings.now().http_idle_time());
+        let live = self.live.clone();
+        let registry = Arc::new(registry(self.writer.clone(), self.ingest.clone(), live, patience.clone()));
         let admin = Admin { registry, health: self.health.clone() };
         let app = App {
             settings: self.settings.clone(),
@@ -180,7 +182,7 @@ impl Collector {
             queries: Arc::new(Semaphore::new(self.settings.now().query_concurrency)),
         };
         let routes = router(Arc::new(app), admin, blkin_live::router(self.live.clone()));
-        http::serve(listener, routes, self.settings.clone(), stop, heartbeat).await;
+        http::serve(listener, routes, self.settings.clone(), patience, stop, heartbeat).await;
     }
 }
 

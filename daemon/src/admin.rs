@@ -7,11 +7,11 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::serve::ListenerExt;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::connection::{Patience, Patient};
 use crate::health::Health;
 
 /// The content type of `/metrics`.
@@ -31,13 +31,18 @@ pub fn router(admin: Admin) -> Router {
     Router::new().route("/metrics", get(metrics)).route("/healthz", get(healthz)).with_state(admin)
 }
 
-/// Serves `router` on `listener` until `stop` is cancelled and the requests under way are answered.
+/// Serves `router` on `listener` until `stop` is cancelled and the requests under way are answered. Peers that are silent
+/// are not waited for.
 ///
 /// # Errors
 /// When the listener fails for good.
-pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> std::io::Result<()> {
-    // Answers are small and waited for; failing to say so costs only time.
-    let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    patience: Patience,
+    stop: CancellationToken,
+) -> std::io::Result<()> {
+    let listener = Patient { listener, patience };
     axum::serve(listener, router).with_graceful_shutdown(async move { stop.cancelled().await }).await
 }
 
@@ -66,6 +71,7 @@ pub async fn healthz(State(admin): State<Admin>) -> Response {
 mod tests {
     use super::*;
     use prometheus_client::metrics::counter::Counter;
+    use std::time::Duration;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
 
@@ -89,7 +95,8 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
         let routes = router(Admin { registry: Arc::new(registry), health: health.clone() });
-        let server = tokio::spawn(serve(listener, routes, stop.clone()));
+        let patience = Patience::new(Duration::from_secs(60));
+        let server = tokio::spawn(serve(listener, routes, patience, stop.clone()));
 
         assert!(get(address, "/metrics").await.contains("blkin_test_total 3"));
         assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));

@@ -4,18 +4,21 @@
 //! - [`logging`]: structured logs on stderr, as text or JSON, filtered by `BLKIN_LOG` or `--log`.
 //! - [`health`]: workers beat; a dead or stuck one turns `/healthz` red within two seconds.
 //! - [`admin`]: the `/metrics` and `/healthz` routes.
+//! - [`connection`]: HTTP connections that do not wait for a silent peer for ever.
 //! - [`signals`]: SIGTERM and SIGINT start a drain.
 //! - [`ready`]: tells whoever waits that the daemon serves, and on which ports.
 //! - [`exit`]: the documented exit codes.
 
 pub mod admin;
 pub mod config;
+pub mod connection;
 pub mod exit;
 pub mod health;
 pub mod logging;
 pub mod ready;
 pub mod signals;
 
+pub use connection::{Connection, Patience};
 pub use exit::Failure;
 pub use health::{Health, Heartbeat};
 pub use prometheus_client;

@@ -127,6 +127,8 @@ pub struct Config {
     pub scribe_idle_seconds: u64,
     /// Seconds after which a frame must be whole, and an answer taken.
     pub scribe_frame_seconds: u64,
+    /// Seconds after which an HTTP client that neither sends nor takes anything is let go.
+    pub http_idle_seconds: u64,
     /// Longest Scribe frame in MiB.
     pub max_message_mib: usize,
     /// Messages that are read at the same time may hold so much memory together, in MiB.
@@ -170,6 +172,7 @@ impl Default for Config {
             scribe_max_connections: 1024,
             scribe_idle_seconds: 600,
             scribe_frame_seconds: 60,
+            http_idle_seconds: 120,
             max_message_mib: 16,
             max_reading_mib: 128,
             queue_mib: 64,
@@ -208,6 +211,7 @@ impl Config {
             ("scribe_max_connections", self.scribe_max_connections as u64, 1, 65_536),
             ("scribe_idle_seconds", self.scribe_idle_seconds, 1, 86_400),
             ("scribe_frame_seconds", self.scribe_frame_seconds, 1, 86_400),
+            ("http_idle_seconds", self.http_idle_seconds, 1, 86_400),
             ("max_message_mib", self.max_message_mib as u64, 1, 1024),
             ("max_reading_mib", self.max_reading_mib as u64, 2 * self.max_message_mib as u64, 65_536),
             ("queue_mib", self.queue_mib as u64, self.max_message_mib as u64, 65_536),
@@ -264,12 +268,17 @@ impl Config {
         spool::Limits::new(self.spool_bytes, self.when_full)
     }
 
+    /// How long a silent HTTP client is waited for.
+    pub fn http_idle_time(&self) -> Duration {
+        Duration::from_secs(self.http_idle_seconds)
+    }
+
     /// How much may be watched.
     pub fn live_options(&self) -> Options {
         Options {
             max_viewers: self.live_viewers,
             viewer_bytes: self.live_queue_kib << 10,
-            keep_alive: Duration::from_secs(10),
+            keep_alive: (self.http_idle_time() / 3).min(Duration::from_secs(10)),
         }
     }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use blkin_daemon::Patience;
 use blkin_daemon::prometheus_client::collector::Collector;
 use blkin_daemon::prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use blkin_daemon::prometheus_client::metrics::MetricType;
@@ -18,9 +19,15 @@ use crate::spool::{Figures, Spool};
 use crate::upstream::Traffic;
 
 /// All metrics of the relay.
-pub(crate) fn registry(spool: Arc<Spool>, gauge: Gauge, traffic: Vec<Arc<Traffic>>, live: Live) -> Registry {
+pub(crate) fn registry(
+    spool: Arc<Spool>,
+    gauge: Gauge,
+    traffic: Vec<Arc<Traffic>>,
+    live: Live,
+    patience: Patience,
+) -> Registry {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Metrics { spool, gauge, traffic, live }));
+    registry.register_collector(Box::new(Metrics { spool, gauge, traffic, live, patience }));
     registry
 }
 
@@ -30,6 +37,7 @@ struct Metrics {
     /// In the order of the spool's upstreams.
     traffic: Vec<Arc<Traffic>>,
     live: Live,
+    patience: Patience,
 }
 
 impl fmt::Debug for Metrics {
@@ -82,6 +90,9 @@ impl Metrics {
     fn live_metrics(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let live = self.live.figures();
         let viewers = [(Vec::new(), live.viewers)];
+        let stalled = [(Vec::new(), self.patience.stalled())];
+        let help = "HTTP clients let go because they did not take what they were sent, since the start";
+        family(encoder, "http_stalled", help, MetricType::Counter, &stalled)?;
         family(encoder, "live_viewers", "live viewers at this moment", MetricType::Gauge, &viewers)?;
         let spans = [("shown", live.shown), ("missed", live.missed), ("unseen", live.unseen)];
         let spans = spans.map(|(fate, count)| (vec![("fate", fate)], count));

@@ -12,7 +12,7 @@ use anyhow::Context;
 use axum::Router;
 use blkin_daemon::admin::{self, Admin};
 use blkin_daemon::health::BEAT_EVERY;
-use blkin_daemon::{CancellationToken, Failure, Health, Heartbeat, logging, ready, signals};
+use blkin_daemon::{CancellationToken, Failure, Health, Heartbeat, Patience, logging, ready, signals};
 use blkin_scribe::{Budget, server};
 use serde::Serialize;
 use tokio::net::TcpListener;
@@ -148,17 +148,20 @@ impl Relay {
             budget: Budget::new(self.config.max_reading_mib << 20),
         };
         let http_stop = CancellationToken::new();
+        let patience = Patience::new(self.config.http_idle_time());
         let admin = Admin {
             registry: Arc::new(registry(
                 self.spool.clone(),
                 self.gauge.clone(),
                 self.traffic,
                 self.live.clone(),
+                patience.clone(),
             )),
             health: self.health.clone(),
         };
         let routes = admin::router(admin).merge(blkin_live::router(self.live.clone()));
-        let http = tokio::spawn(serve_http(http, routes, http_stop.clone(), self.health.worker("http")));
+        let heartbeat = self.health.worker("http");
+        let http = tokio::spawn(serve_http(http, routes, patience, http_stop.clone(), heartbeat));
         let writer = watch(self.threads.writer, stop.clone());
         // The last of the intake lets the spool's thread end.
         let scribe = server::serve(scribe, self.intake, options, stop.clone(), self.health.worker("scribe"));
@@ -226,8 +229,14 @@ async fn join_all(threads: Vec<JoinHandle<()>>, ending: &Ending, timeout_ms: u64
     joined.await?
 }
 
-async fn serve_http(listener: TcpListener, routes: Router, stop: CancellationToken, heartbeat: Heartbeat) {
-    let (heartbeat, ended) = heartbeat.beating(admin::serve(listener, routes, stop)).await;
+async fn serve_http(
+    listener: TcpListener,
+    routes: Router,
+    patience: Patience,
+    stop: CancellationToken,
+    heartbeat: Heartbeat,
+) {
+    let (heartbeat, ended) = heartbeat.beating(admin::serve(listener, routes, patience, stop)).await;
     match ended {
         Ok(()) => heartbeat.finish(),
         Err(error) => tracing::error!("failed to serve HTTP: {error}"),

@@ -125,6 +125,30 @@ fn a_stalled_viewer_loses_only_its_own_view_and_is_told_how_much() -> Result<()>
 }
 
 #[test]
+fn a_viewer_that_stands_still_for_too_long_is_let_go_and_counted() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let gone = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let config = folder.path().join("relay.toml");
+    std::fs::write(&config, "http_idle_seconds = 1\n")?;
+    let flags = ["--config", config.to_str().context("a path")?, "--stop-timeout-ms", "100"];
+    let relay = Relay::start(folder.path(), "relay", &[&gone], &flags)?;
+    let all = LiveArguments::default();
+    let (_stalled, mut reading) =
+        (watch(relay.daemon.http.base(), &all)?, watch(relay.daemon.http.base(), &all)?);
+    let reader = thread::spawn(move || while matches!(reading.next_event(), Ok(Some(_))) {});
+    let mut client = Client::new(&relay.scribe, LIMIT);
+    let tag = "x".repeat(3000);
+    let spans: Vec<_> = (1..200).map(|id| span(id, "osd.0", &tag)).collect();
+    wait::until(LIMIT, "the stalled viewer to be let go", || {
+        send(&mut client, &spans).ok()?;
+        (relay.figure("http_stalled_total", &[]).ok()? == 1).then_some(())
+    })?;
+    assert_eq!(relay.figure("live_viewers", &[])?, 1, "the one that reads stays");
+    drop(relay);
+    reader.join().map_err(|_| anyhow::anyhow!("the reader panicked"))
+}
+
+#[test]
 fn viewers_are_bounded_and_leave_their_places() -> Result<()> {
     let folder = tempfile::TempDir::new()?;
     let gone = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use blkin_daemon::Patience;
 use blkin_daemon::prometheus_client::collector::Collector;
 use blkin_daemon::prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use blkin_daemon::prometheus_client::metrics::MetricType;
@@ -17,9 +18,9 @@ use crate::refusal::ALL_CAUSES;
 use crate::store::writer::{Refused, Writer};
 
 /// All metrics of the collector.
-pub fn registry(writer: Writer, ingest: Arc<Ingest>, live: Live) -> Registry {
+pub fn registry(writer: Writer, ingest: Arc<Ingest>, live: Live, patience: Patience) -> Registry {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Metrics { writer, ingest, live }));
+    registry.register_collector(Box::new(Metrics { writer, ingest, live, patience }));
     registry
 }
 
@@ -27,6 +28,7 @@ struct Metrics {
     writer: Writer,
     ingest: Arc<Ingest>,
     live: Live,
+    patience: Patience,
 }
 
 impl fmt::Debug for Metrics {
@@ -53,6 +55,8 @@ impl Collector for Metrics {
         let refused = REFUSED.map(|(label, cause)| (label, self.ingest.refused_batches(cause)));
         counters(&mut encoder, "refused_batches", "batches given back to their senders", "cause", &refused)?;
         rejected(&mut encoder, self.ingest.rejects())?;
+        let help = "HTTP clients let go because they did not take what they were sent";
+        counter(&mut encoder, "http_stalled", help, self.patience.stalled())?;
         let live = self.live.figures();
         gauge(&mut encoder, "live_viewers", "live viewers at this moment", live.viewers)?;
         let spans = [("shown", live.shown), ("missed", live.missed), ("unseen", live.unseen)];

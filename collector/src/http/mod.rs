@@ -4,7 +4,6 @@
 
 mod api;
 mod body;
-mod connections;
 mod cors;
 mod intake;
 mod ledger;

@@ -10,7 +10,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::response::Response;
 use blkin_daemon::health::BEAT_EVERY;
-use blkin_daemon::{CancellationToken, Heartbeat};
+use blkin_daemon::{CancellationToken, Connection, Heartbeat, Patience};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::Service;
@@ -20,7 +20,6 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::connections::Connection;
 use crate::settings::Settings;
 
 /// Pause after an error of accept, such as too many open files.
@@ -35,6 +34,7 @@ pub async fn serve(
     listener: TcpListener,
     router: Router,
     settings: Settings,
+    patience: Patience,
     stop: CancellationToken,
     heartbeat: Heartbeat,
 ) {
@@ -46,8 +46,8 @@ pub async fn serve(
             () = stop.cancelled() => break,
             _ = pulse.tick() => heartbeat.beat(),
             Some((stream, peer, place)) = accept(&listener, &places) => {
-                let idle_time = settings.now().http_idle_time();
-                let connection = connection(stream, peer, place, router.clone(), idle_time);
+                let patience = patience.with_idle_time(settings.now().http_idle_time());
+                let connection = connection(stream, peer, place, router.clone(), patience);
                 let connection = graceful.watch(connection);
                 tokio::spawn(async move {
                     if let Err(reason) = connection.await {
@@ -83,11 +83,10 @@ fn connection(
     peer: SocketAddr,
     place: OwnedSemaphorePermit,
     router: Router,
-    idle_time: Duration,
-) -> http1::Connection<TokioIo<Connection>, Routes> {
-    // Answers are small and waited for; failing to say so costs only time.
-    let _slower = stream.set_nodelay(true);
-    let io = TokioIo::new(Connection::new(stream, idle_time, place));
+    patience: Patience,
+) -> http1::Connection<TokioIo<Connection<OwnedSemaphorePermit>>, Routes> {
+    let idle_time = patience.idle_time();
+    let io = TokioIo::new(Connection::new(stream, patience, place));
     let routes = Routes { peer: Peer(peer), inner: TowerToHyperService::new(router) };
     http1::Builder::new().timer(TokioTimer::new()).header_read_timeout(idle_time).serve_connection(io, routes)
 }

@@ -165,7 +165,8 @@ fn a_client_that_takes_no_answer_is_let_go() {
     deaf.set_write_timeout(Some(PATIENCE)).unwrap();
     // The answers fill the socket's buffers; then neither side makes progress, and the only place is given back.
     let _broken = deaf.write_all(&request);
-    assert_eq!(collector.get("/health").0, 200);
+    let (_, metrics) = collector.get("/metrics");
+    assert!(metrics.contains("blkin_collector_http_stalled_total 1"), "{metrics}");
 }
 
 #[test]

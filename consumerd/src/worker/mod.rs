@@ -20,7 +20,7 @@ use anyhow::{Context, bail};
 use blkin_daemon::admin::{self, Admin};
 use blkin_daemon::exit::Failure;
 use blkin_daemon::prometheus_client::registry::Registry;
-use blkin_daemon::{CancellationToken, Health, Heartbeat, logging, signals};
+use blkin_daemon::{CancellationToken, Health, Heartbeat, Patience, logging, signals};
 use tokio::io::unix::AsyncFd;
 
 use crate::config::Config;
@@ -36,6 +36,8 @@ pub use program::Totals;
 use snapshot::Rings;
 use waker::Waker;
 
+/// A peer of /metrics or /healthz that is silent for so long is let go.
+const HTTP_IDLE_TIME: Duration = Duration::from_secs(120);
 /// Longest wait for the holder's last words, should the worker have been asked to end and not the holder.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 /// Pause between two looks whether the sinks are through, while the daemon ends.
@@ -184,7 +186,8 @@ impl Worker {
         }));
         let router = admin::router(Admin { registry: Arc::new(registry), health: self.health.clone() });
         let listener = tokio::net::TcpListener::from_std(self.http.try_clone()?)?;
-        Ok(tokio::spawn(admin::serve(listener, router, CancellationToken::new())))
+        let patience = Patience::new(HTTP_IDLE_TIME);
+        Ok(tokio::spawn(admin::serve(listener, router, patience, CancellationToken::new())))
     }
 
     fn heartbeats(&self) -> Vec<(&'static str, Heartbeat)> {

@@ -1,0 +1,173 @@
+//! HTTP connections that end when their peer is silent: neither sends anything nor takes what it is sent.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::serve::Listener;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, Sleep, sleep};
+
+/// How long a silent peer is waited for, and how many took nothing of what they were sent. Clones count together.
+#[derive(Debug, Clone)]
+pub struct Patience {
+    idle_time: Duration,
+    stalled: Arc<AtomicU64>,
+}
+
+impl Patience {
+    /// A connection without any progress ends after this time; nobody was given up yet.
+    pub fn new(idle_time: Duration) -> Self {
+        Patience { idle_time, stalled: Arc::default() }
+    }
+
+    /// Another time, and counted together.
+    pub fn with_idle_time(&self, idle_time: Duration) -> Self {
+        Patience { idle_time, ..self.clone() }
+    }
+
+    /// The time without any progress.
+    pub fn idle_time(&self) -> Duration {
+        self.idle_time
+    }
+
+    /// Connections that ended because their peer did not take what it was sent, such as a live viewer that stands still.
+    pub fn stalled(&self) -> u64 {
+        self.stalled.load(Ordering::Relaxed)
+    }
+}
+
+/// A connection, and what is held as long as it lasts.
+#[derive(Debug)]
+pub struct Connection<P> {
+    stream: TcpStream,
+    idle: Pin<Box<Sleep>>,
+    patience: Patience,
+    is_write_blocked: bool,
+    _held: P,
+}
+
+impl<P> Connection<P> {
+    /// Waits no longer than `patience` says; `held` is dropped with the connection.
+    pub fn new(stream: TcpStream, patience: Patience, held: P) -> Self {
+        // Answers are small and waited for; failing to say so costs only time.
+        let _slower = stream.set_nodelay(true);
+        let idle = Box::pin(sleep(patience.idle_time));
+        Connection { stream, idle, patience, is_write_blocked: false, _held: held }
+    }
+
+    /// Any progress starts the time anew; without, the connection breaks once the time is over.
+    fn unless_idle<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        progress: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if progress.is_ready() {
+            self.idle.as_mut().reset(Instant::now() + self.patience.idle_time);
+            return progress;
+        }
+        self.idle.as_mut().poll(context).map(|()| {
+            if std::mem::take(&mut self.is_write_blocked) {
+                self.patience.stalled.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(io::ErrorKind::TimedOut.into())
+        })
+    }
+}
+
+impl<P: Unpin> AsyncRead for Connection<P> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.unless_idle(context, read)
+    }
+}
+
+impl<P: Unpin> AsyncWrite for Connection<P> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.is_write_blocked = written.is_pending();
+        self.unless_idle(context, written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+/// Listens for such connections.
+pub(crate) struct Patient {
+    pub(crate) listener: TcpListener,
+    pub(crate) patience: Patience,
+}
+
+impl Listener for Patient {
+    type Io = Connection<()>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        let (stream, peer) = Listener::accept(&mut self.listener).await;
+        (Connection::new(stream, self.patience.clone(), ()), peer)
+    }
+
+    fn local_addr(&self) -> io::Result<Self::Addr> {
+        self.listener.local_addr()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    const IDLE: Duration = Duration::from_millis(100);
+
+    async fn pair() -> (Connection<()>, TcpStream, Patience) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let patience = Patience::new(IDLE);
+        let mut listener = Patient { listener, patience: patience.clone() };
+        (Listener::accept(&mut listener).await.0, peer, patience)
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_takes_nothing_is_given_up_and_counted() {
+        let (mut connection, _peer, patience) = pair().await;
+        let more = vec![0; 1 << 20];
+        let error = loop {
+            if let Err(error) = connection.write_all(&more).await {
+                break error;
+            }
+        };
+        assert_eq!((error.kind(), patience.stalled()), (io::ErrorKind::TimedOut, 1));
+    }
+
+    #[tokio::test]
+    async fn a_silent_peer_is_given_up_and_one_that_says_something_now_and_then_is_not() {
+        let (mut connection, mut peer, patience) = pair().await;
+        let mut byte = [0];
+        for _ in 0..4 {
+            sleep(IDLE / 2).await;
+            peer.write_all(&byte).await.unwrap();
+            connection.read_exact(&mut byte).await.unwrap();
+        }
+        let error = connection.read_exact(&mut byte).await.unwrap_err();
+        assert_eq!((error.kind(), patience.stalled()), (io::ErrorKind::TimedOut, 0));
+    }
+}

@@ -12,6 +12,7 @@
 //! | [`doctor`] | whether tracing works on this machine, and if not, why |
 //! | [`snapshot`], [`recover`] | what the rings hold now, and what a file of that says |
 //! | [`set`] | what programs record, changed while they run |
+//! | [`target`] | whose programs those two are about |
 //! | [`terminal`], [`units`] | width, colours, safe text; durations and ages |
 
 pub mod doctor;
@@ -25,6 +26,7 @@ pub mod set;
 pub mod snapshot;
 pub mod span;
 pub mod stats;
+pub mod target;
 pub mod terminal;
 pub mod traces;
 pub mod tree;

@@ -77,6 +77,7 @@ enum Command {
         limit: usize,
     },
     /// Copy what the rings of programs hold now into a file, also of a flight recorder whose program has crashed
+    #[command(after_help = snapshot::NOTE)]
     Snapshot(SnapshotArguments),
     /// Print the annotations in a file of `blkin snapshot`, or in a copy of a program's memory
     Recover {

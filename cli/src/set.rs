@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -13,6 +13,7 @@ use clap::{ArgGroup, Args, ValueEnum};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::target::{ControlSocket, Target};
 use crate::terminal::{Colour, Style, safe};
 
 /// What `blkin set --help` ends with.
@@ -29,8 +30,9 @@ Examples:
 
 It is in force when the command returns. On or off, the rate and the levels are set one by one, and for each
 the narrowest that was set wins: a process over a name, a name over all. What is set for a process ends with
-it; the rest lasts until it is reset or the machine starts anew. Root and the daemon's user set all programs,
-others their own. Calls without a level are warnings. The name is that of /proc/PID/comm, at most 15 bytes.";
+it; the rest also holds for programs that start later, until it is reset or the machine starts anew. Root and
+the daemon's user set all programs, others their own. Calls without a level are warnings. The name is that of
+/proc/PID/comm, at most 15 bytes.";
 
 /// An answer may be this long: some hundred bytes for each program.
 const MAX_ANSWER_BYTES: u64 = 64 << 20;
@@ -39,19 +41,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Arguments of `blkin set`.
 #[derive(Args, Debug)]
-#[command(group = ArgGroup::new("target").args(["all", "label", "pid"]))]
 #[command(group = ArgGroup::new("change").args(["on", "off", "rate", "level", "levels"]).multiple(true).requires("target"))]
 #[command(group = ArgGroup::new("action").args(["on", "off", "rate", "level", "levels", "reset", "show"]).multiple(true).required(true))]
 pub struct SetArguments {
-    /// Every program, also those to come
-    #[arg(long)]
-    all: bool,
-    /// Programs of this name, also those to come
-    #[arg(long, value_name = "NAME")]
-    label: Option<String>,
-    /// One process
-    #[arg(long, value_name = "PID")]
-    pid: Option<u32>,
+    #[command(flatten)]
+    target: Target,
     /// Record
     #[arg(long, conflicts_with = "off")]
     on: bool,
@@ -73,14 +67,8 @@ pub struct SetArguments {
     /// Show what is set and what each program is told
     #[arg(long, conflicts_with_all = ["change", "target"])]
     show: bool,
-    /// consumerd's control socket
-    #[arg(
-        long,
-        value_name = "PATH",
-        env = "BLKIN_CONTROL_SOCKET",
-        default_value = "/run/blkin/control.sock"
-    )]
-    socket: PathBuf,
+    #[command(flatten)]
+    socket: ControlSocket,
 }
 
 /// Syslog's levels, the most severe first.
@@ -129,7 +117,7 @@ struct Done {
 
 #[derive(Debug, Deserialize)]
 struct Rule {
-    target: Target,
+    target: RuleTarget,
     uid: Option<u32>,
     on: Option<bool>,
     rate: Option<u64>,
@@ -138,7 +126,7 @@ struct Rule {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Target {
+enum RuleTarget {
     All,
     Label(String),
     Pid(u32),
@@ -159,8 +147,8 @@ struct Program {
 /// # Errors
 /// When it cannot be reached, or refuses; the error has its words.
 pub fn run(arguments: &SetArguments, json: bool, style: Style) -> Result<String> {
-    let text = ask(&arguments.socket, &request(arguments))?;
-    let unreadable = || format!("failed to understand what {} answered", arguments.socket.display());
+    let text = ask(&arguments.socket.path, &request(arguments))?;
+    let unreadable = || format!("failed to understand what {} answered", arguments.socket.path.display());
     let answer: Answer = serde_json::from_str(&text).with_context(unreadable)?;
     let done = match answer {
         Answer::Done(done) => done,
@@ -175,17 +163,16 @@ pub fn run(arguments: &SetArguments, json: bool, style: Style) -> Result<String>
 
 /// The daemon's request for the arguments.
 fn request(arguments: &SetArguments) -> Value {
-    let target = match (&arguments.label, arguments.pid) {
-        (Some(label), _) => json!({ "label": label }),
-        (None, Some(pid)) => json!({ "pid": pid }),
-        (None, None) => json!("all"),
-    };
-    let is_targeted = arguments.all || arguments.label.is_some() || arguments.pid.is_some();
+    let target = arguments.target.request();
     if arguments.show {
         return json!({ "show": {} });
     }
     if arguments.reset {
-        return if is_targeted { json!({ "reset": { "target": target } }) } else { json!({ "reset": {} }) };
+        return if arguments.target.is_given() {
+            json!({ "reset": { "target": target } })
+        } else {
+            json!({ "reset": {} })
+        };
     }
     let mut set = json!({ "target": target });
     if arguments.on || arguments.off {
@@ -235,7 +222,7 @@ fn shown(arguments: &SetArguments, done: &Done, style: Style) -> String {
     } else {
         let verb = if arguments.reset { "Reset" } else { "Set" };
         let (count, plural) = (done.programs.len(), if done.programs.len() == 1 { "" } else { "s" });
-        let to_come = if arguments.pid.is_some() { "" } else { " and for those to come" };
+        let to_come = if arguments.target.pid.is_some() { "" } else { " and for those to come" };
         let _ = writeln!(out, "{verb} for {count} program{plural}{to_come}; in force now.");
     }
     let rows: Vec<[String; 6]> = done.programs.iter().map(program_row).collect();
@@ -251,9 +238,9 @@ fn shown(arguments: &SetArguments, done: &Done, style: Style) -> String {
 
 fn rule_row(rule: &Rule) -> [String; 5] {
     let target = match &rule.target {
-        Target::All => "all".into(),
-        Target::Label(label) => format!("label {}", safe(label)),
-        Target::Pid(pid) => format!("pid {pid}"),
+        RuleTarget::All => "all".into(),
+        RuleTarget::Label(label) => format!("label {}", safe(label)),
+        RuleTarget::Pid(pid) => format!("pid {pid}"),
     };
     let unsaid = || "-".to_owned();
     [
@@ -327,6 +314,7 @@ mod tests {
     use clap::Parser;
     use std::io::{BufRead, BufReader};
     use std::os::unix::net::UnixListener;
+    use std::path::PathBuf;
 
     #[derive(Parser)]
     struct Command {

@@ -18,8 +18,14 @@ use blkin_ringbuf::saved::{self, Identity};
 use clap::{ArgGroup, Args};
 use serde_json::{Value, json};
 
+use crate::target::{ControlSocket, Target};
 use crate::terminal::safe;
 use crate::units;
+
+/// What `blkin snapshot --help` ends with.
+pub const NOTE: &str = "\
+Everybody gets the programs that he may read; the rings of a process that consumerd does not know are read by root
+through /proc.";
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// What every saved segment begins with.
@@ -29,29 +35,16 @@ const MAGIC: &[u8] = b"BLKSAVED";
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("whose").args(["all", "label", "pid"]).required(true))]
 pub struct SnapshotArguments {
-    /// Every program that you may read
-    #[arg(long)]
-    all: bool,
-    /// Programs of this name
-    #[arg(long, value_name = "NAME")]
-    label: Option<String>,
-    /// One process; of one that consumerd does not know, root reads the rings itself
-    #[arg(long, value_name = "PID")]
-    pid: Option<u32>,
+    #[command(flatten)]
+    target: Target,
     /// Only the last of it (500ms, 5s, 1m)
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration_us)]
     last: Option<u64>,
     /// Where it goes; an existing file is replaced
     #[arg(short, long, value_name = "FILE", default_value = "blkin.saved")]
     output: PathBuf,
-    /// consumerd's control socket
-    #[arg(
-        long,
-        value_name = "PATH",
-        env = "BLKIN_CONTROL_SOCKET",
-        default_value = "/run/blkin/control.sock"
-    )]
-    socket: PathBuf,
+    #[command(flatten)]
+    socket: ControlSocket,
 }
 
 /// Takes the snapshot, and says where it is.
@@ -60,7 +53,7 @@ pub struct SnapshotArguments {
 /// When neither consumerd nor /proc gives it, or it cannot be written.
 pub fn run(arguments: &SnapshotArguments) -> Result<String> {
     let asked = ask(arguments);
-    let bytes = match (asked, arguments.pid) {
+    let bytes = match (asked, arguments.target.pid) {
         (Ok(bytes), _) => bytes,
         (Err(refused), Some(pid)) => {
             let file = of_process(pid, arguments.last).with_context(|| {
@@ -76,9 +69,9 @@ pub fn run(arguments: &SnapshotArguments) -> Result<String> {
 
 /// Asks consumerd, and writes what it sends to the file.
 fn ask(arguments: &SnapshotArguments) -> Result<u64> {
-    let socket = arguments.socket.display();
+    let socket = arguments.socket.path.display();
     let unreachable = || format!("failed to reach consumerd at {socket}; --socket names another");
-    let mut stream = UnixStream::connect(&arguments.socket).with_context(unreachable)?;
+    let mut stream = UnixStream::connect(&arguments.socket.path).with_context(unreachable)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(format!("{}\n", request(arguments)).as_bytes()).with_context(unreachable)?;
     let silent = "consumerd does not answer; `blkin doctor` says how it is";
@@ -96,12 +89,7 @@ fn ask(arguments: &SnapshotArguments) -> Result<u64> {
 }
 
 fn request(arguments: &SnapshotArguments) -> Value {
-    let target = match (&arguments.label, arguments.pid) {
-        (Some(label), _) => json!({ "label": label }),
-        (None, Some(pid)) => json!({ "pid": pid }),
-        (None, None) => json!("all"),
-    };
-    let mut snapshot = json!({ "target": target });
+    let mut snapshot = json!({ "target": arguments.target.request() });
     if let Some(last) = arguments.last {
         snapshot["last_ms"] = json!(last.div_ceil(1000));
     }

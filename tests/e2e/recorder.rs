@@ -7,11 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
-use blkin_tests::artifacts::binary;
+use blkin_tests::artifacts::{binary, with_each_producer};
 use blkin_tests::daemons::{LIMIT, Node, Setup};
 use blkin_tests::process::signal_pid;
 use blkin_tests::program::Program;
@@ -23,7 +22,6 @@ use tempfile::TempDir;
 /// Small, so that a round goes over it many times.
 const RING: (&str, &str) = ("BLKIN_RING_BYTES", "65536");
 const OVERWRITE: (&str, &str) = ("BLKIN_MODE", "overwrite");
-const PORTABLE: (&str, &str) = ("BLKIN_PRODUCER", "portable");
 /// Holds all that a few rounds write.
 const WHOLE: (&str, &str) = ("BLKIN_RING_BYTES", "4194304");
 const CALLS_A_TRACE: i64 = 8;
@@ -33,6 +31,14 @@ const THREADS: usize = 2;
 struct Site {
     node: Node,
     folder: TempDir,
+}
+
+/// A flight recorder with one round in its rings, or behind it.
+struct Recorder {
+    program: Program,
+    pid: String,
+    /// Calls so far.
+    calls: i64,
 }
 
 /// What `blkin recover` printed.
@@ -57,6 +63,11 @@ fn recover(file: &Path) -> Result<Recovered> {
 impl Recovered {
     fn len(&self) -> i64 {
         self.annotations.len() as i64
+    }
+
+    /// When the annotations that have a time were recorded.
+    fn times(&self) -> impl Iterator<Item = i64> {
+        self.annotations.iter().filter_map(|annotation| annotation["time_ns"].as_i64())
     }
 
     /// The numbers of the traces whose number is among the annotations.
@@ -110,6 +121,26 @@ impl Site {
         Program::start("writer", arguments, &self.node.socket(), environment)
     }
 
+    /// Starts a recorder; consumerd has seen its first round.
+    fn recorder(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Result<Recorder> {
+        let program = self.program(arguments, environment)?;
+        let mut recorder = Recorder { pid: program.process.pid().to_string(), program, calls: 0 };
+        self.round(&mut recorder)?;
+        Ok(recorder)
+    }
+
+    /// Another round, which consumerd has seen.
+    fn round(&self, recorder: &mut Recorder) -> Result<()> {
+        recorder.program.begin()?;
+        self.finish(recorder)
+    }
+
+    /// The end of the round that was begun, which consumerd has seen.
+    fn finish(&self, recorder: &mut Recorder) -> Result<()> {
+        recorder.calls += recorder.program.finish()?;
+        self.attempted(recorder.calls)
+    }
+
     fn try_snapshot(&self, arguments: &[&str]) -> Result<Output> {
         let socket = self.node.folder().join("control.sock").display().to_string();
         let file = self.file("saved").display().to_string();
@@ -159,9 +190,16 @@ impl Site {
     }
 }
 
-/// What the kernel calls the program.
-fn label(program: &Program) -> Result<String> {
-    Ok(fs::read_to_string(format!("/proc/{}/comm", program.process.pid()))?.trim_end().to_owned())
+impl Recorder {
+    /// What the kernel calls the program.
+    fn label(&self) -> Result<String> {
+        Ok(fs::read_to_string(format!("/proc/{}/comm", self.pid))?.trim_end().to_owned())
+    }
+
+    fn end(mut self) -> Result<()> {
+        ensure!(self.program.end()?.success(), "the program failed");
+        Ok(())
+    }
 }
 
 fn now_ns() -> Result<i64> {
@@ -170,50 +208,45 @@ fn now_ns() -> Result<i64> {
 
 #[test]
 fn every_call_is_held_or_counted_as_overwritten_with_either_producer() -> Result<()> {
-    for producer in [None, Some(PORTABLE)] {
+    with_each_producer(&[OVERWRITE, RING], |environment| {
         let site = Site::start()?;
-        let environment: Vec<_> = [OVERWRITE, RING].into_iter().chain(producer).collect();
-        let mut program = site.program(&["--threads", "2", "--traces", "3000"], &environment)?;
-        let (pid, label) = (program.process.pid().to_string(), label(&program)?);
-        let mut calls = 0;
+        let mut recorder = site.recorder(&["--threads", "2", "--traces", "3000"], environment)?;
         for _ in 0..2 {
-            calls += program.round()?;
-            site.attempted(calls)?;
-            let held = site.snapshot(&["--pid", &pid])?;
+            site.round(&mut recorder)?;
+            let held = site.snapshot(&["--pid", &recorder.pid])?;
             held.check_whole(0)?;
             let overwritten = site.overwritten()?;
             ensure!(held.len() > 500, "{} held", held.len());
-            ensure!(held.len() + overwritten == calls, "{} + {overwritten} of {calls}", held.len());
+            ensure!(held.len() + overwritten == recorder.calls, "{} + {overwritten}", held.len());
             ensure!(site.figure("blkin_pending", &[])? == held.len());
         }
         ensure!(site.figure("blkin_program_lost_total", &[])? == 0);
         ensure!(site.figure("blkin_drained_total", &[])? == 0, "a recorder was drained");
-        ensure!(program.end()?.success());
+        let (label, calls) = (recorder.label()?, recorder.calls);
+        recorder.end()?;
         let held = site.snapshot_of_ended(&["--label", &label])?;
         ensure!(held.numbers().contains(&2999), "the last trace is not there");
         site.departed()?;
         ensure!(site.overwritten()? == calls);
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 #[test]
 fn a_snapshot_neither_stops_a_program_nor_is_spoilt_by_it() -> Result<()> {
     // A second or two; who records as fast as he can may overtake whoever copies, on a machine that is busy.
     const TRACES: &str = "20000";
-    for producer in [None, Some(PORTABLE)] {
+    with_each_producer(&[OVERWRITE, WHOLE], |environment| {
         let site = Site::start()?;
-        let environment: Vec<_> = [OVERWRITE, WHOLE].into_iter().chain(producer).collect();
-        let mut program =
-            site.program(&["--threads", "2", "--traces", TRACES, "--pace-us", "10"], &environment)?;
+        let shape = ["--threads", "2", "--traces", TRACES, "--pace-us", "10"];
+        let mut program = site.program(&shape, environment)?;
         let before = now_ns()?;
         program.begin()?;
         wait::until(LIMIT, "the program to record", || (site.overwritten().ok()? > 0).then_some(()))?;
         for _ in 0..3 {
             let held = site.snapshot(&["--all"])?;
             held.check_whole(THREADS)?;
-            let last = held.annotations.iter().filter_map(|a| a["time_ns"].as_i64()).max();
-            let last = last.context("nothing was held")?;
+            let last = held.times().max().context("nothing was held")?;
             ensure!((before..now_ns()?).contains(&last), "{}", last - before);
         }
         let calls = program.finish()?;
@@ -222,50 +255,55 @@ fn a_snapshot_neither_stops_a_program_nor_is_spoilt_by_it() -> Result<()> {
         let held = site.snapshot(&["--all"])?;
         ensure!(held.len() + site.overwritten()? == calls);
         ensure!(program.end()?.success());
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 #[test]
 fn only_the_last_of_it_is_taken_when_that_is_asked_for() -> Result<()> {
     let site = Site::start()?;
-    let mut program = site.program(&["--traces", "100"], &[OVERWRITE, WHOLE])?;
-    let early = program.round()?;
-    thread::sleep(Duration::from_secs(3));
+    let mut recorder = site.recorder(&["--traces", "2000", "--pace-us", "500"], &[OVERWRITE, WHOLE])?;
+    let (early, pid) = (recorder.calls, recorder.pid.clone());
     let since = now_ns()?;
-    let late = program.round()?;
-    site.attempted(early + late)?;
-    let pid = program.process.pid().to_string();
-    ensure!(site.snapshot(&["--pid", &pid])?.len() == early + late);
-    let last = site.snapshot(&["--pid", &pid, "--last", "2s"])?;
-    last.check_whole(0)?;
-    ensure!(last.len() == late, "{} of {late}", last.len());
-    ensure!(last.annotations.iter().all(|a| a["time_ns"].as_i64() >= Some(since)));
+    // The second round goes on while the snapshots are taken, so that there always is a last of it.
+    recorder.program.begin()?;
+    let later = || (site.snapshot(&["--pid", &pid]).ok()?.len() > early + 100).then_some(());
+    wait::until(LIMIT, "the second round to have begun", later)?;
+    let all = site.snapshot(&["--pid", &pid])?;
+    let last_ms = (now_ns()? - since) / 1_000_000;
+    let asked = now_ns()?;
+    let last = site.snapshot(&["--pid", &pid, "--last", &format!("{last_ms}ms")])?;
+    let answered = now_ns()?;
+    // It was taken at some moment between.
+    let (earliest, surely) = (asked - last_ms * 1_000_000, answered - last_ms * 1_000_000);
+    ensure!(!last.annotations.is_empty() && last.times().all(|time| time >= earliest), "too much was taken");
+    ensure!(earliest >= since, "the first round would have been asked for");
+    let count = |of: &Recovered| of.times().filter(|time| *time >= surely).count();
+    ensure!(count(&last) >= count(&all), "{} of {}", count(&last), count(&all));
+    site.finish(&mut recorder)?;
+    ensure!(site.snapshot(&["--pid", &pid])?.len() == recorder.calls);
     ensure!(site.snapshot(&["--pid", &pid, "--last", "1ms"])?.annotations.is_empty());
-    ensure!(program.end()?.success());
-    Ok(())
+    recorder.end()
 }
 
 #[test]
 fn the_recorder_of_a_program_that_was_killed_is_kept_until_it_is_taken() -> Result<()> {
     let site = Site::start()?;
-    let mut program = site.program(&["--traces", "3000"], &[OVERWRITE, RING])?;
-    let pid = program.process.pid().to_string();
-    let calls = program.round()?;
-    site.attempted(calls)?;
-    let before = site.snapshot(&["--pid", &pid])?;
-    program.process.kill()?;
+    let mut recorder = site.recorder(&["--traces", "3000"], &[OVERWRITE, RING])?;
+    let Recorder { ref pid, calls, .. } = recorder;
+    let before = site.snapshot(&["--pid", pid])?;
+    recorder.program.process.kill()?;
     // Whoever drains may die as well: the rings are the holder's.
     let worker = site.node.worker()?;
     signal_pid(worker, Signal::KILL)?;
     wait::until(LIMIT, "another worker", || site.node.worker().ok().filter(|pid| *pid != worker))?;
     site.attempted(calls)?;
-    let kept = site.snapshot_of_ended(&["--pid", &pid])?;
+    let kept = site.snapshot_of_ended(&["--pid", pid])?;
     ensure!(kept.without_times() == before.without_times(), "{} of {}", kept.len(), before.len());
     // It was taken; nobody else gets it, and everything counts as overwritten now.
     site.departed()?;
     ensure!(site.overwritten()? == calls);
-    let again = site.try_snapshot(&["--pid", &pid])?;
+    let again = site.try_snapshot(&["--pid", pid])?;
     ensure!(again.status.code() == Some(1), "{again:?}");
     Ok(())
 }
@@ -297,10 +335,8 @@ fn without_consumerd_a_live_process_is_read_through_proc() -> Result<()> {
 #[test]
 fn damaged_and_cut_files_give_what_is_left_and_say_what_is_not() -> Result<()> {
     let site = Site::start()?;
-    let mut program = site.program(&["--traces", "20000"], &[OVERWRITE, WHOLE])?;
-    let calls = program.round()?;
-    site.attempted(calls)?;
-    let whole = site.snapshot(&["--label", &label(&program)?])?;
+    let recorder = site.recorder(&["--traces", "20000"], &[OVERWRITE, WHOLE])?;
+    let whole = site.snapshot(&["--label", &recorder.label()?])?;
     ensure!(whole.summary.contains(" 0 missing") && !whole.summary.contains("damaged"), "{}", whole.summary);
     let saved = fs::read(site.file("saved"))?;
 
@@ -330,18 +366,15 @@ fn damaged_and_cut_files_give_what_is_left_and_say_what_is_not() -> Result<()> {
         output.status.code() == Some(1) && error.contains("neither a saved segment nor a copy"),
         "{error}"
     );
-    ensure!(program.end()?.success());
-    Ok(())
+    recorder.end()
 }
 
 #[test]
 fn a_copy_of_the_memory_is_read_like_a_snapshot() -> Result<()> {
     let site = Site::start()?;
-    let mut program = site.program(&["--traces", "3000"], &[OVERWRITE, RING])?;
-    let pid = program.process.pid();
-    site.attempted(program.round()?)?;
-    let snapshot = site.snapshot(&["--pid", &pid.to_string()])?;
-    let segment = fs::read_dir(format!("/proc/{pid}/fd"))?
+    let recorder = site.recorder(&["--traces", "3000"], &[OVERWRITE, RING])?;
+    let snapshot = site.snapshot(&["--pid", &recorder.pid])?;
+    let segment = fs::read_dir(format!("/proc/{}/fd", recorder.pid))?
         .filter_map(|entry| Some(entry.ok()?.path()))
         .find(|path| fs::read_link(path).is_ok_and(|to| to.to_string_lossy().contains("blkin-segment")))
         .context("the program has no segment")?;
@@ -352,8 +385,7 @@ fn a_copy_of_the_memory_is_read_like_a_snapshot() -> Result<()> {
     let bytes = fs::read(site.file("copy"))?;
     fs::write(site.file("half"), &bytes[..bytes.len() / 2])?;
     recover(&site.file("half"))?.check_whole(1)?;
-    ensure!(program.end()?.success());
-    Ok(())
+    recorder.end()
 }
 
 /// Somebody who is neither root nor the daemon's user.
@@ -366,11 +398,9 @@ fn another_user_reads_nothing_of_a_program_that_is_not_his() -> Result<()> {
         return Ok(());
     }
     let site = Site::start()?;
-    let mut program = site.program(&["--traces", "2"], &[OVERWRITE, WHOLE])?;
-    site.attempted(program.round()?)?;
+    let recorder = site.recorder(&["--traces", "2"], &[OVERWRITE, WHOLE])?;
     fs::set_permissions(site.node.folder(), fs::Permissions::from_mode(0o755))?;
-    let pid = program.process.pid().to_string();
-    for whose in [&["--all"][..], &["--pid", &pid]] {
+    for whose in [&["--all"][..], &["--pid", &recorder.pid]] {
         let mut command = Command::new(binary("blkin")?);
         command.arg("snapshot").args(whose).args(["-o", "/dev/null", "--socket"]);
         command.arg(site.node.folder().join("control.sock")).uid(NOBODY).gid(NOBODY);
@@ -378,16 +408,14 @@ fn another_user_reads_nothing_of_a_program_that_is_not_his() -> Result<()> {
         let error = String::from_utf8(output.stderr)?;
         ensure!(output.status.code() == Some(1) && error.contains("no program that you may read"), "{error}");
     }
-    ensure!(program.end()?.success());
-    Ok(())
+    recorder.end()
 }
 
 #[test]
 fn text_for_people_has_a_line_for_each_annotation() -> Result<()> {
     let site = Site::start()?;
-    let mut program = site.program(&["--traces", "2", "--service", "osd.7"], &[OVERWRITE, WHOLE])?;
-    let calls = program.round()?;
-    site.attempted(calls)?;
+    let recorder = site.recorder(&["--traces", "2", "--service", "osd.7"], &[OVERWRITE, WHOLE])?;
+    let Recorder { ref pid, calls, .. } = recorder;
     site.snapshot(&["--all"])?;
     let output = run(&["recover", &site.file("saved").display().to_string()])?;
     let (text, summary) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
@@ -395,8 +423,7 @@ fn text_for_people_has_a_line_for_each_annotation() -> Result<()> {
     for expected in ["osd.7 write ", " warning cs\n", " Object = second\n", " number = 1\n"] {
         ensure!(text.contains(expected), "{expected:?} is not in\n{text}");
     }
-    ensure!(summary.contains(&format!(":{}", program.process.pid())), "{summary}");
+    ensure!(summary.contains(&format!(":{pid}")), "{summary}");
     ensure!(summary.contains(&format!("{calls} annotations, 0 spoilt, 0 missing")), "{summary}");
-    ensure!(program.end()?.success());
-    Ok(())
+    recorder.end()
 }

@@ -214,13 +214,23 @@ impl Attachment {
         for (field, index) in fields {
             *field = field.wrapping_add(count(index));
         }
-        if self.info.mode == RingMode::Overwrite {
-            return add_recorded(count, sum);
+        let committed = match self.info.mode {
+            RingMode::Overwrite => recorded(count, sum),
+            RingMode::Discard => {
+                // Head keeps 28 bits of the count; what has been read tells the rest.
+                let read = self.at[slot].records;
+                read.wrapping_add(Head(count(slot::HEAD)).records().wrapping_sub(read) & ORDINAL_MASK)
+            }
+        };
+        sum.committed = sum.committed.wrapping_add(committed);
+        if self.is_written_portably(slot) {
+            // There head alone counts the attempts that found a place.
+            sum.attempted = sum.attempted.wrapping_add(committed);
         }
-        // Head keeps 28 bits of the count; what has been read tells the rest.
-        let read = self.at[slot].records;
-        let unread = Head(count(slot::HEAD)).records().wrapping_sub(read) & ORDINAL_MASK;
-        sum.committed = sum.committed.wrapping_add(read.wrapping_add(unread));
+    }
+
+    fn is_written_portably(&self, slot: usize) -> bool {
+        self.info.producer == ProducerKind::Portable || slot + 1 == self.info.slots
     }
 
     /// A private copy of a text of the table of names.
@@ -284,15 +294,12 @@ impl Attachment {
     }
 }
 
-/// Adds what an overwriting ring recorded and overwrote. Both words keep 28 bits of their counts; the counters beside
-/// them, which a kill may leave a little behind, tell the rest.
-fn add_recorded(count: impl Fn(usize) -> u64, sum: &mut ProgramCounters) {
-    let refused = [slot::FULL, slot::STALLED, slot::TOO_LARGE].map(&count);
-    let asked = refused.iter().fold(count(slot::ATTEMPTED), |rest, refused| rest.wrapping_sub(*refused));
-    let committed = nearest_count(Head(count(slot::HEAD)).records(), asked);
+/// What an overwriting ring recorded, after adding what it overwrote. Both words keep 28 bits of their counts; the counter of
+/// what was overwritten, which a kill may leave a little behind, tells the rest: a ring holds far fewer records than that.
+fn recorded(count: impl Fn(usize) -> u64, sum: &mut ProgramCounters) -> u64 {
     let overwritten = nearest_count(Head(count(slot::OLDEST)).records(), count(slot::OVERWRITTEN));
-    sum.committed = sum.committed.wrapping_add(committed);
     sum.overwritten = sum.overwritten.wrapping_add(overwritten);
+    nearest_count(Head(count(slot::HEAD)).records(), overwritten)
 }
 
 /// Where an earlier consumer stopped; the start of the ring if there was none. Bounded, because the page is shared.

@@ -76,6 +76,8 @@ pub const RINGS_OFFSET_BYTES: usize = RINGS * WORD_BYTES;
 /// of it with one instruction: head and attempted when a record is committed, attempted and full when one is refused.
 pub(crate) mod slot {
     pub(crate) const HEAD: usize = 0;
+    /// Attempts; in a ring that is written by compare-and-swap, those that found no place: the others move head, which counts
+    /// them.
     pub(crate) const ATTEMPTED: usize = 1;
     pub(crate) const FULL: usize = 2;
     /// Overwriting rings: where the oldest record that may still be read begins, as a head word.

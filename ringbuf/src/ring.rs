@@ -124,7 +124,6 @@ impl<W: Words + ?Sized> Ring<'_, W> {
             let is_event = matches!(draft.payload, Payload::Event);
             return self.push_grain(&words, || if is_event { clock() } else { words[1] });
         }
-        self.header.fetch_add(slot::ATTEMPTED, 1, Relaxed);
         if grains > self.shape.grains {
             return self.refuse(slot::TOO_LARGE, Refused::TooLarge);
         }
@@ -145,14 +144,11 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         words: &[u64; GRAIN_WORDS],
         mut word1: impl FnMut() -> u64,
     ) -> Result<bool, Refused> {
-        self.header.fetch_add(slot::ATTEMPTED, 1, Relaxed);
         let (start, word1) = self.reserve(1, &mut word1)?;
+        let [_, _, trace_id, span_id, parent_span_id, names, traits, counts] = *words;
+        let counts = counts | start.records();
         let at = self.shape.word_of(start.position());
-        self.grains.store(at + 1, word1, Relaxed);
-        for (index, word) in words.iter().enumerate().take(GRAIN_WORDS - 1).skip(2) {
-            self.grains.store(at + index, *word, Relaxed);
-        }
-        self.grains.store(at + GRAIN_WORDS - 1, words[GRAIN_WORDS - 1] | start.records(), Relaxed);
+        self.grains.store_run(at + 1, [word1, trace_id, span_id, parent_span_id, names, traits, counts]);
         Ok(self.commit(start, 1, Stamp::head(start.position(), 1, self.shape.cookie)))
     }
 
@@ -252,8 +248,10 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         }
     }
 
+    /// Counts an attempt that found no place, and why. Those that find one are counted by head, which moves once for both.
     #[cold]
     fn refuse<T>(&self, counter: usize, why: Refused) -> Result<T, Refused> {
+        self.header.fetch_add(slot::ATTEMPTED, 1, Relaxed);
         self.header.fetch_add(counter, 1, Relaxed);
         Err(why)
     }

@@ -28,15 +28,15 @@ use blkin_record::POSITION_MASK;
 use crate::hot::{Hot, HotSlot};
 use crate::image::Image;
 use crate::layout::{MAX_SLOTS, SLOT_HEADER_WORDS, slot};
-use crate::process::push_again;
 use crate::process::state::STATE;
+use crate::process::{push_again, push_otherwise};
 
 /// Done.
 const DONE: u32 = 0;
 /// Done, and head has passed an eighth of its ring.
 const PASSED: u32 = 1;
 /// The thread has no rseq area, or the slot no ring.
-const NO_SLOT: u32 = 2;
+pub(crate) const NO_SLOT: u32 = 2;
 /// No room, or not what was expected.
 const REFUSED: u32 = 3;
 /// Interrupted before the commit: nothing has happened.
@@ -307,7 +307,7 @@ macro_rules! push_short {
                     passed!($name, "jz", "mov rdx, r8\nmov rcx, r9\nmov r8d, eax\njmp {again}\n"),
                     ".L",
                     $name,
-                    "_off:\nmov rdx, r8\nmov rcx, r9\nmov r8d, {no_slot}\njmp {again}\n"
+                    "_off:\nmov rdx, r8\nmov rcx, r9\njmp {otherwise}\n"
                 ),
                 "mov rdx, r8\nmov rcx, r9\nmov r8d, eax\njmp {again}\n"
             ),
@@ -333,8 +333,11 @@ macro_rules! sequence {
     };
 }
 
-// Whatever library or program this is linked into, these two are its own and lie within reach of its code.
-global_asm!(".hidden {hot}", ".hidden {again}", hot = sym STATE, again = sym push_again);
+// Whatever library or program this is linked into, these are its own and lie within reach of its code.
+global_asm!(
+    ".hidden {hot}", ".hidden {again}", ".hidden {otherwise}",
+    hot = sym STATE, again = sym push_again, otherwise = sym push_otherwise
+);
 
 /// Both kinds of short records.
 macro_rules! sequence_of_short {
@@ -343,6 +346,7 @@ macro_rules! sequence_of_short {
             push_short!($name, $word1),
             hot = sym STATE,
             again = sym push_again,
+            otherwise = sym push_otherwise,
             push_offset = const offset_of!(Hot, push_offset),
             index_offset = const offset_of!(Hot, index_offset),
             cpu_at = const CPU_AT,

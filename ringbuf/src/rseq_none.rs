@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::hot::Hot;
 use crate::image::Image;
-use crate::process::push_again;
+use crate::process::push_otherwise;
 
+pub(crate) const NO_SLOT: u32 = 2;
 pub(crate) const TRIES: usize = 1;
 
 #[derive(Clone, Copy, Debug)]
@@ -41,12 +42,12 @@ pub(crate) fn index(_: &Hot) -> Option<usize> {
 
 pub(crate) unsafe fn push_event(ids: *const u64, names: u64, traits: u64) -> i32 {
     // SAFETY: passed on from the caller.
-    unsafe { push_again(ids, names, traits, 0, 0) }
+    unsafe { push_otherwise(ids, names, traits, 0) }
 }
 
 pub(crate) unsafe fn push_value(ids: *const u64, names: u64, traits: u64, value: u64) -> i32 {
     // SAFETY: passed on from the caller.
-    unsafe { push_again(ids, names, traits, value, 0) }
+    unsafe { push_otherwise(ids, names, traits, value) }
 }
 
 pub(crate) unsafe fn push_long<const TAIL_BYTES: usize>(

@@ -13,6 +13,12 @@ pub trait Words {
     fn fetch_add(&self, index: usize, value: u64, order: Ordering) -> u64;
     /// Atomic compare-and-swap that may fail spuriously; relaxed on failure.
     fn swap_if(&self, index: usize, current: u64, new: u64, success: Ordering) -> Result<u64, u64>;
+    /// Stores a run of words, relaxed, in no given order.
+    fn store_run<const COUNT: usize>(&self, start: usize, values: [u64; COUNT]) {
+        for (index, value) in (start..).zip(values) {
+            self.store(index, value, Ordering::Relaxed);
+        }
+    }
     /// Will soon be loaded. A hint, without any effect that a program could see.
     fn prefetch(&self, _index: usize) {}
     /// Orders the accesses before it and after it, as [`std::sync::atomic::fence`] does.
@@ -45,6 +51,14 @@ impl Words for [AtomicU64] {
     #[inline(always)]
     fn swap_if(&self, index: usize, current: u64, new: u64, success: Ordering) -> Result<u64, u64> {
         self[index].compare_exchange_weak(current, new, success, Ordering::Relaxed)
+    }
+
+    /// One check of bounds for all of them.
+    #[inline(always)]
+    fn store_run<const COUNT: usize>(&self, start: usize, values: [u64; COUNT]) {
+        for (word, value) in self[start..start + COUNT].iter().zip(values) {
+            word.store(value, Ordering::Relaxed);
+        }
     }
 
     #[inline(always)]

@@ -24,8 +24,8 @@ use blkin_record::{EndpointParts, Payload, Source};
 pub use crate::shapes::Call;
 pub use call::{Said, record_call, record_known, string_bytes};
 pub use long::{record, record_string_at};
-pub(crate) use record::push_again;
 pub use record::{Short, is_on, record_short, record_short_at};
+pub(crate) use record::{push_again, push_otherwise};
 pub use roots::{new_id, samples_root};
 pub use text::{declare, declare_endpoint, recognise, recognise_call, recognise_endpoint};
 

@@ -79,11 +79,9 @@ pub(crate) unsafe extern "C" fn push_again(
     }
     // SAFETY: passed on from the caller.
     let ids = unsafe { ids.cast::<[u64; 3]>().read() };
-    match STATE.hot.phase.load(Acquire) {
-        PORTABLE if push_grain(&[0, 0, ids[0], ids[1], ids[2], names, traits, 0], value) => return 0,
+    if STATE.hot.phase.load(Acquire) == RSEQ {
         // SAFETY: this phase says that the rings are written so.
-        RSEQ => unsafe { rseq::refresh_limit(&STATE.hot) },
-        _ => {}
+        unsafe { rseq::refresh_limit(&STATE.hot) };
     }
     record_draft(&Draft {
         trace_id: ids[0],
@@ -97,6 +95,22 @@ pub(crate) unsafe extern "C" fn push_again(
         truncated: false,
     });
     0
+}
+
+/// Where a short record goes in a process that does not write by restartable sequences, or is not set up. Always 0.
+///
+/// # Safety
+/// `ids` points to three readable words.
+pub(crate) unsafe extern "C" fn push_otherwise(ids: *const u64, names: u64, traits: u64, value: u64) -> i32 {
+    if STATE.hot.phase.load(Acquire) == PORTABLE {
+        // SAFETY: passed on from the caller.
+        let [trace_id, span_id, parent_span_id] = unsafe { ids.cast::<[u64; 3]>().read() };
+        if push_grain(&[0, 0, trace_id, span_id, parent_span_id, names, traits, 0], value) {
+            return 0;
+        }
+    }
+    // SAFETY: passed on from the caller.
+    unsafe { push_again(ids, names, traits, value, rseq::NO_SLOT) }
 }
 
 /// Writes a short record by compare-and-swap. False if there is no ring for it yet.

@@ -29,7 +29,7 @@ fn a_full_ring_counts_the_loss_and_goes_on_when_there_is_room() {
         assert_eq!(results[5], Err(Refused::Full));
         assert_eq!(drain_all(&memory, &mut at, false).0, (lap * 6..lap * 6 + 4).collect::<Vec<_>>());
     }
-    assert_eq!(memory.count(slot::ATTEMPTED), 6 * laps);
+    assert_eq!(memory.count(slot::ATTEMPTED), 2 * laps);
     assert_eq!(memory.count(slot::FULL), 2 * laps);
     assert_eq!(at.records, 4 * laps);
 }
@@ -212,7 +212,7 @@ fn overwritten_and_readable_are_all_also_while_threads_write_and_copies_are_take
         let stalled = memory.count(slot::STALLED);
         assert_eq!(overwritten, memory.count(slot::OVERWRITTEN));
         assert_eq!(overwritten + seen.len() as u64 + stalled, threads * per_thread, "{copies} copies");
-        assert_eq!(memory.count(slot::ATTEMPTED), threads * per_thread);
+        assert_eq!(memory.count(slot::ATTEMPTED), stalled);
     }
 }
 

@@ -35,8 +35,8 @@ pub struct Rules {
 
 type Key = (u64, u64);
 
-/// How many spans that left are remembered, so that what comes late is known as late.
-const REMEMBERED_SPANS: usize = 1 << 16;
+/// How many spans that left are remembered at least, so that what comes late is known as late.
+const REMEMBERED_SPANS: usize = 1 << 15;
 /// Memory of an open span apart from its annotations.
 const SPAN_COST_BYTES: usize = 256;
 

@@ -1,37 +1,36 @@
-//! The last spans that left, in bounded memory.
+//! The last spans that left, in bounded memory: as hashes of 64 bits, in two generations of which the older is
+//! forgotten at once. Two spans of the same hash are taken for one, once in 2^48.
 
-use std::collections::VecDeque;
+use std::collections::HashSet;
+use std::hash::BuildHasher;
 
-use crate::hash::Map;
+use crate::hash::Keyed;
 
 #[derive(Debug)]
 pub(super) struct Recent {
+    /// Spans of a generation.
     most: usize,
-    /// How often each one stands in `order`.
-    known: Map<(u64, u64), u32>,
-    order: VecDeque<(u64, u64)>,
+    keys: Keyed,
+    young: HashSet<u64, Keyed>,
+    old: HashSet<u64, Keyed>,
 }
 
 impl Recent {
+    /// Knows the last `most` spans, and forgets those before twice as many.
     pub(super) fn new(most: usize) -> Self {
-        Self { most, known: Map::default(), order: VecDeque::new() }
+        Self { most, keys: Keyed::default(), young: HashSet::default(), old: HashSet::default() }
     }
 
     pub(super) fn contains(&self, key: (u64, u64)) -> bool {
-        self.known.contains_key(&key)
+        let hash = self.keys.hash_one(key);
+        self.young.contains(&hash) || self.old.contains(&hash)
     }
 
     pub(super) fn insert(&mut self, key: (u64, u64)) {
-        *self.known.entry(key).or_insert(0) += 1;
-        self.order.push_back(key);
-        if self.order.len() > self.most
-            && let Some(oldest) = self.order.pop_front()
-            && let Some(times) = self.known.get_mut(&oldest)
-        {
-            *times -= 1;
-            if *times == 0 {
-                self.known.remove(&oldest);
-            }
+        self.young.insert(self.keys.hash_one(key));
+        if self.young.len() >= self.most {
+            std::mem::swap(&mut self.young, &mut self.old);
+            self.young.clear();
         }
     }
 }
@@ -41,13 +40,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_last_ones_are_known() {
+    fn the_last_ones_are_known_and_older_ones_forgotten() {
         let mut recent = Recent::new(2);
         for id in [1, 1, 2, 3] {
             recent.insert((id, id));
         }
-        assert!(!recent.contains((1, 1)));
         assert!(recent.contains((2, 2)) && recent.contains((3, 3)));
-        assert_eq!(recent.known.len(), 2);
+        recent.insert((4, 4));
+        assert!(!recent.contains((1, 1)) && !recent.contains((2, 2)));
+        assert!(recent.contains((3, 3)) && recent.contains((4, 4)));
     }
 }

@@ -98,6 +98,9 @@ pub struct ProgramCounters {
     pub overwritten: u64,
 }
 
+// One bit each in `Attachment::at_hole`.
+const _: () = assert!(MAX_SLOTS <= u64::BITS as usize);
+
 /// One program's segment and control page, mapped.
 pub struct Attachment {
     segment: OwnedFd,
@@ -105,6 +108,8 @@ pub struct Attachment {
     control: Arc<Mapping>,
     info: ProgramInfo,
     at: [Position; MAX_SLOTS],
+    /// Of which slots (a bit each) the page says that this side waits at a hole.
+    at_hole: u64,
     no_writer_left: bool,
 }
 
@@ -123,7 +128,11 @@ impl Attachment {
         let info = read_info(words.words(), segment_bytes, stat.st_ino, stat.st_dev)?;
         let control = Mapping::of(&control, control_bytes, ProtFlags::READ | ProtFlags::WRITE)?;
         let at = std::array::from_fn(|slot| published(&control, slot));
-        Ok(Attachment { segment, words, control: Arc::new(control), info, at, no_writer_left: false })
+        let waiting =
+            |slot: usize| control.words()[control::slot_line(slot) + control::WAITING_AT_HOLE].load(Relaxed);
+        let at_hole = (0..MAX_SLOTS).fold(0, |bits, slot| bits | u64::from(waiting(slot) != 0) << slot);
+        let control = Arc::new(control);
+        Ok(Attachment { segment, words, control, info, at, at_hole, no_writer_left: false })
     }
 
     /// What the program said of itself.
@@ -152,10 +161,19 @@ impl Attachment {
         let max_grains = (max_bytes / GRAIN_BYTES).max(1) as u64;
         let drained = self.reader(slot).drain(&mut at, max_grains, self.no_writer_left, out);
         self.at[slot] = at;
-        let line = control::slot_line(slot);
-        self.control.words()[line + control::WAITING_AT_HOLE]
-            .store(u64::from(drained.blocked_on_hole), Relaxed);
+        self.tell_hole(slot, drained.blocked_on_hole);
         drained
+    }
+
+    /// Says in the page whether this side waits at a hole, if that is news: most looks at rings find nothing, and a store
+    /// for each would make the page's lines travel.
+    #[inline]
+    fn tell_hole(&mut self, slot: usize, waits: bool) {
+        let bits = self.at_hole & !(1 << slot) | u64::from(waits) << slot;
+        if std::mem::replace(&mut self.at_hole, bits) != bits {
+            let line = control::slot_line(slot);
+            self.control.words()[line + control::WAITING_AT_HOLE].store(u64::from(waits), Relaxed);
+        }
     }
 
     /// Gives the space up to the private position back to the program.

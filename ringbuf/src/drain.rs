@@ -96,6 +96,9 @@ impl<W: Words + ?Sized> RingReader<'_, W> {
         }
         let end = at.grain + available;
         drained.head_grain = end;
+        if available == 0 && !no_writer_left {
+            return drained;
+        }
         out.reserve(available.min(max_grains) as usize * GRAIN_BYTES);
         let mut run = Run::default();
         while at.grain < end && !drained.blocked_on_hole {

@@ -28,6 +28,17 @@ pub struct Origin {
     pub frame: u64,
 }
 
+/// The texts of annotations that one program writes at one place, shared by all of these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Labels {
+    /// Name of the span, as the annotation gives it.
+    pub name: Arc<str>,
+    /// Who annotated.
+    pub endpoint: Arc<Endpoint>,
+    /// Key, or the event.
+    pub key: Arc<str>,
+}
+
 /// One annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Annotation {
@@ -37,12 +48,8 @@ pub struct Annotation {
     pub span_id: u64,
     /// Parent span, 0 for none.
     pub parent_span_id: u64,
-    /// Name of the span, as this annotation gives it.
-    pub name: Arc<str>,
-    /// Who annotated.
-    pub endpoint: Arc<Endpoint>,
-    /// Key, or the event.
-    pub key: Arc<str>,
+    /// Its texts.
+    pub labels: Arc<Labels>,
     /// Time or value.
     pub content: Content,
     /// Severity, 0 to 7.
@@ -65,7 +72,7 @@ impl Annotation {
     /// Memory that holding it costs, in bytes; shared names count as if they were not.
     pub fn cost_bytes(&self) -> usize {
         let text = if let Content::Text(text) = &self.content { text.len() } else { 0 };
-        size_of::<Self>() + self.key.len() + text
+        size_of::<Self>() + self.labels.key.len() + text
     }
 }
 

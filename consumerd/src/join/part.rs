@@ -39,7 +39,7 @@ impl Part {
         if !matches!(annotation.content, Content::Event(_)) {
             return;
         }
-        let event = &*annotation.key;
+        let event = &*annotation.labels.key;
         let closes = match event {
             "cr" => set(&mut self.client, Side::Closed),
             "ss" => set(&mut self.server, Side::Closed),

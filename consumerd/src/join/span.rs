@@ -79,7 +79,7 @@ impl SpanPiece {
     pub fn name(&self) -> Option<&str> {
         let events = self.annotations.iter().filter(|a| a.time_ns().is_some());
         let first = events.min_by_key(|a| a.time_ns()).or_else(|| self.annotations.first());
-        first.map(|a| &*a.name)
+        first.map(|a| &*a.labels.name)
     }
 
     /// Start and duration, if this piece starts the span: it holds "cs", or it is local. A server that only takes
@@ -124,7 +124,7 @@ impl Times {
             times.events += 1;
             earliest(&mut times.first, time);
             times.last = times.last.max(Some(time));
-            match &*annotation.key {
+            match &*annotation.labels.key {
                 "cs" => earliest(&mut times.client_send, time),
                 "cr" => times.client_receive = times.client_receive.max(Some(time)),
                 _ => {}
@@ -140,7 +140,7 @@ fn earliest(known: &mut Option<i64>, time: i64) {
 
 fn is_core(annotation: &Annotation) -> bool {
     let is_event = annotation.time_ns().is_some();
-    is_event && matches!(&*annotation.key, "cs" | "cr" | "sr" | "ss" | "ms" | "mr")
+    is_event && matches!(&*annotation.labels.key, "cs" | "cr" | "sr" | "ss" | "ms" | "mr")
 }
 
 fn timing(start_ns: i64, end_ns: Option<i64>) -> Timing {

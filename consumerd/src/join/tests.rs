@@ -1,11 +1,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use blkin_record::Endpoint;
 use proptest::prelude::*;
 
 use super::{Join, Reason, Rules, SpanPiece, Timing};
-use crate::annotation::{Annotation, Content, Origin};
+use crate::annotation::{Annotation, Content, Labels, Origin};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -23,9 +22,7 @@ fn event(program: u64, span: u64, name: &str, time_us: i64) -> Annotation {
         trace_id: 1,
         span_id: span,
         parent_span_id: 9,
-        name: "op".into(),
-        endpoint: Arc::new(Endpoint::default()),
-        key: name.into(),
+        labels: Labels { name: "op".into(), endpoint: Arc::default(), key: name.into() }.into(),
         content: Content::Event(time_us * 1000),
         level: 4,
         truncated: false,
@@ -158,8 +155,11 @@ fn the_end_of_a_program_closes_its_part() {
 #[test]
 fn the_earliest_event_names_the_span() {
     let mut join = Join::new(rules());
-    join.add(Annotation { name: "second".into(), ..event(1, 5, "end", 200) }, 0, SECOND);
-    join.add(Annotation { name: "first".into(), ..event(1, 5, "start", 100) }, 0, SECOND);
+    for (name, key, time_us) in [("second", "end", 200), ("first", "start", 100)] {
+        let mut event = event(1, 5, key, time_us);
+        Arc::make_mut(&mut event.labels).name = name.into();
+        join.add(event, 0, SECOND);
+    }
     assert_eq!(one(&mut join).name(), Some("first"));
 }
 

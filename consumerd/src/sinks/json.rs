@@ -44,7 +44,8 @@ fn is_false(value: &bool) -> bool {
 
 /// Appends the object and a line feed.
 pub fn append_line(annotation: &Annotation, out: &mut Vec<u8>) {
-    let key = &*annotation.key;
+    let labels = &*annotation.labels;
+    let key = &*labels.key;
     let (event, key, value) = match &annotation.content {
         Content::Event(_) => (Some(key), None, None),
         Content::Integer(number) => (None, Some(key), Some(Value::Integer(*number))),
@@ -54,13 +55,13 @@ pub fn append_line(annotation: &Annotation, out: &mut Vec<u8>) {
         event,
         key,
         value,
-        name: &annotation.name,
+        name: &labels.name,
         timestamp: annotation.time_ns(),
-        service_name: &annotation.endpoint.name,
+        service_name: &labels.endpoint.name,
         parent_span_id: annotation.parent_span_id,
         trace_id: annotation.trace_id,
-        ip: &annotation.endpoint.ip,
-        port: annotation.endpoint.port,
+        ip: &labels.endpoint.ip,
+        port: labels.endpoint.port,
         span_id: annotation.span_id,
         level: annotation.level,
         truncated: annotation.truncated,
@@ -76,7 +77,7 @@ pub fn append_line(annotation: &Annotation, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::annotation::Origin;
+    use crate::annotation::{Labels, Origin};
     use blkin_record::Endpoint;
     use std::sync::Arc;
 
@@ -85,9 +86,11 @@ mod tests {
             trace_id: 8_651_812_401_464_566_866,
             span_id: 7_498_859_655_107_060_208,
             parent_span_id: 0,
-            name: "processua".into(),
-            endpoint: Arc::new(Endpoint { ip: "10.0.0.1".into(), port: 5000, name: "serviceua".into() }),
-            key: "start".into(),
+            labels: Arc::new(Labels {
+                name: "processua".into(),
+                endpoint: Arc::new(Endpoint { ip: "10.0.0.1".into(), port: 5000, name: "serviceua".into() }),
+                key: "start".into(),
+            }),
             content,
             level: 4,
             truncated: false,

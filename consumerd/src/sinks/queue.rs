@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use blkin_scribe::Doorbell;
 
+use bytes::Bytes;
+
 use crate::hash::Map;
 
 /// How much it holds, and when a batch leaves.
@@ -64,7 +66,7 @@ impl From<Vec<(u64, u32)>> for Refs {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// The messages, each ended by a line feed; none contains one.
-    pub lines: Arc<[u8]>,
+    pub lines: Bytes,
     /// How many there are.
     pub messages: usize,
     /// Which frames its annotations came from.

@@ -74,7 +74,7 @@ impl Encoder {
         for annotation in annotations {
             if let Content::Event(time_ns) = annotation.content {
                 let (us, nanos) = (time_ns.div_euclid(1000), i16::try_from(time_ns.rem_euclid(1000)).ok());
-                writer.annotation(us, nanos, &annotation.key, &host.provenance(annotation, source));
+                writer.annotation(us, nanos, &annotation.labels.key, &host.provenance(annotation, source));
             }
         }
         writer.begin_binary(annotations.len() - events);
@@ -85,7 +85,7 @@ impl Encoder {
                 Content::Text(text) => text.as_bytes(),
             };
             let from = host.provenance(annotation, source);
-            writer.binary(&annotation.key, value, AnnotationType::String, &from);
+            writer.binary(&annotation.labels.key, value, AnnotationType::String, &from);
         }
         writer.end(timing.timestamp_us, timing.duration_us, source);
     }
@@ -94,9 +94,9 @@ impl Encoder {
 impl Host {
     #[inline]
     fn provenance(&mut self, annotation: &Annotation, of_span: Option<i64>) -> Provenance<'_> {
-        if !self.of.as_ref().is_some_and(|known| Arc::ptr_eq(known, &annotation.endpoint)) {
-            self.of = Some(annotation.endpoint.clone());
-            self.bytes = host(&annotation.endpoint).as_ref().map(encode_endpoint);
+        if !self.of.as_ref().is_some_and(|known| Arc::ptr_eq(known, &annotation.labels.endpoint)) {
+            self.of = Some(annotation.labels.endpoint.clone());
+            self.bytes = host(&annotation.labels.endpoint).as_ref().map(encode_endpoint);
         }
         let origin = annotation.origin;
         let source = (of_span != Some(origin.source)).then_some(origin.source);
@@ -113,7 +113,7 @@ fn decimal(integer: i64, digits: &mut Vec<u8>) -> &[u8] {
 
 #[inline]
 fn is_same_service(a: &Annotation, b: &Annotation) -> bool {
-    Arc::ptr_eq(&a.endpoint, &b.endpoint) || a.endpoint.name == b.endpoint.name
+    Arc::ptr_eq(&a.labels.endpoint, &b.labels.endpoint) || a.labels.endpoint.name == b.labels.endpoint.name
 }
 
 /// Brings the annotations of each service together, services and annotations in the order in which they came.
@@ -124,15 +124,15 @@ fn sort_by_service(annotations: &mut [Annotation]) {
     let mut ranks: HashMap<String, usize> = HashMap::new();
     for annotation in annotations.iter() {
         let next = ranks.len();
-        ranks.entry(annotation.endpoint.name.clone()).or_insert(next);
+        ranks.entry(annotation.labels.endpoint.name.clone()).or_insert(next);
     }
-    annotations.sort_by_key(|a| ranks.get(&a.endpoint.name).copied());
+    annotations.sort_by_key(|a| ranks.get(&a.labels.endpoint.name).copied());
 }
 
 fn fitting(annotations: &[Annotation]) -> usize {
     let mut bytes = 0;
     let too_much = |a: &Annotation| {
-        bytes += a.cost_bytes() + a.endpoint.name.len();
+        bytes += a.cost_bytes() + a.labels.endpoint.name.len();
         bytes > MAX_TEXT_BYTES
     };
     let fitting = annotations.iter().position(too_much).unwrap_or(annotations.len());
@@ -159,7 +159,7 @@ fn host(endpoint: &Endpoint) -> Option<thrift::Endpoint> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::annotation::Origin;
+    use crate::annotation::{Labels, Origin};
     use blkin_thrift::Limits;
     use blkin_thrift::scribe::decode_message;
 
@@ -168,9 +168,11 @@ mod tests {
             trace_id: 1,
             span_id: 2,
             parent_span_id: 3,
-            name: "write".into(),
-            endpoint: Arc::new(Endpoint { ip: "10.0.0.1".into(), port: 40000, name: "osd.0".into() }),
-            key: key.into(),
+            labels: Arc::new(Labels {
+                name: "write".into(),
+                endpoint: Arc::new(Endpoint { ip: "10.0.0.1".into(), port: 40000, name: "osd.0".into() }),
+                key: key.into(),
+            }),
             content,
             level: 4,
             truncated: false,
@@ -223,8 +225,10 @@ mod tests {
     #[test]
     fn each_service_of_a_span_gets_a_message_of_its_own() {
         let at = |service: &str, key: &str, time_us: i64| {
+            let mut one = annotation(key, Content::Event(time_us * 1000), 9);
             let endpoint = Arc::new(Endpoint { ip: String::new(), port: 0, name: service.into() });
-            Annotation { endpoint, ..annotation(key, Content::Event(time_us * 1000), 9) }
+            Arc::make_mut(&mut one.labels).endpoint = endpoint;
+            one
         };
         let mut call = piece(vec![
             at("gateway", "cs", 1),
@@ -234,7 +238,9 @@ mod tests {
         ]);
         let told: Vec<_> = spans(&mut call)
             .iter()
-            .map(|(span, held)| (held[0].endpoint.name.clone(), held.len(), span.timestamp, span.duration))
+            .map(|(span, held)| {
+                (held[0].labels.endpoint.name.clone(), held.len(), span.timestamp, span.duration)
+            })
             .collect();
         assert_eq!(told, [("gateway".to_owned(), 2, Some(1), Some(8)), ("osd".to_owned(), 2, None, None)]);
 

@@ -1,6 +1,6 @@
 //! Feeds the sinks: annotations as they come, spans as they leave.
 
-use std::sync::Arc;
+use bytes::BytesMut;
 
 use crate::annotation::Annotation;
 use crate::join::SpanPiece;
@@ -8,7 +8,7 @@ use crate::sinks::queue::{Entry, Refs, Settled};
 use crate::sinks::zipkin::Encoder;
 use crate::sinks::{Feed, Sink, json};
 
-/// JSON lines go to the queues in portions of about this size.
+/// JSON lines go to the queues in portions of about this size; messages of spans have their memory in such.
 const PORTION_BYTES: usize = 64 << 10;
 
 /// All sinks.
@@ -17,6 +17,8 @@ pub(super) struct Feeder {
     wants_spans: bool,
     wants_lines: bool,
     encoder: Encoder,
+    /// Memory for messages. They share it, and its next portion is taken when they need more.
+    portion: BytesMut,
     /// Messages of spans that left in this round.
     messages: Vec<Entry>,
 }
@@ -39,6 +41,7 @@ impl Feeder {
             wants_lines: wants(Feed::Annotations),
             sinks,
             encoder: Encoder::default(),
+            portion: BytesMut::new(),
             messages: Vec::new(),
         }
     }
@@ -68,10 +71,15 @@ impl Feeder {
 
     /// Encodes a piece of a span for [`Feeder::push_spans`].
     pub(super) fn add_span(&mut self, piece: &mut SpanPiece) {
-        let messages = &mut self.messages;
+        let Self { messages, portion, .. } = self;
         self.encoder.messages(piece, |message, annotations| {
             let program = annotations.first().map_or(0, |annotation| annotation.origin.program);
-            messages.push(Entry { lines: message.into(), messages: 1, refs: refs(annotations), program });
+            if portion.capacity() < message.len() {
+                portion.reserve(message.len().max(PORTION_BYTES));
+            }
+            portion.extend_from_slice(message);
+            let lines = portion.split().freeze();
+            messages.push(Entry { lines, messages: 1, refs: refs(annotations), program });
         });
     }
 
@@ -138,7 +146,7 @@ impl Lines {
     fn close_portion(&mut self) {
         if self.count > 0 {
             self.portions.push(Entry {
-                lines: Arc::from(std::mem::take(&mut self.bytes)),
+                lines: std::mem::take(&mut self.bytes).into(),
                 messages: self.count as usize,
                 refs: Refs::One((self.frame, self.count)),
                 program: self.program,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use blkin_record::{Endpoint, EndpointRef, Record, Text, Value};
 use blkin_ringbuf::{Attachment, ClockSeries, RingTime};
 
-use crate::annotation::{Annotation, Content, Origin};
+use crate::annotation::{Annotation, Content, Labels, Origin};
 use crate::hash::Map;
 
 /// Texts of one program that have been looked up.
@@ -15,13 +15,15 @@ use crate::hash::Map;
 pub(super) struct Texts {
     texts: Map<u32, Arc<str>>,
     endpoints: Map<u32, Arc<Endpoint>>,
+    /// By the ids of name and endpoint, and that of the key.
+    labels: Map<(u64, u32), Arc<Labels>>,
     bytes: usize,
 }
 
 /// Most memory for what is remembered of one program; the table of names of an honest one (64 KiB) needs less. What
 /// finds no room is looked up each time.
 const MAX_BYTES: usize = 512 << 10;
-/// About what a text or endpoint takes beside its bytes.
+/// About what a text, an endpoint or labels take beside the bytes of texts.
 const OVERHEAD_BYTES: usize = 96;
 
 impl Texts {
@@ -45,14 +47,37 @@ impl Texts {
             trace_id: record.trace_id,
             span_id: record.span_id,
             parent_span_id: record.parent_span_id,
-            name: self.text(attachment, &record.name)?,
-            endpoint: self.endpoint(attachment, &record.endpoint)?,
-            key: self.text(attachment, &record.key)?,
+            labels: self.labels(attachment, record)?,
             content,
             level: record.level,
             truncated: record.truncated,
             origin,
         })
+    }
+
+    #[inline]
+    fn labels(&mut self, attachment: &Attachment, record: &Record<'_>) -> Option<Arc<Labels>> {
+        let (Text::Id(name), EndpointRef::Id(endpoint), Text::Id(key)) =
+            (&record.name, &record.endpoint, &record.key)
+        else {
+            return self.new_labels(attachment, record);
+        };
+        let ids = (u64::from(*name) << 32 | u64::from(*endpoint), *key);
+        if let Some(known) = self.labels.get(&ids) {
+            return Some(known.clone());
+        }
+        let found = self.new_labels(attachment, record)?;
+        if self.has_room_for(0) {
+            self.labels.insert(ids, found.clone());
+        }
+        Some(found)
+    }
+
+    #[cold]
+    fn new_labels(&mut self, attachment: &Attachment, record: &Record<'_>) -> Option<Arc<Labels>> {
+        let name = self.text(attachment, &record.name)?;
+        let endpoint = self.endpoint(attachment, &record.endpoint)?;
+        Some(Arc::new(Labels { name, endpoint, key: self.text(attachment, &record.key)? }))
     }
 
     fn text(&mut self, attachment: &Attachment, text: &Text<'_>) -> Option<Arc<str>> {

@@ -53,6 +53,15 @@ pub struct Figures {
     pub missed: u64,
     /// Entries that nobody looked at because too many arrived at once.
     pub unseen: u64,
+    /// Entries that may have been seen and were not kept: whoever sent them sends them again.
+    pub unkept: u64,
+}
+
+/// How many entries of an arrival may have been seen before they were kept.
+#[derive(Debug, Default)]
+#[must_use = "what is not kept after all is to be counted"]
+pub struct Shown {
+    entries: u64,
 }
 
 /// There are as many viewers as may be.
@@ -71,6 +80,7 @@ struct Shared {
     shown: AtomicU64,
     missed: AtomicU64,
     unseen: AtomicU64,
+    unkept: AtomicU64,
     closed: AtomicBool,
 }
 
@@ -103,6 +113,7 @@ impl<A: Arrival> Hub<A> {
             shown: AtomicU64::new(0),
             missed: AtomicU64::new(0),
             unseen: AtomicU64::new(0),
+            unkept: AtomicU64::new(0),
             closed: AtomicBool::new(false),
         });
         let of_thread = shared.clone();
@@ -117,8 +128,8 @@ impl<A: Arrival> Hub<A> {
         self.shared.watched.load(Ordering::Relaxed) > 0
     }
 
-    /// Shows an arrival to whoever watches. Never waits: what there is no room for is counted as unseen.
-    pub fn offer(&self, arrival: A) {
+    /// Shows an arrival to whoever watches, before it is kept. Never waits: what there is no room for is counted as unseen.
+    pub fn offer(&self, arrival: A) -> Shown {
         let (entries, bytes) = (arrival.entries(), arrival.bytes());
         let before = self.shared.queued_bytes.fetch_add(bytes, Ordering::AcqRel);
         let fits = before == 0 || before + bytes <= QUEUE_BYTES;
@@ -126,7 +137,14 @@ impl<A: Arrival> Hub<A> {
             self.shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
             self.shared.untold.fetch_add(entries, Ordering::AcqRel);
             self.shared.unseen.fetch_add(entries, Ordering::Relaxed);
+            return Shown::default();
         }
+        Shown { entries }
+    }
+
+    /// What was shown is not kept: counts it. Its sender has it and will send it again.
+    pub fn not_kept(&self, shown: Shown) {
+        self.shared.unkept.fetch_add(shown.entries, Ordering::Relaxed);
     }
 
     /// Begins to watch.
@@ -168,6 +186,7 @@ impl<A: Arrival> Hub<A> {
             shown: of(&shared.shown),
             missed: of(&shared.missed),
             unseen: of(&shared.unseen),
+            unkept: of(&shared.unkept),
         }
     }
 }
@@ -298,8 +317,8 @@ mod tests {
         let osd = hub.watch(filter(&[("serviceName", "OSD")])).unwrap();
         let all = hub.watch(filter(&[])).unwrap();
         assert_eq!(hub.watch(filter(&[])).unwrap_err(), TooMany);
-        hub.offer(Spans(vec!["mon", "osd"], None));
-        hub.offer(Spans(vec!["mds"], None));
+        let _kept = hub.offer(Spans(vec!["mon", "osd"], None));
+        hub.not_kept(hub.offer(Spans(vec!["mds"], None)));
         for service in ["mon", "osd", "mds"] {
             let Some(Event::Span(json)) = next(&all).await else { panic!("no span") };
             assert!(json.contains(service), "{json}");
@@ -307,11 +326,11 @@ mod tests {
         let Some(Event::Span(json)) = next(&osd).await else { panic!("no span") };
         assert!(json.contains("osd"), "{json}");
         // A span is counted once it is handed over, and so before the next one comes.
-        hub.offer(Spans(vec!["last"], None));
+        let _kept = hub.offer(Spans(vec!["last"], None));
         assert!(matches!(next(&all).await, Some(Event::Span(_))));
         let figures = hub.figures();
         assert!((4..=5).contains(&figures.shown), "{figures:?}");
-        assert_eq!((figures.viewers, figures.missed, figures.unseen), (2, 0, 0));
+        assert_eq!((figures.viewers, figures.missed, figures.unseen, figures.unkept), (2, 0, 0, 1));
         hub.close();
         assert_eq!(next(&osd).await, None);
     }
@@ -333,10 +352,10 @@ mod tests {
         let hub = hub(1);
         let view = hub.watch(filter(&[])).unwrap();
         let (open, gate) = gate();
-        hub.offer(Spans(vec!["first"], Some(gate)));
+        let _kept = hub.offer(Spans(vec!["first"], Some(gate)));
         // The thread may have taken the first from the queue or not.
         for _ in 0..QUEUE_ARRIVALS + 10 {
-            hub.offer(Spans(vec!["next"], None));
+            let _kept = hub.offer(Spans(vec!["next"], None));
         }
         let unseen = hub.figures().unseen;
         assert!((10..=11).contains(&unseen), "{unseen}");

@@ -15,11 +15,15 @@
 //!   anything.
 //! - **Nobody waits for a viewer**: both queues are bounded in bytes. What finds one full is left out of the view alone, is
 //!   counted, and the viewer is told at that place of the stream.
-//! - A view shows what arrived, each piece of a span as it came: neither whether it is stored nor what comes later.
+//! - **A view shows what arrived, not what is stored**: each piece of a span as it came, as soon as it was taken from its
+//!   sender and before it is on disk, for that is what makes it soon. Nearly all of it is stored a moment later. What is not,
+//!   because the disk refuses or the process is killed, was never acknowledged: its sender sends it again, and it is shown
+//!   again. [`hub::Figures::unkept`] counts what is known of that. Repetitions, which the store counts as duplicates, are
+//!   shown as often as they come.
 
 pub mod hub;
 pub mod route;
 pub mod viewer;
 
-pub use hub::{Arrival, Figures, Hub, Options};
+pub use hub::{Arrival, Figures, Hub, Options, Shown};
 pub use route::router;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use blkin_live::Shown;
 use blkin_scribe::server::{Answer, Service};
 use blkin_thrift::scribe::{
     ExceptionKind, Method, RawEntry, ResultCode, ServiceStatus, Status, annotation_count, encode_exception,
@@ -66,12 +67,12 @@ impl Intake {
         draft
     }
 
-    fn show(&self, frame: &[u8], entries: u64) {
+    fn show(&self, frame: &[u8], entries: u64) -> Shown {
         if !self.live.is_watched() {
-            return;
+            return Shown::default();
         }
         let (category, limits) = (self.counter.category.clone(), self.limits);
-        self.live.offer(Arrived { frame: frame.to_vec(), entries, category, limits });
+        self.live.offer(Arrived { frame: frame.to_vec(), entries, category, limits })
     }
 
     fn status(&self) -> ServiceStatus {
@@ -117,7 +118,7 @@ impl Intake {
 
 impl Service for Intake {
     /// None when the call is to be sent again later.
-    type Pending = Option<Pending>;
+    type Pending = Option<(Pending, Shown)>;
 
     fn call(&self, frame: &[u8]) -> Result<Answer<Self::Pending>, Error> {
         let Some(log) = skim_log(frame, &self.limits) else {
@@ -129,18 +130,18 @@ impl Service for Intake {
             return Ok(Answer::Ready(reply));
         }
         let entries = draft.count.entries;
-        let pending = self.writer.submit(draft).ok();
-        if pending.is_some() {
-            self.show(frame, entries);
-        }
+        let pending = self.writer.submit(draft).ok().map(|pending| (pending, self.show(frame, entries)));
         Ok(Answer::Later { seq: log.seq, wants_reply: log.wants_reply, pending })
     }
 
     async fn settled(&self, pending: Self::Pending) -> ResultCode {
-        let Some(pending) = pending else { return ResultCode::TryLater };
+        let Some((pending, shown)) = pending else { return ResultCode::TryLater };
         match self.writer.durable(pending).await {
             Ok(()) => ResultCode::Ok,
-            Err(_) => ResultCode::TryLater,
+            Err(_) => {
+                self.live.not_kept(shown);
+                ResultCode::TryLater
+            }
         }
     }
 }

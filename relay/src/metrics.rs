@@ -94,7 +94,12 @@ impl Metrics {
         let help = "HTTP clients let go because they did not take what they were sent, since the start";
         family(encoder, "http_stalled", help, MetricType::Counter, &stalled)?;
         family(encoder, "live_viewers", "live viewers at this moment", MetricType::Gauge, &viewers)?;
-        let spans = [("shown", live.shown), ("missed", live.missed), ("unseen", live.unseen)];
+        let spans = [
+            ("shown", live.shown),
+            ("missed", live.missed),
+            ("unseen", live.unseen),
+            ("unkept", live.unkept),
+        ];
         let spans = spans.map(|(fate, count)| (vec![("fate", fate)], count));
         family(encoder, "live_spans", "spans for live viewers since the start", MetricType::Counter, &spans)
     }

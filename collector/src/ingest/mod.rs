@@ -12,6 +12,7 @@ pub use sampler::Sampler;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use blkin_live::Shown;
 use blkin_thrift::scribe::{LogEntry, ServiceStatus, Status, decode_message};
 use blkin_thrift::{Limits, Span as V1Span};
 
@@ -47,6 +48,12 @@ pub struct BadBody {
     reason: String,
     /// The cause of the first entry's refusal.
     pub cause: Cause,
+}
+
+/// A batch that waits for its commit, and may have been seen already.
+pub struct Submitted {
+    pending: Pending,
+    shown: Shown,
 }
 
 /// A batch, and whether anything of its body could be used.
@@ -88,25 +95,28 @@ impl Ingest {
         self.refused[cause as usize].load(Ordering::Relaxed)
     }
 
-    /// Hands a batch to the store's thread.
+    /// Hands a batch to the store's thread, and shows it to whoever watches.
     ///
     /// # Errors
     /// When too much waits already, or the collector is stopping.
-    pub fn submit(&self, batch: Batch) -> Result<Pending, Refused> {
-        let shown = self.live.is_watched().then(|| Arrived::of(&batch));
-        let submitted = self.writer.submit(batch).inspect_err(|&cause| self.count_refused(cause));
-        if let Some(shown) = shown.filter(|_| submitted.is_ok()) {
-            self.live.offer(shown);
-        }
-        submitted
+    pub fn submit(&self, batch: Batch) -> Result<Submitted, Refused> {
+        let arrived = self.live.is_watched().then(|| Arrived::of(&batch));
+        let pending = self.writer.submit(batch).inspect_err(|&cause| self.count_refused(cause))?;
+        let shown = arrived.map_or_else(Shown::default, |arrived| self.live.offer(arrived));
+        Ok(Submitted { pending, shown })
     }
 
     /// Waits until a batch is committed.
     ///
     /// # Errors
     /// When it is not, and the sender has to send it again.
-    pub async fn committed(&self, pending: Pending) -> Result<(), Refused> {
-        pending.committed().await.inspect_err(|&cause| self.count_refused(cause))
+    pub async fn committed(&self, submitted: Submitted) -> Result<(), Refused> {
+        let committed = submitted.pending.committed().await;
+        if let Err(cause) = committed {
+            self.count_refused(cause);
+            self.live.not_kept(submitted.shown);
+        }
+        committed
     }
 
     fn count_refused(&self, cause: Refused) {

@@ -5,12 +5,11 @@ use blkin_scribe::server::{Answer, Service};
 use blkin_thrift::Error;
 use blkin_thrift::scribe::{Method, ResultCode, parse_call};
 
-use super::{Ingest, SCRIBE};
-use crate::store::writer::Pending;
+use super::{Ingest, SCRIBE, Submitted};
 
 impl Service for Ingest {
     /// None when the store's queue had no room.
-    type Pending = Option<Pending>;
+    type Pending = Option<Submitted>;
 
     fn call(&self, frame: &[u8]) -> Result<Answer<Self::Pending>, Error> {
         let call = match parse_call(frame, &self.settings.now().limits()) {

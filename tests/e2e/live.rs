@@ -10,7 +10,7 @@ use blkin_cli::live::{Event, LiveArguments, Stream, watch};
 use blkin_cli::span::Span;
 use blkin_scribe::{Client, Reply};
 use blkin_tests::artifacts::binary;
-use blkin_tests::daemons::{LIMIT, Node, Setup};
+use blkin_tests::daemons::{LIMIT, Node, Setup, unused_address};
 use blkin_tests::process::Process;
 use blkin_tests::relays::Relay;
 use blkin_tests::wait;
@@ -127,7 +127,7 @@ fn a_stalled_viewer_loses_only_its_own_view_and_is_told_how_much() -> Result<()>
 #[test]
 fn a_viewer_that_stands_still_for_too_long_is_let_go_and_counted() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let gone = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let gone = unused_address()?;
     let config = folder.path().join("relay.toml");
     std::fs::write(&config, "http_idle_seconds = 1\n")?;
     let flags = ["--config", config.to_str().context("a path")?, "--stop-timeout-ms", "100"];
@@ -151,7 +151,7 @@ fn a_viewer_that_stands_still_for_too_long_is_let_go_and_counted() -> Result<()>
 #[test]
 fn viewers_are_bounded_and_leave_their_places() -> Result<()> {
     let folder = tempfile::TempDir::new()?;
-    let gone = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let gone = unused_address()?;
     let flags = ["--live-viewers", "2", "--stop-timeout-ms", "100"];
     let mut relay = Relay::start(folder.path(), "relay", &[&gone], &flags)?;
     let base = relay.daemon.http.base().to_owned();

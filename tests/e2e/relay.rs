@@ -8,9 +8,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use blkin_cli::live::{LiveArguments, watch};
 use blkin_scribe::{Client, Reply};
 use blkin_tests::artifacts::{binary, run};
-use blkin_tests::daemons::{LIMIT, Node, Setup};
+use blkin_tests::daemons::{LIMIT, Node, Setup, unused_address};
 use blkin_tests::program::Program;
 use blkin_tests::relays::Relay;
 use blkin_tests::scribe::{Behaviour, Server};
@@ -90,11 +91,12 @@ fn a_program_s_annotations_pass_two_relays() -> Result<()> {
     run(blkin.args(["--collector", chain.node.collector.http.base(), "--settle", "10s"]))
 }
 
-/// The collector is killed for `away` under load, and each relay once.
-fn nothing_is_lost_while_the_collector_is_away(away: Duration) -> Result<()> {
+/// The collector is killed for half a minute under load, and each relay once.
+#[test]
+fn a_collector_that_is_away_and_relays_that_are_killed_cost_nothing() -> Result<()> {
+    const AWAY: Duration = Duration::from_secs(30);
     let mut chain = Chain::start()?;
-    let seconds = away.as_secs() + 4;
-    let traces = (seconds * 1000).to_string();
+    let traces = ((AWAY.as_secs() + 4) * 1000).to_string();
     let shape = ["--threads", "2", "--traces", &traces, "--pace-us", "900"];
     let mut program = Program::start("writer", &shape, &chain.node.socket(), &[])?;
     program.begin()?;
@@ -111,7 +113,7 @@ fn nothing_is_lost_while_the_collector_is_away(away: Duration) -> Result<()> {
     })?;
     chain.leaf.daemon.process.kill()?;
     chain.leaf.start_again()?;
-    std::thread::sleep(away.saturating_sub(killed.elapsed()));
+    std::thread::sleep(AWAY.saturating_sub(killed.elapsed()));
     chain.node.start_collector_at(&scribe, &http)?;
     let calls = program.finish()?;
     chain.settled(calls)
@@ -122,23 +124,11 @@ fn spooled(relay: &Relay) -> Option<i64> {
 }
 
 #[test]
-fn a_collector_that_is_away_and_relays_that_are_killed_cost_nothing() -> Result<()> {
-    nothing_is_lost_while_the_collector_is_away(Duration::from_secs(3))
-}
-
-#[test]
-#[ignore = "takes a minute: cargo test -p blkin-tests --test e2e -- --ignored half_a_minute"]
-fn a_collector_that_is_away_for_half_a_minute_costs_nothing() -> Result<()> {
-    nothing_is_lost_while_the_collector_is_away(Duration::from_secs(30))
-}
-
-#[test]
 fn each_upstream_gets_everything_at_its_own_pace() -> Result<()> {
     let zipkin = Zipkin::start()?;
     let node = Node::without_consumerd(Setup::default())?;
     let collector = node.collector.address("scribe")?;
-    // Nobody listens there: the port of a listener that is gone.
-    let dead = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let dead = unused_address()?;
     let other = Server::start(|_| Behaviour::Ok)?;
     let upstreams = [collector.as_str(), &zipkin.scribe, &dead, other.address()];
     let relay = Relay::start(node.folder(), "relay", &upstreams, &["--stop-timeout-ms", "200"])?;
@@ -162,7 +152,7 @@ fn each_upstream_gets_everything_at_its_own_pace() -> Result<()> {
 #[test]
 fn a_full_spool_drops_its_oldest_and_counts_them_exactly() -> Result<()> {
     let folder = TempDir::new()?;
-    let gone = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let gone = unused_address()?;
     let flags = ["--spool-bytes", "4194304", "--max-message-mib", "1", "--stop-timeout-ms", "200"];
     let mut relay = Relay::start(folder.path(), "relay", &[&gone], &flags)?;
     let mut sender = client(&relay);
@@ -188,7 +178,7 @@ fn a_full_spool_drops_its_oldest_and_counts_them_exactly() -> Result<()> {
 #[test]
 fn a_relay_that_keeps_the_oldest_says_try_later_until_there_is_room() -> Result<()> {
     let folder = TempDir::new()?;
-    let gone = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let gone = unused_address()?;
     let flags = ["--spool-bytes", "4194304", "--max-message-mib", "1", "--when-full", "refuse"];
     let relay = Relay::start(folder.path(), "relay", &[&gone], &flags)?;
     let mut sender = client(&relay);
@@ -231,14 +221,17 @@ fn a_full_disk_means_try_later_and_room_means_ok() -> Result<()> {
     let folder = TempDir::new()?;
     let disk = folder.path().join("relay-spool");
     let _mounted = Tmpfs::mount(&disk, "3m")?;
-    let gone = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let gone = unused_address()?;
     let mut relay = Relay::start(folder.path(), "relay", &[&gone], &["--stop-timeout-ms", "200"])?;
     let mut sender = client(&relay);
+    let view = watch(relay.daemon.http.base(), &LiveArguments::default())?;
     let mut accepted = 0;
     while send(&mut sender, &spans(accepted + 1..accepted + 101))? == Reply::Ok {
         accepted += 100;
     }
     assert!(relay.figure("refused_calls_total", &[("cause", "disk")])? > 0);
+    assert_eq!(relay.figure("live_spans_total", &[("fate", "unkept")])?, 100, "seen, and to be sent again");
+    drop(view);
     assert_eq!(relay.daemon.http.get("/healthz", &[])?.status, 200);
     // It also starts on a full disk.
     relay.daemon.process.kill()?;

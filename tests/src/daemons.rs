@@ -1,8 +1,10 @@
 //! consumerd and collector on free ports, and their ledgers.
 
 use std::fs::File;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -18,8 +20,22 @@ use crate::wait;
 /// A daemon becomes ready, or an annotation arrives, within this time even on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// A free port of the loopback interface.
-const ANY: &str = "127.0.0.1:0";
+/// Any free port of a loopback address that nobody else in these tests has. A daemon that is started again finds its port
+/// free there, whoever took ports while it was away; and who calls it meanwhile is not given that port for his own end,
+/// which would connect him to himself.
+pub fn own_address() -> String {
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    let (process, number) = (std::process::id(), TAKEN.fetch_add(1, Ordering::Relaxed));
+    format!("127.{}.{}.{}:0", 1 + process / 256 % 254, process % 256, 1 + number % 254)
+}
+
+/// An address at which nobody listens, unless the caller does later.
+///
+/// # Errors
+/// When no port is free.
+pub fn unused_address() -> Result<String> {
+    Ok(TcpListener::bind(own_address())?.local_addr()?.to_string())
+}
 
 /// A running daemon of ours.
 #[derive(Debug)]
@@ -128,7 +144,7 @@ impl Node {
     /// When it does not become ready.
     pub fn without_consumerd(setup: Setup) -> Result<Node> {
         let folder = TempDir::new()?;
-        let collector = start_collector(folder.path(), &setup.collector, ANY, ANY)?;
+        let collector = start_collector(folder.path(), &setup.collector, &own_address(), &own_address())?;
         Ok(Node { consumerd: None, collector, setup, folder })
     }
 
@@ -146,7 +162,7 @@ impl Node {
             command = Command::new(c_program(launcher)?);
             command.arg(binary("blkin-consumerd")?);
         }
-        command.arg("--socket").arg(self.socket()).args(["--http-listen", ANY]);
+        command.arg("--socket").arg(self.socket()).args(["--http-listen", &own_address()]);
         command
             .args(["--scribe-upstream", &upstream])
             .args(["--scan", if self.setup.scan { "true" } else { "false" }])
@@ -166,7 +182,7 @@ impl Node {
     /// When it does not end or become ready.
     pub fn restart_collector(&mut self) -> Result<()> {
         self.collector.process.terminate()?;
-        self.start_collector_at(ANY, ANY)
+        self.start_collector_at(&own_address(), &own_address())
     }
 
     /// Starts another collector over the same store, at given addresses.

@@ -8,7 +8,7 @@ use blkin_cli::ledger::Ledger;
 use blkin_cli::metrics::Metrics;
 
 use crate::artifacts::binary;
-use crate::daemons::{Daemon, LIMIT};
+use crate::daemons::{Daemon, LIMIT, own_address};
 use crate::wait;
 
 /// A relay that can be killed and started again over the same spool, at the same addresses.
@@ -34,8 +34,7 @@ impl Relay {
         let mut all = vec!["--upstreams".to_owned(), upstreams.join(","), "--spool-dir".to_owned()];
         all.push(spool.to_str().context("a path")?.to_owned());
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));
-        let any = "127.0.0.1:0".to_owned();
-        let daemon = launch(name, folder, &all, &any, &any)?;
+        let daemon = launch(name, folder, &all, &own_address(), &own_address())?;
         let scribe = daemon.address("scribe")?;
         let http = daemon.address("http")?;
         Ok(Relay { daemon, scribe, http, name: name.to_owned(), folder: folder.to_owned(), flags: all })

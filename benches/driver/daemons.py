@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -45,6 +46,14 @@ class Consumerd:
         if not wait_until(lambda: ready.exists() and ready.stat().st_size > 0):
             raise SystemExit((folder / "consumerd.log").read_text())
         self.address = json.loads(ready.read_text())["http"]
+        wait_until(self.is_serving)
+
+    def is_serving(self):
+        """Its worker has answered for the first time."""
+        try:
+            return self.metric("blkin_programs") == 0
+        except urllib.error.HTTPError:
+            return False
 
     def metric(self, name):
         """The sum of a metric over all its labels."""

@@ -233,3 +233,101 @@ async fn write_answers<S: Service>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::pending;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use blkin_daemon::Health;
+    use blkin_thrift::scribe::{decode_reply, encode_log_call, parse_call};
+    use blkin_thrift::{Limits, scribe};
+    use tokio::sync::watch;
+
+    /// Settles each call once so many are there.
+    struct Together {
+        wanted: usize,
+        came: watch::Sender<usize>,
+    }
+
+    impl Service for Together {
+        type Pending = ();
+
+        fn call(&self, frame: &[u8]) -> Result<Answer<()>, blkin_thrift::Error> {
+            let seq = parse_call(frame, &Limits::default()).map_err(|bad| bad.cause)?.seq;
+            self.came.send_modify(|came| *came += 1);
+            Ok(Answer::Later { seq, wants_reply: true, pending: () })
+        }
+
+        async fn settled(&self, (): ()) -> ResultCode {
+            let mut came = self.came.subscribe();
+            match came.wait_for(|came| *came >= self.wanted).await {
+                Ok(_) => ResultCode::Ok,
+                Err(_) => ResultCode::TryLater,
+            }
+        }
+    }
+
+    fn options() -> Options {
+        let long = Duration::from_secs(60);
+        Options {
+            max_frame_bytes: 1 << 20,
+            max_connections: 1,
+            idle_time: long,
+            frame_time: long,
+            budget: Budget::new(1 << 20),
+        }
+    }
+
+    #[tokio::test]
+    async fn calls_are_read_ahead_of_the_answers_which_keep_their_order() {
+        const CALLS: i32 = MAX_PIPELINED as i32;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let service = Together { wanted: CALLS as usize, came: watch::Sender::new(0) };
+        let stop = CancellationToken::new();
+        let heartbeat = Health::new().worker("scribe");
+        let serving = tokio::spawn(serve(listener, Arc::new(service), options(), stop.clone(), heartbeat));
+        let calls: Vec<u8> = (0..CALLS).flat_map(|seq| encode_log_call(seq, &[])).collect();
+        client.write_all(&calls).await.unwrap();
+        for seq in 0..CALLS {
+            let length = client.read_u32().await.unwrap() as usize;
+            let mut reply = vec![0; length];
+            client.read_exact(&mut reply).await.unwrap();
+            let reply = decode_reply(&reply, &Limits::default()).unwrap();
+            assert_eq!((reply.seq, reply.outcome), (seq, scribe::Outcome::Result(ResultCode::Ok)));
+        }
+        stop.cancel();
+        serving.await.unwrap();
+    }
+
+    /// Never settles a call.
+    #[derive(Default)]
+    struct Never(AtomicUsize);
+
+    impl Service for Never {
+        type Pending = ();
+
+        fn call(&self, _: &[u8]) -> Result<Answer<()>, blkin_thrift::Error> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(Answer::Later { seq: 0, wants_reply: true, pending: () })
+        }
+
+        async fn settled(&self, (): ()) -> ResultCode {
+            pending().await
+        }
+    }
+
+    #[tokio::test]
+    async fn no_more_calls_are_read_than_may_wait() {
+        let calls = encode_log_call(0, &[]).repeat(10 * MAX_PIPELINED);
+        let (service, stop) = (Arc::new(Never::default()), CancellationToken::new());
+        // Nobody takes an answer out of it; one more call waits for its place.
+        let (answers, _queue) = mpsc::channel(MAX_PIPELINED);
+        let options = options();
+        let reading = read_calls(&calls[..], &service, &options, &stop, answers);
+        assert!(tokio::time::timeout(Duration::from_millis(50), reading).await.is_err(), "it read them all");
+        assert_eq!(service.0.load(Ordering::Relaxed), MAX_PIPELINED + 1);
+    }
+}

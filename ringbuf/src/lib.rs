@@ -82,7 +82,7 @@ mod ring;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(blkin_portable)))]
 mod rseq;
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(blkin_portable))))]
-#[path = "rseq_none.rs"]
+#[path = "rseq/none.rs"]
 mod rseq;
 pub mod saved;
 mod say;

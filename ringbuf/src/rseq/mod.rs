@@ -1,0 +1,90 @@
+//! The producer by restartable sequence: x86-64 Linux, where libc has registered the thread's rseq area.
+//!
+//! A restartable sequence is a stretch of code that the kernel starts anew (by jumping to its abort handler) when the
+//! thread is preempted, migrated or gets a signal inside it. While a thread is inside, nobody else runs on its CPU, nor
+//! under its concurrency id; so a ring that belongs to such an id has one writer at a time, and plain stores do.
+//! Reserve, clock, copy and commit are one sequence whose last instruction is the commit, one store of 16 bytes (head
+//! and the count of attempts): a record is wholly there or not at all, whatever comes between.
+//!
+//! `rseq(2)`; Desnoyers, "Restartable sequences system call" (Linux 4.18); mm_cid: Linux 6.3. The area is cleared
+//! after each commit: else the kernel has something to fix up at each context switch until the next record.
+//!
+//! | file | its sequences |
+//! |---|---|
+//! | `short` | a record of one grain |
+//! | `long` | a record of several grains |
+//! | `room` | where a ring's room ends; a loss; the oldest record that goes |
+//! | `ids` | the next number of a slot |
+//!
+//! All are made of the pieces in `frame`. Each has the symbols `blkin_rseq_NAME_start` and `_end`, for those who count its
+//! instructions.
+//!
+//! What makes them fast: on many processors a reading of the clock waits for the loads before it, and the loads behind it
+//! wait for the reading, so that a record costs the clock and its longest chain of loads (docs/adr/0007-reading-the-clock.md). The
+//! sequences of short records have two in a row: the first slot's header, and head there.
+
+#[macro_use]
+mod frame;
+mod area;
+mod ids;
+mod long;
+mod room;
+mod short;
+
+use crate::layout::{SLOT_HEADER_WORDS, slot};
+
+pub(crate) use area::{Area, add, area, index};
+pub(crate) use ids::next_number;
+pub(crate) use long::push_long;
+pub(crate) use room::{evict, refresh_limit, refuse};
+pub(crate) use short::{push_event, push_value};
+
+/// Done.
+const DONE: u32 = 0;
+/// Done, and head has passed an eighth of its ring.
+const PASSED: u32 = 1;
+/// The thread has no rseq area, or the slot no ring.
+pub(crate) const NO_SLOT: u32 = 2;
+/// No room, or not what was expected.
+const REFUSED: u32 = 3;
+/// Interrupted before the commit: nothing has happened.
+const ABORTED: u32 = 4;
+
+/// How far before a record's place its memory is asked for. A store that misses the cache holds up the next reading of the
+/// clock; behind a ring's end it is asked for in vain, which neither faults nor hurts.
+const AHEAD_BYTES: usize = 1024;
+
+/// What became of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Done.
+    Done,
+    /// Done, and head has passed an eighth of its ring.
+    Passed,
+    /// The thread has no rseq area, or its slot no ring yet.
+    NoSlot,
+    /// No room, or (evict) not what was expected.
+    Refused,
+    /// Interrupted before the commit: nothing has happened.
+    Aborted,
+}
+
+impl Outcome {
+    pub(crate) fn from_code(code: u32) -> Outcome {
+        match code {
+            DONE => Outcome::Done,
+            PASSED => Outcome::Passed,
+            NO_SLOT => Outcome::NoSlot,
+            REFUSED => Outcome::Refused,
+            _ => Outcome::Aborted,
+        }
+    }
+}
+
+/// How often a thread tries before it takes another way: a debugger that steps through it interrupts every try.
+pub(crate) const TRIES: usize = 8;
+
+// What the sequences store side by side, and how they come from a slot to its header.
+const _: () = assert!(slot::HEAD == 0 && slot::ATTEMPTED == 1 && slot::FULL == 2);
+const _: () = assert!(slot::OLDEST == 4 && slot::OVERWRITTEN == 5);
+const _: () = assert!(SLOT_HEADER_WORDS * size_of::<u64>() == 4 * size_of::<crate::hot::HotSlot>());

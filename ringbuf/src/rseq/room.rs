@@ -1,0 +1,116 @@
+//! Where a ring's room ends, and what is counted or given up when there is none.
+
+use std::mem::offset_of;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use blkin_record::POSITION_MASK;
+
+use super::{Outcome, index};
+use crate::hot::{Hot, HotSlot};
+
+// Sets the limit of the slot whose header is rsi to rcx. One that was worked out long ago is too low at worst, and then
+// stops a record, which has it worked out anew.
+sequence!(
+    concat!(
+        begin!("blkin_rseq_set_limit"),
+        slot_and_header!("blkin_rseq_set_limit"),
+        "cmp rdx, rsi\n",
+        "jne .Lblkin_rseq_set_limit_refuse\n",
+        "mov qword ptr [r11 + {limit}], rcx\n",
+        end!("blkin_rseq_set_limit", "xor eax, eax\nret\n"),
+    ),
+    header = offset_of!(HotSlot, header),
+    limit = offset_of!(HotSlot, limit)
+);
+
+// A record that found no room: one attempt and one loss more, in one store.
+sequence!(
+    concat!(
+        begin!("blkin_rseq_refuse"),
+        slot_and_header!("blkin_rseq_refuse"),
+        "mov rax, qword ptr [rdx + 8]\ninc rax\n",
+        "mov rcx, qword ptr [rdx + 16]\ninc rcx\n",
+        "movq xmm0, rax\nmovq xmm1, rcx\npunpcklqdq xmm0, xmm1\n",
+        "movups xmmword ptr [rdx + 8], xmm0\n",
+        end!("blkin_rseq_refuse", "xor eax, eax\nret\n"),
+    ),
+    header = offset_of!(HotSlot, header)
+);
+
+// Moves oldest from r9 to rcx, and the count of overwritten records to r8, if this is the slot whose header is rsi.
+sequence!(
+    concat!(
+        begin!("blkin_rseq_evict"),
+        slot_and_header!("blkin_rseq_evict"),
+        "cmp rdx, rsi\n",
+        "jne .Lblkin_rseq_evict_refuse\n",
+        "cmp r9, qword ptr [rdx + 32]\n",
+        "jne .Lblkin_rseq_evict_refuse\n",
+        "movq xmm0, rcx\nmovq xmm1, r8\npunpcklqdq xmm0, xmm1\n",
+        "movaps xmmword ptr [rdx + 32], xmm0\n",
+        end!("blkin_rseq_evict", "xor eax, eax\nret\n"),
+    ),
+    header = offset_of!(HotSlot, header)
+);
+
+unsafe extern "C" {
+    fn blkin_rseq_set_limit(hot: &Hot, header: *const AtomicU64, _: u64, limit: u64) -> u32;
+    fn blkin_rseq_refuse(hot: &Hot) -> u32;
+    fn blkin_rseq_evict(
+        hot: &Hot,
+        header: *const AtomicU64,
+        _: u64,
+        new_oldest: u64,
+        overwritten: u64,
+        oldest: u64,
+    ) -> u32;
+}
+
+/// Looks how far the consumer is with the ring of the calling thread's slot.
+///
+/// # Safety
+/// `hot` was set up for restartable sequences by this process: its slots are null or lie in its segment (invariants 1, 2
+/// and 8), and no other protocol writes their rings (invariant 4).
+pub(crate) unsafe fn refresh_limit(hot: &Hot) {
+    let slot = index(hot).and_then(|index| hot.slots.get(index));
+    let Some(slot) = slot.filter(|slot| !slot.header.load(Acquire).is_null()) else { return };
+    let header = slot.header.load(Relaxed);
+    // SAFETY: not null, so that it points into the segment (see above).
+    let head = unsafe { &*header }.load(Relaxed) & POSITION_MASK;
+    // SAFETY: set before the header.
+    let tail = unsafe { &*slot.tail.load(Relaxed) }.load(Acquire) & POSITION_MASK;
+    let last = tail + u64::from(hot.mask.load(Relaxed));
+    let before_wrap = POSITION_MASK - 1;
+    let room = last.wrapping_sub(head) & POSITION_MASK;
+    let is_full = room > u64::from(hot.mask.load(Relaxed));
+    let would_wrap = !is_full && room > before_wrap.wrapping_sub(head) & POSITION_MASK;
+    let last = if would_wrap || head > before_wrap { before_wrap } else { last };
+    // SAFETY: passed on from the caller. It does nothing where the thread is elsewhere by now.
+    unsafe { blkin_rseq_set_limit(hot, header, 0, last + 1) };
+}
+
+/// Counts one attempt and its loss to a full ring, in whatever slot the calling thread is now.
+///
+/// # Safety
+/// As [`refresh_limit`].
+pub(crate) unsafe fn refuse(hot: &Hot) -> Outcome {
+    // SAFETY: passed on from the caller.
+    Outcome::from_code(unsafe { blkin_rseq_refuse(hot) })
+}
+
+/// Moves a slot's oldest position and its count of overwritten records together, if the calling thread still is in that
+/// slot and nobody else has moved them.
+///
+/// # Safety
+/// As [`refresh_limit`].
+pub(crate) unsafe fn evict(
+    hot: &Hot,
+    header: *const AtomicU64,
+    from: u64,
+    to: u64,
+    overwritten: u64,
+) -> Outcome {
+    // SAFETY: passed on from the caller.
+    Outcome::from_code(unsafe { blkin_rseq_evict(hot, header, 0, to, overwritten, from) })
+}

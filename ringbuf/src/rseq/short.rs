@@ -1,0 +1,156 @@
+//! Records of one grain.
+//!
+//! Registers: rdi ids, rsi word 5, rdx (then r8) word 6, rcx (then r9) a value, then word 1. Inside: r10 the rseq area, r11 the
+//! slot, then head; rdx the slot's header; rcx the grain.
+
+use std::arch::global_asm;
+use std::mem::offset_of;
+
+use super::area::CPU_AT;
+use super::{ABORTED, AHEAD_BYTES, NO_SLOT, REFUSED};
+use crate::hot::{Hot, HotSlot};
+use crate::layout::MAX_SLOTS;
+use crate::process::state::STATE;
+use crate::process::{push_again, push_otherwise};
+
+/// A record of one grain, see [`push_event`] and [`push_value`]. `$word1` puts word 1 into r9. Where its position wraps
+/// head's count needs more than an addition: `limit` stops one grain before that. All that is not done ends in
+/// [`crate::process::push_again`], with the same arguments and the result.
+macro_rules! push_short {
+    ($name:literal, $word1:literal) => {
+        concat!(
+            begin!(
+                $name,
+                concat!(
+                    "mov r8, rdx\nmov r9, rcx\n",
+                    "movsxd r10, dword ptr [rip + {hot} + {push_offset}]\n",
+                    // Not set up, or no more in a child that was forked since somebody looked.
+                    "test r10, r10\n",
+                    "jz .L",
+                    $name,
+                    "_off\n"
+                )
+            ),
+            $word1,
+            "movsxd r11, dword ptr [rip + {hot} + {index_offset}]\n",
+            "mov r11d, dword ptr fs:[r11]\n",
+            predicted_slot!($name),
+            // Headers are four times as far apart as the slots of `Hot`.
+            "mov rdx, qword ptr [rip + {hot} + {headers}]\n",
+            "lea rdx, [rdx + r11 * 4]\n",
+            "lea rax, [rip + {hot} + {slots}]\n",
+            "add r11, rax\n",
+            "mov rcx, qword ptr [r11 + {ring}]\n",
+            "test rcx, rcx\n",
+            "jz .L",
+            $name,
+            "_no_slot\n",
+            "mov rax, qword ptr [rdx]\n",
+            "sub rax, qword ptr [r11 + {limit}]\n",
+            "shl rax, 28\n",
+            "jns .L",
+            $name,
+            "_refuse\n",
+            "mov r11, qword ptr [rdx]\n",
+            "mov eax, r11d\n",
+            "and eax, dword ptr [rip + {hot} + {mask}]\n",
+            "shl rax, 6\n",
+            "add rcx, rax\n",
+            "prefetchw byte ptr [rcx + {ahead}]\n",
+            "mov qword ptr [rcx + 8], r9\n",
+            "movups xmm0, xmmword ptr [rdi]\n",
+            "movaps xmmword ptr [rcx + 16], xmm0\n",
+            "mov rax, qword ptr [rdi + 16]\n",
+            "mov qword ptr [rcx + 32], rax\n",
+            "mov qword ptr [rcx + 40], rsi\n",
+            "mov qword ptr [rcx + 48], r8\n",
+            "mov rax, r11\n",
+            "shr rax, 36\n",
+            "mov qword ptr [rcx + 56], rax\n",
+            "mov rax, r11\n",
+            "shl rax, 28\n",
+            "shr rax, 28\n",
+            "or rax, qword ptr [rip + {hot} + {stamp}]\n",
+            "mov qword ptr [rcx], rax\n",
+            "inc r11d\n",
+            "movaps xmm0, xmmword ptr [rdx]\n",
+            "paddq xmm0, xmmword ptr [rip + {hot} + {step}]\n",
+            "movaps xmmword ptr [rdx], xmm0\n",
+            end!(
+                $name,
+                "",
+                concat!(
+                    "test r11d, dword ptr [rip + {hot} + {eighth}]\n",
+                    passed!($name, "jz", "mov rdx, r8\nmov rcx, r9\nmov r8d, eax\njmp {again}\n"),
+                    ".L",
+                    $name,
+                    "_off:\nmov rdx, r8\nmov rcx, r9\njmp {otherwise}\n"
+                ),
+                "mov rdx, r8\nmov rcx, r9\nmov r8d, eax\njmp {again}\n"
+            ),
+        )
+    };
+}
+
+// Whatever library or program this is linked into, these are its own and lie within reach of its code.
+global_asm!(
+    ".hidden {hot}", ".hidden {again}", ".hidden {otherwise}",
+    hot = sym STATE, again = sym push_again, otherwise = sym push_otherwise
+);
+
+/// Both kinds of short records.
+macro_rules! sequence_of_short {
+    ($name:literal, $word1:literal) => {
+        global_asm!(
+            push_short!($name, $word1),
+            hot = sym STATE,
+            again = sym push_again,
+            otherwise = sym push_otherwise,
+            push_offset = const offset_of!(Hot, push_offset),
+            index_offset = const offset_of!(Hot, index_offset),
+            cpu_at = const CPU_AT,
+            max_slots = const MAX_SLOTS,
+            headers = const offset_of!(Hot, headers),
+            slots = const offset_of!(Hot, slots),
+            ring = const offset_of!(HotSlot, ring),
+            limit = const offset_of!(HotSlot, limit),
+            mask = const offset_of!(Hot, mask),
+            stamp = const offset_of!(Hot, stamp),
+            step = const offset_of!(Hot, step),
+            eighth = const offset_of!(Hot, eighth),
+            ahead = const AHEAD_BYTES,
+            no_slot = const NO_SLOT,
+            refused = const REFUSED,
+            aborted = const ABORTED,
+        );
+    };
+}
+
+sequence_of_short!("blkin_rseq_push_event", "rdtsc\nshl rdx, 32\nlea r9, [rax + rdx]\n");
+sequence_of_short!("blkin_rseq_push_value", "");
+
+unsafe extern "C" {
+    fn blkin_rseq_push_event(ids: *const u64, names: u64, traits: u64) -> i32;
+    fn blkin_rseq_push_value(ids: *const u64, names: u64, traits: u64, value: u64) -> i32;
+}
+
+/// Puts a record of one grain into the ring of the calling thread's slot, with the time; should that not be done at once,
+/// or not this way in this process, [`push_again`] goes on. Always 0.
+///
+/// # Safety
+/// `ids` points to three readable words.
+#[inline(always)]
+pub(crate) unsafe fn push_event(ids: *const u64, names: u64, traits: u64) -> i32 {
+    // SAFETY: passed on from the caller.
+    unsafe { blkin_rseq_push_event(ids, names, traits) }
+}
+
+/// As [`push_event`], with a value in the place of the time.
+///
+/// # Safety
+/// As [`push_event`].
+#[inline(always)]
+pub(crate) unsafe fn push_value(ids: *const u64, names: u64, traits: u64, value: u64) -> i32 {
+    // SAFETY: passed on from the caller.
+    unsafe { blkin_rseq_push_value(ids, names, traits, value) }
+}

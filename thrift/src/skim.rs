@@ -1,18 +1,18 @@
-//! Walking over TBinary without keeping anything: where a value ends, how long a list is.
+//! Walking over TBinary in place: where a value ends, how long a list is, and the values themselves without a copy.
 //!
-//! A relay passes entries on as they came, so it needs their extent, not their content. Every step takes at least one
-//! byte of the slice, so a walk is over after as many steps as there are bytes.
+//! What cannot be walked is answered with none; why, [`binary`](crate::binary) tells whoever must know. Every step takes
+//! at least one byte of the slice, so a walk is over after as many steps as there are bytes.
 
-use crate::Error;
-
-/// Deepest nesting of what is skipped: no less than where Apache's decoder ends.
-const MAX_DEPTH: u32 = 64;
+/// Deepest nesting of what is skipped, as in Apache's decoder.
+const MAX_SKIPPED_DEPTH: u32 = 64;
 
 /// A place in a slice.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Skim<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// How many structs may still begin inside of those that have not ended.
+    structs_left: usize,
 }
 
 /// Type and length of a list.
@@ -27,6 +27,8 @@ pub(crate) struct List {
 /// Wire numbers of the types.
 pub(crate) mod wire {
     pub(crate) const STOP: u8 = 0;
+    pub(crate) const BOOL: u8 = 2;
+    pub(crate) const I16: u8 = 6;
     pub(crate) const I32: u8 = 8;
     pub(crate) const I64: u8 = 10;
     pub(crate) const STRING: u8 = 11;
@@ -37,9 +39,9 @@ pub(crate) mod wire {
 }
 
 impl<'a> Skim<'a> {
-    /// At the beginning of `bytes`.
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Skim { bytes, at: 0 }
+    /// At the beginning of `bytes`, in which structs nest no deeper than `max_depth`.
+    pub(crate) fn new(bytes: &'a [u8], max_depth: usize) -> Self {
+        Skim { bytes, at: 0, structs_left: max_depth }
     }
 
     /// Bytes passed so far.
@@ -52,67 +54,74 @@ impl<'a> Skim<'a> {
         &self.bytes[start..self.at]
     }
 
-    fn take(&mut self, length: usize) -> Result<&'a [u8], Error> {
-        let end = self.at.checked_add(length).filter(|end| *end <= self.bytes.len());
-        let end = end.ok_or_else(|| Error::Malformed("it ends too early".to_owned()))?;
-        let taken = &self.bytes[self.at..end];
+    #[inline]
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let end = self.at.checked_add(length)?;
+        let taken = self.bytes.get(self.at..end)?;
         self.at = end;
-        Ok(taken)
+        Some(taken)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Error> {
-        let mut array = [0; N];
-        array.copy_from_slice(self.take(N)?);
-        Ok(array)
+    #[inline]
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
     }
 
-    pub(crate) fn byte(&mut self) -> Result<u8, Error> {
-        Ok(self.array::<1>()?[0])
+    #[inline]
+    pub(crate) fn byte(&mut self) -> Option<u8> {
+        self.array::<1>().map(|[byte]| byte)
     }
 
-    pub(crate) fn i32(&mut self) -> Result<i32, Error> {
+    #[inline]
+    pub(crate) fn i16(&mut self) -> Option<i16> {
+        self.array().map(i16::from_be_bytes)
+    }
+
+    #[inline]
+    pub(crate) fn i32(&mut self) -> Option<i32> {
         self.array().map(i32::from_be_bytes)
     }
 
-    pub(crate) fn i64(&mut self) -> Result<i64, Error> {
+    #[inline]
+    pub(crate) fn i64(&mut self) -> Option<i64> {
         self.array().map(i64::from_be_bytes)
     }
 
-    fn length(&mut self) -> Result<usize, Error> {
-        let length = self.i32()?;
-        usize::try_from(length).map_err(|_| Error::Malformed(format!("a length of {length}")))
+    #[inline]
+    fn length(&mut self) -> Option<usize> {
+        usize::try_from(self.i32()?).ok()
     }
 
     /// A string or binary.
-    pub(crate) fn string(&mut self) -> Result<&'a [u8], Error> {
+    #[inline]
+    pub(crate) fn string(&mut self) -> Option<&'a [u8]> {
         let length = self.length()?;
         self.take(length)
     }
 
     /// So many bytes as a string whose length was read already.
-    pub(crate) fn bytes(&mut self, length: i32) -> Result<&'a [u8], Error> {
-        let length =
-            usize::try_from(length).map_err(|_| Error::Malformed(format!("a length of {length}")))?;
-        self.take(length)
+    pub(crate) fn bytes(&mut self, length: i32) -> Option<&'a [u8]> {
+        self.take(usize::try_from(length).ok()?)
     }
 
     /// The header of a list.
-    pub(crate) fn list(&mut self) -> Result<List, Error> {
+    #[inline]
+    pub(crate) fn list(&mut self) -> Option<List> {
         let element = known_type(self.byte()?)?;
-        Ok(List { element, count: self.length()? })
+        Some(List { element, count: self.length()? })
     }
 
     /// Walks over one struct. `field` answers whether it took the value of the field; what it did not take is skipped.
-    pub(crate) fn fields(
-        &mut self,
-        mut field: impl FnMut(&mut Self, u8, i16) -> Result<bool, Error>,
-    ) -> Result<(), Error> {
+    #[inline]
+    pub(crate) fn fields(&mut self, mut field: impl FnMut(&mut Self, u8, i16) -> Option<bool>) -> Option<()> {
+        self.structs_left = self.structs_left.checked_sub(1)?;
         loop {
             let kind = known_type(self.byte()?)?;
             if kind == wire::STOP {
-                return Ok(());
+                self.structs_left += 1;
+                return Some(());
             }
-            let id = self.array().map(i16::from_be_bytes)?;
+            let id = self.i16()?;
             if !field(self, kind, id)? {
                 self.skip(kind)?;
             }
@@ -120,62 +129,57 @@ impl<'a> Skim<'a> {
     }
 
     /// Passes one value of a type.
-    pub(crate) fn skip(&mut self, kind: u8) -> Result<(), Error> {
-        self.skip_nested(kind, MAX_DEPTH)
+    pub(crate) fn skip(&mut self, kind: u8) -> Option<()> {
+        self.skip_nested(kind, MAX_SKIPPED_DEPTH)
     }
 
-    fn skip_nested(&mut self, kind: u8, depth: u32) -> Result<(), Error> {
-        if depth == 0 {
-            return Err(Error::Malformed("it is nested too deeply".to_owned()));
-        }
+    fn skip_nested(&mut self, kind: u8, depth: u32) -> Option<()> {
+        let inner = depth.checked_sub(1)?;
         if let Some(size) = fixed_size(kind) {
             return self.take(size).map(drop);
         }
         match kind {
             wire::STRING => self.string().map(drop),
-            wire::STRUCT => self.fields(|skim, kind, _| skim.skip_nested(kind, depth - 1).map(|()| true)),
+            wire::STRUCT => self.fields(|skim, kind, _| skim.skip_nested(kind, inner).map(|()| true)),
             wire::LIST | wire::SET => {
                 let list = self.list()?;
-                self.skip_many(list.element, list.count, depth - 1)
+                self.skip_many(list.element, list.count, inner)
             }
             wire::MAP => {
-                let (key, value) = (self.byte()?, self.byte()?);
-                let count = self.length()?;
-                for _ in 0..count {
-                    self.skip_nested(known_type(key)?, depth - 1)?;
-                    self.skip_nested(known_type(value)?, depth - 1)?;
+                let (key, value) = (known_type(self.byte()?)?, known_type(self.byte()?)?);
+                for _ in 0..self.length()? {
+                    self.skip_nested(key, inner)?;
+                    self.skip_nested(value, inner)?;
                 }
-                Ok(())
+                Some(())
             }
-            other => Err(Error::Malformed(format!("no type {other}"))),
+            _ => None,
         }
     }
 
     /// Passes so many values of one type.
-    pub(crate) fn skip_elements(&mut self, list: List) -> Result<(), Error> {
-        self.skip_many(list.element, list.count, MAX_DEPTH)
+    pub(crate) fn skip_elements(&mut self, list: List) -> Option<()> {
+        self.skip_many(list.element, list.count, MAX_SKIPPED_DEPTH)
     }
 
-    fn skip_many(&mut self, kind: u8, count: usize, depth: u32) -> Result<(), Error> {
+    fn skip_many(&mut self, kind: u8, count: usize, depth: u32) -> Option<()> {
         match fixed_size(kind) {
-            Some(size) => self.take(count.saturating_mul(size)).map(drop),
+            Some(size) => self.take(count.checked_mul(size)?).map(drop),
             None => (0..count).try_for_each(|_| self.skip_nested(kind, depth)),
         }
     }
 }
 
-fn known_type(number: u8) -> Result<u8, Error> {
-    match number {
-        0..=4 | 6 | 8 | 10..=16 => Ok(number),
-        other => Err(Error::Malformed(format!("no type {other}"))),
-    }
+#[inline]
+fn known_type(number: u8) -> Option<u8> {
+    matches!(number, 0..=4 | 6 | 8 | 10..=16).then_some(number)
 }
 
 /// Bytes of a value whose type says it all.
 fn fixed_size(kind: u8) -> Option<usize> {
     match kind {
-        2 | 3 => Some(1),
-        6 => Some(2),
+        wire::BOOL | 3 => Some(1),
+        wire::I16 => Some(2),
         wire::I32 => Some(4),
         4 | wire::I64 => Some(8),
         16 => Some(16),
@@ -188,8 +192,8 @@ mod tests {
     use super::*;
 
     fn skip(kind: u8, bytes: &[u8]) -> Option<usize> {
-        let mut skim = Skim::new(bytes);
-        skim.skip(kind).ok().map(|()| skim.position())
+        let mut skim = Skim::new(bytes, 16);
+        skim.skip(kind).map(|()| skim.position())
     }
 
     #[test]
@@ -208,7 +212,10 @@ mod tests {
         assert_eq!(skip(wire::STRING, b"\xff\xff\xff\xffab"), None);
         assert_eq!(skip(wire::LIST, b"\x0a\x7f\xff\xff\xff"), None);
         assert_eq!(skip(wire::LIST, b"\x07\0\0\0\x01\0"), None);
-        let nested: Vec<u8> = [12, 0, 1].repeat(100_000);
-        assert_eq!(skip(wire::STRUCT, &nested), None);
+        assert_eq!(skip(wire::MAP, b"\x07\x02\0\0\0\0"), None);
+        let nested = |depth: usize| [[12, 0, 1].repeat(depth - 1), vec![0; depth]].concat();
+        assert_eq!(skip(wire::STRUCT, &nested(16)), Some(61));
+        assert_eq!(skip(wire::STRUCT, &nested(17)), None);
+        assert_eq!(skip(wire::LIST, &[15, 0, 0, 0, 1].repeat(100_000)), None);
     }
 }

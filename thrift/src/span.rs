@@ -192,7 +192,7 @@ pub fn decode_list(bytes: &[u8], limits: &Limits) -> Result<Vec<Result<Span, Err
 /// How many annotations, binary ones included, one span holds; none if it is not a span that could be decoded.
 pub(crate) fn annotation_count(bytes: &[u8], limits: &Limits) -> Option<usize> {
     check_size(bytes, limits).ok()?;
-    let mut skim = Skim::new(bytes);
+    let mut skim = Skim::new(bytes, limits.max_depth);
     let (mut trace_id, mut id, mut annotations, mut binary_annotations) = (0, 0, 0, 0);
     let walk = skim.fields(|skim, kind, field| {
         match (kind, field) {
@@ -200,18 +200,18 @@ pub(crate) fn annotation_count(bytes: &[u8], limits: &Limits) -> Option<usize> {
             (wire::I64, 4) => id = skim.i64()?,
             (wire::LIST, 6) => annotations = struct_count(skim)?,
             (wire::LIST, 8) => binary_annotations = struct_count(skim)?,
-            _ => return Ok(false),
+            _ => return Some(false),
         }
-        Ok(true)
+        Some(true)
     });
-    let is_span = walk.is_ok() && trace_id != 0 && id != 0;
+    let is_span = walk.is_some() && trace_id != 0 && id != 0;
     is_span.then_some(annotations + binary_annotations)
 }
 
-fn struct_count(skim: &mut Skim<'_>) -> Result<usize, Error> {
+fn struct_count(skim: &mut Skim<'_>) -> Option<usize> {
     let list = skim.list()?;
     skim.skip_elements(list)?;
-    Ok(if list.element == wire::STRUCT { list.count } else { 0 })
+    Some(if list.element == wire::STRUCT { list.count } else { 0 })
 }
 
 fn check_size(bytes: &[u8], limits: &Limits) -> Result<(), Error> {

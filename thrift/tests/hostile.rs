@@ -20,6 +20,22 @@ fn message_of(bytes: &[u8]) -> Vec<u8> {
     base64::engine::general_purpose::STANDARD.encode(bytes).into_bytes()
 }
 
+/// Base64 as MIME has it, digit by digit; none if there is one digit too many.
+fn decoded_as_mime(message: &[u8]) -> Option<Vec<u8>> {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let text = message.split(|byte| *byte == b'=').next()?;
+    let values: Vec<u32> = text
+        .iter()
+        .filter_map(|byte| DIGITS.iter().position(|digit| digit == byte))
+        .map(|at| at as u32)
+        .collect();
+    let quad = |quad: &[u32]| {
+        let bits = (0..4).fold(0, |bits, at| bits << 6 | quad.get(at).copied().unwrap_or(0));
+        bits.to_be_bytes()[1..quad.len()].to_vec()
+    };
+    (values.len() % 4 != 1).then(|| values.chunks(4).flat_map(quad).collect())
+}
+
 fn field(field_type: u8, id: i16) -> Vec<u8> {
     [&[field_type][..], &id.to_be_bytes()].concat()
 }
@@ -112,6 +128,15 @@ fn text_that_is_not_utf_8_is_replaced_not_refused() {
     assert_eq!(span::decode(&bytes, &Limits::default()).unwrap().name, "\u{fffd}a");
 }
 
+#[test]
+fn messages_are_decoded_one_behind_the_other_and_a_bad_one_leaves_nothing() {
+    let mut bytes = b"before".to_vec();
+    assert_eq!(scribe::append_decoded(b"YWI=", &mut bytes), Ok(6..8));
+    assert!(matches!(scribe::append_decoded(b"YWJjY", &mut bytes), Err(Error::Base64(_))));
+    assert_eq!(scribe::append_decoded(b"Y2Rl", &mut bytes), Ok(8..11));
+    assert_eq!(bytes, b"beforeabcde");
+}
+
 /// A span of one list field with these elements.
 fn span_with_list(id: i16, elements: &[Vec<u8>]) -> Vec<u8> {
     let count = (elements.len() as u32).to_be_bytes();
@@ -195,8 +220,40 @@ fn a_list_of_spans_refuses_one_without_ids_alone_and_breaks_off_at_nonsense() {
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, 64 << 20);
 
+/// A call can be skimmed where it can be decoded, and holds the same.
+fn skim_and_parse(frame: &[u8]) {
+    let limits = Limits::default();
+    let skimmed = scribe::skim_log(frame, &limits);
+    let skimmed = skimmed.map(|log| (log.seq, log.wants_reply, log.entries));
+    let parsed = scribe::parse_call(frame, &limits).ok().and_then(|call| match call.method {
+        Method::Log(entries) => Some((call.seq, call.wants_reply, entries)),
+        _ => None,
+    });
+    let skimmed = skimmed.map(|(seq, wants_reply, entries)| {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let entry = |raw: &scribe::RawEntry<'_>| LogEntry {
+            category: text(raw.category),
+            message: raw.message.to_vec(),
+        };
+        (seq, wants_reply, entries.iter().map(entry).collect())
+    });
+    assert_eq!(skimmed, parsed);
+}
+
+#[test]
+fn a_call_nested_too_deeply_for_the_decoder_is_not_skimmed_either() {
+    let call = |depth: usize| {
+        let nested = [field(STRUCT, 77).repeat(depth), vec![0; depth]].concat();
+        [b"\x80\x01\0\x01\0\0\0\x03Log\0\0\0\x01".as_slice(), &nested, &[0]].concat()
+    };
+    assert!(scribe::skim_log(&call(15), &Limits::default()).is_some());
+    assert!(scribe::skim_log(&call(16), &Limits::default()).is_none());
+    (10..80).for_each(|depth| skim_and_parse(&call(depth)));
+}
+
 fn parse_all(bytes: &[u8]) {
     let limits = Limits::default();
+    skim_and_parse(bytes);
     let _ = span::decode(bytes, &limits);
     let _ = span::decode_list(bytes, &limits);
     let _ = scribe::decode_message(bytes, &limits);
@@ -242,6 +299,22 @@ proptest! {
             }
             parse_all(&bytes);
         }
+    }
+
+    /// What is read does not depend on where vector instructions begin and end.
+    #[test]
+    fn base64_of_any_length_and_damage_is_read_the_same(
+        bytes in vec(any::<u8>(), 0..300),
+        damage in vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
+    ) {
+        let mut message = message_of(&bytes);
+        for (at, byte) in damage {
+            let at = at.index(message.len().max(1));
+            message.splice(at.min(message.len()).., [byte].into_iter().chain(message.clone().into_iter().skip(at + 1)));
+        }
+        let mut appended = Vec::new();
+        let read = scribe::append_decoded(&message, &mut appended).is_ok();
+        prop_assert_eq!(read.then_some(appended), decoded_as_mime(&message));
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //!
 //! The client side: [`span_message`], [`encode_log_call`], [`decode_reply`]. The server side: [`parse_call`],
 //! [`decode_message`] for each entry, then [`encode_log_reply`] or [`encode_exception`]. What is encoded has its frame
-//! header; what is decoded has it no more. In between, a relay: [`skim_log`], [`annotation_count`],
-//! [`encode_raw_log_call`].
+//! header; what is decoded has it no more. Whoever takes in very many entries reads them in
+//! place: [`skim_log`], [`append_decoded`] for each message, then [`SpanView`](crate::view::SpanView). In between, a
+//! relay: [`skim_log`], [`annotation_count`], [`encode_raw_log_call`].
 
 mod call;
 mod fb303;
@@ -13,7 +14,7 @@ mod reply;
 
 pub use call::{BadCall, Call, LogEntry, Method, encode_log_call, parse_call};
 pub use fb303::{Fb303, ServiceStatus, Status};
-pub use message::{annotation_count, append_message, decode_message, span_message};
+pub use message::{annotation_count, append_decoded, append_message, decode_message, span_message};
 pub use raw::{RawEntry, RawLog, encode_raw_log_call, raw_entries, skim_log};
 pub use reply::{
     Exception, ExceptionKind, Outcome, Reply, ResultCode, decode_reply, encode_exception, encode_log_reply,

@@ -2,10 +2,10 @@
 
 use thrift::protocol::{TMessageIdentifier, TMessageType, TOutputProtocol};
 
+use crate::Limits;
 use crate::binary::write_to;
 use crate::frame::framed;
 use crate::skim::{Skim, wire};
-use crate::{Error, Limits};
 
 /// One entry, in the bytes of the call that brought it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,10 +29,11 @@ pub struct RawLog<'a> {
     pub entries: Vec<RawEntry<'a>>,
 }
 
-/// The entries of a frame if it is a `Log` call that can be read; else [`parse_call`](super::parse_call) says what it is.
+/// The entries of a frame if it is a `Log` call that [`parse_call`](super::parse_call) reads, and the same ones; else
+/// that says what it is.
 pub fn skim_log<'a>(frame: &'a [u8], limits: &Limits) -> Option<RawLog<'a>> {
-    let mut skim = Skim::new(frame);
-    let (name, kind, seq) = message_begin(&mut skim).ok()?;
+    let mut skim = Skim::new(frame, limits.max_depth);
+    let (name, kind, seq) = message_begin(&mut skim)?;
     let wants_reply = match kind {
         1 => true,
         4 => false,
@@ -41,16 +42,16 @@ pub fn skim_log<'a>(frame: &'a [u8], limits: &Limits) -> Option<RawLog<'a>> {
     if name != b"Log" {
         return None;
     }
-    let entries = log_arguments(&mut skim, limits).ok()?;
+    let entries = log_arguments(&mut skim, limits)?;
     Some(RawLog { seq, wants_reply, entries })
 }
 
 /// The entries in bytes that hold one behind the other, as [`RawEntry::bytes`] did; none if the bytes hold anything else.
 pub fn raw_entries(bytes: &[u8]) -> Option<Vec<RawEntry<'_>>> {
-    let mut skim = Skim::new(bytes);
+    let mut skim = Skim::new(bytes, usize::MAX);
     let mut entries = Vec::new();
     while skim.position() < bytes.len() {
-        entries.push(entry(&mut skim).ok()?);
+        entries.push(entry(&mut skim)?);
     }
     Some(entries)
 }
@@ -73,29 +74,28 @@ pub fn encode_raw_log_call<'a>(
 }
 
 /// Name, type and sequence number, with or without a version before them.
-fn message_begin<'a>(skim: &mut Skim<'a>) -> Result<(&'a [u8], u8, i32), Error> {
+fn message_begin<'a>(skim: &mut Skim<'a>) -> Option<(&'a [u8], u8, i32)> {
     const VERSION: u32 = 0x8001_0000;
     let first = skim.i32()?;
     if first >= 0 {
         let name = skim.bytes(first)?;
-        return Ok((name, skim.byte()?, skim.i32()?));
+        return Some((name, skim.byte()?, skim.i32()?));
     }
     if first.cast_unsigned() & 0xffff_0000 != VERSION {
-        return Err(Error::Malformed("an unknown version".to_owned()));
+        return None;
     }
-    Ok((skim.string()?, first.to_be_bytes()[3], skim.i32()?))
+    Some((skim.string()?, first.to_be_bytes()[3], skim.i32()?))
 }
 
-fn log_arguments<'a>(skim: &mut Skim<'a>, limits: &Limits) -> Result<Vec<RawEntry<'a>>, Error> {
+fn log_arguments<'a>(skim: &mut Skim<'a>, limits: &Limits) -> Option<Vec<RawEntry<'a>>> {
     let mut entries = Vec::new();
     skim.fields(|skim, kind, id| {
         if (kind, id) != (wire::LIST, 1) {
-            return Ok(false);
+            return Some(false);
         }
         let list = skim.list()?;
         if list.count > limits.max_entries {
-            let (size, limit) = (list.count as u64, limits.max_entries as u64);
-            return Err(Error::TooLarge { what: "log entries", size, limit });
+            return None;
         }
         entries.clear();
         if list.element == wire::STRUCT {
@@ -105,23 +105,23 @@ fn log_arguments<'a>(skim: &mut Skim<'a>, limits: &Limits) -> Result<Vec<RawEntr
         } else {
             skim.skip_elements(list)?;
         }
-        Ok(true)
+        Some(true)
     })?;
-    Ok(entries)
+    Some(entries)
 }
 
-fn entry<'a>(skim: &mut Skim<'a>) -> Result<RawEntry<'a>, Error> {
+fn entry<'a>(skim: &mut Skim<'a>) -> Option<RawEntry<'a>> {
     let start = skim.position();
     let (mut category, mut message) = (&[][..], &[][..]);
     skim.fields(|skim, kind, id| {
         match (kind, id) {
             (wire::STRING, 1) => category = skim.string()?,
             (wire::STRING, 2) => message = skim.string()?,
-            _ => return Ok(false),
+            _ => return Some(false),
         }
-        Ok(true)
+        Some(true)
     })?;
-    Ok(RawEntry { bytes: skim.since(start), category, message })
+    Some(RawEntry { bytes: skim.since(start), category, message })
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //! | module | what it speaks |
 //! |---|---|
 //! | [`span`] | `zipkinCore.thrift`: one span, or a list of them, in TBinary |
+//! | [`view`] | the span again, read in place, for whoever takes in very many |
 //! | [`frame`] | the four-byte length before each message of a framed transport |
 //! | [`writer`] | the span and the `Log` call again, from borrowed parts, for whoever ships very many |
 //! | [`scribe`] | `scribe.thrift`: the call, its reply, the base64 inside it, and the fb303 methods beside it |
@@ -20,6 +21,7 @@ mod limits;
 pub mod scribe;
 mod skim;
 pub mod span;
+pub mod view;
 pub mod writer;
 
 pub use error::Error;

@@ -1,0 +1,267 @@
+//! A span read in place: numbers, and slices of the bytes it came in.
+//!
+//! Whoever takes in very many spans needs no copies of their texts. A [`SpanView`] reads the spans that writers write,
+//! in one pass, into memory that it keeps. It knows nothing of tolerance: at whatever is unusual it says no, and
+//! [`span::decode`](crate::span::decode), which is the definition, reads the span.
+//!
+//! The plain form is the one of every generated writer: fields in the order of their ids, each at most once. So a
+//! reader need not look for what comes next, only whether it is what may come. A field that is not there, or cannot be
+//! read, is not passed; then the end of the struct is not where it must be.
+
+use crate::skim::wire;
+use crate::span::{FIELD_NANOS, FIELD_POSITION, FIELD_SOURCE};
+use crate::{AnnotationType, Limits};
+
+/// A [`Span`](crate::Span) whose texts stay where they are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SpanView<'a> {
+    /// The low 64 bits of the trace id.
+    pub trace_id: i64,
+    /// The high 64 bits of the trace id.
+    pub trace_id_high: Option<i64>,
+    /// The name of the span.
+    pub name: &'a str,
+    /// The id of the span.
+    pub id: i64,
+    /// The id of the span that caused this one.
+    pub parent_id: Option<i64>,
+    /// What happened, and when.
+    pub annotations: Vec<AnnotationView<'a>>,
+    /// What is known, without a time.
+    pub binary_annotations: Vec<BinaryView<'a>>,
+    /// Whether samplers must let this span pass.
+    pub debug: bool,
+    /// Start in microseconds since 1970.
+    pub timestamp: Option<i64>,
+    /// Duration in microseconds.
+    pub duration: Option<i64>,
+    /// Extension: the ring segment that the annotations came from.
+    pub source: Option<i64>,
+    /// The bytes of this span, without what follows its end.
+    pub encoded: &'a [u8],
+}
+
+/// An [`Annotation`](crate::Annotation) whose texts stay where they are, without its nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AnnotationView<'a> {
+    /// Microseconds since 1970, not 0.
+    pub timestamp: i64,
+    /// What happened.
+    pub value: &'a str,
+    /// Where it happened.
+    pub host: Option<EndpointView<'a>>,
+    /// Extension: the place in the ring.
+    pub position: Option<i64>,
+    /// Extension: the ring segment, where it is another than the span's.
+    pub source: Option<i64>,
+}
+
+/// A [`BinaryAnnotation`](crate::BinaryAnnotation) whose texts stay where they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BinaryView<'a> {
+    /// The key.
+    pub key: &'a str,
+    /// The value, encoded as `kind` says.
+    pub value: &'a [u8],
+    /// How the value is encoded.
+    pub kind: AnnotationType,
+    /// Where it was written.
+    pub host: Option<EndpointView<'a>>,
+    /// Extension: the place in the ring.
+    pub position: Option<i64>,
+    /// Extension: the ring segment, where it is another than the span's.
+    pub source: Option<i64>,
+}
+
+/// An [`Endpoint`](crate::Endpoint) whose name stays where it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EndpointView<'a> {
+    /// IPv4 address, its first byte the highest; 0 is none.
+    pub ipv4: i32,
+    /// Port as a signed number (thrift has no other); 0 is none.
+    pub port: i16,
+    /// The name of the service; "" is none.
+    pub service_name: &'a str,
+    /// IPv6 address.
+    pub ipv6: Option<[u8; 16]>,
+}
+
+impl<'a> SpanView<'a> {
+    /// Reads one span in place of what was there (the vectors keep their memory). True: it is the span that
+    /// [`span::decode`](crate::span::decode) makes of `bytes`, and of [`encoded`](Self::encoded). False: it is not a
+    /// plain span, so read it with that; the view then holds nothing of use.
+    pub fn read(&mut self, bytes: &'a [u8], limits: &Limits) -> bool {
+        let (mut annotations, mut binary_annotations) =
+            (std::mem::take(&mut self.annotations), std::mem::take(&mut self.binary_annotations));
+        annotations.clear();
+        binary_annotations.clear();
+        *self = SpanView { annotations, binary_annotations, ..SpanView::default() };
+        bytes.len() <= limits.max_span_bytes
+            && limits.max_depth >= PLAIN_DEPTH
+            && self.fill(bytes, limits.max_annotations).is_some()
+    }
+
+    fn fill(&mut self, bytes: &'a [u8], max_annotations: usize) -> Option<()> {
+        let mut fields = Fields { rest: bytes };
+        let mut hosts = Hosts::default();
+        self.trace_id = fields.i64(1).filter(|id| *id != 0)?;
+        self.name = fields.text(3).unwrap_or_default();
+        self.id = fields.i64(4).filter(|id| *id != 0)?;
+        self.parent_id = fields.i64(5);
+        for _ in 0..fields.list(6, max_annotations) {
+            self.annotations.push(annotation(&mut fields, &mut hosts)?);
+        }
+        for _ in 0..fields.list(8, max_annotations) {
+            self.binary_annotations.push(binary(&mut fields, &mut hosts)?);
+        }
+        self.debug = fields.value::<1>(wire::BOOL, 9).is_some_and(|value| value != [0]);
+        self.timestamp = fields.i64(10);
+        self.duration = fields.i64(11);
+        self.trace_id_high = fields.i64(12);
+        self.source = fields.i64(FIELD_SOURCE);
+        fields.end()?;
+        self.encoded = &bytes[..bytes.len() - fields.rest.len()];
+        Some(())
+    }
+}
+
+/// How deep structs nest in a span: endpoints are in annotations.
+const PLAIN_DEPTH: usize = 3;
+
+/// One with a time and a value, which takes enough bytes for the decoder's bounds.
+#[inline]
+fn annotation<'a>(fields: &mut Fields<'a>, hosts: &mut Hosts<'a>) -> Option<AnnotationView<'a>> {
+    let timestamp = fields.i64(1).filter(|timestamp| *timestamp != 0)?;
+    let value = fields.text(2)?;
+    let host = hosts.next(fields, 3);
+    let (position, source) = (fields.i64(FIELD_POSITION), fields.i64(FIELD_SOURCE));
+    fields.value::<2>(wire::I16, FIELD_NANOS);
+    fields.end()?;
+    Some(AnnotationView { timestamp, value, host, position, source })
+}
+
+/// One with a key, a value and a kind, which takes enough bytes for the decoder's bounds.
+#[inline]
+fn binary<'a>(fields: &mut Fields<'a>, hosts: &mut Hosts<'a>) -> Option<BinaryView<'a>> {
+    let key = fields.text(1)?;
+    let value = fields.string(2)?;
+    let kind = AnnotationType::from_wire(fields.i32(3)?);
+    let host = hosts.next(fields, 4);
+    let (position, source) = (fields.i64(FIELD_POSITION), fields.i64(FIELD_SOURCE));
+    fields.end()?;
+    Some(BinaryView { key, value, kind, host, position, source })
+}
+
+fn endpoint<'a>(fields: &mut Fields<'a>) -> Option<EndpointView<'a>> {
+    let endpoint = EndpointView {
+        ipv4: fields.i32(1).unwrap_or_default(),
+        port: fields.value(wire::I16, 2).map_or(0, i16::from_be_bytes),
+        service_name: fields.text(3).unwrap_or_default(),
+        ipv6: fields.string_if(4, |ip| ip.try_into().ok()),
+    };
+    fields.end()?;
+    Some(endpoint)
+}
+
+/// The last endpoint that was read. The annotations of a span are nearly always of one host, written the same way: then
+/// it is not read again.
+#[derive(Default)]
+struct Hosts<'a> {
+    encoded: &'a [u8],
+    last: EndpointView<'a>,
+}
+
+impl<'a> Hosts<'a> {
+    #[inline]
+    fn next(&mut self, fields: &mut Fields<'a>, id: i16) -> Option<EndpointView<'a>> {
+        let mut inner = Fields { rest: fields.header(wire::STRUCT, id)? };
+        match inner.rest.strip_prefix(self.encoded) {
+            Some(rest) if !self.encoded.is_empty() => inner.rest = rest,
+            _ => {
+                let start = inner.rest;
+                self.last = endpoint(&mut inner)?;
+                self.encoded = &start[..start.len() - inner.rest.len()];
+            }
+        }
+        *fields = inner;
+        Some(self.last)
+    }
+}
+
+/// The fields of a struct that were not passed yet, and what follows. Each method passes one field, if it comes next.
+struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    /// What follows the header of this field.
+    #[inline]
+    fn header(&self, kind: u8, id: i16) -> Option<&'a [u8]> {
+        match self.rest {
+            [next, high, low, rest @ ..] if *next == kind && i16::from_be_bytes([*high, *low]) == id => {
+                Some(rest)
+            }
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn value<const N: usize>(&mut self, kind: u8, id: i16) -> Option<[u8; N]> {
+        let (value, rest) = self.header(kind, id)?.split_first_chunk::<N>()?;
+        self.rest = rest;
+        Some(*value)
+    }
+
+    #[inline]
+    fn i64(&mut self, id: i16) -> Option<i64> {
+        self.value(wire::I64, id).map(i64::from_be_bytes)
+    }
+
+    #[inline]
+    fn i32(&mut self, id: i16) -> Option<i32> {
+        self.value(wire::I32, id).map(i32::from_be_bytes)
+    }
+
+    /// A string of which `read` makes something.
+    #[inline]
+    fn string_if<T>(&mut self, id: i16, read: impl FnOnce(&'a [u8]) -> Option<T>) -> Option<T> {
+        let (length, rest) = self.header(wire::STRING, id)?.split_first_chunk()?;
+        let length = usize::try_from(i32::from_be_bytes(*length)).ok()?;
+        let (string, rest) = rest.split_at_checked(length)?;
+        let value = read(string)?;
+        self.rest = rest;
+        Some(value)
+    }
+
+    #[inline]
+    fn string(&mut self, id: i16) -> Option<&'a [u8]> {
+        self.string_if(id, Some)
+    }
+
+    #[inline]
+    fn text(&mut self, id: i16) -> Option<&'a str> {
+        self.string_if(id, |string| std::str::from_utf8(string).ok())
+    }
+
+    /// How many structs a list holds, whose elements come next.
+    #[inline]
+    fn list(&mut self, id: i16, max: usize) -> usize {
+        self.list_header(id, max).unwrap_or(0)
+    }
+
+    #[inline]
+    fn list_header(&mut self, id: i16, max: usize) -> Option<usize> {
+        let (list, rest) = self.header(wire::LIST, id)?.split_first_chunk::<5>()?;
+        let [wire::STRUCT, count @ ..] = *list else { return None };
+        let count = usize::try_from(i32::from_be_bytes(count)).ok().filter(|count| *count <= max)?;
+        self.rest = rest;
+        Some(count)
+    }
+
+    #[inline]
+    fn end(&mut self) -> Option<()> {
+        let [wire::STOP, rest @ ..] = self.rest else { return None };
+        self.rest = rest;
+        Some(())
+    }
+}

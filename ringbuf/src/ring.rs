@@ -9,6 +9,8 @@ use crate::layout::{RingMode, control, slot};
 use crate::words::Words;
 
 const RECORDS_SHIFT: u32 = 36;
+/// How far before a record's place its memory is asked for.
+const AHEAD_GRAINS: u64 = 16;
 
 const _: () = assert!(POSITION_MASK == (1 << RECORDS_SHIFT) - 1);
 const _: () = assert!(ORDINAL_MASK == u64::MAX >> RECORDS_SHIFT);
@@ -180,6 +182,8 @@ impl<W: Words + ?Sized> Ring<'_, W> {
                 head = self.without_room(head, grains)?;
                 continue;
             }
+            // Whoever read there last has the line; a store that misses the cache holds up the next reading of the clock.
+            self.grains.prefetch_to_store(self.shape.word_of(head.position() + AHEAD_GRAINS));
             let now = clock();
             match self.header.swap_if(slot::HEAD, head.0, head.after(grains).0, Relaxed) {
                 Ok(_) => {

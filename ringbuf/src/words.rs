@@ -21,6 +21,8 @@ pub trait Words {
     }
     /// Will soon be loaded. A hint, without any effect that a program could see.
     fn prefetch(&self, _index: usize) {}
+    /// Will soon be stored. As [`Words::prefetch`].
+    fn prefetch_to_store(&self, _index: usize) {}
     /// Orders the accesses before it and after it, as [`std::sync::atomic::fence`] does.
     fn fence(&self, order: Ordering);
 
@@ -63,15 +65,14 @@ impl Words for [AtomicU64] {
 
     #[inline(always)]
     fn prefetch(&self, index: usize) {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if let Some(word) = self.get(index) {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: asking for a line loads nothing and cannot fault; the word is one of ours all the same
-            // (invariant 2).
-            unsafe { _mm_prefetch::<_MM_HINT_T0>((&raw const *word).cast()) };
-        }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = index;
+        use hint::{_MM_HINT_T0, ask_for};
+        ask_for::<_MM_HINT_T0>(self.get(index));
+    }
+
+    #[inline(always)]
+    fn prefetch_to_store(&self, index: usize) {
+        use hint::{_MM_HINT_ET0, ask_for};
+        ask_for::<_MM_HINT_ET0>(self.get(index));
     }
 
     #[inline(always)]
@@ -89,4 +90,30 @@ impl Words for [AtomicU64] {
             bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
         }
     }
+}
+
+/// Hints to the processor's caches, where there are such.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod hint {
+    use std::arch::x86_64::_mm_prefetch;
+    pub(super) use std::arch::x86_64::{_MM_HINT_ET0, _MM_HINT_T0};
+    use std::sync::atomic::AtomicU64;
+
+    #[inline(always)]
+    pub(super) fn ask_for<const HINT: i32>(word: Option<&AtomicU64>) {
+        if let Some(word) = word {
+            // SAFETY: asking for a line loads nothing and cannot fault; the word is one of ours all the same (invariant 2).
+            unsafe { _mm_prefetch::<HINT>((&raw const *word).cast()) };
+        }
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+mod hint {
+    use std::sync::atomic::AtomicU64;
+
+    pub(super) const _MM_HINT_T0: i32 = 0;
+    pub(super) const _MM_HINT_ET0: i32 = 0;
+
+    pub(super) fn ask_for<const HINT: i32>(_: Option<&AtomicU64>) {}
 }

@@ -3,6 +3,7 @@
 //!
 //! Of a member that comes twice the later counts, as in Zipkin; a list that comes twice grows.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
@@ -20,8 +21,23 @@ pub(crate) fn read_entries<T: Object>(
     body: &[u8],
     limits: &Limits,
 ) -> Result<Vec<Result<T, BadEntry>>, BadList> {
-    let text = String::from_utf8_lossy(body);
-    let mut deserializer = serde_json::Deserializer::from_str(&text);
+    let text = text_of(body);
+    let entries = entries(&text, limits)?;
+    Ok(entries.into_iter().map(|entry| read_entry(entry, limits)).collect())
+}
+
+/// A body as text; bytes that are not UTF-8 are replaced.
+pub(crate) fn text_of(body: &[u8]) -> Cow<'_, str> {
+    // Looks for what to replace only if there is something, which is slower.
+    str::from_utf8(body).map_or_else(|_| String::from_utf8_lossy(body), Cow::Borrowed)
+}
+
+/// The texts of a list's entries. Each is JSON; of what kind is still to be seen.
+///
+/// # Errors
+/// When the body is no JSON list, or has too many entries.
+pub fn entries<'a>(body: &'a str, limits: &Limits) -> Result<Vec<&'a str>, BadList> {
+    let mut deserializer = serde_json::Deserializer::from_str(body);
     let mut list = Entries { limits, entries: Vec::new(), too_many: false };
     let read = deserializer.deserialize_seq(&mut list);
     if list.too_many {
@@ -32,32 +48,33 @@ pub(crate) fn read_entries<T: Object>(
     Ok(list.entries)
 }
 
-struct Entries<'l, T> {
+struct Entries<'l, 'a> {
     limits: &'l Limits,
-    entries: Vec<Result<T, BadEntry>>,
+    entries: Vec<&'a str>,
     too_many: bool,
 }
 
-impl<'de, T: Object> Visitor<'de> for &mut Entries<'_, T> {
+impl<'a> Visitor<'a> for &mut Entries<'_, 'a> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list of spans")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        while let Some(raw) = list.next_element::<&RawValue>()? {
+    fn visit_seq<A: SeqAccess<'a>>(self, mut list: A) -> Result<(), A::Error> {
+        while let Some(raw) = list.next_element::<&'a RawValue>()? {
             if self.entries.len() == self.limits.max_entries {
                 self.too_many = true;
                 return Err(de::Error::custom("too many spans"));
             }
-            self.entries.push(read_entry(raw.get(), self.limits));
+            self.entries.push(raw.get());
         }
         Ok(())
     }
 }
 
-fn read_entry<T: Object>(json: &str, limits: &Limits) -> Result<T, BadEntry> {
+/// Reads one entry.
+pub(crate) fn read_entry<T: Object>(json: &str, limits: &Limits) -> Result<T, BadEntry> {
     BadEntry::check_length(json.len(), limits)?;
     let reading = Reading { limits, refusal: Cell::new(None) };
     let mut deserializer = serde_json::Deserializer::from_str(json);
@@ -237,7 +254,7 @@ impl<'de, T: Object> Visitor<'de> for ListSeed<'_, T> {
 }
 
 /// The name of a member; copied only if it is escaped.
-pub(crate) struct Name<'a>(pub(crate) std::borrow::Cow<'a, str>);
+pub(crate) struct Name<'a>(pub(crate) Cow<'a, str>);
 
 impl<'de> Deserialize<'de> for Name<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -28,5 +28,6 @@ pub mod store;
 pub mod trace;
 pub mod v1json;
 pub mod v2json;
+pub mod v2view;
 
 pub use blkin_zipkin::{convert, model};

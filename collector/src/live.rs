@@ -11,29 +11,19 @@ pub type Live = Hub<Arrived>;
 
 /// A batch that was taken.
 #[derive(Debug)]
-pub struct Arrived {
-    pieces: Vec<Piece>,
-    bytes: usize,
-}
-
-impl Arrived {
-    /// Copies the pieces of a batch.
-    pub fn of(batch: &Batch) -> Self {
-        Arrived { pieces: batch.pieces.clone(), bytes: batch.bytes }
-    }
-}
+pub struct Arrived(pub Batch);
 
 impl Arrival for Arrived {
     fn entries(&self) -> u64 {
-        self.pieces.len() as u64
+        self.0.len() as u64
     }
 
     fn bytes(&self) -> usize {
-        self.bytes
+        self.0.memory()
     }
 
     fn spans(self, each: &mut dyn FnMut(Span)) {
-        for piece in self.pieces {
+        for piece in self.0.pieces() {
             match piece {
                 Piece::V1(span) => v1_to_v2(&span).into_iter().for_each(&mut *each),
                 Piece::V2(span) => each(span.normalized()),

@@ -19,6 +19,7 @@ use crate::http::{self, App, registry, router};
 use crate::ingest::Ingest;
 use crate::live::Live;
 use crate::settings::Settings;
+use crate::store::indexer::Indexer;
 use crate::store::writer::{LiveRetention, Writer};
 use crate::store::{self, Store};
 
@@ -113,19 +114,22 @@ struct Collector {
     ingest: Arc<Ingest>,
     live: Live,
     budget: Budget,
+    /// Until everything is served.
+    _indexer: Indexer,
 }
 
 impl Collector {
     fn open(config: Config) -> anyhow::Result<(Collector, JoinHandle<()>)> {
         let health = Health::new();
-        let keys = config.autocomplete_keys.clone();
-        let store: Arc<dyn Store> = Arc::new(store::open(&config.data_dir, config.cache_mib << 20, keys)?);
+        let keys = config.autocomplete_keys.clone().into();
+        let store: Arc<dyn Store> = Arc::new(store::open(&config.data_dir, config.cache_mib << 20, &keys)?);
+        let indexer = Indexer::start(store.clone(), health.worker("index"))?;
         let (writer, thread) = Writer::start(store.clone(), config.writer_options(), health.worker("store"))?;
         let budget = Budget::new(config.max_reading_mib << 20);
         let live = Live::start(config.live_options(), health.worker("live"))?;
         let settings = Settings::new(config);
         let ingest = Arc::new(Ingest::new(settings.clone(), writer.clone(), live.clone()));
-        Ok((Collector { settings, health, store, writer, ingest, live, budget }, thread))
+        Ok((Collector { settings, health, store, writer, ingest, live, budget, _indexer: indexer }, thread))
     }
 
     /// Follows the configuration whenever it is asked to read it again.

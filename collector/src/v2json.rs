@@ -20,6 +20,14 @@ pub fn read_list(body: &[u8], limits: &Limits) -> Result<Vec<Result<Span, BadEnt
     Ok(entries.into_iter().map(|entry| entry.map(|SpanWire(span)| span)).collect())
 }
 
+/// Reads one entry of a list.
+///
+/// # Errors
+/// When it is no span, or beyond a limit.
+pub(crate) fn read_one(json: &str, limits: &Limits) -> Result<Span, BadEntry> {
+    crate::json::read_entry(json, limits).map(|SpanWire(span)| span)
+}
+
 struct SpanWire(Span);
 
 #[derive(Default)]

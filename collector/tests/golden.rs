@@ -1,4 +1,4 @@
-//! The rows of a store of version 2 are kept under version control, and a decoder that shares no code with ours reads
+//! The rows of a store of version 3 are kept under version control, and a decoder that shares no code with ours reads
 //! them. `BLKIN_BLESS=1 cargo test -p blkin-collector --test golden` writes them anew, for a new version only.
 #![allow(clippy::unwrap_used, reason = "a check that cannot go on has failed")]
 
@@ -9,17 +9,19 @@ use std::sync::Once;
 
 use blkin_collector::ledger::{Count, Figure};
 use blkin_collector::model::TraceId;
+use blkin_collector::query::{Defaults, Parameters, SearchRequest};
 use blkin_collector::store::disk::{Disk, FILE_NAME};
 use blkin_collector::store::engine::Engine;
 use blkin_collector::store::keys::FORMAT_VERSION;
 use blkin_collector::store::memory::Memory;
-use blkin_collector::store::{Batch, NameKind, Piece, Room, Store, TraceStore};
+use blkin_collector::store::{Batch, NameKind, Piece, Room, Store, TraceStore, Wanted};
 use blkin_collector::v2json;
 use blkin_thrift::{Annotation, AnnotationType, BinaryAnnotation, Endpoint, Span};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 const NOW_MS: u64 = 1_700_000_000_000;
 const NOW_US: i64 = 1_700_000_000_000_000;
+const DEFAULTS: Defaults = Defaults { now_ms: NOW_MS, max_traces: 10 };
 const LOW: i64 = 0x1122_3344_5566_7788;
 
 type Rows = Vec<(Vec<u8>, Vec<u8>)>;
@@ -90,16 +92,20 @@ fn root() -> Piece {
 }
 
 fn batch(figure: Figure, pieces: Vec<Piece>) -> Batch {
-    let mut batch = Batch { pieces, ..Batch::default() };
-    for piece in &batch.pieces {
+    let mut batch = Batch::new(["environment".to_owned()].into());
+    for piece in &pieces {
         *batch.ledger.get_mut(figure) += Count::piece(piece.annotation_count());
+        batch.push(piece);
     }
     batch
 }
 
-fn fill(store: &dyn Store) {
+fn fill<E: Engine>(store: &TraceStore<E>) {
     let first = batch(Figure::ReceivedScribe, vec![identified(&[1, 2]), foreign()]);
     store.commit(&[first], NOW_MS).unwrap();
+    // From here on the index has a segment.
+    store.freeze();
+    store.upkeep(&|| {}).unwrap();
     // Two minutes later: one annotation is new, two are not; a whole piece is not; the root is.
     let again = batch(Figure::ReceivedHttpV1, vec![identified(&[2, 3 << 40]), foreign()]);
     let late = batch(Figure::ReceivedHttpV2, vec![root()]);
@@ -107,14 +113,10 @@ fn fill(store: &dyn Store) {
     assert!(store.ledger().unwrap().balances());
 }
 
-fn keys() -> Vec<String> {
-    vec!["environment".to_owned()]
-}
-
 /// All rows of the file, read past our own engine: the file's and the table's names and types are part of the format.
 fn rows_on_disk() -> Rows {
     let folder = tempfile::tempdir().unwrap();
-    let store = TraceStore::new(Disk::open(folder.path(), 1 << 20).unwrap(), keys()).unwrap();
+    let store = TraceStore::new(Disk::open(folder.path(), 1 << 20).unwrap()).unwrap();
     fill(&store);
     drop(store);
     let database = Database::open(folder.path().join(FILE_NAME)).unwrap();
@@ -180,7 +182,7 @@ fn a_store_of_golden_rows_reads_back_what_went_in() {
         golden_rows().iter().try_for_each(|(key, value)| rows.put(key, value))
     };
     engine.write(put_all).unwrap();
-    let store = TraceStore::new(engine, keys()).unwrap();
+    let store = TraceStore::new(engine).unwrap();
     let read = |high| {
         let id = TraceId::new(high, LOW as u64).unwrap();
         store.trace(id, true, &mut Room::of(usize::MAX)).unwrap()
@@ -196,6 +198,10 @@ fn a_store_of_golden_rows_reads_back_what_went_in() {
         found.push(id.high());
         Ok(ControlFlow::Continue(()))
     };
-    store.traces_by_time(Some("osd.0"), 0..=u64::MAX, &mut note).unwrap();
+    store.traces_by_time(&Wanted::of_service(Some("osd.0")), 0..=u64::MAX, &mut note).unwrap();
     assert_eq!(found, [10, 0]);
+    let mut none = |_| panic!("no span is that long");
+    let request =
+        SearchRequest::read(&Parameters(vec![("minDuration".into(), "9000000000000".into())]), &DEFAULTS);
+    store.traces_by_time(&Wanted::by(&request.unwrap()), 0..=u64::MAX, &mut none).unwrap();
 }

@@ -10,9 +10,12 @@ use std::time::Duration;
 use blkin_collector::ledger::{Count, Figure, Ledger};
 use blkin_collector::merge::Piece;
 use blkin_collector::model::TraceId;
+use blkin_collector::store::indexer::Bell;
 use blkin_collector::store::memory::Memory;
 use blkin_collector::store::writer::{Pending, Refused, Writer, WriterOptions};
-use blkin_collector::store::{Batch, Damage, NameKind, Retention, Room, Store, StoreError, TraceStore};
+use blkin_collector::store::{
+    Batch, Damage, NameKind, Retention, Room, Store, StoreError, TraceStore, Wanted,
+};
 use blkin_daemon::Health;
 use blkin_thrift::Span;
 
@@ -30,7 +33,7 @@ impl Store for Gated {
         self.begun.send(batches.len()).unwrap();
         self.go_on.lock().unwrap().recv().unwrap();
         let poison = TraceId::new(0, POISON as u64);
-        if batches.iter().flat_map(|batch| &batch.pieces).any(|piece| piece.trace_id() == poison) {
+        if batches.iter().flat_map(Batch::pieces).any(|piece| piece.trace_id() == poison) {
             return Err(StoreError::Damaged("the trace of this test".to_owned()));
         }
         self.store.commit(batches, now_ms)
@@ -46,11 +49,11 @@ impl Store for Gated {
     }
     fn traces_by_time(
         &self,
-        service: Option<&str>,
+        wanted: &Wanted,
         window_us: RangeInclusive<u64>,
         visit: &mut dyn FnMut(TraceId) -> Result<ControlFlow<()>, StoreError>,
     ) -> Result<(), StoreError> {
-        self.store.traces_by_time(service, window_us, visit)
+        self.store.traces_by_time(wanted, window_us, visit)
     }
     fn names(&self, kind: NameKind, of: &str) -> Result<Vec<String>, StoreError> {
         self.store.names(kind, of)
@@ -60,6 +63,12 @@ impl Store for Gated {
     }
     fn expire(&self, retention: &Retention, now_ms: u64) -> Result<bool, StoreError> {
         self.store.expire(retention, now_ms)
+    }
+    fn upkeep(&self, beat: &dyn Fn()) -> Result<(), StoreError> {
+        self.store.upkeep(beat)
+    }
+    fn bell(&self) -> &Bell {
+        self.store.bell()
     }
 }
 
@@ -74,7 +83,7 @@ struct Gate {
 fn gate(queue_batches: usize, queue_bytes: usize) -> Gate {
     let (begun_here, begun) = sync_channel(100);
     let (go_on, waits) = sync_channel(100);
-    let store = TraceStore::new(Memory::default(), Vec::new()).unwrap();
+    let store = TraceStore::new(Memory::default()).unwrap();
     let store = Arc::new(Gated { store, begun: begun_here, go_on: Mutex::new(waits) });
     let options = WriterOptions {
         queue_batches,
@@ -88,7 +97,8 @@ fn gate(queue_batches: usize, queue_bytes: usize) -> Gate {
 
 fn batch(trace_id: i64) -> Batch {
     let piece = Piece::V1(Span { trace_id, id: 1, ..Span::default() });
-    let mut batch = Batch { pieces: vec![piece], bytes: 100, ..Batch::default() };
+    let mut batch = Batch::default();
+    batch.push(&piece);
     *batch.ledger.get_mut(Figure::ReceivedScribe) += Count::piece(0);
     batch
 }
@@ -118,7 +128,7 @@ async fn batches_that_wait_together_are_committed_together() {
 
 #[tokio::test]
 async fn more_batches_or_bytes_than_may_wait_are_refused_and_not_counted() {
-    for gate in [gate(3, 10_000), gate(100, 400)] {
+    for gate in [gate(3, 10_000), gate(100, 4 * batch(1).memory())] {
         let first = under_way(&gate);
         let waiting: Vec<Pending> = (2..=4).map(|id| gate.writer.submit(batch(id)).unwrap()).collect();
         assert_eq!(gate.writer.submit(batch(9)).err(), Some(Refused::QueueFull));

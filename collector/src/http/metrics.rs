@@ -59,8 +59,12 @@ impl Collector for Metrics {
         counter(&mut encoder, "http_stalled", help, self.patience.stalled())?;
         let live = self.live.figures();
         gauge(&mut encoder, "live_viewers", "live viewers at this moment", live.viewers)?;
-        let spans =
-            [("shown", live.shown), ("missed", live.missed), ("unseen", live.unseen), ("unkept", live.unkept)];
+        let spans = [
+            ("shown", live.shown),
+            ("missed", live.missed),
+            ("unseen", live.unseen),
+            ("unkept", live.unkept),
+        ];
         let help = "spans for live viewers since the start";
         counters(&mut encoder, "live_spans", help, "fate", &spans)?;
         gauge(

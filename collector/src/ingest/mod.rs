@@ -13,20 +13,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use blkin_live::Shown;
-use blkin_thrift::scribe::{LogEntry, ServiceStatus, Status, decode_message};
+use blkin_thrift::scribe::{ServiceStatus, Status, append_decoded};
+use blkin_thrift::view::SpanView;
 use blkin_thrift::{Limits, Span as V1Span};
 
 use crate::config::Config;
+use crate::json::text_of;
 use crate::ledger::{Count, Figure};
 use crate::live::{Arrived, Live};
 use crate::refusal::{BadEntry, Cause, Refusal};
 use crate::settings::Settings;
 use crate::store::writer::{Pending, Refused, Writer, now_ms};
 use crate::store::{Batch, Piece};
+use crate::v2view::{self, V2View};
 use crate::{proto3, v1json, v2json};
-
-/// Memory that a piece takes beside its bytes on the wire, roughly.
-const PIECE_OVERHEAD_BYTES: usize = 512;
 
 /// Reads what arrives, by whatever road.
 pub struct Ingest {
@@ -35,6 +35,7 @@ pub struct Ingest {
     live: Live,
     rejects: Rejects,
     alive_since: u64,
+    autocomplete_keys: Arc<[String]>,
     refused: [AtomicU64; 3],
 }
 
@@ -64,7 +65,8 @@ impl Ingest {
     pub fn new(settings: Settings, writer: Writer, live: Live) -> Self {
         let alive_since = now_ms() / 1000;
         let (rejects, refused) = Default::default();
-        Ingest { settings, writer, live, rejects, alive_since, refused }
+        let autocomplete_keys = settings.now().autocomplete_keys.clone().into();
+        Ingest { settings, writer, live, rejects, alive_since, autocomplete_keys, refused }
     }
 
     /// What was rejected, and why.
@@ -100,7 +102,7 @@ impl Ingest {
     /// # Errors
     /// When too much waits already, or the collector is stopping.
     pub fn submit(&self, batch: Batch) -> Result<Submitted, Refused> {
-        let arrived = self.live.is_watched().then(|| Arrived::of(&batch));
+        let arrived = self.live.is_watched().then(|| Arrived(batch.clone()));
         let pending = self.writer.submit(batch).inspect_err(|&cause| self.count_refused(cause))?;
         let shown = arrived.map_or_else(Shown::default, |arrived| self.live.offer(arrived));
         Ok(Submitted { pending, shown })
@@ -123,13 +125,20 @@ impl Ingest {
         self.refused[cause as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The entries of a Scribe call; those of other categories are skipped, as Zipkin does.
-    fn scribe_entries(&self, entries: &[LogEntry]) -> Batch {
+    /// The entries of a Scribe call, by category and message; those of other categories are skipped, as Zipkin does.
+    fn scribe_entries<'e>(&self, entries: impl Iterator<Item = (&'e [u8], &'e [u8])>) -> Batch {
         let mut sorting = Sorting::new(self, SCRIBE);
         let config = sorting.config.clone();
         let limits = config.limits();
-        for entry in entries.iter().filter(|entry| entry.category == config.scribe_category) {
-            sorting.v1_thrift(decode_message(&entry.message, &limits), entry.message.len());
+        let mut bytes = Vec::new();
+        let wanted = entries.filter(|(category, _)| *category == config.scribe_category.as_bytes());
+        let spans: Vec<_> = wanted.map(|(_, message)| append_decoded(message, &mut bytes)).collect();
+        let mut view = SpanView::default();
+        for span in spans {
+            match span {
+                Ok(span) => sorting.encoded(&bytes[span], &mut view, &limits),
+                Err(refusal) => sorting.malformed(&refusal),
+            }
         }
         sorting.batch
     }
@@ -153,7 +162,19 @@ impl Ingest {
 
     /// Zipkin's v2 JSON.
     pub fn v2_json(&self, body: &[u8], source: Source) -> Sorted {
-        self.list(body, source, v2json::read_list, Sorting::v2_json)
+        let mut sorting = Sorting::new(self, source);
+        if body.is_empty() {
+            return sorting.finish();
+        }
+        let (text, limits) = (text_of(body), sorting.config.limits());
+        match v2view::entries(&text, &limits) {
+            Ok(entries) => {
+                let mut view = V2View::default();
+                entries.into_iter().for_each(|entry| sorting.v2_text(entry, &mut view, &limits));
+            }
+            Err(refusal) => sorting.malformed(&refusal),
+        }
+        sorting.finish()
     }
 
     /// Zipkin's v2 spans as protocol buffers.
@@ -167,17 +188,14 @@ impl Ingest {
         body: &[u8],
         source: Source,
         read: impl FnOnce(&[u8], &Limits) -> Result<Vec<Result<T, E>>, L>,
-        sort: impl Fn(&mut Sorting<'a>, Result<T, E>, usize),
+        sort: impl Fn(&mut Sorting<'a>, Result<T, E>),
     ) -> Sorted {
         let mut sorting = Sorting::new(self, source);
         if body.is_empty() {
             return sorting.finish();
         }
         match read(body, &sorting.config.limits()) {
-            Ok(entries) => {
-                let bytes = body.len() / entries.len().max(1);
-                entries.into_iter().for_each(|entry| sort(&mut sorting, entry, bytes));
-            }
+            Ok(entries) => entries.into_iter().for_each(|entry| sort(&mut sorting, entry)),
             Err(refusal) => sorting.malformed(&refusal),
         }
         sorting.finish()
@@ -209,37 +227,56 @@ impl<'a> Sorting<'a> {
     fn new(ingest: &'a Ingest, source: Source) -> Self {
         let config = ingest.settings.now();
         let sampler = Sampler::new(config.sample_rate);
-        Sorting { ingest, config, sampler, source, batch: Batch::default(), first_refusal: None }
+        let batch = Batch::new(ingest.autocomplete_keys.clone());
+        Sorting { ingest, config, sampler, source, batch, first_refusal: None }
+    }
+
+    /// A span as TBinary.
+    fn encoded<'b>(&mut self, span: &'b [u8], view: &mut SpanView<'b>, limits: &Limits) {
+        if !view.read(span, limits) {
+            return self.v1_thrift(blkin_thrift::span::decode(span, limits));
+        }
+        let annotations = view.annotations.len() + view.binary_annotations.len();
+        if self.takes(view.debug, view.trace_id, Count::piece(annotations)) {
+            self.batch.push_viewed(view);
+        }
     }
 
     /// Zipkin drops an annotation of a thrift span without time or value; so do we, but counted.
-    fn v1_thrift(&mut self, span: Result<V1Span, blkin_thrift::Error>, bytes: usize) {
+    fn v1_thrift(&mut self, span: Result<V1Span, blkin_thrift::Error>) {
         match span {
             Ok(mut span) => {
                 let empty = remove_timeless_annotations(&mut span);
-                self.piece(Piece::V1(span), bytes, empty);
+                self.piece(&Piece::V1(span), empty);
             }
             Err(refusal) => self.malformed(&refusal),
         }
     }
 
-    fn v1_json(&mut self, span: Result<V1Span, BadEntry>, bytes: usize) {
+    fn v1_json(&mut self, span: Result<V1Span, BadEntry>) {
         match span {
-            Ok(span) => self.piece(Piece::V1(span), bytes, 0),
+            Ok(span) => self.piece(&Piece::V1(span), 0),
             Err(refusal) => self.malformed(&refusal),
         }
     }
 
-    fn v2_json(&mut self, span: Result<crate::model::Span, BadEntry>, bytes: usize) {
-        match span {
-            Ok(span) => self.piece(Piece::V2(span), bytes, 0),
-            Err(refusal) => self.malformed(&refusal),
+    /// A span as v2 JSON.
+    fn v2_text<'t>(&mut self, entry: &'t str, view: &mut V2View<'t>, limits: &Limits) {
+        if !view.read(entry, limits) {
+            return match v2json::read_one(entry, limits) {
+                Ok(span) => self.piece(&Piece::V2(span), 0),
+                Err(refusal) => self.malformed(&refusal),
+            };
+        }
+        let low = view.trace_id.map_or(0, |id| id.low() as i64);
+        if self.takes(view.debug, low, Count::piece(view.annotations.len() + view.tags.len())) {
+            self.batch.push_v2(view, &["[", entry, "]"]);
         }
     }
 
-    fn v2_proto3(&mut self, entry: Result<proto3::Entry, BadEntry>, bytes: usize) {
+    fn v2_proto3(&mut self, entry: Result<proto3::Entry, BadEntry>) {
         match entry {
-            Ok(proto3::Entry { span, empty }) => self.piece(Piece::V2(span), bytes, empty),
+            Ok(proto3::Entry { span, empty }) => self.piece(&Piece::V2(span), empty),
             Err(refusal) => self.malformed(&refusal),
         }
     }
@@ -253,18 +290,29 @@ impl<'a> Sorting<'a> {
     }
 
     /// A span, and how much was left out of it because it says nothing.
-    fn piece(&mut self, piece: Piece, bytes: usize, empty: usize) {
-        let whole = Count::piece(piece.annotation_count() + empty);
-        self.count(self.received(), whole);
-        if !self.sampler.keeps(&piece) {
-            return self.count(Figure::SampledOut, whole);
+    fn piece(&mut self, piece: &Piece, empty: usize) {
+        let (debug, low) = match piece {
+            Piece::V1(span) => (span.debug, span.trace_id),
+            Piece::V2(span) => (span.debug, span.trace_id.low() as i64),
+        };
+        if !self.takes(debug, low, Count::piece(piece.annotation_count() + empty)) {
+            return;
         }
         if empty > 0 {
             self.count(Figure::Malformed, Count::annotations(empty));
             self.ingest.rejects.tell(self.source, &Empty, empty as u64);
         }
-        self.batch.bytes += bytes + PIECE_OVERHEAD_BYTES;
-        self.batch.pieces.push(piece);
+        self.batch.push(piece);
+    }
+
+    /// Counts a span that was read; returns whether it is kept.
+    fn takes(&mut self, debug: bool, low: i64, whole: Count) -> bool {
+        self.count(self.received(), whole);
+        let keeps = self.sampler.keeps(debug, low);
+        if !keeps {
+            self.count(Figure::SampledOut, whole);
+        }
+        keeps
     }
 
     fn received(&self) -> Figure {

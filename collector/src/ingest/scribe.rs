@@ -3,7 +3,7 @@
 
 use blkin_scribe::server::{Answer, Service};
 use blkin_thrift::Error;
-use blkin_thrift::scribe::{Method, ResultCode, parse_call};
+use blkin_thrift::scribe::{Method, ResultCode, parse_call, skim_log};
 
 use super::{Ingest, SCRIBE, Submitted};
 
@@ -12,7 +12,13 @@ impl Service for Ingest {
     type Pending = Option<Submitted>;
 
     fn call(&self, frame: &[u8]) -> Result<Answer<Self::Pending>, Error> {
-        let call = match parse_call(frame, &self.settings.now().limits()) {
+        let limits = self.settings.now().limits();
+        if let Some(log) = skim_log(frame, &limits) {
+            let entries = log.entries.iter().map(|entry| (entry.category, entry.message));
+            let pending = self.submit(self.scribe_entries(entries)).ok();
+            return Ok(Answer::Later { seq: log.seq, wants_reply: log.wants_reply, pending });
+        }
+        let call = match parse_call(frame, &limits) {
             Ok(call) => call,
             Err(bad) => {
                 // Only counted: whether that count is committed changes nothing for the client.
@@ -22,6 +28,7 @@ impl Service for Ingest {
         };
         Ok(match &call.method {
             Method::Log(entries) => {
+                let entries = entries.iter().map(|entry| (entry.category.as_bytes(), &*entry.message));
                 let pending = self.submit(self.scribe_entries(entries)).ok();
                 Answer::Later { seq: call.seq, wants_reply: call.wants_reply, pending }
             }

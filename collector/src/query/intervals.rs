@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::search::{Reading, each_trace, trace};
 use super::{BadRequest, Defaults, Parameters};
 use crate::model::{Kind, Span};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, Wanted};
 
 /// What to measure, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,7 +83,8 @@ pub fn intervals(
 ) -> Result<Intervals, StoreError> {
     let mut traces = 0;
     let mut services: BTreeMap<String, Times> = BTreeMap::new();
-    let complete = each_trace(store, request.service.as_deref(), &request.window_us, reading, &mut |id| {
+    let wanted = request.wanted();
+    let complete = each_trace(store, &wanted, &request.window_us, reading, &mut |id| {
         traces += 1;
         for span in trace(store, id, reading)?.iter().filter(|span| request.takes(span)) {
             let Some(service) = span.local_service() else { continue };
@@ -98,6 +99,11 @@ pub fn intervals(
 }
 
 impl IntervalRequest {
+    /// Traces of the service; what it has written is looked for in their spans.
+    fn wanted(&self) -> Wanted {
+        Wanted::of_service(self.service.as_deref())
+    }
+
     fn takes(&self, span: &Span) -> bool {
         let is = |wanted: &Option<String>, name: Option<&str>| {
             wanted.as_deref().is_none_or(|wanted| name == Some(wanted))

@@ -8,7 +8,7 @@ use blkin_zipkin::query::{SearchRequest, matches};
 
 use crate::merge::assemble;
 use crate::model::{Span, TraceId};
-use crate::store::{Room, Store, StoreError};
+use crate::store::{Room, Store, StoreError, Wanted};
 use crate::trace::{DependencyLink, Linker};
 
 /// How traces are read.
@@ -63,7 +63,7 @@ pub fn search(
 ) -> Result<Vec<Vec<Span>>, StoreError> {
     let mut room = Room::of(reading.max_bytes);
     let mut found: Vec<Vec<Span>> = Vec::new();
-    let all = each_trace(store, request.service.as_deref(), &request.window_us, reading, &mut |id| {
+    let all = each_trace(store, &Wanted::by(request), &request.window_us, reading, &mut |id| {
         let mut after = room;
         let spans = assemble(store.trace(id, reading.strict, &mut after)?);
         // The first trace is answered as far as it fits, so that a huge one does not look like none.
@@ -94,7 +94,7 @@ pub fn dependencies(
 ) -> Result<Vec<DependencyLink>, StoreError> {
     let mut linker = Linker::default();
     let reading = Reading { strict: false, ..reading };
-    let all = each_trace(store, None, window_us, reading, &mut |id| {
+    let all = each_trace(store, &Wanted::default(), window_us, reading, &mut |id| {
         linker.add_trace(trace(store, id, reading)?);
         Ok(ControlFlow::Continue(()))
     })?;
@@ -117,7 +117,7 @@ fn tell_if_exhausted(room: &Room) {
 /// Visits the traces of a window, latest first, until told to stop or out of time; returns whether there was time.
 pub(super) fn each_trace(
     store: &dyn Store,
-    service: Option<&str>,
+    wanted: &Wanted,
     window_us: &RangeInclusive<u64>,
     reading: Reading,
     visit: &mut dyn FnMut(TraceId) -> Result<ControlFlow<()>, StoreError>,
@@ -125,7 +125,7 @@ pub(super) fn each_trace(
     let begun = Instant::now();
     let mut in_time = true;
     let mut seen = HashSet::new();
-    store.traces_by_time(service, window_us.clone(), &mut |id| {
+    store.traces_by_time(wanted, window_us.clone(), &mut |id| {
         if !reading.strict && !seen.insert(id.low()) {
             return Ok(ControlFlow::Continue(()));
         }

@@ -1,45 +1,211 @@
-//! Storing batches: duplicates are found and trimmed, then each trace of the batches grows once, whatever came for it.
+//! Storing batches: duplicates are found and trimmed, then each trace's pieces are written together, and the index learns
+//! where they are.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use super::engine::Transaction;
-use super::growth::Growth;
-use super::names::Recent;
-use super::{Batch, Piece, StoreError, keys, names, read};
-use crate::ledger::{Count, Figure, Ledger};
+use foldhash::fast::FixedState;
+
+use super::batch::{Batch, Part};
+use super::engine::{Snapshot, Transaction};
+use super::head::{Growth, Learned, Version};
+use super::index::{Index, View};
+use super::known::{Known, New};
+use super::names::{self, Recent};
+use super::{Damage, Piece, Room, StoreError, block, keys, read};
+use crate::ledger::{ALL_FIGURES, Count, Figure, Ledger};
 use crate::model::TraceId;
 
-/// Stores batches within one transaction. `recent` are the names that need not be noted again; after a transaction that
-/// failed it must be emptied.
+/// What is remembered between commits. After a transaction that failed it must be forgotten.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    pub(super) recent: Recent,
+    pub(super) known: Known,
+}
+
+impl Memory {
+    pub(super) fn forget(&mut self) {
+        self.recent.forget();
+        self.known.forget();
+    }
+}
+
+/// What a commit has to look at.
+pub(super) struct Place<'s> {
+    pub(super) index: &'s Index,
+    pub(super) view: &'s View,
+    pub(super) damage: &'s Damage,
+    pub(super) memory: &'s mut Memory,
+    pub(super) now_ms: u64,
+}
+
+/// Stores batches within one transaction.
 pub(super) fn commit(
     rows: &mut dyn Transaction,
     batches: &[Batch],
-    autocomplete_keys: &[String],
-    recent: &mut Recent,
-    now_ms: u64,
-) -> Result<(), StoreError> {
-    let mut commit = Commit {
-        next_number: number(rows, keys::NEXT_NUMBER)?,
-        ledger: Ledger::default(),
-        traces: BTreeMap::new(),
-        autocomplete_keys,
-        recent,
-        now_ms,
-    };
-    for batch in batches {
+    place: &mut Place<'_>,
+) -> Result<Learned, StoreError> {
+    let mut commit = Commit { batches, ..Commit::default() };
+    for (at, batch) in batches.iter().enumerate() {
         commit.ledger.add(&batch.ledger);
-        for piece in &batch.pieces {
-            commit.store(rows, piece)?;
+        names::learn(rows, batch, place.now_ms, &mut place.memory.recent)?;
+        for (entry, part) in batch.parts().enumerate() {
+            commit.sort(rows, place, &part, (at, entry))?;
         }
     }
-    commit.finish(rows)
+    commit.write(rows, place.now_ms)
+}
+
+/// Where the bytes of a piece are.
+enum Source {
+    /// In a batch, and there in an entry.
+    Batch(usize, usize),
+    /// What was left of it.
+    Trimmed(Box<Batch>),
+}
+
+#[derive(Default)]
+struct Commit<'b> {
+    batches: &'b [Batch],
+    ledger: Ledger,
+    /// In the order in which they came first.
+    learned: Learned,
+    places: HashMap<TraceId, usize, FixedState>,
+    /// What is stored, with the places of the traces.
+    pieces: Vec<(u32, Source)>,
+}
+
+impl Commit<'_> {
+    fn sort(
+        &mut self,
+        rows: &dyn Transaction,
+        place: &mut Place<'_>,
+        part: &Part<'_>,
+        source: (usize, usize),
+    ) -> Result<(), StoreError> {
+        let annotations = part.entry.annotations as usize;
+        let trace = self.place(rows, place, part.entry.trace)?;
+        let (source, kept) = match place.memory.known.new_part(part) {
+            New::All => (Source::Batch(source.0, source.1), annotations),
+            New::Some(is_new) => {
+                let (left, kept) = trimmed(part, is_new)?;
+                (Source::Trimmed(Box::new(left)), kept)
+            }
+            New::Nothing => {
+                *self.ledger.get_mut(Figure::Duplicate) += Count::piece(annotations);
+                return Ok(());
+            }
+        };
+        self.pieces.push((trace as u32, source));
+        self.learned.terms.extend(part.terms.iter().map(|&term| (trace as u32, term)));
+        let growth = &mut self.learned.traces[trace].1;
+        growth.pieces += 1;
+        growth.time.add(&part.entry.time);
+        *self.ledger.get_mut(Figure::Duplicate) += Count::annotations(annotations - kept);
+        *self.ledger.get_mut(Figure::Stored) += Count::piece(kept);
+        *self.ledger.get_mut(Figure::Committed) += Count::piece(kept);
+        Ok(())
+    }
+
+    /// The place of a trace in this commit. One that comes for the first time is looked for in the store.
+    fn place(
+        &mut self,
+        rows: &dyn Transaction,
+        place: &mut Place<'_>,
+        id: TraceId,
+    ) -> Result<usize, StoreError> {
+        let next = self.learned.traces.len();
+        if self.learned.traces.last().is_some_and(|last| last.0 == id) {
+            return Ok(next - 1);
+        }
+        let at = *self.places.entry(id).or_insert(next);
+        if at == next {
+            let growth = begin(rows, place, id, next as u32, &mut self.learned.terms)?;
+            self.learned.traces.push((id, growth));
+        }
+        Ok(at)
+    }
+
+    fn write(mut self, rows: &mut dyn Transaction, now_ms: u64) -> Result<Learned, StoreError> {
+        let mut bytes = number(rows, keys::PAYLOAD_BYTES)?;
+        let first = number(rows, keys::NEXT_BLOCK)?;
+        let mut blocks = block::Writing::new(&mut *rows, first, now_ms);
+        // Stable: the pieces of a trace stay in their order.
+        self.pieces.sort_by_key(|(trace, _)| *trace);
+        for of_trace in self.pieces.chunk_by(|left, right| left.0 == right.0) {
+            let parts = &mut self.learned.traces[of_trace[0].0 as usize].1.parts;
+            for (_, source) in of_trace {
+                let part = match source {
+                    Source::Batch(at, entry) => self.batches[*at].part(*entry),
+                    Source::Trimmed(left) => left.part(0),
+                };
+                bytes = bytes.saturating_add(part.sealed.len() as u64);
+                parts.extend(blocks.add(part.sealed)?);
+            }
+            parts.extend(blocks.end_part());
+        }
+        self.learned.next_block = blocks.finish()?;
+        rows.put(keys::NEXT_BLOCK, &self.learned.next_block.to_be_bytes())?;
+        rows.put(keys::PAYLOAD_BYTES, &bytes.to_be_bytes())?;
+        add_to_ledger(rows, &self.ledger)?;
+        Ok(self.learned)
+    }
+}
+
+/// The first growth of a trace in a commit. If the head does not know a trace that is stored, that begins with all that is
+/// stored of it, because only the newest version of a trace is ever looked at.
+fn begin(
+    rows: &dyn Transaction,
+    place: &mut Place<'_>,
+    id: TraceId,
+    at: u32,
+    terms: &mut Vec<(u32, u64)>,
+) -> Result<Growth, StoreError> {
+    let grows = place.index.grows(id);
+    let is_known = !place.memory.known.begin(id);
+    if grows && is_known {
+        return Ok(Growth::default());
+    }
+    let Some(version) = place.view.find(rows, id)? else {
+        return Ok(Growth { anew: true, ..Growth::default() });
+    };
+    let (growth, stored) = stored(rows, id, version, place.damage)?;
+    place.memory.known.remember(&stored);
+    if grows {
+        return Ok(Growth::default());
+    }
+    terms.extend(stored.terms().iter().map(|&term| (at, term)));
+    Ok(growth)
+}
+
+/// All that is stored of a trace, as growth from nothing, and its pieces.
+pub(super) fn stored(
+    rows: &dyn Snapshot,
+    id: TraceId,
+    version: Version,
+    damage: &Damage,
+) -> Result<(Growth, Batch), StoreError> {
+    let mut pieces = Batch::default();
+    read::bodies(rows, &version.parts, id, &mut Room::of(usize::MAX), damage, &mut |body| {
+        pieces.push_stored(body)
+    })?;
+    let mut growth = Growth { anew: true, parts: version.parts, ..Growth::default() };
+    pieces.parts().for_each(|part| growth.time.add(&part.entry.time));
+    Ok((growth, pieces))
+}
+
+/// What is left of a piece without the annotations that are not new, and how many those are.
+fn trimmed(part: &Part<'_>, is_new: Vec<bool>) -> Result<(Batch, usize), StoreError> {
+    let mut piece = Piece::decode(part.sealed)?;
+    let mut is_new = is_new.into_iter();
+    piece.trim(&mut |_| is_new.next().unwrap_or(true));
+    let mut left = Batch::default();
+    left.push(&piece);
+    Ok((left, piece.annotation_count()))
 }
 
 /// The number in a row; 0 without one.
-pub(super) fn number(rows: &dyn Transaction, key: &[u8]) -> Result<u64, StoreError> {
+pub(super) fn number(rows: &(impl Snapshot + ?Sized), key: &[u8]) -> Result<u64, StoreError> {
     match rows.get(key)? {
         None => Ok(0),
         Some(row) => keys::read_u64(&row, 0).ok_or_else(|| StoreError::Damaged("a number".to_owned())),
@@ -55,64 +221,10 @@ fn add_to_ledger(rows: &mut dyn Transaction, change: &Ledger) -> Result<(), Stor
 
 /// Replaces the ledger in the store.
 pub(super) fn write_ledger(rows: &mut dyn Transaction, ledger: &Ledger) -> Result<(), StoreError> {
-    for figure in crate::ledger::ALL_FIGURES {
-        let Count { annotations, spans } = ledger.get(figure);
-        let mut row = [0; 16];
-        row[..8].copy_from_slice(&annotations.to_be_bytes());
-        row[8..].copy_from_slice(&spans.to_be_bytes());
-        rows.put(&keys::figure(figure as u8), &row)?;
-    }
-    Ok(())
-}
-
-struct Commit<'a> {
-    next_number: u64,
-    ledger: Ledger,
-    /// In the order of their rows, so that neighbours are written one after the other.
-    traces: BTreeMap<(u64, u64), (TraceId, Growth)>,
-    autocomplete_keys: &'a [String],
-    recent: &'a mut Recent,
-    now_ms: u64,
-}
-
-impl Commit<'_> {
-    fn store(&mut self, rows: &mut dyn Transaction, piece: &Piece) -> Result<(), StoreError> {
-        let annotations = piece.annotation_count();
-        let Some(trace) = piece.trace_id() else {
-            *self.ledger.get_mut(Figure::Malformed) += Count::piece(annotations);
-            return Ok(());
-        };
-        let growth = match self.traces.entry((trace.low(), trace.high())) {
-            Entry::Occupied(known) => &mut known.into_mut().1,
-            Entry::Vacant(place) => &mut place.insert((trace, Growth::of(rows, trace)?)).1,
-        };
-        let encoded = piece.encode();
-        let Some(new) = growth.new_part(rows, trace, piece, &encoded)? else {
-            *self.ledger.get_mut(Figure::Duplicate) += Count::piece(annotations);
-            return Ok(());
-        };
-        let encoded = match new {
-            Cow::Borrowed(_) => encoded,
-            Cow::Owned(_) => new.encode(),
-        };
-        let count = Count::piece(new.annotation_count());
-        *self.ledger.get_mut(Figure::Duplicate) += Count::annotations(annotations - new.annotation_count());
-        *self.ledger.get_mut(Figure::Stored) += count;
-        *self.ledger.get_mut(Figure::Committed) += count;
-        let facts = new.facts(self.autocomplete_keys);
-        names::learn(rows, &facts, self.now_ms, self.recent)?;
-        growth.add(rows, trace, &encoded, &facts, &mut self.next_number)
-    }
-
-    fn finish(mut self, rows: &mut dyn Transaction) -> Result<(), StoreError> {
-        let mut bytes = number(rows, keys::PAYLOAD_BYTES)?;
-        for (trace, growth) in std::mem::take(&mut self.traces).into_values() {
-            bytes = bytes.saturating_add(growth.write(rows, trace, &mut self.next_number, self.now_ms)?);
-        }
-        rows.put(keys::NEXT_NUMBER, &self.next_number.to_be_bytes())?;
-        rows.put(keys::PAYLOAD_BYTES, &bytes.to_be_bytes())?;
-        add_to_ledger(rows, &self.ledger)
-    }
+    let counts = ALL_FIGURES.map(|figure| ledger.get(figure));
+    let numbers = counts.iter().flat_map(|count| [count.annotations, count.spans]);
+    let row: Vec<u8> = numbers.flat_map(u64::to_be_bytes).collect();
+    rows.put(keys::LEDGER, &row)
 }
 
 /// Whether a scan goes on: always.

@@ -11,7 +11,7 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// Times that a piece was left out of an answer because its bytes are not those that were stored.
+    /// Times that a piece was left out, of an answer or of the index, because its bytes are not those that were stored.
     pub fn pieces(&self) -> u64 {
         self.pieces.load(Ordering::Relaxed)
     }

@@ -34,6 +34,8 @@ pub struct Disk {
     database: RwLock<Option<Database>>,
     /// Whether the file was found damaged since it was opened.
     suspect: AtomicBool,
+    /// Whether it was found damaged before.
+    was_suspect: bool,
     damage: Damage,
 }
 
@@ -48,6 +50,7 @@ impl Disk {
         fs::create_dir_all(folder)
             .map_err(|e| StoreError::Open { path: folder.to_path_buf(), reason: e.to_string() })?;
         let damage = Damage::default();
+        let was_suspect = beside(&path, SUSPECT).exists();
         let database = match open_checked(&path, cache_bytes) {
             Err(StoreError::Corrupted(reason)) => {
                 set_aside(&path, &reason)?;
@@ -56,9 +59,9 @@ impl Disk {
             }
             opened => opened?,
         };
-        remove_mark(&path)?;
         let database = RwLock::new(Some(database));
-        let disk = Disk { path, cache_bytes, database, suspect: AtomicBool::new(false), damage };
+        let suspect = AtomicBool::new(false);
+        let disk = Disk { path, cache_bytes, database, suspect, was_suspect, damage };
         // The table exists from now on, so that reading never fails for its absence.
         disk.write(&mut |_| Ok(()))?;
         Ok(disk)
@@ -83,7 +86,14 @@ impl Disk {
 }
 
 impl Disk {
-    /// Has the next start check the whole file; whoever writes must end, so that there is one.
+    /// Removes the mark by which a start checks the file: what could be made of it has been made.
+    ///
+    /// # Errors
+    /// When the system does not let it.
+    pub fn trust(&self) -> Result<(), StoreError> {
+        remove_mark(&self.path)
+    }
+
     fn mark(&self) {
         if !self.suspect.swap(true, Ordering::AcqRel)
             && let Err(error) = fs::write(beside(&self.path, SUSPECT), b"")
@@ -199,6 +209,14 @@ impl Engine for Disk {
         done
     }
 
+    fn was_suspect(&self) -> bool {
+        self.was_suspect
+    }
+
+    fn distrust(&self) {
+        self.mark();
+    }
+
     fn damage(&self) -> &Damage {
         &self.damage
     }
@@ -210,11 +228,13 @@ struct Reader<'d> {
 }
 struct Writer<'t>(Table<'t, &'static [u8], &'static [u8]>);
 
-fn get(
+fn look(
     table: &impl ReadableTable<&'static [u8], &'static [u8]>,
     key: &[u8],
-) -> Result<Option<Vec<u8>>, StoreError> {
-    Ok(table.get(key).map_err(engine)?.map(|value| value.value().to_vec()))
+    visit: &mut dyn FnMut(&[u8]),
+) -> Result<bool, StoreError> {
+    let value = table.get(key).map_err(engine)?;
+    Ok(value.inspect(|value| visit(value.value())).is_some())
 }
 
 fn scan(
@@ -234,8 +254,8 @@ fn scan(
 }
 
 impl Snapshot for Reader<'_> {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        self.disk.guarded(|| get(&self.table, key))
+    fn look(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool, StoreError> {
+        self.disk.guarded(|| look(&self.table, key, visit))
     }
 
     fn scan(&self, prefix: &[u8], from: &[u8], visit: Visit<'_>) -> Result<(), StoreError> {
@@ -244,8 +264,8 @@ impl Snapshot for Reader<'_> {
 }
 
 impl Snapshot for Writer<'_> {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        get(&self.0, key)
+    fn look(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool, StoreError> {
+        look(&self.0, key, visit)
     }
 
     fn scan(&self, prefix: &[u8], from: &[u8], visit: Visit<'_>) -> Result<(), StoreError> {

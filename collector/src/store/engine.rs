@@ -9,11 +9,21 @@ pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, 
 
 /// The rows as they were when the snapshot was taken.
 pub trait Snapshot {
+    /// Shows the value of one key where it lies; returns whether there is one.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    fn look(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool, StoreError>;
+
     /// The value of one key.
     ///
     /// # Errors
     /// When the engine fails.
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let mut value = None;
+        self.look(key, &mut |found| value = Some(found.to_vec()))?;
+        Ok(value)
+    }
 
     /// Visits the rows whose keys are at least `from` and start with `prefix`, in order.
     ///
@@ -54,6 +64,12 @@ pub trait Engine: Send + Sync + 'static {
     /// # Errors
     /// When the work, or the commit, fails.
     fn write(&self, work: Work<'_>) -> Result<(), StoreError>;
+
+    /// Whether what it holds was found damaged before it was opened. Then nothing is believed that can be made again.
+    fn was_suspect(&self) -> bool;
+
+    /// Has the next start check everything; whoever writes must end, so that there is one.
+    fn distrust(&self);
 
     /// What was found damaged so far.
     fn damage(&self) -> &Damage;

@@ -40,60 +40,91 @@ fn length(body: &[u8]) -> u32 {
     body.len() as u32
 }
 
-/// Appends a body with its head to a row.
-pub(super) fn seal_into(body: &[u8], row: &mut Vec<u8>) {
-    row.extend_from_slice(&MAGIC);
-    row.extend_from_slice(&length(body).to_be_bytes());
-    row.extend_from_slice(&xxh3_64(body).to_be_bytes());
-    row.extend_from_slice(body);
+/// Fills in the head in front of a body; returns the body.
+pub(super) fn seal(sealed: &mut [u8]) -> &[u8] {
+    let (head, body) = sealed.split_at_mut(HEAD_BYTES);
+    head[..4].copy_from_slice(&MAGIC);
+    head[4..8].copy_from_slice(&length(body).to_be_bytes());
+    head[8..].copy_from_slice(&xxh3_64(body).to_be_bytes());
+    body
 }
 
-/// What was sealed into a row, one after the other, heads included. What follows a head that cannot be read is one
-/// part, which cannot be opened.
-pub(super) fn each(row: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut rest = row;
+/// A part of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Part<'r> {
+    /// Where it begins in the row.
+    pub(super) offset: usize,
+    /// All of it.
+    pub(super) sealed: &'r [u8],
+    /// What was sealed; none if it is damaged.
+    pub(super) body: Option<&'r [u8]>,
+}
+
+/// What was sealed into a row from an offset on, one after the other. What lies between a damaged one and the next that is
+/// whole is one part.
+pub(super) fn each(row: &[u8], from: usize) -> impl Iterator<Item = Part<'_>> {
+    let mut offset = from;
     std::iter::from_fn(move || {
-        let length =
-            Head::read(rest).map_or(usize::MAX, |head| HEAD_BYTES.saturating_add(head.length as usize));
-        let (part, after) = rest.split_at(length.min(rest.len()));
-        rest = after;
-        (!part.is_empty()).then_some(part)
+        let rest = row.get(offset..).filter(|rest| !rest.is_empty())?;
+        let body = open(rest);
+        let length = body.map_or_else(|| damaged_length(rest), |body| HEAD_BYTES + body.len());
+        let part = Part { offset, sealed: &rest[..length], body };
+        offset += length;
+        Some(part)
     })
 }
 
-/// The body, if it is what was sealed.
-pub(super) fn open(value: &[u8]) -> Option<&[u8]> {
-    let body = value.get(HEAD_BYTES..)?;
-    Head::read(value)?.fits(body).then_some(body)
+/// The body that these bytes begin with, if it is what was sealed.
+pub(super) fn open(bytes: &[u8]) -> Option<&[u8]> {
+    let head = Head::read(bytes)?;
+    let end = HEAD_BYTES.checked_add(head.length as usize)?;
+    bytes.get(HEAD_BYTES..end).filter(|body| head.fits(body))
+}
+
+/// How many bytes there are before the next head that has its body.
+fn damaged_length(bytes: &[u8]) -> usize {
+    let heads = (1..bytes.len()).filter(|&at| bytes[at] == MAGIC[0]);
+    heads.into_iter().find(|&at| open(&bytes[at..]).is_some()).unwrap_or(bytes.len())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_body_comes_back_and_no_flipped_bit_goes_unnoticed() {
-        let mut sealed = Vec::new();
-        seal_into(b"some piece", &mut sealed);
-        assert_eq!(open(&sealed), Some(&b"some piece"[..]));
-        for bit in 0..sealed.len() * 8 {
-            let mut flipped = sealed.clone();
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(open(&flipped), None, "bit {bit}");
-        }
-        assert!((0..sealed.len()).all(|length| open(&sealed[..length]).is_none()));
+    fn sealed(body: &[u8]) -> Vec<u8> {
+        let mut bytes = [&[0; HEAD_BYTES], body].concat();
+        assert_eq!(seal(&mut bytes), body);
+        bytes
     }
 
     #[test]
-    fn a_damaged_part_of_a_row_hides_no_other() {
-        let mut row = Vec::new();
-        [b"one", b"two"].iter().for_each(|body| seal_into(*body, &mut row));
-        let opened = |row: &[u8]| each(row).map(|part| open(part).map(<[u8]>::to_vec)).collect::<Vec<_>>();
-        assert_eq!(opened(&row), [Some(b"one".to_vec()), Some(b"two".to_vec())]);
-        row[HEAD_BYTES] ^= 1;
-        assert_eq!(opened(&row), [None, Some(b"two".to_vec())]);
-        row[0] ^= 1;
-        assert_eq!(opened(&row), [None]);
+    fn a_body_comes_back_and_no_flipped_bit_goes_unnoticed() {
+        let sealed = sealed(b"some piece");
+        let opened = |bytes: &[u8]| open(bytes).map(<[u8]>::to_vec);
+        assert_eq!(opened(&sealed), Some(b"some piece".to_vec()));
+        for bit in 0..sealed.len() * 8 {
+            let mut flipped = sealed.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(opened(&flipped), None, "bit {bit}");
+        }
+        assert!((0..sealed.len()).all(|length| opened(&sealed[..length]).is_none()));
+    }
+
+    #[test]
+    fn a_damaged_part_of_a_row_hides_no_other_wherever_the_damage_is() {
+        let bodies: [&[u8]; 3] = [b"one", b"two", b"three"];
+        let row: Vec<u8> = bodies.iter().flat_map(|body| sealed(body)).collect();
+        let opened = |row: &[u8]| each(row, 0).map(|part| part.body.map(<[u8]>::to_vec)).collect::<Vec<_>>();
+        assert_eq!(opened(&row), bodies.map(|body| Some(body.to_vec())));
+        let second = HEAD_BYTES + 3..2 * (HEAD_BYTES + 3);
+        for at in second.clone() {
+            let mut damaged = row.clone();
+            damaged[at] ^= 0x5a;
+            assert_eq!(opened(&damaged), [Some(b"one".to_vec()), None, Some(b"three".to_vec())], "byte {at}");
+        }
         assert!(opened(&[]).is_empty());
+        let parts: Vec<_> = each(&row, second.start).collect();
+        assert_eq!(parts.iter().map(|part| part.offset).collect::<Vec<_>>(), [second.start, second.end]);
+        assert_eq!(parts[0].sealed, &row[second]);
     }
 }

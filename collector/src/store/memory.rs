@@ -34,6 +34,12 @@ impl Engine for Memory {
         Ok(())
     }
 
+    fn was_suspect(&self) -> bool {
+        false
+    }
+
+    fn distrust(&self) {}
+
     fn damage(&self) -> &Damage {
         &self.damage
     }
@@ -42,8 +48,10 @@ impl Engine for Memory {
 struct Copy(Arc<Rows>);
 
 impl Snapshot for Copy {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(self.0.get(key).cloned())
+    fn look(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool, StoreError> {
+        let value = self.0.get(key);
+        value.into_iter().for_each(|value| visit(value));
+        Ok(value.is_some())
     }
 
     fn scan(&self, prefix: &[u8], from: &[u8], visit: Visit<'_>) -> Result<(), StoreError> {

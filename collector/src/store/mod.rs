@@ -1,36 +1,63 @@
-//! The store: every piece of a span as it arrived, whole, and indexes to find traces by time, service and name.
+//! The store: every piece of a span as it arrived, whole, and an index to find traces by.
 //!
-//! Nothing is merged here: pieces of one span are put together when a trace is read ([`crate::merge`]). What is
-//! stored can be found by: trace id; time, for all traces or those of a service; names. [`keys`] writes the rows down.
+//! Nothing is merged here: pieces of one span are put together when a trace is read ([`crate::merge`]). [`keys`] writes the
+//! rows down. Why it is made so: docs/adr/0010-index-apart-from-pieces.md.
 //!
-//! - [`TraceStore`] holds the logic, over any [`engine::Engine`]: [`disk::Disk`] (durable), [`memory::Memory`] (tests).
-//! - [`writer::Writer`] is the one thread that changes a store: it commits the batches that wait together.
+//! | step | module |
+//! |---|---|
+//! | what arrived becomes a [`Batch`]: bytes as they will lie, and what to find them by | `batch`, `facts`, `terms`, `pieces` |
+//! | one thread commits the batches that wait together | [`writer`] |
+//! | what is stored already is left out; the rest goes into blocks, names beside them | `commit`, `known`, `block`, `frame`, `names` |
+//! | the index learns where it is: in memory at first | `index`, `head` |
+//! | another thread makes segments of that, and fewer of many | [`indexer`], `upkeep`, `build`, `segment`, `chunks`, `filter`, `manifest` |
+//! | traces are found by id, by time and terms, and read | `index`, `search`, `read` |
+//! | what is too old or too much leaves | `expire` |
+//! | a start reads the index, and makes again what is missing of it | `start`, `salvage` |
+//!
+//! [`TraceStore`] is all that over any [`engine::Engine`]: [`disk::Disk`] (durable), [`memory::Memory`] (tests).
 
 pub mod disk;
 pub mod engine;
+pub mod indexer;
 pub mod keys;
 pub mod memory;
 pub mod writer;
 
+mod batch;
+mod block;
+mod build;
+mod chunks;
 mod commit;
 mod damage;
 mod expire;
+mod facts;
+mod filter;
 mod frame;
-mod growth;
+mod head;
+mod index;
+mod known;
+mod manifest;
 mod names;
 mod pieces;
 mod read;
 mod salvage;
-mod summary;
+mod search;
+mod segment;
+mod start;
+mod terms;
+mod upkeep;
+mod varint;
 
 use std::ops::{ControlFlow, RangeInclusive};
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use batch::Batch;
 pub use damage::Damage;
 pub use expire::Retention;
 pub use names::NameKind;
 pub use salvage::open;
+pub use terms::Wanted;
 
 use crate::ledger::{Count, Ledger};
 pub use crate::merge::Piece;
@@ -72,17 +99,6 @@ pub enum StoreError {
     /// A row is not as this program writes it.
     #[error("failed to read the store: {0} is damaged")]
     Damaged(String),
-}
-
-/// What arrived together and is committed together.
-#[derive(Debug, Default)]
-pub struct Batch {
-    /// The pieces to store.
-    pub pieces: Vec<Piece>,
-    /// What was counted on the way here: received, malformed, sampled out.
-    pub ledger: Ledger,
-    /// Roughly how much memory the batch takes.
-    pub bytes: usize,
 }
 
 /// How much an answer may still hold, in bytes as stored.
@@ -143,14 +159,14 @@ pub trait Store: Send + Sync + 'static {
     /// When the engine fails.
     fn trace(&self, id: TraceId, strict: bool, room: &mut Room) -> Result<Vec<Piece>, StoreError>;
 
-    /// Visits the traces whose time (microseconds) is in the window, latest first, until told to stop. With a service,
-    /// only traces that it may take part in.
+    /// Visits the traces whose time (microseconds) is in the window and that may be wanted, latest first, until told to
+    /// stop. Every trace that is wanted is among them.
     ///
     /// # Errors
     /// When the engine or the visitor fails.
     fn traces_by_time(
         &self,
-        service: Option<&str>,
+        wanted: &Wanted,
         window_us: RangeInclusive<u64>,
         visit: &mut dyn FnMut(TraceId) -> Result<ControlFlow<()>, StoreError>,
     ) -> Result<(), StoreError>;
@@ -169,13 +185,23 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// When the engine fails.
     fn expire(&self, retention: &Retention, now_ms: u64) -> Result<bool, StoreError>;
+
+    /// Brings the index in order, as far as there is something to do. Calls `beat` now and then.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    fn upkeep(&self, beat: &dyn Fn()) -> Result<(), StoreError>;
+
+    /// Rings when there is upkeep to do.
+    fn bell(&self) -> &indexer::Bell;
 }
 
 /// The store's logic over an engine.
 pub struct TraceStore<E> {
     engine: E,
-    autocomplete_keys: Vec<String>,
-    recent_names: Mutex<names::Recent>,
+    index: index::Index,
+    memory: Mutex<commit::Memory>,
+    bell: indexer::Bell,
 }
 
 impl<E: Engine> TraceStore<E> {
@@ -183,7 +209,7 @@ impl<E: Engine> TraceStore<E> {
     ///
     /// # Errors
     /// When the engine fails, or its rows are of another format.
-    pub fn new(engine: E, autocomplete_keys: Vec<String>) -> Result<Self, StoreError> {
+    pub fn new(engine: E) -> Result<Self, StoreError> {
         let mut found = None;
         engine.write(&mut |rows| {
             found = rows.get(keys::VERSION)?;
@@ -193,36 +219,72 @@ impl<E: Engine> TraceStore<E> {
             }
         })?;
         match found.as_deref() {
-            None | Some([keys::FORMAT_VERSION]) => {
-                Ok(TraceStore { engine, autocomplete_keys, recent_names: Mutex::default() })
+            None | Some([keys::FORMAT_VERSION]) => {}
+            Some(other) => {
+                return Err(StoreError::Format {
+                    found: other.first().copied().unwrap_or(0),
+                    known: keys::FORMAT_VERSION,
+                });
             }
-            Some(other) => Err(StoreError::Format {
-                found: other.first().copied().unwrap_or(0),
-                known: keys::FORMAT_VERSION,
-            }),
         }
+        let index = start::open_index(&engine)?;
+        let store = TraceStore { engine, index, memory: Mutex::default(), bell: indexer::Bell::default() };
+        store.replay()?;
+        Ok(store)
     }
-}
 
-impl<E: Engine> TraceStore<E> {
-    /// Runs one transaction that may note names.
-    fn write(&self, work: NotingWork<'_>) -> Result<(), StoreError> {
-        let mut recent = self.recent_names.lock().unwrap_or_else(PoisonError::into_inner);
-        let done = self.engine.write(&mut |rows| work(rows, &mut recent));
-        if done.is_err() {
-            recent.forget();
+    /// Has the next upkeep make a segment of what is in memory, however little that is.
+    pub fn freeze(&self) {
+        self.index.freeze();
+        self.memory().known.forget();
+    }
+
+    fn memory(&self) -> MutexGuard<'_, commit::Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Commits batches, and what else `also` does once they are stored, in one transaction.
+    fn commit_and(
+        &self,
+        batches: &[Batch],
+        now_ms: u64,
+        also: &mut dyn FnMut(&mut dyn engine::Transaction) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        if self.index.is_overfull() {
+            self.keep_up(&|| {})?;
+        }
+        let mut memory = self.memory();
+        let view = self.index.view();
+        let mut learned = head::Learned::default();
+        let done = self.engine.write(&mut |rows| {
+            let (index, damage, memory) = (&self.index, self.engine.damage(), &mut *memory);
+            let mut place = commit::Place { index, view: &view, damage, memory, now_ms };
+            learned = commit::commit(rows, batches, &mut place)?;
+            also(rows)
+        });
+        match done {
+            Ok(()) => self.index.grow(learned),
+            Err(_) => memory.forget(),
+        }
+        if self.index.wanted_upkeep() {
+            memory.known.forget();
+            self.bell.ring();
+        }
+        self.believed(done)
+    }
+
+    /// Has what a damaged index leads to lead to a new one.
+    fn believed<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
+        if matches!(done, Err(StoreError::Corrupted(_))) {
+            self.engine.distrust();
         }
         done
     }
 }
 
-/// The work of a transaction that may note names.
-type NotingWork<'a> =
-    &'a mut dyn FnMut(&mut dyn engine::Transaction, &mut names::Recent) -> Result<(), StoreError>;
-
 impl<E: Engine> Store for TraceStore<E> {
     fn commit(&self, batches: &[Batch], now_ms: u64) -> Result<(), StoreError> {
-        self.write(&mut |rows, recent| commit::commit(rows, batches, &self.autocomplete_keys, recent, now_ms))
+        self.commit_and(batches, now_ms, &mut |_| Ok(()))
     }
 
     fn ledger(&self) -> Result<Ledger, StoreError> {
@@ -234,16 +296,18 @@ impl<E: Engine> Store for TraceStore<E> {
     }
 
     fn trace(&self, id: TraceId, strict: bool, room: &mut Room) -> Result<Vec<Piece>, StoreError> {
-        read::trace(&*self.engine.read()?, id, strict, room, self.engine.damage())
+        let view = self.index.view();
+        self.believed(read::trace(&*self.engine.read()?, &view, id, strict, room, self.engine.damage()))
     }
 
     fn traces_by_time(
         &self,
-        service: Option<&str>,
+        wanted: &Wanted,
         window_us: RangeInclusive<u64>,
         visit: &mut dyn FnMut(TraceId) -> Result<ControlFlow<()>, StoreError>,
     ) -> Result<(), StoreError> {
-        read::traces_by_time(&*self.engine.read()?, service, window_us, visit)
+        let view = self.index.view();
+        self.believed(search::traces_by_time(&*self.engine.read()?, &view, wanted, &window_us, visit))
     }
 
     fn names(&self, kind: NameKind, of: &str) -> Result<Vec<String>, StoreError> {
@@ -255,12 +319,26 @@ impl<E: Engine> Store for TraceStore<E> {
     }
 
     fn expire(&self, retention: &Retention, now_ms: u64) -> Result<bool, StoreError> {
-        let mut more = false;
-        self.write(&mut |rows, recent| {
-            recent.forget();
-            more = expire::step(rows, retention, now_ms)?;
+        let mut memory = self.memory();
+        let view = self.index.view();
+        let mut passed = None;
+        let done = self.engine.write(&mut |rows| {
+            passed = expire::step(rows, &view, retention, now_ms)?;
             Ok(())
-        })?;
-        Ok(more)
+        });
+        memory.forget();
+        self.believed(done)?;
+        if let Some(block) = passed {
+            self.index.set_passed(block);
+        }
+        Ok(passed.is_some())
+    }
+
+    fn upkeep(&self, beat: &dyn Fn()) -> Result<(), StoreError> {
+        self.believed(self.keep_up(beat))
+    }
+
+    fn bell(&self) -> &indexer::Bell {
+        &self.bell
     }
 }

@@ -1,12 +1,13 @@
 //! Names that were seen: services, their spans, who they talk to, and values of tags offered for completion.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use super::StoreError;
+use foldhash::fast::FixedState;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
 use super::engine::{Snapshot, Transaction};
-use super::keys;
-use super::pieces::Facts;
+use super::{Batch, StoreError, keys};
 
 /// Longer names are stored in their spans, but not listed.
 const MAX_NAME_BYTES: usize = 1024;
@@ -32,42 +33,39 @@ pub enum NameKind {
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     hour: u64,
-    keys: HashSet<Vec<u8>>,
+    names: HashSet<u64, FixedState>,
 }
 
 impl Recent {
     /// Forgets all, because rows may be gone.
     pub(super) fn forget(&mut self) {
-        self.keys.clear();
+        self.names.clear();
     }
 
     fn begin(&mut self, hour: u64) {
-        if self.hour != hour || self.keys.len() > MAX_RECENT {
+        if self.hour != hour || self.names.len() > MAX_RECENT {
             self.forget();
             self.hour = hour;
         }
     }
 }
 
-/// Notes that the names of a piece are in use.
+/// A number that stands for a name among those that were noted not long ago.
+pub(super) fn hash(kind: NameKind, of: &str, name: &str) -> u64 {
+    xxh3_64_with_seed(name.as_bytes(), xxh3_64_with_seed(of.as_bytes(), kind as u64))
+}
+
+/// Notes that the names of a batch are in use.
 pub(super) fn learn(
     rows: &mut dyn Transaction,
-    facts: &Facts,
+    batch: &Batch,
     now_ms: u64,
     recent: &mut Recent,
 ) -> Result<(), StoreError> {
     recent.begin(now_ms / HOUR_MS);
-    for service in &facts.services {
-        note(rows, NameKind::Service, "", service, recent)?;
-    }
-    let sets: [(NameKind, &BTreeSet<(String, String)>); 3] = [
-        (NameKind::Span, &facts.span_names),
-        (NameKind::RemoteService, &facts.remote_services),
-        (NameKind::TagValue, &facts.tags),
-    ];
-    for (kind, names) in sets {
-        for (of, name) in names {
-            note(rows, kind, of, name, recent)?;
+    for (kind, of, name, hash) in batch.names() {
+        if recent.names.insert(hash) {
+            note(rows, kind, of, name, recent.hour)?;
         }
     }
     Ok(())
@@ -78,20 +76,16 @@ fn note(
     kind: NameKind,
     of: &str,
     name: &str,
-    recent: &mut Recent,
+    hour: u64,
 ) -> Result<(), StoreError> {
     if of.len() > MAX_NAME_BYTES || name.len() > MAX_NAME_BYTES {
         return Ok(());
     }
     let key = keys::name(kind as u8, of, name);
-    if recent.keys.contains(&key) {
-        return Ok(());
-    }
-    let hour = recent.hour.to_be_bytes();
+    let hour = hour.to_be_bytes();
     if rows.get(&key)?.is_none_or(|last| last != hour) {
         rows.put(&key, &hour)?;
     }
-    recent.keys.insert(key);
     Ok(())
 }
 

@@ -1,44 +1,27 @@
-//! Pieces of spans: as they arrive, as they lie in the store, and what the indexes need to know of them.
+//! Pieces of spans: as they arrive, and as they lie in the store.
 
-use std::collections::BTreeSet;
-
-use blkin_thrift::{Limits, span as v1};
+use blkin_thrift::view::{AnnotationView, BinaryView, EndpointView, SpanView};
+use blkin_thrift::{Endpoint, Limits, Span as V1Span, span as v1};
 
 use super::{StoreError, frame};
 use crate::merge::Piece;
 use crate::model::{Span, TraceId};
-use crate::{convert, v2json};
+use crate::v2json;
+use crate::v2view::V2View;
 
 /// First byte of a piece's body: a TBinary `zipkinCore.Span` with BlkKin's extension fields follows.
-const FORM_V1: u8 = 1;
+pub(super) const FORM_V1: u8 = 1;
 /// First byte of a piece's body: a Zipkin v2 JSON list of one span follows.
-const FORM_V2: u8 = 2;
+pub(super) const FORM_V2: u8 = 2;
 
 /// Limits for reading what this store wrote: whatever was accepted once is read back.
-const STORED: Limits = Limits {
+pub(super) const STORED: Limits = Limits {
     max_frame_bytes: usize::MAX,
     max_entries: usize::MAX,
     max_span_bytes: usize::MAX,
     max_annotations: usize::MAX,
     max_depth: 64,
 };
-
-/// What the indexes need to know of a piece.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Facts {
-    /// Time of the first span without parent that has a time.
-    pub(super) root_time_us: Option<u64>,
-    /// Least time of any span.
-    pub(super) least_time_us: Option<u64>,
-    /// Services that recorded the spans.
-    pub(super) services: BTreeSet<String>,
-    /// Service and name of each span.
-    pub(super) span_names: BTreeSet<(String, String)>,
-    /// Service and remote service of each span.
-    pub(super) remote_services: BTreeSet<(String, String)>,
-    /// Tags with a key that is offered for completion.
-    pub(super) tags: BTreeSet<(String, String)>,
-}
 
 /// Where a v1 annotation was recorded: ring segment and place in it.
 pub(super) type Identity = (u64, u64);
@@ -60,37 +43,21 @@ impl Piece {
         }
     }
 
-    /// The bytes that are stored.
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        match self {
-            Piece::V1(span) => {
-                bytes.push(FORM_V1);
-                v1::encode_into(span, &mut bytes);
-            }
-            Piece::V2(span) => {
-                bytes.push(FORM_V2);
-                bytes.extend_from_slice(v2json::write_trace(std::slice::from_ref(span)).as_bytes());
-            }
-        }
-        bytes
-    }
-
-    /// Reads a stored row back.
+    /// Reads a sealed piece back.
     ///
     /// # Errors
     /// When it is damaged.
-    pub(super) fn decode(value: &[u8]) -> Result<Piece, StoreError> {
-        match frame::open(value) {
+    pub(super) fn decode(sealed: &[u8]) -> Result<Piece, StoreError> {
+        match frame::open(sealed) {
             Some(body) => Piece::decode_body(body),
             None => Err(StoreError::Damaged("a piece of a span: its checksum is wrong, so it".to_owned())),
         }
     }
 
-    /// Reads what [`Piece::encode`] wrote.
+    /// Reads a body back.
     ///
     /// # Errors
-    /// When it did not write this.
+    /// When it is none.
     pub(super) fn decode_body(bytes: &[u8]) -> Result<Piece, StoreError> {
         let damaged = |reason: String| StoreError::Damaged(format!("a piece of a span: {reason}"));
         match bytes.split_first() {
@@ -109,95 +76,80 @@ impl Piece {
         }
     }
 
-    /// Removes every annotation whose identity `seen` knows (or that came before in this piece), and returns how many.
-    ///
-    /// # Errors
-    /// When `seen` fails.
-    pub(super) fn trim(
-        &mut self,
-        seen: &mut dyn FnMut(Identity) -> Result<bool, StoreError>,
-    ) -> Result<usize, StoreError> {
-        let Piece::V1(span) = self else { return Ok(0) };
+    /// Removes every annotation whose identity `is_new` denies, and returns how many.
+    pub(super) fn trim(&mut self, is_new: &mut dyn FnMut(Identity) -> bool) -> usize {
+        let Piece::V1(span) = self else { return 0 };
         let before = span.annotations.len() + span.binary_annotations.len();
         let of_span = span.source;
-        let mut failure = None;
-        let mut is_new =
-            |source: Option<i64>, position: Option<i64>| match identity(of_span, source, position) {
-                Some(identity) => match seen(identity) {
-                    Ok(seen) => !seen,
-                    Err(error) => {
-                        failure = Some(error);
-                        true
-                    }
-                },
-                None => true,
-            };
-        span.annotations.retain(|a| is_new(a.source, a.position));
-        span.binary_annotations.retain(|b| is_new(b.source, b.position));
-        match failure {
-            Some(error) => Err(error),
-            None => Ok(before - span.annotations.len() - span.binary_annotations.len()),
-        }
-    }
-
-    /// Whether every annotation has an identity, and there is one: then identities alone tell what is a duplicate.
-    pub(super) fn is_identified(&self) -> bool {
-        let Piece::V1(span) = self else { return false };
-        let annotations = span.annotations.iter().map(|a| (a.source, a.position));
-        let binary = span.binary_annotations.iter().map(|b| (b.source, b.position));
-        let mut all = annotations.chain(binary).peekable();
-        all.peek().is_some()
-            && all.all(|(source, position)| identity(span.source, source, position).is_some())
-    }
-
-    /// Whether some annotation has an identity.
-    pub(super) fn has_identities(&self) -> bool {
-        let Piece::V1(span) = self else { return false };
-        let annotations = span.annotations.iter().map(|a| a.position);
-        annotations
-            .chain(span.binary_annotations.iter().map(|b| b.position))
-            .any(|position| position.is_some())
-    }
-
-    /// What the indexes need to know.
-    pub(super) fn facts(&self, autocomplete_keys: &[String]) -> Facts {
-        let mut facts = Facts::default();
-        match self {
-            Piece::V1(span) => {
-                for span in convert::v1_to_v2(span) {
-                    facts.learn(&span, autocomplete_keys);
-                }
-            }
-            Piece::V2(span) => facts.learn(span, autocomplete_keys),
-        }
-        facts
+        let mut keep = |source: Option<i64>, position: Option<i64>| {
+            identity(of_span, source, position).is_none_or(&mut *is_new)
+        };
+        span.annotations.retain(|a| keep(a.source, a.position));
+        span.binary_annotations.retain(|b| keep(b.source, b.position));
+        before - span.annotations.len() - span.binary_annotations.len()
     }
 }
 
-impl Facts {
-    fn learn(&mut self, span: &Span, autocomplete_keys: &[String]) {
-        let time_us = span.timestamp.and_then(|t| u64::try_from(t).ok()).filter(|&t| t > 0);
-        if span.parent_id.is_none() {
-            self.root_time_us = self.root_time_us.or(time_us);
-        }
-        self.least_time_us = self.least_time_us.into_iter().chain(time_us).min();
-        if let Some(service) = span.local_service() {
-            self.services.insert(service.to_owned());
-            if let Some(name) = &span.name {
-                self.span_names.insert((service.to_owned(), name.clone()));
-            }
-            if let Some(remote) = span.remote_service() {
-                self.remote_services.insert((service.to_owned(), remote.to_owned()));
-            }
-        }
-        for key in autocomplete_keys {
-            if let Some(value) = span.tags.get(key) {
-                self.tags.insert((key.clone(), value.clone()));
-            }
-        }
-    }
-}
-
-fn identity(of_span: Option<i64>, source: Option<i64>, position: Option<i64>) -> Option<Identity> {
+/// Where an annotation was recorded, if it says so.
+pub(super) fn identity(of_span: Option<i64>, source: Option<i64>, position: Option<i64>) -> Option<Identity> {
     Some((source.or(of_span)? as u64, position? as u64))
+}
+
+/// A v1 span as a view of it.
+pub(super) fn view_of_v1(span: &V1Span) -> SpanView<'_> {
+    SpanView {
+        trace_id: span.trace_id,
+        trace_id_high: span.trace_id_high,
+        name: &span.name,
+        id: span.id,
+        parent_id: span.parent_id,
+        annotations: span
+            .annotations
+            .iter()
+            .map(|a| AnnotationView {
+                timestamp: a.timestamp,
+                value: &a.value,
+                host: a.host.as_ref().map(view_of_endpoint),
+                position: a.position,
+                source: a.source,
+            })
+            .collect(),
+        binary_annotations: span
+            .binary_annotations
+            .iter()
+            .map(|b| BinaryView {
+                key: &b.key,
+                value: &b.value,
+                kind: b.kind,
+                host: b.host.as_ref().map(view_of_endpoint),
+                position: b.position,
+                source: b.source,
+            })
+            .collect(),
+        debug: span.debug,
+        timestamp: span.timestamp,
+        duration: span.duration,
+        source: span.source,
+        encoded: &[],
+    }
+}
+
+fn view_of_endpoint(host: &Endpoint) -> EndpointView<'_> {
+    EndpointView { ipv4: host.ipv4, port: host.port, service_name: &host.service_name, ipv6: host.ipv6 }
+}
+
+/// A v2 span as a view of it.
+pub(super) fn view_of_v2(span: &Span) -> V2View<'_> {
+    V2View {
+        trace_id: Some(span.trace_id),
+        parent: span.parent_id.is_some(),
+        debug: span.debug,
+        name: span.name.as_deref(),
+        timestamp: span.timestamp,
+        duration: span.duration,
+        service: span.local_service(),
+        remote_service: span.remote_service(),
+        annotations: span.annotations.iter().map(|a| (a.timestamp, a.value.as_str())).collect(),
+        tags: span.tags.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect(),
+    }
 }

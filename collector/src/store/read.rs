@@ -1,10 +1,9 @@
-//! Reading: the ledger, one trace, traces by time.
+//! Reading: the ledger, the pieces of traces, all pieces.
 
-use std::ops::{ControlFlow, RangeInclusive};
-
-use super::commit::ALL;
+use super::block::{self, Found, Part};
+use super::commit::number;
 use super::engine::Snapshot;
-use super::summary::Summary;
+use super::index::View;
 use super::{Damage, Room, StoreError, frame, keys};
 use crate::ledger::{ALL_FIGURES, Count, Ledger};
 use crate::merge::Piece;
@@ -13,122 +12,112 @@ use crate::model::TraceId;
 /// The ledger as committed.
 pub(super) fn ledger(rows: &(impl Snapshot + ?Sized)) -> Result<Ledger, StoreError> {
     let mut ledger = Ledger::default();
-    for figure in ALL_FIGURES {
-        let Some(row) = rows.get(&keys::figure(figure as u8))? else { continue };
-        let (annotations, spans) = keys::read_u64(&row, 0)
-            .zip(keys::read_u64(&row, 8))
+    let Some(row) = rows.get(keys::LEDGER)? else { return Ok(ledger) };
+    for (at, figure) in ALL_FIGURES.into_iter().enumerate() {
+        let (annotations, spans) = keys::read_u64(&row, 16 * at)
+            .zip(keys::read_u64(&row, 16 * at + 8))
             .ok_or_else(|| StoreError::Damaged("the ledger".to_owned()))?;
         *ledger.get_mut(figure) = Count { annotations, spans };
     }
     Ok(ledger)
 }
 
-/// The summary of a trace.
-pub(super) fn summary(
-    rows: &(impl Snapshot + ?Sized),
-    trace: TraceId,
-) -> Result<Option<Summary>, StoreError> {
-    match rows.get(&keys::summary(trace))? {
-        None => Ok(None),
-        Some(row) => match Summary::decode(&row) {
-            Some(summary) => Ok(Some(summary)),
-            None => Err(StoreError::Damaged(format!("the summary of trace {trace}"))),
-        },
-    }
-}
-
 /// The pieces of a trace.
 pub(super) fn trace(
     rows: &dyn Snapshot,
+    view: &View,
     id: TraceId,
     strict: bool,
     room: &mut Room,
     damage: &Damage,
 ) -> Result<Vec<Piece>, StoreError> {
-    let ids = if strict { vec![id] } else { traces_with_low_bits(rows, id.low())? };
+    let found = if strict {
+        view.find(rows, id)?.map(|version| (id, version)).into_iter().collect()
+    } else {
+        view.find_low(rows, id.low())?
+    };
     let mut pieces = Vec::new();
-    for id in ids {
-        read_pieces(rows, id, room, &mut pieces, damage)?;
+    for (id, version) in found {
+        bodies(rows, &version.parts, id, room, damage, &mut |body| match Piece::decode_body(body) {
+            Ok(piece) => {
+                pieces.push(piece);
+                true
+            }
+            Err(_) => false,
+        })?;
     }
     Ok(pieces)
 }
 
-fn read_pieces(
+/// Shows each piece of a trace to `take`, which returns whether it could be read, as long as there is room.
+pub(super) fn bodies(
     rows: &dyn Snapshot,
+    parts: &[Part],
     id: TraceId,
     room: &mut Room,
-    pieces: &mut Vec<Piece>,
     damage: &Damage,
+    take: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<(), StoreError> {
-    let prefix = keys::kind_prefix(id, keys::KIND_PIECES);
-    rows.scan(&prefix, &prefix, &mut |_, row| {
-        for framed in frame::each(row) {
-            if !room.take(framed.len()) {
-                return Ok(ControlFlow::Break(()));
-            }
-            // A damaged piece must not hide the others.
-            match Piece::decode(framed) {
-                Ok(piece) => pieces.push(piece),
-                Err(error) => {
+    let mut last_kept = None;
+    for part in parts {
+        if last_kept == Some(part.block) {
+            continue;
+        }
+        let mut of_part = |row: &[u8], found: Found| {
+            let (from, to) = match found {
+                Found::Whole => (part.offset as usize, (part.offset + part.length) as usize),
+                _ => (block::FIRST, row.len()),
+            };
+            for piece in frame::each(&row[..to.min(row.len())], from) {
+                let is_whole = match piece.body {
+                    Some(body) if !room.exhausted && is_of(body, id, found) => {
+                        !room.take(piece.sealed.len()) || take(body)
+                    }
+                    Some(_) => true,
+                    None => false,
+                };
+                // A damaged piece must not hide the others.
+                if !is_whole {
                     damage.note_piece();
-                    tracing::error!(trace = %id, "{error}");
+                    tracing::error!(trace = %id, block = part.block, "left out a piece of a span that is damaged");
                 }
             }
+        };
+        match block::look(rows, part.block, &mut of_part)? {
+            Found::Whole => {}
+            Found::Kept => last_kept = Some(part.block),
+            Found::Nothing => note_if_missing(rows, part.block, damage)?,
         }
-        Ok(ALL)
-    })
-}
-
-/// The ids that share their low 64 bits; each is found with one look, whatever lies between.
-fn traces_with_low_bits(rows: &dyn Snapshot, low: u64) -> Result<Vec<TraceId>, StoreError> {
-    let prefix = keys::low_prefix(low);
-    let mut found = Vec::new();
-    let mut from = Some(prefix.clone());
-    while let Some(start) = from.take() {
-        rows.scan(&prefix, &start, &mut |key, _| {
-            if let Some(id) = keys::trace_at(key, 1) {
-                found.push(id);
-                from =
-                    id.high().checked_add(1).and_then(|high| TraceId::new(high, low)).map(keys::trace_prefix);
-            }
-            Ok(ControlFlow::Break(()))
-        })?;
+        if room.exhausted {
+            break;
+        }
     }
-    Ok(found)
+    Ok(())
 }
 
-/// Visits traces by time, latest first.
-pub(super) fn traces_by_time(
-    rows: &dyn Snapshot,
-    service: Option<&str>,
-    window_us: RangeInclusive<u64>,
-    visit: &mut dyn FnMut(TraceId) -> Result<ControlFlow<()>, StoreError>,
-) -> Result<(), StoreError> {
-    let service = service.map_or(keys::ANY_SERVICE, keys::service_hash);
-    let from = keys::not_later_than(service, *window_us.end());
-    rows.scan(&keys::service_prefix(service), &from, &mut |key, _| match (
-        keys::time_of(key),
-        keys::trace_at_end(key),
-    ) {
-        (Some(time), Some(trace)) if time >= *window_us.start() => visit(trace),
-        (Some(_), Some(_)) => Ok(ControlFlow::Break(())),
-        _ => Ok(ALL),
-    })
+/// Whether a piece is of this trace. In a block as it was written, that is known from its place.
+fn is_of(body: &[u8], id: TraceId, found: Found) -> bool {
+    found == Found::Whole || Piece::decode_body(body).is_ok_and(|piece| piece.trace_id() == Some(id))
+}
+
+/// A block that is neither written yet nor passed by retention must be there.
+fn note_if_missing(rows: &dyn Snapshot, block: u64, damage: &Damage) -> Result<(), StoreError> {
+    if (number(rows, keys::CURSOR)?..number(rows, keys::NEXT_BLOCK)?).contains(&block) {
+        damage.note_piece();
+        tracing::error!(block, "failed to find a block of pieces of spans");
+    }
+    Ok(())
 }
 
 /// Counts every piece in the store by reading it.
 pub(super) fn count(rows: &dyn Snapshot, damage: &Damage) -> Result<Count, StoreError> {
     let mut count = Count::default();
-    let kind_at = keys::KIND_AT;
-    rows.scan(&[keys::TRACES], &[keys::TRACES], &mut |key, row| {
-        let is_row_of_pieces = key.get(kind_at) == Some(&keys::KIND_PIECES);
-        for framed in frame::each(if is_row_of_pieces { row } else { &[] }) {
-            match Piece::decode(framed) {
-                Ok(piece) => count += Count::piece(piece.annotation_count()),
-                Err(_) => damage.note_piece(),
-            }
+    block::each(rows, &mut |_, part| {
+        match part.body.map(Piece::decode_body) {
+            Some(Ok(piece)) => count += Count::piece(piece.annotation_count()),
+            _ => damage.note_piece(),
         }
-        Ok(ALL)
+        Ok(())
     })?;
     Ok(count)
 }

@@ -6,11 +6,12 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::disk::{DAMAGED, Disk, FILE_NAME, SALVAGED};
 use super::frame::{HEAD_BYTES, Head, MAGIC};
 use super::writer::now_ms;
-use super::{Batch, Piece, Store, StoreError, TraceStore, commit, read};
+use super::{Batch, Store, StoreError, TraceStore, commit, pieces, read};
 use crate::ledger::Figure;
 
 /// Bytes that are looked through at a time.
@@ -28,19 +29,25 @@ const BATCH_BYTES: usize = 8 << 20;
 pub fn open(
     folder: &Path,
     cache_bytes: usize,
-    autocomplete_keys: Vec<String>,
+    autocomplete_keys: &Arc<[String]>,
 ) -> Result<TraceStore<Disk>, StoreError> {
-    let store = TraceStore::new(Disk::open(folder, cache_bytes)?, autocomplete_keys)?;
+    let store = TraceStore::new(Disk::open(folder, cache_bytes)?)?;
     for path in files_set_aside(folder)? {
         let failed = |e: std::io::Error| StoreError::Open { path: path.clone(), reason: e.to_string() };
-        let pieces =
-            Salvage { store: &store, v1: Batch::default(), v2: Batch::default(), bytes: 0, found: 0 }
-                .file(&path, &failed)?;
+        let pieces = Salvage {
+            store: &store,
+            autocomplete_keys,
+            v1: Batch::default(),
+            v2: Batch::default(),
+            found: 0,
+        }
+        .file(&path, &failed)?;
         let done = path.to_string_lossy().replace(DAMAGED, SALVAGED);
         fs::rename(&path, &done).map_err(failed)?;
         store.damage().note_salvaged(pieces);
         tracing::error!(file = %done, pieces, "stored anew what is whole in a damaged file; remove it when nobody wants it");
     }
+    store.engine.trust()?;
     Ok(store)
 }
 
@@ -60,9 +67,9 @@ fn files_set_aside(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
 
 struct Salvage<'s> {
     store: &'s TraceStore<Disk>,
+    autocomplete_keys: &'s Arc<[String]>,
     v1: Batch,
     v2: Batch,
-    bytes: usize,
     found: u64,
 }
 
@@ -99,26 +106,25 @@ impl Salvage<'_> {
     }
 
     fn take(&mut self, body: &[u8]) -> Result<(), StoreError> {
-        // Its checksum holds, so only another version could have written what cannot be read.
-        let Ok(piece) = Piece::decode_body(body) else { return Ok(()) };
-        self.bytes += body.len();
-        match piece {
-            Piece::V1(_) => self.v1.pieces.push(piece),
-            Piece::V2(_) => self.v2.pieces.push(piece),
+        let batch = if body.first() == Some(&pieces::FORM_V1) { &mut self.v1 } else { &mut self.v2 };
+        if batch.is_empty() {
+            *batch = Batch::new(self.autocomplete_keys.clone());
         }
-        if self.bytes >= BATCH_BYTES || self.v1.pieces.len() + self.v2.pieces.len() >= BATCH_PIECES {
+        // Its checksum holds, so only another version could have written what cannot be read.
+        let _can_be_read = batch.push_stored(body);
+        if self.v1.memory() + self.v2.memory() >= BATCH_BYTES || self.v1.len() + self.v2.len() >= BATCH_PIECES
+        {
             self.store_batches()?;
         }
         Ok(())
     }
 
     fn store_batches(&mut self) -> Result<(), StoreError> {
-        self.bytes = 0;
         for (received, batch) in [
             (Figure::ReceivedScribe, std::mem::take(&mut self.v1)),
             (Figure::ReceivedHttpV2, std::mem::take(&mut self.v2)),
         ] {
-            if !batch.pieces.is_empty() {
+            if !batch.is_empty() {
                 self.found += store_as_received(self.store, received, &batch)?;
             }
         }
@@ -128,10 +134,9 @@ impl Salvage<'_> {
 
 /// What is stored counts as received; a second copy of it in the file is no duplicate that anybody sent.
 fn store_as_received(store: &TraceStore<Disk>, received: Figure, batch: &Batch) -> Result<u64, StoreError> {
+    let before = store.ledger()?;
     let mut spans = 0;
-    store.write(&mut |rows, recent| {
-        let before = read::ledger(rows)?;
-        commit::commit(rows, std::slice::from_ref(batch), &store.autocomplete_keys, recent, now_ms())?;
+    store.commit_and(std::slice::from_ref(batch), now_ms(), &mut |rows| {
         let mut ledger = read::ledger(rows)?;
         let mut new = ledger.get(Figure::Stored);
         new -= before.get(Figure::Stored);

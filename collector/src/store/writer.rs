@@ -120,7 +120,7 @@ impl Writer {
     /// # Errors
     /// When too much waits, or the thread is gone.
     pub fn submit(&self, batch: Batch) -> Result<Pending, Refused> {
-        let bytes = batch.bytes;
+        let bytes = batch.memory();
         let waiting = self.shared.queued_bytes.fetch_add(bytes, Ordering::AcqRel);
         if waiting > 0 && waiting + bytes > self.shared.queue_bytes {
             self.shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
@@ -206,7 +206,7 @@ impl Thread {
 
     fn commit(&mut self, first: Job) -> bool {
         let (batches, answers) = self.group(first);
-        let bytes: usize = batches.iter().map(|batch| batch.bytes).sum();
+        let bytes: usize = batches.iter().map(|batch| batch.memory()).sum();
         let results = self.store_each(batches);
         if results.contains(&Ok(())) {
             self.publish();
@@ -221,11 +221,11 @@ impl Thread {
     }
 
     fn group(&self, first: Job) -> (Vec<Batch>, Vec<oneshot::Sender<Result<(), Refused>>>) {
-        let mut bytes = first.batch.bytes;
+        let mut bytes = first.batch.memory();
         let (mut batches, mut answers) = (vec![first.batch], vec![first.done]);
         while batches.len() < MAX_GROUP && bytes < MAX_GROUP_BYTES {
             let Ok(job) = self.queue.try_recv() else { break };
-            bytes += job.batch.bytes;
+            bytes += job.batch.memory();
             batches.push(job.batch);
             answers.push(job.done);
         }

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use blkin_collector::ledger::{Count, Figure};
 use blkin_collector::merge::Piece;
@@ -19,7 +20,7 @@ const READING: Reading =
     Reading { strict: true, max_bytes: 1 << 30, patience: std::time::Duration::from_secs(60) };
 
 fn open(folder: &Path) -> TraceStore<Disk> {
-    store::open(folder, 1 << 20, Vec::new()).unwrap()
+    store::open(folder, 1 << 20, &Arc::default()).unwrap()
 }
 
 /// A store with a trace of each number up to [`TRACES`], and the bytes of its file.
@@ -30,7 +31,7 @@ fn filled(folder: &Path) -> Vec<u8> {
         for &number in numbers {
             let mut piece = span(number);
             piece.annotations[0].value = needle(number as u64);
-            batch.pieces.push(Piece::V1(piece));
+            batch.push(&Piece::V1(piece));
             *batch.ledger.get_mut(Figure::ReceivedScribe) += Count::piece(2);
         }
         store.commit(&[batch], 1_700_000_000_000).unwrap();

@@ -74,39 +74,94 @@ def u64s(raw):
     return list(struct.unpack(f">{len(raw) // 8}Q", raw))
 
 
-def of_trace(key, value):
-    low, high = u64s(key[1:17])
-    row = {"trace": f"{high:x}:{low:x}"}
-    kind, rest = key[17], key[18:]
-    if kind == 0:
-        assert rest == b""
-        names = ["time_us", "arrival", "bytes", "pieces"]
-        row["summary"] = dict(from_root=bool(value[0]), **dict(zip(names, u64s(value[1:33]), strict=True)))
-        row["services"] = [f"{service:016x}" for service in u64s(value[33:])]
-    elif kind == 1 and rest[0] == 0:
-        source, block = u64s(rest[1:])
-        offsets = struct.unpack(f">{len(value) // 2}H", value)
-        row["seen"] = {"source": source, "positions": [block << 12 | offset for offset in offsets]}
-    elif kind == 1:
-        assert rest == b"\x01" and len(value) % 16 == 0
-        row["whole"] = [value[at : at + 16].hex() for at in range(0, len(value), 16)]
-    else:
-        assert kind == 3
-        (row["number"],) = u64s(rest)
-        row["pieces"] = pieces(value)
+class Varints:
+    """LEB128 numbers, and fixed ones, off the front of bytes."""
+
+    def __init__(self, raw):
+        self.raw, self.at = raw, 0
+
+    def __bool__(self):
+        return self.at < len(self.raw)
+
+    def next(self):
+        number = shift = 0
+        while True:
+            byte = self.raw[self.at]
+            self.at += 1
+            number |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return number
+
+    def u64(self):
+        self.at += 8
+        return u64s(self.raw[self.at - 8 : self.at])[0]
+
+
+def block(key, value):
+    (number,) = u64s(key[1:])
+    kind = {b"D": "block", b"K": "kept"}[key[:1]]
+    return {kind: number, "arrival_ms": u64s(value[:8])[0], "pieces": pieces(value[8:])}
+
+
+def manifest(key, value):
+    numbers = Varints(value[8:])
+    row = {"manifest": {"next_segment": numbers.next(), "indexed": numbers.next()}, "segments": []}
+    names = ["id", "level", "traces", "last_block", "latest_us", "earliest_us", "bytes"]
+    while numbers:
+        row["segments"].append({name: numbers.next() for name in names})
     return row
 
 
-def by_time(key, value):
-    assert value == b""
-    service, inverted, low, high = u64s(key[1:])
-    return {"by_time": inverted ^ (2**64 - 1), "service": f"{service:016x}", "trace": f"{high:x}:{low:x}"}
+def traces(numbers):
+    found, time = [], None
+    while numbers:
+        first = numbers.next()
+        time = first if time is None else time - first
+        low, high = numbers.u64(), numbers.u64()
+        row = {"trace": f"{high:x}:{low:x}", "time_us": time, "longest_us": numbers.next(), "parts": []}
+        block = 0
+        for _ in range(numbers.next()):
+            block += numbers.next()
+            row["parts"].append({"block": block, "offset": numbers.next(), "length": numbers.next()})
+        found.append(row)
+    return found
 
 
-def by_arrival(key, value):
-    assert value == b""
-    minute, low, high = u64s(key[1:])
-    return {"by_arrival": minute, "trace": f"{high:x}:{low:x}"}
+def ids(numbers):
+    found = []
+    while numbers:
+        low, high = numbers.u64(), numbers.next()
+        found.append({"trace": f"{high:x}:{low:x}", "place": numbers.next()})
+    return found
+
+
+def terms(numbers):
+    found = {}
+    while numbers:
+        term, place, places = f"{numbers.u64():016x}", 0, []
+        for _ in range(numbers.next()):
+            place += numbers.next()
+            places.append(place)
+        found[term] = places
+    return found
+
+
+def fences(numbers):
+    return {
+        name: [[numbers.u64(), numbers.next()] for _ in range(numbers.next())]
+        for name in ["traces", "ids", "terms"]
+    }
+
+
+def words(numbers):
+    return [f"{word:016x}" for word in u64s(numbers.raw)]
+
+
+def chunk(key, value):
+    segment, column, number = struct.unpack(">QBI", key[1:])
+    name, read = [("fences", fences), ("traces", traces), ("ids", ids), ("terms", terms), ("filter", words)][column - 1]
+    return {"segment": segment, "chunk": number, name: read(Varints(value[8:]))}
 
 
 def name(key, value):
@@ -115,10 +170,9 @@ def name(key, value):
     return {"name": text(key[4 + length :]), "kind": kind, "of": text(key[4 : 4 + length]), "hour": hour}
 
 
-def figure(key, value):
-    assert len(key) == 2
-    annotations, spans = u64s(value)
-    return {"figure": key[1], "annotations": annotations, "spans": spans}
+def ledger(key, value):
+    numbers = u64s(value)
+    return {"ledger": [list(count) for count in zip(numbers[::2], numbers[1::2], strict=True)]}
 
 
 def number_called(what):
@@ -132,11 +186,13 @@ def number_called(what):
 FAMILIES = {
     b"V": number_called("version"),
     b"B": number_called("payload_bytes"),
-    b"Q": number_called("next_number"),
-    b"L": figure,
-    b"T": of_trace,
-    b"I": by_time,
-    b"E": by_arrival,
+    b"Q": number_called("next_block"),
+    b"C": number_called("passed"),
+    b"L": ledger,
+    b"D": block,
+    b"K": block,
+    b"M": manifest,
+    b"X": chunk,
     b"N": name,
 }
 
@@ -147,7 +203,7 @@ def main():
         for line in lines:
             key, value = (bytes.fromhex(part.strip("-")) for part in line.split())
             rows.append(FAMILIES[key[:1]](key, value))
-    assert {"version": 2} in rows
+    assert {"version": 3} in rows
     print("\n".join(json.dumps(row, ensure_ascii=True) for row in rows))
 
 

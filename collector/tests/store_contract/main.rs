@@ -95,11 +95,11 @@ fn id(low: u64) -> TraceId {
 
 /// A batch as ingest makes it: every piece is counted as received.
 fn batch(pieces: Vec<Piece>) -> Batch {
-    let mut batch = Batch::default();
+    let mut batch = Batch::new(keys());
     for piece in &pieces {
         *batch.ledger.get_mut(Figure::ReceivedScribe) += Count::piece(piece.annotation_count());
+        batch.push(piece);
     }
-    batch.pieces = pieces;
     batch
 }
 
@@ -140,18 +140,18 @@ fn found(store: &dyn Store, parameters: &[(&str, &str)]) -> Vec<u64> {
     search(store, parameters).iter().map(|trace| trace[0].trace_id.low()).collect()
 }
 
-fn keys() -> Vec<String> {
-    vec!["environment".to_owned()]
+fn keys() -> Arc<[String]> {
+    ["environment".to_owned()].into()
 }
 
 fn in_memory(check: fn(&dyn Store)) {
-    check(&TraceStore::new(Memory::default(), keys()).unwrap());
+    check(&TraceStore::new(Memory::default()).unwrap());
 }
 
 /// The check runs on a fresh file; what it left behind must then read back the same from a reopened one.
 fn on_disk(check: impl FnOnce(&dyn Store)) {
     let folder = tempfile::tempdir().unwrap();
-    let open = || TraceStore::new(Disk::open(folder.path(), 1 << 20).unwrap(), keys()).unwrap();
+    let open = || TraceStore::new(Disk::open(folder.path(), 1 << 20).unwrap()).unwrap();
     let store = open();
     check(&store);
     let before = (store.ledger().unwrap(), store.count().unwrap());
@@ -181,7 +181,7 @@ macro_rules! rules_of_all {
 each_rule!(rules_of_all);
 
 fn check_in_memory(rule: Rule) {
-    rule(&Direct(&TraceStore::new(Memory::default(), keys()).unwrap()));
+    rule(&Direct(&TraceStore::new(Memory::default()).unwrap()));
 }
 
 macro_rules! rules_of_ours {

@@ -21,6 +21,7 @@ mod timing;
 use crate::model::Span;
 
 use self::core::Core;
+pub use self::read::shown_value;
 use self::read::{V1, is_address, read_host};
 use self::sides::Sides;
 

@@ -67,7 +67,7 @@ fn read_tag(annotation: &BinaryAnnotation) -> Option<Tag<'_>> {
     let endpoint = read_host(host.as_ref());
     let value = match (annotation.kind, annotation.value.as_slice()) {
         (AnnotationType::Bool, [1]) if endpoint.is_some() && is_address(key) => Cow::Borrowed("true"),
-        (kind, value) => read_value(kind, value)?,
+        (kind, value) => shown_value(kind, value)?,
     };
     Some(Tag { key, value, endpoint })
 }
@@ -77,7 +77,8 @@ pub(super) fn is_address(key: &str) -> bool {
     matches!(key, "ca" | "sa" | "ma")
 }
 
-fn read_value(kind: AnnotationType, value: &[u8]) -> Option<Cow<'_, str>> {
+/// A value as text; none if its type is one that is not shown, or its length not that of its type.
+pub fn shown_value(kind: AnnotationType, value: &[u8]) -> Option<Cow<'_, str>> {
     let number = match kind {
         AnnotationType::String => return Some(String::from_utf8_lossy(value)),
         AnnotationType::I16 => i16::from_be_bytes(value.try_into().ok()?).to_string(),

@@ -1,0 +1,319 @@
+//! What arrived together and is committed together, in few pieces of memory: the bytes that will be stored, and beside
+//! them what the store has to know of each.
+
+use std::sync::Arc;
+
+use blkin_thrift::Span as V1Span;
+use blkin_thrift::view::SpanView;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+
+use super::facts::{self, Look, Time};
+use super::frame;
+use super::names::NameKind;
+use super::pieces::{FORM_V1, FORM_V2, STORED, identity, view_of_v1, view_of_v2};
+use crate::ledger::Ledger;
+use crate::merge::Piece;
+use crate::model::TraceId;
+use crate::v2view::V2View;
+
+/// A piece of a batch. Each part of it ends where the next piece's begins.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) trace: TraceId,
+    pub(super) annotations: u32,
+    /// What stands for it as a whole; none if the identities of its annotations tell what is a duplicate.
+    pub(super) whole: Option<u128>,
+    pub(super) time: Time,
+    bytes: usize,
+    terms: usize,
+    identities: usize,
+}
+
+/// A name that a piece of a batch has.
+#[derive(Debug, Clone, Copy)]
+struct Name {
+    kind: NameKind,
+    hash: u64,
+    of: usize,
+    end: usize,
+}
+
+/// What arrived together and is committed together.
+#[derive(Debug, Clone, Default)]
+pub struct Batch {
+    /// What was counted on the way here: received, malformed, sampled out.
+    pub ledger: Ledger,
+    autocomplete_keys: Arc<[String]>,
+    entries: Vec<Entry>,
+    /// Each piece, sealed.
+    bytes: Vec<u8>,
+    terms: Vec<u64>,
+    identities: Vec<u128>,
+    names: Vec<Name>,
+    /// Of each name whom it belongs to, and itself.
+    texts: String,
+    told: Told,
+}
+
+/// Memory that an entry takes beside its bytes, roughly.
+const ENTRY_BYTES: usize = 256;
+
+impl Batch {
+    /// An empty one. The values of tags with these keys are offered for completion.
+    pub fn new(autocomplete_keys: Arc<[String]>) -> Batch {
+        Batch { autocomplete_keys, ..Batch::default() }
+    }
+
+    /// Whether no piece is in it.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The number of pieces.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Roughly how much memory the batch takes.
+    pub fn memory(&self) -> usize {
+        self.bytes.len() + self.entries.len() * ENTRY_BYTES
+    }
+
+    /// Adds a piece. One without a trace id is left out: whoever counted it must count it as lost.
+    pub fn push(&mut self, piece: &Piece) {
+        match piece {
+            Piece::V1(span) => self.push_v1(&view_of_v1(span), span),
+            Piece::V2(span) => {
+                let text = blkin_zipkin::write::write_trace(std::slice::from_ref(span));
+                self.push_v2(&view_of_v2(span), &[&text]);
+            }
+        }
+    }
+
+    fn push_v1(&mut self, view: &SpanView<'_>, span: &V1Span) {
+        let begin = self.begin(FORM_V1);
+        blkin_thrift::span::encode_into(span, &mut self.bytes);
+        self.finish_v1(begin, view, || span.clone());
+    }
+
+    /// Adds a v1 span by its view, as it is encoded.
+    pub fn push_viewed(&mut self, view: &SpanView<'_>) {
+        let begin = self.begin(FORM_V1);
+        self.bytes.extend_from_slice(view.encoded);
+        // The view was read from these bytes, so that they can be.
+        let owned = || blkin_thrift::span::decode(view.encoded, &STORED).unwrap_or_default();
+        self.finish_v1(begin, view, owned);
+    }
+
+    fn finish_v1(&mut self, begin: usize, view: &SpanView<'_>, owned: impl FnOnce() -> V1Span) {
+        let high = view.trace_id_high.unwrap_or(0) as u64;
+        let Some(trace) = TraceId::new(high, view.trace_id as u64) else {
+            return self.bytes.truncate(begin);
+        };
+        let annotations = view.annotations.len() + view.binary_annotations.len();
+        let identities = self.identities.len();
+        self.identities.extend(identities_of(view).map(|of| identity_key(trace, of)));
+        let all_have_one = annotations > 0 && self.identities.len() - identities == annotations;
+        let time = facts::of_v1(view, owned, &mut self.looking(trace));
+        self.finish(begin, trace, annotations, !all_have_one, time);
+    }
+
+    /// Adds a v2 span by its view, as the JSON list that these parts make up.
+    pub fn push_v2(&mut self, view: &V2View<'_>, list: &[&str]) {
+        let Some(trace) = view.trace_id else { return };
+        let begin = self.begin(FORM_V2);
+        list.iter().for_each(|part| self.bytes.extend_from_slice(part.as_bytes()));
+        let time = facts::of_v2(view, &mut self.looking(trace));
+        self.finish(begin, trace, view.annotations.len() + view.tags.len(), true, time);
+    }
+
+    /// Adds a piece by what was stored of it; false if that cannot be read.
+    pub(super) fn push_stored(&mut self, body: &[u8]) -> bool {
+        let mut view = SpanView::default();
+        match body.split_first() {
+            Some((&FORM_V1, span)) if view.read(span, &STORED) && view.encoded.len() == span.len() => {
+                self.push_viewed(&view);
+                true
+            }
+            _ => Piece::decode_body(body).is_ok_and(|piece| {
+                self.push_sealed_as(body, &piece);
+                true
+            }),
+        }
+    }
+
+    /// The bytes are kept as they are: a piece that is written anew must stay equal to its copies.
+    fn push_sealed_as(&mut self, body: &[u8], piece: &Piece) {
+        match (piece, body.get(1..).and_then(|text| std::str::from_utf8(text).ok())) {
+            (Piece::V2(span), Some(text)) => self.push_v2(&view_of_v2(span), &[text]),
+            _ => self.push(piece),
+        }
+    }
+
+    fn begin(&mut self, form: u8) -> usize {
+        let begin = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; frame::HEAD_BYTES]);
+        self.bytes.push(form);
+        begin
+    }
+
+    fn finish(&mut self, begin: usize, trace: TraceId, annotations: usize, is_whole: bool, time: Time) {
+        let body = frame::seal(&mut self.bytes[begin..]);
+        let whole = is_whole.then(|| xxh3_128(body));
+        self.entries.push(Entry {
+            trace,
+            annotations: annotations as u32,
+            whole,
+            time,
+            bytes: self.bytes.len(),
+            terms: self.terms.len(),
+            identities: self.identities.len(),
+        });
+    }
+
+    fn looking(&mut self, trace: TraceId) -> Looking<'_> {
+        let Batch { autocomplete_keys, terms, names, texts, told, .. } = self;
+        Looking { of_trace: of_trace(trace), autocomplete_keys, terms, names, texts, told }
+    }
+
+    /// The pieces, in order of arrival.
+    pub fn pieces(&self) -> impl Iterator<Item = Piece> {
+        self.parts().filter_map(|part| Piece::decode(part.sealed).ok())
+    }
+
+    /// What is known of each piece.
+    pub(super) fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+        (0..self.entries.len()).map(|at| self.part(at))
+    }
+
+    /// What is known of one piece.
+    pub(super) fn part(&self, at: usize) -> Part<'_> {
+        let begin =
+            |end: fn(&Entry) -> usize| at.checked_sub(1).map_or(0, |before| end(&self.entries[before]));
+        let entry = &self.entries[at];
+        Part {
+            entry,
+            sealed: &self.bytes[begin(|entry| entry.bytes)..entry.bytes],
+            terms: &self.terms[begin(|entry| entry.terms)..entry.terms],
+            identities: &self.identities[begin(|entry| entry.identities)..entry.identities],
+        }
+    }
+
+    /// What its pieces have.
+    pub(super) fn terms(&self) -> &[u64] {
+        &self.terms
+    }
+
+    /// The names that its pieces have: kind, whom it belongs to, itself, and a number that stands for all of that.
+    pub(super) fn names(&self) -> impl Iterator<Item = (NameKind, &str, &str, u64)> {
+        let mut begin = 0;
+        self.names.iter().map(move |name| {
+            let of = &self.texts[begin..name.of];
+            begin = name.end;
+            (name.kind, of, &self.texts[name.of..name.end], name.hash)
+        })
+    }
+}
+
+/// One piece of a batch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part<'b> {
+    pub(super) entry: &'b Entry,
+    pub(super) sealed: &'b [u8],
+    /// Terms that no piece of its trace before it in the batch has, nearly always.
+    pub(super) terms: &'b [u64],
+    pub(super) identities: &'b [u128],
+}
+
+fn identities_of(view: &SpanView<'_>) -> impl Iterator<Item = (u64, u64)> {
+    let events = view.annotations.iter().map(|a| (a.source, a.position));
+    let all = events.chain(view.binary_annotations.iter().map(|b| (b.source, b.position)));
+    all.filter_map(|(source, position)| identity(view.source, source, position))
+}
+
+/// What stands for an identity within its trace.
+pub(super) fn identity_key(trace: TraceId, (source, position): (u64, u64)) -> u128 {
+    let mut whence = [0; 24];
+    for (place, number) in whence.chunks_exact_mut(8).zip([trace.low(), trace.high(), source]) {
+        place.copy_from_slice(&number.to_ne_bytes());
+    }
+    u128::from(xxh3_64(&whence)) << 64 | u128::from(position)
+}
+
+/// Keeps what a look finds, but for what was found just before.
+struct Looking<'b> {
+    of_trace: u64,
+    autocomplete_keys: &'b [String],
+    terms: &'b mut Vec<u64>,
+    names: &'b mut Vec<Name>,
+    texts: &'b mut String,
+    told: &'b mut Told,
+}
+
+impl Looking<'_> {
+    fn name(&mut self, kind: NameKind, of: &str, name: &str) {
+        let hash = super::names::hash(kind, of, name);
+        if self.told.names.is_new(hash) {
+            self.texts.push_str(of);
+            let of = self.texts.len();
+            self.texts.push_str(name);
+            self.names.push(Name { kind, hash, of, end: self.texts.len() });
+        }
+    }
+}
+
+impl Look for Looking<'_> {
+    fn term(&mut self, term: u64) {
+        if self.told.terms.is_new(term ^ self.of_trace) {
+            self.terms.push(term);
+        }
+    }
+
+    fn service(&mut self, service: &str) {
+        self.name(NameKind::Service, "", service);
+    }
+
+    fn span_name(&mut self, service: &str, name: &str) {
+        self.name(NameKind::Span, service, name);
+    }
+
+    fn remote_service(&mut self, service: &str, remote: &str) {
+        self.name(NameKind::RemoteService, service, remote);
+    }
+
+    fn tag(&mut self, key: &str, value: &str) {
+        if self.autocomplete_keys.iter().any(|offered| offered == key) {
+            self.name(NameKind::TagValue, key, value);
+        }
+    }
+}
+
+/// What was told just before.
+#[derive(Debug, Clone, Default)]
+struct Told {
+    terms: Recent,
+    names: Recent,
+}
+
+/// What makes the terms of a trace its own.
+fn of_trace(trace: TraceId) -> u64 {
+    trace.low().wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ trace.high().rotate_left(17)
+}
+
+/// Numbers that came not long ago: one of each kind of low bits. It forgets, but never believes to know what it does not.
+#[derive(Debug, Clone, Default)]
+struct Recent(Vec<u64>);
+
+const RECENT: usize = 512;
+
+impl Recent {
+    fn is_new(&mut self, number: u64) -> bool {
+        if self.0.is_empty() {
+            self.0.resize(RECENT, 0);
+        }
+        let place = &mut self.0[number as usize % RECENT];
+        let is_new = *place != number;
+        *place = number;
+        is_new
+    }
+}

@@ -1,0 +1,110 @@
+//! Columns of a segment: bytes in rows of a bounded size, each with a checksum.
+//!
+//! What is damaged in a segment can be made again from the pieces, but not answered from: the store says that it is
+//! corrupted, and its next start indexes everything anew.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::engine::{Engine, Snapshot};
+use super::{StoreError, keys};
+
+/// A chunk is closed once it has so many bytes.
+pub(super) const CHUNK_BYTES: usize = 4 << 10;
+/// Bytes that are put by one transaction, about: batches wait for it.
+const PUT_BYTES: usize = 2 << 20;
+const CHECKSUM_BYTES: usize = 8;
+
+/// What a column holds. The number is part of a key: never reuse one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Column {
+    /// Where the chunks of the other columns begin.
+    Fences = 1,
+    /// The traces, latest first.
+    Traces = 2,
+    /// The places of traces in that column, by id.
+    ById = 3,
+    /// The places of traces, by what they have.
+    Terms = 4,
+    /// Which traces are surely not here.
+    Filter = 5,
+}
+
+/// Writes the rows of one segment, some at a time.
+pub(super) struct Writing<'e, E> {
+    engine: &'e E,
+    segment: u64,
+    rows: Vec<(Vec<u8>, Vec<u8>)>,
+    waiting: usize,
+    /// Bytes of all rows.
+    pub(super) bytes: u64,
+}
+
+impl<'e, E: Engine> Writing<'e, E> {
+    pub(super) fn new(engine: &'e E, segment: u64) -> Self {
+        Writing { engine, segment, rows: Vec::new(), waiting: 0, bytes: 0 }
+    }
+
+    /// Adds a chunk.
+    pub(super) fn put(&mut self, column: Column, chunk: u32, body: &[u8]) -> Result<(), StoreError> {
+        let mut row = Vec::with_capacity(CHECKSUM_BYTES + body.len());
+        row.extend_from_slice(&xxh3_64(body).to_be_bytes());
+        row.extend_from_slice(body);
+        self.waiting += row.len();
+        self.bytes += row.len() as u64;
+        self.rows.push((keys::chunk(self.segment, column as u8, chunk), row));
+        if self.waiting >= PUT_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Adds a column that is read as a whole.
+    pub(super) fn put_whole(&mut self, column: Column, body: &[u8]) -> Result<(), StoreError> {
+        let parts = body.chunks(16 * CHUNK_BYTES).enumerate();
+        parts.into_iter().try_for_each(|(chunk, part)| self.put(column, chunk as u32, part))
+    }
+
+    /// Commits what waits.
+    pub(super) fn flush(&mut self) -> Result<(), StoreError> {
+        let rows = std::mem::take(&mut self.rows);
+        self.waiting = 0;
+        self.engine.write(&mut |to| rows.iter().try_for_each(|(key, value)| to.put(key, value)))
+    }
+}
+
+/// The body of a chunk.
+pub(super) fn read(
+    rows: &dyn Snapshot,
+    segment: u64,
+    column: Column,
+    chunk: u32,
+) -> Result<Vec<u8>, StoreError> {
+    let row = rows.get(&keys::chunk(segment, column as u8, chunk))?;
+    row.and_then(opened).ok_or_else(|| damaged(segment, column))
+}
+
+/// A column that was put as a whole.
+pub(super) fn read_whole(rows: &dyn Snapshot, segment: u64, column: Column) -> Result<Vec<u8>, StoreError> {
+    let prefix = keys::column(segment, column as u8);
+    let mut whole = Vec::new();
+    rows.scan(&prefix, &prefix, &mut |_, row| {
+        let body = body(row).ok_or_else(|| damaged(segment, column))?;
+        whole.extend_from_slice(body);
+        Ok(std::ops::ControlFlow::Continue(()))
+    })?;
+    Ok(whole)
+}
+
+/// What is said of a chunk that does not read as it was written.
+pub(super) fn damaged(segment: u64, column: Column) -> StoreError {
+    StoreError::Corrupted(format!("segment {segment} of its index, in {column:?}"))
+}
+
+fn body(row: &[u8]) -> Option<&[u8]> {
+    let (checksum, body) = row.split_first_chunk::<CHECKSUM_BYTES>()?;
+    (u64::from_be_bytes(*checksum) == xxh3_64(body)).then_some(body)
+}
+
+fn opened(mut row: Vec<u8>) -> Option<Vec<u8>> {
+    body(&row)?;
+    row.drain(..CHECKSUM_BYTES);
+    Some(row)
+}

@@ -1,0 +1,210 @@
+//! The newest part of the index, in memory: what was committed since the last segment was written. A start makes it again
+//! from the blocks.
+
+use std::collections::HashMap;
+
+use foldhash::fast::FixedState;
+
+use super::block::Part;
+use super::facts::Time;
+use super::terms::{Wanted, Window};
+use crate::model::TraceId;
+
+/// Pieces after which a segment is made of it.
+pub(super) const FULL: u64 = 200_000;
+/// Postings that are sorted together.
+const RUN: usize = 32 << 10;
+const NONE: u32 = u32::MAX;
+
+/// Where a trace is, as far as the index knows it at one place: its newest version is all that counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Version {
+    pub(super) time_us: u64,
+    /// No span of it is longer.
+    pub(super) longest_us: u64,
+    /// In order of arrival.
+    pub(super) parts: Vec<Part>,
+}
+
+impl Version {
+    /// The block that got its last piece. Once retention has passed that, the trace has left.
+    pub(super) fn last_block(&self) -> u64 {
+        self.parts.last().map_or(0, |part| part.block)
+    }
+}
+
+/// What a commit adds to a trace.
+#[derive(Debug, Default)]
+pub(super) struct Growth {
+    /// Whether this is all there is of it, whatever the head knew.
+    pub(super) anew: bool,
+    pub(super) time: Time,
+    pub(super) parts: Vec<Part>,
+    pub(super) pieces: u64,
+}
+
+/// What a commit adds to the index.
+#[derive(Debug, Default)]
+pub(super) struct Learned {
+    pub(super) traces: Vec<(TraceId, Growth)>,
+    /// Places in `traces`, with what those traces have; some perhaps twice.
+    pub(super) terms: Vec<(u32, u64)>,
+    /// The first block that was not written yet.
+    pub(super) next_block: u64,
+}
+
+/// A trace in the head.
+#[derive(Debug)]
+pub(super) struct Trace {
+    pub(super) id: TraceId,
+    pub(super) time: Time,
+    pub(super) parts: Vec<Part>,
+    /// Another trace with the same low 64 bits.
+    same_low: u32,
+}
+
+/// The index in memory.
+#[derive(Debug, Default)]
+pub(super) struct Head {
+    traces: Vec<Trace>,
+    by_low: HashMap<u64, u32, FixedState>,
+    postings: Postings,
+    pieces: u64,
+}
+
+impl Head {
+    pub(super) fn is_full(&self) -> bool {
+        self.pieces >= FULL
+    }
+
+    /// So many times the pieces of a full one.
+    pub(super) fn fills(&self, heads: u64) -> bool {
+        self.pieces >= heads * FULL
+    }
+
+    /// The traces, each at its number.
+    pub(super) fn traces(&self) -> &[Trace] {
+        &self.traces
+    }
+
+    /// The number of a trace.
+    pub(super) fn number(&self, id: TraceId) -> Option<u32> {
+        self.with_low(id.low()).find(|&number| self.traces[number as usize].id == id)
+    }
+
+    /// The numbers of the traces with these low 64 bits.
+    pub(super) fn with_low(&self, low: u64) -> impl Iterator<Item = u32> {
+        let mut next = self.by_low.get(&low).copied().unwrap_or(NONE);
+        std::iter::from_fn(move || {
+            let number = next;
+            next = self.traces.get(number as usize)?.same_low;
+            Some(number)
+        })
+    }
+
+    /// What is known of the trace of a number.
+    pub(super) fn version(&self, number: u32) -> Option<(TraceId, Version)> {
+        let trace = self.traces.get(number as usize)?;
+        let (time_us, longest_us) = (trace.time.of_trace_us(), trace.time.longest_possible_us());
+        Some((trace.id, Version { time_us, longest_us, parts: trace.parts.clone() }))
+    }
+
+    /// Adds what was committed.
+    pub(super) fn grow(&mut self, learned: Learned) {
+        let grown = learned.traces.into_iter().map(|(id, growth)| self.grow_trace(id, growth));
+        let numbers: Vec<u32> = grown.collect();
+        for (at, term) in learned.terms {
+            if let Some(&number) = numbers.get(at as usize) {
+                self.postings.add(term, number);
+            }
+        }
+    }
+
+    /// Adds to a trace, or begins it; returns its number.
+    fn grow_trace(&mut self, id: TraceId, growth: Growth) -> u32 {
+        let number = self.number(id).unwrap_or_else(|| self.begin(id));
+        let trace = &mut self.traces[number as usize];
+        if growth.anew {
+            (trace.time, trace.parts) = (growth.time, growth.parts);
+        } else {
+            trace.time.add(&growth.time);
+            trace.parts.extend(growth.parts);
+        }
+        self.pieces += growth.pieces;
+        number
+    }
+
+    fn begin(&mut self, id: TraceId) -> u32 {
+        let number = self.traces.len() as u32;
+        let same_low = self.by_low.insert(id.low(), number).unwrap_or(NONE);
+        self.traces.push(Trace { id, time: Time::default(), parts: Vec::new(), same_low });
+        number
+    }
+
+    /// The traces that may be wanted, latest first, each with its time.
+    pub(super) fn candidates(&self, wanted: &Wanted, window: &Window) -> Vec<(u64, TraceId)> {
+        let fits = |trace: &Trace| {
+            let time = trace.time.of_trace_us();
+            let found =
+                window.contains(&time) && trace.time.longest_possible_us() >= wanted.least_duration_us;
+            found.then_some((time, trace.id))
+        };
+        let mut found: Vec<(u64, TraceId)> = match self.postings.with_all(&wanted.terms) {
+            None => self.traces.iter().filter_map(fits).collect(),
+            Some(numbers) => {
+                numbers.iter().filter_map(|&number| fits(&self.traces[number as usize])).collect()
+            }
+        };
+        found.sort_unstable_by_key(|&(time, id)| std::cmp::Reverse((time, id.low())));
+        found
+    }
+
+    /// All terms with the numbers of traces that have them, in no order, some of them twice.
+    pub(super) fn postings(&self) -> impl Iterator<Item = (u64, u32)> {
+        self.postings.runs.iter().flatten().chain(&self.postings.newest).copied()
+    }
+}
+
+/// Which traces have which terms: sorted runs, and what was added last.
+#[derive(Debug, Default)]
+struct Postings {
+    runs: Vec<Vec<(u64, u32)>>,
+    newest: Vec<(u64, u32)>,
+}
+
+impl Postings {
+    fn add(&mut self, term: u64, number: u32) {
+        self.newest.push((term, number));
+        if self.newest.len() == RUN {
+            let mut run = std::mem::replace(&mut self.newest, Vec::with_capacity(RUN));
+            run.sort_unstable();
+            run.dedup();
+            run.shrink_to_fit();
+            self.runs.push(run);
+        }
+    }
+
+    /// The numbers of traces that have a term, in order.
+    fn with(&self, term: u64) -> Vec<u32> {
+        let mut numbers: Vec<u32> = Vec::new();
+        for run in &self.runs {
+            let begin = run.partition_point(|&(of, _)| of < term);
+            numbers.extend(run[begin..].iter().take_while(|&&(of, _)| of == term).map(|&(_, number)| number));
+        }
+        numbers.extend(self.newest.iter().filter(|&&(of, _)| of == term).map(|&(_, number)| number));
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers
+    }
+
+    /// The numbers of traces that have all terms; none if none is asked for.
+    fn with_all(&self, terms: &[u64]) -> Option<Vec<u32>> {
+        let (first, others) = terms.split_first()?;
+        let mut numbers = self.with(*first);
+        for &term in others {
+            let also = self.with(term);
+            numbers.retain(|number| also.binary_search(number).is_ok());
+        }
+        Some(numbers)
+    }
+}

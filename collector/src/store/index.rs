@@ -1,0 +1,238 @@
+//! The index: the head, heads that wait to become segments, and segments.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+
+use super::StoreError;
+use super::engine::Snapshot;
+use super::head::{Head, Learned, Version};
+use super::manifest::Manifest;
+use super::segment::Segment;
+use super::terms::{Wanted, Window};
+use crate::model::TraceId;
+
+/// A head that may grow while it is read.
+type SharedHead = Arc<RwLock<Head>>;
+
+/// A head, and what it covers.
+#[derive(Debug, Clone, Default)]
+struct Growing {
+    head: SharedHead,
+    /// The first block that it does not index.
+    end: u64,
+    /// The blocks before this had been passed by retention when the head began. What it goes on with was not among them.
+    passed: u64,
+}
+
+/// The parts of the index, each shared with whoever still reads it.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    parts: RwLock<Parts>,
+    /// Held while segments are written.
+    pub(super) upkeep: Mutex<()>,
+    /// Segments that nobody finds any more, but some may still read.
+    pub(super) retired: Mutex<Vec<Arc<Segment>>>,
+    wants_upkeep: AtomicBool,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Parts {
+    /// Oldest first; the last one grows.
+    heads: Vec<Growing>,
+    /// Oldest first.
+    segments: Arc<Vec<Arc<Segment>>>,
+    manifest: Manifest,
+    /// Retention has passed the blocks before this.
+    passed: u64,
+}
+
+/// The index at a moment. Whatever becomes of its segments, their rows stay while a view is held.
+pub(super) struct View {
+    /// Newest first, each with its traces at that moment.
+    heads: Vec<(SharedHead, u32)>,
+    /// Oldest first.
+    pub(super) segments: Arc<Vec<Arc<Segment>>>,
+    /// Retention has passed the blocks before this.
+    pub(super) passed: u64,
+    /// What ends before this block is forgotten for good: no head goes on with it, also not one that a start makes again.
+    pub(super) forgotten: u64,
+}
+
+fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Index {
+    /// An index of segments, and with an empty head.
+    pub(super) fn new(manifest: Manifest, segments: Vec<Arc<Segment>>, passed: u64) -> Index {
+        let heads = vec![Growing::default()];
+        let parts = Parts { heads, segments: Arc::new(segments), manifest, passed };
+        Index { parts: RwLock::new(parts), ..Index::default() }
+    }
+
+    /// The index now. A snapshot that is taken later has every row it speaks of.
+    pub(super) fn view(&self) -> View {
+        let parts = read(&self.parts);
+        let heads = parts.heads.iter().rev();
+        let heads = heads.map(|growing| (growing.head.clone(), read(&growing.head).traces().len() as u32));
+        View {
+            heads: heads.collect(),
+            segments: parts.segments.clone(),
+            passed: parts.passed,
+            forgotten: parts.heads.first().map_or(0, |growing| growing.passed),
+        }
+    }
+
+    /// Takes in what was committed.
+    pub(super) fn grow(&self, learned: Learned) {
+        let next_block = learned.next_block;
+        let mut parts = self.parts.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(growing) = parts.heads.last_mut() else { return };
+        growing.end = next_block;
+        let mut head = growing.head.write().unwrap_or_else(PoisonError::into_inner);
+        head.grow(learned);
+        let full = head.is_full();
+        drop(head);
+        if full {
+            self.wants_upkeep.store(true, Ordering::Release);
+            parts.begin_head();
+        }
+    }
+
+    /// Begins a new head, so that the one before can become a segment however small it is.
+    pub(super) fn freeze(&self) {
+        let mut parts = self.parts.write().unwrap_or_else(PoisonError::into_inner);
+        if parts.heads.last().is_some_and(|growing| !read(&growing.head).traces().is_empty()) {
+            parts.begin_head();
+        }
+    }
+
+    /// Whether the head has grown so much beyond its measure that whoever makes it grow must wait.
+    pub(super) fn is_overfull(&self) -> bool {
+        const MOST_HEADS: u64 = 3;
+        read(&self.parts).heads.last().is_some_and(|growing| read(&growing.head).fills(MOST_HEADS))
+    }
+
+    /// Whether there was something to do since this was last asked.
+    pub(super) fn wanted_upkeep(&self) -> bool {
+        self.wants_upkeep.swap(false, Ordering::AcqRel)
+    }
+
+    /// The oldest head, if it waits to become a segment, and the first block it does not index.
+    pub(super) fn frozen(&self) -> Option<(SharedHead, u64)> {
+        let parts = read(&self.parts);
+        let oldest = parts.heads.first().filter(|_| parts.heads.len() > 1)?;
+        Some((oldest.head.clone(), oldest.end))
+    }
+
+    pub(super) fn manifest(&self) -> Manifest {
+        read(&self.parts).manifest.clone()
+    }
+
+    /// Puts segments, and what they mean, in place of those before; `without_head` if the oldest head is among them.
+    pub(super) fn replace(&self, manifest: Manifest, segments: Vec<Arc<Segment>>, without_head: bool) {
+        let mut parts = self.parts.write().unwrap_or_else(PoisonError::into_inner);
+        parts.manifest = manifest;
+        parts.segments = Arc::new(segments);
+        if without_head {
+            parts.heads.remove(0);
+        }
+    }
+
+    pub(super) fn set_passed(&self, block: u64) {
+        self.parts.write().unwrap_or_else(PoisonError::into_inner).passed = block;
+    }
+
+    /// Whether the head that grows knows a trace.
+    pub(super) fn grows(&self, id: TraceId) -> bool {
+        read(&self.parts).heads.last().is_some_and(|growing| read(&growing.head).number(id).is_some())
+    }
+}
+
+impl Parts {
+    /// Begins a head, unless one waits already.
+    fn begin_head(&mut self) {
+        if let [only] = self.heads.as_slice() {
+            let begun = Growing { end: only.end, passed: self.passed, ..Growing::default() };
+            self.heads.push(begun);
+        }
+    }
+}
+
+impl View {
+    /// How many heads there are.
+    pub(super) fn heads(&self) -> usize {
+        self.heads.len()
+    }
+
+    /// For each head, newest first, the traces that may be wanted, latest first.
+    pub(super) fn head_candidates(&self, wanted: &Wanted, window: &Window) -> Vec<Vec<(u64, TraceId)>> {
+        self.heads.iter().map(|(head, _)| read(head).candidates(wanted, window)).collect()
+    }
+
+    /// Whether something newer than the source of this age knows a trace. What a head learned after this view was taken
+    /// does not count: nothing would have told of it.
+    pub(super) fn is_newer_than(
+        &self,
+        rows: &dyn Snapshot,
+        age: usize,
+        id: TraceId,
+    ) -> Result<bool, StoreError> {
+        let knows = |(head, traces): &(SharedHead, u32)| read(head).number(id).is_some_and(|n| n < *traces);
+        if self.heads.iter().take(age).any(knows) {
+            return Ok(true);
+        }
+        let newer = age.saturating_sub(self.heads.len());
+        for segment in self.segments.iter().rev().take(newer) {
+            if segment.find(rows, id)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The newest version of a trace that has not left.
+    pub(super) fn find(&self, rows: &dyn Snapshot, id: TraceId) -> Result<Option<Version>, StoreError> {
+        Ok(self.find_any(rows, id)?.filter(|version| version.last_block() >= self.passed))
+    }
+
+    /// The newest version of a trace, which may have left.
+    pub(super) fn find_any(&self, rows: &dyn Snapshot, id: TraceId) -> Result<Option<Version>, StoreError> {
+        for (head, _) in &self.heads {
+            let head = read(head);
+            if let Some((_, version)) = head.number(id).and_then(|number| head.version(number)) {
+                return Ok(Some(version));
+            }
+        }
+        for segment in self.segments.iter().rev() {
+            if let Some(version) = segment.find(rows, id)? {
+                return Ok(Some(version));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The newest versions of all traces that share their low 64 bits, in the order of their ids.
+    pub(super) fn find_low(
+        &self,
+        rows: &dyn Snapshot,
+        low: u64,
+    ) -> Result<Vec<(TraceId, Version)>, StoreError> {
+        let mut found: Vec<(TraceId, Version)> = Vec::new();
+        let mut note = |id: TraceId, version: Version| {
+            if found.iter().all(|(known, _)| *known != id) {
+                found.push((id, version));
+            }
+        };
+        for (head, _) in &self.heads {
+            let head = read(head);
+            head.with_low(low).filter_map(|n| head.version(n)).for_each(|(id, version)| note(id, version));
+        }
+        for segment in self.segments.iter().rev() {
+            segment.with_low(rows, low)?.into_iter().for_each(|record| note(record.id, record.version));
+        }
+        found.retain(|(_, version)| version.last_block() >= self.passed);
+        found.sort_unstable_by_key(|(id, _)| id.high());
+        Ok(found)
+    }
+}

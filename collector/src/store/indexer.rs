@@ -1,0 +1,85 @@
+//! The thread that keeps the store's index in order, so that whoever commits need not.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use blkin_daemon::Heartbeat;
+use blkin_daemon::health::BEAT_EVERY;
+
+use super::{Store, StoreError};
+
+/// Wakes the thread when there is something to do.
+#[derive(Debug, Default)]
+pub struct Bell {
+    rung: Mutex<bool>,
+    heard: Condvar,
+}
+
+impl Bell {
+    /// There is something to do.
+    pub(super) fn ring(&self) {
+        *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.heard.notify_one();
+    }
+
+    /// Waits until it rings, or a heartbeat is due.
+    fn wait(&self) {
+        let rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.heard.wait_timeout_while(rung, BEAT_EVERY, |rung| !*rung);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+    }
+}
+
+/// The thread, which ends when this is dropped.
+pub struct Indexer {
+    stop: Arc<AtomicBool>,
+    store: Arc<dyn Store>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Indexer {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When the system does not let it.
+    pub fn start(store: Arc<dyn Store>, heartbeat: Heartbeat) -> Result<Indexer, StoreError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (of_thread, stops) = (store.clone(), stop.clone());
+        let thread = std::thread::Builder::new()
+            .name("blkin-index".to_owned())
+            .spawn(move || run(&*of_thread, &stops, heartbeat))
+            .map_err(|e| StoreError::Engine(format!("cannot start its thread: {e}")))?;
+        Ok(Indexer { stop, store, thread: Some(thread) })
+    }
+}
+
+impl Drop for Indexer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.store.bell().ring();
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has told why.
+            let _ended = thread.join();
+        }
+    }
+}
+
+fn run(store: &dyn Store, stop: &AtomicBool, heartbeat: Heartbeat) {
+    let mut healthy = true;
+    while !stop.load(Ordering::Acquire) {
+        if healthy {
+            heartbeat.beat();
+        }
+        store.bell().wait();
+        healthy = match store.upkeep(&|| heartbeat.beat()) {
+            Ok(()) => true,
+            // The thread that commits ends of it; the next start makes the index anew.
+            Err(error) => {
+                tracing::error!("failed to keep the index in order: {error}");
+                false
+            }
+        };
+    }
+    heartbeat.finish();
+}

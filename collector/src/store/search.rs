@@ -1,0 +1,241 @@
+//! Traces by time, latest first: from the head, from what waits to become a segment, and from the segments, each of which
+//! gives its own in that order. Of a trace that several know, the newest of them alone speaks.
+
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, HashSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::StoreError;
+use super::engine::Snapshot;
+use super::index::View;
+use super::segment::{Record, Segment};
+use super::terms::{Wanted, Window};
+use crate::model::TraceId;
+
+/// Visits the traces that may be wanted.
+pub(super) fn traces_by_time(
+    rows: &dyn Snapshot,
+    view: &View,
+    wanted: &Wanted,
+    window: &Window,
+    visit: &mut dyn FnMut(TraceId) -> Result<ControlFlow<()>, StoreError>,
+) -> Result<(), StoreError> {
+    let mut search = Search { rows, view, wanted, window, next: BinaryHeap::new() };
+    search.begin();
+    // A trace whose newest version appeared meanwhile may be found at two places.
+    let mut visited = HashSet::new();
+    while let Some(found) = search.pop()? {
+        if visited.insert(found) && visit(found)?.is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+struct Search<'s> {
+    rows: &'s dyn Snapshot,
+    view: &'s View,
+    wanted: &'s Wanted,
+    window: &'s Window,
+    next: BinaryHeap<Next<'s>>,
+}
+
+/// The next trace of one source, or how late it may be.
+struct Next<'s> {
+    time_us: u64,
+    /// The newest is 0.
+    age: usize,
+    source: Source<'s>,
+}
+
+enum Source<'s> {
+    Head(TraceId, std::vec::IntoIter<(u64, TraceId)>),
+    Unopened(&'s Arc<Segment>),
+    Segment(Record, Matches<'s>),
+}
+
+impl<'s> Search<'s> {
+    fn begin(&mut self) {
+        let candidates = self.view.head_candidates(self.wanted, self.window);
+        for (age, found) in candidates.into_iter().enumerate() {
+            self.push_head(age, found.into_iter());
+        }
+        let heads = self.view.heads();
+        for (at, segment) in self.view.segments.iter().rev().enumerate() {
+            let (latest_us, earliest_us) = (segment.entry.latest_us, segment.entry.earliest_us);
+            if latest_us >= *self.window.start() && earliest_us <= *self.window.end() {
+                let time_us = latest_us.min(*self.window.end());
+                self.next.push(Next { time_us, age: heads + at, source: Source::Unopened(segment) });
+            }
+        }
+    }
+
+    fn push_head(&mut self, age: usize, mut rest: std::vec::IntoIter<(u64, TraceId)>) {
+        if let Some((time_us, id)) = rest.next() {
+            self.next.push(Next { time_us, age, source: Source::Head(id, rest) });
+        }
+    }
+
+    fn push_segment(&mut self, age: usize, mut matches: Matches<'s>) -> Result<(), StoreError> {
+        if let Some(record) = matches.next(self.rows)? {
+            let time_us = record.version.time_us;
+            self.next.push(Next { time_us, age, source: Source::Segment(record, matches) });
+        }
+        Ok(())
+    }
+
+    /// The latest trace that is left.
+    fn pop(&mut self) -> Result<Option<TraceId>, StoreError> {
+        while let Some(Next { age, source, .. }) = self.next.pop() {
+            let (id, last_block) = match source {
+                Source::Unopened(segment) => {
+                    let matches = Matches::new(self.rows, segment, self.wanted, self.window)?;
+                    self.push_segment(age, matches)?;
+                    continue;
+                }
+                Source::Head(id, rest) => {
+                    self.push_head(age, rest);
+                    (id, u64::MAX)
+                }
+                Source::Segment(record, matches) => {
+                    self.push_segment(age, matches)?;
+                    (record.id, record.version.last_block())
+                }
+            };
+            if last_block >= self.view.passed && !self.view.is_newer_than(self.rows, age, id)? {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Next<'_> {
+    /// Of the same time the newest comes first, and what is not opened yet before all.
+    fn key(&self) -> (u64, bool, std::cmp::Reverse<usize>) {
+        (self.time_us, matches!(self.source, Source::Unopened(_)), std::cmp::Reverse(self.age))
+    }
+}
+
+impl Ord for Next<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl PartialOrd for Next<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Next<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Next<'_> {}
+
+/// The traces of a segment that have all terms and lie in the window, latest first.
+struct Matches<'s> {
+    segment: &'s Segment,
+    wanted: &'s Wanted,
+    window: &'s Window,
+    places: Vec<Places>,
+    place: u64,
+    /// Records of the chunk that was read last, and the place of its first.
+    chunk: (u64, Vec<Record>),
+}
+
+impl<'s> Matches<'s> {
+    fn new(
+        rows: &dyn Snapshot,
+        segment: &'s Segment,
+        wanted: &'s Wanted,
+        window: &'s Window,
+    ) -> Result<Self, StoreError> {
+        let place = segment.first_not_after(rows, *window.end())?;
+        let places = wanted.terms.iter().map(|&term| Places { term, chunk: None, run: Vec::new() }).collect();
+        Ok(Matches { segment, wanted, window, places, place, chunk: (0, Vec::new()) })
+    }
+
+    fn next(&mut self, rows: &dyn Snapshot) -> Result<Option<Record>, StoreError> {
+        while let Some(place) = self.agreed(rows)? {
+            let Some(record) = self.record(rows, place)? else { break };
+            if record.version.time_us < *self.window.start() {
+                break;
+            }
+            self.place = place + 1;
+            if record.version.longest_us >= self.wanted.least_duration_us {
+                return Ok(Some(record));
+            }
+        }
+        self.place = u64::MAX;
+        Ok(None)
+    }
+
+    /// The first place from `place` on that every term has (Hwang, Lin 1972: each in turn leaps to where another is).
+    fn agreed(&mut self, rows: &dyn Snapshot) -> Result<Option<u64>, StoreError> {
+        let mut place = self.place;
+        let mut agree = 0;
+        while agree < self.places.len() {
+            let at = agree % self.places.len();
+            match self.places[at].from(rows, self.segment, place)? {
+                None => return Ok(None),
+                Some(next) if next == place => agree += 1,
+                Some(next) => {
+                    place = next;
+                    agree = 0;
+                }
+            }
+        }
+        Ok((place < self.segment.entry.traces).then_some(place))
+    }
+
+    fn record(&mut self, rows: &dyn Snapshot, place: u64) -> Result<Option<Record>, StoreError> {
+        let (first, records) = &self.chunk;
+        if place < *first || place >= first + records.len() as u64 {
+            let fences = &self.segment.fences.traces;
+            let Some(at) = fences.partition_point(|&(first, _)| first <= place).checked_sub(1) else {
+                return Ok(None);
+            };
+            self.chunk = (fences[at].0, self.segment.records(rows, at)?);
+        }
+        let (first, records) = &self.chunk;
+        Ok(records.get((place - first) as usize).cloned())
+    }
+}
+
+/// The places of one term.
+struct Places {
+    term: u64,
+    chunk: Option<usize>,
+    run: Vec<u64>,
+}
+
+impl Places {
+    /// The first at or after a place; places that are asked for never fall.
+    fn from(
+        &mut self,
+        rows: &dyn Snapshot,
+        segment: &Segment,
+        place: u64,
+    ) -> Result<Option<u64>, StoreError> {
+        loop {
+            let at = self.run.partition_point(|&of| of < place);
+            if let Some(&found) = self.run.get(at) {
+                return Ok(Some(found));
+            }
+            let nearest = segment.chunk_with(self.term, place);
+            let chunk = self.chunk.map_or(nearest, |last| nearest.max(last + 1));
+            match segment.fences.terms.get(chunk) {
+                Some(&(first, _)) if first <= self.term => {}
+                _ => return Ok(None),
+            }
+            self.run = segment.places_with(rows, self.term, chunk)?;
+            self.chunk = Some(chunk);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Opening a store: the index is what its segments say, and what the blocks say that came after them. An index that cannot
+//! be read, or is of a file that was found damaged, is made anew from all blocks.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::block::{self, Part};
+use super::commit::{ALL, number, stored};
+use super::engine::{Engine, Snapshot};
+use super::head::{Growth, Learned};
+use super::index::{Index, View};
+use super::manifest::Manifest;
+use super::segment::Segment;
+use super::{Batch, StoreError, TraceStore, build, frame, keys};
+use crate::model::TraceId;
+
+/// Blocks that are indexed at a time.
+const BLOCKS_AT_ONCE: usize = 32;
+
+/// The index as the rows of an engine have it; none that was found damaged is believed.
+pub(super) fn open_index<E: Engine>(engine: &E) -> Result<Index, StoreError> {
+    let passed = number(&*engine.read()?, keys::CURSOR)?;
+    let opened = if engine.was_suspect() { None } else { read_index(&*engine.read()?)? };
+    let (manifest, segments) = match opened {
+        Some(opened) => opened,
+        None => {
+            tracing::warn!("makes the store's index anew");
+            engine.write(&mut |rows| rows.delete(keys::MANIFEST))?;
+            Default::default()
+        }
+    };
+    remove_unknown(engine, &manifest)?;
+    Ok(Index::new(manifest, segments, passed))
+}
+
+/// The segments in use, and what says so.
+type Opened = (Manifest, Vec<Arc<Segment>>);
+
+/// None if it cannot be read.
+fn read_index(rows: &dyn Snapshot) -> Result<Option<Opened>, StoreError> {
+    let opened = Manifest::read(rows).and_then(|manifest| {
+        let open = |entry: &_| Segment::open(rows, *entry).map(Arc::new);
+        let segments = manifest.segments.iter().map(open).collect::<Result<_, _>>()?;
+        Ok((manifest, segments))
+    });
+    match opened {
+        Ok(opened) => Ok(Some(opened)),
+        Err(StoreError::Corrupted(reason)) => {
+            tracing::error!("failed to read {reason}");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes the rows of segments that were not finished, or not removed to the end.
+fn remove_unknown<E: Engine>(engine: &E, manifest: &Manifest) -> Result<(), StoreError> {
+    let known: HashSet<u64> = manifest.segments.iter().map(|entry| entry.id).collect();
+    let mut from = Some(0);
+    while let Some(start) = from.take() {
+        let mut found = None;
+        engine.read()?.scan(&[keys::CHUNKS], &keys::segment(start), &mut |key, _| {
+            found = keys::read_u64(key, 1);
+            Ok(ControlFlow::Break(()))
+        })?;
+        if let Some(id) = found {
+            if !known.contains(&id) {
+                build::remove(engine, id)?;
+            }
+            from = id.checked_add(1);
+        }
+    }
+    Ok(())
+}
+
+impl<E: Engine> TraceStore<E> {
+    /// Indexes the blocks that no segment covers.
+    pub(super) fn replay(&self) -> Result<(), StoreError> {
+        let indexed = self.index.manifest().indexed;
+        let numbers = block_numbers(&*self.engine.read()?, indexed)?;
+        for some in numbers.chunks(BLOCKS_AT_ONCE) {
+            let next_block = some.last().map_or(indexed, |last| last + 1);
+            let learned = self.learned_of(some, next_block)?;
+            self.index.grow(learned);
+            if self.index.wanted_upkeep() {
+                self.keep_up(&|| {})?;
+            }
+        }
+        if numbers.len() > BLOCKS_AT_ONCE {
+            tracing::info!(blocks = numbers.len(), "indexed what came after the last segment");
+        }
+        Ok(())
+    }
+
+    fn learned_of(&self, numbers: &[u64], next_block: u64) -> Result<Learned, StoreError> {
+        let view = self.index.view();
+        let rows = self.engine.read()?;
+        let mut places: HashMap<TraceId, usize> = HashMap::new();
+        let mut learned = Learned { next_block, ..Learned::default() };
+        for &number in numbers {
+            let (pieces, parts) = self.pieces_of(&*rows, number)?;
+            for (piece, part) in pieces.parts().zip(parts) {
+                let id = piece.entry.trace;
+                let next = learned.traces.len();
+                let place = *places.entry(id).or_insert(next);
+                if place == next {
+                    let growth = self.first_growth(&*rows, &view, id, next as u32, &mut learned.terms)?;
+                    learned.traces.push((id, growth));
+                }
+                let growth = &mut learned.traces[place].1;
+                growth.pieces += 1;
+                growth.time.add(&piece.entry.time);
+                add_part(&mut growth.parts, part);
+                learned.terms.extend(piece.terms.iter().map(|&term| (place as u32, term)));
+            }
+        }
+        Ok(learned)
+    }
+
+    /// The pieces of a block, and where each is.
+    fn pieces_of(&self, rows: &dyn Snapshot, block: u64) -> Result<(Batch, Vec<Part>), StoreError> {
+        let mut pieces = Batch::default();
+        let mut parts = Vec::new();
+        block::look(rows, block, &mut |row, _| {
+            for part in frame::each(row, block::FIRST) {
+                if part.body.is_some_and(|body| pieces.push_stored(body)) {
+                    parts.push(Part { block, offset: part.offset as u32, length: part.sealed.len() as u32 });
+                } else {
+                    self.engine.damage().note_piece();
+                    tracing::error!(block, "left out a piece of a span that is damaged");
+                }
+            }
+        })?;
+        Ok((pieces, parts))
+    }
+
+    fn first_growth(
+        &self,
+        rows: &dyn Snapshot,
+        view: &View,
+        id: TraceId,
+        at: u32,
+        terms: &mut Vec<(u32, u64)>,
+    ) -> Result<Growth, StoreError> {
+        if self.index.grows(id) {
+            return Ok(Growth::default());
+        }
+        // Retention may have passed all that the segments know of a trace which goes on in these blocks.
+        let Some(version) = view.find_any(rows, id)? else {
+            return Ok(Growth { anew: true, ..Growth::default() });
+        };
+        let (growth, stored) = stored(rows, id, version, self.engine.damage())?;
+        terms.extend(stored.terms().iter().map(|&term| (at, term)));
+        Ok(growth)
+    }
+}
+
+/// What lies side by side is one part.
+fn add_part(parts: &mut Vec<Part>, part: Part) {
+    match parts.last_mut() {
+        Some(last) if last.block == part.block && last.offset + last.length == part.offset => {
+            last.length += part.length;
+        }
+        _ => parts.push(part),
+    }
+}
+
+/// The blocks from a number on, in order: first those that retention has passed.
+fn block_numbers(rows: &dyn Snapshot, from: u64) -> Result<Vec<u64>, StoreError> {
+    let mut numbers = Vec::new();
+    for first in [keys::kept(from), keys::block(from)] {
+        rows.scan(&first[..1], &first, &mut |key, _| {
+            numbers.extend(keys::read_u64(key, 1));
+            Ok(ALL)
+        })?;
+    }
+    Ok(numbers)
+}

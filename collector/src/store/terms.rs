@@ -1,0 +1,123 @@
+//! What a trace has that a search can ask for, as numbers: its terms.
+//!
+//! Terms are a necessary condition and no more. A search that asks for a service, a name and a tag finds the traces that
+//! have all three, in whatever spans; whether one span has them is seen when the trace is read
+//! ([`crate::query::matches`]). So a term too many costs time, and one too few would cost an answer: pieces of v1 spans
+//! are merged before they are answered, and each piece alone must have the terms of all that may come out of it.
+
+use std::borrow::Cow;
+use std::ops::RangeInclusive;
+
+use blkin_zipkin::query::{SearchRequest, TagQuery};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// The kinds of terms. The number is part of the hash that is stored: never reuse one.
+#[derive(Debug, Clone, Copy)]
+#[repr(u64)]
+enum Kind {
+    Service = 1,
+    RemoteService = 2,
+    SpanName = 3,
+    /// An annotation's value or a tag's key.
+    Present = 4,
+    TagKey = 5,
+}
+
+fn hash(kind: Kind, text: &str) -> u64 {
+    xxh3_64_with_seed(text.as_bytes(), kind as u64)
+}
+
+/// The service that recorded a span, in lower case.
+pub(super) fn service(name: &str) -> u64 {
+    hash(Kind::Service, name)
+}
+
+/// The service on the other side, in lower case.
+pub(super) fn remote_service(name: &str) -> u64 {
+    hash(Kind::RemoteService, name)
+}
+
+/// The name of a span, in lower case.
+pub(super) fn span_name(name: &str) -> u64 {
+    hash(Kind::SpanName, name)
+}
+
+/// A tag's key, or an annotation's value.
+pub(super) fn present(text: &str) -> u64 {
+    hash(Kind::Present, text)
+}
+
+/// A tag.
+pub(super) fn tag(key: &str, value: &str) -> u64 {
+    xxh3_64_with_seed(value.as_bytes(), hash(Kind::TagKey, key))
+}
+
+/// A name as it is indexed and searched for.
+pub(super) fn lowered(name: &str) -> Cow<'_, str> {
+    if name.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) {
+        Cow::Borrowed(name)
+    } else {
+        Cow::Owned(name.to_lowercase())
+    }
+}
+
+/// What traces must have to be worth reading.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// All of them.
+    pub(super) terms: Vec<u64>,
+    /// Whether some span may have taken this long, in microseconds.
+    pub(super) least_duration_us: u64,
+}
+
+impl Wanted {
+    /// What a search asks for.
+    pub fn by(request: &SearchRequest) -> Wanted {
+        let mut terms = Vec::new();
+        terms.extend(request.service.as_deref().map(service));
+        terms.extend(request.remote_service.as_deref().map(remote_service));
+        terms.extend(request.span_name.as_deref().map(span_name));
+        terms.extend(request.tags.iter().map(|query| match query {
+            TagQuery::Present(text) => present(text),
+            TagQuery::Equals(key, value) => tag(key, value),
+        }));
+        terms.sort_unstable();
+        terms.dedup();
+        let least_duration_us = request.duration_us.as_ref().map_or(0, |range| *range.start());
+        Wanted { terms, least_duration_us }
+    }
+
+    /// All traces, or those that a service takes part in.
+    pub fn of_service(name: Option<&str>) -> Wanted {
+        Wanted { terms: name.map(service).into_iter().collect(), least_duration_us: 0 }
+    }
+}
+
+/// Microseconds in which the time of a trace lies.
+pub(super) type Window = RangeInclusive<u64>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_that_are_stored_never_change() {
+        let terms = [service("a"), remote_service("a"), span_name("a"), present("a"), tag("a", "b")];
+        let known = [
+            0xd2f6_d099_6f37_a720,
+            0xaa71_cee2_aadf_d727,
+            0xa598_1fe8_18d9_1b9c,
+            0xfe46_50b5_1611_2b5b,
+            0x0a2e_b609_43ec_9f20,
+        ];
+        assert_eq!(terms, known);
+    }
+
+    #[test]
+    fn names_are_lowered_as_zipkin_lowers_them() {
+        for name in ["osd.0", "OSD.0", "ΗΜΕΡΟΛΌΓΙΟ", "日誌", ""] {
+            assert_eq!(lowered(name), name.to_lowercase());
+        }
+        assert!(matches!(lowered("osd.0"), Cow::Borrowed(_)));
+    }
+}

@@ -1,0 +1,210 @@
+//! What a view of a JSON span says is what the reader reads, and what it does not read is what the reader is for.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use blkin_collector::model::Span;
+use blkin_collector::v2json;
+use blkin_collector::v2view::{V2View, entries};
+use blkin_thrift::Limits;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+const FULL: &str = r#"{"traceId":"463ac35c9f6413ad48485a3953bb6124","parentId":"3","id":"2","kind":"SERVER","name":"Get","timestamp":5,"duration":6,"localEndpoint":{"serviceName":"Front","ipv4":"1.2.3.4","ipv6":"2001:db8::1","port":80},"remoteEndpoint":{"serviceName":"back"},"annotations":[{"timestamp":9,"value":"y"},{"timestamp":7,"value":"X"}],"tags":{"b":"2","a":"1"},"debug":true,"shared":true,"new":[{}]}"#;
+
+fn lower(text: &str) -> String {
+    text.to_lowercase()
+}
+
+fn assert_same(view: &V2View<'_>, span: &Span) {
+    assert_eq!(view.trace_id, Some(span.trace_id));
+    assert_eq!((view.parent, view.debug), (span.parent_id.is_some(), span.debug));
+    assert_eq!(view.name.map(lower), span.name);
+    assert_eq!((view.timestamp, view.duration), (span.timestamp, span.duration));
+    assert_eq!(view.service.map(lower).as_deref(), span.local_service());
+    assert_eq!(view.remote_service.map(lower).as_deref(), span.remote_service());
+    let annotations = span.annotations.iter().map(|annotation| (annotation.timestamp, &*annotation.value));
+    assert!(view.annotations.iter().copied().eq(annotations), "{:?}", view.annotations);
+    assert!(view.tags.iter().copied().eq(span.tags.iter().map(|(key, value)| (&**key, &**value))));
+}
+
+/// Whether a view reads the entry. If so, the reader reads the same.
+fn is_plain(entry: &str, limits: &Limits) -> bool {
+    let mut view = V2View::default();
+    let plain = view.read(entry, limits);
+    if plain {
+        let list = v2json::read_list(format!("[{entry}]").as_bytes(), limits).unwrap();
+        assert_eq!(list.len(), 1);
+        assert_same(&view, list[0].as_ref().unwrap());
+    }
+    plain
+}
+
+/// Whether an entry of two ids and these members is plain.
+fn is_plain_with(members: &str) -> bool {
+    is_plain(&format!(r#"{{"traceId":"1","id":"2",{members}}}"#), &Limits::default())
+}
+
+#[test]
+fn a_span_with_every_member_is_plain() {
+    assert!(is_plain(FULL, &Limits::default()));
+    let mut view = V2View::default();
+    assert!(view.read(FULL, &Limits::default()));
+    assert_eq!((view.name, view.service, view.remote_service), (Some("Get"), Some("Front"), Some("back")));
+    assert_eq!((view.annotations, view.tags), (vec![(7, "X"), (9, "y")], vec![("a", "1"), ("b", "2")]));
+}
+
+#[test]
+fn a_view_that_is_read_again_holds_the_new_span_alone() {
+    let mut view = V2View::default();
+    assert!(view.read(FULL, &Limits::default()));
+    assert!(!view.read(&FULL[..300], &Limits::default()));
+    assert!(view.read(r#"{"traceId":"1","id":"2"}"#, &Limits::default()));
+    assert_eq!(view, V2View { trace_id: "1".parse().ok(), ..V2View::default() });
+}
+
+#[test]
+fn what_says_nothing_is_none() {
+    for members in [
+        r#""name":"","timestamp":0,"duration":-5"#,
+        r#""parentId":"0000000000000000""#,
+        r#""parentId":"2""#,
+        r#""localEndpoint":{"serviceName":""},"remoteEndpoint":{}"#,
+        r#""localEndpoint":{"ipv4":"no address","port":-1}"#,
+        r#""annotations":[],"tags":{}"#,
+    ] {
+        assert!(is_plain_with(members), "{members}");
+    }
+}
+
+#[test]
+fn what_is_unusual_is_not_plain() {
+    for members in [
+        r#""id":"3""#,
+        r#""id":"3","id":"3""#,
+        r#""name":"a\u0062""#,
+        r#""name":null"#,
+        r#""name":5"#,
+        r#""n\u0061me":"a""#,
+        r#""timestamp":"5""#,
+        r#""timestamp":5.0"#,
+        r#""timestamp":9223372036854775808"#,
+        r#""kind":"BOTH""#,
+        r#""parentId":"X""#,
+        r#""debug":1"#,
+        r#""binaryAnnotations":[]"#,
+        r#""localEndpoint":["a"]"#,
+        r#""localEndpoint":{"port":65536}"#,
+        r#""localEndpoint":{"ipv4":{}}"#,
+        r#""annotations":[{"timestamp":1}]"#,
+        r#""annotations":[{"value":"a"}]"#,
+        r#""annotations":[[1,"a"]]"#,
+        r#""annotations":[{"timestamp":1,"value":"a"},{"timestamp":1,"value":"a"}]"#,
+        r#""tags":{"a":"1","b":"2","a":"1"}"#,
+        r#""tags":{"a":1}"#,
+    ] {
+        assert!(!is_plain_with(members), "{members}");
+    }
+    for entry in ["", "5", "null", "[]", "{}", r#"{"traceId":"1"}"#, r#"{"id":"1"}"#] {
+        assert!(!is_plain(entry, &Limits::default()), "{entry}");
+    }
+    for (trace_id, id) in [("0", "1"), ("1", "0"), ("A", "1"), ("1", "12345678123456781"), ("", "1")] {
+        assert!(!is_plain(&format!(r#"{{"traceId":"{trace_id}","id":"{id}"}}"#), &Limits::default()));
+    }
+}
+
+#[test]
+fn what_is_over_a_limit_is_not_plain() {
+    let fits = Limits { max_span_bytes: FULL.len(), max_annotations: 2, ..Limits::default() };
+    assert!(is_plain(FULL, &fits));
+    assert!(!is_plain(FULL, &Limits { max_span_bytes: FULL.len() - 1, ..fits }));
+    assert!(!is_plain(FULL, &Limits { max_annotations: 1, ..fits }));
+    let two_tags = r#"{"traceId":"1","id":"2","tags":{"a":"1","b":"2"}}"#;
+    assert!(is_plain(two_tags, &fits));
+    assert!(!is_plain(two_tags, &Limits { max_annotations: 1, ..fits }));
+}
+
+#[test]
+fn every_truncation_is_not_plain() {
+    for length in 0..FULL.len() {
+        assert!(!is_plain(&FULL[..length], &Limits::default()), "{length} bytes");
+    }
+}
+
+#[test]
+fn a_list_is_split_into_the_texts_of_its_entries() {
+    let body = format!(" [ {FULL} ,null,\n[1, 2]] ");
+    assert_eq!(entries(&body, &Limits::default()).unwrap(), [FULL, "null", "[1, 2]"]);
+}
+
+/// Members as reporters write them, and as they should not.
+fn member() -> impl Strategy<Value = String> {
+    let name = select(vec![
+        "traceId",
+        "id",
+        "parentId",
+        "kind",
+        "name",
+        "timestamp",
+        "duration",
+        "localEndpoint",
+        "remoteEndpoint",
+        "annotations",
+        "tags",
+        "debug",
+        "shared",
+        "binaryAnnotations",
+        "new",
+        "serviceName",
+        "ipv4",
+        "port",
+        "value",
+    ]);
+    let value = select(vec![
+        r#""1""#,
+        r#""2""#,
+        r#""0""#,
+        r#""463ac35c9f6413ad48485a3953bb6124""#,
+        r#""CLIENT""#,
+        r#""Äb""#,
+        r#""\n""#,
+        "1",
+        "-1",
+        "1.5",
+        "null",
+        "true",
+        "{}",
+        "[]",
+        r#"{"serviceName":"S","port":80}"#,
+        r#"{"serviceName":1}"#,
+        r#"{"port":"x"}"#,
+        r#"{"a":"b","B":"c"}"#,
+        r#"[{"timestamp":2,"value":"a"},{"value":"b","timestamp":1}]"#,
+        r#"[{"timestamp":2,"value":"a","new":{}}]"#,
+    ]);
+    (name, value).prop_map(|(name, value)| format!(r#""{name}":{value}"#))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
+    #[test]
+    fn members_in_any_order_are_read_as_the_reader_reads_them(members in vec(member(), 0..6), ids in any::<bool>()) {
+        let ids = if ids { vec![r#""traceId":"a""#.to_owned(), r#""id":"b""#.to_owned()] } else { Vec::new() };
+        is_plain(&format!("{{{}}}", [ids, members].concat().join(", ")), &Limits::default());
+    }
+
+    #[test]
+    fn damaged_spans_are_read_as_the_reader_reads_them(
+        damage in vec((any::<prop::sample::Index>(), r#"[\[\]{}:,"0-9a-f\\n .-]"#), 1..4),
+    ) {
+        let mut entry = FULL.to_owned();
+        for (at, text) in damage {
+            let at = at.index(entry.len());
+            entry.replace_range(at..=at, &text);
+        }
+        // What is no single entry of a list any more is not for a view to see.
+        if entries(&format!("[{entry}]"), &Limits::default()).is_ok_and(|entries| entries == [entry.trim()]) {
+            is_plain(&entry, &Limits::default());
+        }
+    }
+}

@@ -150,55 +150,124 @@ fn word(grain: &[u8; GRAIN_BYTES], index: usize) -> u64 {
 
 #[inline]
 fn parse<'a>(
-    head: &[u8; GRAIN_BYTES],
+    grain: &[u8; GRAIN_BYTES],
     raw: &'a [u8],
     stamp: Stamp,
     cookie: u32,
 ) -> Result<Record<'a>, Invalid> {
-    let traits = word(head, 6);
-    let (kind, level, flags) = (traits.to_le_bytes()[4], traits.to_le_bytes()[5], (traits >> 48) as u16);
-    let kind = match kind {
-        KIND_EVENT => Kind::Event,
-        KIND_INTEGER => Kind::Integer,
-        KIND_STRING => Kind::String,
-        _ => return Err(Invalid::Traits),
-    };
-    if level > 7 || flags & !FLAG_TRUNCATED != 0 {
-        return Err(Invalid::Traits);
+    let head = Head::read(grain, stamp)?;
+    if head.tail_bytes == 0 && raw.len() == GRAIN_BYTES {
+        head.alone()
+    } else {
+        head.with_tail(raw, stamp, cookie)
     }
-    let trace_id = word(head, 2);
-    if trace_id == 0 {
-        return Err(Invalid::TraceId);
+}
+
+/// What the first grain of a record says.
+struct Head {
+    position: u64,
+    ordinal: u64,
+    kind: Kind,
+    level: u8,
+    truncated: bool,
+    trace_id: u64,
+    span_id: u64,
+    parent_span_id: u64,
+    /// Time of an event, value of an integer key.
+    scalar: u64,
+    /// Ids in the table of names; 0: the text is in the tail.
+    name: u32,
+    endpoint: u32,
+    key: u32,
+    tail_bytes: usize,
+}
+
+impl Head {
+    #[inline]
+    fn read(grain: &[u8; GRAIN_BYTES], stamp: Stamp) -> Result<Self, Invalid> {
+        let traits = word(grain, 6);
+        let (kind, level, flags) = (traits.to_le_bytes()[4], traits.to_le_bytes()[5], (traits >> 48) as u16);
+        let kind = match kind {
+            KIND_EVENT => Kind::Event,
+            KIND_INTEGER => Kind::Integer,
+            KIND_STRING => Kind::String,
+            _ => return Err(Invalid::Traits),
+        };
+        if level > 7 || flags & !FLAG_TRUNCATED != 0 {
+            return Err(Invalid::Traits);
+        }
+        let trace_id = word(grain, 2);
+        if trace_id == 0 {
+            return Err(Invalid::TraceId);
+        }
+        let (names, counts) = (word(grain, 5), word(grain, 7));
+        Ok(Self {
+            position: stamp.position(),
+            ordinal: counts & crate::ORDINAL_MASK,
+            kind,
+            level,
+            truncated: flags & FLAG_TRUNCATED != 0,
+            trace_id,
+            span_id: word(grain, 3),
+            parent_span_id: word(grain, 4),
+            scalar: word(grain, 1),
+            name: names as u32,
+            endpoint: (names >> 32) as u32,
+            key: traits as u32,
+            tail_bytes: (counts >> 32) as usize,
+        })
     }
-    let counts = word(head, 7);
-    let tail = match ((counts >> 32) as usize, raw.len()) {
-        (0, GRAIN_BYTES) => Tail::default(),
-        (bytes, _) => Tail::read(raw, stamp, cookie, bytes)?,
-    };
-    let names = word(head, 5);
-    let scalar = word(head, 1);
-    Ok(Record {
-        position: stamp.position(),
-        ordinal: counts & crate::ORDINAL_MASK,
-        kind,
-        level,
-        truncated: flags & FLAG_TRUNCATED != 0,
-        trace_id,
-        span_id: word(head, 3),
-        parent_span_id: word(head, 4),
-        time: if kind == Kind::Event { scalar } else { 0 },
-        value: match kind {
+
+    /// Most records are one grain: apart from the others, no text of them is moved that is not there.
+    #[inline]
+    fn alone<'a>(&self) -> Result<Record<'a>, Invalid> {
+        if self.kind == Kind::String || self.name == 0 || self.endpoint == 0 || self.key == 0 {
+            return Err(Invalid::Missing);
+        }
+        let value = if self.kind == Kind::Integer { Value::Integer(self.scalar as i64) } else { Value::None };
+        let (name, endpoint) = (Text::Id(self.name), EndpointRef::Id(self.endpoint));
+        Ok(self.record(value, name, endpoint, Text::Id(self.key)))
+    }
+
+    #[inline(never)]
+    fn with_tail<'a>(&self, raw: &'a [u8], stamp: Stamp, cookie: u32) -> Result<Record<'a>, Invalid> {
+        let tail = Tail::read(raw, stamp, cookie, self.tail_bytes)?;
+        let value = match self.kind {
             Kind::Event => Value::None,
-            Kind::Integer => Value::Integer(scalar as i64),
+            Kind::Integer => Value::Integer(self.scalar as i64),
             Kind::String => Value::Str(tail.value.ok_or(Invalid::Missing)?),
-        },
-        name: text(names as u32, tail.name)?,
-        endpoint: match text((names >> 32) as u32, tail.endpoint)? {
+        };
+        let endpoint = match text(self.endpoint, tail.endpoint)? {
             Text::Id(id) => EndpointRef::Id(id),
             Text::Inline(bytes) => EndpointRef::Inline(bytes),
-        },
-        key: text(traits as u32, tail.key)?,
-    })
+        };
+        Ok(self.record(value, text(self.name, tail.name)?, endpoint, text(self.key, tail.key)?))
+    }
+
+    #[inline]
+    fn record<'a>(
+        &self,
+        value: Value<'a>,
+        name: Text<'a>,
+        endpoint: EndpointRef<'a>,
+        key: Text<'a>,
+    ) -> Record<'a> {
+        Record {
+            position: self.position,
+            ordinal: self.ordinal,
+            kind: self.kind,
+            level: self.level,
+            truncated: self.truncated,
+            trace_id: self.trace_id,
+            span_id: self.span_id,
+            parent_span_id: self.parent_span_id,
+            time: if self.kind == Kind::Event { self.scalar } else { 0 },
+            value,
+            name,
+            endpoint,
+            key,
+        }
+    }
 }
 
 fn text(id: u32, inline: Option<Cow<'_, [u8]>>) -> Result<Text<'_>, Invalid> {

@@ -9,6 +9,7 @@ use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
+use bytes::Bytes;
 
 use super::body::{self, BadBody, unsupported};
 use super::serve::Peer;
@@ -16,6 +17,9 @@ use super::{App, Problem};
 use crate::ingest::{Ingest, Sorted, Source, Transport};
 use crate::refusal::Cause;
 use crate::store::Batch;
+
+/// A body of so many bytes is sorted within a millisecond.
+const SMALL_BYTES: usize = 128 << 10;
 
 type Answer = Result<StatusCode, Problem>;
 
@@ -82,9 +86,7 @@ async fn take(
             return Err(problem);
         }
     };
-    let ingest = app.ingest.clone();
-    let work = tokio::task::spawn_blocking(move || sort(&ingest, &bytes, source));
-    let (batch, result) = work.await.map_err(|e| Problem::unavailable(e.to_string()))?;
+    let (batch, result) = sorted(app.ingest.clone(), bytes, source, sort).await?;
     drop(share);
     store(&app.ingest, batch).await?;
     match result {
@@ -94,6 +96,20 @@ async fn take(
         }
         Err(bad) => Err(Problem::bad(bad.to_string())),
     }
+}
+
+/// Sorts the entries of a body; of a large one on a thread that others do not wait for.
+async fn sorted(
+    ingest: Arc<Ingest>,
+    bytes: Bytes,
+    source: Source,
+    sort: fn(&Ingest, &[u8], Source) -> Sorted,
+) -> Result<Sorted, Problem> {
+    if bytes.len() <= SMALL_BYTES {
+        return Ok(sort(&ingest, &bytes, source));
+    }
+    let work = tokio::task::spawn_blocking(move || sort(&ingest, &bytes, source));
+    work.await.map_err(|error| Problem::unavailable(error.to_string()))
 }
 
 /// Waits until a batch is durable.

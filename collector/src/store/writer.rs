@@ -19,6 +19,9 @@ const MAX_GROUP: usize = 256;
 /// Most bytes of one transaction, apart from its first batch.
 const MAX_GROUP_BYTES: usize = 8 << 20;
 
+/// Longest time for which a commit waits for more senders.
+const MAX_GATHER_TIME: Duration = Duration::from_millis(2);
+
 /// How much may wait, and how long things are kept.
 #[derive(Debug, Clone, Copy)]
 pub struct WriterOptions {
@@ -106,8 +109,16 @@ impl Writer {
             commits: AtomicUsize::new(0),
         });
         let expiry_every = options.retention_every;
-        let thread =
-            Thread { store, queue, shared: shared.clone(), expiry_every, heartbeat, last_expiry: None };
+        let thread = Thread {
+            store,
+            queue,
+            shared: shared.clone(),
+            expiry_every,
+            heartbeat,
+            last_expiry: None,
+            last_group: 0,
+            last_commit: Duration::ZERO,
+        };
         let handle = std::thread::Builder::new()
             .name("blkin-store".to_owned())
             .spawn(move || thread.run())
@@ -176,6 +187,26 @@ impl Pending {
     }
 }
 
+/// Jobs that are committed together.
+#[derive(Default)]
+struct Group {
+    jobs: Vec<Job>,
+    bytes: usize,
+}
+
+impl Group {
+    fn is_full(&self) -> bool {
+        self.jobs.len() >= MAX_GROUP || self.bytes >= MAX_GROUP_BYTES
+    }
+
+    /// Takes a job; returns whether it is the last that has place.
+    fn takes_last(&mut self, job: Job) -> bool {
+        self.bytes += job.batch.memory();
+        self.jobs.push(job);
+        self.is_full()
+    }
+}
+
 struct Thread {
     store: Arc<dyn Store>,
     queue: Receiver<Job>,
@@ -183,6 +214,9 @@ struct Thread {
     expiry_every: Duration,
     heartbeat: Heartbeat,
     last_expiry: Option<Instant>,
+    /// How many batches were committed together, and how long that took.
+    last_group: usize,
+    last_commit: Duration,
 }
 
 impl Thread {
@@ -192,8 +226,8 @@ impl Thread {
             if healthy {
                 self.heartbeat.beat();
             }
-            match self.queue.recv_timeout(BEAT_EVERY) {
-                Ok(job) => healthy = self.commit(job),
+            match self.group() {
+                Ok(group) => healthy = self.commit(group),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -204,15 +238,18 @@ impl Thread {
         self.heartbeat.finish();
     }
 
-    fn commit(&mut self, first: Job) -> bool {
-        let (batches, answers) = self.group(first);
-        let bytes: usize = batches.iter().map(|batch| batch.memory()).sum();
+    fn commit(&mut self, group: Vec<Job>) -> bool {
+        let begun = Instant::now();
+        self.last_group = group.len();
+        let (batches, answers): (Vec<_>, Vec<_>) = group.into_iter().map(|job| (job.batch, job.done)).unzip();
+        let bytes: usize = batches.iter().map(Batch::memory).sum();
         let results = self.store_each(batches);
         if results.contains(&Ok(())) {
             self.publish();
         }
         self.shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
         let healthy = results.iter().any(Result::is_ok);
+        self.last_commit = begun.elapsed();
         for (answer, result) in answers.into_iter().zip(results) {
             // A sender that went away does not need its answer.
             let _gone = answer.send(result);
@@ -220,16 +257,26 @@ impl Thread {
         healthy
     }
 
-    fn group(&self, first: Job) -> (Vec<Batch>, Vec<oneshot::Sender<Result<(), Refused>>>) {
-        let mut bytes = first.batch.memory();
-        let (mut batches, mut answers) = (vec![first.batch], vec![first.done]);
-        while batches.len() < MAX_GROUP && bytes < MAX_GROUP_BYTES {
-            let Ok(job) = self.queue.try_recv() else { break };
-            bytes += job.batch.memory();
-            batches.push(job.batch);
-            answers.push(job.done);
+    /// What is committed next: what waits, and what those are about to send who wait for an answer no more. A commit costs
+    /// nearly the same for one batch as for many, so with several senders it pays to wait a moment for all of them; what
+    /// is waited for is as many batches as there were senders just now, and never longer than half of a commit.
+    fn group(&self) -> Result<Vec<Job>, RecvTimeoutError> {
+        let mut group = Group::default();
+        self.queue.try_iter().any(|job| group.takes_last(job));
+        let answered = self.last_group;
+        let expected = if group.jobs.is_empty() {
+            group.takes_last(self.queue.recv_timeout(BEAT_EVERY)?);
+            answered
+        } else {
+            answered + group.jobs.len()
+        };
+        let deadline = Instant::now() + (self.last_commit / 2).min(MAX_GATHER_TIME);
+        while group.jobs.len() < expected && !group.is_full() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok(job) = self.queue.recv_timeout(left) else { break };
+            group.takes_last(job);
         }
-        (batches, answers)
+        Ok(group.jobs)
     }
 
     /// Commits all together; when that fails, each alone, so that one that cannot be stored spoils no other.

@@ -2,17 +2,12 @@
 //!
 //! Whoever takes in very many spans needs no copies of their texts. A [`V2View`] reads what reporters write, in one
 //! pass, into memory that it keeps. It knows nothing of tolerance: at whatever is unusual, such as a member that comes
-//! twice, a number as text or an escaped string, it says no, and [`v2json`](crate::v2json), which is the definition,
-//! reads the span.
-
-use std::fmt;
-use std::marker::PhantomData;
+//! twice or that nobody knows, a number as text or an escaped string, it says no, and [`v2json`](crate::v2json), which
+//! is the definition, reads the span.
 
 use blkin_thrift::Limits;
-use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 pub use crate::json::entries;
-use crate::json::skip;
 use crate::model::{BadId, Kind, SpanId, TraceId};
 
 /// A [`Span`](crate::model::Span) whose texts stay where they are, as written: not in lower case.
@@ -54,24 +49,34 @@ impl<'a> V2View<'a> {
     }
 
     fn fill(&mut self, json: &'a str, max: usize) -> Option<()> {
-        let mut entry = Entry {
-            members: Members::default(),
-            annotations: Annotations { read: &mut self.annotations, max },
-            tags: Tags { read: &mut self.tags, max },
-        };
-        let mut deserializer = serde_json::Deserializer::from_str(json);
-        Object(&mut entry).deserialize(&mut deserializer).and_then(|()| deserializer.end()).ok()?;
-        let members = entry.members;
+        let mut text = Text { json, at: 0 };
+        let mut members = Members::default();
+        text.object(|text, name| match name {
+            "traceId" => once(&mut members.trace_id, text.string()),
+            "id" => once(&mut members.id, text.string()),
+            "parentId" => once(&mut members.parent_id, text.string()),
+            "kind" => once(&mut members.kind, text.string().and_then(Kind::from_name)),
+            "name" => once(&mut members.name, text.string()),
+            "timestamp" => once(&mut members.timestamp, text.number()),
+            "duration" => once(&mut members.duration, text.number()),
+            "localEndpoint" => once(&mut members.service, service(text)),
+            "remoteEndpoint" => once(&mut members.remote_service, service(text)),
+            "annotations" => once(&mut members.annotations, annotations(text, &mut self.annotations, max)),
+            "tags" => once(&mut members.tags, tags(text, &mut self.tags, max)),
+            "debug" => once(&mut members.debug, text.flag()),
+            "shared" => once(&mut members.shared, text.flag()),
+            _ => None,
+        })?;
+        text.end()?;
         let id = members.id?.parse::<SpanId>().ok()?;
-        members.kind.is_none_or(|kind| Kind::from_name(kind).is_some()).then_some(())?;
         self.trace_id = Some(members.trace_id?.parse().ok()?);
         self.parent = members.parent_id.map_or(Ok(false), |parent| is_parent(parent, id)).ok()?;
         self.debug = members.debug.unwrap_or(false);
         self.name = members.name.filter(|name| !name.is_empty());
         self.timestamp = members.timestamp.filter(|timestamp| *timestamp > 0);
         self.duration = members.duration.filter(|duration| *duration > 0);
-        self.service = members.local_endpoint.and_then(|endpoint| endpoint.service());
-        self.remote_service = members.remote_endpoint.and_then(|endpoint| endpoint.service());
+        self.service = members.service.filter(|name| !name.is_empty());
+        self.remote_service = members.remote_service.filter(|name| !name.is_empty());
         self.sort().then_some(())
     }
 
@@ -93,202 +98,210 @@ fn is_parent(text: &str, id: SpanId) -> Result<bool, BadId> {
     }
 }
 
-/// What the members of a JSON object are read into.
-trait ReadMember<'a> {
-    /// Takes the value of one member.
-    fn member<A: MapAccess<'a>>(&mut self, name: &'a str, members: &mut A) -> Result<(), A::Error>;
-}
-
-/// A JSON object, and nothing else.
-struct Object<'r, T>(&'r mut T);
-
-impl<'a, T: ReadMember<'a>> DeserializeSeed<'a> for Object<'_, T> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'a, T: ReadMember<'a>> Visitor<'a> for Object<'_, T> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'a>>(self, mut members: A) -> Result<(), A::Error> {
-        while let Some(name) = members.next_key::<&str>()? {
-            self.0.member(name, &mut members)?;
-        }
-        Ok(())
-    }
-}
-
-/// Reads a value that must not have been there before.
-fn once<'a, S: DeserializeSeed<'a>, A: MapAccess<'a>>(
-    place: &mut Option<S::Value>,
-    members: &mut A,
-    seed: S,
-) -> Result<(), A::Error> {
-    if place.is_some() {
-        return Err(de::Error::custom("a member that comes twice"));
-    }
-    *place = Some(members.next_value_seed(seed)?);
-    Ok(())
-}
-
-struct Entry<'v, 'a> {
-    members: Members<'a>,
-    annotations: Annotations<'v, 'a>,
-    tags: Tags<'v, 'a>,
-}
-
 #[derive(Default)]
 struct Members<'a> {
     trace_id: Option<&'a str>,
     id: Option<&'a str>,
     parent_id: Option<&'a str>,
-    kind: Option<&'a str>,
+    kind: Option<Kind>,
     name: Option<&'a str>,
     timestamp: Option<i64>,
     duration: Option<i64>,
-    local_endpoint: Option<PlainEndpoint<'a>>,
-    remote_endpoint: Option<PlainEndpoint<'a>>,
+    service: Option<&'a str>,
+    remote_service: Option<&'a str>,
     annotations: Option<()>,
     tags: Option<()>,
     debug: Option<bool>,
     shared: Option<bool>,
 }
 
-impl<'a> ReadMember<'a> for Entry<'_, 'a> {
-    fn member<A: MapAccess<'a>>(&mut self, name: &'a str, members: &mut A) -> Result<(), A::Error> {
-        let read = &mut self.members;
-        match name {
-            "traceId" => once(&mut read.trace_id, members, PhantomData),
-            "id" => once(&mut read.id, members, PhantomData),
-            "parentId" => once(&mut read.parent_id, members, PhantomData),
-            "kind" => once(&mut read.kind, members, PhantomData),
-            "name" => once(&mut read.name, members, PhantomData),
-            "timestamp" => once(&mut read.timestamp, members, PhantomData),
-            "duration" => once(&mut read.duration, members, PhantomData),
-            "localEndpoint" => once(&mut read.local_endpoint, members, EndpointSeed),
-            "remoteEndpoint" => once(&mut read.remote_endpoint, members, EndpointSeed),
-            "annotations" => once(&mut read.annotations, members, &mut self.annotations),
-            "tags" => once(&mut read.tags, members, Object(&mut self.tags)),
-            "debug" => once(&mut read.debug, members, PhantomData),
-            "shared" => once(&mut read.shared, members, PhantomData),
-            "binaryAnnotations" => Err(de::Error::custom("a member of the other version")),
-            _ => skip(members),
+/// Takes the value of a member, if there is one and the member was not there before.
+#[inline]
+fn once<T>(place: &mut Option<T>, value: Option<T>) -> Option<()> {
+    place.replace(value?).is_none().then_some(())
+}
+
+/// The name of an endpoint's service, "" if it has none.
+fn service<'a>(text: &mut Text<'a>) -> Option<&'a str> {
+    let (mut service, mut ipv4, mut ipv6, mut port) = (None, None, None, None);
+    text.object(|text, name| match name {
+        "serviceName" => once(&mut service, text.string()),
+        "ipv4" => once(&mut ipv4, text.string()),
+        "ipv6" => once(&mut ipv6, text.string()),
+        "port" => once(&mut port, text.number().filter(|port| *port <= u16::MAX.into())),
+        _ => None,
+    })?;
+    Some(service.unwrap_or_default())
+}
+
+fn annotations<'a>(text: &mut Text<'a>, read: &mut Vec<(i64, &'a str)>, max: usize) -> Option<()> {
+    text.list(|text| {
+        let (mut timestamp, mut value) = (None, None);
+        text.object(|text, name| match name {
+            "timestamp" => once(&mut timestamp, text.number()),
+            "value" => once(&mut value, text.string()),
+            _ => None,
+        })?;
+        push(read, (timestamp?, value?), max)
+    })
+}
+
+fn tags<'a>(text: &mut Text<'a>, read: &mut Vec<(&'a str, &'a str)>, max: usize) -> Option<()> {
+    text.object(|text, key| push(read, (key, text.string()?), max))
+}
+
+fn push<T>(list: &mut Vec<T>, item: T, max: usize) -> Option<()> {
+    (list.len() < max).then(|| list.push(item))
+}
+
+/// A place in JSON. Each method passes what it names, if that comes next in its plainest form.
+struct Text<'a> {
+    json: &'a str,
+    at: usize,
+}
+
+impl<'a> Text<'a> {
+    /// Passes blanks, which few reporters write, and says what comes then.
+    #[cold]
+    fn peek(&mut self) -> Option<u8> {
+        loop {
+            let next = *self.json.as_bytes().get(self.at)?;
+            if !matches!(next, b' ' | b'\n' | b'\r' | b'\t') {
+                return Some(next);
+            }
+            self.at += 1;
         }
     }
-}
 
-/// An endpoint, of which only the service's name is kept.
-#[derive(Default)]
-struct PlainEndpoint<'a> {
-    service_name: Option<&'a str>,
-    ipv4: Option<&'a str>,
-    ipv6: Option<&'a str>,
-    port: Option<i64>,
-}
-
-impl<'a> PlainEndpoint<'a> {
-    fn service(&self) -> Option<&'a str> {
-        self.service_name.filter(|name| !name.is_empty())
+    #[inline]
+    fn pass(&mut self, byte: u8) -> bool {
+        let bytes = self.json.as_bytes();
+        let next = bytes.get(self.at) == Some(&byte) || self.peek() == Some(byte);
+        self.at += usize::from(next);
+        next
     }
-}
 
-impl<'a> ReadMember<'a> for PlainEndpoint<'a> {
-    fn member<A: MapAccess<'a>>(&mut self, name: &'a str, members: &mut A) -> Result<(), A::Error> {
-        match name {
-            "serviceName" => once(&mut self.service_name, members, PhantomData),
-            "ipv4" => once(&mut self.ipv4, members, PhantomData),
-            "ipv6" => once(&mut self.ipv6, members, PhantomData),
-            "port" => once(&mut self.port, members, PhantomData),
-            _ => skip(members),
+    #[inline]
+    fn expect(&mut self, byte: u8) -> Option<()> {
+        self.pass(byte).then_some(())
+    }
+
+    fn end(&mut self) -> Option<()> {
+        self.peek().is_none().then_some(())
+    }
+
+    /// An object, of which `member` passes each value.
+    #[inline]
+    fn object(&mut self, mut member: impl FnMut(&mut Self, &'a str) -> Option<()>) -> Option<()> {
+        self.expect(b'{')?;
+        if self.pass(b'}') {
+            return Some(());
         }
-    }
-}
-
-struct EndpointSeed;
-
-impl<'a> DeserializeSeed<'a> for EndpointSeed {
-    type Value = PlainEndpoint<'a>;
-
-    fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<PlainEndpoint<'a>, D::Error> {
-        let mut endpoint = PlainEndpoint::default();
-        Object(&mut endpoint).deserialize(deserializer)?;
-        match endpoint.port {
-            Some(port) if port > i64::from(u16::MAX) => Err(de::Error::custom("a port out of range")),
-            _ => Ok(endpoint),
-        }
-    }
-}
-
-struct Annotations<'v, 'a> {
-    read: &'v mut Vec<(i64, &'a str)>,
-    max: usize,
-}
-
-impl<'a> DeserializeSeed<'a> for &mut Annotations<'_, 'a> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-}
-
-impl<'a> Visitor<'a> for &mut Annotations<'_, 'a> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list")
-    }
-
-    fn visit_seq<A: SeqAccess<'a>>(self, mut elements: A) -> Result<(), A::Error> {
-        let mut annotation = PlainAnnotation::default();
-        while let Some(()) = elements.next_element_seed(Object(&mut annotation))? {
-            match std::mem::take(&mut annotation) {
-                PlainAnnotation { timestamp: Some(timestamp), value: Some(value) }
-                    if self.read.len() < self.max =>
-                {
-                    self.read.push((timestamp, value));
-                }
-                _ => return Err(de::Error::custom("an incomplete annotation, or too many")),
+        loop {
+            let name = self.string()?;
+            self.expect(b':')?;
+            member(self, name)?;
+            if !self.pass(b',') {
+                return self.expect(b'}');
             }
         }
-        Ok(())
+    }
+
+    /// A list, of which `element` passes each element.
+    #[inline]
+    fn list(&mut self, mut element: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+        self.expect(b'[')?;
+        if self.pass(b']') {
+            return Some(());
+        }
+        loop {
+            element(self)?;
+            if !self.pass(b',') {
+                return self.expect(b']');
+            }
+        }
+    }
+
+    /// A string in which nothing is escaped.
+    #[inline]
+    fn string(&mut self) -> Option<&'a str> {
+        self.expect(b'"')?;
+        let start = self.at;
+        self.at += plain_length(&self.json.as_bytes()[start..]);
+        let string = &self.json[start..self.at];
+        // What ends it may also be an escape, or a control character, which is not allowed.
+        (self.json.as_bytes().get(self.at) == Some(&b'"')).then(|| {
+            self.at += 1;
+            string
+        })
+    }
+
+    /// A whole number of at most 18 digits, which any i64 can hold.
+    #[inline]
+    fn number(&mut self) -> Option<i64> {
+        let negative = self.pass(b'-');
+        let start = self.at;
+        let mut number = 0;
+        while let Some(digit @ b'0'..=b'9') = self.json.as_bytes().get(self.at) {
+            if self.at - start == 18 {
+                return None;
+            }
+            number = number * 10 + i64::from(digit - b'0');
+            self.at += 1;
+        }
+        match (self.json.as_bytes().get(start)?, self.at - start) {
+            // No digit; zeros before others, or a negative zero, are no plain numbers.
+            (_, 0) => None,
+            (b'0', length) if length > 1 || negative => None,
+            _ if negative => Some(-number),
+            _ => Some(number),
+        }
+    }
+
+    fn flag(&mut self) -> Option<bool> {
+        let flag = self.peek()? == b't';
+        let word = if flag { "true" } else { "false" };
+        self.json.as_bytes()[self.at..].starts_with(word.as_bytes()).then(|| {
+            self.at += word.len();
+            flag
+        })
     }
 }
 
-#[derive(Default)]
-struct PlainAnnotation<'a> {
-    timestamp: Option<i64>,
-    value: Option<&'a str>,
-}
-
-impl<'a> ReadMember<'a> for PlainAnnotation<'a> {
-    fn member<A: MapAccess<'a>>(&mut self, name: &'a str, members: &mut A) -> Result<(), A::Error> {
-        match name {
-            "timestamp" => once(&mut self.timestamp, members, PhantomData),
-            "value" => once(&mut self.value, members, PhantomData),
-            _ => skip(members),
+/// How many bytes come before the first that is a quote, a backslash or a control character. Eight are looked at as one:
+/// a byte that is zero, or less than another, borrows from its highest bit; what is borrowed further up is of no
+/// interest, because the first such byte counts.
+#[inline]
+fn plain_length(bytes: &[u8]) -> usize {
+    const EACH: u64 = u64::from_ne_bytes([1; 8]);
+    let below = |word: u64, bound: u64| word.wrapping_sub(EACH * bound) & !word;
+    let (chunks, rest) = bytes.as_chunks::<8>();
+    for (at, chunk) in chunks.iter().enumerate() {
+        let word = u64::from_le_bytes(*chunk);
+        let (quote, backslash) = (word ^ (EACH * u64::from(b'"')), word ^ (EACH * u64::from(b'\\')));
+        let ends = (below(word, b' '.into()) | below(quote, 1) | below(backslash, 1)) & (EACH << 7);
+        if ends != 0 {
+            return at * 8 + ends.trailing_zeros() as usize / 8;
         }
     }
+    let is_end = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..b' ');
+    chunks.len() * 8 + rest.iter().position(is_end).unwrap_or(rest.len())
 }
 
-struct Tags<'v, 'a> {
-    read: &'v mut Vec<(&'a str, &'a str)>,
-    max: usize,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl<'a> ReadMember<'a> for Tags<'_, 'a> {
-    fn member<A: MapAccess<'a>>(&mut self, key: &'a str, members: &mut A) -> Result<(), A::Error> {
-        if self.read.len() == self.max {
-            return Err(de::Error::custom("too many tags"));
+    #[test]
+    fn a_string_ends_at_the_first_byte_that_may_not_stand_in_it_wherever_that_is() {
+        for length in 0..40 {
+            for end in 0..=255_u8 {
+                for filler in [b'a', b'!', b'#', b'[', b']', b' ', 0x7f, 0x80, 0xff] {
+                    let bytes = [&vec![filler; length][..], &[end, b'"'], &[filler; 9]].concat();
+                    let ends = matches!(end, b'"' | b'\\' | 0..=0x1f);
+                    assert_eq!(plain_length(&bytes), length + usize::from(!ends), "{length} {end} {filler}");
+                }
+            }
         }
-        self.read.push((key, members.next_value()?));
-        Ok(())
     }
 }

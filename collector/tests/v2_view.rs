@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-const FULL: &str = r#"{"traceId":"463ac35c9f6413ad48485a3953bb6124","parentId":"3","id":"2","kind":"SERVER","name":"Get","timestamp":5,"duration":6,"localEndpoint":{"serviceName":"Front","ipv4":"1.2.3.4","ipv6":"2001:db8::1","port":80},"remoteEndpoint":{"serviceName":"back"},"annotations":[{"timestamp":9,"value":"y"},{"timestamp":7,"value":"X"}],"tags":{"b":"2","a":"1"},"debug":true,"shared":true,"new":[{}]}"#;
+const FULL: &str = r#"{"traceId":"463ac35c9f6413ad48485a3953bb6124","parentId":"3","id":"2","kind":"SERVER","name":"Get","timestamp":5,"duration":6,"localEndpoint":{"serviceName":"Front","ipv4":"1.2.3.4","ipv6":"2001:db8::1","port":80},"remoteEndpoint":{"serviceName":"back"},"annotations":[{"timestamp":9,"value":"y"},{"timestamp":7,"value":"X"}],"tags":{"b":"2","a":"1"},"debug":true,"shared":true}"#;
 
 fn lower(text: &str) -> String {
     text.to_lowercase()
@@ -71,6 +71,7 @@ fn what_says_nothing_is_none() {
         r#""localEndpoint":{"serviceName":""},"remoteEndpoint":{}"#,
         r#""localEndpoint":{"ipv4":"no address","port":-1}"#,
         r#""annotations":[],"tags":{}"#,
+        " \"debug\" :\tfalse ,\r\n\"annotations\": [ { \"timestamp\" : -1 , \"value\" : \"\" } ] ",
     ] {
         assert!(is_plain_with(members), "{members}");
     }
@@ -91,6 +92,12 @@ fn what_is_unusual_is_not_plain() {
         r#""kind":"BOTH""#,
         r#""parentId":"X""#,
         r#""debug":1"#,
+        r#""debug":tru"#,
+        r#""timestamp":-0"#,
+        r#""timestamp":05"#,
+        r#""timestamp":-"#,
+        r#""timestamp":1234567890123456789"#,
+        r#""new":1"#,
         r#""binaryAnnotations":[]"#,
         r#""localEndpoint":["a"]"#,
         r#""localEndpoint":{"port":65536}"#,

@@ -250,23 +250,24 @@ impl<'s> Records<'s> {
     }
 }
 
-/// The runs of a segment, one after the other.
-struct Runs<'s> {
+/// The postings of a segment, chunk by chunk.
+struct Postings<'s> {
     segment: &'s Segment,
     rows: &'s dyn Snapshot,
     chunk: usize,
-    now: std::iter::Peekable<std::vec::IntoIter<(u64, Vec<u64>)>>,
+    now: Vec<(u64, u64)>,
+    at: usize,
 }
 
-impl Runs<'_> {
-    /// The term of the next run.
-    fn term(&mut self, beat: &dyn Fn()) -> Result<Option<u64>, StoreError> {
-        if self.now.peek().is_none() && self.chunk < self.segment.fences.terms.len() {
+impl Postings<'_> {
+    /// The next, if there is one: a term, and a place that has it.
+    fn peek(&mut self, beat: &dyn Fn()) -> Result<Option<(u64, u64)>, StoreError> {
+        if self.at == self.now.len() && self.chunk < self.segment.fences.terms.len() {
             beat();
-            self.now = self.segment.runs(self.rows, self.chunk)?.into_iter().peekable();
-            self.chunk += 1;
+            self.now = self.segment.postings(self.rows, self.chunk)?;
+            (self.chunk, self.at) = (self.chunk + 1, 0);
         }
-        Ok(self.now.peek().map(|run| run.0))
+        Ok(self.now.get(self.at).copied())
     }
 }
 
@@ -277,21 +278,21 @@ fn merge_terms<E: Engine>(
     places: &[Vec<u64>],
     beat: &dyn Fn(),
 ) -> Result<(), StoreError> {
-    let runs = |segment| Runs { segment, rows, chunk: 0, now: Vec::new().into_iter().peekable() };
-    let mut sources: Vec<Runs<'_>> = merged.iter().map(|segment| runs(*segment)).collect();
+    let postings = |segment| Postings { segment, rows, chunk: 0, now: Vec::new(), at: 0 };
+    let mut sources: Vec<Postings<'_>> = merged.iter().map(|segment| postings(*segment)).collect();
     let mut together = Vec::new();
     loop {
         let mut least = None;
         for source in &mut sources {
-            let term = source.term(beat)?;
+            let term = source.peek(beat)?.map(|(term, _)| term);
             least = term.into_iter().chain(least).min();
         }
         let Some(term) = least else { return Ok(()) };
         together.clear();
         for (source, places) in sources.iter_mut().zip(places) {
-            while source.term(beat)? == Some(term) {
-                let run = source.now.next().map(|run| run.1).unwrap_or_default();
-                let now = run.iter().filter_map(|&place| places.get(place as usize).copied());
+            while let Some((_, place)) = source.peek(beat)?.filter(|&(of, _)| of == term) {
+                source.at += 1;
+                let now = places.get(place as usize).copied();
                 together.extend(now.filter(|&place| place != LEFT_OUT));
             }
         }

@@ -191,13 +191,16 @@ impl Segment {
     ) -> Result<Vec<u64>, StoreError> {
         let body = self.chunk(rows, Column::Terms, chunk)?;
         let mut rest = body.as_slice();
+        let mut places = Vec::new();
         while !rest.is_empty() {
-            let run = take_run(&mut rest).ok_or_else(|| self.damaged(Column::Terms))?;
-            if run.0 == term {
-                return Ok(run.1);
-            }
+            let put = |of, place| {
+                if of == term {
+                    places.push(place);
+                }
+            };
+            take_run(&mut rest, put).ok_or_else(|| self.damaged(Column::Terms))?;
         }
-        Ok(Vec::new())
+        Ok(places)
     }
 
     /// The chunk that holds a term at a place, if any does.
@@ -205,15 +208,16 @@ impl Segment {
         self.fences.terms.partition_point(|&fence| fence <= (term, place)).saturating_sub(1)
     }
 
-    /// All runs of a chunk: terms with their places.
-    pub(super) fn runs(&self, rows: &dyn Snapshot, chunk: usize) -> Result<Vec<(u64, Vec<u64>)>, StoreError> {
+    /// All of a chunk: terms, each with a place, in order.
+    pub(super) fn postings(&self, rows: &dyn Snapshot, chunk: usize) -> Result<Vec<(u64, u64)>, StoreError> {
         let body = self.chunk(rows, Column::Terms, chunk)?;
         let mut rest = body.as_slice();
-        let mut runs = Vec::new();
+        let mut postings = Vec::with_capacity(body.len() / 4);
         while !rest.is_empty() {
-            runs.push(take_run(&mut rest).ok_or_else(|| self.damaged(Column::Terms))?);
+            let put = |term, place| postings.push((term, place));
+            take_run(&mut rest, put).ok_or_else(|| self.damaged(Column::Terms))?;
         }
-        Ok(runs)
+        Ok(postings)
     }
 }
 
@@ -241,13 +245,12 @@ pub(super) fn put_run(term: u64, places: &[u64], bytes: &mut Vec<u8>) {
     }
 }
 
-fn take_run(bytes: &mut &[u8]) -> Option<(u64, Vec<u64>)> {
+fn take_run(bytes: &mut &[u8], mut put: impl FnMut(u64, u64)) -> Option<()> {
     let term = varint::take_u64(bytes)?;
-    let count = varint::take(bytes)?;
     let mut place = 0_u64;
-    let mut next = || {
+    for _ in 0..varint::take(bytes)? {
         place = place.checked_add(varint::take(bytes)?)?;
-        Some(place)
-    };
-    Some((term, (0..count).map(|_| next()).collect::<Option<_>>()?))
+        put(term, place);
+    }
+    Some(())
 }

@@ -9,6 +9,8 @@
 //! x86-64, and programs under a memory checker, which has no restartable sequences: the comparison reads up to 15 bytes
 //! behind a text's end, though never in another page.
 
+#[cfg(target_arch = "x86_64")]
+use std::mem::offset_of;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
@@ -66,52 +68,6 @@ impl Blocks {
         }
     }
 
-    /// Whether all texts begin as the entry says.
-    ///
-    /// # Safety
-    /// From each of `texts` on a block may be read.
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    unsafe fn begin(&self, texts: &[*const u8; TEXTS]) -> bool {
-        const BEHIND: usize = std::mem::offset_of!(Blocks, behind);
-        let equal: u32;
-        // SAFETY: passed on from the caller; the entry's own words are aligned, and written only as atomics.
-        unsafe {
-            std::arch::asm!(
-                "movdqu {a}, xmmword ptr [{ta}]",
-                "pcmpeqb {a}, xmmword ptr [{own}]",
-                "por {a}, xmmword ptr [{own} + {behind}]",
-                "movdqu {b}, xmmword ptr [{tb}]",
-                "pcmpeqb {b}, xmmword ptr [{own} + 16]",
-                "por {b}, xmmword ptr [{own} + {behind} + 16]",
-                "pand {a}, {b}",
-                "movdqu {b}, xmmword ptr [{tc}]",
-                "pcmpeqb {b}, xmmword ptr [{own} + 32]",
-                "por {b}, xmmword ptr [{own} + {behind} + 32]",
-                "pand {a}, {b}",
-                "movdqu {b}, xmmword ptr [{td}]",
-                "pcmpeqb {b}, xmmword ptr [{own} + 48]",
-                "por {b}, xmmword ptr [{own} + {behind} + 48]",
-                "pand {a}, {b}",
-                "pmovmskb {equal:e}, {a}",
-                a = out(xmm_reg) _, b = out(xmm_reg) _,
-                ta = in(reg) texts[0], tb = in(reg) texts[1], tc = in(reg) texts[2], td = in(reg) texts[3],
-                own = in(reg) &raw const *self, behind = const BEHIND, equal = lateout(reg) equal,
-                options(readonly, nostack, preserves_flags)
-            );
-        }
-        equal == 0xffff
-    }
-
-    /// Never: see the module.
-    ///
-    /// # Safety
-    /// None is needed.
-    #[cfg(not(target_arch = "x86_64"))]
-    unsafe fn begin(&self, _: &[*const u8; TEXTS]) -> bool {
-        false
-    }
-
     /// `words`: those of the text, of which `length` bytes count.
     fn set(&self, number: usize, words: [u64; 2], length: usize) {
         // All ones but for the text and its 0.
@@ -137,20 +93,70 @@ impl Entry {
         }
     }
 
+    /// Whether the texts lie where the entry says, and begin as it says. Nothing but comparisons and the jumps that they
+    /// decide: this is most of what a legacy call costs.
+    ///
+    /// # Safety
+    /// From each of the texts that the entry has an address of, a block may be read.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    fn lies_where(&self, call: &Call) -> bool {
-        let [name, ip, service, key] = &self.texts;
-        name.load(Relaxed) == call.texts[0].addr() as u64
-            && ip.load(Relaxed) == call.texts[1].addr() as u64
-            && service.load(Relaxed) == call.texts[2].addr() as u64
-            && key.load(Relaxed) == call.texts[3].addr() as u64
+    unsafe fn begins(&self, texts: &[*const u8; TEXTS]) -> bool {
+        // SAFETY: passed on from the caller; the entry's own words are aligned, and written only as atomics.
+        unsafe {
+            std::arch::asm!(
+                "cmp {ta}, qword ptr [{entry} + {at}]",
+                "jne {other}",
+                "cmp {tb}, qword ptr [{entry} + {at} + 8]",
+                "jne {other}",
+                "cmp {tc}, qword ptr [{entry} + {at} + 16]",
+                "jne {other}",
+                "cmp {td}, qword ptr [{entry} + {at} + 24]",
+                "jne {other}",
+                "movdqu {a}, xmmword ptr [{ta}]",
+                "pcmpeqb {a}, xmmword ptr [{entry} + {bytes}]",
+                "por {a}, xmmword ptr [{entry} + {behind}]",
+                "movdqu {b}, xmmword ptr [{tb}]",
+                "pcmpeqb {b}, xmmword ptr [{entry} + {bytes} + 16]",
+                "por {b}, xmmword ptr [{entry} + {behind} + 16]",
+                "pand {a}, {b}",
+                "movdqu {b}, xmmword ptr [{tc}]",
+                "pcmpeqb {b}, xmmword ptr [{entry} + {bytes} + 32]",
+                "por {b}, xmmword ptr [{entry} + {behind} + 32]",
+                "pand {a}, {b}",
+                "movdqu {b}, xmmword ptr [{td}]",
+                "pcmpeqb {b}, xmmword ptr [{entry} + {bytes} + 48]",
+                "por {b}, xmmword ptr [{entry} + {behind} + 48]",
+                "pand {a}, {b}",
+                "pmovmskb {td:e}, {a}",
+                "cmp {td:e}, 0xffff",
+                "jne {other}",
+                a = out(xmm_reg) _, b = out(xmm_reg) _,
+                ta = in(reg) texts[0], tb = in(reg) texts[1], tc = in(reg) texts[2], td = inlateout(reg) texts[3] => _,
+                entry = in(reg) &raw const *self,
+                at = const offset_of!(Entry, texts),
+                bytes = const offset_of!(Entry, blocks) + offset_of!(Blocks, bytes),
+                behind = const offset_of!(Entry, blocks) + offset_of!(Blocks, behind),
+                other = label { return false },
+                options(readonly, nostack)
+            );
+        }
+        true
+    }
+
+    /// Never: see the module.
+    ///
+    /// # Safety
+    /// None is needed.
+    #[cfg(not(target_arch = "x86_64"))]
+    unsafe fn begins(&self, _: &[*const u8; TEXTS]) -> bool {
+        false
     }
 
     /// Whether the texts that are longer than a block go on as they should.
     ///
     /// # Safety
     /// As [`Shapes::find`]; all texts begin as the entry says.
-    unsafe fn go_on(&self, longer: u64, call: &Call, table: &[AtomicU64]) -> bool {
+    unsafe fn go_on(&self, longer: u32, call: &Call, table: &[AtomicU64]) -> bool {
         (0..TEXTS).filter(|number| longer >> number & 1 != 0).all(|number| {
             let id = self.ids[number].load(Relaxed) as usize;
             // SAFETY: passed on from the caller.
@@ -169,7 +175,7 @@ impl Shapes {
         let [name, _, _, key] = call.texts.map(|text| text.addr() as u64);
         let endpoint = call.endpoint.addr() as u64;
         let mixed = key.wrapping_add(name.wrapping_mul(2)).wrapping_add(endpoint.wrapping_mul(4));
-        let hash = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - COUNT.ilog2());
+        let hash = (mixed as u32).wrapping_mul(0x9e37_79b1) >> (u32::BITS - COUNT.ilog2());
         &self.entries[hash as usize]
     }
 
@@ -181,7 +187,7 @@ impl Shapes {
     #[inline(always)]
     pub(crate) unsafe fn find(&self, call: Call) -> Option<(u64, u32)> {
         // SAFETY: passed on from the caller.
-        unsafe { self.find_if(call, |_, longer| longer == 0) }
+        unsafe { self.find_if(call, |_, port_and_longer, port| port_and_longer == u32::from(port)) }
     }
 
     /// As [`Shapes::find`], of texts of any length. `table`: the texts of the table of names.
@@ -190,7 +196,9 @@ impl Shapes {
     /// As [`Shapes::find`].
     pub(crate) unsafe fn find_longer(&self, call: Call, table: &[AtomicU64]) -> Option<(u64, u32)> {
         // SAFETY: passed on from the caller; they begin so.
-        let goes_on = |entry: &Entry, longer: u64| unsafe { entry.go_on(longer, &call, table) };
+        let goes_on = |entry: &Entry, port_and_longer: u32, port: u16| unsafe {
+            port_and_longer as u16 == port && entry.go_on(port_and_longer >> 16, &call, table)
+        };
         // SAFETY: passed on from the caller.
         unsafe { self.find_if(call, goes_on) }
     }
@@ -198,18 +206,21 @@ impl Shapes {
     /// # Safety
     /// As [`Shapes::find`].
     #[inline(always)]
-    unsafe fn find_if(&self, call: Call, goes_on: impl FnOnce(&Entry, u64) -> bool) -> Option<(u64, u32)> {
+    unsafe fn find_if(
+        &self,
+        call: Call,
+        is_all: impl FnOnce(&Entry, u32, u16) -> bool,
+    ) -> Option<(u64, u32)> {
         let entry = self.entry(&call);
         let version = entry.version.load(Acquire);
-        // An entry that is still empty has an address of NULL.
-        if !entry.lies_where(&call) || version & 1 != 0 {
+        // SAFETY: kept only if a block that begins there ends in the same page. An entry that is still empty has an address
+        // of NULL, where no call has one.
+        if version & 1 != 0 || !unsafe { entry.begins(&call.texts) } {
             return None;
         }
-        // SAFETY: kept only if a block that begins there ends in the same page.
-        let begins = unsafe { entry.blocks.begin(&call.texts) };
         let port_and_key = entry.port_and_key.load(Relaxed);
         let names = entry.names.load(Relaxed);
-        if !begins || port_and_key as u16 != call.port || !goes_on(entry, port_and_key >> 16 & 0xffff) {
+        if !is_all(entry, port_and_key as u32, call.port) {
             return None;
         }
         fence(Acquire);

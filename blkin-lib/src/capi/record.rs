@@ -1,6 +1,6 @@
 //! `blkin_record`: the one call that leaves something behind.
 
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
 
 use super::layout::{Annotation, Endpoint, INTEGER, TIMESTAMP, Trace};
 use super::{INVALID, OK, bytes, guard};
@@ -134,10 +134,32 @@ unsafe fn call_of(trace: *const Trace, annotation: *const Annotation) -> Option<
         return None;
     }
     // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
-    let Endpoint { ip, port, name: service } = unsafe { endpoint.read() };
-    let ip = if ip.is_null() { NO_IP.as_ptr() } else { ip };
-    let texts = [name.cast(), ip.cast(), service.cast(), key.cast()];
-    Some((Call { texts, endpoint: endpoint.cast(), port: (port & 0xffff) as u16 }, said))
+    let texts = EndpointTexts::of(unsafe { endpoint.read() });
+    Some((texts.call(name, endpoint, key), said))
+}
+
+/// Where the texts of an endpoint lie, and its port.
+pub(super) struct EndpointTexts {
+    /// Never NULL.
+    ip: *const c_char,
+    pub(super) service: *const c_char,
+    port: u16,
+}
+
+impl EndpointTexts {
+    #[inline(always)]
+    pub(super) fn of(endpoint: Endpoint) -> EndpointTexts {
+        let Endpoint { ip, port, name: service } = endpoint;
+        let ip = if ip.is_null() { NO_IP.as_ptr() } else { ip };
+        EndpointTexts { ip, service, port: (port & 0xffff) as u16 }
+    }
+
+    /// With a span's name and a key, and where the endpoint itself lies.
+    #[inline(always)]
+    pub(super) fn call(self, name: *const c_char, endpoint: *const Endpoint, key: *const c_char) -> Call {
+        let texts = [name, self.ip, self.service, key].map(<*const c_char>::cast);
+        Call { texts, endpoint: endpoint.cast(), port: self.port }
+    }
 }
 
 /// # Safety

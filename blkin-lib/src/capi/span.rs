@@ -1,14 +1,14 @@
 //! Spans and names that are looked up once: the calls behind `BLKIN_EVENT` and its like.
 
 use std::ffi::{c_char, c_int, c_uint};
+use std::ptr;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use blkin_record::names_word;
 use blkin_ringbuf::process::{self, Short};
 
 use super::layout::{Name, Span, Trace};
-use super::record::endpoint_bytes;
+use super::record::{EndpointTexts, endpoint_bytes};
 use super::{INVALID, OK, bytes, guard};
 use crate::raw::{self, Payload, Source, Texts};
 
@@ -24,14 +24,19 @@ pub(super) unsafe extern "C" fn blkin_span_of(span: *mut Span, trace: *const Tra
         }
         // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
         let trace = unsafe { trace.read() };
-        // SAFETY: NULL or a string of the caller (Invariant 2).
-        let Some(name) = (unsafe { bytes(trace.name) }) else { return INVALID };
-        // SAFETY: NULL or a struct of the caller (Invariants 1 and 2).
-        let Some(endpoint) = (unsafe { endpoint_bytes(trace.endpoint) }) else { return INVALID };
+        if trace.name.is_null() || trace.endpoint.is_null() {
+            return INVALID;
+        }
+        // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
+        let texts = EndpointTexts::of(unsafe { trace.endpoint.read() });
+        if texts.service.is_null() {
+            return INVALID;
+        }
         let mut names = 0;
         if trace.info.trace_id != 0 {
-            let (name, endpoint) = (process::recognise(name), process::recognise_endpoint(&endpoint));
-            names = if name == 0 || endpoint == 0 { 0 } else { names_word(name, endpoint) };
+            let call = texts.call(trace.name, trace.endpoint, ptr::null());
+            // SAFETY: strings of the caller (Invariant 2).
+            names = unsafe { process::recognise_span(call) };
         }
         // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
         unsafe { span.write(Span { trace, names }) };
@@ -135,7 +140,7 @@ unsafe fn ids_of(span: *const Span, key: *mut Name) -> Option<(*const u64, u64, 
 /// Neither is NULL; Invariants 1 and 2.
 #[cold]
 #[inline(never)]
-unsafe fn record_event(span: *const Span, event: *mut Name, level: c_uint) {
+unsafe extern "C" fn record_event(span: *const Span, event: *mut Name, level: c_uint) {
     // SAFETY: passed on from the caller.
     unsafe { record_texts(span, event, Payload::Event, level) };
 }
@@ -146,7 +151,7 @@ unsafe fn record_event(span: *const Span, event: *mut Name, level: c_uint) {
 /// As [`record_event`].
 #[cold]
 #[inline(never)]
-unsafe fn record_integer(span: *const Span, key: *mut Name, val: i64, level: c_uint) {
+unsafe extern "C" fn record_integer(span: *const Span, key: *mut Name, val: i64, level: c_uint) {
     // SAFETY: passed on from the caller.
     unsafe { record_texts(span, key, Payload::Integer(val), level) };
 }

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 use blkin_record::{EndpointParts, names_word};
 
+use super::call::string_bytes;
 use super::state::{NAMES, STATE};
-use crate::cstring;
+use crate::cstring::{self, BLOCK};
 use crate::names::Hint;
 use crate::shapes::{Call, Shapes, TEXTS};
 
@@ -96,6 +97,49 @@ pub(super) fn meet_endpoint(ip: u32, name: u32, endpoint: EndpointParts<'_>) -> 
 pub unsafe fn recognise_call(call: Call) -> Option<(u64, u32)> {
     // SAFETY: passed on from the caller.
     unsafe { SHAPES.find(call) }
+}
+
+/// The key of a span, which says nothing. A block, so that it lies in one page.
+#[repr(align(16))]
+struct NoKey([u8; BLOCK]);
+
+static NO_KEY: NoKey = NoKey([0; BLOCK]);
+
+/// Name and endpoint of a span as a record has them; 0 if one of them finds no room in the table of names. `call`: where its
+/// texts lie; the key is not looked at.
+///
+/// # Safety
+/// As [`recognise_call`]; no text but the key is NULL.
+#[inline(always)]
+pub unsafe fn recognise_span(call: Call) -> u64 {
+    let [name, ip, service, _] = call.texts;
+    // Spans are known as calls are: by all of their texts at once.
+    let call = Call { texts: [name, ip, service, NO_KEY.0.as_ptr()], ..call };
+    // SAFETY: passed on from the caller.
+    unsafe { recognise_call(call) }.map_or_else(
+        // SAFETY: as above.
+        || unsafe { meet_span(call) },
+        |(names, _)| names,
+    )
+}
+
+/// # Safety
+/// As [`recognise_call`]; no text is NULL.
+#[inline(never)]
+unsafe fn meet_span(call: Call) -> u64 {
+    // SAFETY: passed on from the caller.
+    if let Some((names, _)) = unsafe { recognise_longer_call(call) } {
+        return names;
+    }
+    // SAFETY: passed on from the caller.
+    let [name, ip, service, key] = call.texts.map(|text| unsafe { string_bytes(text) });
+    // So that the call is known as a whole the next time.
+    recognise(key);
+    let endpoint = recognise_endpoint(&EndpointParts { ip, port: call.port, name: service });
+    match recognise(name) {
+        name if name == 0 || endpoint == 0 => 0,
+        name => names_word(name, endpoint),
+    }
 }
 
 /// As [`recognise_call`], of texts of any length. `None` if one is not known where it lies.

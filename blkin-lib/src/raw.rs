@@ -46,9 +46,12 @@ pub fn init() -> process::Status {
 /// A new root, or zeros if this request is not to be sampled.
 #[inline]
 pub(crate) fn new_root() -> Ids {
-    if !process::samples_root() {
-        return Ids::default();
-    }
+    if process::samples_root() { sampled_root() } else { Ids::default() }
+}
+
+/// A new root that is sampled.
+#[inline]
+pub(crate) fn sampled_root() -> Ids {
     let id = process::new_id();
     Ids::new(id, id, 0)
 }

@@ -5,6 +5,7 @@ use std::ffi::{c_char, c_int};
 use super::layout::{Endpoint, Trace, TraceInfo};
 use super::{INVALID, OK, guard};
 use crate::raw;
+use blkin_ringbuf::process;
 
 /// See `zipkin_c.h`. That a program cannot be traced is never its error, so the answer is always 0.
 #[unsafe(no_mangle)]
@@ -29,10 +30,30 @@ pub(super) unsafe extern "C" fn blkin_init_new_trace(
     if new_trace.is_null() {
         return INVALID;
     }
-    // Nothing in here panics.
-    let trace = Trace { name, info: raw::new_root().into(), endpoint };
+    if let Some(turn) = process::count_root() {
+        // SAFETY: not NULL; passed on from the caller.
+        return unsafe { begin_trace(new_trace, name, endpoint, turn) };
+    }
+    let trace = Trace { name, info: raw::Ids::default().into(), endpoint };
     // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
     unsafe { new_trace.write(trace) };
+    OK
+}
+
+/// A root that may be sampled. By itself, so that one that is left out has nothing to keep; nothing in here panics.
+///
+/// # Safety
+/// `new_trace` is not NULL; Invariant 1.
+#[inline(never)]
+unsafe extern "C" fn begin_trace(
+    new_trace: *mut Trace,
+    name: *const c_char,
+    endpoint: *const Endpoint,
+    turn: process::Turn,
+) -> c_int {
+    let ids = if turn.samples() { raw::sampled_root() } else { raw::Ids::default() };
+    // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
+    unsafe { new_trace.write(Trace { name, info: ids.into(), endpoint }) };
     OK
 }
 

@@ -26,7 +26,7 @@ pub use call::{Said, record_call, record_known, string_bytes};
 pub use long::{record, record_string_at};
 pub use record::{Short, is_on, record_short, record_short_at};
 pub(crate) use record::{push_again, push_otherwise};
-pub use roots::{new_id, samples_root};
+pub use roots::{Turn, count_root, new_id, samples_root};
 pub use text::{declare, declare_endpoint, recognise, recognise_call, recognise_endpoint, recognise_span};
 
 /// One annotation as the caller has it. Longer texts than [`blkin_record::MAX_TEXT_BYTES`] are cut.

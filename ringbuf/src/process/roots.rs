@@ -1,21 +1,54 @@
 //! Which roots are sampled, and ids.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::start::{random, ready_or_start, seed};
-use super::state::{OFF, STATE};
+use super::state::{OFF, STATE, is_ready};
 use crate::hot::HotSlot;
 use crate::layout::control;
-use crate::rseq;
+use crate::rseq::{self, Outcome};
+
+/// One more root that was counted, and is not simply left out: where, and what the countdown there was.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Turn {
+    /// `None` of threads without a slot of their own, who have not counted it yet.
+    slot: Option<&'static HotSlot>,
+    left: u64,
+}
+
+impl Turn {
+    /// Whether the root is to be sampled.
+    #[inline(always)]
+    pub fn samples(self) -> bool {
+        match self.slot {
+            // Nearly always, and with each root of a program that samples all of them.
+            Some(slot) if self.left == 1 && is_ready(STATE.hot.phase.load(Acquire)) => {
+                slot.roots.store(rate().max(1), Relaxed);
+                true
+            }
+            Some(slot) => ends_countdown(slot, self.left),
+            None => samples_first_root(),
+        }
+    }
+}
 
 /// Whether one more root is to be sampled: one in N of those of a slot, from a random phase, where N is what `blkin set`
 /// says, else the environment. Never when the program is off.
 #[inline(always)]
 pub fn samples_root() -> bool {
-    let Some(slot) = own_slot() else { return samples_first_root() };
+    count_root().is_some_and(Turn::samples)
+}
+
+/// The first half of [`samples_root`], by itself for callers that have nothing else to keep: `None` if the root is left out,
+/// else whoever asks [`Turn::samples`] is told.
+#[inline(always)]
+pub fn count_root() -> Option<Turn> {
+    let Some(slot) = own_slot() else { return Some(Turn { slot: None, left: 0 }) };
     let left = rseq::add(&slot.roots, 1_u64.wrapping_neg());
     // Neither due (1), nor not seeded yet (0), nor begun when the rate was a larger one.
-    if left.wrapping_sub(2) < rate().saturating_sub(1) { false } else { ends_countdown(slot, left) }
+    let is_left_out = left.wrapping_sub(2) < rate().saturating_sub(1);
+    (!is_left_out).then_some(Turn { slot: Some(slot), left })
 }
 
 /// What [`samples_root`] does once in N calls. `left`: what the countdown was.
@@ -79,8 +112,25 @@ pub fn new_id() -> u64 {
 fn next_number(step: u64) -> u64 {
     if STATE.hot.rseq_offset.load(Relaxed) != 0 {
         // SAFETY: the offset of the rseq areas is set.
-        if let Some(number) = unsafe { rseq::next_number(&STATE.hot, step) } {
+        if let Ok(number) = unsafe { rseq::next_number(&STATE.hot, step) } {
             return number;
+        }
+    }
+    next_number_otherwise(step)
+}
+
+/// When the first try did not do: it was interrupted, or the slot's generator is not seeded, or there are no such areas.
+#[cold]
+#[inline(never)]
+fn next_number_otherwise(step: u64) -> u64 {
+    if STATE.hot.rseq_offset.load(Relaxed) != 0 {
+        for _ in 0..rseq::TRIES {
+            // SAFETY: the offset of the rseq areas is set.
+            match unsafe { rseq::next_number(&STATE.hot, step) } {
+                Ok(number) => return number,
+                Err(Outcome::Aborted) => {}
+                Err(_) => break,
+            }
         }
         if let Some(slot) = own_slot() {
             seed(&slot.ids, random());

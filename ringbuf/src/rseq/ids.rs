@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 
-use super::{ABORTED, TRIES};
+use super::{ABORTED, Outcome};
 use crate::hot::{Hot, HotSlot};
 
 // The slot's generator of ids goes on by rsi; its new state is in rax.
@@ -24,20 +24,14 @@ unsafe extern "C" {
     fn blkin_rseq_id(hot: &Hot, step: u64) -> u64;
 }
 
-/// The slot's next number, `step` after its last one; `None` if the slot's generator is not seeded, or the thread
-/// was interrupted too often.
+/// The slot's next number, `step` after its last one; or why there is none: the slot's generator is not seeded, the thread has no
+/// slot, or it was interrupted.
 ///
 /// # Safety
 /// `hot` has the offset of the rseq areas.
 #[inline(always)]
-pub(crate) unsafe fn next_number(hot: &Hot, step: u64) -> Option<u64> {
-    for _ in 0..TRIES {
-        // SAFETY: passed on from the caller. A number as small as a code is taken for one, and drawn again.
-        match unsafe { blkin_rseq_id(hot, step) } {
-            number if number > u64::from(ABORTED) => return Some(number),
-            number if number == u64::from(ABORTED) => {}
-            _ => return None,
-        }
-    }
-    None
+pub(crate) unsafe fn next_number(hot: &Hot, step: u64) -> Result<u64, Outcome> {
+    // SAFETY: passed on from the caller. A number as small as a code is taken for one, and drawn again.
+    let number = unsafe { blkin_rseq_id(hot, step) };
+    if number > u64::from(ABORTED) { Ok(number) } else { Err(Outcome::from_code(number as u32)) }
 }

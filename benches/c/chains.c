@@ -23,6 +23,8 @@ static double now_ns(void)
 #define LOAD "mov (%0,%%r8),%%r8\n"
 #define ADD "add $1,%%r8\n"
 #define NOP "nop\n"
+/* Four additions, none of which needs another one. */
+#define FOUR "add $1,%%r8\nadd $1,%%r9\nadd $1,%%r10\nadd $1,%%r11\n"
 
 #define MEASURE(name, code)                                                                        \
 	do {                                                                                       \
@@ -31,7 +33,8 @@ static double now_ns(void)
 			double start = now_ns();                                                   \
 			for (int i = 0; i < CALLS; i++)                                            \
 				__asm__ volatile("xor %%r8d,%%r8d\n" code                          \
-						 : : "r"(cell) : "rax", "rdx", "r8", "memory");    \
+						 : : "r"(cell)                                      \
+						 : "rax", "rdx", "r8", "r9", "r10", "r11", "memory"); \
 			double one = (now_ns() - start) / CALLS;                                   \
 			best = one < best ? one : best;                                            \
 		}                                                                                  \
@@ -46,6 +49,9 @@ int main(void)
 	MEASURE("rdtsc + 10 loads in a row", "rdtsc\n" FIVE(LOAD LOAD));
 	MEASURE("rdtsc + 20 loads in a row", "rdtsc\n" FIVE(LOAD LOAD LOAD LOAD));
 	MEASURE("rdtsc + 10 additions in a row", "rdtsc\n" FIVE(ADD ADD));
+	MEASURE("80 additions by themselves", FIVE(FOUR FOUR FOUR FOUR));
+	MEASURE("rdtsc + 40 additions by themselves", "rdtsc\n" FIVE(FOUR FOUR));
+	MEASURE("rdtsc + 80 additions by themselves", "rdtsc\n" FIVE(FOUR FOUR FOUR FOUR));
 	MEASURE("rdtsc + 40 instructions that do nothing", "rdtsc\n" FIVE(NOP NOP NOP NOP NOP NOP NOP NOP));
 	return 0;
 }

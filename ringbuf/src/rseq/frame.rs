@@ -4,13 +4,20 @@
 //! the rseq area, r11 the slot, then head. Those of short records know where `Hot` is, and have registers of their own.
 
 /// Begins a function: its names, the registration check and the entry into the sequence.
-/// `$area`: what brings the area's offset into r10.
+/// `$area`: what brings the area's offset into r10. `$before`: a part of the sequence that stands before the function, and is
+/// jumped to.
 macro_rules! begin {
-    ($name:literal, $area:expr) => {
+    ($name:literal, $area:expr, $before:expr) => {
         concat!(
             ".pushsection .text.",
             $name,
             ",\"ax\",@progbits\n",
+            ".p2align 6\n",
+            ".cfi_startproc\n",
+            ".L",
+            $name,
+            "_range:\n",
+            $before,
             ".p2align 6\n",
             ".globl ",
             $name,
@@ -20,7 +27,7 @@ macro_rules! begin {
             $name,
             ",@function\n",
             $name,
-            ":\n.cfi_startproc\n",
+            ":\n",
             $area,
             // A thread that is not registered has a negative CPU.
             "cmp dword ptr fs:[r10 + {cpu_at}], 0\n",
@@ -41,7 +48,7 @@ macro_rules! begin {
         )
     };
     ($name:literal) => {
-        begin!($name, "movsxd r10, dword ptr [rdi + {rseq_offset}]\n")
+        begin!($name, "movsxd r10, dword ptr [rdi + {rseq_offset}]\n", "")
     };
 }
 
@@ -122,13 +129,14 @@ macro_rules! end {
             ".L",
             $name,
             "_cs:\n.long 0, 0\n",
-            ".quad ",
+            // What stands before the arming is in it too, and is never interrupted there: nothing is armed yet.
+            ".quad .L",
             $name,
-            "_start, ",
+            "_range, ",
             $name,
-            "_end - ",
+            "_end - .L",
             $name,
-            "_start, .L",
+            "_range, .L",
             $name,
             "_abort\n",
             ".popsection\n",

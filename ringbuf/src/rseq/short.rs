@@ -1,10 +1,10 @@
 //! Records of one grain.
 //!
-//! Registers: rdi ids, rsi word 5, rdx (then r8) word 6, rcx (then r9) a value, then word 1. Inside: r10 the rseq area, r11 the
-//! slot, then head; rdx the slot's header; rcx the grain.
+//! Registers: rdi ids, rsi word 5, r8 word 6, r9 a value. Inside: r10 the rseq area, r11 the slot, then head; r9 (of a value:
+//! rdx) the slot's header; rcx the grain.
 
 use std::arch::global_asm;
-use std::mem::offset_of;
+use std::mem::{MaybeUninit, offset_of};
 
 use super::area::CPU_AT;
 use super::{ABORTED, AHEAD_BYTES, NO_SLOT, REFUSED};
@@ -13,53 +13,71 @@ use crate::layout::MAX_SLOTS;
 use crate::process::state::STATE;
 use crate::process::{push_again, push_otherwise};
 
-/// A record of one grain, see [`push_event`] and [`push_value`]. `$word1` puts word 1 into r9. Where its position wraps
-/// head's count needs more than an addition: `limit` stops one grain before that. All that is not done ends in
-/// [`crate::process::push_again`], with the same arguments and the result.
+/// A record of one grain, see [`push_event`] and [`push_value`]. `$header`: the register that has the slot's header; `$word1`
+/// stores word 1. Where its position wraps head's count needs more than an addition: `limit` stops one grain before that.
+/// All that is not done ends in [`crate::process::push_again`], with the same arguments and the result.
 macro_rules! push_short {
-    ($name:literal, $word1:literal) => {
+    ($name:literal, $header:literal, $word1:literal) => {
         concat!(
             begin!(
                 $name,
                 concat!(
-                    "mov r8, rdx\nmov r9, rcx\n",
                     "movsxd r10, dword ptr [rip + {hot} + {push_offset}]\n",
                     // Not set up, or no more in a child that was forked since somebody looked.
                     "test r10, r10\n",
                     "jz .L",
                     $name,
                     "_off\n"
+                ),
+                concat!(
+                    ".L",
+                    $name,
+                    "_other_slot:\n",
+                    other_slot!(@predicted $name, $header, "1", "64", "256"),
+                    other_slot!(@predicted $name, $header, "2", "128", "512"),
+                    other_slot!(@predicted $name, $header, "3", "192", "768"),
+                    other_slot!(@any $name, $header),
                 )
             ),
-            $word1,
             "movsxd r11, dword ptr [rip + {hot} + {index_offset}]\n",
             "mov r11d, dword ptr fs:[r11]\n",
-            predicted_slot!($name),
-            // Headers are four times as far apart as the slots of `Hot`.
-            "mov rdx, qword ptr [rip + {hot} + {headers}]\n",
-            "lea rdx, [rdx + r11 * 4]\n",
-            "lea rax, [rip + {hot} + {slots}]\n",
-            "add r11, rax\n",
+            "mov ",
+            $header,
+            ", qword ptr [rip + {hot} + {headers}]\n",
+            "test r11d, r11d\n",
+            "jnz .L",
+            $name,
+            "_other_slot\n",
+            "lea r11, [rip + {hot} + {slots}]\n",
+            ".L",
+            $name,
+            "_slot:\n",
             "mov rcx, qword ptr [r11 + {ring}]\n",
             "test rcx, rcx\n",
             "jz .L",
             $name,
             "_no_slot\n",
-            "mov rax, qword ptr [rdx]\n",
+            "mov rax, qword ptr [",
+            $header,
+            "]\n",
             "sub rax, qword ptr [r11 + {limit}]\n",
             "shl rax, 28\n",
             "jns .L",
             $name,
             "_refuse\n",
-            "mov r11, qword ptr [rdx]\n",
+            "mov r11, qword ptr [",
+            $header,
+            "]\n",
             "mov eax, r11d\n",
             "and eax, dword ptr [rip + {hot} + {mask}]\n",
             "shl rax, 6\n",
             "add rcx, rax\n",
             "prefetchw byte ptr [rcx + {ahead}]\n",
-            "mov qword ptr [rcx + 8], r9\n",
-            "movups xmm0, xmmword ptr [rdi]\n",
-            "movaps xmmword ptr [rcx + 16], xmm0\n",
+            // One by one: ids that were stored so a moment ago could not be loaded as a pair before those stores are done.
+            "mov rax, qword ptr [rdi]\n",
+            "mov qword ptr [rcx + 16], rax\n",
+            "mov rax, qword ptr [rdi + 8]\n",
+            "mov qword ptr [rcx + 24], rax\n",
             "mov rax, qword ptr [rdi + 16]\n",
             "mov qword ptr [rcx + 32], rax\n",
             "mov qword ptr [rcx + 40], rsi\n",
@@ -72,10 +90,15 @@ macro_rules! push_short {
             "shr rax, 28\n",
             "or rax, qword ptr [rip + {hot} + {stamp}]\n",
             "mov qword ptr [rcx], rax\n",
+            $word1,
             "inc r11d\n",
-            "movaps xmm0, xmmword ptr [rdx]\n",
+            "movaps xmm0, xmmword ptr [",
+            $header,
+            "]\n",
             "paddq xmm0, xmmword ptr [rip + {hot} + {step}]\n",
-            "movaps xmmword ptr [rdx], xmm0\n",
+            "movaps xmmword ptr [",
+            $header,
+            "], xmm0\n",
             end!(
                 $name,
                 "",
@@ -92,6 +115,47 @@ macro_rules! push_short {
     };
 }
 
+/// From the number, not 0, of a slot in r11 to the slot in r11 and its header in `$header`, which has the first slot's. The
+/// first slots, which are nearly all that are ever used, by branches: the processor guesses them, and need not wait for the
+/// number to go on. It stands before the function, so that the first slot of all has nothing to jump over.
+macro_rules! other_slot {
+    (@predicted $name:literal, $header:literal, $number:literal, $slot_bytes:literal, $header_bytes:literal) => {
+        concat!(
+            "cmp r11d, ",
+            $number,
+            "\njne 2f\nadd ",
+            $header,
+            ", ",
+            $header_bytes,
+            "\nlea r11, [rip + {hot} + {slots} + ",
+            $slot_bytes,
+            "]\njmp .L",
+            $name,
+            "_slot\n2:\n",
+        )
+    };
+    (@any $name:literal, $header:literal) => {
+        concat!(
+            "cmp r11d, {max_slots}\n",
+            "jae .L",
+            $name,
+            "_no_slot\n",
+            "shl r11d, 6\n",
+            // Headers are four times as far apart as the slots of `Hot`.
+            "lea ",
+            $header,
+            ", [",
+            $header,
+            " + r11 * 4]\n",
+            "lea rax, [rip + {hot} + {slots}]\n",
+            "add r11, rax\n",
+            "jmp .L",
+            $name,
+            "_slot\n",
+        )
+    };
+}
+
 // Whatever library or program this is linked into, these are its own and lie within reach of its code.
 global_asm!(
     ".hidden {hot}", ".hidden {again}", ".hidden {otherwise}",
@@ -100,9 +164,9 @@ global_asm!(
 
 /// Both kinds of short records.
 macro_rules! sequence_of_short {
-    ($name:literal, $word1:literal) => {
+    ($name:literal, $header:literal, $word1:literal) => {
         global_asm!(
-            push_short!($name, $word1),
+            push_short!($name, $header, $word1),
             hot = sym STATE,
             again = sym push_again,
             otherwise = sym push_otherwise,
@@ -126,12 +190,28 @@ macro_rules! sequence_of_short {
     };
 }
 
-sequence_of_short!("blkin_rseq_push_event", "rdtsc\nshl rdx, 32\nlea r9, [rax + rdx]\n");
-sequence_of_short!("blkin_rseq_push_value", "");
+// An event has no value to keep, and the clock takes rdx.
+sequence_of_short!(
+    "blkin_rseq_push_event",
+    "r9",
+    "rdtsc\nmov dword ptr [rcx + 8], eax\nmov dword ptr [rcx + 12], edx\n"
+);
+sequence_of_short!("blkin_rseq_push_value", "rdx", "mov qword ptr [rcx + 8], r9\n");
+
+/// An argument that takes a register which a sequence has other use for: nothing is passed in it.
+type Nothing = MaybeUninit<u64>;
+const NOTHING: Nothing = MaybeUninit::uninit();
 
 unsafe extern "C" {
-    fn blkin_rseq_push_event(ids: *const u64, names: u64, traits: u64) -> i32;
-    fn blkin_rseq_push_value(ids: *const u64, names: u64, traits: u64, value: u64) -> i32;
+    fn blkin_rseq_push_event(ids: *const u64, names: u64, _: Nothing, _: Nothing, traits: u64) -> i32;
+    fn blkin_rseq_push_value(
+        ids: *const u64,
+        names: u64,
+        _: Nothing,
+        _: Nothing,
+        traits: u64,
+        value: u64,
+    ) -> i32;
 }
 
 /// Puts a record of one grain into the ring of the calling thread's slot, with the time; should that not be done at once,
@@ -142,7 +222,7 @@ unsafe extern "C" {
 #[inline(always)]
 pub(crate) unsafe fn push_event(ids: *const u64, names: u64, traits: u64) -> i32 {
     // SAFETY: passed on from the caller.
-    unsafe { blkin_rseq_push_event(ids, names, traits) }
+    unsafe { blkin_rseq_push_event(ids, names, NOTHING, NOTHING, traits) }
 }
 
 /// As [`push_event`], with a value in the place of the time.
@@ -152,5 +232,5 @@ pub(crate) unsafe fn push_event(ids: *const u64, names: u64, traits: u64) -> i32
 #[inline(always)]
 pub(crate) unsafe fn push_value(ids: *const u64, names: u64, traits: u64, value: u64) -> i32 {
     // SAFETY: passed on from the caller.
-    unsafe { blkin_rseq_push_value(ids, names, traits, value) }
+    unsafe { blkin_rseq_push_value(ids, names, NOTHING, NOTHING, traits, value) }
 }

@@ -14,7 +14,7 @@ use blkin_collector::store::indexer::Bell;
 use blkin_collector::store::memory::Memory;
 use blkin_collector::store::writer::{Pending, Refused, Writer, WriterOptions};
 use blkin_collector::store::{
-    Batch, Damage, NameKind, Retention, Room, Store, StoreError, TraceStore, Wanted,
+    Batch, Damage, IndexSize, NameKind, Retention, Room, Store, StoreError, TraceStore, Wanted,
 };
 use blkin_daemon::Health;
 use blkin_thrift::Span;
@@ -69,6 +69,9 @@ impl Store for Gated {
     }
     fn bell(&self) -> &Bell {
         self.store.bell()
+    }
+    fn index_size(&self) -> IndexSize {
+        self.store.index_size()
     }
 }
 

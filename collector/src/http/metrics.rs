@@ -74,6 +74,11 @@ impl Collector for Metrics {
             self.writer.queued_bytes() as u64,
         )?;
         counter(&mut encoder, "commits", "transactions of the store", self.writer.commits() as u64)?;
+        let index = self.writer.index_size();
+        gauge(&mut encoder, "index_segments", "segments of the store's index", index.segments)?;
+        gauge(&mut encoder, "index_bytes", "bytes of these segments on disk", index.bytes)?;
+        let help = "traces that are indexed in memory and by no segment yet";
+        gauge(&mut encoder, "index_memory_traces", help, index.traces_in_memory)?;
         let damage = self.writer.damage();
         counter(&mut encoder, "damaged_pieces", "times that a damaged piece was left out", damage.pieces())?;
         counter(&mut encoder, "damaged_files", "files of the store that were set aside", damage.files())?;

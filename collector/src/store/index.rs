@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-use super::StoreError;
 use super::engine::Snapshot;
 use super::head::{Head, Learned, Version};
 use super::manifest::Manifest;
 use super::segment::Segment;
 use super::terms::{Wanted, Window};
+use super::{IndexSize, StoreError};
 use crate::model::TraceId;
 
 /// A head that may grow while it is read.
@@ -160,6 +160,14 @@ impl Parts {
 }
 
 impl View {
+    pub(super) fn size(&self) -> IndexSize {
+        IndexSize {
+            segments: self.segments.len() as u64,
+            bytes: self.segments.iter().map(|segment| segment.entry.bytes).sum(),
+            traces_in_memory: self.heads.iter().map(|(_, traces)| u64::from(*traces)).sum(),
+        }
+    }
+
     /// How many heads there are.
     pub(super) fn heads(&self) -> usize {
         self.heads.len()

@@ -194,6 +194,20 @@ pub trait Store: Send + Sync + 'static {
 
     /// Rings when there is upkeep to do.
     fn bell(&self) -> &indexer::Bell;
+
+    /// How large the index is.
+    fn index_size(&self) -> IndexSize;
+}
+
+/// How large the index is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct IndexSize {
+    /// Segments on disk.
+    pub segments: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Traces that are indexed in memory.
+    pub traces_in_memory: u64,
 }
 
 /// The store's logic over an engine.
@@ -340,5 +354,9 @@ impl<E: Engine> Store for TraceStore<E> {
 
     fn bell(&self) -> &indexer::Bell {
         &self.bell
+    }
+
+    fn index_size(&self) -> IndexSize {
+        self.index.view().size()
     }
 }

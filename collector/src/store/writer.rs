@@ -11,7 +11,7 @@ use blkin_daemon::Heartbeat;
 use blkin_daemon::health::BEAT_EVERY;
 use tokio::sync::oneshot;
 
-use super::{Batch, Damage, Retention, Store, StoreError};
+use super::{Batch, Damage, IndexSize, Retention, Store, StoreError};
 use crate::ledger::Ledger;
 
 /// Most batches of one transaction.
@@ -161,6 +161,11 @@ impl Writer {
     /// What the store found damaged so far.
     pub fn damage(&self) -> &Damage {
         self.shared.store.damage()
+    }
+
+    /// How large the store's index is.
+    pub fn index_size(&self) -> IndexSize {
+        self.shared.store.index_size()
     }
 
     /// Bytes that wait.

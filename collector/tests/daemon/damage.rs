@@ -10,8 +10,9 @@ use blkin_collector::merge::Piece;
 use blkin_collector::model::TraceId;
 use blkin_collector::query::{self, Reading};
 use blkin_collector::store::disk::{Disk, FILE_NAME};
-use blkin_collector::store::{self, Batch, Store, TraceStore};
+use blkin_collector::store::{self, Batch, Store, StoreError, TraceStore};
 use blkin_thrift::scribe::ResultCode;
+use redb::{Database, ReadableTable, TableDefinition};
 
 use crate::running::{Collector, Scribe, span, span_entry};
 
@@ -35,6 +36,11 @@ fn filled(folder: &Path) -> Vec<u8> {
             *batch.ledger.get_mut(Figure::ReceivedScribe) += Count::piece(2);
         }
         store.commit(&[batch], 1_700_000_000_000).unwrap();
+        // Some of the index is in segments, some in memory only.
+        if numbers.contains(&(TRACES as i64 / 2)) {
+            store.freeze();
+            store.upkeep(&|| {}).unwrap();
+        }
     }
     drop(store);
     fs::read(folder.join(FILE_NAME)).unwrap()
@@ -66,9 +72,9 @@ fn a_damaged_piece_is_left_out_and_counted_and_no_other_is() {
     let folder = tempfile::tempdir().unwrap();
     let mut bytes = filled(folder.path());
     let wanted = needle(17).into_bytes();
-    let places: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(&wanted)).collect();
-    assert!(!places.is_empty());
-    places.iter().for_each(|&at| bytes[at] ^= 1);
+    let found = places(&wanted, &bytes);
+    assert!(!found.is_empty());
+    found.iter().for_each(|&at| bytes[at] ^= 1);
     write(folder.path(), &bytes);
     let store = open(folder.path());
     assert_eq!((whole_traces(&store), store.damage().pieces(), store.damage().files()), (TRACES - 1, 1, 0));
@@ -126,6 +132,52 @@ fn flipped_bytes_anywhere_cost_no_more_pieces_than_there_are_of_them() {
         let whole = whole_traces(&open(folder.path()));
         assert!(whole >= TRACES - FLIPS, "round {round}: {whole} of {TRACES}");
     }
+}
+
+/// Where each of these bytes begins.
+fn places(of: &[u8], bytes: &[u8]) -> Vec<usize> {
+    (0..bytes.len()).filter(|&at| bytes[at..].starts_with(of)).collect()
+}
+
+#[test]
+fn an_index_that_is_found_damaged_costs_no_trace_after_the_next_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bytes = filled(folder.path());
+    // Only the index writes the two halves of an id one after the other.
+    let in_index = [17_u64.to_be_bytes(), 0_u64.to_be_bytes()].concat();
+    let found = places(&in_index, &bytes);
+    assert!(!found.is_empty());
+    found.iter().for_each(|&at| bytes[at] ^= 1);
+    write(folder.path(), &bytes);
+    let store = open(folder.path());
+    let id = TraceId::new(0, 17).unwrap();
+    let asked = query::trace(&store, id, READING);
+    assert!(matches!(asked, Err(StoreError::Corrupted(_))), "{asked:?}");
+    // Whoever commits must end, so that there is a next start.
+    assert!(matches!(store.commit(&[Batch::default()], 1), Err(StoreError::Corrupted(_))));
+    drop(store);
+    // Which checks the whole file, sees that a page of it is damaged, and stores what is in it anew.
+    let store = open(folder.path());
+    assert_eq!((whole_traces(&store), store.damage().pieces(), store.damage().files()), (TRACES, 0, 1));
+    store.commit(&[Batch::default()], 1).unwrap();
+}
+
+#[test]
+fn an_index_that_cannot_be_opened_is_made_anew_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    filled(folder.path());
+    let file = Database::open(folder.path().join(FILE_NAME)).unwrap();
+    let changed = file.begin_write().unwrap();
+    let mut rows = changed.open_table(TableDefinition::<&[u8], &[u8]>::new("rows")).unwrap();
+    let mut manifest = rows.get(b"M".as_slice()).unwrap().unwrap().value().to_vec();
+    manifest[9] ^= 1;
+    rows.insert(b"M".as_slice(), manifest.as_slice()).unwrap();
+    drop(rows);
+    changed.commit().unwrap();
+    drop(file);
+    let store = open(folder.path());
+    assert_eq!((whole_traces(&store), store.damage().pieces()), (TRACES, 0));
+    assert_eq!(store.index_size().segments, 0);
 }
 
 #[test]

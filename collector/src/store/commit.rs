@@ -85,6 +85,8 @@ impl Commit<'_> {
     ) -> Result<(), StoreError> {
         let annotations = part.entry.annotations as usize;
         let trace = self.place(rows, place, part.entry.trace)?;
+        // Also of a piece that turns out to be stored: later pieces of the batch do not tell again what it has told.
+        self.learned.terms.extend(part.terms.iter().map(|&term| (trace as u32, term)));
         let (source, kept) = match place.memory.known.new_part(part) {
             New::All => (Source::Batch(source.0, source.1), annotations),
             New::Some(is_new) => {
@@ -97,7 +99,6 @@ impl Commit<'_> {
             }
         };
         self.pieces.push((trace as u32, source));
-        self.learned.terms.extend(part.terms.iter().map(|&term| (trace as u32, term)));
         let growth = &mut self.learned.traces[trace].1;
         growth.pieces += 1;
         growth.time.add(&part.entry.time);

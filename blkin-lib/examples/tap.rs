@@ -13,6 +13,7 @@
 
 #![allow(clippy::print_stderr, reason = "a command line program")]
 
+use std::collections::HashSet;
 use std::env;
 use std::ffi::OsString;
 use std::fs::File;
@@ -101,10 +102,12 @@ fn run(path: &std::path::Path, program: &[OsString], out: &mut impl Write) -> Re
     let child = Command::new(&program[0]).args(&program[1..]).env("BLKIN_SOCKET", path).spawn()?;
     let mut totals = Totals::default();
     let mut attachments = Vec::new();
+    let mut seen = HashSet::new();
     let mut code = 125;
     loop {
         let everybody_gone = reap(child.id(), &mut code)?;
-        accept_all(&socket, &mut attachments, &mut totals)?;
+        accept_all(&socket, &mut seen, &mut attachments)?;
+        totals.programs = seen.len() as u64;
         for attachment in &mut attachments {
             drain(attachment, &mut totals, out)?;
         }
@@ -132,10 +135,12 @@ fn reap(child: u32, code: &mut u8) -> Result<bool, Failure> {
     }
 }
 
+/// Takes each program once, though it may offer itself again until it sees that it is attached. `seen`: segments, by inode,
+/// also of those that have ended since.
 fn accept_all(
     socket: &OwnedFd,
+    seen: &mut HashSet<u64>,
     attachments: &mut Vec<Attachment>,
-    totals: &mut Totals,
 ) -> Result<(), Failure> {
     loop {
         let connection = match acceptfrom(socket) {
@@ -145,12 +150,10 @@ fn accept_all(
         };
         let Some((segment, control)) = receive(&connection)? else { continue };
         let attachment = Attachment::open(segment, control)?;
-        if attachments.iter().any(|known: &Attachment| known.info().inode == attachment.info().inode) {
-            continue;
+        if seen.insert(attachment.info().inode) {
+            attachment.mark_attached(true);
+            attachments.push(attachment);
         }
-        attachment.mark_attached(true);
-        totals.programs += 1;
-        attachments.push(attachment);
     }
 }
 

@@ -13,7 +13,7 @@
 
 mod call;
 mod long;
-mod record;
+pub(crate) mod record;
 mod roots;
 mod start;
 pub(crate) mod state;
@@ -25,7 +25,6 @@ pub use crate::shapes::Call;
 pub use call::{Said, record_call, record_known, string_bytes};
 pub use long::{record, record_string_at};
 pub use record::{Short, is_on, record_short, record_short_at};
-pub(crate) use record::{push_again, push_otherwise};
 pub use roots::{Turn, count_root, new_id, samples_root};
 pub use text::{declare, declare_endpoint, recognise, recognise_call, recognise_endpoint, recognise_span};
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::hot::Hot;
 use crate::image::Image;
-use crate::process::push_otherwise;
+use crate::process::record::push_otherwise;
 
 pub(crate) const NO_SLOT: u32 = 2;
 pub(crate) const TRIES: usize = 1;

@@ -10,12 +10,12 @@ use super::area::CPU_AT;
 use super::{ABORTED, AHEAD_BYTES, NO_SLOT, REFUSED};
 use crate::hot::{Hot, HotSlot};
 use crate::layout::MAX_SLOTS;
+use crate::process::record::{push_again, push_otherwise};
 use crate::process::state::STATE;
-use crate::process::{push_again, push_otherwise};
 
 /// A record of one grain, see [`push_event`] and [`push_value`]. `$header`: the register that has the slot's header; `$word1`
 /// stores word 1. Where its position wraps head's count needs more than an addition: `limit` stops one grain before that.
-/// All that is not done ends in [`crate::process::push_again`], with the same arguments and the result.
+/// All that is not done ends in [`push_again`], with the same arguments and the result.
 macro_rules! push_short {
     ($name:literal, $header:literal, $word1:literal) => {
         concat!(

@@ -73,9 +73,25 @@ pub fn lower_hex(text: &str, digits: usize) -> Result<u128, BadId> {
     match text.len() {
         0 => Err(BadId::Empty),
         length if length > digits => Err(BadId::TooLong(digits)),
-        _ if !text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) => Err(BadId::NotLowerHex),
-        _ => u128::from_str_radix(text, 16).map_err(|_| BadId::TooLong(digits)),
+        length if length > 32 => Err(BadId::TooLong(32)),
+        // In halves: 64 bits at a time are half the work.
+        length => {
+            let (high, low) = text.as_bytes().split_at(length.saturating_sub(16));
+            Ok(u128::from(hex_of(high)?) << 64 | u128::from(hex_of(low)?))
+        }
     }
+}
+
+/// At most 16 digits.
+fn hex_of(digits: &[u8]) -> Result<u64, BadId> {
+    digits.iter().try_fold(0, |number, digit| {
+        let value = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return Err(BadId::NotLowerHex),
+        };
+        Ok(number << 4 | u64::from(value))
+    })
 }
 
 impl FromStr for TraceId {

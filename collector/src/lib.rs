@@ -3,7 +3,7 @@
 //! | step | module |
 //! |---|---|
 //! | spans come in by Scribe or HTTP, bad ones are counted and left out | [`ingest`] |
-//! | Zipkin's models, and what turns one into the other | [`model`], [`convert`], [`v1json`], [`v2json`], [`proto3`] |
+//! | Zipkin's models, and what turns one into the other | [`model`], [`convert`], [`v1json`], [`v2json`] and [`v2view`], [`proto3`] |
 //! | why something was refused | [`refusal`] |
 //! | pieces are committed, indexed, expired | [`store`], counted in [`ledger`] |
 //! | pieces become the spans of a trace, its tree, its links | [`merge`], [`trace`] |

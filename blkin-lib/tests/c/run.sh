@@ -91,6 +91,12 @@ killed() {
 overwritten() {
     traced "$work/lifecycle" flood && [ "$overwritten" -gt 0 ] && [ "$read" -gt 0 ]
 }
+# in_one_ring RECORDS: no more is kept than the ring of the only thread that writes holds, and a few in the ring that all
+# threads share, where a record goes that is interrupted again and again.
+in_one_ring() {
+    traced "$work/steady" || return 1
+    [ "$read" -gt 0 ] && [ "$read" -le "$1" ] || { echo "$read kept, at most $1 expected"; return 1; }
+}
 check "gcc builds step.c" build step gcc step.c
 check "gcc builds steady.c" build steady gcc steady.c -- -O2
 for producer in "${producers[@]}"; do
@@ -116,6 +122,8 @@ for producer in "${producers[@]}"; do
     check "and none of them is lost ($producer)" lost_is 0
     check "10^6 records into a tiny ring: no system call, no allocation, each drop counted ($producer)" \
         with BLKIN_RING_BYTES=4096 traced "$work/steady"
+    check "10^6 records of one thread overwrite those of their own ring ($producer)" \
+        with BLKIN_MODE=overwrite BLKIN_RING_BYTES=65536 in_one_ring 1100
 done
 unset BLKIN_PRODUCER
 

@@ -52,20 +52,32 @@ pub(crate) fn area() -> Option<Area> {
 /// The index of the calling thread's slot at this moment; `None` if the thread is not registered.
 #[inline(always)]
 pub(crate) fn index(hot: &Hot) -> Option<usize> {
-    let offset = hot.rseq_offset.load(Relaxed) as isize;
-    let index_offset = hot.index_offset.load(Relaxed) as isize;
+    // SAFETY: the area lies at that offset from the thread pointer in every thread (see `area`).
+    let (cpu, index) = unsafe {
+        cpu_and_index(hot.rseq_offset.load(Relaxed) as isize, hot.index_offset.load(Relaxed) as isize)
+    };
+    (cpu >= 0).then_some(index as usize)
+}
+
+/// The CPU in the area at `offset`, and the word at `index_offset`.
+///
+/// # Safety
+/// Both are distances from the thread pointer, of words that may be read.
+#[inline(always)]
+unsafe fn cpu_and_index(offset: isize, index_offset: isize) -> (i32, u32) {
     let (cpu, index): (i32, u32);
-    // SAFETY: the area lies at that offset from the thread pointer in every thread (see `area`), and is only read.
+    // SAFETY: passed on from the caller; both words are only read.
     unsafe {
         std::arch::asm!(
             "mov {cpu:e}, dword ptr fs:[{offset} + {cpu_at}]",
             "mov {index:e}, dword ptr fs:[{index_offset}]",
             offset = in(reg) offset, index_offset = in(reg) index_offset, cpu_at = const CPU_AT,
-            cpu = lateout(reg) cpu, index = out(reg) index,
+            // Written while `index_offset` is still to be used, so in no register of an argument.
+            cpu = out(reg) cpu, index = lateout(reg) index,
             options(readonly, nostack, preserves_flags)
         );
     }
-    (cpu >= 0).then_some(index as usize)
+    (cpu, index)
 }
 
 /// Adds to a word of the calling thread's slot and gives what it was: one instruction, which nothing on this CPU can part.
@@ -81,4 +93,32 @@ pub(crate) fn add(word: &AtomicU64, number: u64) -> u64 {
         );
     }
     was
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::hint::black_box;
+
+    use super::*;
+
+    thread_local! {
+        // As an area begins: a word, the CPU, and then the index.
+        static WORDS: Cell<[u32; 3]> = const { Cell::new([1, 2, 3]) };
+    }
+
+    #[test]
+    fn the_cpu_does_not_take_the_register_that_says_where_the_index_is() {
+        let thread_pointer: usize;
+        // SAFETY: the first word of a thread's block is its own address.
+        unsafe {
+            std::arch::asm!("mov {}, fs:[0]", out(reg) thread_pointer, options(pure, readonly, nostack));
+        }
+        let at = WORDS.with(|words| words.as_ptr().addr()).wrapping_sub(thread_pointer) as isize;
+        let (offset, index_offset) = (black_box(at), black_box(at + 8));
+        // SAFETY: both are words of this thread's.
+        let read = unsafe { cpu_and_index(offset, index_offset) };
+        // `offset` is needed once more, so that the one register that could be taken twice is the other's.
+        assert_eq!((read, black_box(offset)), ((2, 3), at));
+    }
 }

@@ -152,7 +152,7 @@ struct Beside {
 }
 
 fn open(folder: &tempfile::TempDir) -> TraceStore<Disk> {
-    TraceStore::new(Disk::open(folder.path(), 1 << 20).unwrap()).unwrap()
+    TraceStore::with_small_segments(Disk::open(folder.path(), 1 << 20).unwrap(), 4).unwrap()
 }
 
 impl Beside {

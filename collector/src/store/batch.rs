@@ -142,6 +142,14 @@ impl Batch {
         }
     }
 
+    /// Lets go of the bytes; what is known of the pieces stays.
+    pub(super) fn shed(&mut self) {
+        self.bytes.clear();
+        if let Some(last) = self.entries.last_mut() {
+            last.bytes = 0;
+        }
+    }
+
     /// The bytes are kept as they are: a piece that is written anew must stay equal to its copies.
     fn push_sealed_as(&mut self, body: &[u8], piece: &Piece) {
         match (piece, body.get(1..).and_then(|text| std::str::from_utf8(text).ok())) {

@@ -23,11 +23,11 @@ struct Builder<'e, E> {
 }
 
 impl<'e, E: Engine> Builder<'e, E> {
-    fn new(engine: &'e E, id: u64, level: u64) -> Self {
+    fn new(engine: &'e E, id: u64, level: u64, beat: &'e dyn Fn()) -> Self {
         let entry =
             Entry { id, level, traces: 0, last_block: 0, latest_us: 0, earliest_us: u64::MAX, bytes: 0 };
         Builder {
-            rows: Writing::new(engine, id),
+            rows: Writing::new(engine, id, beat),
             entry,
             fences: Fences::default(),
             ids: Vec::new(),
@@ -122,8 +122,13 @@ impl<'e, E: Engine> Builder<'e, E> {
 }
 
 /// Writes a segment of a head.
-pub(super) fn of_head<E: Engine>(engine: &E, id: u64, head: &Head) -> Result<Segment, StoreError> {
-    let mut builder = Builder::new(engine, id, 0);
+pub(super) fn of_head<E: Engine>(
+    engine: &E,
+    id: u64,
+    head: &Head,
+    beat: &dyn Fn(),
+) -> Result<Segment, StoreError> {
+    let mut builder = Builder::new(engine, id, 0, beat);
     let mut order: Vec<u32> = (0..head.traces().len() as u32).collect();
     let time = |number: &u32| head.traces()[*number as usize].time.of_trace_us();
     order.sort_by_cached_key(|number| std::cmp::Reverse(time(number)));
@@ -157,7 +162,7 @@ pub(super) fn of_segments<E: Engine>(
     beat: &dyn Fn(),
 ) -> Result<Segment, StoreError> {
     let level = merged.iter().map(|segment| segment.entry.level).max().unwrap_or(0) + 1;
-    let mut builder = Builder::new(engine, id, level);
+    let mut builder = Builder::new(engine, id, level, beat);
     let mut places: Vec<Vec<u64>> =
         merged.iter().map(|segment| Vec::with_capacity(segment.entry.traces as usize)).collect();
     let mut sources: Vec<_> = merged.iter().map(|segment| Records::new(segment, rows)).collect();

@@ -33,6 +33,8 @@ pub(super) enum Column {
 /// Writes the rows of one segment, some at a time.
 pub(super) struct Writing<'e, E> {
     engine: &'e E,
+    /// Called with each transaction.
+    beat: &'e dyn Fn(),
     segment: u64,
     rows: Vec<(Vec<u8>, Vec<u8>)>,
     waiting: usize,
@@ -41,8 +43,8 @@ pub(super) struct Writing<'e, E> {
 }
 
 impl<'e, E: Engine> Writing<'e, E> {
-    pub(super) fn new(engine: &'e E, segment: u64) -> Self {
-        Writing { engine, segment, rows: Vec::new(), waiting: 0, bytes: 0 }
+    pub(super) fn new(engine: &'e E, segment: u64, beat: &'e dyn Fn()) -> Self {
+        Writing { engine, beat, segment, rows: Vec::new(), waiting: 0, bytes: 0 }
     }
 
     /// Adds a chunk.
@@ -66,6 +68,7 @@ impl<'e, E: Engine> Writing<'e, E> {
     pub(super) fn flush(&mut self) -> Result<(), StoreError> {
         let rows = std::mem::take(&mut self.rows);
         self.waiting = 0;
+        (self.beat)();
         self.engine.write(&mut |to| rows.iter().try_for_each(|(key, value)| to.put(key, value)))
     }
 }

@@ -21,12 +21,16 @@ use crate::model::TraceId;
 pub(super) struct Memory {
     pub(super) recent: Recent,
     pub(super) known: Known,
+    /// Whether a transaction failed, and may be durable all the same.
+    pub(super) in_doubt: bool,
 }
 
 impl Memory {
-    pub(super) fn forget(&mut self) {
+    /// Forgets all, after a transaction that failed.
+    pub(super) fn doubt(&mut self) {
         self.recent.forget();
         self.known.forget();
+        self.in_doubt = true;
     }
 }
 
@@ -188,9 +192,12 @@ pub(super) fn stored(
 ) -> Result<(Growth, Batch), StoreError> {
     let mut pieces = Batch::default();
     read::bodies(rows, &version.parts, id, &mut Room::of(usize::MAX), damage, &mut |body| {
-        pieces.push_stored(body)
+        let was_read = pieces.push_stored(body);
+        pieces.shed();
+        was_read
     })?;
-    let mut growth = Growth { anew: true, parts: version.parts, ..Growth::default() };
+    let count = pieces.len() as u64;
+    let mut growth = Growth { anew: true, parts: version.parts, pieces: count, ..Growth::default() };
     pieces.parts().for_each(|part| growth.time.add(&part.entry.time));
     Ok((growth, pieces))
 }

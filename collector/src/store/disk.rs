@@ -68,6 +68,10 @@ impl Disk {
     }
 
     fn reopened(&self) -> Result<(), StoreError> {
+        // Who waits for the other lock would hold up readers until the other writer's commit is over.
+        if self.database.read().unwrap_or_else(PoisonError::into_inner).is_some() {
+            return Ok(());
+        }
         let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
         if database.is_none() {
             *database = Some(open_file(&self.path, self.cache_bytes)?);

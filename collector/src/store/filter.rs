@@ -8,6 +8,10 @@ const BITS_PER_TRACE: usize = 12;
 /// Bits that are set for a trace.
 const PROBES: u32 = 6;
 
+fn words_for(traces: usize) -> usize {
+    traces.saturating_mul(BITS_PER_TRACE).div_ceil(BLOCK_WORDS * 64).max(1).saturating_mul(BLOCK_WORDS)
+}
+
 /// The filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Filter {
@@ -17,8 +21,7 @@ pub(super) struct Filter {
 impl Filter {
     /// An empty one that has place for so many traces.
     pub(super) fn for_traces(traces: usize) -> Filter {
-        let blocks = (traces * BITS_PER_TRACE).div_ceil(BLOCK_WORDS * 64).max(1);
-        Filter { words: vec![0; blocks * BLOCK_WORDS] }
+        Filter { words: vec![0; words_for(traces)] }
     }
 
     pub(super) fn insert(&mut self, low: u64) {
@@ -51,6 +54,11 @@ impl Filter {
         let blocks = (self.words.len() / BLOCK_WORDS) as u64;
         let block = ((u128::from(mixed) * u128::from(blocks)) >> 64) as usize;
         (block * BLOCK_WORDS, mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 10)
+    }
+
+    /// Whether it is as large as one for so many traces.
+    pub(super) fn is_for(&self, traces: usize) -> bool {
+        self.words.len() == words_for(traces)
     }
 
     pub(super) fn words(&self) -> &[u64] {

@@ -10,8 +10,6 @@ use super::facts::Time;
 use super::terms::{Wanted, Window};
 use crate::model::TraceId;
 
-/// Pieces after which a segment is made of it.
-pub(super) const FULL: u64 = 200_000;
 /// Postings that are sorted together.
 const RUN: usize = 32 << 10;
 const NONE: u32 = u32::MAX;
@@ -67,19 +65,16 @@ pub(super) struct Trace {
 #[derive(Debug, Default)]
 pub(super) struct Head {
     traces: Vec<Trace>,
+    by_id: HashMap<TraceId, u32, FixedState>,
     by_low: HashMap<u64, u32, FixedState>,
     postings: Postings,
     pieces: u64,
 }
 
 impl Head {
-    pub(super) fn is_full(&self) -> bool {
-        self.pieces >= FULL
-    }
-
-    /// So many times the pieces of a full one.
-    pub(super) fn fills(&self, heads: u64) -> bool {
-        self.pieces >= heads * FULL
+    /// How many pieces it knows.
+    pub(super) fn pieces(&self) -> u64 {
+        self.pieces
     }
 
     /// The traces, each at its number.
@@ -89,7 +84,7 @@ impl Head {
 
     /// The number of a trace.
     pub(super) fn number(&self, id: TraceId) -> Option<u32> {
-        self.with_low(id.low()).find(|&number| self.traces[number as usize].id == id)
+        self.by_id.get(&id).copied()
     }
 
     /// The numbers of the traces with these low 64 bits.
@@ -136,6 +131,7 @@ impl Head {
 
     fn begin(&mut self, id: TraceId) -> u32 {
         let number = self.traces.len() as u32;
+        self.by_id.insert(id, number);
         let same_low = self.by_low.insert(id.low(), number).unwrap_or(NONE);
         self.traces.push(Trace { id, time: Time::default(), parts: Vec::new(), same_low });
         number

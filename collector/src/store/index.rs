@@ -1,5 +1,6 @@
 //! The index: the head, heads that wait to become segments, and segments.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
@@ -44,6 +45,8 @@ struct Parts {
     manifest: Manifest,
     /// Retention has passed the blocks before this.
     passed: u64,
+    /// Pieces after which a head becomes a segment.
+    full: u64,
 }
 
 /// The index at a moment. Whatever becomes of its segments, their rows stay while a view is held.
@@ -63,10 +66,11 @@ fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
 }
 
 impl Index {
-    /// An index of segments, and with an empty head.
-    pub(super) fn new(manifest: Manifest, segments: Vec<Arc<Segment>>, passed: u64) -> Index {
-        let heads = vec![Growing::default()];
-        let parts = Parts { heads, segments: Arc::new(segments), manifest, passed };
+    /// An index of segments, and with an empty head, which is full with so many pieces. What retention has passed is not
+    /// looked at yet: blocks that are still to be indexed may go on with it.
+    pub(super) fn new(manifest: Manifest, segments: Vec<Arc<Segment>>, full: u64) -> Index {
+        let heads = vec![Growing { end: manifest.indexed, ..Growing::default() }];
+        let parts = Parts { heads, segments: Arc::new(segments), manifest, passed: 0, full };
         Index { parts: RwLock::new(parts), ..Index::default() }
     }
 
@@ -87,15 +91,15 @@ impl Index {
     pub(super) fn grow(&self, learned: Learned) {
         let next_block = learned.next_block;
         let mut parts = self.parts.write().unwrap_or_else(PoisonError::into_inner);
+        let most = parts.full;
         let Some(growing) = parts.heads.last_mut() else { return };
         growing.end = next_block;
         let mut head = growing.head.write().unwrap_or_else(PoisonError::into_inner);
         head.grow(learned);
-        let full = head.is_full();
+        let full = head.pieces() >= most;
         drop(head);
-        if full {
+        if full && parts.begin_head() {
             self.wants_upkeep.store(true, Ordering::Release);
-            parts.begin_head();
         }
     }
 
@@ -103,14 +107,15 @@ impl Index {
     pub(super) fn freeze(&self) {
         let mut parts = self.parts.write().unwrap_or_else(PoisonError::into_inner);
         if parts.heads.last().is_some_and(|growing| !read(&growing.head).traces().is_empty()) {
-            parts.begin_head();
+            let _one_waits = parts.begin_head();
         }
     }
 
     /// Whether the head has grown so much beyond its measure that whoever makes it grow must wait.
     pub(super) fn is_overfull(&self) -> bool {
         const MOST_HEADS: u64 = 3;
-        read(&self.parts).heads.last().is_some_and(|growing| read(&growing.head).fills(MOST_HEADS))
+        let parts = read(&self.parts);
+        parts.heads.last().is_some_and(|growing| read(&growing.head).pieces() >= MOST_HEADS * parts.full)
     }
 
     /// Whether there was something to do since this was last asked.
@@ -123,6 +128,11 @@ impl Index {
         let parts = read(&self.parts);
         let oldest = parts.heads.first().filter(|_| parts.heads.len() > 1)?;
         Some((oldest.head.clone(), oldest.end))
+    }
+
+    /// The first block that is not indexed.
+    pub(super) fn end(&self) -> u64 {
+        read(&self.parts).heads.last().map_or(0, |growing| growing.end)
     }
 
     pub(super) fn manifest(&self) -> Manifest {
@@ -151,11 +161,11 @@ impl Index {
 
 impl Parts {
     /// Begins a head, unless one waits already.
-    fn begin_head(&mut self) {
-        if let [only] = self.heads.as_slice() {
-            let begun = Growing { end: only.end, passed: self.passed, ..Growing::default() };
-            self.heads.push(begun);
-        }
+    fn begin_head(&mut self) -> bool {
+        let [only] = self.heads.as_slice() else { return false };
+        let begun = Growing { end: only.end, passed: self.passed, ..Growing::default() };
+        self.heads.push(begun);
+        true
     }
 }
 
@@ -226,11 +236,9 @@ impl View {
         rows: &dyn Snapshot,
         low: u64,
     ) -> Result<Vec<(TraceId, Version)>, StoreError> {
-        let mut found: Vec<(TraceId, Version)> = Vec::new();
+        let mut found: BTreeMap<u64, (TraceId, Version)> = BTreeMap::new();
         let mut note = |id: TraceId, version: Version| {
-            if found.iter().all(|(known, _)| *known != id) {
-                found.push((id, version));
-            }
+            found.entry(id.high()).or_insert((id, version));
         };
         for (head, _) in &self.heads {
             let head = read(head);
@@ -239,8 +247,6 @@ impl View {
         for segment in self.segments.iter().rev() {
             segment.with_low(rows, low)?.into_iter().for_each(|record| note(record.id, record.version));
         }
-        found.retain(|(_, version)| version.last_block() >= self.passed);
-        found.sort_unstable_by_key(|(id, _)| id.high());
-        Ok(found)
+        Ok(found.into_values().filter(|(_, version)| version.last_block() >= self.passed).collect())
     }
 }

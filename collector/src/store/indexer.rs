@@ -3,11 +3,15 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use blkin_daemon::Heartbeat;
 use blkin_daemon::health::BEAT_EVERY;
 
 use super::{Store, StoreError};
+
+/// Pause after a failure.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 /// Wakes the thread when there is something to do.
 #[derive(Debug, Default)]
@@ -74,9 +78,10 @@ fn run(store: &dyn Store, stop: &AtomicBool, heartbeat: Heartbeat) {
         store.bell().wait();
         healthy = match store.upkeep(&|| heartbeat.beat()) {
             Ok(()) => true,
-            // The thread that commits ends of it; the next start makes the index anew.
+            // Of damage the thread that commits ends. A full disk may have room again.
             Err(error) => {
                 tracing::error!("failed to keep the index in order: {error}");
+                std::thread::sleep(RETRY_AFTER);
                 false
             }
         };

@@ -224,6 +224,15 @@ impl<E: Engine> TraceStore<E> {
     /// # Errors
     /// When the engine fails, or its rows are of another format.
     pub fn new(engine: E) -> Result<Self, StoreError> {
+        const PIECES_IN_MEMORY: u64 = 200_000;
+        TraceStore::with_small_segments(engine, PIECES_IN_MEMORY)
+    }
+
+    /// As [`TraceStore::new`], with a segment for so many pieces: few of them test what many need a large store for.
+    ///
+    /// # Errors
+    /// As [`TraceStore::new`].
+    pub fn with_small_segments(engine: E, pieces: u64) -> Result<Self, StoreError> {
         let mut found = None;
         engine.write(&mut |rows| {
             found = rows.get(keys::VERSION)?;
@@ -241,16 +250,17 @@ impl<E: Engine> TraceStore<E> {
                 });
             }
         }
-        let index = start::open_index(&engine)?;
+        let index = start::open_index(&engine, pieces)?;
         let store = TraceStore { engine, index, memory: Mutex::default(), bell: indexer::Bell::default() };
-        store.replay()?;
+        store.believed(store.replay())?;
         Ok(store)
     }
 
     /// Has the next upkeep make a segment of what is in memory, however little that is.
     pub fn freeze(&self) {
+        let mut memory = self.memory();
         self.index.freeze();
-        self.memory().known.forget();
+        memory.known.forget();
     }
 
     fn memory(&self) -> MutexGuard<'_, commit::Memory> {
@@ -265,9 +275,10 @@ impl<E: Engine> TraceStore<E> {
         also: &mut dyn FnMut(&mut dyn engine::Transaction) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         if self.index.is_overfull() {
-            self.keep_up(&|| {})?;
+            self.upkeep(&|| {})?;
         }
         let mut memory = self.memory();
+        self.settle(&mut memory)?;
         let view = self.index.view();
         let mut learned = head::Learned::default();
         let done = self.engine.write(&mut |rows| {
@@ -278,13 +289,23 @@ impl<E: Engine> TraceStore<E> {
         });
         match done {
             Ok(()) => self.index.grow(learned),
-            Err(_) => memory.forget(),
+            Err(_) => memory.doubt(),
         }
         if self.index.wanted_upkeep() {
             memory.known.forget();
             self.bell.ring();
         }
         self.believed(done)
+    }
+
+    /// Looks what has become of a transaction that failed: an error of the disk may come after it was durable.
+    fn settle(&self, memory: &mut commit::Memory) -> Result<(), StoreError> {
+        if memory.in_doubt {
+            // The engine opens its file again for a transaction only.
+            self.believed(self.engine.write(&mut |_| Ok(())).and_then(|()| self.replay()))?;
+            memory.in_doubt = false;
+        }
+        Ok(())
     }
 
     /// Has what a damaged index leads to lead to a new one.
@@ -334,15 +355,20 @@ impl<E: Engine> Store for TraceStore<E> {
 
     fn expire(&self, retention: &Retention, now_ms: u64) -> Result<bool, StoreError> {
         let mut memory = self.memory();
+        self.settle(&mut memory)?;
         let view = self.index.view();
         let mut passed = None;
         let done = self.engine.write(&mut |rows| {
             passed = expire::step(rows, &view, retention, now_ms)?;
             Ok(())
         });
-        memory.forget();
+        memory.recent.forget();
+        if done.is_err() {
+            memory.doubt();
+        }
         self.believed(done)?;
         if let Some(block) = passed {
+            memory.known.forget();
             self.index.set_passed(block);
         }
         Ok(passed.is_some())

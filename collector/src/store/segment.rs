@@ -111,7 +111,8 @@ impl Segment {
         let fences = fences.ok_or_else(|| damaged(entry.id, Column::Fences))?;
         let words = chunks::read_whole(rows, entry.id, Column::Filter)?;
         let words = words.as_chunks().0.iter().map(|word| u64::from_be_bytes(*word)).collect();
-        let filter = Filter::of_words(words).ok_or_else(|| damaged(entry.id, Column::Filter))?;
+        let filter = Filter::of_words(words).filter(|filter| filter.is_for(entry.traces as usize));
+        let filter = filter.ok_or_else(|| damaged(entry.id, Column::Filter))?;
         Ok(Segment { entry, fences, filter })
     }
 
@@ -138,36 +139,39 @@ impl Segment {
 
     /// The traces that have these low 64 bits.
     pub(super) fn with_low(&self, rows: &dyn Snapshot, low: u64) -> Result<Vec<Record>, StoreError> {
-        let mut found = Vec::new();
-        if !self.filter.may_hold(low) {
-            return Ok(found);
-        }
-        for place in self.places(rows, low)? {
-            let chunk = self.fences.traces.partition_point(|&(first, _)| first <= place) - 1;
-            let at = place - self.fences.traces[chunk].0;
-            let record = self.records(rows, chunk)?.into_iter().nth(at as usize);
-            found.push(record.ok_or_else(|| self.damaged(Column::ById))?);
-        }
-        Ok(found)
+        self.places(rows, low)?.into_iter().map(|(_, place)| self.record(rows, place)).collect()
+    }
+
+    fn record(&self, rows: &dyn Snapshot, place: u64) -> Result<Record, StoreError> {
+        let chunk = self.fences.traces.partition_point(|&(first, _)| first <= place).checked_sub(1);
+        let chunk = chunk.ok_or_else(|| self.damaged(Column::Fences))?;
+        let at = place - self.fences.traces[chunk].0;
+        let record = self.records(rows, chunk)?.into_iter().nth(at as usize);
+        record.ok_or_else(|| self.damaged(Column::ById))
     }
 
     /// The one trace of this id.
     pub(super) fn find(&self, rows: &dyn Snapshot, id: TraceId) -> Result<Option<Version>, StoreError> {
-        let found = self.with_low(rows, id.low())?;
-        Ok(found.into_iter().find(|record| record.id == id).map(|record| record.version))
+        let places = self.places(rows, id.low())?;
+        let place = places.into_iter().find(|&(high, _)| high == id.high());
+        place.map(|(_, place)| self.record(rows, place).map(|record| record.version)).transpose()
     }
 
-    fn places(&self, rows: &dyn Snapshot, low: u64) -> Result<Vec<u64>, StoreError> {
+    /// For each trace with these low 64 bits the high ones, and its place.
+    fn places(&self, rows: &dyn Snapshot, low: u64) -> Result<Vec<(u64, u64)>, StoreError> {
         let mut places = Vec::new();
+        if !self.filter.may_hold(low) {
+            return Ok(places);
+        }
         let first = self.fences.ids.partition_point(|&(first, _)| first < low).saturating_sub(1);
         let last = self.fences.ids.partition_point(|&(first, _)| first <= low);
         for chunk in first..last {
             let body = self.chunk(rows, Column::ById, chunk)?;
             let mut rest = body.as_slice();
             while !rest.is_empty() {
-                let (of, place) = take_id(&mut rest).ok_or_else(|| self.damaged(Column::ById))?;
+                let (of, high, place) = take_id(&mut rest).ok_or_else(|| self.damaged(Column::ById))?;
                 if of == low {
-                    places.push(place);
+                    places.push((high, place));
                 }
             }
         }
@@ -228,10 +232,8 @@ pub(super) fn put_id(id: TraceId, place: u64, bytes: &mut Vec<u8>) {
     varint::put(place, bytes);
 }
 
-fn take_id(bytes: &mut &[u8]) -> Option<(u64, u64)> {
-    let low = varint::take_u64(bytes)?;
-    varint::take(bytes)?;
-    Some((low, varint::take(bytes)?))
+fn take_id(bytes: &mut &[u8]) -> Option<(u64, u64, u64)> {
+    Some((varint::take_u64(bytes)?, varint::take(bytes)?, varint::take(bytes)?))
 }
 
 /// Appends a term with some of its places to a chunk.

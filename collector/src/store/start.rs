@@ -18,9 +18,9 @@ use crate::model::TraceId;
 /// Blocks that are indexed at a time.
 const BLOCKS_AT_ONCE: usize = 32;
 
-/// The index as the rows of an engine have it; none that was found damaged is believed.
-pub(super) fn open_index<E: Engine>(engine: &E) -> Result<Index, StoreError> {
-    let passed = number(&*engine.read()?, keys::CURSOR)?;
+/// The index as the rows of an engine have it; none that was found damaged is believed. Its heads are full with so many
+/// pieces.
+pub(super) fn open_index<E: Engine>(engine: &E, full: u64) -> Result<Index, StoreError> {
     let opened = if engine.was_suspect() { None } else { read_index(&*engine.read()?)? };
     let (manifest, segments) = match opened {
         Some(opened) => opened,
@@ -31,7 +31,7 @@ pub(super) fn open_index<E: Engine>(engine: &E) -> Result<Index, StoreError> {
         }
     };
     remove_unknown(engine, &manifest)?;
-    Ok(Index::new(manifest, segments, passed))
+    Ok(Index::new(manifest, segments, full))
 }
 
 /// The segments in use, and what says so.
@@ -75,9 +75,9 @@ fn remove_unknown<E: Engine>(engine: &E, manifest: &Manifest) -> Result<(), Stor
 }
 
 impl<E: Engine> TraceStore<E> {
-    /// Indexes the blocks that no segment covers.
+    /// Indexes the blocks that are not indexed, and takes in what retention has passed.
     pub(super) fn replay(&self) -> Result<(), StoreError> {
-        let indexed = self.index.manifest().indexed;
+        let indexed = self.index.end();
         let numbers = block_numbers(&*self.engine.read()?, indexed)?;
         for some in numbers.chunks(BLOCKS_AT_ONCE) {
             let next_block = some.last().map_or(indexed, |last| last + 1);
@@ -87,6 +87,10 @@ impl<E: Engine> TraceStore<E> {
                 self.keep_up(&|| {})?;
             }
         }
+        let rows = self.engine.read()?;
+        let next_block = number(&*rows, keys::NEXT_BLOCK)?;
+        self.index.grow(Learned { next_block, ..Learned::default() });
+        self.index.set_passed(number(&*rows, keys::CURSOR)?);
         if numbers.len() > BLOCKS_AT_ONCE {
             tracing::info!(blocks = numbers.len(), "indexed what came after the last segment");
         }

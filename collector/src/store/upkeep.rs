@@ -17,18 +17,20 @@ impl<E: Engine> TraceStore<E> {
     /// Does all there is to do at the moment.
     pub(super) fn keep_up(&self, beat: &dyn Fn()) -> Result<(), StoreError> {
         let _alone = self.index.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
-        while self.flush()? || self.drop_passed()? || self.merge(beat)? {
+        while self.flush(beat)? || self.drop_passed()? || self.merge(beat)? {
             beat();
         }
         self.remove_retired()
     }
 
     /// Makes a segment of the oldest head, if that waits for it.
-    fn flush(&self) -> Result<bool, StoreError> {
+    fn flush(&self, beat: &dyn Fn()) -> Result<bool, StoreError> {
         let Some((head, indexed)) = self.index.frozen() else { return Ok(false) };
         let mut manifest = self.index.manifest();
-        let id = manifest.next_segment;
-        let segment = build::of_head(&self.engine, id, &head.read().unwrap_or_else(PoisonError::into_inner))?;
+        let id = self.free_segment(&manifest)?;
+        let head = head.read().unwrap_or_else(PoisonError::into_inner);
+        let segment = build::of_head(&self.engine, id, &head, beat)?;
+        drop(head);
         let mut segments = self.index.view().segments.to_vec();
         segments.push(Arc::new(segment));
         (manifest.next_segment, manifest.indexed) = (id + 1, indexed);
@@ -55,7 +57,7 @@ impl<E: Engine> TraceStore<E> {
         let Some(at) = first_to_merge(&view.segments) else { return Ok(false) };
         let merged: Vec<&Segment> = view.segments[at..at + MERGED].iter().map(AsRef::as_ref).collect();
         let mut manifest = self.index.manifest();
-        let id = manifest.next_segment;
+        let id = self.free_segment(&manifest)?;
         let rows = self.engine.read()?;
         let segment = build::of_segments(&self.engine, &*rows, id, &merged, view.forgotten, beat)?;
         drop(rows);
@@ -79,6 +81,12 @@ impl<E: Engine> TraceStore<E> {
         self.engine.write(&mut |rows| rows.put(keys::MANIFEST, &row))?;
         self.index.replace(manifest, segments, without_head);
         Ok(())
+    }
+
+    /// The id of the next segment, of which a try that failed has left nothing.
+    fn free_segment(&self, manifest: &Manifest) -> Result<u64, StoreError> {
+        build::remove(&self.engine, manifest.next_segment)?;
+        Ok(manifest.next_segment)
     }
 
     fn retire(&self, gone: Vec<Arc<Segment>>) {

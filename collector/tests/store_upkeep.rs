@@ -1,0 +1,125 @@
+//! Upkeep of the index when things go wrong: transactions fail, before or after they are durable, and senders repeat
+//! themselves.
+#![allow(clippy::unwrap_used, reason = "a check that cannot go on has failed")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use blkin_collector::ledger::{Count, Figure};
+use blkin_collector::merge::Piece;
+use blkin_collector::model::TraceId;
+use blkin_collector::store::engine::{Engine, Snapshot, Work};
+use blkin_collector::store::memory::Memory;
+use blkin_collector::store::{Batch, Damage, Room, Store, StoreError, TraceStore};
+use blkin_thrift::Span;
+
+const SMALL: u64 = 20;
+
+/// Rows that outlive a store, and an engine that fails when asked to.
+#[derive(Clone, Default)]
+struct Faulty {
+    rows: Arc<Memory>,
+    /// So many transactions from now one fails; 0 is none.
+    fails_before: Arc<AtomicU64>,
+    /// The same, but what it wrote is there.
+    fails_after: Arc<AtomicU64>,
+}
+
+fn is_due(counter: &AtomicU64) -> bool {
+    counter.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)) == Ok(1)
+}
+
+fn failed() -> StoreError {
+    StoreError::Engine("no space left, says this test".to_owned())
+}
+
+impl Engine for Faulty {
+    fn read(&self) -> Result<Box<dyn Snapshot + '_>, StoreError> {
+        self.rows.read()
+    }
+    fn write(&self, work: Work<'_>) -> Result<(), StoreError> {
+        if is_due(&self.fails_before) {
+            return Err(failed());
+        }
+        self.rows.write(work)?;
+        if is_due(&self.fails_after) { Err(failed()) } else { Ok(()) }
+    }
+    fn was_suspect(&self) -> bool {
+        false
+    }
+    fn distrust(&self) {}
+    fn damage(&self) -> &Damage {
+        self.rows.damage()
+    }
+}
+
+fn open(engine: &Faulty) -> TraceStore<Faulty> {
+    TraceStore::with_small_segments(engine.clone(), SMALL).unwrap()
+}
+
+fn batch(traces: impl IntoIterator<Item = u64>) -> Batch {
+    let mut batch = Batch::default();
+    for trace in traces {
+        let piece = Piece::V1(Span { trace_id: trace as i64, id: 1, ..Span::default() });
+        *batch.ledger.get_mut(Figure::ReceivedScribe) += Count::piece(0);
+        batch.push(&piece);
+    }
+    batch
+}
+
+fn pieces_of(store: &dyn Store, trace: u64) -> usize {
+    store.trace(TraceId::new(0, trace).unwrap(), true, &mut Room::of(usize::MAX)).unwrap().len()
+}
+
+fn check(store: &dyn Store, traces: std::ops::RangeInclusive<u64>) {
+    let ledger = store.ledger().unwrap();
+    assert!(ledger.balances(), "{ledger:?}");
+    assert_eq!(ledger.get(Figure::Stored), store.count().unwrap());
+    let wrong: Vec<u64> = traces.filter(|&trace| pieces_of(store, trace) != 1).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+#[test]
+fn a_commit_that_failed_and_is_durable_all_the_same_is_found_and_not_stored_twice() {
+    let engine = Faulty::default();
+    let store = open(&engine);
+    store.commit(&[batch(1..=3)], 1).unwrap();
+    engine.fails_after.store(1, Ordering::Release);
+    assert!(store.commit(&[batch(4..=6)], 2).is_err());
+    store.commit(&[batch(4..=6)], 3).unwrap();
+    check(&store, 1..=6);
+    assert_eq!(store.ledger().unwrap().get(Figure::Duplicate).spans, 3);
+}
+
+#[test]
+fn a_segment_that_was_not_finished_leaves_nothing_in_the_next_one() {
+    let engine = Faulty::default();
+    let store = open(&engine);
+    store.commit(&[batch(1..=1000)], 1).unwrap();
+    store.freeze();
+    // Its rows are written, and then the manifest is not.
+    engine.fails_before.store(2, Ordering::Release);
+    assert!(store.upkeep(&|| {}).is_err());
+    drop(store);
+    let store = open(&engine);
+    check(&store, 1..=1000);
+    store.commit(&[batch(1001..=1010)], 2).unwrap();
+    store.freeze();
+    store.upkeep(&|| {}).unwrap();
+    drop(store);
+    check(&open(&engine), 1..=1010);
+}
+
+#[test]
+fn what_is_sent_again_and_again_fills_no_memory() {
+    let store = open(&Faulty::default());
+    for _ in 0..10 {
+        for ten in 0..20 {
+            store.commit(&[batch(ten * 10 + 1..=ten * 10 + 10)], 1).unwrap();
+            store.upkeep(&|| {}).unwrap();
+            let in_memory = store.index_size().traces_in_memory;
+            assert!(in_memory <= SMALL, "{in_memory}");
+        }
+    }
+    check(&store, 1..=200);
+}

@@ -2,15 +2,17 @@
 //! themselves.
 #![allow(clippy::unwrap_used, reason = "a check that cannot go on has failed")]
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use blkin_collector::ledger::{Count, Figure};
 use blkin_collector::merge::Piece;
 use blkin_collector::model::TraceId;
 use blkin_collector::store::engine::{Engine, Snapshot, Work};
 use blkin_collector::store::memory::Memory;
-use blkin_collector::store::{Batch, Damage, Room, Store, StoreError, TraceStore};
+use blkin_collector::store::{Batch, Damage, Room, Store, StoreError, TraceStore, Wanted};
 use blkin_thrift::Span;
 
 const SMALL: u64 = 20;
@@ -122,4 +124,28 @@ fn what_is_sent_again_and_again_fills_no_memory() {
         }
     }
     check(&store, 1..=200);
+}
+
+#[test]
+fn a_search_that_finds_nothing_ends_in_time() {
+    let store = open(&Faulty::default());
+    let mut batch = Batch::default();
+    for trace in 1..=200 {
+        let span = Span { trace_id: trace, id: 1, timestamp: Some(trace), ..Span::default() };
+        batch.push(&Piece::V1(span));
+    }
+    store.commit(&[batch], 1).unwrap();
+    store.upkeep(&|| {}).unwrap();
+    let visited = |wanted: &Wanted| {
+        let mut visited = 0;
+        let count = &mut |_| {
+            visited += 1;
+            Ok(ControlFlow::Continue(()))
+        };
+        store.traces_by_time(wanted, 1..=u64::MAX, count).unwrap();
+        visited
+    };
+    let now = Instant::now();
+    assert_eq!(visited(&Wanted::default().until(now + Duration::from_secs(3600))), 200);
+    assert_eq!(visited(&Wanted::default().until(now)), 0);
 }

@@ -125,12 +125,12 @@ pub(super) fn each_trace(
     let begun = Instant::now();
     let mut in_time = true;
     let mut seen = HashSet::new();
-    store.traces_by_time(wanted, window_us.clone(), &mut |id| {
+    store.traces_by_time(&wanted.until(begun + reading.patience), window_us.clone(), &mut |id| {
         if !reading.strict && !seen.insert(id.low()) {
             return Ok(ControlFlow::Continue(()));
         }
         in_time = begun.elapsed() < reading.patience;
         if in_time { visit(id) } else { Ok(ControlFlow::Break(())) }
     })?;
-    Ok(in_time)
+    Ok(in_time && begun.elapsed() < reading.patience)
 }

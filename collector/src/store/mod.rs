@@ -160,7 +160,7 @@ pub trait Store: Send + Sync + 'static {
     fn trace(&self, id: TraceId, strict: bool, room: &mut Room) -> Result<Vec<Piece>, StoreError>;
 
     /// Visits the traces whose time (microseconds) is in the window and that may be wanted, latest first, until told to
-    /// stop. Every trace that is wanted is among them.
+    /// stop or out of time. Every trace that is wanted is among them.
     ///
     /// # Errors
     /// When the engine or the visitor fails.

@@ -87,7 +87,7 @@ impl<'s> Search<'s> {
 
     /// The latest trace that is left.
     fn pop(&mut self) -> Result<Option<TraceId>, StoreError> {
-        while let Some(Next { age, source, .. }) = self.next.pop() {
+        while let Some(Next { age, source, .. }) = self.next.pop().filter(|_| !self.wanted.is_late()) {
             let (id, last_block) = match source {
                 Source::Unopened(segment) => {
                     let matches = Matches::new(self.rows, segment, self.wanted, self.window)?;
@@ -201,6 +201,9 @@ impl<'s> Matches<'s> {
             let Some(at) = fences.partition_point(|&(first, _)| first <= place).checked_sub(1) else {
                 return Ok(None);
             };
+            if self.wanted.is_late() {
+                return Ok(None);
+            }
             self.chunk = (fences[at].0, self.segment.records(rows, at)?);
         }
         let (first, records) = &self.chunk;

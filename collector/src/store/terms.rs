@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
+use std::time::Instant;
 
 use blkin_zipkin::query::{SearchRequest, TagQuery};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -68,6 +69,8 @@ pub struct Wanted {
     pub(super) terms: Vec<u64>,
     /// Whether some span may have taken this long, in microseconds.
     pub(super) least_duration_us: u64,
+    /// When to give up.
+    until: Option<Instant>,
 }
 
 impl Wanted {
@@ -84,12 +87,23 @@ impl Wanted {
         terms.sort_unstable();
         terms.dedup();
         let least_duration_us = request.duration_us.as_ref().map_or(0, |range| *range.start());
-        Wanted { terms, least_duration_us }
+        Wanted { terms, least_duration_us, until: None }
     }
 
     /// All traces, or those that a service takes part in.
     pub fn of_service(name: Option<&str>) -> Wanted {
-        Wanted { terms: name.map(service).into_iter().collect(), least_duration_us: 0 }
+        Wanted { terms: name.map(service).into_iter().collect(), ..Wanted::default() }
+    }
+
+    /// The same, as long as there is time: a search that finds nothing may still have much to look at.
+    #[must_use]
+    pub fn until(&self, until: Instant) -> Wanted {
+        Wanted { until: Some(until), ..self.clone() }
+    }
+
+    /// Whether it is time to give up.
+    pub(super) fn is_late(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
     }
 }
 

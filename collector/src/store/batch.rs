@@ -64,6 +64,14 @@ impl Batch {
         Batch { autocomplete_keys, ..Batch::default() }
     }
 
+    /// One piece, and nothing that would help to add another.
+    pub(super) fn of_one(piece: &Piece) -> Batch {
+        let mut batch = Batch::default();
+        batch.push(piece);
+        batch.told = Told::default();
+        batch
+    }
+
     /// Whether no piece is in it.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

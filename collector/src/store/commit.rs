@@ -207,9 +207,7 @@ fn trimmed(part: &Part<'_>, is_new: Vec<bool>) -> Result<(Batch, usize), StoreEr
     let mut piece = Piece::decode(part.sealed)?;
     let mut is_new = is_new.into_iter();
     piece.trim(&mut |_| is_new.next().unwrap_or(true));
-    let mut left = Batch::default();
-    left.push(&piece);
-    Ok((left, piece.annotation_count()))
+    Ok((Batch::of_one(&piece), piece.annotation_count()))
 }
 
 /// The number in a row; 0 without one.

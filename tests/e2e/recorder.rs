@@ -172,6 +172,10 @@ impl Site {
         self.figure("blkin_lost_total", &[("cause", "overwritten")])
     }
 
+    fn stalled(&self) -> Result<i64> {
+        self.figure("blkin_program_lost_total", &[("cause", "stalled")])
+    }
+
     /// Waits until consumerd counts that many calls.
     fn attempted(&self, calls: i64) -> Result<()> {
         wait::until(LIMIT, "consumerd to see every call", || {
@@ -215,19 +219,27 @@ fn every_call_is_held_or_counted_as_overwritten_with_either_producer() -> Result
             site.round(&mut recorder)?;
             let held = site.snapshot(&["--pid", &recorder.pid])?;
             held.check_whole(0)?;
-            let overwritten = site.overwritten()?;
+            let (overwritten, stalled) = (site.overwritten()?, site.stalled()?);
             ensure!(held.len() > 500, "{} held", held.len());
-            ensure!(held.len() + overwritten == recorder.calls, "{} + {overwritten}", held.len());
+            let counted = held.len() + overwritten + stalled;
+            ensure!(
+                counted == recorder.calls,
+                "{} + {overwritten} + {stalled} of {}",
+                held.len(),
+                recorder.calls
+            );
             ensure!(site.figure("blkin_pending", &[])? == held.len());
         }
-        ensure!(site.figure("blkin_program_lost_total", &[])? == 0);
+        // A writer that is preempted between reserving and committing leaves a hole, which the portable producer's other
+        // writers cannot evict until it goes on. Nothing else may be lost.
+        ensure!(site.figure("blkin_program_lost_total", &[])? == site.stalled()?);
         ensure!(site.figure("blkin_drained_total", &[])? == 0, "a recorder was drained");
         let (label, calls) = (recorder.label()?, recorder.calls);
         recorder.end()?;
         let held = site.snapshot_of_ended(&["--label", &label])?;
         ensure!(held.numbers().contains(&2999), "the last trace is not there");
         site.departed()?;
-        ensure!(site.overwritten()? == calls);
+        ensure!(site.overwritten()? + site.stalled()? == calls);
         Ok(())
     })
 }

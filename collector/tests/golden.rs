@@ -205,3 +205,14 @@ fn a_store_of_golden_rows_reads_back_what_went_in() {
         SearchRequest::read(&Parameters(vec![("minDuration".into(), "9000000000000".into())]), &DEFAULTS);
     store.traces_by_time(&Wanted::by(&request.unwrap()), 0..=u64::MAX, &mut none).unwrap();
 }
+
+#[test]
+fn a_store_of_another_format_is_refused_and_left_as_it_is() {
+    let engine = Memory::default();
+    engine.write(&mut |rows| rows.put(b"V", &[FORMAT_VERSION - 1])).unwrap();
+    let refused = TraceStore::new(engine).err().unwrap().to_string();
+    assert!(
+        refused.contains("format 2, this collector knows 3") && refused.contains("--data-dir"),
+        "{refused}"
+    );
+}

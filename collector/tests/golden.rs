@@ -207,7 +207,7 @@ fn a_store_of_golden_rows_reads_back_what_went_in() {
 }
 
 #[test]
-fn a_store_of_another_format_is_refused_and_left_as_it_is() {
+fn a_store_of_another_format_is_refused_and_it_is_said_what_to_do() {
     let engine = Memory::default();
     engine.write(&mut |rows| rows.put(b"V", &[FORMAT_VERSION - 1])).unwrap();
     let refused = TraceStore::new(engine).err().unwrap().to_string();

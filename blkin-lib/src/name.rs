@@ -33,15 +33,6 @@ impl Name {
         self.text
     }
 
-    #[inline(always)]
-    fn known(&self) -> Source<&'static [u8]> {
-        // Acquire: whoever sees our record sees the text too, though another thread declared it.
-        match self.id.load(Acquire) {
-            0 => self.declare(),
-            id => Source::known(id),
-        }
-    }
-
     #[cold]
     fn declare(&self) -> Source<&'static [u8]> {
         let id = process::declare(self.text.as_bytes());
@@ -54,7 +45,11 @@ mod sealed {
     use crate::raw::Source;
 
     pub trait Key {
-        fn known(&self) -> Source<&[u8]>;
+        /// Its id if it has one by now, else 0.
+        fn id(&self) -> u32;
+
+        /// What to record it as. `id`: what [`Key::id`] said.
+        fn source(&self, id: u32) -> Source<&[u8]>;
     }
 }
 
@@ -67,22 +62,38 @@ impl Key for &String {}
 
 impl sealed::Key for &Name {
     #[inline(always)]
-    fn known(&self) -> Source<&[u8]> {
-        Name::known(self)
+    fn id(&self) -> u32 {
+        // Acquire: whoever sees our record sees the text too, though another thread declared it.
+        self.id.load(Acquire)
+    }
+
+    #[inline(always)]
+    fn source(&self, id: u32) -> Source<&[u8]> {
+        if id == 0 { self.declare() } else { Source::known(id) }
     }
 }
 
 impl sealed::Key for &str {
     #[inline(always)]
-    fn known(&self) -> Source<&[u8]> {
-        Source::new(process::recognise(self.as_bytes()), self.as_bytes())
+    fn id(&self) -> u32 {
+        process::recognise(self.as_bytes())
+    }
+
+    #[inline(always)]
+    fn source(&self, id: u32) -> Source<&[u8]> {
+        Source::new(id, self.as_bytes())
     }
 }
 
 impl sealed::Key for &String {
     #[inline(always)]
-    fn known(&self) -> Source<&[u8]> {
-        Source::new(process::recognise(self.as_bytes()), self.as_bytes())
+    fn id(&self) -> u32 {
+        self.as_str().id()
+    }
+
+    #[inline(always)]
+    fn source(&self, id: u32) -> Source<&[u8]> {
+        Source::new(id, self.as_bytes())
     }
 }
 

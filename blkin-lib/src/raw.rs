@@ -1,8 +1,7 @@
 //! The untyped layer below the Rust API and the C interface: ids, and the way to the rings.
 
-use blkin_ringbuf::process::{self, Annotation, Short};
+use blkin_ringbuf::process::{self, Annotation};
 
-use blkin_record::names_word;
 pub(crate) use blkin_record::{EndpointParts as EndpointBytes, Payload, Source};
 
 /// Ids of a span. A trace id of 0 means: not sampled, record nothing.
@@ -65,27 +64,10 @@ pub(crate) fn new_child(parent: &Ids) -> Ids {
     Ids::new(parent.trace_id(), process::new_id(), parent.span_id())
 }
 
-/// Records one annotation of a sampled span; the gate is the caller's to ask. Async-signal-safe, never blocks, keeps
-/// errno.
-#[inline(always)]
-pub(crate) fn record(ids: &Ids, texts: &Texts<'_>, payload: Payload<'_>, level: u8) {
-    let short = match payload {
-        Payload::Event => Some(Short::Event),
-        Payload::Integer(value) => Some(Short::Integer(value)),
-        Payload::Str(_) => None,
-    };
-    let known = [texts.name.id(), texts.endpoint.id(), texts.key.id()];
-    match short {
-        Some(short) if !known.contains(&0) => {
-            let [name, endpoint, key] = known;
-            process::record_short(&ids.words, names_word(name, endpoint), key, short, level);
-        }
-        _ => record_long(ids, texts, payload, level),
-    }
-}
-
+/// Records one annotation of a sampled span, whatever its texts are; the gate is the caller's to ask. Async-signal-safe,
+/// never blocks, keeps errno.
 #[inline(never)]
-fn record_long(ids: &Ids, texts: &Texts<'_>, payload: Payload<'_>, level: u8) {
+pub(crate) fn record(ids: &Ids, texts: &Texts<'_>, payload: Payload<'_>, level: u8) {
     process::record(&Annotation {
         trace_id: ids.trace_id(),
         span_id: ids.span_id(),

@@ -4,7 +4,8 @@ use crate::context::Context;
 use crate::endpoint::Endpoint;
 use crate::name::{Key, Name};
 use crate::raw::{self, Payload, Source, Texts};
-use blkin_ringbuf::process;
+use blkin_record::names_word;
+use blkin_ringbuf::process::{self, Short};
 
 /// Severity, as syslog has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,9 +69,8 @@ pub struct Span<'a> {
     endpoint: Endpoint<'a>,
     context: Context,
     level: Level,
-    /// What name and endpoint are in the table of names, looked up once; 0: they travel with each annotation.
-    name_id: u32,
-    endpoint_id: u32,
+    /// What name and endpoint are in the table of names, as records have it, looked up once; 0 if one is not there.
+    names: u64,
 }
 
 impl<'a> Span<'a> {
@@ -96,13 +96,15 @@ impl<'a> Span<'a> {
     }
 
     fn with(name: &'a str, endpoint: &Endpoint<'a>, context: Context) -> Span<'a> {
-        let mut span =
-            Span { name, endpoint: *endpoint, context, level: Level::default(), name_id: 0, endpoint_id: 0 };
-        if span.is_sampled() {
-            span.name_id = process::recognise(name.as_bytes());
-            span.endpoint_id = process::recognise_endpoint(&endpoint.bytes());
-        }
-        span
+        let span = Span { name, endpoint: *endpoint, context, level: Level::default(), names: 0 };
+        if span.is_sampled() { span.recognised(process::recognise(name.as_bytes())) } else { span }
+    }
+
+    /// The same span, which knows what its name, which is `name` in the table of names, and its endpoint are there.
+    fn recognised(self, name: u32) -> Span<'a> {
+        let endpoint = process::recognise_endpoint(&self.endpoint.bytes());
+        let names = if name == 0 || endpoint == 0 { 0 } else { names_word(name, endpoint) };
+        Span { names, ..self }
     }
 
     /// The same span, annotating with another severity.
@@ -114,8 +116,13 @@ impl<'a> Span<'a> {
     /// The same span, annotating as another endpoint.
     #[must_use]
     pub fn seen_by(self, endpoint: &Endpoint<'a>) -> Span<'a> {
-        let endpoint_id = if self.is_sampled() { process::recognise_endpoint(&endpoint.bytes()) } else { 0 };
-        Span { endpoint: *endpoint, endpoint_id, ..self }
+        let span = Span { endpoint: *endpoint, ..self };
+        if !self.is_sampled() {
+            return span;
+        }
+        // Its low half is the name's, if it is there.
+        let name = if self.names == 0 { process::recognise(self.name.as_bytes()) } else { self.names as u32 };
+        span.recognised(name)
     }
 
     /// What to send along with the request.
@@ -139,7 +146,7 @@ impl<'a> Span<'a> {
     #[inline(always)]
     pub fn event(&self, event: impl Key) {
         if self.is_on() {
-            self.record(event, Payload::Event);
+            self.record(event, Short::Event);
         }
     }
 
@@ -148,8 +155,8 @@ impl<'a> Span<'a> {
     pub fn tag<'v>(&self, key: impl Key, value: impl Into<Value<'v>>) {
         if self.is_on() {
             match value.into() {
-                Value::Str(text) => self.record(key, Payload::Str(text.as_bytes())),
-                Value::Integer(integer) => self.record(key, Payload::Integer(integer)),
+                Value::Str(text) => self.record_texts(key.source(key.id()), Payload::Str(text.as_bytes())),
+                Value::Integer(integer) => self.record(key, Short::Integer(integer)),
             }
         }
     }
@@ -184,13 +191,25 @@ impl<'a> Span<'a> {
         self.event(&NAME);
     }
 
+    /// What has all its ids goes into the ring from here; for that nothing is put together in memory, which would cost as
+    /// much as the rest.
     #[inline(always)]
-    fn record(&self, key: impl Key, payload: Payload<'_>) {
-        let texts = Texts {
-            name: Source::new(self.name_id, self.name.as_bytes()),
-            endpoint: Source::new(self.endpoint_id, self.endpoint.bytes()),
-            key: key.known(),
+    fn record(&self, key: impl Key, what: Short) {
+        let id = key.id();
+        if id != 0 && self.names != 0 {
+            process::record_short(&self.context.ids.words, self.names, id, what, self.level as u8);
+        } else {
+            self.record_texts(key.source(id), what.into());
+        }
+    }
+
+    #[inline(never)]
+    fn record_texts(&self, key: Source<&[u8]>, payload: Payload<'_>) {
+        let (name, endpoint) = if self.names == 0 {
+            (Source::inline(self.name.as_bytes()), Source::inline(self.endpoint.bytes()))
+        } else {
+            (Source::known(self.names as u32), Source::known((self.names >> 32) as u32))
         };
-        raw::record(&self.context.ids, &texts, payload, self.level as u8);
+        raw::record(&self.context.ids, &Texts { name, endpoint, key }, payload, self.level as u8);
     }
 }

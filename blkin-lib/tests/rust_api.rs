@@ -41,6 +41,7 @@ fn one_request() {
     let access = Span::child_of("access", &DISK, context).at_level(Level::Error);
     access.tag("long", &"é".repeat(4000));
     access.end();
+    request.seen_by(&DISK).event("copied");
     request.server_send();
 }
 
@@ -180,11 +181,12 @@ fn one_request_reads_as_written(producer: &str) {
         expect("write", "bytes", Kind::Integer),
         expect("access", "long", Kind::String),
         expect("access", "end", Kind::Event),
+        expect("write", "copied", Kind::Event),
         expect("write", "ss", Kind::Event),
     ] {
         assert_eq!(said.iter().filter(|one| **one == wanted).count(), 1, "{wanted:?} in {said:?}");
     }
-    assert_eq!(said.len(), 6);
+    assert_eq!(said.len(), 7);
     let find = |key: &str| read.iter().zip(&said).find(|(_, said)| said.1 == key).expect("it is there").0;
     let (root, access) = (find("sr"), find("long"));
     assert_eq!((root.trace_id, root.parent_span_id), (root.span_id, 0));
@@ -197,8 +199,9 @@ fn one_request_reads_as_written(producer: &str) {
     assert!(find("long").truncated);
     let gateway = service(&program, root);
     assert_eq!((&gateway.ip[..], gateway.port, &gateway.name[..]), ("10.0.0.7", 40_000, "gateway"));
+    assert_eq!(service(&program, find("copied")).name, "disk");
     let counters = program.counters();
-    assert_eq!((counters.attempted, counters.committed, counters.truncated), (6, 6, 1));
+    assert_eq!((counters.attempted, counters.committed, counters.truncated), (7, 7, 1));
 }
 
 #[test]
@@ -265,5 +268,5 @@ fn a_program_that_nobody_ever_held_says_once_what_was_lost() {
     assert!(status.success());
     let told: Vec<&str> = stderr.lines().filter(|line| line.starts_with("blkin:")).collect();
     assert_eq!(told.len(), 1, "{stderr}");
-    assert!(told[0].contains("6 annotations of this program were not collected"), "{stderr}");
+    assert!(told[0].contains("7 annotations of this program were not collected"), "{stderr}");
 }

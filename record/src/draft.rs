@@ -75,11 +75,15 @@ impl EndpointParts<'_> {
         ENDPOINT_FIXED_BYTES + self.ip.len() + self.name.len()
     }
 
-    /// The first bytes of its entry in a tail, up to the texts.
+    /// Length of what [`EndpointParts::header`] gives.
+    pub const HEADER_BYTES: usize = ENTRY_HEADER_BYTES + ENDPOINT_FIXED_BYTES;
+
+    /// The first bytes of the entry of an endpoint in a tail, up to its texts, as the low bytes of a word.
     #[inline(always)]
-    fn header(&self) -> u64 {
-        let fixed = u64::from(self.port) | (self.ip.len() as u64) << 16;
-        entry_header(TAG_ENDPOINT, self.encoded_bytes()) | fixed << (8 * ENTRY_HEADER_BYTES)
+    pub const fn header(port: u16, ip_bytes: usize, name_bytes: usize) -> u64 {
+        let bytes = ENDPOINT_FIXED_BYTES + ip_bytes + name_bytes;
+        let fixed = port as u64 | (ip_bytes as u64) << 16;
+        entry_header(TAG_ENDPOINT, bytes) as u64 | fixed << (8 * ENTRY_HEADER_BYTES)
     }
 
     /// The three pieces whose concatenation is the encoded form.
@@ -213,33 +217,6 @@ impl<'a> Draft<'a> {
         ]
     }
 
-    /// Puts the tail, without the stamps between its grains, at the start of `tail`, as far as it fits. Up to four bytes
-    /// behind it become 0.
-    #[inline(always)]
-    pub fn stage(&self, tail: &mut [u8]) {
-        let mut at = 0;
-        if self.name.id == 0 {
-            let name = self.name.text;
-            at = put_few(tail, at, entry_header(TAG_NAME, name.len()), ENTRY_HEADER_BYTES);
-            at = put(tail, at, name);
-        }
-        if self.endpoint.id == 0 {
-            let endpoint = self.endpoint.text;
-            at = put_few(tail, at, endpoint.header(), ENTRY_HEADER_BYTES + ENDPOINT_FIXED_BYTES);
-            at = put(tail, at, endpoint.ip);
-            at = put(tail, at, endpoint.name);
-        }
-        if self.key.id == 0 {
-            let key = self.key.text;
-            at = put_few(tail, at, entry_header(TAG_KEY, key.len()), ENTRY_HEADER_BYTES);
-            at = put(tail, at, key);
-        }
-        if let Payload::Str(value) = self.payload {
-            at = put_few(tail, at, entry_header(TAG_VALUE, value.len()), ENTRY_HEADER_BYTES);
-            put(tail, at, value);
-        }
-    }
-
     /// Writes every word but the head's stamp through `put(word index, value)` and returns that stamp: storing it
     /// in word 0, with release ordering, is what makes the record true.
     ///
@@ -277,32 +254,60 @@ impl<'a> Draft<'a> {
         Stamp::head(position, grains, cookie)
     }
 
-    /// As [`Draft::stage`], word by word.
+    /// Puts the tail, word by word.
     fn pack(&self, tail: &mut Packer<impl FnMut(u64)>) {
         if let Some(name) = self.name.travels() {
-            tail.few(entry_header(TAG_NAME, name.len()), ENTRY_HEADER_BYTES);
+            tail.few(Entry::Name.header(name.len()).into(), ENTRY_HEADER_BYTES);
             tail.text(name);
         }
         if let Some(endpoint) = self.endpoint.travels() {
-            tail.few(endpoint.header(), ENTRY_HEADER_BYTES + ENDPOINT_FIXED_BYTES);
+            let header = EndpointParts::header(endpoint.port, endpoint.ip.len(), endpoint.name.len());
+            tail.few(header, EndpointParts::HEADER_BYTES);
             tail.text(endpoint.ip);
             tail.text(endpoint.name);
         }
         if let Some(key) = self.key.travels() {
-            tail.few(entry_header(TAG_KEY, key.len()), ENTRY_HEADER_BYTES);
+            tail.few(Entry::Key.header(key.len()).into(), ENTRY_HEADER_BYTES);
             tail.text(key);
         }
         if let Payload::Str(value) = self.payload {
-            tail.few(entry_header(TAG_VALUE, value.len()), ENTRY_HEADER_BYTES);
+            tail.few(Entry::Value.header(value.len()).into(), ENTRY_HEADER_BYTES);
             tail.text(value);
         }
     }
 }
 
-/// The first bytes of an entry, as the low bytes of a word.
+/// A text in a tail that has nothing but itself in its entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// Name of the span.
+    Name,
+    /// Key, or the event's text.
+    Key,
+    /// String value.
+    Value,
+}
+
+impl Entry {
+    /// Length of what [`Entry::header`] gives.
+    pub const HEADER_BYTES: usize = ENTRY_HEADER_BYTES;
+
+    /// What stands before a text of so many bytes.
+    #[inline(always)]
+    pub const fn header(self, bytes: usize) -> u32 {
+        let tag = match self {
+            Entry::Name => TAG_NAME,
+            Entry::Key => TAG_KEY,
+            Entry::Value => TAG_VALUE,
+        };
+        entry_header(tag, bytes)
+    }
+}
+
+/// The first bytes of an entry.
 #[inline(always)]
-fn entry_header(tag: u8, bytes: usize) -> u64 {
-    u64::from(tag) | (bytes as u64) << 16
+const fn entry_header(tag: u8, bytes: usize) -> u32 {
+    tag as u32 | (bytes as u32) << 16
 }
 
 /// Word 5 of a record's head.
@@ -321,41 +326,6 @@ pub fn traits_word(key: u32, payload: &Payload<'_>, level: u8, truncated: bool) 
     };
     let flags = if truncated { FLAG_TRUNCATED } else { 0 };
     u64::from(key) | u64::from(kind) << 32 | u64::from(level) << 40 | u64::from(flags) << 48
-}
-
-/// Stores a whole word at `at`, if it fits, and returns where its `bytes` end.
-#[inline(always)]
-fn put_few(tail: &mut [u8], at: usize, value: u64, bytes: usize) -> usize {
-    let Some(room) = tail.get_mut(at..at + size_of::<u64>()) else { return at };
-    room.copy_from_slice(&value.to_le_bytes());
-    at + bytes
-}
-
-/// Copies `piece` to `at`, as far as it fits, and returns where it ends. Overlapping words instead of a call of memcpy:
-/// nearly all texts are a few bytes long.
-#[inline(always)]
-fn put(tail: &mut [u8], at: usize, piece: &[u8]) -> usize {
-    let end = at + piece.len();
-    let Some(room) = tail.get_mut(at..end) else { return at };
-    match piece.len() {
-        8..=16 => copy_ends::<8>(room, piece),
-        17..=32 => copy_ends::<16>(room, piece),
-        4..=7 => copy_ends::<4>(room, piece),
-        0..=3 => room.iter_mut().zip(piece).for_each(|(to, from)| *to = *from),
-        _ => room.copy_from_slice(piece),
-    }
-    end
-}
-
-/// Copies the first and the last `N` bytes; together they are all of it.
-#[inline(always)]
-fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
-    if let (Some(to), Some(from)) = (to.first_chunk_mut::<N>(), from.first_chunk::<N>()) {
-        *to = *from;
-    }
-    if let (Some(to), Some(from)) = (to.last_chunk_mut::<N>(), from.last_chunk::<N>()) {
-        *to = *from;
-    }
 }
 
 const _: () = assert!(MAX_IP_BYTES <= u8::MAX as usize && MAX_TEXT_BYTES.is_power_of_two());

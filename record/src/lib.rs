@@ -35,7 +35,7 @@ mod pack;
 mod parse;
 mod stamp;
 
-pub use draft::{Draft, EndpointParts, Payload, Source, cut, names_word, traits_word};
+pub use draft::{Draft, EndpointParts, Entry, Payload, Source, cut, names_word, traits_word};
 pub use endpoint::{Endpoint, EndpointRef};
 pub use layout::{
     GRAIN_BYTES, GRAIN_WORDS, MAX_GRAINS, MAX_IP_BYTES, MAX_TEXT_BYTES, ORDINAL_MASK, POSITION_MASK, VERSION,

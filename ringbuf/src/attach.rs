@@ -185,6 +185,11 @@ impl Attachment {
         self.control.words()[tail].store(self.at[slot].grain, Release);
     }
 
+    /// Whether all that was reserved in a ring until now has been read.
+    pub fn is_drained(&self, slot: usize) -> bool {
+        self.reader(slot).is_drained(self.at[slot])
+    }
+
     /// Records that the program has committed and this side has not read.
     pub fn pending(&self) -> u64 {
         (0..self.info.slots).map(|slot| self.reader(slot).pending(self.first_pending(slot))).sum()

@@ -9,6 +9,50 @@ pub(crate) const PAGE: usize = 4096;
 /// Bytes that are compared at once.
 pub(crate) const BLOCK: usize = 16;
 
+/// A block of a string.
+#[cfg(target_arch = "x86_64")]
+pub(crate) type Block = std::arch::x86_64::__m128i;
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) type Block = [u8; BLOCK];
+
+/// The block at `text`, and which of its bytes are 0: bit n says it of byte n. Memory checkers would complain.
+///
+/// # Safety
+/// The block's first byte may be read, and it ends in the same page.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) unsafe fn block(text: *const u8) -> (Block, u32) {
+    let (block, zeros): (Block, u32);
+    // SAFETY: passed on from the caller: what lies in one page may be read all or not at all.
+    unsafe {
+        std::arch::asm!(
+            "movdqu {block}, xmmword ptr [{text}]",
+            "pxor {zero}, {zero}",
+            "pcmpeqb {zero}, {block}",
+            "pmovmskb {zeros:e}, {zero}",
+            block = out(xmm_reg) block, zero = out(xmm_reg) _, text = in(reg) text, zeros = lateout(reg) zeros,
+            options(pure, readonly, nostack, preserves_flags)
+        );
+    }
+    (block, zeros)
+}
+
+/// As above, for machines without restartable sequences: nobody asks.
+///
+/// # Safety
+/// As above.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) unsafe fn block(text: *const u8) -> (Block, u32) {
+    let mut block = [0; BLOCK];
+    let mut zeros = 0;
+    for (number, byte) in block.iter_mut().enumerate() {
+        // SAFETY: passed on from the caller.
+        *byte = unsafe { text.wrapping_add(number).read() };
+        zeros |= u32::from(*byte == 0) << number;
+    }
+    (block, zeros)
+}
+
 /// Whether the string at `text` is the text `id`, which holds no 0. `wide`: compare sixteen bytes at a time, which reads
 /// behind the string's end, though never in another page; memory checkers would complain.
 ///
@@ -57,19 +101,9 @@ pub(crate) unsafe fn length(text: *const u8, most: usize, wide: bool) -> usize {
 unsafe fn length_by_blocks(text: *const u8, most: usize) -> usize {
     let mut at = 0;
     while at < most {
-        let ends: u32;
         // SAFETY: the block's first byte may be read, since no byte before it was the end, and the block lies in one page
         // with it: the first by the caller's promise, the others because they are aligned.
-        unsafe {
-            std::arch::asm!(
-                "pxor {x}, {x}",
-                "movdqu {y}, xmmword ptr [{text}]",
-                "pcmpeqb {x}, {y}",
-                "pmovmskb {ends:e}, {x}",
-                x = out(xmm_reg) _, y = out(xmm_reg) _, text = in(reg) text.wrapping_add(at),
-                ends = lateout(reg) ends, options(pure, readonly, nostack, preserves_flags)
-            );
-        }
+        let (_, ends) = unsafe { block(text.wrapping_add(at)) };
         if ends != 0 {
             return at + ends.trailing_zeros() as usize;
         }

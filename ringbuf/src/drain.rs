@@ -78,6 +78,11 @@ impl<W: Words + ?Sized> RingReader<'_, W> {
         records.min(self.shape.grains())
     }
 
+    /// Whether head stands where the reader does.
+    pub fn is_drained(&self, at: Position) -> bool {
+        Head(self.header.load(slot::HEAD, Relaxed)).position() == at.grain & POSITION_MASK
+    }
+
     /// Appends whole records to `out`, as they stand in the ring, and moves `at` behind them. At most `max_grains`,
     /// but at least one record. `no_writer_left`: holes are passed and counted as torn.
     pub fn drain(

@@ -28,6 +28,8 @@ pub(crate) struct Hot {
     pub(crate) stamp: AtomicU64,
     /// Grains of an eighth of a ring, less one.
     pub(crate) eighth: AtomicU32,
+    /// Slots that sequences write: all but the shared one.
+    pub(crate) own_slots: AtomicU32,
     /// The slots.
     pub(crate) slots: [HotSlot; MAX_SLOTS],
 }
@@ -43,7 +45,7 @@ pub(crate) struct HotSlot {
     /// A head before this position may go on without another look at `tail`: what tail was when it was looked at last,
     /// plus the ring's grains. Modulo 2^36, the bits above mean nothing.
     pub(crate) limit: AtomicU64,
-    /// Its ring; stored when `limit` is.
+    /// Its ring; stored before `limit`, which is 0 until then, as head is: so a sequence that has room has a ring.
     pub(crate) ring: AtomicPtr<AtomicU64>,
     /// State of the generator of ids; 0 until it is seeded.
     pub(crate) ids: AtomicU64,
@@ -81,6 +83,7 @@ impl Hot {
             step: [AtomicU64::new(0), AtomicU64::new(0)],
             stamp: AtomicU64::new(0),
             eighth: AtomicU32::new(0),
+            own_slots: AtomicU32::new(0),
             slots: [const { HotSlot::new() }; MAX_SLOTS],
         }
     }

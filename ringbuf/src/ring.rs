@@ -10,7 +10,7 @@ use crate::words::Words;
 
 const RECORDS_SHIFT: u32 = 36;
 /// How far before a record's place its memory is asked for.
-const AHEAD_GRAINS: u64 = 16;
+const AHEAD_GRAINS: u64 = 32;
 
 const _: () = assert!(POSITION_MASK == (1 << RECORDS_SHIFT) - 1);
 const _: () = assert!(ORDINAL_MASK == u64::MAX >> RECORDS_SHIFT);
@@ -138,20 +138,38 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         Ok(self.commit(start, grains, stamp))
     }
 
-    /// As [`Ring::push`], of a record of one grain by its words, of which the first and the last are filled in here, and
-    /// the second is what `word1` says when it is asked (an event's clock).
-    #[inline]
+    /// As [`Ring::push`], of a record of one grain by its words: see [`Ring::try_push_grain`].
     pub fn push_grain(
         &self,
         words: &[u64; GRAIN_WORDS],
         mut word1: impl FnMut() -> u64,
     ) -> Result<bool, Refused> {
         let (start, word1) = self.reserve(1, &mut word1)?;
+        Ok(self.write_grain(start, word1, words))
+    }
+
+    /// One try of [`Ring::push`], of a record of one grain. `None` if there was no room, or another producer was faster:
+    /// nothing has happened then. `word1` is asked for the second word before its place is taken (an event's clock), and
+    /// `words` for the others behind that; of them the first and the last are filled in here.
+    #[inline(always)]
+    pub fn try_push_grain(
+        &self,
+        mut word1: impl FnMut() -> u64,
+        words: impl FnOnce() -> [u64; GRAIN_WORDS],
+    ) -> Option<bool> {
+        let head = self.head();
+        let word1 = if self.has_room(head, 1) { self.take(head, 1, &mut word1) } else { None }?;
+        Some(self.write_grain(head, word1, &words()))
+    }
+
+    /// Writes the grain that was reserved at `start`, and commits it.
+    #[inline(always)]
+    fn write_grain(&self, start: Head, word1: u64, words: &[u64; GRAIN_WORDS]) -> bool {
         let [_, _, trace_id, span_id, parent_span_id, names, traits, counts] = *words;
         let counts = counts | start.records();
         let at = self.shape.word_of(start.position());
         self.grains.store_run(at + 1, [word1, trace_id, span_id, parent_span_id, names, traits, counts]);
-        Ok(self.commit(start, 1, Stamp::head(start.position(), 1, self.shape.cookie)))
+        self.commit(start, 1, Stamp::head(start.position(), 1, self.shape.cookie))
     }
 
     /// Makes a record true that was written from `start` on; tells whether it passed an eighth of the ring.
@@ -167,35 +185,46 @@ impl<W: Words + ?Sized> Ring<'_, W> {
     /// overwriting ring nothing does.
     #[cold]
     pub fn is_filling(&self) -> bool {
-        let head = Head(self.header.load(slot::HEAD, Relaxed));
-        let used = head.position().wrapping_sub(self.first_in_use()) & POSITION_MASK;
+        let used = self.head().position().wrapping_sub(self.first_in_use()) & POSITION_MASK;
         self.mode == RingMode::Discard && used >= self.shape.grains / 8 * 3
     }
 
     /// Moves head over `grains` (invariant 4) and returns where it stood and when.
     #[inline(always)]
     fn reserve(&self, grains: u64, clock: &mut impl FnMut() -> u64) -> Result<(Head, u64), Refused> {
-        let mut head = Head(self.header.load(slot::HEAD, Relaxed));
         loop {
-            let used = head.position().wrapping_sub(self.first_in_use()) & POSITION_MASK;
-            if used + grains > self.shape.grains {
-                head = self.without_room(head, grains)?;
-                continue;
-            }
-            // Whoever read there last has the line; a store that misses the cache holds up the next reading of the clock.
-            self.grains.prefetch_to_store(self.shape.word_of(head.position() + AHEAD_GRAINS));
-            let now = clock();
-            match self.header.swap_if(slot::HEAD, head.0, head.after(grains).0, Relaxed) {
-                Ok(_) => {
-                    if self.mode == RingMode::Overwrite {
-                        // SYNC POINT overwrite: pairs with the acquire fence of a snapshot (invariant 9).
-                        self.header.fence(Release);
-                    }
-                    return Ok((head, now));
-                }
-                Err(moved) => head = Head(moved),
+            let head = self.head();
+            if !self.has_room(head, grains) {
+                self.without_room(head, grains)?;
+            } else if let Some(now) = self.take(head, grains, clock) {
+                return Ok((head, now));
             }
         }
+    }
+
+    #[inline(always)]
+    fn head(&self) -> Head {
+        Head(self.header.load(slot::HEAD, Relaxed))
+    }
+
+    #[inline(always)]
+    fn has_room(&self, head: Head, grains: u64) -> bool {
+        let used = head.position().wrapping_sub(self.first_in_use()) & POSITION_MASK;
+        used + grains <= self.shape.grains
+    }
+
+    /// Moves head over `grains`, if it stands there, and returns when.
+    #[inline(always)]
+    fn take(&self, head: Head, grains: u64, clock: &mut impl FnMut() -> u64) -> Option<u64> {
+        // Whoever read there last has the line; a store that misses the cache holds up the next reading of the clock.
+        self.grains.prefetch_to_store(self.shape.word_of(head.position() + AHEAD_GRAINS));
+        let now = clock();
+        self.header.swap_if(slot::HEAD, head.0, head.after(grains).0, Relaxed).ok()?;
+        if self.mode == RingMode::Overwrite {
+            // SYNC POINT overwrite: pairs with the acquire fence of a snapshot (invariant 9).
+            self.header.fence(Release);
+        }
+        Some(now)
     }
 
     /// The first grain that must not be written.
@@ -209,20 +238,16 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         }
     }
 
-    /// Refuses the record, or makes room for it; then answers where head stands.
+    /// Refuses the record, or makes room for it.
     #[cold]
-    fn without_room(&self, head: Head, grains: u64) -> Result<Head, Refused> {
+    fn without_room(&self, head: Head, grains: u64) -> Result<(), Refused> {
         // What is in use may have passed a head that was loaded long ago; judge by the present one.
-        let again = Head(self.header.load(slot::HEAD, Relaxed));
-        if again != head {
-            return Ok(again);
+        if self.head() != head {
+            return Ok(());
         }
         match self.mode {
             RingMode::Discard => self.refuse_full(),
-            RingMode::Overwrite => {
-                self.evict(head, grains)?;
-                Ok(Head(self.header.load(slot::HEAD, Relaxed)))
-            }
+            RingMode::Overwrite => self.evict(head, grains),
         }
     }
 
@@ -244,7 +269,7 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         Ok(())
     }
 
-    fn refuse_full<T>(&self) -> Result<T, Refused> {
+    fn refuse_full(&self) -> Result<(), Refused> {
         if self.control.load(control::WAITING_AT_HOLE, Relaxed) != 0 {
             self.refuse(slot::STALLED, Refused::Stalled)
         } else {

@@ -19,6 +19,8 @@ use crate::cstring::{self, BLOCK, PAGE};
 /// Texts of a call.
 pub(crate) const TEXTS: usize = 4;
 const COUNT: usize = 256;
+/// In the word with the port.
+const TRAVELS: u32 = 0xf << 20;
 /// A call that finds another one in its place takes it once in so many times: so that a flood of calls that never come
 /// again leaves most of the others where they are.
 const TAKEN_ONCE_IN: u32 = 8;
@@ -39,7 +41,8 @@ pub struct Call {
 struct Entry {
     version: AtomicU64,
     texts: [AtomicU64; TEXTS],
-    /// The port; from bit 16 on the texts that are longer than a block; from bit 32 on the key's id.
+    /// The port; from bit 16 on the texts that are longer than a block, from bit 20 on those that travel; from bit 32 on the
+    /// key's id.
     port_and_key: AtomicU64,
     names: AtomicU64,
     /// Ids of the texts, for those that are longer.
@@ -66,6 +69,11 @@ impl Blocks {
             bytes: [const { [const { AtomicU64::new(0) }; 2] }; TEXTS],
             behind: [const { [const { AtomicU64::new(0) }; 2] }; TEXTS],
         }
+    }
+
+    /// Whatever stands there.
+    fn set_any(&self, number: usize) {
+        self.behind[number].iter().for_each(|word| word.store(u64::MAX, Relaxed));
     }
 
     /// `words`: those of the text, of which `length` bytes count.
@@ -180,14 +188,19 @@ impl Shapes {
     }
 
     /// Word 5 and the key's id of a call that was kept and still says the same; none if a text of it is longer than a
-    /// block. Nothing in here calls another function, so that its caller has nothing to keep.
+    /// block. Texts that are new each time have no id there: of these the places alone are compared. Nothing in here calls
+    /// another function, so that its caller has nothing to keep.
     ///
     /// # Safety
     /// The texts are C strings that do not change during the call, or NULL, but for the address, which is never that.
     #[inline(always)]
     pub(crate) unsafe fn find(&self, call: Call) -> Option<(u64, u32)> {
         // SAFETY: passed on from the caller.
-        unsafe { self.find_if(call, |_, port_and_longer, port| port_and_longer == u32::from(port)) }
+        unsafe {
+            self.find_if(call, |_, port_and_others, port| {
+                port_and_others == u32::from(port) || port_and_others & !TRAVELS == u32::from(port)
+            })
+        }
     }
 
     /// As [`Shapes::find`], of texts of any length. `table`: the texts of the table of names.
@@ -197,7 +210,9 @@ impl Shapes {
     pub(crate) unsafe fn find_longer(&self, call: Call, table: &[AtomicU64]) -> Option<(u64, u32)> {
         // SAFETY: passed on from the caller; they begin so.
         let goes_on = |entry: &Entry, port_and_longer: u32, port: u16| unsafe {
-            port_and_longer as u16 == port && entry.go_on(port_and_longer >> 16, &call, table)
+            port_and_longer as u16 == port
+                && port_and_longer & TRAVELS == 0
+                && entry.go_on(port_and_longer >> 16, &call, table)
         };
         // SAFETY: passed on from the caller.
         unsafe { self.find_if(call, goes_on) }
@@ -227,12 +242,15 @@ impl Shapes {
         (entry.version.load(Relaxed) == version).then_some((names, (port_and_key >> 32) as u32))
     }
 
-    /// Keeps a call, unless it cannot be compared later, or another one shall stay. `ids`: of its texts, in `table`;
-    /// `names`: its name and endpoint as a record has them.
+    /// Keeps a call, unless it cannot be compared later, or another one shall stay. `ids`: of its texts, in `table`, 0 for one
+    /// that is new each time; `names`: its name and endpoint as a record has them.
     pub(crate) fn keep(&self, call: &Call, ids: [u32; TEXTS], names: u64, table: &[AtomicU64]) {
         let ends_in_page = |text: &*const u8| text.addr() % PAGE <= PAGE - BLOCK;
         let entry = self.entry(call);
-        if !call.texts.iter().all(ends_in_page) || (entry.names.load(Relaxed) != 0 && !self.is_taken()) {
+        let lies_at = |number: usize| entry.texts[number].load(Relaxed) as usize;
+        let is_empty = lies_at(1) == 0;
+        let is_same = call.texts.iter().enumerate().all(|(number, text)| lies_at(number) == text.addr());
+        if !call.texts.iter().all(ends_in_page) || !(is_empty || is_same || self.is_taken()) {
             return;
         }
         let version = entry.version.load(Relaxed);
@@ -243,17 +261,25 @@ impl Shapes {
         }
         fence(Release);
         let word = |at: usize| table.get(at).map_or(0, |word| word.load(Relaxed));
-        let mut longer = 0;
+        let (mut longer, mut travels) = (0, 0);
         for (number, id) in ids.into_iter().enumerate() {
             let at = id as usize;
             let length = word(at) as usize;
             entry.texts[number].store(call.texts[number].addr() as u64, Relaxed);
             entry.ids[number].store(id, Relaxed);
+            if id == 0 {
+                entry.blocks.set_any(number);
+                travels |= 1 << number;
+                continue;
+            }
             entry.blocks.set(number, [word(at + 1), word(at + 2)], length);
             longer |= u64::from(length >= BLOCK) << number;
         }
         let key = u64::from(ids[TEXTS - 1]);
-        entry.port_and_key.store(u64::from(call.port) | longer << 16 | key << 32, Relaxed);
+        entry.port_and_key.store(
+            u64::from(call.port) | longer << 16 | travels << TRAVELS.trailing_zeros() | key << 32,
+            Relaxed,
+        );
         entry.names.store(names, Relaxed);
         entry.version.store(version + 2, Release);
     }
@@ -329,6 +355,33 @@ mod tests {
             let expected = (other == texts[changed]).then_some((77, ids[3]));
             prop_assert_eq!(find(call), expected);
         }
+    }
+
+    #[test]
+    fn a_text_without_an_id_may_say_anything_and_the_others_may_not() {
+        let (table, ids) = table([b"name", b"ip", b"service", b"key"]);
+        let mut places = [&b"name"[..], b"ip", b"service", b"key"].map(place);
+        let starts = places.each_ref().map(|place| place.as_ptr());
+        let call = Call { texts: starts, endpoint: starts[1], port: 6800 };
+        if starts.iter().any(|start| start.addr() % PAGE > PAGE - BLOCK) {
+            return;
+        }
+        let shapes = Box::new(Shapes::new());
+        shapes.keep(&call, [ids[0], ids[1], ids[2], 0], 77, &table);
+        // SAFETY: strings with an end.
+        let find = || unsafe { shapes.find(call) };
+        assert_eq!(find(), Some((77, 0)));
+        places[3][..20].copy_from_slice(b"another key, and a l");
+        assert_eq!(find(), Some((77, 0)));
+        // SAFETY: as above.
+        assert_eq!(unsafe { shapes.find_longer(call, &table) }, None);
+        // What is known better of a call replaces what was known of it.
+        shapes.keep(&call, ids, 78, &table);
+        assert_eq!(find(), None);
+        places[3][..4].copy_from_slice(b"key\0");
+        assert_eq!(find(), Some((78, ids[3])));
+        places[0][0] = b'N';
+        assert_eq!(find(), None);
     }
 
     #[test]

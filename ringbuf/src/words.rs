@@ -65,14 +65,12 @@ impl Words for [AtomicU64] {
 
     #[inline(always)]
     fn prefetch(&self, index: usize) {
-        use hint::{_MM_HINT_T0, ask_for};
-        ask_for::<_MM_HINT_T0>(self.get(index));
+        hint::ask_to_load(self.as_ptr().wrapping_add(index));
     }
 
     #[inline(always)]
     fn prefetch_to_store(&self, index: usize) {
-        use hint::{_MM_HINT_ET0, ask_for};
-        ask_for::<_MM_HINT_ET0>(self.get(index));
+        hint::ask_to_store(self.as_ptr().wrapping_add(index));
     }
 
     #[inline(always)]
@@ -95,16 +93,22 @@ impl Words for [AtomicU64] {
 /// Hints to the processor's caches, where there are such.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod hint {
-    use std::arch::x86_64::_mm_prefetch;
-    pub(super) use std::arch::x86_64::{_MM_HINT_ET0, _MM_HINT_T0};
+    use std::arch::asm;
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     use std::sync::atomic::AtomicU64;
 
     #[inline(always)]
-    pub(super) fn ask_for<const HINT: i32>(word: Option<&AtomicU64>) {
-        if let Some(word) = word {
-            // SAFETY: asking for a line loads nothing and cannot fault; the word is one of ours all the same (invariant 2).
-            unsafe { _mm_prefetch::<HINT>((&raw const *word).cast()) };
-        }
+    pub(super) fn ask_to_load(word: *const AtomicU64) {
+        // SAFETY: asking for a line loads nothing and cannot fault, wherever it is.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(word.cast()) };
+    }
+
+    /// The instruction by its name: for a processor that might not know it (and then does nothing) the intrinsic asks for a
+    /// line to load.
+    #[inline(always)]
+    pub(super) fn ask_to_store(word: *const AtomicU64) {
+        // SAFETY: as above.
+        unsafe { asm!("prefetchw [{}]", in(reg) word, options(nostack, preserves_flags, readonly)) };
     }
 }
 
@@ -112,8 +116,6 @@ mod hint {
 mod hint {
     use std::sync::atomic::AtomicU64;
 
-    pub(super) const _MM_HINT_T0: i32 = 0;
-    pub(super) const _MM_HINT_ET0: i32 = 0;
-
-    pub(super) fn ask_for<const HINT: i32>(_: Option<&AtomicU64>) {}
+    pub(super) fn ask_to_load(_: *const AtomicU64) {}
+    pub(super) fn ask_to_store(_: *const AtomicU64) {}
 }

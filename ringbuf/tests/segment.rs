@@ -1,5 +1,7 @@
 //! What the kernel enforces between a program and its daemon, and what the daemon refuses to map.
 
+mod own;
+
 use std::os::fd::{AsFd, OwnedFd};
 
 use blkin_record::{EndpointParts, Payload, Record, Source, records};
@@ -7,10 +9,11 @@ use blkin_ringbuf::layout::{CONTROL_BYTES, CONTROL_NAME, SEGMENT_NAME, segment_b
 use blkin_ringbuf::process::{Annotation, Status, init, record};
 use blkin_ringbuf::{AttachError, Attachment};
 use rustix::fs::{
-    FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
-    open,
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
 };
 use rustix::io::{Errno, pwrite};
+
+use own::{attach, own_memfd};
 
 /// The tests are threads of one process: the first makes the segment, and no other may meet it half made.
 fn start() {
@@ -29,21 +32,6 @@ fn annotate(span_id: u64) {
         payload: Payload::Integer(span_id as i64),
         level: 4,
     });
-}
-
-/// This process' own memfd of that name, opened anew as the descriptor that an offer carries.
-fn own_memfd(name: &str) -> OwnedFd {
-    let wanted = format!("/memfd:{name} (deleted)");
-    let entries = std::fs::read_dir("/proc/self/fd").expect("/proc is there");
-    let path = entries
-        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .find(|path| std::fs::read_link(path).is_ok_and(|target| target.as_os_str() == wanted.as_str()))
-        .expect("the memfd is open");
-    open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).expect("it opens again")
-}
-
-fn attach() -> Attachment {
-    Attachment::open(own_memfd(SEGMENT_NAME), own_memfd(CONTROL_NAME)).expect("a true segment")
 }
 
 /// All tests of this binary share one process and so one segment: each reads it from its beginning.

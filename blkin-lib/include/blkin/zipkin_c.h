@@ -25,6 +25,16 @@
 #include <stdint.h>
 #include <asm/byteorder.h>
 
+/* What is called often is called through the global offset table at once, where the compiler can: one jump less. */
+#if defined(__x86_64__) && defined(__has_attribute)
+#if __has_attribute(noplt)
+#define BLKIN_NOPLT __attribute__((noplt))
+#endif
+#endif
+#ifndef BLKIN_NOPLT
+#define BLKIN_NOPLT
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -210,6 +220,7 @@ int blkin_init_timestamp_annotation(struct blkin_annotation *annotation, const c
  * span name, no endpoint, no endpoint name, no key (string, integer), no value (string), no event
  * (timestamp), or the type is unknown.
  */
+BLKIN_NOPLT
 int blkin_record(const struct blkin_trace *trace, const struct blkin_annotation *annotation);
 
 /*
@@ -338,9 +349,12 @@ int blkin_span_of(struct blkin_span *span, const struct blkin_trace *trace);
  * What the macros below call when the span is sampled and the level is on: these functions ask neither. No argument may
  * be NULL, but for val, which then records nothing.
  */
+BLKIN_NOPLT
 void blkin_span_event(const struct blkin_span *span, struct blkin_name *event, unsigned int level);
+BLKIN_NOPLT
 void blkin_span_integer(const struct blkin_span *span, struct blkin_name *key, int64_t val,
 			unsigned int level);
+BLKIN_NOPLT
 void blkin_span_string(const struct blkin_span *span, struct blkin_name *key, const char *val,
 		       unsigned int level);
 
@@ -395,16 +409,21 @@ static inline void blkin_macro_span_string(const struct blkin_span *span, struct
 #define BLKIN_STRING(span, key, val) BLKIN_STRING_AT(BLKIN_LEVEL_WARNING, span, key, val)
 
 /*
+ * blkin_trace_event, blkin_trace_integer - blkin_record() of an annotation that is not put together first
+ *
+ * What the macros below call when the span is sampled and the level is on: these functions ask neither. trace, event and
+ * key must not be NULL; endpoint may be: the span's own.
+ */
+BLKIN_NOPLT
+void blkin_trace_event(const struct blkin_trace *trace, const struct blkin_endpoint *endpoint, const char *event);
+BLKIN_NOPLT
+void blkin_trace_integer(const struct blkin_trace *trace, const struct blkin_endpoint *endpoint, const char *key,
+			 int64_t val);
+
+/*
  * The bodies of the macros below. A span that is not sampled, or a level that is switched off, costs a branch or two
  * here; where blkin_init_..._annotation() would return -EINVAL nothing is recorded.
  */
-static inline void blkin_macro_record(const struct blkin_trace *trace, struct blkin_annotation *annot,
-				      const struct blkin_endpoint *endp)
-{
-	annot->endpoint = endp;
-	(void)blkin_record(trace, annot);
-}
-
 static inline int blkin_macro_wants(const struct blkin_trace *trace)
 {
 	return trace && trace->info.trace_id != 0 && blkin_is_on(BLKIN_LEVEL_WARNING);
@@ -413,14 +432,8 @@ static inline int blkin_macro_wants(const struct blkin_trace *trace)
 static inline void blkin_macro_timestamp(const struct blkin_trace *trace, const struct blkin_endpoint *endp,
 					 const char *event)
 {
-	struct blkin_annotation annot;
-
-	if (!blkin_macro_wants(trace) || !event)
-		return;
-	annot.type = ANNOT_TIMESTAMP;
-	annot.key = NULL;
-	annot.val_str = event;
-	blkin_macro_record(trace, &annot, endp);
+	if (blkin_macro_wants(trace) && event)
+		blkin_trace_event(trace, endp, event);
 }
 
 static inline void blkin_macro_string(const struct blkin_trace *trace, const struct blkin_endpoint *endp,
@@ -433,20 +446,15 @@ static inline void blkin_macro_string(const struct blkin_trace *trace, const str
 	annot.type = ANNOT_STRING;
 	annot.key = key;
 	annot.val_str = val;
-	blkin_macro_record(trace, &annot, endp);
+	annot.endpoint = endp;
+	(void)blkin_record(trace, &annot);
 }
 
 static inline void blkin_macro_integer(const struct blkin_trace *trace, const struct blkin_endpoint *endp,
 				       const char *key, int64_t val)
 {
-	struct blkin_annotation annot;
-
-	if (!blkin_macro_wants(trace) || !key)
-		return;
-	annot.type = ANNOT_INTEGER;
-	annot.key = key;
-	annot.val_int = val;
-	blkin_macro_record(trace, &annot, endp);
+	if (blkin_macro_wants(trace) && key)
+		blkin_trace_integer(trace, endp, key, val);
 }
 
 /*

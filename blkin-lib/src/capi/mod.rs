@@ -28,6 +28,7 @@ use blkin_ringbuf::process;
 mod aliases;
 mod annotation;
 mod constants;
+mod direct;
 mod endpoint;
 mod layout;
 mod record;

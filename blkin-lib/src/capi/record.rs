@@ -8,7 +8,7 @@ use crate::raw::EndpointBytes;
 use blkin_ringbuf::process::{self, Call, Said, Short};
 
 /// What users of this interface have always recorded at: the level of its LTTng tracepoints, TRACE_WARNING.
-const LEGACY_LEVEL: u8 = 4;
+pub(super) const LEGACY_LEVEL: u8 = 4;
 
 /// The address of an endpoint without one.
 const NO_IP: &std::ffi::CStr = c"";
@@ -44,9 +44,17 @@ unsafe extern "C" fn record_if_recognised(trace: *const Trace, annotation: *cons
     };
     // SAFETY: NULL, which nothing is known of, or strings of the caller (Invariant 2).
     let Some((names, key)) = (unsafe { process::recognise_call(call) }) else {
+        if process::may_at_once() {
+            // SAFETY: as above.
+            return unsafe { record_if_new(trace, annotation) };
+        }
         // SAFETY: as above.
         return unsafe { record_slowly(trace, annotation) };
     };
+    if !is_whole(names, key) {
+        // SAFETY: as above.
+        return unsafe { record_travelling(trace, annotation, names, key) };
+    }
     // SAFETY: passed on from the caller.
     let ids = unsafe { ids_of(trace) };
     match said {
@@ -55,6 +63,55 @@ unsafe extern "C" fn record_if_recognised(trace: *const Trace, annotation: *cons
         // SAFETY: passed on from the caller.
         Said::String(value) => unsafe { record_string(ids, names, key, value) },
     }
+}
+
+/// Whether these are the ids of all texts of a call. Others are new each time.
+#[inline(always)]
+pub(super) fn is_whole(names: u64, key: u32) -> bool {
+    names as u32 != 0 && names >> 32 != 0 && key != 0
+}
+
+/// A call that was not recognised at once, likely because a text of it is new. A C function, as its caller.
+///
+/// # Safety
+/// Neither is NULL; Invariants 1, 2 and 5.
+#[inline(never)]
+pub(super) unsafe extern "C" fn record_if_new(trace: *const Trace, annotation: *const Annotation) -> c_int {
+    // SAFETY: passed on from the caller.
+    if let Some((call, said)) = unsafe { call_of(trace, annotation) } {
+        // SAFETY: passed on from the caller.
+        let ids = unsafe { ids_of(trace) };
+        // SAFETY: three integers in a row, only read (by Invariant 3); NULL or strings of the caller (Invariant 2).
+        if unsafe { process::record_new_call(ids, call, said, LEGACY_LEVEL) } {
+            return OK;
+        }
+    }
+    // SAFETY: passed on from the caller.
+    unsafe { record_slowly(trace, annotation) }
+}
+
+/// A call that was recognised as one some of whose texts are new each time: those without an id.
+///
+/// # Safety
+/// Neither is NULL; Invariants 1, 2 and 5.
+#[inline(never)]
+pub(super) unsafe extern "C" fn record_travelling(
+    trace: *const Trace,
+    annotation: *const Annotation,
+    names: u64,
+    key: u32,
+) -> c_int {
+    // SAFETY: passed on from the caller.
+    if let Some((call, said)) = unsafe { call_of(trace, annotation) } {
+        // SAFETY: passed on from the caller.
+        let ids = unsafe { ids_of(trace) };
+        // SAFETY: three integers in a row, only read (by Invariant 3); strings of the caller (Invariant 2).
+        if unsafe { process::record_travelling_call(ids, call, names, key, said, LEGACY_LEVEL) } {
+            return OK;
+        }
+    }
+    // SAFETY: passed on from the caller.
+    unsafe { record_slowly(trace, annotation) }
 }
 
 /// A call that was recognised, with a string. By itself, so that one without has nothing to keep.
@@ -91,7 +148,7 @@ unsafe extern "C" fn record_slowly(trace: *const Trace, annotation: *const Annot
 /// # Safety
 /// `trace` is not NULL; Invariant 1.
 #[inline(always)]
-unsafe fn ids_of(trace: *const Trace) -> *const u64 {
+pub(super) unsafe fn ids_of(trace: *const Trace) -> *const u64 {
     // SAFETY: the address of a part of a live struct (by Invariant 1).
     unsafe { &raw const (*trace).info }.cast()
 }
@@ -125,17 +182,29 @@ unsafe fn call_of(trace: *const Trace, annotation: *const Annotation) -> Option<
         }
     };
     // SAFETY: as `kind`.
-    let name = unsafe { (*trace).name };
-    // SAFETY: as `kind`.
     let own = unsafe { (*annotation).endpoint };
-    // SAFETY: as `kind`.
+    // SAFETY: passed on from the caller.
+    let call = unsafe { call_at(trace, own, key) }?;
+    Some((call, said))
+}
+
+/// Where the texts of a call lie. `own`: its endpoint, or NULL: that of the span. `None` for a call without an endpoint.
+/// Nothing in here panics.
+///
+/// # Safety
+/// `trace` is not NULL; Invariants 1 and 2.
+#[inline(always)]
+pub(super) unsafe fn call_at(trace: *const Trace, own: *const Endpoint, key: *const c_char) -> Option<Call> {
+    // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
+    let name = unsafe { (*trace).name };
+    // SAFETY: as above.
     let endpoint = if own.is_null() { unsafe { (*trace).endpoint } } else { own };
     if endpoint.is_null() {
         return None;
     }
     // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
     let texts = EndpointTexts::of(unsafe { endpoint.read() });
-    Some((texts.call(name, endpoint, key), said))
+    Some(texts.call(name, endpoint, key))
 }
 
 /// Where the texts of an endpoint lie, and its port.

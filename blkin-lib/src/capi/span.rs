@@ -5,7 +5,7 @@ use std::ptr;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use blkin_ringbuf::process::{self, Short};
+use blkin_ringbuf::process::{self, Said, Short};
 
 use super::layout::{Name, Span, Trace};
 use super::record::{EndpointTexts, endpoint_bytes};
@@ -86,16 +86,17 @@ pub(super) unsafe extern "C" fn blkin_span_string(
     val: *const c_char,
     level: c_uint,
 ) {
-    // SAFETY: NULL or a string of the caller (Invariant 2).
-    let Some(value) = (unsafe { bytes(val) }) else { return };
     // SAFETY: passed on from the caller.
-    match unsafe { ids_of(span, key) } {
-        // SAFETY: three integers in a row, only read (by Invariant 3).
-        Some((ids, names, key)) => unsafe {
-            process::record_string_at(ids, names, key, value, (level & 7) as u8);
-        },
+    if let Some((ids, names, key)) = unsafe { ids_of(span, key) } {
+        let said = Said::String(val.cast());
+        // SAFETY: three integers in a row, only read (by Invariant 3); NULL or a string of the caller (Invariant 2).
+        unsafe { process::record_known(ids, names, key, said, (level & 7) as u8) };
+        return;
+    }
+    // SAFETY: NULL or a string of the caller (Invariant 2).
+    if let Some(value) = unsafe { bytes(val) } {
         // SAFETY: passed on from the caller.
-        None => unsafe { record_texts(span, key, Payload::Str(value), level) },
+        unsafe { record_texts(span, key, Payload::Str(value), level) };
     }
 }
 

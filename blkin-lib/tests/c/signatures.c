@@ -71,6 +71,9 @@ int (*span_of)(struct blkin_span *, const struct blkin_trace *) = blkin_span_of;
 void (*span_event)(const struct blkin_span *, struct blkin_name *, unsigned int) = blkin_span_event;
 void (*span_integer)(const struct blkin_span *, struct blkin_name *, int64_t, unsigned int) = blkin_span_integer;
 void (*span_string)(const struct blkin_span *, struct blkin_name *, const char *, unsigned int) = blkin_span_string;
+void (*trace_event)(const struct blkin_trace *, const struct blkin_endpoint *, const char *) = blkin_trace_event;
+void (*trace_integer)(const struct blkin_trace *, const struct blkin_endpoint *, const char *,
+		      int64_t) = blkin_trace_integer;
 int (*level_is_on)(unsigned int) = blkin_level_is_on;
 const char *const *const constants[] = {
 	&CLIENT_SEND,          &CLIENT_RECV,          &SERVER_SEND,          &SERVER_RECV,
@@ -87,6 +90,7 @@ int main(void)
 			return 1;
 	return !(init && init_new_trace && init_trace_info && init_child && init_child_info && init_endpoint &&
 		 init_string && init_integer && init_timestamp && record && get_trace_info && set_trace_info &&
-		 set_trace_properties && pack && unpack && span_of && span_event && span_integer && span_string &&
+		 set_trace_properties && pack && unpack && span_of && span_event && span_integer && span_string && trace_event &&
+		 trace_integer &&
 		 level_is_on(BLKIN_LEVEL_ERR) == blkin_is_on(BLKIN_LEVEL_ERR));
 }

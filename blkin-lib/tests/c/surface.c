@@ -264,6 +264,40 @@ static void buffers_may_be_reused(const struct blkin_trace *root)
 	}
 }
 
+/* So often that it is noticed, and then some texts stay as they are for once. */
+static void texts_that_change_each_time_arrive(const struct blkin_trace *root)
+{
+	char name[32] = "name", service[32] = "service", key[32], value[32];
+	struct blkin_endpoint e = { "10.0.0.1", 1, service };
+	struct blkin_trace trace = *root;
+	int i;
+
+	trace.name = name;
+	trace.endpoint = &e;
+	for (i = 0; i < 400; i++) {
+		if (i % 50 > 2) {
+			snprintf(name, sizeof name, "name %d", i);
+			snprintf(service, sizeof service, "service %d", i);
+		}
+		if (i % 20 > 2)
+			snprintf(key, sizeof key, "key %d", i);
+		else if (i % 20 == 0)
+			strcpy(key, "key");
+		BLKIN_TIMESTAMP(&trace, &e, key);
+		expect(&trace.info, name, "10.0.0.1", 1, service, key, "!");
+		BLKIN_TIMESTAMP(root, NULL, key);
+		expect(&root->info, "request", "10.0.0.1", 8080, "gateway", key, "!");
+		BLKIN_KEYVAL_INTEGER(&trace, NULL, "integer", i);
+		snprintf(value, sizeof value, "#%d", i);
+		expect(&trace.info, name, "10.0.0.1", 1, service, "integer", value);
+		BLKIN_KEYVAL_INTEGER(root, NULL, key, i);
+		expect(&root->info, "request", "10.0.0.1", 8080, "gateway", key, value);
+		value[0] = '=';
+		BLKIN_KEYVAL_STRING(&trace, NULL, key, value + 1);
+		expect(&trace.info, name, "10.0.0.1", 1, service, key, value);
+	}
+}
+
 static void spans_and_literals_are_looked_up_once(const struct blkin_trace *root)
 {
 	static const char *const colours[] = { "red", "green", "blue" };
@@ -334,6 +368,7 @@ int main(void)
 	recorded_annotations_arrive(&root);
 	macros_record_with_and_without_semicolon(&root);
 	buffers_may_be_reused(&root);
+	texts_that_change_each_time_arrive(&root);
 	spans_and_literals_are_looked_up_once(&root);
 	three_int64_may_be_cast(&root);
 	long_strings_are_cut(&root);

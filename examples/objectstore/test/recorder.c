@@ -87,3 +87,15 @@ int blkin_record(const struct blkin_trace *trace, const struct blkin_annotation 
 	write_line(line, (size_t)len);
 	return 0;
 }
+
+void blkin_trace_event(const struct blkin_trace *trace, const struct blkin_endpoint *endpoint, const char *event)
+{
+	blkin_record(trace, &(struct blkin_annotation){.type = ANNOT_TIMESTAMP, .val_str = event, .endpoint = endpoint});
+}
+
+void blkin_trace_integer(const struct blkin_trace *trace, const struct blkin_endpoint *endpoint, const char *key,
+			 int64_t val)
+{
+	blkin_record(trace, &(struct blkin_annotation){
+				    .type = ANNOT_INTEGER, .key = key, .val_int = val, .endpoint = endpoint});
+}

@@ -60,6 +60,8 @@ const OLDER_SPACING_NS: i64 = 250_000_000;
 const MOST_ERAS: usize = 64;
 /// A bracket that was interrupted is taken again, so often at most. The narrowest counts.
 const MOST_TRIES: usize = 5;
+/// Knots that are looked at one by one before all others are searched.
+const NEAR: usize = 8;
 /// The kernel rounds the two clocks to nanoseconds on their own.
 const ROUNDING_NS: i64 = 2;
 /// Three readings of the clocks that nothing came between take less; a step that is smaller may stay unseen.
@@ -247,13 +249,11 @@ impl Default for ClockSeries {
     }
 }
 
-/// Index of the first knot later than `raw`: mostly one of the last.
+/// Index of the first knot later than `raw`: mostly one of the last, as many back as programs were drained since.
 fn index_behind(knots: &VecDeque<Knot>, raw: u64) -> usize {
-    let is_behind = |index: usize| knots.get(index).is_some_and(|knot| knot.tsc <= raw);
-    match knots.len() {
-        count @ 2.. if is_behind(count - 2) => count - usize::from(!is_behind(count - 1)),
-        _ => knots.partition_point(|knot| knot.tsc <= raw),
-    }
+    let is_behind = |knot: &&Knot| knot.tsc <= raw;
+    let back = knots.iter().rev().take(NEAR).position(|knot| is_behind(&knot));
+    back.map_or_else(|| knots.partition_point(|knot| is_behind(&knot)), |back| knots.len() - back)
 }
 
 /// Before the consumer's first knot: on the line from the program's own anchor to it, if that can be believed.

@@ -66,15 +66,13 @@ pub unsafe fn record_known(ids: *const u64, names: u64, key: u32, said: Said, le
         Said::String(value) if value.is_null() => None,
         Said::String(value) => {
             // SAFETY: passed on from the caller.
-            let value = unsafe { string_bytes(value) };
-            // SAFETY: as above.
             unsafe { record_string_at(ids, names, key, value, level) };
             Some(0)
         }
     }
 }
 
-/// Records a call that [`super::recognise_call`] does not know. `None`, and nothing recorded, if a text is NULL.
+/// Records a call that [`super::record_new_call`] does not. `None`, and nothing recorded, if a text is NULL.
 ///
 /// # Safety
 /// As [`record_known`], also of the texts of the call, which may be NULL, but for the address.
@@ -111,7 +109,7 @@ pub unsafe fn record_call(ids: *const u64, call: Call, said: Said, level: u8) ->
     };
     // SAFETY: passed on from the caller.
     let id = |index: usize| unsafe { ids.wrapping_add(index).read() };
-    record_texts(Draft {
+    record_texts(&Draft {
         trace_id: id(0),
         span_id: id(1),
         parent_span_id: id(2),

@@ -1,20 +1,19 @@
 //! Records with texts in them: put together on the stack, then copied into the ring by the sequence.
 //!
-//! What is read here stays in registers as far as may be: a load of what was just stored in other pieces waits for the
-//! stores, and what loads wait for, the reading of the clock waits for too (docs/adr/0007-reading-the-clock.md). So the short
-//! way is one function, and what leaves it gets a copy.
+//! What can be done at once is one function without a call in it; all else starts again from a draft.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use blkin_record::{Draft, MAX_TEXT_BYTES, Payload, Source, Stamp, cut};
+use blkin_record::{Draft, Entry, MAX_TEXT_BYTES, Payload, Source, Stamp, cut, names_word, traits_word};
 
 use super::Annotation;
+use super::call::string_bytes;
 use super::record::{own_number, record_portably, wake};
 use super::start::{count_without_segment, offer_if_due, open_slot, ready_or_start};
 use super::state::{OFF, PORTABLE, RSEQ, STATE, mode, ring_of, words};
 use super::text::{is_due, recognise_endpoint_if, recognise_if};
 use crate::evict::next_oldest;
-use crate::image::{Image, LONG_TAIL_BYTES, SHORT_TAIL_BYTES};
+use crate::image::{Counts, Image, Terminated};
 use crate::layout::{self, RingMode, slot};
 use crate::ring::Head;
 use crate::rseq::{self, Outcome};
@@ -28,7 +27,7 @@ pub fn record(annotation: &Annotation<'_>) {
         return;
     }
     let is_due = is_due();
-    record_texts(Draft {
+    let draft = Draft {
         trace_id: annotation.trace_id,
         span_id: annotation.span_id,
         parent_span_id: annotation.parent_span_id,
@@ -38,45 +37,58 @@ pub fn record(annotation: &Annotation<'_>) {
         payload: annotation.payload,
         level: annotation.level & 7,
         truncated: false,
-    });
-}
-
-/// Records what has been looked for in the table of names; what is too long is cut.
-#[inline(always)]
-pub(super) fn record_texts(draft: Draft<'_>) {
-    let inline =
-        [draft.name.id(), draft.key.id(), draft.endpoint.id()].into_iter().filter(|id| *id == 0).count();
-    if inline > 0 {
-        count(slot::NOT_INTERNED, inline as u64);
-    }
-    if draft.is_within_limits() {
-        record_draft(&draft);
-    } else {
+    };
+    if !record_at_once(&draft) {
         let copy = draft;
-        record_cut(&copy);
+        record_texts(&copy);
     }
-}
-
-#[cold]
-#[inline(never)]
-fn record_cut(draft: &Draft<'_>) {
-    let draft = draft.cut();
-    record_otherwise(&draft, draft.grains());
 }
 
 /// As [`super::record_short_at`], of a key with a string.
 ///
 /// # Safety
-/// `ids` points to three readable words, aligned; the first of them is not 0.
+/// `ids` points to three readable words, aligned; the first of them is not 0. `value` points to bytes that may be read up to
+/// a 0 and do not change during the call.
 #[inline(always)]
-pub unsafe fn record_string_at(ids: *const u64, names: u64, key: u32, value: &[u8], level: u8) {
+pub(super) unsafe fn record_string_at(ids: *const u64, names: u64, key: u32, value: *const u8, level: u8) {
     // SAFETY: passed on from the caller.
-    let id = |index: usize| unsafe { ids.wrapping_add(index).read() };
-    let (value, truncated) = cut(value, MAX_TEXT_BYTES);
+    if !unsafe { record_string_at_once(ids, names, key, value, level) } {
+        // SAFETY: as above.
+        unsafe { record_string_otherwise(ids, names, key, value, level) };
+    }
+}
+
+/// # Safety
+/// As [`record_string_at`].
+#[inline(always)]
+unsafe fn record_string_at_once(ids: *const u64, names: u64, key: u32, value: *const u8, level: u8) -> bool {
+    if !may_at_once() {
+        return false;
+    }
+    let mut image = Image::new();
+    // SAFETY: passed on from the caller.
+    let tail = image.begin().entry(Entry::Value, unsafe { Terminated::new(value) });
+    let ids_in_head = [names as u32, (names >> 32) as u32, key];
+    let Some(counts) = tail.and_then(|tail| tail.end(ids_in_head)) else { return false };
+    image.set_value(0);
+    let traits = traits_word(key, &Payload::Str(&[]), level & 7, false);
+    // SAFETY: passed on from the caller; what was put into the image.
+    unsafe { push_at_once(ids, names, traits, &image, counts) }
+}
+
+/// # Safety
+/// As [`record_string_at`].
+#[cold]
+#[inline(never)]
+unsafe fn record_string_otherwise(ids: *const u64, names: u64, key: u32, value: *const u8, level: u8) {
+    // SAFETY: passed on from the caller.
+    let [trace_id, span_id, parent_span_id] = unsafe { ids.cast::<[u64; 3]>().read() };
+    // SAFETY: passed on from the caller.
+    let (value, truncated) = cut(unsafe { string_bytes(value) }, MAX_TEXT_BYTES);
     record_draft(&Draft {
-        trace_id: id(0),
-        span_id: id(1),
-        parent_span_id: id(2),
+        trace_id,
+        span_id,
+        parent_span_id,
         name: Source::known(names as u32),
         endpoint: Source::known((names >> 32) as u32),
         key: Source::known(key),
@@ -86,24 +98,70 @@ pub unsafe fn record_string_at(ids: *const u64, names: u64, key: u32, value: &[u
     });
 }
 
-/// By whatever way there is.
+/// Whether records are written by restartable sequences, so that [`super::record_new_call`] may have an answer. Then strings may
+/// be read block by block, too.
 #[inline(always)]
-pub(super) fn record_draft(draft: &Draft<'_>) {
-    let grains = draft.grains();
-    if STATE.hot.phase.load(Acquire) == RSEQ && grains <= Image::<SHORT_TAIL_BYTES>::GRAINS {
-        push_image::<SHORT_TAIL_BYTES>(draft, grains);
-    } else {
-        let copy = *draft;
-        record_otherwise(&copy, grains);
+pub fn may_at_once() -> bool {
+    STATE.hot.push_offset.load(Relaxed) != 0
+}
+
+/// Records a draft with a tail. False if something stands in the way; then nothing has happened.
+#[inline(always)]
+fn record_at_once(draft: &Draft<'_>) -> bool {
+    if !may_at_once() {
+        return false;
+    }
+    let mut image = Image::new();
+    let Some(counts) = image.set_draft(draft) else { return false };
+    let names = names_word(draft.name.id(), draft.endpoint.id());
+    let traits = traits_word(draft.key.id(), &draft.payload, draft.level, draft.truncated);
+    let ids = [draft.trace_id, draft.span_id, draft.parent_span_id];
+    // SAFETY: three words, and what was put into the image.
+    unsafe { push_at_once(ids.as_ptr(), names, traits, &image, counts) }
+}
+
+/// Puts a record with a tail into the ring of the calling thread's slot. False if it was not done.
+///
+/// # Safety
+/// As [`rseq::push_texts`].
+#[inline(always)]
+pub(super) unsafe fn push_at_once(
+    ids: *const u64,
+    names: u64,
+    traits: u64,
+    image: &Image,
+    counts: Counts,
+) -> bool {
+    if counts.grains() == 1 {
+        return false;
+    }
+    // SAFETY: passed on from the caller.
+    match unsafe { rseq::push_texts(ids, names, traits, image, counts) } {
+        Outcome::Done => true,
+        Outcome::Passed => {
+            wake();
+            true
+        }
+        _ => false,
     }
 }
 
-/// The first record, long ones, and those of programs without restartable sequences.
+/// Records what has been looked for in the table of names; what is too long is cut.
+#[cold]
 #[inline(never)]
-fn record_otherwise(draft: &Draft<'_>, grains: usize) {
+pub(super) fn record_texts(draft: &Draft<'_>) {
+    let inline =
+        [draft.name.id(), draft.key.id(), draft.endpoint.id()].into_iter().filter(|id| *id == 0).count();
+    count(slot::NOT_INTERNED, inline as u64);
+    record_draft(&draft.cut());
+}
+
+/// By whatever way there is: the first record, long ones, those of programs without restartable sequences, and those that
+/// something stands in the way of.
+#[inline(never)]
+pub(super) fn record_draft(draft: &Draft<'_>) {
     match ready_or_start() {
-        RSEQ if grains <= Image::<SHORT_TAIL_BYTES>::GRAINS => push_image::<SHORT_TAIL_BYTES>(draft, grains),
-        RSEQ if grains <= Image::<LONG_TAIL_BYTES>::GRAINS => push_image::<LONG_TAIL_BYTES>(draft, grains),
+        RSEQ if push_image(draft) => {}
         RSEQ => record_portably(draft, STATE.slots.load(Relaxed) - 1),
         PORTABLE => record_portably(draft, own_number()),
         OFF => {}
@@ -111,36 +169,27 @@ fn record_otherwise(draft: &Draft<'_>, grains: usize) {
     }
 }
 
-/// Copies a draft into the ring of the calling thread's slot, or counts its loss. One that has no slot of its own, or is
-/// interrupted again and again, writes by compare-and-swap.
-#[inline(always)]
-fn push_image<const TAIL_BYTES: usize>(draft: &Draft<'_>, grains: usize) {
-    let mut image = Image { head: draft.head_words(), tail: [0; TAIL_BYTES] };
-    image.head[0] = Stamp::head(0, grains, STATE.cookie.load(Relaxed) as u32).0;
-    draft.stage(&mut image.tail);
+/// Copies a draft into the ring of the calling thread's slot, or counts its loss. False for one that is too long, or has no
+/// slot of its own, or is interrupted again and again: then nothing has happened.
+fn push_image(draft: &Draft<'_>) -> bool {
+    let mut image = Image::new();
+    let Some(counts) = image.set_draft(draft) else { return false };
+    let mut head = draft.head_words();
+    head[0] = Stamp::head(0, counts.grains(), STATE.cookie.load(Relaxed) as u32).0;
+    image.set_head(head);
     let is_event = matches!(draft.payload, Payload::Event);
-    // SAFETY: this phase says that the rings are written so.
-    let outcome = unsafe { rseq::push_long(&STATE.hot, &mut image, grains, is_event) };
-    if outcome != Outcome::Done && !push_again(outcome, &mut image, grains, is_event) {
-        let copy = *draft;
-        record_portably(&copy, STATE.slots.load(Relaxed) - 1);
-    } else if draft.truncated {
+    let is_done = push_long(&mut image, counts.grains(), is_event);
+    if is_done && draft.truncated {
         count(slot::TRUNCATED, 1);
     }
+    is_done
 }
 
-/// What follows a push that was not simply done. False if it cannot be done this way.
-#[cold]
-#[inline(never)]
-fn push_again<const TAIL_BYTES: usize>(
-    first: Outcome,
-    image: &mut Image<TAIL_BYTES>,
-    grains: usize,
-    is_event: bool,
-) -> bool {
-    let mut outcome = first;
-    for _ in 0..rseq::TRIES {
-        match outcome {
+/// False if it cannot be done this way.
+fn push_long(image: &mut Image, grains: usize, is_event: bool) -> bool {
+    for _ in 0..=rseq::TRIES {
+        // SAFETY: this phase says that the rings are written so.
+        match unsafe { rseq::push_long(&STATE.hot, image, grains, is_event) } {
             Outcome::Done => return true,
             Outcome::Passed => {
                 wake();
@@ -159,17 +208,8 @@ fn push_again<const TAIL_BYTES: usize>(
             }
             Outcome::Aborted => {}
         }
-        // SAFETY: this phase says that the rings are written so.
-        outcome = unsafe { rseq::push_long(&STATE.hot, image, grains, is_event) };
     }
-    match outcome {
-        Outcome::Done => true,
-        Outcome::Passed => {
-            wake();
-            true
-        }
-        _ => false,
-    }
+    false
 }
 
 /// Adds to a counter that no sequence stores to; which slot has it does not matter.

@@ -4,16 +4,17 @@
 //! sequence; one of a few grains is put together on the stack and copied in by the sequence (`long`); everything else, and
 //! everything of programs without restartable sequences, takes the portable protocol.
 
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use blkin_record::{Draft, GRAIN_WORDS, Payload, Source, traits_word};
 
 use super::long::record_draft;
 use super::start::{offer_if_due, open_slot};
-use super::state::{GATE, PORTABLE, RSEQ, STATE, clock, control_words, ring_of, words};
-use crate::layout::{control, header};
-use crate::ring::Refused;
+use super::state::{GATE, PORTABLE, RSEQ, STATE, clock, control_words, mode, ring_of, ring_of_mode, words};
+use crate::clock::ClockKind;
+use crate::layout::{MAX_SLOTS, RingMode, control, header};
+use crate::ring::{Refused, Ring};
 use crate::rseq::{self, Outcome};
 
 /// What a record without a tail says beside its ids.
@@ -23,6 +24,16 @@ pub enum Short {
     Event,
     /// A key has this value.
     Integer(i64),
+}
+
+impl From<Short> for Payload<'_> {
+    #[inline(always)]
+    fn from(what: Short) -> Self {
+        match what {
+            Short::Event => Payload::Event,
+            Short::Integer(value) => Payload::Integer(value),
+        }
+    }
 }
 
 /// Whether annotations of this level (0 to 7) are recorded: the gate that `blkin set` and BLKIN_OFF close. Two loads and
@@ -48,16 +59,12 @@ pub fn record_short(ids: &[u64; 3], names: u64, key: u32, what: Short, level: u8
 /// `ids` points to three readable words, aligned.
 #[inline(always)]
 pub unsafe fn record_short_at(ids: *const u64, names: u64, key: u32, what: Short, level: u8) -> i32 {
-    let (payload, value) = match what {
-        Short::Event => (Payload::Event, 0),
-        Short::Integer(value) => (Payload::Integer(value), value as u64),
-    };
-    let traits = traits_word(key, &payload, level, false);
+    let traits = traits_word(key, &what.into(), level, false);
     match what {
         // SAFETY: passed on from the caller.
         Short::Event => unsafe { rseq::push_event(ids, names, traits) },
         // SAFETY: as above.
-        Short::Integer(_) => unsafe { rseq::push_value(ids, names, traits, value) },
+        Short::Integer(value) => unsafe { rseq::push_value(ids, names, traits, value as u64) },
     }
 }
 
@@ -97,30 +104,135 @@ pub(crate) unsafe extern "C" fn push_again(
     0
 }
 
-/// Where a short record goes in a process that does not write by restartable sequences, or is not set up. Always 0.
+/// Where an event goes in a process that does not write by restartable sequences, or is not set up. Always 0.
 ///
 /// # Safety
 /// `ids` points to three readable words.
-pub(crate) unsafe extern "C" fn push_otherwise(ids: *const u64, names: u64, traits: u64, value: u64) -> i32 {
-    if STATE.hot.phase.load(Acquire) == PORTABLE {
+pub(crate) unsafe extern "C" fn push_event_otherwise(
+    ids: *const u64,
+    names: u64,
+    traits: u64,
+    _: u64,
+) -> i32 {
+    // SAFETY: passed on from the caller.
+    unsafe { push_otherwise::<true>(ids, names, traits, 0) }
+}
+
+/// As [`push_event_otherwise`], of a value.
+///
+/// # Safety
+/// As [`push_event_otherwise`].
+pub(crate) unsafe extern "C" fn push_value_otherwise(
+    ids: *const u64,
+    names: u64,
+    traits: u64,
+    value: u64,
+) -> i32 {
+    // SAFETY: passed on from the caller.
+    unsafe { push_otherwise::<false>(ids, names, traits, value) }
+}
+
+/// By the area for restartable sequences, which says quickest where a thread is, if it has one.
+///
+/// # Safety
+/// As [`push_event_otherwise`].
+#[inline(always)]
+unsafe fn push_otherwise<const IS_EVENT: bool>(ids: *const u64, names: u64, traits: u64, value: u64) -> i32 {
+    match rseq::index(&STATE.hot).filter(|number| *number < MAX_SLOTS) {
         // SAFETY: passed on from the caller.
-        let [trace_id, span_id, parent_span_id] = unsafe { ids.cast::<[u64; 3]>().read() };
-        if push_grain(&[0, 0, trace_id, span_id, parent_span_id, names, traits, 0], value) {
-            return 0;
-        }
+        Some(number) => unsafe { push_to::<IS_EVENT>(number, ids, names, traits, value) },
+        // SAFETY: as above.
+        None => unsafe { push_without_area::<IS_EVENT>(ids, names, traits, value) },
+    }
+}
+
+/// # Safety
+/// As [`push_event_otherwise`].
+#[inline(never)]
+unsafe fn push_without_area<const IS_EVENT: bool>(
+    ids: *const u64,
+    names: u64,
+    traits: u64,
+    value: u64,
+) -> i32 {
+    // SAFETY: passed on from the caller.
+    unsafe { push_to::<IS_EVENT>(own_number(), ids, names, traits, value) }
+}
+
+/// Tries to write a short record by compare-and-swap, where that is nothing but a try: into a ring that is there, discards
+/// what it has no room for, and has a clock that is one instruction.
+///
+/// # Safety
+/// As [`push_event_otherwise`].
+#[inline(always)]
+unsafe fn push_to<const IS_EVENT: bool>(
+    number: usize,
+    ids: *const u64,
+    names: u64,
+    traits: u64,
+    value: u64,
+) -> i32 {
+    let word1 = || if IS_EVENT { ClockKind::Tsc.read() } else { value };
+    let has_clock = !IS_EVENT || STATE.clock_is_tsc.load(Relaxed);
+    let ring = if has_clock { discarding_ring(number) } else { None };
+    // SAFETY: passed on from the caller.
+    match ring.and_then(|ring| ring.try_push_grain(word1, || unsafe { words_of(ids, names, traits) })) {
+        Some(false) => 0,
+        Some(true) => wake_and_return(),
+        // SAFETY: passed on from the caller.
+        None => unsafe { push_by_any_ring::<IS_EVENT>(ids, names, traits, value) },
+    }
+}
+
+/// The ring with this number in a process that writes by compare-and-swap, if it is there and discards what it has no room
+/// for.
+#[inline(always)]
+fn discarding_ring(number: usize) -> Option<Ring<'static, [AtomicU64]>> {
+    if STATE.hot.phase.load(Acquire) != PORTABLE || mode() != RingMode::Discard {
+        return None;
+    }
+    ring_of_mode(STATE.hot.slots.get(number)?, RingMode::Discard)
+}
+
+/// As [`push_to`], whatever the ring and the clock, and as often as it takes.
+///
+/// # Safety
+/// As [`push_event_otherwise`].
+#[inline(never)]
+unsafe fn push_by_any_ring<const IS_EVENT: bool>(
+    ids: *const u64,
+    names: u64,
+    traits: u64,
+    value: u64,
+) -> i32 {
+    if STATE.hot.phase.load(Acquire) == PORTABLE
+        && let Some(ring) = ring_of(&STATE.hot.slots[own_number()])
+    {
+        let clock = clock();
+        // SAFETY: passed on from the caller.
+        let words = unsafe { words_of(ids, names, traits) };
+        end_push(ring.push_grain(&words, || if IS_EVENT { clock.read() } else { value }));
+        return 0;
     }
     // SAFETY: passed on from the caller.
     unsafe { push_again(ids, names, traits, value, rseq::NO_SLOT) }
 }
 
-/// Writes a short record by compare-and-swap. False if there is no ring for it yet.
+/// The words of a short record.
+///
+/// # Safety
+/// As [`push_event_otherwise`].
 #[inline(always)]
-fn push_grain(words: &[u64; GRAIN_WORDS], value: u64) -> bool {
-    let Some(ring) = ring_of(&STATE.hot.slots[own_number()]) else { return false };
-    let clock = clock();
-    let is_event = matches!(payload_of(words[6], value), Payload::Event);
-    end_push(ring.push_grain(words, || if is_event { clock.read() } else { value }));
-    true
+unsafe fn words_of(ids: *const u64, names: u64, traits: u64) -> [u64; GRAIN_WORDS] {
+    // SAFETY: passed on from the caller.
+    let [trace_id, span_id, parent_span_id] = unsafe { ids.cast::<[u64; 3]>().read() };
+    [0, 0, trace_id, span_id, parent_span_id, names, traits, 0]
+}
+
+#[cold]
+fn wake_and_return() -> i32 {
+    wake();
+    0
 }
 
 /// What follows a push by compare-and-swap.
@@ -167,10 +279,12 @@ pub(super) fn own_number() -> usize {
     if index < slots { index } else { index % slots }
 }
 
-/// Wakes a consumer that sleeps and has asked for it, if enough waits for it. One system call, which neither blocks nor
-/// touches errno.
+/// What is done with each eighth of a ring: wakes a consumer that sleeps and has asked for it, if enough waits for it. One
+/// system call, which neither blocks nor touches errno.
 #[cold]
 pub(super) fn wake() {
+    // A full ring offers itself again with what it refuses, but a flight recorder refuses nothing.
+    offer_if_due();
     let asks = control_words().get(control::SLEEPING).filter(|word| word.load(Relaxed) != 0);
     if let (true, Some(word)) = (STATE.may_wake.load(Relaxed), asks.filter(|_| is_filling())) {
         let half = (&raw const *word).cast::<AtomicU32>();

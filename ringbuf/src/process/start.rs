@@ -138,6 +138,7 @@ fn set_up_hot(area: Option<rseq::Area>, producer: ProducerKind, cookie: u32) {
     }
     let grains = shape().grains();
     hot.mask.store(grains as u32 - 1, Relaxed);
+    hot.own_slots.store(STATE.slots.load(Relaxed) as u32 - 1, Relaxed);
     hot.eighth.store((grains as u32 / 8).max(1) - 1, Relaxed);
     hot.stamp.store(Stamp::head(0, 1, cookie).0, Relaxed);
     hot.step[0].store(Head(0).after(1).0, Relaxed);
@@ -204,8 +205,8 @@ pub(super) fn open_slot(slot: &HotSlot, number: usize) -> bool {
     let ring = &words[layout::ring_words(number, ring_bytes)];
     slot.tail.store((&raw const *tail).cast_mut(), Relaxed);
     slot.control.store(line.as_ptr().cast_mut(), Relaxed);
-    slot.limit.store(Head(tail.load(Relaxed)).position() + shape().grains(), Relaxed);
     slot.ring.store(ring.as_ptr().cast_mut(), Release);
+    slot.limit.store(Head(tail.load(Relaxed)).position() + shape().grains(), Release);
     slot.header.store(header.as_ptr().cast_mut(), Release);
     offer_if_due();
     true

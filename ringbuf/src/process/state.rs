@@ -194,6 +194,12 @@ pub(super) fn is_ready(phase: u64) -> bool {
 /// A slot's ring for the portable protocol; `None` until it may be written (invariant 8).
 #[inline(always)]
 pub(super) fn ring_of(slot: &HotSlot) -> Option<Ring<'static, [AtomicU64]>> {
+    ring_of_mode(slot, mode())
+}
+
+/// As [`ring_of`], where it is known what the process's full rings do.
+#[inline(always)]
+pub(super) fn ring_of_mode(slot: &HotSlot, mode: RingMode) -> Option<Ring<'static, [AtomicU64]>> {
     let header = slot.header.load(Acquire);
     if header.is_null() {
         return None;
@@ -206,5 +212,5 @@ pub(super) fn ring_of(slot: &HotSlot) -> Option<Ring<'static, [AtomicU64]>> {
     let grains = unsafe { std::slice::from_raw_parts(slot.ring.load(Relaxed), ring_words) };
     // SAFETY: as above: its line in the control page.
     let control = unsafe { std::slice::from_raw_parts(slot.control.load(Relaxed), control::SLOT_LINE_WORDS) };
-    Some(Ring { header, grains, control, shape, mode: mode() })
+    Some(Ring { header, grains, control, shape, mode })
 }

@@ -89,7 +89,8 @@ pub(super) fn meet_endpoint(ip: u32, name: u32, endpoint: EndpointParts<'_>) -> 
 
 /// Name and endpoint as a record has them, and the key's id, of a call all of whose texts were met before where they lie
 /// now: name, address (never NULL) and name of the endpoint, and key, compared by content, no further than their ends.
-/// `None` if one is long, or not known there; then [`super::record_call`] knows more.
+/// `None` if one is long, or not known there; then [`super::record_new_call`] knows more. No id for what is new each time: then
+/// [`super::record_travelling_call`] has to record it.
 ///
 /// # Safety
 /// The texts end with a 0 and do not change during the call, or are NULL.
@@ -184,15 +185,42 @@ unsafe fn recognise_parts(call: Call, ids: [u32; TEXTS]) -> Option<(u64, u32)> {
 /// Texts that are most likely in vain to look for, because the table is full or their place is a buffer, are looked up
 /// once in so many times: what is known, but not where it lies now, is found again soon. A prime, so that this does not
 /// keep step with what the program does again and again.
-const LOOKED_UP_ONCE_IN: u32 = 61;
+const LOOKED_UP_ONCE_IN: u32 = 251;
+/// Calls that are not known as a whole, because their texts change or the table is full, are kept once in so many times:
+/// most of those whose texts lie elsewhere each time never come again.
+const KEPT_ONCE_IN: u32 = 7;
+
+/// Calls until what is most likely in vain is due.
+static LEFT: AtomicU32 = AtomicU32::new(LOOKED_UP_ONCE_IN - 1);
+
+/// Counts a call, unless what is most likely in vain is due: then [`is_due`] will say so.
+#[inline(always)]
+pub(super) fn is_not_due() -> bool {
+    let left = LEFT.load(Relaxed);
+    LEFT.store(left.saturating_sub(1), Relaxed);
+    left != 0
+}
+
+/// Whether it is the turn of one of a few calls to be kept for its texts that are new each time.
+pub(super) fn is_to_be_kept() -> bool {
+    static TURNS: AtomicU32 = AtomicU32::new(0);
+    // Two threads that count the same turn do no harm.
+    let turn = TURNS.load(Relaxed).wrapping_add(1);
+    TURNS.store(turn, Relaxed);
+    turn.is_multiple_of(KEPT_ONCE_IN)
+}
+
+/// So that the call is known as a whole the next time. `ids`: of its texts, 0 for those that are new each time.
+pub(super) fn keep_call(call: &Call, ids: [u32; TEXTS], names: u64) {
+    SHAPES.keep(call, ids, names, NAMES.text());
+}
 
 /// Whether what is most likely in vain is due.
 #[inline(always)]
 pub(super) fn is_due() -> bool {
-    static LEFT: AtomicU32 = AtomicU32::new(LOOKED_UP_ONCE_IN);
     let left = LEFT.load(Relaxed);
     // Two threads that count the same time do no harm.
-    LEFT.store(if left == 0 { LOOKED_UP_ONCE_IN } else { left - 1 }, Relaxed);
+    LEFT.store(if left == 0 { LOOKED_UP_ONCE_IN - 1 } else { left - 1 }, Relaxed);
     left == 0
 }
 

@@ -18,6 +18,31 @@ fn drain(memory: &Memory, at: &mut Position, no_writer_left: bool) -> Vec<u64> {
     spans(&raw)
 }
 
+/// Tries once, as programs do with records of one grain, and then writes as long as it takes.
+fn try_or_push(memory: &Memory, span: u64) -> bool {
+    let draft = draft(span, None);
+    memory.ring().try_push_grain(|| 0, || draft.head_words()).is_some()
+        || memory.ring().push(&draft, || 0).is_ok()
+}
+
+#[test]
+fn two_writers_that_try_first_and_a_reader_lose_nothing_uncounted() {
+    explore(|| {
+        let memory = Memory::new(2);
+        let writers = [1u64, 2].map(|span| {
+            let memory = memory.clone();
+            thread::spawn(move || try_or_push(&memory, span))
+        });
+        let mut at = Position::default();
+        let mut seen = drain(&memory, &mut at, false);
+        assert!(writers.into_iter().all(|writer| writer.join().unwrap()));
+        seen.extend(drain(&memory, &mut at, true));
+        seen.sort_unstable();
+        assert_eq!(seen, [1, 2]);
+        assert_eq!(memory.count(slot::ATTEMPTED), 0);
+    });
+}
+
 #[test]
 fn two_writers_and_a_reader_lose_nothing_uncounted() {
     explore(|| {

@@ -35,7 +35,7 @@ use crate::layout::{SLOT_HEADER_WORDS, slot};
 
 pub(crate) use area::{Area, add, area, index};
 pub(crate) use ids::next_number;
-pub(crate) use long::push_long;
+pub(crate) use long::{push_long, push_texts};
 pub(crate) use room::{evict, refresh_limit, refuse};
 pub(crate) use short::{push_event, push_value};
 
@@ -52,7 +52,7 @@ const ABORTED: u32 = 4;
 
 /// How far before a record's place its memory is asked for. A store that misses the cache holds up the next reading of the
 /// clock; behind a ring's end it is asked for in vain, which neither faults nor hurts.
-const AHEAD_BYTES: usize = 1024;
+const AHEAD_BYTES: usize = 2048;
 
 /// What became of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::hot::Hot;
-use crate::image::Image;
-use crate::process::record::push_otherwise;
+use crate::image::{Counts, Image};
+use crate::process::record::{push_event_otherwise, push_value_otherwise};
 
 pub(crate) const NO_SLOT: u32 = 2;
 pub(crate) const TRIES: usize = 1;
@@ -42,20 +42,19 @@ pub(crate) fn index(_: &Hot) -> Option<usize> {
 
 pub(crate) unsafe fn push_event(ids: *const u64, names: u64, traits: u64) -> i32 {
     // SAFETY: passed on from the caller.
-    unsafe { push_otherwise(ids, names, traits, 0) }
+    unsafe { push_event_otherwise(ids, names, traits, 0) }
 }
 
 pub(crate) unsafe fn push_value(ids: *const u64, names: u64, traits: u64, value: u64) -> i32 {
     // SAFETY: passed on from the caller.
-    unsafe { push_otherwise(ids, names, traits, value) }
+    unsafe { push_value_otherwise(ids, names, traits, value) }
 }
 
-pub(crate) unsafe fn push_long<const TAIL_BYTES: usize>(
-    _: &Hot,
-    _: &mut Image<TAIL_BYTES>,
-    _: usize,
-    _: bool,
-) -> Outcome {
+pub(crate) unsafe fn push_texts(_: *const u64, _: u64, _: u64, _: &Image, _: Counts) -> Outcome {
+    Outcome::NoSlot
+}
+
+pub(crate) unsafe fn push_long(_: &Hot, _: &mut Image, _: usize, _: bool) -> Outcome {
     Outcome::NoSlot
 }
 

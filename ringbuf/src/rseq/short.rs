@@ -9,8 +9,7 @@ use std::mem::{MaybeUninit, offset_of};
 use super::area::CPU_AT;
 use super::{ABORTED, AHEAD_BYTES, NO_SLOT, REFUSED};
 use crate::hot::{Hot, HotSlot};
-use crate::layout::MAX_SLOTS;
-use crate::process::record::{push_again, push_otherwise};
+use crate::process::record::{push_again, push_event_otherwise, push_value_otherwise};
 use crate::process::state::STATE;
 
 /// A record of one grain, see [`push_event`] and [`push_value`]. `$header`: the register that has the slot's header; `$word1`
@@ -33,6 +32,10 @@ macro_rules! push_short {
                     ".L",
                     $name,
                     "_other_slot:\n",
+                    "cmp r11d, dword ptr [rip + {hot} + {own_slots}]\n",
+                    "jae .L",
+                    $name,
+                    "_no_slot\n",
                     other_slot!(@predicted $name, $header, "1", "64", "256"),
                     other_slot!(@predicted $name, $header, "2", "128", "512"),
                     other_slot!(@predicted $name, $header, "3", "192", "768"),
@@ -52,25 +55,21 @@ macro_rules! push_short {
             ".L",
             $name,
             "_slot:\n",
-            "mov rcx, qword ptr [r11 + {ring}]\n",
-            "test rcx, rcx\n",
-            "jz .L",
-            $name,
-            "_no_slot\n",
-            "mov rax, qword ptr [",
+            // The low halves tell: neither is ever more than a ring ahead of the other. A slot without a ring has a limit of 0,
+            // where its head is; so the limit is looked at first.
+            "mov eax, dword ptr [",
             $header,
             "]\n",
-            "sub rax, qword ptr [r11 + {limit}]\n",
-            "shl rax, 28\n",
+            "cmp eax, dword ptr [r11 + {limit}]\n",
             "jns .L",
             $name,
             "_refuse\n",
+            "mov rcx, qword ptr [r11 + {ring}]\n",
             "mov r11, qword ptr [",
             $header,
             "]\n",
-            "mov eax, r11d\n",
             "and eax, dword ptr [rip + {hot} + {mask}]\n",
-            "shl rax, 6\n",
+            "shl eax, 6\n",
             "add rcx, rax\n",
             "prefetchw byte ptr [rcx + {ahead}]\n",
             // One by one: ids that were stored so a moment ago could not be loaded as a pair before those stores are done.
@@ -85,9 +84,9 @@ macro_rules! push_short {
             "mov rax, r11\n",
             "shr rax, 36\n",
             "mov qword ptr [rcx + 56], rax\n",
-            "mov rax, r11\n",
-            "shl rax, 28\n",
-            "shr rax, 28\n",
+            // Head without its count.
+            "shl rax, 36\n",
+            "xor rax, r11\n",
             "or rax, qword ptr [rip + {hot} + {stamp}]\n",
             "mov qword ptr [rcx], rax\n",
             $word1,
@@ -136,10 +135,6 @@ macro_rules! other_slot {
     };
     (@any $name:literal, $header:literal) => {
         concat!(
-            "cmp r11d, {max_slots}\n",
-            "jae .L",
-            $name,
-            "_no_slot\n",
             "shl r11d, 6\n",
             // Headers are four times as far apart as the slots of `Hot`.
             "lea ",
@@ -158,22 +153,22 @@ macro_rules! other_slot {
 
 // Whatever library or program this is linked into, these are its own and lie within reach of its code.
 global_asm!(
-    ".hidden {hot}", ".hidden {again}", ".hidden {otherwise}",
-    hot = sym STATE, again = sym push_again, otherwise = sym push_otherwise
+    ".hidden {hot}", ".hidden {again}", ".hidden {event}", ".hidden {value}",
+    hot = sym STATE, again = sym push_again, event = sym push_event_otherwise, value = sym push_value_otherwise
 );
 
 /// Both kinds of short records.
 macro_rules! sequence_of_short {
-    ($name:literal, $header:literal, $word1:literal) => {
+    ($name:literal, $header:literal, $word1:literal, $otherwise:ident) => {
         global_asm!(
             push_short!($name, $header, $word1),
             hot = sym STATE,
             again = sym push_again,
-            otherwise = sym push_otherwise,
+            otherwise = sym $otherwise,
             push_offset = const offset_of!(Hot, push_offset),
             index_offset = const offset_of!(Hot, index_offset),
             cpu_at = const CPU_AT,
-            max_slots = const MAX_SLOTS,
+            own_slots = const offset_of!(Hot, own_slots),
             headers = const offset_of!(Hot, headers),
             slots = const offset_of!(Hot, slots),
             ring = const offset_of!(HotSlot, ring),
@@ -194,9 +189,10 @@ macro_rules! sequence_of_short {
 sequence_of_short!(
     "blkin_rseq_push_event",
     "r9",
-    "rdtsc\nmov dword ptr [rcx + 8], eax\nmov dword ptr [rcx + 12], edx\n"
+    "rdtsc\nmov dword ptr [rcx + 8], eax\nmov dword ptr [rcx + 12], edx\n",
+    push_event_otherwise
 );
-sequence_of_short!("blkin_rseq_push_value", "rdx", "mov qword ptr [rcx + 8], r9\n");
+sequence_of_short!("blkin_rseq_push_value", "rdx", "mov qword ptr [rcx + 8], r9\n", push_value_otherwise);
 
 /// An argument that takes a register which a sequence has other use for: nothing is passed in it.
 type Nothing = MaybeUninit<u64>;

@@ -1,0 +1,139 @@
+//! Calls of the C interface with texts that are new: copied from the program's strings straight into a record.
+
+use blkin_record::{Entry, Payload, names_word, traits_word};
+
+use super::call::{Said, record_known};
+use super::long::{may_at_once, push_at_once};
+use super::record::Short;
+use super::state::NAMES;
+use super::text::{endpoint_of, is_not_due, is_to_be_kept, keep_call, recognise_longer_call};
+use crate::cstring;
+use crate::image::{Image, Tail, Terminated};
+use crate::names::Hint;
+use crate::shapes::Call;
+
+/// Records a call that [`super::recognise_call`] does not know, if each of its texts is known where it lies, or travels. False
+/// if one has to be looked up, or is NULL, or something else stands in the way: then nothing has happened. Nothing in here
+/// panics.
+///
+/// # Safety
+/// As [`super::record_call`].
+#[inline(always)]
+pub unsafe fn record_new_call(own: *const u64, call: Call, said: Said, level: u8) -> bool {
+    if !may_at_once() {
+        return false;
+    }
+    // SAFETY: passed on from the caller.
+    let Some((names, key)) = (unsafe { recognise_parts_of(call) }) else { return false };
+    if names as u32 != 0 && names >> 32 != 0 && key != 0 {
+        // SAFETY: passed on from the caller.
+        return unsafe { record_known(own, names, key, said, level) }.is_some();
+    }
+    // SAFETY: passed on from the caller; no text is NULL, for NULL is known nowhere.
+    unsafe { record_travelling_call(own, call, names, key, said, level) }
+}
+
+/// Records a call with texts that are new each time, and have no id in `names` and `key`. As [`record_new_call`].
+///
+/// # Safety
+/// As [`super::record_call`]; no text is NULL.
+#[inline(always)]
+pub unsafe fn record_travelling_call(
+    own: *const u64,
+    call: Call,
+    names: u64,
+    key: u32,
+    said: Said,
+    level: u8,
+) -> bool {
+    if !may_at_once() || !is_not_due() {
+        return false;
+    }
+    let mut image = Image::new();
+    // SAFETY: passed on from the caller.
+    let Some(tail) = (unsafe { texts(image.begin(), &call, names, key) }) else { return false };
+    let (tail, payload, value) = match said {
+        Said::Short(Short::Event) => (tail, Payload::Event, 0),
+        Said::Short(Short::Integer(value)) => (tail, Payload::Integer(value), value as u64),
+        Said::String(value) if value.is_null() => return false,
+        // SAFETY: passed on from the caller.
+        Said::String(value) => match tail.entry(Entry::Value, unsafe { Terminated::new(value) }) {
+            Some(tail) => (tail, Payload::Str(&[]), 0),
+            None => return false,
+        },
+    };
+    let Some(counts) = tail.end([names as u32, (names >> 32) as u32, key]) else { return false };
+    image.set_value(value);
+    let traits = traits_word(key, &payload, level, false);
+    // SAFETY: passed on from the caller; what was put into the image.
+    unsafe { push_at_once(own, names, traits, &image, counts) }
+}
+
+/// Puts those texts of a call into a tail that have no id.
+///
+/// # Safety
+/// As [`record_new_call`]; no text is NULL.
+#[inline(always)]
+unsafe fn texts<'a>(mut tail: Tail<'a>, call: &Call, names: u64, key_id: u32) -> Option<Tail<'a>> {
+    // SAFETY: passed on from the caller.
+    let [name, ip, service, key] = call.texts.map(|text| unsafe { Terminated::new(text) });
+    if names as u32 == 0 {
+        tail = tail.entry(Entry::Name, name)?;
+    }
+    if names >> 32 == 0 {
+        tail = tail.endpoint(call.port, ip, service)?;
+    }
+    if key_id == 0 {
+        tail = tail.entry(Entry::Key, key)?;
+    }
+    Some(tail)
+}
+
+/// Word 5 and the key's id, 0 for what travels, as the places of the texts tell each by itself. `None` if one has to be looked
+/// up, or is NULL.
+///
+/// # Safety
+/// As [`record_new_call`].
+#[inline(never)]
+unsafe fn recognise_parts_of(call: Call) -> Option<(u64, u32)> {
+    let [name, ip, service, key] = call.texts;
+    let [name_hint, service_hint, key_hint] = [name, service, key].map(|text| NAMES.hints.at(text.addr()));
+    let is_known = |hint| matches!(hint, Hint::Id(_));
+    if is_known(name_hint) && is_known(service_hint) && is_known(key_hint) {
+        // SAFETY: passed on from the caller.
+        return unsafe { recognise_longer_call(call) };
+    }
+    if name.is_null() || service.is_null() || key.is_null() {
+        return None;
+    }
+    // SAFETY: passed on from the caller; not NULL.
+    let id = |text, hint| unsafe { id_of(text, hint) };
+    let (name, key) = (id(name, name_hint)?, id(key, key_hint)?);
+    let service = id(service, service_hint)?;
+    let ip = if service == 0 { 0 } else { id(ip, NAMES.hints.at(ip.addr())).filter(|id| *id != 0)? };
+    let endpoint = if service == 0 { 0 } else { endpoint_of(ip, service, call.port) };
+    if endpoint == 0 && service != 0 {
+        return None;
+    }
+    let names = names_word(name, endpoint);
+    if is_to_be_kept() {
+        keep_call(&call, [name, ip, service, key], names);
+    }
+    Some((names, key))
+}
+
+/// The id of a text that is known where it lies, or 0 for one that travels.
+///
+/// # Safety
+/// `text` points to a string that ends with a 0.
+unsafe fn id_of(text: *const u8, hint: Hint) -> Option<u32> {
+    let travels = match hint {
+        Hint::Id(id) => {
+            // SAFETY: passed on from the caller.
+            return unsafe { cstring::is(text, NAMES.text(), id as usize, true) }.then_some(id);
+        }
+        Hint::Changing => true,
+        Hint::Nothing => NAMES.recognised().is_full(),
+    };
+    travels.then_some(0)
+}

@@ -1,0 +1,122 @@
+//! Calls of the C interface whose texts are others each time say what they said, by whatever way they were recorded.
+
+mod own;
+
+use blkin_record::{Endpoint, EndpointRef, Record, Text, Value, records};
+use blkin_ringbuf::Attachment;
+use blkin_ringbuf::process::{self, Call, Said, Short, Status, init, recognise_call};
+
+const CALLS: usize = 6000;
+const PLACES: usize = 13;
+
+/// What a call says: name, address, service, key, and a value.
+type Texts = [String; 5];
+
+/// Some of the texts stay as they are for long, and then change after all.
+fn texts(number: usize) -> Texts {
+    let text = |what: &str, each: usize, most: usize| {
+        let number = number / each;
+        let length = number.wrapping_mul(0x9e37_79b1) >> 7 & 0xff;
+        format!("{what}{number}{}", "x".repeat(length % most))
+    };
+    let every = [[1, 1, 1], [1500, 1500, 1], [1500, 1, 1500], [1, 1500, 1500]][number % PLACES % 4];
+    [
+        text("n", every[0], 60),
+        text("10.0.0.", 3000, 8),
+        text("osd.", every[1], 30),
+        text("event ", every[2], 120),
+        text("v", 1, 200),
+    ]
+}
+
+/// A buffer for each text, which the next call from the same place writes over.
+fn place() -> [Vec<u8>; 5] {
+    std::array::from_fn(|_| vec![b'#'; 5000])
+}
+
+fn write(buffers: &mut [Vec<u8>; 5], texts: &Texts) {
+    for (buffer, text) in buffers.iter_mut().zip(texts) {
+        buffer[..text.len()].copy_from_slice(text.as_bytes());
+        buffer[text.len()] = 0;
+    }
+}
+
+/// As `blkin_record` does.
+fn record(buffers: &[Vec<u8>; 5], number: usize) {
+    let [name, ip, service, key, value] = buffers.each_ref().map(|buffer| buffer.as_ptr());
+    let call = Call { texts: [name, ip, service, key], endpoint: service, port: 6800 };
+    let said = match number % 3 {
+        0 => Said::Short(Short::Event),
+        1 => Said::Short(Short::Integer(number as i64)),
+        _ => Said::String(value),
+    };
+    let own = [1, number as u64 + 1, 0];
+    let ids = own.as_ptr();
+    // SAFETY: three words, and strings with an end, which stay as they are meanwhile; so below.
+    let is_done = match unsafe { recognise_call(call) } {
+        Some((names, key)) if names as u32 != 0 && names >> 32 != 0 && key != 0 => {
+            // SAFETY: as above.
+            unsafe { process::record_known(ids, names, key, said, 4) }.is_some()
+        }
+        // SAFETY: as above.
+        Some((names, key)) => unsafe { process::record_travelling_call(ids, call, names, key, said, 4) },
+        // SAFETY: as above.
+        None => process::may_at_once() && unsafe { process::record_new_call(ids, call, said, 4) },
+    };
+    if !is_done {
+        // SAFETY: as above.
+        assert_eq!(unsafe { process::record_call(ids, call, said, 4) }, Some(0));
+    }
+}
+
+/// The number of the call, and whether the record says what that said.
+fn check(program: &Attachment, record: &Record<'_>) -> usize {
+    let number = record.span_id as usize - 1;
+    let [name, ip, service, key, value] = texts(number);
+    let text = |text: &Text<'_>| match text {
+        Text::Id(id) => program.text(*id).expect("a text has this id"),
+        Text::Inline(text) => text.to_vec(),
+    };
+    let endpoint = match &record.endpoint {
+        EndpointRef::Id(id) => program.text(*id).expect("an endpoint has this id"),
+        EndpointRef::Inline(bytes) => bytes.to_vec(),
+    };
+    assert_eq!(text(&record.name), name.as_bytes(), "name of {number}");
+    assert_eq!(text(&record.key), key.as_bytes(), "key of {number}");
+    assert_eq!(Endpoint::decode(&endpoint), Some(Endpoint { ip, port: 6800, name: service }));
+    match (number % 3, &record.value) {
+        (0, Value::None) => {}
+        (1, Value::Integer(found)) => assert_eq!(*found, number as i64),
+        (2, Value::Str(found)) => assert_eq!(found[..], *value.as_bytes()),
+        (_, other) => panic!("{number} says {other:?}"),
+    }
+    number
+}
+
+#[test]
+fn texts_that_change_are_recorded_as_they_were() {
+    assert_eq!(init(), Status::Tracing);
+    let mut program = own::attach();
+    let mut places: Vec<_> = (0..PLACES).map(|_| place()).collect();
+    let mut seen = Vec::new();
+    for number in 0..CALLS {
+        let buffers = &mut places[number % PLACES];
+        write(buffers, &texts(number));
+        record(buffers, number);
+        if number % 100 == 99 {
+            let mut raw = Vec::new();
+            for slot in 0..program.slots() {
+                program.drain(slot, usize::MAX, &mut raw);
+                program.publish(slot);
+            }
+            for item in records(&raw, program.info().cookie) {
+                seen.push(check(&program, &item.expect("a true record")));
+            }
+        }
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, (0..CALLS).collect::<Vec<_>>());
+    let counters = program.counters();
+    assert_eq!((counters.attempted, counters.committed), (CALLS as u64, CALLS as u64));
+    assert!(counters.not_interned > CALLS as u64 / 2, "{counters:?}");
+}

@@ -245,6 +245,24 @@ fn every_call_is_held_or_counted_as_overwritten_with_either_producer() -> Result
 }
 
 #[test]
+fn a_recorder_whose_offer_nobody_took_offers_itself_again() -> Result<()> {
+    with_each_producer(&[OVERWRITE, RING], |environment| {
+        let node = Node::without_consumerd(Setup::default())?;
+        let mut site = Site { node, folder: TempDir::new()? };
+        let mut program = site.program(&["--traces", "2000"], environment)?;
+        let mut calls = program.round()?;
+        site.node.start_consumerd()?;
+        wait::until(LIMIT, "the program to be held", || {
+            calls += program.round().ok()?;
+            (site.figure("blkin_programs", &[]).ok()? == 1).then_some(())
+        })?;
+        site.attempted(calls)?;
+        ensure!(program.end()?.success());
+        Ok(())
+    })
+}
+
+#[test]
 fn a_snapshot_neither_stops_a_program_nor_is_spoilt_by_it() -> Result<()> {
     // A second or two; who records as fast as he can may overtake whoever copies, on a machine that is busy.
     const TRACES: &str = "20000";
@@ -310,6 +328,8 @@ fn the_recorder_of_a_program_that_was_killed_is_kept_until_it_is_taken() -> Resu
     signal_pid(worker, Signal::KILL)?;
     wait::until(LIMIT, "another worker", || site.node.worker().ok().filter(|pid| *pid != worker))?;
     site.attempted(calls)?;
+    site.snapshot_of_ended(&["--pid", pid, "--last", "1ms"])?;
+    // Which leaves all of it there.
     let kept = site.snapshot_of_ended(&["--pid", pid])?;
     ensure!(kept.without_times() == before.without_times(), "{} of {}", kept.len(), before.len());
     // It was taken; nobody else gets it, and everything counts as overwritten now.

@@ -10,15 +10,16 @@
 mod part;
 mod recent;
 mod span;
+mod table;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::annotation::Annotation;
-use crate::hash::Map;
 use part::Part;
 use recent::Recent;
 pub use span::{Reason, SpanPiece, Timing};
+use table::{Open, Table, Ticket};
 
 /// When spans leave.
 #[derive(Clone, Debug)]
@@ -33,8 +34,6 @@ pub struct Rules {
     pub max_bytes: usize,
 }
 
-type Key = (u64, u64);
-
 /// How many spans that left are remembered at least, so that what comes late is known as late.
 const REMEMBERED_SPANS: usize = 1 << 15;
 /// Memory of an open span apart from its annotations.
@@ -44,31 +43,20 @@ const SPAN_COST_BYTES: usize = 256;
 const SPARE_LISTS: usize = 1024;
 const SPARE_CAPACITY: usize = 64;
 
-#[derive(Debug)]
-struct Open {
-    piece: SpanPiece,
-    parts: Vec<Part>,
-    touched: Duration,
-    born: u64,
-    bytes: usize,
-    listed_as_closed: bool,
-}
-
 /// The open spans.
 #[derive(Debug)]
 pub struct Join {
     rules: Rules,
-    open: Map<Key, Open>,
+    open: Table,
     bytes: usize,
-    births: u64,
     /// Oldest first; entries of spans that left are skipped.
-    by_age: VecDeque<(Key, u64)>,
-    /// By the time of the look, at least one entry for each open span.
-    quiet: VecDeque<(Key, u64, Duration)>,
+    by_age: VecDeque<Ticket>,
+    /// By the time of the look, one entry for each open span; those of spans that left are skipped.
+    quiet: VecDeque<(Ticket, Duration)>,
     /// Closed since the last look.
-    closed: Vec<Key>,
+    closed: Vec<Ticket>,
     /// Closed before, by program and sweep that they wait for: looked at again when that is past, not in each round.
-    waiting: BTreeMap<(u64, u64), Vec<Key>>,
+    waiting: BTreeMap<(u64, u64), Vec<Ticket>>,
     recent: Recent,
     /// Emptied lists of spans that left, for spans to come.
     spare: Vec<(Vec<Annotation>, Vec<Part>)>,
@@ -79,9 +67,8 @@ impl Join {
     pub fn new(rules: Rules) -> Self {
         Self {
             rules,
-            open: Map::default(),
+            open: Table::default(),
             bytes: 0,
-            births: 0,
             by_age: VecDeque::new(),
             quiet: VecDeque::new(),
             closed: Vec::new(),
@@ -101,19 +88,21 @@ impl Join {
         self.bytes
     }
 
-    /// Adds one annotation, seen in the given sweep over its program's rings.
+    /// Adds one annotation; `sweep` over its program's rings is the first that begins after it was copied.
     #[inline]
     pub fn add(&mut self, annotation: Annotation, sweep: u64, now: Duration) {
         let key = (annotation.trace_id, annotation.span_id);
-        let open = self.open.entry(key).or_insert_with(|| {
-            self.births += 1;
-            self.by_age.push_back((key, self.births));
-            self.quiet.push_back((key, self.births, now + self.rules.quiet));
-            self.bytes += SPAN_COST_BYTES;
+        let (ticket, is_new) = self.open.find_or_insert(key, || {
             let (annotations, parts) = self.spare.pop().unwrap_or_default();
-            let piece = SpanPiece::new(key.0, key.1, self.recent.contains(key), annotations);
-            Open::new(piece, parts, self.births, now)
+            let piece = SpanPiece::new(key.0, key.1, annotations);
+            Open { piece, parts, touched: now, bytes: 0, listed_as_closed: false }
         });
+        if is_new {
+            self.by_age.push_back(ticket);
+            self.quiet.push_back((ticket, now + self.rules.quiet));
+            self.bytes += SPAN_COST_BYTES;
+        }
+        let Some(open) = self.open.get(ticket) else { return };
         let cost = annotation.cost_bytes();
         self.bytes += cost;
         open.bytes += cost;
@@ -132,23 +121,32 @@ impl Join {
         open.piece.add(annotation);
         if is_closed && !open.listed_as_closed && open.parts.iter().all(Part::is_closed) {
             open.listed_as_closed = true;
-            self.closed.push(key);
+            self.closed.push(ticket);
         }
     }
 
-    /// Moves out what is complete, quiet or too much. `is_past(program, sweep)` says whether every ring of the
-    /// program has been drained since that sweep.
+    /// Moves out what is complete, quiet or too much. `is_past(program, sweep)` says whether that sweep
+    /// over the program's rings is over.
     pub fn leave(&mut self, now: Duration, is_past: impl Fn(u64, u64) -> bool, out: &mut Vec<SpanPiece>) {
         self.leave_complete(is_past, out);
         self.leave_quiet(now, out);
         while self.open.len() > self.rules.max_spans || self.bytes > self.rules.max_bytes {
-            let Some((key, born)) = self.by_age.pop_front() else { break };
-            self.take(key, born, Reason::Split, out);
+            let Some(ticket) = self.by_age.pop_front() else { break };
+            self.take(ticket, Reason::Split, out);
         }
-        if self.by_age.len() > 2 * self.open.len() + 1024 {
-            let open = &self.open;
-            self.by_age.retain(|(key, born)| open.get(key).is_some_and(|span| span.born == *born));
+        self.forget_those_that_left();
+    }
+
+    /// Keeps the lists about as long as there are open spans, whatever left them by another way than their front.
+    fn forget_those_that_left(&mut self) {
+        let (open, most) = (&self.open, 2 * self.open.len() + 1024);
+        if self.by_age.len() > most {
+            self.by_age.retain(|ticket| open.holds(*ticket));
         }
+        if self.quiet.len() > most {
+            self.quiet.retain(|(ticket, _)| open.holds(*ticket));
+        }
+        self.open.shrink();
     }
 
     fn leave_complete(&mut self, is_past: impl Fn(u64, u64) -> bool, out: &mut Vec<SpanPiece>) {
@@ -161,8 +159,8 @@ impl Join {
             !is_due
         });
         due.append(&mut self.closed);
-        for key in due {
-            let Some(open) = self.open.get_mut(&key) else { continue };
+        for ticket in due {
+            let Some(open) = self.open.get(ticket) else { continue };
             if !open.parts.iter().all(Part::is_closed) {
                 open.listed_as_closed = false;
                 continue;
@@ -171,68 +169,62 @@ impl Join {
             match open.parts.iter().find(awaited) {
                 Some(part) => {
                     let sweep = (part.program(), part.closed_in_sweep());
-                    self.waiting.entry(sweep).or_default().push(key);
+                    self.waiting.entry(sweep).or_default().push(ticket);
                 }
-                None => {
-                    let born = open.born;
-                    self.take(key, born, Reason::Complete, out);
-                }
+                None => self.take(ticket, Reason::Complete, out),
             }
         }
     }
 
     fn leave_quiet(&mut self, now: Duration, out: &mut Vec<SpanPiece>) {
-        while let Some(&(key, born, due)) = self.quiet.front() {
+        while let Some(&(ticket, due)) = self.quiet.front() {
             if due > now {
                 break;
             }
             self.quiet.pop_front();
-            let Some(open) = self.open.get(&key).filter(|open| open.born == born) else { continue };
+            let Some(open) = self.open.get(ticket) else { continue };
             let due = open.touched + self.rules.quiet;
             if due > now {
-                self.quiet.push_back((key, born, due));
+                self.quiet.push_back((ticket, due));
             } else {
-                self.take(key, born, Reason::Quiet, out);
+                self.take(ticket, Reason::Quiet, out);
             }
         }
     }
 
     /// A program has ended and is drained: nothing more can come from it.
     pub fn program_ended(&mut self, program: u64) {
-        for (key, open) in &mut self.open {
+        for (ticket, open) in self.open.iter_mut() {
             let Some(part) = open.parts.iter_mut().find(|part| part.program() == program) else { continue };
             part.end();
             if !open.listed_as_closed && open.parts.iter().all(Part::is_closed) {
                 open.listed_as_closed = true;
-                self.closed.push(*key);
+                self.closed.push(ticket);
             }
         }
     }
 
     /// Moves out every span that holds an annotation of a frame up to `frame`: staging needs the room.
     pub fn split_up_to_frame(&mut self, frame: u64, out: &mut Vec<SpanPiece>) {
-        let pinning = self.open.iter().filter(|(_, open)| open.piece.first_frame() <= frame);
-        let pinning: Vec<_> = pinning.map(|(key, open)| (*key, open.born)).collect();
-        for (key, born) in pinning {
-            self.take(key, born, Reason::Split, out);
+        let pinning = self.open.iter_mut().filter(|(_, open)| open.piece.first_frame() <= frame);
+        let pinning: Vec<_> = pinning.map(|(ticket, _)| ticket).collect();
+        for ticket in pinning {
+            self.take(ticket, Reason::Split, out);
         }
     }
 
     /// Moves every open span out: the daemon ends.
     pub fn leave_all(&mut self, out: &mut Vec<SpanPiece>) {
-        while let Some((key, born)) = self.by_age.pop_front() {
-            self.take(key, born, Reason::Ending, out);
+        while let Some(ticket) = self.by_age.pop_front() {
+            self.take(ticket, Reason::Ending, out);
         }
     }
 
-    fn take(&mut self, key: Key, born: u64, reason: Reason, out: &mut Vec<SpanPiece>) {
-        if self.open.get(&key).is_none_or(|open| open.born != born) {
-            return;
-        }
-        if let Some(open) = self.open.remove(&key) {
+    fn take(&mut self, ticket: Ticket, reason: Reason, out: &mut Vec<SpanPiece>) {
+        if let Some(open) = self.open.remove(ticket) {
             self.bytes -= open.bytes + SPAN_COST_BYTES;
-            self.recent.insert(key);
             let mut piece = open.piece;
+            piece.late = self.recent.insert(piece.key());
             piece.reason = reason;
             piece.parts = open.parts;
             out.push(piece);
@@ -247,12 +239,6 @@ impl Join {
             parts.clear();
             self.spare.push((annotations, parts));
         }
-    }
-}
-
-impl Open {
-    fn new(piece: SpanPiece, parts: Vec<Part>, born: u64, now: Duration) -> Self {
-        Self { piece, parts, touched: now, born, bytes: 0, listed_as_closed: false }
     }
 }
 

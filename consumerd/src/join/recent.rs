@@ -1,37 +1,53 @@
-//! The last spans that left, in bounded memory: as hashes of 64 bits, in two generations of which the older is
-//! forgotten at once. Two spans of the same hash are taken for one, once in 2^48.
+//! The last spans that left, in bounded memory: as marks in a table of sets, each of them one line of the processor's
+//! cache, which forget their oldest. Two spans of the same mark are taken for one: of all pairs of spans one in 2^64.
 
-use std::collections::HashSet;
 use std::hash::BuildHasher;
 
 use crate::hash::Keyed;
 
+/// Marks of a set: one line of memory.
+const WAYS: usize = 8;
+/// The mark of a free place; a span's is never that.
+const NONE: u64 = 0;
+
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+struct Set([u64; WAYS]);
+
 #[derive(Debug)]
 pub(super) struct Recent {
-    /// Spans of a generation.
-    most: usize,
     keys: Keyed,
-    young: HashSet<u64, Keyed>,
-    old: HashSet<u64, Keyed>,
+    /// A power of two of them; none before the first span left.
+    sets: Vec<Set>,
+    most: usize,
 }
 
 impl Recent {
-    /// Knows the last `most` spans, and forgets those before twice as many.
+    /// Knows about the last `most` spans and more: there is room for four times as many, so that hardly any set is short of
+    /// it.
     pub(super) fn new(most: usize) -> Self {
-        Self { most, keys: Keyed::default(), young: HashSet::default(), old: HashSet::default() }
+        Self { keys: Keyed::default(), sets: Vec::new(), most }
     }
 
-    pub(super) fn contains(&self, key: (u64, u64)) -> bool {
-        let hash = self.keys.hash_one(key);
-        self.young.contains(&hash) || self.old.contains(&hash)
-    }
-
-    pub(super) fn insert(&mut self, key: (u64, u64)) {
-        self.young.insert(self.keys.hash_one(key));
-        if self.young.len() >= self.most {
-            std::mem::swap(&mut self.young, &mut self.old);
-            self.young.clear();
+    /// A span leaves. Says whether a piece of it left before.
+    pub(super) fn insert(&mut self, key: (u64, u64)) -> bool {
+        if self.sets.is_empty() {
+            self.sets = vec![Set([NONE; WAYS]); (4 * self.most / WAYS).next_power_of_two()];
         }
+        let (set, mark) = self.place(key);
+        let Some(Set(marks)) = self.sets.get_mut(set) else { return false };
+        let is_known = marks.contains(&mark);
+        if !is_known {
+            marks.copy_within(..WAYS - 1, 1);
+            marks[0] = mark;
+        }
+        is_known
+    }
+
+    /// Its set and its mark.
+    fn place(&self, key: (u64, u64)) -> (usize, u64) {
+        let mark = self.keys.hash_one(key).max(NONE + 1);
+        ((mark >> 32) as usize & self.sets.len().wrapping_sub(1), mark)
     }
 }
 
@@ -41,13 +57,20 @@ mod tests {
 
     #[test]
     fn the_last_ones_are_known_and_older_ones_forgotten() {
-        let mut recent = Recent::new(2);
-        for id in [1, 1, 2, 3] {
-            recent.insert((id, id));
-        }
-        assert!(recent.contains((2, 2)) && recent.contains((3, 3)));
-        recent.insert((4, 4));
-        assert!(!recent.contains((1, 1)) && !recent.contains((2, 2)));
-        assert!(recent.contains((3, 3)) && recent.contains((4, 4)));
+        let most = 1 << 12;
+        let of = |ids: std::ops::Range<usize>| ids.map(|id| (id as u64, id as u64));
+        let mut recent = Recent::new(most);
+        assert_eq!(of(0..10 * most).filter(|key| recent.insert(*key)).count(), 0);
+        assert!(of(9 * most..10 * most).filter(|key| recent.insert(*key)).count() > most * 999 / 1000);
+        assert!(of(0..most).filter(|key| recent.insert(*key)).count() < most / 100);
+        assert_eq!(recent.sets.len() * WAYS, 4 * most);
+    }
+
+    #[test]
+    fn one_that_leaves_again_and_again_takes_one_place() {
+        let mut recent = Recent::new(64);
+        assert!(!recent.insert((1, 1)) && !recent.insert((2, 2)));
+        assert!((0..1000).all(|_| recent.insert((2, 2))));
+        assert!(recent.insert((1, 1)));
     }
 }

@@ -47,17 +47,22 @@ pub struct SpanPiece {
 
 impl SpanPiece {
     /// A piece without annotations yet, to be kept in the given memory.
-    pub(crate) fn new(trace_id: u64, span_id: u64, late: bool, annotations: Vec<Annotation>) -> Self {
+    pub(crate) fn new(trace_id: u64, span_id: u64, annotations: Vec<Annotation>) -> Self {
         Self {
             trace_id,
             span_id,
             parent_span_id: 0,
             annotations,
             reason: Reason::Complete,
-            late,
+            late: false,
             first_frame: u64::MAX,
             parts: Vec::new(),
         }
+    }
+
+    /// Trace and span.
+    pub(super) fn key(&self) -> (u64, u64) {
+        (self.trace_id, self.span_id)
     }
 
     /// Adds an annotation; the first parent that is given stays.

@@ -27,10 +27,19 @@ const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
 pub trait Recorders: Clone + Send + Sync + 'static {
     /// Numbers of the programs that are meant, and within reach.
     fn find(&self, target: &Target, reach: Reach) -> Vec<u64>;
-    /// What the rings of one hold, or the last of it, as a saved segment (`blkin_ringbuf::saved`).
-    fn copy(&self, number: u64, last: Option<Duration>) -> Option<Vec<u8>>;
-    /// It was sent: the recorder of a program that has ended need not be kept for it any longer.
+    /// What the rings of one hold, or the last of it.
+    fn copy(&self, number: u64, last: Option<Duration>) -> Option<RingsCopy>;
+    /// All that one will ever hold was sent: it need not be kept any longer.
     fn taken(&self, number: u64);
+}
+
+/// What the rings of a program held at a moment.
+#[derive(Debug)]
+pub struct RingsCopy {
+    /// As a saved segment (`blkin_ringbuf::saved`).
+    pub file: Vec<u8>,
+    /// Whether it is all of what they held, and the program had ended, so that they will never hold more.
+    pub is_final: bool,
 }
 
 /// Starts the thread, which serves until the process ends.
@@ -106,8 +115,10 @@ async fn copy_rings(
         stream.write_all(&line(&refused)?).await?;
     }
     for number in found {
-        if let Some(file) = recorders.copy(number, last) {
-            stream.write_all(&file).await?;
+        let Some(copy) = recorders.copy(number, last) else { continue };
+        stream.write_all(&copy.file).await?;
+        // By now a program may have ended that went on when it was copied.
+        if copy.is_final {
             recorders.taken(number);
         }
     }
@@ -144,25 +155,38 @@ mod tests {
     use std::net::Shutdown;
     use std::os::unix::net::UnixStream as StdStream;
     use std::path::PathBuf;
+    use std::sync::{Arc, Mutex};
 
-    #[derive(Clone)]
-    struct NoPrograms;
-    impl Recorders for NoPrograms {
+    /// Programs by the numbers 0, 1, 2 …, some of which have ended, and which of them were given up.
+    #[derive(Clone, Default)]
+    struct Programs {
+        ended: &'static [bool],
+        taken: Arc<Mutex<Vec<u64>>>,
+    }
+
+    impl Recorders for Programs {
         fn find(&self, _: &Target, _: Reach) -> Vec<u64> {
-            Vec::new()
+            (0..self.ended.len() as u64).collect()
         }
-        fn copy(&self, _: u64, _: Option<Duration>) -> Option<Vec<u8>> {
-            None
+        fn copy(&self, number: u64, _: Option<Duration>) -> Option<RingsCopy> {
+            let is_final = self.ended[usize::try_from(number).unwrap()];
+            Some(RingsCopy { file: format!("rings of {number};").into_bytes(), is_final })
         }
-        fn taken(&self, _: u64) {}
+        fn taken(&self, number: u64) {
+            self.taken.lock().unwrap().push(number);
+        }
     }
 
     fn started() -> (tempfile::TempDir, PathBuf) {
+        started_with(Programs::default())
+    }
+
+    fn started_with(programs: Programs) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let listener = StdListener::bind(&path).unwrap();
         listener.set_nonblocking(true).unwrap();
-        start(listener.into(), Settings::default(), NoPrograms).unwrap();
+        start(listener.into(), Settings::default(), programs).unwrap();
         (folder, path)
     }
 
@@ -189,6 +213,16 @@ mod tests {
         let mut stream = StdStream::connect(&path).unwrap();
         stream.write_all(&[b'x'; MAX_REQUEST_BYTES + 1]).unwrap();
         assert!(answer(stream).contains("bad_request"));
+    }
+
+    #[test]
+    fn only_what_was_copied_for_good_is_given_up() {
+        let programs = Programs { ended: &[true, false, true], ..Programs::default() };
+        let (_folder, path) = started_with(programs.clone());
+        let mut stream = StdStream::connect(&path).unwrap();
+        stream.write_all(b"{\"snapshot\":{\"target\":\"all\"}}\n").unwrap();
+        assert_eq!(answer(stream), "rings of 0;rings of 1;rings of 2;");
+        assert_eq!(*programs.taken.lock().unwrap(), [0, 2]);
     }
 
     #[test]

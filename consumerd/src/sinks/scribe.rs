@@ -106,8 +106,13 @@ impl Outlet for Scribe {
     }
 }
 
+/// What a call and each of its messages take on the wire beside texts; a guess that is too low costs a copy.
+const CALL_BYTES: usize = 64;
+const ENTRY_BYTES: usize = 16;
+
 fn encode(category: &str, entries: &[Entry], sequence: i32) -> Vec<u8> {
-    let mut request = Vec::new();
+    let of_entry = |entry: &Entry| entry.lines.len() + entry.messages * (category.len() + ENTRY_BYTES);
+    let mut request = Vec::with_capacity(CALL_BYTES + entries.iter().map(of_entry).sum::<usize>());
     let mut writer = LogCallWriter::begin(&mut request, sequence);
     for entry in entries {
         match entry.lines.strip_suffix(b"\n") {

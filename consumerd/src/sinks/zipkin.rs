@@ -181,7 +181,7 @@ mod tests {
     }
 
     fn piece(annotations: Vec<Annotation>) -> SpanPiece {
-        let mut piece = SpanPiece::new(1, 2, false, Vec::new());
+        let mut piece = SpanPiece::new(1, 2, Vec::new());
         annotations.into_iter().for_each(|a| piece.add(a));
         piece
     }

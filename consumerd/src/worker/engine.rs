@@ -13,6 +13,7 @@ use super::feed::Feeder;
 use super::ledger::{DrainFigures, Ledger, SinkFigures};
 use super::program::{Program, Totals};
 use super::snapshot::keep_within_bounds;
+use super::spare::Spare;
 use crate::annotation::{Origin, position};
 use crate::config::Config;
 use crate::holder::counters;
@@ -30,6 +31,9 @@ const CHECKPOINT_EVERY: Duration = Duration::from_millis(20);
 const CLOCK_TICK_EVERY: Duration = Duration::from_millis(100);
 /// A frame and its header are at most this much larger than the budget of a ring.
 const FRAME_MARGIN_BYTES: u64 = 64 << 10;
+
+/// The longest list of leaving spans of which the memory is kept.
+const MOST_LEAVING_KEPT: usize = 4096;
 
 /// Where a frame lies, for the day on which it is retired.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +68,26 @@ pub(super) struct Progress {
     pub has_more: bool,
 }
 
+/// The rings that a round copied from, as far as it matters whether that was one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Source {
+    #[default]
+    None,
+    /// One ring of one program.
+    Ring(u64, u32),
+    Several,
+}
+
+impl Source {
+    fn note(&mut self, program: u64, slot: u32) {
+        *self = match *self {
+            Self::None => Self::Ring(program, slot),
+            same if same == Self::Ring(program, slot) => same,
+            _ => Self::Several,
+        };
+    }
+}
+
 /// Everything that the worker knows.
 pub(super) struct Engine {
     config: Config,
@@ -72,7 +96,8 @@ pub(super) struct Engine {
     staging: Staging<Memfd>,
     ledger: Ledger,
     notes: VecDeque<FrameNote>,
-    programs: BTreeMap<u64, Program>,
+    /// Boxed: each round goes over all of them, and most have nothing.
+    programs: BTreeMap<u64, Box<Program>>,
     saved: BTreeMap<u64, ProgramState>,
     departed: DepartedTotals,
     departed_programs: u64,
@@ -83,6 +108,10 @@ pub(super) struct Engine {
     settings: Settings,
     join: Join,
     feeder: Feeder,
+    /// Memory of spans on their way from the join to the feeder.
+    leaving: Vec<SpanPiece>,
+    /// Memory for what is drained.
+    spare: Spare,
     clocks: ClockSeries,
     spans: SpanFigures,
     checkpoint_due: bool,
@@ -134,6 +163,8 @@ impl Engine {
             settings,
             join: Join::new(rules),
             feeder: Feeder::new(sinks),
+            leaving: Vec::new(),
+            spare: Spare::default(),
             clocks: ClockSeries::new(),
             spans: SpanFigures { split: checkpoint.spans_split, ..SpanFigures::default() },
             checkpoint_due: false,
@@ -174,7 +205,7 @@ impl Engine {
                 program.attachment.control().set_sleeping(false);
                 self.settings.attach(&identity, program.attachment.control());
                 tracing::debug!(pid, comm, "attached");
-                self.programs.insert(number, program);
+                self.programs.insert(number, Box::new(program));
             }
             // Frames of it may be staged, and it does not offer itself again.
             Err(e) if !self.is_rebuilt && is_shortage(&e) => return Err(e),
@@ -260,15 +291,31 @@ impl Engine {
             .map(|(number, _)| *number)
             .collect();
         self.next_program = order.get(1).copied().unwrap_or(0);
+        let mut source = Source::default();
         for number in order {
-            let one = self.drain_program(number)?;
+            let one = self.drain_program(number, &mut source)?;
             progress.drained |= one.drained;
             progress.has_more |= one.has_more;
         }
+        self.look_again(source);
         Ok(progress)
     }
 
-    fn drain_program(&mut self, number: u64) -> Result<Progress, StagingError> {
+    /// After the frames of a round were read: if they are of one ring, and no other of any program has anything by now,
+    /// nothing that they hold has to wait for the next round. Other programs count, for a span may be theirs too.
+    fn look_again(&mut self, source: Source) {
+        let Source::Ring(number, slot) = source else { return };
+        let is_drained = |(of, program): (&u64, &Box<Program>)| {
+            program.ended || program.is_drained_but_for((*of == number).then_some(slot))
+        };
+        if self.programs.iter().all(is_drained)
+            && let Some(program) = self.programs.get_mut(&number)
+        {
+            program.sweeps.others_are_empty();
+        }
+    }
+
+    fn drain_program(&mut self, number: u64, source: &mut Source) -> Result<Progress, StagingError> {
         let now = self.now();
         let room = self.staging.capacity_bytes() - self.staging.used_bytes();
         let Some(program) = self.programs.get_mut(&number).filter(|program| !program.ended) else {
@@ -279,7 +326,7 @@ impl Engine {
         if room < most || program.staged_bytes > room {
             return Ok(Progress::default());
         }
-        let round = program.round(self.config.ring_budget_bytes, now);
+        let round = program.round(self.config.ring_budget_bytes, &mut self.spare, now);
         if !round.frames.is_empty() {
             // Whatever was copied is older than this.
             self.clocks.tick();
@@ -298,9 +345,11 @@ impl Engine {
             program.attachment.publish(frame.slot as usize);
         }
         let drained = !staged.is_empty();
-        for (frame, bytes, end) in staged {
-            self.take_frame(&frame, bytes, end);
+        for (frame, bytes, end) in &staged {
+            source.note(number, frame.slot);
+            self.take_frame(frame, *bytes, *end);
         }
+        staged.into_iter().for_each(|(frame, ..)| self.spare.put(frame.raw));
         Ok(Progress { drained, has_more: round.has_more })
     }
 
@@ -312,7 +361,7 @@ impl Engine {
             DrainFigures { drained: u64::from(frame.records), torn: frame.torn, ..DrainFigures::default() };
         let mut lines = self.feeder.begin(frame.program, number);
         if let Some(program) = self.programs.get_mut(&frame.program) {
-            let sweep = program.sweeps.current();
+            let sweep = program.sweeps.next_whole();
             let cookie = program.attachment.info().cookie;
             let mut unknown = RingTime::default();
             let ring = program.times.get_mut(frame.slot as usize).unwrap_or(&mut unknown);
@@ -349,7 +398,7 @@ impl Engine {
     }
 
     fn leave_spans(&mut self, now: Duration) {
-        let mut out = Vec::new();
+        let mut out = std::mem::take(&mut self.leaving);
         let programs = &self.programs;
         let is_past = |program: u64, sweep: u64| {
             programs.get(&program).is_none_or(|program| program.ended || program.sweeps.is_past(sweep))
@@ -358,8 +407,8 @@ impl Engine {
         self.ship(out);
     }
 
-    fn ship(&mut self, pieces: Vec<SpanPiece>) {
-        for mut piece in pieces {
+    fn ship(&mut self, mut pieces: Vec<SpanPiece>) {
+        for mut piece in pieces.drain(..) {
             match piece.reason {
                 Reason::Complete => self.spans.complete += 1,
                 Reason::Quiet => self.spans.quiet += 1,
@@ -369,6 +418,9 @@ impl Engine {
             self.spans.late += u64::from(piece.late);
             self.feeder.add_span(&mut piece);
             self.join.recycle(piece);
+        }
+        if pieces.capacity() <= MOST_LEAVING_KEPT {
+            self.leaving = pieces;
         }
         self.feeder.push_spans();
     }
@@ -472,18 +524,17 @@ impl Engine {
 
     /// Whether records wait in a ring.
     pub(super) fn has_pending(&self) -> bool {
-        let waits =
-            |program: &Program| !program.ended && !program.is_recorder() && program.attachment.pending() > 0;
-        self.programs.values().any(waits)
+        let mut live = self.programs.values().filter(|program| !program.ended && !program.is_recorder());
+        live.any(|program| program.attachment.pending() > 0)
     }
 
     /// Every program that is attached.
-    pub(super) fn programs(&self) -> &BTreeMap<u64, Program> {
+    pub(super) fn programs(&self) -> &BTreeMap<u64, Box<Program>> {
         &self.programs
     }
 
     /// Every program that is attached.
-    pub(super) fn programs_mut(&mut self) -> &mut BTreeMap<u64, Program> {
+    pub(super) fn programs_mut(&mut self) -> &mut BTreeMap<u64, Box<Program>> {
         &mut self.programs
     }
 

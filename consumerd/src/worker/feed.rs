@@ -1,6 +1,8 @@
 //! Feeds the sinks: annotations as they come, spans as they leave.
 
-use bytes::BytesMut;
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
 
 use crate::annotation::Annotation;
 use crate::join::SpanPiece;
@@ -10,6 +12,8 @@ use crate::sinks::{Feed, Sink, json};
 
 /// JSON lines go to the queues in portions of about this size; messages of spans have their memory in such.
 const PORTION_BYTES: usize = 64 << 10;
+/// Most portions that are kept until what is in them was shipped, to be used again.
+const MOST_PORTIONS: usize = 16;
 
 /// All sinks.
 pub(super) struct Feeder {
@@ -17,10 +21,19 @@ pub(super) struct Feeder {
     wants_spans: bool,
     wants_lines: bool,
     encoder: Encoder,
-    /// Memory for messages. They share it, and its next portion is taken when they need more.
-    portion: BytesMut,
+    portions: Portions,
     /// Messages of spans that left in this round.
     messages: Vec<Entry>,
+}
+
+/// Memory for messages. They share it, and its next portion is taken when they need more.
+#[derive(Default)]
+struct Portions {
+    now: BytesMut,
+    /// It has the size of a portion, and is kept: it was not made for one message that needs more, and is not nothing.
+    is_regular: bool,
+    /// Full ones, the oldest first.
+    full: VecDeque<BytesMut>,
 }
 
 /// Lines of one frame.
@@ -41,7 +54,7 @@ impl Feeder {
             wants_lines: wants(Feed::Annotations),
             sinks,
             encoder: Encoder::default(),
-            portion: BytesMut::new(),
+            portions: Portions::default(),
             messages: Vec::new(),
         }
     }
@@ -71,14 +84,10 @@ impl Feeder {
 
     /// Encodes a piece of a span for [`Feeder::push_spans`].
     pub(super) fn add_span(&mut self, piece: &mut SpanPiece) {
-        let Self { messages, portion, .. } = self;
+        let Self { messages, portions, .. } = self;
         self.encoder.messages(piece, |message, annotations| {
             let program = annotations.first().map_or(0, |annotation| annotation.origin.program);
-            if portion.capacity() < message.len() {
-                portion.reserve(message.len().max(PORTION_BYTES));
-            }
-            portion.extend_from_slice(message);
-            let lines = portion.split().freeze();
+            let lines = portions.copy(message);
             messages.push(Entry { lines, messages: 1, refs: refs(annotations), program });
         });
     }
@@ -114,6 +123,28 @@ impl Feeder {
     /// Bytes in each sink's queue.
     pub(super) fn queued_bytes(&self) -> Vec<(&'static str, u64)> {
         self.sinks.iter().map(|sink| (sink.name, sink.queue.bytes() as u64)).collect()
+    }
+}
+
+impl Portions {
+    fn copy(&mut self, message: &[u8]) -> Bytes {
+        if self.now.capacity() < message.len() {
+            self.take_next(message.len().max(PORTION_BYTES));
+        }
+        self.now.extend_from_slice(message);
+        self.now.split().freeze()
+    }
+
+    /// Sinks ship in order, so that the oldest portion is free before the others; if it is not, the allocator has more.
+    fn take_next(&mut self, bytes: usize) {
+        let full = std::mem::take(&mut self.now);
+        let was_regular = std::mem::replace(&mut self.is_regular, bytes <= PORTION_BYTES);
+        if self.full.len() < MOST_PORTIONS && was_regular {
+            self.full.push_back(full);
+        }
+        let is_free = self.full.front_mut().is_some_and(|oldest| oldest.try_reclaim(bytes));
+        let free = if is_free { self.full.pop_front() } else { None };
+        self.now = free.unwrap_or_else(|| BytesMut::with_capacity(bytes));
     }
 }
 
@@ -169,5 +200,26 @@ fn refs(annotations: &[Annotation]) -> Refs {
             let runs = frames.chunk_by(|a, b| a == b);
             runs.map(|run| (run[0], run.len() as u32)).collect::<Vec<_>>().into()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_what_was_shipped_is_used_again_and_that_of_what_waits_is_not() {
+        let mut portions = Portions::default();
+        let message = [7; PORTION_BYTES / 4];
+        let round = |portions: &mut Portions| (0..4).map(|_| portions.copy(&message)).collect::<Vec<_>>();
+        let waiting = round(&mut portions);
+        let shipped = round(&mut portions);
+        assert!(waiting.iter().chain(&shipped).all(|lines| lines[..] == message));
+        let first = waiting[0].as_ptr();
+        drop(shipped);
+        let later = round(&mut portions);
+        assert!(later.iter().all(|lines| lines.as_ptr() != first));
+        drop(waiting);
+        assert_eq!(round(&mut portions)[0].as_ptr(), first);
     }
 }

@@ -7,6 +7,7 @@ mod metrics;
 mod program;
 mod resolve;
 mod snapshot;
+mod spare;
 mod sweep;
 mod waker;
 

@@ -8,6 +8,7 @@ use blkin_ringbuf::{AttachError, Attachment, Position, ProgramCounters, RingMode
 
 use super::ledger::DrainFigures;
 use super::resolve::Texts;
+use super::spare::Spare;
 use super::sweep::Sweeps;
 use crate::link;
 use crate::staging::checkpoint::DEPARTED_FIGURES;
@@ -138,7 +139,7 @@ impl Program {
 
     /// Copies what is committed out of the rings, beginning behind the ring at which the last round stopped. Gives
     /// at most `ring_budget` bytes of a ring and four times as many of the program.
-    pub(super) fn round(&mut self, ring_budget: usize, now: Duration) -> Round {
+    pub(super) fn round(&mut self, ring_budget: usize, spare: &mut Spare, now: Duration) -> Round {
         let mut round = Round::default();
         if self.is_recorder() {
             return round;
@@ -152,7 +153,7 @@ impl Program {
                 round.has_more = true;
                 return round;
             }
-            let mut raw = Vec::new();
+            let mut raw = spare.take();
             let drained = self.attachment.drain(slot, ring_budget.min(budget), &mut raw);
             self.tell_insanity(drained.insane, slot);
             self.sweeps.note(slot, drained.to.grain, drained.head_grain, drained.blocked_on_hole, now);
@@ -169,10 +170,19 @@ impl Program {
                     torn: drained.torn,
                     raw,
                 });
+            } else {
+                spare.put(raw);
             }
         }
         self.is_drained = self.writers_gone && round.frames.is_empty() && !round.has_more;
         round
+    }
+
+    /// Whether no ring has anything by now, apart from the given one. Recorders are never drained, and hold nothing up.
+    pub(super) fn is_drained_but_for(&self, slot: Option<u32>) -> bool {
+        let mut others =
+            (0..self.attachment.slots()).filter(|other| slot.is_none_or(|slot| slot as usize != *other));
+        self.is_recorder() || others.all(|slot| self.attachment.is_drained(slot))
     }
 
     /// Puts a range back that could not be staged.

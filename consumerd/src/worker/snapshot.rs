@@ -12,7 +12,7 @@ use super::program::Program;
 use crate::config::Config;
 use crate::settings::peer::Reach;
 use crate::settings::rules::Target;
-use crate::settings::service::Recorders;
+use crate::settings::service::{Recorders, RingsCopy};
 
 /// The rings of all programs, for the control socket.
 #[derive(Clone)]
@@ -39,15 +39,16 @@ impl Recorders for Rings {
             .collect()
     }
 
-    fn copy(&self, number: u64, last: Option<Duration>) -> Option<Vec<u8>> {
+    fn copy(&self, number: u64, last: Option<Duration>) -> Option<RingsCopy> {
         let mut saved = save(self.engine().programs().get(&number)?);
         if let Some(last) = last {
             let since = now_ns().saturating_sub(u64::try_from(last.as_nanos()).unwrap_or(u64::MAX));
             saved.keep_since(since.cast_signed());
         }
+        let is_final = saved.identity.ended && last.is_none();
         let mut file = Vec::new();
         saved::write(&saved, &mut file);
-        Some(file)
+        Some(RingsCopy { file, is_final })
     }
 
     fn taken(&self, number: u64) {
@@ -84,7 +85,7 @@ fn now_ns() -> u64 {
 /// Gives up the recorders of ended programs that are beyond a bound, the one that ended first before the others, and
 /// those that have ended long ago.
 pub(super) fn keep_within_bounds(
-    programs: &mut BTreeMap<u64, Program>,
+    programs: &mut BTreeMap<u64, Box<Program>>,
     config: &Config,
     now: Duration,
 ) -> u64 {

@@ -1,7 +1,8 @@
 //! Rounds over all rings of a program: a sweep is over once each ring was drained up to where its head stood when it
 //! was first looked at in that sweep. A ring that never runs empty therefore holds no sweep up.
 //!
-//! An annotation seen in sweep `n` has nothing committed before it in any other ring once sweep `n + 1` is over.
+//! An annotation that was copied has nothing committed before it in any other ring once a sweep is over that began after
+//! the copying. After a round that ended a sweep that is the very next one, so that most spans leave a round later.
 
 use std::time::Duration;
 
@@ -20,27 +21,38 @@ struct Slot {
 #[derive(Debug)]
 pub(super) struct Sweeps {
     current: u64,
+    /// No ring was looked at since the current one began.
+    is_fresh: bool,
     slots: Vec<Slot>,
     left: usize,
 }
 
 impl Sweeps {
     pub(super) fn new(slots: usize) -> Self {
-        Self { current: 0, slots: vec![Slot::default(); slots], left: slots }
+        Self { current: 0, is_fresh: true, slots: vec![Slot::default(); slots], left: slots }
     }
 
-    /// Number of the sweep that is under way.
-    pub(super) fn current(&self) -> u64 {
-        self.current
+    /// Number of the first sweep that begins after now, all of it.
+    pub(super) fn next_whole(&self) -> u64 {
+        self.current + u64::from(!self.is_fresh)
     }
 
-    /// Whether every ring has been drained past what was seen in `sweep`.
+    /// Whether this sweep is over.
     pub(super) fn is_past(&self, sweep: u64) -> bool {
-        self.current >= sweep + 2
+        self.current > sweep
+    }
+
+    /// All that was copied since this sweep began came from one ring, and a look after that found nothing in any other of any program:
+    /// what a whole sweep would show. That ring's own records are in their order anyway.
+    pub(super) fn others_are_empty(&mut self) {
+        if self.is_fresh {
+            self.begin_next();
+        }
     }
 
     /// A ring was drained up to `grain`, and its head stood at `head` before.
     pub(super) fn note(&mut self, slot: usize, grain: u64, head: u64, is_at_hole: bool, now: Duration) {
+        self.is_fresh = false;
         let state = &mut self.slots[slot];
         // Head goes back only in a ring that contradicts itself: nothing more comes from there.
         let target = state.target.map_or(head, |target| target.min(head));
@@ -68,6 +80,7 @@ impl Sweeps {
 
     fn begin_next(&mut self) {
         self.current += 1;
+        self.is_fresh = true;
         self.left = self.slots.len();
         self.slots.iter_mut().for_each(|slot| (slot.swept, slot.target) = (false, None));
     }
@@ -84,15 +97,35 @@ mod tests {
         let mut sweeps = Sweeps::new(2);
         sweeps.note(0, 1, 1, false, MS);
         sweeps.note(0, 1, 1, false, MS);
-        assert_eq!(sweeps.current(), 0);
-        sweeps.note(1, 1, 3, false, MS);
-        assert_eq!(sweeps.current(), 0);
-        sweeps.note(1, 3, 3, false, MS);
-        assert_eq!(sweeps.current(), 1);
         assert!(!sweeps.is_past(0));
-        sweeps.note(0, 1, 1, false, MS);
+        sweeps.note(1, 1, 3, false, MS);
+        assert!(!sweeps.is_past(0));
         sweeps.note(1, 3, 3, false, MS);
         assert!(sweeps.is_past(0));
+    }
+
+    #[test]
+    fn what_is_copied_within_a_sweep_waits_for_the_one_after_it() {
+        let mut sweeps = Sweeps::new(2);
+        assert_eq!(sweeps.next_whole(), 0);
+        sweeps.note(0, 1, 1, false, MS);
+        assert_eq!(sweeps.next_whole(), 1, "the first ring may have got something since");
+        sweeps.note(1, 3, 3, false, MS);
+        assert_eq!(sweeps.next_whole(), 1, "all of the next one comes after this");
+        assert!(!sweeps.is_past(1));
+        sweeps.note(0, 1, 1, false, MS);
+        sweeps.note(1, 3, 3, false, MS);
+        assert!(sweeps.is_past(1));
+    }
+
+    #[test]
+    fn a_sweep_that_has_begun_is_not_cut_short() {
+        let mut sweeps = Sweeps::new(2);
+        sweeps.others_are_empty();
+        assert!(sweeps.is_past(0) && !sweeps.is_past(1));
+        sweeps.note(0, 1, 1, false, MS);
+        sweeps.others_are_empty();
+        assert!(!sweeps.is_past(1), "what was copied before it began may come from any ring");
     }
 
     #[test]
@@ -100,9 +133,9 @@ mod tests {
         let mut sweeps = Sweeps::new(1);
         sweeps.note(0, 10, 25, false, MS);
         sweeps.note(0, 20, 35, false, MS);
-        assert_eq!(sweeps.current(), 0);
+        assert!(!sweeps.is_past(0));
         sweeps.note(0, 30, 45, false, MS);
-        assert_eq!(sweeps.current(), 1);
+        assert!(sweeps.is_past(0));
     }
 
     #[test]
@@ -110,7 +143,7 @@ mod tests {
         let mut sweeps = Sweeps::new(1);
         sweeps.note(0, 10, 25, false, MS);
         sweeps.note(0, 10, 10, false, MS);
-        assert_eq!(sweeps.current(), 1);
+        assert!(sweeps.is_past(0));
     }
 
     #[test]
@@ -118,10 +151,10 @@ mod tests {
         let mut sweeps = Sweeps::new(1);
         sweeps.note(0, 5, 9, true, MS);
         sweeps.note(0, 5, 9, true, 50 * MS);
-        assert_eq!(sweeps.current(), 0);
+        assert!(!sweeps.is_past(0));
         sweeps.note(0, 6, 9, true, 120 * MS);
-        assert_eq!(sweeps.current(), 0);
+        assert!(!sweeps.is_past(0));
         sweeps.note(0, 6, 9, true, 230 * MS);
-        assert_eq!(sweeps.current(), 1);
+        assert!(sweeps.is_past(0));
     }
 }

@@ -42,12 +42,44 @@ fn engine(staging: &Memfd) -> (Engine, u64) {
     Engine::new(Config::default(), staging, Vec::new(), Settings::default()).unwrap()
 }
 
-#[test]
-fn frames_of_a_program_that_cannot_be_attached_again_are_counted_as_invalid() {
+fn staging() -> Memfd {
     let geometry = Config::default().geometry();
     let mut staging = Memfd::create(geometry.total_bytes()).unwrap();
     Staging::format(&mut staging, geometry).unwrap();
-    let identity = link::Program { number: 1, uid: 1, pid: 1, comm: "x".into() };
+    staging
+}
+
+fn identity(number: u64) -> link::Program {
+    link::Program { number, uid: 1, pid: 1, comm: "x".into() }
+}
+
+#[test]
+fn a_span_waits_while_another_program_may_hold_what_came_before_its_end() {
+    let (mut engine, tail) = engine(&staging());
+    engine.rebuild(tail).unwrap();
+    for number in [1, 2] {
+        let control = control(SealFlags::SHRINK | SealFlags::GROW);
+        engine.attach(identity(number), segment(5), control).unwrap();
+    }
+    let is_past = |engine: &Engine, sweep| engine.programs[&1].sweeps.is_past(sweep);
+    let mut source = Source::default();
+    engine.drain_program(1, &mut source).unwrap();
+    let awaited = engine.programs[&1].sweeps.next_whole();
+    assert_eq!(source, Source::Ring(1, 0));
+    engine.look_again(source);
+    assert!(!is_past(&engine, awaited), "the other program has records");
+
+    engine.drain_program(2, &mut Source::default()).unwrap();
+    engine.look_again(Source::Several);
+    assert!(!is_past(&engine, awaited), "the other ring was copied from, and may have got more before");
+    engine.look_again(source);
+    assert!(is_past(&engine, awaited));
+}
+
+#[test]
+fn frames_of_a_program_that_cannot_be_attached_again_are_counted_as_invalid() {
+    let staging = staging();
+    let identity = identity(1);
 
     let (mut first, tail) = engine(&staging);
     first.rebuild(tail).unwrap();

@@ -1,0 +1,41 @@
+//! Memory for what is drained, used again: taken anew for each frame, a part of each was given back to the kernel and
+//! zeroed by it again.
+
+/// Most buffers that wait, and the largest that does.
+const MOST: usize = 4;
+const MOST_BYTES: usize = 512 << 10;
+
+/// Emptied buffers; the one that was used last comes first, while it is in the cache.
+#[derive(Debug, Default)]
+pub(super) struct Spare(Vec<Vec<u8>>);
+
+impl Spare {
+    /// An empty buffer.
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        self.0.pop().unwrap_or_default()
+    }
+
+    /// Gives a buffer back.
+    pub(super) fn put(&mut self, mut buffer: Vec<u8>) {
+        if self.0.len() < MOST && (1..=MOST_BYTES).contains(&buffer.capacity()) {
+            buffer.clear();
+            self.0.push(buffer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_buffers_wait_emptied_and_none_that_is_too_large() {
+        let mut spare = Spare::default();
+        spare.put(Vec::with_capacity(MOST_BYTES + 1));
+        spare.put(Vec::new());
+        assert_eq!(spare.take().capacity(), 0);
+        (0..2 * MOST).for_each(|_| spare.put(vec![1; 100]));
+        assert!((0..MOST).all(|_| spare.take().is_empty()));
+        assert_eq!(spare.take().capacity(), 0);
+    }
+}

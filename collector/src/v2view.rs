@@ -40,16 +40,22 @@ impl<'a> V2View<'a> {
     /// [`v2json`](crate::v2json) reads a span that says the same. False: let that read the entry; the view then holds
     /// nothing of use.
     pub fn read(&mut self, json: &'a str, limits: &Limits) -> bool {
+        let mut text = Text { json, at: 0 };
+        self.read_next(&mut text, limits) && text.end().is_some()
+    }
+
+    /// As [`V2View::read`], of the entry that comes next in a text.
+    fn read_next(&mut self, text: &mut Text<'a>, limits: &Limits) -> bool {
         let (mut annotations, mut tags) =
             (std::mem::take(&mut self.annotations), std::mem::take(&mut self.tags));
         annotations.clear();
         tags.clear();
         *self = V2View { annotations, tags, ..V2View::default() };
-        json.len() <= limits.max_span_bytes && self.fill(json, limits.max_annotations).is_some()
+        let begin = text.at;
+        self.fill(text, limits.max_annotations).is_some() && text.at - begin <= limits.max_span_bytes
     }
 
-    fn fill(&mut self, json: &'a str, max: usize) -> Option<()> {
-        let mut text = Text { json, at: 0 };
+    fn fill(&mut self, text: &mut Text<'a>, max: usize) -> Option<()> {
         let mut members = Members::default();
         text.object(|text, name| match name {
             "traceId" => once(&mut members.trace_id, text.string()),
@@ -67,7 +73,6 @@ impl<'a> V2View<'a> {
             "shared" => once(&mut members.shared, text.flag()),
             _ => None,
         })?;
-        text.end()?;
         let id = members.id?.parse::<SpanId>().ok()?;
         self.trace_id = Some(members.trace_id?.parse().ok()?);
         self.parent = members.parent_id.map_or(Ok(false), |parent| is_parent(parent, id)).ok()?;
@@ -86,6 +91,81 @@ impl<'a> V2View<'a> {
         self.tags.sort_unstable_by_key(|(key, _)| *key);
         self.annotations.is_sorted_by(|one, next| one < next)
             && self.tags.is_sorted_by(|(one, _), (next, _)| one < next)
+    }
+}
+
+/// A list of spans, read in place from its beginning on, for as long as it is what reporters write.
+pub struct V2List<'a> {
+    text: Text<'a>,
+    read: usize,
+    state: State,
+}
+
+#[derive(PartialEq, Eq)]
+enum State {
+    /// Nothing was read.
+    Fresh,
+    /// There may be further entries.
+    GoesOn,
+    /// All entries were read, and nothing comes after them.
+    Ended,
+    /// What comes is something else, perhaps no list.
+    Unusual,
+}
+
+impl<'a> V2List<'a> {
+    /// The list of a body.
+    pub fn new(json: &'a str) -> V2List<'a> {
+        V2List { text: Text { json, at: 0 }, read: 0, state: State::Fresh }
+    }
+
+    /// Reads the next entry into `view`, as [`V2View::read`] does, and returns its text; none at the end, and where the list
+    /// goes on otherwise.
+    pub fn next(&mut self, view: &mut V2View<'a>, limits: &Limits) -> Option<&'a str> {
+        if !self.goes_on() {
+            return None;
+        }
+        // Past the blanks.
+        self.text.peek();
+        let begin = self.text.at;
+        if self.read == limits.max_entries || !view.read_next(&mut self.text, limits) {
+            self.state = State::Unusual;
+            return None;
+        }
+        self.read += 1;
+        Some(&self.text.json[begin..self.text.at])
+    }
+
+    fn goes_on(&mut self) -> bool {
+        let text = &mut self.text;
+        let (next, ends) = match self.state {
+            State::Fresh => {
+                let is_list = text.pass(b'[');
+                let is_empty = is_list && text.pass(b']');
+                (is_list && !is_empty, is_empty)
+            }
+            State::GoesOn => {
+                let next = text.pass(b',');
+                (next, !next && text.pass(b']'))
+            }
+            State::Ended | State::Unusual => return false,
+        };
+        self.state = match next {
+            true => State::GoesOn,
+            false if ends && text.end().is_some() => State::Ended,
+            false => State::Unusual,
+        };
+        next
+    }
+
+    /// How many entries were read.
+    pub fn read(&self) -> usize {
+        self.read
+    }
+
+    /// Whether those were all, of a body that is a list.
+    pub fn is_whole(&self) -> bool {
+        self.state == State::Ended
     }
 }
 

@@ -14,7 +14,7 @@ use blkin_collector::store::disk::{Disk, FILE_NAME};
 use blkin_collector::store::engine::Engine;
 use blkin_collector::store::keys::FORMAT_VERSION;
 use blkin_collector::store::memory::Memory;
-use blkin_collector::store::{Batch, NameKind, Piece, Room, Store, TraceStore, Wanted};
+use blkin_collector::store::{Batch, NameKind, Piece, Room, Store, TO_THE_END, TraceStore, Wanted};
 use blkin_collector::v2json;
 use blkin_thrift::{Annotation, AnnotationType, BinaryAnnotation, Endpoint, Span};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
@@ -105,7 +105,7 @@ fn fill<E: Engine>(store: &TraceStore<E>) {
     store.commit(&[first], NOW_MS).unwrap();
     // From here on the index has a segment.
     store.freeze();
-    store.upkeep(&|| {}).unwrap();
+    store.upkeep(TO_THE_END).unwrap();
     // Two minutes later: one annotation is new, two are not; a whole piece is not; the root is.
     let again = batch(Figure::ReceivedHttpV1, vec![identified(&[2, 3 << 40]), foreign()]);
     let late = batch(Figure::ReceivedHttpV2, vec![root()]);

@@ -10,7 +10,7 @@ use blkin_collector::merge::Piece;
 use blkin_collector::model::{Endpoint, Span, SpanId, TraceId};
 use blkin_collector::query::{self, Defaults, Parameters, Reading, SearchRequest};
 use blkin_collector::store::disk::Disk;
-use blkin_collector::store::{Batch, Retention, Room, Store, TraceStore};
+use blkin_collector::store::{Batch, Retention, Room, Store, TO_THE_END, TraceStore};
 use blkin_thrift::{Annotation, Span as V1Span};
 use proptest::prelude::*;
 
@@ -178,7 +178,7 @@ impl Beside {
             Step::Again(_) => {}
             Step::Segment => {
                 self.store().freeze();
-                self.store().upkeep(&|| {}).unwrap();
+                self.store().upkeep(TO_THE_END).unwrap();
             }
             Step::Expire { hours_later, max_hours } => {
                 self.now_ms += hours_later * HOUR_MS;

@@ -2,6 +2,7 @@
 //! themselves.
 #![allow(clippy::unwrap_used, reason = "a check that cannot go on has failed")]
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +13,7 @@ use blkin_collector::merge::Piece;
 use blkin_collector::model::TraceId;
 use blkin_collector::store::engine::{Engine, Snapshot, Work};
 use blkin_collector::store::memory::Memory;
-use blkin_collector::store::{Batch, Damage, Room, Store, StoreError, TraceStore, Wanted};
+use blkin_collector::store::{Batch, Damage, Room, Store, StoreError, TO_THE_END, TraceStore, Wanted};
 use blkin_thrift::Span;
 
 const SMALL: u64 = 20;
@@ -107,13 +108,13 @@ fn a_segment_that_was_not_finished_leaves_nothing_in_the_next_one() {
         store.freeze();
         // The eighth has all of them merged: the rows are written, and then the manifest is not.
         engine.fails_before.store(if eighth == 7 { 4 } else { 0 }, Ordering::Release);
-        assert_eq!(store.upkeep(&|| {}).is_err(), eighth == 7);
+        assert_eq!(store.upkeep(TO_THE_END).is_err(), eighth == 7);
     }
     store.commit(&[batch(8 * EACH + 1..=8 * EACH + 10)], 2).unwrap();
     store.freeze();
     // The small one takes the place of the one that failed; merging is put off once more.
     engine.fails_before.store(FLUSH_WRITES + 1, Ordering::Release);
-    assert!(store.upkeep(&|| {}).is_err());
+    assert!(store.upkeep(TO_THE_END).is_err());
     let size = store.index_size();
     drop(store);
     let store = open(&engine);
@@ -123,12 +124,39 @@ fn a_segment_that_was_not_finished_leaves_nothing_in_the_next_one() {
 }
 
 #[test]
+fn work_that_is_ended_in_the_middle_leaves_nothing_wrong_and_is_taken_up_again() {
+    let engine = Faulty::default();
+    let mut ended = 0;
+    for sixteenth in 0..16 {
+        open(&engine).commit(&[batch(sixteenth * 15 + 1..=(sixteenth + 1) * 15)], 1).unwrap();
+        for most_beats in 0.. {
+            let beats = Cell::new(0);
+            let beat = || {
+                beats.set(beats.get() + 1);
+                if beats.get() > most_beats { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
+            let store = open(&engine);
+            store.freeze();
+            let done = store.upkeep(&beat);
+            check(&store, 1..=(sixteenth + 1) * 15);
+            match done {
+                Ok(()) => break,
+                Err(StoreError::Ended) => ended += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    assert!(ended > 2 * 16, "{ended}");
+    assert_eq!(open(&engine).index_size().segments, 2);
+}
+
+#[test]
 fn what_is_sent_again_and_again_fills_no_memory() {
     let store = open(&Faulty::default());
     for _ in 0..10 {
         for ten in 0..20 {
             store.commit(&[batch(ten * 10 + 1..=ten * 10 + 10)], 1).unwrap();
-            store.upkeep(&|| {}).unwrap();
+            store.upkeep(TO_THE_END).unwrap();
             let in_memory = store.index_size().traces_in_memory;
             assert!(in_memory <= SMALL, "{in_memory}");
         }
@@ -145,7 +173,7 @@ fn a_search_that_finds_nothing_ends_in_time() {
         batch.push(&Piece::V1(span));
     }
     store.commit(&[batch], 1).unwrap();
-    store.upkeep(&|| {}).unwrap();
+    store.upkeep(TO_THE_END).unwrap();
     let visited = |wanted: &Wanted| {
         let mut visited = 0;
         let count = &mut |_| {

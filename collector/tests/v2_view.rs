@@ -3,7 +3,7 @@
 
 use blkin_collector::model::Span;
 use blkin_collector::v2json;
-use blkin_collector::v2view::{V2View, entries};
+use blkin_collector::v2view::{V2List, V2View, entries};
 use blkin_thrift::Limits;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -143,6 +143,49 @@ fn a_list_is_split_into_the_texts_of_its_entries() {
     assert_eq!(entries(&body, &Limits::default()).unwrap(), [FULL, "null", "[1, 2]"]);
 }
 
+/// Reads a list in place, and compares all that is read with what the list holds. How many entries that were, and whether
+/// they were all.
+fn read_in_place(body: &str, limits: &Limits) -> (usize, bool) {
+    let (mut list, mut view) = (V2List::new(body), V2View::default());
+    let mut texts = Vec::new();
+    while let Some(text) = list.next(&mut view, limits) {
+        let mut alone = V2View::default();
+        assert!(alone.read(text, limits));
+        assert_eq!(alone, view);
+        texts.push(text);
+    }
+    assert!(list.next(&mut view, limits).is_none());
+    assert_eq!(list.read(), texts.len());
+    match entries(body, limits) {
+        Ok(entries) => {
+            assert_eq!(entries[..texts.len()], texts);
+            assert!(!list.is_whole() || entries.len() == texts.len());
+        }
+        Err(_) => assert!(!list.is_whole()),
+    }
+    (texts.len(), list.is_whole())
+}
+
+#[test]
+fn a_list_is_read_in_place_up_to_what_is_unusual() {
+    let limits = Limits { max_entries: 3, ..Limits::default() };
+    let of = |parts: &[&str]| read_in_place(&parts.concat(), &limits);
+    assert_eq!(of(&["[]"]), (0, true));
+    assert_eq!(of(&[" [ ] \n"]), (0, true));
+    assert_eq!(of(&["[", FULL, "]"]), (1, true));
+    assert_eq!(of(&[" [ ", FULL, " ,\n", FULL, ",", FULL, " ] "]), (3, true));
+    assert_eq!(of(&["[", FULL, ",", FULL, ",", FULL, ",", FULL, "]"]), (3, false));
+    for unusual in ["", "null", "[]", "{}", "{", "]", ",", r#"{"traceId":"1","id":"2","new":1}"#] {
+        assert_eq!(of(&["[", FULL, ",", unusual, ",", FULL, "]"]), (1, false), "{unusual}");
+    }
+    for broken in ["", " ", "]", ",", "5", "{}", "[", "[,]", "[]x", "[],", "[]]"] {
+        assert_eq!(of(&[broken]), (0, false), "{broken:?}");
+    }
+    for end in ["", ",", ",]", "]]", "] x", "}", FULL, " "] {
+        assert_eq!(of(&["[", FULL, end]), (1, false), "{end:?}");
+    }
+}
+
 /// Members as reporters write them, and as they should not.
 fn member() -> impl Strategy<Value = String> {
     let name = select(vec![
@@ -198,6 +241,19 @@ proptest! {
     fn members_in_any_order_are_read_as_the_reader_reads_them(members in vec(member(), 0..6), ids in any::<bool>()) {
         let ids = if ids { vec![r#""traceId":"a""#.to_owned(), r#""id":"b""#.to_owned()] } else { Vec::new() };
         is_plain(&format!("{{{}}}", [ids, members].concat().join(", ")), &Limits::default());
+    }
+
+    #[test]
+    fn damaged_lists_are_read_in_place_up_to_the_damage(
+        spans in 0usize..4,
+        damage in vec((any::<prop::sample::Index>(), r#"[\[\]{}:,"0-9a-f\\n .-]"#), 0..3),
+    ) {
+        let mut body = format!("[{}]", vec![FULL; spans].join(" , "));
+        for (at, text) in damage {
+            let at = at.index(body.len());
+            body.replace_range(at..=at, &text);
+        }
+        read_in_place(&body, &Limits::default());
     }
 
     #[test]

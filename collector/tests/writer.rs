@@ -14,7 +14,7 @@ use blkin_collector::store::indexer::Bell;
 use blkin_collector::store::memory::Memory;
 use blkin_collector::store::writer::{Pending, Refused, Writer, WriterOptions};
 use blkin_collector::store::{
-    Batch, Damage, IndexSize, NameKind, Retention, Room, Store, StoreError, TraceStore, Wanted,
+    Batch, Beat, Damage, IndexSize, NameKind, Retention, Room, Store, StoreError, TraceStore, Wanted,
 };
 use blkin_daemon::Health;
 use blkin_thrift::Span;
@@ -64,7 +64,7 @@ impl Store for Gated {
     fn expire(&self, retention: &Retention, now_ms: u64) -> Result<bool, StoreError> {
         self.store.expire(retention, now_ms)
     }
-    fn upkeep(&self, beat: &dyn Fn()) -> Result<(), StoreError> {
+    fn upkeep(&self, beat: Beat<'_>) -> Result<(), StoreError> {
         self.store.upkeep(beat)
     }
     fn bell(&self) -> &Bell {

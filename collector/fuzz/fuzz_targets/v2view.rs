@@ -1,8 +1,9 @@
-//! A list of v2 spans of anybody. What a view says of an entry is what the reader reads.
+//! A list of v2 spans of anybody. What a view says of an entry is what the reader reads, and what is read in place of a list
+//! is how it begins.
 #![no_main]
 
 use blkin_collector::v2json::read_list;
-use blkin_collector::v2view::{V2View, entries};
+use blkin_collector::v2view::{V2List, V2View, entries};
 use blkin_thrift::Limits;
 use libfuzzer_sys::fuzz_target;
 
@@ -13,13 +14,19 @@ fn lower(text: &str) -> String {
 fuzz_target!(|body: &str| {
     let limits = Limits::default();
     let read = read_list(body.as_bytes(), &limits);
+    let (mut list, mut view) = (V2List::new(body), V2View::default());
+    let mut texts = Vec::new();
+    while let Some(text) = list.next(&mut view, &limits) {
+        texts.push(text);
+    }
     let Ok(entries) = entries(body, &limits) else {
-        assert!(read.is_err());
+        assert!(read.is_err() && !list.is_whole());
         return;
     };
+    assert_eq!(entries[..texts.len()], texts);
+    assert!(!list.is_whole() || entries.len() == texts.len());
     let spans = read.expect("a list that can be split");
     assert_eq!(spans.len(), entries.len());
-    let mut view = V2View::default();
     for (entry, span) in entries.into_iter().zip(spans) {
         if !view.read(entry, &limits) {
             continue;

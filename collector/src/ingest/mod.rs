@@ -25,7 +25,7 @@ use crate::refusal::{BadEntry, Cause, Refusal};
 use crate::settings::Settings;
 use crate::store::writer::{Pending, Refused, Writer, now_ms};
 use crate::store::{Batch, Piece};
-use crate::v2view::{self, V2View};
+use crate::v2view::{self, V2List, V2View};
 use crate::{proto3, v1json, v2json};
 
 /// Reads what arrives, by whatever road.
@@ -145,9 +145,13 @@ impl Ingest {
 
     /// What could not even be taken apart: it counts as one entry.
     pub fn broken(&self, refusal: &dyn Refusal, source: Source) -> Batch {
+        self.broken_body(refusal, source).0
+    }
+
+    fn broken_body(&self, refusal: &dyn Refusal, source: Source) -> Sorted {
         let mut sorting = Sorting::new(self, source);
         sorting.malformed(refusal);
-        sorting.batch
+        sorting.finish()
     }
 
     /// A TBinary list of spans.
@@ -167,12 +171,20 @@ impl Ingest {
             return sorting.finish();
         }
         let (text, limits) = (text_of(body), sorting.config.limits());
+        let (mut list, mut view) = (V2List::new(&text), V2View::default());
+        while let Some(entry) = list.next(&mut view, &limits) {
+            sorting.v2_view(entry, &view);
+        }
+        if list.is_whole() {
+            return sorting.finish();
+        }
         match v2view::entries(&text, &limits) {
             Ok(entries) => {
-                let mut view = V2View::default();
-                entries.into_iter().for_each(|entry| sorting.v2_text(entry, &mut view, &limits));
+                let others = entries.into_iter().skip(list.read());
+                others.for_each(|entry| sorting.v2_text(entry, &mut view, &limits));
             }
-            Err(refusal) => sorting.malformed(&refusal),
+            // A body that is no list counts as one entry, whatever it begins with.
+            Err(refusal) => return self.broken_body(&refusal, source),
         }
         sorting.finish()
     }
@@ -268,6 +280,11 @@ impl<'a> Sorting<'a> {
                 Err(refusal) => self.malformed(&refusal),
             };
         }
+        self.v2_view(entry, view);
+    }
+
+    /// A span as v2 JSON that was read in place.
+    fn v2_view(&mut self, entry: &str, view: &V2View<'_>) {
         let low = view.trace_id.map_or(0, |id| id.low() as i64);
         if self.takes(view.debug, low, Count::piece(view.annotations.len() + view.tags.len())) {
             self.batch.push_v2(view, &["[", entry, "]"]);

@@ -7,8 +7,8 @@ use super::engine::{Engine, Snapshot};
 use super::filter::Filter;
 use super::head::Head;
 use super::manifest::Entry;
-use super::segment::{Fences, Record, Segment, put_id, put_record, put_run};
-use super::{StoreError, keys};
+use super::segment::{Fences, Record, Runs, Segment, put_id, put_record, put_run};
+use super::{Beat, StoreError, go_on, keys};
 use crate::model::TraceId;
 
 /// A segment that is being written: first its traces, latest first, then its terms in their order.
@@ -23,7 +23,7 @@ struct Builder<'e, E> {
 }
 
 impl<'e, E: Engine> Builder<'e, E> {
-    fn new(engine: &'e E, id: u64, level: u64, beat: &'e dyn Fn()) -> Self {
+    fn new(engine: &'e E, id: u64, level: u64, beat: Beat<'e>) -> Self {
         let entry =
             Entry { id, level, traces: 0, last_block: 0, latest_us: 0, earliest_us: u64::MAX, bytes: 0 };
         Builder {
@@ -126,7 +126,7 @@ pub(super) fn of_head<E: Engine>(
     engine: &E,
     id: u64,
     head: &Head,
-    beat: &dyn Fn(),
+    beat: Beat<'_>,
 ) -> Result<Segment, StoreError> {
     let mut builder = Builder::new(engine, id, 0, beat);
     let mut order: Vec<u32> = (0..head.traces().len() as u32).collect();
@@ -139,17 +139,24 @@ pub(super) fn of_head<E: Engine>(
         }
     }
     let filter = builder.end_traces()?;
-    let mut postings: Vec<(u64, u64)> =
-        head.postings().map(|(term, number)| (term, places[number as usize])).collect();
-    postings.sort_unstable();
-    postings.dedup();
-    let mut of_term = Vec::new();
-    for same in postings.chunk_by(|left, right| left.0 == right.0) {
-        of_term.clear();
-        of_term.extend(same.iter().map(|&(_, place)| place));
-        builder.term(same[0].0, &of_term)?;
-    }
+    terms_of_head(&mut builder, head, &places)?;
     builder.finish(filter)
+}
+
+fn terms_of_head<E: Engine>(
+    builder: &mut Builder<'_, E>,
+    head: &Head,
+    places: &[u64],
+) -> Result<(), StoreError> {
+    let mut together = Vec::new();
+    for same in head.postings().chunk_by(|left, right| left.0 == right.0) {
+        together.clear();
+        together.extend(same.iter().map(|&(_, number)| places[number as usize]));
+        together.sort_unstable();
+        together.dedup();
+        builder.term(same[0].0, &together)?;
+    }
+    Ok(())
 }
 
 /// Writes a segment of several, oldest first. What is forgotten, or has a newer version among them, is left out.
@@ -159,7 +166,7 @@ pub(super) fn of_segments<E: Engine>(
     id: u64,
     merged: &[&Segment],
     forgotten: u64,
-    beat: &dyn Fn(),
+    beat: Beat<'_>,
 ) -> Result<Segment, StoreError> {
     let level = merged.iter().map(|segment| segment.entry.level).max().unwrap_or(0) + 1;
     let mut builder = Builder::new(engine, id, level, beat);
@@ -241,38 +248,17 @@ impl<'s> Records<'s> {
         Records { segment, rows, chunk: 0, now: Vec::new().into_iter() }
     }
 
-    fn next(&mut self, beat: &dyn Fn()) -> Result<Option<Record>, StoreError> {
+    fn next(&mut self, beat: Beat<'_>) -> Result<Option<Record>, StoreError> {
         if let Some(record) = self.now.next() {
             return Ok(Some(record));
         }
         if self.chunk == self.segment.fences.traces.len() {
             return Ok(None);
         }
-        beat();
+        go_on(beat)?;
         self.now = self.segment.records(self.rows, self.chunk)?.into_iter();
         self.chunk += 1;
         Ok(self.now.next())
-    }
-}
-
-/// The postings of a segment, chunk by chunk.
-struct Postings<'s> {
-    segment: &'s Segment,
-    rows: &'s dyn Snapshot,
-    chunk: usize,
-    now: Vec<(u64, u64)>,
-    at: usize,
-}
-
-impl Postings<'_> {
-    /// The next, if there is one: a term, and a place that has it.
-    fn peek(&mut self, beat: &dyn Fn()) -> Result<Option<(u64, u64)>, StoreError> {
-        if self.at == self.now.len() && self.chunk < self.segment.fences.terms.len() {
-            beat();
-            self.now = self.segment.postings(self.rows, self.chunk)?;
-            (self.chunk, self.at) = (self.chunk + 1, 0);
-        }
-        Ok(self.now.get(self.at).copied())
     }
 }
 
@@ -281,29 +267,25 @@ fn merge_terms<E: Engine>(
     rows: &dyn Snapshot,
     merged: &[&Segment],
     places: &[Vec<u64>],
-    beat: &dyn Fn(),
+    beat: Beat<'_>,
 ) -> Result<(), StoreError> {
-    let postings = |segment| Postings { segment, rows, chunk: 0, now: Vec::new(), at: 0 };
-    let mut sources: Vec<Postings<'_>> = merged.iter().map(|segment| postings(*segment)).collect();
+    let mut sources: Vec<Runs<'_>> = merged.iter().map(|segment| Runs::new(segment, rows)).collect();
+    sources.iter_mut().try_for_each(|source| source.advance(beat))?;
     let mut together = Vec::new();
-    loop {
-        let mut least = None;
-        for source in &mut sources {
-            let term = source.peek(beat)?.map(|(term, _)| term);
-            least = term.into_iter().chain(least).min();
-        }
-        let Some(term) = least else { return Ok(()) };
+    while let Some(term) = sources.iter().filter_map(|source| source.term).min() {
         together.clear();
         for (source, places) in sources.iter_mut().zip(places) {
-            while let Some((_, place)) = source.peek(beat)?.filter(|&(of, _)| of == term) {
-                source.at += 1;
-                let now = places.get(place as usize).copied();
-                together.extend(now.filter(|&place| place != LEFT_OUT));
+            // Many places of a term are several runs.
+            while source.term == Some(term) {
+                let now = source.places.iter().filter_map(|&place| places.get(place as usize));
+                together.extend(now.filter(|&&place| place != LEFT_OUT));
+                source.advance(beat)?;
             }
         }
         together.sort_unstable();
         builder.term(term, &together)?;
     }
+    Ok(())
 }
 
 /// Removes the rows of a segment.

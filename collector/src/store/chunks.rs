@@ -6,10 +6,13 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::engine::{Engine, Snapshot};
-use super::{StoreError, keys};
+use super::{Beat, StoreError, go_on, keys};
 
-/// A chunk is closed once it has so many bytes.
-pub(super) const CHUNK_BYTES: usize = 4 << 10;
+/// A chunk is closed once it has so many bytes. With what comes last into it, its checksum and its key it then fits into the
+/// engine's page of 4 KiB nearly always; one byte more would take a page of 8 KiB.
+pub(super) const CHUNK_BYTES: usize = 3900;
+/// Bytes of a row of a column that is put as a whole: below a page of 64 KiB.
+const WHOLE_ROW_BYTES: usize = 65_000;
 /// Bytes that are put by one transaction, about: batches wait for it.
 const PUT_BYTES: usize = 2 << 20;
 const CHECKSUM_BYTES: usize = 8;
@@ -34,7 +37,7 @@ pub(super) enum Column {
 pub(super) struct Writing<'e, E> {
     engine: &'e E,
     /// Called with each transaction.
-    beat: &'e dyn Fn(),
+    beat: Beat<'e>,
     segment: u64,
     rows: Vec<(Vec<u8>, Vec<u8>)>,
     waiting: usize,
@@ -43,7 +46,7 @@ pub(super) struct Writing<'e, E> {
 }
 
 impl<'e, E: Engine> Writing<'e, E> {
-    pub(super) fn new(engine: &'e E, segment: u64, beat: &'e dyn Fn()) -> Self {
+    pub(super) fn new(engine: &'e E, segment: u64, beat: Beat<'e>) -> Self {
         Writing { engine, beat, segment, rows: Vec::new(), waiting: 0, bytes: 0 }
     }
 
@@ -60,7 +63,7 @@ impl<'e, E: Engine> Writing<'e, E> {
 
     /// Adds a column that is read as a whole.
     pub(super) fn put_whole(&mut self, column: Column, body: &[u8]) -> Result<(), StoreError> {
-        let parts = body.chunks(16 * CHUNK_BYTES).enumerate();
+        let parts = body.chunks(WHOLE_ROW_BYTES).enumerate();
         parts.into_iter().try_for_each(|(chunk, part)| self.put(column, chunk as u32, part))
     }
 
@@ -68,7 +71,7 @@ impl<'e, E: Engine> Writing<'e, E> {
     pub(super) fn flush(&mut self) -> Result<(), StoreError> {
         let rows = std::mem::take(&mut self.rows);
         self.waiting = 0;
-        (self.beat)();
+        go_on(self.beat)?;
         self.engine.write(&mut |to| rows.iter().try_for_each(|(key, value)| to.put(key, value)))
     }
 }

@@ -155,9 +155,14 @@ impl Head {
         found
     }
 
-    /// All terms with the numbers of traces that have them, in no order, some of them twice.
-    pub(super) fn postings(&self) -> impl Iterator<Item = (u64, u32)> {
-        self.postings.runs.iter().flatten().chain(&self.postings.newest).copied()
+    /// All terms in order, with the numbers of traces that have them, some of them twice.
+    pub(super) fn postings(&self) -> Vec<(u64, u32)> {
+        let Postings { runs, newest } = &self.postings;
+        let mut all = runs.concat();
+        all.extend_from_slice(newest);
+        // The stable sort, because it makes use of what is in order already.
+        all.sort();
+        all
     }
 }
 

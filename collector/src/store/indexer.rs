@@ -1,5 +1,6 @@
 //! The thread that keeps the store's index in order, so that whoever commits need not.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -35,7 +36,7 @@ impl Bell {
     }
 }
 
-/// The thread, which ends when this is dropped.
+/// The thread, which ends when this is dropped: at the next beat of what it does.
 pub struct Indexer {
     stop: Arc<AtomicBool>,
     store: Arc<dyn Store>,
@@ -76,8 +77,12 @@ fn run(store: &dyn Store, stop: &AtomicBool, heartbeat: Heartbeat) {
             heartbeat.beat();
         }
         store.bell().wait();
-        healthy = match store.upkeep(&|| heartbeat.beat()) {
-            Ok(()) => true,
+        let beat = || {
+            heartbeat.beat();
+            if stop.load(Ordering::Acquire) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        healthy = match store.upkeep(&beat) {
+            Ok(()) | Err(StoreError::Ended) => true,
             // Of damage the thread that commits ends. A full disk may have room again.
             Err(error) => {
                 tracing::error!("failed to keep the index in order: {error}");

@@ -99,6 +99,19 @@ pub enum StoreError {
     /// A row is not as this program writes it.
     #[error("failed to read the store: {0} is damaged")]
     Damaged(String),
+    /// Whoever waited for long work has ended it.
+    #[error("ended in the middle of the work on the index, which the next start takes up again")]
+    Ended,
+}
+
+/// What long work calls now and then: it shows that the work goes on, and `Break` ends it.
+pub type Beat<'b> = &'b dyn Fn() -> ControlFlow<()>;
+
+/// For work that nobody ends.
+pub const TO_THE_END: Beat<'static> = &|| ControlFlow::Continue(());
+
+fn go_on(beat: Beat<'_>) -> Result<(), StoreError> {
+    if beat().is_break() { Err(StoreError::Ended) } else { Ok(()) }
 }
 
 /// How much an answer may still hold, in bytes as stored.
@@ -186,11 +199,11 @@ pub trait Store: Send + Sync + 'static {
     /// When the engine fails.
     fn expire(&self, retention: &Retention, now_ms: u64) -> Result<bool, StoreError>;
 
-    /// Brings the index in order, as far as there is something to do. Calls `beat` now and then.
+    /// Brings the index in order, as far as there is something to do.
     ///
     /// # Errors
-    /// When the engine fails.
-    fn upkeep(&self, beat: &dyn Fn()) -> Result<(), StoreError>;
+    /// When the engine fails, or `beat` ends it; what was not finished is begun again the next time.
+    fn upkeep(&self, beat: Beat<'_>) -> Result<(), StoreError>;
 
     /// Rings when there is upkeep to do.
     fn bell(&self) -> &indexer::Bell;
@@ -275,7 +288,7 @@ impl<E: Engine> TraceStore<E> {
         also: &mut dyn FnMut(&mut dyn engine::Transaction) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         if self.index.is_overfull() {
-            self.upkeep(&|| {})?;
+            self.upkeep(TO_THE_END)?;
         }
         let mut memory = self.memory();
         self.settle(&mut memory)?;
@@ -374,7 +387,7 @@ impl<E: Engine> Store for TraceStore<E> {
         Ok(passed.is_some())
     }
 
-    fn upkeep(&self, beat: &dyn Fn()) -> Result<(), StoreError> {
+    fn upkeep(&self, beat: Beat<'_>) -> Result<(), StoreError> {
         self.believed(self.keep_up(beat))
     }
 

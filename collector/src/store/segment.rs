@@ -19,7 +19,7 @@ use super::engine::Snapshot;
 use super::filter::Filter;
 use super::head::Version;
 use super::manifest::Entry;
-use super::{StoreError, varint};
+use super::{Beat, StoreError, go_on, varint};
 use crate::model::TraceId;
 
 /// Where the chunks of a segment begin.
@@ -211,17 +211,43 @@ impl Segment {
     pub(super) fn chunk_with(&self, term: u64, place: u64) -> usize {
         self.fences.terms.partition_point(|&fence| fence <= (term, place)).saturating_sub(1)
     }
+}
 
-    /// All of a chunk: terms, each with a place, in order.
-    pub(super) fn postings(&self, rows: &dyn Snapshot, chunk: usize) -> Result<Vec<(u64, u64)>, StoreError> {
-        let body = self.chunk(rows, Column::Terms, chunk)?;
-        let mut rest = body.as_slice();
-        let mut postings = Vec::with_capacity(body.len() / 4);
-        while !rest.is_empty() {
-            let put = |term, place| postings.push((term, place));
-            take_run(&mut rest, put).ok_or_else(|| self.damaged(Column::Terms))?;
+/// The terms of a segment, one after the other, each with some of its places: those that stand together in a chunk.
+pub(super) struct Runs<'s> {
+    segment: &'s Segment,
+    rows: &'s dyn Snapshot,
+    next_chunk: usize,
+    body: Vec<u8>,
+    at: usize,
+    /// The term that was read last; none before the first and after the last.
+    pub(super) term: Option<u64>,
+    /// Its places, in order.
+    pub(super) places: Vec<u64>,
+}
+
+impl<'s> Runs<'s> {
+    pub(super) fn new(segment: &'s Segment, rows: &'s dyn Snapshot) -> Self {
+        Runs { segment, rows, next_chunk: 0, body: Vec::new(), at: 0, term: None, places: Vec::new() }
+    }
+
+    /// Reads the next term. `beat` is called with each chunk.
+    pub(super) fn advance(&mut self, beat: Beat<'_>) -> Result<(), StoreError> {
+        self.term = None;
+        self.places.clear();
+        while self.at == self.body.len() {
+            if self.next_chunk == self.segment.fences.terms.len() {
+                return Ok(());
+            }
+            go_on(beat)?;
+            self.body = self.segment.chunk(self.rows, Column::Terms, self.next_chunk)?;
+            (self.next_chunk, self.at) = (self.next_chunk + 1, 0);
         }
-        Ok(postings)
+        let mut rest = &self.body[self.at..];
+        let term = take_run(&mut rest, |_, place| self.places.push(place));
+        self.term = Some(term.ok_or_else(|| self.segment.damaged(Column::Terms))?);
+        self.at = self.body.len() - rest.len();
+        Ok(())
     }
 }
 
@@ -247,12 +273,13 @@ pub(super) fn put_run(term: u64, places: &[u64], bytes: &mut Vec<u8>) {
     }
 }
 
-fn take_run(bytes: &mut &[u8], mut put: impl FnMut(u64, u64)) -> Option<()> {
+/// Passes a term with each of its places; returns it.
+fn take_run(bytes: &mut &[u8], mut put: impl FnMut(u64, u64)) -> Option<u64> {
     let term = varint::take_u64(bytes)?;
     let mut place = 0_u64;
     for _ in 0..varint::take(bytes)? {
         place = place.checked_add(varint::take(bytes)?)?;
         put(term, place);
     }
-    Some(())
+    Some(term)
 }

@@ -12,7 +12,7 @@ use super::head::{Growth, Learned};
 use super::index::{Index, View};
 use super::manifest::Manifest;
 use super::segment::Segment;
-use super::{Batch, StoreError, TraceStore, build, frame, keys};
+use super::{Batch, StoreError, TO_THE_END, TraceStore, build, frame, keys};
 use crate::model::TraceId;
 
 /// Blocks that are indexed at a time.
@@ -84,7 +84,7 @@ impl<E: Engine> TraceStore<E> {
             let learned = self.learned_of(some, next_block)?;
             self.index.grow(learned);
             if self.index.wanted_upkeep() {
-                self.keep_up(&|| {})?;
+                self.keep_up(TO_THE_END)?;
             }
         }
         let rows = self.engine.read()?;

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use super::engine::Engine;
 use super::manifest::{Entry, Manifest};
 use super::segment::Segment;
-use super::{StoreError, TraceStore, build, keys};
+use super::{Beat, StoreError, TraceStore, build, go_on, keys};
 
 /// So many segments of one level become one of the next.
 const MERGED: usize = 8;
@@ -15,16 +15,16 @@ const TOP_LEVEL: u64 = 2;
 
 impl<E: Engine> TraceStore<E> {
     /// Does all there is to do at the moment.
-    pub(super) fn keep_up(&self, beat: &dyn Fn()) -> Result<(), StoreError> {
+    pub(super) fn keep_up(&self, beat: Beat<'_>) -> Result<(), StoreError> {
         let _alone = self.index.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
         while self.flush(beat)? || self.drop_passed()? || self.merge(beat)? {
-            beat();
+            go_on(beat)?;
         }
         self.remove_retired()
     }
 
     /// Makes a segment of the oldest head, if that waits for it.
-    fn flush(&self, beat: &dyn Fn()) -> Result<bool, StoreError> {
+    fn flush(&self, beat: Beat<'_>) -> Result<bool, StoreError> {
         let Some((head, indexed)) = self.index.frozen() else { return Ok(false) };
         let mut manifest = self.index.manifest();
         let id = self.free_segment(&manifest)?;
@@ -52,7 +52,7 @@ impl<E: Engine> TraceStore<E> {
     }
 
     /// Makes one segment of the oldest that can be merged.
-    fn merge(&self, beat: &dyn Fn()) -> Result<bool, StoreError> {
+    fn merge(&self, beat: Beat<'_>) -> Result<bool, StoreError> {
         let view = self.index.view();
         let Some(at) = first_to_merge(&view.segments) else { return Ok(false) };
         let merged: Vec<&Segment> = view.segments[at..at + MERGED].iter().map(AsRef::as_ref).collect();

@@ -10,7 +10,7 @@ use blkin_collector::merge::Piece;
 use blkin_collector::model::TraceId;
 use blkin_collector::query::{self, Reading};
 use blkin_collector::store::disk::{Disk, FILE_NAME};
-use blkin_collector::store::{self, Batch, Store, StoreError, TraceStore};
+use blkin_collector::store::{self, Batch, Store, StoreError, TO_THE_END, TraceStore};
 use blkin_thrift::scribe::ResultCode;
 use redb::{Database, ReadableTable, TableDefinition};
 
@@ -39,7 +39,7 @@ fn filled(folder: &Path) -> Vec<u8> {
         // Some of the index is in segments, some in memory only.
         if numbers.contains(&(TRACES as i64 / 2)) {
             store.freeze();
-            store.upkeep(&|| {}).unwrap();
+            store.upkeep(TO_THE_END).unwrap();
         }
     }
     drop(store);

@@ -29,6 +29,8 @@ void bench_setup(void);
 
 /* The time stamp counter, ordered on both sides. */
 uint64_t bench_ticks(void);
+/* What some thousand additions take that keep all of a core busy: the more, the more somebody else uses it. */
+double bench_core_ticks(void);
 /* CLOCK_MONOTONIC. */
 double bench_now_ns(void);
 /* Binds the calling thread. */

@@ -96,6 +96,11 @@ impl Consumerd {
         self.pids().into_iter().map(machine::resident_kib).sum()
     }
 
+    /// Of that, what it shares with programs: their rings.
+    pub fn shared_kib(&self) -> f64 {
+        self.pids().into_iter().map(machine::shared_kib).sum()
+    }
+
     /// Reads its metrics.
     ///
     /// # Errors

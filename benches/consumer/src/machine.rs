@@ -36,8 +36,17 @@ pub fn process_cpu(pid: u32) -> (f64, f64) {
 
 /// Resident memory of a process in KiB.
 pub fn resident_kib(pid: u32) -> f64 {
+    status_kib(pid, "VmRSS:")
+}
+
+/// Of that, what lies in memfds.
+pub fn shared_kib(pid: u32) -> f64 {
+    status_kib(pid, "RssShmem:")
+}
+
+fn status_kib(pid: u32, name: &str) -> f64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
     line.split_whitespace().next().and_then(|kib| kib.parse().ok()).unwrap_or(0.0)
 }
 

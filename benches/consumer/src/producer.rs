@@ -15,6 +15,9 @@ pub const PRODUCER: &str = "producer";
 pub const ANNOTATIONS_OF_SPAN: u64 = 10;
 /// Spans between two looks at the clock.
 const BURST: u64 = 32;
+/// Annotations that a program makes before it is measured: its first record has its ring made, which is a figure of its
+/// own (`first-start`).
+pub const WARM_UP: u64 = BURST * ANNOTATIONS_OF_SPAN;
 
 /// What one program records.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +39,7 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// Starts one on a CPU; it has offered itself and waits for [`Producer::go`].
+    /// Starts one on a CPU; it has made [`WARM_UP`] annotations and waits for [`Producer::go`].
     ///
     /// # Errors
     /// When it does not start.
@@ -93,6 +96,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let [cpu, spans, rate, threads] = numbers[..] else { anyhow::bail!("four numbers are needed") };
     crate::machine::pin(cpu as usize);
     blkin::init();
+    record(Load { spans: BURST, rate: 0, threads: 1 }, 0);
     println!("ready");
     std::io::stdin().read_line(&mut String::new())?;
     let of_thread = Load { spans: spans / threads, rate: rate / threads, threads: 1 };

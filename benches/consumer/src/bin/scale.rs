@@ -2,11 +2,12 @@
 //!
 //! `scale [ANNOTATIONS [RATE]]`: both are of all programs together, so that only their number changes. consumerd on CPU 1,
 //! the programs and the Scribe server on CPU 0. A program's cost is the CPU time of its threads, so that one which has to
-//! wait for its turn does not count the others' time.
+//! wait for its turn does not count the others' time. Each program has made its first records, and consumerd has shipped
+//! them, before anything is counted.
 
 use anyhow::{Context, Result};
 use blkin_bench_consumer::consumerd::Consumerd;
-use blkin_bench_consumer::producer::{self, ANNOTATIONS_OF_SPAN, Load, PRODUCER, Producer};
+use blkin_bench_consumer::producer::{self, ANNOTATIONS_OF_SPAN, Load, PRODUCER, Producer, WARM_UP};
 use blkin_bench_consumer::scribe::Scribe;
 use blkin_bench_consumer::{machine, report};
 
@@ -55,19 +56,21 @@ fn measure(scribe: &Scribe, programs: u64, load: Load, name: &str) -> Result<Cos
     let socket = consumerd.socket();
     let mut all: Vec<Producer> =
         (0..programs).map(|_| Producer::start(&socket, 0, load)).collect::<Result<_>>()?;
+    let warm = consumerd.settled((programs * WARM_UP) as f64)?.acked;
     let before = seconds(&consumerd);
     all.iter_mut().try_for_each(Producer::go)?;
     let calls: Vec<f64> = all.iter_mut().map(Producer::finish).collect::<Result<_>>()?;
-    let figures = consumerd.settled((programs * load.spans * ANNOTATIONS_OF_SPAN) as f64)?;
+    let figures = consumerd.settled((programs * (WARM_UP + load.spans * ANNOTATIONS_OF_SPAN)) as f64)?;
     let spent = seconds(&consumerd) - before;
     let cost = Cost {
         call: calls.iter().sum::<f64>() / calls.len() as f64,
         shipped: spent * 1e9
-            / Some(figures.acked).filter(|acked| *acked > 0.0).context("nothing was shipped")?,
+            / Some(figures.acked - warm).filter(|acked| *acked > 0.0).context("nothing was shipped")?,
     };
     report(&format!("scale, {name}, a call"), "ns of CPU", cost.call);
     report(&format!("scale, {name}, an annotation of consumerd"), "ns of CPU", cost.shipped);
     report(&format!("scale, {name}, memory of consumerd"), "KiB", consumerd.resident_kib());
+    report(&format!("scale, {name}, rings of programs in that"), "KiB", consumerd.shared_kib());
     report(&format!("scale, {name}, lost"), "annotations", figures.lost_in_programs + figures.lost_in_sink);
     Ok(cost)
 }

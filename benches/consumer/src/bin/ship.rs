@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 use blkin_bench_consumer::consumerd::Consumerd;
-use blkin_bench_consumer::producer::{self, ANNOTATIONS_OF_SPAN, Load, PRODUCER, Producer};
+use blkin_bench_consumer::producer::{self, ANNOTATIONS_OF_SPAN, Load, PRODUCER, Producer, WARM_UP};
 use blkin_bench_consumer::scribe::Scribe;
 use blkin_bench_consumer::{machine, report};
 
@@ -25,21 +25,23 @@ fn ship(annotations: u64, rate: u64) -> Result<()> {
     let consumerd = Consumerd::start(&scribe.address, 1)?;
     let spans = annotations / ANNOTATIONS_OF_SPAN;
     let mut program = Producer::start(&consumerd.socket(), 0, Load { spans, rate, threads: 1 })?;
+    let (warm, warm_bytes) = (consumerd.settled(WARM_UP as f64)?.acked, scribe.bytes());
     let (before, threads_before) = (consumerd.cpu(), by_name(consumerd.threads_cpu()));
     program.go()?;
     program.finish()?;
-    let figures = consumerd.settled((spans * ANNOTATIONS_OF_SPAN) as f64)?;
+    let figures = consumerd.settled((WARM_UP + spans * ANNOTATIONS_OF_SPAN) as f64)?;
+    let acked = figures.acked - warm;
     let after = consumerd.cpu();
     let (user, system) = (after.0 - before.0, after.1 - before.1);
-    ensure!(figures.acked > 0.0, "nothing was shipped");
-    report("consumerd, annotations shipped", "1/s of CPU", figures.acked / (user + system));
-    report("consumerd, user time", "ns/annotation", user * 1e9 / figures.acked);
-    report("consumerd, system time", "ns/annotation", system * 1e9 / figures.acked);
+    ensure!(acked > 0.0, "nothing was shipped");
+    report("consumerd, annotations shipped", "1/s of CPU", acked / (user + system));
+    report("consumerd, user time", "ns/annotation", user * 1e9 / acked);
+    report("consumerd, system time", "ns/annotation", system * 1e9 / acked);
     for (name, seconds) in by_name(consumerd.threads_cpu()) {
         let spent = seconds - threads_before.get(&name).unwrap_or(&0.0);
-        report(&format!("consumerd, thread {name}"), "ns/annotation", spent * 1e9 / figures.acked);
+        report(&format!("consumerd, thread {name}"), "ns/annotation", spent * 1e9 / acked);
     }
-    report("consumerd, on the wire", "bytes/annotation", scribe.bytes() as f64 / figures.acked);
+    report("consumerd, on the wire", "bytes/annotation", (scribe.bytes() - warm_bytes) as f64 / acked);
     report("consumerd, memory", "KiB", consumerd.resident_kib());
     report("ship, lost in the program", "annotations", figures.lost_in_programs);
     report("ship, lost in the sink", "annotations", figures.lost_in_sink);

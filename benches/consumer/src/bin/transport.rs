@@ -20,8 +20,9 @@ const LAG_US: u64 = 50;
 const BUDGET_BYTES: usize = 256 << 10;
 /// Calls between two looks at the clock.
 const BURST: u64 = 512;
-/// Offered without and with hope to lose nothing.
-const RATES: [(u64, &str); 3] = [(20_000_000, "20 M/s"), (50_000_000, "50 M/s"), (0, "as many as it can")];
+/// Offered without and with hope to lose nothing: somewhat more than the 20 and 50 million that were promised, since a
+/// paced program, which starts and ends within the time taken, makes a little less than it is asked for.
+const RATES: [(u64, &str); 3] = [(21_000_000, "21 M/s"), (52_000_000, "52 M/s"), (0, "as many as it can")];
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

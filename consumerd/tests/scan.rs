@@ -26,6 +26,38 @@ fn a_program_that_started_before_the_daemon_is_found() {
 }
 
 #[test]
+fn a_program_that_another_daemon_reads_is_left_to_that_one_until_it_ends() {
+    let _alone = ALONE.lock();
+    let (site, elsewhere) = (Site::new(), Site::new());
+    let first = site.daemon(&[]);
+    let mut program = site.program(&[300, 1], &[]);
+    let calls = program.calls();
+    first.settled(calls).assert_balanced();
+    let second = elsewhere.daemon(&["--scan", "true"]);
+    wait_for("the program is known to be another daemon's", || {
+        (second.metrics().sum_where("blkin_holder", "offers_refused_elsewhere") >= 1).then_some(())
+    });
+    assert_eq!(second.metrics().sum_where("blkin_program_attempted_total", "producer"), 0);
+    first.settled(calls).assert_balanced();
+    program.end();
+}
+
+#[test]
+fn a_program_of_a_daemon_that_is_about_to_be_gone_is_waited_for() {
+    let _alone = ALONE.lock();
+    let (site, elsewhere) = (Site::new(), Site::new());
+    let first = site.daemon(&[]);
+    let mut program = site.program(&[300, 1], &[]);
+    let calls = program.calls();
+    first.settled(calls).assert_balanced();
+    let second = elsewhere.daemon(&["--scan", "true"]);
+    assert_eq!(second.metrics().sum_where("blkin_program_attempted_total", "producer"), 0);
+    assert!(first.stop().success());
+    second.settled_of(&program, calls).assert_balanced();
+    program.end();
+}
+
+#[test]
 fn a_daemon_that_ends_tells_programs_and_the_next_one_finds_them() {
     let _alone = ALONE.lock();
     let site = Site::new();

@@ -13,6 +13,7 @@ pub const NAMES: [&str; HOLDER_COUNTERS] = [
     "worker_restarts",
     "worker_stuck_kills",
     "programs_held",
+    "offers_refused_elsewhere",
 ];
 
 /// Which counter.
@@ -34,6 +35,8 @@ pub enum Count {
     StuckKills,
     /// Programs held now.
     Held,
+    /// Offers of programs that another daemon reads.
+    Elsewhere,
 }
 
 /// The counters.

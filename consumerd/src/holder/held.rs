@@ -33,6 +33,8 @@ pub enum Refusal {
     Quota,
     /// It is held already; programs repeat their offers.
     AlreadyHeld,
+    /// Another daemon reads it.
+    Elsewhere,
 }
 
 #[derive(Debug, Default)]
@@ -67,6 +69,35 @@ impl HeldPrograms {
         }
     }
 
+    /// Whether a program's descriptors would be held.
+    ///
+    /// # Errors
+    /// Says why they would not.
+    pub fn check(&self, program: &Program, segment: &OwnedFd, control: &OwnedFd) -> Result<(), Refusal> {
+        self.measure(program, segment, control).map(|_| ())
+    }
+
+    /// Identity and bytes of what would be held.
+    fn measure(
+        &self,
+        program: &Program,
+        segment: &OwnedFd,
+        control: &OwnedFd,
+    ) -> Result<((u64, u64), u64), Refusal> {
+        let (identity, segment_bytes) = memfd_file(segment).map_err(|_| Refusal::Malformed)?;
+        let (_, control_bytes) = memfd_file(control).map_err(|_| Refusal::Malformed)?;
+        if self.by_identity.contains_key(&identity) {
+            return Err(Refusal::AlreadyHeld);
+        }
+        let bytes = segment_bytes.saturating_add(control_bytes);
+        let share = self.by_uid.get(&program.uid);
+        let (programs, held_bytes) = share.map_or((0, 0), |share| (share.programs, share.bytes));
+        let fits = programs < self.max_per_uid
+            && held_bytes.saturating_add(bytes) <= self.max_bytes_per_uid
+            && self.programs.len() < self.max_programs;
+        if fits { Ok((identity, bytes)) } else { Err(Refusal::Quota) }
+    }
+
     /// Holds a program's descriptors, unless that is refused.
     ///
     /// # Errors
@@ -77,19 +108,8 @@ impl HeldPrograms {
         segment: OwnedFd,
         control: OwnedFd,
     ) -> Result<u64, Refusal> {
-        let (identity, segment_bytes) = memfd_file(&segment).map_err(|_| Refusal::Malformed)?;
-        let (_, control_bytes) = memfd_file(&control).map_err(|_| Refusal::Malformed)?;
-        if self.by_identity.contains_key(&identity) {
-            return Err(Refusal::AlreadyHeld);
-        }
-        let bytes = segment_bytes.saturating_add(control_bytes);
+        let (identity, bytes) = self.measure(&program, &segment, &control)?;
         let share = self.by_uid.entry(program.uid).or_default();
-        let fits = share.programs < self.max_per_uid
-            && share.bytes.saturating_add(bytes) <= self.max_bytes_per_uid
-            && self.programs.len() < self.max_programs;
-        if !fits {
-            return Err(Refusal::Quota);
-        }
         share.programs += 1;
         share.bytes += bytes;
         let number = self.next_number;

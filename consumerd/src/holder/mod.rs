@@ -3,6 +3,7 @@
 //! It parses nothing that programs wrote, so there is nothing in it that they could make stumble. It alone needs
 //! capabilities, for the one [`scan`] at start.
 
+mod claim;
 mod control;
 pub mod counters;
 mod guard;
@@ -25,6 +26,7 @@ use crate::config::Config;
 use crate::link::{Message, send, watch};
 use crate::staging::{Memfd, Staging};
 use crate::timer::Timer;
+use claim::{Waiting, claim};
 use control::Control;
 use counters::{Count, Counters};
 use guard::Guard;
@@ -68,6 +70,7 @@ struct Holder<'a> {
     ready_file: Option<&'a Path>,
     offers: Offers,
     held: HeldPrograms,
+    waiting: Waiting,
     staging: Memfd,
     control: Control,
     http: TcpListener,
@@ -107,6 +110,7 @@ impl<'a> Holder<'a> {
             ready_file,
             offers,
             held: HeldPrograms::new(config),
+            waiting: Waiting::default(),
             staging,
             control,
             http,
@@ -188,28 +192,56 @@ impl<'a> Holder<'a> {
         for offer in scan::live_programs() {
             tracing::info!(pid = offer.program.pid, comm = offer.program.comm, "found a live program");
             self.counters.add(Count::Scan);
-            self.admit(Ok(offer));
+            self.admit(offer, Instant::now());
         }
     }
 
-    fn admit(&mut self, offer: Result<Offer, Refusal>) {
-        let admitted = offer.and_then(|offer| {
-            let shown = (offer.program.pid, offer.program.uid);
-            self.held.admit(offer.program, offer.segment, offer.control).inspect_err(|refusal| {
-                if *refusal == Refusal::Quota {
-                    tracing::warn!(
-                        pid = shown.0,
-                        uid = shown.1,
-                        "refused a program: quota; raise max_programs* or max_shared_bytes_per_uid"
-                    );
-                }
-            })
-        });
+    /// Takes a program in, if nobody else reads it; if somebody does, tries again for a while.
+    fn admit(&mut self, offer: Offer, since: Instant) {
+        let (pid, uid) = (offer.program.pid, offer.program.uid);
+        let admitted = match self.claim(offer) {
+            Ok(offer) => self.held.admit(offer.program, offer.segment, offer.control).map(|_| ()),
+            Err((Refusal::Elsewhere, offer)) => match self.waiting.push(offer, since) {
+                Ok(()) => return,
+                Err(_) => Err(Refusal::Elsewhere),
+            },
+            Err((refusal, _)) => Err(refusal),
+        };
+        match admitted {
+            Err(Refusal::Quota) => tracing::warn!(
+                pid,
+                uid,
+                "refused a program: quota; raise max_programs* or max_shared_bytes_per_uid"
+            ),
+            Err(Refusal::Elsewhere) => tracing::warn!(pid, uid, "refused a program: another daemon reads it"),
+            _ => {}
+        }
+        self.count(admitted);
+    }
+
+    /// Gives an offer of which the control page is this daemon's alone.
+    fn claim(&self, mut offer: Offer) -> Result<Offer, (Refusal, Offer)> {
+        if let Err(refusal) = self.held.check(&offer.program, &offer.segment, &offer.control) {
+            return Err((refusal, offer));
+        }
+        match claim(&offer.control) {
+            Ok(Some(control)) => offer.control = control,
+            Ok(None) => return Err((Refusal::Elsewhere, offer)),
+            Err(e) => tracing::warn!(
+                pid = offer.program.pid,
+                "failed to find out whether another daemon reads a program: {e}"
+            ),
+        }
+        Ok(offer)
+    }
+
+    fn count(&mut self, admitted: Result<(), Refusal>) {
         self.counters.add(match admitted {
-            Ok(_) => Count::Taken,
+            Ok(()) => Count::Taken,
             Err(Refusal::AlreadyHeld) => Count::AlreadyHeld,
             Err(Refusal::Quota) => Count::Quota,
             Err(Refusal::Malformed) => Count::Malformed,
+            Err(Refusal::Elsewhere) => Count::Elsewhere,
         });
         self.publish_counters();
     }
@@ -228,7 +260,10 @@ impl<'a> Holder<'a> {
         let mut is_complete = false;
         loop {
             is_complete = self.tell(worker, is_complete);
-            let hurry = !is_complete || self.offers.has_waiting() || self.held.untold().next().is_some();
+            let hurry = !is_complete
+                || self.offers.has_waiting()
+                || !self.waiting.is_empty()
+                || self.held.untold().next().is_some();
             let silence = worker.silence(&self.staging);
             let guarded = !is_ready || silence > STUCK_AFTER;
             tokio::select! {
@@ -254,7 +289,7 @@ impl<'a> Holder<'a> {
                 () = self.guard.answer_one(), if guarded => {}
                 slept = self.timer.sleep(if hurry { SHORT_TICK } else { TICK }) => {
                     slept?;
-                    if self.offers.has_waiting() {
+                    if self.offers.has_waiting() || !self.waiting.is_empty() {
                         self.take_offers();
                     }
                 }
@@ -264,8 +299,14 @@ impl<'a> Holder<'a> {
     }
 
     fn take_offers(&mut self) {
+        for (offer, since) in self.waiting.take() {
+            self.admit(offer, since);
+        }
         for offer in self.offers.take(256) {
-            self.admit(offer);
+            match offer {
+                Ok(offer) => self.admit(offer, Instant::now()),
+                Err(refusal) => self.count(Err(refusal)),
+            }
         }
     }
 

@@ -12,9 +12,10 @@ use std::os::unix::fs::MetadataExt;
 use super::offers::{Offer, comm};
 use crate::link::Program;
 
-/// How the maps of a process name the two memfds.
-const SEGMENT: &str = "/memfd:blkin-segment (deleted)";
-const CONTROL: &str = "/memfd:blkin-control (deleted)";
+/// How the maps of a process name the two memfds, and the access that a program has to them; a daemon that reads the
+/// program has them mapped the other way round.
+const SEGMENT: (&str, &str) = ("/memfd:blkin-segment (deleted)", "rw-s");
+const CONTROL: (&str, &str) = ("/memfd:blkin-control (deleted)", "r--s");
 /// Longest list of mappings that is read; a process with more is looked at only this far.
 const MAX_MAPS_BYTES: u64 = 16 << 20;
 
@@ -63,15 +64,19 @@ fn read_maps(pid: u32) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The first mapping of each memfd of that name, by inode.
-fn mapped(maps: &str, name: &str) -> Vec<Mapped> {
+/// The first mapping of each memfd of that name and access, by inode.
+fn mapped(maps: &str, (name, access): (&str, &str)) -> Vec<Mapped> {
     let mut found: Vec<Mapped> = Vec::new();
     for line in maps.lines().filter(|line| line.ends_with(name)) {
         let mut fields = line.split_ascii_whitespace();
-        let (Some(range), Some(inode)) = (fields.next(), fields.nth(3).and_then(|inode| inode.parse().ok()))
+        let (Some(range), Some(of), Some(inode)) =
+            (fields.next(), fields.next(), fields.nth(2).and_then(|inode| inode.parse().ok()))
         else {
             continue;
         };
+        if of != access {
+            continue;
+        }
         if found.iter().all(|known| known.inode != inode) {
             found.push(Mapped { range: range.into(), inode });
         }
@@ -108,12 +113,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_memfd_is_found_once_in_the_order_of_inodes() {
+    fn each_memfd_of_a_writer_is_found_once_in_the_order_of_inodes() {
         let maps = "\
 7f00-7f10 rw-s 00000000 00:01 2077                       /memfd:blkin-segment (deleted)
 7f10-7f20 rw-s 00001000 00:01 2077                       /memfd:blkin-segment (deleted)
 7f20-7f30 r--s 00000000 00:01 2078                       /memfd:blkin-control (deleted)
 7f30-7f40 rw-s 00000000 00:01 2070                       /memfd:blkin-segment (deleted)
+7e40-7e50 r--s 00000000 00:01 2075                       /memfd:blkin-segment (deleted)
+7e50-7e60 rw-s 00000000 00:01 2076                       /memfd:blkin-control (deleted)
 7f40-7f50 r-xp 00000000 08:01 99                         /usr/lib/libc.so.6
 ";
         let expected = [

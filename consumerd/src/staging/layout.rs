@@ -5,7 +5,7 @@
 //!          0  magic "BLKSTAGE"      8  version u32, zero u32     16  log bytes u64    24  checkpoint bytes u64
 //!         64  head u64: end of the committed log, a position that only grows
 //!        128  heartbeat u64: CLOCK_MONOTONIC in ms when the worker was last through with its work
-//!        192  the holder's own counters, 8 x u64
+//!        192  the holder's own counters, 9 x u64
 //! 4096   checkpoint A                 sequence u64, payload bytes u64, tail u64, checksum u64, payload
 //!   +C   checkpoint B
 //!   +C   log: position p lies at p modulo the log's bytes; an entry never wraps
@@ -30,7 +30,7 @@ pub const HEARTBEAT_AT: u64 = 128;
 /// Offset of the holder's counters.
 pub const HOLDER_AT: u64 = 192;
 /// How many counters the holder keeps.
-pub const HOLDER_COUNTERS: usize = 8;
+pub const HOLDER_COUNTERS: usize = 9;
 /// Bytes of the header page.
 pub const HEADER_BYTES: u64 = 4096;
 /// Bytes before a checkpoint's payload.

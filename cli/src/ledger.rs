@@ -22,6 +22,12 @@ pub struct Term {
     pub value: i64,
 }
 
+impl Term {
+    fn is_rare(&self) -> bool {
+        self.name.starts_with("lost") || self.name == DRAINED_BEFORE
+    }
+}
+
 /// `left = right[0] + right[1] + …` for one program, daemon or sink.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Equation {
@@ -49,6 +55,8 @@ pub struct Ledger {
 
 const CONSUMERD_LOST: &str = "blkin_lost_total";
 const SINK_LOST: &str = "blkin_sink_lost_total";
+/// What an earlier consumerd has drained of a program: shipped, and no longer in this one's figures.
+const DRAINED_BEFORE: &str = "drained_before";
 
 impl Ledger {
     /// The program's, consumerd's and the sinks' equations from consumerd's metrics.
@@ -150,7 +158,7 @@ impl Ledger {
         terms.filter(|term| term.name.starts_with("lost")).map(|term| term.value).sum()
     }
 
-    /// A line for each equation. Zero losses are left out unless `all` is set.
+    /// A line for each equation. What is rarely other than 0, and is 0, is left out unless `all` is set.
     pub fn table(&self, all: bool, style: Style) -> String {
         let widest = self.equations.iter().map(|equation| equation.scope.chars().count()).max().unwrap_or(0);
         let mut out = String::new();
@@ -161,8 +169,7 @@ impl Ledger {
                 style.paint(Colour::Red, "DOES NOT HOLD")
             };
             let scope = safe(&equation.scope);
-            let shown =
-                equation.right.iter().filter(|term| all || term.value != 0 || !term.name.starts_with("lost"));
+            let shown = equation.right.iter().filter(|term| all || term.value != 0 || !term.is_rare());
             let parts: Vec<String> = shown.map(|term| format!("{} {}", term.name, term.value)).collect();
             let left = format!("{} {}", equation.left.name, equation.left.value);
             let _ = writeln!(out, "  {scope:<widest$}  {left} = {}  {verdict}", parts.join(" + "));
@@ -200,6 +207,7 @@ fn drain(metrics: &Metrics, process: &str) -> Equation {
     let lost = |cause| metrics.sum(CONSUMERD_LOST, &[("process", process), ("cause", cause)]);
     let right = vec![
         term("drained", metrics.sum("blkin_drained_total", &of)),
+        term(DRAINED_BEFORE, metrics.sum("blkin_drained_before_total", &of)),
         term("pending", metrics.sum("blkin_pending", &of)),
         term("lost{torn}", lost("torn")),
         term("lost{overwritten}", lost("overwritten")),
@@ -275,6 +283,7 @@ blkin_program_committed_total{process=\"osd:1\"} 90
 blkin_program_lost_total{process=\"osd:1\",cause=\"full\"} 7
 blkin_program_lost_total{process=\"osd:1\",cause=\"too_large\"} 3
 blkin_drained_total{process=\"osd:1\"} 80
+blkin_drained_before_total{process=\"osd:1\"} 0
 blkin_pending{process=\"osd:1\"} 4
 blkin_lost_total{process=\"osd:1\",cause=\"overwritten\"} 5
 blkin_lost_total{process=\"osd:1\",cause=\"torn\"} 1

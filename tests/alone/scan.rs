@@ -1,6 +1,6 @@
 //! consumerd looks once at start for programs that offered themselves to nobody.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use blkin_tests::arrival::{all_shipped, all_stored};
 use blkin_tests::daemons::{Node, Setup};
 use blkin_tests::program::Program;
@@ -30,6 +30,26 @@ fn found_by_scan(arguments: &[&str]) -> Result<()> {
 #[test]
 fn a_program_that_wrote_before_consumerd_started_is_found() -> Result<()> {
     found_by_scan(&["--threads", "2", "--traces", "200"])
+}
+
+#[test]
+fn the_ledger_holds_when_consumerd_was_restarted_beside_a_program() -> Result<()> {
+    let _alone = crate::alone();
+    let mut node = Node::start(Setup { scan: true, ..Setup::default() })?;
+    let mut program = Program::start("writer", &["--traces", "200"], &node.socket(), &[])?;
+    let first = program.round()?;
+    all_shipped(&node, &program, first)?;
+    let mut consumerd = node.consumerd.take().context("consumerd was started")?;
+    ensure!(consumerd.process.terminate()?.success(), "{}", consumerd.log());
+    node.start_consumerd()?;
+    let second = program.round()?;
+    node.settled(first + second)?;
+    let ledger = node.ledger()?;
+    ensure!(ledger.balances(), "{ledger:#?}");
+    let before = ledger.equations.iter().flat_map(|equation| &equation.right);
+    let before: i64 = before.filter(|term| term.name == "drained_before").map(|term| term.value).sum();
+    ensure!(before == first, "{before} of {first} were drained before the restart");
+    Ok(())
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::batch::{Batch, Part};
 use super::engine::{Snapshot, Transaction};
 use super::head::{Growth, Learned, Version};
 use super::index::{Index, View};
-use super::known::{Known, New};
+use super::known::{Known, New, Standing};
 use super::names::{self, Recent};
 use super::{Damage, Piece, Room, StoreError, block, keys, read};
 use crate::ledger::{ALL_FIGURES, Count, Figure, Ledger};
@@ -50,6 +50,8 @@ pub(super) fn commit(
     place: &mut Place<'_>,
 ) -> Result<Learned, StoreError> {
     let mut commit = Commit { batches, ..Commit::default() };
+    commit.pieces.reserve(batches.iter().map(Batch::len).sum());
+    commit.learned.terms.reserve(batches.iter().map(|batch| batch.terms().len()).sum());
     for (at, batch) in batches.iter().enumerate() {
         commit.ledger.add(&batch.ledger);
         names::learn(rows, batch, place.now_ms, &mut place.memory.recent)?;
@@ -57,6 +59,7 @@ pub(super) fn commit(
             commit.sort(rows, place, &part, (at, entry))?;
         }
     }
+    place.memory.known.end(|at| commit.learned.traces[at].0);
     commit.write(rows, place.now_ms)
 }
 
@@ -75,6 +78,8 @@ struct Commit<'b> {
     /// In the order in which they came first.
     learned: Learned,
     places: HashMap<TraceId, usize, FixedState>,
+    /// Of each of those traces.
+    standings: Vec<Standing>,
     /// What is stored, with the places of the traces.
     pieces: Vec<(u32, Source)>,
 }
@@ -91,7 +96,8 @@ impl Commit<'_> {
         let trace = self.place(rows, place, part.entry.trace)?;
         // Also of a piece that turns out to be stored: later pieces of the batch do not tell again what it has told.
         self.learned.terms.extend(part.terms.iter().map(|&term| (trace as u32, term)));
-        let (source, kept) = match place.memory.known.new_part(part) {
+        let standing = self.standings[trace];
+        let (source, kept) = match place.memory.known.new_part(part, standing, trace) {
             New::All => (Source::Batch(source.0, source.1), annotations),
             New::Some(is_new) => {
                 let (left, kept) = trimmed(part, is_new)?;
@@ -125,8 +131,9 @@ impl Commit<'_> {
         }
         let at = *self.places.entry(id).or_insert(next);
         if at == next {
-            let growth = begin(rows, place, id, next as u32, &mut self.learned.terms)?;
+            let (growth, standing) = begin(rows, place, id, next as u32, &mut self.learned.terms)?;
             self.learned.traces.push((id, growth));
+            self.standings.push(standing);
         }
         Ok(at)
     }
@@ -165,22 +172,21 @@ fn begin(
     id: TraceId,
     at: u32,
     terms: &mut Vec<(u32, u64)>,
-) -> Result<Growth, StoreError> {
-    let grows = place.index.grows(id);
+) -> Result<(Growth, Standing), StoreError> {
     let is_known = !place.memory.known.begin(id);
-    if grows && is_known {
-        return Ok(Growth::default());
+    if is_known && place.index.grows(id) {
+        return Ok((Growth::default(), Standing::GoesOn));
     }
     let Some(version) = place.view.find(rows, id)? else {
-        return Ok(Growth { anew: true, ..Growth::default() });
+        return Ok((Growth { anew: true, ..Growth::default() }, Standing::Fresh));
     };
     let (growth, stored) = stored(rows, id, version, place.damage)?;
     place.memory.known.remember(&stored);
-    if grows {
-        return Ok(Growth::default());
+    if place.index.grows(id) {
+        return Ok((Growth::default(), Standing::GoesOn));
     }
     terms.extend(stored.terms().iter().map(|&term| (at, term)));
-    Ok(growth)
+    Ok((growth, Standing::GoesOn))
 }
 
 /// All that is stored of a trace, as growth from nothing, and its pieces.

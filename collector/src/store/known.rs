@@ -1,18 +1,32 @@
 //! What of the traces that grow is stored already, so that it is not stored again. A cache: what is not in it is read.
+//!
+//! Whatever came with one commit is compared with that commit alone, which is little and fits into the processor's caches.
+//! Only once a trace comes again are its stamps needed, and until then they lie one after the other: nearly all traces
+//! come once, and a place of its own in a large table for each of their pieces would cost a miss each.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use foldhash::fast::FixedState;
 
 use super::batch::{Batch, Part};
 use crate::model::TraceId;
 
-/// Traces, and what stands for their pieces and annotations.
+/// What stands for a piece as a whole, or for one of its annotations.
+type Stamp = u128;
+
+/// Traces, and the stamps of what is stored of them.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    traces: HashSet<TraceId, FixedState>,
-    wholes: HashSet<u128, FixedState>,
-    identities: HashSet<u128, FixedState>,
+    /// Each trace, with where in `once` its stamps are, unless they are in `again`.
+    traces: HashMap<TraceId, Range<usize>, FixedState>,
+    /// Stamps of traces that came with one commit.
+    once: Vec<Stamp>,
+    /// Stamps of traces that came again.
+    again: HashSet<Stamp, FixedState>,
+    /// Stamps of the traces that came with this commit for the first time; and in their order, with the traces' places.
+    now: HashSet<Stamp, FixedState>,
+    in_order: Vec<(usize, Stamp)>,
 }
 
 /// How much of a piece is new.
@@ -24,35 +38,52 @@ pub(super) enum New {
     Some(Vec<bool>),
 }
 
+/// What a commit finds a trace to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Nothing is stored of it.
+    Fresh,
+    /// All that is stored of it is remembered.
+    GoesOn,
+}
+
 impl Known {
     /// What is remembered of a trace that it has no rows of is worse than nothing.
     pub(super) fn forget(&mut self) {
         self.traces.clear();
-        self.wholes.clear();
-        self.identities.clear();
+        self.once.clear();
+        self.again.clear();
+        self.now.clear();
+        self.in_order.clear();
     }
 
-    /// Whether this is a trace of which nothing is remembered; from now on all of it is.
+    /// Begins a trace in a commit. Returns whether nothing is remembered of it; from now on all of it is.
     pub(super) fn begin(&mut self, trace: TraceId) -> bool {
-        self.traces.insert(trace)
+        let mut is_new = false;
+        let stamps = self.traces.entry(trace).or_insert_with(|| {
+            is_new = true;
+            0..0
+        });
+        self.again.extend(&self.once[std::mem::take(stamps)]);
+        is_new
     }
 
-    /// Remembers what is stored.
+    /// Remembers what is stored of traces that go on.
     pub(super) fn remember(&mut self, stored: &Batch) {
         for part in stored.parts() {
-            self.wholes.extend(part.entry.whole);
-            self.identities.extend(part.identities);
+            self.again.extend(part.entry.whole);
+            self.again.extend(part.identities);
         }
     }
 
-    /// How much of a piece is new; from now on nothing of it is.
-    pub(super) fn new_part(&mut self, part: &Part<'_>) -> New {
-        if part.entry.whole.is_some_and(|whole| !self.wholes.insert(whole)) {
+    /// How much is new of a piece of the trace at a place of the commit; from now on nothing of it is.
+    pub(super) fn new_part(&mut self, part: &Part<'_>, standing: Standing, place: usize) -> New {
+        if part.entry.whole.is_some_and(|whole| !self.insert(whole, standing, place)) {
             return New::Nothing;
         }
         let mut known = 0;
-        let mut note = |identity: &u128| {
-            let is_new = self.identities.insert(*identity);
+        let mut note = |identity: &Stamp| {
+            let is_new = self.insert(*identity, standing, place);
             known += usize::from(!is_new);
             is_new
         };
@@ -63,5 +94,30 @@ impl Known {
             _ if known == part.entry.annotations as usize => New::Nothing,
             _ => New::Some(is_new),
         }
+    }
+
+    fn insert(&mut self, stamp: Stamp, standing: Standing, place: usize) -> bool {
+        match standing {
+            Standing::GoesOn => self.again.insert(stamp),
+            Standing::Fresh => {
+                let is_new = self.now.insert(stamp);
+                if is_new {
+                    self.in_order.push((place, stamp));
+                }
+                is_new
+            }
+        }
+    }
+
+    /// Ends a commit, whose traces have these ids.
+    pub(super) fn end(&mut self, trace_at: impl Fn(usize) -> TraceId) {
+        self.now.clear();
+        self.in_order.sort_by_key(|(place, _)| *place);
+        for of_trace in self.in_order.chunk_by(|left, right| left.0 == right.0) {
+            let begin = self.once.len();
+            self.once.extend(of_trace.iter().map(|(_, stamp)| *stamp));
+            self.traces.insert(trace_at(of_trace[0].0), begin..self.once.len());
+        }
+        self.in_order.clear();
     }
 }

@@ -80,7 +80,12 @@ pub(super) fn is_address(key: &str) -> bool {
 /// A value as text; none if its type is one that is not shown, or its length not that of its type.
 pub fn shown_value(kind: AnnotationType, value: &[u8]) -> Option<Cow<'_, str>> {
     let number = match kind {
-        AnnotationType::String => return Some(String::from_utf8_lossy(value)),
+        // Looks for what to replace only if there is something, which is slower.
+        AnnotationType::String => {
+            return Some(
+                str::from_utf8(value).map_or_else(|_| String::from_utf8_lossy(value), Cow::Borrowed),
+            );
+        }
         AnnotationType::I16 => i16::from_be_bytes(value.try_into().ok()?).to_string(),
         AnnotationType::I32 => i32::from_be_bytes(value.try_into().ok()?).to_string(),
         AnnotationType::I64 => i64::from_be_bytes(value.try_into().ok()?).to_string(),

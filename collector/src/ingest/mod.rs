@@ -42,6 +42,9 @@ pub struct Ingest {
 /// Where Scribe calls come from.
 const SCRIBE: Source = Source { transport: Transport::Scribe, peer: None };
 
+/// A short span in v2 JSON.
+const V2_SPAN_BYTES: usize = 256;
+
 /// A body of which nothing could be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
@@ -126,11 +129,18 @@ impl Ingest {
     }
 
     /// The entries of a Scribe call, by category and message; those of other categories are skipped, as Zipkin does.
-    fn scribe_entries<'e>(&self, entries: impl Iterator<Item = (&'e [u8], &'e [u8])>) -> Batch {
+    fn scribe_entries<'e>(
+        &self,
+        entries: impl ExactSizeIterator<Item = (&'e [u8], &'e [u8])>,
+        frame_bytes: usize,
+    ) -> Batch {
         let mut sorting = Sorting::new(self, SCRIBE);
         let config = sorting.config.clone();
         let limits = config.limits();
-        let mut bytes = Vec::new();
+        // Base64 takes four bytes for three.
+        let plain_bytes = frame_bytes / 4 * 3;
+        sorting.batch.reserve(entries.len(), plain_bytes);
+        let mut bytes = Vec::with_capacity(plain_bytes);
         let wanted = entries.filter(|(category, _)| *category == config.scribe_category.as_bytes());
         let spans: Vec<_> = wanted.map(|(_, message)| append_decoded(message, &mut bytes)).collect();
         let mut view = SpanView::default();
@@ -172,6 +182,7 @@ impl Ingest {
         }
         let (text, limits) = (text_of(body), sorting.config.limits());
         let (mut list, mut view) = (V2List::new(&text), V2View::default());
+        sorting.batch.reserve(body.len() / V2_SPAN_BYTES + 1, body.len());
         while let Some(entry) = list.next(&mut view, &limits) {
             sorting.v2_view(entry, &view);
         }

@@ -15,7 +15,7 @@ impl Service for Ingest {
         let limits = self.settings.now().limits();
         if let Some(log) = skim_log(frame, &limits) {
             let entries = log.entries.iter().map(|entry| (entry.category, entry.message));
-            let pending = self.submit(self.scribe_entries(entries)).ok();
+            let pending = self.submit(self.scribe_entries(entries, frame.len())).ok();
             return Ok(Answer::Later { seq: log.seq, wants_reply: log.wants_reply, pending });
         }
         let call = match parse_call(frame, &limits) {
@@ -29,7 +29,7 @@ impl Service for Ingest {
         Ok(match &call.method {
             Method::Log(entries) => {
                 let entries = entries.iter().map(|entry| (entry.category.as_bytes(), &*entry.message));
-                let pending = self.submit(self.scribe_entries(entries)).ok();
+                let pending = self.submit(self.scribe_entries(entries, frame.len())).ok();
                 Answer::Later { seq: call.seq, wants_reply: call.wants_reply, pending }
             }
             Method::Fb303(_) => Answer::Ready(self.fb303_status().answer(&call).unwrap_or_default()),

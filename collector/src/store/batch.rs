@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use blkin_thrift::Span as V1Span;
 use blkin_thrift::view::SpanView;
-use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::facts::{self, Look, Time};
 use super::frame;
@@ -57,11 +57,24 @@ pub struct Batch {
 
 /// Memory that an entry takes beside its bytes, roughly.
 const ENTRY_BYTES: usize = 256;
+/// What arrives is only guessed, so that no more is reserved than this.
+const MOST_RESERVED: usize = 256 << 10;
+/// Terms that a piece brings, roughly.
+const TERMS_OF_PIECE: usize = 4;
 
 impl Batch {
     /// An empty one. The values of tags with these keys are offered for completion.
     pub fn new(autocomplete_keys: Arc<[String]>) -> Batch {
         Batch { autocomplete_keys, ..Batch::default() }
+    }
+
+    /// Makes room for pieces of so many bytes, as they came.
+    pub fn reserve(&mut self, pieces: usize, bytes: usize) {
+        let heads = pieces * (frame::HEAD_BYTES + 1);
+        self.bytes.reserve((bytes + heads).min(MOST_RESERVED));
+        let pieces = pieces.min(MOST_RESERVED / ENTRY_BYTES);
+        self.entries.reserve(pieces);
+        self.terms.reserve(pieces * TERMS_OF_PIECE);
     }
 
     /// One piece, and nothing that would help to add another.
@@ -174,8 +187,13 @@ impl Batch {
     }
 
     fn finish(&mut self, begin: usize, trace: TraceId, annotations: usize, is_whole: bool, time: Time) {
-        let body = frame::seal(&mut self.bytes[begin..]);
-        let whole = is_whole.then(|| xxh3_128(body));
+        let sealed = &mut self.bytes[begin..];
+        let whole = if is_whole {
+            Some(frame::seal_and_hash(sealed))
+        } else {
+            frame::seal(sealed);
+            None
+        };
         self.entries.push(Entry {
             trace,
             annotations: annotations as u32,

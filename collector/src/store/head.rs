@@ -65,7 +65,7 @@ pub(super) struct Trace {
 #[derive(Debug, Default)]
 pub(super) struct Head {
     traces: Vec<Trace>,
-    by_id: HashMap<TraceId, u32, FixedState>,
+    /// The last trace with these low 64 bits.
     by_low: HashMap<u64, u32, FixedState>,
     postings: Postings,
     pieces: u64,
@@ -84,7 +84,7 @@ impl Head {
 
     /// The number of a trace.
     pub(super) fn number(&self, id: TraceId) -> Option<u32> {
-        self.by_id.get(&id).copied()
+        self.with_low(id.low()).find(|&number| self.traces[number as usize].id == id)
     }
 
     /// The numbers of the traces with these low 64 bits.
@@ -131,7 +131,6 @@ impl Head {
 
     fn begin(&mut self, id: TraceId) -> u32 {
         let number = self.traces.len() as u32;
-        self.by_id.insert(id, number);
         let same_low = self.by_low.insert(id.low(), number).unwrap_or(NONE);
         self.traces.push(Trace { id, time: Time::default(), parts: Vec::new(), same_low });
         number

@@ -1,18 +1,22 @@
 //! One annotation, resolved: names and times are what people understand.
 
+use std::borrow::Cow;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use blkin_record::Endpoint;
+use blkin_thrift as thrift;
+use blkin_thrift::writer::Place;
 
 /// What an annotation says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Content {
+pub enum Content<'a> {
     /// The event named by the key happened at this time, in nanoseconds since 1970.
     Event(i64),
     /// The key's value.
     Integer(i64),
     /// The key's value; bytes that are not UTF-8 read as U+FFFD.
-    Text(Box<str>),
+    Text(Cow<'a, str>),
 }
 
 /// Where an annotation came from.
@@ -28,7 +32,48 @@ pub struct Origin {
     pub frame: u64,
 }
 
-/// The texts of annotations that one program writes at one place, shared by all of these.
+/// What Zipkin takes an event for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// "cs"
+    ClientSend,
+    /// "cr"
+    ClientReceive,
+    /// "csf", "crf"
+    ClientFragment,
+    /// "sr"
+    ServerReceive,
+    /// "ss"
+    ServerSend,
+    /// "srf", "ssf"
+    ServerFragment,
+    /// "ms", "mr"
+    Message,
+    /// Any other event.
+    None,
+}
+
+impl Role {
+    fn of(event: &str) -> Self {
+        match event {
+            "cs" => Self::ClientSend,
+            "cr" => Self::ClientReceive,
+            "csf" | "crf" => Self::ClientFragment,
+            "sr" => Self::ServerReceive,
+            "ss" => Self::ServerSend,
+            "srf" | "ssf" => Self::ServerFragment,
+            "ms" | "mr" => Self::Message,
+            _ => Self::None,
+        }
+    }
+
+    /// Whether a span with it is more than local.
+    pub fn is_core(self) -> bool {
+        !matches!(self, Self::None | Self::ClientFragment | Self::ServerFragment)
+    }
+}
+
+/// The texts of annotations that one program writes at one place, and what follows from these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Labels {
     /// Name of the span, as the annotation gives it.
@@ -37,11 +82,41 @@ pub struct Labels {
     pub endpoint: Arc<Endpoint>,
     /// Key, or the event.
     pub key: Arc<str>,
+    /// Of the key, should it be an event.
+    pub role: Role,
+    /// As they go to Zipkin.
+    pub place: Place,
+}
+
+impl Labels {
+    /// Encodes them.
+    pub fn new(name: Arc<str>, endpoint: Arc<Endpoint>, key: Arc<str>) -> Self {
+        let (role, place) = (Role::of(&key), Place::new(&key, host(&endpoint).as_ref()));
+        Self { name, endpoint, key, role, place }
+    }
+}
+
+/// The endpoint as Zipkin has it; none if it says nothing.
+fn host(endpoint: &Endpoint) -> Option<thrift::Endpoint> {
+    let (ipv4, ipv6) = match endpoint.ip.parse() {
+        Ok(IpAddr::V4(v4)) => (u32::from(v4).cast_signed(), None),
+        Ok(IpAddr::V6(v6)) => (0, Some(v6.octets())),
+        Err(_) => (0, None),
+    };
+    if ipv4 == 0 && ipv6.is_none() && endpoint.port == 0 && endpoint.name.is_empty() {
+        return None;
+    }
+    Some(thrift::Endpoint {
+        ipv4,
+        port: endpoint.port.cast_signed(),
+        service_name: endpoint.name.clone(),
+        ipv6,
+    })
 }
 
 /// One annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Annotation {
+pub struct Annotation<'a> {
     /// Trace.
     pub trace_id: u64,
     /// Span.
@@ -49,9 +124,9 @@ pub struct Annotation {
     /// Parent span, 0 for none.
     pub parent_span_id: u64,
     /// Its texts.
-    pub labels: Arc<Labels>,
+    pub labels: &'a Labels,
     /// Time or value.
-    pub content: Content,
+    pub content: Content<'a>,
     /// Severity, 0 to 7.
     pub level: u8,
     /// A text was cut when it was recorded.
@@ -60,19 +135,13 @@ pub struct Annotation {
     pub origin: Origin,
 }
 
-impl Annotation {
+impl Annotation<'_> {
     /// Time of an event.
     pub fn time_ns(&self) -> Option<i64> {
         match self.content {
             Content::Event(time_ns) => Some(time_ns),
             _ => None,
         }
-    }
-
-    /// Memory that holding it costs, in bytes; shared names count as if they were not.
-    pub fn cost_bytes(&self) -> usize {
-        let text = if let Content::Text(text) = &self.content { text.len() } else { 0 };
-        size_of::<Self>() + self.labels.key.len() + text
     }
 }
 
@@ -90,5 +159,13 @@ mod tests {
         assert_eq!(position(3, 7), 3 << 40 | 7);
         assert_eq!(position(0, (1 << 40) + 5), 5);
         assert!(position(u32::MAX, u64::MAX) > 0);
+    }
+
+    #[test]
+    fn addresses_may_be_ipv6_or_none() {
+        let of = |ip: &str, name: &str| host(&Endpoint { ip: ip.into(), port: 0, name: name.into() });
+        assert_eq!(of("::1", "x").unwrap().ipv6.unwrap()[15], 1);
+        assert_eq!(of("", "x").unwrap().ipv4, 0);
+        assert_eq!(of("", ""), None);
     }
 }

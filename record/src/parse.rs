@@ -113,16 +113,45 @@ impl<'a> Iterator for Records<'a> {
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let head = self.raw.first_chunk::<GRAIN_BYTES>()?;
-        let stamp = Stamp(word(head, 0));
-        let grains = stamp.head_length_at(stamp.position(), self.cookie);
-        let own = grains.and_then(|grains| self.raw.get(..grains * GRAIN_BYTES)).ok_or(Invalid::Stamp);
-        let item = own.and_then(|own| parse(head, own, stamp, self.cookie));
-        match (&item, own) {
-            (Ok(_), Ok(own)) => self.raw = &self.raw[own.len()..],
-            // The length of a bad record is not believed either: it could swallow its neighbours.
-            _ => self.skip_to_next_head(),
-        }
+        let item = self.parse(head);
+        self.pass(item.is_ok().then_some(head));
         Some(item)
+    }
+}
+
+impl<'a> Records<'a> {
+    /// Shows all records to `visit`, each where it was made: one has so many words that to move it costs about as much
+    /// as to read it.
+    #[inline]
+    pub fn each(mut self, mut visit: impl FnMut(Result<&Record<'a>, Invalid>)) {
+        while let Some(head) = self.raw.first_chunk::<GRAIN_BYTES>() {
+            let item = self.parse(head);
+            self.pass(item.is_ok().then_some(head));
+            visit(item.as_ref().map_err(|invalid| *invalid));
+        }
+    }
+
+    #[inline(always)]
+    fn parse(&self, head: &[u8; GRAIN_BYTES]) -> Result<Record<'a>, Invalid> {
+        let stamp = Stamp(word(head, 0));
+        let grains = stamp.head_length_at(stamp.position(), self.cookie).ok_or(Invalid::Stamp)?;
+        let raw = self.raw.get(..grains * GRAIN_BYTES).ok_or(Invalid::Stamp)?;
+        let head = Head::read(head, stamp)?;
+        if head.tail_bytes == 0 && grains == 1 {
+            head.alone()
+        } else {
+            head.with_tail(raw, stamp, self.cookie)
+        }
+    }
+
+    /// Goes on behind the record that begins with this grain; behind what is none, at the next one.
+    #[inline(always)]
+    fn pass(&mut self, good: Option<&[u8; GRAIN_BYTES]>) {
+        match good {
+            Some(head) => self.raw = &self.raw[Stamp(word(head, 0)).length() * GRAIN_BYTES..],
+            // The length of a bad record is not believed either: it could swallow its neighbours.
+            None => self.skip_to_next_head(),
+        }
     }
 }
 
@@ -148,21 +177,6 @@ fn word(grain: &[u8; GRAIN_BYTES], index: usize) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-#[inline]
-fn parse<'a>(
-    grain: &[u8; GRAIN_BYTES],
-    raw: &'a [u8],
-    stamp: Stamp,
-    cookie: u32,
-) -> Result<Record<'a>, Invalid> {
-    let head = Head::read(grain, stamp)?;
-    if head.tail_bytes == 0 && raw.len() == GRAIN_BYTES {
-        head.alone()
-    } else {
-        head.with_tail(raw, stamp, cookie)
-    }
-}
-
 /// What the first grain of a record says.
 struct Head {
     position: u64,
@@ -183,7 +197,7 @@ struct Head {
 }
 
 impl Head {
-    #[inline]
+    #[inline(always)]
     fn read(grain: &[u8; GRAIN_BYTES], stamp: Stamp) -> Result<Self, Invalid> {
         let traits = word(grain, 6);
         let (kind, level, flags) = (traits.to_le_bytes()[4], traits.to_le_bytes()[5], (traits >> 48) as u16);
@@ -219,7 +233,7 @@ impl Head {
     }
 
     /// Most records are one grain: apart from the others, no text of them is moved that is not there.
-    #[inline]
+    #[inline(always)]
     fn alone<'a>(&self) -> Result<Record<'a>, Invalid> {
         if self.kind == Kind::String || self.name == 0 || self.endpoint == 0 || self.key == 0 {
             return Err(Invalid::Missing);
@@ -244,7 +258,7 @@ impl Head {
         Ok(self.record(value, text(self.name, tail.name)?, endpoint, text(self.key, tail.key)?))
     }
 
-    #[inline]
+    #[inline(always)]
     fn record<'a>(
         &self,
         value: Value<'a>,

@@ -20,9 +20,9 @@ const LIST: u8 = 15;
 /// Version of the strict protocol, and the type of a call.
 const CALL: u32 = 0x8001_0001;
 
-/// The first fields of a span.
-#[derive(Debug, Clone, Copy)]
-pub struct SpanHead<'a> {
+/// What a span says beside its annotations.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SpanFields<'a> {
     /// The low 64 bits of the trace id.
     pub trace_id: i64,
     /// The name of the span.
@@ -31,21 +31,65 @@ pub struct SpanHead<'a> {
     pub id: i64,
     /// The id of the span that caused this one.
     pub parent_id: Option<i64>,
+    /// Start in microseconds since 1970.
+    pub timestamp: Option<i64>,
+    /// Duration in microseconds.
+    pub duration: Option<i64>,
+    /// Extension: the ring segment that the annotations came from.
+    pub source: Option<i64>,
 }
 
-/// Where an annotation came from and who wrote it.
+/// Where an annotation came from.
 #[derive(Debug, Clone, Copy)]
-pub struct Provenance<'a> {
-    /// The place in the network, encoded by [`encode_endpoint`].
-    pub host: Option<&'a [u8]>,
+pub struct Provenance {
     /// Extension: the place in the ring.
     pub position: i64,
     /// Extension: the ring segment, where it is another than the span's.
     pub source: Option<i64>,
 }
 
-/// Encodes an endpoint once for all annotations that it writes.
-pub fn encode_endpoint(endpoint: &Endpoint) -> Vec<u8> {
+/// What the annotations of one place in a program have in common, encoded once for all of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Of an annotation: what stands between its time and its position.
+    event: Box<[u8]>,
+    /// Of a binary annotation: what stands before its value,
+    key: Box<[u8]>,
+    /// and what stands between its type and its position.
+    host: Box<[u8]>,
+}
+
+impl Place {
+    /// `text` is the value of an annotation, or the key of a binary one; `host` is who writes it.
+    pub fn new(text: &str, host: Option<&Endpoint>) -> Self {
+        let host = host.map(encode_endpoint);
+        let up_to_position = |mut bytes: Vec<u8>, id: i16| {
+            if let Some(host) = &host {
+                field(&mut bytes, STRUCT, id, []);
+                bytes.extend_from_slice(host);
+            }
+            field(&mut bytes, I64, FIELD_POSITION, []);
+            bytes.into()
+        };
+        let text_as = |id: i16| {
+            let mut bytes = Vec::new();
+            string(&mut bytes, id, text.as_bytes());
+            bytes
+        };
+        Self {
+            event: up_to_position(text_as(2), 3),
+            key: text_as(1).into(),
+            host: up_to_position(Vec::new(), 4),
+        }
+    }
+
+    /// Memory that it takes.
+    pub fn bytes(&self) -> usize {
+        self.event.len() + self.key.len() + self.host.len()
+    }
+}
+
+fn encode_endpoint(endpoint: &Endpoint) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(32 + endpoint.service_name.len());
     field(&mut bytes, I32, 1, endpoint.ipv4.to_be_bytes());
     field(&mut bytes, I16, 2, endpoint.port.to_be_bytes());
@@ -57,81 +101,94 @@ pub fn encode_endpoint(endpoint: &Endpoint) -> Vec<u8> {
     bytes
 }
 
-/// One span, in the order of its fields: [`SpanWriter::begin`], as many [`SpanWriter::annotation`]s as announced,
-/// [`SpanWriter::begin_binary`], as many [`SpanWriter::binary`]s, [`SpanWriter::end`].
-#[derive(Debug)]
-pub struct SpanWriter<'a> {
-    bytes: &'a mut Vec<u8>,
+/// Annotations, or binary annotations, encoded one behind the other.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct List {
+    bytes: Vec<u8>,
+    count: usize,
 }
 
-impl<'a> SpanWriter<'a> {
-    /// Appends to `bytes`.
-    pub fn begin(bytes: &'a mut Vec<u8>, head: &SpanHead<'_>, annotations: usize) -> Self {
-        field(bytes, I64, 1, head.trace_id.to_be_bytes());
-        string(bytes, 3, head.name.as_bytes());
-        field(bytes, I64, 4, head.id.to_be_bytes());
-        if let Some(parent_id) = head.parent_id {
-            field(bytes, I64, 5, parent_id.to_be_bytes());
-        }
-        list(bytes, 6, annotations);
-        Self { bytes }
-    }
-
-    /// Something that happened at `timestamp` (microseconds since 1970) and `nanos` (0 to 999).
+impl List {
+    /// Adds an annotation: something that happened at `timestamp` (microseconds since 1970) and `nanos` (0 to 999).
     #[inline]
-    pub fn annotation(&mut self, timestamp: i64, nanos: Option<i16>, value: &str, from: &Provenance<'_>) {
-        field(self.bytes, I64, 1, timestamp.to_be_bytes());
-        string(self.bytes, 2, value.as_bytes());
-        self.host(3, from.host);
-        self.extension(from);
+    pub fn event(&mut self, place: &Place, timestamp: i64, nanos: Option<i16>, from: Provenance) {
+        let bytes = &mut self.bytes;
+        field(bytes, I64, 1, timestamp.to_be_bytes());
+        bytes.extend_from_slice(&place.event);
+        from.append(bytes);
         if let Some(nanos) = nanos {
-            field(self.bytes, I16, FIELD_NANOS, nanos.to_be_bytes());
-        }
-        self.bytes.push(STOP);
-    }
-
-    /// Announces the binary annotations.
-    pub fn begin_binary(&mut self, count: usize) {
-        list(self.bytes, 8, count);
-    }
-
-    /// A key and its value.
-    #[inline]
-    pub fn binary(&mut self, key: &str, value: &[u8], kind: AnnotationType, from: &Provenance<'_>) {
-        string(self.bytes, 1, key.as_bytes());
-        string(self.bytes, 2, value);
-        field(self.bytes, I32, 3, kind.to_wire().to_be_bytes());
-        self.host(4, from.host);
-        self.extension(from);
-        self.bytes.push(STOP);
-    }
-
-    /// Ends the span: start and duration in microseconds, and the segment of its annotations.
-    pub fn end(self, timestamp: Option<i64>, duration: Option<i64>, source: Option<i64>) {
-        let Self { bytes } = self;
-        field(bytes, BOOL, 9, [0]);
-        for (id, value) in [(10, timestamp), (11, duration), (FIELD_SOURCE, source)] {
-            if let Some(value) = value {
-                field(bytes, I64, id, value.to_be_bytes());
-            }
+            field(bytes, I16, FIELD_NANOS, nanos.to_be_bytes());
         }
         bytes.push(STOP);
+        self.count += 1;
     }
 
+    /// Adds a binary annotation: a key and its value.
     #[inline]
-    fn host(&mut self, id: i16, host: Option<&[u8]>) {
-        if let Some(host) = host {
-            field(self.bytes, STRUCT, id, []);
-            self.bytes.extend_from_slice(host);
-        }
+    pub fn binary(&mut self, place: &Place, value: &[u8], kind: AnnotationType, from: Provenance) {
+        let bytes = &mut self.bytes;
+        bytes.extend_from_slice(&place.key);
+        string(bytes, 2, value);
+        field(bytes, I32, 3, kind.to_wire().to_be_bytes());
+        bytes.extend_from_slice(&place.host);
+        from.append(bytes);
+        bytes.push(STOP);
+        self.count += 1;
     }
 
-    #[inline]
-    fn extension(&mut self, from: &Provenance<'_>) {
-        field(self.bytes, I64, FIELD_POSITION, from.position.to_be_bytes());
-        if let Some(source) = from.source {
-            field(self.bytes, I64, FIELD_SOURCE, source.to_be_bytes());
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// How many bytes they take.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Memory that is held for them.
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Takes all out and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.count = 0;
+    }
+}
+
+impl Provenance {
+    /// Behind the type and id of the position.
+    #[inline(always)]
+    fn append(self, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(&self.position.to_be_bytes());
+        if let Some(source) = self.source {
+            field(bytes, I64, FIELD_SOURCE, source.to_be_bytes());
         }
+    }
+}
+
+/// Appends a span.
+pub fn append_span(bytes: &mut Vec<u8>, span: &SpanFields<'_>, annotations: &List, binary: &List) {
+    field(bytes, I64, 1, span.trace_id.to_be_bytes());
+    string(bytes, 3, span.name.as_bytes());
+    field(bytes, I64, 4, span.id.to_be_bytes());
+    optional(bytes, 5, span.parent_id);
+    for (id, elements) in [(6, annotations), (8, binary)] {
+        list(bytes, id, elements.count);
+        bytes.extend_from_slice(&elements.bytes);
+    }
+    field(bytes, BOOL, 9, [0]);
+    optional(bytes, 10, span.timestamp);
+    optional(bytes, 11, span.duration);
+    optional(bytes, FIELD_SOURCE, span.source);
+    bytes.push(STOP);
+}
+
+fn optional(bytes: &mut Vec<u8>, id: i16, value: Option<i64>) {
+    if let Some(value) = value {
+        field(bytes, I64, id, value.to_be_bytes());
     }
 }
 

@@ -3,30 +3,34 @@
 
 mod common;
 
-use blkin_thrift::scribe::{LogEntry, append_message, encode_log_call, span_message};
-use blkin_thrift::writer::{LogCallWriter, Provenance, SpanHead, SpanWriter, encode_endpoint};
+use blkin_thrift::scribe::{LogEntry, encode_log_call, message_bytes, span_message, write_message};
+use blkin_thrift::writer::{List, LogCallWriter, Place, Provenance, SpanFields, append_span};
 use blkin_thrift::{Span, span};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 fn written(span: &Span) -> Vec<u8> {
-    let head = SpanHead { trace_id: span.trace_id, name: &span.name, id: span.id, parent_id: span.parent_id };
-    let mut bytes = b"before".to_vec();
-    let mut writer = SpanWriter::begin(&mut bytes, &head, span.annotations.len());
+    let fields = SpanFields {
+        trace_id: span.trace_id,
+        name: &span.name,
+        id: span.id,
+        parent_id: span.parent_id,
+        timestamp: span.timestamp,
+        duration: span.duration,
+        source: span.source,
+    };
+    let from = |position: Option<i64>, source| Provenance { position: position.unwrap_or_default(), source };
+    let (mut annotations, mut binary) = (List::default(), List::default());
     for a in &span.annotations {
-        let host = a.host.as_ref().map(encode_endpoint);
-        let from =
-            Provenance { host: host.as_deref(), position: a.position.unwrap_or_default(), source: a.source };
-        writer.annotation(a.timestamp, a.nanos, &a.value, &from);
+        let place = Place::new(&a.value, a.host.as_ref());
+        annotations.event(&place, a.timestamp, a.nanos, from(a.position, a.source));
     }
-    writer.begin_binary(span.binary_annotations.len());
     for a in &span.binary_annotations {
-        let host = a.host.as_ref().map(encode_endpoint);
-        let from =
-            Provenance { host: host.as_deref(), position: a.position.unwrap_or_default(), source: a.source };
-        writer.binary(&a.key, &a.value, a.kind, &from);
+        let place = Place::new(&a.key, a.host.as_ref());
+        binary.binary(&place, &a.value, a.kind, from(a.position, a.source));
     }
-    writer.end(span.timestamp, span.duration, span.source);
+    let mut bytes = b"before".to_vec();
+    append_span(&mut bytes, &fields, &annotations, &binary);
     bytes.split_off(6)
 }
 
@@ -48,9 +52,10 @@ proptest! {
 
     #[test]
     fn any_message_is_the_same_base64(span in common::span()) {
-        let mut message = b"before".to_vec();
-        append_message(&span::encode(&span), &mut message);
-        prop_assert_eq!(&message[6..], &span_message(&span)[..]);
+        let encoded = span::encode(&span);
+        let mut message = vec![0; message_bytes(encoded.len())];
+        write_message(&encoded, &mut message);
+        prop_assert_eq!(message, span_message(&span));
     }
 
     #[test]

@@ -9,7 +9,9 @@
 
 mod part;
 mod recent;
+mod share;
 mod span;
+mod spare;
 mod table;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -18,7 +20,9 @@ use std::time::Duration;
 use crate::annotation::Annotation;
 use part::Part;
 use recent::Recent;
+pub use share::{MAX_ANNOTATIONS, Share};
 pub use span::{Reason, SpanPiece, Timing};
+use spare::Spare;
 use table::{Open, Table, Ticket};
 
 /// When spans leave.
@@ -39,10 +43,6 @@ const REMEMBERED_SPANS: usize = 1 << 15;
 /// Memory of an open span apart from its annotations.
 const SPAN_COST_BYTES: usize = 256;
 
-/// Lists that are kept for spans to come, and the longest that is worth it.
-const SPARE_LISTS: usize = 1024;
-const SPARE_CAPACITY: usize = 64;
-
 /// The open spans.
 #[derive(Debug)]
 pub struct Join {
@@ -58,8 +58,7 @@ pub struct Join {
     /// Closed before, by program and sweep that they wait for: looked at again when that is past, not in each round.
     waiting: BTreeMap<(u64, u64), Vec<Ticket>>,
     recent: Recent,
-    /// Emptied lists of spans that left, for spans to come.
-    spare: Vec<(Vec<Annotation>, Vec<Part>)>,
+    spare: Spare,
 }
 
 impl Join {
@@ -74,7 +73,7 @@ impl Join {
             closed: Vec::new(),
             waiting: BTreeMap::new(),
             recent: Recent::new(REMEMBERED_SPANS),
-            spare: Vec::new(),
+            spare: Spare::default(),
         }
     }
 
@@ -90,11 +89,11 @@ impl Join {
 
     /// Adds one annotation; `sweep` over its program's rings is the first that begins after it was copied.
     #[inline]
-    pub fn add(&mut self, annotation: Annotation, sweep: u64, now: Duration) {
+    pub fn add(&mut self, annotation: &Annotation<'_>, sweep: u64, now: Duration) {
         let key = (annotation.trace_id, annotation.span_id);
         let (ticket, is_new) = self.open.find_or_insert(key, || {
-            let (annotations, parts) = self.spare.pop().unwrap_or_default();
-            let piece = SpanPiece::new(key.0, key.1, annotations);
+            let (shares, parts) = self.spare.lists();
+            let piece = SpanPiece::new(key.0, key.1, shares);
             Open { piece, parts, touched: now, bytes: 0, listed_as_closed: false }
         });
         if is_new {
@@ -103,9 +102,9 @@ impl Join {
             self.bytes += SPAN_COST_BYTES;
         }
         let Some(open) = self.open.get(ticket) else { return };
-        let cost = annotation.cost_bytes();
-        self.bytes += cost;
-        open.bytes += cost;
+        let bytes = open.piece.add(annotation, &mut self.spare);
+        self.bytes += bytes;
+        open.bytes += bytes;
         open.touched = now;
         let program = annotation.origin.program;
         let part = match open.parts.iter_mut().position(|part| part.program() == program) {
@@ -116,10 +115,8 @@ impl Join {
                 &mut open.parts[last]
             }
         };
-        part.note(&annotation, &self.rules.close_events, sweep);
-        let is_closed = part.is_closed();
-        open.piece.add(annotation);
-        if is_closed && !open.listed_as_closed && open.parts.iter().all(Part::is_closed) {
+        let closes = part.note(annotation, &self.rules.close_events, sweep);
+        if closes && !open.listed_as_closed && open.parts.iter().all(Part::is_closed) {
             open.listed_as_closed = true;
             self.closed.push(ticket);
         }
@@ -233,12 +230,7 @@ impl Join {
 
     /// Takes back the memory of a piece that was shipped.
     pub fn recycle(&mut self, piece: SpanPiece) {
-        let SpanPiece { mut annotations, mut parts, .. } = piece;
-        if self.spare.len() < SPARE_LISTS && annotations.capacity() <= SPARE_CAPACITY {
-            annotations.clear();
-            parts.clear();
-            self.spare.push((annotations, parts));
-        }
+        self.spare.put(piece);
     }
 }
 

@@ -3,7 +3,7 @@
 //! "cr" closes the client's side, "ss" the server's. A part that is neither is closed by an annotation of the
 //! configurable list, or by the end of its program.
 
-use crate::annotation::{Annotation, Content};
+use crate::annotation::{Annotation, Content, Role};
 
 #[derive(Clone, Debug)]
 pub(super) struct Part {
@@ -35,25 +35,27 @@ impl Part {
         self.closed_in_sweep
     }
 
-    pub(super) fn note(&mut self, annotation: &Annotation, close_events: &[String], sweep: u64) {
+    /// Says whether that closes anything.
+    #[inline]
+    pub(super) fn note(&mut self, annotation: &Annotation<'_>, close_events: &[String], sweep: u64) -> bool {
         if !matches!(annotation.content, Content::Event(_)) {
-            return;
+            return false;
         }
-        let event = &*annotation.labels.key;
-        let closes = match event {
-            "cr" => set(&mut self.client, Side::Closed),
-            "ss" => set(&mut self.server, Side::Closed),
-            "cs" | "csf" | "crf" => open(&mut self.client),
-            "sr" | "srf" | "ssf" => open(&mut self.server),
-            _ if close_events.iter().any(|name| name == event) => {
-                self.ended = true;
-                true
+        let closes = match annotation.labels.role {
+            Role::ClientReceive => set(&mut self.client, Side::Closed),
+            Role::ServerSend => set(&mut self.server, Side::Closed),
+            Role::ClientSend | Role::ClientFragment => open(&mut self.client),
+            Role::ServerReceive | Role::ServerFragment => open(&mut self.server),
+            Role::Message | Role::None => {
+                let closes = close_events.iter().any(|name| **name == *annotation.labels.key);
+                self.ended |= closes;
+                closes
             }
-            _ => false,
         };
         if closes {
             self.closed_in_sweep = sweep;
         }
+        closes
     }
 
     /// The program has ended: no side of it stays open.

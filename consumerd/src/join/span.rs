@@ -1,7 +1,11 @@
 //! A span, or a piece of one, as it leaves.
 
+use std::sync::Arc;
+
 use super::part::Part;
-use crate::annotation::Annotation;
+use super::share::Share;
+use super::spare::Spare;
+use crate::annotation::{Annotation, Labels};
 
 /// Why a piece left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,12 +38,16 @@ pub struct SpanPiece {
     pub span_id: u64,
     /// Parent, 0 for none.
     pub parent_span_id: u64,
-    /// In the order in which they were drained.
-    pub annotations: Vec<Annotation>,
+    /// What each service tells, in the order in which they began.
+    pub shares: Vec<Share>,
     /// Why it left.
     pub reason: Reason,
     /// Another piece of this span left before.
     pub late: bool,
+    name: Option<Arc<str>>,
+    /// Time of the event that gave the name.
+    named_at: Option<i64>,
+    has_core: bool,
     first_frame: u64,
     /// Memory of its parts, on its way back to the join.
     pub(super) parts: Vec<Part>,
@@ -47,14 +55,17 @@ pub struct SpanPiece {
 
 impl SpanPiece {
     /// A piece without annotations yet, to be kept in the given memory.
-    pub(crate) fn new(trace_id: u64, span_id: u64, annotations: Vec<Annotation>) -> Self {
+    pub(super) fn new(trace_id: u64, span_id: u64, shares: Vec<Share>) -> Self {
         Self {
             trace_id,
             span_id,
             parent_span_id: 0,
-            annotations,
+            shares,
             reason: Reason::Complete,
             late: false,
+            name: None,
+            named_at: None,
+            has_core: false,
             first_frame: u64::MAX,
             parts: Vec::new(),
         }
@@ -65,14 +76,56 @@ impl SpanPiece {
         (self.trace_id, self.span_id)
     }
 
-    /// Adds an annotation; the first parent that is given stays.
+    /// Adds an annotation and says how many bytes that takes; the first parent that is given stays.
     #[inline]
-    pub fn add(&mut self, annotation: Annotation) {
+    pub(super) fn add(&mut self, annotation: &Annotation<'_>, spare: &mut Spare) -> usize {
         if self.parent_span_id == 0 {
             self.parent_span_id = annotation.parent_span_id;
         }
         self.first_frame = self.first_frame.min(annotation.origin.frame);
-        self.annotations.push(annotation);
+        let (labels, time) = (annotation.labels, annotation.time_ns());
+        self.note_name(labels, time);
+        let mut bytes = 0;
+        let known = self.shares.iter().position(|share| share.is_of(&labels.endpoint));
+        let first = known.unwrap_or_else(|| {
+            bytes += size_of::<Share>();
+            self.shares.push(spare.share(annotation));
+            self.shares.len() - 1
+        });
+        if let Some(time) = time {
+            self.has_core |= labels.role.is_core();
+            self.shares[first].times.note(time, labels.role);
+        }
+        let now = if self.shares[first].is_full() { self.further(annotation, spare) } else { first };
+        bytes + self.shares[now].add(annotation)
+    }
+
+    /// The message that follows those of this service which are full.
+    #[cold]
+    fn further(&mut self, annotation: &Annotation<'_>, spare: &mut Spare) -> usize {
+        let endpoint = &annotation.labels.endpoint;
+        let last = self.shares.iter().rposition(|share| share.is_of(endpoint));
+        last.filter(|last| !self.shares[*last].is_full()).unwrap_or_else(|| {
+            let mut share = spare.share(annotation);
+            share.is_further = true;
+            self.shares.push(share);
+            self.shares.len() - 1
+        })
+    }
+
+    #[inline]
+    fn note_name(&mut self, labels: &Labels, time: Option<i64>) {
+        let is_better = match (time, self.named_at) {
+            (Some(time), Some(named_at)) => time < named_at,
+            (Some(_), None) => true,
+            (None, _) => self.name.is_none(),
+        };
+        if is_better {
+            self.named_at = time;
+            if self.name.as_ref().is_none_or(|name| !Arc::ptr_eq(name, &labels.name)) {
+                self.name = Some(labels.name.clone());
+            }
+        }
     }
 
     /// Oldest staged frame with an annotation of it.
@@ -82,24 +135,17 @@ impl SpanPiece {
 
     /// The name that the earliest event gives; without events, the first annotation's.
     pub fn name(&self) -> Option<&str> {
-        let events = self.annotations.iter().filter(|a| a.time_ns().is_some());
-        let first = events.min_by_key(|a| a.time_ns()).or_else(|| self.annotations.first());
-        first.map(|a| &*a.labels.name)
+        self.name.as_deref()
     }
 
-    /// Start and duration, if this piece starts the span: it holds "cs", or it is local. A server that only takes
-    /// part in somebody else's span, and what comes late, say nothing about it.
-    pub fn timing(&self) -> Timing {
-        self.timing_of(&self.annotations)
-    }
-
-    /// The same for some of its annotations: those of one of its services.
-    pub fn timing_of(&self, part: &[Annotation]) -> Timing {
-        let times = Times::of(part);
+    /// Start and duration of what a service tells, if it starts the span: it holds "cs", or it is local. A server that
+    /// only takes part in somebody else's span, and what comes late, say nothing about it.
+    pub fn timing_of(&self, share: &Share) -> Timing {
+        let times = share.times;
         if let Some(start) = times.client_send {
             return timing(start, times.client_receive);
         }
-        if self.late || self.annotations.iter().any(is_core) {
+        if self.late || self.has_core {
             return Timing::default();
         }
         match (times.first, times.last) {
@@ -110,42 +156,6 @@ impl SpanPiece {
             _ => Timing::default(),
         }
     }
-}
-
-/// What timing looks at, gathered in one pass.
-#[derive(Default)]
-struct Times {
-    events: usize,
-    first: Option<i64>,
-    last: Option<i64>,
-    client_send: Option<i64>,
-    client_receive: Option<i64>,
-}
-
-impl Times {
-    fn of(part: &[Annotation]) -> Self {
-        let mut times = Self::default();
-        for (annotation, time) in part.iter().filter_map(|a| Some((a, a.time_ns()?))) {
-            times.events += 1;
-            earliest(&mut times.first, time);
-            times.last = times.last.max(Some(time));
-            match &*annotation.labels.key {
-                "cs" => earliest(&mut times.client_send, time),
-                "cr" => times.client_receive = times.client_receive.max(Some(time)),
-                _ => {}
-            }
-        }
-        times
-    }
-}
-
-fn earliest(known: &mut Option<i64>, time: i64) {
-    *known = Some(known.map_or(time, |known| known.min(time)));
-}
-
-fn is_core(annotation: &Annotation) -> bool {
-    let is_event = annotation.time_ns().is_some();
-    is_event && matches!(&*annotation.labels.key, "cs" | "cr" | "sr" | "ss" | "ms" | "mr")
 }
 
 fn timing(start_ns: i64, end_ns: Option<i64>) -> Timing {

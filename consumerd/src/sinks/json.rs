@@ -43,8 +43,8 @@ fn is_false(value: &bool) -> bool {
 }
 
 /// Appends the object and a line feed.
-pub fn append_line(annotation: &Annotation, out: &mut Vec<u8>) {
-    let labels = &*annotation.labels;
+pub fn append_line(annotation: &Annotation<'_>, out: &mut Vec<u8>) {
+    let labels = annotation.labels;
     let key = &*labels.key;
     let (event, key, value) = match &annotation.content {
         Content::Event(_) => (Some(key), None, None),
@@ -79,28 +79,21 @@ mod tests {
     use super::*;
     use crate::annotation::{Labels, Origin};
     use blkin_record::Endpoint;
-    use std::sync::Arc;
 
-    fn annotation(content: Content) -> Annotation {
-        Annotation {
+    fn line(content: Content<'_>) -> String {
+        let endpoint = Endpoint { ip: "10.0.0.1".into(), port: 5000, name: "serviceua".into() };
+        let annotation = Annotation {
             trace_id: 8_651_812_401_464_566_866,
             span_id: 7_498_859_655_107_060_208,
             parent_span_id: 0,
-            labels: Arc::new(Labels {
-                name: "processua".into(),
-                endpoint: Arc::new(Endpoint { ip: "10.0.0.1".into(), port: 5000, name: "serviceua".into() }),
-                key: "start".into(),
-            }),
+            labels: &Labels::new("processua".into(), endpoint.into(), "start".into()),
             content,
             level: 4,
             truncated: false,
             origin: Origin { program: 1, source: -5, position: 7, frame: 0 },
-        }
-    }
-
-    fn line(content: Content) -> String {
+        };
         let mut out = Vec::new();
-        append_line(&annotation(content), &mut out);
+        append_line(&annotation, &mut out);
         String::from_utf8(out).unwrap()
     }
 

@@ -365,8 +365,9 @@ impl Engine {
             let cookie = program.attachment.info().cookie;
             let mut unknown = RingTime::default();
             let ring = program.times.get_mut(frame.slot as usize).unwrap_or(&mut unknown);
-            for record in records(&frame.raw, cookie) {
-                let resolved = record.as_ref().ok().and_then(|record| {
+            let wants_spans = self.feeder.wants_spans();
+            records(&frame.raw, cookie).each(|record| {
+                let resolved = record.ok().and_then(|record| {
                     let ahead = record.position.wrapping_sub(frame.from.grain) & POSITION_MASK;
                     let position = position(frame.slot, frame.from.grain + ahead);
                     let origin =
@@ -375,14 +376,14 @@ impl Engine {
                 });
                 let Some(annotation) = resolved else {
                     figures.invalid += 1;
-                    continue;
+                    return;
                 };
                 figures.valid += 1;
                 lines.add(&annotation);
-                if self.feeder.wants_spans() {
-                    self.join.add(annotation, sweep, now);
+                if wants_spans {
+                    self.join.add(&annotation, sweep, now);
                 }
-            }
+            });
             // A ring that was spoilt while it was copied may show fewer records than were committed.
             figures.invalid += figures.drained.saturating_sub(figures.valid + figures.invalid);
             program.figures.add(figures);
@@ -408,7 +409,7 @@ impl Engine {
     }
 
     fn ship(&mut self, mut pieces: Vec<SpanPiece>) {
-        for mut piece in pieces.drain(..) {
+        for piece in pieces.drain(..) {
             match piece.reason {
                 Reason::Complete => self.spans.complete += 1,
                 Reason::Quiet => self.spans.quiet += 1,
@@ -416,7 +417,7 @@ impl Engine {
                 Reason::Ending => self.spans.ending += 1,
             }
             self.spans.late += u64::from(piece.late);
-            self.feeder.add_span(&mut piece);
+            self.feeder.add_span(&piece);
             self.join.recycle(piece);
         }
         if pieces.capacity() <= MOST_LEAVING_KEPT {

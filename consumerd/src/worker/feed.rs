@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use blkin_thrift::scribe::{message_bytes, write_message};
 use bytes::{Bytes, BytesMut};
 
 use crate::annotation::Annotation;
@@ -83,12 +84,11 @@ impl Feeder {
     }
 
     /// Encodes a piece of a span for [`Feeder::push_spans`].
-    pub(super) fn add_span(&mut self, piece: &mut SpanPiece) {
+    pub(super) fn add_span(&mut self, piece: &SpanPiece) {
         let Self { messages, portions, .. } = self;
-        self.encoder.messages(piece, |message, annotations| {
-            let program = annotations.first().map_or(0, |annotation| annotation.origin.program);
-            let lines = portions.copy(message);
-            messages.push(Entry { lines, messages: 1, refs: refs(annotations), program });
+        self.encoder.spans(piece, |span, share| {
+            let lines = portions.message(span);
+            messages.push(Entry { lines, messages: 1, refs: refs(&share.frames), program: share.program });
         });
     }
 
@@ -127,11 +127,14 @@ impl Feeder {
 }
 
 impl Portions {
-    fn copy(&mut self, message: &[u8]) -> Bytes {
-        if self.now.capacity() < message.len() {
-            self.take_next(message.len().max(PORTION_BYTES));
+    /// The message of an encoded span: base64, ended by a line feed.
+    fn message(&mut self, span: &[u8]) -> Bytes {
+        let base64 = message_bytes(span.len());
+        if self.now.capacity() <= base64 {
+            self.take_next((base64 + 1).max(PORTION_BYTES));
         }
-        self.now.extend_from_slice(message);
+        self.now.resize(base64 + 1, b'\n');
+        write_message(span, &mut self.now[..base64]);
         self.now.split().freeze()
     }
 
@@ -164,7 +167,8 @@ fn push(sinks: &[Sink], feed: Feed, entries: &mut Vec<Entry>) {
 
 impl Lines {
     /// Adds one annotation.
-    pub(super) fn add(&mut self, annotation: &Annotation) {
+    #[inline]
+    pub(super) fn add(&mut self, annotation: &Annotation<'_>) {
         if self.is_wanted {
             json::append_line(annotation, &mut self.bytes);
             self.count += 1;
@@ -188,18 +192,10 @@ impl Lines {
 }
 
 /// How many annotations came from each frame.
-fn refs(annotations: &[Annotation]) -> Refs {
-    let frame_of = |annotation: &Annotation| annotation.origin.frame;
-    match annotations {
-        [first, rest @ ..] if rest.iter().all(|a| frame_of(a) == frame_of(first)) => {
-            Refs::One((frame_of(first), annotations.len() as u32))
-        }
-        _ => {
-            let mut frames: Vec<u64> = annotations.iter().map(frame_of).collect();
-            frames.sort_unstable();
-            let runs = frames.chunk_by(|a, b| a == b);
-            runs.map(|run| (run[0], run.len() as u32)).collect::<Vec<_>>().into()
-        }
+fn refs(frames: &[(u64, u32)]) -> Refs {
+    match frames {
+        [one] => Refs::One(*one),
+        several => Refs::Many(several.into()),
     }
 }
 
@@ -210,11 +206,11 @@ mod tests {
     #[test]
     fn memory_of_what_was_shipped_is_used_again_and_that_of_what_waits_is_not() {
         let mut portions = Portions::default();
-        let message = [7; PORTION_BYTES / 4];
-        let round = |portions: &mut Portions| (0..4).map(|_| portions.copy(&message)).collect::<Vec<_>>();
+        let span = [7; 3 * (PORTION_BYTES / 16) - 3];
+        let round = |portions: &mut Portions| (0..4).map(|_| portions.message(&span)).collect::<Vec<_>>();
         let waiting = round(&mut portions);
         let shipped = round(&mut portions);
-        assert!(waiting.iter().chain(&shipped).all(|lines| lines[..] == message));
+        assert!(waiting.iter().chain(&shipped).all(|lines| lines == &waiting[0] && lines.ends_with(b"\n")));
         let first = waiting[0].as_ptr();
         drop(shipped);
         let later = round(&mut portions);

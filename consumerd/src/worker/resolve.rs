@@ -15,9 +15,26 @@ use crate::hash::Map;
 pub(super) struct Texts {
     texts: Map<u32, Arc<str>>,
     endpoints: Map<u32, Arc<Endpoint>>,
-    /// By the ids of name and endpoint, and that of the key.
-    labels: Map<(u64, u32), Arc<Labels>>,
+    labels: Vec<Known>,
+    /// Where in that.
+    by_ids: Map<Ids, usize>,
+    /// Which of them the last record had.
+    last: usize,
+    /// Labels that are not remembered, of the last record that had such.
+    once: Option<Labels>,
     bytes: usize,
+}
+
+/// Of name, endpoint and key.
+type Ids = (u64, u32);
+
+/// Labels whose texts all are in the table of names.
+#[derive(Debug)]
+struct Known {
+    ids: Ids,
+    labels: Labels,
+    /// Which others came behind them last time: programs write the same records over and over.
+    next: usize,
 }
 
 /// Most memory for what is remembered of one program; the table of names of an honest one (64 KiB) needs less. What
@@ -29,19 +46,19 @@ const OVERHEAD_BYTES: usize = 96;
 impl Texts {
     /// The annotation that a record stands for; `None` when a text of it is in no table.
     #[inline]
-    pub(super) fn annotation(
-        &mut self,
+    pub(super) fn annotation<'a>(
+        &'a mut self,
         attachment: &Attachment,
         clocks: &ClockSeries,
         ring: &mut RingTime,
-        record: &Record<'_>,
+        record: &'a Record<'_>,
         origin: Origin,
-    ) -> Option<Annotation> {
+    ) -> Option<Annotation<'a>> {
         let info = attachment.info();
         let content = match &record.value {
             Value::None => Content::Event(clocks.to_realtime_ns(info.clock, &info.anchor, record.time, ring)),
             Value::Integer(number) => Content::Integer(*number),
-            Value::Str(bytes) => Content::Text(String::from_utf8_lossy(bytes).into()),
+            Value::Str(bytes) => Content::Text(String::from_utf8_lossy(bytes)),
         };
         Some(Annotation {
             trace_id: record.trace_id,
@@ -56,28 +73,60 @@ impl Texts {
     }
 
     #[inline]
-    fn labels(&mut self, attachment: &Attachment, record: &Record<'_>) -> Option<Arc<Labels>> {
+    fn labels(&mut self, attachment: &Attachment, record: &Record<'_>) -> Option<&Labels> {
         let (Text::Id(name), EndpointRef::Id(endpoint), Text::Id(key)) =
             (&record.name, &record.endpoint, &record.key)
         else {
-            return self.new_labels(attachment, record);
+            return self.labels_once(attachment, record);
         };
         let ids = (u64::from(*name) << 32 | u64::from(*endpoint), *key);
-        if let Some(known) = self.labels.get(&ids) {
-            return Some(known.clone());
-        }
-        let found = self.new_labels(attachment, record)?;
-        if self.has_room_for(0) {
-            self.labels.insert(ids, found.clone());
+        let expected = self.labels.get(self.last).map_or(0, |last| last.next);
+        let found = match self.labels.get(expected) {
+            Some(known) if known.ids == ids => expected,
+            _ => match self.find(attachment, record, ids) {
+                Some(found) => found,
+                None => return self.labels_once(attachment, record),
+            },
+        };
+        self.last = found;
+        Some(&self.labels[found].labels)
+    }
+
+    /// Labels that the one before did not make expect.
+    #[inline(never)]
+    fn find(&mut self, attachment: &Attachment, record: &Record<'_>, ids: Ids) -> Option<usize> {
+        let found = match self.by_ids.get(&ids) {
+            Some(found) => *found,
+            None => self.learn(attachment, record, ids)?,
+        };
+        if let Some(last) = self.labels.get_mut(self.last) {
+            last.next = found;
         }
         Some(found)
     }
 
     #[cold]
-    fn new_labels(&mut self, attachment: &Attachment, record: &Record<'_>) -> Option<Arc<Labels>> {
+    fn learn(&mut self, attachment: &Attachment, record: &Record<'_>, ids: Ids) -> Option<usize> {
+        let labels = self.new_labels(attachment, record)?;
+        let has_room = self.has_room_for(labels.place.bytes() + size_of::<Known>());
+        has_room.then(|| {
+            let index = self.labels.len();
+            self.labels.push(Known { ids, labels, next: 0 });
+            self.by_ids.insert(ids, index);
+            index
+        })
+    }
+
+    #[cold]
+    fn labels_once(&mut self, attachment: &Attachment, record: &Record<'_>) -> Option<&Labels> {
+        let labels = self.new_labels(attachment, record)?;
+        Some(self.once.insert(labels))
+    }
+
+    fn new_labels(&mut self, attachment: &Attachment, record: &Record<'_>) -> Option<Labels> {
         let name = self.text(attachment, &record.name)?;
         let endpoint = self.endpoint(attachment, &record.endpoint)?;
-        Some(Arc::new(Labels { name, endpoint, key: self.text(attachment, &record.key)? }))
+        Some(Labels::new(name, endpoint, self.text(attachment, &record.key)?))
     }
 
     fn text(&mut self, attachment: &Attachment, text: &Text<'_>) -> Option<Arc<str>> {

@@ -27,12 +27,15 @@ pub fn span_message(span: &Span) -> Vec<u8> {
     ENGINE.encode(span::encode(span)).into_bytes()
 }
 
-/// Appends the message of a log entry that carries an encoded span.
-pub fn append_message(span: &[u8], message: &mut Vec<u8>) {
-    let start = message.len();
-    message.resize(start + span.len().div_ceil(3) * 4, b'=');
-    let written = ENGINE.encode_slice(span, &mut message[start..]);
-    debug_assert_eq!(written.ok(), Some(message.len() - start));
+/// How many bytes the message of a log entry has that carries an encoded span of so many.
+pub fn message_bytes(span: usize) -> usize {
+    span.div_ceil(3) * 4
+}
+
+/// Writes the message of a log entry that carries an encoded span into memory of its [`message_bytes`].
+pub fn write_message(span: &[u8], message: &mut [u8]) {
+    let written = ENGINE.encode_slice(span, message);
+    debug_assert_eq!(written.ok(), Some(message_bytes(span.len())));
 }
 
 /// Appends what a message holds as base64 to `bytes`, and tells where: the messages of a call share one memory. Line

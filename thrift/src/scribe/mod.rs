@@ -14,7 +14,9 @@ mod reply;
 
 pub use call::{BadCall, Call, LogEntry, Method, encode_log_call, parse_call};
 pub use fb303::{Fb303, ServiceStatus, Status};
-pub use message::{annotation_count, append_decoded, append_message, decode_message, span_message};
+pub use message::{
+    annotation_count, append_decoded, decode_message, message_bytes, span_message, write_message,
+};
 pub use raw::{RawEntry, RawLog, encode_raw_log_call, raw_entries, skim_log};
 pub use reply::{
     Exception, ExceptionKind, Outcome, Reply, ResultCode, decode_reply, encode_exception, encode_log_reply,

@@ -68,7 +68,7 @@ const ROUNDING_NS: i64 = 2;
 const UNDISTURBED_NS: i64 = 10_000;
 
 /// One moment of the counter and of CLOCK_MONOTONIC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Knot {
     tsc: u64,
     monotonic_ns: i64,
@@ -87,6 +87,8 @@ struct Era {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RingTime {
     latest_monotonic_ns: i64,
+    /// The knots around the reading that was converted last: those around most of the next ones too.
+    around: (Knot, Knot),
 }
 
 /// The consumer's anchors.
@@ -210,9 +212,10 @@ impl ClockSeries {
     /// before the consumer was there; `ring` belongs to the ring that the record came through.
     ///
     /// The answer lies between the boot and the last tick, whatever the program says.
+    #[inline]
     pub fn to_realtime_ns(&self, kind: ClockKind, program: &Anchor, raw: u64, ring: &mut RingTime) -> i64 {
         let converted = match kind {
-            ClockKind::Tsc => self.monotonic_of_tsc(program, raw),
+            ClockKind::Tsc => self.monotonic_of_tsc(program, raw, &mut ring.around),
             ClockKind::Monotonic => i64::try_from(raw).unwrap_or(i64::MAX),
         };
         let monotonic = converted.min(self.newest_ns).max(ring.latest_monotonic_ns);
@@ -225,7 +228,17 @@ impl ClockSeries {
         begun.or(self.eras.front()).map_or(0, |era| era.offset_ns)
     }
 
-    fn monotonic_of_tsc(&self, program: &Anchor, raw: u64) -> i64 {
+    #[inline]
+    fn monotonic_of_tsc(&self, program: &Anchor, raw: u64, around: &mut (Knot, Knot)) -> i64 {
+        let (earlier, later) = *around;
+        if (earlier.tsc..later.tsc).contains(&raw) {
+            return between(earlier, later, raw);
+        }
+        self.search(program, raw, around)
+    }
+
+    #[inline(never)]
+    fn search(&self, program: &Anchor, raw: u64, around: &mut (Knot, Knot)) -> i64 {
         let knots = match self.recent.front() {
             Some(first) if first.tsc <= raw => &self.recent,
             _ => &self.older,
@@ -235,7 +248,10 @@ impl ClockSeries {
         // Behind the last of the older ones comes the first of the recent ones.
         let later = knots.get(behind).or_else(|| self.recent.front().filter(|first| first.tsc > raw));
         match (earlier, later) {
-            (Some(earlier), Some(later)) => between(earlier, *later, raw),
+            (Some(earlier), Some(later)) => {
+                *around = (earlier, *later);
+                between(earlier, *later, raw)
+            }
             (Some(newest), None) => newest.monotonic_ns,
             (None, Some(first)) => before_first(program, *first, raw),
             (None, None) => self.newest_ns,
@@ -266,6 +282,7 @@ fn before_first(program: &Anchor, first: Knot, raw: u64) -> i64 {
 }
 
 /// `earlier.tsc` ≤ `raw` < `later.tsc`, and their times are in order.
+#[inline]
 fn between(earlier: Knot, later: Knot, raw: u64) -> i64 {
     let (into, ticks) = (raw - earlier.tsc, later.tsc - earlier.tsc);
     let passed = (later.monotonic_ns - earlier.monotonic_ns) as u64;

@@ -211,6 +211,7 @@ fn drain(metrics: &Metrics, process: &str) -> Equation {
         term("pending", metrics.sum("blkin_pending", &of)),
         term("lost{torn}", lost("torn")),
         term("lost{overwritten}", lost("overwritten")),
+        term("lost{unsettled}", lost("unsettled")),
     ];
     let left = term("committed", metrics.sum("blkin_program_committed_total", &of));
     Equation { scope: process.to_owned(), left, right }
@@ -278,12 +279,13 @@ mod tests {
     use super::*;
 
     const CONSUMERD: &str = "\
-blkin_program_attempted_total{process=\"osd:1\"} 100
-blkin_program_committed_total{process=\"osd:1\"} 90
+blkin_program_attempted_total{process=\"osd:1\"} 116
+blkin_program_committed_total{process=\"osd:1\"} 106
 blkin_program_lost_total{process=\"osd:1\",cause=\"full\"} 7
 blkin_program_lost_total{process=\"osd:1\",cause=\"too_large\"} 3
 blkin_drained_total{process=\"osd:1\"} 80
-blkin_drained_before_total{process=\"osd:1\"} 0
+blkin_drained_before_total{process=\"osd:1\"} 10
+blkin_lost_total{process=\"osd:1\",cause=\"unsettled\"} 6
 blkin_pending{process=\"osd:1\"} 4
 blkin_lost_total{process=\"osd:1\",cause=\"overwritten\"} 5
 blkin_lost_total{process=\"osd:1\",cause=\"torn\"} 1
@@ -341,11 +343,11 @@ blkin_relay_entries_upstream_lost_total{upstream=\"a:1\",cause=\"spool_evicted\"
         let ledger = ledger(CONSUMERD, COLLECTOR);
         assert_eq!(ledger.equations.len(), 5);
         assert!(ledger.balances());
-        assert_eq!(ledger.lost(), 7 + 3 + 1 + 5 + 2 + 3 + 1);
+        assert_eq!(ledger.lost(), 7 + 3 + 1 + 5 + 6 + 2 + 3 + 1);
         let shown = ledger.table(false, Style { columns: 100, colours: false });
         assert!(
             shown.contains(
-                "osd:1        attempted 100 = committed 90 + lost{full} 7 + lost{too_large} 3  holds"
+                "osd:1        attempted 116 = committed 106 + lost{full} 7 + lost{too_large} 3  holds"
             ),
             "{shown}"
         );

@@ -1,4 +1,4 @@
-//! The staging log of version 2 is kept under version control, and a decoder that shares no code with ours reads it.
+//! The staging log of version 3 is kept under version control, and a decoder that shares no code with ours reads it.
 //! `BLKIN_BLESS=1 cargo test -p blkin-consumerd --test golden` writes it anew, for a new version of the layout only.
 
 #![allow(clippy::unwrap_used)]
@@ -69,6 +69,7 @@ fn checkpoint() -> Checkpoint {
         program: 0x0102_0304_0506_0700,
         folded: false,
         drained_before: 51,
+        unsettled: 56,
         drained: 52,
         valid: 53,
         invalid: 54,

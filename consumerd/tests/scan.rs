@@ -58,6 +58,33 @@ fn a_program_of_a_daemon_that_is_about_to_be_gone_is_waited_for() {
 }
 
 #[test]
+fn what_a_killed_daemon_had_drained_and_not_shipped_is_named() {
+    let _alone = ALONE.lock();
+    let site = Site::new();
+    // Nobody listens there: the first half is drained and stays on its way.
+    let first = site.bare_daemon(&["--scribe-upstream", "127.0.0.1:1"]);
+    let mut program = site.program(&[300, 1], &[]);
+    let calls = program.calls();
+    wait_for("the program is drained", || {
+        (first.metrics().sum("blkin_drained_total") == calls).then_some(())
+    });
+    let worker = first.worker_pid();
+    send_signal(first.pid(), Signal::KILL);
+    send_signal(worker, Signal::KILL);
+    let second = site.daemon(&["--scan", "true"]);
+    let label = "process=\"producer";
+    let unsettled = wait_for("the program is found", || {
+        let metrics = second.metrics();
+        metrics.assert_balanced();
+        let unsettled = metrics.sum_where("blkin_lost_total", "cause=\"unsettled\"");
+        (unsettled > 0).then_some(unsettled)
+    });
+    assert_eq!(unsettled, calls);
+    assert_eq!(second.metrics().sum_where("blkin_drained_before_total", label), 0);
+    program.end();
+}
+
+#[test]
 fn a_daemon_that_ends_tells_programs_and_the_next_one_finds_them() {
     let _alone = ALONE.lock();
     let site = Site::new();
@@ -71,6 +98,7 @@ fn a_daemon_that_ends_tells_programs_and_the_next_one_finds_them() {
     let metrics = second.settled_of(&program, calls);
     metrics.assert_balanced();
     assert!(metrics.sum_where("blkin_drained_before_total", label) >= calls);
+    assert_eq!(metrics.sum_where("blkin_lost_total", "cause=\"unsettled\""), 0);
     // A new worker must not take what its predecessor published for what an earlier daemon had drained.
     let killed = second.worker_pid();
     send_signal(killed, Signal::KILL);

@@ -185,6 +185,20 @@ impl Attachment {
         self.control.words()[tail].store(self.at[slot].grain, Release);
     }
 
+    /// How many records of a ring an earlier consumer said that it has settled. Any number can stand there.
+    pub fn settled(&self, slot: usize) -> u64 {
+        self.control.words()[control::slot_line(slot) + control::SETTLED_RECORDS].load(Relaxed)
+    }
+
+    /// Says how many records of a ring are settled, for the consumer that comes after this one.
+    pub fn publish_settled(&self, slot: usize, records: u64) {
+        let settled = &self.control.words()[control::slot_line(slot) + control::SETTLED_RECORDS];
+        // Seldom news, and the program reads tail in the same line.
+        if settled.load(Relaxed) != records {
+            settled.store(records, Relaxed);
+        }
+    }
+
     /// Whether all that was reserved in a ring until now has been read.
     pub fn is_drained(&self, slot: usize) -> bool {
         self.reader(slot).is_drained(self.at[slot])

@@ -165,6 +165,8 @@ pub(crate) mod control {
     pub(crate) const WAITING_AT_HOLE: usize = 1;
     /// In a slot's line: records before the tail, for the consumer that comes after this one.
     pub(crate) const TAIL_RECORDS: usize = 2;
+    /// In a slot's line: how many of those the consumer has settled: acknowledged by where they went, or counted as lost.
+    pub(crate) const SETTLED_RECORDS: usize = 3;
 
     pub(crate) fn slot_line(slot: usize) -> usize {
         SLOT_LINES + slot * SLOT_LINE_WORDS

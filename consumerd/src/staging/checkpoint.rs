@@ -9,6 +9,8 @@ pub struct ProgramState {
     pub folded: bool,
     /// Records which somebody had drained before this daemon attached.
     pub drained_before: u64,
+    /// Records of an earlier daemon that ended before they were settled.
+    pub unsettled: u64,
     /// Records drained.
     pub drained: u64,
     /// Records that passed validation.
@@ -48,7 +50,7 @@ pub struct SinkState {
 }
 
 /// Number of figures in [`DepartedTotals`].
-pub const DEPARTED_FIGURES: usize = 15;
+pub const DEPARTED_FIGURES: usize = 16;
 
 /// Sums over every program that has ended, in a fixed order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,7 +94,16 @@ impl Checkpoint {
         for p in &self.programs {
             put(
                 &mut out,
-                &[p.program, u64::from(p.folded), p.drained_before, p.drained, p.valid, p.invalid, p.torn],
+                &[
+                    p.program,
+                    u64::from(p.folded),
+                    p.drained_before,
+                    p.unsettled,
+                    p.drained,
+                    p.valid,
+                    p.invalid,
+                    p.torn,
+                ],
             );
             put(&mut out, &[p.slots.len() as u64]);
             for slot in &p.slots {
@@ -164,6 +175,7 @@ fn take_program(rest: &mut &[u8]) -> Option<ProgramState> {
         program: take(rest)?,
         folded: take(rest)? != 0,
         drained_before: take(rest)?,
+        unsettled: take(rest)?,
         drained: take(rest)?,
         valid: take(rest)?,
         invalid: take(rest)?,

@@ -22,7 +22,7 @@
 /// First eight bytes of the memory.
 pub const MAGIC: [u8; 8] = *b"BLKSTAGE";
 /// Version of everything described here.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Offset of the log's committed end.
 pub const HEAD_AT: u64 = 64;
 /// Offset of the worker's heartbeat.

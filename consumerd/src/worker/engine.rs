@@ -254,7 +254,8 @@ impl Engine {
                     invalid: state.invalid,
                     torn: state.torn,
                 };
-                Totals::of_unreadable(state.drained_before, drain).fold_into(&mut self.departed);
+                Totals::of_unreadable(state.drained_before, state.unsettled, drain)
+                    .fold_into(&mut self.departed);
                 self.departed_programs += 1;
                 self.checkpoint_due = true;
             }
@@ -305,12 +306,11 @@ impl Engine {
     /// nothing that they hold has to wait for the next round. Other programs count, for a span may be theirs too.
     fn look_again(&mut self, source: Source) {
         let Source::Ring(number, slot) = source else { return };
-        let is_drained = |(of, program): (&u64, &Box<Program>)| {
+        let mut programs = self.programs.iter();
+        let is_drained = programs.all(|(of, program)| {
             program.ended || program.is_drained_but_for((*of == number).then_some(slot))
-        };
-        if self.programs.iter().all(is_drained)
-            && let Some(program) = self.programs.get_mut(&number)
-        {
+        });
+        if is_drained && let Some(program) = self.programs.get_mut(&number) {
             program.sweeps.others_are_empty();
         }
     }
@@ -478,7 +478,7 @@ impl Engine {
             if let Some(program) = self.programs.get_mut(&frame.program) {
                 program.retire(frame.figures, note.slot, note.to, note.bytes);
             } else {
-                Totals::of_unreadable(0, frame.figures).fold_into(&mut self.departed);
+                Totals::of_unreadable(0, 0, frame.figures).fold_into(&mut self.departed);
             }
         }
         let over: Vec<u64> =
@@ -513,6 +513,7 @@ impl Engine {
             programs,
         };
         self.staging.retire(&checkpoint, self.retired_end)?;
+        self.programs.values().for_each(|program| program.publish_settled());
         self.checkpoint_due = false;
         self.last_checkpoint = now;
         Ok(())
@@ -559,9 +560,16 @@ impl Engine {
         self.ledger.sinks().all(|(_, sink)| sink.in_flight == 0)
     }
 
-    /// Tells every program that nobody reads any more, so that it offers itself again.
-    pub(super) fn detach_all(&self) {
+    /// Tells every program that nobody reads any more, so that it offers itself again, and how much is settled.
+    ///
+    /// # Errors
+    /// When the staging memory cannot be used.
+    pub(super) fn detach_all(&mut self) -> Result<(), StagingError> {
+        let now = self.now();
+        self.retire(now)?;
+        self.write_checkpoint(now)?;
         self.programs.values().for_each(|program| program.attachment.mark_attached(false));
+        Ok(())
     }
 
     /// Sinks and whether their threads run.

@@ -1,5 +1,6 @@
 //! The worker: reads what programs wrote, and ships it. It has no privileges and may be killed at any time.
 
+mod before;
 mod engine;
 mod feed;
 pub mod ledger;
@@ -292,15 +293,11 @@ impl Worker {
         while !self.engine().is_settled() && Instant::now() < due {
             tokio::time::sleep(ENDING_POLL).await;
         }
-        let engine = self.engine();
-        engine.detach_all();
+        let mut engine = self.engine();
+        engine.detach_all()?;
         for (sink, figures) in engine.snapshot().sinks {
             if figures.in_flight > 0 {
-                tracing::warn!(
-                    sink,
-                    annotations = figures.in_flight,
-                    "ended before everything was shipped; lost"
-                );
+                tracing::warn!(sink, annotations = figures.in_flight, "ended before everything was shipped");
             }
         }
         Ok(())

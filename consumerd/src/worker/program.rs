@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use blkin_ringbuf::{AttachError, Attachment, Position, ProgramCounters, RingMode, RingTime};
 
+use super::before::Before;
 use super::ledger::DrainFigures;
 use super::resolve::Texts;
 use super::spare::Spare;
@@ -31,11 +32,7 @@ pub(super) struct Program {
     pub(super) source: i64,
     /// As it is now.
     pub(super) figures: DrainFigures,
-    /// Records which another daemon had drained before.
-    pub(super) drained_before: u64,
-    /// What each ring adds to that, as its control page says. An earlier worker of this daemon may have published
-    /// there too: the first frame that is found again knows better.
-    before: Vec<Option<u64>>,
+    before: Before,
     /// Bytes of its frames that are not retired.
     pub(super) staged_bytes: u64,
     /// Its frames that are not retired.
@@ -77,14 +74,12 @@ impl Program {
     ) -> Result<Self, AttachError> {
         let mut attachment = Attachment::open(segment, control)?;
         let slots = attachment.slots();
-        let mut before: Vec<Option<u64>> =
-            (0..slots).map(|slot| Some(attachment.position(slot).records)).collect();
-        // Published in memory that the program may write too: any number can stand there.
-        let mut drained_before = before.iter().flatten().fold(0, |sum: u64, one| sum.wrapping_add(*one));
+        let mut before = Before::of_page(
+            (0..slots).map(|slot| (attachment.position(slot).records, attachment.settled(slot))),
+        );
         let (mut retired, mut retired_places) = (DrainFigures::default(), BTreeMap::new());
         if let Some(saved) = saved {
-            drained_before = saved.drained_before;
-            before.fill(None);
+            before = Before::of_checkpoint(saved);
             retired = DrainFigures {
                 drained: saved.drained,
                 valid: saved.valid,
@@ -107,7 +102,6 @@ impl Program {
             times: vec![RingTime::default(); slots],
             source,
             figures: retired,
-            drained_before,
             before,
             staged_bytes: 0,
             open_frames: 0,
@@ -130,10 +124,7 @@ impl Program {
         let slot = frame.slot as usize;
         if slot < self.attachment.slots() {
             self.attachment.resume(slot, position(frame.to));
-            if let Some(published) = self.before[slot].take() {
-                self.drained_before =
-                    self.drained_before.wrapping_sub(published).wrapping_add(frame.from.records);
-            }
+            self.before.begins_at(slot, frame.from.records);
         }
     }
 
@@ -243,6 +234,13 @@ impl Program {
         self.open_frames -= 1;
     }
 
+    /// Says in the control page what is retired, once a checkpoint says so too.
+    pub(super) fn publish_settled(&self) {
+        self.retired_places
+            .iter()
+            .for_each(|(slot, place)| self.attachment.publish_settled(*slot as usize, place.records));
+    }
+
     /// For the checkpoint.
     pub(super) fn state(&self, folded: bool) -> ProgramState {
         let slot = |(slot, place): (&u32, &Place)| SlotState {
@@ -253,7 +251,8 @@ impl Program {
         ProgramState {
             program: self.identity.number,
             folded,
-            drained_before: self.drained_before,
+            drained_before: self.before.settled,
+            unsettled: self.before.unsettled,
             drained: self.retired.drained,
             valid: self.retired.valid,
             invalid: self.retired.invalid,
@@ -268,7 +267,8 @@ impl Program {
         counters.overwritten = counters.overwritten.wrapping_add(self.given_up.unwrap_or(0));
         Totals {
             counters,
-            drained_before: self.drained_before,
+            drained_before: self.before.settled,
+            unsettled: self.before.unsettled,
             pending: if self.given_up.is_some() { 0 } else { self.attachment.pending() },
             drain: self.figures,
         }
@@ -293,6 +293,8 @@ pub struct Totals {
     pub counters: ProgramCounters,
     /// Records that another daemon had drained before this one attached.
     pub drained_before: u64,
+    /// Records that another daemon had drained, which ended before it knew what became of them.
+    pub unsettled: u64,
     /// Records that wait in the rings.
     pub pending: u64,
     /// What was drained, and what became of it.
@@ -301,13 +303,15 @@ pub struct Totals {
 
 impl Totals {
     /// What is known of a program whose segment cannot be read any more.
-    pub(super) fn of_unreadable(drained_before: u64, drain: DrainFigures) -> Self {
-        let committed = drained_before.wrapping_add(drain.drained).wrapping_add(drain.torn);
+    pub(super) fn of_unreadable(drained_before: u64, unsettled: u64, drain: DrainFigures) -> Self {
+        let before = drained_before.wrapping_add(unsettled);
+        let committed = before.wrapping_add(drain.drained).wrapping_add(drain.torn);
         let counters = ProgramCounters { attempted: committed, committed, ..ProgramCounters::default() };
-        Self { counters, drained_before, pending: 0, drain }
+        Self { counters, drained_before, unsettled, pending: 0, drain }
     }
 
-    /// Whether committed = drained + pending + torn + overwritten; with what an earlier daemon had drained.
+    /// Whether committed = drained + pending + torn + overwritten; with what an earlier daemon had drained, settled
+    /// or not.
     pub fn balances(&self) -> bool {
         self.counters.committed == self.accounted().wrapping_add(self.pending)
             && self.drain.drained == self.drain.valid + self.drain.invalid
@@ -330,7 +334,8 @@ impl Totals {
     }
 
     fn accounted(&self) -> u64 {
-        let drained = self.drained_before.wrapping_add(self.drain.drained);
+        let before = self.drained_before.wrapping_add(self.unsettled);
+        let drained = before.wrapping_add(self.drain.drained);
         drained.wrapping_add(self.drain.torn).wrapping_add(self.counters.overwritten)
     }
 
@@ -349,6 +354,7 @@ impl Totals {
             c.not_interned,
             c.overwritten,
             self.drained_before,
+            self.unsettled,
             d.drained,
             d.valid,
             d.invalid,
@@ -370,6 +376,7 @@ impl Totals {
             not_interned,
             overwritten,
             before,
+            unsettled,
             drained,
             valid,
             invalid,
@@ -389,6 +396,7 @@ impl Totals {
                 overwritten,
             },
             drained_before: before,
+            unsettled,
             pending: 0,
             drain: DrainFigures { drained, valid, invalid, torn },
         }
@@ -426,13 +434,14 @@ mod tests {
     fn balanced() -> Totals {
         Totals {
             counters: ProgramCounters {
-                attempted: 16,
-                committed: 14,
+                attempted: 23,
+                committed: 21,
                 full: 2,
                 overwritten: 4,
                 ..ProgramCounters::default()
             },
             drained_before: 1,
+            unsettled: 7,
             pending: 2,
             drain: DrainFigures { drained: 6, valid: 5, invalid: 1, torn: 1 },
         }
@@ -441,10 +450,11 @@ mod tests {
     #[test]
     fn each_record_dropped_uncounted_turns_the_balance_red() {
         assert!(balanced().balances());
-        let changes: [fn(&mut Totals); 7] = [
+        let changes: [fn(&mut Totals); 8] = [
             |t| t.counters.committed += 1,
             |t| t.counters.overwritten -= 1,
             |t| t.drained_before -= 1,
+            |t| t.unsettled -= 1,
             |t| t.pending -= 1,
             |t| t.drain.drained -= 1,
             |t| t.drain.valid -= 1,
@@ -464,7 +474,7 @@ mod tests {
         one.fold_into(&mut departed);
         one.fold_into(&mut departed);
         let sum = Totals::of_departed(&departed);
-        assert_eq!((sum.counters.attempted, sum.drain.torn), (32, 6));
+        assert_eq!((sum.counters.attempted, sum.drain.torn), (46, 6));
         assert!(sum.balances());
     }
 
@@ -483,10 +493,11 @@ mod tests {
     #[test]
     fn an_unreadable_program_keeps_what_is_known_of_it() {
         let mut departed = DepartedTotals::default();
-        Totals::of_unreadable(4, balanced().drain).fold_into(&mut departed);
+        Totals::of_unreadable(4, 2, balanced().drain).fold_into(&mut departed);
         let sum = Totals::of_departed(&departed);
         assert!(sum.balances());
-        assert_eq!((sum.counters.committed, sum.drain.drained, sum.drained_before), (11, 6, 4));
+        assert_eq!((sum.counters.committed, sum.drain.drained), (13, 6));
+        assert_eq!((sum.drained_before, sum.unsettled), (4, 2));
     }
 
     #[test]

@@ -44,8 +44,8 @@ impl Metrics {
         let mut broken = Vec::new();
         for process in self.labels("blkin_drained_total") {
             let of = |name: &str| self.sum_where(name, &process);
-            let torn = self.sum_where("blkin_lost_total", &format!("{process},cause=\"torn\""));
-            let invalid = self.sum_where("blkin_lost_total", &format!("{process},cause=\"invalid\""));
+            let lost = |cause| self.sum_where("blkin_lost_total", &format!("{process},cause=\"{cause}\""));
+            let drained = of("blkin_drained_before_total") + of("blkin_drained_total");
             let committed = of("blkin_program_committed_total");
             let equations = [
                 (
@@ -53,12 +53,8 @@ impl Metrics {
                     of("blkin_program_attempted_total"),
                     committed + of("blkin_program_lost_total"),
                 ),
-                (
-                    "committed",
-                    committed,
-                    of("blkin_drained_before_total") + of("blkin_drained_total") + of("blkin_pending") + torn,
-                ),
-                ("drained", of("blkin_drained_total"), of("blkin_valid_total") + invalid),
+                ("committed", committed, drained + of("blkin_pending") + lost("torn") + lost("unsettled")),
+                ("drained", of("blkin_drained_total"), of("blkin_valid_total") + lost("invalid")),
             ];
             for (name, left, right) in equations {
                 if left != right {

@@ -1,0 +1,74 @@
+//! What an earlier daemon had drained of a program, as its control page says: settled by then, or lost with that daemon.
+
+use crate::staging::ProgramState;
+
+/// Records that were drained before this daemon attached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Before {
+    /// Those that were acknowledged or counted as lost.
+    pub(super) settled: u64,
+    /// The others: the daemon ended before it knew. They may have arrived.
+    pub(super) unsettled: u64,
+    /// Of each ring what was drained and how many of that were settled. An earlier worker of this daemon may have
+    /// published there too: the first frame that is found again knows better.
+    rings: Vec<Option<(u64, u64)>>,
+}
+
+impl Before {
+    /// By what the page says of each ring: drained, and settled. The program may write there too, so that any numbers can
+    /// stand there, and sums may wrap.
+    pub(super) fn of_page(rings: impl Iterator<Item = (u64, u64)>) -> Self {
+        let mut before = Before { rings: rings.map(Some).collect(), ..Before::default() };
+        for ring in 0..before.rings.len() {
+            if let Some((drained, settled)) = before.rings[ring] {
+                before.add(drained, settled);
+            }
+        }
+        before
+    }
+
+    /// As an earlier worker of this daemon has found it.
+    pub(super) fn of_checkpoint(saved: &ProgramState) -> Self {
+        Before { settled: saved.drained_before, unsettled: saved.unsettled, rings: Vec::new() }
+    }
+
+    /// This daemon itself has drained the ring from `records` on.
+    pub(super) fn begins_at(&mut self, ring: usize, records: u64) {
+        let Some((drained, settled)) = self.rings.get_mut(ring).and_then(Option::take) else { return };
+        self.settled = self.settled.wrapping_sub(drained.min(settled));
+        self.unsettled = self.unsettled.wrapping_sub(drained.saturating_sub(settled));
+        self.add(records, settled);
+    }
+
+    fn add(&mut self, drained: u64, settled: u64) {
+        self.settled = self.settled.wrapping_add(drained.min(settled));
+        self.unsettled = self.unsettled.wrapping_add(drained.saturating_sub(settled));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_drained_and_not_settled_is_told_apart_ring_by_ring() {
+        let before = Before::of_page([(10, 10), (7, 3), (0, 0), (5, 9)].into_iter());
+        assert_eq!((before.settled, before.unsettled), (10 + 3 + 5, 4));
+    }
+
+    #[test]
+    fn what_this_daemon_drained_itself_does_not_count_and_nothing_counts_twice() {
+        let mut before = Before::of_page([(10, 6), (7, 7)].into_iter());
+        before.begins_at(0, 8);
+        assert_eq!((before.settled, before.unsettled), (6 + 7, 2));
+        before.begins_at(0, 3);
+        before.begins_at(9, 3);
+        assert_eq!((before.settled, before.unsettled), (6 + 7, 2));
+    }
+
+    #[test]
+    fn absurd_numbers_of_a_page_do_no_harm() {
+        let before = Before::of_page([(u64::MAX, 0), (u64::MAX, u64::MAX)].into_iter());
+        assert_eq!((before.settled, before.unsettled), (u64::MAX, u64::MAX));
+    }
+}

@@ -11,6 +11,8 @@ use crate::metrics::Metrics;
 
 /// How the kernel shows a mapped segment in `/proc/PID/maps`.
 const SEGMENT: &str = "/memfd:blkin-segment";
+/// How it shows a mapped control page.
+const CONTROL: &str = "/memfd:blkin-control";
 /// The file of consumerd's own processes, which map the segments of others.
 const CONSUMERD: &str = "blkin-consumerd";
 
@@ -19,6 +21,8 @@ const CONSUMERD: &str = "blkin-consumerd";
 struct Program {
     pid: u32,
     comm: String,
+    /// The consumerd that reads it, whichever.
+    reader: Option<u32>,
 }
 
 /// What could be seen of all processes.
@@ -66,13 +70,27 @@ fn scan() -> Scan {
         match fs::read_to_string(format!("/proc/{pid}/maps")) {
             Ok(maps) if maps.contains(SEGMENT) && !is_consumerd(pid) => {
                 let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-                scan.programs.push(Program { pid, comm: comm.trim().to_owned() });
+                let reader = fs::read_to_string("/proc/locks").ok().and_then(|locks| reader(&maps, &locks));
+                scan.programs.push(Program { pid, comm: comm.trim().to_owned(), reader });
             }
             Err(error) if error.kind() == ErrorKind::PermissionDenied => scan.hidden += 1,
             _ => {}
         }
     }
     scan
+}
+
+/// The process that holds the lock of a program's control page: the consumerd that reads it.
+fn reader(maps: &str, locks: &str) -> Option<u32> {
+    let page = maps.lines().find(|line| line.contains(CONTROL))?;
+    let inode = format!(":{}", page.split_ascii_whitespace().nth(4)?);
+    // 7: FLOCK  ADVISORY  WRITE 4711 00:01:2078 0 EOF
+    let mut fields = locks.lines().map(|line| line.split_ascii_whitespace());
+    fields.find_map(|mut lock| {
+        let is_flock = lock.nth(1) == Some("FLOCK");
+        let (pid, file) = (lock.nth(2)?, lock.next()?);
+        (is_flock && file.ends_with(&inode)).then(|| pid.parse().ok()).flatten()
+    })
 }
 
 fn is_consumerd(pid: u32) -> bool {
@@ -87,6 +105,9 @@ fn is_consumerd(pid: u32) -> bool {
 fn reason(program: &Program, socket: &Path) -> String {
     let pid = program.pid;
     let who = format!("{} (pid {pid})", program.comm);
+    if let Some(reader) = program.reader {
+        return format!("{who} is read by process {reader}: only one consumerd reads a program");
+    }
     let inside = format!("/proc/{pid}/root{}", socket.display());
     if in_other_mount_namespace(pid) && fs::symlink_metadata(&inside).is_err() {
         return format!("{who} sees no {} in its container: mount that folder into it", socket.display());
@@ -128,6 +149,17 @@ mod tests {
     fn process_ids_are_read_from_the_labels() {
         let text = "blkin_program_attempted_total{process=\"a:b:12\"} 1\nblkin_program_attempted_total{process=\"departed\"} 2\n";
         assert_eq!(held_pids(&Metrics::parse(text)), BTreeSet::from([12]));
+    }
+
+    #[test]
+    fn the_reader_of_a_program_is_who_locks_its_page() {
+        let maps =
+            "7f20-7f30 r--s 00000000 00:01 2078                       /memfd:blkin-control (deleted)\n";
+        let locks = "1: POSIX  ADVISORY  WRITE 1 00:01:2078 0 EOF\n2: FLOCK  ADVISORY  WRITE 2 00:01:12078 0 EOF\n\
+                     3: FLOCK  ADVISORY  WRITE 4711 00:01:2078 0 EOF\n";
+        assert_eq!(reader(maps, locks), Some(4711));
+        assert_eq!(reader(maps, ""), None);
+        assert_eq!(reader("", locks), None);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use crate::layout::{RingMode, control, slot};
 use crate::words::Words;
 
 const RECORDS_SHIFT: u32 = 36;
-/// How far before a record's place its memory is asked for.
-const AHEAD_GRAINS: u64 = 32;
+/// How far before a record's place its memory is asked for; behind a ring's end in vain.
+const AHEAD_WORDS: usize = 32 * GRAIN_WORDS;
 
 const _: () = assert!(POSITION_MASK == (1 << RECORDS_SHIFT) - 1);
 const _: () = assert!(ORDINAL_MASK == u64::MAX >> RECORDS_SHIFT);
@@ -50,22 +50,28 @@ impl Head {
     /// Head after one more record of `grains`. The count wraps out of the word's top by itself.
     #[inline(always)]
     pub(crate) fn after(self, grains: u64) -> Head {
-        Head::of(self.position() + grains, self.records() + 1)
+        let position = self.position();
+        Head((self.0 ^ position).wrapping_add(1 << RECORDS_SHIFT) | (position + grains) & POSITION_MASK)
     }
 }
 
 /// Size and cookie of a ring; the producer's own copy, which nobody else can change.
 #[derive(Clone, Copy, Debug)]
 pub struct RingShape {
-    grains: u64,
-    cookie: u32,
+    pub(crate) grains: u64,
+    /// Grains of an eighth of it.
+    pub(crate) eighth: u64,
+    pub(crate) cookie: u32,
+    /// Of a record of one grain at position 0.
+    pub(crate) stamp: Stamp,
 }
 
 impl RingShape {
     /// `ring_bytes` must be a power of two and hold at least one grain.
     pub fn new(ring_bytes: usize, cookie: u32) -> RingShape {
         debug_assert!(ring_bytes.is_power_of_two() && ring_bytes >= GRAIN_BYTES);
-        RingShape { grains: (ring_bytes / GRAIN_BYTES) as u64, cookie }
+        let grains = (ring_bytes / GRAIN_BYTES) as u64;
+        RingShape { grains, eighth: (grains / 8).max(1), cookie, stamp: Stamp::head(0, 1, cookie) }
     }
 
     /// Grains that the ring holds.
@@ -169,7 +175,7 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         let counts = counts | start.records();
         let at = self.shape.word_of(start.position());
         self.grains.store_run(at + 1, [word1, trace_id, span_id, parent_span_id, names, traits, counts]);
-        self.commit(start, 1, Stamp::head(start.position(), 1, self.shape.cookie))
+        self.commit(start, 1, Stamp(self.shape.stamp.0 | start.position()))
     }
 
     /// Makes a record true that was written from `start` on; tells whether it passed an eighth of the ring.
@@ -178,7 +184,7 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         let base = start.position();
         // SYNC POINT commit: pairs with the acquire in drain (invariant 5).
         self.grains.store(self.shape.word_of(base), stamp.0, Release);
-        ((base + grains) ^ base) & (self.shape.grains / 8).max(1) != 0
+        ((base + grains) ^ base) & self.shape.eighth != 0
     }
 
     /// Whether so much waits for the consumer, three eighths of the ring, that it should not sleep any longer. Of an
@@ -217,7 +223,7 @@ impl<W: Words + ?Sized> Ring<'_, W> {
     #[inline(always)]
     fn take(&self, head: Head, grains: u64, clock: &mut impl FnMut() -> u64) -> Option<u64> {
         // Whoever read there last has the line; a store that misses the cache holds up the next reading of the clock.
-        self.grains.prefetch_to_store(self.shape.word_of(head.position() + AHEAD_GRAINS));
+        self.grains.prefetch_to_store(self.shape.word_of(head.position()) + AHEAD_WORDS);
         let now = clock();
         self.header.swap_if(slot::HEAD, head.0, head.after(grains).0, Relaxed).ok()?;
         if self.mode == RingMode::Overwrite {

@@ -11,7 +11,7 @@ use blkin_record::{Draft, GRAIN_WORDS, Payload, Source, traits_word};
 
 use super::long::record_draft;
 use super::start::{offer_if_due, open_slot};
-use super::state::{GATE, PORTABLE, RSEQ, STATE, clock, control_words, mode, ring_of, ring_of_mode, words};
+use super::state::{GATE, PORTABLE, RSEQ, STATE, clock, control_words, ring_of, ring_of_mode, words};
 use crate::clock::ClockKind;
 use crate::layout::{MAX_SLOTS, RingMode, control, header};
 use crate::ring::{Refused, Ring};
@@ -138,11 +138,13 @@ pub(crate) unsafe extern "C" fn push_value_otherwise(
 /// As [`push_event_otherwise`].
 #[inline(always)]
 unsafe fn push_otherwise<const IS_EVENT: bool>(ids: *const u64, names: u64, traits: u64, value: u64) -> i32 {
-    match rseq::index(&STATE.hot).filter(|number| *number < MAX_SLOTS) {
+    match rseq::index(&STATE.hot) {
         // SAFETY: passed on from the caller.
-        Some(number) => unsafe { push_to::<IS_EVENT>(number, ids, names, traits, value) },
+        Some(number) if number < MAX_SLOTS => unsafe {
+            push_to::<IS_EVENT>(number, ids, names, traits, value)
+        },
         // SAFETY: as above.
-        None => unsafe { push_without_area::<IS_EVENT>(ids, names, traits, value) },
+        _ => unsafe { push_without_area::<IS_EVENT>(ids, names, traits, value) },
     }
 }
 
@@ -173,10 +175,9 @@ unsafe fn push_to<const IS_EVENT: bool>(
     value: u64,
 ) -> i32 {
     let word1 = || if IS_EVENT { ClockKind::Tsc.read() } else { value };
-    let has_clock = !IS_EVENT || STATE.clock_is_tsc.load(Relaxed);
-    let ring = if has_clock { discarding_ring(number) } else { None };
     // SAFETY: passed on from the caller.
-    match ring.and_then(|ring| ring.try_push_grain(word1, || unsafe { words_of(ids, names, traits) })) {
+    let words = || unsafe { words_of(ids, names, traits) };
+    match ring_to_try(number).and_then(|ring| ring.try_push_grain(word1, words)) {
         Some(false) => 0,
         Some(true) => wake_and_return(),
         // SAFETY: passed on from the caller.
@@ -184,11 +185,10 @@ unsafe fn push_to<const IS_EVENT: bool>(
     }
 }
 
-/// The ring with this number in a process that writes by compare-and-swap, if it is there and discards what it has no room
-/// for.
+/// The ring with this number, if it is there and a record may be tried.
 #[inline(always)]
-fn discarding_ring(number: usize) -> Option<Ring<'static, [AtomicU64]>> {
-    if STATE.hot.phase.load(Acquire) != PORTABLE || mode() != RingMode::Discard {
+fn ring_to_try(number: usize) -> Option<Ring<'static, [AtomicU64]>> {
+    if !STATE.tries_first.load(Acquire) {
         return None;
     }
     ring_of_mode(STATE.hot.slots.get(number)?, RingMode::Discard)

@@ -3,20 +3,19 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 
-use blkin_record::Stamp;
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::state::{
-    FAILED, FRESH, GATE, Gate, NAMES, OFF, PORTABLE, RSEQ, STARTING, STATE, State, control_words, is_ready,
-    mode, shape, words,
+    FAILED, FRESH, GATE, Gate, NAMES, OFF, PORTABLE, RSEQ, STARTING, STATE, State, clock, control_words,
+    is_ready, mode, shape, words,
 };
 use crate::clock::{ClockKind, coarse_seconds};
 use crate::hot::HotSlot;
 use crate::kept::{CONTROL, KeptErrno, SEGMENT, SOCKET_PATH};
 use crate::layout::{self, ProducerKind, RingMode, control, header, slot};
-use crate::ring::Head;
+use crate::ring::{Head, RingShape};
 use crate::say::Once;
 use crate::{offer, rseq, segment, settings};
 
@@ -81,6 +80,8 @@ fn start() -> u64 {
         }
     };
     STATE.hot.phase.store(phase, SeqCst);
+    let is_tried = phase == PORTABLE && clock() == ClockKind::Tsc && mode() == RingMode::Discard;
+    STATE.tries_first.store(is_tried, Release);
     if is_ready(phase) {
         report_early_counts();
         offer_if_due();
@@ -136,11 +137,11 @@ fn set_up_hot(area: Option<rseq::Area>, producer: ProducerKind, cookie: u32) {
             hot.push_offset.store(area.offset, Relaxed);
         }
     }
-    let grains = shape().grains();
-    hot.mask.store(grains as u32 - 1, Relaxed);
+    let shape = RingShape::new(STATE.ring_bytes.load(Relaxed), cookie);
+    hot.mask.store(shape.grains as u32 - 1, Relaxed);
     hot.own_slots.store(STATE.slots.load(Relaxed) as u32 - 1, Relaxed);
-    hot.eighth.store((grains as u32 / 8).max(1) - 1, Relaxed);
-    hot.stamp.store(Stamp::head(0, 1, cookie).0, Relaxed);
+    hot.eighth.store(shape.eighth as u32 - 1, Relaxed);
+    hot.stamp.store(shape.stamp.0, Relaxed);
     hot.step[0].store(Head(0).after(1).0, Relaxed);
     hot.step[1].store(1, Relaxed);
 }

@@ -1,9 +1,9 @@
 //! What a process knows of its tracing, and the words of its segment.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
-use blkin_record::GRAIN_BYTES;
+use blkin_record::{GRAIN_BYTES, Stamp};
 
 use crate::clock::ClockKind;
 use crate::hot::{Hot, HotSlot};
@@ -35,6 +35,9 @@ pub(crate) struct State {
     pub(super) cookie: AtomicU64,
     pub(super) clock_is_tsc: AtomicBool,
     pub(super) overwrites: AtomicBool,
+    /// A record of one grain is first tried: rings are written by compare-and-swap and discard what they have no room for, and
+    /// the clock is one instruction. Stored last, with release.
+    pub(super) tries_first: AtomicBool,
     /// It may wake consumerd.
     pub(super) may_wake: AtomicBool,
     pub(super) rate: AtomicU64,
@@ -63,6 +66,7 @@ pub(crate) static STATE: State = State {
     cookie: AtomicU64::new(0),
     clock_is_tsc: AtomicBool::new(false),
     overwrites: AtomicBool::new(false),
+    tries_first: AtomicBool::new(false),
     may_wake: AtomicBool::new(false),
     rate: AtomicU64::new(0),
     attempted: AtomicU64::new(0),
@@ -170,8 +174,15 @@ pub(super) fn control_words() -> &'static [AtomicU64] {
 }
 
 /// Size and cookie of this process's rings.
+#[inline(always)]
 pub(super) fn shape() -> RingShape {
-    RingShape::new(STATE.ring_bytes.load(Relaxed), STATE.cookie.load(Relaxed) as u32)
+    let one_more = |word: &AtomicU32| u64::from(word.load(Relaxed)) + 1;
+    RingShape {
+        grains: one_more(&STATE.hot.mask),
+        eighth: one_more(&STATE.hot.eighth),
+        cookie: STATE.cookie.load(Relaxed) as u32,
+        stamp: Stamp(STATE.hot.stamp.load(Relaxed)),
+    }
 }
 
 /// What its full rings do.

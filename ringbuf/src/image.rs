@@ -19,8 +19,8 @@ const MOST_TAIL_BYTES: usize = (Image::MOST_GRAINS - 1) * TAIL_GRAIN_BYTES;
 const BEHIND_BYTES: usize = GRAIN_BYTES;
 const TAIL_ROOM_BYTES: usize = MOST_TAIL_BYTES + BEHIND_BYTES;
 
-/// A record of a few grains.
-#[repr(C, align(64))]
+/// A record of a few grains. Aligned as every stack is, which so needs not be.
+#[repr(C, align(16))]
 pub(crate) struct Image {
     /// Word 0: the stamp without its position. Word 7: ordinal 0.
     head: [MaybeUninit<u64>; GRAIN_WORDS],
@@ -95,6 +95,9 @@ pub(crate) struct Tail<'a> {
 
 /// A text that can be copied into a tail.
 pub(crate) trait Text {
+    /// Not longer than this.
+    const MOST_BYTES: usize = usize::MAX;
+
     /// Copies it to the present end. `None` if there is not enough room.
     fn put(self, tail: Tail<'_>) -> Option<Tail<'_>>;
 }
@@ -110,19 +113,19 @@ impl<'a> Tail<'a> {
     }
 
     #[inline(always)]
-    pub(crate) fn endpoint(self, port: u16, ip: impl Text, name: impl Text) -> Option<Tail<'a>> {
+    pub(crate) fn endpoint<Ip: Text>(self, port: u16, ip: Ip, name: impl Text) -> Option<Tail<'a>> {
         let start = self.at;
         let tail = ip.put(self.after(EndpointParts::HEADER_BYTES))?;
         let ip_bytes = tail.at - start - EndpointParts::HEADER_BYTES;
-        if ip_bytes > MAX_IP_BYTES {
+        if Ip::MOST_BYTES > MAX_IP_BYTES && ip_bytes > MAX_IP_BYTES {
             return None;
         }
         let tail = name.put(tail)?;
         let name_bytes = tail.at - start - EndpointParts::HEADER_BYTES - ip_bytes;
         let header = EndpointParts::header(port, ip_bytes, name_bytes);
-        // Two halves, one over the other: the header is a byte shorter than a word.
-        let second = start + EndpointParts::HEADER_BYTES - size_of::<u32>();
-        Some(tail.with(start, header as u32).with(second, (header >> 24) as u32))
+        // In pieces: it is a byte shorter than a word.
+        let tail = tail.with(start, header as u32).with(start + 4, (header >> 32) as u16);
+        Some(tail.with(start + 6, (header >> 48) as u8))
     }
 
     /// Nothing follows. `ids`: of name, endpoint and key, 0 for those that are in the tail.
@@ -144,12 +147,12 @@ impl<'a> Tail<'a> {
         Tail { at: self.at + bytes, ..self }
     }
 
-    /// With half a word at `at`, which lies before the present end.
+    /// With an integer at `at`, which lies before the present end.
     #[inline(always)]
-    fn with(self, at: usize, half: u32) -> Tail<'a> {
-        debug_assert!(at + size_of::<u32>() <= self.at);
+    fn with<Integer>(self, at: usize, integer: Integer) -> Tail<'a> {
+        debug_assert!(at + size_of::<Integer>() <= self.at);
         // SAFETY: before the present end, which is at most a block behind the most bytes, so within the array.
-        unsafe { self.bytes.as_mut_ptr().wrapping_add(at).cast::<u32>().write_unaligned(half) };
+        unsafe { self.bytes.as_mut_ptr().wrapping_add(at).cast::<Integer>().write_unaligned(integer) };
         self
     }
 
@@ -235,6 +238,46 @@ impl Text for Terminated {
     }
 }
 
+/// A C string of a few bytes, as most are; of another one, or one near the end of a page, nothing is copied.
+#[derive(Clone, Copy)]
+pub(crate) struct Brief(*const u8);
+
+impl Brief {
+    /// With the 0 at the end.
+    const MOST_BYTES: usize = 2 * BLOCK;
+
+    /// # Safety
+    /// As [`Terminated::new`]; and no more than five are put into one tail, which has nothing else in it.
+    #[inline(always)]
+    pub(crate) unsafe fn new(text: *const u8) -> Brief {
+        Brief(text)
+    }
+}
+
+impl Text for Brief {
+    const MOST_BYTES: usize = Brief::MOST_BYTES;
+
+    #[inline(always)]
+    fn put(self, mut tail: Tail<'_>) -> Option<Tail<'_>> {
+        let Brief(from) = self;
+        if from.addr() % PAGE > PAGE - Brief::MOST_BYTES {
+            return None;
+        }
+        // SAFETY: its first byte may be read, and it ends in the same page, as was checked above.
+        let (block, zeros) = unsafe { cstring::block(from) };
+        // SAFETY: there is room for five (see `new`, and below).
+        tail = unsafe { tail.with_block(0, block) };
+        if zeros != 0 {
+            return Some(tail.after(zeros.trailing_zeros() as usize));
+        }
+        // SAFETY: as the first, since no byte there was the end.
+        let (block, zeros) = unsafe { cstring::block(from.wrapping_add(BLOCK)) };
+        // SAFETY: as above.
+        tail = unsafe { tail.after(BLOCK).with_block(0, block) };
+        if zeros == 0 { None } else { Some(tail.after(zeros.trailing_zeros() as usize)) }
+    }
+}
+
 /// Copies a string to `at` and answers where it ends.
 #[cold]
 #[inline(never)]
@@ -265,7 +308,9 @@ fn ends_in_page(block: *const u8) -> bool {
 
 const _: () = assert!(BEHIND_BYTES >= TAIL_GRAIN_BYTES && BEHIND_BYTES >= 2 * BLOCK);
 const _: () = assert!(MOST_TAIL_BYTES < 1 << 16);
+const _: () = assert!(5 * (Brief::MOST_BYTES + EndpointParts::HEADER_BYTES) <= MOST_TAIL_BYTES);
 const _: () = assert!(std::mem::offset_of!(Image, tail) == GRAIN_BYTES);
+const _: () = assert!(EndpointParts::HEADER_BYTES == 7);
 
 #[cfg(test)]
 #[cfg(target_arch = "x86_64")]

@@ -21,6 +21,8 @@ pub(crate) const TEXTS: usize = 4;
 const COUNT: usize = 256;
 /// In the word with the port.
 const TRAVELS: u32 = 0xf << 20;
+/// There too: all texts travel, and none was longer than [`crate::image::Brief`] can be, as far as is known.
+const BRIEF: u32 = 1 << 24;
 /// A call that finds another one in its place takes it once in so many times: so that a flood of calls that never come
 /// again leaves most of the others where they are.
 const TAKEN_ONCE_IN: u32 = 8;
@@ -36,13 +38,32 @@ pub struct Call {
     pub port: u16,
 }
 
+/// How a call was met before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Met {
+    /// With all of its texts: word 5 of its records, and the key's id.
+    Whole(u64, u32),
+    /// With other texts at some of the places; these have no id here.
+    InPart(u64, u32),
+    /// Not at all.
+    Never,
+}
+
+impl Met {
+    #[inline(always)]
+    fn with(names: u64, key: u32) -> Met {
+        let is_whole = names as u32 != 0 && names >> 32 != 0 && key != 0;
+        if is_whole { Met::Whole(names, key) } else { Met::InPart(names, key) }
+    }
+}
+
 /// A call; a line for what is looked at first, and two for the beginnings of its texts.
 #[repr(C, align(64))]
 struct Entry {
     version: AtomicU64,
     texts: [AtomicU64; TEXTS],
-    /// The port; from bit 16 on the texts that are longer than a block, from bit 20 on those that travel; from bit 32 on the
-    /// key's id.
+    /// The port; from bit 16 on the texts that are longer than a block, from bit 20 on those that travel; [`BRIEF`]; from bit
+    /// 32 on the key's id.
     port_and_key: AtomicU64,
     names: AtomicU64,
     /// Ids of the texts, for those that are longer.
@@ -180,26 +201,44 @@ impl Shapes {
 
     #[inline(always)]
     fn entry(&self, call: &Call) -> &Entry {
-        let [name, _, _, key] = call.texts.map(|text| text.addr() as u64);
-        let endpoint = call.endpoint.addr() as u64;
+        let [name, _, _, key] = call.texts;
+        self.entry_of(name, call.endpoint, key)
+    }
+
+    #[inline(always)]
+    fn entry_of(&self, name: *const u8, endpoint: *const u8, key: *const u8) -> &Entry {
+        let [name, endpoint, key] = [name, endpoint, key].map(|text| text.addr() as u64);
         let mixed = key.wrapping_add(name.wrapping_mul(2)).wrapping_add(endpoint.wrapping_mul(4));
         let hash = (mixed as u32).wrapping_mul(0x9e37_79b1) >> (u32::BITS - COUNT.ilog2());
         &self.entries[hash as usize]
     }
 
-    /// Word 5 and the key's id of a call that was kept and still says the same; none if a text of it is longer than a
-    /// block. Texts that are new each time have no id there: of these the places alone are compared. Nothing in here calls
-    /// another function, so that its caller has nothing to keep.
+    /// Whether all texts of a call, of which these are two, are new each time, and none is known to be longer than brief. Then
+    /// these two are not NULL.
+    #[inline(always)]
+    pub(crate) fn is_brief(&self, name: *const u8, endpoint: *const u8, key: *const u8) -> bool {
+        let entry = self.entry_of(name, endpoint, key);
+        let lies_at = |number: usize| entry.texts[number].load(Relaxed) as usize;
+        // Acquire: where there is such a mark no address is NULL any more.
+        let is_marked = entry.port_and_key.load(Acquire) as u32 & BRIEF != 0;
+        is_marked && lies_at(0) == name.addr() && lies_at(TEXTS - 1) == key.addr()
+    }
+
+    /// How a call was met before, if it still says the same; never one with a text that is longer than a block. Texts that
+    /// are new each time have no id there: of these the places alone are compared. Nothing in here calls another function, so
+    /// that its caller has nothing to keep.
     ///
     /// # Safety
     /// The texts are C strings that do not change during the call, or NULL, but for the address, which is never that.
     #[inline(always)]
-    pub(crate) unsafe fn find(&self, call: Call) -> Option<(u64, u32)> {
+    pub(crate) unsafe fn find(&self, call: Call) -> Met {
+        let is_all = |_: &Entry, port_and_others: u32, port: u16| {
+            port_and_others == u32::from(port) || port_and_others & !TRAVELS == u32::from(port)
+        };
         // SAFETY: passed on from the caller.
-        unsafe {
-            self.find_if(call, |_, port_and_others, port| {
-                port_and_others == u32::from(port) || port_and_others & !TRAVELS == u32::from(port)
-            })
+        match unsafe { self.find_if(call, is_all) } {
+            Some((names, key)) => Met::with(names, key),
+            None => Met::Never,
         }
     }
 
@@ -276,12 +315,20 @@ impl Shapes {
             longer |= u64::from(length >= BLOCK) << number;
         }
         let key = u64::from(ids[TEXTS - 1]);
+        // Whether they are brief is found out when they are copied.
+        let brief = if travels == 0xf { u64::from(BRIEF) } else { 0 };
         entry.port_and_key.store(
-            u64::from(call.port) | longer << 16 | travels << TRAVELS.trailing_zeros() | key << 32,
-            Relaxed,
+            u64::from(call.port) | longer << 16 | travels << TRAVELS.trailing_zeros() | brief | key << 32,
+            Release,
         );
         entry.names.store(names, Relaxed);
         entry.version.store(version + 2, Release);
+    }
+
+    /// The texts of a call are not as brief as was thought.
+    pub(crate) fn set_longer(&self, call: &Call) {
+        // Of another call, which took the place just now, it would be as true: it is only less quick.
+        self.entry(call).port_and_key.fetch_and(!u64::from(BRIEF), Relaxed);
     }
 
     fn is_taken(&self) -> bool {
@@ -348,8 +395,10 @@ mod tests {
             prop_assert_eq!(find(call), Some((77, ids[3])));
             prop_assert_eq!(find(Call { port: 1, ..call }), None);
             let are_short = texts.iter().all(|text| text.len() < BLOCK);
+            // In part, for an endpoint without an id travels.
+            let met = if are_short { Met::InPart(77, ids[3]) } else { Met::Never };
             // SAFETY: as above.
-            prop_assert_eq!(unsafe { shapes.find(call) }, are_short.then_some((77, ids[3])));
+            prop_assert_eq!(unsafe { shapes.find(call) }, met);
             places[changed][..other.len()].copy_from_slice(other.as_bytes());
             places[changed][other.len()] = 0;
             let expected = (other == texts[changed]).then_some((77, ids[3]));
@@ -370,18 +419,41 @@ mod tests {
         shapes.keep(&call, [ids[0], ids[1], ids[2], 0], 77, &table);
         // SAFETY: strings with an end.
         let find = || unsafe { shapes.find(call) };
-        assert_eq!(find(), Some((77, 0)));
+        assert_eq!(find(), Met::InPart(77, 0));
         places[3][..20].copy_from_slice(b"another key, and a l");
-        assert_eq!(find(), Some((77, 0)));
+        assert_eq!(find(), Met::InPart(77, 0));
         // SAFETY: as above.
         assert_eq!(unsafe { shapes.find_longer(call, &table) }, None);
         // What is known better of a call replaces what was known of it.
-        shapes.keep(&call, ids, 78, &table);
-        assert_eq!(find(), None);
+        shapes.keep(&call, ids, 1 << 32 | 78, &table);
+        assert_eq!(find(), Met::Never);
         places[3][..4].copy_from_slice(b"key\0");
-        assert_eq!(find(), Some((78, ids[3])));
+        assert_eq!(find(), Met::Whole(1 << 32 | 78, ids[3]));
         places[0][0] = b'N';
-        assert_eq!(find(), None);
+        assert_eq!(find(), Met::Never);
+    }
+
+    #[test]
+    fn a_call_that_is_all_new_is_known_by_its_places_until_a_text_is_long() {
+        let (table, _) = table([b"text"; TEXTS]);
+        let text = place(b"text");
+        let at = |distance: usize| text.as_ptr().wrapping_add(distance);
+        let call = Call { texts: [at(0), at(1), at(2), at(3)], endpoint: at(4), port: 6800 };
+        if call.texts.iter().any(|text| text.addr() % PAGE > PAGE - BLOCK) {
+            return;
+        }
+        let shapes = Box::new(Shapes::new());
+        shapes.keep(&call, [0; TEXTS], 0, &table);
+        let is_brief = |name, key| shapes.is_brief(name, call.endpoint, key);
+        assert!(is_brief(at(0), at(3)));
+        assert!(!is_brief(at(1), at(3)) && !is_brief(at(0), at(1)));
+        assert!(!is_brief(std::ptr::null(), at(3)) && !is_brief(at(0), std::ptr::null()));
+        shapes.set_longer(&call);
+        assert!(!is_brief(at(0), at(3)));
+        // SAFETY: strings with an end.
+        assert_eq!(unsafe { shapes.find(call) }, Met::InPart(0, 0));
+        // SAFETY: as above.
+        assert_eq!(unsafe { shapes.find_longer(call, &table) }, None);
     }
 
     #[test]

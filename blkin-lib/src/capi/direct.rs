@@ -3,10 +3,10 @@
 use std::ffi::c_char;
 use std::ptr;
 
-use blkin_ringbuf::process::{self, Short};
+use blkin_ringbuf::process::{self, Met, Short};
 
 use super::layout::{Annotation, AnnotationValue, Endpoint, INTEGER, TIMESTAMP, Trace};
-use super::record::{LEGACY_LEVEL, call_at, ids_of, is_whole, record_if_new, record_travelling};
+use super::record::{EndpointTexts, LEGACY_LEVEL, ids_of, place_of, record_if_new, record_travelling};
 
 /// See `zipkin_c.h`.
 ///
@@ -19,8 +19,14 @@ pub(super) unsafe extern "C" fn blkin_trace_event(
     event: *const c_char,
 ) {
     // SAFETY: passed on from the caller.
-    match unsafe { record(trace, endpoint, event, Short::Event) } {
-        Met::Whole => {}
+    let Some((name, place)) = (unsafe { place_of(trace, endpoint) }) else { return };
+    if process::is_brief_call(name.cast(), place.cast(), event.cast()) {
+        // SAFETY: passed on from the caller, and as was just looked at.
+        return unsafe { record_brief_event(trace, place, event) };
+    }
+    // SAFETY: passed on from the caller; what was just found.
+    match unsafe { record(trace, name, place, event, Short::Event) } {
+        Met::Whole(..) => {}
         // SAFETY: passed on from the caller.
         Met::InPart(names, key_id) => unsafe { record_event_in_part(trace, endpoint, event, names, key_id) },
         // SAFETY: passed on from the caller.
@@ -40,8 +46,14 @@ pub(super) unsafe extern "C" fn blkin_trace_integer(
     val: i64,
 ) {
     // SAFETY: passed on from the caller.
-    match unsafe { record(trace, endpoint, key, Short::Integer(val)) } {
-        Met::Whole => {}
+    let Some((name, place)) = (unsafe { place_of(trace, endpoint) }) else { return };
+    if process::is_brief_call(name.cast(), place.cast(), key.cast()) {
+        // SAFETY: passed on from the caller, and as was just looked at.
+        return unsafe { record_brief_integer(trace, place, key, val) };
+    }
+    // SAFETY: passed on from the caller; what was just found.
+    match unsafe { record(trace, name, place, key, Short::Integer(val)) } {
+        Met::Whole(..) => {}
         // SAFETY: passed on from the caller.
         Met::InPart(names, key_id) => unsafe {
             record_integer_in_part(trace, endpoint, key, val, names, key_id);
@@ -51,33 +63,87 @@ pub(super) unsafe extern "C" fn blkin_trace_integer(
     }
 }
 
-/// How a call was met before.
-enum Met {
-    /// With all of its texts; it has been recorded.
-    Whole,
-    /// With other texts at some of the places: its ids, 0 for those texts.
-    InPart(u64, u32),
-    Never,
-}
-
 /// Records a call if it was met before with all of its texts. Nothing in here panics.
 ///
 /// # Safety
-/// `trace` is not NULL; Invariants 1 and 2.
+/// Neither `trace` nor `endpoint` is NULL; Invariants 1 and 2.
 #[inline(always)]
-unsafe fn record(trace: *const Trace, endpoint: *const Endpoint, key: *const c_char, what: Short) -> Met {
-    // SAFETY: passed on from the caller.
-    let Some(call) = (unsafe { call_at(trace, endpoint, key) }) else { return Met::Never };
+unsafe fn record(
+    trace: *const Trace,
+    name: *const c_char,
+    endpoint: *const Endpoint,
+    key: *const c_char,
+    what: Short,
+) -> Met {
+    // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
+    let call = EndpointTexts::of(unsafe { endpoint.read() }).call(name, endpoint, key);
     // SAFETY: NULL, which nothing is known of, or strings of the caller (Invariant 2).
-    let Some((names, key)) = (unsafe { process::recognise_call(call) }) else { return Met::Never };
-    if !is_whole(names, key) {
-        return Met::InPart(names, key);
+    let met = unsafe { process::recognise_call(call) };
+    if let Met::Whole(names, key) = met {
+        // SAFETY: passed on from the caller.
+        let ids = unsafe { ids_of(trace) };
+        // SAFETY: three integers in a row, only read (by Invariant 3).
+        unsafe { process::record_short_at(ids, names, key, what, LEGACY_LEVEL) };
     }
+    met
+}
+
+/// As [`record`], of a call all of whose texts are new each time, and brief. Its arguments are its caller's, which so keeps
+/// nothing.
+///
+/// # Safety
+/// As [`record`]; no argument is NULL, nor is the name of the span.
+#[inline(never)]
+unsafe extern "C" fn record_brief_event(
+    trace: *const Trace,
+    endpoint: *const Endpoint,
+    event: *const c_char,
+) {
+    // SAFETY: passed on from the caller.
+    if !unsafe { record_brief(trace, endpoint, event, Short::Event) } {
+        // SAFETY: as above.
+        unsafe { record_event(trace, endpoint, event) };
+    }
+}
+
+/// As [`record_brief_event`].
+///
+/// # Safety
+/// As [`record_brief_event`].
+#[inline(never)]
+unsafe extern "C" fn record_brief_integer(
+    trace: *const Trace,
+    endpoint: *const Endpoint,
+    key: *const c_char,
+    val: i64,
+) {
+    // SAFETY: passed on from the caller.
+    if !unsafe { record_brief(trace, endpoint, key, Short::Integer(val)) } {
+        // SAFETY: as above.
+        unsafe { record_integer(trace, endpoint, key, val) };
+    }
+}
+
+/// # Safety
+/// As [`record_brief_event`].
+#[inline(always)]
+unsafe fn record_brief(
+    trace: *const Trace,
+    endpoint: *const Endpoint,
+    key: *const c_char,
+    what: Short,
+) -> bool {
+    // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
+    let texts = EndpointTexts::of(unsafe { endpoint.read() });
+    if texts.service.is_null() {
+        return false;
+    }
+    // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
+    let call = texts.call(unsafe { (*trace).name }, endpoint, key);
     // SAFETY: passed on from the caller.
     let ids = unsafe { ids_of(trace) };
-    // SAFETY: three integers in a row, only read (by Invariant 3).
-    unsafe { process::record_short_at(ids, names, key, what, LEGACY_LEVEL) };
-    Met::Whole
+    // SAFETY: three integers in a row, only read (by Invariant 3); strings of the caller (Invariant 2).
+    unsafe { process::record_brief_call(ids, call, what, LEGACY_LEVEL) }
 }
 
 /// As [`record`], of a call that was never met. Its arguments are its caller's, which so keeps nothing.

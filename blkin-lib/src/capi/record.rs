@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 use super::layout::{Annotation, Endpoint, INTEGER, TIMESTAMP, Trace};
 use super::{INVALID, OK, bytes, guard};
 use crate::raw::EndpointBytes;
-use blkin_ringbuf::process::{self, Call, Said, Short};
+use blkin_ringbuf::process::{self, Call, Met, Said, Short};
 
 /// What users of this interface have always recorded at: the level of its LTTng tracepoints, TRACE_WARNING.
 pub(super) const LEGACY_LEVEL: u8 = 4;
@@ -42,33 +42,33 @@ unsafe extern "C" fn record_if_recognised(trace: *const Trace, annotation: *cons
         // SAFETY: as above.
         return unsafe { record_slowly(trace, annotation) };
     };
-    // SAFETY: NULL, which nothing is known of, or strings of the caller (Invariant 2).
-    let Some((names, key)) = (unsafe { process::recognise_call(call) }) else {
-        if process::may_at_once() {
-            // SAFETY: as above.
-            return unsafe { record_if_new(trace, annotation) };
-        }
-        // SAFETY: as above.
-        return unsafe { record_slowly(trace, annotation) };
-    };
-    if !is_whole(names, key) {
-        // SAFETY: as above.
-        return unsafe { record_travelling(trace, annotation, names, key) };
-    }
     // SAFETY: passed on from the caller.
     let ids = unsafe { ids_of(trace) };
+    // SAFETY: NULL, which nothing is known of, or strings of the caller (Invariant 2).
+    match unsafe { process::recognise_call(call) } {
+        // SAFETY: passed on from the caller.
+        Met::Whole(names, key) => unsafe { record_whole(ids, names, key, said) },
+        // SAFETY: as above.
+        Met::InPart(names, key) => unsafe { record_travelling(trace, annotation, names, key) },
+        // SAFETY: as above.
+        Met::Never if process::may_at_once() => unsafe { record_if_new(trace, annotation) },
+        // SAFETY: as above.
+        Met::Never => unsafe { record_slowly(trace, annotation) },
+    }
+}
+
+/// A call that was recognised with all of its texts.
+///
+/// # Safety
+/// `ids` points to the ids of a sampled span; a string keeps Invariant 2.
+#[inline(always)]
+unsafe fn record_whole(ids: *const u64, names: u64, key: u32, said: Said) -> c_int {
     match said {
         // SAFETY: three integers in a row, only read (by Invariant 3).
         Said::Short(short) => unsafe { process::record_short_at(ids, names, key, short, LEGACY_LEVEL) },
         // SAFETY: passed on from the caller.
         Said::String(value) => unsafe { record_string(ids, names, key, value) },
     }
-}
-
-/// Whether these are the ids of all texts of a call. Others are new each time.
-#[inline(always)]
-pub(super) fn is_whole(names: u64, key: u32) -> bool {
-    names as u32 != 0 && names >> 32 != 0 && key != 0
 }
 
 /// A call that was not recognised at once, likely because a text of it is new. A C function, as its caller.
@@ -194,17 +194,28 @@ unsafe fn call_of(trace: *const Trace, annotation: *const Annotation) -> Option<
 /// # Safety
 /// `trace` is not NULL; Invariants 1 and 2.
 #[inline(always)]
-pub(super) unsafe fn call_at(trace: *const Trace, own: *const Endpoint, key: *const c_char) -> Option<Call> {
+unsafe fn call_at(trace: *const Trace, own: *const Endpoint, key: *const c_char) -> Option<Call> {
+    // SAFETY: passed on from the caller.
+    let (name, endpoint) = unsafe { place_of(trace, own) }?;
+    // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
+    let texts = EndpointTexts::of(unsafe { endpoint.read() });
+    Some(texts.call(name, endpoint, key))
+}
+
+/// The name of a span, and the endpoint of a call: `own`, or, if that is NULL, the span's. `None` if that is NULL too.
+///
+/// # Safety
+/// `trace` is not NULL; Invariant 1.
+#[inline(always)]
+pub(super) unsafe fn place_of(
+    trace: *const Trace,
+    own: *const Endpoint,
+) -> Option<(*const c_char, *const Endpoint)> {
     // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
     let name = unsafe { (*trace).name };
     // SAFETY: as above.
     let endpoint = if own.is_null() { unsafe { (*trace).endpoint } } else { own };
-    if endpoint.is_null() {
-        return None;
-    }
-    // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
-    let texts = EndpointTexts::of(unsafe { endpoint.read() });
-    Some(texts.call(name, endpoint, key))
+    (!endpoint.is_null()).then_some((name, endpoint))
 }
 
 /// Where the texts of an endpoint lie, and its port.

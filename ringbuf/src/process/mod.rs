@@ -22,13 +22,15 @@ mod text;
 
 use blkin_record::{EndpointParts, Payload, Source};
 
-pub use crate::shapes::Call;
+pub use crate::shapes::{Call, Met};
 pub use call::{Said, record_call, record_known, string_bytes};
 pub use long::{may_at_once, record};
 pub use record::{Short, is_on, record_short, record_short_at};
 pub use roots::{Turn, count_root, new_id, samples_root};
-pub use strings::{record_new_call, record_travelling_call};
-pub use text::{declare, declare_endpoint, recognise, recognise_call, recognise_endpoint, recognise_span};
+pub use strings::{record_brief_call, record_new_call, record_travelling_call};
+pub use text::{
+    declare, declare_endpoint, is_brief_call, recognise, recognise_call, recognise_endpoint, recognise_span,
+};
 
 /// One annotation as the caller has it. Longer texts than [`blkin_record::MAX_TEXT_BYTES`] are cut.
 #[derive(Clone, Copy, Debug)]

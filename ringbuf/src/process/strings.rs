@@ -6,9 +6,9 @@ use super::call::{Said, record_known};
 use super::long::{may_at_once, push_at_once};
 use super::record::Short;
 use super::state::NAMES;
-use super::text::{endpoint_of, is_not_due, is_to_be_kept, keep_call, recognise_longer_call};
+use super::text::{endpoint_of, is_not_due, is_to_be_kept, keep_call, recognise_longer_call, set_longer};
 use crate::cstring;
-use crate::image::{Image, Tail, Terminated};
+use crate::image::{Brief, Counts, Image, Tail, Terminated};
 use crate::names::Hint;
 use crate::shapes::Call;
 
@@ -31,6 +31,41 @@ pub unsafe fn record_new_call(own: *const u64, call: Call, said: Said, level: u8
     }
     // SAFETY: passed on from the caller; no text is NULL, for NULL is known nowhere.
     unsafe { record_travelling_call(own, call, names, key, said, level) }
+}
+
+/// Records a call all of whose texts are new each time, and brief. False if one is not, or something else stands in the way:
+/// then nothing has happened. Nothing in here panics, and but for the sequence no function is called, so that there is hardly
+/// anything to keep.
+///
+/// # Safety
+/// As [`super::record_call`]; no text is NULL, and `own` points to the ids of a sampled span.
+#[inline(always)]
+pub unsafe fn record_brief_call(own: *const u64, call: Call, what: Short, level: u8) -> bool {
+    if !is_not_due() {
+        return false;
+    }
+    let mut image = Image::new();
+    // SAFETY: passed on from the caller; four of them.
+    let Some(counts) = (unsafe { brief_texts(&mut image, &call) }) else {
+        set_longer(&call);
+        return false;
+    };
+    if let Short::Integer(value) = what {
+        image.set_value(value as u64);
+    }
+    let traits = traits_word(0, &what.into(), level, false);
+    // SAFETY: passed on from the caller; what was put into the image. An event needs no value there.
+    unsafe { push_at_once(own, names_word(0, 0), traits, &image, counts) }
+}
+
+/// # Safety
+/// As [`record_brief_call`].
+#[inline(always)]
+unsafe fn brief_texts(image: &mut Image, call: &Call) -> Option<Counts> {
+    // SAFETY: passed on from the caller; these four are all.
+    let [name, ip, service, key] = call.texts.map(|text| unsafe { Brief::new(text) });
+    let tail = image.begin().entry(Entry::Name, name)?.endpoint(call.port, ip, service)?;
+    tail.entry(Entry::Key, key)?.end([0; 3])
 }
 
 /// Records a call with texts that are new each time, and have no id in `names` and `key`. As [`record_new_call`].

@@ -10,7 +10,7 @@ use super::call::string_bytes;
 use super::state::{NAMES, STATE};
 use crate::cstring::{self, BLOCK};
 use crate::names::Hint;
-use crate::shapes::{Call, Shapes, TEXTS};
+use crate::shapes::{Call, Met, Shapes, TEXTS};
 
 /// Id of a name that the program declares: for as long as the process and its forked children live. 0: no room in the
 /// table, or too long; the text then travels in the record. Lock-free, async-signal-safe.
@@ -87,17 +87,23 @@ pub(super) fn meet_endpoint(ip: u32, name: u32, endpoint: EndpointParts<'_>) -> 
     id
 }
 
-/// Name and endpoint as a record has them, and the key's id, of a call all of whose texts were met before where they lie
-/// now: name, address (never NULL) and name of the endpoint, and key, compared by content, no further than their ends.
-/// `None` if one is long, or not known there; then [`super::record_new_call`] knows more. No id for what is new each time: then
-/// [`super::record_travelling_call`] has to record it.
+/// How a call was met before with its texts where they lie now: name, address (never NULL) and name of the endpoint, and key,
+/// compared by content, no further than their ends. [`Met::Never`] also if one is long; then [`super::record_new_call`] knows
+/// more. What is new each time [`super::record_travelling_call`] has to record.
 ///
 /// # Safety
 /// The texts end with a 0 and do not change during the call, or are NULL.
 #[inline(always)]
-pub unsafe fn recognise_call(call: Call) -> Option<(u64, u32)> {
+pub unsafe fn recognise_call(call: Call) -> Met {
     // SAFETY: passed on from the caller.
     unsafe { SHAPES.find(call) }
+}
+
+/// Whether all texts of a call, of which these are the span's name and the key, are new each time where they lie, and brief: then
+/// neither is NULL, and [`super::record_brief_call`] may record it.
+#[inline(always)]
+pub fn is_brief_call(name: *const u8, endpoint: *const u8, key: *const u8) -> bool {
+    SHAPES.is_brief(name, endpoint, key)
 }
 
 /// The key of a span, which says nothing. A block, so that it lies in one page.
@@ -117,11 +123,11 @@ pub unsafe fn recognise_span(call: Call) -> u64 {
     // Spans are known as calls are: by all of their texts at once.
     let call = Call { texts: [name, ip, service, NO_KEY.0.as_ptr()], ..call };
     // SAFETY: passed on from the caller.
-    unsafe { recognise_call(call) }.map_or_else(
+    match unsafe { recognise_call(call) } {
+        Met::Whole(names, _) | Met::InPart(names, _) => names,
         // SAFETY: as above.
-        || unsafe { meet_span(call) },
-        |(names, _)| names,
-    )
+        Met::Never => unsafe { meet_span(call) },
+    }
 }
 
 /// # Safety
@@ -185,7 +191,7 @@ unsafe fn recognise_parts(call: Call, ids: [u32; TEXTS]) -> Option<(u64, u32)> {
 /// Texts that are most likely in vain to look for, because the table is full or their place is a buffer, are looked up
 /// once in so many times: what is known, but not where it lies now, is found again soon. A prime, so that this does not
 /// keep step with what the program does again and again.
-const LOOKED_UP_ONCE_IN: u32 = 251;
+const LOOKED_UP_ONCE_IN: u32 = 1021;
 /// Calls that are not known as a whole, because their texts change or the table is full, are kept once in so many times:
 /// most of those whose texts lie elsewhere each time never come again.
 const KEPT_ONCE_IN: u32 = 7;
@@ -196,9 +202,9 @@ static LEFT: AtomicU32 = AtomicU32::new(LOOKED_UP_ONCE_IN - 1);
 /// Counts a call, unless what is most likely in vain is due: then [`is_due`] will say so.
 #[inline(always)]
 pub(super) fn is_not_due() -> bool {
-    let left = LEFT.load(Relaxed);
-    LEFT.store(left.saturating_sub(1), Relaxed);
-    left != 0
+    let Some(left) = LEFT.load(Relaxed).checked_sub(1) else { return false };
+    LEFT.store(left, Relaxed);
+    true
 }
 
 /// Whether it is the turn of one of a few calls to be kept for its texts that are new each time.
@@ -213,6 +219,11 @@ pub(super) fn is_to_be_kept() -> bool {
 /// So that the call is known as a whole the next time. `ids`: of its texts, 0 for those that are new each time.
 pub(super) fn keep_call(call: &Call, ids: [u32; TEXTS], names: u64) {
     SHAPES.keep(call, ids, names, NAMES.text());
+}
+
+/// The texts of a call are not as brief as was thought: it goes another way the next time.
+pub(super) fn set_longer(call: &Call) {
+    SHAPES.set_longer(call);
 }
 
 /// Whether what is most likely in vain is due.

@@ -1,7 +1,7 @@
 //! Records of several grains: nearly all by the first sequence, which knows where `Hot` is; what it refuses by the second one.
 
 use std::arch::global_asm;
-use std::mem::{MaybeUninit, offset_of};
+use std::mem::offset_of;
 
 use blkin_record::GRAIN_BYTES;
 
@@ -15,10 +15,42 @@ use crate::process::state::STATE;
 /// Where an image has its value, from its tail, which lies a grain behind its beginning.
 const VALUE_AT: isize = size_of::<u64>() as isize - GRAIN_BYTES as isize;
 
-// rdi: ids; rsi: word 5; rcx: the tail of an image, with a value before it; r8: word 6; r9: see `Counts`. Inside: r10 the rseq
-// area, then the ring, a grain, and the area again; r11 the slot, then head, which comes to be the next one; rdx the slot's
-// header. A record over the end of its ring is not for this sequence, nor is one over that of all positions, where head
-// wraps: limit stops a grain before that.
+/// The part of a continuation grain behind its stamp, which is at r10 + `$to`, from rcx + `$from`.
+macro_rules! copy_grain {
+    ($to:literal, $from:literal) => {
+        concat!(
+            "prefetchw byte ptr [r10 + {ahead} + ",
+            $to,
+            "]\n",
+            "movups xmm0, xmmword ptr [rcx + ",
+            $from,
+            "]\nmovups xmmword ptr [r10 + ",
+            $to,
+            " + 8], xmm0\n",
+            "movups xmm0, xmmword ptr [rcx + ",
+            $from,
+            " + 16]\nmovups xmmword ptr [r10 + ",
+            $to,
+            " + 24], xmm0\n",
+            "movups xmm0, xmmword ptr [rcx + ",
+            $from,
+            " + 32]\nmovups xmmword ptr [r10 + ",
+            $to,
+            " + 40], xmm0\n",
+            "mov rdx, qword ptr [rcx + ",
+            $from,
+            " + 48]\nmov qword ptr [r10 + ",
+            $to,
+            " + 56], rdx\n",
+        )
+    };
+}
+
+// rdi: ids; rsi: word 5; rdx: see `Counts`; rcx: the tail of an image, with a value before it; r8: word 6. Inside: r10 the rseq
+// area, then the ring, the head grain, and the area again; r11 the slot, then head; r9 the slot's header; then rdi what rdx was,
+// esi the grains that are left, rax a stamp, r8 what leads to the next one. A record over the end of its ring is not for this
+// sequence, nor is one over that of all positions, where head wraps: limit stops a grain before that. A slot without a ring
+// has a limit of 0, where its head is.
 global_asm!(
     begin!(
         "blkin_rseq_push_texts",
@@ -31,87 +63,84 @@ global_asm!(
         concat!(
             ".Lblkin_rseq_push_texts_later:\n",
             predicted_slot!("blkin_rseq_push_texts_other"),
-            "lea rdx, [rdx + r11 * 4]\n",
+            "lea r9, [r9 + r11 * 4]\n",
             "lea rax, [rip + {hot} + {slots}]\n",
             "add r11, rax\n",
             "jmp .Lblkin_rseq_push_texts_slot\n",
             ".Lblkin_rseq_push_texts_other_no_slot:\n",
             "jmp .Lblkin_rseq_push_texts_no_slot\n",
+            ".Lblkin_rseq_push_texts_value:\n",
+            "mov rax, qword ptr [rcx + {value}]\nmov qword ptr [r10 + 8], rax\n",
+            "jmp .Lblkin_rseq_push_texts_head\n",
+            // From the third continuation grain on.
+            ".Lblkin_rseq_push_texts_more:\n",
+            "add r10, 64\nadd rcx, 56\n",
+            "add rax, r8\nmov qword ptr [r10 + 128], rax\n",
+            copy_grain!("128", "56"),
+            "dec esi\n",
+            "jnz .Lblkin_rseq_push_texts_more\n",
+            "jmp .Lblkin_rseq_push_texts_commit\n",
         )
     ),
-    "movq xmm0, qword ptr [rcx + {value}]\n",
-    // An integer or a string has one bit more in its kind.
-    "bt r8, 33\n",
-    "jc 2f\n",
-    "rdtsc\nshl rdx, 32\nor rax, rdx\nmovq xmm0, rax\n",
-    "2:\n",
     "movsxd r11, dword ptr [rip + {hot} + {index_offset}]\n",
     "mov r11d, dword ptr fs:[r11]\n",
-    "mov rdx, qword ptr [rip + {hot} + {headers}]\n",
+    "mov r9, qword ptr [rip + {hot} + {headers}]\n",
     "test r11d, r11d\n",
     "jnz .Lblkin_rseq_push_texts_later\n",
     "lea r11, [rip + {hot} + {slots}]\n",
     ".Lblkin_rseq_push_texts_slot:\n",
-    "mov r10, qword ptr [r11 + {ring}]\n",
-    "test r10, r10\n",
-    "jz .Lblkin_rseq_push_texts_no_slot\n",
-    // The last grain.
-    "mov eax, r9d\n",
-    "add rax, qword ptr [rdx]\n",
-    "sub rax, qword ptr [r11 + {limit}]\n",
-    "shl rax, 28\n",
+    // The last grain. The low halves tell: neither is ever more than a ring ahead of the other.
+    "mov eax, dword ptr [r9]\nadd eax, edx\ncmp eax, dword ptr [r11 + {limit}]\n",
     "jns .Lblkin_rseq_push_texts_refuse\n",
-    "mov r11, qword ptr [rdx]\n",
+    "mov r10, qword ptr [r11 + {ring}]\n",
+    "mov r11, qword ptr [r9]\n",
     // It lies behind the first one, unless the ring ends in between.
-    "lea eax, [r11 + r9]\nand eax, dword ptr [rip + {hot} + {mask}]\ncmp eax, r9d\n",
+    "and eax, dword ptr [rip + {hot} + {mask}]\nsub eax, edx\n",
     "jb .Lblkin_rseq_push_texts_refuse\n",
-    "mov eax, r11d\nand eax, dword ptr [rip + {hot} + {mask}]\nshl rax, 6\nadd r10, rax\n",
+    "shl eax, 6\nadd r10, rax\n",
     "prefetchw byte ptr [r10 + {ahead}]\n",
-    "movq qword ptr [r10 + 8], xmm0\n",
     // One by one: ids that were stored so a moment ago could not be loaded as a pair before those stores are done.
     "mov rax, qword ptr [rdi]\nmov qword ptr [r10 + 16], rax\n",
     "mov rax, qword ptr [rdi + 8]\nmov qword ptr [r10 + 24], rax\n",
     "mov rax, qword ptr [rdi + 16]\nmov qword ptr [r10 + 32], rax\n",
     "mov qword ptr [r10 + 40], rsi\n",
     "mov qword ptr [r10 + 48], r8\n",
+    "mov rdi, rdx\nmov esi, edx\n",
     "mov rax, r11\nshr rax, 36\nmov dword ptr [r10 + 56], eax\n",
-    "mov rax, r9\nshr rax, 32\nmovzx eax, ax\nmov dword ptr [r10 + 60], eax\n",
+    "shr rdx, 32\nmovzx edx, dx\nmov dword ptr [r10 + 60], edx\n",
+    // An integer or a string has one bit more in its kind.
+    "bt r8, 33\n",
+    "jc .Lblkin_rseq_push_texts_value\n",
+    "rdtsc\nmov dword ptr [r10 + 8], eax\nmov dword ptr [r10 + 12], edx\n",
+    ".Lblkin_rseq_push_texts_head:\n",
     // The head's stamp, and from it that of the first of the others.
-    "mov rdi, r11\nshl rdi, 28\nshr rdi, 28\nadd rdi, qword ptr [rip + {hot} + {stamp}]\n",
-    "mov esi, r9d\nmov rax, rsi\nshl rax, 36\nadd rax, rdi\nmov qword ptr [r10], rax\n",
-    "btr rdi, 45\ninc rdi\n",
-    // From one stamp to the next, and from head to the next one but for the other grains.
-    "movabs r8, (1 << 36) + 1\n",
-    "add r11, r8\nadd r11, rsi\n",
-    "3:\n",
-    "prefetchw byte ptr [r10 + {ahead} + 64]\n",
-    "mov qword ptr [r10 + 64], rdi\n",
-    "movups xmm0, xmmword ptr [rcx]\nmovups xmmword ptr [r10 + 72], xmm0\n",
-    "movups xmm0, xmmword ptr [rcx + 16]\nmovups xmmword ptr [r10 + 88], xmm0\n",
-    "movups xmm0, xmmword ptr [rcx + 32]\nmovups xmmword ptr [r10 + 104], xmm0\n",
-    "mov rax, qword ptr [rcx + 48]\nmov qword ptr [r10 + 120], rax\n",
+    "mov rax, r11\nshl rax, 28\nshr rax, 28\nadd rax, qword ptr [rip + {hot} + {stamp}]\n",
+    "mov rdx, rsi\nshl rdx, 36\nadd rdx, rax\nmov qword ptr [r10], rdx\n",
+    "btr rax, 45\ninc rax\nmov qword ptr [r10 + 64], rax\n",
+    "movd xmm1, esi\n",
+    copy_grain!("64", "0"),
     "dec esi\n",
-    "jz 4f\n",
-    "add r10, 64\nadd rcx, 56\nadd rdi, r8\n",
-    "jmp 3b\n",
-    "4:\n",
-    "mov rcx, qword ptr [rdx]\nmov rax, qword ptr [rdx + 8]\ninc rax\n",
-    "xor ecx, r11d\n",
+    "jz .Lblkin_rseq_push_texts_commit\n",
+    "movabs r8, (1 << 36) + 1\nadd rax, r8\nmov qword ptr [r10 + 128], rax\n",
+    copy_grain!("128", "56"),
+    "dec esi\n",
+    "jnz .Lblkin_rseq_push_texts_more\n",
+    ".Lblkin_rseq_push_texts_commit:\n",
     "movsxd r10, dword ptr [rip + {hot} + {push_offset}]\n",
-    "movq xmm0, r11\nmovq xmm1, rax\npunpcklqdq xmm0, xmm1\n",
-    "movaps xmmword ptr [rdx], xmm0\n",
+    "movaps xmm0, xmmword ptr [r9]\npaddq xmm0, xmmword ptr [rip + {hot} + {step}]\npaddq xmm0, xmm1\n",
+    "movaps xmmword ptr [r9], xmm0\n",
     end!(
         "blkin_rseq_push_texts",
         "movsxd r10, dword ptr [rip + {hot} + {push_offset}]\n",
         concat!(
+            "mov eax, dword ptr [rip + {hot} + {eighth}]\nand r11d, eax\nadd r11d, edi\n",
             // Nothing stores to this word in a sequence; see `add`.
-            "shr r9, 48\n",
+            "shr rdi, 48\n",
             "jz 5f\n",
-            "add qword ptr [rdx + {not_interned}], r9\n",
+            "add qword ptr [r9 + {not_interned}], rdi\n",
             "5:\n",
-            "mov eax, dword ptr [rip + {hot} + {eighth}]\nnot eax\n",
-            "test ecx, eax\n",
-            passed!("blkin_rseq_push_texts", "jnz", "ret\n"),
+            "cmp r11d, eax\n",
+            passed!("blkin_rseq_push_texts", "jae", "ret\n"),
             ".Lblkin_rseq_push_texts_off:\nmov eax, {no_slot}\nret\n",
         ),
         "ret\n"
@@ -127,6 +156,7 @@ global_asm!(
     limit = const offset_of!(HotSlot, limit),
     mask = const offset_of!(Hot, mask),
     stamp = const offset_of!(Hot, stamp),
+    step = const offset_of!(Hot, step),
     eighth = const offset_of!(Hot, eighth),
     not_interned = const slot::NOT_INTERNED * size_of::<u64>(),
     ahead = const AHEAD_BYTES,
@@ -231,18 +261,8 @@ sequence!(
     ahead = AHEAD_BYTES
 );
 
-/// An argument that takes a register which the clock has other use for.
-type Nothing = MaybeUninit<u64>;
-
 unsafe extern "C" {
-    fn blkin_rseq_push_texts(
-        ids: *const u64,
-        names: u64,
-        _: Nothing,
-        tail: *const u8,
-        traits: u64,
-        counts: u64,
-    ) -> u32;
+    fn blkin_rseq_push_texts(ids: *const u64, names: u64, counts: u64, tail: *const u8, traits: u64) -> u32;
     fn blkin_rseq_push_long(hot: &Hot, image: *mut u64, _: u64, grains: u64, _: u64, is_event: u64) -> u32;
 }
 
@@ -261,7 +281,7 @@ pub(crate) unsafe fn push_texts(
 ) -> Outcome {
     let tail = (&raw const *image).cast::<u8>().wrapping_add(GRAIN_BYTES);
     // SAFETY: passed on from the caller.
-    let code = unsafe { blkin_rseq_push_texts(ids, names, MaybeUninit::uninit(), tail, traits, counts.0) };
+    let code = unsafe { blkin_rseq_push_texts(ids, names, counts.0, tail, traits) };
     Outcome::from_code(code)
 }
 

@@ -11,6 +11,7 @@ use super::facts::{self, Look, Time};
 use super::frame;
 use super::names::NameKind;
 use super::pieces::{FORM_V1, FORM_V2, STORED, identity, view_of_v1, view_of_v2};
+use super::terms::Named;
 use crate::ledger::Ledger;
 use crate::merge::Piece;
 use crate::model::TraceId;
@@ -285,12 +286,12 @@ struct Looking<'b> {
 }
 
 impl Looking<'_> {
-    fn name(&mut self, kind: NameKind, of: &str, name: &str) {
-        let hash = super::names::hash(kind, of, name);
+    fn name(&mut self, kind: NameKind, of: Named<'_>, name: Named<'_>) {
+        let hash = super::names::hash(kind, of.term, name.term);
         if self.told.names.is_new(hash) {
-            self.texts.push_str(of);
+            self.texts.push_str(of.text);
             let of = self.texts.len();
-            self.texts.push_str(name);
+            self.texts.push_str(name.text);
             self.names.push(Name { kind, hash, of, end: self.texts.len() });
         }
     }
@@ -303,20 +304,22 @@ impl Look for Looking<'_> {
         }
     }
 
-    fn service(&mut self, service: &str) {
-        self.name(NameKind::Service, "", service);
+    fn service(&mut self, service: Named<'_>) {
+        self.name(NameKind::Service, Named { text: "", term: 0 }, service);
     }
 
-    fn span_name(&mut self, service: &str, name: &str) {
+    fn span_name(&mut self, service: Named<'_>, name: Named<'_>) {
         self.name(NameKind::Span, service, name);
     }
 
-    fn remote_service(&mut self, service: &str, remote: &str) {
+    fn remote_service(&mut self, service: Named<'_>, remote: Named<'_>) {
         self.name(NameKind::RemoteService, service, remote);
     }
 
-    fn tag(&mut self, key: &str, value: &str) {
-        if self.autocomplete_keys.iter().any(|offered| offered == key) {
+    fn tag(&mut self, key: Named<'_>, value: Named<'_>) {
+        self.term(key.term);
+        self.term(value.term);
+        if self.autocomplete_keys.iter().any(|offered| offered == key.text) {
             self.name(NameKind::TagValue, key, value);
         }
     }

@@ -3,7 +3,7 @@
 use blkin_thrift::Span as V1Span;
 use blkin_thrift::view::{AnnotationView, EndpointView, SpanView};
 
-use super::terms::{self, lowered};
+use super::terms::{self, Named, lowered};
 use crate::convert;
 use crate::model::Span;
 use crate::v2view::V2View;
@@ -90,13 +90,13 @@ pub(super) trait Look {
     /// It has a term.
     fn term(&mut self, term: u64);
     /// A service recorded it.
-    fn service(&mut self, service: &str);
+    fn service(&mut self, service: Named<'_>);
     /// A service gave a span this name.
-    fn span_name(&mut self, service: &str, name: &str);
+    fn span_name(&mut self, service: Named<'_>, name: Named<'_>);
     /// A service talked to another.
-    fn remote_service(&mut self, service: &str, remote: &str);
-    /// It has this tag.
-    fn tag(&mut self, key: &str, value: &str);
+    fn remote_service(&mut self, service: Named<'_>, remote: Named<'_>);
+    /// It has this tag, and its terms.
+    fn tag(&mut self, key: Named<'_>, value: Named<'_>);
 }
 
 /// Looks at a piece of a v1 span. `owned` makes the span of the view, should the view not tell.
@@ -104,12 +104,10 @@ pub(super) fn of_v1(view: &SpanView<'_>, owned: impl FnOnce() -> V1Span, look: &
     let mut time = Time::default();
     time.see_own(view.timestamp, view.duration);
     view.annotations.iter().for_each(|annotation| time.see_moment(annotation.timestamp));
-    terms_of_v1(view, look);
-    match own_time(view) {
-        Some(own) => {
-            time.see_span(view.parent_id.unwrap_or(0) == 0, own);
-            names_of_v1(view, look);
-        }
+    let own = own_time(view);
+    terms_of_v1(view, own.is_some(), look);
+    match own {
+        Some(own) => time.see_span(view.parent_id.unwrap_or(0) == 0, own),
         None => convert::v1_to_v2(&owned()).iter().for_each(|span| see_converted(span, &mut time, look)),
     }
     time
@@ -118,13 +116,13 @@ pub(super) fn of_v1(view: &SpanView<'_>, owned: impl FnOnce() -> V1Span, look: &
 /// The names and the time of a span as it is answered.
 fn see_converted(span: &Span, time: &mut Time, look: &mut impl Look) {
     time.see_span(span.parent_id.is_none(), span.timestamp.unwrap_or(0));
-    let Some(service) = span.local_service() else { return };
+    let Some(service) = span.local_service().map(Named::service) else { return };
     look.service(service);
     if let Some(name) = &span.name {
-        look.span_name(service, name);
+        look.span_name(service, Named::span_name(name));
     }
     if let Some(remote) = span.remote_service() {
-        look.remote_service(service, remote);
+        look.remote_service(service, Named::remote_service(remote));
     }
 }
 
@@ -170,9 +168,13 @@ fn hosts<'v>(view: &'v SpanView<'_>) -> impl Iterator<Item = &'v EndpointView<'v
     events.chain(view.binary_annotations.iter().filter_map(|annotation| annotation.host.as_ref()))
 }
 
-/// The services of plain annotations and tags, each of which has a side of the span.
-fn names_of_v1(view: &SpanView<'_>, look: &mut impl Look) {
+/// All terms; and the names too if they are simple to tell: then each plain annotation or tag has a side of the span.
+fn terms_of_v1(view: &SpanView<'_>, with_names: bool, look: &mut impl Look) {
     let name = lowered(view.name);
+    let name = (!name.is_empty()).then(|| Named::span_name(&name));
+    if let Some(name) = name {
+        look.term(name.term);
+    }
     let mut last = "";
     for host in hosts(view).filter(|host| !host.service_name.is_empty()) {
         if host.service_name == last {
@@ -180,31 +182,20 @@ fn names_of_v1(view: &SpanView<'_>, look: &mut impl Look) {
         }
         last = host.service_name;
         let service = lowered(last);
-        look.service(&service);
-        if !name.is_empty() {
-            look.span_name(&service, &name);
-        }
-    }
-}
-
-fn terms_of_v1(view: &SpanView<'_>, look: &mut impl Look) {
-    if !view.name.is_empty() {
-        look.term(terms::span_name(&lowered(view.name)));
-    }
-    let mut last = "";
-    for host in hosts(view).filter(|host| !host.service_name.is_empty()) {
-        if host.service_name != last {
-            last = host.service_name;
-            look.term(terms::service(&lowered(last)));
+        let service = Named::service(&service);
+        look.term(service.term);
+        if with_names {
+            look.service(service);
+            if let Some(name) = name {
+                look.span_name(service, name);
+            }
         }
     }
     view.annotations.iter().for_each(|annotation| look.term(terms::present(annotation.value)));
     for tag in &view.binary_annotations {
         if convert::is_plain_key(tag.key) {
             if let Some(value) = convert::shown_value(tag.kind, tag.value) {
-                look.term(terms::present(tag.key));
-                look.term(terms::tag(tag.key, &value));
-                look.tag(tag.key, &value);
+                see_tag(tag.key, &value, look);
             }
         } else if let Some(host) = tag.host.filter(|host| !host.service_name.is_empty()) {
             look.term(terms::remote_service(&lowered(host.service_name)));
@@ -213,35 +204,33 @@ fn terms_of_v1(view: &SpanView<'_>, look: &mut impl Look) {
 }
 
 /// Looks at a v2 span.
-pub(super) fn of_v2(view: &V2View<'_>, look: &mut impl Look) -> Time {
+pub(super) fn of_v2<'a>(view: &V2View<'a>, look: &mut impl Look) -> Time {
     let mut time = Time::default();
     let timestamp = view.timestamp.unwrap_or(0).max(0);
     time.see_own(Some(timestamp), view.duration);
     time.see_span(!view.parent, timestamp);
-    let name = view.name.map(lowered).filter(|name| !name.is_empty());
-    if let Some(name) = &name {
-        look.term(terms::span_name(name));
-    }
-    let service = view.service.map(lowered).filter(|service| !service.is_empty());
-    let remote = view.remote_service.map(lowered).filter(|remote| !remote.is_empty());
-    if let Some(remote) = &remote {
-        look.term(terms::remote_service(remote));
-    }
-    if let Some(service) = &service {
-        look.term(terms::service(service));
+    let lowered_one = |name: Option<&'a str>| name.map(lowered).filter(|name| !name.is_empty());
+    let (name, service) = (lowered_one(view.name), lowered_one(view.service));
+    let remote = lowered_one(view.remote_service);
+    let name = name.as_deref().map(Named::span_name);
+    let remote = remote.as_deref().map(Named::remote_service);
+    name.iter().chain(&remote).for_each(|named| look.term(named.term));
+    if let Some(service) = service.as_deref().map(Named::service) {
+        look.term(service.term);
         look.service(service);
-        if let Some(name) = &name {
+        if let Some(name) = name {
             look.span_name(service, name);
         }
-        if let Some(remote) = &remote {
+        if let Some(remote) = remote {
             look.remote_service(service, remote);
         }
     }
     view.annotations.iter().for_each(|(_, value)| look.term(terms::present(value)));
-    for (key, value) in &view.tags {
-        look.term(terms::present(key));
-        look.term(terms::tag(key, value));
-        look.tag(key, value);
-    }
+    view.tags.iter().for_each(|(key, value)| see_tag(key, value, look));
     time
+}
+
+fn see_tag(key: &str, value: &str, look: &mut impl Look) {
+    let of_value = terms::tag(key, value);
+    look.tag(Named { text: key, term: terms::present(key) }, Named { text: value, term: of_value });
 }

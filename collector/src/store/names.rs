@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use foldhash::fast::FixedState;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::engine::{Snapshot, Transaction};
 use super::{Batch, StoreError, keys};
@@ -50,9 +49,10 @@ impl Recent {
     }
 }
 
-/// A number that stands for a name among those that were noted not long ago.
-pub(super) fn hash(kind: NameKind, of: &str, name: &str) -> u64 {
-    xxh3_64_with_seed(name.as_bytes(), xxh3_64_with_seed(of.as_bytes(), kind as u64))
+/// A number that stands for a name among those that were noted not long ago, made of the terms of whom it belongs to and
+/// of itself.
+pub(super) fn hash(kind: NameKind, of: u64, name: u64) -> u64 {
+    (of.rotate_left(32) ^ name).wrapping_add(kind as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// Notes that the names of a batch are in use.

@@ -53,6 +53,30 @@ pub(super) fn tag(key: &str, value: &str) -> u64 {
     xxh3_64_with_seed(value.as_bytes(), hash(Kind::TagKey, key))
 }
 
+/// A name in lower case, with its term.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Named<'n> {
+    pub(super) text: &'n str,
+    pub(super) term: u64,
+}
+
+impl<'n> Named<'n> {
+    /// The service that recorded a span.
+    pub(super) fn service(text: &'n str) -> Named<'n> {
+        Named { text, term: service(text) }
+    }
+
+    /// The service on the other side.
+    pub(super) fn remote_service(text: &'n str) -> Named<'n> {
+        Named { text, term: remote_service(text) }
+    }
+
+    /// The name of a span.
+    pub(super) fn span_name(text: &'n str) -> Named<'n> {
+        Named { text, term: span_name(text) }
+    }
+}
+
 /// A name as it is indexed and searched for.
 pub(super) fn lowered(name: &str) -> Cow<'_, str> {
     if name.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) {

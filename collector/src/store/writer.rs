@@ -264,7 +264,7 @@ impl Thread {
 
     /// What is committed next: what waits, and what those are about to send who wait for an answer no more. A commit costs
     /// nearly the same for one batch as for many, so with several senders it pays to wait a moment for all of them; what
-    /// is waited for is as many batches as there were senders just now, and never longer than half of a commit.
+    /// is waited for is as many batches as there were senders just now, and never longer than a commit takes.
     fn group(&self) -> Result<Vec<Job>, RecvTimeoutError> {
         let mut group = Group::default();
         self.queue.try_iter().any(|job| group.takes_last(job));
@@ -275,7 +275,7 @@ impl Thread {
         } else {
             answered + group.jobs.len()
         };
-        let deadline = Instant::now() + (self.last_commit / 2).min(MAX_GATHER_TIME);
+        let deadline = Instant::now() + self.last_commit.min(MAX_GATHER_TIME);
         while group.jobs.len() < expected && !group.is_full() {
             let left = deadline.saturating_duration_since(Instant::now());
             let Ok(job) = self.queue.recv_timeout(left) else { break };

@@ -1,6 +1,8 @@
 //! Writing segments: of the head, and of several segments one that takes their place.
 
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 
 use super::chunks::{CHUNK_BYTES, Column, Writing};
 use super::engine::{Engine, Snapshot};
@@ -131,7 +133,7 @@ pub(super) fn of_head<E: Engine>(
     let mut builder = Builder::new(engine, id, 0, beat);
     let mut order: Vec<u32> = (0..head.traces().len() as u32).collect();
     let time = |number: &u32| head.traces()[*number as usize].time.of_trace_us();
-    order.sort_by_cached_key(|number| std::cmp::Reverse(time(number)));
+    order.sort_by_cached_key(|number| Reverse(time(number)));
     let mut places = vec![0; order.len()];
     for number in order {
         if let Some((id, version)) = head.version(number) {
@@ -152,7 +154,8 @@ fn terms_of_head<E: Engine>(
     for same in head.postings().chunk_by(|left, right| left.0 == right.0) {
         together.clear();
         together.extend(same.iter().map(|&(_, number)| places[number as usize]));
-        together.sort_unstable();
+        // The stable sort here and below, because it makes use of what is in order already.
+        together.sort();
         together.dedup();
         builder.term(same[0].0, &together)?;
     }
@@ -271,18 +274,24 @@ fn merge_terms<E: Engine>(
 ) -> Result<(), StoreError> {
     let mut sources: Vec<Runs<'_>> = merged.iter().map(|segment| Runs::new(segment, rows)).collect();
     sources.iter_mut().try_for_each(|source| source.advance(beat))?;
+    let first = sources.iter().enumerate().filter_map(|(at, source)| Some(Reverse((source.term?, at))));
+    let mut least: BinaryHeap<_> = first.collect();
     let mut together = Vec::new();
-    while let Some(term) = sources.iter().filter_map(|source| source.term).min() {
+    while let Some(&Reverse((term, _))) = least.peek() {
         together.clear();
-        for (source, places) in sources.iter_mut().zip(places) {
-            // Many places of a term are several runs.
-            while source.term == Some(term) {
-                let now = source.places.iter().filter_map(|&place| places.get(place as usize));
-                together.extend(now.filter(|&&place| place != LEFT_OUT));
-                source.advance(beat)?;
+        // Many places of a term are several runs, also of one source.
+        while let Some(mut next) = least.peek_mut().filter(|next| next.0.0 == term) {
+            let at = next.0.1;
+            let (source, places) = (&mut sources[at], &places[at]);
+            let now = source.places.iter().filter_map(|&place| places.get(place as usize));
+            together.extend(now.filter(|&&place| place != LEFT_OUT));
+            source.advance(beat)?;
+            match source.term {
+                Some(term) => next.0.0 = term,
+                None => drop(PeekMut::pop(next)),
             }
         }
-        together.sort_unstable();
+        together.sort();
         builder.term(term, &together)?;
     }
     Ok(())

@@ -172,12 +172,37 @@ struct Postings {
     newest: Vec<(u64, u32)>,
 }
 
+/// The same in order. Terms are hashes, so that their highest bits sort them into as many small lists of about one
+/// length; those that many traces have are in order of the traces already.
+fn sorted(postings: &[(u64, u32)]) -> Vec<(u64, u32)> {
+    const LISTS: usize = 1024;
+    let list = |term: u64| (term >> (64 - LISTS.ilog2())) as usize;
+    let mut ends = [0_usize; LISTS];
+    postings.iter().for_each(|&(term, _)| ends[list(term)] += 1);
+    let mut begin = 0;
+    for end in &mut ends {
+        begin += std::mem::replace(end, begin);
+    }
+    let mut in_order = vec![(0, 0); postings.len()];
+    for &posting in postings {
+        let place = &mut ends[list(posting.0)];
+        in_order[*place] = posting;
+        *place += 1;
+    }
+    let mut begin = 0;
+    for end in ends {
+        in_order[begin..end].sort_unstable();
+        begin = end;
+    }
+    in_order
+}
+
 impl Postings {
     fn add(&mut self, term: u64, number: u32) {
         self.newest.push((term, number));
         if self.newest.len() == RUN {
-            let mut run = std::mem::replace(&mut self.newest, Vec::with_capacity(RUN));
-            run.sort_unstable();
+            let mut run = sorted(&self.newest);
+            self.newest.clear();
             run.dedup();
             run.shrink_to_fit();
             self.runs.push(run);
@@ -206,5 +231,22 @@ impl Postings {
             numbers.retain(|number| also.binary_search(number).is_ok());
         }
         Some(numbers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn postings_are_sorted_whatever_bits_their_terms_begin_with() {
+        let scattered = (0..5000_u32).map(|n| (u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15), n % 7));
+        let edges = [0, 1, u64::MAX, u64::MAX - 1, 1 << 54, (1 << 54) - 1].map(|term| (term, 3));
+        let common = (0..500).rev().map(|n| (1 << 60, n));
+        let postings: Vec<(u64, u32)> = scattered.chain(edges).chain(common).collect();
+        let mut expected = postings.clone();
+        expected.sort_unstable();
+        assert_eq!(sorted(&postings), expected);
+        assert!(sorted(&[]).is_empty());
     }
 }

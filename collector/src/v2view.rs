@@ -370,17 +370,17 @@ fn eight_digits(bytes: &[u8; 8]) -> Option<i64> {
 }
 
 /// How many bytes come before the first that is a quote, a backslash or a control character. Eight are looked at as one:
-/// a byte that is zero, or less than another, borrows from its highest bit; what is borrowed further up is of no
+/// of bytes below 128, one that is less than another borrows from its highest bit; what is borrowed further up is of no
 /// interest, because the first such byte counts.
 #[inline]
 fn plain_length(bytes: &[u8]) -> usize {
     const EACH: u64 = u64::from_ne_bytes([1; 8]);
-    let below = |word: u64, bound: u64| word.wrapping_sub(EACH * bound) & !word;
+    let below = |word: u64, bound: u64| word.wrapping_sub(EACH * bound);
     let (chunks, rest) = bytes.as_chunks::<8>();
     for (at, chunk) in chunks.iter().enumerate() {
         let word = u64::from_le_bytes(*chunk);
         let (quote, backslash) = (word ^ (EACH * u64::from(b'"')), word ^ (EACH * u64::from(b'\\')));
-        let ends = (below(word, b' '.into()) | below(quote, 1) | below(backslash, 1)) & (EACH << 7);
+        let ends = (below(word, b' '.into()) | below(quote, 1) | below(backslash, 1)) & !word & (EACH << 7);
         if ends != 0 {
             return at * 8 + ends.trailing_zeros() as usize / 8;
         }

@@ -136,7 +136,11 @@ impl<'a> Records<'a> {
         let stamp = Stamp(word(head, 0));
         let grains = stamp.head_length_at(stamp.position(), self.cookie).ok_or(Invalid::Stamp)?;
         let raw = self.raw.get(..grains * GRAIN_BYTES).ok_or(Invalid::Stamp)?;
-        let head = Head::read(head, stamp)?;
+        let traits = Traits::read(word(head, 6))?;
+        if word(head, 2) == 0 {
+            return Err(Invalid::TraceId);
+        }
+        let head = Head::read(head, stamp, traits);
         if head.tail_bytes == 0 && grains == 1 {
             head.alone()
         } else {
@@ -177,7 +181,33 @@ fn word(grain: &[u8; GRAIN_BYTES], index: usize) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// What the first grain of a record says.
+/// What a record is, checked.
+#[derive(Clone, Copy)]
+struct Traits {
+    kind: Kind,
+    level: u8,
+    truncated: bool,
+}
+
+impl Traits {
+    #[inline(always)]
+    fn read(word: u64) -> Result<Self, Invalid> {
+        let (kind, level, flags) = (word.to_le_bytes()[4], word.to_le_bytes()[5], (word >> 48) as u16);
+        let kind = match kind {
+            KIND_EVENT => Kind::Event,
+            KIND_INTEGER => Kind::Integer,
+            KIND_STRING => Kind::String,
+            _ => return Err(Invalid::Traits),
+        };
+        if level > 7 || flags & !FLAG_TRUNCATED != 0 {
+            return Err(Invalid::Traits);
+        }
+        Ok(Self { kind, level, truncated: flags & FLAG_TRUNCATED != 0 })
+    }
+}
+
+/// What the first grain of a record says. It is never within a `Result`: there, the first word was stored in pieces and
+/// then loaded as a whole, which waits for all of the stores.
 struct Head {
     position: u64,
     ordinal: u64,
@@ -198,38 +228,24 @@ struct Head {
 
 impl Head {
     #[inline(always)]
-    fn read(grain: &[u8; GRAIN_BYTES], stamp: Stamp) -> Result<Self, Invalid> {
-        let traits = word(grain, 6);
-        let (kind, level, flags) = (traits.to_le_bytes()[4], traits.to_le_bytes()[5], (traits >> 48) as u16);
-        let kind = match kind {
-            KIND_EVENT => Kind::Event,
-            KIND_INTEGER => Kind::Integer,
-            KIND_STRING => Kind::String,
-            _ => return Err(Invalid::Traits),
-        };
-        if level > 7 || flags & !FLAG_TRUNCATED != 0 {
-            return Err(Invalid::Traits);
-        }
-        let trace_id = word(grain, 2);
-        if trace_id == 0 {
-            return Err(Invalid::TraceId);
-        }
+    fn read(grain: &[u8; GRAIN_BYTES], stamp: Stamp, traits: Traits) -> Self {
         let (names, counts) = (word(grain, 5), word(grain, 7));
-        Ok(Self {
+        let Traits { kind, level, truncated } = traits;
+        Self {
             position: stamp.position(),
             ordinal: counts & crate::ORDINAL_MASK,
             kind,
             level,
-            truncated: flags & FLAG_TRUNCATED != 0,
-            trace_id,
+            truncated,
+            trace_id: word(grain, 2),
             span_id: word(grain, 3),
             parent_span_id: word(grain, 4),
             scalar: word(grain, 1),
             name: names as u32,
             endpoint: (names >> 32) as u32,
-            key: traits as u32,
+            key: word(grain, 6) as u32,
             tail_bytes: (counts >> 32) as usize,
-        })
+        }
     }
 
     /// Most records are one grain: apart from the others, no text of them is moved that is not there.

@@ -104,9 +104,8 @@ fn round(attachment: &mut Attachment, read: &mut Read) -> bool {
             attachment.publish(slot);
             read.drained += drained.records;
             read.torn += drained.torn;
-            let valid = records(&raw, attachment.info().cookie)
-                .filter(|item| is_true(item.as_ref().ok()))
-                .count() as u64;
+            let mut valid = 0;
+            records(&raw, attachment.info().cookie).each(|item| valid += u64::from(is_true(item.ok())));
             read.valid += valid;
             read.invalid += drained.records - valid;
             if !drained.more {

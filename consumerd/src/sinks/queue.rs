@@ -274,7 +274,8 @@ impl Queue {
     }
 
     fn take_batch(&self, state: &mut State) -> Batch {
-        let (mut entries, mut bytes, mut messages) = (Vec::new(), 0, 0);
+        let most = self.limits.batch_entries.min(state.waiting.len());
+        let (mut entries, mut bytes, mut messages) = (Vec::with_capacity(most), 0, 0);
         while let Some(entry) = state.waiting.front() {
             bytes += entry.lines.len();
             messages += entry.messages;

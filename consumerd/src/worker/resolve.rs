@@ -1,5 +1,6 @@
 //! From records to annotations: texts and endpoints are looked up, raw clock values become times.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use blkin_record::{Endpoint, EndpointRef, Record, Text, Value};
@@ -58,7 +59,11 @@ impl Texts {
         let content = match &record.value {
             Value::None => Content::Event(clocks.to_realtime_ns(info.clock, &info.anchor, record.time, ring)),
             Value::Integer(number) => Content::Integer(*number),
-            Value::Str(bytes) => Content::Text(String::from_utf8_lossy(bytes)),
+            Value::Str(bytes) => Content::Text(match str::from_utf8(bytes) {
+                // Nearly every text is, and that is seen faster.
+                Ok(text) => Cow::Borrowed(text),
+                Err(_) => String::from_utf8_lossy(bytes),
+            }),
         };
         Some(Annotation {
             trace_id: record.trace_id,

@@ -121,3 +121,46 @@ impl Known {
         self.in_order.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::merge::Piece;
+    use blkin_thrift::Span;
+
+    fn pieces(of: &[(i64, i64)]) -> Batch {
+        let mut batch = Batch::default();
+        for &(trace_id, id) in of {
+            batch.push(&Piece::V1(Span { trace_id, id, ..Span::default() }));
+        }
+        batch
+    }
+
+    /// Commits pieces of traces, each of which stands at the place of its number; returns which of them are new.
+    fn commit(known: &mut Known, of: &[(i64, i64)]) -> Vec<bool> {
+        let trace_at = |place| TraceId::new(0, place as u64).unwrap();
+        let mut standings: HashMap<usize, Standing> = HashMap::new();
+        let pieces = pieces(of);
+        let is_new = pieces.parts().map(|part| {
+            let place = part.entry.trace.low() as usize;
+            let standing = *standings.entry(place).or_insert_with(|| {
+                if known.begin(trace_at(place)) { Standing::Fresh } else { Standing::GoesOn }
+            });
+            known.new_part(&part, standing, place) == New::All
+        });
+        let is_new = is_new.collect();
+        known.end(trace_at);
+        is_new
+    }
+
+    #[test]
+    fn a_piece_is_new_once_whatever_else_comes_with_it_or_between() {
+        let mut known = Known::default();
+        assert_eq!(commit(&mut known, &[(1, 1), (2, 1), (1, 2), (1, 1)]), [true, true, true, false]);
+        assert_eq!(commit(&mut known, &[(3, 1)]), [true]);
+        assert_eq!(commit(&mut known, &[(1, 2), (1, 3), (1, 1), (1, 3)]), [false, true, false, false]);
+        assert_eq!(commit(&mut known, &[(1, 3), (2, 2), (2, 1), (3, 1)]), [false, true, false, false]);
+        known.forget();
+        assert_eq!(commit(&mut known, &[(1, 1), (3, 1)]), [true, true]);
+    }
+}

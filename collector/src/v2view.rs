@@ -361,7 +361,7 @@ fn eight_digits(bytes: &[u8; 8]) -> Option<i64> {
     const EACH: u64 = u64::from_ne_bytes([1; 8]);
     let worth = u64::from_le_bytes(*bytes) ^ (EACH * u64::from(b'0'));
     // At most nine: no byte that is touches another.
-    if (worth | (worth & (EACH * 0x7f)) + EACH * (0x7f - 9)) & (EACH << 7) != 0 {
+    if (worth | ((worth & (EACH * 0x7f)) + EACH * (0x7f - 9))) & (EACH << 7) != 0 {
         return None;
     }
     let twos = (worth.wrapping_mul(10) + (worth >> 8)) & 0x00ff_00ff_00ff_00ff;

@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn who_wants_the_hash_of_a_body_gets_the_same_head() {
-        let bytes: Vec<u8> = (0..2000_u32).map(|n| (n * n >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..2000_u32).map(|n| ((n * n) >> 3) as u8).collect();
         for length in (0..600).chain([1023, 1024, 1025, 1999]) {
             let mut hashed = [&[0; HEAD_BYTES], &bytes[..length]].concat();
             assert_eq!(seal_and_hash(&mut hashed), xxh3_128(&bytes[..length]));

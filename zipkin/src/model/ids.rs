@@ -97,8 +97,8 @@ fn hex_of_eight(digits: [u8; 8]) -> Result<u64, BadId> {
     const EACH: u64 = u64::from_ne_bytes([1; 8]);
     let word = u64::from_be_bytes(digits);
     // Letters have bit 6. What a byte is worth is at most 15 + 9, so that none touches another.
-    let worth = (word & (0x0f * EACH)) + (word >> 6 & EACH) * 9;
-    let above_nine = worth + 6 * EACH >> 4 & EACH;
+    let worth = (word & (0x0f * EACH)) + ((word >> 6) & EACH) * 9;
+    let above_nine = ((worth + 6 * EACH) >> 4) & EACH;
     // Only a digit is what its worth is written as.
     if worth & (0xf0 * EACH) != 0 || worth + u64::from(b'0') * EACH + above_nine * 39 != word {
         return Err(BadId::NotLowerHex);

@@ -49,14 +49,6 @@ pub enum Met {
     Never,
 }
 
-impl Met {
-    #[inline(always)]
-    fn with(names: u64, key: u32) -> Met {
-        let is_whole = names as u32 != 0 && names >> 32 != 0 && key != 0;
-        if is_whole { Met::Whole(names, key) } else { Met::InPart(names, key) }
-    }
-}
-
 /// A call; a line for what is looked at first, and two for the beginnings of its texts.
 #[repr(C, align(64))]
 struct Entry {
@@ -232,13 +224,18 @@ impl Shapes {
     /// The texts are C strings that do not change during the call, or NULL, but for the address, which is never that.
     #[inline(always)]
     pub(crate) unsafe fn find(&self, call: Call) -> Met {
-        let is_all = |_: &Entry, port_and_others: u32, port: u16| {
-            port_and_others == u32::from(port) || port_and_others & !TRAVELS == u32::from(port)
-        };
         // SAFETY: passed on from the caller.
-        match unsafe { self.find_if(call, is_all) } {
-            Some((names, key)) => Met::with(names, key),
-            None => Met::Never,
+        let Some((names, port_and_key)) = (unsafe { self.find_if(call, |_, _, _| true) }) else {
+            return Met::Never;
+        };
+        let (port_and_others, port) = (port_and_key as u32, u32::from(call.port));
+        let key = (port_and_key >> 32) as u32;
+        if port_and_others == port {
+            Met::Whole(names, key)
+        } else if port_and_others & !(TRAVELS | BRIEF) == port {
+            Met::InPart(names, key)
+        } else {
+            Met::Never
         }
     }
 
@@ -254,9 +251,12 @@ impl Shapes {
                 && entry.go_on(port_and_longer >> 16, &call, table)
         };
         // SAFETY: passed on from the caller.
-        unsafe { self.find_if(call, goes_on) }
+        let found = unsafe { self.find_if(call, goes_on) };
+        found.map(|(names, port_and_key)| (names, (port_and_key >> 32) as u32))
     }
 
+    /// Word 5 and what stands beside the port.
+    ///
     /// # Safety
     /// As [`Shapes::find`].
     #[inline(always)]
@@ -264,7 +264,7 @@ impl Shapes {
         &self,
         call: Call,
         is_all: impl FnOnce(&Entry, u32, u16) -> bool,
-    ) -> Option<(u64, u32)> {
+    ) -> Option<(u64, u64)> {
         let entry = self.entry(&call);
         let version = entry.version.load(Acquire);
         // SAFETY: kept only if a block that begins there ends in the same page. An entry that is still empty has an address
@@ -278,11 +278,11 @@ impl Shapes {
             return None;
         }
         fence(Acquire);
-        (entry.version.load(Relaxed) == version).then_some((names, (port_and_key >> 32) as u32))
+        (entry.version.load(Relaxed) == version).then_some((names, port_and_key))
     }
 
     /// Keeps a call, unless it cannot be compared later, or another one shall stay. `ids`: of its texts, in `table`, 0 for one
-    /// that is new each time; `names`: its name and endpoint as a record has them.
+    /// that is new each time; `names`: its name and endpoint as a record has them, each with an id if its texts have.
     pub(crate) fn keep(&self, call: &Call, ids: [u32; TEXTS], names: u64, table: &[AtomicU64]) {
         let ends_in_page = |text: &*const u8| text.addr() % PAGE <= PAGE - BLOCK;
         let entry = self.entry(call);
@@ -395,8 +395,7 @@ mod tests {
             prop_assert_eq!(find(call), Some((77, ids[3])));
             prop_assert_eq!(find(Call { port: 1, ..call }), None);
             let are_short = texts.iter().all(|text| text.len() < BLOCK);
-            // In part, for an endpoint without an id travels.
-            let met = if are_short { Met::InPart(77, ids[3]) } else { Met::Never };
+            let met = if are_short { Met::Whole(77, ids[3]) } else { Met::Never };
             // SAFETY: as above.
             prop_assert_eq!(unsafe { shapes.find(call) }, met);
             places[changed][..other.len()].copy_from_slice(other.as_bytes());
@@ -425,10 +424,10 @@ mod tests {
         // SAFETY: as above.
         assert_eq!(unsafe { shapes.find_longer(call, &table) }, None);
         // What is known better of a call replaces what was known of it.
-        shapes.keep(&call, ids, 1 << 32 | 78, &table);
+        shapes.keep(&call, ids, 78, &table);
         assert_eq!(find(), Met::Never);
         places[3][..4].copy_from_slice(b"key\0");
-        assert_eq!(find(), Met::Whole(1 << 32 | 78, ids[3]));
+        assert_eq!(find(), Met::Whole(78, ids[3]));
         places[0][0] = b'N';
         assert_eq!(find(), Met::Never);
     }
@@ -448,6 +447,8 @@ mod tests {
         assert!(is_brief(at(0), at(3)));
         assert!(!is_brief(at(1), at(3)) && !is_brief(at(0), at(1)));
         assert!(!is_brief(std::ptr::null(), at(3)) && !is_brief(at(0), std::ptr::null()));
+        // SAFETY: strings with an end.
+        assert_eq!(unsafe { shapes.find(call) }, Met::InPart(0, 0));
         shapes.set_longer(&call);
         assert!(!is_brief(at(0), at(3)));
         // SAFETY: strings with an end.

@@ -65,8 +65,10 @@ pub(super) struct Trace {
 #[derive(Debug, Default)]
 pub(super) struct Head {
     traces: Vec<Trace>,
-    /// The last trace with these low 64 bits.
+    /// The first trace with these low 64 bits.
     by_low: HashMap<u64, u32, FixedState>,
+    /// Those that came with the same low 64 bits as one before: few, unless somebody means harm.
+    others: HashMap<TraceId, u32, FixedState>,
     postings: Postings,
     pieces: u64,
 }
@@ -84,7 +86,8 @@ impl Head {
 
     /// The number of a trace.
     pub(super) fn number(&self, id: TraceId) -> Option<u32> {
-        self.with_low(id.low()).find(|&number| self.traces[number as usize].id == id)
+        let first = *self.by_low.get(&id.low())?;
+        if self.traces[first as usize].id == id { Some(first) } else { self.others.get(&id).copied() }
     }
 
     /// The numbers of the traces with these low 64 bits.
@@ -131,7 +134,14 @@ impl Head {
 
     fn begin(&mut self, id: TraceId) -> u32 {
         let number = self.traces.len() as u32;
-        let same_low = self.by_low.insert(id.low(), number).unwrap_or(NONE);
+        let first = *self.by_low.entry(id.low()).or_insert(number);
+        let same_low = match self.traces.get_mut(first as usize) {
+            Some(first) => {
+                self.others.insert(id, number);
+                std::mem::replace(&mut first.same_low, number)
+            }
+            None => NONE,
+        };
         self.traces.push(Trace { id, time: Time::default(), parts: Vec::new(), same_low });
         number
     }
@@ -237,6 +247,21 @@ impl Postings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn traces_that_differ_in_their_high_bits_alone_are_each_found_and_together() {
+        let mut head = Head::default();
+        let id = |high, low| TraceId::new(high, low).unwrap();
+        let ids = [id(0, 7), id(1, 7), id(0, 8), id(2, 7)];
+        let numbers: Vec<u32> = ids.iter().map(|&id| head.begin(id)).collect();
+        assert_eq!(numbers, [0, 1, 2, 3]);
+        assert!(ids.iter().zip(numbers).all(|(&id, number)| head.number(id) == Some(number)));
+        assert_eq!((head.number(id(3, 7)), head.number(id(1, 8)), head.number(id(0, 9))), (None, None, None));
+        let mut same: Vec<u32> = head.with_low(7).collect();
+        same.sort_unstable();
+        assert_eq!(same, [0, 1, 3]);
+        assert_eq!(head.with_low(8).collect::<Vec<_>>(), [2]);
+    }
 
     #[test]
     fn postings_are_sorted_whatever_bits_their_terms_begin_with() {

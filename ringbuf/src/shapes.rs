@@ -18,6 +18,8 @@ use crate::cstring::{self, BLOCK, PAGE};
 
 /// Texts of a call.
 pub(crate) const TEXTS: usize = 4;
+/// Which of them is the endpoint's address.
+const ADDRESS: usize = 1;
 const COUNT: usize = 256;
 /// In the word with the port.
 const TRAVELS: u32 = 0xf << 20;
@@ -115,7 +117,8 @@ impl Entry {
     }
 
     /// Whether the texts lie where the entry says, and begin as it says. Nothing but comparisons and the jumps that they
-    /// decide: this is most of what a legacy call costs.
+    /// decide: this is most of what a legacy call costs. The endpoint's address comes first, for it is never NULL, and an
+    /// entry has it last: where it is equal no other is NULL either.
     ///
     /// # Safety
     /// From each of the texts that the entry has an address of, a block may be read.
@@ -125,9 +128,9 @@ impl Entry {
         // SAFETY: passed on from the caller; the entry's own words are aligned, and written only as atomics.
         unsafe {
             std::arch::asm!(
-                "cmp {ta}, qword ptr [{entry} + {at}]",
-                "jne {other}",
                 "cmp {tb}, qword ptr [{entry} + {at} + 8]",
+                "jne {other}",
+                "cmp {ta}, qword ptr [{entry} + {at}]",
                 "jne {other}",
                 "cmp {tc}, qword ptr [{entry} + {at} + 16]",
                 "jne {other}",
@@ -267,8 +270,9 @@ impl Shapes {
     ) -> Option<(u64, u64)> {
         let entry = self.entry(&call);
         let version = entry.version.load(Acquire);
-        // SAFETY: kept only if a block that begins there ends in the same page. An entry that is still empty has an address
-        // of NULL, where no call has one.
+        // SAFETY: kept only if a block that begins there ends in the same page, and none of them is NULL. An entry that is
+        // empty, or just being filled for the first time, has NULL for the endpoint's address, where no call has that, and
+        // which is compared first.
         if version & 1 != 0 || !unsafe { entry.begins(&call.texts) } {
             return None;
         }
@@ -287,9 +291,11 @@ impl Shapes {
         let ends_in_page = |text: &*const u8| text.addr() % PAGE <= PAGE - BLOCK;
         let entry = self.entry(call);
         let lies_at = |number: usize| entry.texts[number].load(Relaxed) as usize;
-        let is_empty = lies_at(1) == 0;
+        let is_empty = lies_at(ADDRESS) == 0;
         let is_same = call.texts.iter().enumerate().all(|(number, text)| lies_at(number) == text.addr());
-        if !call.texts.iter().all(ends_in_page) || !(is_empty || is_same || self.is_taken()) {
+        if call.texts.iter().any(|text| text.is_null() || !ends_in_page(text))
+            || !(is_empty || is_same || self.is_taken())
+        {
             return;
         }
         let version = entry.version.load(Relaxed);
@@ -304,7 +310,9 @@ impl Shapes {
         for (number, id) in ids.into_iter().enumerate() {
             let at = id as usize;
             let length = word(at) as usize;
-            entry.texts[number].store(call.texts[number].addr() as u64, Relaxed);
+            if number != ADDRESS {
+                entry.texts[number].store(call.texts[number].addr() as u64, Relaxed);
+            }
             entry.ids[number].store(id, Relaxed);
             if id == 0 {
                 entry.blocks.set_any(number);
@@ -314,6 +322,8 @@ impl Shapes {
             entry.blocks.set(number, [word(at + 1), word(at + 2)], length);
             longer |= u64::from(length >= BLOCK) << number;
         }
+        // Release: who finds this address finds no NULL among the others.
+        entry.texts[ADDRESS].store(call.texts[ADDRESS].addr() as u64, Release);
         let key = u64::from(ids[TEXTS - 1]);
         // Whether they are brief is found out when they are copied.
         let brief = if travels == 0xf { u64::from(BRIEF) } else { 0 };

@@ -72,15 +72,15 @@ fn what_a_killed_daemon_had_drained_and_not_shipped_is_named() {
     send_signal(first.pid(), Signal::KILL);
     send_signal(worker, Signal::KILL);
     let second = site.daemon(&["--scan", "true"]);
-    let label = "process=\"producer";
+    let label = program.label();
     let unsettled = wait_for("the program is found", || {
         let metrics = second.metrics();
         metrics.assert_balanced();
-        let unsettled = metrics.sum_where("blkin_lost_total", "cause=\"unsettled\"");
+        let unsettled = metrics.sum_where("blkin_lost_total", &format!("{label},cause=\"unsettled\""));
         (unsettled > 0).then_some(unsettled)
     });
     assert_eq!(unsettled, calls);
-    assert_eq!(second.metrics().sum_where("blkin_drained_before_total", label), 0);
+    assert_eq!(second.metrics().sum_where("blkin_drained_before_total", &label), 0);
     program.end();
 }
 
@@ -98,7 +98,7 @@ fn a_daemon_that_ends_tells_programs_and_the_next_one_finds_them() {
     let metrics = second.settled_of(&program, calls);
     metrics.assert_balanced();
     assert!(metrics.sum_where("blkin_drained_before_total", label) >= calls);
-    assert_eq!(metrics.sum_where("blkin_lost_total", "cause=\"unsettled\""), 0);
+    assert_eq!(metrics.sum_where("blkin_lost_total", &format!("{},cause=\"unsettled\"", program.label())), 0);
     // A new worker must not take what its predecessor published for what an earlier daemon had drained.
     let killed = second.worker_pid();
     send_signal(killed, Signal::KILL);

@@ -130,7 +130,7 @@ impl Daemon {
 
     /// Waits until this program is drained, whatever other programs the daemon has found.
     pub fn settled_of(&self, program: &Program, calls: u64) -> ledger::Metrics {
-        let label = format!("process=\"producer:{}\"", program.child.id());
+        let label = program.label();
         wait_for("the program is drained", || {
             let metrics = self.metrics();
             let drained = metrics.sum_where("blkin_drained_total", &label)
@@ -177,6 +177,11 @@ pub struct Program {
 }
 
 impl Program {
+    /// How metrics name it.
+    pub fn label(&self) -> String {
+        format!("process=\"producer:{}\"", self.child.id())
+    }
+
     /// Waits until it has recorded everything, and gives the number of its calls; it lives on.
     pub fn calls(&mut self) -> u64 {
         let mut line = String::new();

@@ -7,7 +7,7 @@ mod common;
 
 use std::sync::Mutex;
 
-use common::{Site, send_signal, wait_for};
+use common::{Daemon, Program, Site, send_signal, wait_for};
 use rustix::process::Signal;
 
 static ALONE: Mutex<()> = Mutex::new(());
@@ -25,19 +25,25 @@ fn a_program_that_started_before_the_daemon_is_found() {
     program.end();
 }
 
-#[test]
-fn a_program_that_another_daemon_reads_is_left_to_that_one_until_it_ends() {
-    let _alone = ALONE.lock();
-    let (site, elsewhere) = (Site::new(), Site::new());
-    let first = site.daemon(&[]);
+/// A daemon, and a program that it has read, with the number of its calls.
+fn read_by_one(site: &Site) -> (Daemon, Program, u64) {
+    let daemon = site.daemon(&[]);
     let mut program = site.program(&[300, 1], &[]);
     let calls = program.calls();
-    first.settled(calls).assert_balanced();
+    daemon.settled(calls).assert_balanced();
+    (daemon, program, calls)
+}
+
+#[test]
+fn a_program_that_another_daemon_reads_is_left_to_that_one() {
+    let _alone = ALONE.lock();
+    let (site, elsewhere) = (Site::new(), Site::new());
+    let (first, program, calls) = read_by_one(&site);
     let second = elsewhere.daemon(&["--scan", "true"]);
     wait_for("the program is known to be another daemon's", || {
         (second.metrics().sum_where("blkin_holder", "offers_refused_elsewhere") >= 1).then_some(())
     });
-    assert_eq!(second.metrics().sum_where("blkin_program_attempted_total", "producer"), 0);
+    assert_eq!(second.metrics().sum_where("blkin_program_attempted_total", &program.label()), 0);
     first.settled(calls).assert_balanced();
     program.end();
 }
@@ -46,12 +52,9 @@ fn a_program_that_another_daemon_reads_is_left_to_that_one_until_it_ends() {
 fn a_program_of_a_daemon_that_is_about_to_be_gone_is_waited_for() {
     let _alone = ALONE.lock();
     let (site, elsewhere) = (Site::new(), Site::new());
-    let first = site.daemon(&[]);
-    let mut program = site.program(&[300, 1], &[]);
-    let calls = program.calls();
-    first.settled(calls).assert_balanced();
+    let (first, program, calls) = read_by_one(&site);
     let second = elsewhere.daemon(&["--scan", "true"]);
-    assert_eq!(second.metrics().sum_where("blkin_program_attempted_total", "producer"), 0);
+    assert_eq!(second.metrics().sum_where("blkin_program_attempted_total", &program.label()), 0);
     assert!(first.stop().success());
     second.settled_of(&program, calls).assert_balanced();
     program.end();
@@ -88,10 +91,7 @@ fn what_a_killed_daemon_had_drained_and_not_shipped_is_named() {
 fn a_daemon_that_ends_tells_programs_and_the_next_one_finds_them() {
     let _alone = ALONE.lock();
     let site = Site::new();
-    let first = site.daemon(&[]);
-    let mut program = site.program(&[300, 1], &[]);
-    let calls = program.calls();
-    first.settled(calls).assert_balanced();
+    let (first, program, calls) = read_by_one(&site);
     assert!(first.stop().success());
     let second = site.daemon(&["--scan", "true"]);
     let label = "process=\"producer";

@@ -157,7 +157,7 @@ pub struct Config {
     pub queue_batches: usize,
     /// MiB of batches that may wait for the store.
     pub queue_mib: usize,
-    /// Memory for the store's pages in MiB.
+    /// Memory for the store's pages in MiB, and about as much of the system's page cache.
     pub cache_mib: usize,
     /// Hours that a trace is kept.
     pub retention_hours: u64,

@@ -11,6 +11,7 @@ use std::sync::{PoisonError, RwLock};
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, Table, TableDefinition};
 
 use super::engine::{Engine, Snapshot, Transaction, Visit, Work};
+use super::page_cache::PageCache;
 use super::writer::now_ms;
 use super::{Damage, StoreError};
 
@@ -29,6 +30,7 @@ const SUSPECT: &str = ".suspect";
 pub struct Disk {
     path: PathBuf,
     cache_bytes: usize,
+    page_cache: PageCache,
     /// None after a failure, until the next transaction opens the file again: redb refuses everything after an error
     /// of the disk, also when there is space again.
     database: RwLock<Option<Database>>,
@@ -41,7 +43,8 @@ pub struct Disk {
 
 impl Disk {
     /// Opens the store in `folder`, which is created if it is missing. Only one process can have it open. A file whose
-    /// structure is damaged is set aside, and a new one begun.
+    /// structure is damaged is set aside, and a new one begun. Pages of `cache_bytes` are kept in memory, and about as much of
+    /// the file in the system's page cache.
     ///
     /// # Errors
     /// When the folder or the file cannot be used, or another process has it open.
@@ -59,9 +62,10 @@ impl Disk {
             }
             opened => opened?,
         };
+        let page_cache = PageCache::of(&path, cache_bytes as u64)?;
         let database = RwLock::new(Some(database));
         let suspect = AtomicBool::new(false);
-        let disk = Disk { path, cache_bytes, database, suspect, was_suspect, damage };
+        let disk = Disk { path, cache_bytes, page_cache, database, suspect, was_suspect, damage };
         // The table exists from now on, so that reading never fails for its absence.
         disk.write(&mut |_| Ok(()))?;
         Ok(disk)
@@ -180,11 +184,15 @@ fn engine(error: impl Into<redb::Error>) -> StoreError {
     }
 }
 
-fn commit(database: &Database, work: Work<'_>) -> Result<(), StoreError> {
+/// Returns how many bytes were written, about.
+fn commit(database: &Database, work: Work<'_>) -> Result<u64, StoreError> {
     let transaction = database.begin_write().map_err(engine)?;
-    let done = work(&mut Writer(transaction.open_table(ROWS).map_err(engine)?));
+    let (done, written) = {
+        let mut rows = Writer { table: transaction.open_table(ROWS).map_err(engine)?, written: 0 };
+        (work(&mut rows), rows.written)
+    };
     match done {
-        Ok(()) => transaction.commit().map_err(engine),
+        Ok(()) => transaction.commit().map_err(engine).map(|()| written),
         Err(error) => {
             transaction.abort().map_err(engine)?;
             Err(error)
@@ -210,7 +218,8 @@ impl Engine for Disk {
         if let Err(StoreError::Engine(_)) = done {
             *self.database.write().unwrap_or_else(PoisonError::into_inner) = None;
         }
-        done
+        self.page_cache.wrote(done?);
+        Ok(())
     }
 
     fn was_suspect(&self) -> bool {
@@ -230,7 +239,11 @@ struct Reader<'d> {
     table: redb::ReadOnlyTable<&'static [u8], &'static [u8]>,
     disk: &'d Disk,
 }
-struct Writer<'t>(Table<'t, &'static [u8], &'static [u8]>);
+struct Writer<'t> {
+    table: Table<'t, &'static [u8], &'static [u8]>,
+    /// Bytes of all values that were put.
+    written: u64,
+}
 
 fn look(
     table: &impl ReadableTable<&'static [u8], &'static [u8]>,
@@ -269,22 +282,23 @@ impl Snapshot for Reader<'_> {
 
 impl Snapshot for Writer<'_> {
     fn look(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool, StoreError> {
-        look(&self.0, key, visit)
+        look(&self.table, key, visit)
     }
 
     fn scan(&self, prefix: &[u8], from: &[u8], visit: Visit<'_>) -> Result<(), StoreError> {
-        scan(&self.0, prefix, from, visit)
+        scan(&self.table, prefix, from, visit)
     }
 }
 
 impl Transaction for Writer<'_> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
-        self.0.insert(key, value).map_err(engine)?;
+        self.table.insert(key, value).map_err(engine)?;
+        self.written += value.len() as u64;
         Ok(())
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<(), StoreError> {
-        self.0.remove(key).map_err(engine)?;
+        self.table.remove(key).map_err(engine)?;
         Ok(())
     }
 }

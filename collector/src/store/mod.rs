@@ -38,6 +38,7 @@ mod index;
 mod known;
 mod manifest;
 mod names;
+mod page_cache;
 mod pieces;
 mod read;
 mod salvage;

@@ -1,0 +1,73 @@
+//! The system's cache of the store's file, kept from growing without end.
+//!
+//! What is written stays in the page cache until the system wants the memory for something else. That is a copy of what
+//! the store caches itself, at the expense of what the machine's other programs have there; and memory that is taken
+//! anew for each page costs more than memory that comes round: in a virtual machine whose host gives memory by the page,
+//! a third of all that a span cost.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{Advice, fadvise};
+
+use super::StoreError;
+
+/// Follows how much was written to a file.
+#[derive(Debug)]
+pub(super) struct PageCache {
+    file: File,
+    most: u64,
+    written: AtomicU64,
+}
+
+impl PageCache {
+    /// Of a file that is there; about so many of its bytes may stay in the page cache.
+    pub(super) fn of(path: &Path, most: u64) -> Result<Self, StoreError> {
+        let file = File::open(path)
+            .map_err(|error| StoreError::Open { path: path.to_path_buf(), reason: error.to_string() })?;
+        Ok(PageCache { file, most, written: AtomicU64::new(0) })
+    }
+
+    /// Says that so many bytes were written and are on the disk: pages that are not cannot leave.
+    pub(super) fn wrote(&self, bytes: u64) {
+        if self.written.fetch_add(bytes, Ordering::Relaxed) + bytes < self.most {
+            return;
+        }
+        self.written.store(0, Ordering::Relaxed);
+        if let Err(error) = fadvise(&self.file, 0, None, Advice::DontNeed) {
+            tracing::debug!("failed to have the store's file leave the page cache: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use crate::store::disk::{Disk, FILE_NAME};
+    use crate::store::engine::Engine;
+
+    const CACHE_BYTES: usize = 4 << 20;
+
+    fn resident_bytes(path: &Path) -> usize {
+        let told =
+            Command::new("fincore").args(["--bytes", "--noheadings", "--output", "RES"]).arg(path).output();
+        String::from_utf8(told.unwrap().stdout).unwrap().trim().parse().unwrap()
+    }
+
+    #[test]
+    fn what_was_written_long_ago_is_not_in_the_page_cache() {
+        // Where files are on a disk, unlike perhaps in the system's folder for such.
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let disk = Disk::open(folder.path(), CACHE_BYTES).unwrap();
+        let path = folder.path().join(FILE_NAME);
+        for number in 0..320_u32 {
+            disk.write(&mut |rows| rows.put(&number.to_be_bytes(), &[7; 60_000])).unwrap();
+            let resident = resident_bytes(&path);
+            assert!(resident < 2 * CACHE_BYTES, "{resident} bytes after {number} rows");
+        }
+        assert!(path.metadata().unwrap().len() > 4 * CACHE_BYTES as u64);
+    }
+}

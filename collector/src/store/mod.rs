@@ -40,6 +40,7 @@ mod manifest;
 mod names;
 mod page_cache;
 mod pieces;
+mod queue;
 mod read;
 mod salvage;
 mod search;

@@ -2,7 +2,6 @@
 //! share one sync of the disk, and takes a step of retention now and then.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -11,6 +10,7 @@ use blkin_daemon::Heartbeat;
 use blkin_daemon::health::BEAT_EVERY;
 use tokio::sync::oneshot;
 
+use super::queue::{Bounds, Giver, NotGiven, Nothing, Taker, queue};
 use super::{Batch, Damage, IndexSize, Retention, Store, StoreError};
 use crate::ledger::Ledger;
 
@@ -57,7 +57,7 @@ struct Job {
 /// The door to the writing thread. Clones share it; when the last is dropped, the thread stores what waits and ends.
 #[derive(Clone)]
 pub struct Writer {
-    jobs: SyncSender<Job>,
+    jobs: Arc<Giver<Job>>,
     shared: Arc<Shared>,
 }
 
@@ -99,7 +99,11 @@ impl Writer {
         options: WriterOptions,
         heartbeat: Heartbeat,
     ) -> Result<(Writer, JoinHandle<()>), StoreError> {
-        let (jobs, queue) = sync_channel(options.queue_batches);
+        let (jobs, waiting) = queue(Bounds {
+            waiting: options.queue_batches,
+            together: MAX_GROUP,
+            bytes_together: MAX_GROUP_BYTES,
+        });
         let shared = Arc::new(Shared {
             store: store.clone(),
             queued_bytes: AtomicUsize::new(0),
@@ -111,7 +115,7 @@ impl Writer {
         let expiry_every = options.retention_every;
         let thread = Thread {
             store,
-            queue,
+            waiting,
             shared: shared.clone(),
             expiry_every,
             heartbeat,
@@ -123,7 +127,7 @@ impl Writer {
             .name("blkin-store".to_owned())
             .spawn(move || thread.run())
             .map_err(|e| StoreError::Engine(format!("cannot start its thread: {e}")))?;
-        Ok((Writer { jobs, shared }, handle))
+        Ok((Writer { jobs: Arc::new(jobs), shared }, handle))
     }
 
     /// Hands a batch over; the answer comes once it is committed. What is refused was not stored and not counted.
@@ -138,11 +142,11 @@ impl Writer {
             return Err(Refused::QueueFull);
         }
         let (done, pending) = oneshot::channel();
-        self.jobs.try_send(Job { batch, done }).map_err(|refused| {
+        self.jobs.give(Job { batch, done }, bytes).map_err(|refused| {
             self.shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
             match refused {
-                TrySendError::Full(_) => Refused::QueueFull,
-                TrySendError::Disconnected(_) => Refused::Stopping,
+                NotGiven::Full => Refused::QueueFull,
+                NotGiven::NobodyThere => Refused::Stopping,
             }
         })?;
         Ok(Pending(pending))
@@ -192,29 +196,9 @@ impl Pending {
     }
 }
 
-/// Jobs that are committed together.
-#[derive(Default)]
-struct Group {
-    jobs: Vec<Job>,
-    bytes: usize,
-}
-
-impl Group {
-    fn is_full(&self) -> bool {
-        self.jobs.len() >= MAX_GROUP || self.bytes >= MAX_GROUP_BYTES
-    }
-
-    /// Takes a job; returns whether it is the last that has place.
-    fn takes_last(&mut self, job: Job) -> bool {
-        self.bytes += job.batch.memory();
-        self.jobs.push(job);
-        self.is_full()
-    }
-}
-
 struct Thread {
     store: Arc<dyn Store>,
-    queue: Receiver<Job>,
+    waiting: Taker<Job>,
     shared: Arc<Shared>,
     expiry_every: Duration,
     heartbeat: Heartbeat,
@@ -233,8 +217,8 @@ impl Thread {
             }
             match self.group() {
                 Ok(group) => healthy = self.commit(group),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
+                Err(Nothing::Yet) => {}
+                Err(Nothing::AnyMore) => break,
             }
             if self.expiry_is_due() {
                 healthy = self.expire();
@@ -265,23 +249,13 @@ impl Thread {
     /// What is committed next: what waits, and what those are about to send who wait for an answer no more. A commit costs
     /// nearly the same for one batch as for many, so with several senders it pays to wait a moment for all of them; what
     /// is waited for is as many batches as there were senders just now, and never longer than a commit takes.
-    fn group(&self) -> Result<Vec<Job>, RecvTimeoutError> {
-        let mut group = Group::default();
-        self.queue.try_iter().any(|job| group.takes_last(job));
-        let answered = self.last_group;
-        let expected = if group.jobs.is_empty() {
-            group.takes_last(self.queue.recv_timeout(BEAT_EVERY)?);
-            answered
-        } else {
-            answered + group.jobs.len()
-        };
-        let deadline = Instant::now() + self.last_commit.min(MAX_GATHER_TIME);
-        while group.jobs.len() < expected && !group.is_full() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let Ok(job) = self.queue.recv_timeout(left) else { break };
-            group.takes_last(job);
+    fn group(&self) -> Result<Vec<Job>, Nothing> {
+        let there = self.waiting.count();
+        if there == 0 {
+            self.waiting.wait(1, BEAT_EVERY)?;
         }
-        Ok(group.jobs)
+        self.waiting.wait(self.last_group + there, self.last_commit.min(MAX_GATHER_TIME))?;
+        Ok(self.waiting.take())
     }
 
     /// Commits all together; when that fails, each alone, so that one that cannot be stored spoils no other.

@@ -1,0 +1,243 @@
+//! What waits for the one thread that stores it. That is woken when as much is there as it waits for, not for each that
+//! comes: a wake-up costs sender and thread more than the handing over.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How much of a queue there may be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    /// Items that may wait.
+    pub(super) waiting: usize,
+    /// Items that are taken together.
+    pub(super) together: usize,
+    /// Bytes that are taken together, apart from the first item.
+    pub(super) bytes_together: usize,
+}
+
+/// Why an item was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NotGiven {
+    /// As many wait as may.
+    Full,
+    /// Nobody takes anything any more.
+    NobodyThere,
+}
+
+/// Why there is nothing to take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Nothing {
+    /// There may be something later.
+    Yet,
+    /// Nobody is left who could give anything.
+    AnyMore,
+}
+
+/// Begins a queue. It ends when either side is dropped; what waits can still be taken.
+pub(super) fn queue<T>(bounds: Bounds) -> (Giver<T>, Taker<T>) {
+    let state = State { items: VecDeque::new(), bytes: 0, wanted: None, given_up: false };
+    let queue = Arc::new(Queue { bounds, state: Mutex::new(state), enough: Condvar::new() });
+    (Giver(queue.clone()), Taker(queue))
+}
+
+/// The side of those who give.
+pub(super) struct Giver<T>(Arc<Queue<T>>);
+
+/// The side of the one who takes.
+pub(super) struct Taker<T>(Arc<Queue<T>>);
+
+struct Queue<T> {
+    bounds: Bounds,
+    state: Mutex<State<T>>,
+    /// What is wanted is there, or nothing comes any more.
+    enough: Condvar,
+}
+
+struct State<T> {
+    /// With their bytes.
+    items: VecDeque<(T, usize)>,
+    bytes: usize,
+    /// For how many the other side waits, if it does.
+    wanted: Option<usize>,
+    /// Whether a side was dropped.
+    given_up: bool,
+}
+
+impl<T> Queue<T> {
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is no need to wait for more, if so many are wanted.
+    fn has(&self, state: &State<T>, wanted: usize) -> bool {
+        let most = self.bounds.waiting.min(self.bounds.together);
+        state.items.len() >= wanted.min(most) || state.bytes >= self.bounds.bytes_together
+    }
+}
+
+impl<T> Giver<T> {
+    /// Adds an item of so many bytes.
+    ///
+    /// # Errors
+    /// When there is no place for it, or nobody to take it.
+    pub(super) fn give(&self, item: T, bytes: usize) -> Result<(), NotGiven> {
+        let mut state = self.0.state();
+        if state.given_up {
+            return Err(NotGiven::NobodyThere);
+        }
+        if state.items.len() >= self.0.bounds.waiting {
+            return Err(NotGiven::Full);
+        }
+        state.items.push_back((item, bytes));
+        state.bytes += bytes;
+        if state.wanted.is_some_and(|wanted| self.0.has(&state, wanted)) {
+            state.wanted = None;
+            drop(state);
+            self.0.enough.notify_one();
+        }
+        Ok(())
+    }
+}
+
+impl<T> Drop for Giver<T> {
+    fn drop(&mut self) {
+        self.0.state().given_up = true;
+        self.0.enough.notify_one();
+    }
+}
+
+impl<T> Taker<T> {
+    /// How many wait.
+    pub(super) fn count(&self) -> usize {
+        self.0.state().items.len()
+    }
+
+    /// Waits until so many can be taken together, or as many as may, or the time is over.
+    ///
+    /// # Errors
+    /// When there is nothing at all then.
+    pub(super) fn wait(&self, wanted: usize, patience: Duration) -> Result<(), Nothing> {
+        let deadline = Instant::now() + patience;
+        let mut state = self.0.state();
+        while !self.0.has(&state, wanted) && !state.given_up {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            state.wanted = Some(wanted);
+            state = self.0.enough.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.wanted = None;
+        match (state.items.is_empty(), state.given_up) {
+            (false, _) => Ok(()),
+            (true, false) => Err(Nothing::Yet),
+            (true, true) => Err(Nothing::AnyMore),
+        }
+    }
+
+    /// Takes what waits, up to what may be taken together.
+    pub(super) fn take(&self) -> Vec<T> {
+        let mut state = self.0.state();
+        let (mut taken, mut bytes) = (Vec::new(), 0);
+        while taken.len() < self.0.bounds.together
+            && bytes < self.0.bounds.bytes_together
+            && let Some((item, of_item)) = state.items.pop_front()
+        {
+            taken.push(item);
+            bytes += of_item;
+        }
+        state.bytes -= bytes;
+        taken
+    }
+}
+
+impl<T> Drop for Taker<T> {
+    fn drop(&mut self) {
+        let waiting = {
+            let mut state = self.0.state();
+            state.given_up = true;
+            std::mem::take(&mut state.items)
+        };
+        // Whoever waits for an answer learns here that there will be none.
+        drop(waiting);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds { waiting: 10, together: 4, bytes_together: 100 };
+    const NO_TIME: Duration = Duration::ZERO;
+    /// More than any of these tests takes.
+    const LONG: Duration = Duration::from_secs(600);
+
+    #[test]
+    fn what_was_given_is_taken_in_order_up_to_the_bounds() {
+        let (giver, taker) = queue(BOUNDS);
+        assert_eq!(taker.wait(1, NO_TIME), Err(Nothing::Yet));
+        (0..10).for_each(|item| giver.give(item, if item < 8 { 0 } else { 100 }).unwrap());
+        assert_eq!(giver.give(10, 0), Err(NotGiven::Full));
+        assert_eq!(taker.count(), 10);
+        assert_eq!(taker.take(), [0, 1, 2, 3]);
+        assert_eq!(taker.take(), [4, 5, 6, 7]);
+        assert_eq!(taker.take(), [8]);
+        assert_eq!(taker.take(), [9]);
+        assert!(taker.take().is_empty());
+    }
+
+    #[test]
+    fn whoever_waits_is_woken_by_the_last_of_those_that_are_wanted() {
+        let (giver, taker) = queue(BOUNDS);
+        let taking = thread::spawn(move || {
+            taker.wait(3, LONG).unwrap();
+            taker.take()
+        });
+        (0..3).for_each(|item| giver.give(item, 1).unwrap());
+        assert_eq!(taking.join().unwrap(), [0, 1, 2]);
+    }
+
+    #[test]
+    fn nobody_waits_for_more_than_there_can_be() {
+        let (giver, taker) = queue(Bounds { waiting: 2, ..BOUNDS });
+        (0..2).for_each(|item| giver.give(item, 1).unwrap());
+        taker.wait(3, LONG).unwrap();
+        let (giver, taker) = queue(BOUNDS);
+        giver.give(0, BOUNDS.bytes_together).unwrap();
+        taker.wait(3, LONG).unwrap();
+        let (giver, taker) = queue(BOUNDS);
+        (0..4).for_each(|item| giver.give(item, 1).unwrap());
+        taker.wait(5, LONG).unwrap();
+    }
+
+    #[test]
+    fn what_waits_when_no_giver_is_left_is_taken_before_the_end() {
+        let (giver, taker) = queue(BOUNDS);
+        giver.give(1, 1).unwrap();
+        drop(giver);
+        assert_eq!(taker.wait(2, LONG), Ok(()));
+        assert_eq!(taker.take(), [1]);
+        assert_eq!(taker.wait(1, LONG), Err(Nothing::AnyMore));
+    }
+
+    #[test]
+    fn whoever_waits_is_woken_when_the_last_giver_goes() {
+        let (giver, taker) = queue::<u8>(BOUNDS);
+        let waiting = thread::spawn(move || taker.wait(1, LONG));
+        drop(giver);
+        assert_eq!(waiting.join().unwrap(), Err(Nothing::AnyMore));
+    }
+
+    #[test]
+    fn what_waits_is_dropped_with_the_taker() {
+        let (giver, taker) = queue(BOUNDS);
+        let item = Arc::new(());
+        giver.give(item.clone(), 1).unwrap();
+        drop(taker);
+        assert_eq!(Arc::strong_count(&item), 1);
+        assert_eq!(giver.give(item, 1), Err(NotGiven::NobodyThere));
+    }
+}

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use blkin_daemon::admin::Admin;
+use blkin_daemon::start::{listen, run_server, say_configuration_is_good};
 use blkin_daemon::{CancellationToken, Failure, Health, Patience, logging, ready, signals};
 use blkin_scribe::{Budget, server};
 use serde::Serialize;
@@ -36,20 +37,7 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
         return say_configuration_is_good();
     }
     logging::init(&config.log, config.log_format)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("failed to start the async runtime")?;
-    runtime.block_on(run(config, arguments))?;
-    // Connections that did not end in time must not hold up the end.
-    runtime.shutdown_background();
-    Ok(())
-}
-
-#[allow(clippy::print_stdout)]
-fn say_configuration_is_good() -> Result<(), Failure> {
-    println!("the configuration is good");
-    Ok(())
+    run_server(run(config, arguments))
 }
 
 /// The addresses that are listened on, as written to the ready file.
@@ -70,19 +58,10 @@ async fn run(config: Config, arguments: &Arguments) -> anyhow::Result<()> {
     let (collector, store_thread) = Collector::open(config)?;
     tracing::info!(scribe = %addresses.scribe, http = %addresses.http, "ready");
     collector.reload_on(reloads, arguments.clone());
-    if let Some(path) = &arguments.ready_file {
-        ready::write(path, &addresses)
-            .with_context(|| format!("failed to write the ready file {}", path.display()))?;
-    }
+    ready::write(arguments.ready_file.as_deref(), &addresses)?;
     let watch = watch_store(store_thread, stop.clone());
     collector.serve(scribe, http, stop).await;
     drain_store(watch).await
-}
-
-async fn listen(address: SocketAddr, what: &str, flag: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address)
-        .await
-        .with_context(|| format!("failed to listen for {what} on {address}; choose another with {flag}"))
 }
 
 /// Waits for the store's thread. It should end only once all that could hand it batches is gone: should it end before,

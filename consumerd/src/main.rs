@@ -8,6 +8,7 @@ use blkin_consumerd::{holder, worker};
 use blkin_daemon::config::{file_to_read, layered};
 use blkin_daemon::exit::{Failure, report};
 use blkin_daemon::logging;
+use blkin_daemon::start::say_configuration_is_good;
 use clap::{Parser, Subcommand};
 
 /// Drains every traced program of this machine, joins annotations into spans and ships them
@@ -50,7 +51,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let config: Config = layered(file.as_deref(), &arguments.overrides)?;
     config.check()?;
     if arguments.check_config {
-        return Ok(());
+        return say_configuration_is_good();
     }
     logging::init(&config.log, config.log_format)?;
     holder::run(&config, arguments.ready_file.as_deref())

@@ -21,6 +21,7 @@ fn the_example_configuration_is_a_good_one() {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/config.example.toml");
     let output = consumerd(&["--check-config", "--config", example]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "the configuration is good\n");
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! - [`connection`]: HTTP connections that do not wait for a silent peer for ever.
 //! - [`signals`]: SIGTERM and SIGINT start a drain.
 //! - [`ready`]: tells whoever waits that the daemon serves, and on which ports.
+//! - [`start`]: listening, the async runtime, what `--check-config` says.
 //! - [`exit`]: the documented exit codes.
 
 pub mod admin;
@@ -17,6 +18,7 @@ pub mod health;
 pub mod logging;
 pub mod ready;
 pub mod signals;
+pub mod start;
 
 pub use connection::{Connection, Patience};
 pub use exit::Failure;

@@ -3,13 +3,20 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use serde::Serialize;
 
-/// Writes `content` as JSON to `path`, atomically.
+/// Writes `content` as JSON to `path`, if there is one, atomically.
 ///
 /// # Errors
 /// When the file cannot be written beside its final place, or not renamed to it.
-pub fn write(path: &Path, content: &impl Serialize) -> io::Result<()> {
+pub fn write(path: Option<&Path>, content: &impl Serialize) -> anyhow::Result<()> {
+    path.map_or(Ok(()), |path| {
+        write_to(path, content).with_context(|| format!("failed to write the ready file {}", path.display()))
+    })
+}
+
+fn write_to(path: &Path, content: &impl Serialize) -> io::Result<()> {
     let mut text = serde_json::to_vec(content).map_err(io::Error::other)?;
     text.push(b'\n');
     let temporary = temporary_beside(path)?;
@@ -34,8 +41,15 @@ mod tests {
     fn the_file_holds_the_json_and_nothing_is_left_beside_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ready.json");
-        write(&path, &serde_json::json!({"http": "127.0.0.1:9411"})).unwrap();
+        write(Some(&path), &serde_json::json!({"http": "127.0.0.1:9411"})).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"http\":\"127.0.0.1:9411\"}\n");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_named() {
+        let error = format!("{:#}", write(Some(Path::new("/nowhere/ready.json")), &0).unwrap_err());
+        assert!(error.starts_with("failed to write the ready file /nowhere/ready.json: "), "{error}");
+        write(None, &0).unwrap();
     }
 }

@@ -12,6 +12,7 @@ use anyhow::Context;
 use axum::Router;
 use blkin_daemon::admin::{self, Admin};
 use blkin_daemon::health::BEAT_EVERY;
+use blkin_daemon::start::{listen, run_server, say_configuration_is_good};
 use blkin_daemon::{CancellationToken, Failure, Health, Heartbeat, Patience, logging, ready, signals};
 use blkin_scribe::{Budget, server};
 use serde::Serialize;
@@ -40,20 +41,7 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
         return say_configuration_is_good();
     }
     logging::init(&config.log, config.log_format)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("failed to start the async runtime")?;
-    runtime.block_on(run(config, arguments.ready_file.as_deref()))?;
-    // Connections that did not end in time must not hold up the end.
-    runtime.shutdown_background();
-    Ok(())
-}
-
-#[allow(clippy::print_stdout)]
-fn say_configuration_is_good() -> Result<(), Failure> {
-    println!("the configuration is good");
-    Ok(())
+    run_server(run(config, arguments.ready_file.as_deref()))
 }
 
 /// The addresses that are listened on, as written to the ready file.
@@ -70,17 +58,8 @@ async fn run(config: Config, ready_file: Option<&Path>) -> anyhow::Result<()> {
     let addresses = Addresses { scribe: scribe.local_addr()?, http: http.local_addr()? };
     let relay = Relay::open(config)?;
     tracing::info!(scribe = %addresses.scribe, http = %addresses.http, upstreams = ?relay.config.upstreams, "ready");
-    if let Some(path) = ready_file {
-        ready::write(path, &addresses)
-            .with_context(|| format!("failed to write the ready file {}", path.display()))?;
-    }
+    ready::write(ready_file, &addresses)?;
     relay.serve(scribe, http, stop).await
-}
-
-async fn listen(address: SocketAddr, what: &str, flag: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address)
-        .await
-        .with_context(|| format!("failed to listen for {what} on {address}; choose another with {flag}"))
 }
 
 struct Relay {

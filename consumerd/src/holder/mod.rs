@@ -334,12 +334,8 @@ impl<'a> Holder<'a> {
         }
         let http = self.http.local_addr()?.to_string();
         tracing::info!(http, socket = %self.config.socket.display(), "ready");
-        if let Some(path) = self.ready_file {
-            let control = &self.config.control_socket();
-            let content = Ready { http, socket: &self.config.socket, control };
-            ready::write(path, &content).with_context(|| format!("failed to write {}", path.display()))?;
-        }
-        Ok(())
+        let control = &self.config.control_socket();
+        ready::write(self.ready_file, &Ready { http, socket: &self.config.socket, control })
     }
 
     fn kill_if_stuck(&mut self, worker: &mut WorkerProcess, silence: Duration) {

@@ -80,7 +80,10 @@ pub fn layered<C: DeserializeOwned>(
     for (key, value) in overrides {
         table.insert(key, value);
     }
-    table.try_into().map_err(|e: toml::de::Error| ConfigError::Value(e.message().to_owned()))
+    // Shown, the error names the key, on a line of its own: "invalid type: ...\nin `scan`\n".
+    table
+        .try_into()
+        .map_err(|e: toml::de::Error| ConfigError::Value(e.to_string().trim_end().replace("\nin `", " in `")))
 }
 
 fn read_table(path: &Path) -> Result<toml::Table, ConfigError> {
@@ -147,9 +150,10 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_the_wrong_type_is_an_error() {
+    fn a_value_of_the_wrong_type_is_an_error_that_names_its_key() {
         let file = file("queue = 'many'\n");
-        assert!(layered::<Config>(Some(file.path()), &Overrides::default()).is_err());
+        let error = layered::<Config>(Some(file.path()), &Overrides::default()).unwrap_err().to_string();
+        assert!(error.contains("expected usize in `queue`; remove or correct that key"), "{error}");
     }
 
     #[test]

@@ -1,16 +1,18 @@
 //! What arrived together and is committed together, in few pieces of memory: the bytes that will be stored, and beside
 //! them what the store has to know of each.
 
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use blkin_thrift::Span as V1Span;
 use blkin_thrift::view::SpanView;
-use xxhash_rust::xxh3::xxh3_64;
+use foldhash::fast::RandomState;
 
 use super::facts::{self, Look, Time};
 use super::frame;
 use super::names::NameKind;
 use super::pieces::{FORM_V1, FORM_V2, STORED, identity, view_of_v1, view_of_v2};
+use super::secret::Secret;
 use super::terms::Named;
 use crate::ledger::Ledger;
 use crate::merge::Piece;
@@ -34,7 +36,6 @@ pub(super) struct Entry {
 #[derive(Debug, Clone, Copy)]
 struct Name {
     kind: NameKind,
-    hash: u64,
     of: usize,
     end: usize,
 }
@@ -134,7 +135,8 @@ impl Batch {
         };
         let annotations = view.annotations.len() + view.binary_annotations.len();
         let identities = self.identities.len();
-        self.identities.extend(identities_of(view).map(|of| identity_key(trace, of)));
+        let secret = Secret::of_process();
+        self.identities.extend(identities_of(view).map(|of| identity_key(secret, trace, of)));
         let all_have_one = annotations > 0 && self.identities.len() - identities == annotations;
         let time = facts::of_v1(view, owned, &mut self.looking(trace));
         self.finish(begin, trace, annotations, !all_have_one, time);
@@ -189,16 +191,12 @@ impl Batch {
 
     fn finish(&mut self, begin: usize, trace: TraceId, annotations: usize, is_whole: bool, time: Time) {
         let sealed = &mut self.bytes[begin..];
-        let whole = if is_whole {
-            Some(frame::seal_and_hash(sealed))
-        } else {
-            frame::seal(sealed);
-            None
-        };
+        frame::seal(sealed);
+        let body = &sealed[frame::HEAD_BYTES..];
         self.entries.push(Entry {
             trace,
             annotations: annotations as u32,
-            whole,
+            whole: is_whole.then(|| Secret::of_process().stamp(body)),
             time,
             bytes: self.bytes.len(),
             terms: self.terms.len(),
@@ -208,7 +206,7 @@ impl Batch {
 
     fn looking(&mut self, trace: TraceId) -> Looking<'_> {
         let Batch { autocomplete_keys, terms, names, texts, told, .. } = self;
-        Looking { of_trace: of_trace(trace), autocomplete_keys, terms, names, texts, told }
+        Looking { of_trace: told.of_traces.hash_one(trace), autocomplete_keys, terms, names, texts, told }
     }
 
     /// The pieces, in order of arrival.
@@ -239,13 +237,13 @@ impl Batch {
         &self.terms
     }
 
-    /// The names that its pieces have: kind, whom it belongs to, itself, and a number that stands for all of that.
-    pub(super) fn names(&self) -> impl Iterator<Item = (NameKind, &str, &str, u64)> {
+    /// The names that its pieces have: kind, whom it belongs to, and itself.
+    pub(super) fn names(&self) -> impl Iterator<Item = (NameKind, &str, &str)> {
         let mut begin = 0;
         self.names.iter().map(move |name| {
             let of = &self.texts[begin..name.of];
             begin = name.end;
-            (name.kind, of, &self.texts[name.of..name.end], name.hash)
+            (name.kind, of, &self.texts[name.of..name.end])
         })
     }
 }
@@ -267,12 +265,12 @@ fn identities_of(view: &SpanView<'_>) -> impl Iterator<Item = (u64, u64)> {
 }
 
 /// What stands for an identity within its trace.
-pub(super) fn identity_key(trace: TraceId, (source, position): (u64, u64)) -> u128 {
+fn identity_key(secret: &Secret, trace: TraceId, (source, position): (u64, u64)) -> u128 {
     let mut whence = [0; 24];
     for (place, number) in whence.chunks_exact_mut(8).zip([trace.low(), trace.high(), source]) {
         place.copy_from_slice(&number.to_ne_bytes());
     }
-    u128::from(xxh3_64(&whence)) << 64 | u128::from(position)
+    u128::from(secret.half_stamp(&whence)) << 64 | u128::from(position)
 }
 
 /// Keeps what a look finds, but for what was found just before.
@@ -287,12 +285,11 @@ struct Looking<'b> {
 
 impl Looking<'_> {
     fn name(&mut self, kind: NameKind, of: Named<'_>, name: Named<'_>) {
-        let hash = super::names::hash(kind, of.term, name.term);
-        if self.told.names.is_new(hash) {
+        if self.told.names.is_new(name_number(kind, of.term, name.term)) {
             self.texts.push_str(of.text);
             let of = self.texts.len();
             self.texts.push_str(name.text);
-            self.names.push(Name { kind, hash, of, end: self.texts.len() });
+            self.names.push(Name { kind, of, end: self.texts.len() });
         }
     }
 }
@@ -330,11 +327,14 @@ impl Look for Looking<'_> {
 struct Told {
     terms: Recent,
     names: Recent,
+    /// Makes the terms of a trace its own, so that no other trace can have had them told: a block that is read again has
+    /// pieces of all senders.
+    of_traces: RandomState,
 }
 
-/// What makes the terms of a trace its own.
-fn of_trace(trace: TraceId) -> u64 {
-    trace.low().wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ trace.high().rotate_left(17)
+/// What stands for a name within its batch, made of the terms of whom it belongs to and of itself.
+fn name_number(kind: NameKind, of: u64, name: u64) -> u64 {
+    (of.rotate_left(32) ^ name).wrapping_add(kind as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// Numbers that came not long ago: one of each kind of low bits. It forgets, but never believes to know what it does not.
@@ -352,5 +352,30 @@ impl Recent {
         let is_new = *place != number;
         *place = number;
         is_new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two ids that were taken for one another when a multiplication that everybody knows told them apart.
+    #[test]
+    fn the_terms_of_a_trace_are_told_whoever_had_them_just_before() {
+        const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+        let low = TraceId::new(0, 5).unwrap();
+        let high = TraceId::new(5_u64.wrapping_mul(FACTOR).rotate_right(17), 0).unwrap();
+        let mut batch = Batch::default();
+        for id in [low, high] {
+            let (trace_id, trace_id_high) = (id.low() as i64, Some(id.high() as i64));
+            batch.push(&Piece::V1(V1Span {
+                trace_id,
+                trace_id_high,
+                name: "read".to_owned(),
+                ..V1Span::default()
+            }));
+        }
+        assert_eq!(batch.part(0).terms, batch.part(1).terms);
+        assert_eq!(batch.part(1).terms, [super::super::terms::span_name("read")]);
     }
 }

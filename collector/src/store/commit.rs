@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use foldhash::fast::FixedState;
+use foldhash::fast::RandomState;
 
 use super::batch::{Batch, Part};
 use super::engine::{Snapshot, Transaction};
@@ -77,7 +77,7 @@ struct Commit<'b> {
     ledger: Ledger,
     /// In the order in which they came first.
     learned: Learned,
-    places: HashMap<TraceId, usize, FixedState>,
+    places: HashMap<TraceId, usize, RandomState>,
     /// Of each of those traces.
     standings: Vec<Standing>,
     /// What is stored, with the places of the traces.

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use foldhash::fast::FixedState;
+use foldhash::fast::RandomState;
 
 use super::block::Part;
 use super::facts::Time;
@@ -66,9 +66,9 @@ pub(super) struct Trace {
 pub(super) struct Head {
     traces: Vec<Trace>,
     /// The first trace with these low 64 bits.
-    by_low: HashMap<u64, u32, FixedState>,
+    by_low: HashMap<u64, u32, RandomState>,
     /// Those that came with the same low 64 bits as one before: few, unless somebody means harm.
-    others: HashMap<TraceId, u32, FixedState>,
+    others: HashMap<TraceId, u32, RandomState>,
     postings: Postings,
     pieces: u64,
 }
@@ -247,6 +247,7 @@ impl Postings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::hash::BuildHasher;
 
     #[test]
     fn traces_that_differ_in_their_high_bits_alone_are_each_found_and_together() {
@@ -261,6 +262,13 @@ mod tests {
         same.sort_unstable();
         assert_eq!(same, [0, 1, 3]);
         assert_eq!(head.with_low(8).collect::<Vec<_>>(), [2]);
+    }
+
+    #[test]
+    fn no_two_heads_hash_ids_alike() {
+        let [one, other] = [Head::default(), Head::default()];
+        assert_ne!(one.by_low.hasher().hash_one(7_u64), other.by_low.hasher().hash_one(7_u64));
+        assert_ne!(one.others.hasher().hash_one(7_u64), other.others.hasher().hash_one(7_u64));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use foldhash::fast::FixedState;
+use foldhash::fast::RandomState;
 
 use super::batch::{Batch, Part};
 use crate::model::TraceId;
@@ -19,13 +19,13 @@ type Stamp = u128;
 #[derive(Debug, Default)]
 pub(super) struct Known {
     /// Each trace, with where in `once` its stamps are, unless they are in `again`.
-    traces: HashMap<TraceId, Range<usize>, FixedState>,
+    traces: HashMap<TraceId, Range<usize>, RandomState>,
     /// Stamps of traces that came with one commit.
     once: Vec<Stamp>,
     /// Stamps of traces that came again.
-    again: HashSet<Stamp, FixedState>,
+    again: HashSet<Stamp, RandomState>,
     /// Stamps of the traces that came with this commit for the first time; and in their order, with the traces' places.
-    now: HashSet<Stamp, FixedState>,
+    now: HashSet<Stamp, RandomState>,
     in_order: Vec<(usize, Stamp)>,
 }
 
@@ -127,6 +127,7 @@ mod tests {
     use super::*;
     use crate::merge::Piece;
     use blkin_thrift::Span;
+    use std::hash::BuildHasher;
 
     fn pieces(of: &[(i64, i64)]) -> Batch {
         let mut batch = Batch::default();
@@ -151,6 +152,27 @@ mod tests {
         let is_new = is_new.collect();
         known.end(trace_at);
         is_new
+    }
+
+    /// With the high half of an id that is the first word of the fixed seed, its low half counts no more.
+    #[test]
+    fn trace_ids_that_a_fixed_hash_takes_for_one_another_are_told_apart() {
+        const WORD: u64 = 0xc0ac_29b7_c97c_50dd;
+        let hashes = |hasher: &dyn Fn(TraceId) -> u64| {
+            (0..100).map(|low| hasher(TraceId::new(WORD, low).unwrap())).collect::<HashSet<u64>>().len()
+        };
+        let fixed = foldhash::fast::FixedState::default();
+        assert_eq!(hashes(&|id| fixed.hash_one(id)), 1);
+        let known = Known::default();
+        assert!(hashes(&|id| known.traces.hasher().hash_one(id)) > 90);
+    }
+
+    #[test]
+    fn no_two_stores_hash_alike_what_senders_choose() {
+        let [one, other] = [Known::default(), Known::default()];
+        let of_traces = |known: &Known| known.traces.hasher().hash_one(7);
+        let of_stamps = |known: &Known| [&known.again, &known.now].map(|set| set.hasher().hash_one(7));
+        assert!(of_traces(&one) != of_traces(&other) && of_stamps(&one) != of_stamps(&other));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //!
 //! | step | module |
 //! |---|---|
-//! | what arrived becomes a [`Batch`]: bytes as they will lie, and what to find them by | `batch`, `facts`, `terms`, `pieces` |
+//! | what arrived becomes a [`Batch`]: bytes as they will lie, and what to find them by | `batch`, `facts`, `terms`, `pieces`, `secret` |
 //! | one thread commits the batches that wait together | [`writer`] |
 //! | what is stored already is left out; the rest goes into blocks, names beside them | `commit`, `known`, `block`, `frame`, `names` |
 //! | the index learns where it is: in memory at first | `index`, `head` |
@@ -44,6 +44,7 @@ mod queue;
 mod read;
 mod salvage;
 mod search;
+mod secret;
 mod segment;
 mod start;
 mod terms;

@@ -1,9 +1,8 @@
 //! Names that were seen: services, their spans, who they talk to, and values of tags offered for completion.
 
 use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
-
-use foldhash::fast::FixedState;
 
 use super::engine::{Snapshot, Transaction};
 use super::{Batch, StoreError, keys};
@@ -32,7 +31,9 @@ pub enum NameKind {
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     hour: u64,
-    names: HashSet<u64, FixedState>,
+    /// Hashes of them, with a key of this process: nobody can keep another's name from being listed by one of equal hash.
+    names: HashSet<u64>,
+    hashes: RandomState,
 }
 
 impl Recent {
@@ -47,12 +48,11 @@ impl Recent {
             self.hour = hour;
         }
     }
-}
 
-/// A number that stands for a name among those that were noted not long ago, made of the terms of whom it belongs to and
-/// of itself.
-pub(super) fn hash(kind: NameKind, of: u64, name: u64) -> u64 {
-    (of.rotate_left(32) ^ name).wrapping_add(kind as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    /// Whether a name was not noted yet; from now on it is.
+    fn is_new(&mut self, kind: NameKind, of: &str, name: &str) -> bool {
+        self.names.insert(self.hashes.hash_one((kind as u8, of, name)))
+    }
 }
 
 /// Notes that the names of a batch are in use.
@@ -63,8 +63,8 @@ pub(super) fn learn(
     recent: &mut Recent,
 ) -> Result<(), StoreError> {
     recent.begin(now_ms / HOUR_MS);
-    for (kind, of, name, hash) in batch.names() {
-        if recent.names.insert(hash) {
+    for (kind, of, name) in batch.names() {
+        if recent.is_new(kind, of, name) {
             note(rows, kind, of, name, recent.hour)?;
         }
     }

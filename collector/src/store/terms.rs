@@ -4,6 +4,8 @@
 //! have all three, in whatever spans; whether one span has them is seen when the trace is read
 //! ([`crate::query::matches`]). So a term too many costs time, and one too few would cost an answer: pieces of v1 spans
 //! are merged before they are answered, and each piece alone must have the terms of all that may come out of it.
+//!
+//! They are stored, so that anybody can know them and make texts of one term: whoever does has searches read more.
 
 use std::borrow::Cow;
 use std::ops::RangeInclusive;

@@ -1,0 +1,74 @@
+//! What no sender can know, drawn anew by each process: what senders choose is hashed with it before anything is left out
+//! because of its hash. So nobody can have another's piece left out by one of equal hash.
+//!
+//! Nothing that it makes is stored: stamps are made again of the stored pieces. What is stored needs no secret. A checksum
+//! tells of damage, not of harm, and two terms that are equal only have a search read a trace and refuse it.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
+
+use xxhash_rust::xxh3::{xxh3_64_with_secret, xxh3_128_with_secret};
+
+/// Words of xxh3's secret. All of them are drawn: from a seed of 64 bits it would derive words that depend on each other.
+const WORDS: usize = 24;
+
+/// The secret.
+pub(super) struct Secret([u8; WORDS * 8]);
+
+impl Secret {
+    /// That of this process.
+    pub(super) fn of_process() -> &'static Secret {
+        static SECRET: LazyLock<Secret> = LazyLock::new(Secret::drawn);
+        &SECRET
+    }
+
+    /// The standard library's hash has a key that the system draws: what it makes of a row of numbers nobody can tell.
+    fn drawn() -> Secret {
+        let random = RandomState::new();
+        let mut bytes = [0; WORDS * 8];
+        for (number, word) in bytes.as_chunks_mut().0.iter_mut().enumerate() {
+            *word = random.hash_one(number).to_ne_bytes();
+        }
+        Secret(bytes)
+    }
+
+    /// What stands for bytes.
+    pub(super) fn stamp(&self, bytes: &[u8]) -> u128 {
+        xxh3_128_with_secret(bytes, &self.0)
+    }
+
+    /// What stands for few bytes beside other numbers.
+    pub(super) fn half_stamp(&self, bytes: &[u8]) -> u64 {
+        xxh3_64_with_secret(bytes, &self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use xxhash_rust::xxh3::xxh3_128;
+
+    #[test]
+    fn equal_bytes_have_equal_stamps_with_one_secret_alone() {
+        let secrets = [Secret::drawn(), Secret::drawn()];
+        for length in [0, 1, 3, 8, 16, 17, 24, 128, 129, 240, 241, 1024, 5000] {
+            let bytes = vec![b'a'; length];
+            let [one, other] =
+                secrets.each_ref().map(|secret| (secret.stamp(&bytes), secret.half_stamp(&bytes)));
+            assert!(one.0 != other.0 && one.1 != other.1, "{length} bytes");
+            assert_eq!(one, (secrets[0].stamp(&bytes), secrets[0].half_stamp(&bytes)));
+        }
+    }
+
+    /// Of 32 bytes xxh3 multiplies the first two words, each after a word of its secret was taken off it, and adds them.
+    /// Who knows these words makes the product zero in many ways, and of one sum.
+    #[test]
+    fn bytes_that_the_usual_secret_takes_for_equal_differ() {
+        const USUAL: [u64; 2] = [0xbe4b_a423_396c_feb8, 0x1cad_21f7_2c81_017c];
+        let bytes = |first: u64, second: u64| [first, second, 3, 4].map(u64::to_le_bytes).concat();
+        let (one, other) = (bytes(USUAL[0], USUAL[1] + 5), bytes(USUAL[0] + 5, USUAL[1]));
+        assert!(one != other && xxh3_128(&one) == xxh3_128(&other));
+        let secret = Secret::of_process();
+        assert!(secret.stamp(&one) != secret.stamp(&other));
+    }
+}

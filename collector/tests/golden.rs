@@ -113,15 +113,14 @@ fn fill<E: Engine>(store: &TraceStore<E>) {
     assert!(store.ledger().unwrap().balances());
 }
 
-/// All rows of the file, read past our own engine: the file's and the table's names and types are part of the format.
-fn rows_on_disk() -> Rows {
-    let folder = tempfile::tempdir().unwrap();
-    let store = TraceStore::new(Disk::open(folder.path(), 1 << 20).unwrap()).unwrap();
-    fill(&store);
-    drop(store);
-    let database = Database::open(folder.path().join(FILE_NAME)).unwrap();
-    let table = TableDefinition::<&[u8], &[u8]>::new("rows");
-    let table = database.begin_read().unwrap().open_table(table).unwrap();
+/// The table's names and types are part of the format.
+const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("rows");
+
+/// All rows of the file after `work` with its store, read past our own engine.
+fn rows_on_disk(folder: &Path, work: impl FnOnce(&TraceStore<Disk>)) -> Rows {
+    work(&TraceStore::new(Disk::open(folder, 1 << 20).unwrap()).unwrap());
+    let database = Database::open(folder.join(FILE_NAME)).unwrap();
+    let table = database.begin_read().unwrap().open_table(TABLE).unwrap();
     let rows = table.iter().unwrap().map(|row| row.unwrap());
     rows.map(|(key, value)| (key.value().to_vec(), value.value().to_vec())).collect()
 }
@@ -136,7 +135,11 @@ fn unhex(text: &str) -> Vec<u8> {
 }
 
 fn written() -> String {
-    rows_on_disk().iter().map(|(key, value)| format!("{} {}\n", hex(key), hex(value))).collect()
+    let folder = tempfile::tempdir().unwrap();
+    rows_on_disk(folder.path(), fill)
+        .iter()
+        .map(|(key, value)| format!("{} {}\n", hex(key), hex(value)))
+        .collect()
 }
 
 fn golden(end: &str) -> PathBuf {
@@ -156,8 +159,7 @@ fn golden_text() -> String {
     std::fs::read_to_string(golden("txt")).unwrap()
 }
 
-fn golden_rows() -> Rows {
-    let text = golden_text();
+fn rows_in(text: &str) -> Rows {
     let pairs = text.lines().map(|line| line.split_once(' ').unwrap());
     pairs.map(|(key, value)| (unhex(key), unhex(value))).collect()
 }
@@ -179,7 +181,7 @@ fn golden_rows_are_what_we_write_and_what_an_independent_decoder_reads() {
 fn a_store_of_golden_rows_reads_back_what_went_in() {
     let engine = Memory::default();
     let put_all = &mut |rows: &mut dyn blkin_collector::store::engine::Transaction| {
-        golden_rows().iter().try_for_each(|(key, value)| rows.put(key, value))
+        rows_in(&golden_text()).iter().try_for_each(|(key, value)| rows.put(key, value))
     };
     engine.write(put_all).unwrap();
     let store = TraceStore::new(engine).unwrap();
@@ -207,12 +209,29 @@ fn a_store_of_golden_rows_reads_back_what_went_in() {
 }
 
 #[test]
+fn a_store_of_the_format_before_is_brought_to_this_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = std::fs::read_to_string(golden("txt").with_file_name("store-v3.txt")).unwrap();
+    let database = Database::create(folder.path().join(FILE_NAME)).unwrap();
+    let transaction = database.begin_write().unwrap();
+    {
+        let mut table = transaction.open_table(TABLE).unwrap();
+        for (key, value) in rows_in(&before) {
+            table.insert(&*key, &*value).unwrap();
+        }
+    }
+    transaction.commit().unwrap();
+    drop(database);
+    assert_eq!(rows_on_disk(folder.path(), |_| ()), rows_in(&golden_text()));
+}
+
+#[test]
 fn a_store_of_another_format_is_refused_and_it_is_said_what_to_do() {
     let engine = Memory::default();
-    engine.write(&mut |rows| rows.put(b"V", &[FORMAT_VERSION - 1])).unwrap();
+    engine.write(&mut |rows| rows.put(b"V", &[FORMAT_VERSION - 2])).unwrap();
     let refused = TraceStore::new(engine).err().unwrap().to_string();
     assert!(
-        refused.contains("format 2, this collector knows 3") && refused.contains("--data-dir"),
+        refused.contains("format 2, this collector knows 4") && refused.contains("--data-dir"),
         "{refused}"
     );
 }

@@ -3,26 +3,27 @@
 //! ```text
 //! key                                    value
 //! 'V'                                    format version, 1 byte
-//! 'L'                                    (annotations:u64 spans:u64)*   the ledger, by the numbers of its figures
-//! 'B'                                    bytes:u64                      payload bytes of all pieces
-//! 'Q'                                    next:u64                       number of the next block
 //! 'C'                                    block:u64                      retention has passed the blocks before this
 //! 'D' block:u64                          arrival:u64 (head Piece)*      in order of arrival; see block.rs
+//! 'E' 'B'                                bytes:u64                      payload bytes of all pieces
+//! 'E' 'L'                                (annotations:u64 spans:u64)*   the ledger, by the numbers of its figures
+//! 'E' 'Q'                                next:u64                       number of the next block
 //! 'K' block:u64                          arrival:u64 (head Piece)*      what retention left of a block it has passed
 //! 'M'                                    Manifest                       which segments make up the index
 //! 'X' segment:u64 column:u8 chunk:u32    checksum:u64 body              a part of the index; see segment.rs
 //! 'N' kind:u8 length:u16 service value   hour:u64                       names, and when last seen
 //! ```
 //!
-//! 'D', 'K' and 'N' are what is stored. 'M' and 'X' can be made again from 'D' and 'K', and are when they are damaged.
+//! 'D', 'K' and 'N' are what is stored. 'M' and 'X' can be made again from 'D' and 'K', and are when they are damaged. 'E' is
+//! what each commit changes: behind the newest block, all in one page of the tree.
 
 /// The format version that this program writes and reads.
-pub const FORMAT_VERSION: u8 = 3;
+pub const FORMAT_VERSION: u8 = 4;
 
 pub(super) const VERSION: &[u8] = b"V";
-pub(super) const LEDGER: &[u8] = b"L";
-pub(super) const PAYLOAD_BYTES: &[u8] = b"B";
-pub(super) const NEXT_BLOCK: &[u8] = b"Q";
+pub(super) const LEDGER: &[u8] = b"EL";
+pub(super) const PAYLOAD_BYTES: &[u8] = b"EB";
+pub(super) const NEXT_BLOCK: &[u8] = b"EQ";
 pub(super) const CURSOR: &[u8] = b"C";
 pub(super) const MANIFEST: &[u8] = b"M";
 pub(super) const BLOCKS: u8 = b'D';

@@ -32,6 +32,7 @@ mod damage;
 mod expire;
 mod facts;
 mod filter;
+mod format;
 mod frame;
 mod head;
 mod index;
@@ -249,23 +250,7 @@ impl<E: Engine> TraceStore<E> {
     /// # Errors
     /// As [`TraceStore::new`].
     pub fn with_small_segments(engine: E, pieces: u64) -> Result<Self, StoreError> {
-        let mut found = None;
-        engine.write(&mut |rows| {
-            found = rows.get(keys::VERSION)?;
-            match found {
-                Some(_) => Ok(()),
-                None => rows.put(keys::VERSION, &[keys::FORMAT_VERSION]),
-            }
-        })?;
-        match found.as_deref() {
-            None | Some([keys::FORMAT_VERSION]) => {}
-            Some(other) => {
-                return Err(StoreError::Format {
-                    found: other.first().copied().unwrap_or(0),
-                    known: keys::FORMAT_VERSION,
-                });
-            }
-        }
+        format::settle(&engine)?;
         let index = start::open_index(&engine, pieces)?;
         let store = TraceStore { engine, index, memory: Mutex::default(), bell: indexer::Bell::default() };
         store.believed(store.replay())?;

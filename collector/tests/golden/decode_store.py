@@ -177,19 +177,27 @@ def ledger(key, value):
 
 def number_called(what):
     def read(key, value):
-        assert len(key) == 1
         return {what: int.from_bytes(value, "big")}
 
     return read
 
 
+CHANGED = {
+    b"EB": number_called("payload_bytes"),
+    b"EL": ledger,
+    b"EQ": number_called("next_block"),
+}
+
+
+def changed(key, value):
+    return CHANGED[key](key, value)
+
+
 FAMILIES = {
     b"V": number_called("version"),
-    b"B": number_called("payload_bytes"),
-    b"Q": number_called("next_block"),
     b"C": number_called("passed"),
-    b"L": ledger,
     b"D": block,
+    b"E": changed,
     b"K": block,
     b"M": manifest,
     b"X": chunk,
@@ -203,7 +211,7 @@ def main():
         for line in lines:
             key, value = (bytes.fromhex(part.strip("-")) for part in line.split())
             rows.append(FAMILIES[key[:1]](key, value))
-    assert {"version": 3} in rows
+    assert {"version": 4} in rows
     print("\n".join(json.dumps(row, ensure_ascii=True) for row in rows))
 
 

@@ -1,0 +1,38 @@
+//! Which format the rows are of: none yet, this program's, or an earlier one, which is brought to this one.
+
+use super::engine::{Engine, Transaction};
+use super::{StoreError, keys};
+
+/// The format before this one.
+const BEFORE: u8 = 3;
+
+/// What the rows were called there that each commit changes: they lay in three pages, far apart from each other.
+const RENAMED: [(&[u8], &[u8]); 3] =
+    [(b"L", keys::LEDGER), (b"B", keys::PAYLOAD_BYTES), (b"Q", keys::NEXT_BLOCK)];
+
+/// Has an engine hold rows of this program's format.
+///
+/// # Errors
+/// When the engine fails, or its rows are of a format that is not known.
+pub(super) fn settle<E: Engine>(engine: &E) -> Result<(), StoreError> {
+    engine.write(&mut |rows| match rows.get(keys::VERSION)?.as_deref() {
+        Some([keys::FORMAT_VERSION]) => Ok(()),
+        None => rows.put(keys::VERSION, &[keys::FORMAT_VERSION]),
+        Some([BEFORE]) => upgrade(rows),
+        Some(other) => {
+            let found = other.first().copied().unwrap_or(0);
+            Err(StoreError::Format { found, known: keys::FORMAT_VERSION })
+        }
+    })
+}
+
+fn upgrade(rows: &mut dyn Transaction) -> Result<(), StoreError> {
+    for (before, now) in RENAMED {
+        if let Some(row) = rows.get(before)? {
+            rows.put(now, &row)?;
+            rows.delete(before)?;
+        }
+    }
+    tracing::info!(from = BEFORE, to = keys::FORMAT_VERSION, "brought the store to another format");
+    rows.put(keys::VERSION, &[keys::FORMAT_VERSION])
+}

@@ -85,6 +85,7 @@ pub fn examine(places: &Places) -> Report {
     checks.push(daemons::consumerd(&places.consumerd));
     let (ledger, metrics) = read_ledger(places);
     checks.push(programs::attachment(metrics.as_ref(), &places.socket));
+    checks.extend(metrics.as_ref().map(programs::offers));
     checks.push(daemons::collector(&places.collector));
     checks.push(ledger_check(&ledger, metrics.is_some()));
     let balanced = ledger.balances();

@@ -57,6 +57,32 @@ pub(super) fn attachment(consumerd: Option<&Metrics>, socket: &Path) -> Check {
     Check::ok(NAME, found)
 }
 
+/// Whether consumerd took in every program that offered itself. What one recorded that it did not take is counted by
+/// nobody, so the ledger balances without it.
+pub(super) fn offers(consumerd: &Metrics) -> Check {
+    const NAME: &str = "offers";
+    let by_quota = consumerd.sum("blkin_holder", &[("what", "offers_refused_quota")]);
+    let unattached = consumerd.sum("blkin_programs_rejected_total", &[]);
+    let mut advice = Vec::new();
+    if by_quota > 0 {
+        advice.push(
+            "raise max_programs, max_programs_per_uid or max_shared_bytes_per_uid of blkin-consumerd; its log has \
+             the process ids",
+        );
+    }
+    if unattached > 0 {
+        advice.push("look at blkin-consumerd's log for those that could not be attached to");
+    }
+    if advice.is_empty() {
+        return Check::ok(NAME, "no program was refused");
+    }
+    let found = format!(
+        "refused since consumerd started: {by_quota} by a quota, {unattached} others; what such a program recorded \
+         is in no figure of the ledger unless it was taken in later"
+    );
+    Check::warning(NAME, found, advice.join("\n"))
+}
+
 /// The process ids in consumerd's `comm:pid` labels.
 fn held_pids(metrics: &Metrics) -> BTreeSet<u32> {
     let labels = metrics.values("blkin_program_attempted_total", "process");
@@ -143,12 +169,29 @@ fn real_uid(pid: u32) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Status;
     use super::*;
 
     #[test]
     fn process_ids_are_read_from_the_labels() {
         let text = "blkin_program_attempted_total{process=\"a:b:12\"} 1\nblkin_program_attempted_total{process=\"departed\"} 2\n";
         assert_eq!(held_pids(&Metrics::parse(text)), BTreeSet::from([12]));
+    }
+
+    #[test]
+    fn programs_that_a_quota_refused_are_told_of_although_the_ledger_balances() {
+        let refused = |quota: u32, rejected: u32| {
+            offers(&Metrics::parse(&format!(
+                "blkin_holder{{what=\"offers_taken\"}} 9\nblkin_holder{{what=\"offers_refused_quota\"}} {quota}\n\
+                 blkin_programs_rejected_total {rejected}\n"
+            )))
+        };
+        assert_eq!(refused(0, 0).status, Status::Ok);
+        let check = refused(570, 0);
+        assert_eq!(check.status, Status::Warning);
+        assert!(check.found.contains("570 by a quota, 0 others"), "{}", check.found);
+        assert!(check.advice.unwrap().starts_with("raise max_programs, "));
+        assert!(refused(0, 1).advice.unwrap().starts_with("look at "));
     }
 
     #[test]

@@ -22,17 +22,17 @@ Examples:
   blkin set --show                              what is set, and what each program is told
   blkin set --all --off                         nobody records anything
   blkin set --label ceph-osd --on               but these do, also those started later
-  blkin set --pid 4711 --rate 100               this process traces one of a hundred requests that begin in it
+  blkin set --pid 4711 --rate 100               it traces one of 100 requests that begin there
   blkin set --label ceph-osd --level info       records of this severity, and of more severe ones
   blkin set --label ceph-osd --levels err,debug these levels and no others
   blkin set --reset --pid 4711                  forget what was set for it
-  blkin set --reset                             forget everything: programs do as their environment says
+  blkin set --reset                             all of it: programs do as their environment says
 
-It is in force when the command returns. On or off, the rate and the levels are set one by one, and for each
-the narrowest that was set wins: a process over a name, a name over all. What is set for a process ends with
-it; the rest also holds for programs that start later, until it is reset or the machine starts anew. Root and
-the daemon's user set all programs, others their own. Calls without a level are warnings. The name is that of
-/proc/PID/comm, at most 15 bytes.";
+It is in force when the command returns. On or off, the rate and the levels are set one by one, and for each \
+the narrowest that was set wins: a process over a name, a name over all. What is set for a process ends with \
+it; the rest also holds for programs that start later, until it is reset or the machine starts anew. Root \
+and the daemon's user set all programs, others their own. Calls without a level are warnings. The name is \
+that of /proc/PID/comm, at most 15 bytes.";
 
 /// An answer may be this long: some hundred bytes for each program.
 const MAX_ANSWER_BYTES: u64 = 64 << 20;

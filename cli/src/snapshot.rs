@@ -24,7 +24,7 @@ use crate::units;
 
 /// What `blkin snapshot --help` ends with.
 pub const NOTE: &str = "\
-Everybody gets the programs that he may read; the rings of a process that consumerd does not know are read by root
+Everybody gets the programs that he may read; the rings of a process that consumerd does not know are read by root \
 through /proc.";
 
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -25,6 +25,7 @@ def arguments():
     parser.add_argument("--runs", type=int, default=9)
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--into", type=Path)
     parser.add_argument("--missing", default="")
     return parser.parse_args()
 
@@ -103,7 +104,7 @@ def main():
         measure_consumer(options, results)
     results.save(options.programs / "results.tsv")
     whole = not options.only and not options.quick
-    report.write(cases, results, options, Path("docs") if whole else options.programs)
+    report.write(cases, results, options, options.into or (Path("docs") if whole else options.programs))
 
 
 main()

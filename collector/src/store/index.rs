@@ -173,7 +173,7 @@ impl View {
     pub(super) fn size(&self) -> IndexSize {
         IndexSize {
             segments: self.segments.len() as u64,
-            bytes: self.segments.iter().map(|segment| segment.entry.bytes).sum(),
+            bytes: self.segments.iter().fold(0, |all, segment| all.saturating_add(segment.entry.bytes)),
             traces_in_memory: self.heads.iter().map(|(_, traces)| u64::from(*traces)).sum(),
         }
     }
@@ -248,5 +248,29 @@ impl View {
             segment.with_low(rows, low)?.into_iter().for_each(|record| note(record.id, record.version));
         }
         Ok(found.into_values().filter(|(_, version)| version.last_block() >= self.passed).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::filter::Filter;
+    use super::super::manifest::Entry;
+    use super::super::segment::Fences;
+    use super::*;
+
+    #[test]
+    fn bytes_that_no_disk_holds_are_not_counted_beyond_all_numbers() {
+        let entry = Entry {
+            id: 0,
+            level: 0,
+            traces: 0,
+            last_block: 0,
+            latest_us: 0,
+            earliest_us: 0,
+            bytes: u64::MAX,
+        };
+        let segment = Arc::new(Segment { entry, fences: Fences::default(), filter: Filter::for_traces(0) });
+        let index = Index::new(Manifest::default(), vec![segment.clone(), segment], 1);
+        assert_eq!(index.view().size().bytes, u64::MAX);
     }
 }

@@ -2,8 +2,12 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::commit::number;
 use super::engine::Snapshot;
 use super::{StoreError, keys, varint};
+
+/// Ids are given one after the other: nobody ever writes so many segments.
+const MOST_SEGMENTS: u64 = 1 << 48;
 
 /// One segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,15 +56,21 @@ impl Manifest {
         while !rest.is_empty() {
             segments.push(Entry::take(&mut rest)?);
         }
-        Some(Manifest { next_segment, indexed, segments })
+        let is_possible = |entry: &Entry| entry.id < next_segment && entry.last_block < indexed;
+        let are_possible = next_segment < MOST_SEGMENTS && segments.iter().all(is_possible);
+        are_possible.then_some(Manifest { next_segment, indexed, segments })
     }
 
     /// The manifest of a store; an empty one if there is none yet.
     pub(super) fn read(rows: &dyn Snapshot) -> Result<Manifest, StoreError> {
         match rows.get(keys::MANIFEST)? {
             None => Ok(Manifest::default()),
-            Some(row) => Manifest::decode(&row)
-                .ok_or_else(|| StoreError::Corrupted("the manifest of its index".to_owned())),
+            Some(row) => {
+                let next_block = number(rows, keys::NEXT_BLOCK)?;
+                Manifest::decode(&row)
+                    .filter(|manifest| manifest.indexed <= next_block)
+                    .ok_or_else(|| StoreError::Corrupted("the manifest of its index".to_owned()))
+            }
         }
     }
 }
@@ -86,6 +96,8 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
+    use super::super::engine::{Engine, Transaction};
+    use super::super::memory::Memory;
     use super::*;
 
     #[test]
@@ -99,7 +111,7 @@ mod tests {
             earliest_us: 5,
             bytes: 6,
         };
-        let manifest = Manifest { next_segment: 9, indexed: 300, segments: vec![entry(1), entry(u64::MAX)] };
+        let manifest = Manifest { next_segment: 9, indexed: 300, segments: vec![entry(1), entry(8)] };
         let row = manifest.encode();
         assert_eq!(Manifest::decode(&row), Some(manifest));
         for bit in 0..row.len() * 8 {
@@ -107,5 +119,34 @@ mod tests {
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(Manifest::decode(&flipped), None, "bit {bit}");
         }
+    }
+
+    #[test]
+    fn segments_that_cannot_have_been_written_are_not_believed() {
+        let believed = |next_segment, indexed, id, last_block| {
+            let entry = Entry { id, level: 0, traces: 0, last_block, latest_us: 0, earliest_us: 0, bytes: 0 };
+            let manifest = Manifest { next_segment, indexed, segments: vec![entry] };
+            Manifest::decode(&manifest.encode()).is_some()
+        };
+        assert!(believed(9, 4, 8, 3) && believed(MOST_SEGMENTS - 1, 4, 8, 3));
+        assert!(!believed(MOST_SEGMENTS, 4, 8, 3), "more than there can be");
+        assert!(!believed(9, 4, 9, 3), "one that is still to come");
+        assert!(!believed(9, 4, 8, 4), "one of a block that is not indexed");
+    }
+
+    #[test]
+    fn an_index_of_blocks_that_are_still_to_come_is_not_believed() {
+        let engine = Memory::default();
+        let manifest = Manifest { indexed: 4, ..Manifest::default() };
+        let read = |next_block: u64| {
+            let put = &mut |rows: &mut dyn Transaction| {
+                rows.put(keys::NEXT_BLOCK, &next_block.to_be_bytes())?;
+                rows.put(keys::MANIFEST, &manifest.encode())
+            };
+            engine.write(put).unwrap();
+            Manifest::read(&*engine.read().unwrap())
+        };
+        assert_eq!(read(4).unwrap(), manifest);
+        assert!(matches!(read(3), Err(StoreError::Corrupted(_))));
     }
 }

@@ -54,6 +54,13 @@ impl Fences {
         let fences = Fences { traces: next()?, ids: next()?, terms: next()? };
         bytes.is_empty().then_some(fences)
     }
+
+    /// Whether they can be those of so many traces: whoever looks between them relies on their order.
+    fn are_of(&self, traces: u64) -> bool {
+        let by_first = |fences: &[(u64, u64)]| fences.is_sorted_by_key(|&(first, _)| first);
+        let places_exist = self.traces.last().is_none_or(|&(place, _)| place < traces);
+        by_first(&self.traces) && by_first(&self.ids) && self.terms.is_sorted() && places_exist
+    }
 }
 
 /// A segment in use.
@@ -98,7 +105,8 @@ fn take_record(before: Option<u64>, bytes: &mut &[u8]) -> Option<Record> {
     let mut part = || {
         block = block.checked_add(varint::take(bytes)?)?;
         let offset = u32::try_from(varint::take(bytes)?).ok()?;
-        Some(Part { block, offset, length: u32::try_from(varint::take(bytes)?).ok()? })
+        let length = u32::try_from(varint::take(bytes)?).ok()?;
+        offset.checked_add(length).map(|_end| Part { block, offset, length })
     };
     let parts = (0..count).map(|_| part()).collect::<Option<_>>()?;
     Some(Record { id: TraceId::new(high, low)?, version: Version { time_us, longest_us, parts } })
@@ -108,6 +116,7 @@ impl Segment {
     /// Reads what stays in memory of a segment.
     pub(super) fn open(rows: &dyn Snapshot, entry: Entry) -> Result<Segment, StoreError> {
         let fences = Fences::decode(&chunks::read_whole(rows, entry.id, Column::Fences)?);
+        let fences = fences.filter(|fences| fences.are_of(entry.traces));
         let fences = fences.ok_or_else(|| damaged(entry.id, Column::Fences))?;
         let words = chunks::read_whole(rows, entry.id, Column::Filter)?;
         let words = words.as_chunks().0.iter().map(|word| u64::from_be_bytes(*word)).collect();
@@ -130,7 +139,10 @@ impl Segment {
         let mut rest = body.as_slice();
         let (mut records, mut before) = (Vec::new(), None);
         while !rest.is_empty() {
-            let record = take_record(before, &mut rest).ok_or_else(|| self.damaged(Column::Traces))?;
+            // What goes on with a trace comes after it, because no segment knows of blocks that are still to come.
+            let record = take_record(before, &mut rest)
+                .filter(|record| record.version.last_block() <= self.entry.last_block)
+                .ok_or_else(|| self.damaged(Column::Traces))?;
             before = Some(record.version.time_us);
             records.push(record);
         }
@@ -186,7 +198,7 @@ impl Segment {
         Ok(self.fences.traces[chunk].0 + later as u64)
     }
 
-    /// The places of traces that have a term, from the chunk on that holds `place` or what comes next.
+    /// The places in one chunk of traces that have a term, in order.
     pub(super) fn places_with(
         &self,
         rows: &dyn Snapshot,
@@ -204,7 +216,8 @@ impl Segment {
             };
             take_run(&mut rest, put).ok_or_else(|| self.damaged(Column::Terms))?;
         }
-        Ok(places)
+        // A search that was led back would never end.
+        if places.is_sorted() { Ok(places) } else { Err(self.damaged(Column::Terms)) }
     }
 
     /// The chunk that holds a term at a place, if any does.
@@ -282,4 +295,80 @@ fn take_run(bytes: &mut &[u8], mut put: impl FnMut(u64, u64)) -> Option<u64> {
         put(term, place);
     }
     Some(term)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::TO_THE_END;
+    use super::super::engine::Engine;
+    use super::super::memory::Memory;
+    use super::*;
+
+    #[test]
+    fn fences_that_fall_or_lie_beyond_the_traces_are_not_believed() {
+        let traces = vec![(0, 9), (2, 5)];
+        let fences = Fences { traces, ids: vec![(1, 0), (1, 0)], terms: vec![(1, 2), (1, 3)] };
+        let fences = Fences::decode(&fences.encode()).unwrap();
+        assert!(fences.are_of(3) && !fences.are_of(2));
+        let fallen = |change: fn(&mut Fences)| {
+            let mut fences = Fences::decode(&fences.encode()).unwrap();
+            change(&mut fences);
+            !fences.are_of(3)
+        };
+        assert!(fallen(|fences| fences.traces.reverse()));
+        assert!(fallen(|fences| fences.ids.push((0, 0))));
+        assert!(fallen(|fences| fences.terms.reverse()));
+    }
+
+    #[test]
+    fn a_part_that_would_end_beyond_all_blocks_is_not_believed() {
+        let record = |length| {
+            let parts = vec![Part { block: 1, offset: 10, length }];
+            let version = Version { time_us: 1, longest_us: 2, parts };
+            Record { id: TraceId::new(0, 1).unwrap(), version }
+        };
+        let again = |record: &Record| {
+            let mut bytes = Vec::new();
+            put_record(record, None, &mut bytes);
+            take_record(None, &mut bytes.as_slice())
+        };
+        assert_eq!(again(&record(u32::MAX - 10)), Some(record(u32::MAX - 10)));
+        assert_eq!(again(&record(u32::MAX - 9)), None);
+    }
+
+    fn segment(last_block: u64) -> Segment {
+        let entry = Entry { id: 1, level: 0, traces: 4, last_block, latest_us: 0, earliest_us: 0, bytes: 0 };
+        Segment { entry, fences: Fences::default(), filter: Filter::for_traces(4) }
+    }
+
+    #[test]
+    fn a_trace_in_a_block_after_those_of_its_segment_is_not_believed() {
+        let parts = vec![Part { block: 5, offset: 0, length: 1 }];
+        let version = Version { time_us: 1, longest_us: 2, parts };
+        let record = Record { id: TraceId::new(0, 1).unwrap(), version };
+        let mut body = Vec::new();
+        put_record(&record, None, &mut body);
+        let engine = Memory::default();
+        let mut writing = chunks::Writing::new(&engine, 1, TO_THE_END);
+        writing.put(Column::Traces, 0, &body).unwrap();
+        writing.flush().unwrap();
+        let rows = engine.read().unwrap();
+        assert_eq!(segment(5).records(&*rows, 0).unwrap(), [record]);
+        assert!(matches!(segment(4).records(&*rows, 0), Err(StoreError::Corrupted(_))));
+    }
+
+    #[test]
+    fn places_of_a_term_that_fall_are_not_believed() {
+        let engine = Memory::default();
+        let mut writing = chunks::Writing::new(&engine, 1, TO_THE_END);
+        for (chunk, runs) in [[[1, 2], [2, 3]], [[2, 3], [1, 2]]].iter().enumerate() {
+            let mut body = Vec::new();
+            runs.iter().for_each(|places| put_run(7, places, &mut body));
+            writing.put(Column::Terms, chunk as u32, &body).unwrap();
+        }
+        writing.flush().unwrap();
+        let rows = engine.read().unwrap();
+        assert_eq!(segment(0).places_with(&*rows, 7, 0).unwrap(), [1, 2, 2, 3]);
+        assert!(matches!(segment(0).places_with(&*rows, 7, 1), Err(StoreError::Corrupted(_))));
+    }
 }

@@ -172,3 +172,29 @@ fn spans_that_are_open_at_the_end_are_shipped() {
     assert!(daemon.stop().success());
     assert_eq!(annotations(&scribe) as u64, made);
 }
+
+#[test]
+fn programs_that_have_ended_are_let_go_although_a_span_stays_open() {
+    let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
+    let config = site.path("config.toml");
+    let text = "close_events = [\"never\"]\nquiet_ms = 86400000\nmax_programs_per_uid = 4\n";
+    std::fs::write(&config, text).unwrap();
+    let arguments = ["--scribe-upstream", &scribe.address, "--config", config.to_str().unwrap()];
+    let daemon = site.bare_daemon(&arguments);
+    let mut staying = site.program(&[1, 1], &[]);
+    let mut made = staying.calls();
+    for _ in 0..8 {
+        made += site.program(&[1, 1], &[]).finish();
+        wait_for("there is room for the next program", || {
+            let metrics = daemon.metrics();
+            let is_drained = metrics.sum("blkin_drained_total") == made;
+            (is_drained && metrics.sum_where("blkin_holder", "programs_held") < 4).then_some(())
+        });
+    }
+    let metrics = daemon.metrics();
+    metrics.assert_balanced();
+    assert_eq!(metrics.sum_where("blkin_holder", "offers_refused_quota"), 0);
+    assert!(metrics.sum_where("blkin_spans_left_total", "split") > 0);
+    assert!(daemon.stop().success());
+    assert_eq!(annotations(&scribe) as u64, made);
+}

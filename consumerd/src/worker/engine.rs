@@ -104,6 +104,8 @@ pub(super) struct Engine {
     /// Programs to let go, with the state that stays in checkpoints until that has been said.
     to_release: BTreeMap<u64, ProgramState>,
     retired_end: u64,
+    /// No span that is open has anything of a frame up to this one.
+    hurried_to: u64,
     next_program: u64,
     settings: Settings,
     join: Join,
@@ -159,6 +161,7 @@ impl Engine {
             departed_programs: checkpoint.programs_departed,
             to_release: BTreeMap::new(),
             retired_end: recovered.tail,
+            hurried_to: 0,
             next_program: 0,
             settings,
             join: Join::new(rules),
@@ -276,6 +279,7 @@ impl Engine {
         self.leave_spans(now);
         self.settle();
         self.make_room();
+        self.hurry_ended();
         self.end_programs(now);
         self.retire(now)?;
         self.staging.beat()?;
@@ -389,6 +393,7 @@ impl Engine {
             program.figures.add(figures);
             program.staged_bytes += bytes;
             program.open_frames += 1;
+            program.last_frame = number;
         } else {
             // Its program could not be attached again: without cookie and names nobody can read them.
             figures.invalid = figures.drained;
@@ -445,6 +450,20 @@ impl Engine {
         if let Some(frame) = self.frame_after(used.saturating_sub(7 * part)) {
             self.feeder.evict_up_to_frame(frame);
             self.settle();
+        }
+    }
+
+    /// A program that has ended is held, and counts in the quotas, until its frames are retired, and those before them: a
+    /// span that stays open keeps them all. When many have ended, the spans that hold them up leave as they are.
+    fn hurry_ended(&mut self) {
+        let most = self.config.max_programs.min(self.config.max_programs_per_uid) / 4;
+        let ended = self.programs.values().filter(|program| program.ended);
+        let (count, frame) = ended.fold((0, 0), |(n, last), program| (n + 1, program.last_frame.max(last)));
+        if count > most && frame > self.hurried_to {
+            self.hurried_to = frame;
+            let mut out = Vec::new();
+            self.join.split_up_to_frame(frame, &mut out);
+            self.ship(out);
         }
     }
 

@@ -37,6 +37,8 @@ pub(super) struct Program {
     pub(super) staged_bytes: u64,
     /// Its frames that are not retired.
     pub(super) open_frames: u64,
+    /// Number of the newest of them.
+    pub(super) last_frame: u64,
     /// It has ended and everything is drained.
     pub(super) ended: bool,
     retired: DrainFigures,
@@ -105,6 +107,7 @@ impl Program {
             before,
             staged_bytes: 0,
             open_frames: 0,
+            last_frame: 0,
             ended: false,
             retired,
             retired_places,

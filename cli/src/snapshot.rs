@@ -37,7 +37,7 @@ const MAGIC: &[u8] = b"BLKSAVED";
 pub struct SnapshotArguments {
     #[command(flatten)]
     target: Target,
-    /// Only the last of it (500ms, 5s, 1m)
+    /// Only what was recorded this long before now (500ms, 5s, 1m), also if the program ended earlier
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration_us)]
     last: Option<u64>,
     /// Where it goes; an existing file is replaced

@@ -21,8 +21,21 @@ const CONSUMERD: &str = "blkin-consumerd";
 struct Program {
     pid: u32,
     comm: String,
-    /// The consumerd that reads it, whichever.
-    reader: Option<u32>,
+    reader: Option<Reader>,
+}
+
+/// Who reads a program, whichever consumerd it belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Reader {
+    pid: u32,
+    /// It is a consumerd that runs, so the program is traced.
+    is_well: bool,
+}
+
+impl Program {
+    fn is_read(&self) -> bool {
+        self.reader.is_some_and(|reader| reader.is_well)
+    }
 }
 
 /// What could be seen of all processes.
@@ -34,19 +47,27 @@ struct Scan {
 
 /// Compares the programs that have segments with those that consumerd reports.
 pub(super) fn attachment(consumerd: Option<&Metrics>, socket: &Path) -> Check {
+    judge(&scan(), consumerd, socket)
+}
+
+fn judge(scan: &Scan, consumerd: Option<&Metrics>, socket: &Path) -> Check {
     const NAME: &str = "programs";
-    let scan = scan();
     let Some(metrics) = consumerd else {
         let found = format!("{} programs are instrumented and running", scan.programs.len());
         return Check::warning(NAME, found, "whether they are attached is known once consumerd can be read");
     };
     let held = held_pids(metrics);
-    let missed: Vec<&Program> = scan.programs.iter().filter(|program| !held.contains(&program.pid)).collect();
-    if !missed.is_empty() {
-        let found =
-            format!("{} of {} instrumented programs are not attached", missed.len(), scan.programs.len());
-        let advice: Vec<String> = missed.iter().take(20).map(|program| reason(program, socket)).collect();
-        return Check::failed(NAME, found, advice.join("\n"));
+    let missed = scan.programs.iter().filter(|program| !held.contains(&program.pid));
+    let (elsewhere, unread): (Vec<&Program>, Vec<&Program>) = missed.partition(|program| program.is_read());
+    let first = unread.iter().chain(&elsewhere).take(20);
+    let advice = first.map(|program| reason(program, socket)).collect::<Vec<_>>().join("\n");
+    let of_all = format!("of {} instrumented programs", scan.programs.len());
+    if !unread.is_empty() {
+        return Check::failed(NAME, format!("{} {of_all} are not attached", unread.len()), advice);
+    }
+    if !elsewhere.is_empty() {
+        let found = format!("{} {of_all} are attached to another blkin-consumerd", elsewhere.len());
+        return Check::warning(NAME, found, advice);
     }
     let found = format!("{} instrumented programs are running, all attached", scan.programs.len());
     // What not even root may see is nobody's traced program.
@@ -96,7 +117,8 @@ fn scan() -> Scan {
         match fs::read_to_string(format!("/proc/{pid}/maps")) {
             Ok(maps) if maps.contains(SEGMENT) && !is_consumerd(pid) => {
                 let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-                let reader = fs::read_to_string("/proc/locks").ok().and_then(|locks| reader(&maps, &locks));
+                let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+                let reader = reader(&maps, &locks).map(|pid| Reader { pid, is_well: runs_consumerd(pid) });
                 scan.programs.push(Program { pid, comm: comm.trim().to_owned(), reader });
             }
             Err(error) if error.kind() == ErrorKind::PermissionDenied => scan.hidden += 1,
@@ -119,6 +141,16 @@ fn reader(maps: &str, locks: &str) -> Option<u32> {
     })
 }
 
+fn runs_consumerd(pid: u32) -> bool {
+    is_running_consumerd(&fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default())
+}
+
+/// By what everybody may read of a process: `4711 (blkin-consumerd) S 1 …`. One that is stopped or dead reads nothing.
+fn is_running_consumerd(stat: &str) -> bool {
+    let state = stat.split_once(" (").and_then(|(_, rest)| rest.strip_prefix(CONSUMERD)?.strip_prefix(") "));
+    state.is_some_and(|state| !state.starts_with(['T', 't', 'Z', 'X']))
+}
+
 fn is_consumerd(pid: u32) -> bool {
     let file = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     // An upgrade leaves the running file's name with " (deleted)" behind it.
@@ -131,8 +163,19 @@ fn is_consumerd(pid: u32) -> bool {
 fn reason(program: &Program, socket: &Path) -> String {
     let pid = program.pid;
     let who = format!("{} (pid {pid})", program.comm);
-    if let Some(reader) = program.reader {
-        return format!("{who} is read by process {reader}: only one consumerd reads a program");
+    match program.reader {
+        Some(Reader { pid: reader, is_well: true }) => {
+            return format!(
+                "{who} is read by the blkin-consumerd of pid {reader}: what it records is in that one's figures \
+                 (--consumerd and --socket name it)"
+            );
+        }
+        Some(Reader { pid: reader, .. }) => {
+            return format!(
+                "{who} is held by process {reader}, which is no blkin-consumerd that runs: end that process"
+            );
+        }
+        None => {}
     }
     let inside = format!("/proc/{pid}/root{}", socket.display());
     if in_other_mount_namespace(pid) && fs::symlink_metadata(&inside).is_err() {
@@ -203,6 +246,37 @@ mod tests {
         assert_eq!(reader(maps, locks), Some(4711));
         assert_eq!(reader(maps, ""), None);
         assert_eq!(reader("", locks), None);
+    }
+
+    #[test]
+    fn a_program_that_another_consumerd_reads_is_a_warning_and_one_that_nobody_reads_a_failure() {
+        let program = |pid, reader| Program { pid, comm: "osd".into(), reader };
+        let read = |pid, is_well| program(pid, Some(Reader { pid: 9, is_well }));
+        let judged = |programs: &[Program]| {
+            let metrics = Metrics::parse("blkin_program_attempted_total{process=\"osd:1\"} 1\n");
+            let scan = Scan { programs: programs.to_vec(), hidden: 0 };
+            judge(&scan, Some(&metrics), Path::new("/nonexistent/consumerd.sock"))
+        };
+        assert_eq!(judged(&[program(1, None)]).status, Status::Ok);
+        let check = judged(&[program(1, None), read(2, true)]);
+        assert_eq!(check.status, Status::Warning);
+        assert_eq!(check.found, "1 of 2 instrumented programs are attached to another blkin-consumerd");
+        assert!(check.advice.unwrap().contains("osd (pid 2) is read by the blkin-consumerd of pid 9"));
+        let check = judged(&[read(2, false)]);
+        assert_eq!(check.status, Status::Failed);
+        assert!(check.advice.unwrap().contains("end that process"));
+        let check = judged(&[read(2, true), program(3, None)]);
+        assert_eq!(check.status, Status::Failed);
+        assert!(check.found.starts_with("1 of 2 "), "{}", check.found);
+        assert!(check.advice.unwrap().starts_with("osd (pid 3) "), "those that nobody reads come first");
+    }
+
+    #[test]
+    fn a_stopped_or_dead_consumerd_reads_nothing() {
+        assert!(is_running_consumerd("4711 (blkin-consumerd) S 1 4711"));
+        for stat in ["4711 (blkin-consumerd) T 1", "4711 (blkin-consumerd) Z 1", "4711 (vim) S 1", ""] {
+            assert!(!is_running_consumerd(stat), "{stat}");
+        }
     }
 
     #[test]

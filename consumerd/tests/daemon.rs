@@ -114,6 +114,34 @@ fn a_worker_killed_again_and_again_loses_nothing_and_the_ledger_balances_again()
 }
 
 #[test]
+fn what_a_killed_worker_had_staged_finds_room_in_small_queues() {
+    let (site, scribe) = (Site::new(), common::scribe::Scribe::start(|_| common::scribe::Behaviour::Ok));
+    let config = site.path("config.toml");
+    // No span leaves, so that all stays staged; the lines of it are many times what the queues hold.
+    let text = "close_events = [\"never\"]\nquiet_ms = 86400000\nqueue_bytes = 1048576\n";
+    std::fs::write(&config, text).unwrap();
+    let daemon = site.daemon(&["--scribe-upstream", &scribe.address, "--config", config.to_str().unwrap()]);
+    let mut program = site.program(&[3000, 1, 400], &[]);
+    let made = program.calls();
+    let acked = |daemon: &common::Daemon| {
+        let metrics = daemon.metrics();
+        let lost = metrics.sum("blkin_sink_lost_total");
+        (metrics.sum_where("blkin_sink_acked_total", "json_lines") + lost == made).then_some(lost)
+    };
+    assert_eq!(wait_for("the file has everything", || acked(&daemon)), 0);
+    let killed = daemon.worker_pid();
+    send_signal(killed, Signal::KILL);
+    wait_for("another worker runs", || (daemon.worker_pid() != killed).then_some(()));
+    wait_for("it serves", || (daemon.health() == Some(200)).then_some(()));
+    assert_eq!(wait_for("the file has everything again", || acked(&daemon)), 0);
+    daemon.metrics().assert_balanced();
+    assert_eq!(site.lines().len() as u64, 2 * made);
+    assert!(daemon.stop().success());
+    let annotations = |span: &blkin_thrift::Span| span.annotations.len() + span.binary_annotations.len();
+    assert_eq!(scribe.spans().iter().map(annotations).sum::<usize>() as u64, made);
+}
+
+#[test]
 fn a_stopped_worker_turns_health_red_within_two_seconds_and_is_killed_in_the_end() {
     let site = Site::new();
     let daemon = site.daemon(&["--stuck-kill-ms", "4000"]);

@@ -2,6 +2,9 @@
 //!
 //! A program may hold no more of a queue than is still free (dynamic thresholds, Choudhury and Hahne 1998): one that
 //! floods loses its own annotations only, and a program that comes later still finds room.
+//!
+//! What an earlier worker had staged comes all at once, much of it for the second time. It is let in whatever the bounds,
+//! and takes no room from others: staging bounds it, which holds it already.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -123,6 +126,10 @@ struct State {
     under_way: BTreeMap<u64, Arc<Vec<Entry>>>,
     bytes: usize,
     by_program: Map<u64, usize>,
+    /// Frames before this one an earlier worker had staged.
+    staged_before: u64,
+    /// Bytes of entries with annotations of such frames, which are not in `bytes`.
+    staged_bytes: usize,
     outcomes: Vec<Settled>,
     batches: u64,
     /// When the batch that is not full leaves, once the thread has looked at it.
@@ -182,18 +189,16 @@ impl Queue {
         }
     }
 
+    /// Lets everything in that has annotations of a frame before this one.
+    pub fn let_in_before(&self, frame: u64) {
+        self.lock().staged_before = frame;
+    }
+
     fn push_one(&self, state: &mut State, entry: Entry) {
-        let cost = entry.cost_bytes();
-        let share = state.by_program.entry(entry.program).or_insert(0);
-        if *share + cost > self.limits.bytes.saturating_sub(state.bytes) {
-            if *share == 0 {
-                state.by_program.remove(&entry.program);
-            }
+        if !state.charge(&entry, self.limits.bytes) {
             state.settled(&entry, Outcome::QueueFull);
             return;
         }
-        *share += cost;
-        state.bytes += cost;
         state.waiting_messages += entry.messages;
         state.waiting_bytes += entry.lines.len();
         state.waiting.push_back(entry);
@@ -212,7 +217,8 @@ impl Queue {
 
     /// Bytes that wait or are under way.
     pub fn bytes(&self) -> usize {
-        self.lock().bytes
+        let state = self.lock();
+        state.bytes + state.staged_bytes
     }
 
     /// Asks the thread to ship what is left without lingering, and then to end.
@@ -325,8 +331,36 @@ impl Queue {
 }
 
 impl State {
-    fn settle(&mut self, entry: &Entry, outcome: Outcome) {
+    fn was_staged(&self, entry: &Entry) -> bool {
+        entry.refs.as_slice().iter().any(|(frame, _)| *frame < self.staged_before)
+    }
+
+    /// Takes room for an entry; false if there is none.
+    fn charge(&mut self, entry: &Entry, most: usize) -> bool {
         let cost = entry.cost_bytes();
+        if self.was_staged(entry) {
+            self.staged_bytes += cost;
+            return true;
+        }
+        let free = most.saturating_sub(self.bytes);
+        let share = self.by_program.entry(entry.program).or_insert(0);
+        let has_room = *share + cost <= free;
+        if has_room {
+            *share += cost;
+            self.bytes += cost;
+        } else if *share == 0 {
+            self.by_program.remove(&entry.program);
+        }
+        has_room
+    }
+
+    /// Gives the room of an entry back.
+    fn discharge(&mut self, entry: &Entry) {
+        let cost = entry.cost_bytes();
+        if self.was_staged(entry) {
+            self.staged_bytes -= cost;
+            return;
+        }
         self.bytes -= cost;
         if let Some(share) = self.by_program.get_mut(&entry.program) {
             *share -= cost;
@@ -334,6 +368,10 @@ impl State {
                 self.by_program.remove(&entry.program);
             }
         }
+    }
+
+    fn settle(&mut self, entry: &Entry, outcome: Outcome) {
+        self.discharge(entry);
         self.settled(entry, outcome);
     }
 
@@ -379,6 +417,24 @@ mod tests {
         assert_eq!(lost, 95);
         queue.push([entry(2, 100)]);
         assert!(queue.take_outcomes().is_empty());
+    }
+
+    #[test]
+    fn what_was_staged_before_is_let_in_and_takes_no_room_from_others() {
+        let queue = queue(10 * 212);
+        queue.let_in_before(u64::MAX);
+        queue.push((0..100).map(|frame| entry(1, frame)));
+        queue.let_in_before(100);
+        queue.push((100..105).map(|frame| entry(1, frame)));
+        assert!(queue.take_outcomes().is_empty());
+        assert_eq!(queue.bytes(), 105 * 212);
+        queue.push([entry(1, 105)]);
+        assert_eq!(count(&queue.take_outcomes(), Outcome::QueueFull), 1);
+        queue.end();
+        while let Some(batch) = queue.next_batch().unwrap() {
+            queue.settle(&batch, &vec![Outcome::Acked; batch.entries.len()]);
+        }
+        assert_eq!((count(&queue.take_outcomes(), Outcome::Acked), queue.bytes()), (105, 0));
     }
 
     #[test]

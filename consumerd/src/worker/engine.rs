@@ -228,6 +228,7 @@ impl Engine {
     /// When the staging memory cannot be used.
     pub(super) fn rebuild(&mut self, tail: u64) -> Result<(), StagingError> {
         self.clocks.tick();
+        self.feeder.let_in_before(u64::MAX);
         let mut at = tail;
         while let Some((frame, end)) = self.staging.read_frame(at)? {
             if let Some(program) = self.programs.get_mut(&frame.program) {
@@ -239,6 +240,7 @@ impl Engine {
                 self.staging.beat()?;
             }
         }
+        self.feeder.let_in_before(self.ledger.first_frame() + self.ledger.open_frames() as u64);
         for program in self.programs.values_mut() {
             (0..program.attachment.slots()).for_each(|slot| program.attachment.publish(slot));
         }

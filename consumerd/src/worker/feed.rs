@@ -65,6 +65,11 @@ impl Feeder {
         self.wants_spans
     }
 
+    /// Lets everything into the queues that has annotations of a frame before this one: an earlier worker staged it.
+    pub(super) fn let_in_before(&self, frame: u64) {
+        self.sinks.iter().for_each(|sink| sink.queue.let_in_before(frame));
+    }
+
     /// Begins the lines of a frame.
     pub(super) fn begin(&self, program: u64, frame: u64) -> Lines {
         Lines {

@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
@@ -76,12 +77,24 @@ pub fn change(filter: &str) -> Result<(), ConfigError> {
 }
 
 fn parse(filter: &str) -> Result<EnvFilter, ConfigError> {
-    EnvFilter::try_new(filter).map_err(|e| ConfigError::Invalid {
+    let refused = |what: String| ConfigError::Invalid {
         key: "log",
         reason: format!(
-            "{e}; use a level such as \"info\" or a filter such as \"info,blkin_collector=debug\""
+            "{what}; use a level (error, warn, info, debug, trace; off for none) or a filter such as \
+             \"info,blkin_collector=debug\""
         ),
-    })
+    };
+    if !says_anything(filter) {
+        return Err(refused(format!("{filter:?} names neither a level nor a part of BlkKin")));
+    }
+    EnvFilter::try_new(filter).map_err(|e| refused(e.to_string()))
+}
+
+/// Whether a filter can be meant. A word that is no level is the name of a target: alone it lets nothing through but that
+/// target's lines, so a slip such as `verbose` would silence the daemon.
+fn says_anything(filter: &str) -> bool {
+    let is_level = |part: &str| !part.is_empty() && part.parse::<LevelFilter>().is_ok();
+    filter.split(',').map(str::trim).any(|part| is_level(part) || part.starts_with("blkin"))
 }
 
 #[cfg(test)]
@@ -92,5 +105,16 @@ mod tests {
     fn a_filter_is_checked() {
         assert!(check("info,blkin_collector=debug").is_ok());
         assert!(check("a=b=c").is_err());
+    }
+
+    #[test]
+    fn a_word_that_is_no_level_is_refused_with_the_levels() {
+        for meant in ["trace", "WARN", "off", "blkin_relay", "blkin_relay=debug", "hyper=info, error"] {
+            assert!(check(meant).is_ok(), "{meant}");
+        }
+        for slip in ["verbose", "verbose,hyper=info", "info=debug", ""] {
+            let error = check(slip).unwrap_err().to_string();
+            assert!(error.contains("error, warn, info, debug, trace"), "{error}");
+        }
     }
 }

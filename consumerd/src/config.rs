@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use blkin_daemon::config::ConfigError;
+use blkin_daemon::config::{ConfigError, is_host_and_port};
 use blkin_daemon::logging::{self, LogFormat, LogOverrides};
 use serde::{Deserialize, Serialize};
 
@@ -278,12 +278,11 @@ impl Config {
 }
 
 fn check_upstream(key: &'static str, upstream: &str) -> Result<(), ConfigError> {
-    let port =
-        upstream.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
-    if upstream.is_empty() || matches!(port, Some(Ok(1..))) {
+    if upstream.is_empty() || is_host_and_port(upstream) {
         return Ok(());
     }
-    Err(invalid(key, format!("{upstream:?} is no HOST:PORT; leave it empty to switch the sink off")))
+    let wanted = "write HOST:PORT, such as \"10.0.0.5:9410\", or leave it empty to switch the sink off";
+    Err(invalid(key, format!("{upstream:?} is no HOST:PORT; {wanted}")))
 }
 
 fn invalid(key: &'static str, reason: String) -> ConfigError {
@@ -329,6 +328,8 @@ mod tests {
             config.check().unwrap_err().to_string()
         };
         assert!(refused(&|c| c.scribe_upstream = "nowhere".into()).contains("scribe_upstream"));
+        let url = refused(&|c| c.json_scribe_upstream = "http://10.0.0.5:9410".into());
+        assert!(url.contains("json_scribe_upstream") && url.contains("write HOST:PORT"), "{url}");
         assert!(refused(&|c| c.http_listen = "x".into()).contains("http_listen"));
         assert!(refused(&|c| c.staging_bytes = 5).contains("staging_bytes"));
         assert!(refused(&|c| c.poll_idle_ms = 0).contains("poll_idle_ms"));

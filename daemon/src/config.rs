@@ -9,6 +9,7 @@
 //! [`layered`] lays the overrides over the file and reads the whole as a `Config`, so an unknown key or a value of
 //! the wrong type is an error wherever it came from.
 
+use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
 use serde::{Serialize, de::DeserializeOwned};
@@ -96,6 +97,16 @@ fn read_table(path: &Path) -> Result<toml::Table, ConfigError> {
     text.parse().map_err(|source| ConfigError::Syntax { path: path.to_path_buf(), source })
 }
 
+/// Whether `text` is the name or address of a host, and a port: what an upstream is, but not a URL.
+pub fn is_host_and_port(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    let is_name = !host.is_empty() && host.chars().all(is_of_name);
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let address = bare.split_once('%').map_or(bare, |(address, _interface)| address);
+    (is_name || address.parse::<Ipv6Addr>().is_ok()) && port.parse::<u16>().is_ok_and(|port| port > 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,5 +183,19 @@ mod tests {
             layered::<Config>(named.as_deref(), &Overrides::default()),
             Err(ConfigError::Read { .. })
         ));
+    }
+
+    #[test]
+    fn an_upstream_is_a_host_and_a_port_and_no_url() {
+        for good in
+            ["10.0.0.5:9410", "collector_1.site:9410", "[::1]:9410", "::1:9410", "[fe80::1%eth0]:9410"]
+        {
+            assert!(is_host_and_port(good), "{good}");
+        }
+        for bad in
+            ["", "a", ":9410", "a:", "a:0", "a:65536", "http://10.0.0.5:9410", "http:a:9410", "a b:1", "a:1/"]
+        {
+            assert!(!is_host_and_port(bad), "{bad}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use blkin_daemon::config::{ConfigError, file_to_read, layered};
+use blkin_daemon::config::{ConfigError, file_to_read, is_host_and_port, layered};
 use blkin_daemon::logging::{self, LogFormat, LogOverrides};
 use blkin_live::Options;
 use blkin_scribe::Window;
@@ -240,10 +240,8 @@ impl Config {
             return refused(format!("{} are not between 1 and {MAX_UPSTREAMS}", self.upstreams.len()));
         }
         for upstream in &self.upstreams {
-            let port = upstream.rsplit_once(':').filter(|(host, _)| !host.is_empty());
-            let port = port.and_then(|(_, port)| port.parse::<u16>().ok()).filter(|port| *port > 0);
-            if port.is_none() || upstream.len() > MAX_NAME_BYTES {
-                return refused(format!("{upstream:?} is not HOST:PORT"));
+            if !is_host_and_port(upstream) || upstream.len() > MAX_NAME_BYTES {
+                return refused(format!("{upstream:?} is no HOST:PORT; write one such as \"10.0.0.5:9410\""));
             }
         }
         if self.upstreams.iter().collect::<HashSet<_>>().len() < self.upstreams.len() {
@@ -331,6 +329,7 @@ mod tests {
         for (flags, key) in [
             (&["--upstreams", "nowhere"][..], "upstreams"),
             (&["--upstreams", ":9410"], "upstreams"),
+            (&["--upstreams", "a:1,http://10.0.0.5:9410"], "HOST:PORT"),
             (&["--upstreams", "a:1,a:1"], "upstreams"),
             (&["--spool-bytes", "1000"], "spool_bytes"),
             (&["--scribe-idle-seconds", "0"], "scribe_idle_seconds"),

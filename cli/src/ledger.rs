@@ -6,7 +6,6 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
 use serde::Serialize;
 
 use crate::http::Client;
@@ -53,6 +52,29 @@ pub struct Ledger {
     pub equations: Vec<Equation>,
 }
 
+/// What the daemons said when they were asked.
+#[derive(Debug, Default)]
+pub struct Reading {
+    /// The equations of those that could be read.
+    pub ledger: Ledger,
+    /// A sentence for each of the others: which, and why.
+    pub unread: Vec<String>,
+}
+
+impl Reading {
+    /// Whether every daemon was read, and every equation holds.
+    pub fn balances(&self) -> bool {
+        self.unread.is_empty() && self.ledger.balances()
+    }
+
+    fn take(&mut self, daemon: &str, client: &Client, equations: impl FnOnce(&Metrics) -> Ledger) {
+        match client.get_ok("/metrics", &[]) {
+            Ok(text) => self.ledger.equations.extend(equations(&Metrics::parse(&text)).equations),
+            Err(error) => self.unread.push(format!("{daemon} is missing in the ledger: {error:#}")),
+        }
+    }
+}
+
 const CONSUMERD_LOST: &str = "blkin_lost_total";
 const SINK_LOST: &str = "blkin_sink_lost_total";
 /// What an earlier consumerd has drained of a program: shipped, and no longer in this one's figures.
@@ -96,37 +118,27 @@ impl Ledger {
         Ledger { equations }
     }
 
-    /// Reads consumerd, the relays behind it, and the collector.
-    ///
-    /// # Errors
-    /// When one cannot be reached.
-    pub fn read(consumerd: &Client, relays: &[Client], collector: &Client) -> Result<Ledger> {
-        let metrics =
-            |client: &Client| Ok::<_, anyhow::Error>(Metrics::parse(&client.get_ok("/metrics", &[])?));
-        let mut ledger = Ledger::of_consumerd(&metrics(consumerd)?);
+    /// Reads consumerd, the relays behind it, and the collector, as far as they can be read.
+    pub fn read(consumerd: &Client, relays: &[Client], collector: &Client) -> Reading {
+        let mut reading = Reading::default();
+        reading.take("consumerd", consumerd, Ledger::of_consumerd);
         for relay in relays {
             let name = relay.base().trim_start_matches("http://");
-            ledger = ledger.and(Ledger::of_relay(name, &metrics(relay)?));
+            reading.take("relay", relay, |metrics| Ledger::of_relay(name, metrics));
         }
-        Ok(ledger.and(Ledger::of_collector(&metrics(collector)?)))
+        reading.take("collector", collector, Ledger::of_collector);
+        reading
     }
 
-    /// Reads all daemons until nothing is on its way, or `patience` has passed.
-    ///
-    /// # Errors
-    /// When one cannot be reached.
-    pub fn settled(
-        consumerd: &Client,
-        relays: &[Client],
-        collector: &Client,
-        patience: Duration,
-    ) -> Result<Ledger> {
+    /// Reads all daemons until nothing is on its way, one cannot be read, or `patience` has passed.
+    pub fn settled(consumerd: &Client, relays: &[Client], collector: &Client, patience: Duration) -> Reading {
         const PERIOD: Duration = Duration::from_millis(50);
         let deadline = Instant::now() + patience;
         loop {
-            let ledger = Ledger::read(consumerd, relays, collector)?;
-            if ledger.on_the_way() == 0 || Instant::now() >= deadline {
-                return Ok(ledger);
+            let reading = Ledger::read(consumerd, relays, collector);
+            let is_final = reading.ledger.on_the_way() == 0 || !reading.unread.is_empty();
+            if is_final || Instant::now() >= deadline {
+                return reading;
             }
             std::thread::sleep(PERIOD);
         }
@@ -277,6 +289,8 @@ fn relaying(name: &str, metrics: &Metrics, unit: &str, upstream: &str) -> Equati
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
 
     const CONSUMERD: &str = "\
 blkin_program_attempted_total{process=\"osd:1\"} 116
@@ -351,6 +365,30 @@ blkin_relay_entries_upstream_lost_total{upstream=\"a:1\",cause=\"spool_evicted\"
             ),
             "{shown}"
         );
+    }
+
+    #[test]
+    fn a_daemon_that_cannot_be_read_hides_none_of_the_others() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let collector = Client::new(&listener.local_addr().unwrap().to_string());
+        let nobody = Client::new("127.0.0.1:1");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let _asked = stream.read(&mut [0; 4096]).unwrap();
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", COLLECTOR.len());
+                stream.write_all(format!("{head}{COLLECTOR}").as_bytes()).unwrap();
+            });
+            let reading =
+                Ledger::settled(&nobody, &[Client::new("127.0.0.1:2")], &collector, Duration::from_secs(60));
+            let scopes: Vec<&str> =
+                reading.ledger.equations.iter().map(|found| found.scope.as_str()).collect();
+            assert_eq!(scopes, ["collector"]);
+            assert!(reading.ledger.balances() && !reading.balances());
+            assert_eq!(reading.unread.len(), 2);
+            assert!(reading.unread[0].starts_with("consumerd is missing in "), "{:?}", reading.unread);
+            assert!(reading.unread[1].contains("http://127.0.0.1:2"), "{:?}", reading.unread);
+        });
     }
 
     #[test]

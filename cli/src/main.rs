@@ -25,8 +25,8 @@ Examples:
   blkin stats 'Write begins' 'Span ended'  how long journal and store take, by daemon
   blkin set --label ceph-osd --rate 100    trace one of a hundred of its requests from now on
 
-Exit codes: 0 well · 1 failed, not found, (ledger) it does not balance, or (doctor)
-            tracing does not work · 2 wrong usage";
+Exit codes: 0 well · 1 failed, not found, (ledger) it does not balance or a daemon is
+            missing in it, or (doctor) tracing does not work · 2 wrong usage";
 
 /// Look at traces of BlkKin, and at the health of tracing on this machine.
 #[derive(Parser)]
@@ -185,9 +185,11 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Command::Ledger { consumerd, relay, settle } => {
             let patience = Duration::from_micros(*settle);
             let relays: Vec<Client> = relay.iter().map(|url| Client::new(url)).collect();
-            let ledger = Ledger::settled(&Client::new(consumerd), &relays, &collector, patience)?;
-            put(&if json { pretty(&ledger)? } else { ledger.table(false, Style::of_stdout()) })?;
-            return Ok(if ledger.balances() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+            let reading = Ledger::settled(&Client::new(consumerd), &relays, &collector, patience);
+            let ledger = &reading.ledger;
+            put(&if json { pretty(ledger)? } else { ledger.table(false, Style::of_stdout()) })?;
+            reading.unread.iter().for_each(|missing| eprintln!("blkin: {missing}"));
+            return Ok(if reading.balances() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Command::Set(wanted) => put(&set::run(wanted, json, Style::of_stdout())?)?,
         Command::Doctor { consumerd, socket } => {

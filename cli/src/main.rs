@@ -61,6 +61,7 @@ enum Command {
     /// Draw one trace as a waterfall: every span with its service, duration and annotations
     Trace {
         /// Trace id, hexadecimal, as `blkin traces` lists it
+        #[arg(value_parser = traces::parse_id)]
         id: String,
         /// Leave out events and keys
         #[arg(long)]
@@ -246,5 +247,23 @@ fn put(text: &str) -> Result<()> {
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         other => other.context("failed to write to the standard output"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::error::ErrorKind;
+
+    fn refused(words: &[&str]) -> clap::Error {
+        Arguments::try_parse_from(["blkin"].iter().chain(words)).err().unwrap()
+    }
+
+    #[test]
+    fn what_is_no_trace_id_is_wrong_usage() {
+        for id in ["", "zz"] {
+            let error = refused(&["trace", id]);
+            assert_eq!((error.kind(), error.exit_code()), (ErrorKind::ValueValidation, 2));
+        }
     }
 }

@@ -97,18 +97,22 @@ pub fn search(collector: &Client, search: &Search) -> Result<Vec<Summary>> {
     Ok(found)
 }
 
-/// Asks the collector for one trace.
+/// Reads a trace id, as the command line has it.
 ///
 /// # Errors
-/// When the collector cannot be reached, the id is malformed, or there is no such trace.
-pub fn fetch(collector: &Client, id: &str) -> Result<Vec<Span>> {
-    if id.is_empty() || id.len() > 32 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        bail!(
-            "{} is no trace id: those are 1 to 32 hexadecimal digits (`blkin traces` lists them)",
-            safe(id)
-        );
+/// A sentence that says what an id is.
+pub fn parse_id(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.len() > 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err("trace ids are 1 to 32 hexadecimal digits (`blkin traces` lists them)".to_owned());
     }
-    let id = id.to_ascii_lowercase();
+    Ok(text.to_ascii_lowercase())
+}
+
+/// Asks the collector for one trace, by an id of [`parse_id`].
+///
+/// # Errors
+/// When the collector cannot be reached, or there is no such trace.
+pub fn fetch(collector: &Client, id: &str) -> Result<Vec<Span>> {
     let answer = collector.get(&format!("/api/v2/trace/{id}"), &[])?;
     match answer.status {
         200 => serde_json::from_str(&answer.body)
@@ -193,9 +197,9 @@ mod tests {
 
     #[test]
     fn a_malformed_id_is_refused_before_anyone_is_asked() {
-        let nobody = Client::new("127.0.0.1:1");
         for id in ["", "xyz", "../../metrics", &"a".repeat(33)] {
-            assert!(fetch(&nobody, id).unwrap_err().to_string().contains("is no trace id"));
+            assert!(parse_id(id).unwrap_err().contains("hexadecimal"), "{id}");
         }
+        assert_eq!(parse_id("4F2a").unwrap(), "4f2a");
     }
 }

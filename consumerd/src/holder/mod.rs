@@ -9,6 +9,7 @@ pub mod counters;
 mod guard;
 pub mod held;
 mod local;
+mod notices;
 mod offers;
 mod scan;
 mod worker_process;
@@ -31,6 +32,7 @@ use control::Control;
 use counters::{Count, Counters};
 use guard::Guard;
 use held::{HeldPrograms, Refusal};
+use notices::Notices;
 use offers::{Offer, Offers};
 use worker_process::{STUCK_AFTER, WorkerProcess};
 
@@ -76,6 +78,7 @@ struct Holder<'a> {
     http: TcpListener,
     guard: Guard,
     counters: Counters,
+    over_quota: Notices,
     stop: CancellationToken,
     restart_pause: Duration,
     was_ready: bool,
@@ -116,6 +119,7 @@ impl<'a> Holder<'a> {
             http,
             guard,
             counters: Counters::default(),
+            over_quota: Notices::default(),
             stop,
             restart_pause: Duration::ZERO,
             was_ready: false,
@@ -208,11 +212,16 @@ impl<'a> Holder<'a> {
             Err((refusal, _)) => Err(refusal),
         };
         match admitted {
-            Err(Refusal::Quota) => tracing::warn!(
-                pid,
-                uid,
-                "refused a program: quota; raise max_programs* or max_shared_bytes_per_uid"
-            ),
+            Err(Refusal::Quota) => {
+                if let Some(held_back) = self.over_quota.admit(Instant::now()) {
+                    tracing::warn!(
+                        pid,
+                        uid,
+                        held_back,
+                        "refused a program: quota; raise max_programs* or max_shared_bytes_per_uid"
+                    );
+                }
+            }
             Err(Refusal::Elsewhere) => tracing::warn!(pid, uid, "refused a program: another daemon reads it"),
             _ => {}
         }

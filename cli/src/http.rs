@@ -7,11 +7,37 @@ use anyhow::{Context, Result, bail};
 /// No answer of a daemon is read beyond this: a search of 1,000 large traces stays well below it.
 const MAX_BODY_BYTES: u64 = 256 << 20;
 
+/// Reads the address of a daemon, as the command line has it.
+///
+/// # Errors
+/// A sentence that says which scheme is spoken.
+pub fn parse_url(text: &str) -> Result<String, String> {
+    let url = with_scheme(text);
+    match url.strip_prefix("http://") {
+        Some(rest) if !rest.is_empty() => Ok(url),
+        _ => {
+            Err("write http://HOST:PORT: only http is spoken here, put a proxy before it for TLS".to_owned())
+        }
+    }
+}
+
+/// What is said when nobody answers at `base`.
+pub(crate) fn unreachable(base: &str, option: Option<&str>) -> String {
+    let hint = option.map(|option| format!("; does it run? {option} names another")).unwrap_or_default();
+    format!("failed to reach {base}{hint}")
+}
+
+fn with_scheme(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+    format!("{scheme}://{}", rest.trim_end_matches('/'))
+}
+
 /// One daemon's HTTP interface.
 #[derive(Debug)]
 pub struct Client {
     agent: ureq::Agent,
     base: String,
+    option: Option<&'static str>,
 }
 
 /// An answer: status and body.
@@ -26,14 +52,19 @@ pub struct Answer {
 impl Client {
     /// A client of the daemon at `url`, such as `http://127.0.0.1:9411`; the scheme may be left out.
     pub fn new(url: &str) -> Client {
-        let url = url.trim_end_matches('/');
-        let base = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+        let base = with_scheme(url);
         let config = ureq::Agent::config_builder()
             .timeout_connect(Some(Duration::from_secs(3)))
             .timeout_global(Some(Duration::from_secs(30)))
             .http_status_as_error(false)
             .build();
-        Client { agent: config.new_agent(), base }
+        Client { agent: config.new_agent(), base, option: None }
+    }
+
+    /// The same, which tells by what option another daemon is named when it reaches nobody.
+    #[must_use]
+    pub fn named_by(self, option: &'static str) -> Client {
+        Client { option: Some(option), ..self }
     }
 
     /// The address that requests go to.
@@ -50,7 +81,7 @@ impl Client {
         for (key, value) in query {
             request = request.query(key, value);
         }
-        let mut response = request.call().with_context(|| format!("failed to reach {}", self.base))?;
+        let mut response = request.call().with_context(|| unreachable(&self.base, self.option))?;
         let status = response.status().as_u16();
         let body = response
             .body_mut()
@@ -72,5 +103,29 @@ impl Client {
             bail!("{}{path} answered {}: {words}", self.base, answer.status);
         }
         Ok(answer.body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_http_is_spoken_and_its_name_may_be_left_out() {
+        for url in ["http://10.0.0.5:9411/", "10.0.0.5:9411"] {
+            assert_eq!(parse_url(url).unwrap(), "http://10.0.0.5:9411");
+        }
+        for url in ["https://10.0.0.5:9411", "file:///etc/passwd", "", "http://"] {
+            assert!(parse_url(url).unwrap_err().contains("only http is spoken"), "{url}");
+        }
+    }
+
+    #[test]
+    fn whoever_is_not_reached_is_named_with_the_option_that_names_another() {
+        let error = Client::new("127.0.0.1:1").named_by("--collector").get("/", &[]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "failed to reach http://127.0.0.1:1; does it run? --collector names another"
+        );
     }
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
+use crate::http;
 use crate::span::Span;
 use crate::terminal::{Colour, Style, fit, safe};
 use crate::units;
@@ -81,7 +82,7 @@ pub fn watch(base: &str, wanted: &LiveArguments) -> Result<Stream<impl Read + us
             request = request.query(key, value);
         }
     }
-    let mut response = request.call().with_context(|| format!("failed to reach {base}"))?;
+    let mut response = request.call().with_context(|| http::unreachable(base, Some("--collector")))?;
     if response.status() != 200 {
         let words = response.body_mut().with_config().limit(4096).read_to_string().unwrap_or_default();
         bail!("{base} answered {}: {}", response.status().as_u16(), safe(words.trim()));

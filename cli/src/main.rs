@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use blkin_cli::http::Client;
+use blkin_cli::http::{Client, parse_url};
 use blkin_cli::ledger::Ledger;
 use blkin_cli::snapshot::SnapshotArguments;
 use blkin_cli::stats::StatsArguments;
@@ -46,7 +46,8 @@ struct Common {
         global = true,
         value_name = "URL",
         env = "BLKIN_COLLECTOR_URL",
-        default_value = "http://127.0.0.1:9411"
+        default_value = "http://127.0.0.1:9411",
+        value_parser = parse_url
     )]
     collector: String,
     /// Print JSON for programs instead of text for people
@@ -92,11 +93,18 @@ enum Command {
             long,
             value_name = "URL",
             env = "BLKIN_CONSUMERD_URL",
-            default_value = "http://127.0.0.1:9412"
+            default_value = "http://127.0.0.1:9412",
+            value_parser = parse_url
         )]
         consumerd: String,
         /// The metrics of a relay between them; once for each
-        #[arg(long, value_name = "URL", env = "BLKIN_RELAY_URL", value_delimiter = ',')]
+        #[arg(
+            long,
+            value_name = "URL",
+            env = "BLKIN_RELAY_URL",
+            value_delimiter = ',',
+            value_parser = parse_url
+        )]
         relay: Vec<String>,
         /// Wait at most this long until no annotation is on its way any more
         #[arg(long, value_name = "DURATION", default_value = "0", value_parser = units::parse_duration_us)]
@@ -112,7 +120,8 @@ enum Command {
             long,
             value_name = "URL",
             env = "BLKIN_CONSUMERD_URL",
-            default_value = "http://127.0.0.1:9412"
+            default_value = "http://127.0.0.1:9412",
+            value_parser = parse_url
         )]
         consumerd: String,
         /// consumerd's socket
@@ -158,7 +167,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let collector = Client::new(&arguments.common.collector);
+    let collector = Client::new(&arguments.common.collector).named_by("--collector");
     let json = arguments.common.json;
     match &arguments.command {
         Command::Traces(wanted) => list(&collector, wanted, json)?,
@@ -185,8 +194,9 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         Command::Ledger { consumerd, relay, settle } => {
             let patience = Duration::from_micros(*settle);
-            let relays: Vec<Client> = relay.iter().map(|url| Client::new(url)).collect();
-            let reading = Ledger::settled(&Client::new(consumerd), &relays, &collector, patience);
+            let relays: Vec<Client> = relay.iter().map(|url| Client::new(url).named_by("--relay")).collect();
+            let consumerd = Client::new(consumerd).named_by("--consumerd");
+            let reading = Ledger::settled(&consumerd, &relays, &collector, patience);
             let ledger = &reading.ledger;
             put(&if json { pretty(ledger)? } else { ledger.table(false, Style::of_stdout()) })?;
             reading.unread.iter().for_each(|missing| eprintln!("blkin: {missing}"));
@@ -194,8 +204,9 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         Command::Set(wanted) => put(&set::run(wanted, json, Style::of_stdout())?)?,
         Command::Doctor { consumerd, socket } => {
-            let places =
-                doctor::Places { socket: socket.clone(), consumerd: Client::new(consumerd), collector };
+            // It has advice of its own for whom it does not reach.
+            let [consumerd, collector] = [consumerd, &arguments.common.collector].map(|url| Client::new(url));
+            let places = doctor::Places { socket: socket.clone(), consumerd, collector };
             let report = doctor::examine(&places);
             let text = if json { pretty(&report)? } else { doctor::text(&report, Style::of_stdout()) };
             put(&text)?;
@@ -264,6 +275,19 @@ mod tests {
         for id in ["", "zz"] {
             let error = refused(&["trace", id]);
             assert_eq!((error.kind(), error.exit_code()), (ErrorKind::ValueValidation, 2));
+        }
+    }
+
+    #[test]
+    fn a_url_that_is_not_spoken_and_a_duration_without_a_unit_are_wrong_usage() {
+        for words in [
+            &["traces", "--collector", "https://10.0.0.5:9411"][..],
+            &["ledger", "--relay", "https://10.0.0.5:9413"],
+            &["doctor", "--consumerd", "https://10.0.0.5:9412"],
+            &["traces", "--lookback", "1"],
+            &["stats", "a", "b", "--lookback", "1"],
+        ] {
+            assert_eq!(refused(words).exit_code(), 2, "{words:?}");
         }
     }
 }

@@ -27,7 +27,7 @@ pub fn age(age_us: u64) -> String {
     }
 }
 
-/// Reads `250us`, `10ms`, `1.5s`, `30m`, `2h`, `1d`; a bare number means microseconds.
+/// Reads `250us`, `10ms`, `1.5s`, `30m`, `2h`, `1d`. A number without a unit is refused, for it could mean any; but 0 is 0.
 ///
 /// # Errors
 /// A sentence that says which forms are read.
@@ -42,12 +42,14 @@ pub fn parse_duration_us(text: &str) -> Result<u64, String> {
         ("h", 3_600e6),
         ("d", 86_400e6),
     ];
-    let unit = UNITS.iter().find(|(suffix, _)| text.ends_with(suffix));
-    let (number, scale) =
-        unit.map_or((text, 1.0), |(suffix, scale)| (&text[..text.len() - suffix.len()], *scale));
-    match number.trim().parse::<f64>() {
-        Ok(value) if value >= 0.0 && value * scale < 1e18 => Ok((value * scale).round() as u64),
-        _ => Err(format!("{text} is no duration: write 250us, 10ms, 1.5s, 30m, 2h or 1d")),
+    if text == "0" {
+        return Ok(0);
+    }
+    let unit = UNITS.iter().find_map(|(suffix, scale)| Some((text.strip_suffix(suffix)?, *scale)));
+    let read = unit.and_then(|(number, scale)| Some(number.trim().parse::<f64>().ok()? * scale));
+    match read {
+        Some(value) if (0.0..1e18).contains(&value) => Ok(value.round() as u64),
+        _ => Err("write a number with its unit: 250us, 10ms, 1.5s, 30m, 2h or 1d".to_owned()),
     }
 }
 
@@ -90,13 +92,13 @@ mod tests {
 
     #[test]
     fn durations_are_read_with_their_unit() {
-        let read = ["250us", "250", "10ms", "1.5s", "30m", "2min", "2h", "1d"]
+        let read = ["250us", "0", "10ms", "1.5s", "30m", "2min", "2h", "1d"]
             .map(|text| parse_duration_us(text).unwrap());
         assert_eq!(
             read,
-            [250, 250, 10_000, 1_500_000, 1_800_000_000, 120_000_000, 7_200_000_000, 86_400_000_000]
+            [250, 0, 10_000, 1_500_000, 1_800_000_000, 120_000_000, 7_200_000_000, 86_400_000_000]
         );
-        for wrong in ["", "ms", "-1s", "ten", "1e30s", "NaN"] {
+        for wrong in ["", "1", "250", "ms", "-1s", "ten", "1e30s", "NaN", "NaNs"] {
             assert!(parse_duration_us(wrong).is_err(), "{wrong}");
         }
     }

@@ -177,12 +177,16 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
             let rejects = rejects::fetch(&collector)?;
             let text = match json {
                 true => pretty(&rejects)?,
+                false if rejects.is_empty() => return nothing("nothing was rejected", &collector),
                 false => rejects::table(&rejects, *limit, now_us(), Style::of_stdout()),
             };
             put(&text)?;
         }
         Command::Stats(wanted) => {
             let found = stats::fetch(&collector, wanted)?;
+            if found.services.is_empty() && !json {
+                return nothing(&stats::nothing(&found, wanted), &collector);
+            }
             put(&if json { pretty(&found)? } else { stats::table(&found, Style::of_stdout()) })?;
         }
         Command::Snapshot(arguments) => eprint!("{}", snapshot::run(arguments)?),
@@ -213,6 +217,12 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
             return Ok(if report.healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says that there is nothing to print, where scripts do not take it for something.
+fn nothing(what: &str, collector: &Client) -> Result<ExitCode> {
+    eprintln!("{what} ({})", collector.base());
     Ok(ExitCode::SUCCESS)
 }
 

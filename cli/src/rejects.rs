@@ -20,6 +20,13 @@ pub struct Rejects {
     pub recent: Vec<Reject>,
 }
 
+impl Rejects {
+    /// Whether nothing was rejected since the collector started.
+    pub fn is_empty(&self) -> bool {
+        self.recent.is_empty() && self.counts.values().flat_map(BTreeMap::values).all(|count| *count == 0)
+    }
+}
+
 /// One entry that was rejected.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
@@ -74,6 +81,15 @@ pub fn table(rejects: &Rejects, limit: usize, now_us: u64, style: Style) -> Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_of_zero_are_nothing() {
+        let of = |count: u64| Rejects {
+            counts: [("http_v2".to_owned(), [("bad_value".to_owned(), count)].into())].into(),
+            recent: Vec::new(),
+        };
+        assert!(Rejects::default().is_empty() && of(0).is_empty() && !of(1).is_empty());
+    }
 
     #[test]
     fn a_reject_is_one_line_and_what_was_sent_cannot_move_the_cursor() {

@@ -80,6 +80,11 @@ pub fn fetch(collector: &Client, wanted: &StatsArguments) -> Result<Stats> {
         .with_context(|| format!("failed to read the intervals that {} answered", collector.base()))
 }
 
+/// The sentence of an answer without services.
+pub fn nothing(stats: &Stats, wanted: &StatsArguments) -> String {
+    format!("none of {} traces has a span with both {:?} and {:?}", stats.traces, wanted.from, wanted.to)
+}
+
 /// The answer as a table, the service that takes longest on average first.
 pub fn table(stats: &Stats, style: Style) -> String {
     let columns = style.columns.saturating_sub(60).max(12);
@@ -116,6 +121,22 @@ pub fn table(stats: &Stats, style: Style) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_without_services_is_a_sentence() {
+        let wanted = StatsArguments {
+            from: "a".into(),
+            to: "b".into(),
+            service: None,
+            span: None,
+            lookback: 60_000_000,
+            end: None,
+        };
+        assert_eq!(
+            nothing(&Stats { traces: 7, ..Stats::default() }, &wanted),
+            "none of 7 traces has a span with both \"a\" and \"b\""
+        );
+    }
 
     #[test]
     fn the_slowest_service_comes_first_and_what_was_left_out_is_said() {

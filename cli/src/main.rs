@@ -106,7 +106,7 @@ enum Command {
             value_parser = parse_url
         )]
         relay: Vec<String>,
-        /// Wait at most this long until no annotation is on its way any more
+        /// Wait at most this long (500ms, 10s) until no annotation is on its way any more
         #[arg(long, value_name = "DURATION", default_value = "0", value_parser = units::parse_duration_us)]
         settle: u64,
     },
@@ -189,7 +189,14 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
             }
             put(&if json { pretty(&found)? } else { stats::table(&found, Style::of_stdout()) })?;
         }
-        Command::Snapshot(arguments) => eprint!("{}", snapshot::run(arguments)?),
+        Command::Snapshot(wanted) => {
+            let written = snapshot::run(wanted)?;
+            if json {
+                put(&pretty(&written)?)?;
+            } else {
+                eprint!("{}", written.text());
+            }
+        }
         Command::Recover { file } => {
             let recovery = recover::recover(file)?;
             eprint!("{}", recovery.summary);

@@ -16,6 +16,7 @@ use blkin_ringbuf::Attachment;
 use blkin_ringbuf::layout::{CONTROL_NAME, SEGMENT_NAME};
 use blkin_ringbuf::saved::{self, Identity};
 use clap::{ArgGroup, Args};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::target::{ControlSocket, Target};
@@ -47,11 +48,28 @@ pub struct SnapshotArguments {
     socket: ControlSocket,
 }
 
-/// Takes the snapshot, and says where it is.
+/// A file that was written.
+#[derive(Debug, Serialize)]
+pub struct Written {
+    /// Where it is.
+    pub file: PathBuf,
+    /// Its size.
+    pub bytes: u64,
+}
+
+impl Written {
+    /// A line for people: where it is, and what to do with it.
+    pub fn text(&self) -> String {
+        let path = self.file.display();
+        format!("{} bytes in {path}; `blkin recover {path}` prints what they hold\n", self.bytes)
+    }
+}
+
+/// Takes the snapshot.
 ///
 /// # Errors
 /// When neither consumerd nor /proc gives it, or it cannot be written.
-pub fn run(arguments: &SnapshotArguments) -> Result<String> {
+pub fn run(arguments: &SnapshotArguments) -> Result<Written> {
     let asked = ask(arguments);
     let bytes = match (asked, arguments.target.pid) {
         (Ok(bytes), _) => bytes,
@@ -63,8 +81,7 @@ pub fn run(arguments: &SnapshotArguments) -> Result<String> {
         }
         (Err(refused), None) => return Err(refused),
     };
-    let path = arguments.output.display();
-    Ok(format!("{bytes} bytes in {path}; `blkin recover {path}` prints what they hold\n"))
+    Ok(Written { file: arguments.output.clone(), bytes })
 }
 
 /// Asks consumerd, and writes what it sends to the file.
@@ -81,10 +98,18 @@ fn ask(arguments: &SnapshotArguments) -> Result<u64> {
         return write_new(&arguments.output, &mut start.chain(stream));
     }
     (&mut stream).take(64 << 10).read_to_end(&mut start).context(silent)?;
-    let answer: Value = serde_json::from_slice(&start).unwrap_or_default();
-    match answer["refused"]["why"].as_str() {
-        Some(why) => bail!("{}", safe(why)),
-        None => bail!("the program has ended meanwhile"),
+    bail!(refusal(&serde_json::from_slice(&start).unwrap_or_default(), &arguments.target))
+}
+
+/// Why there is no snapshot. consumerd knows one sentence for every target that it finds no program of.
+fn refusal(answer: &Value, target: &Target) -> String {
+    let refused = &answer["refused"];
+    match (refused["cause"].as_str(), refused["why"].as_str()) {
+        (Some("unknown_pid"), _) => {
+            format!("no program that you may read is attached to consumerd{}", target.suffix())
+        }
+        (_, Some(why)) => safe(why),
+        (_, None) => "the program has ended meanwhile".to_owned(),
     }
 }
 
@@ -168,4 +193,37 @@ fn identity(process: &Path, pid: u32) -> Result<Identity> {
         host: line(Path::new("/proc/sys/kernel/hostname")),
         boot: line(Path::new("/proc/sys/kernel/random/boot_id")),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        snapshot: SnapshotArguments,
+    }
+
+    fn target(words: &[&str]) -> Target {
+        Command::parse_from(["snapshot"].iter().chain(words)).snapshot.target
+    }
+
+    #[test]
+    fn a_refusal_names_what_was_asked_for() {
+        let unknown = json!({ "refused": { "cause": "unknown_pid", "why": "nobody has that name" } });
+        let of_all = refusal(&unknown, &target(&["--all"]));
+        assert_eq!(of_all, "no program that you may read is attached to consumerd");
+        assert!(refusal(&unknown, &target(&["--label", "osd"])).ends_with(" under the name osd"));
+        assert!(refusal(&unknown, &target(&["--pid", "7"])).ends_with(" under process id 7"));
+        let other = json!({ "refused": { "cause": "denied", "why": "not yours" } });
+        assert_eq!(refusal(&other, &target(&["--all"])), "not yours");
+    }
+
+    #[test]
+    fn what_was_written_is_an_object_for_programs() {
+        let written = Written { file: "a.saved".into(), bytes: 7 };
+        assert_eq!(serde_json::to_value(written).unwrap(), json!({ "file": "a.saved", "bytes": 7 }));
+    }
 }

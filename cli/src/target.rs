@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
+use crate::terminal::safe;
+
 /// At most one of them; a command refers to them as the group `target`.
 #[derive(Args, Debug)]
 #[group(id = "target", multiple = false)]
@@ -32,6 +34,15 @@ impl Target {
             (Some(label), _) => json!({ "label": label }),
             (None, Some(pid)) => json!({ "pid": pid }),
             (None, None) => json!("all"),
+        }
+    }
+
+    /// What a sentence about its programs ends with; nothing if they are all.
+    pub(crate) fn suffix(&self) -> String {
+        match (&self.label, self.pid) {
+            (Some(label), _) => format!(" under the name {}", safe(label)),
+            (None, Some(pid)) => format!(" under process id {pid}"),
+            (None, None) => String::new(),
         }
     }
 }

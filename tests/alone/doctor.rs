@@ -23,12 +23,12 @@ fn status<'a>(report: &'a Value, name: &str) -> Option<&'a str> {
     checks.iter().find(|check| check["name"] == name)?["status"].as_str()
 }
 
-/// Whether the program is among those that nobody holds; others of this machine are none of a test's business.
-fn names(report: &Value, program: &Program) -> bool {
+/// What is said of the program, if consumerd does not hold it; others of this machine are none of a test's business.
+fn said<'a>(report: &'a Value, program: &Program) -> Option<&'a str> {
     let pid = format!("(pid {})", program.process.pid());
-    report["checks"].as_array().into_iter().flatten().any(|check| {
-        check["name"] == "programs" && check["advice"].as_str().is_some_and(|advice| advice.contains(&pid))
-    })
+    let checks = report["checks"].as_array()?;
+    let advice = checks.iter().find(|check| check["name"] == "programs")?["advice"].as_str()?;
+    advice.lines().find(|line| line.contains(&pid))
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn the_doctor_finds_tracing_well_and_then_its_daemon_gone() -> Result<()> {
     for name in ["memfd", "consumerd's socket", "consumerd", "collector", "ledger"] {
         assert_eq!(status(&report, name), Some("ok"), "{report:#}");
     }
-    assert!(!names(&report, &program), "{report:#}");
+    assert!(said(&report, &program).is_none(), "{report:#}");
     assert!(report["ledger"].as_array().is_some_and(|equations| equations.len() >= 5), "{report:#}");
 
     node.consumerd.take().context("consumerd was started")?.process.terminate()?;
@@ -65,6 +65,20 @@ fn the_doctor_names_a_program_that_nobody_holds() -> Result<()> {
     program.round()?;
     let (output, report) = doctor(&node, node.consumerd()?.http.base())?;
     assert_eq!(output.status.code(), Some(1), "{report:#}");
-    assert!(names(&report, &program), "{report:#}");
+    assert!(said(&report, &program).is_some(), "{report:#}");
+    Ok(())
+}
+
+#[test]
+fn the_doctor_knows_the_other_consumerd_that_reads_a_program() -> Result<()> {
+    let _alone = crate::alone();
+    let node = Node::start(Setup::default())?;
+    let other = Node::start(Setup::default())?;
+    let mut program = Program::start("writer", &["--traces", "1"], &other.socket(), &[])?;
+    let calls = program.round()?;
+    other.settled(calls)?;
+    let (_, report) = doctor(&node, node.consumerd()?.http.base())?;
+    let reader = format!("is read by the blkin-consumerd of pid {}:", other.consumerd()?.process.pid());
+    assert!(said(&report, &program).is_some_and(|said| said.contains(&reader)), "{report:#}");
     Ok(())
 }

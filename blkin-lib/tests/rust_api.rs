@@ -3,15 +3,18 @@
 
 #![allow(clippy::print_stdout, reason = "the program tells the test its own counts")]
 
-use std::io::IoSliceMut;
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use blkin::{Context, Endpoint, Level, Span};
 use blkin_record::{EndpointRef, Kind, Record, Text, Value, records};
 use blkin_ringbuf::{Attachment, OFFER_BYTES, OFFER_MESSAGE};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix, SocketFlags,
     SocketType, accept, bind, listen, recvmsg, socket_with,
@@ -25,6 +28,7 @@ const DISK: Endpoint = Endpoint::new("disk");
 fn program() {
     match std::env::var("BLKIN_TEST_PROGRAM").as_deref() {
         Ok("one request") => one_request(),
+        Ok("two requests") => two_requests(),
         Ok("many threads") => many_threads(),
         Ok("unsampled") => unsampled(),
         _ => {}
@@ -43,6 +47,14 @@ fn one_request() {
     access.end();
     request.seen_by(&DISK).event("copied");
     request.server_send();
+}
+
+/// The second when it is told to.
+fn two_requests() {
+    one_request();
+    println!("one is done");
+    std::io::stdin().read_line(&mut String::new()).expect("a line or the end");
+    one_request();
 }
 
 fn many_threads() {
@@ -96,6 +108,28 @@ impl Receiver {
 
     /// The first offer that waits, of a program that may be gone already.
     fn attach(&self) -> Attachment {
+        let (segment, control) = self.receive();
+        Attachment::open(segment, control).expect("a true segment")
+    }
+
+    /// As [`Receiver::attach`], with the lock by which consumers keep others away.
+    fn claim(&self) -> (Attachment, OwnedFd) {
+        let (segment, control) = self.receive();
+        let page = format!("/proc/self/fd/{}", control.as_raw_fd());
+        let lock: OwnedFd =
+            OpenOptions::new().read(true).write(true).open(page).expect("the page opens").into();
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).expect("nobody else has the lock");
+        (Attachment::open(segment, control).expect("a true segment"), lock)
+    }
+
+    /// Whether no program offers itself now.
+    fn is_idle(&self) -> bool {
+        ioctl_fionbio(&self.socket, true).expect("a socket");
+        matches!(accept(&self.socket), Err(Errno::AGAIN))
+    }
+
+    /// Segment and control page of the first offer that waits.
+    fn receive(&self) -> (OwnedFd, OwnedFd) {
         let connection = accept(&self.socket).expect("a program offered itself");
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -112,15 +146,54 @@ impl Receiver {
             })
             .collect();
         let control = fds.pop().expect("two descriptors");
-        Attachment::open(fds.pop().expect("two descriptors"), control).expect("a true segment")
+        (fds.pop().expect("two descriptors"), control)
     }
 }
 
+/// A program that has recorded one request of two.
+struct Halfway(Child);
+
+impl Halfway {
+    fn start(socket: &Path) -> Halfway {
+        let mut child = command("two requests", socket)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program runs");
+        let lines = BufReader::new(child.stdout.as_mut().expect("a pipe")).lines();
+        assert!(lines.map_while(Result::ok).any(|line| line.contains("one is done")));
+        Halfway(child)
+    }
+
+    /// Lets it record the other and end; what the library said meanwhile.
+    fn end(self) -> Vec<String> {
+        let output = self.0.wait_with_output().expect("the program ends");
+        let said = String::from_utf8(output.stderr).expect("UTF-8");
+        assert!(output.status.success(), "{said}");
+        said.lines().filter(|line| line.starts_with("blkin:")).map(Into::into).collect()
+    }
+}
+
+/// Drains all rings of a live program and gives the room back. How many records there were.
+fn take(program: &mut Attachment) -> u64 {
+    let mut records = 0;
+    for slot in 0..program.slots() {
+        records += program.drain(slot, usize::MAX, &mut Vec::new()).records;
+        program.publish(slot);
+    }
+    records
+}
+
+fn command(part: &str, socket: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this binary"));
+    command.args(["--exact", "program", "--nocapture"]);
+    command.env("BLKIN_TEST_PROGRAM", part).env("BLKIN_SOCKET", socket);
+    command
+}
+
 fn run(part: &str, socket: &Path, rate: &str, producer: &str) -> (ExitStatus, String, String) {
-    let output = Command::new(std::env::current_exe().expect("this binary"))
-        .args(["--exact", "program", "--nocapture"])
-        .env("BLKIN_TEST_PROGRAM", part)
-        .env("BLKIN_SOCKET", socket)
+    let output = command(part, socket)
         .env("BLKIN_RATE", rate)
         .env("BLKIN_PRODUCER", producer)
         .output()
@@ -269,4 +342,62 @@ fn a_program_that_nobody_ever_held_says_once_what_was_lost() {
     let told: Vec<&str> = stderr.lines().filter(|line| line.starts_with("blkin:")).collect();
     assert_eq!(told.len(), 1, "{stderr}");
     assert!(told[0].contains("7 annotations of this program were not collected"), "{stderr}");
+}
+
+#[test]
+fn a_program_whose_consumer_left_says_once_what_was_not_taken() {
+    let receiver = Receiver::new();
+    let halfway = Halfway::start(&receiver.path());
+    let (mut program, lock) = receiver.claim();
+    program.mark_attached(true);
+    assert_eq!(take(&mut program), 7);
+    program.mark_attached(false);
+    drop((receiver, lock));
+    let told = halfway.end();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains(" 7 annotations of this program were not collected"), "{told:?}");
+}
+
+#[test]
+fn a_program_whose_consumer_was_killed_also_says_what_that_one_had_not_settled() {
+    let receiver = Receiver::new();
+    let halfway = Halfway::start(&receiver.path());
+    let (mut program, lock) = receiver.claim();
+    program.mark_attached(true);
+    assert_eq!(take(&mut program), 7);
+    // Not only closed: a child that another test has forked may still have it open.
+    flock(&lock, FlockOperation::Unlock).expect("the lock was held");
+    drop(receiver);
+    let told = halfway.end();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains(" 14 annotations of this program were not collected"), "{told:?}");
+}
+
+#[test]
+fn a_program_whose_consumer_left_offers_itself_to_the_next_at_its_end() {
+    let receiver = Receiver::new();
+    let halfway = Halfway::start(&receiver.path());
+    let (mut program, lock) = receiver.claim();
+    program.mark_attached(true);
+    assert_eq!(take(&mut program), 7);
+    program.mark_attached(false);
+    drop(lock);
+    assert!(receiver.is_idle());
+    assert_eq!(halfway.end(), [""; 0]);
+    let (mut program, _lock) = receiver.claim();
+    assert_eq!(take(&mut program), 7);
+}
+
+#[test]
+fn a_program_that_somebody_reads_ends_without_a_word() {
+    for is_attached in [true, false] {
+        let receiver = Receiver::new();
+        let halfway = Halfway::start(&receiver.path());
+        // Slow as can be: nothing is read before the program has ended, or it is not even told that somebody reads.
+        let (mut program, _lock) = receiver.claim();
+        program.mark_attached(is_attached);
+        assert_eq!(halfway.end(), [""; 0]);
+        assert!(receiver.is_idle(), "attached: {is_attached}");
+        assert_eq!(take(&mut program), 14);
+    }
 }

@@ -1,5 +1,6 @@
 //! Programs and daemons that start late, end early, are stopped or killed.
 
+use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -96,6 +97,90 @@ fn consumerd_asked_to_end_ships_what_it_holds() -> Result<()> {
     let stored = || Some(node.collector.metrics().ok()?.sum("blkin_collector_stored_total", &[]));
     assert_eq!(stored(), Some(calls));
     Ok(())
+}
+
+/// A program whose first round consumerd has drained and shipped.
+struct Left {
+    node: Node,
+    program: Program,
+    first: i64,
+}
+
+impl Left {
+    fn start(environment: &[(&str, &str)]) -> Result<Left> {
+        let node = Node::start(Setup::default())?;
+        let errors = node.folder().join("errors");
+        let shape = ["--traces", "200"];
+        let mut program = Program::start_overheard("writer", &shape, &node.socket(), environment, &errors)?;
+        let first = program.round()?;
+        node.settled(first)?;
+        Ok(Left { node, program, first })
+    }
+
+    fn end_consumerd(&mut self) -> Result<()> {
+        let mut consumerd = self.node.consumerd.take().context("consumerd was started")?;
+        ensure!(consumerd.process.terminate()?.success(), "{}", consumerd.log());
+        Ok(())
+    }
+
+    /// Both at once, so that neither notices that the other is gone.
+    fn kill_consumerd(&mut self) -> Result<()> {
+        let worker = self.node.worker()?;
+        let mut consumerd = self.node.consumerd.take().context("consumerd was started")?;
+        consumerd.process.signal(Signal::STOP)?;
+        signal_pid(worker, Signal::KILL)?;
+        consumerd.process.kill()
+    }
+
+    /// What the library said until the program had ended.
+    fn told_at_end(&mut self) -> Result<String> {
+        ensure!(self.program.end()?.success());
+        Ok(fs::read_to_string(self.node.folder().join("errors"))?)
+    }
+}
+
+#[test]
+fn a_program_that_outlives_consumerd_names_what_it_recorded_since() -> Result<()> {
+    with_each_producer(&ROOMY, |environment| {
+        let mut left = Left::start(environment)?;
+        left.end_consumerd()?;
+        let second = left.program.round()?;
+        let told = left.told_at_end()?;
+        let expected = format!("blkin: {second} annotations of this program were not collected");
+        ensure!(told.starts_with(&expected) && told.lines().count() == 1, "{second}: {told}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_program_that_outlives_a_killed_consumerd_names_what_it_recorded_since() -> Result<()> {
+    let mut left = Left::start(&ROOMY)?;
+    left.kill_consumerd()?;
+    let second = left.program.round()?;
+    let told = left.told_at_end()?;
+    let count = told.strip_prefix("blkin: ").and_then(|rest| rest.split(' ').next()?.parse::<i64>().ok());
+    // What the killed one had shipped and not yet said to be settled counts too.
+    let named = second..=left.first + second;
+    ensure!(count.is_some_and(|count| named.contains(&count)), "{named:?}: {told}");
+    ensure!(told.lines().count() == 1, "{told}");
+    Ok(())
+}
+
+#[test]
+fn a_program_that_outlives_consumerd_is_drained_by_the_next() -> Result<()> {
+    with_each_producer(&ROOMY, |environment| {
+        let mut left = Left::start(environment)?;
+        left.end_consumerd()?;
+        let second = left.program.round()?;
+        left.node.start_consumerd()?;
+        let told = left.told_at_end()?;
+        ensure!(told.is_empty(), "{told}");
+        let metrics = left.node.settled(left.first + second)?;
+        ensure!(metrics.sum("blkin_drained_total", &[]) == second, "not each of {second} was drained");
+        let ledger = left.node.ledger()?;
+        ensure!(ledger.balances(), "{ledger:#?}");
+        Ok(())
+    })
 }
 
 #[test]

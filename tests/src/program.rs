@@ -3,6 +3,7 @@
 //! They speak a small protocol: `ready` once initialised, then each line on the standard input starts a round, whose
 //! end is told as `wrote CALLS`; they exit at the end of the input.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
@@ -34,6 +35,21 @@ impl Program {
         environment: &[(&str, &str)],
     ) -> Result<Program> {
         Program::of(name, Command::new(c_program(name)?).args(arguments), socket, environment)
+    }
+
+    /// As [`Program::start`], with a file for what it says on its standard error.
+    ///
+    /// # Errors
+    /// As [`Program::start`].
+    pub fn start_overheard(
+        name: &str,
+        arguments: &[&str],
+        socket: &Path,
+        environment: &[(&str, &str)],
+        errors: &Path,
+    ) -> Result<Program> {
+        let mut command = Command::new(c_program(name)?);
+        Program::of(name, command.args(arguments).stderr(File::create(errors)?), socket, environment)
     }
 
     /// Starts an example of consumerd's, a Rust program, with its socket and waits until it is ready.

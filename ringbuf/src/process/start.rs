@@ -1,8 +1,10 @@
 //! The first use: the segment is made and offered; and the end: what nobody collected is named.
 
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 
+use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -224,9 +226,7 @@ pub(super) fn offer_if_due() {
     if now < due || STATE.next_offer_seconds.compare_exchange(due, now + 1, Relaxed, Relaxed).is_err() {
         return;
     }
-    if offer_now().is_ok() {
-        STATE.offered.store(true, Relaxed);
-    }
+    let _ = offer_now();
 }
 
 fn offer_now() -> Result<(), Errno> {
@@ -239,30 +239,64 @@ fn is_attached() -> bool {
     control_words().get(control::ATTACHED).is_some_and(|word| word.load(Relaxed) != 0)
 }
 
-/// Run by the dynamic linker (or libc's exit in a static program) at exit: annotations that nobody will ever read
-/// are named.
+/// Run by the dynamic linker (or libc's exit in a static program) at exit: a program that nobody reads offers itself once
+/// more, and names the annotations that nobody will ever read. Where a consumer reads it, nothing happens.
 extern "C" fn tell_at_exit() {
-    static NEVER_HELD: Once = Once::new();
-    if !is_ready(STATE.hot.phase.load(Acquire)) || STATE.offered.load(Relaxed) || is_attached() {
+    static NOT_COLLECTED: Once = Once::new();
+    if !is_ready(STATE.hot.phase.load(Acquire)) || is_held() || offer_now().is_ok() {
         return;
     }
-    if offer_now().is_ok() {
-        return;
-    }
-    let words = words();
-    let slots = STATE.slots.load(Relaxed);
-    let records: u64 = (0..slots)
-        .map(|slot| Head(words[layout::slot_header(slot) + slot::HEAD].load(Relaxed)).records())
-        .sum();
+    // Who left in order has shipped what it took, or said itself what it could not; who was killed has not.
+    let records =
+        records_behind(if is_attached() { control::SETTLED_RECORDS } else { control::TAIL_RECORDS });
     if records > 0 {
         SOCKET_PATH.with(|path| {
-            NEVER_HELD.say(format_args!(
+            NOT_COLLECTED.say(format_args!(
                 "{records} annotations of this program were not collected: no consumerd answers at {} \
                  (run `blkin doctor`)",
                 std::str::from_utf8(path).unwrap_or("BLKIN_SOCKET"),
             ));
         });
     }
+}
+
+/// Whether a consumer reads the rings, or is about to. One that was killed has left its mark in the control page, but not
+/// its lock; one that has just taken the program has the lock, but has neither left its mark nor read anything.
+fn is_held() -> bool {
+    match CONTROL.still_open().and_then(is_locked) {
+        Some(true) => is_attached() || is_untouched(),
+        Some(false) => false,
+        None => is_attached(),
+    }
+}
+
+/// Whether somebody has the lock by which consumers keep others from a program; `None` if it cannot be asked for. A consumer
+/// that wants it just while this looks tries again.
+fn is_locked(control: BorrowedFd<'_>) -> Option<bool> {
+    match flock(control, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => flock(control, FlockOperation::Unlock).ok().map(|()| false),
+        Err(Errno::WOULDBLOCK) => Some(true),
+        Err(_) => None,
+    }
+}
+
+/// Whether no consumer has read anything yet.
+fn is_untouched() -> bool {
+    (0..STATE.slots.load(Relaxed)).all(|slot| line_word(slot, control::TAIL_RECORDS) == 0)
+}
+
+/// Records of all rings behind those that a word of their lines counts.
+fn records_behind(word: usize) -> u64 {
+    let behind = |slot: usize| {
+        let head = Head(words()[layout::slot_header(slot) + slot::HEAD].load(Relaxed));
+        head.records_since(Head::of(0, line_word(slot, word)))
+    };
+    (0..STATE.slots.load(Relaxed)).map(behind).sum()
+}
+
+/// A word of a slot's line in the control page.
+fn line_word(slot: usize, word: usize) -> u64 {
+    control_words()[control::slot_line(slot) + word].load(Relaxed)
 }
 
 #[used]

@@ -87,8 +87,8 @@ pub(super) fn offers(consumerd: &Metrics) -> Check {
     let mut advice = Vec::new();
     if by_quota > 0 {
         advice.push(
-            "raise max_programs, max_programs_per_uid or max_shared_bytes_per_uid of blkin-consumerd; its log has \
-             the process ids",
+            "raise max_programs, max_programs_per_uid or max_shared_bytes_per_uid of blkin-consumerd; its log names \
+             one of them a second",
         );
     }
     if unattached > 0 {

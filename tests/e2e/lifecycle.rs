@@ -153,6 +153,32 @@ fn a_program_that_outlives_consumerd_names_what_it_recorded_since() -> Result<()
 }
 
 #[test]
+fn what_a_program_records_while_consumerd_ends_is_named_by_one_of_them() -> Result<()> {
+    let mut left = Left::start(&ROOMY)?;
+    // What it has drained cannot be shipped, so that consumerd takes all the time it has to end.
+    left.node.collector.process.kill()?;
+    let undelivered = left.program.round()?;
+    let all = left.first + undelivered;
+    wait::until(LIMIT, "all to be drained", || (drained(&left.node)? == all).then_some(()))?;
+    let mut consumerd = left.node.consumerd.take().context("consumerd was started")?;
+    consumerd.process.signal(Signal::TERM)?;
+    let socket = left.node.socket();
+    wait::until(LIMIT, "consumerd to take no more offers", || (!socket.exists()).then_some(()))?;
+    let second = left.program.round()?;
+    let told = left.told_at_end()?;
+    ensure!(consumerd.process.ended().is_none(), "it did not wait: {}", consumerd.log());
+    consumerd.process.wait(LIMIT)?;
+    let log = consumerd.log();
+    let number = |text: &str, before: &str| -> i64 {
+        let digits = text.split_once(before).map_or("", |(_, rest)| rest);
+        digits.split(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse().ok()).unwrap_or(0)
+    };
+    let (by_program, by_consumerd) = (number(&told, "blkin: "), number(&log, "annotations="));
+    ensure!(by_program + by_consumerd == undelivered + second, "{undelivered} + {second}: {told}{log}");
+    Ok(())
+}
+
+#[test]
 fn a_program_that_outlives_a_killed_consumerd_names_what_it_recorded_since() -> Result<()> {
     let mut left = Left::start(&ROOMY)?;
     left.kill_consumerd()?;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{Ordering::SeqCst, fence};
 use std::time::{Duration, Instant};
 
 use blkin_record::{POSITION_MASK, records};
@@ -581,16 +582,26 @@ impl Engine {
         self.ledger.sinks().all(|(_, sink)| sink.in_flight == 0)
     }
 
-    /// Tells every program that nobody reads any more, so that it offers itself again, and how much is settled.
+    /// Tells every program that nobody reads any more, so that it offers itself to another, and takes what was recorded
+    /// until then: what comes later its program names itself, should it end before it is read.
     ///
     /// # Errors
     /// When the staging memory cannot be used.
-    pub(super) fn detach_all(&mut self) -> Result<(), StagingError> {
+    pub(super) fn drain_last(&mut self) -> Result<(), StagingError> {
+        self.programs.values().for_each(|program| program.attachment.mark_attached(false));
+        // The rings are looked at after that can be seen.
+        fence(SeqCst);
+        self.round().map(drop)
+    }
+
+    /// Says how much is settled.
+    ///
+    /// # Errors
+    /// When the staging memory cannot be used.
+    pub(super) fn close_books(&mut self) -> Result<(), StagingError> {
         let now = self.now();
         self.retire(now)?;
-        self.write_checkpoint(now)?;
-        self.programs.values().for_each(|program| program.attachment.mark_attached(false));
-        Ok(())
+        self.write_checkpoint(now)
     }
 
     /// Sinks and whether their threads run.

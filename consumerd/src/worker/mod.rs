@@ -289,12 +289,13 @@ impl Worker {
         while self.engine().round()?.drained && Instant::now() < half {
             tokio::task::yield_now().await;
         }
+        self.engine().drain_last()?;
         self.engine().finish();
         while !self.engine().is_settled() && Instant::now() < due {
             tokio::time::sleep(ENDING_POLL).await;
         }
         let mut engine = self.engine();
-        engine.detach_all()?;
+        engine.close_books()?;
         for (sink, figures) in engine.snapshot().sinks {
             if figures.in_flight > 0 {
                 tracing::warn!(sink, annotations = figures.in_flight, "ended before everything was shipped");

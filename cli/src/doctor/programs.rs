@@ -128,7 +128,8 @@ fn scan() -> Scan {
     scan
 }
 
-/// The process that holds the lock of a program's control page: the consumerd that reads it.
+/// The process that holds the lock of a program's control page: the consumerd that reads it. A program that ends shares the
+/// lock for a moment, to see whether anybody has it.
 fn reader(maps: &str, locks: &str) -> Option<u32> {
     let page = maps.lines().find(|line| line.contains(CONTROL))?;
     let inode = format!(":{}", page.split_ascii_whitespace().nth(4)?);
@@ -136,8 +137,9 @@ fn reader(maps: &str, locks: &str) -> Option<u32> {
     let mut fields = locks.lines().map(|line| line.split_ascii_whitespace());
     fields.find_map(|mut lock| {
         let is_flock = lock.nth(1) == Some("FLOCK");
-        let (pid, file) = (lock.nth(2)?, lock.next()?);
-        (is_flock && file.ends_with(&inode)).then(|| pid.parse().ok()).flatten()
+        let is_exclusive = lock.nth(1) == Some("WRITE");
+        let (pid, file) = (lock.next()?, lock.next()?);
+        (is_flock && is_exclusive && file.ends_with(&inode)).then(|| pid.parse().ok()).flatten()
     })
 }
 
@@ -244,6 +246,8 @@ mod tests {
         let locks = "1: POSIX  ADVISORY  WRITE 1 00:01:2078 0 EOF\n2: FLOCK  ADVISORY  WRITE 2 00:01:12078 0 EOF\n\
                      3: FLOCK  ADVISORY  WRITE 4711 00:01:2078 0 EOF\n";
         assert_eq!(reader(maps, locks), Some(4711));
+        // The program itself, as it ends.
+        assert_eq!(reader(maps, &locks.replace("WRITE 4711", "READ  815")), None);
         assert_eq!(reader(maps, ""), None);
         assert_eq!(reader("", locks), None);
     }

@@ -80,6 +80,16 @@ fn file() -> Vec<u8> {
 }
 
 #[test]
+fn programs_that_claim_any_number_of_sections_are_read() {
+    let mut file = file();
+    for _ in 0..2 {
+        section::append(&mut file, section::kind::END, &u64::MAX.to_le_bytes());
+    }
+    let reading = read(&file);
+    assert_eq!((reading.programs.len(), reading.missing_sections), (4, u64::MAX));
+}
+
+#[test]
 fn what_was_written_reads_back() {
     let reading = read(&file());
     assert_eq!(reading, Reading { programs: vec![saved(), saved()], ..Reading::default() });

@@ -185,6 +185,16 @@ fn take(program: &mut Attachment) -> u64 {
     records
 }
 
+/// A program whose first request a consumer has taken: who listens for offers, the program, its rings and their lock.
+fn halfway_taken() -> (Receiver, Halfway, Attachment, OwnedFd) {
+    let receiver = Receiver::new();
+    let halfway = Halfway::start(&receiver.path());
+    let (mut program, lock) = receiver.claim();
+    program.mark_attached(true);
+    assert_eq!(take(&mut program), 7);
+    (receiver, halfway, program, lock)
+}
+
 fn command(part: &str, socket: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this binary"));
     command.args(["--exact", "program", "--nocapture"]);
@@ -346,11 +356,7 @@ fn a_program_that_nobody_ever_held_says_once_what_was_lost() {
 
 #[test]
 fn a_program_whose_consumer_left_says_once_what_was_not_taken() {
-    let receiver = Receiver::new();
-    let halfway = Halfway::start(&receiver.path());
-    let (mut program, lock) = receiver.claim();
-    program.mark_attached(true);
-    assert_eq!(take(&mut program), 7);
+    let (receiver, halfway, program, lock) = halfway_taken();
     program.mark_attached(false);
     drop((receiver, lock));
     let told = halfway.end();
@@ -360,11 +366,7 @@ fn a_program_whose_consumer_left_says_once_what_was_not_taken() {
 
 #[test]
 fn a_program_whose_consumer_was_killed_also_says_what_that_one_had_not_settled() {
-    let receiver = Receiver::new();
-    let halfway = Halfway::start(&receiver.path());
-    let (mut program, lock) = receiver.claim();
-    program.mark_attached(true);
-    assert_eq!(take(&mut program), 7);
+    let (receiver, halfway, _program, lock) = halfway_taken();
     // Not only closed: a child that another test has forked may still have it open.
     flock(&lock, FlockOperation::Unlock).expect("the lock was held");
     drop(receiver);
@@ -375,11 +377,7 @@ fn a_program_whose_consumer_was_killed_also_says_what_that_one_had_not_settled()
 
 #[test]
 fn a_program_whose_consumer_left_offers_itself_to_the_next_at_its_end() {
-    let receiver = Receiver::new();
-    let halfway = Halfway::start(&receiver.path());
-    let (mut program, lock) = receiver.claim();
-    program.mark_attached(true);
-    assert_eq!(take(&mut program), 7);
+    let (receiver, halfway, program, lock) = halfway_taken();
     program.mark_attached(false);
     drop(lock);
     assert!(receiver.is_idle());

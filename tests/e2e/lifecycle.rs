@@ -129,7 +129,14 @@ impl Left {
         let mut consumerd = self.node.consumerd.take().context("consumerd was started")?;
         consumerd.process.signal(Signal::STOP)?;
         signal_pid(worker, Signal::KILL)?;
-        consumerd.process.kill()
+        consumerd.process.kill()?;
+        // Until its last thread is gone it holds the lock by which the program knows that it is read.
+        wait::until(LIMIT, "the worker to be gone", || {
+            let is_dead =
+                fs::read_to_string(format!("/proc/{worker}/stat")).is_ok_and(|stat| stat.contains(") Z "));
+            let threads = fs::read_dir(format!("/proc/{worker}/task")).map_or(0, Iterator::count);
+            (threads == 0 || is_dead && threads == 1).then_some(())
+        })
     }
 
     /// What the library said until the program had ended.

@@ -49,6 +49,26 @@ fn a_program_that_another_daemon_reads_is_left_to_that_one() {
 }
 
 #[test]
+fn programs_that_another_daemon_reads_are_named_together() {
+    let _alone = ALONE.lock();
+    let (site, elsewhere) = (Site::new(), Site::new());
+    let first = site.daemon(&[]);
+    let programs: Vec<_> = (0..5).map(|_| site.program(&[1, 1], &[])).collect();
+    wait_for("all are read", || (first.metrics().sum("blkin_programs") == 5).then_some(()));
+    let mut second = elsewhere.daemon(&["--scan", "true"]);
+    // They are waited for, as long as an ending daemon may need to let them go; this one ends before.
+    second.ask_to_end();
+    assert!(second.ended().success());
+    let named = second.said("refused a program: another daemon reads it");
+    let counted = second.said("refused more programs: another daemon reads it");
+    assert!(named.len() == 1 && counted.len() == 1, "{named:?} {counted:?}");
+    let rest = counted[0].split_once("programs=").unwrap().1.trim();
+    // Whoever else runs on the machine is found too.
+    assert!(rest.parse::<u32>().unwrap() >= 4, "{counted:?}");
+    programs.into_iter().for_each(Program::end);
+}
+
+#[test]
 fn a_program_of_a_daemon_that_is_about_to_be_gone_is_waited_for() {
     let _alone = ALONE.lock();
     let (site, elsewhere) = (Site::new(), Site::new());

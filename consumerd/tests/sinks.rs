@@ -8,9 +8,10 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use common::scribe::{Behaviour, Scribe};
-use common::{Site, wait_for};
+use common::{Daemon, Program, Site, wait_for};
 
 fn annotations(scribe: &Scribe) -> usize {
     scribe.spans().iter().map(|span| span.annotations.len() + span.binary_annotations.len()).sum()
@@ -171,6 +172,121 @@ fn spans_that_are_open_at_the_end_are_shipped() {
     assert_eq!(daemon.metrics().sum("blkin_spans_open"), 50);
     assert!(daemon.stop().success());
     assert_eq!(annotations(&scribe) as u64, made);
+}
+
+/// A daemon that holds all spans back until it ends, and far more of them than its queue has room for.
+fn full_of_open_spans(site: &Site, upstream: &str, stop_timeout_ms: &str) -> (Daemon, Program, u64) {
+    let config = site.path("config.toml");
+    std::fs::write(&config, "close_events = [\"never\"]\nquiet_ms = 86400000\nqueue_bytes = 100000\n")
+        .unwrap();
+    let config = ["--config", config.to_str().unwrap(), "--stop-timeout-ms", stop_timeout_ms];
+    let daemon = site.bare_daemon(&[&["--scribe-upstream", upstream][..], &config].concat());
+    let mut program = site.program(&[1000, 1], &[]);
+    let made = program.calls();
+    wait_for("everything is drained", || (daemon.metrics().sum("blkin_drained_total") == made).then_some(()));
+    assert_eq!(daemon.metrics().sum("blkin_spans_open"), 1000);
+    (daemon, program, made)
+}
+
+#[test]
+fn more_open_spans_than_the_queue_holds_are_shipped_at_the_end() {
+    let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
+    let (mut daemon, _program, made) = full_of_open_spans(&site, &scribe.address, "20000");
+    daemon.ask_to_end();
+    assert!(daemon.ended().success());
+    assert_eq!(annotations(&scribe) as u64, made);
+    assert_eq!(daemon.said("lost"), [""; 0]);
+}
+
+/// The number in a log line behind `name=`.
+fn field(lines: &[String], name: &str) -> u64 {
+    let of_line =
+        |line: &String| line.split_once(&format!("{name}="))?.1.split(' ').next()?.parse::<u64>().ok();
+    lines.iter().filter_map(of_line).sum()
+}
+
+#[test]
+fn open_spans_that_cannot_be_shipped_at_the_end_are_named_in_time() {
+    let (site, calls) = (Site::new(), Arc::new(AtomicU32::new(0)));
+    // It takes some, and then nothing any more.
+    let scribe = Scribe::start(move |_| match calls.fetch_add(1, Ordering::Relaxed) {
+        0..3 => Behaviour::Ok,
+        _ => Behaviour::TryLater,
+    });
+    let (mut daemon, _program, made) = full_of_open_spans(&site, &scribe.address, "1000");
+    let asked = Instant::now();
+    daemon.ask_to_end();
+    assert!(daemon.ended().success());
+    assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
+    let shipped = annotations(&scribe) as u64;
+    let last = daemon.said("ended before everything was shipped");
+    assert!(shipped > 0 && last.len() == 1, "{shipped}: {last:?}");
+    assert_eq!(shipped + field(&last, "annotations"), made);
+    assert!(last[0].contains(&scribe.address) && last[0].contains("TRY_LATER"), "{last:?}");
+}
+
+#[test]
+fn an_annotation_that_never_fits_is_named_as_lost_at_the_end() {
+    let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
+    let config = site.path("config.toml");
+    std::fs::write(&config, "close_events = [\"never\"]\nqueue_bytes = 4096\n").unwrap();
+    let config = ["--config", config.to_str().unwrap()];
+    let mut daemon = site.bare_daemon(&[&["--scribe-upstream", &scribe.address][..], &config].concat());
+    let mut long = site.program(&[1, 1, 0, 4000], &[]);
+    let made = long.calls();
+    wait_for("everything is drained", || (daemon.metrics().sum("blkin_drained_total") == made).then_some(()));
+    daemon.ask_to_end();
+    assert!(daemon.ended().success());
+    let lost = daemon.said("annotations were lost while ending");
+    assert_eq!((field(&lost, "queue_full"), annotations(&scribe)), (made, 0), "{lost:?}");
+}
+
+#[test]
+fn trouble_with_an_upstream_is_told_while_it_lasts_and_logged_when_it_begins_and_ends() {
+    let (site, reserved) = (Site::new(), std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let upstream = reserved.local_addr().unwrap().to_string();
+    drop(reserved);
+    let daemon = site.bare_daemon(&["--scribe-upstream", &upstream, "--json-lines", "/dev/full"]);
+    assert_eq!(daemon.report()["troubles"], serde_json::json!([]));
+    let made = site.program(&[100, 1], &[]).finish();
+    let (of_scribe, of_file) =
+        (format!("sink=\"scribe\",to=\"{upstream}\""), "sink=\"json_lines\",to=\"/dev/full\"");
+    let trouble = |labels: &str, cause: &str| {
+        let (metrics, with_cause) = (daemon.metrics(), format!("{labels},cause=\"{cause}\""));
+        let is_troubled = metrics.sum_where("blkin_sink_trouble", labels) == 1
+            && metrics.sum_where("blkin_sink_trouble", &with_cause) == 1;
+        (is_troubled, metrics.sum_where("blkin_sink_failures_total", &with_cause))
+    };
+    wait_for("several attempts have failed", || {
+        let all = [trouble(&of_scribe, "unreachable"), trouble(of_file, "disk_full")];
+        all.iter().all(|(is_troubled, failures)| *is_troubled && *failures > 2).then_some(())
+    });
+    let report = daemon.report();
+    assert_eq!(report["healthy"], true);
+    let told = |index: usize, key: &str| report["troubles"][index][key].as_str().unwrap().to_owned();
+    assert_eq!([told(0, "name"), told(0, "to"), told(0, "cause")], ["scribe", &upstream, "unreachable"]);
+    assert_eq!([told(1, "name"), told(1, "to"), told(1, "cause")], ["json_lines", "/dev/full", "disk_full"]);
+
+    let scribe = Scribe::start_at(&upstream, |_| Behaviour::Ok);
+    wait_for("the upstream has everything", || (annotations(&scribe) as u64 == made).then_some(()));
+    wait_for("the trouble is over", || (!trouble(&of_scribe, "unreachable").0).then_some(()));
+    assert_eq!(daemon.report()["troubles"].as_array().unwrap().len(), 1);
+    assert_eq!(daemon.metrics().sum_where("blkin_sink_trouble_seconds", &of_scribe), 0);
+    let said = |what: &str| daemon.said(what).iter().filter(|line| line.contains(&upstream)).count();
+    assert_eq!((said("failed to ship: it cannot be reached"), said("shipping again")), (1, 1));
+    assert_eq!(daemon.said("failed to ship").len(), 2, "a line for each of both");
+}
+
+#[test]
+fn an_upstream_that_refuses_much_does_not_fill_the_log() {
+    let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Exception));
+    let daemon = site.bare_daemon(&["--scribe-upstream", &scribe.address]);
+    let made = site.program(&[500, 1], &[]).finish();
+    let begun = Instant::now();
+    let metrics = daemon.settled(made);
+    assert_eq!(metrics.sum_where("blkin_sink_lost_total", "rejected"), made);
+    let lines = daemon.said("a message was refused");
+    assert!(!lines.is_empty() && lines.len() as u64 <= 2 + begun.elapsed().as_secs(), "{}", lines.len());
 }
 
 #[test]

@@ -1,11 +1,16 @@
 //! Which workers are alive. A worker beats from inside its own loop; one that stopped beating for longer than
 //! [`STUCK_AFTER`] is stuck, one whose [`Heartbeat`] was dropped without [`Heartbeat::finish`] is dead.
+//!
+//! Trouble with another side, such as an upstream that is away, is told beside them and leaves the daemon healthy: it does
+//! what it should, and starting it anew would help nobody.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+
+use crate::standing::{Standing, Trouble};
 
 /// A worker that has not beaten for this long is stuck. Workers should beat at least every [`BEAT_EVERY`].
 pub const STUCK_AFTER: Duration = Duration::from_millis(1500);
@@ -21,6 +26,7 @@ pub struct Health {
 struct Shared {
     born: Instant,
     workers: Mutex<Vec<Arc<Worker>>>,
+    standings: Mutex<Vec<Arc<Standing>>>,
 }
 
 struct Worker {
@@ -60,6 +66,8 @@ pub struct Report {
     pub healthy: bool,
     /// The workers.
     pub workers: Vec<WorkerReport>,
+    /// The other sides that take nothing at this moment.
+    pub troubles: Vec<Trouble>,
 }
 
 impl Default for Health {
@@ -71,7 +79,8 @@ impl Default for Health {
 impl Health {
     /// A daemon without workers: healthy.
     pub fn new() -> Self {
-        Health { shared: Arc::new(Shared { born: Instant::now(), workers: Mutex::new(Vec::new()) }) }
+        let (workers, standings) = (Mutex::default(), Mutex::default());
+        Health { shared: Arc::new(Shared { born: Instant::now(), workers, standings }) }
     }
 
     /// Registers a worker, which must beat from now on.
@@ -86,13 +95,19 @@ impl Health {
         Heartbeat { health: self.clone(), worker }
     }
 
-    /// How every worker is now.
+    /// Tells of this other side from now on.
+    pub fn tells_of(&self, standing: Arc<Standing>) {
+        self.standings().push(standing);
+    }
+
+    /// How every worker is now, and what trouble there is.
     pub fn report(&self) -> Report {
         let now_ms = self.now_ms();
         let mut workers = self.workers();
         workers.retain(|w| !w.finished.load(Ordering::Acquire));
         let workers: Vec<WorkerReport> = workers.iter().map(|w| w.report(now_ms)).collect();
-        Report { healthy: workers.iter().all(|w| w.state == State::Alive), workers }
+        let troubles = self.standings().iter().filter_map(|standing| standing.trouble()).collect();
+        Report { healthy: workers.iter().all(|w| w.state == State::Alive), workers, troubles }
     }
 
     fn now_ms(&self) -> u64 {
@@ -101,6 +116,10 @@ impl Health {
 
     fn workers(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Worker>>> {
         self.shared.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn standings(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Standing>>> {
+        self.shared.standings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -158,6 +177,7 @@ impl Drop for Heartbeat {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Cause;
 
     #[test]
     fn no_workers_is_healthy() {
@@ -192,6 +212,23 @@ mod tests {
         assert_eq!(heartbeat.worker.report(limit_ms + 1000).state, State::Stuck);
         heartbeat.worker.last_beat_ms.store(limit_ms + 1000, Ordering::Release);
         assert_eq!(heartbeat.worker.report(limit_ms + 1000).state, State::Alive);
+    }
+
+    #[test]
+    fn trouble_with_another_side_is_told_and_leaves_the_daemon_healthy() {
+        let (health, standing) = (Health::new(), Arc::new(Standing::new("s", "a:1", Cause::OF_UPSTREAM)));
+        health.tells_of(standing.clone());
+        assert!(health.report().troubles.is_empty());
+        standing.failed(Cause::Unreachable, "refused");
+        let report = health.report();
+        assert!(report.healthy);
+        let trouble = serde_json::to_value(&report.troubles[0]).unwrap();
+        let expected = serde_json::json!({
+            "name": "s", "to": "a:1", "cause": "unreachable", "reason": "refused", "seconds": 0, "failures": 1
+        });
+        assert_eq!(trouble, expected);
+        standing.succeeded();
+        assert!(health.report().troubles.is_empty());
     }
 
     #[tokio::test]

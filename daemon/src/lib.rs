@@ -3,6 +3,9 @@
 //! - [`config`]: one flat set of keys, filled from a TOML file, then the environment, then flags.
 //! - [`logging`]: structured logs on stderr, as text or JSON, filtered by `BLKIN_LOG` or `--log`.
 //! - [`health`]: workers beat; a dead or stuck one turns `/healthz` red within two seconds.
+//! - [`standing`]: how it stands with an upstream or a file, for logs, `/metrics` and `/healthz`.
+//! - [`notices`]: how often the log says the same.
+//! - [`own`]: whether an address leads back to the daemon itself.
 //! - [`admin`]: the `/metrics` and `/healthz` routes.
 //! - [`connection`]: HTTP connections that do not wait for a silent peer for ever.
 //! - [`signals`]: SIGTERM and SIGINT start a drain.
@@ -16,12 +19,17 @@ pub mod connection;
 pub mod exit;
 pub mod health;
 pub mod logging;
+pub mod notices;
+pub mod own;
 pub mod ready;
 pub mod signals;
+pub mod standing;
 pub mod start;
 
 pub use connection::{Connection, Patience};
 pub use exit::Failure;
 pub use health::{Health, Heartbeat};
+pub use notices::Notices;
 pub use prometheus_client;
+pub use standing::{Cause, Standing};
 pub use tokio_util::sync::CancellationToken;

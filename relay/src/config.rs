@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use blkin_daemon::config::{ConfigError, file_to_read, is_host_and_port, layered};
 use blkin_daemon::logging::{self, LogFormat, LogOverrides};
+use blkin_daemon::own::own_among;
 use blkin_live::Options;
 use blkin_scribe::Window;
 use blkin_thrift::Limits;
@@ -250,6 +251,24 @@ impl Config {
         Ok(())
     }
 
+    /// Whether this machine leads from an upstream back to the relay itself, which would get all that it sends once more.
+    ///
+    /// # Errors
+    /// Names that upstream.
+    pub fn check_loops(&self) -> Result<(), ConfigError> {
+        match own_among(self.scribe_listen, &self.upstreams) {
+            None => Ok(()),
+            Some(upstream) => Err(invalid(
+                "upstreams",
+                format!(
+                    "{upstream:?} is this relay itself, which listens on {} (scribe_listen): it would get what it \
+                     sends, for ever; name the next relay or the collector",
+                    self.scribe_listen
+                ),
+            )),
+        }
+    }
+
     /// Longest message in bytes.
     pub fn max_message_bytes(&self) -> usize {
         self.max_message_mib * MIB
@@ -322,6 +341,25 @@ mod tests {
         let config = configuration(&flags).unwrap();
         assert_eq!(config.upstreams, ["a:1", "b:2"]);
         assert_eq!(config.when_full, WhenFull::Refuse);
+    }
+
+    #[test]
+    fn an_upstream_that_is_the_relay_itself_is_named() {
+        let with = |listen: &str, upstreams: &str| {
+            let flags = ["--scribe-listen", listen, "--upstreams", upstreams];
+            configuration(&[&["--config", EXAMPLE][..], &flags].concat()).unwrap().check_loops()
+        };
+        for (listen, upstreams) in [
+            ("127.0.0.1:1463", "10.0.0.5:9410,127.0.0.1:1463"),
+            ("0.0.0.0:1463", "127.0.0.1:1463"),
+            ("0.0.0.0:1463", "localhost:1463"),
+            ("[::]:1463", "127.0.0.1:1463"),
+        ] {
+            let error = with(listen, upstreams).unwrap_err().to_string();
+            assert!(error.contains(":1463\" is this relay itself"), "{error}");
+        }
+        with("0.0.0.0:1463", "192.0.2.1:1463,127.0.0.1:9410").unwrap();
+        with("127.0.0.2:1463", "127.0.0.1:1463").unwrap();
     }
 
     #[test]

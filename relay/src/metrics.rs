@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use blkin_daemon::Patience;
 use blkin_daemon::prometheus_client::collector::Collector;
 use blkin_daemon::prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use blkin_daemon::prometheus_client::metrics::MetricType;
 use blkin_daemon::prometheus_client::metrics::counter::ConstCounter;
 use blkin_daemon::prometheus_client::metrics::gauge::ConstGauge;
 use blkin_daemon::prometheus_client::registry::Registry;
+use blkin_daemon::{Patience, Standing, standing};
 
 use crate::ledger::{Count, Delivered, Loss};
 use crate::live::Live;
@@ -18,26 +18,29 @@ use crate::spool::writer::{Gauge, Refused};
 use crate::spool::{Figures, Spool};
 use crate::upstream::Traffic;
 
-/// All metrics of the relay.
-pub(crate) fn registry(
-    spool: Arc<Spool>,
-    gauge: Gauge,
-    traffic: Vec<Arc<Traffic>>,
-    live: Live,
-    patience: Patience,
-) -> Registry {
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(Metrics { spool, gauge, traffic, live, patience }));
-    registry
+/// What is known of an upstream beside its ledger.
+pub(crate) struct Known {
+    pub(crate) traffic: Arc<Traffic>,
+    pub(crate) standing: Arc<Standing>,
 }
 
-struct Metrics {
-    spool: Arc<Spool>,
-    gauge: Gauge,
+/// Where all figures come from.
+pub(crate) struct Metrics {
+    pub(crate) spool: Arc<Spool>,
+    pub(crate) gauge: Gauge,
     /// In the order of the spool's upstreams.
-    traffic: Vec<Arc<Traffic>>,
-    live: Live,
-    patience: Patience,
+    pub(crate) upstreams: Vec<Known>,
+    /// What is written into the spool's folder.
+    pub(crate) spool_standings: Vec<Arc<Standing>>,
+    pub(crate) live: Live,
+    pub(crate) patience: Patience,
+}
+
+/// All metrics of the relay.
+pub(crate) fn registry(metrics: Metrics) -> Registry {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(metrics));
+    registry
 }
 
 impl fmt::Debug for Metrics {
@@ -61,6 +64,7 @@ impl Collector for Metrics {
         }
         self.spool_metrics(&mut encoder, &figures)?;
         self.live_metrics(&mut encoder)?;
+        self.standing_metrics(&mut encoder)?;
         self.traffic_metrics(&mut encoder, &figures)
     }
 }
@@ -87,6 +91,19 @@ impl Metrics {
         Ok(())
     }
 
+    fn standing_metrics(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let upstreams = self.upstreams.iter().map(|Known { standing, .. }| {
+            let labels = vec![("upstream", standing.to())];
+            (labels, &**standing)
+        });
+        standing::encode(encoder, "blkin_relay_upstream", &Vec::from_iter(upstreams))?;
+        let spool = self.spool_standings.iter().map(|standing| {
+            let labels = vec![("what", standing.name())];
+            (labels, &**standing)
+        });
+        standing::encode(encoder, "blkin_relay_spool", &Vec::from_iter(spool))
+    }
+
     fn live_metrics(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let live = self.live.figures();
         let viewers = [(Vec::new(), live.viewers)];
@@ -107,7 +124,8 @@ impl Metrics {
     fn traffic_metrics(&self, encoder: &mut DescriptorEncoder<'_>, figures: &Figures) -> fmt::Result {
         let mut each = |name: &str, help: &str, kind: MetricType, value: fn(&Traffic) -> u64| {
             let names = figures.upstreams.iter().map(|(name, _)| vec![("upstream", name.as_str())]);
-            let values: Vec<_> = names.zip(self.traffic.iter().map(|traffic| value(traffic))).collect();
+            let values: Vec<_> =
+                names.zip(self.upstreams.iter().map(|known| value(&known.traffic))).collect();
             family(encoder, name, help, kind, &values)
         };
         each("upstream_up", "1 while the last call was answered with OK", MetricType::Gauge, |traffic| {
@@ -116,12 +134,6 @@ impl Metrics {
         each("upstream_calls", "calls answered with OK since the start", MetricType::Counter, |traffic| {
             traffic.calls.load(Ordering::Relaxed)
         })?;
-        each(
-            "upstream_try_later",
-            "calls answered with TRY_LATER since the start",
-            MetricType::Counter,
-            |traffic| traffic.try_later.load(Ordering::Relaxed),
-        )?;
         each(
             "upstream_uncertain_entries",
             "entries of calls that broke off since the start, and may have arrived",

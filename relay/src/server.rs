@@ -13,7 +13,9 @@ use axum::Router;
 use blkin_daemon::admin::{self, Admin};
 use blkin_daemon::health::BEAT_EVERY;
 use blkin_daemon::start::{listen, run_server, say_configuration_is_good};
-use blkin_daemon::{CancellationToken, Failure, Health, Heartbeat, Patience, logging, ready, signals};
+use blkin_daemon::{
+    CancellationToken, Cause, Failure, Health, Heartbeat, Patience, Standing, logging, ready, signals,
+};
 use blkin_scribe::{Budget, server};
 use serde::Serialize;
 use tokio::net::TcpListener;
@@ -21,10 +23,10 @@ use tokio::net::TcpListener;
 use crate::config::{Arguments, Config};
 use crate::intake::{Counter, Intake};
 use crate::live::Live;
-use crate::metrics::registry;
+use crate::metrics::{Known, Metrics, registry};
 use crate::spool::Spool;
 use crate::spool::writer::{Gauge, Writer};
-use crate::upstream::{Ending, Start, Traffic, Upstream};
+use crate::upstream::{Ending, Start, Upstream};
 
 /// Calls under way get this long to finish when the relay stops.
 const DRAIN_TIME: Duration = Duration::from_secs(20);
@@ -37,6 +39,7 @@ const SWEEP_EVERY: Duration = Duration::from_millis(100);
 /// When the configuration cannot be used, the relay cannot start, or something it cannot do without fails.
 pub fn main(arguments: &Arguments) -> Result<(), Failure> {
     let config = arguments.configuration()?;
+    config.check_loops()?;
     if arguments.check_config {
         return say_configuration_is_good();
     }
@@ -56,7 +59,7 @@ async fn run(config: Config, ready_file: Option<&Path>) -> anyhow::Result<()> {
     let scribe = listen(config.scribe_listen, "Scribe", "--scribe-listen").await?;
     let http = listen(config.http_listen, "HTTP", "--http-listen").await?;
     let addresses = Addresses { scribe: scribe.local_addr()?, http: http.local_addr()? };
-    let relay = Relay::open(config)?;
+    let relay = Relay::open(config, addresses.scribe)?;
     tracing::info!(scribe = %addresses.scribe, http = %addresses.http, upstreams = ?relay.config.upstreams, "ready");
     ready::write(ready_file, &addresses)?;
     relay.serve(scribe, http, stop).await
@@ -71,7 +74,8 @@ struct Relay {
     gauge: Gauge,
     ending: Ending,
     threads: Threads,
-    traffic: Vec<Arc<Traffic>>,
+    upstreams: Vec<Known>,
+    spool_standings: Vec<Arc<Standing>>,
 }
 
 struct Threads {
@@ -82,34 +86,44 @@ struct Threads {
 }
 
 impl Relay {
-    fn open(config: Config) -> anyhow::Result<Relay> {
+    /// `own` is where it listens.
+    fn open(config: Config, own: SocketAddr) -> anyhow::Result<Relay> {
         let health = Health::new();
         let spool = Arc::new(Spool::open(&config.spool_dir, config.spool_limits(), &config.upstreams)?);
+        let folder = config.spool_dir.display().to_string();
+        let [entries, positions] =
+            ["spool", "positions"].map(|name| standing(&health, name, &folder, Cause::OF_FOLDER));
+        let heartbeat = health.worker("spool");
         let (writer, writer_thread) =
-            Writer::start(spool.clone(), config.queue_mib << 20, health.worker("spool"))?;
+            Writer::start(spool.clone(), config.queue_mib << 20, entries.clone(), heartbeat)?;
         let gauge = writer.gauge();
         let counter = Counter::new(&config.span_category, config.thrift_limits());
         let live = Live::start(config.live_options(), health.worker("live"))?;
         let intake =
             Intake::new(spool.clone(), writer, counter.clone(), live.clone(), config.thrift_limits());
         let ending = Ending::default();
-        let (mut upstreams, mut traffic) = (Vec::new(), Vec::new());
+        let (mut threads, mut upstreams) = (Vec::new(), Vec::new());
         for name in &config.upstreams {
-            let (thread, counts) = Upstream::start(Start {
+            let standing = standing(&health, "upstream", name, Upstream::CAUSES);
+            let (thread, traffic) = Upstream::start(Start {
                 name,
                 spool: &spool,
                 counter: &counter,
                 options: &config.upstream_options(),
                 ending: &ending,
+                own,
                 heartbeat: health.worker(format!("upstream {name}")),
+                standing: standing.clone(),
             })?;
-            upstreams.push(thread);
-            traffic.push(counts);
+            threads.push(thread);
+            upstreams.push(Known { traffic, standing });
         }
         let swept = CancellationToken::new();
-        let sweeper = start_sweeper(spool.clone(), swept.clone(), health.worker("sweeper"))?;
-        let threads = Threads { upstreams, writer: writer_thread, sweeper, swept };
-        Ok(Relay { config, health, spool, intake: Arc::new(intake), live, gauge, ending, threads, traffic })
+        let sweeper =
+            start_sweeper(spool.clone(), positions.clone(), swept.clone(), health.worker("sweeper"))?;
+        let threads = Threads { upstreams: threads, writer: writer_thread, sweeper, swept };
+        let (intake, spool_standings) = (Arc::new(intake), vec![entries, positions]);
+        Ok(Relay { config, health, spool, intake, live, gauge, ending, threads, upstreams, spool_standings })
     }
 
     /// Serves until `stop`, and drains.
@@ -129,13 +143,14 @@ impl Relay {
         let http_stop = CancellationToken::new();
         let patience = Patience::new(self.config.http_idle_time());
         let admin = Admin {
-            registry: Arc::new(registry(
-                self.spool.clone(),
-                self.gauge.clone(),
-                self.traffic,
-                self.live.clone(),
-                patience.clone(),
-            )),
+            registry: Arc::new(registry(Metrics {
+                spool: self.spool.clone(),
+                gauge: self.gauge.clone(),
+                upstreams: self.upstreams,
+                spool_standings: self.spool_standings,
+                live: self.live.clone(),
+                patience: patience.clone(),
+            })),
             health: self.health.clone(),
         };
         let routes = admin::router(admin).merge(blkin_live::router(self.live.clone()));
@@ -168,6 +183,13 @@ impl Relay {
         upstreams?;
         swept.map_err(|_| anyhow::anyhow!("the sweeper panicked"))?.context("failed to write down positions")
     }
+}
+
+/// How it stands with a place that the relay delivers to; `/healthz` tells of it.
+fn standing(health: &Health, name: &str, to: &str, causes: &'static [Cause]) -> Arc<Standing> {
+    let standing = Arc::new(Standing::new(name, to, causes));
+    health.tells_of(standing.clone());
+    standing
 }
 
 /// Waits for the spool's thread. It should end only once all that could hand it calls is gone: should it end before, the
@@ -225,26 +247,38 @@ async fn serve_http(
 /// Starts the thread that writes positions down and removes what every upstream has passed.
 fn start_sweeper(
     spool: Arc<Spool>,
+    standing: Arc<Standing>,
     stop: CancellationToken,
     heartbeat: Heartbeat,
 ) -> io::Result<JoinHandle<io::Result<()>>> {
     const _: () = assert!(SWEEP_EVERY.as_millis() < BEAT_EVERY.as_millis());
     std::thread::Builder::new().name("sweeper".into()).spawn(move || {
-        let mut troubled = false;
         while !stop.is_cancelled() {
             heartbeat.beat();
-            match spool.sweep() {
-                Ok(()) => troubled = false,
-                Err(error) if !std::mem::replace(&mut troubled, true) => {
-                    tracing::warn!(
-                        "failed to write down positions: {error}; after a crash more would be sent twice"
-                    );
-                }
-                Err(_) => {}
-            }
+            tell_swept(&standing, &spool.sweep());
             std::thread::sleep(SWEEP_EVERY);
         }
         heartbeat.finish();
         spool.sweep()
     })
+}
+
+fn tell_swept(standing: &Standing, swept: &io::Result<()>) {
+    let Err(error) = swept else {
+        if let Some(over) = standing.succeeded() {
+            let (seconds, failures) = (over.lasted.as_secs(), over.failures);
+            tracing::info!(folder = standing.to(), seconds, failures, "writing down positions again");
+        }
+        return;
+    };
+    let cause = Cause::of_write(error);
+    if let Some(begun) = standing.failed(cause, error) {
+        let (folder, cause, held_back) = (standing.to(), cause.label(), begun.held_back);
+        tracing::warn!(
+            folder,
+            cause,
+            held_back,
+            "failed to write down positions: {error}; after a crash more would be sent twice"
+        );
+    }
 }

@@ -1,14 +1,16 @@
 //! A thread for each upstream: reads its place in the spool and sends, several calls ahead of the answers; with them it
 //! moves on.
 
+use std::fmt::Display;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use blkin_daemon::health::BEAT_EVERY;
-use blkin_daemon::{CancellationToken, Heartbeat};
+use blkin_daemon::{CancellationToken, Cause, Heartbeat, Notices, Standing};
 use blkin_scribe::{Backoff, Client, Pipeline, Reply, Trouble, Window};
 use blkin_thrift::scribe::{RawEntry, encode_raw_log_call, raw_entries};
 
@@ -53,8 +55,6 @@ pub struct Ending {
 pub struct Traffic {
     /// Calls that were answered with `OK`.
     pub calls: AtomicU64,
-    /// Calls that were answered with `TRY_LATER`.
-    pub try_later: AtomicU64,
     /// Entries of calls that broke off after they were sent: they may arrive twice.
     pub uncertain: AtomicU64,
     /// 1 while the last call was answered.
@@ -76,7 +76,9 @@ pub struct Upstream {
     heartbeat: Heartbeat,
     ending: Ending,
     traffic: Arc<Traffic>,
-    troubled: bool,
+    standing: Arc<Standing>,
+    /// Of entries that the upstream refuses.
+    refused: Notices,
 }
 
 /// What is needed to start one.
@@ -91,11 +93,18 @@ pub struct Start<'a> {
     pub options: &'a Options,
     /// When to end.
     pub ending: &'a Ending,
+    /// Where the relay itself listens: what it sent there would come back.
+    pub own: SocketAddr,
     /// Its sign of life.
     pub heartbeat: Heartbeat,
+    /// What is known of it.
+    pub standing: Arc<Standing>,
 }
 
 impl Upstream {
+    /// Why it may get nothing: as any Scribe server, or because the spool cannot be read.
+    pub const CAUSES: &'static [Cause] = &[Cause::Unreachable, Cause::Broken, Cause::TryLater, Cause::Failed];
+
     /// Starts the thread.
     ///
     /// # Errors
@@ -103,12 +112,13 @@ impl Upstream {
     pub fn start(start: Start<'_>) -> io::Result<(JoinHandle<()>, Arc<Traffic>)> {
         let unknown = || io::Error::other(format!("the spool has no upstream {}", start.name));
         let traffic = Arc::new(Traffic::default());
+        let client = Client::new(start.name, start.options.io_timeout).never_calling(start.own);
         let upstream = Upstream {
             name: start.name.to_owned(),
             number: start.spool.upstream(start.name).ok_or_else(unknown)?,
             spool: start.spool.clone(),
             counter: start.counter.clone(),
-            pipeline: Pipeline::new(Client::new(start.name, start.options.io_timeout), start.options.window),
+            pipeline: Pipeline::new(client, start.options.window),
             read: None,
             backoff: Backoff::new(start.options.backoff_min, start.options.backoff_max),
             options: start.options.clone(),
@@ -116,7 +126,8 @@ impl Upstream {
             heartbeat: start.heartbeat,
             ending: start.ending.clone(),
             traffic: traffic.clone(),
-            troubled: false,
+            standing: start.standing,
+            refused: Notices::default(),
         };
         let thread = std::thread::Builder::new().name("upstream".into()).spawn(move || upstream.run())?;
         Ok((thread, traffic))
@@ -127,7 +138,7 @@ impl Upstream {
             self.heartbeat.beat();
             match self.fill() {
                 Ok(()) => self.turn(),
-                Err(error) => self.later(&format!("failed to read the spool: {error}")),
+                Err(error) => self.later(Cause::Failed, &format!("failed to read the spool: {error}")),
             }
         }
         self.heartbeat.finish();
@@ -174,10 +185,8 @@ impl Upstream {
                 }
             }
         }
-        match turned {
-            Ok(()) => {}
-            Err(Trouble::TryLater) => self.try_later(),
-            Err(Trouble::Broken(error)) => self.broken(&error),
+        if let Err(trouble) = turned {
+            self.troubled(&trouble);
         }
     }
 
@@ -210,17 +219,17 @@ impl Upstream {
             match self.call_singly(entry) {
                 Ok(Reply::Ok) => outcome.acked += count,
                 Ok(Reply::Refused(why)) => {
-                    if outcome.rejected == Count::default() {
-                        tracing::warn!(upstream = self.name, "an entry was refused: {why}");
-                    }
+                    self.tell_refused(&why);
                     outcome.rejected += count;
                 }
                 Ok(Reply::TryLater) => {
-                    self.try_later();
+                    self.later(Cause::TryLater, &Trouble::TryLater);
                     return None;
                 }
-                Err(error) => {
-                    self.broken_singly(&error);
+                Err(trouble) => {
+                    let may_have_arrived = matches!(trouble, Trouble::Broken(_));
+                    self.uncertain(may_have_arrived.into());
+                    self.later(trouble.cause(), &trouble);
                     return None;
                 }
             }
@@ -228,9 +237,15 @@ impl Upstream {
         Some(outcome)
     }
 
-    fn call_singly(&mut self, entry: &RawEntry<'_>) -> io::Result<Reply> {
+    fn call_singly(&mut self, entry: &RawEntry<'_>) -> Result<Reply, Trouble> {
         let mut alive = sign_of_life(&self.heartbeat, &self.ending);
-        self.pipeline.client().log(|sequence| encode_raw_log_call(sequence, 1, [entry.bytes]), &mut alive)
+        self.pipeline.call(|sequence| encode_raw_log_call(sequence, 1, [entry.bytes]), &mut alive)
+    }
+
+    fn tell_refused(&mut self, why: &str) {
+        if let Some(held_back) = self.refused.admit(Instant::now()) {
+            tracing::warn!(upstream = self.name, held_back, "an entry was refused: {why}");
+        }
     }
 
     fn well(&mut self) {
@@ -238,29 +253,22 @@ impl Upstream {
         self.traffic.up.store(1, Ordering::Relaxed);
         self.backoff.reset();
         self.batch_bytes = (self.batch_bytes * 2).min(self.options.batch_bytes);
-        if std::mem::take(&mut self.troubled) {
-            tracing::info!(upstream = self.name, "sending again");
+        if let Some(over) = self.standing.succeeded() {
+            let (seconds, failures) = (over.lasted.as_secs(), over.failures);
+            tracing::info!(upstream = self.name, seconds, failures, "sending again");
         }
     }
 
-    fn try_later(&mut self) {
-        self.traffic.try_later.fetch_add(1, Ordering::Relaxed);
-        self.later("it answered TRY_LATER");
-    }
-
-    /// What is in the dark is read again, in smaller calls: the upstream may not take large ones.
-    fn broken(&mut self, error: &io::Error) {
-        let entries = self.pipeline.unanswered().map(|batch| batch.count().entries).sum();
-        self.uncertain(entries);
-        self.pipeline.clear();
-        self.read = None;
-        self.later(&error.to_string());
-    }
-
-    fn broken_singly(&mut self, error: &io::Error) {
-        let was_sent = self.pipeline.client().was_sent();
-        self.uncertain(was_sent.into());
-        self.later(&error.to_string());
+    /// After a connection that broke, what is in the dark is read again, in smaller calls: the upstream may not take large
+    /// ones.
+    fn troubled(&mut self, trouble: &Trouble) {
+        if !matches!(trouble, Trouble::TryLater) {
+            let entries = self.pipeline.unanswered().map(|batch| batch.count().entries).sum();
+            self.uncertain(entries);
+            self.pipeline.clear();
+            self.read = None;
+        }
+        self.later(trouble.cause(), trouble);
     }
 
     fn uncertain(&mut self, entries: u64) {
@@ -270,10 +278,20 @@ impl Upstream {
         }
     }
 
-    fn later(&mut self, reason: &str) {
+    fn later(&mut self, cause: Cause, reason: &impl Display) {
+        // What breaks off because the relay ends is no trouble of the upstream.
+        if self.ending.now.is_cancelled() {
+            return;
+        }
         self.traffic.up.store(0, Ordering::Relaxed);
-        if !std::mem::replace(&mut self.troubled, true) {
-            tracing::warn!(upstream = self.name, "failed to send: {reason}; trying again until it works");
+        if let Some(begun) = self.standing.failed(cause, reason) {
+            let (cause, held_back) = (cause.label(), begun.held_back);
+            tracing::warn!(
+                upstream = self.name,
+                cause,
+                held_back,
+                "failed to send: {reason}; trying again until it works"
+            );
         }
         let until = Instant::now() + self.backoff.next_pause();
         while let Some(left) = until.checked_duration_since(Instant::now()) {

@@ -20,6 +20,23 @@ fn a_configuration_is_checked_and_a_bad_one_has_its_own_exit_code() {
 }
 
 #[test]
+fn a_relay_that_is_its_own_upstream_is_refused_at_the_check_and_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = folder.path().join("spool");
+    let own = ["--scribe-listen", "127.0.0.1:1463", "--upstreams", "127.0.0.1:9410,localhost:1463"];
+    let run = |more: &[&str]| {
+        let with_spool = ["--spool-dir", spool.to_str().unwrap(), "--http-listen", "127.0.0.1:0"];
+        relay(&[&own[..], &with_spool, more].concat())
+    };
+    for refused in [run(&["--check-config"]), run(&[])] {
+        assert_eq!(refused.status.code(), Some(78));
+        let words = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(words.contains("\"localhost:1463\" is this relay itself"), "{words}");
+    }
+    assert!(!spool.exists());
+}
+
+#[test]
 fn a_spool_that_cannot_be_used_ends_the_relay_with_a_reason() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap();

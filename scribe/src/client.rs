@@ -3,10 +3,11 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use blkin_daemon::own::is_own;
 use blkin_thrift::scribe::{Outcome, ResultCode, decode_reply};
 use blkin_thrift::{Limits, frame};
 
@@ -39,6 +40,8 @@ pub enum Reply {
 pub struct Client {
     upstream: String,
     timeout: Duration,
+    /// Where the caller itself listens.
+    own: Option<SocketAddr>,
     connection: Option<Connection>,
     sequence: i32,
     was_sent: bool,
@@ -58,7 +61,13 @@ struct Connection {
 impl Client {
     /// Not connected yet. Each step of a call (connecting, any progress of writing, of reading) may take `timeout`.
     pub fn new(upstream: &str, timeout: Duration) -> Self {
-        Client { upstream: upstream.to_owned(), timeout, connection: None, sequence: 0, was_sent: false }
+        let upstream = upstream.to_owned();
+        Client { upstream, timeout, own: None, connection: None, sequence: 0, was_sent: false }
+    }
+
+    /// Never calls who listens there: the caller itself, to whom the name of its upstream may lead one day.
+    pub fn never_calling(self, own: SocketAddr) -> Self {
+        Client { own: Some(own), ..self }
     }
 
     /// Whether the last call left a connection that can be used again.
@@ -95,7 +104,7 @@ impl Client {
         self.was_sent = false;
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => Connection::new(connect(&self.upstream, self.timeout, alive)?),
+            None => Connection::new(self.connect(alive)?),
         };
         self.sequence = self.sequence.wrapping_add(1);
         let request = request(self.sequence);
@@ -167,6 +176,30 @@ impl Client {
         };
         done.inspect_err(|_| self.connection = None)
     }
+
+    fn connect(&self, alive: Alive<'_>) -> io::Result<TcpStream> {
+        let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+        for address in self.upstream.to_socket_addrs()? {
+            alive()?;
+            match self.connect_to(address) {
+                Ok(stream) => return Ok(stream),
+                Err(e) => last = e,
+            }
+        }
+        Err(last)
+    }
+
+    fn connect_to(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        if self.own.is_some_and(|own| is_own(own, address)) {
+            return Err(io::Error::other(format!("{address} is where this daemon itself listens")));
+        }
+        // A handshake that takes longer than a second would be sent again by the kernel anyway.
+        let stream = TcpStream::connect_timeout(&address, self.timeout.min(Duration::from_secs(1)))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(SLICE))?;
+        stream.set_write_timeout(Some(SLICE))?;
+        Ok(stream)
+    }
 }
 
 impl Connection {
@@ -218,24 +251,6 @@ impl Connection {
             Outcome::Exception(exception) => Reply::Refused(exception.message),
         }))
     }
-}
-
-fn connect(upstream: &str, timeout: Duration, alive: Alive<'_>) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
-    for address in upstream.to_socket_addrs()? {
-        alive()?;
-        // A handshake that takes longer than a second would be sent again by the kernel anyway.
-        match TcpStream::connect_timeout(&address, timeout.min(Duration::from_secs(1))) {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(SLICE))?;
-                stream.set_write_timeout(Some(SLICE))?;
-                return Ok(stream);
-            }
-            Err(e) => last = e,
-        }
-    }
-    Err(last)
 }
 
 fn is_patience(error: &io::Error) -> bool {
@@ -349,6 +364,20 @@ mod tests {
         while client.is_connected() {
             client.wait(None, Some(Instant::now() + SLICE)).unwrap();
         }
+    }
+
+    #[test]
+    fn the_caller_s_own_address_is_never_called() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let own = listener.local_addr().unwrap();
+        let upstream = format!("localhost:{}", own.port());
+        let mut client = Client::new(&upstream, Duration::from_secs(5)).never_calling(own);
+        let error = call(&mut client).unwrap_err().to_string();
+        // The name has other addresses too, perhaps, at which nobody listens.
+        assert!(error.contains("itself listens") || error.contains("refused"), "{error}");
+        assert!(!client.was_sent());
+        assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
     }
 
     #[test]

@@ -17,6 +17,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
+use blkin_daemon::Cause;
+
 use crate::client::{Alive, Client, Reply};
 use crate::doorbell::Doorbell;
 
@@ -30,12 +32,28 @@ pub struct Window {
 }
 
 /// Why calls have to be sent again, after a pause.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Trouble {
     /// The upstream wants them later.
+    #[error("it answered TRY_LATER")]
     TryLater,
-    /// The connection could not be made, or broke: what became of the calls under way is not known.
+    /// No connection could be made; nothing is under way.
+    #[error("it cannot be reached: {0}")]
+    Unreachable(io::Error),
+    /// The connection broke: what became of the calls under way is not known.
+    #[error("the connection broke: {0}")]
     Broken(io::Error),
+}
+
+impl Trouble {
+    /// What it is called in logs and metrics.
+    pub fn cause(&self) -> Cause {
+        match self {
+            Trouble::TryLater => Cause::TryLater,
+            Trouble::Unreachable(_) => Cause::Unreachable,
+            Trouble::Broken(_) => Cause::Broken,
+        }
+    }
 }
 
 /// Calls under way, each with what its owner knows it by.
@@ -89,9 +107,19 @@ impl<B> Pipeline<B> {
         self.calls.iter().filter(|call| call.state == State::Sent).map(|call| &call.batch)
     }
 
-    /// For calls outside of the window: of use while nothing is unanswered, as after an exception was popped.
-    pub fn client(&mut self) -> &mut Client {
-        &mut self.client
+    /// Calls outside of the window and waits for the answer: of use while nothing is unanswered, as after an exception was
+    /// popped.
+    ///
+    /// # Errors
+    /// When there is no answer; after [`Trouble::Broken`] the upstream may have it all the same.
+    pub fn call(&mut self, request: impl FnOnce(i32) -> Vec<u8>, alive: Alive<'_>) -> Result<Reply, Trouble> {
+        let replied = self.client.log(request, alive);
+        replied.map_err(|error| self.trouble(error))
+    }
+
+    /// Why the client failed to send, or to hear of what it had sent.
+    fn trouble(&self, error: io::Error) -> Trouble {
+        if self.client.was_sent() { Trouble::Broken(error) } else { Trouble::Unreachable(error) }
     }
 
     /// Hands a call over, of about so many bytes.
@@ -172,7 +200,9 @@ impl<B> Pipeline<B> {
             if self.client.was_sent() {
                 call.state = State::Sent;
             }
-            sent.map_err(Trouble::Broken)?;
+            if let Err(error) = sent {
+                return Err(self.trouble(error));
+            }
         }
         Ok(())
     }

@@ -10,8 +10,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use blkin_daemon::Cause;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use super::pump::{Outlet, Pump};
 use super::queue::{Batch, Outcome};
@@ -100,7 +102,7 @@ impl Lines {
                     pump.well();
                     return Ok(());
                 }
-                Err(error) => pump.later(&error)?,
+                Err(error) => pump.later(cause(&error), &error)?,
             }
         }
         self.give_up();
@@ -146,12 +148,30 @@ fn ends_inside_foreign_line(path: &Path) -> io::Result<bool> {
 
 fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK | OFlags::CLOEXEC;
-    OpenOptions::new()
+    let opened = OpenOptions::new()
         .append(true)
         .create(true)
         .mode(0o640)
         .custom_flags(flags.bits().cast_signed())
-        .open(path)
+        .open(path);
+    opened.map_err(|e| match Errno::from_io_error(&e) {
+        // What the system says of a pipe: "No such device or address".
+        Some(Errno::NXIO) => io::Error::new(ErrorKind::BrokenPipe, NO_READER),
+        _ => e,
+    })
+}
+
+/// What is said of a pipe that nobody has opened for reading.
+const NO_READER: &str = "nobody reads the pipe";
+
+/// A pipe has no reader, or one that takes nothing for too long; or the file itself is in trouble.
+fn cause(error: &io::Error) -> Cause {
+    let is_ours = error.raw_os_error().is_none();
+    match error.kind() {
+        ErrorKind::BrokenPipe => Cause::NoReader,
+        ErrorKind::TimedOut if is_ours => Cause::NoReader,
+        _ => Cause::of_write(error),
+    }
 }
 
 fn wait_writable(file: &File, timeout: Duration) -> io::Result<()> {
@@ -159,7 +179,7 @@ fn wait_writable(file: &File, timeout: Duration) -> io::Result<()> {
     let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
     match poll(&mut fds, Some(&timeout)) {
         Ok(0) => Err(io::Error::new(ErrorKind::TimedOut, "the pipe's reader does not read")),
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(e) => Err(e.into()),
     }
 }
@@ -181,6 +201,20 @@ mod tests {
         for half in ["{\"ev", "{\"event\":\"start\",\"na", "{\"key\":"] {
             assert_eq!(written_after(&format!("{{\"key\":1}}\n{half}")), "{\"key\":1}\n{}\n");
         }
+    }
+
+    #[test]
+    fn a_pipe_without_a_reader_and_a_full_disk_are_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        let trouble = |path: &Path| {
+            let error = Lines::new(path, &Config::default()).write(b"{}\n").unwrap_err();
+            (cause(&error), error.to_string())
+        };
+        assert_eq!(trouble(&pipe), (Cause::NoReader, NO_READER.to_owned()));
+        assert_eq!(trouble(Path::new("/dev/full")).0, Cause::DiskFull);
+        assert_eq!(trouble(&folder.path().join("no/such/folder")).0, Cause::Failed);
     }
 
     #[test]

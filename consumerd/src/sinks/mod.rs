@@ -11,6 +11,8 @@ pub mod zipkin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use blkin_daemon::{Cause, Standing};
+
 use crate::config::Config;
 use queue::Queue;
 
@@ -32,17 +34,20 @@ pub struct Sink {
     pub feed: Feed,
     /// Its queue.
     pub queue: Arc<Queue>,
+    /// How the other side is.
+    pub standing: Arc<Standing>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Sink {
-    /// Starts `outlet` on a thread of its own.
+    /// Starts `outlet` on a thread of its own; `standing` is what is known of the other side.
     ///
     /// # Errors
     /// When no thread can be started or no descriptor is left.
     pub fn start(
         name: &'static str,
         feed: Feed,
+        standing: Standing,
         config: &Config,
         outlet: impl pump::Outlet + 'static,
     ) -> std::io::Result<Self> {
@@ -52,9 +57,10 @@ impl Sink {
             batch_entries: config.batch_entries,
             linger: std::time::Duration::from_millis(config.linger_ms),
         })?);
-        let pump = pump::Pump::new(name, queue.clone(), config);
+        let standing = Arc::new(standing);
+        let pump = pump::Pump::new(name, queue.clone(), standing.clone(), config);
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || pump.run(outlet))?;
-        Ok(Self { name, feed, queue, thread: Some(thread) })
+        Ok(Self { name, feed, queue, standing, thread: Some(thread) })
     }
 
     /// Whether its thread still runs.
@@ -69,17 +75,21 @@ impl Sink {
 /// When no thread can be started or no descriptor is left.
 pub fn start_all(config: &Config) -> std::io::Result<Vec<Sink>> {
     let mut sinks = Vec::new();
+    let upstream = |name, to: &str| Standing::new(name, to, Cause::OF_UPSTREAM);
     if !config.scribe_upstream.is_empty() {
-        let outlet = scribe::Scribe::new(&config.scribe_upstream, &config.scribe_category, config);
-        sinks.push(Sink::start("scribe", Feed::Spans, config, outlet)?);
+        let (name, to) = ("scribe", &config.scribe_upstream);
+        let outlet = scribe::Scribe::new(to, &config.scribe_category, config);
+        sinks.push(Sink::start(name, Feed::Spans, upstream(name, to), config, outlet)?);
     }
     if !config.json_scribe_upstream.is_empty() {
-        let outlet = scribe::Scribe::new(&config.json_scribe_upstream, &config.json_scribe_category, config);
-        sinks.push(Sink::start("scribe_json", Feed::Annotations, config, outlet)?);
+        let (name, to) = ("scribe_json", &config.json_scribe_upstream);
+        let outlet = scribe::Scribe::new(to, &config.json_scribe_category, config);
+        sinks.push(Sink::start(name, Feed::Annotations, upstream(name, to), config, outlet)?);
     }
     if !config.json_lines.as_os_str().is_empty() {
-        let outlet = lines::Lines::new(&config.json_lines, config);
-        sinks.push(Sink::start("json_lines", Feed::Annotations, config, outlet)?);
+        let (name, to) = ("json_lines", &config.json_lines);
+        let standing = Standing::new(name, to.display().to_string(), Cause::OF_FILE);
+        sinks.push(Sink::start(name, Feed::Annotations, standing, config, lines::Lines::new(to, config))?);
     }
     Ok(sinks)
 }

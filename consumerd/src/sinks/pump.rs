@@ -1,9 +1,11 @@
 //! What the threads of all sinks do alike: they work on a queue, and pause ever longer while the other side has trouble.
 
+use std::fmt::Display;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use blkin_daemon::{Cause, Standing};
 use blkin_scribe::Backoff;
 
 use super::queue::Queue;
@@ -25,18 +27,18 @@ pub struct Pump {
     name: &'static str,
     /// What is to be shipped.
     pub queue: Arc<Queue>,
+    standing: Arc<Standing>,
     backoff: Backoff,
-    troubled: bool,
 }
 
 impl Pump {
     /// The other side has had no trouble yet.
-    pub fn new(name: &'static str, queue: Arc<Queue>, config: &Config) -> Self {
+    pub fn new(name: &'static str, queue: Arc<Queue>, standing: Arc<Standing>, config: &Config) -> Self {
         let backoff = Backoff::new(
             Duration::from_millis(config.backoff_min_ms),
             Duration::from_millis(config.backoff_max_ms),
         );
-        Self { name, queue, backoff, troubled: false }
+        Self { name, queue, standing, backoff }
     }
 
     /// Ships through `outlet`, to the end.
@@ -50,8 +52,9 @@ impl Pump {
     /// Something was shipped.
     pub fn well(&mut self) {
         self.backoff.reset();
-        if std::mem::take(&mut self.troubled) {
-            tracing::info!(sink = self.name, "shipping again");
+        if let Some(over) = self.standing.succeeded() {
+            let (to, seconds, failures) = (self.standing.to(), over.lasted.as_secs(), over.failures);
+            tracing::info!(sink = self.name, to, seconds, failures, "shipping again");
         }
     }
 
@@ -59,9 +62,16 @@ impl Pump {
     ///
     /// # Errors
     /// When the kernel refuses to wait.
-    pub fn later(&mut self, error: &io::Error) -> io::Result<()> {
-        if !std::mem::replace(&mut self.troubled, true) {
-            tracing::warn!(sink = self.name, "failed to ship a batch: {error}; trying again until it works");
+    pub fn later(&mut self, cause: Cause, reason: &impl Display) -> io::Result<()> {
+        if let Some(begun) = self.standing.failed(cause, reason) {
+            let (to, cause, held_back) = (self.standing.to(), cause.label(), begun.held_back);
+            tracing::warn!(
+                sink = self.name,
+                to,
+                cause,
+                held_back,
+                "failed to ship: {reason}; trying again until it works"
+            );
         }
         self.queue.pause(self.backoff.next_pause())
     }

@@ -117,6 +117,18 @@ pub struct Batch {
     pub entries: Arc<Vec<Entry>>,
 }
 
+/// How near the end is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// Not in sight.
+    #[default]
+    Open,
+    /// The last entries are coming: nothing lingers, and a pause is cut short.
+    Hurrying,
+    /// They are in.
+    Ending,
+}
+
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Entry>,
@@ -136,7 +148,7 @@ struct State {
     due: Option<Instant>,
     /// The thread has found nothing, and is to be woken for anything.
     idle: bool,
-    ending: bool,
+    stage: Stage,
 }
 
 /// What there is to do for the sink's thread.
@@ -221,10 +233,29 @@ impl Queue {
         state.bytes + state.staged_bytes
     }
 
+    /// Whether entries find room that nobody else needs: half of the queue is left to those who come meanwhile. Entries
+    /// that never would find it are to be tried when nothing else is there.
+    pub fn has_room_for<'a>(&self, entries: impl IntoIterator<Item = &'a Entry>) -> bool {
+        let state = self.lock();
+        let charged = entries.into_iter().filter(|entry| !state.was_staged(entry));
+        let cost: usize = charged.map(Entry::cost_bytes).sum();
+        state.bytes == 0 || state.bytes + cost <= self.limits.bytes / 2
+    }
+
+    /// Tells the thread that the end is near: it ships without lingering, and tries again soon if it pauses.
+    pub fn hurry(&self) {
+        self.enter(Stage::Hurrying);
+    }
+
     /// Asks the thread to ship what is left without lingering, and then to end.
     pub fn end(&self) {
-        self.lock().ending = true;
-        self.bell.ring();
+        self.enter(Stage::Ending);
+    }
+
+    fn enter(&self, stage: Stage) {
+        if std::mem::replace(&mut self.lock().stage, stage) != stage {
+            self.bell.ring();
+        }
     }
 
     /// Gives up every entry with an annotation of a frame up to `frame`, also those under way.
@@ -265,10 +296,10 @@ impl Queue {
         state.idle = state.waiting.is_empty();
         if state.idle {
             state.due = None;
-            return if state.ending { Next::Ended } else { Next::Wait(None) };
+            return if state.stage == Stage::Ending { Next::Ended } else { Next::Wait(None) };
         }
         let due = *state.due.get_or_insert(now + self.limits.linger);
-        if now < due && !state.ending && !self.is_full_batch(&state) {
+        if now < due && state.stage == Stage::Open && !self.is_full_batch(&state) {
             return Next::Wait(Some(due));
         }
         state.due = None;
@@ -316,17 +347,24 @@ impl Queue {
         }
     }
 
-    /// Sleeps; when the queue is asked to end meanwhile, not to the end, so that a last try comes soon.
+    /// Sleeps; when the end comes nearer meanwhile, not to the end, so that a last try comes soon.
     ///
     /// # Errors
     /// When the kernel refuses to wait.
     pub fn pause(&self, pause: Duration) -> io::Result<()> {
+        self.pause_since(self.stage(), pause)
+    }
+
+    fn pause_since(&self, stage: Stage, pause: Duration) -> io::Result<()> {
         let due = Instant::now() + pause;
-        let was_ending = self.lock().ending;
-        while Instant::now() < due && self.lock().ending == was_ending {
+        while Instant::now() < due && self.stage() == stage {
             self.bell.wait(Some(due))?;
         }
         Ok(())
+    }
+
+    fn stage(&self) -> Stage {
+        self.lock().stage
     }
 }
 
@@ -470,6 +508,39 @@ mod tests {
         let settled = queue.take_outcomes();
         assert_eq!((settled.len(), count(&settled, Outcome::SpoolEvicted)), (2, 2));
         assert_eq!(queue.next_batch().unwrap().unwrap().entries[..], [entry(1, 3)]);
+    }
+
+    #[test]
+    fn half_of_the_queue_is_room_that_nobody_needs_and_all_of_it_while_it_is_empty() {
+        let queue = queue(10 * 212);
+        let [one, six] = [1, 6].map(|entries| (0..entries).map(|_| entry(1, 9)).collect::<Vec<_>>());
+        assert!(queue.has_room_for(&six), "what never fits is to be tried");
+        queue.push((0..4).map(|frame| entry(1, frame)));
+        assert!(queue.has_room_for(&one) && !queue.has_room_for(&six));
+        queue.push([entry(2, 4)]);
+        assert!(!queue.has_room_for(&one));
+        queue.let_in_before(u64::MAX);
+        assert!(queue.has_room_for(&six), "what was staged before takes no room");
+    }
+
+    #[test]
+    fn the_near_end_cuts_a_pause_short_and_lets_nothing_linger() {
+        let linger = Duration::from_secs(60);
+        let limits = Limits { bytes: 1 << 20, batch_bytes: 1000, batch_entries: 10, linger };
+        let queue = Queue::new(limits).unwrap();
+        queue.push([entry(1, 1)]);
+        assert!(matches!(queue.next(Instant::now()), Next::Wait(Some(_))));
+        for come_nearer in [Queue::hurry, Queue::end] {
+            let (begun, stage) = (Instant::now(), queue.stage());
+            come_nearer(&queue);
+            queue.pause_since(stage, linger).unwrap();
+            assert!(begun.elapsed() < linger / 2);
+            if stage == Stage::Open {
+                assert!(matches!(queue.next(Instant::now()), Next::Batch(_)));
+                assert!(matches!(queue.next(Instant::now()), Next::Wait(None)), "more may come");
+            }
+        }
+        assert!(matches!(queue.next(Instant::now()), Next::Ended));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! A Scribe server as a sink: many messages in one `Log` call over framed TBinary, and several calls under way, for an
 //! answer may have to wait for a disk.
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::time::{Duration, Instant};
 
+use blkin_daemon::Notices;
 use blkin_scribe::{Client, Pipeline, Reply, Trouble, Window};
 use blkin_thrift::writer::LogCallWriter;
 
@@ -17,6 +18,8 @@ pub struct Scribe {
     upstream: String,
     category: String,
     pipeline: Pipeline<Shipment>,
+    /// Of messages that the upstream refuses.
+    refused: Notices,
 }
 
 /// A batch under way.
@@ -32,7 +35,12 @@ impl Scribe {
     pub fn new(upstream: &str, category: &str, config: &Config) -> Self {
         let client = Client::new(upstream, Duration::from_millis(config.io_timeout_ms));
         let window = Window { calls: config.window_calls, bytes: config.window_bytes };
-        Self { upstream: upstream.into(), category: category.into(), pipeline: Pipeline::new(client, window) }
+        Self {
+            upstream: upstream.into(),
+            category: category.into(),
+            pipeline: Pipeline::new(client, window),
+            refused: Notices::default(),
+        }
     }
 
     /// Hands over what the window has room for and says until when there is nothing more to do; none once there never
@@ -59,9 +67,9 @@ impl Scribe {
         let turned = self.pipeline.turn(call, pump.queue.bell(), due, &mut || Ok(()));
         while let Some((mut shipment, reply)) = self.pipeline.pop() {
             if matches!(reply, Reply::Refused(_)) {
-                if let Err(error) = self.ship_singly(&mut shipment) {
+                if let Err(trouble) = self.ship_singly(&mut shipment) {
                     self.pipeline.put_back(shipment, reply);
-                    return pump.later(&error);
+                    return pump.later(trouble.cause(), &trouble);
                 }
             } else {
                 shipment.singly = vec![Outcome::Acked; shipment.batch.entries.len()];
@@ -69,27 +77,25 @@ impl Scribe {
             pump.queue.settle(&shipment.batch, &shipment.singly);
             pump.well();
         }
-        match turned {
-            Ok(()) => Ok(()),
-            Err(Trouble::TryLater) => pump.later(&try_later()),
-            Err(Trouble::Broken(error)) => {
-                self.pipeline.resend();
-                pump.later(&error)
-            }
-        }
+        let Err(trouble) = turned else { return Ok(()) };
+        // Of use when the connection broke; otherwise nothing is in the dark.
+        self.pipeline.resend();
+        pump.later(trouble.cause(), &trouble)
     }
 
     /// The upstream refuses the whole batch: finds the entries that it takes, one by one.
-    fn ship_singly(&mut self, shipment: &mut Shipment) -> io::Result<()> {
+    fn ship_singly(&mut self, shipment: &mut Shipment) -> Result<(), Trouble> {
         for entry in shipment.batch.entries.iter().skip(shipment.singly.len()) {
             let call = |sequence| encode(&self.category, std::slice::from_ref(entry), sequence);
-            let outcome = match self.pipeline.client().log(call, &mut || Ok(()))? {
+            let outcome = match self.pipeline.call(call, &mut || Ok(()))? {
                 Reply::Ok => Outcome::Acked,
                 Reply::Refused(why) => {
-                    tracing::warn!(upstream = self.upstream, "a message was refused: {why}");
+                    if let Some(held_back) = self.refused.admit(Instant::now()) {
+                        tracing::warn!(upstream = self.upstream, held_back, "a message was refused: {why}");
+                    }
                     Outcome::Rejected
                 }
-                Reply::TryLater => return Err(try_later()),
+                Reply::TryLater => return Err(Trouble::TryLater),
             };
             shipment.singly.push(outcome);
         }
@@ -125,8 +131,4 @@ fn encode(category: &str, entries: &[Entry], sequence: i32) -> Vec<u8> {
     }
     writer.end();
     request
-}
-
-fn try_later() -> io::Error {
-    io::Error::new(ErrorKind::ResourceBusy, "the upstream answered TRY_LATER")
 }

@@ -113,6 +113,8 @@ pub(super) struct Engine {
     feeder: Feeder,
     /// Memory of spans on their way from the join to the feeder.
     leaving: Vec<SpanPiece>,
+    /// The daemon ends: spans that were open, until the sinks have room for them.
+    last: VecDeque<SpanPiece>,
     /// Memory for what is drained.
     spare: Spare,
     clocks: ClockSeries,
@@ -168,6 +170,7 @@ impl Engine {
             join: Join::new(rules),
             feeder: Feeder::new(sinks),
             leaving: Vec::new(),
+            last: VecDeque::new(),
             spare: Spare::default(),
             clocks: ClockSeries::new(),
             spans: SpanFigures { split: checkpoint.spans_split, ..SpanFigures::default() },
@@ -417,21 +420,24 @@ impl Engine {
     }
 
     fn ship(&mut self, mut pieces: Vec<SpanPiece>) {
-        for piece in pieces.drain(..) {
-            match piece.reason {
-                Reason::Complete => self.spans.complete += 1,
-                Reason::Quiet => self.spans.quiet += 1,
-                Reason::Split => self.spans.split += 1,
-                Reason::Ending => self.spans.ending += 1,
-            }
-            self.spans.late += u64::from(piece.late);
-            self.feeder.add_span(&piece);
-            self.join.recycle(piece);
-        }
+        pieces.drain(..).for_each(|piece| self.encode(piece));
         if pieces.capacity() <= MOST_LEAVING_KEPT {
             self.leaving = pieces;
         }
         self.feeder.push_spans();
+    }
+
+    /// A piece of a span has left: the feeder has it, encoded.
+    fn encode(&mut self, piece: SpanPiece) {
+        match piece.reason {
+            Reason::Complete => self.spans.complete += 1,
+            Reason::Quiet => self.spans.quiet += 1,
+            Reason::Split => self.spans.split += 1,
+            Reason::Ending => self.spans.ending += 1,
+        }
+        self.spans.late += u64::from(piece.late);
+        self.feeder.add_span(&piece);
+        self.join.recycle(piece);
     }
 
     fn settle(&mut self) {
@@ -510,17 +516,20 @@ impl Engine {
         {
             return Ok(());
         }
-        over.into_iter().for_each(|number| self.fold(number));
-        self.write_checkpoint(now)
+        let folded: Vec<_> = over.into_iter().filter_map(|number| self.fold(number)).collect();
+        self.write_checkpoint(now)?;
+        // Another daemon may wait for its turn to read them.
+        folded.iter().for_each(|program| program.publish_settled());
+        Ok(())
     }
 
-    /// Moves the figures of a program that has ended to the departed ones.
-    fn fold(&mut self, number: u64) {
-        if let Some(program) = self.programs.remove(&number) {
-            program.totals().fold_into(&mut self.departed);
-            self.departed_programs += 1;
-            self.to_release.insert(number, program.state(true));
-        }
+    /// Moves the figures of a program that has ended to the departed ones, and gives it away.
+    fn fold(&mut self, number: u64) -> Option<Box<Program>> {
+        let program = self.programs.remove(&number)?;
+        program.totals().fold_into(&mut self.departed);
+        self.departed_programs += 1;
+        self.to_release.insert(number, program.state(true));
+        Some(program)
     }
 
     fn write_checkpoint(&mut self, now: Duration) -> Result<(), StagingError> {
@@ -567,19 +576,29 @@ impl Engine {
         self.programs.iter().map(|(number, program)| (*number, program.figures.drained)).collect()
     }
 
-    /// The daemon ends: hands every open span to the sinks and asks them to ship what they have.
+    /// The daemon ends: nothing waits any longer in the join, nor lingers in the sinks.
     pub(super) fn finish(&mut self) {
         let mut out = Vec::new();
         self.join.leave_all(&mut out);
-        self.ship(out);
-        self.feeder.end();
-        self.settle();
+        self.last = out.into();
+        self.feeder.hurry();
     }
 
-    /// Whether every sink has settled everything.
-    pub(super) fn is_settled(&mut self) -> bool {
+    /// Hands the spans that were open to the sinks, as far as these have room for them. Says whether every sink has settled
+    /// everything. What was not handed over by `due` stays on its way, and is named with the rest of that.
+    pub(super) fn finish_more(&mut self, due: Instant) -> bool {
         self.settle();
-        self.ledger.sinks().all(|(_, sink)| sink.in_flight == 0)
+        while self.feeder.push_spans_with_room() {
+            let Some(piece) = self.last.pop_front() else {
+                self.feeder.end();
+                return self.ledger.sinks().all(|(_, sink)| sink.in_flight == 0);
+            };
+            self.encode(piece);
+            if Instant::now() >= due {
+                break;
+            }
+        }
+        false
     }
 
     /// Tells every program that nobody reads any more, so that it offers itself to another, and takes what was recorded
@@ -626,7 +645,7 @@ impl Engine {
             sinks: self.ledger.sinks().collect(),
             queued_bytes: self.feeder.queued_bytes(),
             spans: self.spans,
-            open_spans: self.join.open_spans() as u64,
+            open_spans: (self.join.open_spans() + self.last.len()) as u64,
             open_span_bytes: self.join.open_bytes() as u64,
             staging_used_bytes: self.staging.used_bytes(),
             staging_bytes: self.staging.capacity_bytes(),

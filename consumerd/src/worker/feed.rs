@@ -102,6 +102,16 @@ impl Feeder {
         push(&self.sinks, Feed::Spans, &mut self.messages);
     }
 
+    /// Hands the encoded spans over if every sink that takes spans has room for them; says whether none is left.
+    pub(super) fn push_spans_with_room(&mut self) -> bool {
+        let mut of_spans = self.sinks.iter().filter(|sink| sink.feed == Feed::Spans);
+        let has_room = of_spans.all(|sink| sink.queue.has_room_for(&self.messages));
+        if has_room {
+            self.push_spans();
+        }
+        has_room
+    }
+
     /// What was settled since the last call, with the index of the sink.
     pub(super) fn outcomes(&self) -> Vec<(usize, Settled)> {
         let of_sink = |(index, sink): (usize, &Sink)| {
@@ -113,6 +123,11 @@ impl Feeder {
     /// Gives up what waits for the oldest frames.
     pub(super) fn evict_up_to_frame(&self, frame: u64) {
         self.sinks.iter().for_each(|sink| sink.queue.evict_up_to_frame(frame));
+    }
+
+    /// Tells every sink that the end is near.
+    pub(super) fn hurry(&self) {
+        self.sinks.iter().for_each(|sink| sink.queue.hurry());
     }
 
     /// Asks every sink to ship what it has, and then to end.

@@ -10,6 +10,7 @@ use blkin_daemon::prometheus_client::encoding::{DescriptorEncoder, EncodeMetric}
 use blkin_daemon::prometheus_client::metrics::MetricType;
 use blkin_daemon::prometheus_client::metrics::counter::ConstCounter;
 use blkin_daemon::prometheus_client::metrics::gauge::ConstGauge;
+use blkin_daemon::{Standing, standing};
 
 use super::engine::{Engine, Snapshot};
 use super::program::Totals;
@@ -23,6 +24,7 @@ pub(super) struct EngineCollector {
     pub(super) engine: Arc<Mutex<Engine>>,
     pub(super) settings: Settings,
     pub(super) wakes: Wakes,
+    pub(super) standings: Vec<Arc<Standing>>,
 }
 
 impl fmt::Debug for EngineCollector {
@@ -41,6 +43,11 @@ impl Collector for EngineCollector {
         let snapshot = self.engine.lock().unwrap_or_else(PoisonError::into_inner).snapshot();
         encode_programs(&mut encoder, &snapshot)?;
         encode_sinks(&mut encoder, &snapshot)?;
+        let others = self.standings.iter().map(|other| {
+            let labels = vec![("sink", other.name()), ("to", other.to())];
+            (labels, &**other)
+        });
+        standing::encode(&mut encoder, "blkin_sink", &others.collect::<Vec<_>>())?;
         encode_spans(&mut encoder, &snapshot)?;
         encode_daemon(&mut encoder, &snapshot)?;
         let wakes = one(self.wakes.load(Relaxed));

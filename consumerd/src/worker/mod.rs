@@ -22,7 +22,7 @@ use anyhow::{Context, bail};
 use blkin_daemon::admin::{self, Admin};
 use blkin_daemon::exit::Failure;
 use blkin_daemon::prometheus_client::registry::Registry;
-use blkin_daemon::{CancellationToken, Health, Heartbeat, Patience, logging, signals};
+use blkin_daemon::{CancellationToken, Health, Heartbeat, Patience, Standing, logging, signals};
 use tokio::io::unix::AsyncFd;
 
 use crate::config::Config;
@@ -33,6 +33,7 @@ use crate::staging::Memfd;
 use crate::timer::Timer;
 use engine::{Engine, Progress};
 pub use engine::{Snapshot, SpanFigures};
+use ledger::SinkFigures;
 use metrics::EngineCollector;
 pub use program::Totals;
 use snapshot::Rings;
@@ -113,6 +114,8 @@ struct Worker {
     timer: Timer,
     settings: Settings,
     waker: Waker,
+    /// Of each sink, in their order.
+    standings: Vec<Arc<Standing>>,
     /// A program ended the last sleep.
     was_woken: bool,
     /// One did so since something was last drained, but for nothing.
@@ -125,6 +128,9 @@ impl Worker {
         let stop = signals::stop_token().context("failed to catch signals")?;
         let config = hello.config;
         let sinks = sinks::start_all(&config).context("failed to start the sinks")?;
+        let standings: Vec<_> = sinks.iter().map(|sink| sink.standing.clone()).collect();
+        let health = Health::new();
+        standings.iter().for_each(|standing| health.tells_of(standing.clone()));
         let settings = Settings::of_file(Memfd::from_fd(hello.rules)).context("failed to read the rules")?;
         let (mut engine, tail) =
             Engine::new(config.clone(), Memfd::from_fd(hello.staging), sinks, settings.clone())?;
@@ -153,7 +159,8 @@ impl Worker {
             config,
             link: watch(link)?,
             engine,
-            health: Health::new(),
+            health,
+            standings,
             stop,
             http: TcpListener::from(hello.http),
             is_linked: true,
@@ -185,6 +192,7 @@ impl Worker {
             engine: self.engine.clone(),
             settings: self.settings.clone(),
             wakes: self.waker.wakes(),
+            standings: self.standings.clone(),
         }));
         let router = admin::router(Admin { registry: Arc::new(registry), health: self.health.clone() });
         let listener = tokio::net::TcpListener::from_std(self.http.try_clone()?)?;
@@ -284,6 +292,7 @@ impl Worker {
     async fn finish(&mut self) -> anyhow::Result<()> {
         self.waker.rise();
         self.listen_to_the_end().await?;
+        let before = self.engine().snapshot().sinks;
         let due = Instant::now() + Duration::from_millis(self.config.stop_timeout_ms);
         let half = Instant::now() + Duration::from_millis(self.config.stop_timeout_ms / 2);
         while self.engine().round()?.drained && Instant::now() < half {
@@ -291,17 +300,32 @@ impl Worker {
         }
         self.engine().drain_last()?;
         self.engine().finish();
-        while !self.engine().is_settled() && Instant::now() < due {
+        while !self.engine().finish_more(due) && Instant::now() < due {
             tokio::time::sleep(ENDING_POLL).await;
         }
         let mut engine = self.engine();
         engine.close_books()?;
-        for (sink, figures) in engine.snapshot().sinks {
-            if figures.in_flight > 0 {
-                tracing::warn!(sink, annotations = figures.in_flight, "ended before everything was shipped");
-            }
+        let after = engine.snapshot().sinks;
+        for ((before, after), standing) in before.into_iter().zip(after).zip(&self.standings) {
+            tell_the_last(standing, &before.1, &after.1);
         }
         Ok(())
+    }
+}
+
+/// Names what nobody can read in `/metrics` any more: what a sink still had on its way, and lost while the daemon ended.
+fn tell_the_last(standing: &Standing, before: &SinkFigures, after: &SinkFigures) {
+    let (sink, to) = (standing.name(), standing.to());
+    if after.in_flight > 0 {
+        let trouble = standing.trouble().map(|trouble| trouble.reason);
+        let annotations = after.in_flight;
+        tracing::warn!(sink, to, annotations, trouble, "ended before everything was shipped");
+    }
+    let queue_full = after.queue_full - before.queue_full;
+    let spool_evicted = after.spool_evicted - before.spool_evicted;
+    let rejected = after.rejected - before.rejected;
+    if queue_full + spool_evicted + rejected > 0 {
+        tracing::warn!(sink, to, queue_full, spool_evicted, rejected, "annotations were lost while ending");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Real processes for the tests: the daemon, traced programs, a Scribe server that can misbehave.
 
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::print_stderr)]
 
 pub mod ledger;
 pub mod scribe;
@@ -71,7 +71,9 @@ impl Site {
         let _ = std::fs::remove_file(&ready);
         let mut command = Command::new(env!("CARGO_BIN_EXE_blkin-consumerd"));
         command.arg("--socket").arg(self.socket()).arg("--ready-file").arg(&ready);
-        command.args(["--http-listen", "127.0.0.1:0", "--log", "warn"]);
+        command.args(["--http-listen", "127.0.0.1:0", "--log", "info"]);
+        let log = self.path("log");
+        command.stderr(std::fs::File::options().create(true).append(true).open(&log).unwrap());
         if !arguments.contains(&"--scribe-upstream") {
             command.args(["--scribe-upstream", ""]);
         }
@@ -81,7 +83,7 @@ impl Site {
         let child = command.args(arguments).stdin(Stdio::null()).spawn().unwrap();
         let text = wait_for("the daemon is ready", || std::fs::read_to_string(&ready).ok());
         let ready: serde_json::Value = serde_json::from_str(&text).unwrap();
-        Daemon { child, http: ready["http"].as_str().unwrap().to_owned() }
+        Daemon { child, http: ready["http"].as_str().unwrap().to_owned(), log }
     }
 
     /// Starts a program that records; see `examples/producer.rs`.
@@ -99,9 +101,36 @@ impl Site {
 pub struct Daemon {
     child: Child,
     pub http: String,
+    log: PathBuf,
 }
 
 impl Daemon {
+    /// What it, and those before it in its folder, logged so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Lines of its log that contain `part`.
+    pub fn said(&self, part: &str) -> Vec<String> {
+        self.log().lines().filter(|line| line.contains(part)).map(str::to_owned).collect()
+    }
+
+    /// What /healthz tells.
+    pub fn report(&self) -> serde_json::Value {
+        let mut answer = ureq::get(format!("http://{}/healthz", self.http)).call().unwrap();
+        serde_json::from_str(&answer.body_mut().read_to_string().unwrap()).unwrap()
+    }
+
+    /// SIGTERM.
+    pub fn ask_to_end(&self) {
+        send_signal(self.pid(), Signal::TERM);
+    }
+
+    /// Waits for the end.
+    pub fn ended(&mut self) -> ExitStatus {
+        self.child.wait().unwrap()
+    }
+
     pub fn metrics(&self) -> ledger::Metrics {
         let mut answer = ureq::get(format!("http://{}/metrics", self.http)).call().unwrap();
         ledger::Metrics::parse(&answer.body_mut().read_to_string().unwrap())
@@ -158,8 +187,8 @@ impl Daemon {
 
     /// SIGTERM, and waits for the end.
     pub fn stop(mut self) -> ExitStatus {
-        send_signal(self.pid(), Signal::TERM);
-        self.child.wait().unwrap()
+        self.ask_to_end();
+        self.ended()
     }
 }
 
@@ -167,6 +196,9 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("the daemon's log:\n{}", self.log());
+        }
     }
 }
 

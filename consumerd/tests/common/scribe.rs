@@ -31,7 +31,12 @@ pub struct Scribe {
 impl Scribe {
     /// Serves with a free port until the process ends.
     pub fn start(decide: impl FnMut(&[LogEntry]) -> Behaviour + Send + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::start_at("127.0.0.1:0", decide)
+    }
+
+    /// Serves at an address until the process ends.
+    pub fn start_at(address: &str, decide: impl FnMut(&[LogEntry]) -> Behaviour + Send + 'static) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let server = Self { address, calls: Arc::default() };
         let calls = server.calls.clone();

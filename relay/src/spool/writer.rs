@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
-use blkin_daemon::Heartbeat;
 use blkin_daemon::health::BEAT_EVERY;
+use blkin_daemon::{Cause, Heartbeat, Standing};
 use tokio::sync::oneshot;
 
 use super::{AppendError, Draft, Spool};
@@ -69,13 +69,14 @@ pub struct Writer {
 pub struct Gauge(Arc<Shared>);
 
 impl Writer {
-    /// Starts the thread. At most `max_queued_bytes` wait for the disk.
+    /// Starts the thread. At most `max_queued_bytes` wait for the disk; `standing` is what is known of that.
     ///
     /// # Errors
     /// When no thread can be started.
     pub fn start(
         spool: Arc<Spool>,
         max_queued_bytes: usize,
+        standing: Arc<Standing>,
         heartbeat: Heartbeat,
     ) -> std::io::Result<(Writer, JoinHandle<Result<(), AppendError>>)> {
         let (jobs, queue) = sync_channel(QUEUE_CALLS);
@@ -84,7 +85,7 @@ impl Writer {
         let of_thread = shared.clone();
         let thread = std::thread::Builder::new()
             .name("spool".into())
-            .spawn(move || run(&spool, &queue, &of_thread, heartbeat))?;
+            .spawn(move || run(&spool, &queue, &of_thread, &standing, heartbeat))?;
         Ok((Writer { jobs, shared }, thread))
     }
 
@@ -147,10 +148,10 @@ fn run(
     spool: &Spool,
     queue: &Receiver<Job>,
     shared: &Shared,
+    standing: &Standing,
     heartbeat: Heartbeat,
 ) -> Result<(), AppendError> {
     let most = GROUP_BYTES.min(usize::try_from(spool.limits.bytes / 4).unwrap_or(GROUP_BYTES));
-    let mut trouble = Trouble::default();
     loop {
         heartbeat.beat();
         let first = match queue.recv_timeout(BEAT_EVERY) {
@@ -162,7 +163,7 @@ fn run(
         let bytes = drafts.iter().map(Draft::bytes).sum();
         let appended = spool.append(&drafts);
         shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
-        trouble.tell(&appended);
+        tell(standing, &appended);
         let answer = match &appended {
             Ok(()) => Ok(()),
             Err(AppendError::Full) => Err(Refused::SpoolFull),
@@ -193,18 +194,20 @@ fn group(first: Job, queue: &Receiver<Job>, most: usize) -> (Vec<Draft>, Vec<one
 }
 
 /// Says once that the disk refuses, and once that it takes again.
-#[derive(Debug, Default)]
-struct Trouble(bool);
-
-impl Trouble {
-    fn tell(&mut self, appended: &Result<(), AppendError>) {
-        match appended {
-            Ok(()) if self.0 => tracing::info!("the spool takes entries again"),
-            Err(error) if !self.0 => {
-                tracing::warn!("{error}: senders are told TRY_LATER until there is room");
-            }
-            _ => {}
+fn tell(standing: &Standing, appended: &Result<(), AppendError>) {
+    let Err(error) = appended else {
+        if let Some(over) = standing.succeeded() {
+            let (seconds, failures) = (over.lasted.as_secs(), over.failures);
+            tracing::info!(folder = standing.to(), seconds, failures, "the spool takes entries again");
         }
-        self.0 = appended.is_err();
+        return;
+    };
+    let cause = match error {
+        AppendError::Full => Cause::Bound,
+        AppendError::Disk(error) | AppendError::Broken(error) => Cause::of_write(error),
+    };
+    if let Some(begun) = standing.failed(cause, error) {
+        let (folder, cause, held_back) = (standing.to(), cause.label(), begun.held_back);
+        tracing::warn!(folder, cause, held_back, "{error}; senders are told TRY_LATER until there is room");
     }
 }

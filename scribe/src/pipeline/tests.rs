@@ -114,7 +114,7 @@ fn drive(address: &str, calls: u32, window: Window) -> Vec<(u32, Reply)> {
         let turned = pipeline.turn(encode, &bell, Some(deadline), &mut || Ok(()));
         while let Some((number, reply)) = pipeline.pop() {
             if matches!(reply, Reply::Refused(_)) {
-                assert_eq!(pipeline.client().unanswered(), 0);
+                assert_eq!(pipeline.client.unanswered(), 0);
             }
             popped.push((number, reply));
         }
@@ -197,7 +197,7 @@ fn nothing_is_sent_behind_a_refused_call_before_it_was_popped() {
     }
     let (number, refusal) = pipeline.pop().unwrap();
     assert!(number == 1 && matches!(refusal, Reply::Refused(_)), "{number}: {refusal:?}");
-    assert_eq!(pipeline.client().unanswered(), 0);
+    assert_eq!(pipeline.client.unanswered(), 0);
     pipeline.put_back(number, refusal);
     assert_eq!(pipeline.pop().unwrap().0, 1);
     assert!(pipeline.pop().is_none());
@@ -205,6 +205,26 @@ fn nothing_is_sent_behind_a_refused_call_before_it_was_popped() {
         turn(&mut pipeline).unwrap();
     }
     assert!(pipeline.is_empty());
+}
+
+#[test]
+fn an_upstream_that_is_away_is_told_from_one_that_breaks_off() {
+    let (address, _seen) = server(&[Act::Take, Act::Break], 1);
+    let trouble_with = |address: &str| {
+        let mut pipeline = Pipeline::new(Client::new(address, Duration::from_secs(20)), window(9));
+        let bell = Doorbell::new().unwrap();
+        pipeline.push(0, 1);
+        pipeline.push(1, 1);
+        let due = Instant::now() + Duration::from_secs(20);
+        loop {
+            match pipeline.turn(encode, &bell, Some(due), &mut || Ok(())) {
+                Ok(()) => drop(pipeline.pop()),
+                Err(trouble) => return trouble,
+            }
+        }
+    };
+    assert!(matches!(trouble_with("127.0.0.1:1"), Trouble::Unreachable(_)));
+    assert!(matches!(trouble_with(&address), Trouble::Broken(_)));
 }
 
 fn act() -> impl Strategy<Value = Act> {

@@ -1,6 +1,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use blkin_record::{Stamp, VERSION};
+use blkin_ringbuf::Attachment;
 use blkin_ringbuf::layout::{CONTROL_BYTES, LAYOUT_VERSION, MAX_SLOTS, RINGS_OFFSET_BYTES, segment_bytes};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::pwrite;
@@ -96,4 +97,19 @@ fn frames_of_a_program_that_cannot_be_attached_again_are_counted_as_invalid() {
     assert!(departed.balances(), "{departed:?}");
     second.release(|number| number == 1);
     assert!(second.to_release.is_empty());
+}
+
+#[test]
+fn what_an_ended_program_has_settled_is_said_to_whoever_reads_it_next() {
+    let (mut engine, tail) = engine(&staging());
+    engine.rebuild(tail).unwrap();
+    let (segment, control) = (segment(5), control(SealFlags::SHRINK | SealFlags::GROW));
+    let next_reader = (segment.try_clone().unwrap(), control.try_clone().unwrap());
+    engine.attach(identity(1), segment, control).unwrap();
+    // No checkpoint is due before the program is let go.
+    engine.last_checkpoint = Duration::MAX;
+    while engine.programs.contains_key(&1) {
+        engine.round().unwrap();
+    }
+    assert_eq!(Attachment::open(next_reader.0, next_reader.1).unwrap().settled(0), 5);
 }

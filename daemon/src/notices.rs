@@ -1,0 +1,75 @@
+//! How often the log says the same: whoever causes it must not fill the disk with it.
+
+use std::time::{Duration, Instant};
+
+/// Pause between two lines.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What happens again and again: the first time is said at once, the next ones with a pause and the count of those between.
+#[derive(Debug, Default)]
+pub struct Notices {
+    last: Option<Instant>,
+    held_back: u64,
+}
+
+impl Notices {
+    /// Whether a line may be written of what happens now, and how often it happened unsaid since the last one.
+    pub fn admit(&mut self, now: Instant) -> Option<u64> {
+        if self.is_soon(now) {
+            self.held_back += 1;
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.held_back))
+    }
+
+    /// How often it happened unsaid, once a line may be written of that: for whoever looks from time to time, so that the
+    /// last of a flood is said too.
+    pub fn rest(&mut self, now: Instant) -> Option<u64> {
+        if self.held_back == 0 || self.is_soon(now) {
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.held_back))
+    }
+
+    /// How often it happened unsaid, at the end.
+    pub fn last(&mut self) -> Option<u64> {
+        let held_back = std::mem::take(&mut self.held_back);
+        (held_back > 0).then_some(held_back)
+    }
+
+    fn is_soon(&self, now: Instant) -> bool {
+        self.last.is_some_and(|last| now.duration_since(last) < PAUSE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_is_said_at_once_and_a_flood_once_a_second_with_its_count() {
+        let mut notices = Notices::default();
+        let begin = Instant::now();
+        assert_eq!(notices.admit(begin), Some(0));
+        for ms in 1..1000 {
+            assert_eq!(notices.admit(begin + Duration::from_millis(ms)), None);
+        }
+        assert_eq!(notices.admit(begin + PAUSE), Some(999));
+        assert_eq!(notices.admit(begin + PAUSE * 5), Some(0));
+    }
+
+    #[test]
+    fn the_last_of_a_flood_are_counted_although_nothing_follows() {
+        let mut notices = Notices::default();
+        let begin = Instant::now();
+        assert_eq!(notices.rest(begin), None);
+        assert_eq!((0..300).filter_map(|_| notices.admit(begin)).count(), 1);
+        assert_eq!(notices.rest(begin + PAUSE / 2), None);
+        assert_eq!(notices.rest(begin + PAUSE), Some(299));
+        assert_eq!(notices.rest(begin + PAUSE * 2), None);
+        assert_eq!((0..3).filter_map(|_| notices.admit(begin + PAUSE)).count(), 0);
+        assert_eq!((notices.last(), notices.last()), (Some(3), None));
+    }
+}

@@ -1,0 +1,349 @@
+//! How it stands with another side that a daemon delivers to, such as an upstream or a file: whether it takes what it is
+//! given, since when it does not, and why.
+//!
+//! Trouble begins with a failed attempt and ends with the next one that works. Both are worth a line in the log, however
+//! often is tried in between. A side that takes and fails by turns would fill the disk with such pairs: what begins
+//! within [`PAUSE`] of the last line that said so is said once that is over, if it lasts, and otherwise only counted.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use serde::Serialize;
+
+/// Least time between two lines which say that trouble has begun.
+pub const PAUSE: Duration = Duration::from_secs(10);
+
+/// Why an attempt failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// No connection could be made.
+    Unreachable,
+    /// The connection broke, or its other end was silent, before there was an answer.
+    Broken,
+    /// The other side wants it later.
+    TryLater,
+    /// The bound that the configuration sets is reached.
+    Bound,
+    /// The disk has no room, or the user's share of it is used up.
+    DiskFull,
+    /// Nobody reads the pipe.
+    NoReader,
+    /// Whatever else the system says.
+    Failed,
+}
+
+impl Cause {
+    /// Those of a Scribe server.
+    pub const OF_UPSTREAM: &'static [Cause] = &[Cause::Unreachable, Cause::Broken, Cause::TryLater];
+    /// Those of a file or a named pipe.
+    pub const OF_FILE: &'static [Cause] = &[Cause::DiskFull, Cause::NoReader, Cause::Failed];
+    /// Those of a folder in which there is only so much room.
+    pub const OF_FOLDER: &'static [Cause] = &[Cause::Bound, Cause::DiskFull, Cause::Failed];
+
+    /// What a failed write to a disk means.
+    pub fn of_write(error: &io::Error) -> Cause {
+        match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Cause::DiskFull,
+            _ => Cause::Failed,
+        }
+    }
+
+    /// Its name in logs and metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Cause::Unreachable => "unreachable",
+            Cause::Broken => "broken",
+            Cause::TryLater => "try_later",
+            Cause::Bound => "bound",
+            Cause::DiskFull => "disk_full",
+            Cause::NoReader => "no_reader",
+            Cause::Failed => "failed",
+        }
+    }
+}
+
+/// A line is due: trouble has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begun {
+    /// How often it has begun and ended unsaid since the last line.
+    pub held_back: u64,
+}
+
+/// A line is due: the trouble that was said is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Over {
+    /// How long it lasted.
+    pub lasted: Duration,
+    /// Attempts that failed.
+    pub failures: u64,
+}
+
+/// Trouble at this moment, as `/healthz` tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Trouble {
+    /// What delivers.
+    pub name: String,
+    /// Where to: an upstream, a file.
+    pub to: String,
+    /// Why the last attempt failed.
+    pub cause: Cause,
+    /// In words.
+    pub reason: String,
+    /// How long it lasts.
+    pub seconds: u64,
+    /// Attempts that failed since it began.
+    pub failures: u64,
+}
+
+/// How it stands with one other side.
+#[derive(Debug)]
+pub struct Standing {
+    name: String,
+    to: String,
+    causes: &'static [Cause],
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Or the start, as long as there was none.
+    last_success: Instant,
+    failures: Vec<u64>,
+    current: Option<Current>,
+    last_line: Option<Instant>,
+    held_back: u64,
+}
+
+#[derive(Debug)]
+struct Current {
+    since: Instant,
+    cause: Cause,
+    reason: String,
+    failures: u64,
+    is_said: bool,
+}
+
+impl Standing {
+    /// Nothing was tried yet. `name` says what delivers, `to` where; `causes` are those for which it can fail.
+    pub fn new(name: impl Into<String>, to: impl Into<String>, causes: &'static [Cause]) -> Self {
+        let state = State {
+            last_success: Instant::now(),
+            failures: vec![0; causes.len()],
+            current: None,
+            last_line: None,
+            held_back: 0,
+        };
+        Standing { name: name.into(), to: to.into(), causes, state: Mutex::new(state) }
+    }
+
+    /// What delivers.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it delivers to.
+    pub fn to(&self) -> &str {
+        &self.to
+    }
+
+    /// An attempt failed. Answers whether that is to be logged.
+    pub fn failed(&self, cause: Cause, reason: impl fmt::Display) -> Option<Begun> {
+        self.failed_at(Instant::now(), cause, &reason)
+    }
+
+    fn failed_at(&self, now: Instant, cause: Cause, reason: &dyn fmt::Display) -> Option<Begun> {
+        let mut state = self.lock();
+        if let Some(index) = self.causes.iter().position(|possible| *possible == cause) {
+            state.failures[index] += 1;
+        }
+        let is_soon = state.last_line.is_some_and(|last| now.duration_since(last) < PAUSE);
+        let current = state.current.get_or_insert_with(|| Current::new(now, cause));
+        current.cause = cause;
+        current.reason = reason.to_string();
+        current.failures += 1;
+        if is_soon || std::mem::replace(&mut current.is_said, true) {
+            return None;
+        }
+        state.last_line = Some(now);
+        Some(Begun { held_back: std::mem::take(&mut state.held_back) })
+    }
+
+    /// An attempt worked. Answers whether that is to be logged.
+    pub fn succeeded(&self) -> Option<Over> {
+        self.succeeded_at(Instant::now())
+    }
+
+    fn succeeded_at(&self, now: Instant) -> Option<Over> {
+        let mut state = self.lock();
+        state.last_success = now;
+        let over = state.current.take()?;
+        if !over.is_said {
+            state.held_back += 1;
+            return None;
+        }
+        Some(Over { lasted: now.duration_since(over.since), failures: over.failures })
+    }
+
+    /// The trouble that lasts.
+    pub fn trouble(&self) -> Option<Trouble> {
+        let state = self.lock();
+        let current = state.current.as_ref()?;
+        Some(Trouble {
+            name: self.name.clone(),
+            to: self.to.clone(),
+            cause: current.cause,
+            reason: current.reason.clone(),
+            seconds: current.since.elapsed().as_secs(),
+            failures: current.failures,
+        })
+    }
+
+    /// How often it failed for each cause.
+    fn failures(&self) -> Vec<(Cause, u64)> {
+        self.causes.iter().copied().zip(self.lock().failures.iter().copied()).collect()
+    }
+
+    fn seconds_since_success(&self) -> u64 {
+        self.lock().last_success.elapsed().as_secs()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Current {
+    fn new(since: Instant, cause: Cause) -> Self {
+        Current { since, cause, reason: String::new(), failures: 0, is_said: false }
+    }
+}
+
+/// Labels of one series.
+type Labels<'a> = Vec<(&'static str, &'a str)>;
+
+/// Encodes how it stands with several others, each with its labels, as `PREFIX_failures` by cause, `PREFIX_trouble` (1 for
+/// the cause for which the last attempt failed), `PREFIX_trouble_seconds` and `PREFIX_since_success_seconds`.
+///
+/// # Errors
+/// When the encoder fails.
+pub fn encode(
+    encoder: &mut DescriptorEncoder<'_>,
+    prefix: &str,
+    standings: &[(Labels<'_>, &Standing)],
+) -> fmt::Result {
+    let name = format!("{prefix}_failures");
+    let help = "Attempts to deliver that failed since the start, by cause";
+    let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Counter)?;
+    for (labels, standing) in standings {
+        for (cause, count) in standing.failures() {
+            let labels = with_cause(labels, cause);
+            ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    let name = format!("{prefix}_trouble");
+    let help = "1 for the cause for which the last attempt to deliver failed; none while it worked";
+    let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
+    for (labels, standing) in standings {
+        let now = standing.trouble().map(|trouble| trouble.cause);
+        for cause in standing.causes {
+            let labels = with_cause(labels, *cause);
+            ConstGauge::new(i64::from(now == Some(*cause))).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    let lasts = |standing: &Standing| standing.trouble().map_or(0, |trouble| trouble.seconds);
+    let help = "How long attempts to deliver have been failing; 0 while they work";
+    encode_seconds(encoder, &format!("{prefix}_trouble_seconds"), help, standings, lasts)?;
+    let help = "Time since something was delivered, or since the start if nothing was";
+    let name = format!("{prefix}_since_success_seconds");
+    encode_seconds(encoder, &name, help, standings, Standing::seconds_since_success)
+}
+
+fn with_cause<'a>(labels: &Labels<'a>, cause: Cause) -> Labels<'a> {
+    [&labels[..], &[("cause", cause.label())]].concat()
+}
+
+fn encode_seconds(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    standings: &[(Labels<'_>, &Standing)],
+    seconds: impl Fn(&Standing) -> u64,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (labels, standing) in standings {
+        ConstGauge::new(seconds(standing)).encode(family.encode_family(labels)?)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn standing() -> Standing {
+        Standing::new("scribe", "10.0.0.5:9410", Cause::OF_UPSTREAM)
+    }
+
+    #[test]
+    fn trouble_is_said_when_it_begins_and_when_it_ends_and_not_for_each_attempt() {
+        let (standing, begin) = (standing(), Instant::now());
+        assert_eq!(standing.succeeded_at(begin), None);
+        assert_eq!(standing.failed_at(begin, Cause::Unreachable, &"refused"), Some(Begun { held_back: 0 }));
+        for second in 1..60 {
+            assert_eq!(standing.failed_at(begin + SECOND * second, Cause::TryLater, &"later"), None);
+        }
+        let trouble = standing.trouble().unwrap();
+        assert_eq!(
+            (trouble.cause, trouble.reason.as_str(), trouble.failures),
+            (Cause::TryLater, "later", 60)
+        );
+        let over = Over { lasted: 60 * SECOND, failures: 60 };
+        assert_eq!(standing.succeeded_at(begin + 60 * SECOND), Some(over));
+        assert_eq!(standing.succeeded_at(begin + 61 * SECOND), None);
+        assert_eq!(standing.trouble(), None);
+    }
+
+    #[test]
+    fn a_side_that_fails_and_takes_by_turns_is_said_once_in_a_while_with_the_count() {
+        let (standing, begin) = (standing(), Instant::now());
+        let mut lines = (0, 0);
+        for tenth in 0..1000 {
+            let now = begin + SECOND / 10 * tenth;
+            lines.0 += u32::from(standing.failed_at(now, Cause::TryLater, &"").is_some());
+            lines.1 += u32::from(standing.succeeded_at(now).is_some());
+        }
+        assert_eq!(lines, (10, 10));
+        let again = standing.failed_at(begin + 100 * SECOND, Cause::TryLater, &"");
+        assert_eq!(again, Some(Begun { held_back: 99 }));
+    }
+
+    #[test]
+    fn trouble_that_begins_soon_after_the_last_is_said_once_it_has_lasted() {
+        let (standing, begin) = (standing(), Instant::now());
+        standing.failed_at(begin, Cause::Broken, &"");
+        standing.succeeded_at(begin);
+        assert_eq!(standing.failed_at(begin + SECOND, Cause::Unreachable, &""), None);
+        assert_eq!(standing.failed_at(begin + 9 * SECOND, Cause::Unreachable, &""), None);
+        let said = standing.failed_at(begin + PAUSE, Cause::Unreachable, &"");
+        assert_eq!(said, Some(Begun { held_back: 0 }));
+        let over = Over { lasted: 19 * SECOND, failures: 3 };
+        assert_eq!(standing.succeeded_at(begin + 20 * SECOND), Some(over));
+    }
+
+    #[test]
+    fn a_full_disk_is_told_from_a_broken_one() {
+        let of = |kind: ErrorKind| Cause::of_write(&kind.into());
+        assert_eq!(of(ErrorKind::StorageFull), Cause::DiskFull);
+        assert_eq!(of(ErrorKind::QuotaExceeded), Cause::DiskFull);
+        assert_eq!(of(ErrorKind::PermissionDenied), Cause::Failed);
+    }
+}

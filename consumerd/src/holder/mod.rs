@@ -9,7 +9,6 @@ pub mod counters;
 mod guard;
 pub mod held;
 mod local;
-mod notices;
 mod offers;
 mod scan;
 mod worker_process;
@@ -20,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use blkin_daemon::exit::Failure;
-use blkin_daemon::{CancellationToken, ready, signals};
+use blkin_daemon::{CancellationToken, Notices, ready, signals};
 use serde::Serialize;
 
 use crate::config::Config;
@@ -32,7 +31,6 @@ use control::Control;
 use counters::{Count, Counters};
 use guard::Guard;
 use held::{HeldPrograms, Refusal};
-use notices::Notices;
 use offers::{Offer, Offers};
 use worker_process::{STUCK_AFTER, WorkerProcess};
 
@@ -46,6 +44,10 @@ const LAST_LOOKS: usize = 20;
 const SHORT_LIFE: Duration = Duration::from_secs(2);
 /// Longest pause before a worker is started again.
 const MAX_RESTART_PAUSE: Duration = Duration::from_secs(5);
+
+/// Why programs are refused, in the log.
+const OVER_QUOTA: &str = "quota; raise max_programs* or max_shared_bytes_per_uid";
+const ELSEWHERE: &str = "another daemon reads it";
 
 #[derive(Serialize)]
 struct Ready<'a> {
@@ -79,6 +81,7 @@ struct Holder<'a> {
     guard: Guard,
     counters: Counters,
     over_quota: Notices,
+    elsewhere: Notices,
     stop: CancellationToken,
     restart_pause: Duration,
     was_ready: bool,
@@ -120,6 +123,7 @@ impl<'a> Holder<'a> {
             guard,
             counters: Counters::default(),
             over_quota: Notices::default(),
+            elsewhere: Notices::default(),
             stop,
             restart_pause: Duration::ZERO,
             was_ready: false,
@@ -211,21 +215,36 @@ impl<'a> Holder<'a> {
             },
             Err((refusal, _)) => Err(refusal),
         };
-        match admitted {
-            Err(Refusal::Quota) => {
-                if let Some(held_back) = self.over_quota.admit(Instant::now()) {
-                    tracing::warn!(
-                        pid,
-                        uid,
-                        held_back,
-                        "refused a program: quota; raise max_programs* or max_shared_bytes_per_uid"
-                    );
+        self.tell_refused(pid, uid, admitted.err());
+        self.count(admitted);
+    }
+
+    /// Names a program that is not read, but not each of many: `held_back` came since the last line.
+    fn tell_refused(&mut self, pid: u32, uid: u32, refusal: Option<Refusal>) {
+        let now = Instant::now();
+        match refusal {
+            Some(Refusal::Quota) => {
+                if let Some(held_back) = self.over_quota.admit(now) {
+                    tracing::warn!(pid, uid, held_back, "refused a program: {OVER_QUOTA}");
                 }
             }
-            Err(Refusal::Elsewhere) => tracing::warn!(pid, uid, "refused a program: another daemon reads it"),
-            _ => {}
+            Some(Refusal::Elsewhere) => {
+                if let Some(held_back) = self.elsewhere.admit(now) {
+                    tracing::warn!(pid, uid, held_back, "refused a program: {ELSEWHERE}");
+                }
+            }
+            Some(Refusal::Malformed | Refusal::AlreadyHeld) | None => {}
         }
-        self.count(admitted);
+    }
+
+    /// Counts in the log what was refused since the last line, though nothing more is.
+    fn tell_held_back(&mut self, of: impl Fn(&mut Notices) -> Option<u64>) {
+        if let Some(programs) = of(&mut self.over_quota) {
+            tracing::warn!(programs, "refused more programs: {OVER_QUOTA}");
+        }
+        if let Some(programs) = of(&mut self.elsewhere) {
+            tracing::warn!(programs, "refused more programs: {ELSEWHERE}");
+        }
     }
 
     /// Gives an offer of which the control page is this daemon's alone.
@@ -304,6 +323,7 @@ impl<'a> Holder<'a> {
                 }
             }
             self.kill_if_stuck(worker, silence);
+            self.tell_held_back(|notices| notices.rest(Instant::now()));
         }
     }
 
@@ -360,16 +380,22 @@ impl<'a> Holder<'a> {
     }
 
     /// Takes the offers that came before the daemon was asked to end, and names their programs to the worker: they may
-    /// have ended since, and count on it.
+    /// have ended since, and count on it. Those that another daemon still reads are waited for as long, and then named.
     async fn take_last_offers(&mut self, worker: &WorkerProcess) {
         for _ in 0..LAST_LOOKS {
             self.take_offers();
             self.tell(worker, true);
-            if !self.offers.has_waiting() && self.held.untold().next().is_none() {
-                return;
+            let is_awaited = self.offers.has_waiting() || !self.waiting.is_empty();
+            if !is_awaited && self.held.untold().next().is_none() {
+                break;
             }
             tokio::time::sleep(SHORT_TICK).await;
         }
+        for (offer, _) in self.waiting.take() {
+            self.tell_refused(offer.program.pid, offer.program.uid, Some(Refusal::Elsewhere));
+            self.count(Err(Refusal::Elsewhere));
+        }
+        self.tell_held_back(Notices::last);
     }
 
     /// Lets the worker ship what it has, for a bounded time.

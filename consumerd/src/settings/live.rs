@@ -112,6 +112,17 @@ impl Settings {
         asked.unwrap_or_else(|refusal| refusal)
     }
 
+    /// What is answered when no program is meant by whoever wants to read one.
+    pub(super) fn nobody(&self, target: &Target, reach: Reach) -> Answer {
+        let nobody = "no program that you may read is attached";
+        let whom = match target {
+            Target::All => return Answer::refused(Cause::UnknownPid, nobody),
+            Target::Label(label) => format!("under the name {label:?}"),
+            Target::Pid(pid) => format!("under process id {pid}"),
+        };
+        Answer::refused(Cause::UnknownPid, format!("{nobody} {whom}; {}", self.lock().named(reach)))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -186,7 +197,7 @@ impl Inner {
             .collect();
         within.dedup();
         match within.len() {
-            0 => "none is that you may set".into(),
+            0 => "none is that you may set or read".into(),
             more if more > MAX_NAMED => {
                 format!("these are, among {more}: {}", within[..MAX_NAMED].join(", "))
             }
@@ -226,7 +237,7 @@ impl Live {
 }
 
 /// The kernel keeps but the beginning of a name, of which [`Program::comm`] is a readable copy.
-fn as_kernel_has_it(target: Target) -> Target {
+pub(super) fn as_kernel_has_it(target: Target) -> Target {
     match target {
         Target::Label(label) => {
             let mut end = label.len().min(COMM_BYTES - 1);

@@ -12,7 +12,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::Settings;
-use super::message::{Answer, Cause, MAX_REQUEST_BYTES, Snapshot, parse, snapshot};
+use super::live::as_kernel_has_it;
+use super::message::{Answer, MAX_REQUEST_BYTES, Snapshot, parse, snapshot};
 use super::peer::Reach;
 use super::rules::Target;
 
@@ -87,7 +88,12 @@ async fn converse(mut stream: UnixStream, settings: Settings, recorders: impl Re
     let request = read_request(&mut stream).await?;
     let reach = Reach::of(peer_uid, getuid().as_raw());
     if let Some(Snapshot { target, last_ms }) = snapshot(&request) {
-        return copy_rings(stream, &recorders, &target, last_ms.map(Duration::from_millis), reach).await;
+        let (target, last) = (as_kernel_has_it(target), last_ms.map(Duration::from_millis));
+        let found = recorders.find(&target, reach);
+        if found.is_empty() {
+            return answer_line(stream, &settings.nobody(&target, reach)).await;
+        }
+        return copy_rings(stream, &recorders, found, last).await;
     }
     let answer = match parse(&request) {
         Ok(request) => {
@@ -96,25 +102,17 @@ async fn converse(mut stream: UnixStream, settings: Settings, recorders: impl Re
         }
         Err(refusal) => refusal,
     };
-    stream.write_all(&line(&answer)?).await?;
-    stream.shutdown().await
+    answer_line(stream, &answer).await
 }
 
 /// Sends a saved segment of each program, and keeps none of them in memory longer than that takes.
 async fn copy_rings(
     mut stream: UnixStream,
     recorders: &impl Recorders,
-    target: &Target,
+    programs: Vec<u64>,
     last: Option<Duration>,
-    reach: Reach,
 ) -> io::Result<()> {
-    let found = recorders.find(target, reach);
-    if found.is_empty() {
-        let refused =
-            Answer::refused(Cause::UnknownPid, "no program that you may read is attached under that name");
-        stream.write_all(&line(&refused)?).await?;
-    }
-    for number in found {
+    for number in programs {
         let Some(copy) = recorders.copy(number, last) else { continue };
         stream.write_all(&copy.file).await?;
         // By now a program may have ended that went on when it was copied.
@@ -142,10 +140,11 @@ async fn read_request(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
     }
 }
 
-fn line(answer: &Answer) -> io::Result<Vec<u8>> {
+async fn answer_line(mut stream: UnixStream, answer: &Answer) -> io::Result<()> {
     let mut line = serde_json::to_vec(answer)?;
     line.push(b'\n');
-    Ok(line)
+    stream.write_all(&line).await?;
+    stream.shutdown().await
 }
 
 #[cfg(test)]
@@ -208,11 +207,26 @@ mod tests {
             assert_eq!(answer(stream), "{\"done\":{\"rules\":[],\"programs\":[]}}\n");
         }
         let mut stream = StdStream::connect(&path).unwrap();
-        stream.write_all(b"{\"snapshot\":{\"target\":\"all\"}}\n").unwrap();
-        assert!(answer(stream).contains("no program"));
-        let mut stream = StdStream::connect(&path).unwrap();
         stream.write_all(&[b'x'; MAX_REQUEST_BYTES + 1]).unwrap();
         assert!(answer(stream).contains("bad_request"));
+    }
+
+    #[test]
+    fn whoever_asks_for_rings_of_nobody_is_told_of_whom_he_asked() {
+        let (_folder, path) = started();
+        let why = |target: &str| {
+            let mut stream = StdStream::connect(&path).unwrap();
+            stream.write_all(format!("{{\"snapshot\":{{\"target\":{target}}}}}\n").as_bytes()).unwrap();
+            let answer: serde_json::Value = serde_json::from_str(&answer(stream)).unwrap();
+            answer["refused"]["why"].as_str().unwrap().to_owned()
+        };
+        let nobody = "no program that you may read is attached";
+        assert_eq!(why("\"all\""), nobody);
+        let nobody_else = "none is that you may set or read";
+        assert_eq!(why("{\"pid\":7}"), format!("{nobody} under process id 7; {nobody_else}"));
+        // That much of a name the kernel keeps.
+        let named = format!("{nobody} under the name \"name-of-a-progr\"; {nobody_else}");
+        assert_eq!(why("{\"label\":\"name-of-a-program\"}"), named);
     }
 
     #[test]

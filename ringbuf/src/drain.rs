@@ -2,8 +2,9 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use blkin_record::{GRAIN_BYTES, GRAIN_WORDS, ORDINAL_MASK, POSITION_MASK, Stamp};
+use blkin_record::{GRAIN_WORDS, MAX_GRAINS, ORDINAL_MASK, POSITION_MASK, Stamp};
 
+use crate::copies::{Copies, append_grains};
 use crate::layout::slot;
 use crate::ring::{Head, RingShape};
 use crate::words::Words;
@@ -42,22 +43,16 @@ pub struct Drained {
 /// ask beyond the end of a page.
 const AHEAD_GRAINS: u64 = 24;
 
-/// Grains that are looked at before they are copied: few enough to still be in the first cache then.
-const RUN_GRAINS: u64 = 64;
+/// A grain as it was copied.
+type Grain = [u64; GRAIN_WORDS];
 
-/// Whole committed records behind each other that are not copied yet; within one lap of the ring, because head is.
-#[derive(Default)]
-struct Run {
-    start: u64,
-    grains: u64,
-}
-
-impl Run {
-    fn begin_at(&mut self, grain: u64) {
-        if self.grains == 0 {
-            self.start = grain;
-        }
-    }
+/// What a drain has done so far. It is apart from what the caller sees, which lies in memory: a count there waits, record
+/// after record, for its own last store.
+#[derive(Clone, Copy, Default)]
+struct Done {
+    at: Position,
+    records: u64,
+    torn: u64,
 }
 
 /// One slot as its consumer sees it. It only loads.
@@ -104,37 +99,26 @@ impl<W: Words + ?Sized> RingReader<'_, W> {
         if available == 0 && !no_writer_left {
             return drained;
         }
-        out.reserve(available.min(max_grains) as usize * GRAIN_BYTES);
-        let mut run = Run::default();
-        while at.grain < end && !drained.blocked_on_hole {
-            if at.grain - drained.from.grain >= max_grains {
-                drained.more = true;
-                break;
-            }
-            if at.grain + AHEAD_GRAINS < end {
-                self.grains.prefetch(self.shape.word_of(at.grain + AHEAD_GRAINS));
-            }
-            match self.committed_grains(at.grain, end) {
-                Some(grains) => {
-                    let skipped = self.torn_before(at);
-                    run.begin_at(at.grain);
-                    drained.torn += skipped;
-                    drained.records += 1;
-                    at.records += 1 + skipped;
-                    at.grain += grains;
-                    run.grains += grains;
+        let room = available.min(max_grains.saturating_add(MAX_GRAINS as u64));
+        let (limit, mut done) =
+            (drained.from.grain.saturating_add(max_grains), Done { at: *at, ..Done::default() });
+        append_grains(out, room as usize, |copies| {
+            while done.at.grain < end && !drained.blocked_on_hole {
+                if done.at.grain >= limit {
+                    drained.more = true;
+                    break;
                 }
-                None if no_writer_left => {
-                    self.copy(&mut run, out);
-                    at.grain += 1;
+                if done.at.grain + AHEAD_GRAINS < end {
+                    self.grains.prefetch(self.shape.word_of(done.at.grain + AHEAD_GRAINS));
                 }
-                None => drained.blocked_on_hole = true,
+                match self.copy_record(done, end, copies) {
+                    Some(next) => done = next,
+                    None if no_writer_left => done.at.grain += 1,
+                    None => drained.blocked_on_hole = true,
+                }
             }
-            if run.grains >= RUN_GRAINS {
-                self.copy(&mut run, out);
-            }
-        }
-        self.copy(&mut run, out);
+        });
+        (*at, drained.records, drained.torn) = (done.at, done.records, done.torn);
         if no_writer_left && at.grain == end {
             drained.torn += self.torn_before_head(head, at);
         }
@@ -142,43 +126,44 @@ impl<W: Words + ?Sized> RingReader<'_, W> {
         drained
     }
 
-    /// Length of the committed record at `position`. One whose continuation grains are not its own is taken only as
-    /// far as they are: what follows is judged by its own stamps, so that a bad record hides no good one.
-    #[inline]
-    fn committed_grains(&self, position: u64, end: u64) -> Option<u64> {
+    /// Copies the committed record that begins where the drain stands, if there is one. One whose continuation grains are
+    /// not its own is taken only as far as they are: what follows is judged by its own stamps, so that a bad record hides
+    /// no good one.
+    #[inline(always)]
+    fn copy_record(&self, done: Done, end: u64, copies: &mut Copies<'_>) -> Option<Done> {
+        let position = done.at.grain;
         // SYNC POINT commit: pairs with the release in ring (invariant 5).
-        let stamp = Stamp(self.grains.load(self.shape.word_of(position), Acquire));
-        let grains = stamp.head_length_at(position & POSITION_MASK, self.shape.cookie())? as u64;
-        let own = (1..grains.min(end - position)).take_while(|index| {
+        let head: Grain = self.grains.load_run(self.shape.word_of(position), Acquire);
+        let grains = Stamp(head[0]).head_length_at(position & POSITION_MASK, self.shape.cookie())?;
+        copies.push(&head);
+        let own =
+            if grains == 1 { 1 } else { 1 + self.copy_continuations(position, grains as u64, end, copies) };
+        let torn = self.torn_before(head[GRAIN_WORDS - 1], done.at.records);
+        let at = Position { grain: position + own, records: done.at.records + 1 + torn };
+        Some(Done { at, records: done.records + 1, torn: done.torn + torn })
+    }
+
+    /// Copies the grains behind the head of a record that are its own, and says how many they are.
+    #[inline(never)]
+    fn copy_continuations(&self, position: u64, grains: u64, end: u64, copies: &mut Copies<'_>) -> u64 {
+        let most = grains.min(end - position);
+        for index in 1..most {
             let position = position + index;
-            let expected = Stamp::continuation(position, *index as usize, self.shape.cookie());
-            self.grains.load(self.shape.word_of(position), Relaxed) == expected.0
-        });
-        Some(1 + own.count() as u64)
-    }
-
-    /// How many records were torn in the hole before the committed one at `at`: the ordinals on both sides tell. A
-    /// hostile ordinal cannot claim more than a ring holds.
-    #[inline]
-    fn torn_before(&self, at: &Position) -> u64 {
-        let last = self.shape.word_of(at.grain) + GRAIN_WORDS - 1;
-        let ordinal = self.grains.load(last, Relaxed);
-        let skipped = ordinal.wrapping_sub(at.records) & ORDINAL_MASK;
-        if skipped > self.shape.grains() { 0 } else { skipped }
-    }
-
-    /// Copies a run of whole records, in two pieces where the ring ends within it, and empties it.
-    #[inline]
-    fn copy(&self, run: &mut Run, out: &mut Vec<u8>) {
-        let Run { start, grains } = std::mem::take(run);
-        let first = self.shape.word_of(start);
-        let words = |grains: u64| grains as usize * GRAIN_WORDS;
-        let to_end = words(self.shape.grains()) - first;
-        let words = words(grains);
-        self.grains.copy(first..first + words.min(to_end), out);
-        if words > to_end {
-            self.grains.copy(0..words - to_end, out);
+            let grain: Grain = self.grains.load_run(self.shape.word_of(position), Relaxed);
+            if Stamp(grain[0]) != Stamp::continuation(position, index as usize, self.shape.cookie()) {
+                return index - 1;
+            }
+            copies.push(&grain);
         }
+        most - 1
+    }
+
+    /// How many records were torn in the hole before a committed one: the ordinals on both sides tell. A hostile ordinal
+    /// cannot claim more than a ring holds.
+    #[inline(always)]
+    fn torn_before(&self, ordinal: u64, records: u64) -> u64 {
+        let skipped = ordinal.wrapping_sub(records) & ORDINAL_MASK;
+        if skipped > self.shape.grains() { 0 } else { skipped }
     }
 
     /// Reservations between the last record and head that nobody committed.

@@ -50,6 +50,8 @@
 //!    compare-and-swap of whoever saw that the records there are committed. Each writer loads OLDEST (acquire), then
 //!    fences (release), then writes; a reader copies, fences (acquire), loads OLDEST again and drops what lies before
 //!    it: what it copied from behind OLDEST is of this lap.
+//! 11. *Written before counted.* A place of [`Copies`](copies::Copies) counts as made only once all its bytes are written,
+//!     one place behind the other.
 //!
 //! # Memory orderings
 //!
@@ -64,6 +66,7 @@
 mod attach;
 mod clock;
 mod control;
+mod copies;
 mod cstring;
 mod drain;
 mod evict;

@@ -7,10 +7,11 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use blkin_record::{GRAIN_BYTES, GRAIN_WORDS};
+use blkin_record::GRAIN_BYTES;
 
 use crate::attach::Attachment;
 use crate::clock::Anchor;
+use crate::copies::append_grains;
 use crate::layout::{NAMES_TEXT, NAMES_TEXT_WORDS, RingMode, SLOT_HEADER_WORDS, control, slot};
 use crate::names::MAX_INTERNED_BYTES;
 use crate::ring::{Head, RingShape};
@@ -95,15 +96,12 @@ impl<W: Words + ?Sized, F: Fn() -> Head> LiveRing<'_, W, F> {
     }
 
     fn copy_piece(&self, position: u64, grains: u64, out: &mut Vec<u8>) {
-        out.reserve(grains as usize * GRAIN_BYTES);
-        for position in position..position + grains {
-            let start = self.shape.word_of(position);
-            // SYNC POINT commit: pairs with the release in ring (invariant 5); a record's stamp comes first.
-            out.extend_from_slice(&self.grains.load(start, Acquire).to_le_bytes());
-            for index in 1..GRAIN_WORDS {
-                out.extend_from_slice(&self.grains.load(start + index, Relaxed).to_le_bytes());
+        append_grains(out, grains as usize, |copies| {
+            for position in position..position + grains {
+                // SYNC POINT commit: pairs with the release in ring (invariant 5); a record's stamp comes first.
+                copies.push(&self.grains.load_run(self.shape.word_of(position), Acquire));
             }
-        }
+        });
     }
 }
 

@@ -1,6 +1,5 @@
 //! One door to shared words, so that the protocols run unchanged on mapped memory, on the heap and under loom.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Words that several threads or processes share (invariant 3).
@@ -13,6 +12,11 @@ pub trait Words {
     fn fetch_add(&self, index: usize, value: u64, order: Ordering) -> u64;
     /// Atomic compare-and-swap that may fail spuriously; relaxed on failure.
     fn swap_if(&self, index: usize, current: u64, new: u64, success: Ordering) -> Result<u64, u64>;
+    /// Loads a run of words: the first one in the given order, before the others, which are relaxed and in no given order.
+    fn load_run<const COUNT: usize>(&self, start: usize, first: Ordering) -> [u64; COUNT] {
+        let order = |index| if index == 0 { first } else { Ordering::Relaxed };
+        std::array::from_fn(|index| self.load(start + index, order(index)))
+    }
     /// Stores a run of words, relaxed, in no given order.
     fn store_run<const COUNT: usize>(&self, start: usize, values: [u64; COUNT]) {
         for (index, value) in (start..).zip(values) {
@@ -25,13 +29,6 @@ pub trait Words {
     fn prefetch_to_store(&self, _index: usize) {}
     /// Orders the accesses before it and after it, as [`std::sync::atomic::fence`] does.
     fn fence(&self, order: Ordering);
-
-    /// Appends a run of words to `out`, little-endian: each loaded once, relaxed, in no given order.
-    fn copy(&self, run: Range<usize>, out: &mut Vec<u8>) {
-        for index in run {
-            out.extend_from_slice(&self.load(index, Ordering::Relaxed).to_le_bytes());
-        }
-    }
 }
 
 impl Words for [AtomicU64] {
@@ -57,6 +54,14 @@ impl Words for [AtomicU64] {
 
     /// One check of bounds for all of them.
     #[inline(always)]
+    fn load_run<const COUNT: usize>(&self, start: usize, first: Ordering) -> [u64; COUNT] {
+        let words = &self[start..start + COUNT];
+        let order = |index| if index == 0 { first } else { Ordering::Relaxed };
+        std::array::from_fn(|index| words[index].load(order(index)))
+    }
+
+    /// As above.
+    #[inline(always)]
     fn store_run<const COUNT: usize>(&self, start: usize, values: [u64; COUNT]) {
         for (word, value) in self[start..start + COUNT].iter().zip(values) {
             word.store(value, Ordering::Relaxed);
@@ -76,17 +81,6 @@ impl Words for [AtomicU64] {
     #[inline(always)]
     fn fence(&self, order: Ordering) {
         fence(order);
-    }
-
-    /// One check of bounds for the whole run, so that it costs as many moves as it has words.
-    #[inline]
-    fn copy(&self, run: Range<usize>, out: &mut Vec<u8>) {
-        let words = &self[run];
-        let start = out.len();
-        out.resize(start + size_of_val(words), 0);
-        for (bytes, word) in out[start..].chunks_exact_mut(size_of::<u64>()).zip(words) {
-            bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
-        }
     }
 }
 

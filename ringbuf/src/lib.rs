@@ -50,6 +50,8 @@
 //!    compare-and-swap of whoever saw that the records there are committed. Each writer loads OLDEST (acquire), then
 //!    fences (release), then writes; a reader copies, fences (acquire), loads OLDEST again and drops what lies before
 //!    it: what it copied from behind OLDEST is of this lap.
+//! 10. *Own memory.* A system call that is made without a wrapper gets addresses of this frame's variables alone, with
+//!     their true sizes.
 //! 11. *Written before counted.* A place of [`Copies`](copies::Copies) counts as made only once all its bytes are written,
 //!     one place behind the other.
 //!
@@ -92,6 +94,7 @@ mod say;
 mod segment;
 mod settings;
 mod shapes;
+mod unsignalled;
 pub mod wake;
 mod words;
 

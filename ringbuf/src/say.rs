@@ -3,6 +3,13 @@
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, write};
+use rustix::net::{SendFlags, send};
+use rustix::stdio::stderr;
+
+use crate::unsignalled::Unsignalled;
+
 /// A line that is said at most once.
 pub(crate) struct Once(AtomicBool);
 
@@ -12,8 +19,8 @@ impl Once {
         Once(AtomicBool::new(false))
     }
 
-    /// Writes `blkin: ` and the message to standard error by one system call, the first time. Async-signal-safe;
-    /// a standard error that is closed or full is ignored.
+    /// Writes `blkin: ` and the message to standard error, whole, the first time. Async-signal-safe; a standard error that
+    /// is closed or full, or that nobody reads any more, is ignored.
     pub(crate) fn say(&self, message: fmt::Arguments<'_>) {
         if self.0.swap(true, Ordering::Relaxed) {
             return;
@@ -24,7 +31,22 @@ impl Once {
             line.used = line.bytes.len() - 1;
         }
         line.bytes[line.used] = b'\n';
-        let _ = rustix::io::write(rustix::stdio::stderr(), &line.bytes[..=line.used]);
+        put(&line.bytes[..=line.used]);
+    }
+}
+
+/// Writes to standard error, if it takes that at once.
+fn put(line: &[u8]) {
+    const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let _unsignalled = Unsignalled::new();
+    if send(stderr(), line, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) != Err(Errno::NOTSOCK) {
+        return;
+    }
+    // A pipe that is full, or a terminal that was stopped, would hold the program up for as long as it is.
+    let mut stderr_ready = [PollFd::from_borrowed_fd(stderr(), PollFlags::OUT)];
+    if poll(&mut stderr_ready, Some(&AT_ONCE)) == Ok(1) && stderr_ready[0].revents().contains(PollFlags::OUT)
+    {
+        let _ = write(stderr(), line);
     }
 }
 

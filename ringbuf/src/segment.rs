@@ -15,6 +15,7 @@ use crate::layout::{
     self, CONTROL_BYTES, CONTROL_MAGIC, LAYOUT_VERSION, ProducerKind, RINGS_OFFSET_BYTES, RingMode,
     SEGMENT_MAGIC, control, header,
 };
+use crate::unsignalled::Unsignalled;
 
 /// What [`create`] made: descriptors, and mappings that live as long as the process image (invariant 2).
 pub(crate) struct Created {
@@ -29,7 +30,8 @@ pub(crate) struct Created {
     pub(crate) cookie: u32,
 }
 
-/// Makes, maps and seals both memfds. Async-signal-safe.
+/// Makes, maps and seals both memfds. Async-signal-safe. A limit of file sizes (RLIMIT_FSIZE) holds for them too: one that
+/// is too small is EFBIG.
 pub(crate) fn create(
     ring_bytes: usize,
     slots: usize,
@@ -38,6 +40,7 @@ pub(crate) fn create(
     clock: ClockKind,
     random: u64,
 ) -> Result<Created, Errno> {
+    let _unsignalled = Unsignalled::new();
     let bytes = layout::segment_bytes(slots, ring_bytes);
     let segment = sized_memfd(c"blkin-segment", bytes)?;
     let control = sized_memfd(c"blkin-control", CONTROL_BYTES)?;

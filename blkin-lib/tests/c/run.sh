@@ -97,6 +97,8 @@ in_one_ring() {
     traced "$work/steady" || return 1
     [ "$read" -gt 0 ] && [ "$read" -le "$1" ] || { echo "$read kept, at most $1 expected"; return 1; }
 }
+check "gcc builds unharmed.c" build unharmed gcc unharmed.c
+check "trouble with tracing does the program no harm" with BLKIN_SOCKET=/nonexistent timeout 120 "$work/unharmed"
 check "gcc builds step.c" build step gcc step.c
 check "gcc builds steady.c" build steady gcc steady.c -- -O2
 for producer in "${producers[@]}"; do

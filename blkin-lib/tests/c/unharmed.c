@@ -1,0 +1,162 @@
+/*
+ * What the library does when something is wrong with tracing, and when nobody can be told of it either: nothing. No
+ * signal, no wait, nothing of the program's own taken away. Run with a BLKIN_SOCKET at which nobody listens, so that
+ * there is something to say at the end.
+ */
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "expect.h"
+
+/* Long enough for any machine; a child that waits is ended by SIGALRM. */
+#define MOST_SECONDS 20
+
+static const struct blkin_endpoint here = { "10.0.0.1", 1, "unharmed" };
+
+static void be_standard_error(int fd)
+{
+	CHECK(dup2(fd, STDERR_FILENO) == STDERR_FILENO);
+}
+
+static void closed_pipe(void)
+{
+	int ends[2];
+
+	CHECK(pipe(ends) == 0);
+	be_standard_error(ends[1]);
+	close(ends[0]);
+}
+
+static void closed_socket(void)
+{
+	int ends[2];
+
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+	be_standard_error(ends[1]);
+	close(ends[0]);
+}
+
+static void fill(int fd)
+{
+	char bytes[4096] = { 0 };
+
+	CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+	while (write(fd, bytes, sizeof bytes) > 0)
+		;
+	CHECK(fcntl(fd, F_SETFL, 0) == 0);
+}
+
+static void full_pipe(void)
+{
+	int ends[2];
+
+	CHECK(pipe(ends) == 0);
+	fill(ends[1]);
+	be_standard_error(ends[1]);
+}
+
+static void full_socket(void)
+{
+	int ends[2];
+
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+	fill(ends[1]);
+	be_standard_error(ends[1]);
+}
+
+static void closed(void)
+{
+	close(STDERR_FILENO);
+}
+
+static void limit_files(rlim_t bytes)
+{
+	const struct rlimit limit = { bytes, bytes };
+
+	CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+}
+
+static void no_files(void)
+{
+	limit_files(0);
+}
+
+/* The control page fits, the segment does not. */
+static void small_files(void)
+{
+	limit_files(512 << 10);
+}
+
+/* Whoever blocks a signal waits for it, or means to meet it later. */
+static void own_signals_wait(void)
+{
+	sigset_t set;
+
+	closed_pipe();
+	limit_files(0);
+	sigemptyset(&set);
+	sigaddset(&set, SIGPIPE);
+	sigaddset(&set, SIGXFSZ);
+	CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
+	CHECK(raise(SIGPIPE) == 0 && raise(SIGXFSZ) == 0);
+}
+
+/* A bit for each signal that is blocked, and one for each that waits. */
+static void signals(uint64_t *blocked, uint64_t *waiting)
+{
+	sigset_t mask, pending;
+	int signal;
+
+	CHECK(sigprocmask(SIG_BLOCK, NULL, &mask) == 0 && sigpending(&pending) == 0);
+	*blocked = *waiting = 0;
+	for (signal = 1; signal < 32; signal++) {
+		*blocked |= (uint64_t)(sigismember(&mask, signal) == 1) << signal;
+		*waiting |= (uint64_t)(sigismember(&pending, signal) == 1) << signal;
+	}
+}
+
+static void record(void)
+{
+	struct blkin_trace trace;
+	uint64_t blocked, waiting, blocked_then, waiting_then;
+
+	signals(&blocked, &waiting);
+	CHECK(blkin_init_new_trace(&trace, "request", &here) == 0);
+	BLKIN_TIMESTAMP(&trace, NULL, "event");
+	signals(&blocked_then, &waiting_then);
+	CHECK(blocked_then == blocked && waiting_then == waiting);
+}
+
+int main(void)
+{
+	static void (*const circumstances[])(void) = {
+		closed_pipe, closed_socket, full_pipe, full_socket, closed, no_files, small_files, own_signals_wait,
+	};
+	size_t i;
+	int status;
+
+	signal(SIGPIPE, SIG_DFL);
+	signal(SIGXFSZ, SIG_DFL);
+	for (i = 0; i < sizeof circumstances / sizeof *circumstances; i++) {
+		pid_t child = fork();
+
+		if (child == 0) {
+			alarm(MOST_SECONDS);
+			circumstances[i]();
+			record();
+			/* By way of the library's last word. */
+			exit(0);
+		}
+		CHECK(child > 0 && waitpid(child, &status, 0) == child);
+		if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+			printf("circumstance %zu: wait status %#x\n", i, (unsigned)status);
+			return 1;
+		}
+	}
+	return 0;
+}

@@ -157,6 +157,24 @@ fn a_stopped_worker_turns_health_red_within_two_seconds_and_is_killed_in_the_end
 }
 
 #[test]
+fn a_hangup_ends_neither_holder_nor_worker() {
+    let site = Site::new();
+    let daemon = site.daemon(&[]);
+    let mut program = site.program(&[2000, 1, 300], &[]);
+    wait_for("something is drained", || (daemon.metrics().sum("blkin_drained_total") > 0).then_some(()));
+    let worker = daemon.worker_pid();
+    for process in [daemon.pid(), worker] {
+        send_signal(process, Signal::HUP);
+    }
+    wait_for("both say so", || (daemon.said("SIGHUP changes nothing").len() == 2).then_some(()));
+    let calls = program.calls();
+    daemon.settled(calls).assert_balanced();
+    assert_eq!((daemon.worker_pid(), site.lines().len() as u64), (worker, calls));
+    program.end();
+    assert!(daemon.stop().success());
+}
+
+#[test]
 fn a_worker_that_cannot_be_started_again_yet_is_started_later_and_nothing_is_lost() {
     use rustix::process::{Pid, Resource, Rlimit, prlimit};
     let site = Site::new();

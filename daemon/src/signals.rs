@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT ask a daemon to drain and end, SIGHUP to read its configuration again.
+//! SIGTERM and SIGINT ask a daemon to drain and end, SIGHUP to read its configuration again, if it can.
 
 use std::io;
 
@@ -33,6 +33,21 @@ pub fn stop_token() -> io::Result<CancellationToken> {
 /// When the signal handler cannot be installed.
 pub fn reloads() -> io::Result<Signal> {
     signal(SignalKind::hangup())
+}
+
+/// For a daemon that cannot read its configuration again: a SIGHUP, which would end it in the midst of everything, is only
+/// told of in the log. Call it where [`reloads`] would be called.
+///
+/// # Errors
+/// When the signal handler cannot be installed.
+pub fn outlive_hangups() -> io::Result<()> {
+    let mut hangups = reloads()?;
+    tokio::spawn(async move {
+        while hangups.recv().await.is_some() {
+            tracing::warn!("SIGHUP changes nothing: restart to read the configuration again");
+        }
+    });
+    Ok(())
 }
 
 async fn next(terminate: &mut Signal, interrupt: &mut Signal) {

@@ -56,6 +56,7 @@ struct Addresses {
 
 async fn run(config: Config, ready_file: Option<&Path>) -> anyhow::Result<()> {
     let stop = signals::stop_token().context("failed to listen for signals")?;
+    signals::outlive_hangups().context("failed to listen for signals")?;
     let scribe = listen(config.scribe_listen, "Scribe", "--scribe-listen").await?;
     let http = listen(config.http_listen, "HTTP", "--http-listen").await?;
     let addresses = Addresses { scribe: scribe.local_addr()?, http: http.local_addr()? };

@@ -4,8 +4,9 @@ use std::process::{Command, Output};
 
 use anyhow::{Context, Result};
 use blkin_tests::artifacts::binary;
-use blkin_tests::daemons::{Node, Setup};
+use blkin_tests::daemons::{LIMIT, Node, Setup, unused_address};
 use blkin_tests::program::Program;
+use blkin_tests::wait;
 use serde_json::Value;
 
 /// Runs the doctor against a node, whose consumerd may be gone.
@@ -53,6 +54,24 @@ fn the_doctor_finds_tracing_well_and_then_its_daemon_gone() -> Result<()> {
     assert_eq!(output.status.code(), Some(1), "{report:#}");
     assert_eq!(status(&report, "consumerd"), Some("failed"));
     assert_eq!(status(&report, "collector"), Some("ok"));
+    Ok(())
+}
+
+#[test]
+fn the_doctor_warns_of_an_upstream_that_is_away() -> Result<()> {
+    let _alone = crate::alone();
+    let away = unused_address()?;
+    let node = Node::start(Setup { upstream: Some(away.clone()), ..Setup::default() })?;
+    let mut program = Program::start("writer", &["--traces", "1"], &node.socket(), &[])?;
+    program.round()?;
+    let found = wait::until(LIMIT, "a warning", || {
+        let (_, report) = doctor(&node, node.consumerd().ok()?.http.base()).ok()?;
+        let checks = report["checks"].as_array()?;
+        let sinks = checks.iter().find(|check| check["name"] == "consumerd's sinks")?;
+        (sinks["status"] == "warning").then(|| sinks["found"].as_str().map(str::to_owned))?
+    })?;
+    assert!(found.starts_with(&format!("scribe ships nothing to {away} for ")), "{found}");
+    assert!(found.contains("(unreachable): it cannot be reached: "), "{found}");
     Ok(())
 }
 

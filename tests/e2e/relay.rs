@@ -22,6 +22,7 @@ use blkin_thrift::scribe::{
     LogEntry, ResultCode, encode_log_call, encode_log_reply, encode_raw_log_call, skim_log, span_message,
 };
 use blkin_thrift::{Annotation, Limits, Span};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 /// Spans with two annotations each, told apart by their ids.
@@ -149,6 +150,80 @@ fn each_upstream_gets_everything_at_its_own_pace() -> Result<()> {
     Ok(())
 }
 
+/// The troubles that a relay tells of: what delivers where to, and why that fails.
+fn troubles(relay: &Relay) -> Result<Vec<[String; 3]>> {
+    let answer = relay.daemon.http.get("/healthz", &[])?;
+    ensure!(answer.status == 200, "{}", answer.body);
+    let report: serde_json::Value = serde_json::from_str(&answer.body)?;
+    let troubles = report["troubles"].as_array().context("no troubles")?;
+    let word = |trouble: &serde_json::Value, key: &str| trouble[key].as_str().unwrap_or_default().to_owned();
+    Ok(troubles.iter().map(|trouble| ["name", "to", "cause"].map(|key| word(trouble, key))).collect())
+}
+
+fn lines(relay: &Relay, part: &str) -> usize {
+    relay.daemon.log().lines().filter(|line| line.contains(part)).count()
+}
+
+#[test]
+fn an_upstream_that_is_away_is_named_while_it_is_and_twice_in_the_log() -> Result<()> {
+    let folder = TempDir::new()?;
+    let gone = unused_address()?;
+    let busy = Server::start(|_| Behaviour::TryLater)?;
+    let upstreams = [gone.as_str(), busy.address()];
+    let relay = Relay::start(folder.path(), "relay", &upstreams, &["--stop-timeout-ms", "100"])?;
+    ensure!(troubles(&relay)?.is_empty(), "{:?}", troubles(&relay)?);
+    ensure!(send(&mut client(&relay), &spans(1..11))? == Reply::Ok, "not accepted");
+    let failures = |upstream: &str, cause: &str| {
+        let labels = [("upstream", upstream), ("cause", cause)];
+        Some((
+            relay.figure("upstream_failures_total", &labels).ok()?,
+            relay.figure("upstream_trouble", &labels).ok()?,
+        ))
+    };
+    wait::until(LIMIT, "several attempts", || {
+        let all = [failures(&gone, "unreachable")?, failures(busy.address(), "try_later")?];
+        all.iter().all(|(count, is_last)| *count > 2 && *is_last == 1).then_some(())
+    })?;
+    let told = |to: &str, cause: &str| ["upstream", to, cause].map(str::to_owned);
+    assert_eq!(troubles(&relay)?, [told(&gone, "unreachable"), told(busy.address(), "try_later")]);
+
+    let _back = Server::start_at(&gone, |_| Behaviour::Ok)?;
+    relay.drained(10, &[&gone])?;
+    wait::until(LIMIT, "the trouble to end", || (troubles(&relay).ok()?.len() == 1).then_some(()))?;
+    assert_eq!(relay.figure("upstream_trouble_seconds", &[("upstream", &gone)])?, 0);
+    let log = relay.daemon.log();
+    ensure!(lines(&relay, "failed to send: it cannot be reached") == 1, "{log}");
+    ensure!(lines(&relay, "failed to send: it answered TRY_LATER") == 1, "{log}");
+    ensure!(lines(&relay, "sending again") == 1, "{log}");
+    Ok(())
+}
+
+#[test]
+fn a_hangup_does_not_end_a_relay() -> Result<()> {
+    let folder = TempDir::new()?;
+    let server = Server::start(|_| Behaviour::Ok)?;
+    let relay = Relay::start(folder.path(), "relay", &[server.address()], &[])?;
+    relay.daemon.process.signal(Signal::HUP)?;
+    let told = || (lines(&relay, "SIGHUP changes nothing") == 1).then_some(());
+    wait::until(LIMIT, "the relay to say so", told)?;
+    ensure!(send(&mut client(&relay), &spans(1..11))? == Reply::Ok, "not accepted");
+    relay.drained(10, &[server.address()])
+}
+
+#[test]
+fn a_silent_upstream_is_no_trouble_of_a_relay_that_ends() -> Result<()> {
+    let folder = TempDir::new()?;
+    let silent = TcpListener::bind("127.0.0.1:0")?;
+    let flags = ["--stop-timeout-ms", "100"];
+    let mut relay = Relay::start(folder.path(), "relay", &[&silent.local_addr()?.to_string()], &flags)?;
+    ensure!(send(&mut client(&relay), &spans(1..11))? == Reply::Ok, "not accepted");
+    let (mut connection, _) = silent.accept()?;
+    connection.read_exact(&mut [0; 4])?;
+    ensure!(relay.daemon.process.terminate()?.success(), "{}", relay.daemon.log());
+    ensure!(lines(&relay, "failed to send") == 0, "{}", relay.daemon.log());
+    Ok(())
+}
+
 #[test]
 fn a_full_spool_drops_its_oldest_and_counts_them_exactly() -> Result<()> {
     let folder = TempDir::new()?;
@@ -232,7 +307,10 @@ fn a_full_disk_means_try_later_and_room_means_ok() -> Result<()> {
     assert!(relay.figure("refused_calls_total", &[("cause", "disk")])? > 0);
     assert_eq!(relay.figure("live_spans_total", &[("fate", "unkept")])?, 100, "seen, and to be sent again");
     drop(view);
-    assert_eq!(relay.daemon.http.get("/healthz", &[])?.status, 200);
+    assert_eq!(relay.figure("spool_trouble", &[("what", "spool"), ("cause", "disk_full")])?, 1);
+    let folder_of_spool = disk.display().to_string();
+    let told = ["spool", &folder_of_spool, "disk_full"].map(str::to_owned);
+    ensure!(troubles(&relay)?.contains(&told), "{:?}", troubles(&relay)?);
     // It also starts on a full disk.
     relay.daemon.process.kill()?;
     relay.start_again()?;
@@ -243,6 +321,8 @@ fn a_full_disk_means_try_later_and_room_means_ok() -> Result<()> {
     run(Command::new("mount").args(["-o", "remount,size=30m"]).arg(&disk))?;
     assert_eq!(send(&mut sender, &spans(accepted + 1..accepted + 101))?, Reply::Ok);
     relay.drained(accepted + 100, &[&gone])?;
+    wait::until(LIMIT, "no trouble", || troubles(&relay).ok()?.is_empty().then_some(()))?;
+    ensure!(lines(&relay, "the spool takes entries again") == 1, "{}", relay.daemon.log());
     let ids: BTreeSet<i64> = server.spans().iter().map(|span| span.id).collect();
     assert_eq!(ids, BTreeSet::from_iter(1..accepted + 101));
     assert!(relay.ledger()?.balances());

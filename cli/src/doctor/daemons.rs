@@ -5,6 +5,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use serde::Deserialize;
 
 use super::Check;
 use crate::http::{Answer, Client};
@@ -67,6 +68,41 @@ fn connectable(name: &'static str, path: &Path) -> Check {
 pub(super) fn consumerd(client: &Client) -> Check {
     let advice = "start blkin-consumerd, or name its metrics address with --consumerd";
     health("consumerd", client, "/healthz", advice)
+}
+
+/// A side that takes nothing of what consumerd ships, as its `/healthz` tells of it.
+#[derive(Debug, Deserialize)]
+struct Trouble {
+    name: String,
+    to: String,
+    cause: String,
+    reason: String,
+    seconds: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Health {
+    #[serde(default)]
+    troubles: Vec<Trouble>,
+}
+
+/// Every upstream or file that takes nothing of what consumerd ships. A consumerd that does not answer is told of elsewhere.
+pub(super) fn sinks(client: &Client) -> Vec<Check> {
+    let body = client.get("/healthz", &[]).map(|answer| answer.body).unwrap_or_default();
+    let health: Health = serde_json::from_str(&body).unwrap_or_default();
+    health.troubles.iter().map(sink).collect()
+}
+
+fn sink(trouble: &Trouble) -> Check {
+    let Trouble { name, to, cause, reason, seconds } = trouble;
+    let advice = match cause.as_str() {
+        "unreachable" => "start who should listen there, or name it right in consumerd's configuration",
+        "disk_full" => "make room there; consumerd goes on by itself",
+        "no_reader" => "let somebody read the pipe; consumerd goes on by itself",
+        _ => "look at its log and metrics; consumerd tries again by itself",
+    };
+    let found = format!("{name} ships nothing to {to} for {seconds} s ({cause}): {reason}");
+    Check::warning("consumerd's sinks", found, advice)
 }
 
 /// Whether traces have somewhere to go, and can be read.

@@ -83,6 +83,7 @@ pub fn examine(places: &Places) -> Report {
     let mut checks = vec![kernel::memfd(), kernel::rseq(), kernel::clock()];
     checks.push(daemons::socket(&places.socket));
     checks.push(daemons::consumerd(&places.consumerd));
+    checks.extend(daemons::sinks(&places.consumerd));
     let (ledger, metrics) = read_ledger(places);
     checks.push(programs::attachment(metrics.as_ref(), &places.socket));
     checks.extend(metrics.as_ref().map(programs::offers));

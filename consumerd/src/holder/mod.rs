@@ -97,6 +97,7 @@ enum Ended {
 impl<'a> Holder<'a> {
     fn new(config: &'a Config, ready_file: Option<&'a Path>) -> anyhow::Result<Self> {
         let stop = signals::stop_token().context("failed to catch signals")?;
+        signals::outlive_hangups().context("failed to catch signals")?;
         let offers = Offers::listen(&config.socket)
             .with_context(|| format!("failed to listen on {}; set `socket`", config.socket.display()))?;
         let control_path = config.control_socket();

@@ -11,84 +11,133 @@ use crate::server::Server;
 const CASES: [(Road, u64); 4] =
     [(Road::Scribe, 10), (Road::Scribe, 100), (Road::Json, 10), (Road::Json, 100)];
 
-/// What one case showed.
+/// What is measured, and how often.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    /// Spans of each case, and before it is measured.
+    pub(crate) spans: usize,
+    pub(crate) warm_up: usize,
+    /// How often each case is measured, on a new server each time.
+    pub(crate) rounds: usize,
+    pub(crate) connections: usize,
+}
+
+/// What one round of one case showed.
 struct Figures {
     spans_per_cpu_second: f64,
     spans_per_second: f64,
+    resident_mib: f64,
+    disk_bytes_a_span: f64,
 }
 
-/// Measures both servers, one after the other, and prints the table.
-pub(crate) fn beside_zipkin(spans: usize, warm_up: usize) -> Result<()> {
-    let all = CASES.len() * (spans + warm_up);
-    let zipkin = Server::zipkin(2 * all)?;
-    let (theirs, their_mib) = measure(&zipkin, spans, warm_up)?;
-    drop(zipkin);
-    let collector = Server::collector()?;
-    let (ours, our_mib) = measure(&collector, spans, warm_up)?;
+/// Measures both servers in turns, each new for each case, and prints the table.
+pub(crate) fn beside_zipkin(plan: &Plan) -> Result<()> {
     println!(
-        "| spans of | Zipkin, spans per CPU second | blkin-collector | ratio | spans/s, Zipkin | ours, durable |"
+        "| spans of | Zipkin, spans per CPU second | blkin-collector | ratio | spans/s, Zipkin | ours, durable | Zipkin, \
+         MiB resident | ours | disk, bytes a span |"
     );
-    println!("|---|---|---|---|---|---|");
-    for (((road, size), their), our) in CASES.iter().zip(&theirs).zip(&ours) {
+    println!("|---|---|---|---|---|---|---|---|---|");
+    for case in CASES {
+        let (mut theirs, mut ours) = (Vec::new(), Vec::new());
+        for _ in 0..plan.rounds {
+            theirs.push(measure(&Server::zipkin(2 * (plan.spans + plan.warm_up))?, case, plan)?);
+            ours.push(measure(&Server::collector()?, case, plan)?);
+        }
+        let ratios = theirs
+            .iter()
+            .zip(&ours)
+            .map(|(their, our)| our.spans_per_cpu_second / their.spans_per_cpu_second);
         println!(
-            "| {}, traces of {size} | {:.0} | {:.0} | {:.1} | {:.0} | {:.0} |",
-            road.title(),
-            their.spans_per_cpu_second,
-            our.spans_per_cpu_second,
-            our.spans_per_cpu_second / their.spans_per_cpu_second,
-            their.spans_per_second,
-            our.spans_per_second,
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            title(case),
+            middle(&theirs, |of| of.spans_per_cpu_second),
+            middle(&ours, |of| of.spans_per_cpu_second),
+            with_spread(ratios.collect()),
+            middle(&theirs, |of| of.spans_per_second),
+            middle(&ours, |of| of.spans_per_second),
+            middle(&theirs, |of| of.resident_mib),
+            middle(&ours, |of| of.resident_mib),
+            middle(&ours, |of| of.disk_bytes_a_span),
         );
     }
-    println!("\n{all} spans stored: Zipkin {their_mib:.0} MiB resident, blkin-collector {our_mib:.0} MiB");
-    println!("and {:.0} bytes on disk for each span", collector.disk_bytes() as f64 / all as f64);
     Ok(())
 }
 
 /// Measures our collector, and prints its part of the table.
-pub(crate) fn alone(spans: usize, warm_up: usize) -> Result<()> {
-    let collector = Server::collector()?;
-    let (figures, mib) = measure(&collector, spans, warm_up)?;
-    println!("| spans of | blkin-collector, spans per CPU second | spans/s, durable |");
-    println!("|---|---|---|");
-    for ((road, size), figures) in CASES.iter().zip(&figures) {
-        let Figures { spans_per_cpu_second, spans_per_second } = figures;
+pub(crate) fn alone(plan: &Plan) -> Result<()> {
+    println!(
+        "| spans of | blkin-collector, spans per CPU second | spans/s, durable | MiB resident | disk, bytes a span |"
+    );
+    println!("|---|---|---|---|---|");
+    for case in CASES {
+        let round = |_| measure(&Server::collector()?, case, plan);
+        let ours = (0..plan.rounds).map(round).collect::<Result<Vec<_>>>()?;
         println!(
-            "| {}, traces of {size} | {spans_per_cpu_second:.0} | {spans_per_second:.0} |",
-            road.title()
+            "| {} | {} | {} | {} | {} |",
+            title(case),
+            middle(&ours, |of| of.spans_per_cpu_second),
+            middle(&ours, |of| of.spans_per_second),
+            middle(&ours, |of| of.resident_mib),
+            middle(&ours, |of| of.disk_bytes_a_span),
         );
     }
-    let all = CASES.len() * (spans + warm_up);
-    println!("\n{all} spans stored: {mib:.0} MiB resident");
-    println!("and {:.0} bytes on disk for each span", collector.disk_bytes() as f64 / all as f64);
     Ok(())
 }
 
-fn measure(server: &Server, spans: usize, warm_up: usize) -> Result<(Vec<Figures>, f64)> {
+fn title((road, trace_spans): (Road, u64)) -> String {
+    format!("{}, traces of {trace_spans}", road.title())
+}
+
+/// Sends what warms a new server up, then what is measured.
+fn measure(server: &Server, (road, trace_spans): (Road, u64), plan: &Plan) -> Result<Figures> {
     let first_us = now_us() - 3_600_000_000;
     let mut next_trace = 0;
-    let mut figures = Vec::new();
-    for (road, trace_spans) in CASES {
-        let mut load = |spans: usize| {
-            let traces = next_trace..next_trace + spans as u64 / trace_spans;
-            next_trace = traces.end;
-            Messages::of(road, &Load { traces, trace_spans, first_us })
-        };
-        load(warm_up)?.send(server)?;
-        let messages = load(spans)?;
-        let (before, begun) = (server.settled_cpu(), Instant::now());
-        messages.send(server)?;
-        let seconds = begun.elapsed().as_secs_f64();
-        let cpu = server.settled_cpu() - before;
-        eprintln!(
-            "{}: {}, traces of {trace_spans}: {cpu:.2} s of CPU in {seconds:.2} s",
-            server.title,
-            road.title()
-        );
-        figures.push(Figures {
-            spans_per_cpu_second: spans as f64 / cpu.max(0.01),
-            spans_per_second: spans as f64 / seconds,
-        });
+    let mut load = |spans: usize| {
+        let traces = next_trace..next_trace + spans as u64 / trace_spans;
+        next_trace = traces.end;
+        Messages::of(road, &Load { traces, trace_spans, first_us })
+    };
+    load(plan.warm_up)?.send(server, plan.connections)?;
+    let messages = load(plan.spans)?;
+    let (before, begun) = (server.settled_cpu(), Instant::now());
+    messages.send(server, plan.connections)?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let cpu = server.settled_cpu() - before;
+    eprintln!("{}: {}: {cpu:.2} s of CPU in {seconds:.2} s", server.title, title((road, trace_spans)));
+    Ok(Figures {
+        spans_per_cpu_second: plan.spans as f64 / cpu.max(0.01),
+        spans_per_second: plan.spans as f64 / seconds,
+        resident_mib: server.resident_mib(),
+        disk_bytes_a_span: server.disk_bytes() as f64 / (plan.spans + plan.warm_up) as f64,
+    })
+}
+
+/// The median of a figure of all rounds.
+fn middle(rounds: &[Figures], figure: impl Fn(&Figures) -> f64) -> String {
+    format!("{:.0}", median(&mut rounds.iter().map(figure).collect::<Vec<_>>()))
+}
+
+/// The median, and all of them in brackets.
+fn with_spread(mut ratios: Vec<f64>) -> String {
+    let each: Vec<String> = ratios.iter().map(|ratio| format!("{ratio:.1}")).collect();
+    format!("{:.1} ({})", median(&mut ratios), each.join(", "))
+}
+
+/// The middle one, or the mean of the two in the middle.
+fn median(figures: &mut [f64]) -> f64 {
+    figures.sort_unstable_by(f64::total_cmp);
+    let at = |place: usize| figures.get(place).copied().unwrap_or(f64::NAN);
+    (at((figures.len().max(1) - 1) / 2) + at(figures.len() / 2)) / 2.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::median;
+
+    #[test]
+    fn the_median_lies_in_the_middle() {
+        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&mut [4.0, 1.0]), 2.5);
+        assert!(median(&mut []).is_nan());
     }
-    Ok((figures, server.resident_mib()))
 }

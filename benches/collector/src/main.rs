@@ -13,6 +13,8 @@ mod server;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+use crate::ingest::Plan;
+
 /// Measure the collector.
 #[derive(Parser)]
 struct Arguments {
@@ -24,12 +26,18 @@ struct Arguments {
 enum What {
     /// Spans for each second of the server's CPU, its memory, and bytes for each stored span
     Ingest {
-        /// Spans of each case
-        #[arg(long, default_value_t = 200_000)]
+        /// Spans of each case: as many as make the collector merge its index once
+        #[arg(long, default_value_t = 1_600_000)]
         spans: usize,
         /// Spans of each case before it is measured
         #[arg(long, default_value_t = 200_000)]
         warm_up: usize,
+        /// How often each case is measured, on a new server each time
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+        /// Connections, each of which waits for its answer before it sends again
+        #[arg(long, default_value_t = 8)]
+        connections: usize,
         /// Measure our collector alone
         #[arg(long)]
         alone: bool,
@@ -44,8 +52,10 @@ enum What {
 
 fn main() -> Result<()> {
     match Arguments::parse().what {
-        What::Ingest { spans, warm_up, alone: false } => ingest::beside_zipkin(spans, warm_up),
-        What::Ingest { spans, warm_up, alone: true } => ingest::alone(spans, warm_up),
+        What::Ingest { spans, warm_up, rounds, connections, alone } => {
+            let plan = Plan { spans, warm_up, rounds, connections };
+            if alone { ingest::alone(&plan) } else { ingest::beside_zipkin(&plan) }
+        }
         What::Queries { spans } => queries::run(&spans),
     }
 }

@@ -11,6 +11,8 @@ use crate::server::Server;
 const TRACE_SPANS: u64 = 10;
 /// Traces that are made and sent at a time, so that the client's memory stays small.
 const PART_TRACES: u64 = 20_000;
+/// Connections that fill the store.
+const SENDERS: usize = 8;
 const QUESTIONS: u64 = 500;
 
 /// Fills the collector step by step, asks at each, and prints the table.
@@ -25,7 +27,7 @@ pub(crate) fn run(steps: &[usize]) -> Result<()> {
             let part = traces..(traces + PART_TRACES).min(spans as u64 / TRACE_SPANS);
             traces = part.end;
             Messages::of(Road::Scribe, &Load { traces: part, trace_spans: TRACE_SPANS, first_us })?
-                .send(&server)?;
+                .send(&server, SENDERS)?;
         }
         let stored = format!(
             "{spans} | {:.0} MiB | {:.0}",

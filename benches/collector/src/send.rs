@@ -11,8 +11,6 @@ use blkin_thrift::scribe::{LogEntry, Outcome, ResultCode, decode_reply, encode_l
 use crate::data;
 use crate::server::Server;
 
-/// Connections at a time.
-const CONNECTIONS: usize = 8;
 /// Spans of one message.
 const MESSAGE_SPANS: u64 = 100;
 
@@ -58,8 +56,8 @@ impl Messages {
         Ok(Messages { road, bodies: traces.chunks(each).map(body).collect::<Result<_>>()? })
     }
 
-    /// Sends all; returns once each was answered as accepted.
-    pub(crate) fn send(self, server: &Server) -> Result<()> {
+    /// Sends all over so many connections; returns once each was answered as accepted.
+    pub(crate) fn send(self, server: &Server, connections: usize) -> Result<()> {
         let (road, left) = (self.road, Mutex::new(self.bodies.into_iter()));
         let next = || left.lock().ok()?.next();
         std::thread::scope(|scope| {
@@ -67,7 +65,7 @@ impl Messages {
                 Road::Scribe => over_scribe(&server.scribe, &next),
                 Road::Json => over_http(&server.http, &next),
             };
-            let threads: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(connection)).collect();
+            let threads: Vec<_> = (0..connections).map(|_| scope.spawn(connection)).collect();
             threads
                 .into_iter()
                 .try_for_each(|thread| thread.join().map_err(|_| anyhow::anyhow!("a thread"))?)

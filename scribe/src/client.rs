@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use blkin_daemon::own::is_own;
@@ -35,6 +36,13 @@ pub enum Reply {
     Refused(String),
 }
 
+/// Finds the addresses of a name and port.
+type Resolver = fn(&str) -> io::Result<Vec<SocketAddr>>;
+
+fn resolve(upstream: &str) -> io::Result<Vec<SocketAddr>> {
+    Ok(upstream.to_socket_addrs()?.collect())
+}
+
 /// A client of one upstream.
 #[derive(Debug)]
 pub struct Client {
@@ -42,6 +50,7 @@ pub struct Client {
     timeout: Duration,
     /// Where the caller itself listens.
     own: Option<SocketAddr>,
+    resolver: Resolver,
     connection: Option<Connection>,
     sequence: i32,
     was_sent: bool,
@@ -62,7 +71,15 @@ impl Client {
     /// Not connected yet. Each step of a call (connecting, any progress of writing, of reading) may take `timeout`.
     pub fn new(upstream: &str, timeout: Duration) -> Self {
         let upstream = upstream.to_owned();
-        Client { upstream, timeout, own: None, connection: None, sequence: 0, was_sent: false }
+        Client {
+            upstream,
+            timeout,
+            own: None,
+            resolver: resolve,
+            connection: None,
+            sequence: 0,
+            was_sent: false,
+        }
     }
 
     /// Never calls who listens there: the caller itself, to whom the name of its upstream may lead one day.
@@ -179,7 +196,7 @@ impl Client {
 
     fn connect(&self, alive: Alive<'_>) -> io::Result<TcpStream> {
         let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
-        for address in self.upstream.to_socket_addrs()? {
+        for address in self.addresses(alive)? {
             alive()?;
             match self.connect_to(address) {
                 Ok(stream) => return Ok(stream),
@@ -187,6 +204,29 @@ impl Client {
             }
         }
         Err(last)
+    }
+
+    /// Asks for the addresses on a thread of its own: the system may wait for name servers for a long time, without a word.
+    fn addresses(&self, alive: Alive<'_>) -> io::Result<Vec<SocketAddr>> {
+        if let Ok(address) = self.upstream.parse() {
+            return Ok(vec![address]);
+        }
+        let (resolver, upstream) = (self.resolver, self.upstream.clone());
+        let (found, addresses) = channel();
+        let resolving = move || {
+            let _given_up = found.send(resolver(&upstream));
+        };
+        std::thread::Builder::new().name("resolver".into()).spawn(resolving)?;
+        let began = Instant::now();
+        while began.elapsed() < self.timeout {
+            match addresses.recv_timeout(SLICE) {
+                Ok(found) => return found,
+                Err(RecvTimeoutError::Timeout) => alive()?,
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        let silent = format!("no name server answered for {:?}", self.timeout);
+        Err(io::Error::new(ErrorKind::TimedOut, silent))
     }
 
     fn connect_to(&self, address: SocketAddr) -> io::Result<TcpStream> {
@@ -364,6 +404,24 @@ mod tests {
         while client.is_connected() {
             client.wait(None, Some(Instant::now() + SLICE)).unwrap();
         }
+    }
+
+    #[test]
+    fn name_servers_that_do_not_answer_are_given_up_and_the_caller_hears_of_the_wait() {
+        fn never(_: &str) -> io::Result<Vec<SocketAddr>> {
+            loop {
+                std::thread::park();
+            }
+        }
+        let mut client = Client { resolver: never, ..Client::new("collector.site:9410", SLICE * 2) };
+        let mut heard = 0;
+        let mut alive = || {
+            heard += 1;
+            Ok(())
+        };
+        let error = client.log(|seq| encode_log_call(seq, &[]), &mut alive).unwrap_err();
+        assert!(error.to_string().starts_with("no name server answered"), "{error}");
+        assert!(heard >= 2 && !client.was_sent(), "{heard}");
     }
 
     #[test]

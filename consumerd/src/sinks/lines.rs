@@ -1,12 +1,13 @@
 //! A file or named pipe that gets one line for each message.
 //!
 //! Nothing here blocks for good: a pipe without a reader, or with one that does not read, and a full disk are tried
-//! again. Lines stay whole for whoever reads: what was cut is continued, or ended before the next begins.
+//! again. Lines stay whole for whoever reads: what was cut is continued, or ended before the next begins. A file that was
+//! moved or removed meanwhile, as by those who rotate logs or make room, is not written any more but made anew.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -39,6 +40,9 @@ impl Lines {
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.file.as_ref().is_some_and(|file| !is_at(&self.path, file)) {
+            self.reopen_at_line_start(bytes);
+        }
         if self.file.is_none() {
             self.cut |= ends_inside_foreign_line(&self.path)?;
             self.file = Some(open(&self.path)?);
@@ -66,7 +70,7 @@ impl Lines {
         }
     }
 
-    /// The reader has gone, and with it what it had not read of the last line: begins that line again.
+    /// The reader or the file has gone, and with it what was written of the last line: begins that line again.
     fn reopen_at_line_start(&mut self, bytes: &[u8]) {
         self.file = None;
         let done = &bytes[..self.written.min(bytes.len())];
@@ -146,6 +150,12 @@ fn ends_inside_foreign_line(path: &Path) -> io::Result<bool> {
     Ok(!is_ours)
 }
 
+/// Whether the path still leads to the open file.
+fn is_at(path: &Path, file: &File) -> bool {
+    let (there, here) = (std::fs::metadata(path), file.metadata());
+    matches!((there, here), (Ok(there), Ok(here)) if (there.dev(), there.ino()) == (here.dev(), here.ino()))
+}
+
 fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = OpenOptions::new()
@@ -201,6 +211,24 @@ mod tests {
         for half in ["{\"ev", "{\"event\":\"start\",\"na", "{\"key\":"] {
             assert_eq!(written_after(&format!("{{\"key\":1}}\n{half}")), "{\"key\":1}\n{}\n");
         }
+    }
+
+    #[test]
+    fn a_file_that_was_moved_or_removed_is_made_anew_and_begins_with_a_whole_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, moved) = (folder.path().join("lines"), folder.path().join("lines.1"));
+        let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+        let mut lines = Lines::new(&path, &Config::default());
+        lines.write(b"{1}\n").unwrap();
+        lines.written = 0;
+        std::fs::rename(&path, &moved).unwrap();
+        lines.write(b"{2}\n").unwrap();
+        assert_eq!((read(&moved).as_str(), read(&path).as_str()), ("{1}\n", "{2}\n"));
+        // Of the batch that is under way the first line, and half of the second, are in what is removed.
+        lines.written = 6;
+        std::fs::remove_file(&path).unwrap();
+        lines.write(b"{3}\n{4}\n{5}\n").unwrap();
+        assert_eq!(read(&path), "{4}\n{5}\n");
     }
 
     #[test]

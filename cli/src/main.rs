@@ -14,7 +14,7 @@ use blkin_cli::stats::StatsArguments;
 use blkin_cli::terminal::Style;
 use blkin_cli::waterfall::{self, View};
 use blkin_cli::{doctor, live, recover, rejects, set, snapshot, stats, traces, units};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -150,7 +150,7 @@ struct TracesArguments {
     /// How many traces to list
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     limit: u16,
-    /// The slowest first, instead of the newest
+    /// Those with the longest spans (of --service, if given), the longest first, instead of the newest; at most 500
     #[arg(long)]
     slowest: bool,
 }
@@ -243,6 +243,10 @@ fn list(collector: &Client, wanted: &TracesArguments, json: bool) -> Result<()> 
         limit: usize::from(wanted.limit),
         slowest: wanted.slowest,
     };
+    if search.slowest && search.limit > traces::MOST_SLOWEST {
+        let most = format!("--slowest lists at most {} traces", traces::MOST_SLOWEST);
+        Arguments::command().error(clap::error::ErrorKind::ValueValidation, most).exit();
+    }
     let found = traces::search(collector, &search)?;
     if json {
         return put(&pretty(&found)?);
@@ -251,7 +255,7 @@ fn list(collector: &Client, wanted: &TracesArguments, json: bool) -> Result<()> 
         eprintln!("no traces found in {} (`blkin doctor` says whether tracing works)", collector.base());
         return Ok(());
     }
-    put(&traces::table(&found, now_us(), Style::of_stdout()))
+    put(&traces::table(&found, now_us(), search.slowest, Style::of_stdout()))
 }
 
 fn now_us() -> u64 {

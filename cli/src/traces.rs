@@ -1,5 +1,6 @@
 //! Recent traces as a list: `blkin traces`.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
@@ -12,8 +13,10 @@ use crate::terminal::{Colour, Style, fit, safe};
 use crate::units;
 use crate::views;
 
-/// The collector is asked for so many traces when the slowest of all are wanted.
+/// The collector is asked for so many traces at a time when the slowest of all are wanted.
 const SEARCH_LIMIT: usize = 1_000;
+/// Most of the slowest: half of that, so that of what the collector answers half falls away each time it is asked again.
+pub const MOST_SLOWEST: usize = SEARCH_LIMIT / 2;
 
 /// What to look for.
 #[derive(Debug, Clone, Default)]
@@ -30,7 +33,7 @@ pub struct Search {
     pub lookback_us: u64,
     /// How many traces.
     pub limit: usize,
-    /// The slowest first, instead of the newest.
+    /// Those with the longest spans, the longest first, instead of the newest. At most [`MOST_SLOWEST`].
     pub slowest: bool,
 }
 
@@ -49,10 +52,12 @@ pub struct Summary {
     pub start_us: u64,
     /// From the first begin to the last end.
     pub duration_us: u64,
+    /// The longest span: of the service that was searched for, or of all.
+    pub longest_span_us: u64,
 }
 
 impl Summary {
-    fn of(spans: &[Span]) -> Option<Summary> {
+    fn of(spans: &[Span], service: Option<&str>) -> Option<Summary> {
         let first = spans.first()?;
         let (begin, end) = span::extent(spans).unwrap_or((0, 0));
         let root = spans.iter().find(|span| span.parent_id.is_none()).unwrap_or(first);
@@ -67,8 +72,15 @@ impl Summary {
             spans: views::count(spans),
             start_us: begin,
             duration_us: end - begin,
+            longest_span_us: longest(spans, service),
         })
     }
+}
+
+/// What the collector compares with a search's least duration: the service's spans alone if one is named.
+fn longest(spans: &[Span], service: Option<&str>) -> u64 {
+    let counts = |span: &&Span| service.is_none_or(|wanted| span.service().eq_ignore_ascii_case(wanted));
+    spans.iter().filter(counts).filter_map(|span| span.duration).max().unwrap_or(0)
 }
 
 /// Asks the collector for traces.
@@ -76,25 +88,52 @@ impl Summary {
 /// # Errors
 /// When the collector cannot be reached or refuses the search.
 pub fn search(collector: &Client, search: &Search) -> Result<Vec<Summary>> {
-    let limit = if search.slowest { SEARCH_LIMIT.max(search.limit) } else { search.limit };
+    if search.slowest {
+        return slowest(search, |least| ask(collector, search, SEARCH_LIMIT, least));
+    }
+    let mut found = ask(collector, search, search.limit, search.min_duration_us)?;
+    found.sort_by_key(|trace| Reverse(trace.start_us));
+    found.truncate(search.limit);
+    Ok(found)
+}
+
+/// The slowest of all: a collector answers with the newest, so it is asked again for those with a span as long as that of
+/// the last one wanted, until no longer ones come.
+fn slowest(
+    search: &Search,
+    mut ask: impl FnMut(Option<u64>) -> Result<Vec<Summary>>,
+) -> Result<Vec<Summary>> {
+    let mut least = search.min_duration_us;
+    loop {
+        let mut found = ask(least)?;
+        found.sort_by_key(|trace| Reverse(trace.longest_span_us));
+        found.truncate(search.limit);
+        let last = found.last().filter(|_| found.len() == search.limit).map(|trace| trace.longest_span_us);
+        if last <= least {
+            return Ok(found);
+        }
+        least = last;
+    }
+}
+
+fn ask(
+    collector: &Client,
+    search: &Search,
+    limit: usize,
+    min_duration_us: Option<u64>,
+) -> Result<Vec<Summary>> {
     let mut query =
         vec![("limit", limit.to_string()), ("lookback", (search.lookback_us / 1_000).max(1).to_string())];
     query.extend(search.service.clone().map(|name| ("serviceName", name)));
     query.extend(search.span.clone().map(|name| ("spanName", name)));
     query.extend(search.query.clone().map(|text| ("annotationQuery", text)));
-    query.extend(search.min_duration_us.map(|least| ("minDuration", least.max(1).to_string())));
+    query.extend(min_duration_us.map(|least| ("minDuration", least.max(1).to_string())));
     let query: Vec<(&str, &str)> = query.iter().map(|(key, value)| (*key, value.as_str())).collect();
     let body = collector.get_ok("/api/v2/traces", &query)?;
     let traces: Vec<Vec<Span>> = serde_json::from_str(&body)
         .with_context(|| format!("failed to read the traces that {} answered", collector.base()))?;
-    let mut found: Vec<Summary> = traces.iter().filter_map(|spans| Summary::of(spans)).collect();
-    if search.slowest {
-        found.sort_by_key(|trace| std::cmp::Reverse(trace.duration_us));
-    } else {
-        found.sort_by_key(|trace| std::cmp::Reverse(trace.start_us));
-    }
-    found.truncate(search.limit);
-    Ok(found)
+    let service = search.service.as_deref();
+    Ok(traces.iter().filter_map(|spans| Summary::of(spans, service)).collect())
 }
 
 /// Reads a trace id, as the command line has it.
@@ -122,40 +161,62 @@ pub fn fetch(collector: &Client, id: &str) -> Result<Vec<Span>> {
     }
 }
 
-/// The list as a table; `now_us` is the moment that ages are counted from.
-pub fn table(traces: &[Summary], now_us: u64, style: Style) -> String {
-    let name_columns = style.columns.saturating_sub(62).max(10);
+/// The list as a table; `now_us` is the moment that ages are counted from. With `slowest`, what the list is sorted by stands
+/// beside the duration.
+pub fn table(traces: &[Summary], now_us: u64, slowest: bool, style: Style) -> String {
+    let longest = |shown: &str| if slowest { format!("{shown:>12}  ") } else { String::new() };
+    let name_columns = style.columns.saturating_sub(62 + longest("").len()).max(10);
     let head = format!(
-        "{:<17} {:>11}  {:>10}  {:>5}  {}  services",
+        "{:<17} {:>11}  {:>10}  {}{:>5}  {}  services",
         "trace",
         "begin",
         "duration",
+        longest("longest span"),
         "spans",
         fit("name", name_columns / 2)
     );
     let mut out = format!("{}\n", style.paint(Colour::Bold, &head));
     for trace in traces {
-        let services: Vec<String> = trace.services.iter().map(|name| safe(name)).collect();
         let _ = writeln!(
             out,
-            "{:<17} {:>11}  {:>10}  {:>5}  {}  {}",
+            "{:<17} {:>11}  {:>10}  {}{:>5}  {}  {}",
             safe(&trace.trace_id),
             units::age(now_us.saturating_sub(trace.start_us)),
             units::duration(trace.duration_us),
+            longest(&units::duration(trace.longest_span_us)),
             trace.spans,
             fit(&safe(&trace.name), name_columns / 2),
-            style.paint(
-                Colour::Cyan,
-                fit(&services.join(" "), name_columns - name_columns / 2 + 8).trim_end()
-            ),
+            style.paint(Colour::Cyan, &services(&trace.services, name_columns - name_columns / 2 + 8)),
         );
     }
     out
 }
 
+/// As many names as fit, and how many others there are; one that alone would take all the room is one of the others.
+fn services(names: &BTreeSet<String>, columns: usize) -> String {
+    let names: Vec<String> = names.iter().map(|name| safe(name)).collect();
+    let all = names.join(" ");
+    if all.chars().count() <= columns {
+        return all;
+    }
+    let mut left = columns.saturating_sub(" +999".len());
+    let mut shown = Vec::new();
+    for name in &names {
+        if let Some(rest) = left.checked_sub(name.chars().count() + usize::from(!shown.is_empty())) {
+            left = rest;
+            shown.push(name.as_str());
+        }
+    }
+    if shown.is_empty() {
+        return fit(&all, columns).trim_end().to_owned();
+    }
+    format!("{} +{}", shown.join(" "), names.len() - shown.len())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::span::Endpoint;
 
     fn trace(id: &str, start: u64, duration: u64) -> Vec<Span> {
         let root = Span {
@@ -173,18 +234,18 @@ mod tests {
 
     #[test]
     fn a_summary_carries_the_roots_name_and_the_whole_extent() {
-        let summary = Summary::of(&trace("a", 50, 7)).unwrap();
+        let summary = Summary::of(&trace("a", 50, 7), None).unwrap();
         assert_eq!(
             (summary.name.as_str(), summary.spans, summary.start_us, summary.duration_us),
             ("write", 2, 50, 7)
         );
-        assert_eq!(Summary::of(&[]), None);
+        assert_eq!(Summary::of(&[], None), None);
     }
 
     #[test]
     fn the_table_has_a_line_for_each_trace() {
-        let traces = [Summary::of(&trace("ab", 1_000_000, 4_874)).unwrap()];
-        let shown = table(&traces, 4_000_000, Style { columns: 100, colours: false });
+        let traces = [Summary::of(&trace("ab", 1_000_000, 4_874), None).unwrap()];
+        let shown = table(&traces, 4_000_000, false, Style { columns: 100, colours: false });
         assert!(
             shown
                 .lines()
@@ -193,6 +254,55 @@ mod tests {
                 .starts_with("ab                    3 s ago    4.874 ms      2  write"),
             "{shown}"
         );
+    }
+
+    /// What a collector with these traces, the newest last, answers: the newest of those that are slow enough.
+    fn newest(durations: &[u64], most: usize, least: Option<u64>) -> Vec<Summary> {
+        let slow = durations.iter().filter(|&&duration| duration >= least.unwrap_or(0));
+        slow.rev().take(most).map(|&duration| Summary::of(&trace("a", 50, duration), None).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_slowest_are_found_behind_any_number_of_newer_ones() {
+        let mut durations: Vec<u64> = (0..100_000).map(|at| at * 7_919 % 9_973).collect();
+        durations[3] = 50_000;
+        durations[5] = 40_000;
+        let search = Search { slowest: true, limit: 3, ..Search::default() };
+        let mut times = 0;
+        let found = slowest(&search, |least| {
+            times += 1;
+            Ok(newest(&durations, SEARCH_LIMIT, least))
+        });
+        let found: Vec<u64> = found.unwrap().iter().map(|trace| trace.longest_span_us).collect();
+        assert_eq!(found, [50_000, 40_000, 9_972]);
+        assert!(times <= 4, "{times}");
+    }
+
+    #[test]
+    fn the_slowest_of_a_few_and_of_many_alike_are_found_too() {
+        let search = Search { slowest: true, limit: 5, ..Search::default() };
+        for durations in [&[][..], &[3, 9], &[4; 20], &[0; 20]] {
+            let found = slowest(&search, |least| Ok(newest(durations, 10, least))).unwrap();
+            assert_eq!(found.len(), durations.len().min(5), "{durations:?}");
+        }
+    }
+
+    #[test]
+    fn the_longest_span_is_that_of_the_service_that_was_searched_for() {
+        let mut spans = trace("a", 50, 7);
+        let osd = Endpoint { service_name: Some("osd.0".into()), ..Endpoint::default() };
+        spans.push(Span { local_endpoint: Some(osd), duration: Some(2), ..spans[0].clone() });
+        assert_eq!((longest(&spans, None), longest(&spans, Some("OSD.0"))), (7, 2));
+        assert_eq!(longest(&spans, Some("osd.1")), 0);
+    }
+
+    #[test]
+    fn services_that_do_not_fit_are_counted() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(services(&names(&["bench", "osd.0"]), 11), "bench osd.0");
+        let long = "filestore (/var/lib/objects)";
+        assert_eq!(services(&names(&["bench", long, "osd.0", "pg 1.7"]), 24), "bench osd.0 pg 1.7 +1");
+        assert_eq!(services(&names(&[long, "journal (/var/lib/objects)"]), 12), "filestore (…");
     }
 
     #[test]

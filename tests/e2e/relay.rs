@@ -211,14 +211,17 @@ fn a_hangup_does_not_end_a_relay() -> Result<()> {
 }
 
 #[test]
-fn a_silent_upstream_is_no_trouble_of_a_relay_that_ends() -> Result<()> {
+fn an_upstream_that_reads_nothing_is_no_trouble_because_the_relay_ends() -> Result<()> {
     let folder = TempDir::new()?;
     let silent = TcpListener::bind("127.0.0.1:0")?;
     let flags = ["--stop-timeout-ms", "100"];
     let mut relay = Relay::start(folder.path(), "relay", &[&silent.local_addr()?.to_string()], &flags)?;
-    ensure!(send(&mut client(&relay), &spans(1..11))? == Reply::Ok, "not accepted");
-    let (mut connection, _) = silent.accept()?;
-    connection.read_exact(&mut [0; 4])?;
+    // More than the system keeps for the two ends: the relay is in the midst of a call.
+    let large = [LogEntry { category: "other".into(), message: vec![b'x'; 1 << 20] }];
+    let mut sender = client(&relay);
+    for _ in 0..12 {
+        ensure!(send(&mut sender, &large)? == Reply::Ok, "not accepted");
+    }
     ensure!(relay.daemon.process.terminate()?.success(), "{}", relay.daemon.log());
     ensure!(lines(&relay, "failed to send") == 0, "{}", relay.daemon.log());
     Ok(())
@@ -318,7 +321,7 @@ fn a_full_disk_means_try_later_and_room_means_ok() -> Result<()> {
     assert_eq!(send(&mut sender, &spans(0..100))?, Reply::TryLater);
     let server = Server::start_at(&gone, |_| Behaviour::Ok)?;
     relay.drained(accepted, &[&gone])?;
-    run(Command::new("mount").args(["-o", "remount,size=30m"]).arg(&disk))?;
+    // What the upstream has makes room for what comes, though the disk has grown no larger.
     assert_eq!(send(&mut sender, &spans(accepted + 1..accepted + 101))?, Reply::Ok);
     relay.drained(accepted + 100, &[&gone])?;
     wait::until(LIMIT, "no trouble", || troubles(&relay).ok()?.is_empty().then_some(()))?;

@@ -226,6 +226,16 @@ impl Spool {
     /// # Errors
     /// When there is no room or the disk refuses.
     pub fn append(&self, drafts: &[Draft]) -> Result<(), AppendError> {
+        match self.append_as_it_is(drafts) {
+            // The disk may be full of what nobody needs any more.
+            Err(AppendError::Disk(_)) if self.empty_passed().map_err(AppendError::Disk)? => {
+                self.append_as_it_is(drafts)
+            }
+            done => done,
+        }
+    }
+
+    fn append_as_it_is(&self, drafts: &[Draft]) -> Result<(), AppendError> {
         let size: usize =
             drafts.iter().flat_map(Draft::payloads).map(|(payload, _)| record_bytes(payload.len())).sum();
         // It may need a new segment, whose header takes room as well.
@@ -294,6 +304,32 @@ impl Spool {
         drop(state);
         removed.into_iter().for_each(|number| self.remove(number));
         Ok(())
+    }
+
+    /// Empties the segment that takes records if every upstream has passed all there is, so that the disk has room for the
+    /// next one; returns whether it did. Positions behind its end are written down before (invariant 2), and the start after
+    /// a crash removes an empty file.
+    fn empty_passed(&self) -> io::Result<bool> {
+        let passed = {
+            let state = self.lock();
+            let end = state.end();
+            let all_have = state.upstreams.iter().all(|upstream| !upstream.position.is_before(&end));
+            state
+                .segments
+                .back()
+                .filter(|last| all_have && last.length > SEGMENT_HEADER_BYTES as u64)
+                .cloned()
+        };
+        let Some(passed) = passed else { return Ok(false) };
+        self.write_positions()?;
+        passed.file.set_len(0)?;
+        passed.file.sync_data()?;
+        let mut state = self.lock();
+        state.bytes -= passed.length;
+        if let Some(last) = state.segments.back_mut() {
+            last.length = 0;
+        }
+        Ok(true)
     }
 
     fn write_positions(&self) -> io::Result<Checkpoint> {
@@ -382,7 +418,7 @@ impl Spool {
             let length = state.last().length;
             length > SEGMENT_HEADER_BYTES as u64 && length + size > self.limits.segment_bytes
         };
-        if full {
+        if full || self.lock().last().is_emptied() {
             self.roll()?;
         }
         let state = self.lock();

@@ -81,7 +81,7 @@ pub fn numbers(folder: &Path) -> io::Result<Vec<u64>> {
 pub enum Found {
     /// A segment.
     Segment(Segment),
-    /// Nothing that was ever used: its maker was interrupted before its header was whole.
+    /// Nothing that is used: its maker was interrupted before its header was whole, or it was emptied once everybody had it.
     Empty,
     /// Its header cannot be read.
     Damaged,
@@ -102,6 +102,11 @@ impl Segment {
             Ok(Segment { number, before, length: SEGMENT_HEADER_BYTES as u64, file: Arc::new(file) })
         };
         made().inspect_err(|_| drop(fs::remove_file(&path)))
+    }
+
+    /// Whether it gave its room back, with its header: it takes no records any more.
+    pub fn is_emptied(&self) -> bool {
+        self.length == 0
     }
 
     /// Opens one of an earlier run.

@@ -302,6 +302,44 @@ fn a_torn_tail_that_was_never_acknowledged_is_cut_off() {
     }
 }
 
+/// A folder where the next segment would lie stands for a disk that refuses; emptying is what a full one asks for.
+#[test]
+fn what_everybody_has_gives_its_room_back_and_nothing_is_lost_by_it() {
+    let mut fixture = Fixture::new(roomy(), &["a:1", "b:2"]);
+    fixture.append(3).unwrap();
+    fixture.drain(0);
+    assert!(!fixture.spool().empty_passed().unwrap(), "the other one has nothing yet");
+    fixture.drain(1);
+    assert!(fixture.spool().empty_passed().unwrap());
+    assert_eq!((fixture.first_segment().metadata().unwrap().len(), fixture.spool().figures().bytes), (0, 0));
+    assert!(!fixture.spool().empty_passed().unwrap(), "there is no more to give");
+    let in_the_way = segment::path(fixture.folder.path(), 2);
+    fs::create_dir(&in_the_way).unwrap();
+    assert!(matches!(fixture.append(1), Err(AppendError::Disk(_))));
+    assert!(fixture.batch(0).is_none() && fixture.spool().is_drained(0));
+    fs::remove_dir(&in_the_way).unwrap();
+    fixture.append(2).unwrap();
+    assert_eq!(fixture.drain(0), [3, 4]);
+    fixture.spool().sweep().unwrap();
+    fixture.open();
+    assert_eq!(fixture.drain(1), [3, 4]);
+    fixture.check();
+}
+
+#[test]
+fn a_restart_after_room_was_given_back_goes_on_behind_it() {
+    let mut fixture = Fixture::new(roomy(), &["a:1"]);
+    fixture.append(3).unwrap();
+    fixture.drain(0);
+    assert!(fixture.spool().empty_passed().unwrap());
+    fixture.open();
+    assert_eq!(segment::numbers(fixture.folder.path()).unwrap(), [2]);
+    fixture.append(1).unwrap();
+    assert_eq!(fixture.drain(0), [3]);
+    assert_eq!((fixture.lost(0, Loss::Damaged), fixture.aside()), (0, 0));
+    fixture.check();
+}
+
 #[test]
 fn an_end_that_was_acknowledged_and_is_gone_is_counted() {
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
@@ -378,6 +416,8 @@ enum Step {
     Reject(usize),
     Lose(usize),
     Sweep,
+    /// As after a write to a full disk.
+    Empty,
     Restart,
 }
 
@@ -389,6 +429,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..2usize).prop_map(Step::Reject),
         1 => (0..2usize).prop_map(Step::Lose),
         2 => Just(Step::Sweep),
+        2 => Just(Step::Empty),
         1 => Just(Step::Restart),
     ]
 }
@@ -416,6 +457,7 @@ proptest! {
             match step {
                 Step::Append(entries) => fixture.append(entries).unwrap(),
                 Step::Sweep => fixture.spool().sweep().unwrap(),
+                Step::Empty => drop(fixture.spool().empty_passed().unwrap()),
                 Step::Restart => {
                     ahead = Default::default();
                     fixture.open();

@@ -3,6 +3,7 @@
 //! Every figure was counted where it happened, by the daemon that reports it; here they are only compared. The unit
 //! is one annotation.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
@@ -170,6 +171,18 @@ impl Ledger {
         terms.filter(|term| term.name.starts_with("lost")).map(|term| term.value).sum()
     }
 
+    /// The causes of what [`Ledger::lost`] counts, such as `queue_full`, with their counts; none is 0.
+    pub fn lost_by_cause(&self) -> BTreeMap<&str, i64> {
+        let mut causes = BTreeMap::new();
+        for term in self.equations.iter().flat_map(|equation| &equation.right) {
+            let name = term.name.strip_prefix("lost{").and_then(|rest| rest.strip_suffix('}'));
+            if let Some(cause) = name.filter(|_| term.value != 0) {
+                *causes.entry(cause).or_default() += term.value;
+            }
+        }
+        causes
+    }
+
     /// A line for each equation. What is rarely other than 0, and is 0, is left out unless `all` is set.
     pub fn table(&self, all: bool, style: Style) -> String {
         let widest = self.equations.iter().map(|equation| equation.scope.chars().count()).max().unwrap_or(0);
@@ -199,7 +212,7 @@ fn causes(metrics: &Metrics, counter: &str, labels: &[(&str, &str)]) -> Vec<Term
     let with_cause = |sample: &crate::metrics::Sample| {
         sample.labels.get("cause").map(|cause| (cause.clone(), sample.value))
     };
-    let mut by_cause = std::collections::BTreeMap::new();
+    let mut by_cause = BTreeMap::new();
     for (cause, value) in metrics.select(counter, labels).filter_map(with_cause) {
         *by_cause.entry(cause).or_insert(0) += value;
     }

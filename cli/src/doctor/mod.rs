@@ -105,9 +105,14 @@ fn read_ledger(places: &Places) -> (Ledger, Option<Metrics>) {
     (ledger, consumerd)
 }
 
+/// Causes by which nothing goes but what the configuration says: old traces, a sample's rest, what a flight recorder keeps no
+/// longer.
+const AS_CONFIGURED: [&str; 3] = ["expired", "sampled_out", "overwritten"];
+
 fn ledger_check(ledger: &Ledger, consumerd_was_read: bool) -> Check {
     const NAME: &str = "ledger";
-    let lost = ledger.lost();
+    let (configured, unwanted): (Vec<_>, Vec<_>) =
+        ledger.lost_by_cause().into_iter().partition(|(cause, _)| AS_CONFIGURED.contains(cause));
     if ledger.equations.is_empty() {
         Check::warning(
             NAME,
@@ -120,17 +125,25 @@ fn ledger_check(ledger: &Ledger, consumerd_was_read: bool) -> Check {
             "an equation does not hold: annotations went without a counter",
             "report this as a bug, with this output",
         )
-    } else if lost > 0 {
+    } else if !unwanted.is_empty() {
         Check::warning(
             NAME,
-            format!("balances; {lost} annotations were lost, each by a named cause"),
-            "`full` asks for BLKIN_RING_BYTES, see docs/deploy.md for the other causes",
+            format!("balances; annotations were lost: {}", counted(&unwanted)),
+            "docs/deploy.md says of each cause what to do",
         )
+    } else if !configured.is_empty() {
+        Check::ok(NAME, format!("balances; what went is what is configured to go: {}", counted(&configured)))
     } else if consumerd_was_read {
         Check::ok(NAME, "balances, nothing was lost")
     } else {
         Check::ok(NAME, "the collector's part balances, nothing was lost there")
     }
+}
+
+/// `full 12, queue_full 3`
+fn counted(causes: &[(&str, i64)]) -> String {
+    let counts: Vec<String> = causes.iter().map(|(cause, count)| format!("{cause} {count}")).collect();
+    counts.join(", ")
 }
 
 /// The report as text, with a last line break.
@@ -165,6 +178,7 @@ pub fn text(report: &Report, style: Style) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::{Equation, Term};
 
     fn nobody() -> Places {
         Places {
@@ -188,6 +202,31 @@ mod tests {
         assert!(report.checks.iter().all(|check| (check.status == Status::Ok) == check.advice.is_none()));
         let text = text(&report, Style { columns: 100, colours: false });
         assert!(text.contains("FAILED ") && text.contains("→ "), "{text}");
+    }
+
+    fn losing(causes: &[(&str, i64)]) -> Check {
+        let term = |name: &str, value| Term { name: name.to_owned(), value };
+        let lost = causes.iter().map(|(cause, count)| term(&format!("lost{{{cause}}}"), *count));
+        let left = term("received", causes.iter().map(|(_, count)| count).sum());
+        let equation = Equation { scope: "x".into(), left, right: lost.collect() };
+        ledger_check(&Ledger { equations: vec![equation.clone(), equation] }, true)
+    }
+
+    #[test]
+    fn losses_are_named_by_their_causes() {
+        let check = losing(&[("full", 0), ("queue_full", 3), ("expired", 9)]);
+        assert_eq!(
+            (check.status, check.found.as_str()),
+            (Status::Warning, "balances; annotations were lost: queue_full 6")
+        );
+    }
+
+    #[test]
+    fn what_goes_as_configured_is_no_reason_to_warn() {
+        let check = losing(&[("expired", 2), ("overwritten", 1), ("full", 0)]);
+        assert_eq!(check.status, Status::Ok);
+        assert!(check.found.ends_with("expired 4, overwritten 2"), "{}", check.found);
+        assert_eq!(losing(&[("full", 0)]).found, "balances, nothing was lost");
     }
 
     #[test]

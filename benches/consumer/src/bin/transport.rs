@@ -18,6 +18,8 @@ use blkin_ringbuf::{Attachment, ProgramCounters};
 const LAG_US: u64 = 50;
 /// Most bytes copied at once: they are validated while they are still in the cache.
 const BUDGET_BYTES: usize = 256 << 10;
+/// Records of a drain whose time is worth a figure of its own.
+const MANY: u64 = 200;
 /// Calls between two looks at the clock.
 const BURST: u64 = 512;
 /// Offered without and with hope to lose nothing: somewhat more than the 20 and 50 million that were promised, since a
@@ -44,6 +46,12 @@ struct Read {
     invalid: u64,
     torn: u64,
     busy: Duration,
+    /// Nanoseconds a record of each drain that had many.
+    each: Vec<f64>,
+    /// When the rings were looked at last, and the longest time between two looks: what the program records meanwhile has
+    /// to find room.
+    looked: Option<Instant>,
+    pause: Duration,
     /// What was copied last.
     raw: Vec<u8>,
 }
@@ -79,7 +87,14 @@ fn measure(rate: u64, case: &str, seconds: u64, ring_bytes: u64, lag: Duration) 
         (lost(&counters) - counters.full + read.invalid + read.torn) as f64,
     );
     report(&name("drain and validate"), "ns/record", read.busy.as_nanos() as f64 / read.drained as f64);
+    report(&name("median of the drains"), "ns/record", median(&mut read.each));
+    report(&name("longest time between two looks"), "ms", read.pause.as_secs_f64() * 1e3);
     Ok(())
+}
+
+fn median(figures: &mut [f64]) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 fn start(socket: &Path, rate: u64, seconds: u64, ring_bytes: u64) -> Result<Child> {
@@ -97,6 +112,8 @@ fn round(attachment: &mut Attachment, read: &mut Read) -> bool {
     for slot in 0..attachment.slots() {
         loop {
             raw.clear();
+            let look = Instant::now();
+            read.pause = read.pause.max(look - read.looked.replace(look).unwrap_or(look));
             let drained = attachment.drain(slot, BUDGET_BYTES, &mut raw);
             if drained.from == drained.to {
                 break;
@@ -108,6 +125,9 @@ fn round(attachment: &mut Attachment, read: &mut Read) -> bool {
             records(&raw, attachment.info().cookie).each(|item| valid += u64::from(is_true(item.ok())));
             read.valid += valid;
             read.invalid += drained.records - valid;
+            if drained.records >= MANY {
+                read.each.push(look.elapsed().as_nanos() as f64 / drained.records as f64);
+            }
             if !drained.more {
                 break;
             }

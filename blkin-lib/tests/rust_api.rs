@@ -355,6 +355,21 @@ fn a_program_that_nobody_ever_held_says_once_what_was_lost() {
 }
 
 #[test]
+fn what_found_no_room_in_the_rings_is_told_with_the_rest() {
+    let nowhere = tempfile::tempdir().expect("a temporary directory");
+    for producer in PRODUCERS {
+        let mut program = command("many threads", &nowhere.path().join("socket"));
+        let output = program
+            .env("BLKIN_RING_BYTES", "4096")
+            .env("BLKIN_PRODUCER", producer)
+            .output()
+            .expect("it runs");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains("blkin: 8000 annotations of this program were not collected"), "{stderr}");
+    }
+}
+
+#[test]
 fn a_program_whose_consumer_left_says_once_what_was_not_taken() {
     let (receiver, halfway, program, lock) = halfway_taken();
     program.mark_attached(false);

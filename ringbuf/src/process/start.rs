@@ -249,10 +249,13 @@ extern "C" fn tell_at_exit() {
     // Who left in order has shipped what it took, or said itself what it could not; who was killed has not.
     let records =
         records_behind(if is_attached() { control::SETTLED_RECORDS } else { control::TAIL_RECORDS });
-    if records > 0 {
+    // Whoever has read the rings has told of these too.
+    let refused = if is_attached() || !is_untouched() { 0 } else { refused() };
+    let all = records.wrapping_add(refused);
+    if all > 0 {
         SOCKET_PATH.with(|path| {
             NOT_COLLECTED.say(format_args!(
-                "{records} annotations of this program were not collected: no consumerd answers at {} \
+                "{all} annotations of this program were not collected: no consumerd answers at {} \
                  (run `blkin doctor`)",
                 std::str::from_utf8(path).unwrap_or("BLKIN_SOCKET"),
             ));
@@ -292,6 +295,18 @@ fn records_behind(word: usize) -> u64 {
         head.records_since(Head::of(0, line_word(slot, word)))
     };
     (0..STATE.slots.load(Relaxed)).map(behind).sum()
+}
+
+/// Annotations that found no place in a ring.
+fn refused() -> u64 {
+    let count = |index: usize| words()[index].load(Relaxed);
+    let outside = [header::STARTING, header::NO_SEGMENT];
+    let within = |number: usize| {
+        let first = layout::slot_header(number);
+        [slot::FULL, slot::STALLED, slot::TOO_LARGE].map(|index| first + index)
+    };
+    let places = outside.into_iter().chain((0..STATE.slots.load(Relaxed)).flat_map(within));
+    places.map(count).fold(0, u64::wrapping_add)
 }
 
 /// A word of a slot's line in the control page.

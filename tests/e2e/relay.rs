@@ -183,7 +183,8 @@ fn an_upstream_that_is_away_is_named_while_it_is_and_twice_in_the_log() -> Resul
     wait::until(LIMIT, "several attempts", || {
         let all = [failures(&gone, "unreachable")?, failures(busy.address(), "try_later")?];
         all.iter().all(|(count, is_last)| *count > 2 && *is_last == 1).then_some(())
-    })?;
+    })
+    .with_context(|| format!("{:#?}\n{}", relay.metrics(), relay.daemon.log()))?;
     let told = |to: &str, cause: &str| ["upstream", to, cause].map(str::to_owned);
     assert_eq!(troubles(&relay)?, [told(&gone, "unreachable"), told(busy.address(), "try_later")]);
 

@@ -56,14 +56,14 @@ pub struct HeldPrograms {
 }
 
 impl HeldPrograms {
-    /// None yet.
-    pub fn new(config: &Config) -> Self {
+    /// None yet, and at most so many at a time.
+    pub fn new(config: &Config, max_programs: usize) -> Self {
         Self {
             programs: BTreeMap::new(),
             by_identity: HashMap::new(),
             by_uid: HashMap::new(),
             next_number: 1,
-            max_programs: config.max_programs,
+            max_programs,
             max_per_uid: config.max_programs_per_uid,
             max_bytes_per_uid: config.max_shared_bytes_per_uid,
         }
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_repeated_offer_is_held_once() {
-        let mut held = HeldPrograms::new(&Config::default());
+        let mut held = HeldPrograms::new(&Config::default(), 1024);
         let (segment, control) = (memfd(), memfd());
         let again = (segment.try_clone().unwrap(), control.try_clone().unwrap());
         assert_eq!(held.admit(program(1), segment, control), Ok(1));
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn one_users_quota_is_not_anothers() {
         let config = Config { max_programs_per_uid: 2, max_programs: 3, ..Config::default() };
-        let mut held = HeldPrograms::new(&config);
+        let mut held = HeldPrograms::new(&config, config.max_programs);
         assert_eq!(held.admit(program(1), memfd(), memfd()), Ok(1));
         assert_eq!(held.admit(program(1), memfd(), memfd()), Ok(2));
         assert_eq!(held.admit(program(1), memfd(), memfd()), Err(Refusal::Quota));
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn only_sealed_memory_is_a_segment() {
-        let mut held = HeldPrograms::new(&Config::default());
+        let mut held = HeldPrograms::new(&Config::default(), 1024);
         let unsealed = memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         assert_eq!(held.admit(program(1), unsealed, memfd()), Err(Refusal::Malformed));
         let file = OwnedFd::from(tempfile::tempfile().unwrap());

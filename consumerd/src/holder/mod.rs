@@ -6,6 +6,7 @@
 mod claim;
 mod control;
 pub mod counters;
+mod descriptors;
 mod guard;
 pub mod held;
 mod local;
@@ -31,13 +32,15 @@ use control::Control;
 use counters::{Count, Counters};
 use guard::Guard;
 use held::{HeldPrograms, Refusal};
-use offers::{Offer, Offers};
+use offers::{BACKLOG, Offer, Offers};
 use worker_process::{STUCK_AFTER, WorkerProcess};
 
 /// Pause between two looks at the worker's heartbeat.
 const TICK: Duration = Duration::from_millis(800);
 /// Pause while a message could not be handed over yet.
 const SHORT_TICK: Duration = Duration::from_millis(10);
+/// Connections that are taken at once.
+const OFFERS_AT_ONCE: usize = 256;
 /// How often offers are looked for while the daemon ends, [`SHORT_TICK`] apart.
 const LAST_LOOKS: usize = 20;
 /// A worker that lived shorter than this counts as one that could not start.
@@ -46,8 +49,11 @@ const SHORT_LIFE: Duration = Duration::from_secs(2);
 const MAX_RESTART_PAUSE: Duration = Duration::from_secs(5);
 
 /// Why programs are refused, in the log.
-const OVER_QUOTA: &str = "quota; raise max_programs* or max_shared_bytes_per_uid";
+const OVER_QUOTA: &str = "quota; raise max_programs*, max_shared_bytes_per_uid or the limit of open files";
 const ELSEWHERE: &str = "another daemon reads it";
+/// Why programs wait, in the log.
+const NO_DESCRIPTORS: &str =
+    "no descriptors are left; raise the limit of open files (LimitNOFILE, ulimit -n)";
 
 #[derive(Serialize)]
 struct Ready<'a> {
@@ -82,6 +88,8 @@ struct Holder<'a> {
     counters: Counters,
     over_quota: Notices,
     elsewhere: Notices,
+    /// Offers stayed where they were for want of descriptors.
+    was_short: bool,
     stop: CancellationToken,
     restart_pause: Duration,
     was_ready: bool,
@@ -111,12 +119,12 @@ impl<'a> Holder<'a> {
         let mut staging =
             Memfd::create(config.geometry().total_bytes()).context("failed to make staging memory")?;
         Staging::format(&mut staging, config.geometry()).context("failed to prepare staging memory")?;
-        raise_descriptor_limit();
+        let max_programs = descriptors::room_for(config.max_programs, descriptors::raise_limit());
         Ok(Self {
             config,
             ready_file,
             offers,
-            held: HeldPrograms::new(config),
+            held: HeldPrograms::new(config, max_programs),
             waiting: Waiting::default(),
             staging,
             control,
@@ -125,6 +133,7 @@ impl<'a> Holder<'a> {
             counters: Counters::default(),
             over_quota: Notices::default(),
             elsewhere: Notices::default(),
+            was_short: false,
             stop,
             restart_pause: Duration::ZERO,
             was_ready: false,
@@ -299,7 +308,9 @@ impl<'a> Holder<'a> {
                 () = stop.cancelled() => return Ok(Ended::Asked),
                 guard = link.readable() => {
                     guard?.clear_ready();
-                    for message in worker.messages() {
+                    let messages = worker.messages();
+                    self.take_offers_of_the_ended(&messages);
+                    for message in messages {
                         match message {
                             Some(Message::Ready) => is_ready = true,
                             Some(Message::Release(number)) => self.release(number),
@@ -332,10 +343,35 @@ impl<'a> Holder<'a> {
         for (offer, since) in self.waiting.take() {
             self.admit(offer, since);
         }
-        for offer in self.offers.take(256) {
+        for offer in self.offers.take(OFFERS_AT_ONCE) {
             match offer {
                 Ok(offer) => self.admit(offer, Instant::now()),
                 Err(refusal) => self.count(Err(refusal)),
+            }
+        }
+        self.tell_short_of_descriptors();
+    }
+
+    /// Says when programs begin to wait for descriptors, and when they do no more.
+    fn tell_short_of_descriptors(&mut self) {
+        let is_short = self.offers.is_short();
+        match (std::mem::replace(&mut self.was_short, is_short), is_short) {
+            (false, true) => tracing::warn!("programs wait to be taken in: {NO_DESCRIPTORS}"),
+            (true, false) => tracing::info!("there are descriptors for all programs again"),
+            _ => {}
+        }
+    }
+
+    /// A program offers itself once more as it ends. That must meet a program that is still held: else it would count as a
+    /// new one, all of which another daemon has read and nobody knows what became of.
+    fn take_offers_of_the_ended(&mut self, messages: &[Option<Message>]) {
+        if !messages.iter().any(|message| matches!(message, Some(Message::Release(_)))) {
+            return;
+        }
+        for _ in 0..=BACKLOG / OFFERS_AT_ONCE {
+            self.take_offers();
+            if !self.offers.has_backlog() {
+                return;
             }
         }
     }
@@ -424,14 +460,5 @@ impl<'a> Holder<'a> {
             }
             tokio::time::sleep(SHORT_TICK).await;
         }
-    }
-}
-
-/// Each program takes two descriptors; the soft limit of 1024 is for programs that use select.
-fn raise_descriptor_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    if let Err(e) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
-        tracing::warn!("failed to raise the limit of open files: {e}");
     }
 }

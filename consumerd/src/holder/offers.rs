@@ -8,15 +8,19 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, SocketType, accept_with};
 
+use super::descriptors::{TO_ACCEPT, TO_RECEIVE, are_spare};
 use super::held::Refusal;
 use super::local::LocalSocket;
 use crate::link::{COMM_BYTES, Program, receive};
 
 /// What an offer of this version says.
 pub(super) const OFFER: [u8; 16] = *b"BLKOFFER\x01\0\0\0\0\0\0\0";
+/// Most connections that nobody has taken yet.
+pub(super) const BACKLOG: usize = 4096;
 /// Connections of which the message is still to come: most, and for how long.
 const MAX_WAITING: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -38,6 +42,7 @@ pub(super) struct Offers {
     socket: LocalSocket,
     waiting: Vec<(OwnedFd, Instant)>,
     has_backlog: bool,
+    is_short: bool,
 }
 
 impl Offers {
@@ -46,8 +51,8 @@ impl Offers {
     /// # Errors
     /// When another daemon listens there, or the path cannot be used.
     pub(super) fn listen(path: &Path) -> io::Result<Self> {
-        let socket = LocalSocket::listen(path, SocketType::SEQPACKET, 4096)?;
-        Ok(Self { socket, waiting: Vec::new(), has_backlog: false })
+        let socket = LocalSocket::listen(path, SocketType::SEQPACKET, BACKLOG as i32)?;
+        Ok(Self { socket, waiting: Vec::new(), has_backlog: false, is_short: false })
     }
 
     /// The socket, to wait on.
@@ -60,30 +65,61 @@ impl Offers {
         self.has_backlog || !self.waiting.is_empty()
     }
 
+    /// Whether there may be more connections, which nobody took yet.
+    pub(super) fn has_backlog(&self) -> bool {
+        self.has_backlog
+    }
+
+    /// Whether offers had to stay where they are, for want of descriptors. They are looked for again.
+    pub(super) fn is_short(&self) -> bool {
+        self.is_short
+    }
+
     /// Takes every offer that is there, at most `most` new connections.
     pub(super) fn take(&mut self, most: usize) -> Vec<Result<Offer, Refusal>> {
+        self.is_short = false;
+        self.accept(most);
+        let Self { socket, waiting, is_short, .. } = self;
+        let mut out = Vec::new();
+        waiting.retain(|(connection, since)| {
+            if *is_short || !are_spare(socket.fd(), TO_RECEIVE) {
+                *is_short = true;
+                return true;
+            }
+            match read_offer(connection) {
+                Ok(Some(offer)) => {
+                    out.push(offer);
+                    false
+                }
+                Ok(None) => since.elapsed() < PATIENCE,
+                Err(_) => false,
+            }
+        });
+        if !self.is_short {
+            // Of these nobody has said anything.
+            let excess = self.waiting.len().saturating_sub(MAX_WAITING);
+            self.waiting.drain(..excess);
+        }
+        out
+    }
+
+    fn accept(&mut self, most: usize) {
         self.has_backlog = true;
         for _ in 0..most {
+            if !are_spare(self.socket.fd(), TO_ACCEPT) {
+                self.is_short = true;
+                return;
+            }
             match accept_with(self.socket.fd(), SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(connection) => self.waiting.push((connection, Instant::now())),
-                Err(_) => {
+                Err(Errno::AGAIN) => {
                     self.has_backlog = false;
-                    break;
+                    return;
                 }
+                // One that has gone again, or want of memory: the next look tells.
+                Err(_) => return,
             }
         }
-        let mut out = Vec::new();
-        self.waiting.retain(|(connection, since)| match read_offer(connection) {
-            Ok(Some(offer)) => {
-                out.push(offer);
-                false
-            }
-            Ok(None) => since.elapsed() < PATIENCE,
-            Err(_) => false,
-        });
-        let excess = self.waiting.len().saturating_sub(MAX_WAITING);
-        self.waiting.drain(..excess);
-        out
     }
 }
 

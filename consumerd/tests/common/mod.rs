@@ -214,6 +214,10 @@ impl Program {
         format!("process=\"producer:{}\"", self.child.id())
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits until it has recorded everything, and gives the number of its calls; it lives on.
     pub fn calls(&mut self) -> u64 {
         let mut line = String::new();

@@ -1,0 +1,80 @@
+//! How programs are taken in when there is no room for them, or much happens at once.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::os::fd::AsFd;
+
+use blkin_consumerd::link::send;
+use common::{Daemon, Program, Site, send_signal, wait_for};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
+
+/// Lets the holder have so many descriptors more than it has now, or, without a number, as many as it had at first.
+fn limit_descriptors(daemon: &Daemon, more: Option<u64>) {
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count() as u64;
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let current = more.map(|more| open() + more).or(maximum);
+    prlimit(Pid::from_raw(daemon.pid() as i32), Resource::Nofile, Rlimit { current, maximum }).unwrap();
+}
+
+#[test]
+fn programs_wait_while_there_are_no_descriptors_and_none_is_lost() {
+    for more in [0, 5, 9, 12] {
+        let site = Site::new();
+        let daemon = site.bare_daemon(&[]);
+        limit_descriptors(&daemon, Some(more));
+        let programs: Vec<_> = (0..8).map(|_| site.program(&[20, 1], &[])).collect();
+        wait_for("it says that programs wait", || {
+            daemon.said("programs wait to be taken in").first().cloned()
+        });
+        let made: u64 = programs.into_iter().map(Program::finish).sum();
+        limit_descriptors(&daemon, None);
+        daemon.settled(made).assert_balanced();
+        wait_for("it says that none waits any more", || daemon.said("descriptors for all").first().cloned());
+        assert_eq!(daemon.said("programs wait to be taken in").len(), 1);
+        assert_eq!(daemon.metrics().sum_where("blkin_holder", "offers_refused_malformed"), 0);
+    }
+}
+
+/// Offers a program as it does itself: by its segment and its control page.
+fn offer(site: &Site, pid: u32) {
+    let memfds = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().filter_map(|entry| {
+        let path = entry.unwrap().path();
+        let is_memfd = std::fs::read_link(&path).is_ok_and(|to| to.to_string_lossy().contains("memfd:"));
+        is_memfd.then(|| std::fs::File::options().read(true).write(true).open(path).unwrap())
+    });
+    let mut files: Vec<_> = memfds.collect();
+    files.sort_by_key(|file| std::cmp::Reverse(file.metadata().unwrap().len()));
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    connect(&socket, &SocketAddrUnix::new(site.socket()).unwrap()).unwrap();
+    let fds: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+    send(&socket, b"BLKOFFER\x01\0\0\0\0\0\0\0", &fds).unwrap();
+}
+
+/// A program that ends soon after its first offer sends another, since it cannot know yet that it is read. The holder stands
+/// still until the worker has let go of the program: so that offer and the worker's word lie before it at once.
+#[test]
+fn a_program_whose_last_offer_comes_with_its_end_counts_once() {
+    let site = Site::new();
+    let daemon = site.bare_daemon(&[]);
+    let holder = |what: &str| daemon.metrics().sum_where("blkin_holder", what);
+    let mut made = 0;
+    for round in 1..=8 {
+        let mut program = site.program(&[20, 1], &[]);
+        made += program.calls();
+        wait_for("it is taken in", || (holder("offers_taken") == round).then_some(()));
+        wait_for("it is read", || (daemon.metrics().sum("blkin_drained_total") == made).then_some(()));
+        send_signal(daemon.pid(), Signal::STOP);
+        offer(&site, program.pid());
+        let label = program.label();
+        program.end();
+        let is_gone = || daemon.metrics().sum_where("blkin_drained_total", &label) == 0;
+        wait_for("the worker lets it go", || is_gone().then_some(()));
+        send_signal(daemon.pid(), Signal::CONT);
+        wait_for("the offer is taken", || (holder("offers_already_held") == round).then_some(()));
+    }
+    daemon.settled(made).assert_balanced();
+    assert_eq!(holder("offers_taken"), 8);
+}

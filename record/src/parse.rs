@@ -117,7 +117,12 @@ impl<'a> Iterator for Records<'a> {
                 self.raw = &self.raw[GRAIN_BYTES..];
                 Some(Ok(record))
             }
-            None => self.other(),
+            None => {
+                let head = self.raw.first_chunk::<GRAIN_BYTES>()?;
+                let item = self.parse(head);
+                self.pass(item.is_ok().then_some(head));
+                Some(item)
+            }
         }
     }
 }
@@ -140,9 +145,10 @@ impl<'a> Records<'a> {
 
     #[inline(never)]
     fn show_other(&mut self, visit: &mut impl FnMut(Result<&Record<'a>, Invalid>)) {
-        if let Some(item) = self.other() {
-            visit(item.as_ref().map_err(|invalid| *invalid));
-        }
+        let Some(head) = self.raw.first_chunk::<GRAIN_BYTES>() else { return };
+        let item = self.parse(head);
+        self.pass(item.is_ok().then_some(head));
+        visit(item.as_ref().map_err(|invalid| *invalid));
     }
 
     /// A good record of one grain, which most are, if that is what comes next.
@@ -157,14 +163,7 @@ impl<'a> Records<'a> {
         if head.tail_bytes == 0 { head.alone().ok() } else { None }
     }
 
-    /// What comes next: a longer record, or none.
-    fn other(&mut self) -> Option<Result<Record<'a>, Invalid>> {
-        let head = self.raw.first_chunk::<GRAIN_BYTES>()?;
-        let item = self.parse(head);
-        self.pass(item.is_ok().then_some(head));
-        Some(item)
-    }
-
+    #[inline(always)]
     fn parse(&self, head: &[u8; GRAIN_BYTES]) -> Result<Record<'a>, Invalid> {
         let stamp = Stamp(word(head, 0));
         let grains = stamp.head_length_at(stamp.position(), self.cookie).ok_or(Invalid::Stamp)?;
@@ -291,6 +290,7 @@ impl Head {
         Ok(self.record(value, name, endpoint, Text::Id(self.key)))
     }
 
+    #[inline(never)]
     fn with_tail<'a>(&self, raw: &'a [u8], stamp: Stamp, cookie: u32) -> Result<Record<'a>, Invalid> {
         let tail = Tail::read(raw, stamp, cookie, self.tail_bytes)?;
         let value = match self.kind {

@@ -312,7 +312,8 @@ impl Write for Patient<'_> {
                 Err(e) if is_patience(&e) => {}
                 done => return done,
             }
-            (self.alive)()?;
+            // Of whatever kind: what is only interrupted, `write_all` would try again.
+            (self.alive)().map_err(io::Error::other)?;
             if began.elapsed() >= self.timeout {
                 let silent = format!("it took nothing for {:?}", self.timeout);
                 return Err(io::Error::new(ErrorKind::TimedOut, silent));
@@ -436,6 +437,21 @@ mod tests {
         assert!(error.contains("itself listens") || error.contains("refused"), "{error}");
         assert!(!client.was_sent());
         assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn a_caller_who_ends_does_not_wait_for_an_upstream_that_reads_nothing() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = Client::new(&listener.local_addr().unwrap().to_string(), Duration::from_secs(60));
+        let mut asked = 0;
+        // Once to connect, and once while the system takes no more.
+        let mut alive = || {
+            asked += 1;
+            assert!(asked < 9, "it goes on in spite of the end");
+            if asked < 2 { Ok(()) } else { Err(io::Error::new(ErrorKind::Interrupted, "the end")) }
+        };
+        let error = client.send(|_| vec![0; 64 << 20], &mut alive).unwrap_err();
+        assert_eq!((error.to_string().as_str(), asked), ("the end", 2));
     }
 
     #[test]

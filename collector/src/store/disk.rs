@@ -79,7 +79,7 @@ impl Disk {
         let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
         if database.is_none() {
             *database = Some(open_file(&self.path, self.cache_bytes)?);
-            tracing::info!("opened the store again");
+            tracing::debug!("opened the store again");
         }
         Ok(())
     }

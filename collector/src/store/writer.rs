@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use blkin_daemon::Heartbeat;
 use blkin_daemon::health::BEAT_EVERY;
+use blkin_daemon::{Cause, Heartbeat, Standing};
 use tokio::sync::oneshot;
 
 use super::queue::{Bounds, Giver, NotGiven, Nothing, Taker, queue};
@@ -119,6 +119,7 @@ impl Writer {
             shared: shared.clone(),
             expiry_every,
             heartbeat,
+            standing: Standing::new("store", "disk", &[]),
             last_expiry: None,
             last_group: 0,
             last_commit: Duration::ZERO,
@@ -202,6 +203,8 @@ struct Thread {
     shared: Arc<Shared>,
     expiry_every: Duration,
     heartbeat: Heartbeat,
+    /// How commits go, for the log: senders that try again have each of them fail as long as the disk is full.
+    standing: Standing,
     last_expiry: Option<Instant>,
     /// How many batches were committed together, and how long that took.
     last_group: usize,
@@ -273,10 +276,24 @@ impl Thread {
     fn store_group(&self, batches: &[Batch]) -> Result<(), StoreError> {
         let stored = self.store.commit(batches, now_ms());
         match &stored {
-            Ok(()) => drop(self.shared.commits.fetch_add(1, Ordering::AcqRel)),
+            Ok(()) => {
+                self.shared.commits.fetch_add(1, Ordering::AcqRel);
+                if let Some(over) = self.standing.succeeded() {
+                    let (seconds, failures) = (over.lasted.as_secs(), over.failures);
+                    tracing::info!(seconds, failures, "commits succeed again");
+                }
+            }
             // Only a new start can help; whoever supervises the collector makes one.
             Err(error @ StoreError::Corrupted(_)) => panic!("{error}"),
-            Err(error) => tracing::error!(batches = batches.len(), "{error}"),
+            Err(error) => {
+                if let Some(begun) = self.standing.failed(Cause::Failed, error) {
+                    let held_back = begun.held_back;
+                    tracing::error!(
+                        held_back,
+                        "{error}; senders are told to send again until commits succeed"
+                    );
+                }
+            }
         }
         stored
     }

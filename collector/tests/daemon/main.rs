@@ -119,13 +119,16 @@ fn a_full_disk_is_answered_try_later_and_told_by_health_until_there_is_space_aga
     limited.args(["-c", r#"trap "" XFSZ; ulimit -S -f 4096; exec "$@""#, "bash"]);
     let plain = command(folder.path());
     limited.arg(plain.get_program()).args(plain.get_args()).env_clear().env("PATH", "/usr/bin:/bin");
-    let collector = Collector::spawn(folder.path(), &mut limited);
+    let log = folder.path().join("log");
+    let collector =
+        Collector::spawn_logging_to(folder.path(), &mut limited, std::fs::File::create(&log).unwrap().into());
     let mut scribe = Scribe::connect(collector.scribe);
     let mut safe = 0;
     while scribe.log(&[big_entry(safe + 1)]).unwrap() == ResultCode::Ok {
         safe += 1;
         assert!(safe < 100, "the limit was never reached");
     }
+    (0..20).for_each(|_| assert_eq!(scribe.log(&[big_entry(safe + 1)]).unwrap(), ResultCode::TryLater));
     wait_for(|| (collector.get("/healthz").0 == 503).then_some(()));
     let pid = collector.child.id().to_string();
     assert!(Command::new("prlimit").args(["--pid", &pid, "--fsize=unlimited"]).status().unwrap().success());
@@ -133,6 +136,9 @@ fn a_full_disk_is_answered_try_later_and_told_by_health_until_there_is_space_aga
     wait_for(|| (collector.get("/healthz").0 == 200).then_some(()));
     assert!((1..=safe + 1).all(|id| collector.has_trace(id as u64)));
     assert_eq!(collector.ledger()["spans"]["stored"], safe + 1);
+    let said = std::fs::read_to_string(&log).unwrap();
+    let lines = |part: &str| said.lines().filter(|line| line.contains(part)).count();
+    assert_eq!((lines("until commits succeed"), lines("commits succeed again")), (1, 1), "{said}");
 }
 
 /// A span with incompressible 200 KiB.

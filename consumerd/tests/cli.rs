@@ -45,6 +45,17 @@ fn wrong_usage_ends_with_2_and_a_failure_with_1() {
 }
 
 #[test]
+fn a_limit_of_file_sizes_that_is_too_small_is_an_error_and_no_signal() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut limited = Command::new("bash");
+    limited.args(["-c", r#"ulimit -f 1000; exec "$@""#, "bash", env!("CARGO_BIN_EXE_blkin-consumerd")]);
+    limited.arg("--socket").arg(folder.path().join("socket")).args(["--http-listen", "127.0.0.1:0"]);
+    let output = limited.stdin(Stdio::null()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("File too large"), "{output:?}");
+}
+
+#[test]
 fn a_flag_wins_over_the_environment_and_both_over_the_file() {
     let (_file, path) = with_file("http_listen = \"bad\"\n");
     assert_eq!(consumerd(&["--check-config", "--config", &path]).status.code(), Some(78));

@@ -1,18 +1,25 @@
-//! SIGTERM and SIGINT ask a daemon to drain and end, SIGHUP to read its configuration again, if it can.
+//! SIGTERM and SIGINT ask a daemon to drain and end, SIGHUP to read its configuration again, if it can. SIGXFSZ only comes with
+//! an error that says as much.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Returns a token that SIGTERM or SIGINT cancels. Call it before telling that the daemon is ready, inside a tokio
-/// runtime. A second signal while draining ends the process at once with exit code 1.
+/// SIGXFSZ has this number wherever we run. It comes with EFBIG, for a file beyond the limit of the process.
+const FILE_TOO_LARGE: i32 = 25;
+
+/// Returns a token that SIGTERM or SIGINT cancels. Call it before telling that the daemon is ready and before it writes any
+/// file, inside a tokio runtime. A second signal while draining ends the process at once with exit code 1. A file that the
+/// limit of file sizes forbids is an error from then on; without that it would end the process, and say nothing.
 ///
 /// # Errors
 /// When the signal handlers cannot be installed.
 pub fn stop_token() -> io::Result<CancellationToken> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    // Once there was a handler, the process outlives the signal.
+    drop(signal(SignalKind::from_raw(FILE_TOO_LARGE))?);
     let token = CancellationToken::new();
     let stop = token.clone();
     tokio::spawn(async move {

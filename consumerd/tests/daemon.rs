@@ -157,6 +157,25 @@ fn a_stopped_worker_turns_health_red_within_two_seconds_and_is_killed_in_the_end
 }
 
 #[test]
+fn a_daemon_waits_for_the_addresses_that_the_worker_of_a_killed_one_still_has() {
+    let site = Site::new();
+    // Nobody listens there: at its end the worker stays for a while, with what it has.
+    let first = site.bare_daemon(&["--scribe-upstream", "127.0.0.1:1"]);
+    let calls = site.program(&[100, 1], &[]).finish();
+    wait_for("the program is drained", || {
+        (first.metrics().sum("blkin_drained_total") == calls).then_some(())
+    });
+    let worker = first.worker_pid();
+    send_signal(first.pid(), Signal::KILL);
+    let second = site.starting_daemon(&["--http-listen", &first.http]);
+    wait_for("it says that it waits", || {
+        (!second.said("control.sock; waiting for it to end").is_empty()).then_some(())
+    });
+    send_signal(worker, Signal::KILL);
+    assert_eq!(second.ready().health(), Some(200));
+}
+
+#[test]
 fn a_hangup_ends_neither_holder_nor_worker() {
     let site = Site::new();
     let daemon = site.daemon(&[]);

@@ -11,6 +11,7 @@ mod guard;
 pub mod held;
 mod local;
 mod offers;
+mod predecessor;
 mod scan;
 mod worker_process;
 
@@ -33,6 +34,7 @@ use counters::{Count, Counters};
 use guard::Guard;
 use held::{HeldPrograms, Refusal};
 use offers::{BACKLOG, Offer, Offers};
+use predecessor::listen_when_free;
 use worker_process::{STUCK_AFTER, WorkerProcess};
 
 /// Pause between two looks at the worker's heartbeat.
@@ -71,7 +73,7 @@ pub fn run(config: &Config, ready_file: Option<&Path>) -> Result<(), Failure> {
         .enable_all()
         .build()
         .context("failed to start the runtime")?;
-    runtime.block_on(async { Holder::new(config, ready_file)?.run().await })?;
+    runtime.block_on(async { Holder::new(config, ready_file).await?.run().await })?;
     Ok(())
 }
 
@@ -96,6 +98,36 @@ struct Holder<'a> {
     timer: Timer,
 }
 
+/// What the daemon listens on.
+struct Listening {
+    offers: Offers,
+    control: Control,
+    http: TcpListener,
+}
+
+impl Listening {
+    async fn start(config: &Config, stop: &CancellationToken) -> anyhow::Result<Self> {
+        let shipping = Duration::from_millis(config.stop_timeout_ms);
+        let due = Instant::now() + shipping + predecessor::MARGIN;
+        let failed = |what: &str, key: &str| format!("failed to listen on {what}; set `{key}`");
+        let socket = config.socket.display().to_string();
+        let offers = listen_when_free(&socket, due, stop, || Offers::listen(&config.socket))
+            .await
+            .with_context(|| failed(&socket, "socket"))?;
+        let path = config.control_socket();
+        let what = path.display().to_string();
+        let control = listen_when_free(&what, due, stop, || Control::listen(&path))
+            .await
+            .with_context(|| failed(&what, "control_socket"))?;
+        let address = &config.http_listen;
+        let http = listen_when_free(address, due, stop, || TcpListener::bind(address))
+            .await
+            .with_context(|| failed(address, "http_listen"))?;
+        http.set_nonblocking(true).context("failed to prepare the HTTP listener")?;
+        Ok(Self { offers, control, http })
+    }
+}
+
 /// Why a worker is no longer watched.
 enum Ended {
     Died,
@@ -103,18 +135,10 @@ enum Ended {
 }
 
 impl<'a> Holder<'a> {
-    fn new(config: &'a Config, ready_file: Option<&'a Path>) -> anyhow::Result<Self> {
+    async fn new(config: &'a Config, ready_file: Option<&'a Path>) -> anyhow::Result<Self> {
         let stop = signals::stop_token().context("failed to catch signals")?;
         signals::outlive_hangups().context("failed to catch signals")?;
-        let offers = Offers::listen(&config.socket)
-            .with_context(|| format!("failed to listen on {}; set `socket`", config.socket.display()))?;
-        let control_path = config.control_socket();
-        let control = Control::listen(&control_path).with_context(|| {
-            format!("failed to listen on {}; set `control_socket`", control_path.display())
-        })?;
-        let http = TcpListener::bind(&config.http_listen)
-            .with_context(|| format!("failed to listen on {}; set `http_listen`", config.http_listen))?;
-        http.set_nonblocking(true).context("failed to prepare the HTTP listener")?;
+        let Listening { offers, control, http } = Listening::start(config, &stop).await?;
         let guard = Guard::new(&http).context("failed to prepare the HTTP listener")?;
         let mut staging =
             Memfd::create(config.geometry().total_bytes()).context("failed to make staging memory")?;

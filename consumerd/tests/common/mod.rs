@@ -66,12 +66,17 @@ impl Site {
 
     /// Starts the daemon with no sink but those in `arguments`.
     pub fn bare_daemon(&self, arguments: &[&str]) -> Daemon {
+        self.starting_daemon(arguments).ready()
+    }
+
+    /// As [`Self::bare_daemon`], not waited for.
+    pub fn starting_daemon(&self, arguments: &[&str]) -> Starting {
         let ready = self.path("ready.json");
         // An earlier daemon's word is not this one's.
         let _ = std::fs::remove_file(&ready);
         let mut command = Command::new(env!("CARGO_BIN_EXE_blkin-consumerd"));
         command.arg("--socket").arg(self.socket()).arg("--ready-file").arg(&ready);
-        command.args(["--http-listen", "127.0.0.1:0", "--log", "info"]);
+        command.args(["--log", "info"]);
         let log = self.path("log");
         command.stderr(std::fs::File::options().create(true).append(true).open(&log).unwrap());
         if !arguments.contains(&"--scribe-upstream") {
@@ -80,10 +85,11 @@ impl Site {
         if !arguments.contains(&"--scan") {
             command.args(["--scan", "false"]);
         }
+        if !arguments.contains(&"--http-listen") {
+            command.args(["--http-listen", "127.0.0.1:0"]);
+        }
         let child = command.args(arguments).stdin(Stdio::null()).spawn().unwrap();
-        let text = wait_for("the daemon is ready", || std::fs::read_to_string(&ready).ok());
-        let ready: serde_json::Value = serde_json::from_str(&text).unwrap();
-        Daemon { child, http: ready["http"].as_str().unwrap().to_owned(), log }
+        Starting { daemon: Daemon { child, http: String::new(), log }, ready }
     }
 
     /// Starts a program that records; see `examples/producer.rs`.
@@ -94,6 +100,27 @@ impl Site {
         command.args(arguments.iter().map(u64::to_string));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         Program { stdin: child.stdin.take(), child }
+    }
+}
+
+/// The daemon, before it has said that it is ready.
+pub struct Starting {
+    daemon: Daemon,
+    ready: PathBuf,
+}
+
+impl Starting {
+    /// See [`Daemon::said`].
+    pub fn said(&self, part: &str) -> Vec<String> {
+        self.daemon.said(part)
+    }
+
+    /// Waits until it is ready.
+    pub fn ready(mut self) -> Daemon {
+        let text = wait_for("the daemon is ready", || std::fs::read_to_string(&self.ready).ok());
+        let ready: serde_json::Value = serde_json::from_str(&text).unwrap();
+        self.daemon.http = ready["http"].as_str().unwrap().to_owned();
+        self.daemon
     }
 }
 

@@ -283,7 +283,7 @@ fn read_annotation(bytes: &[u8]) -> Result<Option<Annotation>, BadEntry> {
         }
     }
     let timestamp = Some(timestamp as i64).filter(|&timestamp| timestamp != 0);
-    Ok(timestamp.zip(value).map(|(timestamp, value)| Annotation { timestamp, value }))
+    Ok(timestamp.zip(value).map(|(timestamp, value)| Annotation::new(timestamp, value)))
 }
 
 /// A tag; none without key. Its value may be empty.

@@ -141,7 +141,7 @@ impl Object for AnnotationWire {
     fn finish(parts: AnnotationParts) -> Result<Self, BadEntry> {
         match (parts.timestamp, parts.value) {
             (Some(Whole(timestamp)), Some(Text(value))) => {
-                Ok(AnnotationWire(Annotation { timestamp, value }))
+                Ok(AnnotationWire(Annotation::new(timestamp, value)))
             }
             _ => Err(BadEntry::IncompleteAnnotation),
         }

@@ -2,14 +2,22 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::collections::HashSet;
+use std::slice;
+use std::time::Duration;
 
 use blkin_collector::convert::v1_to_v2;
+use blkin_collector::ledger::{Count, Figure};
 use blkin_collector::merge::{Piece, assemble};
 use blkin_collector::model::{Kind, Span, SpanId, TraceId};
-use blkin_collector::v2json::write_span;
-use blkin_thrift::{Annotation, AnnotationType, BinaryAnnotation, Endpoint, Span as V1Span};
+use blkin_collector::query::{self, Reading};
+use blkin_collector::store::memory::Memory;
+use blkin_collector::store::{Batch, Store, TraceStore};
+use blkin_collector::v2json::{read_list, write_span, write_trace};
+use blkin_thrift::scribe::{decode_message, span_message};
+use blkin_thrift::{Annotation, AnnotationType, BinaryAnnotation, Endpoint, Limits, Span as V1Span};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use serde_json::{Value, json};
 
 fn at(service: &str) -> Option<Endpoint> {
     Some(Endpoint { ipv4: 0x7f00_0001, service_name: service.to_owned(), ..Endpoint::default() })
@@ -166,6 +174,16 @@ fn whole_spans_stay_as_they_came_but_not_twice() {
 }
 
 #[test]
+fn a_span_that_is_sent_again_as_it_was_read_is_there_once() {
+    let at = |nanos, value| Annotation { nanos: Some(nanos), ..event(7, value, "osd") };
+    let recorded = piece("op", vec![at(10, "b"), at(20, "a")]);
+    let answered = assemble_v1(slice::from_ref(&recorded)).remove(0);
+    let list = format!("[{}]", write_span(&answered));
+    let again = read_list(list.as_bytes(), &Limits::default()).unwrap().remove(0).unwrap();
+    assert_eq!(assemble(vec![Piece::V1(recorded), Piece::V2(again)]), [answered]);
+}
+
+#[test]
 fn nothing_is_made_of_nothing() {
     assert!(assemble(Vec::new()).is_empty());
 }
@@ -230,7 +248,48 @@ fn pieces() -> impl Strategy<Value = Vec<V1Span>> {
     })
 }
 
+/// Events of few microseconds and names, each at its own nanosecond, and in which of three pieces each arrives.
+fn dense() -> impl Strategy<Value = Vec<(i64, String, usize)>> {
+    let event = ("[a-d]", 0..3usize);
+    proptest::collection::btree_map(1_000..4_000i64, event, 1..30)
+        .prop_map(|events| events.into_iter().map(|(at, (value, piece))| (at, value, piece)).collect())
+}
+
+/// As many pieces as there are, which hold the last events first.
+fn dense_pieces(events: &[(i64, String, usize)]) -> Vec<V1Span> {
+    let annotation = |(at, value, _): &(i64, String, usize)| Annotation {
+        nanos: Some((at % 1000) as i16),
+        ..event(at / 1000, value, "osd")
+    };
+    let of = |place: usize| events.iter().rev().filter(move |(_, _, piece)| *piece == place).map(annotation);
+    (0..3).map(|place| piece("op", of(place).collect())).collect()
+}
+
+fn through_a_store(pieces: &[V1Span]) -> Vec<Span> {
+    let store = TraceStore::new(Memory::default()).unwrap();
+    for piece in pieces {
+        let message = span_message(piece);
+        let mut batch = Batch::new([].into());
+        let arrived = decode_message(&message, &Limits::default()).unwrap();
+        *batch.ledger.get_mut(Figure::ReceivedScribe) += Count::piece(arrived.annotations.len());
+        batch.push(&Piece::V1(arrived));
+        store.commit(&[batch], 1).unwrap();
+    }
+    let reading = Reading { strict: true, max_bytes: usize::MAX, patience: Duration::from_secs(60) };
+    query::trace(&store, TraceId::new(0, 1).unwrap(), reading).unwrap()
+}
+
 proptest! {
+    #[test]
+    fn events_are_answered_in_the_order_in_which_they_were_recorded(events in dense()) {
+        let mut seen = HashSet::new();
+        let expected = events.iter().filter(|(at, value, _)| seen.insert((at / 1000, value)));
+        let expected: Vec<_> = expected.map(|(at, value, _)| json!({"timestamp": at / 1000, "value": value})).collect();
+        let spans = through_a_store(&dense_pieces(&events));
+        let answered: Value = serde_json::from_str(&write_trace(&spans)).unwrap();
+        prop_assert_eq!(&answered[0]["annotations"], &Value::from(expected));
+    }
+
     #[test]
     fn the_halves_of_a_call_answer_as_zipkin_answers_each_alone((client, server) in halves()) {
         let mut alone = v1_to_v2(&client);

@@ -237,7 +237,7 @@ fn span() -> impl Strategy<Value = Span> {
         any::<bool>(),
     );
     (ids, times, places, notes, rest).prop_map(|(ids, times, places, notes, rest)| {
-        let annotation = |(timestamp, value)| Annotation { timestamp, value };
+        let annotation = |(timestamp, value): (i64, String)| Annotation::new(timestamp, value);
         let span = Span::new(TraceId::new(ids.0, ids.1).unwrap(), SpanId::new(ids.2).unwrap());
         Span {
             parent_id: ids.3.and_then(SpanId::new),

@@ -118,24 +118,32 @@ impl IntervalRequest {
         let mut times = Vec::new();
         for begin in moments(span, &self.from) {
             let Some(at) =
-                ends.iter().skip(used).position(|&end| end > begin || self.same_moment(begin, end))
+                ends.iter().skip(used).position(|end| end.us > begin.us || self.same_moment(begin, *end))
             else {
                 break;
             };
             used += at + 1;
-            times.extend(ends.get(used - 1).and_then(|end| u64::try_from(end - begin).ok()));
+            times.extend(ends.get(used - 1).and_then(|end| u64::try_from(end.us - begin.us).ok()));
         }
         times
     }
 
-    /// Two different annotations of one microsecond are an interval of nothing; one is no interval.
-    fn same_moment(&self, begin: i64, end: i64) -> bool {
-        self.from != self.to && begin == end
+    /// Two different annotations of one microsecond are an interval of nothing, unless their nanoseconds are known to be in the
+    /// other order; one is no interval.
+    fn same_moment(&self, begin: Moment, end: Moment) -> bool {
+        self.from != self.to && begin.us == end.us && (end.nanos == 0 || end.nanos >= begin.nanos)
     }
 }
 
+/// A microsecond, and the nanoseconds in it; 0 if they are not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Moment {
+    us: i64,
+    nanos: u16,
+}
+
 /// When a span says this, in order. The marks of a call's begin and end have become the span's own time.
-fn moments(span: &Span, value: &str) -> Vec<i64> {
+fn moments(span: &Span, value: &str) -> Vec<Moment> {
     let end = || Some(span.timestamp? + span.duration?);
     let own = match (value, span.kind) {
         ("cs", Some(Kind::Client)) | ("sr", Some(Kind::Server)) => span.timestamp,
@@ -143,8 +151,9 @@ fn moments(span: &Span, value: &str) -> Vec<i64> {
         _ => None,
     };
     let written = span.annotations.iter().filter(|annotation| annotation.value == value);
-    let mut moments: Vec<i64> =
-        own.into_iter().chain(written.map(|annotation| annotation.timestamp)).collect();
+    let own = own.map(|us| Moment { us, nanos: 0 });
+    let written = written.map(|annotation| Moment { us: annotation.timestamp, nanos: annotation.nanos });
+    let mut moments: Vec<Moment> = own.into_iter().chain(written).collect();
     moments.sort_unstable();
     moments
 }
@@ -201,9 +210,8 @@ mod tests {
     }
 
     fn span(annotations: &[(i64, &str)]) -> Span {
-        let annotation =
-            |&(timestamp, value): &(i64, &str)| Annotation { timestamp, value: value.to_owned() };
-        let annotations = annotations.iter().map(annotation).collect();
+        let annotations =
+            annotations.iter().map(|(timestamp, value)| Annotation::new(*timestamp, *value)).collect();
         Span { annotations, ..Span::new(TraceId::new(0, 1).unwrap(), "1".parse::<SpanId>().unwrap()) }
     }
 
@@ -214,6 +222,15 @@ mod tests {
         assert_eq!(request("begin", "end").times_us(&written), [5, 0]);
         assert_eq!(request("begin", "begin").times_us(&written), [10, 10]);
         assert!(request("begin", "other").times_us(&written).is_empty());
+    }
+
+    #[test]
+    fn an_end_that_came_before_the_begin_in_its_microsecond_is_another_ones() {
+        let mut written = span(&[(10, "end"), (10, "begin"), (15, "end")]);
+        assert_eq!(request("begin", "end").times_us(&written), [0]);
+        written.annotations[0].nanos = 200;
+        written.annotations[1].nanos = 700;
+        assert_eq!(request("begin", "end").times_us(&written), [5]);
     }
 
     #[test]

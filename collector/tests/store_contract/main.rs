@@ -200,6 +200,7 @@ rules_of_ours! {
         pieces_of_a_v1_span_that_arrive_apart_become_one_span
         traces_that_share_low_bits_are_one_if_not_strict
         what_has_no_room_in_an_answer_stays_in_the_store
+        annotations_of_a_microsecond_are_answered_in_the_order_of_their_nanoseconds
         only_configured_tags_are_offered;
     counting:
         every_annotation_is_kept_repeated_keys_and_equal_moments_too

@@ -30,6 +30,27 @@ pub(crate) fn pieces_of_a_v1_span_that_arrive_apart_become_one_span(store: &dyn 
     assert_eq!(found(store, &[("serviceName", "osd.0"), ("minDuration", "500")]), [1]);
 }
 
+pub(crate) fn annotations_of_a_microsecond_are_answered_in_the_order_of_their_nanoseconds(store: &dyn Store) {
+    let at = |nanos: Option<i16>, value: &str| Annotation {
+        timestamp: NOW_US as i64,
+        value: value.to_owned(),
+        nanos,
+        ..Annotation::default()
+    };
+    let store_trace = |trace_id, pieces: [Vec<Annotation>; 2]| {
+        let piece = |annotations| Piece::V1(V1Span { trace_id, id: 1, annotations, ..V1Span::default() });
+        store_pieces(store, pieces.map(piece).to_vec());
+        let spans = read(store, id(trace_id as u64));
+        spans.iter().flat_map(|span| span.annotations.iter().map(|a| a.value.clone())).collect::<Vec<_>>()
+    };
+    let known =
+        [vec![at(Some(990), "Dequeued op"), at(Some(7), "Enqueuing op")], vec![at(Some(33), "Enqueued op")]];
+    assert_eq!(store_trace(1, known), ["Enqueuing op", "Enqueued op", "Dequeued op"]);
+    // Zipkin's order where nobody told of nanoseconds.
+    let unknown = [vec![at(None, "Enqueuing op"), at(None, "Dequeued op")], vec![at(None, "Enqueued op")]];
+    assert_eq!(store_trace(2, unknown), ["Dequeued op", "Enqueued op", "Enqueuing op"]);
+}
+
 pub(crate) fn traces_that_share_low_bits_are_one_if_not_strict(store: &dyn Store) {
     for high in ["", "1", "2", "ffffffffffffffff"] {
         let trace = format!("{high}0000000000000007");

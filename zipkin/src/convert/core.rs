@@ -1,6 +1,6 @@
 //! Core annotations: where a call or a message starts and ends.
 
-use crate::model::{Endpoint, Kind};
+use crate::model::{Annotation, Endpoint, Kind};
 
 use super::read::{Event, V1};
 use super::sides::Sides;
@@ -9,8 +9,16 @@ use super::sides::Sides;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mark<'a> {
     pub(super) timestamp: i64,
+    pub(super) nanos: u16,
     pub(super) value: &'a str,
     pub(super) endpoint: &'a Endpoint,
+}
+
+impl Mark<'_> {
+    /// As an annotation like any other.
+    pub(super) fn annotation(&self) -> Annotation {
+        Annotation { timestamp: self.timestamp, nanos: self.nanos, value: self.value.to_owned() }
+    }
 }
 
 /// The core annotations of a span; of one that came twice the later.
@@ -35,7 +43,7 @@ impl<'a> Core<'a> {
             match core.take_one(event) {
                 Taken::Kind(kind) => sides.set_kind(side, kind),
                 Taken::Held => {}
-                Taken::No => sides.annotate(side, event.timestamp, event.value),
+                Taken::No => sides.annotate(side, event.annotation()),
             }
         }
         core
@@ -54,7 +62,8 @@ impl<'a> Core<'a> {
             "wr" => (&mut self.wire_receive, Taken::Held),
             _ => return Taken::No,
         };
-        *place = Some(Mark { timestamp: event.timestamp, value: event.value, endpoint });
+        let Event { timestamp, nanos, value, .. } = *event;
+        *place = Some(Mark { timestamp, nanos, value, endpoint });
         taken
     }
 
@@ -87,5 +96,5 @@ fn start_of<'a>(end: Option<Mark<'a>>, value: &'static str, source: &V1<'_>) -> 
     let ends_the_span = source.timestamp != 0
         && source.duration != 0
         && source.timestamp.wrapping_add(source.duration) == end.timestamp;
-    ends_the_span.then_some(Mark { timestamp: source.timestamp, value, ..end })
+    ends_the_span.then_some(Mark { timestamp: source.timestamp, nanos: 0, value, ..end })
 }

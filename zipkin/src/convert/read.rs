@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use blkin_thrift::{Annotation, AnnotationType, BinaryAnnotation};
 
-use crate::model::{Endpoint, SpanId, TraceId, lower_name};
+use crate::model::{self, Endpoint, SpanId, TraceId, lower_name};
 
 /// A v1 span as Zipkin understands it: zeros and empty texts are absent, what Zipkin ignores is gone, and all is
-/// sorted as Zipkin sorts it.
+/// sorted as Zipkin sorts it, but for nanoseconds, which Zipkin does not know.
 pub(super) struct V1<'a> {
     pub(super) trace_id: TraceId,
     pub(super) parent_id: Option<SpanId>,
@@ -25,8 +25,21 @@ pub(super) struct V1<'a> {
 /// An annotation.
 pub(super) struct Event<'a> {
     pub(super) timestamp: i64,
+    /// Below the microsecond; 0 if nobody told.
+    pub(super) nanos: u16,
     pub(super) value: &'a str,
     pub(super) endpoint: Option<Endpoint>,
+}
+
+impl<'a> Event<'a> {
+    /// As an annotation of a side.
+    pub(super) fn annotation(&self) -> model::Annotation {
+        model::Annotation { timestamp: self.timestamp, nanos: self.nanos, value: self.value.to_owned() }
+    }
+
+    fn order(&self) -> (i64, u16, &'a str) {
+        (self.timestamp, self.nanos, self.value)
+    }
 }
 
 /// A binary annotation.
@@ -40,7 +53,7 @@ impl<'a> V1<'a> {
     pub(super) fn read(span: &'a blkin_thrift::Span) -> Option<V1<'a>> {
         let high = span.trace_id_high.unwrap_or(0);
         let mut events: Vec<_> = span.annotations.iter().map(read_event).collect();
-        events.sort_by(|left, right| (left.timestamp, left.value).cmp(&(right.timestamp, right.value)));
+        events.sort_by(|left, right| left.order().cmp(&right.order()));
         let mut tags: Vec<_> = span.binary_annotations.iter().filter_map(read_tag).collect();
         tags.sort_by(|left, right| left.key.cmp(right.key));
         Some(V1 {
@@ -58,8 +71,13 @@ impl<'a> V1<'a> {
 }
 
 fn read_event(annotation: &Annotation) -> Event<'_> {
-    let Annotation { timestamp, value, host, .. } = annotation;
-    Event { timestamp: *timestamp, value, endpoint: read_host(host.as_ref()) }
+    let Annotation { timestamp, value, host, nanos, .. } = annotation;
+    Event { timestamp: *timestamp, nanos: read_nanos(*nanos), value, endpoint: read_host(host.as_ref()) }
+}
+
+/// What is no part of a microsecond is not known.
+fn read_nanos(nanos: Option<i16>) -> u16 {
+    nanos.and_then(|nanos| u16::try_from(nanos).ok()).filter(|&nanos| nanos < 1000).unwrap_or(0)
 }
 
 fn read_tag(annotation: &BinaryAnnotation) -> Option<Tag<'_>> {
@@ -135,6 +153,12 @@ mod tests {
                 BinaryAnnotation { key, value: value.to_vec(), kind, ..BinaryAnnotation::default() };
             assert_eq!(read_tag(&annotation).map(|tag| tag.value.into_owned()).as_deref(), shown, "{kind:?}");
         }
+    }
+
+    #[test]
+    fn nanoseconds_that_are_none_are_not_known() {
+        let read = [None, Some(0), Some(999), Some(1000), Some(-1)].map(read_nanos);
+        assert_eq!(read, [0, 0, 999, 0, 0]);
     }
 
     #[test]

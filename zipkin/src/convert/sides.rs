@@ -53,8 +53,8 @@ impl<'a> Sides<'a> {
         self.span(side).remote_endpoint = Some(endpoint.clone());
     }
 
-    pub(super) fn annotate(&mut self, side: Side, timestamp: i64, value: &str) {
-        self.span(side).annotations.push(Annotation { timestamp, value: value.to_owned() });
+    pub(super) fn annotate(&mut self, side: Side, annotation: Annotation) {
+        self.span(side).annotations.push(annotation);
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Span> {

@@ -92,8 +92,7 @@ fn start_and_keep(span: &mut Span, begin: Option<Mark<'_>>, end: Option<Mark<'_>
         span.timestamp = Some(begin.timestamp);
     }
     if let Some(end) = end {
-        let value = end.value.to_owned();
-        span.annotations.push(crate::model::Annotation { timestamp: end.timestamp, value });
+        span.annotations.push(end.annotation());
     }
 }
 
@@ -119,7 +118,7 @@ pub(super) fn time_messages(source: &V1<'_>, core: &Core<'_>, sides: &mut Sides<
         (None, None) => {
             for wire in [core.wire_send, core.wire_receive].into_iter().flatten() {
                 let side = sides.of(Some(wire.endpoint));
-                sides.annotate(side, wire.timestamp, wire.value);
+                sides.annotate(side, wire.annotation());
             }
         }
     }

@@ -40,7 +40,7 @@ pub struct Span {
     /// Who is on the other side of a call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote_endpoint: Option<Endpoint>,
-    /// What happened, sorted by time and value, each pair once.
+    /// What happened, in the order of [`Annotation`], each pair of microsecond and value once.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub annotations: Vec<Annotation>,
     /// What is known, sorted by key.
@@ -54,13 +54,25 @@ pub struct Span {
     pub shared: bool,
 }
 
-/// Something that happened at a time.
+/// Something that happened at a time. Ordered by time, and by value where that is all that is known: Zipkin's order, but
+/// for the nanoseconds, which Zipkin does not know.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Annotation {
     /// Microseconds since 1970.
     pub timestamp: i64,
+    /// 0 to 999 nanoseconds below the microsecond; 0 too if nobody told. Zipkin's JSON has no place for them: what is
+    /// written of them is the order.
+    #[serde(skip)]
+    pub nanos: u16,
     /// What happened.
     pub value: String,
+}
+
+impl Annotation {
+    /// What happened in a microsecond of which no more is known.
+    pub fn new(timestamp: i64, value: impl Into<String>) -> Annotation {
+        Annotation { timestamp, nanos: 0, value: value.into() }
+    }
 }
 
 /// Which side of what kind of call a span is.
@@ -135,9 +147,28 @@ impl Span {
         self.shared &= self.kind != Some(Kind::Client);
         self.local_endpoint = self.local_endpoint.filter(|endpoint| !endpoint.is_empty());
         self.remote_endpoint = self.remote_endpoint.filter(|endpoint| !endpoint.is_empty());
-        self.annotations.sort();
-        self.annotations.dedup();
+        put_in_order(&mut self.annotations);
         self
+    }
+
+    /// The span without nanoseconds, as it is when it comes by Zipkin's JSON.
+    #[must_use]
+    pub fn without_nanos(mut self) -> Span {
+        self.annotations.iter_mut().for_each(|annotation| annotation.nanos = 0);
+        self.annotations.sort();
+        self
+    }
+}
+
+/// Of the same value in one microsecond the first stays, as in Zipkin, although their nanoseconds may differ.
+fn put_in_order(annotations: &mut Vec<Annotation>) {
+    fn by_value(annotation: &Annotation) -> (i64, &str, u16) {
+        (annotation.timestamp, &annotation.value, annotation.nanos)
+    }
+    annotations.sort_by(|one, next| by_value(one).cmp(&by_value(next)));
+    annotations.dedup_by(|next, kept| (next.timestamp, &next.value) == (kept.timestamp, &kept.value));
+    if annotations.iter().any(|annotation| annotation.nanos != 0) {
+        annotations.sort();
     }
 }
 
@@ -148,4 +179,44 @@ pub fn lower_name(name: &str) -> Option<String> {
 
 fn is_false(flag: &bool) -> bool {
     !flag
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(timestamp: i64, nanos: u16, value: &str) -> Annotation {
+        Annotation { nanos, ..Annotation::new(timestamp, value) }
+    }
+
+    fn in_order(annotations: &[Annotation]) -> Vec<Annotation> {
+        let span = Span::new(TraceId::new(0, 1).unwrap(), SpanId::new(2).unwrap());
+        Span { annotations: annotations.to_vec(), ..span }.normalized().annotations
+    }
+
+    #[test]
+    fn annotations_of_a_microsecond_stand_in_the_order_of_their_nanoseconds() {
+        let expected = [at(6, 999, "z"), at(7, 10, "Enqueuing op"), at(7, 20, "Enqueued op"), at(8, 0, "a")];
+        let mut mixed = expected.clone();
+        mixed.reverse();
+        assert_eq!(in_order(&mixed), expected);
+    }
+
+    #[test]
+    fn without_nanoseconds_they_stand_in_zipkins_order() {
+        let mixed = [at(7, 0, "Enqueuing op"), at(8, 0, "a"), at(7, 0, "Enqueued op")];
+        assert_eq!(in_order(&mixed), [at(7, 0, "Enqueued op"), at(7, 0, "Enqueuing op"), at(8, 0, "a")]);
+    }
+
+    #[test]
+    fn the_same_value_of_one_microsecond_is_there_once_at_its_first_moment() {
+        let mixed = [at(7, 30, "again"), at(7, 20, "other"), at(7, 10, "again"), at(8, 0, "again")];
+        assert_eq!(in_order(&mixed), [at(7, 10, "again"), at(7, 20, "other"), at(8, 0, "again")]);
+    }
+
+    #[test]
+    fn nanoseconds_are_not_written() {
+        let json = serde_json::to_string(&at(7, 10, "x")).unwrap();
+        assert_eq!(json, r#"{"timestamp":7,"value":"x"}"#);
+    }
 }

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
@@ -83,11 +84,31 @@ fn longest(spans: &[Span], service: Option<&str>) -> u64 {
     spans.iter().filter(counts).filter_map(|span| span.duration).max().unwrap_or(0)
 }
 
-/// Asks the collector for traces.
+/// How often it is asked for traces while there are none, and the pause in between: what a program recorded right before
+/// is stored some milliseconds after its end.
+const ATTEMPTS: usize = 6;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Asks the collector for traces; once more for a moment if there are none, because they may be on their way.
 ///
 /// # Errors
 /// When the collector cannot be reached or refuses the search.
 pub fn search(collector: &Client, search: &Search) -> Result<Vec<Summary>> {
+    arrived(|| search_once(collector, search), || std::thread::sleep(PAUSE))
+}
+
+fn arrived<T>(mut ask: impl FnMut() -> Result<Vec<T>>, mut pause: impl FnMut()) -> Result<Vec<T>> {
+    for _ in 1..ATTEMPTS {
+        let found = ask()?;
+        if !found.is_empty() {
+            return Ok(found);
+        }
+        pause();
+    }
+    ask()
+}
+
+fn search_once(collector: &Client, search: &Search) -> Result<Vec<Summary>> {
     if search.slowest {
         return slowest(search, |least| ask(collector, search, SEARCH_LIMIT, least));
     }
@@ -165,9 +186,11 @@ pub fn fetch(collector: &Client, id: &str) -> Result<Vec<Span>> {
 /// beside the duration.
 pub fn table(traces: &[Summary], now_us: u64, slowest: bool, style: Style) -> String {
     let longest = |shown: &str| if slowest { format!("{shown:>12}  ") } else { String::new() };
-    let name_columns = style.columns.saturating_sub(62 + longest("").len()).max(10);
+    // As wide as the longest id, of 64 bits or of 128.
+    let id_columns = traces.iter().map(|trace| trace.trace_id.len()).max().unwrap_or(0).max(16) + 1;
+    let name_columns = style.columns.saturating_sub(45 + id_columns + longest("").len()).max(10);
     let head = format!(
-        "{:<17} {:>11}  {:>10}  {}{:>5}  {}  services",
+        "{:<id_columns$} {:>11}  {:>10}  {}{:>5}  {}  services",
         "trace",
         "begin",
         "duration",
@@ -179,7 +202,7 @@ pub fn table(traces: &[Summary], now_us: u64, slowest: bool, style: Style) -> St
     for trace in traces {
         let _ = writeln!(
             out,
-            "{:<17} {:>11}  {:>10}  {}{:>5}  {}  {}",
+            "{:<id_columns$} {:>11}  {:>10}  {}{:>5}  {}  {}",
             safe(&trace.trace_id),
             units::age(now_us.saturating_sub(trace.start_us)),
             units::duration(trace.duration_us),
@@ -254,6 +277,36 @@ mod tests {
                 .starts_with("ab                    3 s ago    4.874 ms      2  write"),
             "{shown}"
         );
+    }
+
+    #[test]
+    fn columns_stand_below_one_another_with_ids_of_128_bits_too() {
+        let traces = ["ab", "4bf92f3577b34da6a3ce929d0e0e4736"]
+            .map(|id| Summary::of(&trace(id, 1_000_000, 4_874), None).unwrap());
+        let shown = table(&traces, 4_000_000, false, Style { columns: 100, colours: false });
+        let names: Vec<_> = shown.lines().skip(1).map(|line| line.find("write").unwrap()).collect();
+        assert_eq!(names[0], names[1], "{shown}");
+        assert_eq!(shown.lines().next().unwrap().find("name"), Some(names[0]), "{shown}");
+    }
+
+    #[test]
+    fn traces_that_are_on_their_way_are_waited_for_and_not_for_ever() {
+        let (mut answers, mut pauses) = (vec![vec![7], vec![], vec![]], 0);
+        assert_eq!(arrived(|| Ok(answers.pop().unwrap()), || pauses += 1).unwrap(), [7]);
+        assert_eq!((answers.len(), pauses), (0, 2));
+
+        let (mut asked, mut pauses) = (0, 0);
+        let nothing: Vec<i32> = arrived(
+            || {
+                asked += 1;
+                Ok(Vec::new())
+            },
+            || pauses += 1,
+        )
+        .unwrap();
+        assert_eq!((nothing.len(), asked, pauses), (0, ATTEMPTS, ATTEMPTS - 1));
+
+        assert!(arrived::<i32>(|| anyhow::bail!("away"), || panic!("nobody to wait for")).is_err());
     }
 
     /// What a collector with these traces, the newest last, answers: the newest of those that are slow enough.

@@ -7,37 +7,80 @@ use std::collections::HashMap;
 
 use crate::span::Span;
 
+/// Most levels whose lines a row keeps: more than fit into a terminal. Without a bound a long chain of spans takes memory
+/// by the square of its length.
+const NEAREST: usize = 64;
+
 /// A span's place in the drawing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     /// Index into the spans given to [`rows`].
     pub span: usize,
-    /// For each level above: whether a later sibling follows there. Its length is the depth.
-    pub open: Vec<bool>,
+    /// Levels below the root.
+    pub depth: usize,
+    /// For the nearest levels above, the row's own last: whether a later sibling follows there.
+    open: Vec<bool>,
 }
 
 impl Row {
+    fn new(span: usize, above: Option<&Self>, has_later_sibling: bool) -> Self {
+        let (depth, above) = above.map_or((0, &[][..]), |row| (row.depth + 1, &row.open));
+        let mut open = above[above.len().saturating_sub(NEAREST - 1)..].to_vec();
+        open.push(has_later_sibling);
+        Self { span, depth, open }
+    }
+
     /// The lines that connect the row with those around it, such as `│  └─ `.
-    pub fn branch(&self) -> String {
-        let Some((last, above)) = self.open.split_last() else { return String::new() };
-        let mut text: String = above.iter().skip(1).map(|open| if *open { "│  " } else { "   " }).collect();
-        if !above.is_empty() {
-            text.push_str(if *last { "├─ " } else { "└─ " });
-        }
+    pub fn branch(&self, fold: &Fold) -> String {
+        let Some((last, above)) = self.drawn(fold).split_last() else { return String::new() };
+        let mut text = fold.mark(self.depth);
+        text.extend(above.iter().map(|open| line(*open)));
+        text.push_str(if *last { "├─ " } else { "└─ " });
         text
     }
 
     /// The lines that pass below the row: in front of its details.
-    pub fn trunk(&self, has_children: bool) -> String {
-        let mut text: String =
-            self.open.iter().skip(1).map(|open| if *open { "│  " } else { "   " }).collect();
-        text.push_str(if has_children { "│  " } else { "   " });
+    pub fn trunk(&self, has_children: bool, fold: &Fold) -> String {
+        let mut text = " ".repeat(fold.mark(self.depth).chars().count());
+        text.extend(self.drawn(fold).iter().map(|open| line(*open)));
+        text.push_str(line(has_children));
         text
     }
 
-    /// Levels below the root.
-    pub fn depth(&self) -> usize {
-        self.open.len() - 1
+    /// The levels that have lines: all but the root's, and of those the nearest.
+    fn drawn(&self, fold: &Fold) -> &[bool] {
+        let levels = self.depth.min(fold.levels);
+        &self.open[self.open.len() - levels..]
+    }
+}
+
+fn line(open: bool) -> &'static str {
+    if open { "│  " } else { "   " }
+}
+
+/// How many levels have lines. Of a row that stands deeper, a mark says how many have none: `…12 │  └─ `.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fold {
+    levels: usize,
+    digits: usize,
+}
+
+impl Fold {
+    /// So that the lines take at most `columns`, and one level has lines at least.
+    pub fn new(columns: usize, rows: &[Row]) -> Self {
+        let deepest = rows.iter().map(|row| row.depth).max().unwrap_or(0);
+        let most = (columns / 3).clamp(1, NEAREST);
+        if deepest <= most {
+            return Self { levels: most, digits: 0 };
+        }
+        let digits = deepest.to_string().len();
+        let levels = (columns.saturating_sub(digits + 2) / 3).clamp(1, NEAREST);
+        Self { levels, digits }
+    }
+
+    fn mark(&self, depth: usize) -> String {
+        let hidden = depth.saturating_sub(self.levels);
+        if hidden == 0 { String::new() } else { format!("…{hidden:<digits$} ", digits = self.digits) }
     }
 }
 
@@ -57,19 +100,17 @@ pub fn rows(spans: &[Span]) -> Vec<Row> {
     roots.sort_by_key(begin);
     let mut rows = Vec::with_capacity(spans.len());
     let mut stack: Vec<Row> = Vec::new();
-    push_level(&mut stack, &roots, &[]);
+    push_level(&mut stack, &roots, None);
     while let Some(row) = stack.pop() {
-        push_level(&mut stack, &children[row.span], &row.open);
+        push_level(&mut stack, &children[row.span], Some(&row));
         rows.push(row);
     }
     rows
 }
 
-fn push_level(stack: &mut Vec<Row>, spans: &[usize], above: &[bool]) {
+fn push_level(stack: &mut Vec<Row>, spans: &[usize], above: Option<&Row>) {
     for (place, span) in spans.iter().enumerate().rev() {
-        let mut open = above.to_vec();
-        open.push(place + 1 < spans.len());
-        stack.push(Row { span: *span, open });
+        stack.push(Row::new(*span, above, place + 1 < spans.len()));
     }
 }
 
@@ -81,12 +122,31 @@ fn parents(spans: &[Span]) -> Vec<Option<usize>> {
     }
     let mut parents: Vec<Option<usize>> =
         (0..spans.len()).map(|index| parent_of(spans, &by_id, index)).collect();
-    for index in 0..spans.len() {
-        if leads_back(&parents, index) {
-            parents[index] = None;
+    cut_cycles(&mut parents);
+    parents
+}
+
+/// Makes the first span of each cycle a root. Each span is passed once, whoever leads to it.
+fn cut_cycles(parents: &mut [Option<usize>]) {
+    let mut walk_of: Vec<Option<usize>> = vec![None; parents.len()];
+    for start in 0..parents.len() {
+        let mut at = Some(start);
+        while let Some(index) = at.filter(|index| walk_of[*index].is_none()) {
+            walk_of[index] = Some(start);
+            at = parents[index];
+        }
+        // Back at a span of this very walk.
+        if let Some(index) = at.filter(|index| walk_of[*index] == Some(start)) {
+            let first = cycle(parents, index).min().unwrap_or(index);
+            parents[first] = None;
         }
     }
-    parents
+}
+
+/// The spans of the cycle that `start` is in.
+fn cycle(parents: &[Option<usize>], start: usize) -> impl Iterator<Item = usize> {
+    let next = move |index: &usize| parents[*index].filter(|index| *index != start);
+    std::iter::successors(Some(start), next)
 }
 
 /// The client half of a shared span; else the parent id's span, the one of the same service first.
@@ -99,19 +159,6 @@ fn parent_of(spans: &[Span], by_id: &HashMap<&str, Vec<usize>>, index: usize) ->
         let same_service = candidates.iter().copied().find(|other| spans[*other].service() == span.service());
         same_service.or_else(|| candidates.first().copied()).filter(|parent| *parent != index)
     })
-}
-
-fn leads_back(parents: &[Option<usize>], start: usize) -> bool {
-    let mut at = parents[start];
-    for _ in 0..parents.len() {
-        match at {
-            None => return false,
-            Some(index) if index == start => return true,
-            Some(index) => at = parents[index],
-        }
-    }
-    // A cycle above that does not pass through `start`: it is cut where it runs.
-    false
 }
 
 #[cfg(test)]
@@ -128,7 +175,19 @@ mod tests {
     }
 
     fn drawn(spans: &[Span]) -> Vec<String> {
-        rows(spans).iter().map(|row| format!("{}{}", row.branch(), spans[row.span].id)).collect()
+        drawn_within(100, spans)
+    }
+
+    fn drawn_within(columns: usize, spans: &[Span]) -> Vec<String> {
+        let rows = rows(spans);
+        let fold = Fold::new(columns, &rows);
+        rows.iter().map(|row| format!("{}{}", row.branch(&fold), spans[row.span].id)).collect()
+    }
+
+    fn chain(length: usize) -> Vec<Span> {
+        (0..length)
+            .map(|i| span(&i.to_string(), i.checked_sub(1).map(|p| p.to_string()).as_deref(), i as u64))
+            .collect()
     }
 
     #[test]
@@ -149,7 +208,7 @@ mod tests {
         let spans = [server, span("b", Some("a"), 20), span("a", None, 10)];
         let rows = rows(&spans);
         assert_eq!(
-            rows.iter().map(|row| (row.span, row.depth())).collect::<Vec<_>>(),
+            rows.iter().map(|row| (row.span, row.depth)).collect::<Vec<_>>(),
             [(2, 0), (1, 1), (0, 2)]
         );
     }
@@ -168,10 +227,43 @@ mod tests {
     }
 
     #[test]
-    fn a_deep_chain_needs_no_stack() {
-        let spans: Vec<Span> = (0..3_000_u64)
-            .map(|i| span(&i.to_string(), i.checked_sub(1).map(|p| p.to_string()).as_deref(), i))
-            .collect();
-        assert_eq!(rows(&spans).last().unwrap().depth(), 2_999);
+    fn of_each_cycle_one_span_becomes_a_root() {
+        let spans = [
+            span("into", Some("e"), 9),
+            span("a", Some("b"), 1),
+            span("b", Some("a"), 2),
+            span("c", Some("e"), 3),
+            span("d", Some("c"), 4),
+            span("e", Some("d"), 5),
+        ];
+        assert_eq!(drawn(&spans), ["a", "└─ b", "c", "└─ d", "   └─ e", "      └─ into"]);
+    }
+
+    #[test]
+    fn of_a_deep_row_the_nearest_levels_have_lines_and_the_others_are_counted() {
+        let mut spans = chain(13);
+        spans.push(span("last", Some("11"), 99));
+        let drawn = drawn_within(10, &spans);
+        assert_eq!(drawn[..4], ["0", "└─ 1", "   └─ 2", "…1     └─ 3"]);
+        assert_eq!(drawn[12..], ["…10    ├─ 12", "…10    └─ last"]);
+    }
+
+    #[test]
+    fn details_stand_below_their_folded_row() {
+        let spans = chain(5);
+        let rows = rows(&spans);
+        let fold = Fold::new(9, &rows);
+        assert_eq!(rows[4].branch(&fold), "…2    └─ ");
+        assert_eq!(rows[3].trunk(true, &fold), "         │  ");
+        assert_eq!(rows[0].trunk(true, &fold), "│  ");
+    }
+
+    #[test]
+    fn a_deep_chain_takes_time_and_memory_by_its_length() {
+        // By the square of it, this would take gigabytes and minutes.
+        let spans = chain(200_000);
+        let rows = rows(&spans);
+        assert_eq!(rows.last().unwrap().depth, 199_999);
+        assert!(rows.iter().all(|row| row.open.len() <= NEAREST));
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::span::{self, Span};
 use crate::terminal::{Colour, Style, fit, safe};
-use crate::tree::{self, Row};
+use crate::tree::{self, Fold, Row};
 use crate::units;
 use crate::views;
 
@@ -21,6 +21,7 @@ pub struct View {
 }
 
 struct Columns {
+    fold: Fold,
     name: usize,
     service: usize,
     bar: usize,
@@ -36,8 +37,8 @@ pub fn draw(spans: &[Span], view: View) -> String {
     for (place, row) in rows.iter().enumerate() {
         line(&mut out, &spans[row.span], row, &columns, (begin, end), view.style);
         if view.annotations {
-            let has_children = rows.get(place + 1).is_some_and(|next| next.depth() > row.depth());
-            details(&mut out, &spans[row.span], &row.trunk(has_children), begin, view.style);
+            let has_children = rows.get(place + 1).is_some_and(|next| next.depth > row.depth);
+            details(&mut out, &spans[row.span], &row.trunk(has_children, &columns.fold), begin, view.style);
         }
     }
     out
@@ -58,7 +59,7 @@ fn levels(spans: &[Span], rows: &[Row]) -> usize {
     let mut path: Vec<(&str, usize)> = Vec::new();
     let mut deepest = 0;
     for row in rows {
-        path.truncate(row.depth());
+        path.truncate(row.depth);
         let id = spans[row.span].id.as_str();
         let level = match path.last() {
             Some((above, level)) if *above == id => *level,
@@ -76,17 +77,27 @@ fn label(span: &Span) -> String {
 }
 
 fn columns(spans: &[Span], rows: &[Row], total: usize) -> Columns {
+    let fold = fold(spans, rows, total * 2 / 5);
     let widest_name =
-        rows.iter().map(|row| row.branch().chars().count() + label(&spans[row.span]).chars().count());
+        rows.iter().map(|row| row.branch(&fold).chars().count() + label(&spans[row.span]).chars().count());
     let widest_service = spans.iter().map(|span| span.service().chars().count());
     let name = widest_name.max().unwrap_or(0).clamp(10, total * 2 / 5);
     let service = widest_service.max().unwrap_or(0).clamp(7, total / 5);
     let bar = total.saturating_sub(name + service + DURATION_COLUMNS + 6).max(8);
-    Columns { name, service, bar }
+    Columns { fold, name, service, bar }
+}
+
+/// Lines and name share a column. Where both do not fit, the lines leave the longest name its place, or half.
+fn fold(spans: &[Span], rows: &[Row], column: usize) -> Fold {
+    let label = |row: &Row| label(&spans[row.span]).chars().count();
+    let fits = rows.iter().all(|row| row.depth * 3 + label(row) <= column);
+    let longest = rows.iter().map(label).max().unwrap_or(0);
+    let lines = if fits { column } else { column - longest.min(column / 2) };
+    Fold::new(lines, rows)
 }
 
 fn line(out: &mut String, span: &Span, row: &Row, columns: &Columns, whole: (u64, u64), style: Style) {
-    let name = fit(&format!("{}{}", row.branch(), label(span)), columns.name);
+    let name = fit(&format!("{}{}", row.branch(&columns.fold), label(span)), columns.name);
     let service = style.paint(Colour::Cyan, &fit(&safe(span.service()), columns.service));
     let extent = span.extent();
     let took =
@@ -187,6 +198,17 @@ op a        osd.0        4.000 ms  ███████████████
         for line in draw(&spans, view(true)).lines().skip(1) {
             assert!(line.chars().count() <= 72, "{line}");
         }
+    }
+
+    #[test]
+    fn names_and_keys_of_deep_spans_can_be_read() {
+        let mut spans: Vec<Span> = (0..100_u64)
+            .map(|i| span(&i.to_string(), i.checked_sub(1).map(|p| p.to_string()).as_deref(), i, 1))
+            .collect();
+        spans[99].tags.insert("Object".into(), "foo".into());
+        let drawn = draw(&spans, view(true));
+        assert!((0..100).all(|i| drawn.contains(&format!("op {i} "))), "{drawn}");
+        assert!(drawn.contains("· Object = foo\n"), "{drawn}");
     }
 
     #[test]

@@ -58,7 +58,7 @@ async fn run(config: Config, arguments: &Arguments) -> anyhow::Result<()> {
     let (collector, store_thread) = Collector::open(config)?;
     tracing::info!(scribe = %addresses.scribe, http = %addresses.http, "ready");
     collector.reload_on(reloads, arguments.clone());
-    ready::write(arguments.ready_file.as_deref(), &addresses)?;
+    ready::tell(arguments.ready_file.as_deref(), &addresses)?;
     let watch = watch_store(store_thread, stop.clone());
     collector.serve(scribe, http, stop).await;
     drain_store(watch).await

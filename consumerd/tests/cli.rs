@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 fn consumerd(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_blkin-consumerd"));
@@ -64,4 +66,23 @@ fn a_flag_wins_over_the_environment_and_both_over_the_file() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_blkin-consumerd"));
     command.args(["--check-config", "--config", &path]).env("BLKIN_CONSUMERD_HTTP_LISTEN", "127.0.0.1:0");
     assert_eq!(command.output().unwrap().status.code(), Some(0));
+}
+
+#[test]
+fn systemd_is_told_once_programs_can_come() {
+    let folder = tempfile::tempdir().unwrap();
+    let (systemd, socket) = (folder.path().join("systemd"), folder.path().join("socket"));
+    let listening = UnixDatagram::bind(&systemd).unwrap();
+    listening.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_blkin-consumerd"));
+    command.env("NOTIFY_SOCKET", &systemd).arg("--socket").arg(&socket);
+    command.args(["--http-listen", "127.0.0.1:0", "--scan", "false", "--scribe-upstream", ""]);
+    let mut daemon = command.stdin(Stdio::null()).spawn().unwrap();
+    let mut told = [0; 64];
+    let length = listening.recv(&mut told);
+    let is_there = socket.exists();
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    assert_eq!(String::from_utf8_lossy(&told[..length.unwrap()]).trim_end(), "READY=1");
+    assert!(is_there);
 }

@@ -1,19 +1,24 @@
-//! Tells whoever waits that the daemon serves. The file appears whole or not at all.
+//! Tells whoever waits that the daemon serves: by a file, which appears whole or not at all, and systemd, if that started
+//! it (`Type=notify`).
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use sd_notify::NotifyState;
 use serde::Serialize;
 
-/// Writes `content` as JSON to `path`, if there is one, atomically.
+/// Writes `content` as JSON to `path`, if there is one, atomically; then tells systemd.
 ///
 /// # Errors
-/// When the file cannot be written beside its final place, or not renamed to it.
-pub fn write(path: Option<&Path>, content: &impl Serialize) -> anyhow::Result<()> {
-    path.map_or(Ok(()), |path| {
-        write_to(path, content).with_context(|| format!("failed to write the ready file {}", path.display()))
-    })
+/// When the file cannot be written beside its final place, or not renamed to it, or systemd cannot be told, which would
+/// take the daemon for one that does not get ready.
+pub fn tell(path: Option<&Path>, content: &impl Serialize) -> anyhow::Result<()> {
+    if let Some(path) = path {
+        write_to(path, content)
+            .with_context(|| format!("failed to write the ready file {}", path.display()))?;
+    }
+    sd_notify::notify(&[NotifyState::Ready]).context("failed to tell systemd ($NOTIFY_SOCKET)")
 }
 
 fn write_to(path: &Path, content: &impl Serialize) -> io::Result<()> {
@@ -41,15 +46,15 @@ mod tests {
     fn the_file_holds_the_json_and_nothing_is_left_beside_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ready.json");
-        write(Some(&path), &serde_json::json!({"http": "127.0.0.1:9411"})).unwrap();
+        tell(Some(&path), &serde_json::json!({"http": "127.0.0.1:9411"})).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"http\":\"127.0.0.1:9411\"}\n");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]
     fn a_file_that_cannot_be_written_is_named() {
-        let error = format!("{:#}", write(Some(Path::new("/nowhere/ready.json")), &0).unwrap_err());
+        let error = format!("{:#}", tell(Some(Path::new("/nowhere/ready.json")), &0).unwrap_err());
         assert!(error.starts_with("failed to write the ready file /nowhere/ready.json: "), "{error}");
-        write(None, &0).unwrap();
+        tell(None, &0).unwrap();
     }
 }

@@ -62,7 +62,7 @@ async fn run(config: Config, ready_file: Option<&Path>) -> anyhow::Result<()> {
     let addresses = Addresses { scribe: scribe.local_addr()?, http: http.local_addr()? };
     let relay = Relay::open(config, addresses.scribe)?;
     tracing::info!(scribe = %addresses.scribe, http = %addresses.http, upstreams = ?relay.config.upstreams, "ready");
-    ready::write(ready_file, &addresses)?;
+    ready::tell(ready_file, &addresses)?;
     relay.serve(scribe, http, stop).await
 }
 

@@ -425,7 +425,7 @@ impl<'a> Holder<'a> {
         let http = self.http.local_addr()?.to_string();
         tracing::info!(http, socket = %self.config.socket.display(), "ready");
         let control = &self.config.control_socket();
-        ready::write(self.ready_file, &Ready { http, socket: &self.config.socket, control })
+        ready::tell(self.ready_file, &Ready { http, socket: &self.config.socket, control })
     }
 
     fn kill_if_stuck(&mut self, worker: &mut WorkerProcess, silence: Duration) {

@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# The checks of run.sh, inside its container; writes what it finds into the file "result" beside it.
+set -uo pipefail
+cd "$(dirname "$0")" || exit 1
+exec >result.part 2>&1
+passed=0 failed=0
+
+check() {
+    local name=$1
+    shift
+    if "$@" >log 2>&1; then
+        passed=$((passed + 1))
+        echo "ok      $name"
+    else
+        failed=$((failed + 1))
+        echo "FAILED  $name"
+        { tail -10 log; journalctl --no-pager -q -o cat -n 15 -u 'blkin-*'; } | sed 's/^/        /'
+    fi
+}
+
+# until_true COMMAND...: waits for what happens by itself, at most 20 seconds.
+until_true() {
+    local due=$((SECONDS + 20))
+    until "$@"; do
+        [ $SECONDS -lt $due ] || return 1
+        sleep 0.1
+    done
+}
+
+state_is() { [ "$(systemctl is-active "$1")" = "$2" ]; }
+property() { systemctl show --value -p "$2" "$1"; }
+said() { journalctl -q -o cat -u "$1" | grep -q "$2"; }
+healthy() { blkin doctor; }
+
+# The commands of the README.
+check "sysusers and tmpfiles make the user and its folder" bash -ec '
+    systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload
+    [ "$(stat -c %U:%a /run/blkin)" = blkin:755 ]'
+
+# It starts before consumerd and says nothing any more: only who looks for it finds it.
+check "a program of another user records while there is no consumerd" bash -ec '
+    install -d -o nobody /run/waits
+    systemd-run --quiet --uid=nobody --unit=waits /srv/blkin-test/waits /run/waits'
+check "it has recorded" until_true test -e /run/waits/recorded
+
+# Started means that it serves: nothing here waits for that.
+check "consumerd starts" systemctl enable --now blkin-consumerd
+check "it may look for programs of others, and finds that one" said blkin-consumerd 'found a live program.*comm="waits"'
+check "collector starts" systemctl enable --now blkin-collector
+check "doctor finds nothing wrong" healthy
+check "what that program recorded is shown" until_true bash -ec 'blkin traces --service waits | grep -q wait'
+
+# shown [COMMAND...]: the quickstart's request, run by COMMAND, can be looked at.
+shown() {
+    local id
+    id=$("$@" ./quickstart | awk '{ print $3 }') && until_true blkin trace "$id"
+}
+check "a request is shown" shown
+check "and one of a user without any right" shown setpriv --reuid=nobody --regid=nogroup --clear-groups
+
+kill_holder() {
+    local before
+    before=$(property blkin-consumerd MainPID)
+    systemctl kill -s KILL --kill-who=main blkin-consumerd
+    anew() { state_is blkin-consumerd active && [ "$(property blkin-consumerd MainPID)" != "$before" ]; }
+    until_true anew
+}
+check "a consumerd that is killed is started again" kill_holder
+check "and takes requests" shown
+check "the ledger holds" until_true healthy
+
+check "a reload reaches the collector" bash -ec 'systemctl reload blkin-collector; systemctl is-active blkin-collector'
+check "which says so" until_true said blkin-collector "read the configuration again"
+check "the collector starts anew" systemctl restart blkin-collector
+check "and takes requests again" shown
+
+# Through a relay: consumerd -> relay -> collector.
+check "relay starts" systemctl enable --now blkin-relay
+check "consumerd is sent there" bash -ec '
+    sed -i "s/^scribe_upstream = .*/scribe_upstream = \"127.0.0.1:1463\"/" /etc/blkin/consumerd.toml
+    blkin-consumerd --check-config --config /etc/blkin/consumerd.toml
+    systemctl restart blkin-consumerd'
+check "a request comes through the relay" shown
+check "its spool lies in the folder of its state" bash -c 'ls /var/lib/blkin/relay | grep -q .'
+balances() { blkin ledger --relay http://127.0.0.1:9413 --settle 10s; }
+check "the ledger holds along the chain" balances
+
+stops() {
+    systemctl stop "$1" && [ "$(property "$1" Result)" = success ] && [ "$(property "$1" ExecMainStatus)" = 0 ]
+}
+for unit in blkin-consumerd blkin-relay blkin-collector; do
+    check "$unit stops in order" stops $unit
+done
+
+fails_for_good() {
+    sed -i 's/^http_listen = .*/http_listen = "nowhere"/' /etc/blkin/consumerd.toml
+    ! systemctl start blkin-consumerd && state_is blkin-consumerd failed &&
+        [ "$(property blkin-consumerd ExecMainStatus)" = 78 ] && [ "$(property blkin-consumerd NRestarts)" = 0 ]
+}
+check "a wrong configuration is an error that is not tried again" fails_for_good
+
+echo "$passed passed, $failed failed"
+mv result.part result

@@ -65,8 +65,16 @@ pub struct Endpoint {
 pub struct Annotation {
     /// Microseconds since the epoch.
     pub timestamp: u64,
+    /// 0 to 999 nanoseconds below the microsecond; 0 too if they are not known, as of everything in another Zipkin.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub nanos: u16,
     /// The event.
     pub value: String,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands over references")]
+fn is_zero(nanos: &u16) -> bool {
+    *nanos == 0
 }
 
 impl Span {

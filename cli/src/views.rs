@@ -61,7 +61,7 @@ mod tests {
             timestamp: Some(start),
             duration: Some(duration),
             local_endpoint: Some(Endpoint { service_name: Some(service.into()), ..Endpoint::default() }),
-            annotations: vec![Annotation { timestamp: start, value: service.into() }],
+            annotations: vec![Annotation { timestamp: start, nanos: 0, value: service.into() }],
             tags: [(service.to_owned(), "1".to_owned())].into(),
             ..Span::default()
         }

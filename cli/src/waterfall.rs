@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::span::{self, Span};
+use crate::span::{self, Annotation, Span};
 use crate::terminal::{Colour, Style, fit, safe};
 use crate::tree::{self, Fold, Row};
 use crate::units;
@@ -116,10 +116,15 @@ fn bar(extent: (u64, u64), whole: (u64, u64), columns: usize) -> String {
     format!("{}{}", " ".repeat(from), "█".repeat(to - from))
 }
 
-fn details(out: &mut String, span: &Span, trunk: &str, begin: u64, style: Style) {
+/// A span's own events come in their order; those of other endpoints, which were joined to them, are told apart by time.
+fn in_order(span: &Span) -> Vec<&Annotation> {
     let mut events: Vec<_> = span.annotations.iter().collect();
-    events.sort_by_key(|event| event.timestamp);
-    for event in events {
+    events.sort_by_key(|event| (event.timestamp, event.nanos));
+    events
+}
+
+fn details(out: &mut String, span: &Span, trunk: &str, begin: u64, style: Style) {
+    for event in in_order(span) {
         let after = units::duration(event.timestamp.saturating_sub(begin));
         put_detail(out, trunk, &format!("+{after}  {}", safe(&event.value)), style);
     }
@@ -141,7 +146,7 @@ fn put_detail(out: &mut String, trunk: &str, text: &str, style: Style) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::span::{Annotation, Endpoint};
+    use crate::span::Endpoint;
 
     fn span(id: &str, parent: Option<&str>, start: u64, duration: u64) -> Span {
         Span {
@@ -184,10 +189,40 @@ op a        osd.0        4.000 ms  ███████████████
     #[test]
     fn events_and_keys_stand_below_their_span() {
         let mut root = span("a", None, 0, 4_000);
-        root.annotations = vec![Annotation { timestamp: 1_000_250, value: "journal\u{1b}".into() }];
+        root.annotations = vec![Annotation { timestamp: 1_000_250, nanos: 0, value: "journal\u{1b}".into() }];
         root.tags.insert("Object".into(), "foo".into());
         let drawn = draw(&[root, span("b", Some("a"), 1, 2)], view(true));
         assert!(drawn.contains("│  · +250 µs  journal\u{fffd}\n│  · Object = foo\n"), "{drawn}");
+    }
+
+    /// The events of what is drawn of one span that two endpoints saw, each at its nanosecond of the same microsecond.
+    fn drawn_events(of_osd: &[(&str, u16)], of_pg: &[(&str, u16)]) -> Vec<String> {
+        let annotation = |(value, nanos): &(&str, u16)| Annotation {
+            timestamp: 1_000_250,
+            nanos: *nanos,
+            value: (*value).to_owned(),
+        };
+        let mut sides = [span("a", None, 0, 4_000), span("a", None, 1, 2)];
+        sides[1].local_endpoint.get_or_insert_default().service_name = Some("pg 1.7".into());
+        sides[0].annotations = of_osd.iter().map(annotation).collect();
+        sides[1].annotations = of_pg.iter().map(annotation).collect();
+        let drawn = draw(&sides, view(true));
+        drawn
+            .lines()
+            .filter_map(|line| line.split_once("+250 µs  ").map(|(_, event)| event.to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn events_of_a_microsecond_are_drawn_in_the_order_of_their_nanoseconds() {
+        let drawn = drawn_events(&[("begun", 10), ("ended", 40)], &[("enqueuing", 20), ("enqueued", 30)]);
+        assert_eq!(drawn, ["begun", "enqueuing", "enqueued", "ended"]);
+    }
+
+    #[test]
+    fn events_without_nanoseconds_are_drawn_in_the_order_in_which_they_were_answered() {
+        let drawn = drawn_events(&[("enqueuing", 0), ("enqueued", 0)], &[]);
+        assert_eq!(drawn, ["enqueuing", "enqueued"]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use blkin_thrift::Limits;
-pub use blkin_zipkin::write::{write_span, write_trace, write_traces};
+pub use blkin_zipkin::write::{write_span, write_trace, write_trace_with_nanos, write_traces};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 
 use crate::json::{EndpointWire, Name, Object, Reading, Text, Whole, read_entries, required, set, skip};

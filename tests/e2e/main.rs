@@ -13,6 +13,7 @@ mod ledger;
 mod lifecycle;
 mod live;
 mod operation;
+mod order;
 mod recorder;
 mod relay;
 mod sampling;

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use serde_json::Value;
 use serde_json::ser::Formatter;
 
 use crate::model::Span;
@@ -14,6 +15,21 @@ pub fn write_span(span: &Span) -> String {
 /// Writes the spans of one trace as a list.
 pub fn write_trace(spans: &[Span]) -> String {
     json(spans)
+}
+
+/// Writes the spans of one trace as a list, and beside the microseconds of each annotation its `nanos`, where they are
+/// known: a member that Zipkin's JSON does not have.
+pub fn write_trace_with_nanos(spans: &[Span]) -> String {
+    json(&spans.iter().map(with_nanos).collect::<Vec<_>>())
+}
+
+fn with_nanos(span: &Span) -> Value {
+    let mut object = serde_json::to_value(span).expect("a span has string keys");
+    let written = object.get_mut("annotations").and_then(Value::as_array_mut).into_iter().flatten();
+    for (written, annotation) in written.zip(&span.annotations).filter(|(_, from)| from.nanos != 0) {
+        written["nanos"] = annotation.nanos.into();
+    }
+    object
 }
 
 /// Writes several traces as a list of lists.
@@ -40,5 +56,24 @@ impl Formatter for LineSafe {
             written = at + separator.len();
         }
         writer.write_all(&text.as_bytes()[written..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Annotation, SpanId, TraceId};
+
+    #[test]
+    fn nanoseconds_are_written_where_they_are_asked_for_and_known() {
+        let known = Annotation { nanos: 42, ..Annotation::new(7, "x") };
+        let annotations = vec![Annotation::new(7, "w"), known];
+        let span = Span { annotations, ..Span::new(TraceId::new(0, 1).unwrap(), SpanId::new(2).unwrap()) };
+        let mut asked: Value =
+            serde_json::from_str(&write_trace_with_nanos(std::slice::from_ref(&span))).unwrap();
+        assert_eq!(asked[0]["annotations"][1]["nanos"].take(), 42);
+        asked[0]["annotations"][1].as_object_mut().unwrap().remove("nanos");
+        let plain: Value = serde_json::from_str(&write_trace(&[span])).unwrap();
+        assert_eq!(asked, plain);
     }
 }

@@ -58,14 +58,19 @@ pub(super) async fn traces(State(app): Shared, Query(pairs): Pairs) -> Result<Js
     Ok(Json(v2json::write_traces(&found)))
 }
 
-pub(super) async fn trace(State(app): Shared, Path(text): Path<String>) -> Result<Json, Problem> {
+pub(super) async fn trace(
+    State(app): Shared,
+    Path(text): Path<String>,
+    Query(pairs): Pairs,
+) -> Result<Json, Problem> {
     let id: TraceId = text.parse().map_err(|e| Problem::bad(format!("{text:?} is no trace id: {e}")))?;
     let reading = app.config().reading();
     let spans: Vec<Span> = read(app, move |store| query::trace(store, id, reading)).await?;
     if spans.is_empty() {
         return Err(Problem::not_found(format!("{id} not found")));
     }
-    Ok(Json(v2json::write_trace(&spans)))
+    let nanos = Parameters(pairs).get("nanos") == Some("true");
+    Ok(Json(if nanos { v2json::write_trace_with_nanos(&spans) } else { v2json::write_trace(&spans) }))
 }
 
 pub(super) async fn trace_many(State(app): Shared, Query(pairs): Pairs) -> Result<Json, Problem> {

@@ -55,6 +55,8 @@ impl Collector for Metrics {
         let refused = REFUSED.map(|(label, cause)| (label, self.ingest.refused_batches(cause)));
         counters(&mut encoder, "refused_batches", "batches given back to their senders", "cause", &refused)?;
         rejected(&mut encoder, self.ingest.rejects())?;
+        let help = "Scribe entries of other categories, which hold no spans";
+        counter(&mut encoder, "skipped_entries", help, self.ingest.skipped().entries())?;
         let help = "HTTP clients let go because they did not take what they were sent";
         counter(&mut encoder, "http_stalled", help, self.patience.stalled())?;
         let live = self.live.figures();

@@ -5,9 +5,11 @@
 mod rejects;
 mod sampler;
 mod scribe;
+mod skipped;
 
 pub use rejects::{ALL_TRANSPORTS, MOST_RECENT, Reject, Rejects, Source, Transport};
 pub use sampler::Sampler;
+pub use skipped::Skipped;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,6 +36,7 @@ pub struct Ingest {
     writer: Writer,
     live: Live,
     rejects: Rejects,
+    skipped: Skipped,
     alive_since: u64,
     autocomplete_keys: Arc<[String]>,
     refused: [AtomicU64; 3],
@@ -67,14 +70,19 @@ impl Ingest {
     /// Reads as the settings say, hands batches to the writer and shows them live.
     pub fn new(settings: Settings, writer: Writer, live: Live) -> Self {
         let alive_since = now_ms() / 1000;
-        let (rejects, refused) = Default::default();
+        let (rejects, skipped, refused) = Default::default();
         let autocomplete_keys = settings.now().autocomplete_keys.clone().into();
-        Ingest { settings, writer, live, rejects, alive_since, autocomplete_keys, refused }
+        Ingest { settings, writer, live, rejects, skipped, alive_since, autocomplete_keys, refused }
     }
 
     /// What was rejected, and why.
     pub fn rejects(&self) -> &Rejects {
         &self.rejects
+    }
+
+    /// What was none of ours.
+    pub fn skipped(&self) -> &Skipped {
+        &self.skipped
     }
 
     /// What fb303's questions are answered from.
@@ -128,7 +136,7 @@ impl Ingest {
         self.refused[cause as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The entries of a Scribe call, by category and message; those of other categories are skipped, as Zipkin does.
+    /// The entries of a Scribe call, by category and message; those of other categories are skipped.
     fn scribe_entries<'e>(
         &self,
         entries: impl ExactSizeIterator<Item = (&'e [u8], &'e [u8])>,
@@ -141,8 +149,18 @@ impl Ingest {
         let plain_bytes = frame_bytes / 4 * 3;
         sorting.batch.reserve(entries.len(), plain_bytes);
         let mut bytes = Vec::with_capacity(plain_bytes);
-        let wanted = entries.filter(|(category, _)| *category == config.scribe_category.as_bytes());
+        let mut others: Option<(&[u8], u64)> = None;
+        let wanted = entries.filter(|(category, _)| {
+            let is_wanted = *category == config.scribe_category.as_bytes();
+            if !is_wanted {
+                others = Some((category, others.map_or(0, |(_, count)| count) + 1));
+            }
+            is_wanted
+        });
         let spans: Vec<_> = wanted.map(|(_, message)| append_decoded(message, &mut bytes)).collect();
+        if let Some((category, count)) = others {
+            self.skipped.tell(category, count, &config.scribe_category);
+        }
         let mut view = SpanView::default();
         for span in spans {
             match span {

@@ -50,6 +50,27 @@ fn a_bad_scribe_entry_is_counted_and_its_neighbours_are_stored() {
     assert_eq!(collector.ledger()["annotations"]["stored"], 4);
 }
 
+#[test]
+fn entries_of_other_categories_are_counted_and_each_category_is_named_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let file = std::fs::File::create(&log).unwrap();
+    let collector = Collector::spawn_logging_to(folder.path(), &mut command(folder.path()), file.into());
+    let other = |category: &str| LogEntry { category: category.to_owned(), ..span_entry(1) };
+    let mut scribe = Scribe::connect(collector.scribe);
+    for entries in
+        [vec![other("zipkn"), span_entry(2), other("zipkn")], vec![other("zipkn")], vec![other("a\nb")]]
+    {
+        assert_eq!(scribe.log(&entries).unwrap(), ResultCode::Ok);
+    }
+    assert!(!collector.has_trace(1) && collector.has_trace(2));
+    let metrics = collector.get("/metrics").1;
+    assert!(metrics.contains("\nblkin_collector_skipped_entries_total 4\n"), "{metrics}");
+    let said = std::fs::read_to_string(&log).unwrap();
+    let lines: Vec<_> = said.lines().filter(|line| line.contains("of another category")).collect();
+    assert!(lines.len() == 2 && lines[0].contains("zipkn") && lines[1].contains(r"a\nb"), "{said}");
+}
+
 /// A span with an unknown field of 100,000 structs within each other, in base64.
 fn nested_span() -> Vec<u8> {
     use base64::Engine;

@@ -16,8 +16,7 @@ const NEAREST: usize = 64;
 pub struct Row {
     /// Index into the spans given to [`rows`].
     pub span: usize,
-    /// Levels below the root.
-    pub depth: usize,
+    depth: usize,
     /// For the nearest levels above, the row's own last: whether a later sibling follows there.
     open: Vec<bool>,
 }
@@ -28,6 +27,11 @@ impl Row {
         let mut open = above[above.len().saturating_sub(NEAREST - 1)..].to_vec();
         open.push(has_later_sibling);
         Self { span, depth, open }
+    }
+
+    /// Levels below the root.
+    pub fn depth(&self) -> usize {
+        self.depth
     }
 
     /// The lines that connect the row with those around it, such as `│  └─ `.

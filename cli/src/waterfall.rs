@@ -37,7 +37,7 @@ pub fn draw(spans: &[Span], view: View) -> String {
     for (place, row) in rows.iter().enumerate() {
         line(&mut out, &spans[row.span], row, &columns, (begin, end), view.style);
         if view.annotations {
-            let has_children = rows.get(place + 1).is_some_and(|next| next.depth > row.depth);
+            let has_children = rows.get(place + 1).is_some_and(|next| next.depth() > row.depth());
             details(&mut out, &spans[row.span], &row.trunk(has_children, &columns.fold), begin, view.style);
         }
     }
@@ -59,7 +59,7 @@ fn levels(spans: &[Span], rows: &[Row]) -> usize {
     let mut path: Vec<(&str, usize)> = Vec::new();
     let mut deepest = 0;
     for row in rows {
-        path.truncate(row.depth);
+        path.truncate(row.depth());
         let id = spans[row.span].id.as_str();
         let level = match path.last() {
             Some((above, level)) if *above == id => *level,
@@ -90,7 +90,7 @@ fn columns(spans: &[Span], rows: &[Row], total: usize) -> Columns {
 /// Lines and name share a column. Where both do not fit, the lines leave the longest name its place, or half.
 fn fold(spans: &[Span], rows: &[Row], column: usize) -> Fold {
     let label = |row: &Row| label(&spans[row.span]).chars().count();
-    let fits = rows.iter().all(|row| row.depth * 3 + label(row) <= column);
+    let fits = rows.iter().all(|row| row.depth() * 3 + label(row) <= column);
     let longest = rows.iter().map(label).max().unwrap_or(0);
     let lines = if fits { column } else { column - longest.min(column / 2) };
     Fold::new(lines, rows)

@@ -155,6 +155,7 @@ fn arrived(
         ("received", "that arrived", Vec::new(), arrived.received),
         ("accepted", "that were made durable in the spool", Vec::new(), arrived.accepted),
         ("lost", "that could not be read", vec![("cause", "malformed")], arrived.malformed),
+        ("forgotten", "kept for upstreams that this start no longer has", Vec::new(), figures.forgotten),
     ];
     for (name, help, labels, count) in counters {
         let (name, help) = (format!("{prefix}{name}"), format!("{what} {help}"));

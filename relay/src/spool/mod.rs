@@ -154,6 +154,8 @@ struct State {
     upstreams: Vec<Upstream>,
     commits: u64,
     damaged_regions: u64,
+    /// What upstreams did not get that were taken away before this start.
+    forgotten: Count,
     /// Something is not in the file of positions yet.
     dirty: bool,
 }
@@ -200,6 +202,8 @@ pub struct Figures {
     pub commits: u64,
     /// Regions that could not be read.
     pub damaged_regions: u64,
+    /// What upstreams did not get that are not configured any more, since this start.
+    pub forgotten: Count,
 }
 
 /// The spool.
@@ -279,6 +283,7 @@ impl Spool {
             segments: state.segments.len(),
             commits: state.commits,
             damaged_regions: state.damaged_regions,
+            forgotten: state.forgotten,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Opening a spool: what an earlier run left is read once, whole. A tail that was never acknowledged is cut off; damage
 //! before it is told of and set aside, and counted when an upstream comes to it.
 
+use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
@@ -36,8 +37,9 @@ struct Scan {
 }
 
 impl Spool {
-    /// Opens or makes the spool in `folder` for these upstreams. One that was not there before gets what comes from now
-    /// on; one that is no longer there is forgotten, and the log says how much it did not get.
+    /// Opens or makes the spool in `folder` for these upstreams. One that was not there before takes the place of one that
+    /// is no longer there ([`succession`]), or gets what comes from now on. One that nobody follows is forgotten; the log
+    /// says how much it did not get.
     ///
     /// # Errors
     /// When the folder cannot be used, or another relay uses it.
@@ -212,12 +214,13 @@ fn state(folder: &Path, scan: Scan, checkpoint: Option<Checkpoint>, names: &[Str
         upstreams: Vec::new(),
         commits: 0,
         damaged_regions: scan.damaged_regions,
+        forgotten: Count::default(),
         dirty: true,
     };
     let end = state.end();
     let begin = if checkpoint.is_some() { end } else { first };
-    let known = checkpoint.unwrap_or_default();
-    forget(&known, names);
+    let mut known = checkpoint.unwrap_or_default();
+    state.forgotten = succession(&mut known, names);
     state.upstreams = names.iter().map(|name| upstream(name, &known, begin, end)).collect();
     Ok(state)
 }
@@ -234,15 +237,38 @@ fn arrived(checkpoint: Option<&Checkpoint>, end: Count) -> Arrived {
     }
 }
 
-fn forget(known: &Checkpoint, names: &[String]) {
-    for gone in known.upstreams.iter().filter(|upstream| !names.contains(&upstream.name)) {
-        let entries = (known.durable.before - gone.position.before).entries;
-        tracing::warn!(
-            upstream = gone.name,
-            entries,
-            "forgetting an upstream that is no longer configured, and what it did not get"
-        );
+/// Gives the names of new upstreams to those that are no longer configured, most behind first: an address was corrected,
+/// or a server has moved, and what was kept for it is what it is to get. Returns what nobody gets: where one follows, it
+/// gets what the others lack too.
+fn succession(known: &mut Checkpoint, names: &[String]) -> Count {
+    let is_known = |name: &String| known.upstreams.iter().any(|upstream| upstream.name == *name);
+    let mut new: VecDeque<&String> = names.iter().filter(|name| !is_known(name)).collect();
+    let durable = known.durable.before;
+    let mut gone: Vec<_> =
+        known.upstreams.iter_mut().filter(|upstream| !names.contains(&upstream.name)).collect();
+    gone.sort_by_key(|upstream| (upstream.position.segment, upstream.position.offset));
+    let is_followed = !new.is_empty();
+    let mut forgotten = Count::default();
+    for upstream in gone {
+        let missing = durable - upstream.position.before;
+        if let Some(follower) = new.pop_front() {
+            tracing::warn!(
+                from = upstream.name,
+                to = follower,
+                entries = missing.entries,
+                "an upstream has another address: what was kept for it goes there"
+            );
+            upstream.name.clone_from(follower);
+        } else if !is_followed {
+            tracing::warn!(
+                upstream = upstream.name,
+                entries = missing.entries,
+                "forgetting an upstream that is no longer configured, and what it did not get"
+            );
+            forgotten += missing;
+        }
     }
+    forgotten
 }
 
 fn upstream(name: &str, known: &Checkpoint, begin: Position, end: Position) -> Upstream {

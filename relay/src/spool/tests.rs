@@ -379,11 +379,42 @@ fn a_new_upstream_gets_what_comes_from_now_on_and_one_taken_away_is_forgotten() 
     fixture.open();
     fixture.append(2).unwrap();
     assert_eq!((fixture.drain(0), fixture.drain(1)), (vec![0, 1, 2, 3, 4], vec![3, 4]));
+    fixture.append(2).unwrap();
+    fixture.drain(1);
     fixture.names = vec!["b:2".into()];
     fixture.spool().sweep().unwrap();
     fixture.open();
     fixture.append(1).unwrap();
-    assert_eq!(fixture.drain(0), [5]);
+    assert_eq!(fixture.drain(0), [7]);
+    assert_eq!(fixture.spool().figures().forgotten, Count { entries: 2, annotations: 2 * ANNOTATIONS });
+    fixture.check();
+}
+
+#[test]
+fn an_upstream_whose_address_is_corrected_gets_what_was_kept_for_it() {
+    let mut fixture = Fixture::new(roomy(), &["a:1", "typo:2"]);
+    fixture.append(3).unwrap();
+    fixture.drain(0);
+    fixture.spool().sweep().unwrap();
+    fixture.append(1).unwrap();
+    fixture.names = vec!["b:2".into(), "a:1".into()];
+    fixture.open();
+    assert_eq!((fixture.drain(0), fixture.drain(1)), (vec![0, 1, 2, 3], vec![3]));
+    assert_eq!(fixture.spool().figures().forgotten, Count::default());
+    fixture.check();
+}
+
+#[test]
+fn one_upstream_in_the_place_of_two_gets_what_the_one_most_behind_did_not_get() {
+    let mut fixture = Fixture::new(roomy(), &["a:1", "b:2"]);
+    fixture.append(3).unwrap();
+    fixture.drain(0);
+    fixture.append(1).unwrap();
+    fixture.spool().sweep().unwrap();
+    fixture.names = vec!["c:3".into()];
+    fixture.open();
+    assert_eq!(fixture.drain(0), [0, 1, 2, 3]);
+    assert_eq!(fixture.spool().figures().forgotten, Count::default());
     fixture.check();
 }
 

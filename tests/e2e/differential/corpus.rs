@@ -204,6 +204,7 @@ impl Corpus {
             self.v1(name, &format!("[{{{ids},{members}}}]"));
         }
         self.numbers();
+        self.nanoseconds();
         self.pieces();
         self.scribe_calls();
     }
@@ -235,6 +236,20 @@ impl Corpus {
             .push(blkin_thrift::Annotation { value: "timeless".to_owned(), ..Default::default() });
         let body = thrift_list(&[span::encode(&span)]);
         self.http("v1 thrift, annotation at 0", V1, &[THRIFT], body, &trace);
+    }
+
+    /// Two events of one microsecond, whose nanoseconds consumerd told.
+    fn nanoseconds(&mut self) {
+        let trace = self.trace_id();
+        let mut span = span_of(&trace);
+        let at = |nanos, value: &str| blkin_thrift::Annotation {
+            timestamp: 9,
+            value: value.to_owned(),
+            nanos: Some(nanos),
+            ..Default::default()
+        };
+        span.annotations.extend([at(100, "Enqueuing op"), at(200, "Enqueued op")]);
+        self.scribe("nanoseconds", "zipkin", vec![scribe_message(&span)], &trace);
     }
 
     /// One span in two pieces of one list: its server's begin, and its end.

@@ -192,6 +192,8 @@ fn queries(shops: &[String]) -> Vec<String> {
         search("minDuration=1000"),
         search("serviceName=nobody"),
         format!("/api/v2/traceMany?traceIds={}", shops.join(",")),
+        // Our own parameter, which `blkin trace` gives whoever answers.
+        format!("/api/v2/trace/{}?nanos=true", shops[0]),
         format!("/api/v2/dependencies?endTs={now_ms}&lookback=3600000"),
         "/api/v2/services".to_owned(),
         "/api/v2/autocompleteKeys".to_owned(),

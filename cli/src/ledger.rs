@@ -98,7 +98,8 @@ impl Ledger {
     /// The collector's equation from its metrics.
     pub fn of_collector(metrics: &Metrics) -> Ledger {
         let mut right = vec![
-            term("stored", metrics.sum("blkin_collector_stored_total", &[])),
+            // What is in the store now: what has left it is lost{expired}.
+            term("stored", metrics.sum("blkin_collector_in_store", &[])),
             term("duplicate", metrics.sum("blkin_collector_duplicate_total", &[])),
         ];
         right.extend(causes(metrics, "blkin_collector_lost_total", &[]));
@@ -325,9 +326,10 @@ blkin_sink_lost_total{sink=\"scribe\",cause=\"queue_full\"} 3
     const COLLECTOR: &str = "\
 blkin_collector_received_total{transport=\"scribe\"} 60
 blkin_collector_received_total{transport=\"http_v2\"} 10
-blkin_collector_stored_total 65
+blkin_collector_in_store 58
 blkin_collector_duplicate_total 4
 blkin_collector_lost_total{cause=\"malformed\"} 1
+blkin_collector_lost_total{cause=\"expired\"} 7
 ";
     const RELAY: &str = "\
 blkin_relay_received_total 50
@@ -370,7 +372,7 @@ blkin_relay_entries_upstream_lost_total{upstream=\"a:1\",cause=\"spool_evicted\"
         let ledger = ledger(CONSUMERD, COLLECTOR);
         assert_eq!(ledger.equations.len(), 5);
         assert!(ledger.balances());
-        assert_eq!(ledger.lost(), 7 + 3 + 1 + 5 + 6 + 2 + 3 + 1);
+        assert_eq!(ledger.lost(), 7 + 3 + 1 + 5 + 6 + 2 + 3 + 1 + 7);
         let shown = ledger.table(false, Style { columns: 100, colours: false });
         assert!(
             shown.contains(

@@ -1,11 +1,14 @@
 //! A program counts its own calls; that count and every equation of the ledger must agree.
 
 use anyhow::{Result, ensure};
+use blkin_cli::ledger::Ledger;
 use blkin_cli::span::Span;
 use blkin_tests::artifacts::with_each_producer;
 use blkin_tests::cheat::Cheat;
-use blkin_tests::daemons::{Node, Setup};
+use blkin_tests::daemons::{LIMIT, Node, Setup};
+use blkin_tests::ingest::{now_us, post};
 use blkin_tests::program::Program;
+use blkin_tests::wait;
 
 use blkin_tests::sums::{check, check_lossless};
 
@@ -106,5 +109,27 @@ fn a_call_that_nobody_counted_is_noticed() -> Result<()> {
     let (node, calls) = written(&["--traces", "10"], &ROOMY)?;
     check_lossless(&node, calls)?;
     assert!(check(&node, calls - 1).unwrap_err().to_string().starts_with("the program counted"));
+    Ok(())
+}
+
+#[test]
+fn what_retention_removed_is_expired_and_the_ledger_holds() -> Result<()> {
+    let retention = ["--retention-mib".to_owned(), "1".to_owned()];
+    let node = Node::without_consumerd(Setup { collector: retention.into(), ..Setup::default() })?;
+    let collector = &node.collector;
+    for id in 1..=3 {
+        let half = "x".repeat(600_000);
+        let body = format!(
+            r#"[{{"traceId":"{id}","id":"{id}","timestamp":{},"tags":{{"half":"{half}"}}}}]"#,
+            now_us()
+        );
+        ensure!(post(&collector.http, "/api/v2/spans", "application/json", body.as_bytes())?.0 == 202);
+    }
+    let expired = wait::until(LIMIT, "retention to remove something", || {
+        let metrics = collector.metrics().ok()?;
+        (metrics.sum("blkin_collector_lost_total", &[("cause", "expired")]) > 0).then_some(metrics)
+    })?;
+    let ledger = Ledger::of_collector(&expired);
+    ensure!(ledger.balances(), "{ledger:?}");
     Ok(())
 }

@@ -156,7 +156,10 @@ impl Refusal for blkin_thrift::Error {
     fn cause(&self) -> Cause {
         use blkin_thrift::Error;
         match self {
-            Error::Malformed(_) | Error::ListBroken { .. } | Error::UnexpectedReply(_) => Cause::Syntax,
+            Error::Malformed(_)
+            | Error::NotFramed(_)
+            | Error::ListBroken { .. }
+            | Error::UnexpectedReply(_) => Cause::Syntax,
             Error::TooLarge { .. } => Cause::TooLarge,
             Error::ZeroId(_) => Cause::BadId,
             Error::Base64(_) => Cause::Encoding,

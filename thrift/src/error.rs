@@ -16,6 +16,9 @@ pub enum Error {
         /// What is allowed.
         limit: u64,
     },
+    /// What comes is no frame but the beginning of another protocol: a wrong port, most likely.
+    #[error("failed to accept {0}: this is Scribe's framed Thrift; is it the right port?")]
+    NotFramed(&'static str),
     /// A span whose trace id or span id is zero or missing.
     #[error("failed to accept a span without {0}: it is zero or missing")]
     ZeroId(&'static str),

@@ -10,7 +10,20 @@ pub fn read_length(header: [u8; HEADER_BYTES], max_frame_bytes: usize) -> Result
     let announced = u32::from_be_bytes(header);
     match usize::try_from(announced) {
         Ok(length) if length <= max_frame_bytes => Ok(length),
-        _ => Err(Error::TooLarge { what: "a frame", size: announced.into(), limit: max_frame_bytes as u64 }),
+        _ => Err(foreign(header).map_or(
+            Error::TooLarge { what: "a frame", size: announced.into(), limit: max_frame_bytes as u64 },
+            Error::NotFramed,
+        )),
+    }
+}
+
+/// The protocol that begins so, if it is a well-known one. Such a length would be hundreds of MiB.
+fn foreign(header: [u8; HEADER_BYTES]) -> Option<&'static str> {
+    match &header {
+        b"HTTP" => Some("an HTTP answer"),
+        b"GET " | b"HEAD" | b"POST" | b"PUT " | b"OPTI" | b"PRI " => Some("an HTTP request"),
+        [0x16, 0x03, ..] | [0x15, 0x03, ..] => Some("TLS"),
+        _ => None,
     }
 }
 

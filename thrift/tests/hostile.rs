@@ -52,6 +52,19 @@ fn a_frame_over_the_limit_is_refused_from_its_header() {
 }
 
 #[test]
+fn another_protocol_on_the_port_is_named() {
+    for (bytes, named) in [
+        (&b"HTTP/1.1 400 Bad Request"[..], "an HTTP answer"),
+        (b"GET / HTTP/1.1", "an HTTP request"),
+        (b"\x16\x03\x01\x02\x00\x01", "TLS"),
+    ] {
+        let mut reader = FrameReader::new(&Limits::default());
+        reader.extend(bytes);
+        assert_eq!(reader.next_frame(), Err(Error::NotFramed(named)));
+    }
+}
+
+#[test]
 fn every_truncation_of_a_call_is_an_error() {
     let entry =
         LogEntry { category: "zipkin".to_owned(), message: scribe::span_message(&common::full_span()) };

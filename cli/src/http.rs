@@ -72,6 +72,11 @@ impl Client {
         &self.base
     }
 
+    /// The same without the scheme.
+    pub fn host(&self) -> &str {
+        self.base.trim_start_matches("http://")
+    }
+
     /// Gets `path` with its query, whatever the status.
     ///
     /// # Errors

@@ -125,8 +125,7 @@ impl Ledger {
         let mut reading = Reading::default();
         reading.take("consumerd", consumerd, Ledger::of_consumerd);
         for relay in relays {
-            let name = relay.base().trim_start_matches("http://");
-            reading.take("relay", relay, |metrics| Ledger::of_relay(name, metrics));
+            reading.take("relay", relay, |metrics| Ledger::of_relay(relay.host(), metrics));
         }
         reading.take("collector", collector, Ledger::of_collector);
         reading

@@ -97,15 +97,8 @@ enum Command {
             value_parser = parse_url
         )]
         consumerd: String,
-        /// The metrics of a relay between them; once for each
-        #[arg(
-            long,
-            value_name = "URL",
-            env = "BLKIN_RELAY_URL",
-            value_delimiter = ',',
-            value_parser = parse_url
-        )]
-        relay: Vec<String>,
+        #[command(flatten)]
+        relays: Relays,
         /// Wait at most this long (500ms, 10s) until no annotation is on its way any more
         #[arg(long, value_name = "DURATION", default_value = "0", value_parser = units::parse_duration_us)]
         settle: u64,
@@ -127,7 +120,29 @@ enum Command {
         /// consumerd's socket
         #[arg(long, value_name = "PATH", env = "BLKIN_SOCKET", default_value = "/run/blkin/consumerd.sock")]
         socket: PathBuf,
+        #[command(flatten)]
+        relays: Relays,
     },
+}
+
+/// Nobody but the user knows which relays there are on the way: consumerd knows its upstream by its Scribe port.
+#[derive(Args)]
+struct Relays {
+    /// The metrics of a relay between consumerd and the collector; once for each
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "BLKIN_RELAY_URL",
+        value_delimiter = ',',
+        value_parser = parse_url
+    )]
+    relay: Vec<String>,
+}
+
+impl Relays {
+    fn clients(&self) -> impl Iterator<Item = Client> {
+        self.relay.iter().map(|url| Client::new(url))
+    }
 }
 
 #[derive(Args)]
@@ -203,9 +218,9 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
             let annotations = &recovery.annotations;
             put(&if json { recover::json_lines(annotations)? } else { recover::text(annotations) })?;
         }
-        Command::Ledger { consumerd, relay, settle } => {
+        Command::Ledger { consumerd, relays, settle } => {
             let patience = Duration::from_micros(*settle);
-            let relays: Vec<Client> = relay.iter().map(|url| Client::new(url).named_by("--relay")).collect();
+            let relays: Vec<Client> = relays.clients().map(|relay| relay.named_by("--relay")).collect();
             let consumerd = Client::new(consumerd).named_by("--consumerd");
             let reading = Ledger::settled(&consumerd, &relays, &collector, patience);
             let ledger = &reading.ledger;
@@ -214,10 +229,11 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
             return Ok(if reading.balances() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Command::Set(wanted) => put(&set::run(wanted, json, Style::of_stdout())?)?,
-        Command::Doctor { consumerd, socket } => {
+        Command::Doctor { consumerd, socket, relays } => {
             // It has advice of its own for whom it does not reach.
             let [consumerd, collector] = [consumerd, &arguments.common.collector].map(|url| Client::new(url));
-            let places = doctor::Places { socket: socket.clone(), consumerd, collector };
+            let relays = relays.clients().collect();
+            let places = doctor::Places { socket: socket.clone(), consumerd, relays, collector };
             let report = doctor::examine(&places);
             let text = if json { pretty(&report)? } else { doctor::text(&report, Style::of_stdout()) };
             put(&text)?;

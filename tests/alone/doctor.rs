@@ -6,13 +6,20 @@ use anyhow::{Context, Result};
 use blkin_tests::artifacts::binary;
 use blkin_tests::daemons::{LIMIT, Node, Setup, unused_address};
 use blkin_tests::program::Program;
+use blkin_tests::relays::Relay;
 use blkin_tests::wait;
 use serde_json::Value;
 
 /// Runs the doctor against a node, whose consumerd may be gone.
 fn doctor(node: &Node, consumerd: &str) -> Result<(Output, Value)> {
+    doctor_of(node, consumerd, &[])
+}
+
+/// The same with the relays behind it.
+fn doctor_of(node: &Node, consumerd: &str, relays: &[&str]) -> Result<(Output, Value)> {
     let mut command = Command::new(binary("blkin")?);
     command.args(["doctor", "--json", "--consumerd", consumerd]);
+    command.args(relays.iter().flat_map(|relay| ["--relay", relay]));
     command.args(["--collector", node.collector.http.base()]).arg("--socket").arg(node.socket());
     let output = command.output()?;
     let report = serde_json::from_slice(&output.stdout).context("the doctor wrote no JSON")?;
@@ -22,6 +29,11 @@ fn doctor(node: &Node, consumerd: &str) -> Result<(Output, Value)> {
 fn status<'a>(report: &'a Value, name: &str) -> Option<&'a str> {
     let checks = report["checks"].as_array()?;
     checks.iter().find(|check| check["name"] == name)?["status"].as_str()
+}
+
+fn found<'a>(report: &'a Value, name: &str) -> Option<&'a str> {
+    let checks = report["checks"].as_array()?;
+    checks.iter().find(|check| check["name"] == name)?["found"].as_str()
 }
 
 /// What is said of the program, if consumerd does not hold it; others of this machine are none of a test's business.
@@ -72,6 +84,38 @@ fn the_doctor_warns_of_an_upstream_that_is_away() -> Result<()> {
     })?;
     assert!(found.starts_with(&format!("scribe ships nothing to {away} for ")), "{found}");
     assert!(found.contains("(unreachable): it cannot be reached: "), "{found}");
+    Ok(())
+}
+
+#[test]
+fn the_doctor_looks_at_relays_and_at_who_takes_nothing_of_them() -> Result<()> {
+    let _alone = crate::alone();
+    let away = unused_address()?;
+    let mut node = Node::without_consumerd(Setup::default())?;
+    let upstreams = [&*node.collector.address("scribe")?, &*away];
+    let mut relay = Relay::start(node.folder(), "relay", &upstreams, &["--stop-timeout-ms", "100"])?;
+    node.ship_to(&relay.scribe);
+    node.start_consumerd()?;
+    let mut program = Program::start("writer", &["--traces", "1"], &node.socket(), &[])?;
+    let calls = program.round()?;
+    node.settled(calls)?;
+    let (consumerd, http) = (node.consumerd()?.http.base().to_owned(), relay.daemon.http.base().to_owned());
+    let look = || doctor_of(&node, &consumerd, &[&http]).map(|(_, report)| report);
+
+    let report = wait::until(LIMIT, "a warning", || {
+        let report = look().ok()?;
+        (status(&report, "relay's deliveries") == Some("warning")).then_some(report)
+    })?;
+    assert_eq!(status(&report, "relay"), Some("ok"), "{report:#}");
+    let said = found(&report, "relay's deliveries").context("words")?;
+    assert!(said.starts_with(&format!("{http}: the upstream {away} takes nothing for ")), "{said}");
+    let equations = report["ledger"].as_array().context("a ledger")?;
+    let of_relay = |equation: &&Value| equation["scope"].as_str().is_some_and(|s| s.starts_with("relay "));
+    assert_eq!(equations.iter().filter(of_relay).count(), 6, "{report:#}");
+
+    relay.daemon.process.terminate()?;
+    let report = look()?;
+    assert_eq!((status(&report, "relay"), &report["healthy"]), (Some("failed"), &Value::Bool(false)));
     Ok(())
 }
 

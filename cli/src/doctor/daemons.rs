@@ -1,4 +1,4 @@
-//! consumerd's socket, consumerd and the collector.
+//! consumerd's socket, consumerd, the relays and the collector.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
@@ -70,7 +70,7 @@ pub(super) fn consumerd(client: &Client) -> Check {
     health("consumerd", client, "/healthz", advice)
 }
 
-/// A side that takes nothing of what consumerd ships, as its `/healthz` tells of it.
+/// A side that takes nothing of what a daemon delivers, as its `/healthz` tells of it.
 #[derive(Debug, Deserialize)]
 struct Trouble {
     name: String,
@@ -86,23 +86,49 @@ struct Health {
     troubles: Vec<Trouble>,
 }
 
-/// Every upstream or file that takes nothing of what consumerd ships. A consumerd that does not answer is told of elsewhere.
-pub(super) fn sinks(client: &Client) -> Vec<Check> {
+/// What a daemon's `/healthz` tells of; nothing of one that does not answer, which is told of elsewhere.
+fn troubles(client: &Client) -> Vec<Trouble> {
     let body = client.get("/healthz", &[]).map(|answer| answer.body).unwrap_or_default();
-    let health: Health = serde_json::from_str(&body).unwrap_or_default();
-    health.troubles.iter().map(sink).collect()
+    serde_json::from_str::<Health>(&body).unwrap_or_default().troubles
 }
 
-fn sink(trouble: &Trouble) -> Check {
-    let Trouble { name, to, cause, reason, seconds } = trouble;
-    let advice = match cause.as_str() {
-        "unreachable" => "start who should listen there, or name it right in consumerd's configuration",
-        "disk_full" => "make room there; consumerd goes on by itself",
-        "no_reader" => "let somebody read the pipe; consumerd goes on by itself",
-        _ => "look at its log and metrics; consumerd tries again by itself",
+impl Trouble {
+    fn advice(&self, daemon: &str) -> String {
+        match self.cause.as_str() {
+            "unreachable" => {
+                format!("start who should listen there, or name it right in {daemon}'s configuration")
+            }
+            "disk_full" => format!("make room there; {daemon} goes on by itself"),
+            "no_reader" => format!("let somebody read the pipe; {daemon} goes on by itself"),
+            _ => format!("look at its log and metrics; {daemon} tries again by itself"),
+        }
+    }
+}
+
+/// Every upstream or file that takes nothing of what consumerd ships.
+pub(super) fn sinks(client: &Client) -> Vec<Check> {
+    let sink = |trouble: &Trouble| {
+        let Trouble { name, to, cause, reason, seconds } = trouble;
+        let found = format!("{name} ships nothing to {to} for {seconds} s ({cause}): {reason}");
+        Check::warning("consumerd's sinks", found, trouble.advice("consumerd"))
     };
-    let found = format!("{name} ships nothing to {to} for {seconds} s ({cause}): {reason}");
-    Check::warning("consumerd's sinks", found, advice)
+    troubles(client).iter().map(sink).collect()
+}
+
+/// Whether a relay's workers are alive.
+pub(super) fn relay(client: &Client) -> Check {
+    health("relay", client, "/healthz", "start blkin-relay there, or name its metrics address with --relay")
+}
+
+/// Every upstream that takes nothing of what a relay passes on, and the relay's own spool if that takes nothing.
+pub(super) fn deliveries(client: &Client) -> Vec<Check> {
+    let delivery = |trouble: &Trouble| {
+        let Trouble { name, to, cause, reason, seconds } = trouble;
+        let relay = client.base();
+        let found = format!("{relay}: the {name} {to} takes nothing for {seconds} s ({cause}): {reason}");
+        Check::warning("relay's deliveries", found, trouble.advice("the relay"))
+    };
+    troubles(client).iter().map(delivery).collect()
 }
 
 /// Whether traces have somewhere to go, and can be read.

@@ -14,13 +14,15 @@ use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::terminal::{Colour, Style, safe};
 
-/// Where the daemons of this node are.
+/// Where the daemons of this node are, and those behind it.
 #[derive(Debug)]
 pub struct Places {
     /// consumerd's socket.
     pub socket: PathBuf,
     /// consumerd's metrics and health.
     pub consumerd: Client,
+    /// The relays that are asked about, nearest first.
+    pub relays: Vec<Client>,
     /// The collector.
     pub collector: Client,
 }
@@ -87,6 +89,10 @@ pub fn examine(places: &Places) -> Report {
     let (ledger, metrics) = read_ledger(places);
     checks.push(programs::attachment(metrics.as_ref(), &places.socket));
     checks.extend(metrics.as_ref().map(programs::offers));
+    for relay in &places.relays {
+        checks.push(daemons::relay(relay));
+        checks.extend(daemons::deliveries(relay));
+    }
     checks.push(daemons::collector(&places.collector));
     checks.push(ledger_check(&ledger, metrics.is_some()));
     let balanced = ledger.balances();
@@ -94,11 +100,14 @@ pub fn examine(places: &Places) -> Report {
     Report { healthy, checks, balanced, ledger: ledger.equations }
 }
 
-/// Both daemons' ledgers, and consumerd's metrics when it could be read.
+/// The ledgers of all daemons that could be read, and consumerd's metrics when it could.
 fn read_ledger(places: &Places) -> (Ledger, Option<Metrics>) {
     let read = |client: &Client| client.get_ok("/metrics", &[]).ok().map(|text| Metrics::parse(&text));
     let consumerd = read(&places.consumerd);
     let mut ledger = consumerd.as_ref().map(Ledger::of_consumerd).unwrap_or_default();
+    for (relay, metrics) in places.relays.iter().filter_map(|relay| Some((relay, read(relay)?))) {
+        ledger = ledger.and(Ledger::of_relay(relay.host(), &metrics));
+    }
     if let Some(collector) = read(&places.collector) {
         ledger = ledger.and(Ledger::of_collector(&collector));
     }
@@ -136,7 +145,7 @@ fn ledger_check(ledger: &Ledger, consumerd_was_read: bool) -> Check {
     } else if consumerd_was_read {
         Check::ok(NAME, "balances, nothing was lost")
     } else {
-        Check::ok(NAME, "the collector's part balances, nothing was lost there")
+        Check::ok(NAME, "what could be read balances, nothing was lost there")
     }
 }
 
@@ -184,6 +193,7 @@ mod tests {
         Places {
             socket: "/nonexistent/consumerd.sock".into(),
             consumerd: Client::new("127.0.0.1:1"),
+            relays: vec![Client::new("127.0.0.1:1")],
             collector: Client::new("127.0.0.1:1"),
         }
     }
@@ -198,7 +208,7 @@ mod tests {
             .filter(|check| check.status == Status::Failed)
             .map(|check| check.name)
             .collect();
-        assert_eq!(failed, ["consumerd's socket", "consumerd", "collector"]);
+        assert_eq!(failed, ["consumerd's socket", "consumerd", "relay", "collector"]);
         assert!(report.checks.iter().all(|check| (check.status == Status::Ok) == check.advice.is_none()));
         let text = text(&report, Style { columns: 100, colours: false });
         assert!(text.contains("FAILED ") && text.contains("→ "), "{text}");

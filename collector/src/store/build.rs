@@ -82,7 +82,7 @@ impl<'e, E: Engine> Builder<'e, E> {
         for (id, place) in ids {
             filter.insert(id.low());
             if self.chunk.is_empty() {
-                self.fences.ids.push((id.low(), 0));
+                self.fences.ids.push((id.low(), id.high()));
             }
             put_id(id, place, &mut self.chunk);
             if self.chunk.len() >= CHUNK_BYTES {

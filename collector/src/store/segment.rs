@@ -13,6 +13,8 @@
 //! theirs is how much; a block's is to the one before it of its trace). Fences and filter are in memory while the segment
 //! is in use, so that each look reads one chunk.
 
+use std::ops::Range;
+
 use super::block::Part;
 use super::chunks::{self, Column, damaged};
 use super::engine::Snapshot;
@@ -27,7 +29,7 @@ use crate::model::TraceId;
 pub(super) struct Fences {
     /// Place and time of the first trace.
     pub(super) traces: Vec<(u64, u64)>,
-    /// The low 64 bits of the first trace, and nothing.
+    /// The id of the first trace: its low 64 bits, then the high ones. Before format 5 those were 0 whatever they are.
     pub(super) ids: Vec<(u64, u64)>,
     /// The first term, and its first place.
     pub(super) terms: Vec<(u64, u64)>,
@@ -55,11 +57,25 @@ impl Fences {
         bytes.is_empty().then_some(fences)
     }
 
+    /// The chunks of ids that may have some with these low 64 bits.
+    fn with_low(&self, low: u64) -> Range<usize> {
+        let first = self.ids.partition_point(|&(first, _)| first < low);
+        first.saturating_sub(1)..self.ids.partition_point(|&(first, _)| first <= low)
+    }
+
+    /// The chunks that may have an id: one, however many share its low 64 bits, unless it is not known where those begin.
+    fn with_id(&self, id: TraceId) -> Range<usize> {
+        let end = self.ids.partition_point(|&first| first <= (id.low(), id.high()));
+        let known = self.ids[..end].last().is_none_or(|&first| first != (id.low(), 0));
+        let begin = if known { end.saturating_sub(1) } else { self.with_low(id.low()).start };
+        begin..end
+    }
+
     /// Whether they can be those of so many traces: whoever looks between them relies on their order.
     fn are_of(&self, traces: u64) -> bool {
         let by_first = |fences: &[(u64, u64)]| fences.is_sorted_by_key(|&(first, _)| first);
         let places_exist = self.traces.last().is_none_or(|&(place, _)| place < traces);
-        by_first(&self.traces) && by_first(&self.ids) && self.terms.is_sorted() && places_exist
+        by_first(&self.traces) && self.ids.is_sorted() && self.terms.is_sorted() && places_exist
     }
 }
 
@@ -151,7 +167,8 @@ impl Segment {
 
     /// The traces that have these low 64 bits.
     pub(super) fn with_low(&self, rows: &dyn Snapshot, low: u64) -> Result<Vec<Record>, StoreError> {
-        self.places(rows, low)?.into_iter().map(|(_, place)| self.record(rows, place)).collect()
+        let places = self.places(rows, low, self.fences.with_low(low))?;
+        places.into_iter().map(|(_, place)| self.record(rows, place)).collect()
     }
 
     fn record(&self, rows: &dyn Snapshot, place: u64) -> Result<Record, StoreError> {
@@ -164,20 +181,23 @@ impl Segment {
 
     /// The one trace of this id.
     pub(super) fn find(&self, rows: &dyn Snapshot, id: TraceId) -> Result<Option<Version>, StoreError> {
-        let places = self.places(rows, id.low())?;
+        let places = self.places(rows, id.low(), self.fences.with_id(id))?;
         let place = places.into_iter().find(|&(high, _)| high == id.high());
         place.map(|(_, place)| self.record(rows, place).map(|record| record.version)).transpose()
     }
 
-    /// For each trace with these low 64 bits the high ones, and its place.
-    fn places(&self, rows: &dyn Snapshot, low: u64) -> Result<Vec<(u64, u64)>, StoreError> {
+    /// For each trace with these low 64 bits in some chunks the high ones, and its place.
+    fn places(
+        &self,
+        rows: &dyn Snapshot,
+        low: u64,
+        chunks: Range<usize>,
+    ) -> Result<Vec<(u64, u64)>, StoreError> {
         let mut places = Vec::new();
         if !self.filter.may_hold(low) {
             return Ok(places);
         }
-        let first = self.fences.ids.partition_point(|&(first, _)| first < low).saturating_sub(1);
-        let last = self.fences.ids.partition_point(|&(first, _)| first <= low);
-        for chunk in first..last {
+        for chunk in chunks {
             let body = self.chunk(rows, Column::ById, chunk)?;
             let mut rest = body.as_slice();
             while !rest.is_empty() {
@@ -300,7 +320,9 @@ fn take_run(bytes: &mut &[u8], mut put: impl FnMut(u64, u64)) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::super::TO_THE_END;
-    use super::super::engine::Engine;
+    use std::cell::Cell;
+
+    use super::super::engine::{Engine, Visit};
     use super::super::memory::Memory;
     use super::*;
 
@@ -355,6 +377,59 @@ mod tests {
         let rows = engine.read().unwrap();
         assert_eq!(segment(5).records(&*rows, 0).unwrap(), [record]);
         assert!(matches!(segment(4).records(&*rows, 0), Err(StoreError::Corrupted(_))));
+    }
+
+    /// Counts the rows that are looked at.
+    struct Counting<'s>(Box<dyn Snapshot + 's>, Cell<usize>);
+
+    impl Snapshot for Counting<'_> {
+        fn look(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool, StoreError> {
+            self.1.set(self.1.get() + 1);
+            self.0.look(key, visit)
+        }
+
+        fn scan(&self, prefix: &[u8], from: &[u8], visit: Visit<'_>) -> Result<(), StoreError> {
+            self.0.scan(prefix, from, visit)
+        }
+    }
+
+    #[test]
+    fn a_trace_is_found_among_many_that_share_its_low_bits_by_one_look_or_by_all_in_an_earlier_format() {
+        const LOW: u64 = 7;
+        let ids: Vec<TraceId> =
+            [(1, 3), (0, LOW), (1, LOW), (2, LOW), (4, LOW), (5, LOW), (6, LOW), (8, LOW), (2, 9)]
+                .map(|(high, low)| TraceId::new(high, low).unwrap())
+                .to_vec();
+        let engine = Memory::default();
+        let mut writing = chunks::Writing::new(&engine, 1, TO_THE_END);
+        let mut fences = Fences { traces: vec![(0, 0)], ..Fences::default() };
+        let mut records = Vec::new();
+        for (chunk, ids) in ids.chunks(2).enumerate() {
+            fences.ids.push((ids[0].low(), ids[0].high()));
+            let mut body = Vec::new();
+            for &id in ids {
+                put_id(id, 2 * chunk as u64, &mut body);
+                let version = Version { time_us: 0, longest_us: 0, parts: Vec::new() };
+                put_record(&Record { id, version }, (!records.is_empty()).then_some(0), &mut records);
+            }
+            writing.put(Column::ById, chunk as u32, &body).unwrap();
+        }
+        writing.put(Column::Traces, 0, &records).unwrap();
+        writing.flush().unwrap();
+        let mut segment = segment(5);
+        ids.iter().for_each(|id| segment.filter.insert(id.low()));
+        segment.fences = fences;
+        let most_looks = |segment: &Segment, id| {
+            let rows = Counting(engine.read().unwrap(), Cell::new(0));
+            (segment.find(&rows, id).unwrap().is_some(), rows.1.get())
+        };
+        // Of the ids, and of the trace.
+        assert!(ids.iter().all(|&id| most_looks(&segment, id) == (true, 2)));
+        let others = [(3, LOW), (7, LOW), (9, LOW)].map(|(high, low)| TraceId::new(high, low).unwrap());
+        assert!(others.iter().all(|&id| most_looks(&segment, id) == (false, 1)));
+        segment.fences.ids.iter_mut().for_each(|fence| fence.1 = 0);
+        assert!(ids.iter().all(|&id| most_looks(&segment, id).0));
+        assert!(others.iter().all(|&id| !most_looks(&segment, id).0));
     }
 
     #[test]

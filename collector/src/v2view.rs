@@ -5,37 +5,125 @@
 //! twice or that nobody knows, a number as text or an escaped string, it says no, and [`v2json`](crate::v2json), which
 //! is the definition, reads the span.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use blkin_thrift::Limits;
 
 pub use crate::json::entries;
-use crate::model::{BadId, Kind, SpanId, TraceId};
+use crate::model::{Annotation, BadId, Endpoint, Kind, Span, SpanId, TraceId, lower_name};
 
-/// A [`Span`](crate::model::Span) whose texts stay where they are, as written: not in lower case.
+/// A [`Span`] whose texts stay where they are, as written: not in lower case.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct V2View<'a> {
     /// The id of the trace; there is one when a span was read.
     pub trace_id: Option<TraceId>,
-    /// Whether the span has a parent.
-    pub parent: bool,
-    /// Whether samplers had to let this span pass.
-    pub debug: bool,
+    /// The span that caused this one.
+    pub parent: Option<SpanId>,
+    /// The span itself; there is one when a span was read.
+    pub id: Option<SpanId>,
+    /// Which side of what kind of call.
+    pub kind: Option<Kind>,
     /// What the span does.
     pub name: Option<&'a str>,
     /// Start in microseconds since 1970, above zero.
     pub timestamp: Option<i64>,
     /// Microseconds, above zero.
     pub duration: Option<i64>,
-    /// The name of the service that recorded this span.
-    pub service: Option<&'a str>,
-    /// The name of the service on the other side.
-    pub remote_service: Option<&'a str>,
+    /// Who recorded this span.
+    pub local: Place<'a>,
+    /// Who is on the other side.
+    pub remote: Place<'a>,
     /// What happened, sorted by time and value, each pair once.
     pub annotations: Vec<(i64, &'a str)>,
     /// What is known, sorted by key, each key once.
     pub tags: Vec<(&'a str, &'a str)>,
+    /// Whether samplers had to let this span pass.
+    pub debug: bool,
+    /// Whether it says that the other side recorded a span of the same id.
+    pub shared: bool,
+}
+
+/// An [`Endpoint`] whose name stays where it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Place<'a> {
+    /// The name of the service, not empty.
+    pub service: Option<&'a str>,
+    /// Its IPv4 address.
+    pub ipv4: Option<Ipv4Addr>,
+    /// Its IPv6 address.
+    pub ipv6: Option<Ipv6Addr>,
+    /// Its port, above zero.
+    pub port: Option<u16>,
+}
+
+impl<'a> Place<'a> {
+    /// Of an endpoint; of none, nothing is known.
+    pub fn of(endpoint: Option<&'a Endpoint>) -> Place<'a> {
+        endpoint.map_or_else(Place::default, |endpoint| Place {
+            service: endpoint.service_name.as_deref(),
+            ipv4: endpoint.ipv4,
+            ipv6: endpoint.ipv6,
+            port: endpoint.port,
+        })
+    }
+
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        *self == Place::default()
+    }
+
+    fn to_endpoint(self) -> Option<Endpoint> {
+        let Place { service, ipv4, ipv6, port } = self;
+        let endpoint = Endpoint { service_name: service.and_then(lower_name), ipv4, ipv6, port };
+        Some(endpoint).filter(|endpoint| !endpoint.is_empty())
+    }
 }
 
 impl<'a> V2View<'a> {
+    /// A span as a view of it.
+    pub fn of(span: &'a Span) -> V2View<'a> {
+        V2View {
+            trace_id: Some(span.trace_id),
+            parent: span.parent_id,
+            id: Some(span.id),
+            kind: span.kind,
+            name: span.name.as_deref(),
+            timestamp: span.timestamp,
+            duration: span.duration,
+            local: Place::of(span.local_endpoint.as_ref()),
+            remote: Place::of(span.remote_endpoint.as_ref()),
+            annotations: span.annotations.iter().map(|a| (a.timestamp, a.value.as_str())).collect(),
+            tags: span.tags.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect(),
+            debug: span.debug,
+            shared: span.shared,
+        }
+    }
+
+    /// The span with texts of its own, as [`v2json`](crate::v2json) reads it; none if none was read.
+    pub fn to_span(&self) -> Option<Span> {
+        let owned = |&(key, value): &(&str, &str)| (key.to_owned(), value.to_owned());
+        let span = Span {
+            trace_id: self.trace_id?,
+            parent_id: self.parent,
+            id: self.id?,
+            kind: self.kind,
+            name: self.name.and_then(lower_name),
+            timestamp: self.timestamp,
+            duration: self.duration,
+            local_endpoint: self.local.to_endpoint(),
+            remote_endpoint: self.remote.to_endpoint(),
+            annotations: self
+                .annotations
+                .iter()
+                .map(|&(timestamp, value)| Annotation::new(timestamp, value))
+                .collect(),
+            tags: self.tags.iter().map(owned).collect(),
+            debug: self.debug,
+            shared: self.shared,
+        };
+        Some(span.normalized())
+    }
+
     /// Reads one entry of a list in place of what was there (the vectors keep their memory). True:
     /// [`v2json`](crate::v2json) reads a span that says the same. False: let that read the entry; the view then holds
     /// nothing of use.
@@ -65,8 +153,8 @@ impl<'a> V2View<'a> {
             "name" => once(&mut members.name, text.string()),
             "timestamp" => once(&mut members.timestamp, text.number()),
             "duration" => once(&mut members.duration, text.number()),
-            "localEndpoint" => once(&mut members.service, service(text)),
-            "remoteEndpoint" => once(&mut members.remote_service, service(text)),
+            "localEndpoint" => once(&mut members.local, place(text)),
+            "remoteEndpoint" => once(&mut members.remote, place(text)),
             "annotations" => once(&mut members.annotations, annotations(text, &mut self.annotations, max)),
             "tags" => once(&mut members.tags, tags(text, &mut self.tags, max)),
             "debug" => once(&mut members.debug, text.flag()),
@@ -75,13 +163,16 @@ impl<'a> V2View<'a> {
         })?;
         let id = members.id?.parse::<SpanId>().ok()?;
         self.trace_id = Some(members.trace_id?.parse().ok()?);
-        self.parent = members.parent_id.map_or(Ok(false), |parent| is_parent(parent, id)).ok()?;
+        self.id = Some(id);
+        self.parent = members.parent_id.map_or(Ok(None), |parent| parent_of(parent, id)).ok()?;
+        self.kind = members.kind;
         self.debug = members.debug.unwrap_or(false);
+        self.shared = members.shared.unwrap_or(false);
         self.name = members.name.filter(|name| !name.is_empty());
         self.timestamp = members.timestamp.filter(|timestamp| *timestamp > 0);
         self.duration = members.duration.filter(|duration| *duration > 0);
-        self.service = members.service.filter(|name| !name.is_empty());
-        self.remote_service = members.remote_service.filter(|name| !name.is_empty());
+        self.local = members.local.unwrap_or_default();
+        self.remote = members.remote.unwrap_or_default();
         self.sort().then_some(())
     }
 
@@ -170,10 +261,10 @@ impl<'a> V2List<'a> {
 }
 
 /// A parent of zeros is no parent, and nor is the span itself.
-fn is_parent(text: &str, id: SpanId) -> Result<bool, BadId> {
+fn parent_of(text: &str, id: SpanId) -> Result<Option<SpanId>, BadId> {
     match text.parse::<SpanId>() {
-        Ok(parent) => Ok(parent != id),
-        Err(BadId::Zero) => Ok(false),
+        Ok(parent) => Ok(Some(parent).filter(|parent| *parent != id)),
+        Err(BadId::Zero) => Ok(None),
         Err(cause) => Err(cause),
     }
 }
@@ -187,8 +278,8 @@ struct Members<'a> {
     name: Option<&'a str>,
     timestamp: Option<i64>,
     duration: Option<i64>,
-    service: Option<&'a str>,
-    remote_service: Option<&'a str>,
+    local: Option<Place<'a>>,
+    remote: Option<Place<'a>>,
     annotations: Option<()>,
     tags: Option<()>,
     debug: Option<bool>,
@@ -201,17 +292,27 @@ fn once<T>(place: &mut Option<T>, value: Option<T>) -> Option<()> {
     place.replace(value?).is_none().then_some(())
 }
 
-/// The name of an endpoint's service, "" if it has none.
-fn service<'a>(text: &mut Text<'a>) -> Option<&'a str> {
+/// An endpoint, whose addresses are taken as [`v2json`](crate::v2json) takes them: each as what it looks like.
+fn place<'a>(text: &mut Text<'a>) -> Option<Place<'a>> {
     let (mut service, mut ipv4, mut ipv6, mut port) = (None, None, None, None);
+    let mut addresses = Endpoint::default();
+    let mut address = |place: &mut Option<()>, text: Option<&str>| {
+        text.inspect(|ip| addresses.set_ip_text(ip));
+        once(place, text.map(|_| ()))
+    };
     text.object(|text, name| match name {
         "serviceName" => once(&mut service, text.string()),
-        "ipv4" => once(&mut ipv4, text.string()),
-        "ipv6" => once(&mut ipv6, text.string()),
+        "ipv4" => address(&mut ipv4, text.string()),
+        "ipv6" => address(&mut ipv6, text.string()),
         "port" => once(&mut port, text.number().filter(|port| *port <= u16::MAX.into())),
         _ => None,
     })?;
-    Some(service.unwrap_or_default())
+    Some(Place {
+        service: service.filter(|name| !name.is_empty()),
+        ipv4: addresses.ipv4,
+        ipv6: addresses.ipv6,
+        port: port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0),
+    })
 }
 
 fn annotations<'a>(text: &mut Text<'a>, read: &mut Vec<(i64, &'a str)>, max: usize) -> Option<()> {

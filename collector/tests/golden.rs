@@ -1,4 +1,4 @@
-//! The rows of a store of version 3 are kept under version control, and a decoder that shares no code with ours reads
+//! The rows of a store are kept under version control, and a decoder that shares no code with ours reads
 //! them. `BLKIN_BLESS=1 cargo test -p blkin-collector --test golden` writes them anew, for a new version only.
 #![allow(clippy::unwrap_used, reason = "a check that cannot go on has failed")]
 
@@ -178,10 +178,21 @@ fn golden_rows_are_what_we_write_and_what_an_independent_decoder_reads() {
 }
 
 #[test]
-fn a_store_of_golden_rows_reads_back_what_went_in() {
+fn a_store_of_golden_rows_reads_back_what_went_in_also_of_the_formats_before() {
+    for text in [golden_text(), earlier(4), earlier(3)] {
+        reads_back_what_went_in(rows_in(&text));
+    }
+}
+
+/// The rows of what went in as an earlier format had them.
+fn earlier(format: u8) -> String {
+    std::fs::read_to_string(golden("txt").with_file_name(format!("store-v{format}.txt"))).unwrap()
+}
+
+fn reads_back_what_went_in(rows: Rows) {
     let engine = Memory::default();
-    let put_all = &mut |rows: &mut dyn blkin_collector::store::engine::Transaction| {
-        rows_in(&golden_text()).iter().try_for_each(|(key, value)| rows.put(key, value))
+    let put_all = &mut |to: &mut dyn blkin_collector::store::engine::Transaction| {
+        rows.iter().try_for_each(|(key, value)| to.put(key, value))
     };
     engine.write(put_all).unwrap();
     let store = TraceStore::new(engine).unwrap();
@@ -209,29 +220,45 @@ fn a_store_of_golden_rows_reads_back_what_went_in() {
 }
 
 #[test]
-fn a_store_of_the_format_before_is_brought_to_this_one() {
-    let folder = tempfile::tempdir().unwrap();
-    let before = std::fs::read_to_string(golden("txt").with_file_name("store-v3.txt")).unwrap();
-    let database = Database::create(folder.path().join(FILE_NAME)).unwrap();
-    let transaction = database.begin_write().unwrap();
-    {
-        let mut table = transaction.open_table(TABLE).unwrap();
-        for (key, value) in rows_in(&before) {
-            table.insert(&*key, &*value).unwrap();
+fn a_store_of_the_formats_before_is_brought_to_this_one() {
+    let mut brought = rows_in(&earlier(4));
+    let version = brought.iter_mut().find(|(key, _)| key == b"V").unwrap();
+    version.1 = vec![FORMAT_VERSION];
+    for format in [3, 4] {
+        let folder = tempfile::tempdir().unwrap();
+        let database = Database::create(folder.path().join(FILE_NAME)).unwrap();
+        let transaction = database.begin_write().unwrap();
+        {
+            let mut table = transaction.open_table(TABLE).unwrap();
+            for (key, value) in rows_in(&earlier(format)) {
+                table.insert(&*key, &*value).unwrap();
+            }
         }
+        transaction.commit().unwrap();
+        drop(database);
+        assert_eq!(rows_on_disk(folder.path(), |_| ()), brought, "format {format}");
     }
-    transaction.commit().unwrap();
-    drop(database);
-    assert_eq!(rows_on_disk(folder.path(), |_| ()), rows_in(&golden_text()));
+}
+
+#[test]
+fn what_is_stored_in_an_earlier_format_is_not_stored_again_when_it_comes_again() {
+    let engine = Memory::default();
+    let rows = rows_in(&earlier(4));
+    engine.write(&mut |to| rows.iter().try_for_each(|(key, value)| to.put(key, value))).unwrap();
+    let store = TraceStore::new(engine).unwrap();
+    let before = store.count().unwrap();
+    let again = batch(Figure::ReceivedScribe, vec![identified(&[1, 2, 3 << 40]), foreign(), root()]);
+    store.commit(&[again], NOW_MS + 180_000).unwrap();
+    assert_eq!(store.count().unwrap(), before);
 }
 
 #[test]
 fn a_store_of_another_format_is_refused_and_it_is_said_what_to_do() {
     let engine = Memory::default();
-    engine.write(&mut |rows| rows.put(b"V", &[FORMAT_VERSION - 2])).unwrap();
+    engine.write(&mut |rows| rows.put(b"V", &[FORMAT_VERSION - 3])).unwrap();
     let refused = TraceStore::new(engine).err().unwrap().to_string();
     assert!(
-        refused.contains("format 2, this collector knows 4") && refused.contains("--data-dir"),
+        refused.contains("format 2, this collector knows 5") && refused.contains("--data-dir"),
         "{refused}"
     );
 }

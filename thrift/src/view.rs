@@ -10,7 +10,7 @@
 
 use crate::skim::wire;
 use crate::span::{FIELD_NANOS, FIELD_POSITION, FIELD_SOURCE};
-use crate::{AnnotationType, Limits};
+use crate::{Annotation, AnnotationType, BinaryAnnotation, Endpoint, Limits, Span};
 
 /// A [`Span`](crate::Span) whose texts stay where they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,11 +37,9 @@ pub struct SpanView<'a> {
     pub duration: Option<i64>,
     /// Extension: the ring segment that the annotations came from.
     pub source: Option<i64>,
-    /// The bytes of this span, without what follows its end.
-    pub encoded: &'a [u8],
 }
 
-/// An [`Annotation`](crate::Annotation) whose texts stay where they are, without its nanoseconds.
+/// An [`Annotation`](crate::Annotation) whose texts stay where they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnnotationView<'a> {
     /// Microseconds since 1970, not 0.
@@ -54,6 +52,8 @@ pub struct AnnotationView<'a> {
     pub position: Option<i64>,
     /// Extension: the ring segment, where it is another than the span's.
     pub source: Option<i64>,
+    /// Extension: 0 to 999 nanoseconds below the microsecond.
+    pub nanos: Option<i16>,
 }
 
 /// A [`BinaryAnnotation`](crate::BinaryAnnotation) whose texts stay where they are.
@@ -88,8 +88,8 @@ pub struct EndpointView<'a> {
 
 impl<'a> SpanView<'a> {
     /// Reads one span in place of what was there (the vectors keep their memory). True: it is the span that
-    /// [`span::decode`](crate::span::decode) makes of `bytes`, and of [`encoded`](Self::encoded). False: it is not a
-    /// plain span, so read it with that; the view then holds nothing of use.
+    /// [`span::decode`](crate::span::decode) makes of `bytes`. False: it is not a plain span, so read it with that; the view
+    /// then holds nothing of use.
     pub fn read(&mut self, bytes: &'a [u8], limits: &Limits) -> bool {
         let (mut annotations, mut binary_annotations) =
             (std::mem::take(&mut self.annotations), std::mem::take(&mut self.binary_annotations));
@@ -120,8 +120,49 @@ impl<'a> SpanView<'a> {
         self.trace_id_high = fields.i64(12);
         self.source = fields.i64(FIELD_SOURCE);
         fields.end()?;
-        self.encoded = &bytes[..bytes.len() - fields.rest.len()];
         Some(())
+    }
+}
+
+impl SpanView<'_> {
+    /// The same span with texts of its own.
+    pub fn to_span(&self) -> Span {
+        Span {
+            trace_id: self.trace_id,
+            trace_id_high: self.trace_id_high,
+            name: self.name.to_owned(),
+            id: self.id,
+            parent_id: self.parent_id,
+            annotations: self.annotations.iter().copied().map(AnnotationView::to_annotation).collect(),
+            binary_annotations: self.binary_annotations.iter().copied().map(BinaryView::to_binary).collect(),
+            debug: self.debug,
+            timestamp: self.timestamp,
+            duration: self.duration,
+            source: self.source,
+        }
+    }
+}
+
+impl AnnotationView<'_> {
+    fn to_annotation(self) -> Annotation {
+        let AnnotationView { timestamp, value, host, position, source, nanos } = self;
+        let host = host.map(EndpointView::to_endpoint);
+        Annotation { timestamp, value: value.to_owned(), host, position, source, nanos }
+    }
+}
+
+impl BinaryView<'_> {
+    fn to_binary(self) -> BinaryAnnotation {
+        let BinaryView { key, value, kind, host, position, source } = self;
+        let (key, value, host) = (key.to_owned(), value.to_vec(), host.map(EndpointView::to_endpoint));
+        BinaryAnnotation { key, value, kind, host, position, source }
+    }
+}
+
+impl EndpointView<'_> {
+    fn to_endpoint(self) -> Endpoint {
+        let EndpointView { ipv4, port, service_name, ipv6 } = self;
+        Endpoint { ipv4, port, service_name: service_name.to_owned(), ipv6 }
     }
 }
 
@@ -135,9 +176,9 @@ fn annotation<'a>(fields: &mut Fields<'a>, hosts: &mut Hosts<'a>) -> Option<Anno
     let value = fields.text(2)?;
     let host = hosts.next(fields, 3);
     let (position, source) = (fields.i64(FIELD_POSITION), fields.i64(FIELD_SOURCE));
-    fields.value::<2>(wire::I16, FIELD_NANOS);
+    let nanos = fields.value(wire::I16, FIELD_NANOS).map(i16::from_be_bytes);
     fields.end()?;
-    Some(AnnotationView { timestamp, value, host, position, source })
+    Some(AnnotationView { timestamp, value, host, position, source, nanos })
 }
 
 /// One with a key, a value and a kind, which takes enough bytes for the decoder's bounds.

@@ -201,8 +201,8 @@ impl Ingest {
         let (text, limits) = (text_of(body), sorting.config.limits());
         let (mut list, mut view) = (V2List::new(&text), V2View::default());
         sorting.batch.reserve(body.len() / V2_SPAN_BYTES + 1, body.len());
-        while let Some(entry) = list.next(&mut view, &limits) {
-            sorting.v2_view(entry, &view);
+        while list.next(&mut view, &limits).is_some() {
+            sorting.v2_view(&view);
         }
         if list.is_whole() {
             return sorting.finish();
@@ -279,7 +279,7 @@ impl<'a> Sorting<'a> {
         }
         let annotations = view.annotations.len() + view.binary_annotations.len();
         if self.takes(view.debug, view.trace_id, Count::piece(annotations)) {
-            self.batch.push_viewed(view);
+            self.batch.push_v1(view);
         }
     }
 
@@ -309,14 +309,14 @@ impl<'a> Sorting<'a> {
                 Err(refusal) => self.malformed(&refusal),
             };
         }
-        self.v2_view(entry, view);
+        self.v2_view(view);
     }
 
     /// A span as v2 JSON that was read in place.
-    fn v2_view(&mut self, entry: &str, view: &V2View<'_>) {
+    fn v2_view(&mut self, view: &V2View<'_>) {
         let low = view.trace_id.map_or(0, |id| id.low() as i64);
         if self.takes(view.debug, low, Count::piece(view.annotations.len() + view.tags.len())) {
-            self.batch.push_v2(view, &["[", entry, "]"]);
+            self.batch.push_v2(view);
         }
     }
 

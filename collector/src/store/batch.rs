@@ -4,20 +4,19 @@
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use blkin_thrift::Span as V1Span;
 use blkin_thrift::view::SpanView;
 use foldhash::fast::RandomState;
 
 use super::facts::{self, Look, Time};
-use super::frame;
 use super::names::NameKind;
-use super::pieces::{FORM_V1, FORM_V2, STORED, identity, view_of_v1, view_of_v2};
+use super::pieces::{COMPACT_V1, COMPACT_V2, JSON_V2, STORED, TBINARY_V1, identity, view_of_v1};
 use super::secret::Secret;
 use super::terms::Named;
+use super::{compact, frame};
 use crate::ledger::Ledger;
 use crate::merge::Piece;
 use crate::model::TraceId;
-use crate::v2view::V2View;
+use crate::v2view::{V2List, V2View};
 
 /// A piece of a batch. Each part of it ends where the next piece's begins.
 #[derive(Debug, Clone)]
@@ -70,10 +69,10 @@ impl Batch {
         Batch { autocomplete_keys, ..Batch::default() }
     }
 
-    /// Makes room for pieces of so many bytes, as they came.
+    /// Makes room for pieces of so many bytes, as they came. Their short form takes less than half.
     pub fn reserve(&mut self, pieces: usize, bytes: usize) {
         let heads = pieces * (frame::HEAD_BYTES + 1);
-        self.bytes.reserve((bytes + heads).min(MOST_RESERVED));
+        self.bytes.reserve((bytes / 2 + heads).min(MOST_RESERVED));
         let pieces = pieces.min(MOST_RESERVED / ENTRY_BYTES);
         self.entries.reserve(pieces);
         self.terms.reserve(pieces * TERMS_OF_PIECE);
@@ -105,65 +104,62 @@ impl Batch {
     /// Adds a piece. One without a trace id is left out: whoever counted it must count it as lost.
     pub fn push(&mut self, piece: &Piece) {
         match piece {
-            Piece::V1(span) => self.push_v1(&view_of_v1(span), span),
-            Piece::V2(span) => {
-                let text = blkin_zipkin::write::write_trace(std::slice::from_ref(span));
-                self.push_v2(&view_of_v2(span), &[&text]);
-            }
+            Piece::V1(span) => self.push_v1(&view_of_v1(span)),
+            Piece::V2(span) => self.push_v2(&V2View::of(span)),
         }
     }
 
-    fn push_v1(&mut self, view: &SpanView<'_>, span: &V1Span) {
-        let begin = self.begin(FORM_V1);
-        blkin_thrift::span::encode_into(span, &mut self.bytes);
-        self.finish_v1(begin, view, || span.clone());
-    }
-
-    /// Adds a v1 span by its view, as it is encoded.
-    pub fn push_viewed(&mut self, view: &SpanView<'_>) {
-        let begin = self.begin(FORM_V1);
-        self.bytes.extend_from_slice(view.encoded);
-        // The view was read from these bytes, so that they can be.
-        let owned = || blkin_thrift::span::decode(view.encoded, &STORED).unwrap_or_default();
-        self.finish_v1(begin, view, owned);
-    }
-
-    fn finish_v1(&mut self, begin: usize, view: &SpanView<'_>, owned: impl FnOnce() -> V1Span) {
+    /// Adds a v1 span by its view.
+    pub fn push_v1(&mut self, view: &SpanView<'_>) {
         let high = view.trace_id_high.unwrap_or(0) as u64;
-        let Some(trace) = TraceId::new(high, view.trace_id as u64) else {
-            return self.bytes.truncate(begin);
-        };
+        let Some(trace) = TraceId::new(high, view.trace_id as u64) else { return };
+        let begin = self.begin(COMPACT_V1);
+        compact::v1::put(view, &mut self.bytes);
         let annotations = view.annotations.len() + view.binary_annotations.len();
         let identities = self.identities.len();
         let secret = Secret::of_process();
         self.identities.extend(identities_of(view).map(|of| identity_key(secret, trace, of)));
         let all_have_one = annotations > 0 && self.identities.len() - identities == annotations;
-        let time = facts::of_v1(view, owned, &mut self.looking(trace));
+        let time = facts::of_v1(view, &mut self.looking(trace));
         self.finish(begin, trace, annotations, !all_have_one, time);
     }
 
-    /// Adds a v2 span by its view, as the JSON list that these parts make up.
-    pub fn push_v2(&mut self, view: &V2View<'_>, list: &[&str]) {
+    /// Adds a v2 span by its view.
+    pub fn push_v2(&mut self, view: &V2View<'_>) {
         let Some(trace) = view.trace_id else { return };
-        let begin = self.begin(FORM_V2);
-        list.iter().for_each(|part| self.bytes.extend_from_slice(part.as_bytes()));
+        let begin = self.begin(COMPACT_V2);
+        compact::v2::put(trace, view, &mut self.bytes);
         let time = facts::of_v2(view, &mut self.looking(trace));
         self.finish(begin, trace, view.annotations.len() + view.tags.len(), true, time);
     }
 
-    /// Adds a piece by what was stored of it; false if that cannot be read.
+    /// Adds a piece by what was stored of it, in whatever form: equal to what the same span is that comes again. False if
+    /// that cannot be read.
     pub(super) fn push_stored(&mut self, body: &[u8]) -> bool {
-        let mut view = SpanView::default();
-        match body.split_first() {
-            Some((&FORM_V1, span)) if view.read(span, &STORED) && view.encoded.len() == span.len() => {
-                self.push_viewed(&view);
+        self.push_stored_view(body).is_some()
+            || Piece::decode_body(body).is_ok_and(|piece| {
+                self.push(&piece);
                 true
+            })
+    }
+
+    fn push_stored_view(&mut self, body: &[u8]) -> Option<()> {
+        match body.split_first()? {
+            (&COMPACT_V1, span) => self.push_v1(&compact::v1::read(span)?),
+            (&COMPACT_V2, span) => self.push_v2(&compact::v2::read(span)?),
+            (&TBINARY_V1, span) => {
+                let mut view = SpanView::default();
+                view.read(span, &STORED).then(|| self.push_v1(&view))?;
             }
-            _ => Piece::decode_body(body).is_ok_and(|piece| {
-                self.push_sealed_as(body, &piece);
-                true
-            }),
+            (&JSON_V2, list) => {
+                let list = std::str::from_utf8(list).ok()?;
+                let mut view = V2View::default();
+                V2List::new(list).next(&mut view, &STORED)?;
+                self.push_v2(&view);
+            }
+            _ => return None,
         }
+        Some(())
     }
 
     /// Lets go of the bytes; what is known of the pieces stays.
@@ -171,14 +167,6 @@ impl Batch {
         self.bytes.clear();
         if let Some(last) = self.entries.last_mut() {
             last.bytes = 0;
-        }
-    }
-
-    /// The bytes are kept as they are: a piece that is written anew must stay equal to its copies.
-    fn push_sealed_as(&mut self, body: &[u8], piece: &Piece) {
-        match (piece, body.get(1..).and_then(|text| std::str::from_utf8(text).ok())) {
-            (Piece::V2(span), Some(text)) => self.push_v2(&view_of_v2(span), &[text]),
-            _ => self.push(piece),
         }
     }
 
@@ -357,7 +345,10 @@ impl Recent {
 
 #[cfg(test)]
 mod tests {
+    use blkin_thrift::Span as V1Span;
+
     use super::*;
+    use crate::v2json;
 
     /// Two ids that were taken for one another when a multiplication that everybody knows told them apart.
     #[test]
@@ -377,5 +368,60 @@ mod tests {
         }
         assert_eq!(batch.part(0).terms, batch.part(1).terms);
         assert_eq!(batch.part(1).terms, [super::super::terms::span_name("read")]);
+    }
+
+    /// What a batch has to know of its only piece.
+    fn told(batch: &Batch) -> (Option<u128>, Vec<u64>, Vec<u128>, Time, Vec<u8>) {
+        let part = batch.part(0);
+        (
+            part.entry.whole,
+            part.terms.to_vec(),
+            part.identities.to_vec(),
+            part.entry.time,
+            part.sealed.to_vec(),
+        )
+    }
+
+    #[test]
+    fn a_piece_that_was_stored_in_an_earlier_form_is_equal_to_its_copy_that_comes_now() {
+        let host = Some(blkin_thrift::Endpoint { service_name: "OSD.0".to_owned(), ..Default::default() });
+        let event =
+            blkin_thrift::Annotation { timestamp: 5, value: "sr".to_owned(), host, ..Default::default() };
+        let v1 = V1Span { trace_id: 1, id: 2, annotations: vec![event], ..V1Span::default() };
+        let tbinary = [&[TBINARY_V1], blkin_thrift::span::encode(&v1).as_slice()].concat();
+        let mut now = Batch::default();
+        now.push(&Piece::V1(v1));
+        let mut stored = Batch::default();
+        assert!(stored.push_stored(&tbinary) && told(&stored) == told(&now));
+        // Plain, and with an escaped character, which no view reads.
+        for name in ["Read", "a\\nb"] {
+            let json = format!(
+                r#"[{{"traceId":"1","id":"2","name":"{name}","localEndpoint":{{"serviceName":"s"}}}}]"#
+            );
+            let list = v2json::read_list(json.as_bytes(), &STORED).unwrap().remove(0);
+            let (mut now, mut view) = (Batch::default(), V2View::default());
+            match V2List::new(&json).next(&mut view, &STORED) {
+                Some(_) => now.push_v2(&view),
+                None => now.push(&Piece::V2(list.unwrap())),
+            }
+            let mut stored = Batch::default();
+            assert!(stored.push_stored(&[&[JSON_V2], json.as_bytes()].concat()));
+            assert!(told(&stored) == told(&now), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_piece_that_is_read_back_and_stored_again_is_the_same() {
+        let json =
+            r#"[{"traceId":"1","id":"2","name":"Read","kind":"SERVER","timestamp":9,"tags":{"a":"b"}}]"#;
+        let mut view = V2View::default();
+        V2List::new(json).next(&mut view, &STORED).unwrap();
+        let mut now = Batch::default();
+        now.push_v2(&view);
+        let mut again = Batch::default();
+        assert!(again.push_stored(frame::open(now.part(0).sealed).unwrap()) && told(&again) == told(&now));
+        assert!(
+            !again.push_stored(&[9, 1]) && !again.push_stored(&[]) && !again.push_stored(&[COMPACT_V1, 0])
+        );
     }
 }

@@ -12,7 +12,8 @@ use super::head::{Growth, Learned, Version};
 use super::index::{Index, View};
 use super::known::{Known, New, Standing};
 use super::names::{self, Recent};
-use super::{Damage, Piece, Room, StoreError, block, keys, read};
+use super::read::Took;
+use super::{Damage, Piece, StoreError, block, keys, read};
 use crate::ledger::{ALL_FIGURES, Count, Figure, Ledger};
 use crate::model::TraceId;
 
@@ -197,10 +198,10 @@ pub(super) fn stored(
     damage: &Damage,
 ) -> Result<(Growth, Batch), StoreError> {
     let mut pieces = Batch::default();
-    read::bodies(rows, &version.parts, id, &mut Room::of(usize::MAX), damage, &mut |body| {
+    read::bodies(rows, &version.parts, id, damage, &mut |body| {
         let was_read = pieces.push_stored(body);
         pieces.shed();
-        was_read
+        if was_read { Took::It } else { Took::Damaged }
     })?;
     let count = pieces.len() as u64;
     let mut growth = Growth { anew: true, parts: version.parts, pieces: count, ..Growth::default() };

@@ -1,6 +1,5 @@
 //! What the index needs to know of a piece, read from it without making owned spans of it where that can be told.
 
-use blkin_thrift::Span as V1Span;
 use blkin_thrift::view::{AnnotationView, EndpointView, SpanView};
 
 use super::terms::{self, Named, lowered};
@@ -99,8 +98,8 @@ pub(super) trait Look {
     fn tag(&mut self, key: Named<'_>, value: Named<'_>);
 }
 
-/// Looks at a piece of a v1 span. `owned` makes the span of the view, should the view not tell.
-pub(super) fn of_v1(view: &SpanView<'_>, owned: impl FnOnce() -> V1Span, look: &mut impl Look) -> Time {
+/// Looks at a piece of a v1 span.
+pub(super) fn of_v1(view: &SpanView<'_>, look: &mut impl Look) -> Time {
     let mut time = Time::default();
     time.see_own(view.timestamp, view.duration);
     view.annotations.iter().for_each(|annotation| time.see_moment(annotation.timestamp));
@@ -108,7 +107,10 @@ pub(super) fn of_v1(view: &SpanView<'_>, owned: impl FnOnce() -> V1Span, look: &
     terms_of_v1(view, own.is_some(), look);
     match own {
         Some(own) => time.see_span(view.parent_id.unwrap_or(0) == 0, own),
-        None => convert::v1_to_v2(&owned()).iter().for_each(|span| see_converted(span, &mut time, look)),
+        None => {
+            let spans = convert::v1_to_v2(&view.to_span());
+            spans.iter().for_each(|span| see_converted(span, &mut time, look));
+        }
     }
     time
 }
@@ -168,6 +170,11 @@ fn hosts<'v>(view: &'v SpanView<'_>) -> impl Iterator<Item = &'v EndpointView<'v
     events.chain(view.binary_annotations.iter().filter_map(|annotation| annotation.host.as_ref()))
 }
 
+/// Whether two texts are equal. Those of a view are often one: then there is no need to look.
+pub(super) fn is_same(one: &str, other: &str) -> bool {
+    std::ptr::eq(one, other) || one == other
+}
+
 /// All terms; and the names too if they are simple to tell: then each plain annotation or tag has a side of the span.
 fn terms_of_v1(view: &SpanView<'_>, with_names: bool, look: &mut impl Look) {
     let name = lowered(view.name);
@@ -177,7 +184,7 @@ fn terms_of_v1(view: &SpanView<'_>, with_names: bool, look: &mut impl Look) {
     }
     let mut last = "";
     for host in hosts(view).filter(|host| !host.service_name.is_empty()) {
-        if host.service_name == last {
+        if is_same(host.service_name, last) {
             continue;
         }
         last = host.service_name;
@@ -208,10 +215,10 @@ pub(super) fn of_v2<'a>(view: &V2View<'a>, look: &mut impl Look) -> Time {
     let mut time = Time::default();
     let timestamp = view.timestamp.unwrap_or(0).max(0);
     time.see_own(Some(timestamp), view.duration);
-    time.see_span(!view.parent, timestamp);
+    time.see_span(view.parent.is_none(), timestamp);
     let lowered_one = |name: Option<&'a str>| name.map(lowered).filter(|name| !name.is_empty());
-    let (name, service) = (lowered_one(view.name), lowered_one(view.service));
-    let remote = lowered_one(view.remote_service);
+    let (name, service) = (lowered_one(view.name), lowered_one(view.local.service));
+    let remote = lowered_one(view.remote.service);
     let name = name.as_deref().map(Named::span_name);
     let remote = remote.as_deref().map(Named::remote_service);
     name.iter().chain(&remote).for_each(|named| look.term(named.term));

@@ -3,10 +3,12 @@
 use super::engine::{Engine, Transaction};
 use super::{StoreError, keys};
 
-/// The format before this one.
-const BEFORE: u8 = 3;
+/// The formats before this one. The first has other names for what each commit changes, and both write pieces as they came,
+/// which can still be read.
+const RENAMED_SINCE: u8 = 3;
+const COMPACT_SINCE: u8 = 4;
 
-/// What the rows were called there that each commit changes: they lay in three pages, far apart from each other.
+/// What the rows were called that each commit changes: they lay in three pages, far apart from each other.
 const RENAMED: [(&[u8], &[u8]); 3] =
     [(b"L", keys::LEDGER), (b"B", keys::PAYLOAD_BYTES), (b"Q", keys::NEXT_BLOCK)];
 
@@ -18,7 +20,7 @@ pub(super) fn settle<E: Engine>(engine: &E) -> Result<(), StoreError> {
     engine.write(&mut |rows| match rows.get(keys::VERSION)?.as_deref() {
         Some([keys::FORMAT_VERSION]) => Ok(()),
         None => rows.put(keys::VERSION, &[keys::FORMAT_VERSION]),
-        Some([BEFORE]) => upgrade(rows),
+        Some([before @ (RENAMED_SINCE | COMPACT_SINCE)]) => upgrade(rows, *before),
         Some(other) => {
             let found = other.first().copied().unwrap_or(0);
             Err(StoreError::Format { found, known: keys::FORMAT_VERSION })
@@ -26,13 +28,20 @@ pub(super) fn settle<E: Engine>(engine: &E) -> Result<(), StoreError> {
     })
 }
 
-fn upgrade(rows: &mut dyn Transaction) -> Result<(), StoreError> {
+fn upgrade(rows: &mut dyn Transaction, from: u8) -> Result<(), StoreError> {
+    if from == RENAMED_SINCE {
+        rename(rows)?;
+    }
+    tracing::info!(from, to = keys::FORMAT_VERSION, "brought the store to another format");
+    rows.put(keys::VERSION, &[keys::FORMAT_VERSION])
+}
+
+fn rename(rows: &mut dyn Transaction) -> Result<(), StoreError> {
     for (before, now) in RENAMED {
         if let Some(row) = rows.get(before)? {
             rows.put(now, &row)?;
             rows.delete(before)?;
         }
     }
-    tracing::info!(from = BEFORE, to = keys::FORMAT_VERSION, "brought the store to another format");
-    rows.put(keys::VERSION, &[keys::FORMAT_VERSION])
+    Ok(())
 }

@@ -5,7 +5,7 @@
 //!
 //! | step | module |
 //! |---|---|
-//! | what arrived becomes a [`Batch`]: bytes as they will lie, and what to find them by | `batch`, `facts`, `terms`, `pieces`, `secret` |
+//! | what arrived becomes a [`Batch`]: bytes as they will lie, and what to find them by | `batch`, `compact`, `facts`, `terms`, `pieces`, `secret` |
 //! | one thread commits the batches that wait together | [`writer`] |
 //! | what is stored already is left out; the rest goes into blocks, names beside them | `commit`, `known`, `block`, `frame`, `names` |
 //! | the index learns where it is: in memory at first | `index`, `head` |
@@ -28,6 +28,7 @@ mod block;
 mod build;
 mod chunks;
 mod commit;
+mod compact;
 mod damage;
 mod expire;
 mod facts;
@@ -118,7 +119,7 @@ fn go_on(beat: Beat<'_>) -> Result<(), StoreError> {
     if beat().is_break() { Err(StoreError::Ended) } else { Ok(()) }
 }
 
-/// How much an answer may still hold, in bytes as stored.
+/// How much an answer may still hold, in bytes: about as many as its pieces took when they came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
     left: usize,

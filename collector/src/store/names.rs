@@ -1,10 +1,12 @@
 //! Names that were seen: services, their spans, who they talk to, and values of tags offered for completion.
 
 use std::collections::HashSet;
-use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
 
+use foldhash::fast::RandomState;
+
 use super::engine::{Snapshot, Transaction};
+use super::secret::Secret;
 use super::{Batch, StoreError, keys};
 
 /// Longer names are stored in their spans, but not listed.
@@ -31,9 +33,9 @@ pub enum NameKind {
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     hour: u64,
-    /// Hashes of them, with a key of this process: nobody can keep another's name from being listed by one of equal hash.
-    names: HashSet<u64>,
-    hashes: RandomState,
+    /// The kind of each, and what stands for whom it belongs to and for itself: nobody can keep another's name from being
+    /// listed by one of equal hash.
+    names: HashSet<(u8, u64, u64), RandomState>,
 }
 
 impl Recent {
@@ -51,7 +53,8 @@ impl Recent {
 
     /// Whether a name was not noted yet; from now on it is.
     fn is_new(&mut self, kind: NameKind, of: &str, name: &str) -> bool {
-        self.names.insert(self.hashes.hash_one((kind as u8, of, name)))
+        let secret = Secret::of_process();
+        self.names.insert((kind as u8, secret.half_stamp(of.as_bytes()), secret.half_stamp(name.as_bytes())))
     }
 }
 

@@ -3,16 +3,26 @@
 use blkin_thrift::view::{AnnotationView, BinaryView, EndpointView, SpanView};
 use blkin_thrift::{Endpoint, Limits, Span as V1Span, span as v1};
 
-use super::{StoreError, frame};
+use super::{StoreError, compact, frame};
 use crate::merge::Piece;
 use crate::model::{Span, TraceId};
 use crate::v2json;
 use crate::v2view::V2View;
 
-/// First byte of a piece's body: a TBinary `zipkinCore.Span` with BlkKin's extension fields follows.
-pub(super) const FORM_V1: u8 = 1;
+/// First byte of a piece's body: a TBinary `zipkinCore.Span` with BlkKin's extension fields follows. Read, but written no
+/// more since format 5, as [`JSON_V2`].
+pub(super) const TBINARY_V1: u8 = 1;
 /// First byte of a piece's body: a Zipkin v2 JSON list of one span follows.
-pub(super) const FORM_V2: u8 = 2;
+pub(super) const JSON_V2: u8 = 2;
+/// First byte of a piece's body: a v1 span in its short form follows ([`compact::v1`]).
+pub(super) const COMPACT_V1: u8 = 3;
+/// First byte of a piece's body: a v2 span in its short form follows ([`compact::v2`]).
+pub(super) const COMPACT_V2: u8 = 4;
+
+/// Whether a piece's body is that of a v1 span.
+pub(super) fn is_v1(body: &[u8]) -> bool {
+    matches!(body.first(), Some(&(TBINARY_V1 | COMPACT_V1)))
+}
 
 /// Limits for reading what this store wrote: whatever was accepted once is read back.
 pub(super) const STORED: Limits = Limits {
@@ -59,21 +69,7 @@ impl Piece {
     /// # Errors
     /// When it is none.
     pub(super) fn decode_body(bytes: &[u8]) -> Result<Piece, StoreError> {
-        let damaged = |reason: String| StoreError::Damaged(format!("a piece of a span: {reason}"));
-        match bytes.split_first() {
-            Some((&FORM_V1, span)) => {
-                v1::decode(span, &STORED).map(Piece::V1).map_err(|e| damaged(e.to_string()))
-            }
-            Some((&FORM_V2, list)) => {
-                let spans = v2json::read_list(list, &STORED).map_err(|e| damaged(e.to_string()))?;
-                match spans.into_iter().next() {
-                    Some(Ok(span)) => Ok(Piece::V2(span)),
-                    Some(Err(error)) => Err(damaged(error.to_string())),
-                    None => Err(damaged("it is empty".to_owned())),
-                }
-            }
-            _ => Err(damaged("its form is unknown".to_owned())),
-        }
+        Stored::read(bytes)?.into_piece().ok_or_else(|| damaged("it has no ids".to_owned()))
     }
 
     /// Removes every annotation whose identity `is_new` denies, and returns how many.
@@ -87,6 +83,81 @@ impl Piece {
         span.annotations.retain(|a| keep(a.source, a.position));
         span.binary_annotations.retain(|b| keep(b.source, b.position));
         before - span.annotations.len() - span.binary_annotations.len()
+    }
+}
+
+fn damaged(reason: String) -> StoreError {
+    StoreError::Damaged(format!("a piece of a span: {reason}"))
+}
+
+/// A piece that was read where it lies.
+pub(super) enum Stored<'a> {
+    V1(SpanView<'a>),
+    V2(V2View<'a>),
+    /// Of an earlier format, of so many bytes.
+    Earlier(Box<Piece>, usize),
+}
+
+impl<'a> Stored<'a> {
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub(super) fn read(bytes: &'a [u8]) -> Result<Stored<'a>, StoreError> {
+        let earlier = |piece| Stored::Earlier(Box::new(piece), bytes.len());
+        match bytes.split_first() {
+            Some((&COMPACT_V1, span)) => {
+                compact::v1::read(span).map(Stored::V1).ok_or_else(|| damaged("it is no v1 span".to_owned()))
+            }
+            Some((&COMPACT_V2, span)) => {
+                compact::v2::read(span).map(Stored::V2).ok_or_else(|| damaged("it is no v2 span".to_owned()))
+            }
+            Some((&TBINARY_V1, span)) => v1::decode(span, &STORED)
+                .map(|span| earlier(Piece::V1(span)))
+                .map_err(|e| damaged(e.to_string())),
+            Some((&JSON_V2, list)) => read_json(list).map(|span| earlier(Piece::V2(span))),
+            _ => Err(damaged("its form is unknown".to_owned())),
+        }
+    }
+
+    /// About how many bytes it takes where nothing is left out because it was said before: a host that many annotations
+    /// share is short here, and long for each of them in an answer.
+    pub(super) fn spelled_out(&self) -> usize {
+        const EACH: usize = 24;
+        let of_host = |host: Option<EndpointView<'_>>| host.map_or(0, |host| EACH + host.service_name.len());
+        match self {
+            Stored::V1(span) => {
+                let events = span.annotations.iter().map(|a| EACH + a.value.len() + of_host(a.host));
+                let tags = span.binary_annotations.iter();
+                let tags = tags.map(|b| EACH + b.key.len() + b.value.len() + of_host(b.host));
+                3 * EACH + span.name.len() + events.chain(tags).sum::<usize>()
+            }
+            Stored::V2(span) => {
+                let names = [span.name, span.local.service, span.remote.service];
+                let names = names.into_iter().flatten().map(str::len);
+                let events = span.annotations.iter().map(|(_, value)| EACH + value.len());
+                let tags = span.tags.iter().map(|(key, value)| EACH + key.len() + value.len());
+                5 * EACH + names.chain(events).chain(tags).sum::<usize>()
+            }
+            Stored::Earlier(_, bytes) => *bytes,
+        }
+    }
+
+    /// With texts of its own; none if it has no ids.
+    pub(super) fn into_piece(self) -> Option<Piece> {
+        match self {
+            Stored::V1(span) => Some(Piece::V1(span.to_span())),
+            Stored::V2(span) => span.to_span().map(Piece::V2),
+            Stored::Earlier(piece, _) => Some(*piece),
+        }
+    }
+}
+
+fn read_json(list: &[u8]) -> Result<Span, StoreError> {
+    let spans = v2json::read_list(list, &STORED).map_err(|e| damaged(e.to_string()))?;
+    match spans.into_iter().next() {
+        Some(span) => span.map_err(|e| damaged(e.to_string())),
+        None => Err(damaged("it is empty".to_owned())),
     }
 }
 
@@ -112,6 +183,7 @@ pub(super) fn view_of_v1(span: &V1Span) -> SpanView<'_> {
                 host: a.host.as_ref().map(view_of_endpoint),
                 position: a.position,
                 source: a.source,
+                nanos: a.nanos,
             })
             .collect(),
         binary_annotations: span
@@ -130,7 +202,6 @@ pub(super) fn view_of_v1(span: &V1Span) -> SpanView<'_> {
         timestamp: span.timestamp,
         duration: span.duration,
         source: span.source,
-        encoded: &[],
     }
 }
 
@@ -138,18 +209,29 @@ fn view_of_endpoint(host: &Endpoint) -> EndpointView<'_> {
     EndpointView { ipv4: host.ipv4, port: host.port, service_name: &host.service_name, ipv6: host.ipv6 }
 }
 
-/// A v2 span as a view of it.
-pub(super) fn view_of_v2(span: &Span) -> V2View<'_> {
-    V2View {
-        trace_id: Some(span.trace_id),
-        parent: span.parent_id.is_some(),
-        debug: span.debug,
-        name: span.name.as_deref(),
-        timestamp: span.timestamp,
-        duration: span.duration,
-        service: span.local_service(),
-        remote_service: span.remote_service(),
-        annotations: span.annotations.iter().map(|a| (a.timestamp, a.value.as_str())).collect(),
-        tags: span.tags.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect(),
+#[cfg(test)]
+mod tests {
+    use blkin_thrift::Annotation;
+
+    use super::*;
+    use crate::store::Batch;
+
+    /// Else a few stored bytes could fill the memory of whoever reads them.
+    #[test]
+    fn a_host_that_many_annotations_share_counts_for_each_of_them() {
+        const LONG: usize = 10_000;
+        let host = Some(Endpoint { service_name: "x".repeat(LONG), ..Endpoint::default() });
+        let event = Annotation { timestamp: 1, value: "v".to_owned(), host, ..Annotation::default() };
+        let mut batch = Batch::default();
+        batch.push(&Piece::V1(V1Span {
+            trace_id: 1,
+            id: 1,
+            annotations: vec![event; 100],
+            ..V1Span::default()
+        }));
+        let part = batch.part(0);
+        assert!(part.sealed.len() < 2 * LONG);
+        let stored = Stored::read(frame::open(part.sealed).unwrap()).unwrap();
+        assert!(stored.spelled_out() > 100 * LONG);
     }
 }

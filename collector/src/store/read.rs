@@ -4,6 +4,7 @@ use super::block::{self, Found, Part};
 use super::commit::number;
 use super::engine::Snapshot;
 use super::index::View;
+use super::pieces::Stored;
 use super::{Damage, Room, StoreError, frame, keys};
 use crate::ledger::{ALL_FIGURES, Count, Ledger};
 use crate::merge::Piece;
@@ -38,27 +39,41 @@ pub(super) fn trace(
     };
     let mut pieces = Vec::new();
     for (id, version) in found {
-        bodies(rows, &version.parts, id, room, damage, &mut |body| match Piece::decode_body(body) {
-            Ok(piece) => {
-                pieces.push(piece);
-                true
+        bodies(rows, &version.parts, id, damage, &mut |body| match Stored::read(body) {
+            Ok(stored) if room.take(stored.spelled_out()) => {
+                stored.into_piece().map_or(Took::Damaged, |piece| {
+                    pieces.push(piece);
+                    Took::It
+                })
             }
-            Err(_) => false,
+            Ok(_) => Took::NoMore,
+            Err(_) => Took::Damaged,
         })?;
+        if room.exhausted {
+            break;
+        }
     }
     Ok(pieces)
 }
 
-/// Shows each piece of a trace to `take`, which returns whether it could be read, as long as there is room.
+/// What has become of a piece that was shown.
+pub(super) enum Took {
+    It,
+    /// It cannot be read.
+    Damaged,
+    /// No further piece is wanted.
+    NoMore,
+}
+
+/// Shows each piece of a trace to `take`, until no more is wanted.
 pub(super) fn bodies(
     rows: &dyn Snapshot,
     parts: &[Part],
     id: TraceId,
-    room: &mut Room,
     damage: &Damage,
-    take: &mut dyn FnMut(&[u8]) -> bool,
+    take: &mut dyn FnMut(&[u8]) -> Took,
 ) -> Result<(), StoreError> {
-    let mut last_kept = None;
+    let (mut last_kept, mut wants_more) = (None, true);
     for part in parts {
         if last_kept == Some(part.block) {
             continue;
@@ -69,15 +84,14 @@ pub(super) fn bodies(
                 _ => (block::FIRST, row.len()),
             };
             for piece in frame::each(&row[..to.min(row.len())], from) {
-                let is_whole = match piece.body {
-                    Some(body) if !room.exhausted && is_of(body, id, found) => {
-                        !room.take(piece.sealed.len()) || take(body)
-                    }
-                    Some(_) => true,
-                    None => false,
+                let took = match piece.body {
+                    Some(body) if wants_more && is_of(body, id, found) => take(body),
+                    Some(_) => Took::It,
+                    None => Took::Damaged,
                 };
+                wants_more &= !matches!(took, Took::NoMore);
                 // A damaged piece must not hide the others.
-                if !is_whole {
+                if matches!(took, Took::Damaged) {
                     damage.note_piece();
                     tracing::error!(trace = %id, block = part.block, "left out a piece of a span that is damaged");
                 }
@@ -88,7 +102,7 @@ pub(super) fn bodies(
             Found::Kept => last_kept = Some(part.block),
             Found::Nothing => note_if_missing(rows, part.block, damage)?,
         }
-        if room.exhausted {
+        if !wants_more {
             break;
         }
     }

@@ -106,7 +106,7 @@ impl Salvage<'_> {
     }
 
     fn take(&mut self, body: &[u8]) -> Result<(), StoreError> {
-        let batch = if body.first() == Some(&pieces::FORM_V1) { &mut self.v1 } else { &mut self.v2 };
+        let batch = if pieces::is_v1(body) { &mut self.v1 } else { &mut self.v2 };
         if batch.is_empty() {
             *batch = Batch::new(self.autocomplete_keys.clone());
         }

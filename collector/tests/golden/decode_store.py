@@ -14,41 +14,6 @@ def text(raw):
         return "hex " + raw.hex()
 
 
-class Thrift:
-    """TBinary, without knowledge of the fields."""
-
-    def __init__(self, raw):
-        self.raw, self.at = raw, 0
-
-    def number(self, form):
-        (value,) = struct.unpack_from(">" + form, self.raw, self.at)
-        self.at += struct.calcsize(form)
-        return value
-
-    def bytes(self):
-        length = self.number("i")
-        self.at += length
-        assert 0 <= length and self.at <= len(self.raw)
-        return self.raw[self.at - length : self.at]
-
-    def list(self):
-        kind, count = self.number("b"), self.number("i")
-        return [self.value(kind) for _ in range(count)]
-
-    def value(self, kind):
-        forms = {2: "?", 3: "b", 6: "h", 8: "i", 10: "q"}
-        if kind in forms:
-            return self.number(forms[kind])
-        return {11: lambda: text(self.bytes()), 12: self.struct, 15: self.list}[kind]()
-
-    def struct(self):
-        fields = {}
-        while (kind := self.number("b")) != 0:
-            field = self.number("h")
-            fields[field] = self.value(kind)
-        return fields
-
-
 def pieces(row):
     found = []
     while row:
@@ -60,13 +25,108 @@ def pieces(row):
 
 
 def piece(value):
-    if value[0] == 2:
-        return {"v2": json.loads(value[1:])}
-    assert value[0] == 1
-    thrift = Thrift(value[1:])
-    fields = thrift.struct()
-    assert thrift.at == len(thrift.raw)
-    return {"v1": fields}
+    name, read = {3: ("v1", compact_v1), 4: ("v2", compact_v2)}[value[0]]
+    compact = Varints(value[1:])
+    said = read(compact)
+    assert not compact
+    return {name: said}
+
+
+def compact_v1(span):
+    """See store/compact/v1.rs."""
+    flags = span.u8()
+    said = {"trace_id": span.i64(), "id": span.i64()}
+    if flags & 1:
+        said["parent_id"] = span.i64()
+    if flags & 2:
+        said["trace_id_high"] = span.i64()
+    said["name"] = span.text()
+    if flags & 4:
+        said["timestamp"] = span.signed()
+    if flags & 8:
+        said["duration"] = span.signed()
+    if flags & 16:
+        said["source"] = span.i64()
+    said["debug"] = bool(flags & 32)
+    time, position, hosts = said.get("timestamp", 0), 0, []
+
+    def host(mark):
+        if mark >> 3 == 0:
+            return None
+        if mark >> 3 < 31:
+            return hosts[(mark >> 3) - 1]
+        has_ipv6 = span.u8()
+        new = {"ipv4": span.take(4).hex(), "port": int.from_bytes(span.take(2), "big", signed=True), "name": span.text()}
+        if has_ipv6:
+            new["ipv6"] = span.take(16).hex()
+        if len(hosts) < 30:
+            hosts.append(new)
+        return new
+
+    def own(mark, into):
+        nonlocal position
+        if mark & 1:
+            position += span.signed()
+            into["position"] = position
+        if mark & 2:
+            into["source"] = span.i64()
+        if mark & 4:
+            into["nanos"] = span.signed()
+        return into
+
+    said["annotations"], said["tags"] = [], []
+    for _ in range(span.next()):
+        mark = span.u8()
+        event = {"host": host(mark)}
+        time += span.signed()
+        event |= {"timestamp": time, "value": span.text()}
+        said["annotations"].append(own(mark, event))
+    for _ in range(span.next()):
+        mark = span.u8()
+        tag = {"host": host(mark), "kind": span.signed(), "key": span.text(), "value": span.text()}
+        said["tags"].append(own(mark, tag))
+    return said
+
+
+def compact_v2(span):
+    """See store/compact/v2.rs."""
+    flags = span.u8() << 8 | span.u8()
+    said = {"trace_id": f"{span.u64():x}", "id": f"{span.u64():x}"}
+    if flags & 1:
+        said["parent_id"] = f"{span.u64():x}"
+    if flags & 2:
+        said["trace_id_high"] = f"{span.u64():x}"
+    if flags & 4:
+        said["name"] = span.text()
+    if flags & 8:
+        said["timestamp"] = span.signed()
+    if flags & 16:
+        said["duration"] = span.signed()
+
+    def place():
+        flags, place = span.u8(), {}
+        if flags & 1:
+            place["service"] = span.text()
+        if flags & 2:
+            place["ipv4"] = span.take(4).hex()
+        if flags & 4:
+            place["ipv6"] = span.take(16).hex()
+        if flags & 8:
+            place["port"] = int.from_bytes(span.take(2), "big")
+        return place
+
+    if flags & 32:
+        said["local"] = place()
+    if flags & 64:
+        said["remote"] = place()
+    said |= {"debug": bool(flags & 128), "shared": bool(flags & 256)}
+    said["kind"] = [None, "client", "server", "producer", "consumer"][flags >> 12]
+    time, said["annotations"] = said.get("timestamp", 0), []
+    for _ in range(span.next()):
+        time += span.signed()
+        said["annotations"].append([time, span.text()])
+    said["tags"] = {span.text(): span.text() for _ in range(span.next())}
+    return said
 
 
 def u64s(raw):
@@ -93,9 +153,26 @@ class Varints:
             if byte < 0x80:
                 return number
 
+    def take(self, length):
+        self.at += length
+        assert self.at <= len(self.raw)
+        return self.raw[self.at - length : self.at]
+
+    def u8(self):
+        return self.take(1)[0]
+
     def u64(self):
-        self.at += 8
-        return u64s(self.raw[self.at - 8 : self.at])[0]
+        return u64s(self.take(8))[0]
+
+    def i64(self):
+        return int.from_bytes(self.take(8), "big", signed=True)
+
+    def signed(self):
+        number = self.next()
+        return number >> 1 ^ -(number & 1)
+
+    def text(self):
+        return text(self.take(self.next()))
 
 
 def block(key, value):
@@ -211,7 +288,7 @@ def main():
         for line in lines:
             key, value = (bytes.fromhex(part.strip("-")) for part in line.split())
             rows.append(FAMILIES[key[:1]](key, value))
-    assert {"version": 4} in rows
+    assert {"version": 5} in rows
     print("\n".join(json.dumps(row, ensure_ascii=True) for row in rows))
 
 

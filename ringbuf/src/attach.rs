@@ -145,6 +145,20 @@ impl Attachment {
         self.info.slots
     }
 
+    /// A bit for each slot.
+    pub fn all_slots(&self) -> u64 {
+        layout::all_slots(self.info.slots)
+    }
+
+    /// The slots, a bit each, in whose rings something may be: those that the program has opened by now. After a record was
+    /// copied, that are all in which others were committed before it.
+    #[inline]
+    pub fn opened(&self) -> u64 {
+        let all = self.all_slots();
+        // What nobody writes any more is looked at once more, whatever the word says.
+        if self.no_writer_left { all } else { all & !self.words.words()[header::UNOPENED].load(Relaxed) }
+    }
+
     /// Goes on where another consumer stopped.
     pub fn resume(&mut self, slot: usize, at: Position) {
         self.at[slot] = at;

@@ -52,6 +52,9 @@ pub(crate) mod header {
     /// Which producer writes: see [`super::ProducerKind`].
     pub(crate) const PRODUCER: usize = 11;
     pub(crate) const ANCHOR_MONOTONIC: usize = 12;
+    /// Bit n: nobody has opened the ring of slot n yet, so that nothing is in it. A program that does not keep this word
+    /// has 0 there: any of its rings may have something.
+    pub(crate) const UNOPENED: usize = 13;
     /// Counters of calls that reached no slot.
     pub(crate) const ATTEMPTED: usize = 16;
     pub(crate) const NO_SEGMENT: usize = 17;
@@ -184,6 +187,11 @@ const _: () = assert!(RINGS_OFFSET_BYTES == 86_016 && RINGS_OFFSET_BYTES.is_mult
 /// First word of a slot's header.
 pub(crate) fn slot_header(slot: usize) -> usize {
     SLOT_HEADERS + slot * SLOT_HEADER_WORDS
+}
+
+/// A bit for each slot.
+pub(crate) fn all_slots(slots: usize) -> u64 {
+    u64::MAX >> (MAX_SLOTS - slots.clamp(1, MAX_SLOTS))
 }
 
 /// Size of a segment's memfd.

@@ -146,6 +146,7 @@ fn write_header(
         (header::ANCHOR_REALTIME, anchor.realtime_ns as u64),
         (header::MODE, mode.to_word()),
         (header::PRODUCER, producer.to_word()),
+        (header::UNOPENED, layout::all_slots(slots)),
         (header::MAGIC, SEGMENT_MAGIC),
     ];
     for (index, value) in fields {

@@ -76,6 +76,39 @@ fn several_attachments_read_the_same_until_one_publishes() {
 }
 
 #[test]
+fn a_program_says_which_rings_it_has_opened_and_only_those_are_written() {
+    start();
+    annotate(4343);
+    let mut program = attach();
+    assert!(program.slots() > 1);
+    let opened = program.opened();
+    assert!(opened != 0 && opened.count_ones() < program.slots() as u32, "{opened:#x}");
+    let mut raw = Vec::new();
+    for slot in (0..program.slots()).filter(|slot| opened >> slot & 1 == 1) {
+        program.drain(slot, usize::MAX, &mut raw);
+    }
+    let found = records(&raw, program.info().cookie).filter_map(Result::ok);
+    assert!(found.map(|record: Record<'_>| record.span_id).any(|span_id| span_id == 4343));
+}
+
+#[test]
+fn a_program_that_does_not_say_which_rings_it_has_opened_may_have_written_all() {
+    start();
+    let header = [u64::from_le_bytes(*b"BLKINSEG"), 2, 1, 4096, 2, 7, 9, 1];
+    let open = |unopened: u64| {
+        let header: Vec<u64> = header.into_iter().chain([0; 5]).chain([unopened]).collect();
+        let segment = sealed(segment_bytes(2, 4096) as u64, &header);
+        Attachment::open(segment, own_memfd(CONTROL_NAME)).expect("its header is fine")
+    };
+    assert_eq!(open(0).opened(), 0b11);
+    assert_eq!(open(0b01).opened(), 0b10);
+    let mut ended = open(u64::MAX);
+    assert_eq!(ended.opened(), 0);
+    assert!(ended.no_writer_left(), "nobody maps it for writing");
+    assert_eq!(ended.opened(), 0b11, "what it said binds nobody");
+}
+
+#[test]
 fn what_is_no_sealed_memfd_is_refused() {
     start();
     let control = || own_memfd(CONTROL_NAME);

@@ -281,7 +281,7 @@ impl Engine {
             self.clocks.tick();
             self.next_tick = now + CLOCK_TICK_EVERY;
         }
-        let progress = self.drain_all()?;
+        let progress = self.drain_all(now)?;
         self.leave_spans(now);
         self.settle();
         self.make_room();
@@ -292,7 +292,7 @@ impl Engine {
         Ok(progress)
     }
 
-    fn drain_all(&mut self) -> Result<Progress, StagingError> {
+    fn drain_all(&mut self, now: Duration) -> Result<Progress, StagingError> {
         let mut progress = Progress::default();
         let first = self.next_program;
         let order: Vec<u64> = self
@@ -304,7 +304,7 @@ impl Engine {
         self.next_program = order.get(1).copied().unwrap_or(0);
         let mut source = Source::default();
         for number in order {
-            let one = self.drain_program(number, &mut source)?;
+            let one = self.drain_program(number, now, &mut source)?;
             progress.drained |= one.drained;
             progress.has_more |= one.has_more;
         }
@@ -325,8 +325,12 @@ impl Engine {
         }
     }
 
-    fn drain_program(&mut self, number: u64, source: &mut Source) -> Result<Progress, StagingError> {
-        let now = self.now();
+    fn drain_program(
+        &mut self,
+        number: u64,
+        now: Duration,
+        source: &mut Source,
+    ) -> Result<Progress, StagingError> {
         let room = self.staging.capacity_bytes() - self.staging.used_bytes();
         let Some(program) = self.programs.get_mut(&number).filter(|program| !program.ended) else {
             return Ok(Progress::default());
@@ -337,10 +341,11 @@ impl Engine {
             return Ok(Progress::default());
         }
         let round = program.round(self.config.ring_budget_bytes, &mut self.spare, now);
-        if !round.frames.is_empty() {
-            // Whatever was copied is older than this.
-            self.clocks.tick();
+        if round.frames.is_empty() {
+            return Ok(Progress { drained: false, has_more: round.has_more });
         }
+        // Whatever was copied is older than this.
+        self.clocks.tick();
         let mut staged = Vec::with_capacity(round.frames.len());
         for frame in round.frames {
             let before = self.staging.end();

@@ -138,10 +138,11 @@ impl Program {
         if self.is_recorder() {
             return round;
         }
-        let slots = self.attachment.slots();
+        let opened = self.attachment.opened();
+        self.sweeps.note_unopened(!opened & self.attachment.all_slots());
+        let before = (1 << self.next_slot) - 1;
         let mut budget = 4 * ring_budget;
-        for step in 0..slots {
-            let slot = (self.next_slot + step) % slots;
+        for slot in numbers(opened & !before).chain(numbers(opened & before)) {
             if budget == 0 {
                 self.next_slot = slot;
                 round.has_more = true;
@@ -174,9 +175,9 @@ impl Program {
 
     /// Whether no ring has anything by now, apart from the given one. Recorders are never drained, and hold nothing up.
     pub(super) fn is_drained_but_for(&self, slot: Option<u32>) -> bool {
-        let mut others =
-            (0..self.attachment.slots()).filter(|other| slot.is_none_or(|slot| slot as usize != *other));
-        self.is_recorder() || others.all(|slot| self.attachment.is_drained(slot))
+        let but_for = slot.map_or(0, |slot| 1 << slot);
+        self.is_recorder()
+            || numbers(self.attachment.opened() & !but_for).all(|slot| self.attachment.is_drained(slot))
     }
 
     /// Puts a range back that could not be staged.
@@ -421,6 +422,15 @@ fn place(position: Position) -> Place {
     Place { grain: position.grain, records: position.records }
 }
 
+/// The numbers of the slots of a set, a bit each.
+fn numbers(mut slots: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let first = slots.trailing_zeros();
+        slots &= slots.wrapping_sub(1);
+        (first < u64::BITS).then_some(first as usize)
+    })
+}
+
 /// A number that tells segments apart, on all machines and over all boots: FNV-1a, its bits mixed.
 fn source(boot: &str, device: u64, inode: u64) -> i64 {
     let bytes = boot.bytes().chain(device.to_le_bytes()).chain(inode.to_le_bytes());
@@ -501,6 +511,13 @@ mod tests {
         assert!(sum.balances());
         assert_eq!((sum.counters.committed, sum.drain.drained), (13, 6));
         assert_eq!((sum.drained_before, sum.unsettled), (4, 2));
+    }
+
+    #[test]
+    fn a_set_of_slots_gives_their_numbers() {
+        assert_eq!(numbers(0).count(), 0);
+        assert!(numbers(1 << 63 | 0b1001).eq([0, 3, 63]));
+        assert!(numbers(u64::MAX).eq(0..64));
     }
 
     #[test]

@@ -11,9 +11,8 @@ const HOLE_PATIENCE: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
-    swept: bool,
-    /// Where head stood in the first look of this sweep.
-    target: Option<u64>,
+    /// Where head stood in the first look of this sweep, if there was one.
+    target: u64,
     hole: Option<(u64, Duration)>,
 }
 
@@ -24,12 +23,14 @@ pub(super) struct Sweeps {
     /// No ring was looked at since the current one began.
     is_fresh: bool,
     slots: Vec<Slot>,
-    left: usize,
+    /// Of this sweep, a bit each: the slots that were looked at, and those that were drained as far as it asks.
+    seen: u64,
+    swept: u64,
 }
 
 impl Sweeps {
     pub(super) fn new(slots: usize) -> Self {
-        Self { current: 0, is_fresh: true, slots: vec![Slot::default(); slots], left: slots }
+        Self { current: 0, is_fresh: true, slots: vec![Slot::default(); slots], seen: 0, swept: 0 }
     }
 
     /// Number of the first sweep that begins after now, all of it.
@@ -50,13 +51,20 @@ impl Sweeps {
         }
     }
 
+    /// These slots, a bit each, were just seen to have no ring that anybody could have written.
+    pub(super) fn note_unopened(&mut self, slots: u64) {
+        self.is_fresh = false;
+        self.sweep(slots);
+    }
+
     /// A ring was drained up to `grain`, and its head stood at `head` before.
     pub(super) fn note(&mut self, slot: usize, grain: u64, head: u64, is_at_hole: bool, now: Duration) {
         self.is_fresh = false;
         let state = &mut self.slots[slot];
         // Head goes back only in a ring that contradicts itself: nothing more comes from there.
-        let target = state.target.map_or(head, |target| target.min(head));
-        state.target = Some(target);
+        let target = if self.seen & 1 << slot == 0 { head } else { state.target.min(head) };
+        state.target = target;
+        self.seen |= 1 << slot;
         let is_patience_over = if is_at_hole {
             match state.hole {
                 Some((at, since)) if at == grain => now.saturating_sub(since) >= HOLE_PATIENCE,
@@ -69,20 +77,22 @@ impl Sweeps {
             state.hole = None;
             false
         };
-        if (grain >= target || is_patience_over) && !state.swept {
-            state.swept = true;
-            self.left -= 1;
-            if self.left == 0 {
-                self.begin_next();
-            }
+        if grain >= target || is_patience_over {
+            self.sweep(1 << slot);
+        }
+    }
+
+    fn sweep(&mut self, slots: u64) {
+        self.swept |= slots;
+        if self.swept.count_ones() as usize >= self.slots.len() {
+            self.begin_next();
         }
     }
 
     fn begin_next(&mut self) {
         self.current += 1;
         self.is_fresh = true;
-        self.left = self.slots.len();
-        self.slots.iter_mut().for_each(|slot| (slot.swept, slot.target) = (false, None));
+        (self.seen, self.swept) = (0, 0);
     }
 }
 
@@ -144,6 +154,22 @@ mod tests {
         sweeps.note(0, 10, 25, false, MS);
         sweeps.note(0, 10, 10, false, MS);
         assert!(sweeps.is_past(0));
+    }
+
+    #[test]
+    fn slots_that_nobody_has_opened_are_part_of_each_sweep() {
+        let mut sweeps = Sweeps::new(3);
+        sweeps.note_unopened(0b101);
+        assert_eq!(sweeps.next_whole(), 1, "one of them may have been opened since");
+        sweeps.note(1, 1, 1, false, MS);
+        assert!(sweeps.is_past(0));
+        sweeps.note_unopened(0b001);
+        sweeps.note(1, 1, 1, false, MS);
+        assert!(!sweeps.is_past(1), "the last has been opened, and was not looked at");
+        sweeps.note(2, 0, 4, false, MS);
+        assert!(!sweeps.is_past(1));
+        sweeps.note(2, 4, 4, false, MS);
+        assert!(sweeps.is_past(1));
     }
 
     #[test]

@@ -206,6 +206,8 @@ pub(super) fn open_slot(slot: &HotSlot, number: usize) -> bool {
         RingMode::Overwrite => &header[slot::OLDEST],
     };
     let ring = &words[layout::ring_words(number, ring_bytes)];
+    // Before anybody can write there: whoever sees a record, or what was recorded after it, sees this too.
+    words[header::UNOPENED].fetch_and(!(1 << number), Relaxed);
     slot.tail.store((&raw const *tail).cast_mut(), Relaxed);
     slot.control.store(line.as_ptr().cast_mut(), Relaxed);
     slot.ring.store(ring.as_ptr().cast_mut(), Release);

@@ -64,13 +64,13 @@ fn a_span_waits_while_another_program_may_hold_what_came_before_its_end() {
     }
     let is_past = |engine: &Engine, sweep| engine.programs[&1].sweeps.is_past(sweep);
     let mut source = Source::default();
-    engine.drain_program(1, &mut source).unwrap();
+    engine.drain_program(1, Duration::ZERO, &mut source).unwrap();
     let awaited = engine.programs[&1].sweeps.next_whole();
     assert_eq!(source, Source::Ring(1, 0));
     engine.look_again(source);
     assert!(!is_past(&engine, awaited), "the other program has records");
 
-    engine.drain_program(2, &mut Source::default()).unwrap();
+    engine.drain_program(2, Duration::ZERO, &mut Source::default()).unwrap();
     engine.look_again(Source::Several);
     assert!(!is_past(&engine, awaited), "the other ring was copied from, and may have got more before");
     engine.look_again(source);
@@ -85,7 +85,7 @@ fn frames_of_a_program_that_cannot_be_attached_again_are_counted_as_invalid() {
     let (mut first, tail) = engine(&staging);
     first.rebuild(tail).unwrap();
     first.attach(identity.clone(), segment(5), control(SealFlags::SHRINK | SealFlags::GROW)).unwrap();
-    first.drain_all().unwrap();
+    first.drain_all(Duration::ZERO).unwrap();
     drop(first);
 
     let (mut second, tail) = engine(&staging);

@@ -41,8 +41,9 @@ HOW = """## How each figure is taken
 - **Growth** (`scale`): a million annotations a second, of all programs or threads together, in bursts of 320 that come
   at different moments; CPU time of the threads that record, for each call, and of consumerd's, for each annotation.
   Each program has made 320 annotations before, so that what its first record costs (`first-start`) is not spread over its
-  calls: of 100 programs each makes a hundredth of what one alone does. One program's ring stays in its CPU's cache; those
-  of many do not. The memory of consumerd counts the pages of rings that it shares with programs; how many, is said.
+  calls: of 100 programs each makes a hundredth of what one alone does, and sleeps 32 ms between two bursts. So they are
+  compared with one program that makes all calls, and with one of them alone, which sleeps as long
+  ([0013](adr/0013-many-programs.md)). The memory of consumerd counts the pages of rings that it shares with programs; how many, is said.
 - **Transport** is paced to 21 and 52 million a second, so that a bound of 20 and 50 is not missed by the pacing.
   Its ring of 16 MiB is full 12 ms after the reader's last look at 21 million a second, 5 ms at 52 million: what is lost with
   a *longest time between two looks* above that is what the machine took from the reader. *Median of the drains*: at most

@@ -1,7 +1,8 @@
 //! What a call costs its program, and an annotation consumerd, when there are more programs, and more threads.
 //!
-//! `scale [ANNOTATIONS [RATE]]`: both are of all programs together, so that only their number changes. consumerd on CPU 1,
-//! the programs and the Scribe server on CPU 0. A program's cost is the CPU time of its threads, so that one which has to
+//! `scale [ANNOTATIONS [RATE]]`: both are of all programs together, so that only their number changes; and of one program
+//! alone that makes as few calls as each of a hundred, so that it sleeps as long between them. consumerd on CPU 1, the
+//! programs and the Scribe server on CPU 0. A program's cost is the CPU time of its threads, so that one which has to
 //! wait for its turn does not count the others' time. Each program has made its first records, and consumerd has shipped
 //! them, before anything is counted.
 
@@ -11,13 +12,24 @@ use blkin_bench_consumer::producer::{self, ANNOTATIONS_OF_SPAN, Load, PRODUCER, 
 use blkin_bench_consumer::scribe::Scribe;
 use blkin_bench_consumer::{machine, report};
 
-/// Programs, and threads of each. The others are compared with the first.
-const SHAPES: [(u64, u64, &str); 4] = [
-    (1, 1, "1 program"),
-    (10, 1, "10 programs"),
-    (100, 1, "100 programs"),
-    (1, 1000, "1 program of 1,000 threads"),
-];
+/// What runs at once.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    programs: u64,
+    /// Of each.
+    threads: u64,
+    /// The part of all calls that is made: one of so many.
+    part: u64,
+    name: &'static str,
+}
+
+/// With which the others are compared.
+const ALONE: Shape = Shape { programs: 1, threads: 1, part: 1, name: "1 program" };
+/// Called as often as each of a hundred.
+const SELDOM: Shape = Shape { part: 100, name: "1 program that makes a hundredth of the calls", ..ALONE };
+const TEN: Shape = Shape { programs: 10, name: "10 programs", ..ALONE };
+const HUNDRED: Shape = Shape { programs: 100, name: "100 programs", ..ALONE };
+const THREADS: Shape = Shape { threads: 1000, name: "1 program of 1,000 threads", ..ALONE };
 
 /// Nanoseconds of CPU.
 #[derive(Clone, Copy, Debug)]
@@ -35,23 +47,25 @@ fn main() -> Result<()> {
     let (annotations, rate) = (number(0, 4_000_000)?, number(1, 1_000_000)?);
     machine::pin(0);
     let scribe = Scribe::start()?;
-    let mut alone = None;
-    for (programs, threads, name) in SHAPES {
-        let load =
-            Load { spans: annotations / ANNOTATIONS_OF_SPAN / programs, rate: rate / programs, threads };
-        let cost = measure(&scribe, programs, load, name)?;
-        let base = *alone.get_or_insert(cost);
-        report(&format!("scale, {name}, a call ÷ that of 1 program"), "×", cost.call / base.call);
-        report(
-            &format!("scale, {name}, an annotation of consumerd ÷ that of 1 program"),
-            "×",
-            cost.shipped / base.shipped,
-        );
+    let of_shape = |shape: Shape| measure(&scribe, annotations, rate, shape);
+    let (alone, seldom) = (of_shape(ALONE)?, of_shape(SELDOM)?);
+    for shape in [TEN, HUNDRED, THREADS] {
+        let (cost, name) = (of_shape(shape)?, shape.name);
+        let compare =
+            |what: &str, one: f64, other: f64| report(&format!("scale, {name}, {what}"), "×", one / other);
+        compare("a call ÷ that of 1 program", cost.call, alone.call);
+        compare("an annotation of consumerd ÷ that of 1 program", cost.shipped, alone.shipped);
+        if shape.programs == SELDOM.part {
+            compare("a call ÷ that of 1 of them alone", cost.call, seldom.call);
+        }
     }
     Ok(())
 }
 
-fn measure(scribe: &Scribe, programs: u64, load: Load, name: &str) -> Result<Cost> {
+fn measure(scribe: &Scribe, annotations: u64, rate: u64, shape: Shape) -> Result<Cost> {
+    let Shape { programs, threads, name, .. } = shape;
+    let share = programs * shape.part;
+    let load = Load { spans: annotations / ANNOTATIONS_OF_SPAN / share, rate: rate / share, threads };
     let consumerd = Consumerd::start(&scribe.address, 1)?;
     let socket = consumerd.socket();
     let mut all: Vec<Producer> =

@@ -461,8 +461,9 @@ impl<'a> Holder<'a> {
 
     /// Lets the worker ship what it has, for a bounded time.
     async fn finish(mut self, mut worker: WorkerProcess) -> anyhow::Result<()> {
-        self.take_last_offers(&worker).await;
         // Who offers itself from now on is refused, and knows that nobody reads it.
+        self.offers.refuse_more();
+        self.take_last_offers(&worker).await;
         drop(self.offers);
         worker.ask_to_end();
         // The worker keeps to the timeout itself; the rest is for what it does before and after.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
-use rustix::net::{SocketFlags, SocketType, accept_with};
+use rustix::net::{Shutdown, SocketFlags, SocketType, accept_with, shutdown};
 
 use super::descriptors::{TO_ACCEPT, TO_RECEIVE, are_spare};
 use super::held::Refusal;
@@ -53,6 +53,15 @@ impl Offers {
     pub(super) fn listen(path: &Path) -> io::Result<Self> {
         let socket = LocalSocket::listen(path, SocketType::SEQPACKET, BACKLOG as i32)?;
         Ok(Self { socket, waiting: Vec::new(), has_backlog: false, is_short: false })
+    }
+
+    /// Lets nobody connect any more: who tries knows that nobody reads it. Who had connected is still to be taken; closing
+    /// the socket would drop an offer of which its program believes that it was heard.
+    pub(super) fn refuse_more(&mut self) {
+        self.has_backlog = true;
+        if let Err(e) = shutdown(self.socket.fd(), Shutdown::Read) {
+            tracing::debug!("failed to refuse further offers: {e}");
+        }
     }
 
     /// The socket, to wait on.
@@ -112,7 +121,8 @@ impl Offers {
             }
             match accept_with(self.socket.fd(), SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(connection) => self.waiting.push((connection, Instant::now())),
-                Err(Errno::AGAIN) => {
+                // The latter of a socket to which nobody can connect any more.
+                Err(Errno::AGAIN | Errno::INVAL) => {
                     self.has_backlog = false;
                     return;
                 }
@@ -181,6 +191,20 @@ mod tests {
         let offer = taken[0].as_ref().unwrap();
         assert_eq!(offer.program.pid, std::process::id());
         assert!(!offer.program.comm.is_empty());
+    }
+
+    #[test]
+    fn who_had_connected_is_taken_when_nobody_else_is_let_in_any_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let mut offers = Offers::listen(&path).unwrap();
+        (0..3).for_each(|_| offer_from(&path, &OFFER, 2));
+        offers.refuse_more();
+        let late = unconnected(SocketType::SEQPACKET).unwrap();
+        assert_eq!(connect(&late, &SocketAddrUnix::new(&path).unwrap()), Err(Errno::CONNREFUSED));
+        assert!(offers.has_waiting());
+        assert_eq!(offers.take(10).into_iter().filter(Result::is_ok).count(), 3);
+        assert!(!offers.has_waiting());
     }
 
     #[test]

@@ -380,6 +380,19 @@ fn a_program_whose_consumer_left_says_once_what_was_not_taken() {
 }
 
 #[test]
+fn a_program_whose_consumer_left_before_it_recorded_says_so_although_that_one_has_not_ended() {
+    let receiver = Receiver::new();
+    let halfway = Halfway::start(&receiver.path());
+    let (program, _lock) = receiver.claim();
+    program.mark_attached(true);
+    program.mark_attached(false);
+    drop(receiver);
+    let told = halfway.end();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains(" 14 annotations of this program were not collected"), "{told:?}");
+}
+
+#[test]
 fn a_program_whose_consumer_was_killed_also_says_what_that_one_had_not_settled() {
     let (receiver, halfway, _program, lock) = halfway_taken();
     // Not only closed: a child that another test has forked may still have it open.
@@ -408,7 +421,9 @@ fn a_program_that_somebody_reads_ends_without_a_word() {
         let halfway = Halfway::start(&receiver.path());
         // Slow as can be: nothing is read before the program has ended, or it is not even told that somebody reads.
         let (mut program, _lock) = receiver.claim();
-        program.mark_attached(is_attached);
+        if is_attached {
+            program.mark_attached(true);
+        }
         assert_eq!(halfway.end(), [""; 0]);
         assert!(receiver.is_idle(), "attached: {is_attached}");
         assert_eq!(take(&mut program), 14);

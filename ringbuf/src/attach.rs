@@ -300,7 +300,10 @@ impl Attachment {
 
     /// Tells the program that somebody reads (it stops offering itself) or nobody does any more.
     pub fn mark_attached(&self, is_attached: bool) {
-        self.control.words()[control::ATTACHED].store(u64::from(is_attached), Relaxed);
+        let words = self.control.words();
+        // First, so that a program which sees that nobody is attached sees why.
+        words[control::LEFT].store(u64::from(!is_attached), Relaxed);
+        words[control::ATTACHED].store(u64::from(is_attached), Release);
     }
 
     /// The page through which the program is told what to record and when to wake its consumer.

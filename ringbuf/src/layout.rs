@@ -160,6 +160,8 @@ pub(crate) mod control {
     /// Not 0 while the consumer sleeps and asks to be woken (FUTEX_WAKE on the low half) whenever a head passes an
     /// eighth of its ring, of which three eighths or more wait.
     pub(crate) const SLEEPING: usize = 5;
+    /// 1 once a consumer that was attached has left: nobody who has not attached since reads the rings.
+    pub(crate) const LEFT: usize = 6;
     const SLOT_LINES: usize = 64;
     pub(crate) const SLOT_LINE_WORDS: usize = 8;
     /// In a slot's line: grains given back by the consumer since the ring began.

@@ -238,7 +238,12 @@ fn offer_now() -> Result<(), Errno> {
 }
 
 fn is_attached() -> bool {
-    control_words().get(control::ATTACHED).is_some_and(|word| word.load(Relaxed) != 0)
+    is_set(control::ATTACHED)
+}
+
+/// Whether a consumer has set this word of the control page.
+fn is_set(word: usize) -> bool {
+    control_words().get(word).is_some_and(|word| word.load(Acquire) != 0)
 }
 
 /// Run by the dynamic linker (or libc's exit in a static program) at exit: a program that nobody reads offers itself once
@@ -266,10 +271,11 @@ extern "C" fn tell_at_exit() {
 }
 
 /// Whether a consumer reads the rings, or is about to. One that was killed has left its mark in the control page, but not
-/// its lock; one that has just taken the program has the lock, but has neither left its mark nor read anything.
+/// its lock; one that has just taken the program has the lock, but has neither left its mark nor read anything. Nor has one
+/// that came and went while the rings were empty, and keeps the lock until it has shipped what it has of others.
 fn is_held() -> bool {
     match CONTROL.still_open().and_then(is_locked) {
-        Some(true) => is_attached() || is_untouched(),
+        Some(true) => is_attached() || is_untouched() && !is_set(control::LEFT),
         Some(false) => false,
         None => is_attached(),
     }

@@ -55,6 +55,12 @@ pub(crate) fn sampled_root() -> Ids {
     Ids::new(id, id, 0)
 }
 
+/// As [`sampled_root`], if that is done at once; see [`process::try_new_id`].
+#[inline(always)]
+pub(crate) fn try_sampled_root() -> Option<Ids> {
+    process::try_new_id().map(|id| Ids::new(id, id, 0))
+}
+
 /// A child of `parent`; zeros are inherited.
 #[inline]
 pub(crate) fn new_child(parent: &Ids) -> Ids {
@@ -62,6 +68,15 @@ pub(crate) fn new_child(parent: &Ids) -> Ids {
         return Ids::default();
     }
     Ids::new(parent.trace_id(), process::new_id(), parent.span_id())
+}
+
+/// As [`new_child`], if that is done at once.
+#[inline(always)]
+pub(crate) fn try_new_child(parent: &Ids) -> Option<Ids> {
+    if parent.trace_id() == 0 {
+        return Some(Ids::default());
+    }
+    process::try_new_id().map(|id| Ids::new(parent.trace_id(), id, parent.span_id()))
 }
 
 /// Records one annotation of a sampled span, whatever its texts are; the gate is the caller's to ask. Async-signal-safe,

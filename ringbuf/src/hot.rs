@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 
 use crate::layout::MAX_SLOTS;
 
-/// First line: constants of the process. Then a line for each slot.
+/// First line: constants of the process that records want; second: those that roots do. Then a line for each slot.
 #[repr(C, align(64))]
 pub(crate) struct Hot {
     /// See [`crate::process`].
@@ -30,6 +30,10 @@ pub(crate) struct Hot {
     pub(crate) eighth: AtomicU32,
     /// Slots that sequences write: all but the shared one.
     pub(crate) own_slots: AtomicU32,
+    /// The control page; null until there is one.
+    pub(crate) control: AtomicPtr<AtomicU64>,
+    /// One in so many roots is sampled, if the control page says nothing else.
+    pub(crate) rate: AtomicU64,
     /// The slots.
     pub(crate) slots: [HotSlot; MAX_SLOTS],
 }
@@ -84,6 +88,8 @@ impl Hot {
             stamp: AtomicU64::new(0),
             eighth: AtomicU32::new(0),
             own_slots: AtomicU32::new(0),
+            control: AtomicPtr::new(std::ptr::null_mut()),
+            rate: AtomicU64::new(0),
             slots: [const { HotSlot::new() }; MAX_SLOTS],
         }
     }
@@ -91,4 +97,8 @@ impl Hot {
 
 // The sequences load it with one instruction that wants it aligned.
 const _: () = assert!(std::mem::offset_of!(Hot, step).is_multiple_of(16));
-const _: () = assert!(std::mem::offset_of!(Hot, slots) == 64 && size_of::<HotSlot>() == 64);
+const _: () = assert!(
+    std::mem::offset_of!(Hot, control) == 64
+        && std::mem::offset_of!(Hot, slots) == 128
+        && size_of::<HotSlot>() == 64
+);

@@ -17,7 +17,7 @@
 //!    an annotation's value are eight bytes without invalid patterns, and the one that `type` names is used. The
 //!    string in it falls under 2.
 //!
-//! A panic never crosses into C: [`guard`] turns it into the function's error value. NULL is checked before any
+//! A panic never crosses into C: [`guard`] turns it into the function's error value, where there could be one. NULL is checked before any
 //! write, so a call that returns `-EINVAL` has changed nothing.
 
 use std::ffi::{c_char, c_int};
@@ -39,7 +39,8 @@ mod wire;
 const OK: c_int = 0;
 const INVALID: c_int = -libc::EINVAL;
 
-/// Runs `body`, and answers `-EINVAL` should it panic.
+/// Runs `body`, and answers `-EINVAL` should it panic. Inline: a function of its own would get the arguments by way of memory.
+#[inline(always)]
 fn guard(body: impl FnOnce() -> c_int) -> c_int {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(INVALID)
 }

@@ -7,37 +7,78 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 use blkin_ringbuf::process::{self, Said, Short};
 
-use super::layout::{Name, Span, Trace};
+use super::layout::{Name, Span, Trace, TraceInfo};
 use super::record::{EndpointTexts, endpoint_bytes};
 use super::{INVALID, OK, bytes, guard};
 use crate::raw::{self, Payload, Source, Texts};
 
-/// See `zipkin_c.h`.
+/// See `zipkin_c.h`. Nothing in here panics.
 ///
 /// # Safety
 /// Invariants 1 and 2.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn blkin_span_of(span: *mut Span, trace: *const Trace) -> c_int {
-    guard(|| {
-        if span.is_null() || trace.is_null() {
-            return INVALID;
+    if span.is_null() || trace.is_null() {
+        return INVALID;
+    }
+    // SAFETY: a live struct (by Invariant 1).
+    let ids = unsafe { &raw const (*trace).info };
+    // SAFETY: as above.
+    let info = unsafe { one_by_one(ids) };
+    // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
+    let of = Trace { info, ..unsafe { trace.read() } };
+    if of.name.is_null() || of.endpoint.is_null() {
+        return INVALID;
+    }
+    // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
+    let texts = EndpointTexts::of(unsafe { of.endpoint.read() });
+    if texts.service.is_null() {
+        return INVALID;
+    }
+    let names = if of.info.trace_id == 0 {
+        0
+    } else {
+        // SAFETY: strings of the caller (Invariant 2).
+        match unsafe { process::recognise_span(texts.call(of.name, of.endpoint, ptr::null())) } {
+            Some(names) => names,
+            // SAFETY: passed on from the caller, and as was just looked at.
+            None => return unsafe { meet_span(span, trace) },
         }
+    };
+    // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
+    unsafe { span.write(Span { trace: of, names }) };
+    OK
+}
+
+/// A copy of ids. Those of a new span were stored one by one a moment ago: a load of two of them at once would have to wait
+/// until both stores are done.
+///
+/// # Safety
+/// `ids` points to a live struct.
+#[inline(always)]
+unsafe fn one_by_one(ids: *const TraceInfo) -> TraceInfo {
+    let words = ids.cast::<i64>();
+    // SAFETY: one of the struct's three integers in a row, copied (by Invariant 3).
+    let id = |at: usize| unsafe { words.wrapping_add(at).read_volatile() };
+    TraceInfo { trace_id: id(0), span_id: id(1), parent_span_id: id(2) }
+}
+
+/// As [`blkin_span_of`], where that finds a sampled span that was never met. Its arguments are its caller's, which so keeps
+/// nothing.
+///
+/// # Safety
+/// Invariants 1 and 2; nothing that is needed is NULL.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn meet_span(span: *mut Span, trace: *const Trace) -> c_int {
+    guard(|| {
         // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
         let trace = unsafe { trace.read() };
-        if trace.name.is_null() || trace.endpoint.is_null() {
-            return INVALID;
-        }
         // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
         let texts = EndpointTexts::of(unsafe { trace.endpoint.read() });
-        if texts.service.is_null() {
-            return INVALID;
-        }
-        let mut names = 0;
-        if trace.info.trace_id != 0 {
-            let call = texts.call(trace.name, trace.endpoint, ptr::null());
-            // SAFETY: strings of the caller (Invariant 2).
-            names = unsafe { process::recognise_span(call) };
-        }
+        let call = texts.call(trace.name, trace.endpoint, ptr::null());
+        // SAFETY: strings of the caller (Invariant 2).
+        let names = unsafe { process::meet_span(call) };
         // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
         unsafe { span.write(Span { trace, names }) };
         OK

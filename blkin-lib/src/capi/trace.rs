@@ -51,6 +51,29 @@ unsafe extern "C" fn begin_trace(
     endpoint: *const Endpoint,
     turn: process::Turn,
 ) -> c_int {
+    if turn.samples_at_once()
+        && let Some(ids) = raw::try_sampled_root()
+    {
+        // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
+        unsafe { new_trace.write(Trace { name, info: ids.into(), endpoint }) };
+        return OK;
+    }
+    // SAFETY: passed on from the caller.
+    unsafe { begin_trace_otherwise(new_trace, name, endpoint, turn) }
+}
+
+/// As [`begin_trace`], whatever it takes. Its arguments are its caller's, which so keeps nothing.
+///
+/// # Safety
+/// As [`begin_trace`].
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn begin_trace_otherwise(
+    new_trace: *mut Trace,
+    name: *const c_char,
+    endpoint: *const Endpoint,
+    turn: process::Turn,
+) -> c_int {
     let ids = if turn.samples() { raw::sampled_root() } else { raw::Ids::default() };
     // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
     unsafe { new_trace.write(Trace { name, info: ids.into(), endpoint }) };
@@ -85,17 +108,15 @@ pub(super) unsafe extern "C" fn blkin_init_child(
     endpoint: *const Endpoint,
     child_name: *const c_char,
 ) -> c_int {
-    guard(|| {
-        if parent.is_null() {
-            return INVALID;
-        }
-        // SAFETY: a live struct (by Invariant 1), one field of it copied before `child` is written (by Invariant 3).
-        let info = unsafe { (*parent).info };
-        // SAFETY: as above.
-        let endpoint = if endpoint.is_null() { unsafe { (*parent).endpoint } } else { endpoint };
-        // SAFETY: passed on from the caller (Invariant 1).
-        unsafe { write_child(child, info, endpoint, child_name) }
-    })
+    if parent.is_null() {
+        return INVALID;
+    }
+    // SAFETY: a live struct (by Invariant 1), one field of it copied before `child` is written (by Invariant 3).
+    let endpoint = if endpoint.is_null() { unsafe { (*parent).endpoint } } else { endpoint };
+    // SAFETY: as above.
+    let info = unsafe { &raw const (*parent).info };
+    // SAFETY: passed on from the caller (Invariant 1).
+    unsafe { write_child(child, info, endpoint, child_name) }
 }
 
 /// See `zipkin_c.h`.
@@ -109,32 +130,56 @@ pub(super) unsafe extern "C" fn blkin_init_child_info(
     endpoint: *const Endpoint,
     child_name: *const c_char,
 ) -> c_int {
-    guard(|| {
-        if info.is_null() {
-            return INVALID;
-        }
-        // SAFETY: a live struct (by Invariant 1), copied whole before `child` is written (by Invariant 3).
-        let parent = unsafe { info.read() };
-        // SAFETY: passed on from the caller (Invariant 1).
-        unsafe { write_child(child, parent, endpoint, child_name) }
-    })
+    if info.is_null() {
+        return INVALID;
+    }
+    // SAFETY: passed on from the caller (Invariant 1).
+    unsafe { write_child(child, info, endpoint, child_name) }
 }
 
+/// Nothing in here panics.
+///
 /// # Safety
-/// Invariant 1 for `child`.
+/// Invariants 1 and 2; `parent` is not NULL.
+#[inline(always)]
 unsafe fn write_child(
     child: *mut Trace,
-    parent: TraceInfo,
+    parent: *const TraceInfo,
     endpoint: *const Endpoint,
     name: *const c_char,
 ) -> c_int {
     if child.is_null() || endpoint.is_null() {
         return INVALID;
     }
-    let info = raw::new_child(&parent.into()).into();
+    // SAFETY: a live struct (by Invariant 1), copied whole before `child` is written (by Invariant 3).
+    let Some(ids) = raw::try_new_child(&unsafe { parent.read() }.into()) else {
+        // SAFETY: passed on from the caller; none is NULL, as was just looked at.
+        return unsafe { write_child_otherwise(child, parent, endpoint, name) };
+    };
     // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
-    unsafe { child.write(Trace { name, info, endpoint }) };
+    unsafe { child.write(Trace { name, info: ids.into(), endpoint }) };
     OK
+}
+
+/// As [`write_child`], whatever it takes. Its arguments are its caller's, which so keeps nothing.
+///
+/// # Safety
+/// As [`write_child`]; neither `child` nor `endpoint` is NULL.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn write_child_otherwise(
+    child: *mut Trace,
+    parent: *const TraceInfo,
+    endpoint: *const Endpoint,
+    name: *const c_char,
+) -> c_int {
+    guard(|| {
+        // SAFETY: a live struct (by Invariant 1), copied whole before `child` is written (by Invariant 3).
+        let info = raw::new_child(&unsafe { parent.read() }.into()).into();
+        // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
+        unsafe { child.write(Trace { name, info, endpoint }) };
+        OK
+    })
 }
 
 /// See `zipkin_c.h`.

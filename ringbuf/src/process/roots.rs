@@ -8,6 +8,9 @@ use crate::hot::HotSlot;
 use crate::layout::control;
 use crate::rseq::{self, Outcome};
 
+/// What SplitMix64 goes on by.
+const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// One more root that was counted, and is not simply left out: where, and what the countdown there was.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -22,13 +25,22 @@ impl Turn {
     #[inline(always)]
     pub fn samples(self) -> bool {
         match self.slot {
-            // Nearly always, and with each root of a program that samples all of them.
+            _ if self.samples_at_once() => true,
+            Some(slot) => ends_countdown(slot, self.left),
+            None => samples_first_root(),
+        }
+    }
+
+    /// Whether it is, and nothing is left to be done: nearly always, and with each root of a program that samples all of them. If
+    /// not, [`Turn::samples`] tells.
+    #[inline(always)]
+    pub fn samples_at_once(self) -> bool {
+        match self.slot {
             Some(slot) if self.left == 1 && is_ready(STATE.hot.phase.load(Acquire)) => {
                 slot.roots.store(rate().max(1), Relaxed);
                 true
             }
-            Some(slot) => ends_countdown(slot, self.left),
-            None => samples_first_root(),
+            _ => false,
         }
     }
 }
@@ -85,7 +97,7 @@ fn samples_first_root() -> bool {
 /// One in so many roots is sampled.
 #[inline(always)]
 fn rate() -> u64 {
-    let control = STATE.control.load(Relaxed);
+    let control = STATE.hot.control.load(Relaxed);
     let set = if control.is_null() {
         0
     } else {
@@ -93,7 +105,7 @@ fn rate() -> u64 {
         // SAFETY: set once from a mapping that lives on (invariants 2 and 3), which has this word (invariant 1).
         unsafe { &*word }.load(Relaxed)
     };
-    if set == 0 { STATE.rate.load(Relaxed) } else { set }
+    if set == 0 { STATE.hot.rate.load(Relaxed) } else { set }
 }
 
 /// An id that no other call, process or child gets but by chance: positive, 63 bits. The next number of a sequence that
@@ -101,32 +113,34 @@ fn rate() -> u64 {
 /// SplitMix64 (Steele, Lea, Flood 2014).
 #[inline]
 pub fn new_id() -> u64 {
-    const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
-    let state = next_number(GOLDEN_GAMMA);
+    try_new_id().unwrap_or_else(|| mix(next_number_otherwise()))
+}
+
+/// As [`new_id`], if that is done at once, as it nearly always is: for callers that then have nothing to keep meanwhile.
+#[inline(always)]
+pub fn try_new_id() -> Option<u64> {
+    if STATE.hot.rseq_offset.load(Relaxed) == 0 {
+        return None;
+    }
+    // SAFETY: the offset of the rseq areas is set.
+    unsafe { rseq::next_number(&STATE.hot, GOLDEN_GAMMA) }.ok().map(mix)
+}
+
+#[inline(always)]
+fn mix(state: u64) -> u64 {
     let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     ((mixed ^ mixed >> 31) & i64::MAX as u64).max(1)
 }
 
-#[inline]
-fn next_number(step: u64) -> u64 {
-    if STATE.hot.rseq_offset.load(Relaxed) != 0 {
-        // SAFETY: the offset of the rseq areas is set.
-        if let Ok(number) = unsafe { rseq::next_number(&STATE.hot, step) } {
-            return number;
-        }
-    }
-    next_number_otherwise(step)
-}
-
 /// When the first try did not do: it was interrupted, or the slot's generator is not seeded, or there are no such areas.
 #[cold]
 #[inline(never)]
-fn next_number_otherwise(step: u64) -> u64 {
+fn next_number_otherwise() -> u64 {
     if STATE.hot.rseq_offset.load(Relaxed) != 0 {
         for _ in 0..rseq::TRIES {
             // SAFETY: the offset of the rseq areas is set.
-            match unsafe { rseq::next_number(&STATE.hot, step) } {
+            match unsafe { rseq::next_number(&STATE.hot, GOLDEN_GAMMA) } {
                 Ok(number) => return number,
                 Err(Outcome::Aborted) => {}
                 Err(_) => break,
@@ -140,7 +154,7 @@ fn next_number_otherwise(step: u64) -> u64 {
     if STATE.shared_slot.ids.load(Relaxed) == 0 {
         seed(&STATE.shared_slot.ids, random());
     }
-    STATE.shared_slot.ids.fetch_add(step, Relaxed)
+    STATE.shared_slot.ids.fetch_add(GOLDEN_GAMMA, Relaxed)
 }
 
 /// The slot of the calling thread at this moment. Only a hint for whoever uses no restartable sequence.

@@ -62,7 +62,7 @@ fn start() -> u64 {
     static FAILURE: Once = Once::new();
     let _kept = KeptErrno::new();
     // Before anybody can meet STARTING: a root that another thread starts meanwhile is sampled like any other.
-    STATE.rate.store(settings::rate(), Relaxed);
+    STATE.hot.rate.store(settings::rate(), Relaxed);
     // Before STARTING too: a child that another thread forks meanwhile must not inherit it for ever.
     let wiped = wipe_on_fork();
     if let Err(phase) = STATE.hot.phase.compare_exchange(FRESH, STARTING, AcqRel, Acquire) {
@@ -116,7 +116,7 @@ fn make_segment() -> Result<ProducerKind, Errno> {
     CONTROL.keep(created.control, created.control_identity);
     STATE.words.store(created.words.as_ptr().cast_mut(), Relaxed);
     STATE.words_count.store(created.words.len(), Relaxed);
-    STATE.control.store(created.control_words.as_ptr().cast_mut(), Relaxed);
+    STATE.hot.control.store(created.control_words.as_ptr().cast_mut(), Relaxed);
     STATE.ring_bytes.store(ring_bytes, Relaxed);
     STATE.slots.store(slots, Relaxed);
     STATE.cookie.store(u64::from(created.cookie), Relaxed);

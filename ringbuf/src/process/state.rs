@@ -27,7 +27,6 @@ pub(crate) struct State {
     /// Start of the segment's mapping; null until there is one.
     pub(super) words: AtomicPtr<AtomicU64>,
     pub(super) words_count: AtomicUsize,
-    pub(super) control: AtomicPtr<AtomicU64>,
     /// Where texts are copied to for the consumer; null until there is a segment.
     pub(super) shared_text: AtomicPtr<AtomicU64>,
     pub(super) ring_bytes: AtomicUsize,
@@ -40,7 +39,6 @@ pub(crate) struct State {
     pub(super) tries_first: AtomicBool,
     /// It may wake consumerd.
     pub(super) may_wake: AtomicBool,
-    pub(super) rate: AtomicU64,
     /// Calls before there was a segment to count them in.
     pub(super) attempted: AtomicU64,
     pub(super) starting: AtomicU64,
@@ -58,7 +56,6 @@ pub(crate) static STATE: State = State {
     hot: Hot::new(),
     words: AtomicPtr::new(std::ptr::null_mut()),
     words_count: AtomicUsize::new(0),
-    control: AtomicPtr::new(std::ptr::null_mut()),
     shared_text: AtomicPtr::new(std::ptr::null_mut()),
     ring_bytes: AtomicUsize::new(0),
     slots: AtomicUsize::new(0),
@@ -67,7 +64,6 @@ pub(crate) static STATE: State = State {
     overwrites: AtomicBool::new(false),
     tries_first: AtomicBool::new(false),
     may_wake: AtomicBool::new(false),
-    rate: AtomicU64::new(0),
     attempted: AtomicU64::new(0),
     starting: AtomicU64::new(0),
     no_segment: AtomicU64::new(0),
@@ -163,7 +159,7 @@ pub(super) fn words() -> &'static [AtomicU64] {
 
 /// The control page; empty without one.
 pub(super) fn control_words() -> &'static [AtomicU64] {
-    let start = STATE.control.load(Relaxed);
+    let start = STATE.hot.control.load(Relaxed);
     if start.is_null() {
         return &[];
     }

@@ -112,28 +112,34 @@ struct NoKey([u8; BLOCK]);
 
 static NO_KEY: NoKey = NoKey([0; BLOCK]);
 
-/// Name and endpoint of a span as a record has them; 0 if one of them finds no room in the table of names. `call`: where its
-/// texts lie; the key is not looked at.
+/// Name and endpoint of a span as a record has them; 0 if one of them finds no room in the table of names, `None` if
+/// [`meet_span`] has to tell. `call`: where its texts lie; the key is not looked at.
 ///
 /// # Safety
 /// As [`recognise_call`]; no text but the key is NULL.
 #[inline(always)]
-pub unsafe fn recognise_span(call: Call) -> u64 {
-    let [name, ip, service, _] = call.texts;
-    // Spans are known as calls are: by all of their texts at once.
-    let call = Call { texts: [name, ip, service, NO_KEY.0.as_ptr()], ..call };
+pub unsafe fn recognise_span(call: Call) -> Option<u64> {
     // SAFETY: passed on from the caller.
-    match unsafe { recognise_call(call) } {
-        Met::Whole(names, _) | Met::InPart(names, _) => names,
-        // SAFETY: as above.
-        Met::Never => unsafe { meet_span(call) },
+    match unsafe { recognise_call(without_key(call)) } {
+        Met::Whole(names, _) | Met::InPart(names, _) => Some(names),
+        Met::Never => None,
     }
 }
 
+/// Spans are known as calls are: by all of their texts at once.
+#[inline(always)]
+fn without_key(call: Call) -> Call {
+    let [name, ip, service, _] = call.texts;
+    Call { texts: [name, ip, service, NO_KEY.0.as_ptr()], ..call }
+}
+
+/// As [`recognise_span`], of a span that was never met.
+///
 /// # Safety
-/// As [`recognise_call`]; no text is NULL.
+/// As [`recognise_span`].
 #[inline(never)]
-unsafe fn meet_span(call: Call) -> u64 {
+pub unsafe fn meet_span(call: Call) -> u64 {
+    let call = without_key(call);
     // SAFETY: passed on from the caller.
     if let Some((names, _)) = unsafe { recognise_longer_call(call) } {
         return names;

@@ -6,14 +6,15 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, shutdown,
+    socket_with,
 };
 
 /// The socket; its file goes with it.
 #[derive(Debug)]
 pub(super) struct LocalSocket {
     socket: OwnedFd,
-    path: PathBuf,
+    path: Option<PathBuf>,
 }
 
 impl LocalSocket {
@@ -31,7 +32,20 @@ impl LocalSocket {
         bind(&socket, &address)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
         listen(&socket, backlog)?;
-        Ok(Self { socket, path: path.into() })
+        Ok(Self { socket, path: Some(path.into()) })
+    }
+
+    /// Refuses whoever connects from now on. Connections that nobody took yet can still be taken; closing the socket
+    /// instead would drop those that came after the last look.
+    pub(super) fn refuse_others(&mut self) -> io::Result<()> {
+        self.remove_file();
+        Ok(shutdown(&self.socket, Shutdown::Read)?)
+    }
+
+    /// Once: the next daemon may listen there afterwards.
+    fn remove_file(&mut self) {
+        // Nobody is harmed by a socket file that stays: the next daemon replaces it.
+        let _ = self.path.take().map(std::fs::remove_file);
     }
 
     /// Its descriptor, which does not block.
@@ -42,8 +56,7 @@ impl LocalSocket {
 
 impl Drop for LocalSocket {
     fn drop(&mut self) {
-        // Nobody is harmed by a socket file that stays: the next daemon replaces it.
-        let _ = std::fs::remove_file(&self.path);
+        self.remove_file();
     }
 }
 
@@ -66,6 +79,8 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix, kind: SocketType) -> io::
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::io::Errno;
+    use rustix::net::accept;
 
     #[test]
     fn a_live_socket_is_not_taken_over_but_a_stale_one_is() {
@@ -82,6 +97,36 @@ mod tests {
             drop(stale);
             assert!(LocalSocket::listen(&path, kind, 8).is_ok());
         }
+    }
+
+    #[test]
+    fn who_connected_before_others_were_refused_can_be_taken() {
+        for kind in [SocketType::SEQPACKET, SocketType::STREAM] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("s");
+            let mut listening = LocalSocket::listen(&path, kind, 8).unwrap();
+            // A second name, for those who had found the file already.
+            let other = folder.path().join("other");
+            std::fs::hard_link(&path, &other).unwrap();
+            let connected = unconnected(kind).unwrap();
+            connect(&connected, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+            listening.refuse_others().unwrap();
+            let late = connect(unconnected(kind).unwrap(), &SocketAddrUnix::new(&other).unwrap());
+            assert_eq!(late, Err(Errno::CONNREFUSED));
+            assert!(accept(listening.fd()).is_ok());
+            assert_eq!(accept(listening.fd()).err(), Some(Errno::AGAIN));
+        }
+    }
+
+    #[test]
+    fn the_next_daemon_keeps_its_file_when_the_last_one_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let mut first = LocalSocket::listen(&path, SocketType::STREAM, 8).unwrap();
+        first.refuse_others().unwrap();
+        let _next = LocalSocket::listen(&path, SocketType::STREAM, 8).unwrap();
+        drop(first);
+        assert!(path.exists());
     }
 
     #[test]

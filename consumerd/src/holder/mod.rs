@@ -461,6 +461,8 @@ impl<'a> Holder<'a> {
 
     /// Lets the worker ship what it has, for a bounded time.
     async fn finish(mut self, mut worker: WorkerProcess) -> anyhow::Result<()> {
+        // Who is there already need not learn of it.
+        self.take_offers();
         // Who offers itself from now on is refused, and knows that nobody reads it.
         self.offers.refuse_more();
         self.take_last_offers(&worker).await;

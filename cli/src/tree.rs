@@ -38,16 +38,17 @@ impl Row {
     pub fn branch(&self, fold: &Fold) -> String {
         let Some((last, above)) = self.drawn(fold).split_last() else { return String::new() };
         let mut text = fold.mark(self.depth);
-        text.extend(above.iter().map(|open| line(*open)));
-        text.push_str(if *last { "├─ " } else { "└─ " });
+        text.extend(above.iter().map(|open| fold.line(*open)));
+        let branch = if *last { ["├─ ", "├ "] } else { ["└─ ", "└ "] };
+        text.push_str(branch[usize::from(fold.step < 3)]);
         text
     }
 
     /// The lines that pass below the row: in front of its details.
     pub fn trunk(&self, has_children: bool, fold: &Fold) -> String {
         let mut text = " ".repeat(fold.mark(self.depth).chars().count());
-        text.extend(self.drawn(fold).iter().map(|open| line(*open)));
-        text.push_str(line(has_children));
+        text.extend(self.drawn(fold).iter().map(|open| fold.line(*open)));
+        text.push_str(["   ", "│  "][usize::from(has_children)]);
         text
     }
 
@@ -58,28 +59,45 @@ impl Row {
     }
 }
 
-fn line(open: bool) -> &'static str {
-    if open { "│  " } else { "   " }
-}
-
-/// How many levels have lines. Of a row that stands deeper, a mark says how many have none: `…12 │  └─ `.
+/// How the lines of many levels find room: first all of them come closer together, then only the nearest have any. Of a row
+/// that stands deeper than those, a mark says how many have none: `…12 │││└ `.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fold {
+    /// Columns of a level, 1 to 3.
+    step: usize,
     levels: usize,
     digits: usize,
 }
 
 impl Fold {
-    /// So that the lines take at most `columns`, and one level has lines at least.
-    pub fn new(columns: usize, rows: &[Row]) -> Self {
+    /// So that the lines, and behind them the texts that `label` measures, take at most `columns`; if even the closest lines
+    /// leave too little, they leave the longest text its place, or half of the columns, and one level has lines at least.
+    pub fn new(columns: usize, rows: &[Row], label: impl Fn(&Row) -> usize) -> Self {
+        let with = |step| Self { step, levels: NEAREST, digits: 0 };
+        let longest = rows.iter().map(&label).max().unwrap_or(0);
+        let lines = columns - longest.min(columns / 2);
         let deepest = rows.iter().map(|row| row.depth).max().unwrap_or(0);
-        let most = (columns / 3).clamp(1, NEAREST);
-        if deepest <= most {
-            return Self { levels: most, digits: 0 };
+        let fits = |fold: &Self| {
+            let width = |row: &Row| fold.width(row.depth);
+            fold.width(deepest) <= lines || rows.iter().all(|row| width(row) + label(row) <= columns)
+        };
+        if let Some(fold) = [3, 2, 1].map(with).into_iter().find(fits).filter(|_| deepest <= NEAREST) {
+            return fold;
         }
         let digits = deepest.to_string().len();
-        let levels = (columns.saturating_sub(digits + 2) / 3).clamp(1, NEAREST);
-        Self { levels, digits }
+        let levels = lines.saturating_sub(digits + 3).clamp(1, NEAREST);
+        Self { step: 1, levels, digits }
+    }
+
+    /// Columns of the lines in front of a row, none of which is left out.
+    fn width(&self, depth: usize) -> usize {
+        let space_behind = usize::from(self.step == 1 && depth > 0);
+        depth * self.step + space_behind
+    }
+
+    fn line(&self, open: bool) -> &'static str {
+        let lines = if open { ["│", "│ ", "│  "] } else { [" ", "  ", "   "] };
+        lines[self.step - 1]
     }
 
     fn mark(&self, depth: usize) -> String {
@@ -184,7 +202,7 @@ mod tests {
 
     fn drawn_within(columns: usize, spans: &[Span]) -> Vec<String> {
         let rows = rows(spans);
-        let fold = Fold::new(columns, &rows);
+        let fold = Fold::new(columns, &rows, |row| spans[row.span].id.len());
         rows.iter().map(|row| format!("{}{}", row.branch(&fold), spans[row.span].id)).collect()
     }
 
@@ -244,21 +262,33 @@ mod tests {
     }
 
     #[test]
-    fn of_a_deep_row_the_nearest_levels_have_lines_and_the_others_are_counted() {
+    fn lines_of_many_levels_come_closer_together() {
+        let mut spans = chain(6);
+        spans.push(span("last", Some("3"), 99));
+        assert_eq!(
+            drawn_within(20, &spans)[4..],
+            ["         └─ 4".replace("└─", "├─"), "         │  └─ 5".into(), "         └─ last".into()][..]
+        );
+        assert_eq!(drawn_within(13, &spans)[3..], ["    └ 3", "      ├ 4", "      │ └ 5", "      └ last"]);
+        assert_eq!(drawn_within(10, &spans)[3..], ["  └ 3", "   ├ 4", "   │└ 5", "   └ last"]);
+    }
+
+    #[test]
+    fn of_a_row_deeper_than_that_the_nearest_levels_have_lines_and_the_others_are_counted() {
         let mut spans = chain(13);
         spans.push(span("last", Some("11"), 99));
-        let drawn = drawn_within(10, &spans);
-        assert_eq!(drawn[..4], ["0", "└─ 1", "   └─ 2", "…1     └─ 3"]);
-        assert_eq!(drawn[12..], ["…10    ├─ 12", "…10    └─ last"]);
+        let drawn = drawn_within(16, &spans);
+        assert_eq!(drawn[6..9], ["     └ 6", "      └ 7", "…1        └ 8"]);
+        assert_eq!(drawn[12..], ["…5        ├ 12", "…5        └ last"]);
     }
 
     #[test]
     fn details_stand_below_their_folded_row() {
-        let spans = chain(5);
+        let spans = chain(8);
         let rows = rows(&spans);
-        let fold = Fold::new(9, &rows);
-        assert_eq!(rows[4].branch(&fold), "…2    └─ ");
-        assert_eq!(rows[3].trunk(true, &fold), "         │  ");
+        let fold = Fold::new(6, &rows, |_| 2);
+        assert_eq!(rows[7].branch(&fold), "…6 └ ");
+        assert_eq!(rows[6].trunk(true, &fold), "    │  ");
         assert_eq!(rows[0].trunk(true, &fold), "│  ");
     }
 

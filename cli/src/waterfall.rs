@@ -77,7 +77,8 @@ fn label(span: &Span) -> String {
 }
 
 fn columns(spans: &[Span], rows: &[Row], total: usize) -> Columns {
-    let fold = fold(spans, rows, total * 2 / 5);
+    // Lines and name share a column.
+    let fold = Fold::new(total * 2 / 5, rows, |row| label(&spans[row.span]).chars().count());
     let widest_name =
         rows.iter().map(|row| row.branch(&fold).chars().count() + label(&spans[row.span]).chars().count());
     let widest_service = spans.iter().map(|span| span.service().chars().count());
@@ -85,15 +86,6 @@ fn columns(spans: &[Span], rows: &[Row], total: usize) -> Columns {
     let service = widest_service.max().unwrap_or(0).clamp(7, total / 5);
     let bar = total.saturating_sub(name + service + DURATION_COLUMNS + 6).max(8);
     Columns { fold, name, service, bar }
-}
-
-/// Lines and name share a column. Where both do not fit, the lines leave the longest name its place, or half.
-fn fold(spans: &[Span], rows: &[Row], column: usize) -> Fold {
-    let label = |row: &Row| label(&spans[row.span]).chars().count();
-    let fits = rows.iter().all(|row| row.depth() * 3 + label(row) <= column);
-    let longest = rows.iter().map(label).max().unwrap_or(0);
-    let lines = if fits { column } else { column - longest.min(column / 2) };
-    Fold::new(lines, rows)
 }
 
 fn line(out: &mut String, span: &Span, row: &Row, columns: &Columns, whole: (u64, u64), style: Style) {

@@ -61,6 +61,9 @@ fn the_doctor_finds_tracing_well_and_then_its_daemon_gone() -> Result<()> {
     assert!(said(&report, &program).is_none(), "{report:#}");
     assert!(report["ledger"].as_array().is_some_and(|equations| equations.len() >= 5), "{report:#}");
 
+    let (_, report) = doctor(&node, node.collector.http.base())?;
+    assert_eq!(status(&report, "consumerd"), Some("failed"), "another daemon is there: {report:#}");
+
     node.consumerd.take().context("consumerd was started")?.process.terminate()?;
     let (output, report) = doctor(&node, &consumerd)?;
     assert_eq!(output.status.code(), Some(1), "{report:#}");

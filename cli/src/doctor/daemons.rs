@@ -67,7 +67,7 @@ fn connectable(name: &'static str, path: &Path) -> Check {
 /// Whether consumerd's workers are alive.
 pub(super) fn consumerd(client: &Client) -> Check {
     let advice = "start blkin-consumerd, or name its metrics address with --consumerd";
-    health("consumerd", client, "/healthz", advice)
+    health("consumerd", client, "/healthz", Some("blkin_holder"), advice)
 }
 
 /// A side that takes nothing of what a daemon delivers, as its `/healthz` tells of it.
@@ -117,7 +117,8 @@ pub(super) fn sinks(client: &Client) -> Vec<Check> {
 
 /// Whether a relay's workers are alive.
 pub(super) fn relay(client: &Client) -> Check {
-    health("relay", client, "/healthz", "start blkin-relay there, or name its metrics address with --relay")
+    let advice = "start blkin-relay there, or name its metrics address with --relay";
+    health("relay", client, "/healthz", Some("blkin_relay_"), advice)
 }
 
 /// Every upstream that takes nothing of what a relay passes on, and the relay's own spool if that takes nothing.
@@ -131,14 +132,18 @@ pub(super) fn deliveries(client: &Client) -> Vec<Check> {
     troubles(client).iter().map(delivery).collect()
 }
 
-/// Whether traces have somewhere to go, and can be read.
+/// Whether traces have somewhere to go, and can be read. A Zipkin server will do.
 pub(super) fn collector(client: &Client) -> Check {
     let advice = "start blkin-collector, or name it with --collector";
-    health("collector", client, "/health", advice)
+    health("collector", client, "/health", None, advice)
 }
 
-fn health(name: &'static str, client: &Client, path: &str, advice: &str) -> Check {
+/// Whether a daemon is healthy, and, if its metrics are known by something in their names, whether it is that daemon.
+fn health(name: &'static str, client: &Client, path: &str, metrics: Option<&str>, advice: &str) -> Check {
     match client.get(path, &[]) {
+        Ok(Answer { status: 200, .. }) if metrics.is_some_and(|metrics| !has_metrics(client, metrics)) => {
+            Check::failed(name, format!("{} is healthy, but no {name}", client.base()), advice)
+        }
         Ok(Answer { status: 200, .. }) => Check::ok(name, format!("{} is healthy", client.base())),
         Ok(Answer { status, body }) => {
             let words: String =
@@ -147,6 +152,10 @@ fn health(name: &'static str, client: &Client, path: &str, advice: &str) -> Chec
         }
         Err(error) => Check::failed(name, format!("{error:#}"), advice),
     }
+}
+
+fn has_metrics(client: &Client, named: &str) -> bool {
+    client.get("/metrics", &[]).is_ok_and(|answer| answer.body.lines().any(|line| line.starts_with(named)))
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! What holder and worker say to each other: SEQPACKET messages, descriptors beside them.
 //!
-//! Holder to worker: `Hello` (settings; staging memory, HTTP listener, control socket and
-//! file of rules), then `Attach` for every program that is
-//! held (segment and control page), then `Complete`; later a further `Attach` for each new program. The end of the
+//! Holder to worker: `Hello` (settings; staging memory, HTTP listener, control socket and file of rules), then `Attach` for
+//! every program that is held (segment and control page), then `Complete`; later a further `Attach` for each new program,
+//! and all the time a `Beat` now and then, for `/healthz`: while the holder is stuck no program is taken in. The end of the
 //! stream asks the worker to ship what it has and to end. Worker to holder: `Ready` once it has rebuilt its state,
-//! `Release` when a program's descriptors are no longer needed.
+//! `Release` when a program's descriptors are no longer needed; its own heartbeat is in the staging memory.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -47,6 +47,8 @@ pub enum Message {
     Attach(Program),
     /// Every program that was held when the worker started has been named.
     Complete,
+    /// The holder is alive.
+    Beat,
     /// The worker has rebuilt its state.
     Ready,
     /// The descriptors of this program are no longer needed.
@@ -60,6 +62,7 @@ impl Message {
             Self::Hello(json) => [b"H", json.as_slice()].concat(),
             Self::Attach(program) => encode_attach(program),
             Self::Complete => b"C".to_vec(),
+            Self::Beat => b"B".to_vec(),
             Self::Ready => b"R".to_vec(),
             Self::Release(number) => [b"X".as_slice(), &number.to_le_bytes()].concat(),
         }
@@ -72,6 +75,7 @@ impl Message {
             (b'H', _) => Some(Self::Hello(rest.to_vec())),
             (b'A', _) => decode_attach(rest).map(Self::Attach),
             (b'C', 0) => Some(Self::Complete),
+            (b'B', 0) => Some(Self::Beat),
             (b'R', 0) => Some(Self::Ready),
             (b'X', 8) => Some(Self::Release(u64::from_le_bytes(rest.try_into().ok()?))),
             _ => None,
@@ -185,6 +189,7 @@ mod tests {
             Message::Hello(b"{}".to_vec()),
             Message::Attach(program),
             Message::Complete,
+            Message::Beat,
             Message::Ready,
             Message::Release(9),
         ];

@@ -157,6 +157,24 @@ fn a_stopped_worker_turns_health_red_within_two_seconds_and_is_killed_in_the_end
 }
 
 #[test]
+fn a_stopped_holder_turns_health_red_within_two_seconds_and_green_once_it_goes_on() {
+    let site = Site::new();
+    let daemon = site.daemon(&[]);
+    let worker = daemon.worker_pid();
+    assert_eq!(daemon.health(), Some(200));
+    send_signal(daemon.pid(), Signal::STOP);
+    let since = Instant::now();
+    wait_for("health is red", || (daemon.health() == Some(503)).then_some(()));
+    assert!(since.elapsed() < Duration::from_millis(2200), "{:?}", since.elapsed());
+    let report = daemon.report();
+    let stuck = report["workers"].as_array().unwrap().iter().filter(|worker| worker["state"] == "stuck");
+    assert_eq!(stuck.map(|worker| worker["name"].as_str().unwrap()).collect::<Vec<_>>(), ["holder"]);
+    send_signal(daemon.pid(), Signal::CONT);
+    wait_for("health is green", || (daemon.health() == Some(200)).then_some(()));
+    assert_eq!(daemon.worker_pid(), worker, "nothing had to be started anew");
+}
+
+#[test]
 fn a_daemon_waits_for_the_addresses_that_the_worker_of_a_killed_one_still_has() {
     let site = Site::new();
     // Nobody listens there: at its end the worker stays for a while, with what it has.

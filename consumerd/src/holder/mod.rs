@@ -37,14 +37,14 @@ use offers::{BACKLOG, Offer, Offers};
 use predecessor::listen_when_free;
 use worker_process::{STUCK_AFTER, WorkerProcess};
 
-/// Pause between two looks at the worker's heartbeat.
-const TICK: Duration = Duration::from_millis(800);
 /// Pause while a message could not be handed over yet.
 const SHORT_TICK: Duration = Duration::from_millis(10);
 /// Connections that are taken at once.
 const OFFERS_AT_ONCE: usize = 256;
 /// How often offers are looked for while the daemon ends, [`SHORT_TICK`] apart.
 const LAST_LOOKS: usize = 20;
+/// What the worker may take to end beside `stop_timeout_ms`, to which it keeps itself.
+const AROUND_SHIPPING: Duration = Duration::from_millis(3200);
 /// A worker that lived shorter than this counts as one that could not start.
 const SHORT_LIFE: Duration = Duration::from_secs(2);
 /// Longest pause before a worker is started again.
@@ -326,6 +326,7 @@ impl<'a> Holder<'a> {
                 || self.offers.has_waiting()
                 || !self.waiting.is_empty()
                 || self.held.untold().next().is_some();
+            let next_beat = worker.beat();
             let silence = worker.silence(&self.staging);
             let guarded = !is_ready || silence > STUCK_AFTER;
             tokio::select! {
@@ -351,7 +352,7 @@ impl<'a> Holder<'a> {
                     self.take_offers();
                 }
                 () = self.guard.answer_one(), if guarded => {}
-                slept = self.timer.sleep(if hurry { SHORT_TICK } else { TICK }) => {
+                slept = self.timer.sleep(if hurry { SHORT_TICK } else { next_beat }) => {
                     slept?;
                     if self.offers.has_waiting() || !self.waiting.is_empty() {
                         self.take_offers();
@@ -468,8 +469,7 @@ impl<'a> Holder<'a> {
         self.take_last_offers(&worker).await;
         drop(self.offers);
         worker.ask_to_end();
-        // The worker keeps to the timeout itself; the rest is for what it does before and after.
-        let due = Instant::now() + Duration::from_millis(self.config.stop_timeout_ms) + TICK * 4;
+        let due = Instant::now() + Duration::from_millis(self.config.stop_timeout_ms) + AROUND_SHIPPING;
         loop {
             if let Some(status) = worker.ended().context("failed to wait for the worker")? {
                 return if status.success() {

@@ -1,4 +1,5 @@
-//! Starts the worker and watches it: a socket pair as its standard input, a heartbeat in the staging memory.
+//! Starts the worker and watches it: a socket pair as its standard input, on which it hears that the holder is alive, and a
+//! heartbeat of its own in the staging memory.
 
 use std::io::{self, ErrorKind};
 use std::net::TcpListener;
@@ -19,6 +20,10 @@ use crate::staging::{Memfd, Memory};
 /// A worker without a heartbeat for this long is stuck.
 pub(super) const STUCK_AFTER: Duration = Duration::from_millis(1100);
 
+/// Pause between two beats of the holder: of an idle daemon every process should sleep long, and one that is late be alive
+/// still to [`blkin_daemon::health::STUCK_AFTER`].
+pub(super) const BEAT_EVERY: Duration = Duration::from_millis(800);
+
 /// One worker.
 #[derive(Debug)]
 pub(super) struct WorkerProcess {
@@ -26,6 +31,7 @@ pub(super) struct WorkerProcess {
     link: OwnedFd,
     started: Instant,
     started_ms: u64,
+    last_beat: Option<Instant>,
 }
 
 impl WorkerProcess {
@@ -55,7 +61,7 @@ impl WorkerProcess {
             command.uid(uid);
         }
         let (started, started_ms) = (Instant::now(), monotonic_ms());
-        Ok(Self { child: command.spawn()?, link: ours, started, started_ms })
+        Ok(Self { child: command.spawn()?, link: ours, started, started_ms, last_beat: None })
     }
 
     /// Process id.
@@ -88,6 +94,20 @@ impl WorkerProcess {
             }
             return out;
         }
+    }
+
+    /// Tells it that the holder is alive, unless it was told a moment ago. Gives the time until it is to be told again.
+    pub(super) fn beat(&mut self) -> Duration {
+        let now = Instant::now();
+        let left =
+            self.last_beat.map_or(Duration::ZERO, |last| (last + BEAT_EVERY).saturating_duration_since(now));
+        if !left.is_zero() {
+            return left;
+        }
+        // A worker that does not read its messages is found stuck by other means.
+        let _ = send(&self.link, &Message::Beat.encode(), &[]);
+        self.last_beat = Some(now);
+        BEAT_EVERY
     }
 
     /// How long it has shown no sign of life.

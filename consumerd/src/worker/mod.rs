@@ -121,6 +121,8 @@ struct Worker {
     /// One did so since something was last drained, but for nothing.
     was_woken_in_vain: bool,
     is_linked: bool,
+    /// Beats when the holder does.
+    holder: Heartbeat,
 }
 
 impl Worker {
@@ -141,6 +143,8 @@ impl Worker {
                 (Message::Attach(program), Some([segment, control])) => {
                     engine.attach(program, segment, control).context("failed to attach to a program")?;
                 }
+                // Programs are named as fast as this hears of them: a beat may come in between.
+                (Message::Beat, _) => {}
                 (Message::Complete, _) => break,
                 _ => bail!("failed to understand the holder"),
             }
@@ -159,6 +163,7 @@ impl Worker {
             was_woken: false,
             was_woken_in_vain: false,
             config,
+            holder: health.worker("holder"),
             link: watch(link)?,
             engine,
             health,
@@ -184,6 +189,7 @@ impl Worker {
         }
         self.finish().await?;
         heartbeats.into_iter().for_each(|(_, heartbeat)| heartbeat.finish());
+        self.holder.finish();
         serving.abort();
         Ok(())
     }
@@ -266,6 +272,7 @@ impl Worker {
                         .attach(program, segment, control)
                         .context("failed to attach to a program")?;
                 }
+                Ok(Some((Message::Beat, _))) => self.holder.beat(),
                 Ok(Some(_)) => {}
                 Ok(None) => {
                     self.is_linked = false;

@@ -144,7 +144,7 @@ impl Daemon {
 
     /// What /healthz tells.
     pub fn report(&self) -> serde_json::Value {
-        let mut answer = ureq::get(format!("http://{}/healthz", self.http)).call().unwrap();
+        let mut answer = self.healthz().unwrap();
         serde_json::from_str(&answer.body_mut().read_to_string().unwrap()).unwrap()
     }
 
@@ -165,12 +165,16 @@ impl Daemon {
 
     /// Status of /healthz, or `None` when nobody answers within two seconds.
     pub fn health(&self) -> Option<u16> {
+        self.healthz().map(|answer| answer.status().as_u16())
+    }
+
+    fn healthz(&self) -> Option<ureq::http::Response<ureq::Body>> {
         let agent: ureq::Agent = ureq::Agent::config_builder()
             .timeout_global(Some(Duration::from_secs(2)))
             .http_status_as_error(false)
             .build()
             .into();
-        agent.get(format!("http://{}/healthz", self.http)).call().ok().map(|answer| answer.status().as_u16())
+        agent.get(format!("http://{}/healthz", self.http)).call().ok()
     }
 
     /// Waits until every figure of the ledger is in, and gives it.

@@ -102,12 +102,15 @@ impl Waker {
         true
     }
 
-    /// Asks them no longer.
+    /// Asks them no longer, and forgets who has woken it meanwhile: what that program had is read or will be, and read
+    /// later the wake would be one for nothing.
     pub(super) fn rise(&mut self) {
         if std::mem::replace(&mut self.is_asleep, false)
             && let Some(thread) = &self.thread
         {
             thread.watched().say_asleep(false);
+            // From here on the thread leaves the worker alone.
+            let _ = rustix::io::read(self.event.get_ref(), &mut [0; 8]);
         }
     }
 
@@ -223,17 +226,36 @@ impl Activity {
 mod tests {
     use super::*;
 
+    fn page() -> ControlPage {
+        use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+        let memfd = memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&memfd, blkin_ringbuf::layout::CONTROL_BYTES as u64).unwrap();
+        fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW).unwrap();
+        ControlPage::open(&memfd).unwrap()
+    }
+
+    /// Otherwise the worker would believe that it had been woken for nothing, and ask nobody for a quarter of a second.
+    #[tokio::test]
+    async fn a_wake_that_the_worker_did_not_need_is_not_heard_later() {
+        let mut waker = Waker::start().unwrap();
+        let thread = waker.thread.clone().expect("this kernel can wait for many programs");
+        let fall_asleep = |waker: &mut Waker| {
+            *thread.watched() = Watched { pages: vec![page()], is_watched: true, is_asleep: true };
+            waker.is_asleep = true;
+        };
+        fall_asleep(&mut waker);
+        thread.wake();
+        waker.woken().await.unwrap();
+        fall_asleep(&mut waker);
+        thread.wake();
+        waker.rise();
+        assert_eq!(rustix::io::read(waker.event.get_ref(), &mut [0; 8]), Err(Errno::AGAIN));
+        assert_eq!(waker.wakes().load(Relaxed), 2);
+    }
+
     #[test]
     fn a_program_that_changes_its_word_is_left_out_and_the_others_are_not() {
-        use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-        let pages: Vec<ControlPage> = (0..3)
-            .map(|_| {
-                let memfd = memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-                ftruncate(&memfd, blkin_ringbuf::layout::CONTROL_BYTES as u64).unwrap();
-                fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW).unwrap();
-                ControlPage::open(&memfd).unwrap()
-            })
-            .collect();
+        let pages: Vec<ControlPage> = (0..3).map(|_| page()).collect();
         let mut watched = Watched { pages: pages.clone(), is_watched: true, is_asleep: false };
         watched.say_asleep(true);
         pages[1].set_sleeping(false);

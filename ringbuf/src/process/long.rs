@@ -8,8 +8,8 @@ use blkin_record::{Draft, Entry, MAX_TEXT_BYTES, Payload, Source, Stamp, cut, na
 
 use super::Annotation;
 use super::call::string_bytes;
-use super::record::{own_number, record_portably, wake};
-use super::start::{count_without_segment, offer_if_due, open_slot, ready_or_start};
+use super::record::{after_refusal, own_number, record_portably, wake};
+use super::start::{count_without_segment, open_slot, ready_or_start};
 use super::state::{OFF, PORTABLE, RSEQ, STATE, mode, ring_of, words};
 use super::text::{is_due, recognise_endpoint_if, recognise_if};
 use crate::evict::next_oldest;
@@ -244,7 +244,7 @@ fn open_own_slot() -> bool {
 
 /// Counts a record that found no room.
 fn refuse() {
-    offer_if_due();
+    after_refusal();
     // SAFETY: this phase says that the rings are written so.
     let counted = (0..rseq::TRIES).any(|_| unsafe { rseq::refuse(&STATE.hot) } == Outcome::Done);
     if !counted {

@@ -241,7 +241,7 @@ fn end_push(result: Result<bool, Refused>) {
     match result {
         Ok(true) => wake(),
         Ok(false) => {}
-        Err(_) => offer_if_due(),
+        Err(_) => after_refusal(),
     }
 }
 
@@ -285,13 +285,29 @@ pub(super) fn own_number() -> usize {
 pub(super) fn wake() {
     // A full ring offers itself again with what it refuses, but a flight recorder refuses nothing.
     offer_if_due();
-    let asks = control_words().get(control::SLEEPING).filter(|word| word.load(Relaxed) != 0);
-    if let (true, Some(word)) = (STATE.may_wake.load(Relaxed), asks.filter(|_| is_filling())) {
+    if let (true, Some(word)) = (STATE.may_wake.load(Relaxed), asking_word().filter(|_| is_filling())) {
         let half = (&raw const *word).cast::<AtomicU32>();
         // SAFETY: the low half of a word of the control page, little-endian, aligned, never unmapped (invariants 2, 3).
         let half = unsafe { &*half };
         let _ = rustix::thread::futex::wake(half, rustix::thread::futex::Flags::empty(), 1);
     }
+}
+
+/// What is done with each record that finds no room. A consumer that sleeps although the ring is full was woken before it
+/// had begun to wait, and a full ring passes no eighth any more that would wake it again: so one refusal in 64 does.
+#[cold]
+pub(super) fn after_refusal() {
+    const ONE_IN: u64 = 64;
+    if asking_word().is_some() && STATE.refused_asleep.fetch_add(1, Relaxed).is_multiple_of(ONE_IN) {
+        wake();
+    } else {
+        offer_if_due();
+    }
+}
+
+/// The word by which a consumer that sleeps is woken, if one asks for it.
+fn asking_word() -> Option<&'static AtomicU64> {
+    control_words().get(control::SLEEPING).filter(|word| word.load(Relaxed) != 0)
 }
 
 /// Whether much waits in a ring that the calling thread writes.

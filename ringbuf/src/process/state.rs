@@ -39,6 +39,8 @@ pub(crate) struct State {
     pub(super) tries_first: AtomicBool,
     /// It may wake consumerd.
     pub(super) may_wake: AtomicBool,
+    /// Records that found no room while consumerd slept.
+    pub(super) refused_asleep: AtomicU64,
     /// Calls before there was a segment to count them in.
     pub(super) attempted: AtomicU64,
     pub(super) starting: AtomicU64,
@@ -64,6 +66,7 @@ pub(crate) static STATE: State = State {
     overwrites: AtomicBool::new(false),
     tries_first: AtomicBool::new(false),
     may_wake: AtomicBool::new(false),
+    refused_asleep: AtomicU64::new(0),
     attempted: AtomicU64::new(0),
     starting: AtomicU64::new(0),
     no_segment: AtomicU64::new(0),

@@ -3,6 +3,8 @@
 //!
 //! Of a member that comes twice the later counts, as in Zipkin; a list that comes twice grows.
 
+mod members;
+
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
@@ -13,7 +15,7 @@ use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::model::{BadId, Endpoint};
+pub(crate) use self::members::{Common, EndpointWire, Moment, read_port, required};
 use crate::refusal::{BadEntry, BadList};
 
 /// Reads a list; each entry as a `T`. Bytes that are not UTF-8 are replaced.
@@ -341,56 +343,4 @@ impl<'de> Deserialize<'de> for Whole {
         }
         deserializer.deserialize_any(WholeVisitor)
     }
-}
-
-/// An endpoint as both versions write it; none if it says nothing.
-pub(crate) struct EndpointWire(pub(crate) Option<Endpoint>);
-
-impl Object for EndpointWire {
-    type Parts = Endpoint;
-
-    fn member<'de, A: MapAccess<'de>>(
-        endpoint: &mut Endpoint,
-        name: &str,
-        members: &mut A,
-        reading: &Reading<'_>,
-    ) -> Result<(), A::Error> {
-        match name {
-            "serviceName" => {
-                if let Some(Text(name)) = members.next_value()? {
-                    endpoint.service_name = Endpoint::service(&name).service_name;
-                }
-            }
-            "ipv4" | "ipv6" => {
-                if let Some(Text(ip)) = members.next_value()? {
-                    endpoint.set_ip_text(&ip);
-                }
-            }
-            "port" => {
-                if let Some(Whole(port)) = members.next_value()? {
-                    endpoint.port = reading.check(read_port(port))?;
-                }
-            }
-            _ => skip(members)?,
-        }
-        Ok(())
-    }
-
-    fn finish(endpoint: Endpoint) -> Result<Self, BadEntry> {
-        Ok(EndpointWire(Some(endpoint).filter(|endpoint| !endpoint.is_empty())))
-    }
-}
-
-/// A port; none if it is not above zero.
-pub(crate) fn read_port(port: i64) -> Result<Option<u16>, BadEntry> {
-    match u16::try_from(port) {
-        Err(_) if port > 0 => Err(BadEntry::Port(port)),
-        Err(_) | Ok(0) => Ok(None),
-        Ok(port) => Ok(Some(port)),
-    }
-}
-
-/// An id that a span must have.
-pub(crate) fn required<T>(id: Option<Result<T, BadId>>, member: &'static str) -> Result<T, BadEntry> {
-    id.ok_or(BadEntry::Missing(member))?.map_err(|cause| BadEntry::Id { member, cause })
 }

@@ -7,7 +7,7 @@ use blkin_thrift::{Annotation, AnnotationType, BinaryAnnotation, Limits, Span};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::json::{EndpointWire, Object, Reading, Text, Whole, read_entries, required, set, skip};
+use crate::json::{Common, EndpointWire, Moment, Object, Reading, Text, read_entries, required, set, skip};
 use crate::model::{BadId, Endpoint, lower_hex};
 use crate::refusal::{BadEntry, BadList};
 
@@ -16,26 +16,17 @@ use crate::refusal::{BadEntry, BadList};
 /// # Errors
 /// When the body is no JSON list, or has too many entries.
 pub fn read_list(body: &[u8], limits: &Limits) -> Result<Vec<Result<Span, BadEntry>>, BadList> {
-    let entries = read_entries::<SpanWire>(body, limits)?;
-    Ok(entries.into_iter().map(|entry| entry.map(|SpanWire(span)| span)).collect())
+    read_entries(body, limits)
 }
-
-struct SpanWire(Span);
 
 #[derive(Default)]
-struct SpanParts {
-    trace_id: Option<Text>,
-    id: Option<Text>,
-    parent_id: Option<Text>,
-    name: Option<Text>,
-    timestamp: Option<Whole>,
-    duration: Option<Whole>,
-    annotations: Vec<AnnotationWire>,
-    binary_annotations: Vec<BinaryAnnotationWire>,
-    debug: bool,
+pub(crate) struct SpanParts {
+    common: Common,
+    annotations: Vec<Annotation>,
+    binary_annotations: Vec<BinaryAnnotation>,
 }
 
-impl Object for SpanWire {
+impl Object for Span {
     type Parts = SpanParts;
 
     fn member<'de, A: MapAccess<'de>>(
@@ -44,18 +35,14 @@ impl Object for SpanWire {
         members: &mut A,
         reading: &Reading<'_>,
     ) -> Result<(), A::Error> {
+        if parts.common.member(name, members)? {
+            return Ok(());
+        }
         match name {
-            "traceId" => parts.trace_id = Some(members.next_value()?),
-            "id" => parts.id = Some(members.next_value()?),
-            "parentId" => set(&mut parts.parent_id, members)?,
-            "name" => set(&mut parts.name, members)?,
-            "timestamp" => set(&mut parts.timestamp, members)?,
-            "duration" => set(&mut parts.duration, members)?,
             "annotations" => reading.extend(&mut parts.annotations, "annotations", members)?,
             "binaryAnnotations" => {
                 reading.extend(&mut parts.binary_annotations, "binary annotations", members)?;
             }
-            "debug" => parts.debug |= members.next_value::<Option<bool>>()?.unwrap_or(false),
             "localEndpoint" => reading.check(Err(BadEntry::OtherVersion("localEndpoint")))?,
             "remoteEndpoint" => reading.check(Err(BadEntry::OtherVersion("remoteEndpoint")))?,
             "tags" => reading.check(Err(BadEntry::OtherVersion("tags")))?,
@@ -64,29 +51,30 @@ impl Object for SpanWire {
         Ok(())
     }
 
-    fn finish(parts: SpanParts) -> Result<Self, BadEntry> {
-        let trace_id = required(parts.trace_id.map(|text| read_id(&text)), "traceId")?;
-        let id = required(parts.id.map(|text| read_id(&text)), "id")?;
+    fn finish(SpanParts { common, annotations, binary_annotations }: SpanParts) -> Result<Self, BadEntry> {
+        let trace_id = required(common.trace_id.map(|text| read_id(&text)), "traceId")?;
+        let id = required(common.id.map(|text| read_id(&text)), "id")?;
         for (member, low) in [("traceId", trace_id as u64), ("id", id as u64)] {
             if low == 0 {
                 return Err(BadEntry::Id { member, cause: BadId::Zero });
             }
         }
         let high = (trace_id >> 64) as i64;
-        let parent_id = parts.parent_id.map(|text| required(Some(read_id(&text)), "parentId")).transpose()?;
-        Ok(SpanWire(Span {
+        let parent_id =
+            common.parent_id.map(|text| required(Some(read_id(&text)), "parentId")).transpose()?;
+        Ok(Span {
             trace_id: trace_id as i64,
             trace_id_high: (high != 0).then_some(high),
-            name: parts.name.map_or(String::new(), |name| name.0),
+            name: common.name.map_or(String::new(), |name| name.0),
             id: id as i64,
             parent_id: parent_id.map(|parent| parent as i64),
-            annotations: parts.annotations.into_iter().map(|wire| wire.0).collect(),
-            binary_annotations: parts.binary_annotations.into_iter().map(|wire| wire.0).collect(),
-            debug: parts.debug,
-            timestamp: parts.timestamp.map(|timestamp| timestamp.0),
-            duration: parts.duration.map(|duration| duration.0),
+            annotations,
+            binary_annotations,
+            debug: common.debug,
+            timestamp: common.timestamp.map(|timestamp| timestamp.0),
+            duration: common.duration.map(|duration| duration.0),
             source: None,
-        }))
+        })
     }
 }
 
@@ -94,16 +82,13 @@ fn read_id(text: &Text) -> Result<u128, BadId> {
     lower_hex(&text.0, 32)
 }
 
-struct AnnotationWire(Annotation);
-
 #[derive(Default)]
-struct AnnotationParts {
-    timestamp: Option<Whole>,
-    value: Option<Text>,
+pub(crate) struct AnnotationParts {
+    moment: Moment,
     endpoint: Option<EndpointWire>,
 }
 
-impl Object for AnnotationWire {
+impl Object for Annotation {
     type Parts = AnnotationParts;
 
     fn member<'de, A: MapAccess<'de>>(
@@ -112,9 +97,10 @@ impl Object for AnnotationWire {
         members: &mut A,
         reading: &Reading<'_>,
     ) -> Result<(), A::Error> {
+        if parts.moment.member(name, members)? {
+            return Ok(());
+        }
         match name {
-            "timestamp" => parts.timestamp = Some(members.next_value()?),
-            "value" => parts.value = Some(members.next_value()?),
             "endpoint" => parts.endpoint = reading.optional(members)?.or(parts.endpoint.take()),
             _ => skip(members)?,
         }
@@ -122,25 +108,20 @@ impl Object for AnnotationWire {
     }
 
     fn finish(parts: AnnotationParts) -> Result<Self, BadEntry> {
-        let (Some(Whole(timestamp)), Some(Text(value))) = (parts.timestamp, parts.value) else {
-            return Err(BadEntry::IncompleteAnnotation);
-        };
-        let host = thrift_endpoint(parts.endpoint);
-        Ok(AnnotationWire(Annotation { timestamp, value, host, ..Annotation::default() }))
+        let (timestamp, value) = parts.moment.finish()?;
+        Ok(Annotation { timestamp, value, host: thrift_endpoint(parts.endpoint), ..Annotation::default() })
     }
 }
 
-struct BinaryAnnotationWire(BinaryAnnotation);
-
 #[derive(Default)]
-struct BinaryAnnotationParts {
+pub(crate) struct BinaryAnnotationParts {
     key: Option<Text>,
     text: Option<String>,
     flag: Option<bool>,
     endpoint: Option<EndpointWire>,
 }
 
-impl Object for BinaryAnnotationWire {
+impl Object for BinaryAnnotation {
     type Parts = BinaryAnnotationParts;
 
     fn member<'de, A: MapAccess<'de>>(
@@ -171,7 +152,7 @@ impl Object for BinaryAnnotationWire {
             (None, None) => (AnnotationType::Bytes, Vec::new()),
         };
         let host = thrift_endpoint(parts.endpoint);
-        Ok(BinaryAnnotationWire(BinaryAnnotation { key, value, kind, host, ..BinaryAnnotation::default() }))
+        Ok(BinaryAnnotation { key, value, kind, host, ..BinaryAnnotation::default() })
     }
 }
 

@@ -7,7 +7,9 @@ use blkin_thrift::Limits;
 pub use blkin_zipkin::write::{write_span, write_trace, write_trace_with_nanos, write_traces};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 
-use crate::json::{EndpointWire, Name, Object, Reading, Text, Whole, read_entries, required, set, skip};
+use crate::json::{
+    Common, EndpointWire, Moment, Name, Object, Reading, Text, read_entries, required, set, skip,
+};
 use crate::model::{Annotation, BadId, Kind, Span, SpanId, TraceId, lower_name};
 use crate::refusal::{BadEntry, BadList};
 
@@ -16,8 +18,7 @@ use crate::refusal::{BadEntry, BadList};
 /// # Errors
 /// When the body is no JSON list, or has too many entries.
 pub fn read_list(body: &[u8], limits: &Limits) -> Result<Vec<Result<Span, BadEntry>>, BadList> {
-    let entries = read_entries::<SpanWire>(body, limits)?;
-    Ok(entries.into_iter().map(|entry| entry.map(|SpanWire(span)| span)).collect())
+    read_entries(body, limits)
 }
 
 /// Reads one entry of a list.
@@ -25,29 +26,21 @@ pub fn read_list(body: &[u8], limits: &Limits) -> Result<Vec<Result<Span, BadEnt
 /// # Errors
 /// When it is no span, or beyond a limit.
 pub(crate) fn read_one(json: &str, limits: &Limits) -> Result<Span, BadEntry> {
-    crate::json::read_entry(json, limits).map(|SpanWire(span)| span)
+    crate::json::read_entry(json, limits)
 }
 
-struct SpanWire(Span);
-
 #[derive(Default)]
-struct SpanParts {
-    trace_id: Option<Text>,
-    id: Option<Text>,
-    parent_id: Option<Text>,
+pub(crate) struct SpanParts {
+    common: Common,
     kind: Option<Text>,
-    name: Option<Text>,
-    timestamp: Option<Whole>,
-    duration: Option<Whole>,
     local_endpoint: Option<EndpointWire>,
     remote_endpoint: Option<EndpointWire>,
-    annotations: Vec<AnnotationWire>,
+    annotations: Vec<Annotation>,
     tags: BTreeMap<String, String>,
-    debug: bool,
     shared: bool,
 }
 
-impl Object for SpanWire {
+impl Object for Span {
     type Parts = SpanParts;
 
     fn member<'de, A: MapAccess<'de>>(
@@ -56,14 +49,11 @@ impl Object for SpanWire {
         members: &mut A,
         reading: &Reading<'_>,
     ) -> Result<(), A::Error> {
+        if parts.common.member(name, members)? {
+            return Ok(());
+        }
         match name {
-            "traceId" => parts.trace_id = Some(members.next_value()?),
-            "id" => parts.id = Some(members.next_value()?),
-            "parentId" => set(&mut parts.parent_id, members)?,
             "kind" => set(&mut parts.kind, members)?,
-            "name" => set(&mut parts.name, members)?,
-            "timestamp" => set(&mut parts.timestamp, members)?,
-            "duration" => set(&mut parts.duration, members)?,
             "localEndpoint" => {
                 parts.local_endpoint = reading.optional(members)?.or(parts.local_endpoint.take());
             }
@@ -72,7 +62,6 @@ impl Object for SpanWire {
             }
             "annotations" => reading.extend(&mut parts.annotations, "annotations", members)?,
             "tags" => members.next_value_seed(Tags { reading, tags: &mut parts.tags })?,
-            "debug" => parts.debug |= members.next_value::<Option<bool>>()?.unwrap_or(false),
             "shared" => parts.shared |= members.next_value::<Option<bool>>()?.unwrap_or(false),
             "binaryAnnotations" => reading.check(Err(BadEntry::OtherVersion("binaryAnnotations")))?,
             _ => skip(members)?,
@@ -81,22 +70,23 @@ impl Object for SpanWire {
     }
 
     fn finish(parts: SpanParts) -> Result<Self, BadEntry> {
+        let common = parts.common;
         let span = Span {
-            trace_id: required(parts.trace_id.map(|text| text.0.parse::<TraceId>()), "traceId")?,
-            parent_id: parts.parent_id.map_or(Ok(None), read_parent)?,
-            id: required(parts.id.map(|text| text.0.parse::<SpanId>()), "id")?,
+            trace_id: required(common.trace_id.map(|text| text.0.parse::<TraceId>()), "traceId")?,
+            parent_id: common.parent_id.map_or(Ok(None), read_parent)?,
+            id: required(common.id.map(|text| text.0.parse::<SpanId>()), "id")?,
             kind: parts.kind.map(read_kind).transpose()?,
-            name: parts.name.and_then(|name| lower_name(&name.0)),
-            timestamp: parts.timestamp.map(|timestamp| timestamp.0),
-            duration: parts.duration.map(|duration| duration.0),
+            name: common.name.and_then(|name| lower_name(&name.0)),
+            timestamp: common.timestamp.map(|timestamp| timestamp.0),
+            duration: common.duration.map(|duration| duration.0),
             local_endpoint: parts.local_endpoint.and_then(|wire| wire.0),
             remote_endpoint: parts.remote_endpoint.and_then(|wire| wire.0),
-            annotations: parts.annotations.into_iter().map(|wire| wire.0).collect(),
+            annotations: parts.annotations,
             tags: parts.tags,
-            debug: parts.debug,
+            debug: common.debug,
             shared: parts.shared,
         };
-        Ok(SpanWire(span.normalized()))
+        Ok(span.normalized())
     }
 }
 
@@ -113,38 +103,20 @@ fn read_kind(text: Text) -> Result<Kind, BadEntry> {
     Kind::from_name(&text.0).ok_or(BadEntry::Kind(text.0))
 }
 
-struct AnnotationWire(Annotation);
-
-#[derive(Default)]
-struct AnnotationParts {
-    timestamp: Option<Whole>,
-    value: Option<Text>,
-}
-
-impl Object for AnnotationWire {
-    type Parts = AnnotationParts;
+impl Object for Annotation {
+    type Parts = Moment;
 
     fn member<'de, A: MapAccess<'de>>(
-        parts: &mut AnnotationParts,
+        moment: &mut Moment,
         name: &str,
         members: &mut A,
         _: &Reading<'_>,
     ) -> Result<(), A::Error> {
-        match name {
-            "timestamp" => parts.timestamp = Some(members.next_value()?),
-            "value" => parts.value = Some(members.next_value()?),
-            _ => skip(members)?,
-        }
-        Ok(())
+        if moment.member(name, members)? { Ok(()) } else { skip(members) }
     }
 
-    fn finish(parts: AnnotationParts) -> Result<Self, BadEntry> {
-        match (parts.timestamp, parts.value) {
-            (Some(Whole(timestamp)), Some(Text(value))) => {
-                Ok(AnnotationWire(Annotation::new(timestamp, value)))
-            }
-            _ => Err(BadEntry::IncompleteAnnotation),
-        }
+    fn finish(moment: Moment) -> Result<Self, BadEntry> {
+        moment.finish().map(|(timestamp, value)| Annotation::new(timestamp, value))
     }
 }
 

@@ -32,21 +32,18 @@ def piece(value):
     return {name: said}
 
 
+def there(flags, members):
+    """Reads the members whose flags are set."""
+    return {name: read() for flag, name, read in members if flags & flag}
+
+
 def compact_v1(span):
     """See store/compact/v1.rs."""
     flags = span.u8()
     said = {"trace_id": span.i64(), "id": span.i64()}
-    if flags & 1:
-        said["parent_id"] = span.i64()
-    if flags & 2:
-        said["trace_id_high"] = span.i64()
+    said |= there(flags, [(1, "parent_id", span.i64), (2, "trace_id_high", span.i64)])
     said["name"] = span.text()
-    if flags & 4:
-        said["timestamp"] = span.signed()
-    if flags & 8:
-        said["duration"] = span.signed()
-    if flags & 16:
-        said["source"] = span.i64()
+    said |= there(flags, [(4, "timestamp", span.signed), (8, "duration", span.signed), (16, "source", span.i64)])
     said["debug"] = bool(flags & 32)
     time, position, hosts = said.get("timestamp", 0), 0, []
 
@@ -90,35 +87,23 @@ def compact_v1(span):
 
 def compact_v2(span):
     """See store/compact/v2.rs."""
-    flags = span.u8() << 8 | span.u8()
-    said = {"trace_id": f"{span.u64():x}", "id": f"{span.u64():x}"}
-    if flags & 1:
-        said["parent_id"] = f"{span.u64():x}"
-    if flags & 2:
-        said["trace_id_high"] = f"{span.u64():x}"
-    if flags & 4:
-        said["name"] = span.text()
-    if flags & 8:
-        said["timestamp"] = span.signed()
-    if flags & 16:
-        said["duration"] = span.signed()
+
+    def id_():
+        return f"{span.u64():x}"
+
+    def hex_of(length):
+        return lambda: span.take(length).hex()
 
     def place():
-        flags, place = span.u8(), {}
-        if flags & 1:
-            place["service"] = span.text()
-        if flags & 2:
-            place["ipv4"] = span.take(4).hex()
-        if flags & 4:
-            place["ipv6"] = span.take(16).hex()
-        if flags & 8:
-            place["port"] = int.from_bytes(span.take(2), "big")
-        return place
+        port = lambda: int.from_bytes(span.take(2), "big")
+        members = [(1, "service", span.text), (2, "ipv4", hex_of(4)), (4, "ipv6", hex_of(16)), (8, "port", port)]
+        return there(span.u8(), members)
 
-    if flags & 32:
-        said["local"] = place()
-    if flags & 64:
-        said["remote"] = place()
+    flags = span.u8() << 8 | span.u8()
+    said = {"trace_id": id_(), "id": id_()}
+    said |= there(flags, [(1, "parent_id", id_), (2, "trace_id_high", id_), (4, "name", span.text)])
+    said |= there(flags, [(8, "timestamp", span.signed), (16, "duration", span.signed)])
+    said |= there(flags, [(32, "local", place), (64, "remote", place)])
     said |= {"debug": bool(flags & 128), "shared": bool(flags & 256)}
     said["kind"] = [None, "client", "server", "producer", "consumer"][flags >> 12]
     time, said["annotations"] = said.get("timestamp", 0), []

@@ -1,0 +1,56 @@
+//! The daemon ends.
+
+use std::sync::atomic::{Ordering::SeqCst, fence};
+use std::time::Instant;
+
+use super::Engine;
+use crate::staging::StagingError;
+
+impl Engine {
+    /// The daemon ends: nothing waits any longer in the join, nor lingers in the sinks.
+    pub(in crate::worker) fn finish(&mut self) {
+        let mut out = Vec::new();
+        self.join.leave_all(&mut out);
+        self.last = out.into();
+        self.feeder.hurry();
+    }
+
+    /// Hands the spans that were open to the sinks, as far as these have room for them. Says whether every sink has settled
+    /// everything. What was not handed over by `due` stays on its way, and is named with the rest of that.
+    pub(in crate::worker) fn finish_more(&mut self, due: Instant) -> bool {
+        self.settle();
+        while self.feeder.push_spans_with_room() {
+            let Some(piece) = self.last.pop_front() else {
+                self.feeder.end();
+                return self.ledger.sinks().all(|(_, sink)| sink.in_flight == 0);
+            };
+            self.encode(piece);
+            if Instant::now() >= due {
+                break;
+            }
+        }
+        false
+    }
+
+    /// Tells every program that nobody reads any more, so that it offers itself to another, and takes what was recorded
+    /// until then: what comes later its program names itself, should it end before it is read.
+    ///
+    /// # Errors
+    /// When the staging memory cannot be used.
+    pub(in crate::worker) fn drain_last(&mut self) -> Result<(), StagingError> {
+        self.programs.values().for_each(|program| program.attachment.mark_attached(false));
+        // The rings are looked at after that can be seen.
+        fence(SeqCst);
+        self.round().map(drop)
+    }
+
+    /// Says how much is settled.
+    ///
+    /// # Errors
+    /// When the staging memory cannot be used.
+    pub(in crate::worker) fn close_books(&mut self) -> Result<(), StagingError> {
+        let now = self.now();
+        self.retire(now)?;
+        self.write_checkpoint(now)
+    }
+}

@@ -1,0 +1,82 @@
+//! What `/metrics` shows.
+
+use super::Engine;
+use crate::holder::counters;
+use crate::staging::layout::HOLDER_COUNTERS;
+use crate::worker::ledger::SinkFigures;
+use crate::worker::program::Totals;
+
+/// What became of spans.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpanFigures {
+    /// Left complete.
+    pub complete: u64,
+    /// Left after a quiet period.
+    pub quiet: u64,
+    /// Left because memory was needed.
+    pub split: u64,
+    /// Left because the daemon ended.
+    pub ending: u64,
+    /// Pieces of spans that had left before.
+    pub late: u64,
+}
+
+/// Everything, at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Live programs.
+    pub programs: Vec<(String, Totals)>,
+    /// Sums over those that have ended.
+    pub departed: Totals,
+    /// How many have.
+    pub departed_programs: u64,
+    /// Offers that could not be mapped.
+    pub rejected_programs: u64,
+    /// Flight recorders of ended programs that nobody took in time.
+    pub recorders_evicted: u64,
+    /// Those that are kept.
+    pub recorders_kept: u64,
+    /// Each sink's ledger.
+    pub sinks: Vec<(&'static str, SinkFigures)>,
+    /// Bytes in each sink's queue.
+    pub queued_bytes: Vec<(&'static str, u64)>,
+    /// Spans that left.
+    pub spans: SpanFigures,
+    /// Spans that did not yet.
+    pub open_spans: u64,
+    /// Bytes in them.
+    pub open_span_bytes: u64,
+    /// Staging memory in use.
+    pub staging_used_bytes: u64,
+    /// All of it.
+    pub staging_bytes: u64,
+    /// The holder's counters.
+    pub holder: [u64; HOLDER_COUNTERS],
+}
+
+impl Engine {
+    /// Everything for `/metrics`, at one moment.
+    pub(in crate::worker) fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            programs: self
+                .programs
+                .values()
+                .map(|program| (program.label.clone(), program.totals()))
+                .collect(),
+            departed: Totals::of_departed(&self.departed),
+            departed_programs: self.departed_programs,
+            rejected_programs: self.rejected_programs,
+            recorders_evicted: self.recorders_evicted,
+            recorders_kept: self.programs.values().filter(|program| program.ended_at().is_some()).count()
+                as u64,
+            sinks: self.ledger.sinks().collect(),
+            queued_bytes: self.feeder.queued_bytes(),
+            spans: self.spans,
+            open_spans: (self.join.open_spans() + self.last.len()) as u64,
+            open_span_bytes: self.join.open_bytes() as u64,
+            staging_used_bytes: self.staging.used_bytes(),
+            staging_bytes: self.staging.capacity_bytes(),
+            holder: counters::read(self.staging.memory()),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! From a staged frame to annotations, spans and what the sinks have.
+
+use std::time::Duration;
+
+use blkin_record::{POSITION_MASK, records};
+use blkin_ringbuf::RingTime;
+
+use super::{Engine, FrameNote};
+use crate::annotation::{Origin, position};
+use crate::join::{Reason, SpanPiece};
+use crate::staging::Frame;
+use crate::worker::ledger::DrainFigures;
+
+/// The longest list of leaving spans of which the memory is kept.
+const MOST_LEAVING_KEPT: usize = 4096;
+
+impl Engine {
+    /// Reads a staged frame's records and hands them on. What comes first after a restart comes here again.
+    pub(super) fn take_frame(&mut self, frame: &Frame, bytes: u64, end: u64) {
+        let number = self.ledger.first_frame() + self.ledger.open_frames() as u64;
+        let now = self.born.elapsed();
+        let mut figures =
+            DrainFigures { drained: u64::from(frame.records), torn: frame.torn, ..DrainFigures::default() };
+        let mut lines = self.feeder.begin(frame.program, number);
+        if let Some(program) = self.programs.get_mut(&frame.program) {
+            let sweep = program.sweeps.next_whole();
+            let cookie = program.attachment.info().cookie;
+            let mut unknown = RingTime::default();
+            let ring = program.times.get_mut(frame.slot as usize).unwrap_or(&mut unknown);
+            let wants_spans = self.feeder.wants_spans();
+            records(&frame.raw, cookie).each(|record| {
+                let resolved = record.ok().and_then(|record| {
+                    let ahead = record.position.wrapping_sub(frame.from.grain) & POSITION_MASK;
+                    let position = position(frame.slot, frame.from.grain + ahead);
+                    let origin =
+                        Origin { program: frame.program, source: program.source, position, frame: number };
+                    program.texts.annotation(&program.attachment, &self.clocks, ring, record, origin)
+                });
+                let Some(annotation) = resolved else {
+                    figures.invalid += 1;
+                    return;
+                };
+                figures.valid += 1;
+                lines.add(&annotation);
+                if wants_spans {
+                    self.join.add(&annotation, sweep, now);
+                }
+            });
+            // A ring that was spoilt while it was copied may show fewer records than were committed.
+            figures.invalid += figures.drained.saturating_sub(figures.valid + figures.invalid);
+            program.figures.add(figures);
+            program.staged_bytes += bytes;
+            program.open_frames += 1;
+            program.last_frame = number;
+        } else {
+            // Its program could not be attached again: without cookie and names nobody can read them.
+            figures.invalid = figures.drained;
+        }
+        self.notes.push_back(FrameNote { slot: frame.slot, to: frame.to, bytes, end });
+        self.ledger.open_frame(frame.program, end, figures);
+        self.feeder.push_lines(lines);
+    }
+
+    pub(super) fn leave_spans(&mut self, now: Duration) {
+        let mut out = std::mem::take(&mut self.leaving);
+        let programs = &self.programs;
+        let is_past = |program: u64, sweep: u64| {
+            programs.get(&program).is_none_or(|program| program.ended || program.sweeps.is_past(sweep))
+        };
+        self.join.leave(now, is_past, &mut out);
+        self.ship(out);
+    }
+
+    pub(super) fn ship(&mut self, mut pieces: Vec<SpanPiece>) {
+        pieces.drain(..).for_each(|piece| self.encode(piece));
+        if pieces.capacity() <= MOST_LEAVING_KEPT {
+            self.leaving = pieces;
+        }
+        self.feeder.push_spans();
+    }
+
+    /// A piece of a span has left: the feeder has it, encoded.
+    pub(super) fn encode(&mut self, piece: SpanPiece) {
+        match piece.reason {
+            Reason::Complete => self.spans.complete += 1,
+            Reason::Quiet => self.spans.quiet += 1,
+            Reason::Split => self.spans.split += 1,
+            Reason::Ending => self.spans.ending += 1,
+        }
+        self.spans.late += u64::from(piece.late);
+        self.feeder.add_span(&piece);
+        self.join.recycle(piece);
+    }
+
+    pub(super) fn settle(&mut self) {
+        for (sink, settled) in self.feeder.outcomes() {
+            self.ledger.settle(sink, settled.frame, settled.annotations, settled.outcome);
+        }
+    }
+}

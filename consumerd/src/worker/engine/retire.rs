@@ -1,0 +1,83 @@
+//! What is settled is forgotten, and checkpoints say so.
+
+use std::time::Duration;
+
+use super::Engine;
+use crate::staging::{Checkpoint, StagingError};
+use crate::worker::ledger::DrainFigures;
+use crate::worker::program::{Program, Totals};
+
+/// Least time between two checkpoints.
+const CHECKPOINT_EVERY: Duration = Duration::from_millis(20);
+
+impl Engine {
+    pub(super) fn retire(&mut self, now: Duration) -> Result<(), StagingError> {
+        while let Some(frame) = self.ledger.retire_first() {
+            self.checkpoint_due = true;
+            let Some(note) = self.notes.pop_front() else { break };
+            self.retired_end = note.end;
+            if let Some(program) = self.programs.get_mut(&frame.program) {
+                program.retire(frame.figures, note.slot, note.to, note.bytes);
+            } else {
+                Totals::of_unreadable(0, 0, frame.figures).fold_into(&mut self.departed);
+            }
+        }
+        let over: Vec<u64> =
+            self.programs.iter().filter(|(_, p)| p.ended && p.open_frames == 0).map(|(n, _)| *n).collect();
+        if over.is_empty()
+            && (!self.checkpoint_due || now.saturating_sub(self.last_checkpoint) < CHECKPOINT_EVERY)
+        {
+            return Ok(());
+        }
+        let folded: Vec<_> = over.into_iter().filter_map(|number| self.fold(number)).collect();
+        self.write_checkpoint(now)?;
+        // Another daemon may wait for its turn to read them.
+        folded.iter().for_each(|program| program.publish_settled());
+        Ok(())
+    }
+
+    /// Moves the figures of a program that has ended to the departed ones, and gives it away.
+    fn fold(&mut self, number: u64) -> Option<Box<Program>> {
+        let program = self.programs.remove(&number)?;
+        program.totals().fold_into(&mut self.departed);
+        self.departed_programs += 1;
+        self.to_release.insert(number, program.state(true));
+        Some(program)
+    }
+
+    pub(super) fn write_checkpoint(&mut self, now: Duration) -> Result<(), StagingError> {
+        let mut programs: Vec<_> = self.programs.values().map(|program| program.state(false)).collect();
+        programs.extend(self.to_release.values().cloned());
+        let checkpoint = Checkpoint {
+            next_frame: self.ledger.first_frame(),
+            spans_split: self.spans.split,
+            programs_departed: self.departed_programs,
+            departed: self.departed,
+            sinks: self.ledger.checkpoint(),
+            programs,
+        };
+        self.staging.retire(&checkpoint, self.retired_end)?;
+        self.programs.values().for_each(|program| program.publish_settled());
+        self.checkpoint_due = false;
+        self.last_checkpoint = now;
+        Ok(())
+    }
+
+    /// Moves the figures of saved programs that could not be attached again to the departed ones.
+    pub(super) fn fold_lost(&mut self) {
+        for state in std::mem::take(&mut self.saved).into_values() {
+            if !state.folded && !self.programs.contains_key(&state.program) {
+                let drain = DrainFigures {
+                    drained: state.drained,
+                    valid: state.valid,
+                    invalid: state.invalid,
+                    torn: state.torn,
+                };
+                Totals::of_unreadable(state.drained_before, state.unsettled, drain)
+                    .fold_into(&mut self.departed);
+                self.departed_programs += 1;
+                self.checkpoint_due = true;
+            }
+        }
+    }
+}

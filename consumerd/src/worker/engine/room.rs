@@ -1,0 +1,60 @@
+//! What leaves before its time, so that there is room for what comes.
+
+use std::time::Duration;
+
+use super::Engine;
+use crate::worker::snapshot::keep_within_bounds;
+
+impl Engine {
+    /// Keeps staging less than half full, so that no upstream which is away stops the draining: first spans that hold
+    /// old frames leave, then entries that wait in queues for them are given up, oldest first.
+    pub(super) fn make_room(&mut self) {
+        let used = self.staging.end() - self.retired_end;
+        let part = self.staging.capacity_bytes() / 16;
+        if let Some(frame) = self.frame_after(used.saturating_sub(6 * part)) {
+            let mut out = Vec::new();
+            self.join.split_up_to_frame(frame, &mut out);
+            self.ship(out);
+        }
+        if let Some(frame) = self.frame_after(used.saturating_sub(7 * part)) {
+            self.feeder.evict_up_to_frame(frame);
+            self.settle();
+        }
+    }
+
+    /// A program that has ended is held, and counts in the quotas, until its frames are retired, and those before them: a
+    /// span that stays open keeps them all. When many have ended, the spans that hold them up leave as they are.
+    pub(super) fn hurry_ended(&mut self) {
+        let most = self.config.max_programs.min(self.config.max_programs_per_uid) / 4;
+        let ended = self.programs.values().filter(|program| program.ended);
+        let (count, frame) = ended.fold((0, 0), |(n, last), program| (n + 1, program.last_frame.max(last)));
+        if count > most && frame > self.hurried_to {
+            self.hurried_to = frame;
+            let mut out = Vec::new();
+            self.join.split_up_to_frame(frame, &mut out);
+            self.ship(out);
+        }
+    }
+
+    /// The last of the oldest frames that together have `bytes`.
+    fn frame_after(&self, bytes: u64) -> Option<u64> {
+        let mut sum = 0;
+        let index = self.notes.iter().take_while(|note| {
+            let is_needed = sum < bytes;
+            sum += note.bytes;
+            is_needed
+        });
+        (index.count() as u64).checked_sub(1).map(|index| self.ledger.first_frame() + index)
+    }
+
+    pub(super) fn end_programs(&mut self, now: Duration) {
+        self.recorders_evicted += keep_within_bounds(&mut self.programs, &self.config, now);
+        for (number, program) in &mut self.programs {
+            if program.has_ended(now) {
+                self.settings.depart(*number);
+                self.join.program_ended(*number);
+                tracing::debug!(process = program.label, "the program has ended and is drained");
+            }
+        }
+    }
+}

@@ -35,6 +35,13 @@
 #define BLKIN_NOPLT
 #endif
 
+/* A pointer as one of another type, written so that compilers which warn of the other language's casts do not. */
+#ifdef __cplusplus
+#define BLKIN_POINTER(type, pointer) static_cast<type>(static_cast<const volatile void *>(pointer))
+#else
+#define BLKIN_POINTER(type, pointer) ((type)(const volatile void *)(pointer))
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -298,12 +305,14 @@ static inline int blkin_is_on(unsigned int level)
 {
 #if defined(__x86_64__) && defined(__LP64__)
 	const struct blkin_gate_words *gate;
+	const volatile int64_t *offset;
+	const volatile char *own;
 
 	/* Through the global offset table in every code model: never a copy of the words in the program itself. */
 	__asm__("movq blkin_gate@GOTPCREL(%%rip), %0" : "=r"(gate));
-	const volatile uint64_t *blocked = (const volatile uint64_t *)(const volatile void *)
-		((const volatile char *)&gate->blocked + *(const volatile int64_t *)&gate->offset);
-	return !(*blocked >> (level & 7) & 1);
+	offset = &gate->offset;
+	own = BLKIN_POINTER(const volatile char *, &gate->blocked);
+	return !(*BLKIN_POINTER(const volatile uint64_t *, own + *offset) >> (level & 7) & 1);
 #else
 	return blkin_level_is_on(level);
 #endif
@@ -481,6 +490,8 @@ static inline void blkin_macro_integer(const struct blkin_trace *trace, const st
 	} while (0);
 
 #define BLKIN_KEYVAL(trace, endp, key, val) BLKIN_KEYVAL_STRING(trace, endp, key, val)
+
+#undef BLKIN_POINTER
 
 #ifdef __cplusplus
 }

@@ -65,10 +65,10 @@ class Endpoint : private blkin_endpoint {
 	}
 
 public:
-	Endpoint(const char *name) { blkin_init_endpoint(this, "0.0.0.0", 0, name); }
-	Endpoint(const char *ip, int port, const char *name)
+	Endpoint(const char *service) { blkin_init_endpoint(this, "0.0.0.0", 0, service); }
+	Endpoint(const char *address, int at_port, const char *service)
 	{
-		blkin_init_endpoint(this, ip, static_cast<int16_t>(port), name);
+		blkin_init_endpoint(this, address, static_cast<int16_t>(at_port), service);
 	}
 	Endpoint(const Endpoint &from) : blkin_endpoint() { assign(from); }
 	const Endpoint &operator=(const Endpoint &from)
@@ -130,22 +130,22 @@ public:
 	// Not sampled, valid() is false.
 	Trace() { clear(); }
 	// A child of parent, with parent's endpoint if ep is NULL; a new root if parent is NULL or not valid.
-	Trace(const char *name, const Endpoint *ep, const Trace *parent = nullptr)
+	Trace(const char *span, const Endpoint *ep, const Trace *parent = nullptr)
 	{
 		clear();
-		init(name, ep, parent);
+		init(span, ep, parent);
 	}
 	// The span with these ids (child: a child of it).
-	Trace(const char *name, const Endpoint *ep, const blkin_trace_info *i, bool child = false)
+	Trace(const char *span, const Endpoint *ep, const blkin_trace_info *i, bool child = false)
 	{
 		clear();
 		if (!i)
 			return;
 		if (child) {
-			init(name, ep, i, true);
+			init(span, ep, i, true);
 			return;
 		}
-		this->name = name;
+		name = span;
 		endpoint = ep;
 		info = *i;
 	}
@@ -162,17 +162,17 @@ public:
 
 	// The constructors' work on an existing span. -EINVAL leaves it as it was: ep or i is NULL (with ids), or
 	// neither ep nor parent has an endpoint (child).
-	int init(const char *name, const Endpoint *ep, const Trace *parent = nullptr)
+	int init(const char *span, const Endpoint *ep, const Trace *parent = nullptr)
 	{
 		if (parent && parent->valid())
-			return blkin_init_child(this, parent, ep, name);
-		return blkin_init_new_trace(this, name, ep);
+			return blkin_init_child(this, parent, ep, span);
+		return blkin_init_new_trace(this, span, ep);
 	}
-	int init(const char *name, const Endpoint *ep, const blkin_trace_info *i, bool child = false)
+	int init(const char *span, const Endpoint *ep, const blkin_trace_info *i, bool child = false)
 	{
 		if (child)
-			return blkin_init_child_info(this, i, ep, name);
-		return blkin_set_trace_properties(this, i, name, ep);
+			return blkin_init_child_info(this, i, ep, span);
+		return blkin_set_trace_properties(this, i, span, ep);
 	}
 
 	void copy_name(const string &newname)

@@ -38,7 +38,7 @@ use_library() {
     export LD_LIBRARY_PATH=$built
     unset RATE BLKIN_RATE BLKIN_OFF BLKIN_SOCKET BLKIN_RING_BYTES
     c_flags="-std=c11 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Wshadow -Werror -O1 -g -pthread -I$include -I$include/blkin"
-    cpp_flags="-std=c++17 -Wall -Wextra -Wpedantic -Wshadow -Wno-error=shadow -Werror -O1 -g -pthread -I$include -I$include/blkin"
+    cpp_flags="-std=c++17 -Wall -Wextra -Wpedantic -Wshadow -Werror -O1 -g -pthread -I$include -I$include/blkin"
     link="-L$built -lblkin -ldl"
 }
 

@@ -42,6 +42,25 @@ for pair in "gcc g++" "clang clang++"; do
     check "$cxx builds zref.cpp against -lzipkin-cpp" build zref-$cxx $cxx zref.cpp -- -L"$built" -lzipkin-cpp
     check "$cxx zref.cpp is read as written" traced "$work/zref-$cxx"
 done
+# silent COMPILER STANDARD WARNINGS...: the headers, and what their macros become, compile without a word.
+silent() {
+    local compiler=$1 standard=$2
+    shift 2
+    $compiler "-std=$standard" -O2 "$@" -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wcast-align \
+        -Wcast-qual -Werror -I"$include/blkin" -c "$here/warnings.c" -o "$work/warnings.o"
+}
+for compiler in gcc clang; do
+    for standard in c99 c11 c17; do
+        check "$compiler warns of nothing in the headers as $standard" silent $compiler $standard -Wstrict-prototypes \
+            -Wdeclaration-after-statement
+    done
+done
+for compiler in g++ clang++; do
+    for standard in c++11 c++14 c++17 c++20; do
+        check "$compiler warns of nothing in the headers as $standard" silent $compiler $standard -x c++ \
+            -Wold-style-cast -Wzero-as-null-pointer-constant
+    done
+done
 check "quickstart.c builds" build quickstart gcc -- "$PWD/examples/quickstart/quickstart.c"
 
 sanitize="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"

@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum::http::HeaderValue;
+use blkin_daemon::checks::{
+    in_ranges, invalid, listen_address, listen_apart, read_listen_address, writable_folder,
+};
 use blkin_daemon::config::{ConfigError, file_to_read, layered};
 use blkin_daemon::logging::{self, LogFormat, LogOverrides};
 use blkin_thrift::Limits;
@@ -45,11 +48,11 @@ pub struct Arguments {
 #[derive(Debug, Clone, Default, Args, Serialize)]
 pub struct Overrides {
     /// Where to listen for Scribe [default: 127.0.0.1:9410]
-    #[arg(long, env = "BLKIN_COLLECTOR_SCRIBE_LISTEN", value_name = "ADDRESS")]
+    #[arg(long, env = "BLKIN_COLLECTOR_SCRIBE_LISTEN", value_name = "ADDRESS", value_parser = listen_address)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scribe_listen: Option<SocketAddr>,
     /// Where to listen for HTTP [default: 127.0.0.1:9411]
-    #[arg(long, env = "BLKIN_COLLECTOR_HTTP_LISTEN", value_name = "ADDRESS")]
+    #[arg(long, env = "BLKIN_COLLECTOR_HTTP_LISTEN", value_name = "ADDRESS", value_parser = listen_address)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_listen: Option<SocketAddr>,
     /// Folder of the store [default: /var/lib/blkin]
@@ -114,8 +117,10 @@ const FIXED_KEYS: [&str; 19] = [
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Where to listen for Scribe.
+    #[serde(deserialize_with = "read_listen_address")]
     pub scribe_listen: SocketAddr,
     /// Where to listen for HTTP.
+    #[serde(deserialize_with = "read_listen_address")]
     pub http_listen: SocketAddr,
     /// Folder of the store.
     pub data_dir: PathBuf,
@@ -254,53 +259,44 @@ impl Config {
                 format!("{bad:?} is no origin such as \"https://host:port\""),
             ));
         }
-        for (key, value, most) in [
-            ("scribe_max_connections", self.scribe_max_connections, 65_536),
-            ("http_max_connections", self.http_max_connections, 65_536),
-            ("max_message_mib", self.max_message_mib, 1024),
-            ("max_span_kib", self.max_span_kib, MIB),
-            ("max_entries", self.max_entries, 1 << 24),
-            ("max_annotations", self.max_annotations, 1 << 24),
-            ("max_depth", self.max_depth, 64),
-            ("max_reading_mib", self.max_reading_mib, 65_536),
-            ("queue_batches", self.queue_batches, 65_536),
-            ("queue_mib", self.queue_mib, 65_536),
-            ("cache_mib", self.cache_mib, 1 << 20),
-            ("query_max_traces", self.query_max_traces, 1 << 20),
-            ("query_max_mib", self.query_max_mib, 65_536),
-            ("query_concurrency", self.query_concurrency, 1024),
-        ] {
-            if !(1..=most).contains(&value) {
-                return Err(invalid(key, format!("{value} is not between 1 and {most}")));
-            }
-        }
-        for (key, value, least, most) in [
-            ("live_viewers", self.live_viewers, 0, 1024),
-            ("live_queue_kib", self.live_queue_kib, 64, 1 << 20),
-        ] {
-            if !(least..=most).contains(&value) {
-                return Err(invalid(key, format!("{value} is not between {least} and {most}")));
-            }
-        }
-        if self.max_reading_mib < 2 * self.max_message_mib {
-            let least = 2 * self.max_message_mib;
-            return Err(invalid(
-                "max_reading_mib",
-                format!("must be at least {least} (twice max_message_mib)"),
-            ));
-        }
-        let times = [
-            ("scribe_idle_seconds", self.scribe_idle_seconds),
-            ("http_idle_seconds", self.http_idle_seconds),
-            ("message_seconds", self.message_seconds),
-            ("query_seconds", self.query_seconds),
-        ];
-        for (key, seconds) in times {
-            if !(1..=86_400).contains(&seconds) {
-                return Err(invalid(key, format!("{seconds} is not between 1 and 86400")));
-            }
-        }
-        Ok(())
+        listen_apart(("scribe_listen", self.scribe_listen), ("http_listen", self.http_listen))?;
+        in_ranges(self.ranges())
+    }
+
+    /// Every number with the least and the most that it may be.
+    fn ranges(&self) -> [(&'static str, u64, u64, u64); 20] {
+        let of = |number: usize| number as u64;
+        let message = of(self.max_message_mib);
+        [
+            ("scribe_max_connections", of(self.scribe_max_connections), 1, 65_536),
+            ("http_max_connections", of(self.http_max_connections), 1, 65_536),
+            ("max_message_mib", message, 1, 1024),
+            ("max_span_kib", of(self.max_span_kib), 1, MIB as u64),
+            ("max_entries", of(self.max_entries), 1, 1 << 24),
+            ("max_annotations", of(self.max_annotations), 1, 1 << 24),
+            ("max_depth", of(self.max_depth), 1, 64),
+            ("max_reading_mib", of(self.max_reading_mib), 2 * message, 65_536),
+            ("queue_batches", of(self.queue_batches), 1, 65_536),
+            ("queue_mib", of(self.queue_mib), 1, 65_536),
+            ("cache_mib", of(self.cache_mib), 1, 1 << 20),
+            ("query_max_traces", of(self.query_max_traces), 1, 1 << 20),
+            ("query_max_mib", of(self.query_max_mib), 1, 65_536),
+            ("query_concurrency", of(self.query_concurrency), 1, 1024),
+            ("live_viewers", of(self.live_viewers), 0, 1024),
+            ("live_queue_kib", of(self.live_queue_kib), 64, 1 << 20),
+            ("scribe_idle_seconds", self.scribe_idle_seconds, 1, 86_400),
+            ("http_idle_seconds", self.http_idle_seconds, 1, 86_400),
+            ("message_seconds", self.message_seconds, 1, 86_400),
+            ("query_seconds", self.query_seconds, 1, 86_400),
+        ]
+    }
+
+    /// Checks what the values alone do not tell: whether this process may write the store.
+    ///
+    /// # Errors
+    /// Names the folder.
+    pub fn check_folders(&self) -> Result<(), ConfigError> {
+        writable_folder("data_dir", &self.data_dir)
     }
 
     /// Longest message in bytes.
@@ -389,10 +385,6 @@ fn members(config: &Config) -> serde_json::Value {
     serde_json::to_value(config).expect("a configuration has string keys and readable paths")
 }
 
-fn invalid(key: &'static str, reason: String) -> ConfigError {
-    ConfigError::Invalid { key, reason }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -455,6 +447,7 @@ mod tests {
             ("--sample-rate", "1.5", "sample_rate"),
             ("--ui-dir", "/nonexistent", "ui_dir"),
             ("--log", "a=b=c", "log"),
+            ("--http-listen", "0.0.0.0:9410", "http_listen"),
         ] {
             let error = configuration(&["--config", EXAMPLE, flag, value]).unwrap_err().to_string();
             assert!(error.contains(key), "{error}");

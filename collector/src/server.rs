@@ -34,6 +34,7 @@ const DRAIN_TIME: Duration = Duration::from_secs(20);
 pub fn main(arguments: &Arguments) -> Result<(), Failure> {
     let config = arguments.configuration()?;
     if arguments.check_config {
+        config.check_folders()?;
         return say_configuration_is_good();
     }
     logging::init(&config.log, config.log_format)?;

@@ -1,6 +1,7 @@
 //! What every BlkKin daemon does alike: configuration, logs, metrics, health, signals.
 //!
 //! - [`config`]: one flat set of keys, filled from a TOML file, then the environment, then flags.
+//! - [`checks`]: what of it is checked before a daemon starts.
 //! - [`logging`]: structured logs on stderr, as text or JSON, filtered by `BLKIN_LOG` or `--log`.
 //! - [`health`]: workers beat; a dead or stuck one turns `/healthz` red within two seconds.
 //! - [`standing`]: how it stands with an upstream or a file, for logs, `/metrics` and `/healthz`.
@@ -14,6 +15,7 @@
 //! - [`exit`]: the documented exit codes.
 
 pub mod admin;
+pub mod checks;
 pub mod config;
 pub mod connection;
 pub mod exit;

@@ -5,6 +5,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use blkin_daemon::checks::{
+    in_ranges, invalid, listen_address, listen_apart, read_listen_address, writable_folder,
+};
 use blkin_daemon::config::{ConfigError, file_to_read, is_host_and_port, layered};
 use blkin_daemon::logging::{self, LogFormat, LogOverrides};
 use blkin_daemon::own::own_among;
@@ -47,11 +50,11 @@ pub struct Arguments {
 #[derive(Debug, Default, Args, Serialize)]
 pub struct Overrides {
     /// Where to listen for Scribe [default: 127.0.0.1:1463]
-    #[arg(long, env = "BLKIN_RELAY_SCRIBE_LISTEN", value_name = "ADDRESS")]
+    #[arg(long, env = "BLKIN_RELAY_SCRIBE_LISTEN", value_name = "ADDRESS", value_parser = listen_address)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scribe_listen: Option<SocketAddr>,
     /// Address of /metrics and /healthz [default: 127.0.0.1:9413]
-    #[arg(long, env = "BLKIN_RELAY_HTTP_LISTEN", value_name = "ADDRESS")]
+    #[arg(long, env = "BLKIN_RELAY_HTTP_LISTEN", value_name = "ADDRESS", value_parser = listen_address)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_listen: Option<SocketAddr>,
     /// Scribe servers that each get everything, separated by commas [default: 127.0.0.1:9410]
@@ -105,8 +108,10 @@ pub struct Overrides {
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Where to listen for Scribe.
+    #[serde(deserialize_with = "read_listen_address")]
     pub scribe_listen: SocketAddr,
     /// Where to listen for HTTP.
+    #[serde(deserialize_with = "read_listen_address")]
     pub http_listen: SocketAddr,
     /// Scribe servers that each get everything.
     pub upstreams: Vec<String>,
@@ -208,7 +213,8 @@ impl Config {
     fn check(&self) -> Result<(), ConfigError> {
         logging::check(&self.log)?;
         self.check_upstreams()?;
-        for (key, value, least, most) in [
+        listen_apart(("scribe_listen", self.scribe_listen), ("http_listen", self.http_listen))?;
+        in_ranges([
             ("scribe_max_connections", self.scribe_max_connections as u64, 1, 65_536),
             ("scribe_idle_seconds", self.scribe_idle_seconds, 1, 86_400),
             ("scribe_frame_seconds", self.scribe_frame_seconds, 1, 86_400),
@@ -227,16 +233,11 @@ impl Config {
             ("live_viewers", self.live_viewers as u64, 0, 1024),
             ("live_queue_kib", self.live_queue_kib as u64, 64, 1 << 20),
             ("stop_timeout_ms", self.stop_timeout_ms, 0, 3_600_000),
-        ] {
-            if !(least..=most).contains(&value) {
-                return Err(invalid(key, format!("{value} is not between {least} and {most}")));
-            }
-        }
-        Ok(())
+        ])
     }
 
     fn check_upstreams(&self) -> Result<(), ConfigError> {
-        let refused = |reason| Err(invalid("upstreams", reason));
+        let refused = |reason: String| Err(invalid("upstreams", reason));
         if !(1..=MAX_UPSTREAMS).contains(&self.upstreams.len()) {
             return refused(format!("{} are not between 1 and {MAX_UPSTREAMS}", self.upstreams.len()));
         }
@@ -249,6 +250,14 @@ impl Config {
             return refused("one of them stands there twice".to_owned());
         }
         Ok(())
+    }
+
+    /// Checks what the values alone do not tell: whether this process may write the spool.
+    ///
+    /// # Errors
+    /// Names the folder.
+    pub fn check_folders(&self) -> Result<(), ConfigError> {
+        writable_folder("spool_dir", &self.spool_dir)
     }
 
     /// Whether this machine leads from an upstream back to the relay itself, which would get all that it sends once more.
@@ -312,10 +321,6 @@ impl Config {
     }
 }
 
-fn invalid(key: &'static str, reason: String) -> ConfigError {
-    ConfigError::Invalid { key, reason }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -372,6 +377,7 @@ mod tests {
             (&["--spool-bytes", "1000"], "spool_bytes"),
             (&["--scribe-idle-seconds", "0"], "scribe_idle_seconds"),
             (&["--max-message-mib", "100"], "max_reading_mib"),
+            (&["--http-listen", "0.0.0.0:1463"], "http_listen"),
         ] {
             let error = configuration(&[&["--config", EXAMPLE], flags].concat()).unwrap_err().to_string();
             assert!(error.contains(key), "{error}");

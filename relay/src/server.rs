@@ -41,6 +41,7 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
     let config = arguments.configuration()?;
     config.check_loops()?;
     if arguments.check_config {
+        config.check_folders()?;
         return say_configuration_is_good();
     }
     logging::init(&config.log, config.log_format)?;

@@ -10,12 +10,22 @@ fn relay(arguments: &[&str]) -> Output {
 #[test]
 fn a_configuration_is_checked_and_a_bad_one_has_its_own_exit_code() {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/config.example.toml");
-    let good = relay(&["--config", example, "--check-config"]);
+    let folder = tempfile::tempdir().unwrap();
+    let spool = folder.path().join("spool");
+    let good = relay(&["--config", example, "--spool-dir", spool.to_str().unwrap(), "--check-config"]);
     assert_eq!(good.status.code(), Some(0));
     assert_eq!(good.stdout, b"the configuration is good\n");
-    let bad = relay(&["--config", example, "--upstreams", "nowhere", "--check-config"]);
-    assert_eq!(bad.status.code(), Some(78));
-    assert!(String::from_utf8_lossy(&bad.stderr).contains("upstreams"));
+    assert!(!spool.exists(), "a check makes nothing");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for (flag, value, key) in
+        [("--upstreams", "nowhere", "upstreams"), ("--spool-dir", file.path().to_str().unwrap(), "spool_dir")]
+    {
+        let bad = relay(&["--config", example, flag, value, "--check-config"]);
+        assert_eq!(bad.status.code(), Some(78));
+        assert!(String::from_utf8_lossy(&bad.stderr).contains(key));
+    }
+    let bare = relay(&["--config", example, "--scribe-listen", "::1:1463", "--check-config"]);
+    assert!(String::from_utf8_lossy(&bare.stderr).contains("[::1]:9410"));
     assert_eq!(relay(&["--no-such-flag"]).status.code(), Some(2));
 }
 

@@ -162,8 +162,33 @@ fn exit_codes_tell_a_good_a_bad_and_an_unusable_configuration_apart() {
     std::fs::write(&file, "sample_rat = 0.5\n").unwrap();
     let (code, said) = run(&["--check-config", "--config", path]);
     assert!(code == Some(78) && said.contains("sample_rat"), "{said}");
+    std::fs::write(&file, "max_message_mib = 65\n").unwrap();
+    let (code, said) = run(&["--check-config", "--config", path]);
+    assert!(code == Some(78) && said.contains("max_reading_mib: 128 is not between 130"), "{said}");
+    std::fs::write(&file, "http_listen = \"::1:9411\"\n").unwrap();
+    let no_flags =
+        Command::new(env!("CARGO_BIN_EXE_blkin-collector")).args(["--config", path]).output().unwrap();
+    let said = String::from_utf8(no_flags.stderr).unwrap();
+    let told = said.contains("[::1]:9410") && said.contains("in `http_listen`");
+    assert!(no_flags.status.code() == Some(78) && told, "{said}");
     assert_eq!(run(&["--no-such-flag"]).0, Some(2));
     assert_eq!(run(&["--sample-rate", "7"]).0, Some(78));
+}
+
+#[test]
+fn a_store_that_cannot_be_written_is_found_by_the_check_which_makes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |data: &std::path::Path| {
+        let flags = ["--check-config", "--config", "/dev/null", "--data-dir", data.to_str().unwrap()];
+        let output = Command::new(env!("CARGO_BIN_EXE_blkin-collector")).args(flags).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    assert_eq!(check(&folder.path().join("to/come")), (Some(0), String::new()));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let (code, said) = check(&file.join("data"));
+    assert!(code == Some(78) && said.contains("data_dir") && said.contains("is no folder"), "{said}");
 }
 
 #[test]

@@ -345,7 +345,12 @@ impl Recent {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use blkin_thrift::Span as V1Span;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use xxhash_rust::xxh3::xxh3_64;
 
     use super::*;
     use crate::v2json;
@@ -368,6 +373,43 @@ mod tests {
         }
         assert_eq!(batch.part(0).terms, batch.part(1).terms);
         assert_eq!(batch.part(1).terms, [super::super::terms::span_name("read")]);
+    }
+
+    /// Low and high half of a trace's id, source, position.
+    type Whence = [u64; 4];
+
+    fn key_of(secret: &Secret, [low, high, source, position]: Whence) -> u128 {
+        identity_key(secret, TraceId::new(high, low).unwrap(), (source, position))
+    }
+
+    /// Numbers that are alike, so that one may stand where another one was.
+    fn alike() -> impl Strategy<Value = u64> {
+        prop_oneof![4 => 1..4_u64, 2 => (0..64_u32).prop_map(|bit| 1 << bit), 1 => 1..=u64::MAX]
+    }
+
+    proptest! {
+        #[test]
+        fn only_the_same_position_of_the_same_source_and_trace_has_the_same_key(
+            whences in vec([alike(), alike(), alike(), alike()], 2..200),
+        ) {
+            let mut of_key: HashMap<u128, Whence> = HashMap::new();
+            for whence in whences {
+                let key = key_of(Secret::of_process(), whence);
+                prop_assert_eq!(*of_key.entry(key).or_insert(whence), whence);
+                prop_assert_eq!(key, key_of(Secret::of_process(), whence));
+            }
+        }
+    }
+
+    /// Of 24 bytes xxh3 multiplies the first two words and the last two, each mixed with a word of its secret. Who knows these
+    /// words makes both products zero whatever stands in the middle.
+    #[test]
+    fn traces_that_the_usual_secret_takes_for_one_have_identities_of_their_own() {
+        const USUAL: [u64; 2] = [0xbe4b_a423_396c_feb8, 0x1f67_b3b7_a4a4_4072];
+        let [one, other] = [7, 8].map(|high| [USUAL[0], high, USUAL[1], 0]);
+        let whence = |[low, high, source, _]: Whence| [low, high, source].map(u64::to_le_bytes).concat();
+        assert_eq!(xxh3_64(&whence(one)), xxh3_64(&whence(other)));
+        assert_ne!(key_of(Secret::of_process(), one), key_of(Secret::of_process(), other));
     }
 
     /// What a batch has to know of its only piece.

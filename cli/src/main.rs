@@ -11,6 +11,7 @@ use blkin_cli::http::{Client, parse_url};
 use blkin_cli::ledger::Ledger;
 use blkin_cli::snapshot::SnapshotArguments;
 use blkin_cli::stats::StatsArguments;
+use blkin_cli::target::OFFERS;
 use blkin_cli::terminal::Style;
 use blkin_cli::waterfall::{self, View};
 use blkin_cli::{doctor, live, recover, rejects, set, snapshot, stats, traces, units};
@@ -118,7 +119,7 @@ enum Command {
         )]
         consumerd: String,
         /// consumerd's socket
-        #[arg(long, value_name = "PATH", env = "BLKIN_SOCKET", default_value = "/run/blkin/consumerd.sock")]
+        #[arg(long, value_name = "PATH", env = "BLKIN_SOCKET", default_value = OFFERS)]
         socket: PathBuf,
         #[command(flatten)]
         relays: Relays,

@@ -1,11 +1,15 @@
 //! Whose programs consumerd is asked about, and where: alike for `blkin set` and `blkin snapshot`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Value, json};
 
 use crate::terminal::safe;
+
+/// Where programs offer themselves unless `BLKIN_SOCKET` says otherwise.
+pub const OFFERS: &str = "/run/blkin/consumerd.sock";
 
 /// At most one of them; a command refers to them as the group `target`.
 #[derive(Args, Debug)]
@@ -51,13 +55,36 @@ impl Target {
 #[derive(Args, Debug)]
 #[group(skip)]
 pub struct ControlSocket {
-    /// consumerd's control socket
+    /// consumerd's control socket; unless it is named, control.sock in the folder of BLKIN_SOCKET
     #[arg(
         id = "socket",
         long = "socket",
         value_name = "PATH",
         env = "BLKIN_CONTROL_SOCKET",
-        default_value = "/run/blkin/control.sock"
+        default_value_os_t = beside(std::env::var_os("BLKIN_SOCKET"))
     )]
     pub path: PathBuf,
+}
+
+/// Where consumerd has its control socket if it has the other one, on which programs offer themselves, at `offers`.
+fn beside(offers: Option<OsString>) -> PathBuf {
+    let offers = offers.filter(|path| !path.is_empty()).unwrap_or_else(|| OFFERS.into());
+    PathBuf::from(offers).with_file_name("control.sock")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_control_socket_is_looked_for_beside_that_of_the_programs() {
+        for (offers, control) in [
+            (None, "/run/blkin/control.sock"),
+            (Some(""), "/run/blkin/control.sock"),
+            (Some("/srv/a/consumerd.sock"), "/srv/a/control.sock"),
+            (Some("offers"), "control.sock"),
+        ] {
+            assert_eq!(beside(offers.map(OsString::from)), PathBuf::from(control), "{offers:?}");
+        }
+    }
 }

@@ -1,9 +1,9 @@
 //! Every setting, its default and its check. `config.example.toml` shows them all.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use blkin_daemon::config::{ConfigError, is_host_and_port};
+use blkin_daemon::config::{ConfigError, HOST_AND_PORT, is_host_and_port};
 use blkin_daemon::logging::{self, LogFormat, LogOverrides};
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +11,9 @@ use crate::staging::Geometry;
 
 /// Where the file is looked for when none is named.
 pub const DEFAULT_FILE: &str = "/etc/blkin/consumerd.toml";
+
+/// Most bytes in the path of a socket: Linux has 108 for it and the zero behind it.
+const MAX_SOCKET_PATH_BYTES: usize = 107;
 
 /// The settings in force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -217,9 +220,9 @@ impl Config {
             .map_err(|e| invalid("http_listen", format!("{e}; write an address such as 127.0.0.1:9412")))?;
         check_upstream("scribe_upstream", &self.scribe_upstream)?;
         check_upstream("json_scribe_upstream", &self.json_scribe_upstream)?;
-        if self.socket.as_os_str().is_empty() {
-            return Err(invalid("socket", "a path is needed".into()));
-        }
+        check_socket("socket", &self.socket)?;
+        check_socket("control_socket", &self.control_socket())?;
+        self.check_worker_ids()?;
         if !self.geometry().is_valid() || self.staging_bytes < 16 << 20 {
             return Err(invalid("staging_bytes", "a multiple of 4096 from 16 MiB to 1 TiB".into()));
         }
@@ -235,6 +238,17 @@ impl Config {
             return Err(invalid("backoff_min_ms", "must not exceed backoff_max_ms".into()));
         }
         Ok(())
+    }
+
+    /// Of a worker that has another user and still root's group, or the other way round, nobody would think that it may do
+    /// what that one may.
+    fn check_worker_ids(&self) -> Result<(), ConfigError> {
+        let (missing, given) = match (self.worker_uid, self.worker_gid) {
+            (Some(_), None) => ("worker_gid", "worker_uid"),
+            (None, Some(_)) => ("worker_uid", "worker_gid"),
+            _ => return Ok(()),
+        };
+        Err(invalid(missing, format!("is needed beside {given}: set both or neither")))
     }
 
     fn bounds(&self) -> [(&'static str, u64, u64, u64); 18] {
@@ -281,8 +295,26 @@ fn check_upstream(key: &'static str, upstream: &str) -> Result<(), ConfigError> 
     if upstream.is_empty() || is_host_and_port(upstream) {
         return Ok(());
     }
-    let wanted = "write HOST:PORT, such as \"10.0.0.5:9410\", or leave it empty to switch the sink off";
+    let wanted = format!("write {HOST_AND_PORT}, or leave it empty to switch the sink off");
     Err(invalid(key, format!("{upstream:?} is no HOST:PORT; {wanted}")))
+}
+
+/// Whether a socket can be bound to this path.
+fn check_socket(key: &'static str, path: &Path) -> Result<(), ConfigError> {
+    let shown = path.display();
+    if path.file_name().is_none() {
+        return Err(invalid(
+            key,
+            format!("{shown:?} is no path of a file; write one such as /run/blkin/{key}"),
+        ));
+    }
+    let bytes = path.as_os_str().len();
+    if bytes > MAX_SOCKET_PATH_BYTES {
+        let reason =
+            format!("{shown} has {bytes} bytes; the path of a socket has at most {MAX_SOCKET_PATH_BYTES}");
+        return Err(invalid(key, reason));
+    }
+    Ok(())
 }
 
 fn invalid(key: &'static str, reason: String) -> ConfigError {
@@ -328,11 +360,36 @@ mod tests {
             config.check().unwrap_err().to_string()
         };
         assert!(refused(&|c| c.scribe_upstream = "nowhere".into()).contains("scribe_upstream"));
+        let bare = refused(&|c| c.scribe_upstream = "::1:9410".into());
+        assert!(bare.contains("scribe_upstream") && bare.contains("[fd00::5]:9410"), "{bare}");
         let url = refused(&|c| c.json_scribe_upstream = "http://10.0.0.5:9410".into());
         assert!(url.contains("json_scribe_upstream") && url.contains("write HOST:PORT"), "{url}");
         assert!(refused(&|c| c.http_listen = "x".into()).contains("http_listen"));
         assert!(refused(&|c| c.staging_bytes = 5).contains("staging_bytes"));
         assert!(refused(&|c| c.poll_idle_ms = 0).contains("poll_idle_ms"));
         assert!(refused(&|c| c.backoff_min_ms = 6000).contains("backoff_min_ms"));
+        let alone = refused(&|c| c.worker_uid = Some(7));
+        assert!(alone.contains("worker_gid: is needed beside worker_uid"), "{alone}");
+        assert!(refused(&|c| c.worker_gid = Some(7)).contains("worker_uid: is needed beside worker_gid"));
+    }
+
+    #[test]
+    fn sockets_that_cannot_be_bound_are_refused_by_name() {
+        let check = |socket: String, control_socket: String| {
+            let paths =
+                Config { socket: socket.into(), control_socket: control_socket.into(), ..Config::default() };
+            paths.check().map_err(|e| e.to_string())
+        };
+        let of_bytes = |bytes: usize| format!("/{}", "s".repeat(bytes - 1));
+        check(of_bytes(107), of_bytes(107)).unwrap();
+        let long = check(of_bytes(108), String::new()).unwrap_err();
+        assert!(long.contains(": socket: ") && long.contains("has 108 bytes"), "{long}");
+        assert!(check(of_bytes(9), of_bytes(108)).unwrap_err().contains("control_socket"));
+        // The name of the control socket may be longer than that beside which it lies.
+        let beside = check(format!("{}/s", of_bytes(100)), String::new()).unwrap_err();
+        assert!(beside.contains("control_socket"), "{beside}");
+        for nothing in ["", "/", "/run/.."] {
+            assert!(check(nothing.into(), String::new()).unwrap_err().contains(": socket: "), "{nothing:?}");
+        }
     }
 }

@@ -47,7 +47,12 @@ impl Site {
 
     fn try_set(&self, arguments: &[&str]) -> Result<Output> {
         let mut command = Command::new(binary("blkin")?);
-        Ok(command.args(["set", "--json"]).args(arguments).arg("--socket").arg(self.control()).output()?)
+        // The command finds the control socket by the one that programs are told of.
+        Ok(command
+            .args(["set", "--json"])
+            .args(arguments)
+            .env("BLKIN_SOCKET", self.node.socket())
+            .output()?)
     }
 
     /// Runs `blkin set` and gives what it printed.

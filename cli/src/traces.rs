@@ -1,9 +1,9 @@
 //! Recent traces as a list: `blkin traces`.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
@@ -14,7 +14,7 @@ use crate::terminal::{Colour, Style, fit, safe};
 use crate::units;
 use crate::views;
 
-/// The collector is asked for so many traces at a time when the slowest of all are wanted.
+/// So many of the newest traces are looked through at a time when the slowest of all are wanted.
 const SEARCH_LIMIT: usize = 1_000;
 /// Most of the slowest: half of that, so that of what the collector answers half falls away each time it is asked again.
 pub const MOST_SLOWEST: usize = SEARCH_LIMIT / 2;
@@ -55,6 +55,9 @@ pub struct Summary {
     pub duration_us: u64,
     /// The longest span: of the service that was searched for, or of all.
     pub longest_span_us: u64,
+    /// By what collectors sort: the begin of the root, or else of whatever began first.
+    #[serde(skip)]
+    time_us: u64,
 }
 
 impl Summary {
@@ -74,6 +77,7 @@ impl Summary {
             start_us: begin,
             duration_us: end - begin,
             longest_span_us: longest(spans, service),
+            time_us: root.timestamp.filter(|_| root.parent_id.is_none()).unwrap_or(begin),
         })
     }
 }
@@ -109,16 +113,50 @@ fn arrived<T>(mut ask: impl FnMut() -> Result<Vec<T>>, mut pause: impl FnMut()) 
 }
 
 fn search_once(collector: &Client, search: &Search) -> Result<Vec<Summary>> {
+    let now_ms = now_ms();
+    let ask = |page: &Page| ask(collector, search, page, now_ms);
     if search.slowest {
-        return slowest(search, |least| ask(collector, search, SEARCH_LIMIT, least));
+        return slowest(search, |least| newest(SEARCH_LIMIT, least, ask));
     }
-    let mut found = ask(collector, search, search.limit, search.min_duration_us)?;
+    let mut found = newest(search.limit, search.min_duration_us, ask)?;
     found.sort_by_key(|trace| Reverse(trace.start_us));
     found.truncate(search.limit);
     Ok(found)
 }
 
-/// The slowest of all: a collector answers with the newest, so it is asked again for those with a span as long as that of
+/// What one request asks for.
+#[derive(Debug)]
+struct Page {
+    /// At most so many traces,
+    limit: usize,
+    /// with a span as long as this,
+    least_us: Option<u64>,
+    /// that began no later than then, the newest first.
+    until_ms: Option<u64>,
+}
+
+/// The newest traces. A collector answers with as many as its configuration allows, and does not say that there are more: it is
+/// asked again for what is as old as the oldest of them, or older, until nothing new comes. (Of more traces than it answers with
+/// that all begin within a millisecond, the rest is not to be had.)
+fn newest(
+    limit: usize,
+    least_us: Option<u64>,
+    ask: impl Fn(&Page) -> Result<Vec<Summary>>,
+) -> Result<Vec<Summary>> {
+    let (mut found, mut known) = (Vec::new(), HashSet::new());
+    let mut page = Page { limit, least_us, until_ms: None };
+    loop {
+        let before = known.len();
+        let answered = ask(&page)?;
+        page.until_ms = answered.iter().map(|trace| trace.time_us.div_ceil(1_000)).min();
+        found.extend(answered.into_iter().filter(|trace| known.insert(trace.trace_id.clone())));
+        if known.len() >= limit || known.len() == before {
+            return Ok(found);
+        }
+    }
+}
+
+/// The slowest of all: a collector knows the newest, so it is asked again for those with a span as long as that of
 /// the last one wanted, until no longer ones come.
 fn slowest(
     search: &Search,
@@ -137,24 +175,26 @@ fn slowest(
     }
 }
 
-fn ask(
-    collector: &Client,
-    search: &Search,
-    limit: usize,
-    min_duration_us: Option<u64>,
-) -> Result<Vec<Summary>> {
-    let mut query =
-        vec![("limit", limit.to_string()), ("lookback", (search.lookback_us / 1_000).max(1).to_string())];
+fn ask(collector: &Client, search: &Search, page: &Page, now_ms: u64) -> Result<Vec<Summary>> {
+    // The window begins where that of the first page does.
+    let gone_ms = page.until_ms.map_or(0, |until_ms| now_ms.saturating_sub(until_ms));
+    let lookback_ms = (search.lookback_us / 1_000).saturating_sub(gone_ms).max(1);
+    let mut query = vec![("limit", page.limit.to_string()), ("lookback", lookback_ms.to_string())];
+    query.extend(page.until_ms.map(|until_ms| ("endTs", until_ms.to_string())));
     query.extend(search.service.clone().map(|name| ("serviceName", name)));
     query.extend(search.span.clone().map(|name| ("spanName", name)));
     query.extend(search.query.clone().map(|text| ("annotationQuery", text)));
-    query.extend(min_duration_us.map(|least| ("minDuration", least.max(1).to_string())));
+    query.extend(page.least_us.map(|least| ("minDuration", least.max(1).to_string())));
     let query: Vec<(&str, &str)> = query.iter().map(|(key, value)| (*key, value.as_str())).collect();
     let body = collector.get_ok("/api/v2/traces", &query)?;
     let traces: Vec<Vec<Span>> = serde_json::from_str(&body)
         .with_context(|| format!("failed to read the traces that {} answered", collector.base()))?;
     let service = search.service.as_deref();
     Ok(traces.iter().filter_map(|spans| Summary::of(spans, service)).collect())
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 /// Reads a trace id, as the command line has it.
@@ -310,8 +350,42 @@ mod tests {
         assert!(arrived::<i32>(|| anyhow::bail!("away"), || panic!("nobody to wait for")).is_err());
     }
 
+    /// A collector that answers with at most 1000 of so many traces, the newest first, four of which begin in each ms.
+    fn collector_of(traces: u64) -> impl Fn(&Page) -> Result<Vec<Summary>> {
+        move |page| {
+            let all = (0..traces).rev().map(|at| (at, 1_000_000 + at * 250));
+            let wanted = all.filter(|(_, begin)| page.until_ms.is_none_or(|until| *begin <= until * 1_000));
+            let answer = wanted.take(page.limit.min(1_000));
+            Ok(answer
+                .map(|(at, begin)| Summary::of(&trace(&at.to_string(), begin, 7), None).unwrap())
+                .collect())
+        }
+    }
+
+    #[test]
+    fn more_traces_than_the_collector_answers_at_once_are_all_found() {
+        for (there, wanted) in [(2_500, 5_000), (5_000, 2_500), (3, 5_000), (0, 5_000), (3, 2)] {
+            let found = newest(wanted, None, collector_of(there)).unwrap();
+            let expected = u64::try_from(wanted).unwrap().min(there);
+            assert!(found.len() as u64 >= expected, "{} of {expected}", found.len());
+            let ids = found.iter().map(|trace| trace.trace_id.parse::<u64>().unwrap());
+            assert!(ids.eq((0..there).rev().take(found.len())), "the newest, each once");
+        }
+    }
+
+    #[test]
+    fn a_page_ends_where_the_last_one_did_by_what_the_collector_sorts_by() {
+        let mut spans = trace("a", 50_001, 7);
+        // Its clock is behind: it seems to begin before its root.
+        spans[0].timestamp = Some(9);
+        let summary = Summary::of(&spans, None).unwrap();
+        assert_eq!((summary.start_us, summary.time_us), (9, 50_001));
+        spans[1].parent_id = Some("unknown".into());
+        assert_eq!(Summary::of(&spans, None).unwrap().time_us, 9);
+    }
+
     /// What a collector with these traces, the newest last, answers: the newest of those that are slow enough.
-    fn newest(durations: &[u64], most: usize, least: Option<u64>) -> Vec<Summary> {
+    fn slow_enough(durations: &[u64], most: usize, least: Option<u64>) -> Vec<Summary> {
         let slow = durations.iter().filter(|&&duration| duration >= least.unwrap_or(0));
         slow.rev().take(most).map(|&duration| Summary::of(&trace("a", 50, duration), None).unwrap()).collect()
     }
@@ -325,7 +399,7 @@ mod tests {
         let mut times = 0;
         let found = slowest(&search, |least| {
             times += 1;
-            Ok(newest(&durations, SEARCH_LIMIT, least))
+            Ok(slow_enough(&durations, SEARCH_LIMIT, least))
         });
         let found: Vec<u64> = found.unwrap().iter().map(|trace| trace.longest_span_us).collect();
         assert_eq!(found, [50_000, 40_000, 9_972]);
@@ -336,7 +410,7 @@ mod tests {
     fn the_slowest_of_a_few_and_of_many_alike_are_found_too() {
         let search = Search { slowest: true, limit: 5, ..Search::default() };
         for durations in [&[][..], &[3, 9], &[4; 20], &[0; 20]] {
-            let found = slowest(&search, |least| Ok(newest(durations, 10, least))).unwrap();
+            let found = slowest(&search, |least| Ok(slow_enough(durations, 10, least))).unwrap();
             assert_eq!(found.len(), durations.len().min(5), "{durations:?}");
         }
     }

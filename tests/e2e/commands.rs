@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use blkin_cli::span::Span;
 use blkin_tests::artifacts::{binary, output};
 use blkin_tests::daemons::{Node, Setup};
+use blkin_tests::ingest::{now_us, post};
 use blkin_tests::program::Program;
 use blkin_tests::sums::check_lossless;
 
@@ -14,6 +15,30 @@ use crate::ledger::ROOMY;
 fn blkin(node: &Node, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(binary("blkin")?);
     output(command.args(["--collector", node.collector.http.base(), "--json"]).args(arguments))
+}
+
+#[test]
+fn as_many_traces_are_listed_as_are_wanted_although_the_collector_answers_with_fewer() -> Result<()> {
+    let configuration = tempfile::NamedTempFile::new()?;
+    std::fs::write(configuration.path(), "query_max_traces = 3\n")?;
+    let flags = ["--config".to_owned(), configuration.path().display().to_string()];
+    let node = Node::without_consumerd(Setup { collector: flags.into(), ..Setup::default() })?;
+    let now = now_us();
+    let span = |n: i64| {
+        serde_json::json!({ "traceId": format!("{n:016x}"), "id": format!("{n:016x}"), "name": "n", "duration": 5,
+            "timestamp": now - n * 700, "localEndpoint": { "serviceName": "s" } })
+    };
+    let spans: Vec<_> = (1..=20).map(span).collect();
+    let body = serde_json::to_vec(&spans)?;
+    assert_eq!(post(&node.collector.http, "/api/v2/spans", "application/json", &body)?.0, 202);
+    for (wanted, listed) in [("8", 8), ("100", 20)] {
+        let traces: Vec<serde_json::Value> =
+            serde_json::from_str(&blkin(&node, &["traces", "--limit", wanted])?)?;
+        let ids: Vec<_> = traces.iter().filter_map(|trace| trace["trace_id"].as_str()).collect();
+        let newest: Vec<_> = (1..=listed).map(|n| format!("{n:016x}")).collect();
+        assert_eq!(ids, newest);
+    }
+    Ok(())
 }
 
 #[test]

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
 use blkin_collector::model::{Endpoint, Kind, Span, SpanId, TraceId};
 use blkin_collector::trace::{DependencyLink, Linker, Tree};
@@ -73,6 +74,19 @@ fn a_long_chain_does_not_exhaust_the_stack() {
     assert_eq!(tree.breadth_first().count(), 50_000);
 }
 
+/// None of them has a kind, so that each would look for its caller up to the root.
+#[test]
+fn the_links_of_a_long_chain_take_time_by_its_length_alone() {
+    const LENGTH: u64 = 400_000;
+    let both = |id: u64| Span {
+        remote_endpoint: Some(Endpoint::service("disk")),
+        ..span(id, (id > 1).then(|| id - 1), None, "osd")
+    };
+    let begun = Instant::now();
+    assert_eq!(links((1..=LENGTH).map(both).collect()), [link("osd", "disk", LENGTH, 0)]);
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}: by its square", begun.elapsed());
+}
+
 fn any_span() -> impl Strategy<Value = Span> {
     let kinds =
         vec![None, Some(Kind::Client), Some(Kind::Server), Some(Kind::Producer), Some(Kind::Consumer)];
@@ -89,8 +103,12 @@ proptest! {
         let nodes: Vec<_> = tree.breadth_first().map(|(_, node)| std::ptr::from_ref(node)).collect();
         prop_assert_eq!(nodes.iter().collect::<HashSet<_>>().len(), nodes.len());
         prop_assert!(nodes.len() <= spans.len());
-        for (_, node) in tree.breadth_first() {
-            prop_assert!(tree.ancestors(node).count() <= spans.len());
+        let caller = |node| -> Option<Option<Kind>> { Some(tree.caller(node)?.kind) };
+        let mut waiting = vec![(tree.root(), None)];
+        while let Some((node, expected)) = waiting.pop() {
+            prop_assert_eq!(caller(node), expected);
+            let own = node.span().and_then(|span| span.kind).map(Some);
+            waiting.extend(tree.children(node).map(|child| (child, own.or(expected))));
         }
         links(spans);
     }

@@ -63,7 +63,8 @@ pub(super) async fn trace(
     Path(text): Path<String>,
     Query(pairs): Pairs,
 ) -> Result<Json, Problem> {
-    let id: TraceId = text.parse().map_err(|e| Problem::bad(format!("{text:?} is no trace id: {e}")))?;
+    let id: TraceId =
+        text.trim().parse().map_err(|e| Problem::bad(format!("{text:?} is no trace id: {e}")))?;
     let reading = app.config().reading();
     let spans: Vec<Span> = read(app, move |store| query::trace(store, id, reading)).await?;
     if spans.is_empty() {

@@ -80,11 +80,6 @@ fn api_routes(app: Arc<App>) -> Router {
         .route("/api/v2/remoteServices", get(api::remote_services))
         .route("/api/v2/traces", get(api::traces))
         .route("/api/v2/trace/{id}", get(api::trace))
-        .route("/api/v2/trace", get(|| async { Problem::bad("the trace id is missing: /api/v2/trace/{id}") }))
-        .route(
-            "/api/v2/trace/",
-            get(|| async { Problem::bad("the trace id is missing: /api/v2/trace/{id}") }),
-        )
         .route("/api/v2/traceMany", get(api::trace_many))
         .route("/api/v2/dependencies", get(api::dependencies))
         .route("/api/v2/autocompleteKeys", get(api::autocomplete_keys))

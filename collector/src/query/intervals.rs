@@ -123,7 +123,8 @@ impl IntervalRequest {
                 break;
             };
             used += at + 1;
-            times.extend(ends.get(used - 1).and_then(|end| u64::try_from(end.us - begin.us).ok()));
+            // Senders write times that no clock shows: their difference may not fit, but is never below zero.
+            times.extend(ends.get(used - 1).map(|end| end.us.abs_diff(begin.us)));
         }
         times
     }
@@ -144,7 +145,7 @@ struct Moment {
 
 /// When a span says this, in order. The marks of a call's begin and end have become the span's own time.
 fn moments(span: &Span, value: &str) -> Vec<Moment> {
-    let end = || Some(span.timestamp? + span.duration?);
+    let end = || Some(span.timestamp?.saturating_add(span.duration?));
     let own = match (value, span.kind) {
         ("cs", Some(Kind::Client)) | ("sr", Some(Kind::Server)) => span.timestamp,
         ("cr", Some(Kind::Client)) | ("ss", Some(Kind::Server)) => end(),
@@ -244,6 +245,15 @@ mod tests {
         assert_eq!(request("sr", "journal written").times_us(&served), [20]);
         assert_eq!(request("journal written", "ss").times_us(&served), [30]);
         assert!(request("cs", "ss").times_us(&served).is_empty());
+    }
+
+    #[test]
+    fn times_that_no_clock_shows_are_measured_as_far_as_numbers_go() {
+        let written = span(&[(i64::MIN, "begin"), (i64::MAX, "end")]);
+        assert_eq!(request("begin", "end").times_us(&written), [u64::MAX]);
+        let (timestamp, duration) = (Some(i64::MAX), Some(i64::MAX));
+        let served = Span { kind: Some(Kind::Server), timestamp, duration, ..span(&[(0, "begin")]) };
+        assert_eq!(request("begin", "ss").times_us(&served), [i64::MAX as u64]);
     }
 
     #[test]

@@ -78,8 +78,9 @@ impl Linker {
         is_server: bool,
     ) {
         let mut error = span.tags.contains_key("error");
-        let caller = tree.ancestors(node).filter_map(Node::span).find(|span| span.kind.is_some());
-        if let Some((caller, name)) = caller.and_then(|caller| Some((caller, caller.local_service()?))) {
+        if let Some((caller, name)) =
+            tree.caller(node).and_then(|caller| Some((caller, caller.local_service()?)))
+        {
             // Some name the server in the client's own endpoint: the call to that "client" was not seen itself.
             if let Some(local) = span.local_service().filter(|&local| !is_server && local != name) {
                 self.add(name, local, false);

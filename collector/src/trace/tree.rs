@@ -20,7 +20,7 @@ pub struct Tree {
 #[derive(Debug, Default)]
 pub struct Node {
     span: Option<Span>,
-    parent: Option<usize>,
+    caller: Option<usize>,
     children: Vec<usize>,
 }
 
@@ -74,10 +74,10 @@ impl Tree {
         }
         let mut tree = Tree { nodes };
         for (child, parent) in places.edges() {
-            tree.nodes[child].parent = Some(parent);
             tree.nodes[parent].children.push(child);
         }
         tree.sort_children();
+        tree.find_callers();
         tree
     }
 
@@ -91,9 +91,9 @@ impl Tree {
         node.children.iter().map(|&child| &self.nodes[child])
     }
 
-    /// The nodes above a node, nearest first.
-    pub fn ancestors<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = &'a Node> {
-        std::iter::successors(self.parent(node), |node| self.parent(node)).take(self.nodes.len())
+    /// The nearest span above a node that has a kind: whoever called.
+    pub fn caller(&self, node: &Node) -> Option<&Span> {
+        self.nodes[node.caller?].span()
     }
 
     /// All spans with their nodes, level by level.
@@ -107,8 +107,18 @@ impl Tree {
         .filter_map(|node| Some((node.span()?, node)))
     }
 
-    fn parent(&self, node: &Node) -> Option<&Node> {
-        node.parent.map(|parent| &self.nodes[parent])
+    /// Level by level, so that a span far below its caller need not look for it past all that lies between.
+    fn find_callers(&mut self) {
+        let mut queue = VecDeque::from([ROOT]);
+        while let Some(parent) = queue.pop_front() {
+            let has_kind = self.nodes[parent].span().is_some_and(|span| span.kind.is_some());
+            let caller = if has_kind { Some(parent) } else { self.nodes[parent].caller };
+            for at in 0..self.nodes[parent].children.len() {
+                let child = self.nodes[parent].children[at];
+                self.nodes[child].caller = caller;
+                queue.push_back(child);
+            }
+        }
     }
 
     fn sort_children(&mut self) {

@@ -203,22 +203,95 @@ fn queries(shops: &[String]) -> Vec<String> {
         queries.push(format!("/api/v2/spans?serviceName={service}"));
         queries.push(format!("/api/v2/remoteServices?serviceName={service}"));
     }
-    let bad = [
+    queries.extend(conditions().iter().map(|condition| search(&format!("annotationQuery={condition}"))));
+    queries.extend(numbers().iter().map(|number| format!("/api/v2/traces?{number}")));
+    let listed = [
+        "/api/v2/traces?lookback=9223372036854775807",
         "/api/v2/spans",
         "/api/v2/remoteServices",
+        "/api/v2/trace",
+        "/api/v2/trace/",
         "/api/v2/trace/XYZ",
+        "/api/v2/trace/%20",
         "/api/v2/trace/abcdef",
+        "/api/v2/trace/0",
+        "/api/v2/trace/+1",
+        "/api/v2/trace/111111111111111111111111111111111",
         "/api/v2/traceMany",
+        "/api/v2/traceMany?traceIds=",
+        "/api/v2/traceMany?traceIds=,",
         "/api/v2/traceMany?traceIds=a",
+        "/api/v2/traceMany?traceIds=a,",
+        "/api/v2/traceMany?traceIds=a,,b",
+        "/api/v2/traceMany?traceIds=a,%20b",
         "/api/v2/traceMany?traceIds=a,a",
+        "/api/v2/traceMany?traceIds=a,0a",
         "/api/v2/traceMany?traceIds=a,X",
+        "/api/v2/traceMany?traceIds=a,0",
         "/api/v2/dependencies",
-        "/api/v2/traces?limit=0",
-        "/api/v2/traces?limit=x",
+        "/api/v2/autocompleteValues",
+        "/api/v2/autocompleteValues?key=",
         "/api/v2/traces?minDuration=5&maxDuration=1&serviceName=shop-web",
-        "/api/v2/traces?lookback=0",
+        "/api/v2/traces?minDuration=5&maxDuration=-1",
+        "/api/v2/traces?limit=1&limit=2",
+        "/api/v2/traces?limit=x&limit=2",
+        "/api/v2/traces?serviceName=shop-web&serviceName=nobody",
+        "/api/v2/traces?serviceName=%20",
+        "/api/v2/traces?serviceName=%20shop-web",
+        "/api/v2/traces?serviceName=shop-web&spanName=%20fetch",
+        "/api/v2/traces?serviceName=shop-web&spanName=ALL",
+        "/api/v2/traces?nobody=knows",
     ];
-    queries.into_iter().chain(bad.map(str::to_owned)).collect()
+    queries.into_iter().chain(listed.map(str::to_owned)).collect()
+}
+
+/// Conditions on tags and annotations, in every form that Zipkin reads in its own way.
+fn conditions() -> Vec<&'static str> {
+    vec![
+        "item%3D",
+        "item%3D2",
+        "ITEM%3D2",
+        "%20item%20%3D%202%20",
+        "item%20and%20item%3D2",
+        "item%3D2%20and%20item",
+        "item%3D1%20and%20item%3D2",
+        "item%3D2%20and%20item%3D1",
+        "item%20AND%20error",
+        "item%20and%20and%20error",
+        "item%20and%20",
+        "%20and%20item",
+        "%20",
+        "and",
+        "%3D",
+        "%3D2",
+        "cache.miss%3D",
+    ]
+}
+
+/// Each parameter that is a number, with values at and beyond what it may be.
+fn numbers() -> Vec<String> {
+    const VALUES: [&str; 14] = [
+        "",
+        "0",
+        "-0",
+        "-1",
+        "007",
+        "%2B5",
+        "%205",
+        "5%20",
+        "1.5",
+        "1e3",
+        "0x5",
+        "x",
+        "9223372036854775808",
+        "-9223372036854775809",
+    ];
+    let parameters =
+        ["limit", "endTs", "lookback", "minDuration", "maxDuration", "minDuration=1&maxDuration"];
+    // Whether the number is taken is asked, not what it finds: of traces of one moment each server may choose its own.
+    let each = |parameter| VALUES.map(|value| format!("serviceName=nobody&{parameter}={value}"));
+    let limits = ["2147483647", "2147483648"].map(|value| format!("serviceName=nobody&limit={value}"));
+    parameters.iter().flat_map(each).chain(limits).collect()
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The parameters of a search, as Zipkin's query API takes them.
 
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 
 use crate::model::TraceId;
 
@@ -60,12 +61,17 @@ pub struct SearchRequest {
 pub const DEFAULT_LOOKBACK_MS: u64 = 86_400_000;
 /// Traces that are answered unless a request says otherwise.
 pub const DEFAULT_LIMIT: usize = 10;
+/// Conditions of an annotation query; what is beyond is part of the last one, as in Zipkin.
+const MAX_CONDITIONS: usize = 100;
 
 impl Parameters {
     /// A parameter; an empty one counts as not given.
     pub fn get(&self, name: &str) -> Option<&str> {
-        let found = self.0.iter().find(|(key, _)| key == name);
-        found.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
+        self.found(name).filter(|value| !value.is_empty())
+    }
+
+    fn found(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
     /// A parameter that must be there, but may be empty.
@@ -73,8 +79,7 @@ impl Parameters {
     /// # Errors
     /// When it is not there.
     pub fn present(&self, name: &str) -> Result<&str, BadRequest> {
-        let found = self.0.iter().find(|(key, _)| key == name);
-        found.map(|(_, value)| value.trim()).ok_or_else(|| BadRequest::missing(name))
+        self.found(name).ok_or_else(|| BadRequest::missing(name))
     }
 
     /// A parameter that must be there.
@@ -85,30 +90,21 @@ impl Parameters {
         self.get(name).ok_or_else(|| BadRequest::missing(name))
     }
 
-    /// A parameter that is a whole number, not negative.
+    /// A parameter that is a whole number of 64 bits above zero.
     ///
     /// # Errors
     /// When it is there, and is not.
     pub fn number(&self, name: &str) -> Result<Option<u64>, BadRequest> {
-        self.get(name)
-            .map(|text| {
-                text.parse().map_err(|_| BadRequest(format!("{name} is not a whole number: {text:?}")))
-            })
-            .transpose()
+        self.get(name).map(|text| above_zero::<i64>(name, text)).transpose()
     }
 
     /// The window of time that ends at `endTs` and is `lookback` long, in microseconds.
     ///
     /// # Errors
-    /// When one of them is no number, or zero.
+    /// When one of them is no number above zero.
     pub fn window_us(&self, defaults: &Defaults) -> Result<RangeInclusive<u64>, BadRequest> {
         let end_ms = self.number("endTs")?.unwrap_or(defaults.now_ms);
-        let lookback_ms = self.number("lookback")?.unwrap_or(DEFAULT_LOOKBACK_MS.min(end_ms.max(1)));
-        for (name, value) in [("endTs", end_ms), ("lookback", lookback_ms)] {
-            if value == 0 {
-                return Err(BadRequest(format!("{name} <= 0: give milliseconds above zero")));
-            }
-        }
+        let lookback_ms = self.number("lookback")?.unwrap_or(DEFAULT_LOOKBACK_MS);
         let start_us = end_ms.saturating_sub(lookback_ms).saturating_mul(1000).max(1);
         Ok(start_us..=end_ms.saturating_mul(1000))
     }
@@ -121,10 +117,9 @@ impl SearchRequest {
     /// When one cannot be used.
     pub fn read(parameters: &Parameters, defaults: &Defaults) -> Result<SearchRequest, BadRequest> {
         let lower = |name: &str| parameters.get(name).map(str::to_lowercase);
-        let limit = parameters.number("limit")?.map_or(DEFAULT_LIMIT, |limit| limit as usize);
-        if limit == 0 {
-            return Err(BadRequest("limit <= 0: ask for at least one trace".to_owned()));
-        }
+        // Zipkin reads it as a number of 32 bits, and takes an empty one for none.
+        let limit = parameters.found("limit").map(|text| above_zero::<i32>("limit", text)).transpose()?;
+        let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(DEFAULT_LIMIT);
         Ok(SearchRequest {
             service: lower("serviceName"),
             remote_service: lower("remoteServiceName"),
@@ -137,24 +132,49 @@ impl SearchRequest {
     }
 }
 
+/// A number of Zipkin's kind `N`, which must be above zero.
+fn above_zero<N: FromStr + TryInto<u64>>(name: &str, text: &str) -> Result<u64, BadRequest> {
+    let number: N = text.parse().map_err(|_| {
+        BadRequest(format!("{name} is no whole number of {} bits: {text:?}", 8 * size_of::<N>()))
+    })?;
+    let number = number.try_into().ok().filter(|&number| number > 0);
+    number.ok_or_else(|| BadRequest(format!("{name} <= 0: give a number above zero")))
+}
+
 fn read_duration(parameters: &Parameters) -> Result<Option<RangeInclusive<u64>>, BadRequest> {
     match (parameters.number("minDuration")?, parameters.number("maxDuration")?) {
         (None, None) => Ok(None),
         (None, Some(_)) => Err(BadRequest("maxDuration is only valid with minDuration".to_owned())),
-        (Some(0), _) => Err(BadRequest("minDuration <= 0".to_owned())),
         (Some(least), Some(most)) if most < least => Err(BadRequest("maxDuration < minDuration".to_owned())),
         (Some(least), most) => Ok(Some(least..=most.unwrap_or(u64::MAX))),
     }
 }
 
+/// As Zipkin: of a key that comes twice the later value counts, and a value rather than none; one without a value asks
+/// whether the key is there.
 fn read_tags(query: &str) -> Vec<TagQuery> {
-    let conditions = query.split(" and ").map(str::trim).filter(|condition| !condition.is_empty());
-    conditions
-        .map(|condition| match condition.split_once('=') {
-            Some((key, value)) => TagQuery::Equals(key.trim().to_owned(), value.trim().to_owned()),
-            None => TagQuery::Present(condition.to_owned()),
+    let mut tags: Vec<(&str, &str)> = Vec::new();
+    for condition in query.splitn(MAX_CONDITIONS, " and ") {
+        let (key, value) =
+            condition.split_once('=').map_or((condition, None), |(key, value)| (key, Some(value)));
+        let key = trimmed(key);
+        match (tags.iter_mut().find(|(known, _)| *known == key), value) {
+            (None, value) => tags.push((key, trimmed(value.unwrap_or("")))),
+            (Some(known), Some(value)) => known.1 = trimmed(value),
+            (Some(_), None) => {}
+        }
+    }
+    tags.into_iter()
+        .map(|(key, value)| match value {
+            "" => TagQuery::Present(key.to_owned()),
+            value => TagQuery::Equals(key.to_owned(), value.to_owned()),
         })
         .collect()
+}
+
+/// Without what Java takes for blanks.
+fn trimmed(text: &str) -> &str {
+    text.trim_matches(|c| c <= ' ')
 }
 
 /// Reads the ids of `/api/v2/traceMany`.
@@ -163,18 +183,17 @@ fn read_tags(query: &str) -> Vec<TagQuery> {
 /// When there are less than two, one is malformed, or one comes twice.
 pub fn read_trace_ids(text: &str, strict: bool) -> Result<Vec<TraceId>, BadRequest> {
     let mut ids: Vec<TraceId> = Vec::new();
-    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+    for part in text.split(',') {
         let id: TraceId = part.parse().map_err(|e| BadRequest(format!("{part:?}: {e}")))?;
         if ids.iter().any(|&other| other == id || (!strict && other.low() == id.low())) {
             return Err(BadRequest(format!("redundant trace id {part}")));
         }
         ids.push(id);
     }
-    match ids.len() {
-        0 => Err(BadRequest("traceIds is empty: give two or more".to_owned())),
-        1 => Err(BadRequest("traceIds has one id: use /api/v2/trace/{traceId} for that".to_owned())),
-        _ => Ok(ids),
+    if ids.len() < 2 {
+        return Err(BadRequest("traceIds has one id: use /api/v2/trace/{traceId} for that".to_owned()));
     }
+    Ok(ids)
 }
 
 #[cfg(test)]
@@ -207,8 +226,21 @@ mod tests {
         let present = |v: &str| TagQuery::Present(v.to_owned());
         assert_eq!(
             request.tags,
-            [present("error"), equals("http.method", "GET"), present("journal written"), equals("empty", "")]
+            [present("error"), equals("http.method", "GET"), present("journal written"), present("empty")]
         );
+    }
+
+    #[test]
+    fn of_a_key_that_comes_twice_the_later_value_counts_and_a_value_before_none() {
+        let tags = |query: &str| read(&[("annotationQuery", query)]).unwrap().tags;
+        let is_v = [TagQuery::Equals("k".to_owned(), "v".to_owned())];
+        for query in ["k=w and k=v", "k and k=v", "k=v and k", " k = v ", "k=v and k  and k "] {
+            assert_eq!(tags(query), is_v, "{query}");
+        }
+        assert_eq!(tags("k=v=w"), [TagQuery::Equals("k".to_owned(), "v=w".to_owned())]);
+        assert_eq!(tags(" "), [TagQuery::Present(String::new())], "a condition, which few meet");
+        let many: Vec<String> = (0..1000).map(|number| format!("k{number}")).collect();
+        assert_eq!(tags(&many.join(" and ")).len(), MAX_CONDITIONS);
     }
 
     #[test]
@@ -221,19 +253,27 @@ mod tests {
             ("maxDuration", "3"),
             ("limit", "0"),
             ("limit", "-1"),
+            ("limit", ""),
+            ("limit", " 5"),
+            ("limit", "2147483648"),
             ("endTs", "0"),
+            ("endTs", "9223372036854775808"),
             ("lookback", "0"),
+            ("lookback", "-1"),
             ("lookback", "1.5"),
         ] {
             assert!(read(&[(name, value)]).is_err(), "{name}={value}");
         }
         assert!(read(&[("minDuration", "5"), ("maxDuration", "4")]).is_err());
+        let most = i64::MAX.to_string();
+        let ever = read(&[("endTs", &most), ("lookback", &most), ("limit", "2147483647")]).unwrap();
+        assert_eq!((ever.window_us, ever.limit), (1..=u64::MAX, 100));
     }
 
     #[test]
     fn many_ids_are_two_or_more_and_different() {
         assert_eq!(read_trace_ids("1,2", true).unwrap().len(), 2);
-        for text in ["", "1", "1,1", "1,x", "1,", "1,0000000000000001"] {
+        for text in ["", "1", "1,1", "1,x", "1,", "1,,2", "1, 2", "1,0000000000000001"] {
             assert!(read_trace_ids(text, true).is_err(), "{text}");
         }
         let same_low = "10000000000000002,2";

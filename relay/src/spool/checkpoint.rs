@@ -23,6 +23,7 @@ use std::path::Path;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::home::must_lie_at;
 use crate::ledger::Count;
 
 /// Bytes of a slot.
@@ -106,6 +107,20 @@ impl Positions {
         let (generation, checkpoint) =
             latest.map_or((0, None), |(generation, found)| (generation, Some(found)));
         Ok((Positions { file, generation }, checkpoint))
+    }
+
+    /// Whether they are what is found at this path.
+    pub(super) fn lie_at(&self, path: &Path) -> bool {
+        must_lie_at(&self.file, path).is_ok()
+    }
+
+    /// Goes on in a new file: nothing that lies there counts.
+    pub(super) fn move_to(&mut self, path: &Path) -> io::Result<()> {
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(path)?;
+        file.write_all_at(&[0; 2 * SLOT_BYTES], 0)?;
+        file.sync_all()?;
+        self.file = file;
+        Ok(())
     }
 
     /// Writes durably.

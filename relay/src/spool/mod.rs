@@ -18,6 +18,7 @@
 
 pub mod checkpoint;
 mod delivery;
+mod home;
 pub mod layout;
 mod recover;
 pub mod segment;
@@ -26,9 +27,9 @@ mod tests;
 pub mod writer;
 
 use std::collections::VecDeque;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use blkin_scribe::Doorbell;
@@ -37,6 +38,7 @@ use serde::{Deserialize, Serialize};
 use crate::ledger::{Arrived, Count, Delivered, Loss};
 use checkpoint::{Checkpoint, Position, Positions, UpstreamState};
 pub use delivery::{Batch, Outcome};
+use home::Home;
 use layout::{RecordHeader, SEGMENT_HEADER_BYTES, payload_sum, record_bytes};
 use segment::Segment;
 
@@ -216,8 +218,8 @@ pub struct Spool {
     bells: Vec<Doorbell>,
     /// Taken before the state.
     positions: Mutex<Positions>,
-    /// Locked as long as the spool is open.
-    _lock: File,
+    /// Keeps other relays out as long as the spool is open.
+    home: Mutex<Home>,
 }
 
 impl Spool {
@@ -231,6 +233,10 @@ impl Spool {
     /// When there is no room or the disk refuses.
     pub fn append(&self, drafts: &[Draft]) -> Result<(), AppendError> {
         match self.append_as_it_is(drafts) {
+            Err(AppendError::Disk(error)) if error.kind() == io::ErrorKind::NotFound => {
+                self.go_on_in_new_files().map_err(AppendError::Disk)?;
+                self.append_as_it_is(drafts)
+            }
             // The disk may be full of what nobody needs any more.
             Err(AppendError::Disk(_)) if self.empty_passed().map_err(AppendError::Disk)? => {
                 self.append_as_it_is(drafts)
@@ -246,7 +252,7 @@ impl Spool {
         self.make_room((SEGMENT_HEADER_BYTES + size) as u64)?;
         let (segment, before) = self.active(size as u64).map_err(AppendError::Disk)?;
         let (bytes, accepted) = encode(drafts, segment.number, before, size);
-        write_durably(&segment, &bytes)?;
+        write_durably(&segment, &bytes, &segment::path(&self.folder, segment.number))?;
         let mut state = self.lock();
         state.bytes += bytes.len() as u64;
         if let Some(active) = state.segments.back_mut() {
@@ -345,7 +351,7 @@ impl Spool {
             state.dirty = false;
             state.checkpoint()
         };
-        match positions.write(&checkpoint) {
+        match self.write_at_home(&mut positions, &checkpoint) {
             Ok(()) => Ok(checkpoint),
             Err(error) => {
                 self.lock().dirty = true;
@@ -355,7 +361,9 @@ impl Spool {
     }
 
     fn remove(&self, number: u64) {
-        if let Err(error) = fs::remove_file(segment::path(&self.folder, number)) {
+        if let Err(error) = fs::remove_file(segment::path(&self.folder, number))
+            && error.kind() != io::ErrorKind::NotFound
+        {
             tracing::warn!(
                 number,
                 "failed to remove a segment of the spool: {error}; it is removed at the next start"
@@ -457,10 +465,11 @@ fn encode(drafts: &[Draft], segment: u64, mut before: Count, size: usize) -> (Ve
 }
 
 /// Writes behind the segment's end; after an error the file is as it was.
-fn write_durably(segment: &Segment, bytes: &[u8]) -> Result<(), AppendError> {
+fn write_durably(segment: &Segment, bytes: &[u8], path: &Path) -> Result<(), AppendError> {
     use std::os::unix::fs::FileExt;
     let written = segment.file.write_all_at(bytes, segment.length).and_then(|()| segment.file.sync_data());
-    let Err(error) = written else { return Ok(()) };
+    // What the next start does not find is not durable.
+    let Err(error) = written.and_then(|()| home::must_lie_at(&segment.file, path)) else { return Ok(()) };
     let restored = segment.file.set_len(segment.length).and_then(|()| segment.file.sync_data());
     match restored {
         Ok(()) => Err(AppendError::Disk(error)),

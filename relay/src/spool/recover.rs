@@ -2,17 +2,18 @@
 //! before it is told of and set aside, and counted when an upstream comes to it.
 
 use std::collections::VecDeque;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use blkin_scribe::Doorbell;
 
 use super::checkpoint::{Checkpoint, Position, Positions, SLOT_BYTES};
+use super::home::{ASIDE, Home, positions_path};
 use super::layout::SEGMENT_HEADER_BYTES;
 use super::segment::{self, Found, Segment};
 use super::{Limits, Spool, State, Upstream};
@@ -22,8 +23,6 @@ use crate::ledger::{Arrived, Count, Delivered};
 const READ_BYTES: usize = 4 << 20;
 /// Most bytes of damaged regions that are kept for a look.
 const ASIDE_BYTES: u64 = 64 << 20;
-/// Folder of what could not be read.
-const ASIDE: &str = "damaged";
 
 /// What reading every segment brought.
 #[derive(Debug, Default)]
@@ -45,12 +44,8 @@ impl Spool {
     /// When the folder cannot be used, or another relay uses it.
     pub fn open(folder: &Path, limits: Limits, upstreams: &[String]) -> Result<Spool> {
         let shown = folder.display();
-        fs::create_dir_all(folder.join(ASIDE))
-            .with_context(|| format!("failed to make the spool's folder {shown}"))?;
-        let lock = File::create(folder.join("lock")).with_context(|| format!("failed to lock {shown}"))?;
-        if lock.try_lock().is_err() {
-            bail!("failed to lock the spool {shown}: another relay uses it; give each its own spool_dir");
-        }
+        let home =
+            Home::take(folder).with_context(|| format!("failed to take the spool's folder {shown}"))?;
         let (positions, checkpoint) =
             open_positions(folder).context("failed to read the spool's positions")?;
         let durable = checkpoint.as_ref().map(|checkpoint| checkpoint.durable).unwrap_or_default();
@@ -65,7 +60,7 @@ impl Spool {
             state: Mutex::new(state),
             bells,
             positions: Mutex::new(positions),
-            _lock: lock,
+            home: Mutex::new(home),
         };
         let figures = spool.figures();
         tracing::info!(bytes = figures.bytes, segments = figures.segments, "opened the spool");
@@ -82,7 +77,7 @@ impl Spool {
 }
 
 fn open_positions(folder: &Path) -> io::Result<(Positions, Option<Checkpoint>)> {
-    let path = folder.join("positions");
+    let path = positions_path(folder);
     let (positions, checkpoint) = Positions::open(&path)?;
     let content = fs::read(&path)?;
     if checkpoint.is_none() && content.iter().any(|byte| *byte != 0) {

@@ -174,7 +174,56 @@ fn restarts_add_no_segments() {
 fn a_second_relay_is_refused() {
     let fixture = Fixture::new(roomy(), &["a:1"]);
     let error = Spool::open(fixture.folder.path(), roomy(), &fixture.names).unwrap_err();
-    assert!(error.to_string().contains("another relay"), "{error}");
+    assert!(format!("{error:#}").contains("another relay"), "{error:#}");
+}
+
+#[test]
+fn a_spool_whose_folder_is_removed_goes_on_in_a_new_one_and_sends_what_it_had() {
+    for remove in [
+        |folder: &Path| fs::remove_dir_all(folder),
+        |folder: &Path| fs::rename(folder, folder.with_extension("old")),
+    ] {
+        let above = TempDir::new().unwrap();
+        let folder = above.path().join("spool");
+        let mut fixture = Fixture::new(roomy(), &["a", "b"]);
+        let open = |names: &[String]| Spool::open(&folder, roomy(), names).unwrap();
+        fixture.spool = Some(open(&fixture.names));
+        fixture.append(100).unwrap();
+        assert_eq!(fixture.drain(0).len(), 100);
+        remove(&folder).unwrap();
+        fixture.append(10).unwrap();
+        fixture.spool().sweep().unwrap();
+        assert!(
+            Spool::open(&folder, roomy(), &fixture.names).is_err(),
+            "the new folder is this relay's as well"
+        );
+        let first = fixture.batch(1).unwrap();
+        assert_eq!(numbers_in(&first)[0], 0);
+        fixture.check();
+        // As after kill -9.
+        fixture.spool = None;
+        fixture.spool = Some(open(&fixture.names));
+        for upstream in [0, 1] {
+            assert_eq!(fixture.drain(upstream), Vec::from_iter(100..110));
+        }
+        assert_eq!((fixture.lost(0, Loss::Damaged), fixture.lost(1, Loss::Damaged)), (0, 100));
+        fixture.check();
+    }
+}
+
+#[test]
+fn positions_that_were_removed_are_written_down_anew() {
+    let mut fixture = Fixture::new(roomy(), &["a"]);
+    fixture.append(100).unwrap();
+    let path = fixture.folder.path().join("positions");
+    fs::remove_file(&path).unwrap();
+    // A copy of old ones, put back perhaps.
+    fs::write(&path, [7; 100]).unwrap();
+    assert_eq!(fixture.drain(0).len(), 100);
+    fixture.spool().sweep().unwrap();
+    fixture.open();
+    assert!(fixture.drain(0).is_empty(), "they were sent");
+    fixture.check();
 }
 
 #[test]

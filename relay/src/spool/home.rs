@@ -1,0 +1,92 @@
+//! The spool's folder while the relay runs: it is this relay's alone, and what somebody removes of it is made anew.
+//!
+//! A file that was removed, or whose folder was, can still be written, and is gone once it is closed. So a commit asks whether
+//! its segment can be opened again, and the positions whether they lie where the next start looks for them. What upstreams
+//! have not got yet of segments that were removed is sent from the open files; should the relay end before, the next start
+//! counts it as `damaged`, for the segments that follow tell what came before them.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
+
+use super::Spool;
+use super::checkpoint::{Checkpoint, Positions};
+
+/// Folder of what could not be read.
+pub(super) const ASIDE: &str = "damaged";
+
+/// Where the positions are written down.
+pub(super) fn positions_path(folder: &Path) -> PathBuf {
+    folder.join("positions")
+}
+
+/// A folder that is locked as long as this lives.
+#[derive(Debug)]
+pub(super) struct Home {
+    lock: File,
+}
+
+impl Home {
+    /// Makes the folder if it is missing, and locks it.
+    ///
+    /// # Errors
+    /// When it cannot be made, or another relay has it.
+    pub(super) fn take(folder: &Path) -> io::Result<Home> {
+        fs::create_dir_all(folder.join(ASIDE))?;
+        let lock = File::create(folder.join("lock"))?;
+        if lock.try_lock().is_err() {
+            return Err(io::Error::other("another relay uses it; give each its own spool_dir"));
+        }
+        Ok(Home { lock })
+    }
+
+    /// Takes it again where it was made anew: that is another folder, which nobody has locked.
+    fn keep(&mut self, folder: &Path) -> io::Result<()> {
+        if must_lie_at(&self.lock, &folder.join("lock")).is_err() {
+            *self = Home::take(folder)?;
+        }
+        fs::create_dir_all(folder.join(ASIDE))
+    }
+}
+
+/// Checks that an open file is the one that is found at this path.
+///
+/// # Errors
+/// When another one is there, or none.
+pub(super) fn must_lie_at(file: &File, path: &Path) -> io::Result<()> {
+    let (open, found) = (file.metadata()?, fs::metadata(path)?);
+    if (open.dev(), open.ino()) == (found.dev(), found.ino()) {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::NotFound, format!("{} is another file now", path.display())))
+}
+
+impl Spool {
+    /// Makes what is missing of the folder, and a segment for what comes. Only the thread that appends calls it.
+    pub(super) fn go_on_in_new_files(&self) -> io::Result<()> {
+        self.keep_home()?;
+        self.roll()?;
+        tracing::warn!(
+            folder = %self.folder.display(),
+            "files of the spool were removed while the relay runs: it goes on in new ones; what upstreams did not get of the \
+             others yet is sent as long as the relay runs, and lost when it ends"
+        );
+        Ok(())
+    }
+
+    /// Writes the positions down where the next start looks for them.
+    pub(super) fn write_at_home(&self, positions: &mut Positions, checkpoint: &Checkpoint) -> io::Result<()> {
+        let path = positions_path(&self.folder);
+        if !positions.lie_at(&path) {
+            self.keep_home()?;
+            positions.move_to(&path)?;
+        }
+        positions.write(checkpoint)
+    }
+
+    fn keep_home(&self) -> io::Result<()> {
+        self.home.lock().unwrap_or_else(PoisonError::into_inner).keep(&self.folder)
+    }
+}

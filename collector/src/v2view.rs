@@ -128,7 +128,7 @@ impl<'a> V2View<'a> {
     /// [`v2json`](crate::v2json) reads a span that says the same. False: let that read the entry; the view then holds
     /// nothing of use.
     pub fn read(&mut self, json: &'a str, limits: &Limits) -> bool {
-        let mut text = Text { json, at: 0 };
+        let mut text = Text::new(json);
         self.read_next(&mut text, limits) && text.end().is_some()
     }
 
@@ -207,7 +207,7 @@ enum State {
 impl<'a> V2List<'a> {
     /// The list of a body.
     pub fn new(json: &'a str) -> V2List<'a> {
-        V2List { text: Text { json, at: 0 }, read: 0, state: State::Fresh }
+        V2List { text: Text::new(json), read: 0, state: State::Fresh }
     }
 
     /// Reads the next entry into `view`, as [`V2View::read`] does, and returns its text; none at the end, and where the list
@@ -335,13 +335,22 @@ fn push<T>(list: &mut Vec<T>, item: T, max: usize) -> Option<()> {
     (list.len() < max).then(|| list.push(item))
 }
 
-/// A place in JSON. Each method passes what it names, if that comes next in its plainest form.
+/// A place in JSON. Each method passes what it names, if that comes next in its plainest form. The small ones are put where
+/// they are used: with the place in registers, a span is read in a fifth less of the time.
 struct Text<'a> {
     json: &'a str,
     at: usize,
+    /// Whether no string of it can end otherwise than by its quote.
+    is_plain: bool,
 }
 
 impl<'a> Text<'a> {
+    /// At the beginning. All of it is looked at once, many bytes at a time: then nearly no string needs to be looked at for
+    /// anything but its end.
+    fn new(json: &'a str) -> Self {
+        Text { json, at: 0, is_plain: is_plain(json.as_bytes()) }
+    }
+
     /// Passes blanks, which few reporters write, and says what comes then.
     #[cold]
     fn peek(&mut self) -> Option<u8> {
@@ -354,7 +363,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn pass(&mut self, byte: u8) -> bool {
         let bytes = self.json.as_bytes();
         let next = bytes.get(self.at) == Some(&byte) || self.peek() == Some(byte);
@@ -362,7 +371,7 @@ impl<'a> Text<'a> {
         next
     }
 
-    #[inline]
+    #[inline(always)]
     fn expect(&mut self, byte: u8) -> Option<()> {
         self.pass(byte).then_some(())
     }
@@ -404,11 +413,12 @@ impl<'a> Text<'a> {
     }
 
     /// A string in which nothing is escaped.
-    #[inline]
+    #[inline(always)]
     fn string(&mut self) -> Option<&'a str> {
         self.expect(b'"')?;
         let start = self.at;
-        self.at += plain_length(&self.json.as_bytes()[start..]);
+        let rest = &self.json.as_bytes()[start..];
+        self.at += if self.is_plain { unquoted_length(rest) } else { plain_length(rest) };
         let string = &self.json[start..self.at];
         // What ends it may also be an escape, or a control character, which is not allowed.
         (self.json.as_bytes().get(self.at) == Some(&b'"')).then(|| {
@@ -418,7 +428,7 @@ impl<'a> Text<'a> {
     }
 
     /// A whole number of at most 18 digits, which any i64 can hold.
-    #[inline]
+    #[inline(always)]
     fn number(&mut self) -> Option<i64> {
         let negative = self.pass(b'-');
         let start = self.at;
@@ -470,6 +480,30 @@ fn eight_digits(bytes: &[u8; 8]) -> Option<i64> {
     Some((fours.wrapping_mul(10_000) + (fours >> 32)) as i64 & 0xffff_ffff)
 }
 
+/// Whether there is neither a backslash nor a control character.
+fn is_plain(bytes: &[u8]) -> bool {
+    // Without an early end within a part, the compiler looks at many bytes at once.
+    let is_plain =
+        |part: &[u8]| part.iter().fold(true, |plain, &byte| plain & (byte >= b' ') & (byte != b'\\'));
+    bytes.chunks(1024).all(is_plain)
+}
+
+/// How many bytes come before the first quote, eight looked at as one.
+#[inline]
+fn unquoted_length(bytes: &[u8]) -> usize {
+    const EACH: u64 = u64::from_ne_bytes([1; 8]);
+    let (chunks, rest) = bytes.as_chunks::<8>();
+    for (at, chunk) in chunks.iter().enumerate() {
+        let quote = u64::from_le_bytes(*chunk) ^ (EACH * u64::from(b'"'));
+        // Only a byte of zero borrows from its highest bit without having had it; what is further up is of no interest.
+        let ends = quote.wrapping_sub(EACH) & !quote & (EACH << 7);
+        if ends != 0 {
+            return at * 8 + ends.trailing_zeros() as usize / 8;
+        }
+    }
+    chunks.len() * 8 + rest.iter().position(|&byte| byte == b'"').unwrap_or(rest.len())
+}
+
 /// How many bytes come before the first that is a quote, a backslash or a control character. Eight are looked at as one:
 /// of bytes below 128, one that is less than another borrows from its highest bit; what is borrowed further up is of no
 /// interest, because the first such byte counts.
@@ -509,6 +543,28 @@ mod tests {
     }
 
     #[test]
+    fn one_byte_that_strings_cannot_hold_is_seen_wherever_it_is() {
+        for at in [0, 1, 1023, 1024, 2999] {
+            for byte in 0..=255_u8 {
+                let mut bytes = vec![b'a'; 3000];
+                bytes[at] = byte;
+                assert_eq!(is_plain(&bytes), byte >= b' ' && byte != b'\\', "{byte} at {at}");
+            }
+        }
+    }
+
+    /// What stands in one string must not be overlooked because the others are plain.
+    #[test]
+    fn a_list_with_an_escape_or_a_control_character_is_read_up_to_it() {
+        for (odd, read) in [("\\n", 1), ("\\\"", 1), ("\n", 1), ("\u{1}", 1), ("\u{7f}", 2), ("日", 2)] {
+            let json = format!(r#"[{{"traceId":"1","id":"2"}},{{"traceId":"1","id":"3","name":"a{odd}b"}}]"#);
+            let (mut list, mut view) = (V2List::new(&json), V2View::default());
+            while list.next(&mut view, &Limits::default()).is_some() {}
+            assert_eq!((list.read(), list.is_whole()), (read, read == 2), "{odd:?}");
+        }
+    }
+
+    #[test]
     fn a_string_ends_at_the_first_byte_that_may_not_stand_in_it_wherever_that_is() {
         for length in 0..40 {
             for end in 0..=255_u8 {
@@ -516,6 +572,8 @@ mod tests {
                     let bytes = [&vec![filler; length][..], &[end, b'"'], &[filler; 9]].concat();
                     let ends = matches!(end, b'"' | b'\\' | 0..=0x1f);
                     assert_eq!(plain_length(&bytes), length + usize::from(!ends), "{length} {end} {filler}");
+                    let unquoted = length + usize::from(end != b'"');
+                    assert_eq!(unquoted_length(&bytes), unquoted, "{length} {end} {filler}");
                 }
             }
         }

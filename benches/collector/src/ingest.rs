@@ -8,8 +8,23 @@ use crate::data::now_us;
 use crate::send::{Load, Messages, Road};
 use crate::server::Server;
 
-const CASES: [(Road, u64); 4] =
-    [(Road::Scribe, 10), (Road::Scribe, 100), (Road::Json, 10), (Road::Json, 100)];
+/// How spans come.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    road: Road,
+    trace_spans: u64,
+    message_spans: u64,
+}
+
+/// Messages as they come from nodes that have little to do; then as they come from one that has had to wait.
+const CASES: [Case; 6] = [
+    Case { road: Road::Scribe, trace_spans: 10, message_spans: 100 },
+    Case { road: Road::Scribe, trace_spans: 100, message_spans: 100 },
+    Case { road: Road::Json, trace_spans: 10, message_spans: 100 },
+    Case { road: Road::Json, trace_spans: 100, message_spans: 100 },
+    Case { road: Road::Scribe, trace_spans: 10, message_spans: 1000 },
+    Case { road: Road::Json, trace_spans: 10, message_spans: 1000 },
+];
 
 /// What is measured, and how often.
 #[derive(Debug, Clone, Copy)]
@@ -84,18 +99,20 @@ pub(crate) fn alone(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-fn title((road, trace_spans): (Road, u64)) -> String {
-    format!("{}, traces of {trace_spans}", road.title())
+fn title(case: Case) -> String {
+    let Case { road, trace_spans, message_spans } = case;
+    format!("{}, traces of {trace_spans}, messages of {message_spans}", road.title())
 }
 
 /// Sends what warms a new server up, then what is measured.
-fn measure(server: &Server, (road, trace_spans): (Road, u64), plan: &Plan) -> Result<Figures> {
+fn measure(server: &Server, case: Case, plan: &Plan) -> Result<Figures> {
+    let Case { road, trace_spans, message_spans } = case;
     let first_us = now_us() - 3_600_000_000;
     let mut next_trace = 0;
     let mut load = |spans: usize| {
         let traces = next_trace..next_trace + spans as u64 / trace_spans;
         next_trace = traces.end;
-        Messages::of(road, &Load { traces, trace_spans, first_us })
+        Messages::of(road, message_spans, &Load { traces, trace_spans, first_us })
     };
     load(plan.warm_up)?.send(server, plan.connections)?;
     let messages = load(plan.spans)?;
@@ -103,7 +120,7 @@ fn measure(server: &Server, (road, trace_spans): (Road, u64), plan: &Plan) -> Re
     messages.send(server, plan.connections)?;
     let seconds = begun.elapsed().as_secs_f64();
     let cpu = server.settled_cpu() - before;
-    eprintln!("{}: {}: {cpu:.2} s of CPU in {seconds:.2} s", server.title, title((road, trace_spans)));
+    eprintln!("{}: {}: {cpu:.2} s of CPU in {seconds:.2} s", server.title, title(case));
     Ok(Figures {
         spans_per_cpu_second: plan.spans as f64 / cpu.max(0.01),
         spans_per_second: plan.spans as f64 / seconds,

@@ -8,6 +8,8 @@ use crate::data::{self, now_us};
 use crate::send::{Load, Messages, Road};
 use crate::server::Server;
 
+/// Spans of one message.
+const MESSAGE_SPANS: u64 = 100;
 const TRACE_SPANS: u64 = 10;
 /// Traces that are made and sent at a time, so that the client's memory stays small.
 const PART_TRACES: u64 = 20_000;
@@ -26,8 +28,12 @@ pub(crate) fn run(steps: &[usize]) -> Result<()> {
         while traces < spans as u64 / TRACE_SPANS {
             let part = traces..(traces + PART_TRACES).min(spans as u64 / TRACE_SPANS);
             traces = part.end;
-            Messages::of(Road::Scribe, &Load { traces: part, trace_spans: TRACE_SPANS, first_us })?
-                .send(&server, SENDERS)?;
+            Messages::of(
+                Road::Scribe,
+                MESSAGE_SPANS,
+                &Load { traces: part, trace_spans: TRACE_SPANS, first_us },
+            )?
+            .send(&server, SENDERS)?;
         }
         let stored = format!(
             "{spans} | {:.0} MiB | {:.0}",

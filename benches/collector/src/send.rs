@@ -11,9 +11,6 @@ use blkin_thrift::scribe::{LogEntry, Outcome, ResultCode, decode_reply, encode_l
 use crate::data;
 use crate::server::Server;
 
-/// Spans of one message.
-const MESSAGE_SPANS: u64 = 100;
-
 /// How spans travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Road {
@@ -46,9 +43,10 @@ pub(crate) struct Messages {
 }
 
 impl Messages {
-    pub(crate) fn of(road: Road, load: &Load) -> Result<Messages> {
+    /// Messages of so many spans, or of one trace if that has more.
+    pub(crate) fn of(road: Road, message_spans: u64, load: &Load) -> Result<Messages> {
         let traces: Vec<u64> = load.traces.clone().collect();
-        let each = (MESSAGE_SPANS / load.trace_spans).max(1) as usize;
+        let each = (message_spans / load.trace_spans).max(1) as usize;
         let body = |traces: &[u64]| match road {
             Road::Scribe => Ok(scribe_call(traces, load)),
             Road::Json => json_list(traces, load),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use blkin_daemon::admin::Admin;
+use blkin_daemon::descriptors::{raise_limit, room_for};
 use blkin_daemon::start::{listen, run_server, say_configuration_is_good};
 use blkin_daemon::{CancellationToken, Failure, Health, Patience, logging, ready, signals};
 use blkin_scribe::{Budget, server};
@@ -26,6 +27,9 @@ use crate::store::{self, Store};
 
 /// Requests under way get this long to finish when the collector stops.
 const DRAIN_TIME: Duration = Duration::from_secs(20);
+
+/// Files that the store has open, or opens to read them or to make them anew.
+const STORE_FILES: u64 = 64;
 
 /// Runs the collector until it is asked to stop.
 ///
@@ -86,8 +90,25 @@ async fn drain_store(watch: tokio::task::JoinHandle<bool>) -> anyhow::Result<()>
     }
 }
 
+/// Most connections at a time.
+struct Connections {
+    scribe: usize,
+    http: usize,
+}
+
+impl Connections {
+    /// Those that are configured, or what the limit of open files leaves of each.
+    fn within(limit: Option<u64>, config: &Config) -> Connections {
+        let (scribe, http) = (config.scribe_max_connections, config.http_max_connections);
+        let room = room_for(scribe + http, STORE_FILES, limit);
+        let share = |asked: usize| (asked * room / (scribe + http)).max(1);
+        Connections { scribe: share(scribe), http: share(http) }
+    }
+}
+
 struct Collector {
     settings: Settings,
+    connections: Connections,
     health: Health,
     store: Arc<dyn Store>,
     writer: Writer,
@@ -100,6 +121,7 @@ struct Collector {
 
 impl Collector {
     fn open(config: Config) -> anyhow::Result<(Collector, JoinHandle<()>)> {
+        let connections = Connections::within(raise_limit(), &config);
         let health = Health::new();
         let keys = config.autocomplete_keys.clone().into();
         let store: Arc<dyn Store> = Arc::new(store::open(&config.data_dir, config.cache_mib << 20, &keys)?);
@@ -109,7 +131,18 @@ impl Collector {
         let live = Live::start(config.live_options(), health.worker("live"))?;
         let settings = Settings::new(config);
         let ingest = Arc::new(Ingest::new(settings.clone(), writer.clone(), live.clone()));
-        Ok((Collector { settings, health, store, writer, ingest, live, budget, _indexer: indexer }, thread))
+        let collector = Collector {
+            settings,
+            connections,
+            health,
+            store,
+            writer,
+            ingest,
+            live,
+            budget,
+            _indexer: indexer,
+        };
+        Ok((collector, thread))
     }
 
     /// Follows the configuration whenever it is asked to read it again.
@@ -127,7 +160,7 @@ impl Collector {
         let config = self.settings.now();
         let scribe_options = server::Options {
             max_frame_bytes: config.max_message_bytes(),
-            max_connections: config.scribe_max_connections,
+            max_connections: self.connections.scribe,
             idle_time: config.scribe_idle_time(),
             frame_time: config.message_time(),
             budget: self.budget.clone(),
@@ -166,7 +199,9 @@ impl Collector {
             queries: Arc::new(Semaphore::new(self.settings.now().query_concurrency)),
         };
         let routes = router(Arc::new(app), admin, blkin_live::router(self.live.clone()));
-        http::serve(listener, routes, self.settings.clone(), patience, stop, heartbeat).await;
+        let max_connections = self.connections.http;
+        http::serve(listener, routes, max_connections, self.settings.clone(), patience, stop, heartbeat)
+            .await;
     }
 }
 
@@ -184,4 +219,22 @@ fn reload(arguments: &Arguments, settings: &Settings, retention: &LiveRetention)
     }
     retention.set(config.retention());
     tracing::info!("read the configuration again");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_share_what_the_limit_leaves_by_what_was_asked_for() {
+        let config = Config { scribe_max_connections: 3000, http_max_connections: 1000, ..Config::default() };
+        let of = |limit| {
+            let Connections { scribe, http } = Connections::within(limit, &config);
+            (scribe, http)
+        };
+        assert_eq!(of(None), (3000, 1000));
+        let (scribe, http) = of(Some(1024));
+        assert!(scribe > 2 * http && scribe + http < 1024 - STORE_FILES as usize, "{scribe} {http}");
+        assert_eq!(of(Some(16)), (1, 1));
+    }
 }

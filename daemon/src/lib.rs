@@ -7,6 +7,7 @@
 //! - [`standing`]: how it stands with an upstream or a file, for logs, `/metrics` and `/healthz`.
 //! - [`notices`]: how often the log says the same.
 //! - [`own`]: whether an address leads back to the daemon itself.
+//! - [`descriptors`]: how many connections the limit of open files leaves room for.
 //! - [`admin`]: the `/metrics` and `/healthz` routes.
 //! - [`connection`]: HTTP connections that do not wait for a silent peer for ever.
 //! - [`signals`]: SIGTERM and SIGINT start a drain.
@@ -18,6 +19,7 @@ pub mod admin;
 pub mod checks;
 pub mod config;
 pub mod connection;
+pub mod descriptors;
 pub mod exit;
 pub mod health;
 pub mod logging;

@@ -294,6 +294,12 @@ impl Config {
         spool::Limits::new(self.spool_bytes, self.when_full)
     }
 
+    /// Descriptors that the relay needs beside its connections: for the spool, upstreams (a connection, and what wakes its
+    /// thread) and live viewers.
+    pub fn own_descriptors(&self) -> u64 {
+        self.spool_limits().files() + 4 * self.upstreams.len() as u64 + self.live_viewers as u64
+    }
+
     /// How long a silent HTTP client is waited for.
     pub fn http_idle_time(&self) -> Duration {
         Duration::from_secs(self.http_idle_seconds)

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::Context;
 use axum::Router;
 use blkin_daemon::admin::{self, Admin};
+use blkin_daemon::descriptors::{raise_limit, room_for};
 use blkin_daemon::health::BEAT_EVERY;
 use blkin_daemon::start::{listen, run_server, say_configuration_is_good};
 use blkin_daemon::{
@@ -69,6 +70,8 @@ async fn run(config: Config, ready_file: Option<&Path>) -> anyhow::Result<()> {
 
 struct Relay {
     config: Config,
+    /// Of Scribe: what is configured, or what the limit of open files leaves.
+    max_connections: usize,
     health: Health,
     spool: Arc<Spool>,
     intake: Arc<Intake>,
@@ -90,6 +93,8 @@ struct Threads {
 impl Relay {
     /// `own` is where it listens.
     fn open(config: Config, own: SocketAddr) -> anyhow::Result<Relay> {
+        let max_connections =
+            room_for(config.scribe_max_connections, config.own_descriptors(), raise_limit());
         let health = Health::new();
         let spool = Arc::new(Spool::open(&config.spool_dir, config.spool_limits(), &config.upstreams)?);
         let folder = config.spool_dir.display().to_string();
@@ -125,7 +130,19 @@ impl Relay {
             start_sweeper(spool.clone(), positions.clone(), swept.clone(), health.worker("sweeper"))?;
         let threads = Threads { upstreams: threads, writer: writer_thread, sweeper, swept };
         let (intake, spool_standings) = (Arc::new(intake), vec![entries, positions]);
-        Ok(Relay { config, health, spool, intake, live, gauge, ending, threads, upstreams, spool_standings })
+        Ok(Relay {
+            config,
+            max_connections,
+            health,
+            spool,
+            intake,
+            live,
+            gauge,
+            ending,
+            threads,
+            upstreams,
+            spool_standings,
+        })
     }
 
     /// Serves until `stop`, and drains.
@@ -137,7 +154,7 @@ impl Relay {
     ) -> anyhow::Result<()> {
         let options = server::Options {
             max_frame_bytes: self.config.max_message_bytes(),
-            max_connections: self.config.scribe_max_connections,
+            max_connections: self.max_connections,
             idle_time: Duration::from_secs(self.config.scribe_idle_seconds),
             frame_time: Duration::from_secs(self.config.scribe_frame_seconds),
             budget: Budget::new(self.config.max_reading_mib << 20),

@@ -33,12 +33,13 @@ pub(super) struct Peer(pub(super) SocketAddr);
 pub async fn serve(
     listener: TcpListener,
     router: Router,
+    max_connections: usize,
     settings: Settings,
     patience: Patience,
     stop: CancellationToken,
     heartbeat: Heartbeat,
 ) {
-    let places = Arc::new(Semaphore::new(settings.now().http_max_connections));
+    let places = Arc::new(Semaphore::new(max_connections));
     let graceful = GracefulShutdown::new();
     let mut pulse = tokio::time::interval(BEAT_EVERY);
     loop {

@@ -70,6 +70,11 @@ impl Limits {
     pub fn new(bytes: u64, when_full: WhenFull) -> Self {
         Limits { bytes, segment_bytes: (bytes / 16).clamp(64 << 10, 64 << 20), when_full }
     }
+
+    /// Files that a full spool has open: each of its segments, which are as large as they may be, and a few more.
+    pub fn files(&self) -> u64 {
+        self.bytes / self.segment_bytes + 8
+    }
 }
 
 /// The entries of a call on their way into the spool.

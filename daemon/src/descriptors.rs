@@ -1,0 +1,53 @@
+//! How many files a daemon may have open. Connections must leave some: a daemon that has none left for its own files can
+//! neither store what it is sent nor tell why.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Descriptors of any daemon: what it listens on, its runtime, log and configuration, and a few HTTP clients.
+const OWN: u64 = 64;
+
+/// Raises the soft limit to the hard one, for that of 1024 is for programs that use select. Returns what it is then, if there
+/// is one.
+pub fn raise_limit() -> Option<u64> {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    if let Err(e) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        tracing::warn!("failed to raise the limit of open files: {e}");
+    }
+    getrlimit(Resource::Nofile).current
+}
+
+/// How many connections there may be at a time where so many were asked for, and the daemon needs so many descriptors
+/// beside those that every daemon has. At least one; fewer than were asked for are told of in the log.
+pub fn room_for(connections: usize, beside: u64, limit: Option<u64>) -> usize {
+    let Some(limit) = limit else { return connections };
+    let room = usize::try_from(limit.saturating_sub(OWN + beside)).unwrap_or(usize::MAX).max(1);
+    if room < connections {
+        tracing::warn!(
+            limit,
+            connections,
+            room,
+            "the limit of open files leaves room for fewer connections than are configured: more are refused; raise it \
+             (LimitNOFILE, ulimit -n)"
+        );
+    }
+    room.min(connections)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_get_what_the_limit_leaves_and_no_more_than_was_asked_for() {
+        assert_eq!(room_for(1024, 10, None), 1024);
+        assert_eq!(room_for(1024, 10, Some(OWN + 10 + 1024)), 1024);
+        assert_eq!(room_for(1024, 10, Some(OWN + 10 + 100)), 100);
+        assert_eq!(room_for(1024, 10, Some(20)), 1);
+    }
+
+    #[test]
+    fn the_limit_is_raised_as_far_as_it_may_be() {
+        let raised = raise_limit();
+        assert_eq!(raised, getrlimit(Resource::Nofile).maximum);
+    }
+}

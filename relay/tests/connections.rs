@@ -1,0 +1,84 @@
+//! A relay with more clients than it may have files open.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use blkin_scribe::{Client, Reply};
+use blkin_thrift::scribe::{LogEntry, encode_log_call};
+
+/// Most files that the relay may have open.
+const LIMIT: usize = 256;
+
+struct Relay {
+    process: Child,
+    scribe: String,
+    http: String,
+}
+
+impl Relay {
+    fn start(folder: &std::path::Path) -> Relay {
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--nofile=128:{LIMIT}")).arg(env!("CARGO_BIN_EXE_blkin-relay"));
+        command.args(["--config", "/dev/null", "--upstreams", "127.0.0.1:1", "--log", "info"]);
+        command.args(["--scribe-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]);
+        command.arg("--spool-dir").arg(folder).args(["--stop-timeout-ms", "0"]);
+        let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut log = BufReader::new(process.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let ready = log.find(|line| line.contains(" ready ")).unwrap();
+        // Whoever logs must not wait for a reader.
+        std::thread::spawn(move || log.for_each(drop));
+        let address = |name: &str| {
+            let (_, rest) = ready.split_once(&format!("{name}=")).unwrap();
+            rest.split_whitespace().next().unwrap().to_owned()
+        };
+        Relay { scribe: address("scribe"), http: address("http"), process }
+    }
+
+    fn healthz(&self) -> String {
+        let mut stream = TcpStream::connect(&self.http).unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+/// Whether the relay closed a connection that it has looked at.
+fn is_refused(stream: &mut TcpStream) -> bool {
+    stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    matches!(stream.read(&mut [0]), Ok(0))
+}
+
+#[test]
+fn clients_leave_the_relay_the_files_that_it_needs() {
+    let folder = tempfile::tempdir().unwrap();
+    let relay = Relay::start(folder.path());
+    let mut sender = Client::new(&relay.scribe, Duration::from_secs(20));
+    let entry = LogEntry { category: "zipkin".into(), message: vec![b'x'; 1000] };
+    let mut send =
+        || sender.log(|seq| encode_log_call(seq, std::slice::from_ref(&entry)), &mut || Ok(())).unwrap();
+    assert_eq!(send(), Reply::Ok);
+    let mut clients: Vec<TcpStream> =
+        (0..2 * LIMIT).map(|_| TcpStream::connect(&relay.scribe).unwrap()).collect();
+    // The last is looked at behind all the others.
+    let mut last = TcpStream::connect(&relay.scribe).unwrap();
+    last.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    assert_eq!(last.read(&mut [0]).unwrap(), 0, "it was taken, or never looked at");
+    assert_eq!(send(), Reply::Ok);
+    // Its files are removed, so that it has to open new ones for what comes.
+    std::fs::remove_dir_all(folder.path()).unwrap();
+    assert_eq!(send(), Reply::Ok);
+    assert!(relay.healthz().starts_with("HTTP/1.1 200"));
+    let refused = clients.iter_mut().filter_map(|client| is_refused(client).then_some(())).count();
+    assert!((LIMIT..2 * LIMIT - 64).contains(&refused), "{refused} of {} were refused", 2 * LIMIT);
+}

@@ -1,12 +1,17 @@
 //! How a daemon starts: each in the same words, on the same runtime.
 
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 
 use anyhow::Context;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 use crate::Failure;
+
+/// Clients that may wait to be accepted; the system turns more away, and they try again after a second. After a restart all
+/// of them come at once.
+const WAITING_CLIENTS: u32 = 4096;
 
 /// What `--check-config` says of a configuration that can be used.
 ///
@@ -38,13 +43,22 @@ pub fn run_server(server: impl Future<Output = anyhow::Result<()>>) -> Result<()
 /// # Errors
 /// When the address cannot be had: it says what, where, and how to choose another.
 pub async fn listen(address: SocketAddr, what: &str, flag: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address)
-        .await
+    listen_on(address)
         .with_context(|| format!("failed to listen for {what} on {address}; choose another with {flag}"))
+}
+
+/// As [`TcpListener::bind`], but for the number of those that may wait.
+fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(WAITING_CLIENTS)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -55,6 +69,20 @@ mod tests {
             let error = format!("{:#}", listen(taken, "HTTP", "--http-listen").await.unwrap_err());
             let begin = format!("failed to listen for HTTP on {taken}; choose another with --http-listen: ");
             assert!(error.starts_with(&begin), "{error}");
+            Ok(())
+        });
+        told.unwrap();
+    }
+
+    #[test]
+    fn clients_that_come_all_at_once_wait_for_their_turn() {
+        let told = run_server(async {
+            let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0)), "Scribe", "--scribe-listen").await?;
+            let address = listener.local_addr()?;
+            let patience = Duration::from_secs(10);
+            let connect = || std::net::TcpStream::connect_timeout(&address, patience);
+            let clients = (0..512).map(|_| connect()).collect::<io::Result<Vec<_>>>()?;
+            assert_eq!(clients.len(), 512, "nobody was accepted yet");
             Ok(())
         });
         told.unwrap();

@@ -1,10 +1,10 @@
-//! The two routes every daemon serves: `/metrics` (Prometheus text) and `/healthz` (200 or 503, JSON).
+//! The two routes every daemon serves: `/metrics` (as Prometheus reads it) and `/healthz` (200 or 503, JSON).
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use prometheus_client::registry::Registry;
@@ -12,10 +12,8 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::{Patience, Patient};
+use crate::exposition::Exposition;
 use crate::health::Health;
-
-/// The content type of `/metrics`.
-pub const METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// What the admin routes show.
 #[derive(Clone)]
@@ -46,11 +44,15 @@ pub async fn serve(
     axum::serve(listener, router).with_graceful_shutdown(async move { stop.cancelled().await }).await
 }
 
-/// The metrics as an HTTP answer.
-pub async fn metrics(State(admin): State<Admin>) -> Response {
+/// The metrics as an HTTP answer, written as the asker reads them.
+pub async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> Response {
+    let exposition = Exposition::wanted_by(&headers);
     let mut text = String::new();
     match prometheus_client::encoding::text::encode(&mut text, &admin.registry) {
-        Ok(()) => ([(header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], text).into_response(),
+        Ok(()) => {
+            let content_type = [(header::CONTENT_TYPE, exposition.content_type())];
+            (content_type, exposition.write(text)).into_response()
+        }
         Err(e) => {
             (StatusCode::INTERNAL_SERVER_ERROR, format!("failed to encode the metrics: {e}")).into_response()
         }
@@ -76,8 +78,13 @@ mod tests {
     use tokio::net::TcpStream;
 
     async fn get(address: std::net::SocketAddr, path: &str) -> String {
+        get_as(address, path, "*/*").await
+    }
+
+    async fn get_as(address: std::net::SocketAddr, path: &str, accept: &str) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
@@ -98,7 +105,12 @@ mod tests {
         let patience = Patience::new(Duration::from_secs(60));
         let server = tokio::spawn(serve(listener, routes, patience, stop.clone()));
 
-        assert!(get(address, "/metrics").await.contains("blkin_test_total 3"));
+        let text = get(address, "/metrics").await;
+        assert!(text.contains("content-type: text/plain; version=0.0.4"), "{text}");
+        assert!(text.contains("# TYPE blkin_test_total counter\nblkin_test_total 3\n"), "{text}");
+        let open = get_as(address, "/metrics", "application/openmetrics-text; version=1.0.0").await;
+        assert!(open.contains("content-type: application/openmetrics-text"), "{open}");
+        assert!(open.contains("# TYPE blkin_test counter\nblkin_test_total 3\n# EOF\n"), "{open}");
         assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
         drop(health.worker("store"));
         let red = get(address, "/healthz").await;

@@ -13,6 +13,7 @@
 //! - [`signals`]: SIGTERM and SIGINT start a drain.
 //! - [`ready`]: tells whoever waits that the daemon serves, and on which ports.
 //! - [`start`]: listening, the async runtime, what `--check-config` says.
+//! - [`exposition`]: how `/metrics` is written, for whom.
 //! - [`exit`]: the documented exit codes.
 
 pub mod admin;
@@ -21,6 +22,7 @@ pub mod config;
 pub mod connection;
 pub mod descriptors;
 pub mod exit;
+pub mod exposition;
 pub mod health;
 pub mod logging;
 pub mod notices;

@@ -1,4 +1,5 @@
-//! The collector in operation: its health tells the truth, and what it rejects can be read.
+//! The daemons in operation: the collector's health tells the truth, what it rejects can be read, and all their metrics are
+//! such as Prometheus wants them.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -10,6 +11,8 @@ use blkin_tests::artifacts::{binary, output};
 use blkin_tests::daemons::{LIMIT, Node, Setup};
 use blkin_tests::ingest::post;
 use blkin_tests::process::Process;
+use blkin_tests::program::Program;
+use blkin_tests::relays::Relay;
 use blkin_tests::wait;
 
 /// The id of a process' thread.
@@ -48,6 +51,29 @@ fn a_worker_that_is_stopped_turns_health_red_within_two_seconds() -> Result<()> 
     ensure!(body.contains(r#""name":"store","state":"stuck""#), "{body}");
     drop(stopping);
     wait::until(LIMIT, "health to turn green", || status().ok().filter(|found| found.0 == 200))?;
+    Ok(())
+}
+
+/// Names and help texts of all metrics, and the text itself, are as Prometheus' own tool wants them.
+#[test]
+fn promtool_finds_nothing_to_say_of_the_metrics_of_any_daemon() -> Result<()> {
+    let mut node = Node::without_consumerd(Setup::default())?;
+    let relay = Relay::start(node.folder(), "relay", &[&node.collector.address("scribe")?], &[])?;
+    node.ship_to(&relay.scribe);
+    node.start_consumerd()?;
+    let mut program = Program::start("writer", &["--traces", "3"], &node.socket(), &[])?;
+    let calls = program.round()?;
+    node.settled(calls)?;
+    for daemon in [node.consumerd()?, &relay.daemon, &node.collector] {
+        let metrics = daemon.http.get_ok("/metrics", &[])?;
+        let file = node.folder().join("metrics");
+        fs::write(&file, &metrics)?;
+        let mut promtool = Command::new("promtool");
+        let checked = promtool.args(["check", "metrics"]).stdin(fs::File::open(&file)?).output()?;
+        let said = String::from_utf8_lossy(&[checked.stdout, checked.stderr].concat()).into_owned();
+        ensure!(checked.status.success() && said.is_empty(), "{said}\n{metrics}");
+        ensure!(metrics.contains("blkin_"), "{metrics}");
+    }
     Ok(())
 }
 

@@ -80,8 +80,17 @@ struct Trouble {
     seconds: u64,
 }
 
+/// A worker, as `/healthz` tells of it.
+#[derive(Debug, Deserialize)]
+struct Worker {
+    name: String,
+    state: String,
+}
+
 #[derive(Debug, Default, Deserialize)]
 struct Health {
+    #[serde(default)]
+    workers: Vec<Worker>,
     #[serde(default)]
     troubles: Vec<Trouble>,
 }
@@ -146,12 +155,22 @@ fn health(name: &'static str, client: &Client, path: &str, metrics: Option<&str>
         }
         Ok(Answer { status: 200, .. }) => Check::ok(name, format!("{} is healthy", client.base())),
         Ok(Answer { status, body }) => {
-            let words: String =
-                body.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(300).collect();
-            Check::failed(name, format!("{} answered {status}: {words}", client.base()), "look at its log")
+            let found = format!("{} answered {status}: {}", client.base(), unwell(&body));
+            Check::failed(name, found, "look at its log")
         }
         Err(error) => Check::failed(name, format!("{error:#}"), advice),
     }
+}
+
+/// Who of a daemon's workers is not well, or what it said if that names none.
+fn unwell(body: &str) -> String {
+    let workers = serde_json::from_str::<Health>(body).unwrap_or_default().workers;
+    let unwell = workers.iter().filter(|worker| worker.state != "alive");
+    let named: Vec<String> = unwell.map(|Worker { name, state }| format!("its {name} is {state}")).collect();
+    if named.is_empty() {
+        return body.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(300).collect();
+    }
+    named.join(", ")
 }
 
 fn has_metrics(client: &Client, named: &str) -> bool {
@@ -162,6 +181,14 @@ fn has_metrics(client: &Client, named: &str) -> bool {
 mod tests {
     use super::super::Status;
     use super::*;
+
+    #[test]
+    fn whoever_is_not_well_is_named() {
+        let body = r#"{"healthy":false,"workers":[{"name":"drain","state":"alive","since_last_beat_ms":3},
+            {"name":"holder","state":"stuck","since_last_beat_ms":1700}],"troubles":[]}"#;
+        assert_eq!(unwell(body), "its holder is stuck");
+        assert_eq!(unwell("no worker\n serves"), "no worker serves");
+    }
 
     #[test]
     fn each_state_of_the_socket_is_told_apart() {

@@ -2,6 +2,7 @@
 
 mod daemons;
 mod kernel;
+mod losses;
 mod programs;
 
 use std::fmt::Write as _;
@@ -86,32 +87,33 @@ pub fn examine(places: &Places) -> Report {
     checks.push(daemons::socket(&places.socket));
     checks.push(daemons::consumerd(&places.consumerd));
     checks.extend(daemons::sinks(&places.consumerd));
-    let (ledger, metrics) = read_ledger(places);
-    checks.push(programs::attachment(metrics.as_ref(), &places.socket));
-    checks.extend(metrics.as_ref().map(programs::offers));
+    let consumerd = metrics_of(&places.consumerd);
+    let mut ledger = consumerd.as_ref().map(Ledger::of_consumerd).unwrap_or_default();
+    checks.push(programs::attachment(consumerd.as_ref(), &places.socket));
+    checks.extend(consumerd.as_ref().map(programs::offers));
+    checks.extend(consumerd.iter().flat_map(losses::of_consumerd));
     for relay in &places.relays {
         checks.push(daemons::relay(relay));
         checks.extend(daemons::deliveries(relay));
+        if let Some(metrics) = metrics_of(relay) {
+            ledger = ledger.and(Ledger::of_relay(relay.host(), &metrics));
+            checks.extend(losses::of_relay(relay.base(), &metrics));
+        }
     }
     checks.push(daemons::collector(&places.collector));
-    checks.push(ledger_check(&ledger, metrics.is_some()));
+    if let Some(metrics) = metrics_of(&places.collector) {
+        ledger = ledger.and(Ledger::of_collector(&metrics));
+        checks.extend(losses::of_collector(&metrics));
+    }
+    checks.push(ledger_check(&ledger, consumerd.is_some()));
     let balanced = ledger.balances();
     let healthy = balanced && checks.iter().all(|check| check.status != Status::Failed);
     Report { healthy, checks, balanced, ledger: ledger.equations }
 }
 
-/// The ledgers of all daemons that could be read, and consumerd's metrics when it could.
-fn read_ledger(places: &Places) -> (Ledger, Option<Metrics>) {
-    let read = |client: &Client| client.get_ok("/metrics", &[]).ok().map(|text| Metrics::parse(&text));
-    let consumerd = read(&places.consumerd);
-    let mut ledger = consumerd.as_ref().map(Ledger::of_consumerd).unwrap_or_default();
-    for (relay, metrics) in places.relays.iter().filter_map(|relay| Some((relay, read(relay)?))) {
-        ledger = ledger.and(Ledger::of_relay(relay.host(), &metrics));
-    }
-    if let Some(collector) = read(&places.collector) {
-        ledger = ledger.and(Ledger::of_collector(&collector));
-    }
-    (ledger, consumerd)
+/// A daemon's metrics, if it can be read.
+fn metrics_of(daemon: &Client) -> Option<Metrics> {
+    daemon.get_ok("/metrics", &[]).ok().map(|text| Metrics::parse(&text))
 }
 
 /// Causes by which nothing goes but what the configuration says: old traces, a sample's rest, what a flight recorder keeps no

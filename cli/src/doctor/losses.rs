@@ -1,0 +1,124 @@
+//! What daemons lost, left out or skipped and the ledger does not name: it is about annotations on their way, and these
+//! counters are about what no annotation can be counted of, or what happened to one that had arrived.
+
+use super::Check;
+use crate::metrics::Metrics;
+
+/// A counter that should be zero.
+struct Counter {
+    name: &'static str,
+    /// What it counts, behind the number.
+    what: &'static str,
+    advice: &'static str,
+}
+
+const fn counter(name: &'static str, what: &'static str, advice: &'static str) -> Counter {
+    Counter { name, what, advice }
+}
+
+const CONSUMERD: [Counter; 2] = [
+    counter(
+        "blkin_program_truncated_total",
+        "records of which a text was cut",
+        "texts may have 4 KiB: let the program record shorter ones",
+    ),
+    counter(
+        "blkin_recorders_evicted_total",
+        "flight recorders of programs that had ended were given up before anybody took a snapshot",
+        "take snapshots sooner, or raise recorder_keep, recorder_keep_bytes or recorder_keep_ms",
+    ),
+];
+
+const RELAY: [Counter; 4] = [
+    counter(
+        "blkin_relay_entries_lost_total",
+        "entries that could not be read",
+        "look at the relay's log, and at who sends them",
+    ),
+    counter(
+        "blkin_relay_entries_upstream_lost_total",
+        "entries that did not reach an upstream",
+        "`blkin ledger --relay` names upstreams and causes, docs/deploy.md says of each cause what to do",
+    ),
+    counter(
+        "blkin_relay_entries_forgotten_total",
+        "entries that were kept for upstreams which the relay no longer has",
+        "name an upstream that is still to get them in its configuration again before it has got them",
+    ),
+    counter(
+        "blkin_relay_damaged_regions_total",
+        "regions of the spool that could not be read",
+        "look at the relay's log, and at the disk",
+    ),
+];
+
+const COLLECTOR: [Counter; 4] = [
+    counter(
+        "blkin_collector_rejected_total",
+        "entries, or annotations of entries, that were rejected",
+        "`blkin rejects` lists the last of them, with senders and reasons",
+    ),
+    counter(
+        "blkin_collector_skipped_entries_total",
+        "Scribe entries of another category, which were acknowledged and not stored",
+        "if they should have been: scribe_category differs between who sends them and the collector, whose log names each \
+         such category",
+    ),
+    counter(
+        "blkin_collector_damaged_pieces_total",
+        "times that a damaged piece was left out of an answer",
+        "look at the collector's log, and at the disk",
+    ),
+    counter(
+        "blkin_collector_damaged_files_total",
+        "damaged files of the store that were set aside",
+        "look at the collector's log, and at the disk; what was whole in them was stored anew",
+    ),
+];
+
+/// Those of consumerd that are not zero.
+pub(super) fn of_consumerd(metrics: &Metrics) -> Vec<Check> {
+    not_zero("consumerd's counters", &CONSUMERD, metrics, "")
+}
+
+/// Those of the relay at `address`.
+pub(super) fn of_relay(address: &str, metrics: &Metrics) -> Vec<Check> {
+    not_zero("relay's counters", &RELAY, metrics, &format!("{address}: "))
+}
+
+/// Those of the collector.
+pub(super) fn of_collector(metrics: &Metrics) -> Vec<Check> {
+    not_zero("collector's counters", &COLLECTOR, metrics, "")
+}
+
+fn not_zero(name: &'static str, counters: &[Counter], metrics: &Metrics, whose: &str) -> Vec<Check> {
+    let check = |counter: &Counter| {
+        let count = metrics.sum(counter.name, &[]);
+        let found = format!("{whose}{count} {} ({})", counter.what, counter.name);
+        (count > 0).then(|| Check::warning(name, found, counter.advice))
+    };
+    counters.iter().filter_map(check).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Status;
+    use super::*;
+
+    #[test]
+    fn each_counter_that_is_not_zero_is_a_warning_and_no_other_is() {
+        for (counters, of) in [
+            (&CONSUMERD[..], &of_consumerd as &dyn Fn(&Metrics) -> Vec<Check>),
+            (&RELAY, &|metrics| of_relay("http://r:1", metrics)),
+            (&COLLECTOR, &of_collector),
+        ] {
+            let all = |value: u32| {
+                let lines = counters.iter().map(|counter| format!("{}{{a=\"b\"}} {value}\n", counter.name));
+                of(&Metrics::parse(&lines.collect::<String>()))
+            };
+            assert!(all(0).is_empty() && of(&Metrics::default()).is_empty());
+            assert_eq!(all(3).len(), counters.len());
+            assert!(all(3).iter().all(|check| check.status == Status::Warning && check.found.contains("3 ")));
+        }
+    }
+}

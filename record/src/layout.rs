@@ -1,7 +1,16 @@
 //! Sizes and bit positions of the record; every other module takes them from here.
 
-/// Version of this layout. A reader refuses any other.
-pub const VERSION: u32 = 1;
+/// Version of this layout.
+pub const VERSION: u32 = 2;
+/// The oldest version that a reader takes. Records of version 1 are as those of version 2, but for those in cells, which it did
+/// not know.
+pub const OLDEST_VERSION: u32 = 1;
+
+/// Whether a reader takes records of this version.
+pub fn is_read(version: u64) -> bool {
+    (u64::from(OLDEST_VERSION)..=u64::from(VERSION)).contains(&version)
+}
+
 /// Words of a grain.
 pub const GRAIN_WORDS: usize = 8;
 /// Bytes of a grain, the unit in which ring space is given out.
@@ -33,6 +42,7 @@ pub(crate) const KIND_EVENT: u8 = 1;
 pub(crate) const KIND_INTEGER: u8 = 2;
 pub(crate) const KIND_STRING: u8 = 3;
 pub(crate) const FLAG_TRUNCATED: u16 = 1;
+pub(crate) const FLAG_CELLS: u16 = 2;
 
 const LARGEST_TAIL_BYTES: usize = 4 * (ENTRY_HEADER_BYTES + MAX_TEXT_BYTES) + 3 + MAX_IP_BYTES;
 const _: () = assert!(LARGEST_TAIL_BYTES.div_ceil(TAIL_GRAIN_BYTES) < MAX_GRAINS);

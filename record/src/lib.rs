@@ -25,9 +25,12 @@
 //! stamp is true again. The *ordinal* is the number of the record in its ring (mod 2^28): the distance between
 //! the ordinals on both sides of a hole is the number of records that the hole swallowed.
 //!
+//! Flags: 1, a text was cut; 2, the texts stand in cells, see `cells`.
+//!
 //! An id of 0 in words 5 and 6 means that the text stands in the tail. Other ids are offsets into the segment's
 //! table of names.
 
+mod cells;
 mod draft;
 mod endpoint;
 mod layout;
@@ -35,10 +38,15 @@ mod pack;
 mod parse;
 mod stamp;
 
+pub use cells::{
+    ADDRESS_CELL, CELL_BYTES, CELLS_GRAINS, CELLS_TAIL_BYTES, KEY_CELLS, NAME_CELL, SERVICE_CELL,
+    cells_traits,
+};
 pub use draft::{Draft, EndpointParts, Entry, Payload, Source, cut, names_word, traits_word};
 pub use endpoint::{Endpoint, EndpointRef};
 pub use layout::{
-    GRAIN_BYTES, GRAIN_WORDS, MAX_GRAINS, MAX_IP_BYTES, MAX_TEXT_BYTES, ORDINAL_MASK, POSITION_MASK, VERSION,
+    GRAIN_BYTES, GRAIN_WORDS, MAX_GRAINS, MAX_IP_BYTES, MAX_TEXT_BYTES, OLDEST_VERSION, ORDINAL_MASK,
+    POSITION_MASK, VERSION, is_read,
 };
 pub use pack::word_of;
 pub use parse::{Invalid, Kind, Record, Records, Text, Value, records};

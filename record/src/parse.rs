@@ -2,10 +2,15 @@
 
 use std::borrow::Cow;
 
+use crate::cells::{
+    ADDRESS_CELL, CELL_BYTES, CELLS_GRAINS, CELLS_TAIL_BYTES, KEY_CELLS, NAME_CELL, SERVICE_CELL,
+};
+use crate::draft::EndpointParts;
 use crate::endpoint::EndpointRef;
 use crate::layout::{
-    ENTRY_HEADER_BYTES, FIRST_EXTENSION_TAG, FLAG_TRUNCATED, GRAIN_BYTES, KIND_EVENT, KIND_INTEGER,
-    KIND_STRING, MAX_IP_BYTES, MAX_TEXT_BYTES, TAG_ENDPOINT, TAG_KEY, TAG_NAME, TAG_VALUE, TAIL_GRAIN_BYTES,
+    ENTRY_HEADER_BYTES, FIRST_EXTENSION_TAG, FLAG_CELLS, FLAG_TRUNCATED, GRAIN_BYTES, KIND_EVENT,
+    KIND_INTEGER, KIND_STRING, MAX_IP_BYTES, MAX_TEXT_BYTES, TAG_ENDPOINT, TAG_KEY, TAG_NAME, TAG_VALUE,
+    TAIL_GRAIN_BYTES,
 };
 use crate::stamp::Stamp;
 
@@ -159,8 +164,9 @@ impl<'a> Records<'a> {
         if stamp != Stamp::head(stamp.position(), 1, self.cookie) || word(grain, 2) == 0 {
             return None;
         }
-        let head = Head::read(grain, stamp, Traits::read(word(grain, 6)).ok()?);
-        if head.tail_bytes == 0 { head.alone().ok() } else { None }
+        let traits = Traits::read(word(grain, 6)).ok()?;
+        let head = Head::read(grain, stamp, traits);
+        if head.tail_bytes == 0 && !traits.in_cells { head.alone().ok() } else { None }
     }
 
     #[inline(always)]
@@ -173,7 +179,9 @@ impl<'a> Records<'a> {
             return Err(Invalid::TraceId);
         }
         let head = Head::read(head, stamp, traits);
-        if head.tail_bytes == 0 && grains == 1 {
+        if traits.in_cells {
+            head.in_cells(raw, stamp, self.cookie)
+        } else if head.tail_bytes == 0 && grains == 1 {
             head.alone()
         } else {
             head.with_tail(raw, stamp, self.cookie)
@@ -218,6 +226,7 @@ struct Traits {
     kind: Kind,
     level: u8,
     truncated: bool,
+    in_cells: bool,
 }
 
 impl Traits {
@@ -230,10 +239,11 @@ impl Traits {
             KIND_STRING => Kind::String,
             _ => return Err(Invalid::Traits),
         };
-        if level > 7 || flags & !FLAG_TRUNCATED != 0 {
+        let in_cells = flags == FLAG_CELLS;
+        if level > 7 || !in_cells && flags & !FLAG_TRUNCATED != 0 {
             return Err(Invalid::Traits);
         }
-        Ok(Self { kind, level, truncated: flags & FLAG_TRUNCATED != 0 })
+        Ok(Self { kind, level, truncated: flags == FLAG_TRUNCATED, in_cells })
     }
 }
 
@@ -261,7 +271,7 @@ impl Head {
     #[inline(always)]
     fn read(grain: &[u8; GRAIN_BYTES], stamp: Stamp, traits: Traits) -> Self {
         let (names, counts) = (word(grain, 5), word(grain, 7));
-        let Traits { kind, level, truncated } = traits;
+        let Traits { kind, level, truncated, .. } = traits;
         Self {
             position: stamp.position(),
             ordinal: counts & crate::ORDINAL_MASK,
@@ -305,6 +315,25 @@ impl Head {
         Ok(self.record(value, text(self.name, tail.name)?, endpoint, text(self.key, tail.key)?))
     }
 
+    /// An event that has its texts in cells, and its port where others have the id of their key.
+    #[inline(never)]
+    fn in_cells<'a>(&self, raw: &'a [u8], stamp: Stamp, cookie: u32) -> Result<Record<'a>, Invalid> {
+        let port = u16::try_from(self.key).map_err(|_| Invalid::Traits)?;
+        if self.kind != Kind::Event || self.name | self.endpoint != 0 {
+            return Err(Invalid::Traits);
+        }
+        if self.tail_bytes != CELLS_TAIL_BYTES || raw.len() != CELLS_GRAINS * GRAIN_BYTES {
+            return Err(Invalid::Tail);
+        }
+        check_continuations(raw, stamp, cookie)?;
+        let text = |at: usize, bytes: usize| up_to_zero(&raw[at..at + bytes]);
+        let (ip, service) = (text(ADDRESS_CELL, CELL_BYTES), text(SERVICE_CELL, CELL_BYTES));
+        let endpoint = EndpointParts { ip, port, name: service };
+        let endpoint = EndpointRef::Inline([&endpoint.fixed()[..], ip, service].concat().into());
+        let (name, key) = (text(NAME_CELL, CELL_BYTES), text(KEY_CELLS, 2 * CELL_BYTES));
+        Ok(self.record(Value::None, Text::Inline(name.into()), endpoint, Text::Inline(key.into())))
+    }
+
     #[inline(always)]
     fn record<'a>(
         &self,
@@ -331,6 +360,23 @@ impl Head {
     }
 }
 
+fn up_to_zero(cells: &[u8]) -> &[u8] {
+    let end = cells.iter().position(|byte| *byte == 0).unwrap_or(cells.len());
+    &cells[..end]
+}
+
+/// Whether the grains behind the first one of a record belong to it.
+fn check_continuations(raw: &[u8], stamp: Stamp, cookie: u32) -> Result<(), Invalid> {
+    let (grains, _) = raw.as_chunks::<GRAIN_BYTES>();
+    for (index, grain) in grains.iter().enumerate().skip(1) {
+        let position = stamp.position() + index as u64;
+        if Stamp(word(grain, 0)) != Stamp::continuation(position, index, cookie) {
+            return Err(Invalid::Continuation);
+        }
+    }
+    Ok(())
+}
+
 fn text(id: u32, inline: Option<Cow<'_, [u8]>>) -> Result<Text<'_>, Invalid> {
     match (id, inline) {
         (0, Some(bytes)) => Ok(Text::Inline(bytes)),
@@ -353,13 +399,7 @@ impl<'a> Tail<'a> {
         if 1 + bytes.div_ceil(TAIL_GRAIN_BYTES) != grains {
             return Err(Invalid::Tail);
         }
-        let (grains, _) = raw.as_chunks::<GRAIN_BYTES>();
-        for (index, grain) in grains.iter().enumerate().skip(1) {
-            let position = stamp.position() + index as u64;
-            if Stamp(word(grain, 0)) != Stamp::continuation(position, index, cookie) {
-                return Err(Invalid::Continuation);
-            }
-        }
+        check_continuations(raw, stamp, cookie)?;
         Tail::entries(TailBytes { raw, bytes })
     }
 

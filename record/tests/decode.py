@@ -24,6 +24,15 @@ def tail_entries(tail):
         tail = tail[4 + length:]
 
 
+def text_in_cells(raw):
+    return raw.split(b"\0", 1)[0].decode()
+
+
+def cells(tail, port):
+    name, ip, service = (text_in_cells(tail[at:at + 16]) for at in (0, 16, 32))
+    return {"name": name, "key": text_in_cells(tail[56:88]), "endpoint": {"ip": ip, "port": port, "name": service}}
+
+
 def record(raw):
     words = struct.unpack_from("<8Q", raw)
     stamp = words[0]
@@ -45,9 +54,14 @@ def record(raw):
         "level": words[6] >> 40 & 0xFF,
         "truncated": words[6] >> 48 == 1,
         "ids": [words[2], words[3], words[4]],
-        "texts": [words[5] & 0xFFFFFFFF, words[5] >> 32, words[6] & 0xFFFFFFFF],
         "scalar": struct.unpack("<q", struct.pack("<Q", words[1]))[0],
     }
+    if words[6] >> 48 == 2:
+        assert grains == 3 and words[7] >> 32 == len(tail) and kind == "event" and words[5] == 0
+        out["texts"] = [0, 0, 0]
+        out.update(cells(tail, words[6] & 0xFFFFFFFF))
+        return out, raw[grains * 64:]
+    out["texts"] = [words[5] & 0xFFFFFFFF, words[5] >> 32, words[6] & 0xFFFFFFFF]
     for tag, content in tail_entries(tail[:words[7] >> 32]):
         out[TAGS[tag]] = endpoint(content) if tag == 2 else content.decode()
     return out, raw[grains * 64:]

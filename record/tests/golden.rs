@@ -1,10 +1,15 @@
-//! The bytes of version 1 are kept under version control, and a decoder that shares no code with ours reads them.
+//! The bytes of each version are kept under version control, and a decoder that shares no code with ours reads them.
 //! `BLKIN_BLESS=1 cargo test -p blkin-record` writes them anew, for a new version of the layout only.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use blkin_record::{Draft, EndpointParts, Payload, Source, VERSION};
+mod own;
+
+use blkin_record::{
+    Draft, EndpointParts, EndpointRef, GRAIN_BYTES, Payload, Source, Text, VERSION, is_read, records,
+};
+use own::InCells;
 
 const COOKIE: u32 = 0x1_5a5a;
 
@@ -36,7 +41,21 @@ fn drafts() -> Vec<Draft<'static>> {
     ]
 }
 
-fn encoded() -> Vec<u8> {
+/// What version 2 has more than version 1.
+fn in_cells() -> InCells {
+    InCells {
+        ids: [0x1122_3344_5566_7788, 3, 2],
+        name: b"Journal access".to_vec(),
+        ip: b"255.255.255.255".to_vec(),
+        port: 65535,
+        service: b"sixteen bytes it".to_vec(),
+        key: "Span ended: 対象, 0123456789".as_bytes().to_vec(),
+        level: 4,
+        time: 0x0123_4567_89ab,
+    }
+}
+
+fn encoded(version: u32) -> Vec<u8> {
     let mut raw = Vec::new();
     // The last positions of a lap of the position's 36 bits: the golden bytes show the wrap.
     let mut position = (1u64 << 36) - 3;
@@ -48,17 +67,23 @@ fn encoded() -> Vec<u8> {
         position += draft.grains() as u64;
         raw.extend(words.iter().flat_map(|word| word.to_le_bytes()));
     }
+    if version > 1 {
+        raw.extend(in_cells().encode(position, drafts().len() as u64, COOKIE));
+    }
     raw
 }
 
-fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("v{VERSION}-{name}"))
+fn golden(version: u32, name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("v{version}-{name}"))
 }
 
-fn decoded_by_python() -> String {
+fn decoded_by_python(version: u32) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/decode.py");
-    let output =
-        Command::new("python3").arg(script).arg(golden("records.bin")).output().expect("python3 runs");
+    let output = Command::new("python3")
+        .arg(script)
+        .arg(golden(version, "records.bin"))
+        .output()
+        .expect("python3 runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("JSON is UTF-8")
 }
@@ -66,9 +91,35 @@ fn decoded_by_python() -> String {
 #[test]
 fn golden_bytes_are_what_we_write_and_what_an_independent_decoder_reads() {
     if std::env::var_os("BLKIN_BLESS").is_some() {
-        std::fs::write(golden("records.bin"), encoded()).unwrap();
-        std::fs::write(golden("records.json"), decoded_by_python()).unwrap();
+        std::fs::write(golden(VERSION, "records.bin"), encoded(VERSION)).unwrap();
+        std::fs::write(golden(VERSION, "records.json"), decoded_by_python(VERSION)).unwrap();
     }
-    assert_eq!(std::fs::read(golden("records.bin")).unwrap(), encoded());
-    assert_eq!(std::fs::read_to_string(golden("records.json")).unwrap(), decoded_by_python());
+    for version in (0..=VERSION).filter(|version| is_read(u64::from(*version))) {
+        assert_eq!(std::fs::read(golden(version, "records.bin")).unwrap(), encoded(version));
+        assert_eq!(
+            std::fs::read_to_string(golden(version, "records.json")).unwrap(),
+            decoded_by_python(version)
+        );
+    }
+    assert!(is_read(1) && !is_read(0) && !is_read(u64::from(VERSION) + 1));
+}
+
+#[test]
+fn an_event_in_cells_says_what_its_texts_do() {
+    let raw = std::fs::read(golden(2, "records.bin")).unwrap();
+    let all: Vec<_> = records(&raw, COOKIE).collect::<Result<_, _>>().unwrap();
+    let own = in_cells();
+    let last = all.last().unwrap();
+    assert_eq!(all.len(), drafts().len() + 1);
+    assert_eq!([last.trace_id, last.span_id, last.parent_span_id], own.ids);
+    assert_eq!((last.level, last.time, last.truncated), (4, own.time, false));
+    assert_eq!(last.name, Text::Inline(own.name.into()));
+    assert_eq!(last.key, Text::Inline(own.key.into()));
+    let endpoint = EndpointParts { ip: &own.ip, port: own.port, name: &own.service };
+    let endpoint = [&endpoint.fixed(), endpoint.ip, endpoint.name].concat();
+    assert_eq!(last.endpoint, EndpointRef::Inline(endpoint.into()));
+    assert!(
+        raw.ends_with(&[0xee; 3 * 8]) && raw.len().is_multiple_of(GRAIN_BYTES),
+        "a grain that is not full"
+    );
 }

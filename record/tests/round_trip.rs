@@ -1,9 +1,12 @@
 //! What is written reads back; what is damaged is reported alone; what is not a record is never taken for one.
 
+mod own;
+
 use blkin_record::{
     Draft, EndpointParts, EndpointRef, GRAIN_BYTES, Invalid, MAX_TEXT_BYTES, Payload, Record, Source, Text,
     Value, cut, records,
 };
+use own::InCells;
 use proptest::prelude::*;
 
 const COOKIE: u32 = 0x2_1234;
@@ -104,7 +107,49 @@ fn sample() -> impl Strategy<Value = Sample> {
         })
 }
 
+fn in_cells() -> impl Strategy<Value = InCells> {
+    let text = |most: usize| proptest::collection::vec(1..=u8::MAX, 0..=most);
+    let texts = (text(16), text(16), text(16), text(32));
+    ((1..u64::MAX, any::<u64>(), any::<u64>()), texts, any::<u16>(), 0u8..8, any::<u64>()).prop_map(
+        |(ids, (name, ip, service, key), port, level, time)| InCells {
+            ids: ids.into(),
+            name,
+            ip,
+            port,
+            service,
+            key,
+            level,
+            time,
+        },
+    )
+}
+
 proptest! {
+    #[test]
+    fn what_is_written_in_cells_reads_back(own in in_cells(), position in any::<u64>(), ordinal in 0u64..1 << 28) {
+        let raw = own.encode(position, ordinal, COOKIE);
+        let [Ok(record)] = &records(&raw, COOKIE).collect::<Vec<_>>()[..] else { panic!("one record") };
+        let endpoint = EndpointParts { ip: &own.ip, port: own.port, name: &own.service };
+        let endpoint = [&endpoint.fixed(), endpoint.ip, endpoint.name].concat();
+        prop_assert_eq!([record.trace_id, record.span_id, record.parent_span_id], own.ids);
+        prop_assert_eq!((record.ordinal, record.level, record.time), (ordinal, own.level, own.time));
+        prop_assert_eq!(&record.name, &Text::Inline(own.name.into()));
+        prop_assert_eq!(&record.endpoint, &EndpointRef::Inline(endpoint.into()));
+        prop_assert_eq!(&record.key, &Text::Inline(own.key.into()));
+    }
+
+    #[test]
+    fn a_record_in_cells_with_a_flipped_bit_never_spoils_its_neighbours(own in in_cells(), bit in any::<prop::sample::Index>()) {
+        let pieces = [0, 3, 6].map(|position| own.encode(position, position / 3, COOKIE));
+        let mut raw = pieces.concat();
+        let bit = bit.index(pieces[1].len() * 8);
+        raw[pieces[0].len() + bit / 8] ^= 1 << (bit % 8);
+        let read: Vec<_> = records(&raw, COOKIE).collect();
+        let alone = |number: usize| records(&pieces[number], COOKIE).next();
+        prop_assert_eq!(read.first().cloned(), alone(0));
+        prop_assert_eq!(read.last().cloned(), alone(2));
+    }
+
     #[test]
     fn what_is_written_reads_back(samples in proptest::collection::vec(sample(), 1..8), start in any::<u32>()) {
         let mut raw = Vec::new();
@@ -173,4 +218,35 @@ fn texts_are_cut_at_a_character_boundary() {
     assert_eq!(cut(text.as_bytes(), 20), (text.as_bytes(), false));
     assert_eq!(cut(text.as_bytes(), 7), ("ééé".as_bytes(), true));
     assert_eq!(cut(&[0x80; 10], 7).0.len(), 7, "bytes without boundaries are cut where they must be");
+}
+
+#[test]
+fn what_cannot_be_in_cells_is_invalid() {
+    let own = InCells {
+        ids: [1, 2, 3],
+        name: b"Main".to_vec(),
+        ip: b"10.0.0.1".to_vec(),
+        port: 6800,
+        service: b"osd.0".to_vec(),
+        key: b"Enqueued op".to_vec(),
+        level: 4,
+        time: 77,
+    };
+    let with = |index: usize, bits: u64| {
+        let mut raw = own.encode(0, 0, COOKIE);
+        let word = u64::from_le_bytes(raw[index * 8..][..8].try_into().unwrap()) ^ bits;
+        raw[index * 8..][..8].copy_from_slice(&word.to_le_bytes());
+        records(&raw, COOKIE).next().unwrap().err()
+    };
+    assert_eq!(with(0, 0), None);
+    // An integer, a port of more than 16 bits, a text that was cut, an id.
+    assert_eq!(with(6, 3 << 32), Some(Invalid::Traits));
+    assert_eq!(with(6, 1 << 16), Some(Invalid::Traits));
+    assert_eq!(with(6, 1 << 48), Some(Invalid::Traits));
+    assert_eq!(with(5, 1), Some(Invalid::Traits));
+    // Another length, a grain of another record.
+    assert_eq!(with(7, 1 << 32), Some(Invalid::Tail));
+    assert_eq!(with(16, 1), Some(Invalid::Continuation));
+    // Two grains.
+    assert_eq!(with(0, 1 << 36), Some(Invalid::Tail));
 }

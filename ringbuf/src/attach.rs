@@ -36,7 +36,7 @@ pub enum AttachError {
     #[error("the {0} has an impossible size of {1} bytes")]
     Size(&'static str, i64),
     /// A segment of another version.
-    #[error("the segment has layout version {layout} and record version {record}, this consumerd reads {LAYOUT_VERSION} and {own}", own = blkin_record::VERSION)]
+    #[error("the segment has layout version {layout} and record version {record}, this consumerd reads {LAYOUT_VERSION} and {oldest} to {own}", oldest = blkin_record::OLDEST_VERSION, own = blkin_record::VERSION)]
     Version {
         /// Version of the layout.
         layout: u64,
@@ -390,7 +390,7 @@ fn read_info(words: &[AtomicU64], bytes: usize, inode: u64, device: u64) -> Resu
         return Err(AttachError::Header("magic"));
     }
     let (layout, record) = (word(header::VERSION), word(header::RECORD_VERSION));
-    if layout != LAYOUT_VERSION || record != u64::from(blkin_record::VERSION) {
+    if layout != LAYOUT_VERSION || !blkin_record::is_read(record) {
         return Err(AttachError::Version { layout, record });
     }
     let ring_bytes = usize::try_from(word(header::RING_BYTES))

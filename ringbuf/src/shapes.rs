@@ -25,6 +25,8 @@ const COUNT: usize = 256;
 const TRAVELS: u32 = 0xf << 20;
 /// There too: all texts travel, and none was longer than [`crate::image::Brief`] can be, as far as is known.
 const BRIEF: u32 = 1 << 24;
+/// There too, never without the other: none was longer than its cells.
+const CELLS: u32 = 1 << 25;
 /// A call that finds another one in its place takes it once in so many times: so that a flood of calls that never come
 /// again leaves most of the others where they are.
 const TAKEN_ONCE_IN: u32 = 8;
@@ -47,8 +49,19 @@ pub enum Met {
     Whole(u64, u32),
     /// With other texts at some of the places; these have no id here.
     InPart(u64, u32),
+    /// With other texts at all of the places, none of which was long. Then none is NULL.
+    New(Size),
     /// Not at all.
     Never,
+}
+
+/// How long texts that are new each time were, as far as is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// None longer than its cells in a record: [`crate::process::record_in_cells`] may record it.
+    Cells,
+    /// None longer than brief: [`crate::process::record_brief_call`] may record it.
+    Brief,
 }
 
 /// A call; a line for what is looked at first, and two for the beginnings of its texts.
@@ -116,16 +129,13 @@ impl Entry {
         }
     }
 
-    /// Whether the texts lie where the entry says, and begin as it says. Nothing but comparisons and the jumps that they
-    /// decide: this is most of what a legacy call costs. The endpoint's address comes first, for it is never NULL, and an
-    /// entry has it last: where it is equal no other is NULL either.
-    ///
-    /// # Safety
-    /// From each of the texts that the entry has an address of, a block may be read.
+    /// Whether the texts lie where the entry says. Nothing but comparisons and the jumps that they decide, as below: both are most of
+    /// what a legacy call costs. The endpoint's address comes first, for it is never NULL, and an entry has it last: where it is
+    /// equal no other is NULL either. Whoever stored an address saw that a block that begins there ends in the same page.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    unsafe fn begins(&self, texts: &[*const u8; TEXTS]) -> bool {
-        // SAFETY: passed on from the caller; the entry's own words are aligned, and written only as atomics.
+    fn lies_at(&self, texts: &[*const u8; TEXTS]) -> bool {
+        // SAFETY: the entry's own words, which are written only as atomics.
         unsafe {
             std::arch::asm!(
                 "cmp {tb}, qword ptr [{entry} + {at} + 8]",
@@ -136,6 +146,32 @@ impl Entry {
                 "jne {other}",
                 "cmp {td}, qword ptr [{entry} + {at} + 24]",
                 "jne {other}",
+                ta = in(reg) texts[0], tb = in(reg) texts[1], tc = in(reg) texts[2], td = in(reg) texts[3],
+                entry = in(reg) &raw const *self,
+                at = const offset_of!(Entry, texts),
+                other = label { return false },
+                options(readonly, nostack)
+            );
+        }
+        true
+    }
+
+    /// Never: see the module.
+    #[cfg(not(target_arch = "x86_64"))]
+    fn lies_at(&self, _: &[*const u8; TEXTS]) -> bool {
+        false
+    }
+
+    /// Whether the texts begin as the entry says.
+    ///
+    /// # Safety
+    /// From each of the texts a block may be read.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn begins(&self, texts: &[*const u8; TEXTS]) -> bool {
+        // SAFETY: passed on from the caller; the entry's own words are aligned, and written only as atomics.
+        unsafe {
+            std::arch::asm!(
                 "movdqu {a}, xmmword ptr [{ta}]",
                 "pcmpeqb {a}, xmmword ptr [{entry} + {bytes}]",
                 "por {a}, xmmword ptr [{entry} + {behind}]",
@@ -157,7 +193,6 @@ impl Entry {
                 a = out(xmm_reg) _, b = out(xmm_reg) _,
                 ta = in(reg) texts[0], tb = in(reg) texts[1], tc = in(reg) texts[2], td = inlateout(reg) texts[3] => _,
                 entry = in(reg) &raw const *self,
-                at = const offset_of!(Entry, texts),
                 bytes = const offset_of!(Entry, blocks) + offset_of!(Blocks, bytes),
                 behind = const offset_of!(Entry, blocks) + offset_of!(Blocks, behind),
                 other = label { return false },
@@ -187,6 +222,30 @@ impl Entry {
             unsafe { cstring::is(call.texts[number], table, id, true) }
         })
     }
+
+    /// Word 5 and what stands beside the port.
+    ///
+    /// # Safety
+    /// As [`Shapes::find`]; the texts lie where the entry says, or said a moment ago.
+    #[inline(always)]
+    unsafe fn find_if(
+        &self,
+        call: &Call,
+        is_all: impl FnOnce(&Entry, u32, u16) -> bool,
+    ) -> Option<(u64, u64)> {
+        let version = self.version.load(Acquire);
+        // SAFETY: see `lies_at`.
+        if version & 1 != 0 || !unsafe { self.begins(&call.texts) } {
+            return None;
+        }
+        let port_and_key = self.port_and_key.load(Relaxed);
+        let names = self.names.load(Relaxed);
+        if !is_all(self, port_and_key as u32, call.port) {
+            return None;
+        }
+        fence(Acquire);
+        (self.version.load(Relaxed) == version).then_some((names, port_and_key))
+    }
 }
 
 impl Shapes {
@@ -197,26 +256,10 @@ impl Shapes {
     #[inline(always)]
     fn entry(&self, call: &Call) -> &Entry {
         let [name, _, _, key] = call.texts;
-        self.entry_of(name, call.endpoint, key)
-    }
-
-    #[inline(always)]
-    fn entry_of(&self, name: *const u8, endpoint: *const u8, key: *const u8) -> &Entry {
-        let [name, endpoint, key] = [name, endpoint, key].map(|text| text.addr() as u64);
+        let [name, endpoint, key] = [name, call.endpoint, key].map(|text| text.addr() as u64);
         let mixed = key.wrapping_add(name.wrapping_mul(2)).wrapping_add(endpoint.wrapping_mul(4));
         let hash = (mixed as u32).wrapping_mul(0x9e37_79b1) >> (u32::BITS - COUNT.ilog2());
         &self.entries[hash as usize]
-    }
-
-    /// Whether all texts of a call, of which these are two, are new each time, and none is known to be longer than brief. Then
-    /// these two are not NULL.
-    #[inline(always)]
-    pub(crate) fn is_brief(&self, name: *const u8, endpoint: *const u8, key: *const u8) -> bool {
-        let entry = self.entry_of(name, endpoint, key);
-        let lies_at = |number: usize| entry.texts[number].load(Relaxed) as usize;
-        // Acquire: where there is such a mark no address is NULL any more.
-        let is_marked = entry.port_and_key.load(Acquire) as u32 & BRIEF != 0;
-        is_marked && lies_at(0) == name.addr() && lies_at(TEXTS - 1) == key.addr()
     }
 
     /// How a call was met before, if it still says the same; never one with a text that is longer than a block. Texts that
@@ -227,15 +270,24 @@ impl Shapes {
     /// The texts are C strings that do not change during the call, or NULL, but for the address, which is never that.
     #[inline(always)]
     pub(crate) unsafe fn find(&self, call: Call) -> Met {
-        // SAFETY: passed on from the caller.
-        let Some((names, port_and_key)) = (unsafe { self.find_if(call, |_, _, _| true) }) else {
+        let entry = self.entry(&call);
+        if !entry.lies_at(&call.texts) {
+            return Met::Never;
+        }
+        // Before the version: it says nothing that must agree with the rest, but how the call is best recorded.
+        let marks = entry.port_and_key.load(Acquire) as u32;
+        if marks & BRIEF != 0 {
+            return Met::New(if marks & CELLS != 0 { Size::Cells } else { Size::Brief });
+        }
+        // SAFETY: passed on from the caller; they lie there.
+        let Some((names, port_and_key)) = (unsafe { entry.find_if(&call, |_, _, _| true) }) else {
             return Met::Never;
         };
         let (port_and_others, port) = (port_and_key as u32, u32::from(call.port));
         let key = (port_and_key >> 32) as u32;
         if port_and_others == port {
             Met::Whole(names, key)
-        } else if port_and_others & !(TRAVELS | BRIEF) == port {
+        } else if port_and_others & !TRAVELS == port {
             Met::InPart(names, key)
         } else {
             Met::Never
@@ -253,36 +305,13 @@ impl Shapes {
                 && port_and_longer & TRAVELS == 0
                 && entry.go_on(port_and_longer >> 16, &call, table)
         };
-        // SAFETY: passed on from the caller.
-        let found = unsafe { self.find_if(call, goes_on) };
-        found.map(|(names, port_and_key)| (names, (port_and_key >> 32) as u32))
-    }
-
-    /// Word 5 and what stands beside the port.
-    ///
-    /// # Safety
-    /// As [`Shapes::find`].
-    #[inline(always)]
-    unsafe fn find_if(
-        &self,
-        call: Call,
-        is_all: impl FnOnce(&Entry, u32, u16) -> bool,
-    ) -> Option<(u64, u64)> {
         let entry = self.entry(&call);
-        let version = entry.version.load(Acquire);
-        // SAFETY: kept only if a block that begins there ends in the same page, and none of them is NULL. An entry that is
-        // empty, or just being filled for the first time, has NULL for the endpoint's address, where no call has that, and
-        // which is compared first.
-        if version & 1 != 0 || !unsafe { entry.begins(&call.texts) } {
+        if !entry.lies_at(&call.texts) {
             return None;
         }
-        let port_and_key = entry.port_and_key.load(Relaxed);
-        let names = entry.names.load(Relaxed);
-        if !is_all(entry, port_and_key as u32, call.port) {
-            return None;
-        }
-        fence(Acquire);
-        (entry.version.load(Relaxed) == version).then_some((names, port_and_key))
+        // SAFETY: passed on from the caller; they lie there.
+        let found = unsafe { entry.find_if(&call, goes_on) };
+        found.map(|(names, port_and_key)| (names, (port_and_key >> 32) as u32))
     }
 
     /// Keeps a call, unless it cannot be compared later, or another one shall stay. `ids`: of its texts, in `table`, 0 for one
@@ -326,7 +355,7 @@ impl Shapes {
         entry.texts[ADDRESS].store(call.texts[ADDRESS].addr() as u64, Release);
         let key = u64::from(ids[TEXTS - 1]);
         // Whether they are brief is found out when they are copied.
-        let brief = if travels == 0xf { u64::from(BRIEF) } else { 0 };
+        let brief = if travels == 0xf { u64::from(BRIEF | CELLS) } else { 0 };
         entry.port_and_key.store(
             u64::from(call.port) | longer << 16 | travels << TRAVELS.trailing_zeros() | brief | key << 32,
             Release,
@@ -335,10 +364,14 @@ impl Shapes {
         entry.version.store(version + 2, Release);
     }
 
-    /// The texts of a call are not as brief as was thought.
-    pub(crate) fn set_longer(&self, call: &Call) {
+    /// The texts of a call are longer than this, which was thought of them.
+    pub(crate) fn set_longer(&self, call: &Call, than: Size) {
+        let marks = match than {
+            Size::Cells => CELLS,
+            Size::Brief => BRIEF | CELLS,
+        };
         // Of another call, which took the place just now, it would be as true: it is only less quick.
-        self.entry(call).port_and_key.fetch_and(!u64::from(BRIEF), Relaxed);
+        self.entry(call).port_and_key.fetch_and(!u64::from(marks), Relaxed);
     }
 
     fn is_taken(&self) -> bool {
@@ -453,17 +486,23 @@ mod tests {
         }
         let shapes = Box::new(Shapes::new());
         shapes.keep(&call, [0; TEXTS], 0, &table);
-        let is_brief = |name, key| shapes.is_brief(name, call.endpoint, key);
-        assert!(is_brief(at(0), at(3)));
-        assert!(!is_brief(at(1), at(3)) && !is_brief(at(0), at(1)));
-        assert!(!is_brief(std::ptr::null(), at(3)) && !is_brief(at(0), std::ptr::null()));
+        // SAFETY: strings with an end, or NULL.
+        let find = |call: Call| unsafe { shapes.find(call) };
+        let elsewhere = |number: usize, text: *const u8| {
+            let mut texts = call.texts;
+            texts[number] = text;
+            find(Call { texts, ..call })
+        };
+        assert_eq!(find(call), Met::New(Size::Cells));
+        for number in 0..TEXTS {
+            assert_eq!(elsewhere(number, at(5)), Met::Never);
+            assert_eq!(elsewhere(number, std::ptr::null()), Met::Never);
+        }
+        shapes.set_longer(&call, Size::Cells);
+        assert_eq!(find(call), Met::New(Size::Brief));
+        shapes.set_longer(&call, Size::Brief);
+        assert_eq!(find(call), Met::InPart(0, 0));
         // SAFETY: strings with an end.
-        assert_eq!(unsafe { shapes.find(call) }, Met::InPart(0, 0));
-        shapes.set_longer(&call);
-        assert!(!is_brief(at(0), at(3)));
-        // SAFETY: strings with an end.
-        assert_eq!(unsafe { shapes.find(call) }, Met::InPart(0, 0));
-        // SAFETY: as above.
         assert_eq!(unsafe { shapes.find_longer(call, &table) }, None);
     }
 

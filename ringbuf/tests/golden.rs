@@ -90,21 +90,38 @@ fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
-fn decoded_by_python() -> String {
+/// With records of version 2. Those of version 1 differ in nothing else.
+const NOW: &str = "saved-v1-records-v2";
+const BEFORE: &str = "saved-v1";
+
+fn decoded_by_python(name: &str) -> String {
     let mut python = Command::new("python3");
-    let output = python.arg(golden("decode_saved.py")).arg(golden("saved-v1.hex")).output().unwrap();
+    let file = golden(&format!("{name}.hex"));
+    let output = python.arg(golden("decode_saved.py")).arg(file).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
 #[test]
 fn golden_bytes_are_what_we_write_and_what_an_independent_decoder_reads() {
+    let text = |name: &str| std::fs::read_to_string(golden(name)).unwrap();
     if std::env::var_os("BLKIN_BLESS").is_some() {
-        std::fs::write(golden("saved-v1.hex"), hex(&file())).unwrap();
-        std::fs::write(golden("saved-v1.json"), decoded_by_python()).unwrap();
+        std::fs::write(golden(&format!("{NOW}.hex")), hex(&file())).unwrap();
+        std::fs::write(golden(&format!("{NOW}.json")), decoded_by_python(NOW)).unwrap();
     }
-    assert_eq!(hex(&file()), std::fs::read_to_string(golden("saved-v1.hex")).unwrap());
-    assert_eq!(decoded_by_python(), std::fs::read_to_string(golden("saved-v1.json")).unwrap());
+    assert_eq!(hex(&file()), text(&format!("{NOW}.hex")));
+    for name in [BEFORE, NOW] {
+        assert_eq!(decoded_by_python(name), text(&format!("{name}.json")));
+    }
+}
+
+#[test]
+fn a_file_with_records_of_the_version_before_reads_as_one_of_now() {
+    let text = std::fs::read_to_string(golden(&format!("{BEFORE}.hex"))).unwrap().replace('\n', "");
+    let byte = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
+    let before: Vec<u8> = (0..text.len()).step_by(2).map(byte).collect();
+    assert_ne!(before, file());
+    assert_eq!(saved::read(&before), saved::read(&file()));
 }
 
 #[test]

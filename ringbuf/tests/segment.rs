@@ -140,6 +140,9 @@ fn headers_that_contradict_themselves_are_refused() {
     let bytes = segment_bytes(2, 4096) as u64;
     let open = |bytes: u64, header: &[u64]| Attachment::open(sealed(bytes, header), own_memfd(CONTROL_NAME));
     assert!(open(bytes, &good).is_ok(), "the pattern that the rest is bent from");
+    let with_records = |version: u64| [&good[..2], &[version], &good[3..]].concat();
+    assert!(open(bytes, &with_records(u64::from(blkin_record::VERSION))).is_ok(), "records of now");
+    assert!(open(bytes, &with_records(u64::from(blkin_record::VERSION) + 1)).is_err(), "records of later");
     let bends = [(0, 0), (1, 1), (2, 9), (3, 0), (3, 4097), (3, u64::MAX), (4, 0), (4, 3), (4, u64::MAX)];
     for (index, value) in bends.into_iter().chain([(6, 0), (6, 1 << 18), (7, 3), (10, 2), (11, 2)]) {
         let mut bent = good;

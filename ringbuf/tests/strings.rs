@@ -4,11 +4,11 @@ mod own;
 
 use blkin_record::{Endpoint, EndpointRef, Record, Text, Value, records};
 use blkin_ringbuf::Attachment;
-use blkin_ringbuf::process::{self, Call, Met, Said, Short, Status, init, recognise_call};
+use blkin_ringbuf::process::{self, Call, Met, Place, Said, Short, Size, Status, init, recognise_call};
 
 const CALLS: usize = 6000;
 const PLACES: usize = 13;
-/// From these places all texts are others each time, and none is ever long.
+/// From these places all texts are others each time, and none is ever long; from the first, none is longer than its cells.
 const BRIEF_PLACES: [usize; 3] = [4, 8, 12];
 
 /// What a call says: name, address, service, key, and a value.
@@ -20,7 +20,12 @@ fn texts(number: usize) -> Texts {
     let text = |what: &str, each: usize, most: usize| {
         let number = number / each;
         let length = number.wrapping_mul(0x9e37_79b1) >> 7 & 0xff;
-        let most = if BRIEF_PLACES.contains(&place) { 12 } else { most };
+        let most = match BRIEF_PLACES.iter().position(|brief| *brief == place) {
+            Some(0) if what == "event " => 22,
+            Some(0) => 7,
+            Some(_) => 12,
+            None => most,
+        };
         format!("{what}{number}{}", "x".repeat(length % most))
     };
     let every = [[1, 1, 1], [1500, 1500, 1], [1500, 1, 1500], [1, 1500, 1500]][place % 4];
@@ -45,10 +50,15 @@ fn write(buffers: &mut [Vec<u8>; 5], texts: &Texts) {
     }
 }
 
-/// As `blkin_record` and the macros do. Whether all texts were held to be new, and brief.
-fn record(buffers: &[Vec<u8>; 5], number: usize) -> bool {
+/// An endpoint with these buffers for its texts.
+fn endpoint(buffers: &[Vec<u8>; 5]) -> Place {
+    Place { ip: buffers[1].as_ptr(), port: 6800, service: buffers[2].as_ptr() }
+}
+
+/// As `blkin_record` and the macros do. What its texts were held to be, if all of them were new, and none long.
+fn record(buffers: &[Vec<u8>; 5], place: &Place, number: usize) -> Option<Size> {
     let [name, ip, service, key, value] = buffers.each_ref().map(|buffer| buffer.as_ptr());
-    let call = Call { texts: [name, ip, service, key], endpoint: service, port: 6800 };
+    let call = Call { texts: [name, ip, service, key], endpoint: (&raw const *place).cast(), port: 6800 };
     let said = match number % 3 {
         0 => Said::Short(Short::Event),
         1 => Said::Short(Short::Integer(number as i64)),
@@ -56,14 +66,22 @@ fn record(buffers: &[Vec<u8>; 5], number: usize) -> bool {
     };
     let own = [1, number as u64 + 1, 0];
     let ids = own.as_ptr();
-    if let (true, Said::Short(what)) = (process::is_brief_call(name, service, key), said) {
-        // SAFETY: three words, and strings with an end, which stay as they are meanwhile; so below.
-        if unsafe { process::record_brief_call(ids, call, what, 4) } {
-            return true;
+    // SAFETY: strings with an end, which stay as they are meanwhile.
+    let met = unsafe { recognise_call(call) };
+    let is_done = match met {
+        Met::New(Size::Cells) if number.is_multiple_of(3) => {
+            // SAFETY: three words, and strings that were met so.
+            unsafe { process::record_in_cells(ids, place, call.texts) };
+            return Some(Size::Cells);
         }
-    }
-    // SAFETY: as above.
-    let is_done = match unsafe { recognise_call(call) } {
+        Met::New(_) => match said {
+            // SAFETY: as above.
+            Said::Short(what) if unsafe { process::record_brief_call(ids, call, what, 4) } => {
+                return Some(Size::Brief);
+            }
+            // SAFETY: as above.
+            _ => unsafe { process::record_travelling_call(ids, call, 0, 0, said, 4) },
+        },
         // SAFETY: as above.
         Met::Whole(names, key) => unsafe { process::record_known(ids, names, key, said, 4) }.is_some(),
         // SAFETY: as above.
@@ -75,7 +93,7 @@ fn record(buffers: &[Vec<u8>; 5], number: usize) -> bool {
         // SAFETY: as above.
         assert_eq!(unsafe { process::record_call(ids, call, said, 4) }, Some(0));
     }
-    false
+    None
 }
 
 /// The number of the call, and whether the record says what that said.
@@ -107,11 +125,16 @@ fn texts_that_change_are_recorded_as_they_were() {
     assert_eq!(init(), Status::Tracing);
     let mut program = own::attach();
     let mut places: Vec<_> = (0..PLACES).map(|_| place()).collect();
-    let (mut seen, mut brief) = (Vec::new(), 0);
+    let endpoints: Vec<_> = places.iter().map(endpoint).collect();
+    let (mut seen, mut in_cells, mut brief) = (Vec::new(), 0, 0);
     for number in 0..CALLS {
         let buffers = &mut places[number % PLACES];
         write(buffers, &texts(number));
-        brief += usize::from(record(buffers, number));
+        match record(buffers, &endpoints[number % PLACES], number) {
+            Some(Size::Cells) => in_cells += 1,
+            Some(Size::Brief) => brief += 1,
+            None => {}
+        }
         if number % 100 == 99 {
             let mut raw = Vec::new();
             for slot in 0..program.slots() {
@@ -132,4 +155,6 @@ fn texts_that_change_are_recorded_as_they_were() {
     // buffer at the end of a page never is.
     let most = CALLS * BRIEF_PLACES.len() / PLACES * 2 / 3;
     assert!(!process::may_at_once() || brief > most / 8, "{brief} of {most}");
+    let events = CALLS / PLACES / 3;
+    assert!(!process::may_at_once() || in_cells > events / 8, "{in_cells} of {events}");
 }

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::ptr;
 
-use blkin_ringbuf::process::{self, Met, Short};
+use blkin_ringbuf::process::{self, Call, Met, Short, Size};
 
 use super::layout::{Annotation, AnnotationValue, Endpoint, INTEGER, TIMESTAMP, Trace};
 use super::record::{EndpointTexts, LEGACY_LEVEL, ids_of, place_of, record_if_new, record_travelling};
@@ -20,17 +20,23 @@ pub(super) unsafe extern "C" fn blkin_trace_event(
 ) {
     // SAFETY: passed on from the caller.
     let Some((name, place)) = (unsafe { place_of(trace, endpoint) }) else { return };
-    if process::is_brief_call(name.cast(), place.cast(), event.cast()) {
-        // SAFETY: passed on from the caller, and as was just looked at.
-        return unsafe { record_brief_event(trace, place, event) };
-    }
     // SAFETY: passed on from the caller; what was just found.
-    match unsafe { record(trace, name, place, event, Short::Event) } {
+    let call = unsafe { call_in(name, place, event) };
+    // SAFETY: as above.
+    match unsafe { record(trace, call, Short::Event) } {
         Met::Whole(..) => {}
+        Met::New(Size::Cells) => {
+            // SAFETY: passed on from the caller.
+            let ids = unsafe { ids_of(trace) };
+            // SAFETY: three integers in a row, only read (by Invariant 3); strings of the caller (Invariant 2), met so just now.
+            unsafe { process::record_in_cells(ids, place.cast(), call.texts) }
+        }
+        // SAFETY: passed on from the caller; what it was met as.
+        Met::New(Size::Brief) => unsafe { record_brief_event(trace, place, event) },
         // SAFETY: passed on from the caller.
-        Met::InPart(names, key_id) => unsafe { record_event_in_part(trace, endpoint, event, names, key_id) },
+        Met::InPart(names, key_id) => unsafe { record_event_in_part(trace, place, event, names, key_id) },
         // SAFETY: passed on from the caller.
-        Met::Never => unsafe { record_event(trace, endpoint, event) },
+        Met::Never => unsafe { record_event(trace, place, event) },
     }
 }
 
@@ -47,36 +53,38 @@ pub(super) unsafe extern "C" fn blkin_trace_integer(
 ) {
     // SAFETY: passed on from the caller.
     let Some((name, place)) = (unsafe { place_of(trace, endpoint) }) else { return };
-    if process::is_brief_call(name.cast(), place.cast(), key.cast()) {
-        // SAFETY: passed on from the caller, and as was just looked at.
-        return unsafe { record_brief_integer(trace, place, key, val) };
-    }
     // SAFETY: passed on from the caller; what was just found.
-    match unsafe { record(trace, name, place, key, Short::Integer(val)) } {
+    let call = unsafe { call_in(name, place, key) };
+    // SAFETY: as above.
+    match unsafe { record(trace, call, Short::Integer(val)) } {
         Met::Whole(..) => {}
+        // SAFETY: passed on from the caller; what it was met as.
+        Met::New(_) => unsafe { record_brief_integer(trace, place, key, val) },
         // SAFETY: passed on from the caller.
         Met::InPart(names, key_id) => unsafe {
-            record_integer_in_part(trace, endpoint, key, val, names, key_id);
+            record_integer_in_part(trace, place, key, val, names, key_id);
         },
         // SAFETY: passed on from the caller.
-        Met::Never => unsafe { record_integer(trace, endpoint, key, val) },
+        Met::Never => unsafe { record_integer(trace, place, key, val) },
     }
+}
+
+/// The call of a span of this name. Nothing in here panics.
+///
+/// # Safety
+/// `endpoint` is not NULL; Invariants 1 and 2.
+#[inline(always)]
+unsafe fn call_in(name: *const c_char, endpoint: *const Endpoint, key: *const c_char) -> Call {
+    // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
+    EndpointTexts::of(unsafe { endpoint.read() }).call(name, endpoint, key)
 }
 
 /// Records a call if it was met before with all of its texts. Nothing in here panics.
 ///
 /// # Safety
-/// Neither `trace` nor `endpoint` is NULL; Invariants 1 and 2.
+/// `trace` is not NULL; Invariants 1 and 2.
 #[inline(always)]
-unsafe fn record(
-    trace: *const Trace,
-    name: *const c_char,
-    endpoint: *const Endpoint,
-    key: *const c_char,
-    what: Short,
-) -> Met {
-    // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
-    let call = EndpointTexts::of(unsafe { endpoint.read() }).call(name, endpoint, key);
+unsafe fn record(trace: *const Trace, call: Call, what: Short) -> Met {
     // SAFETY: NULL, which nothing is known of, or strings of the caller (Invariant 2).
     let met = unsafe { process::recognise_call(call) };
     if let Met::Whole(names, key) = met {
@@ -92,7 +100,7 @@ unsafe fn record(
 /// nothing.
 ///
 /// # Safety
-/// As [`record`]; no argument is NULL, nor is the name of the span.
+/// Invariants 1 and 2; no argument is NULL, nor is the name of the span.
 #[inline(never)]
 unsafe extern "C" fn record_brief_event(
     trace: *const Trace,
@@ -149,7 +157,7 @@ unsafe fn record_brief(
 /// As [`record`], of a call that was never met. Its arguments are its caller's, which so keeps nothing.
 ///
 /// # Safety
-/// As [`record`].
+/// Neither `trace` nor `endpoint` is NULL; Invariants 1 and 2.
 #[inline(never)]
 unsafe extern "C" fn record_event(trace: *const Trace, endpoint: *const Endpoint, event: *const c_char) {
     // SAFETY: passed on from the caller.
@@ -159,7 +167,7 @@ unsafe extern "C" fn record_event(trace: *const Trace, endpoint: *const Endpoint
 /// As [`record_event`], of a call that was met with other texts.
 ///
 /// # Safety
-/// As [`record`].
+/// Neither `trace` nor `endpoint` is NULL; Invariants 1 and 2.
 #[inline(never)]
 unsafe extern "C" fn record_event_in_part(
     trace: *const Trace,
@@ -175,7 +183,7 @@ unsafe extern "C" fn record_event_in_part(
 /// As [`record_event`].
 ///
 /// # Safety
-/// As [`record`].
+/// Neither `trace` nor `endpoint` is NULL; Invariants 1 and 2.
 #[inline(never)]
 unsafe extern "C" fn record_integer(
     trace: *const Trace,
@@ -190,7 +198,7 @@ unsafe extern "C" fn record_integer(
 /// As [`record_event_in_part`].
 ///
 /// # Safety
-/// As [`record`].
+/// Neither `trace` nor `endpoint` is NULL; Invariants 1 and 2.
 #[inline(never)]
 unsafe extern "C" fn record_integer_in_part(
     trace: *const Trace,

@@ -5,6 +5,7 @@ use std::ffi::{c_char, c_int, c_uint};
 use std::mem::{offset_of, size_of};
 
 use crate::raw::Ids;
+use blkin_ringbuf::process::Place;
 
 /// `struct blkin_endpoint`.
 #[repr(C)]
@@ -128,6 +129,10 @@ const _: () = {
     assert!(size_of::<Endpoint>() == 24);
     assert!(offset_of!(Endpoint, port) == 8);
     assert!(offset_of!(Endpoint, name) == 16);
+    assert!(size_of::<Endpoint>() == size_of::<Place>());
+    assert!(offset_of!(Endpoint, ip) == offset_of!(Place, ip));
+    assert!(offset_of!(Endpoint, port) == offset_of!(Place, port));
+    assert!(offset_of!(Endpoint, name) == offset_of!(Place, service));
     assert!(size_of::<TraceInfo>() == 24);
     assert!(size_of::<PackedTraceInfo>() == 24);
     assert!(size_of::<Trace>() == 40);

@@ -5,10 +5,8 @@ use std::ffi::{c_char, c_int};
 use super::layout::{Annotation, Endpoint, INTEGER, TIMESTAMP, Trace};
 use super::{INVALID, OK, bytes, guard};
 use crate::raw::EndpointBytes;
+pub(super) use blkin_ringbuf::process::LEGACY_LEVEL;
 use blkin_ringbuf::process::{self, Call, Met, Said, Short};
-
-/// What users of this interface have always recorded at: the level of its LTTng tracepoints, TRACE_WARNING.
-pub(super) const LEGACY_LEVEL: u8 = 4;
 
 /// The address of an endpoint without one.
 const NO_IP: &std::ffi::CStr = c"";
@@ -50,6 +48,8 @@ unsafe extern "C" fn record_if_recognised(trace: *const Trace, annotation: *cons
         Met::Whole(names, key) => unsafe { record_whole(ids, names, key, said) },
         // SAFETY: as above.
         Met::InPart(names, key) => unsafe { record_travelling(trace, annotation, names, key) },
+        // SAFETY: as above.
+        Met::New(_) => unsafe { record_travelling(trace, annotation, 0, 0) },
         // SAFETY: as above.
         Met::Never if process::may_at_once() => unsafe { record_if_new(trace, annotation) },
         // SAFETY: as above.

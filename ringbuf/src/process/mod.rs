@@ -17,20 +17,21 @@ pub(crate) mod record;
 mod roots;
 mod start;
 pub(crate) mod state;
-mod strings;
-mod text;
+pub(crate) mod strings;
+pub(crate) mod text;
 
 use blkin_record::{EndpointParts, Payload, Source};
 
-pub use crate::shapes::{Call, Met};
+pub use crate::shapes::{Call, Met, Size};
 pub use call::{Said, record_call, record_known, string_bytes};
 pub use long::{may_at_once, record};
 pub use record::{Short, is_on, record_short, record_short_at};
 pub use roots::{Turn, count_root, new_id, samples_root, try_new_id};
-pub use strings::{record_brief_call, record_new_call, record_travelling_call};
+pub use strings::{
+    LEGACY_LEVEL, Place, record_brief_call, record_in_cells, record_new_call, record_travelling_call,
+};
 pub use text::{
-    declare, declare_endpoint, is_brief_call, meet_span, recognise, recognise_call, recognise_endpoint,
-    recognise_span,
+    declare, declare_endpoint, meet_span, recognise, recognise_call, recognise_endpoint, recognise_span,
 };
 
 /// One annotation as the caller has it. Longer texts than [`blkin_record::MAX_TEXT_BYTES`] are cut.

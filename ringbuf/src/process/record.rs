@@ -280,9 +280,9 @@ pub(super) fn own_number() -> usize {
 }
 
 /// What is done with each eighth of a ring: wakes a consumer that sleeps and has asked for it, if enough waits for it. One
-/// system call, which neither blocks nor touches errno.
+/// system call, which neither blocks nor touches errno. A C function, since a sequence ends in it.
 #[cold]
-pub(super) fn wake() {
+pub(crate) extern "C" fn wake() {
     // A full ring offers itself again with what it refuses, but a flight recorder refuses nothing.
     offer_if_due();
     if let (true, Some(word)) = (STATE.may_wake.load(Relaxed), asking_word().filter(|_| is_filling())) {

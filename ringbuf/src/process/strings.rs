@@ -2,7 +2,7 @@
 
 use blkin_record::{Entry, Payload, names_word, traits_word};
 
-use super::call::{Said, record_known};
+use super::call::{Said, record_call, record_known};
 use super::long::{may_at_once, push_at_once};
 use super::record::Short;
 use super::state::NAMES;
@@ -10,7 +10,65 @@ use super::text::{endpoint_of, is_not_due, is_to_be_kept, keep_call, recognise_l
 use crate::cstring;
 use crate::image::{Brief, Counts, Image, Tail, Terminated};
 use crate::names::Hint;
-use crate::shapes::Call;
+use crate::rseq;
+use crate::shapes::{Call, Size};
+
+/// What users of the C interface have always recorded at: the level of its LTTng tracepoints, TRACE_WARNING.
+pub const LEGACY_LEVEL: u8 = 4;
+
+/// An endpoint as the C interface has it.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Place {
+    /// Its address, or NULL.
+    pub ip: *const u8,
+    /// The low 16 bits are its port.
+    pub port: i32,
+    /// Its name.
+    pub service: *const u8,
+}
+
+/// Records an event at [`LEGACY_LEVEL`] that was met as [`Size::Cells`], with what it says at `texts`: name, address and name of the
+/// endpoint, and key. By whatever way there is if it has no room in cells: nothing is left to the caller, so that this can be its
+/// end.
+///
+/// # Safety
+/// As [`super::record_call`]; the call was met so just now, and `place` is its endpoint.
+#[inline(always)]
+pub unsafe fn record_in_cells(own: *const u64, place: *const Place, texts: [*const u8; 4]) {
+    let [name, ip, service, key] = texts;
+    // SAFETY: passed on from the caller.
+    unsafe { rseq::push_cells(own, place, key, name, ip, service) }
+}
+
+/// By whatever way there is: the sequence's arguments are its own.
+///
+/// # Safety
+/// As [`record_in_cells`].
+#[cold]
+pub(crate) unsafe extern "C" fn push_cells_otherwise(
+    own: *const u64,
+    place: *const Place,
+    key: *const u8,
+    name: *const u8,
+    ip: *const u8,
+    service: *const u8,
+) {
+    // SAFETY: passed on from the caller.
+    let call = unsafe { call_at(place, [name, ip, service, key]) };
+    // SAFETY: as above.
+    unsafe { record_call(own, call, Said::Short(Short::Event), LEGACY_LEVEL) };
+}
+
+/// The call with these texts.
+///
+/// # Safety
+/// `place` points to an endpoint.
+pub(crate) unsafe fn call_at(place: *const Place, texts: [*const u8; 4]) -> Call {
+    // SAFETY: passed on from the caller.
+    let port = unsafe { (*place).port };
+    Call { texts, endpoint: place.cast(), port: (port & 0xffff) as u16 }
+}
 
 /// Records a call that [`super::recognise_call`] does not know, if each of its texts is known where it lies, or travels. False
 /// if one has to be looked up, or is NULL, or something else stands in the way: then nothing has happened. Nothing in here
@@ -47,7 +105,7 @@ pub unsafe fn record_brief_call(own: *const u64, call: Call, what: Short, level:
     let mut image = Image::new();
     // SAFETY: passed on from the caller; four of them.
     let Some(counts) = (unsafe { brief_texts(&mut image, &call) }) else {
-        set_longer(&call);
+        set_longer(&call, Size::Brief);
         return false;
     };
     if let Short::Integer(value) = what {

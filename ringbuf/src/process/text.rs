@@ -10,7 +10,7 @@ use super::call::string_bytes;
 use super::state::{NAMES, STATE};
 use crate::cstring::{self, BLOCK};
 use crate::names::Hint;
-use crate::shapes::{Call, Met, Shapes, TEXTS};
+use crate::shapes::{Call, Met, Shapes, Size, TEXTS};
 
 /// Id of a name that the program declares: for as long as the process and its forked children live. 0: no room in the
 /// table, or too long; the text then travels in the record. Lock-free, async-signal-safe.
@@ -89,7 +89,7 @@ pub(super) fn meet_endpoint(ip: u32, name: u32, endpoint: EndpointParts<'_>) -> 
 
 /// How a call was met before with its texts where they lie now: name, address (never NULL) and name of the endpoint, and key,
 /// compared by content, no further than their ends. [`Met::Never`] also if one is long; then [`super::record_new_call`] knows
-/// more. What is new each time [`super::record_travelling_call`] has to record.
+/// more. What is new each time [`super::record_travelling_call`] has to record, or what [`Met::New`] names.
 ///
 /// # Safety
 /// The texts end with a 0 and do not change during the call, or are NULL.
@@ -97,13 +97,6 @@ pub(super) fn meet_endpoint(ip: u32, name: u32, endpoint: EndpointParts<'_>) -> 
 pub unsafe fn recognise_call(call: Call) -> Met {
     // SAFETY: passed on from the caller.
     unsafe { SHAPES.find(call) }
-}
-
-/// Whether all texts of a call, of which these are the span's name and the key, are new each time where they lie, and brief: then
-/// neither is NULL, and [`super::record_brief_call`] may record it.
-#[inline(always)]
-pub fn is_brief_call(name: *const u8, endpoint: *const u8, key: *const u8) -> bool {
-    SHAPES.is_brief(name, endpoint, key)
 }
 
 /// The key of a span, which says nothing. A block, so that it lies in one page.
@@ -122,6 +115,7 @@ pub unsafe fn recognise_span(call: Call) -> Option<u64> {
     // SAFETY: passed on from the caller.
     match unsafe { recognise_call(without_key(call)) } {
         Met::Whole(names, _) | Met::InPart(names, _) => Some(names),
+        Met::New(_) => Some(0),
         Met::Never => None,
     }
 }
@@ -203,7 +197,7 @@ const LOOKED_UP_ONCE_IN: u32 = 1021;
 const KEPT_ONCE_IN: u32 = 7;
 
 /// Calls until what is most likely in vain is due.
-static LEFT: AtomicU32 = AtomicU32::new(LOOKED_UP_ONCE_IN - 1);
+pub(crate) static LEFT: AtomicU32 = AtomicU32::new(LOOKED_UP_ONCE_IN - 1);
 
 /// Counts a call, unless what is most likely in vain is due: then [`is_due`] will say so.
 #[inline(always)]
@@ -227,9 +221,9 @@ pub(super) fn keep_call(call: &Call, ids: [u32; TEXTS], names: u64) {
     SHAPES.keep(call, ids, names, NAMES.text());
 }
 
-/// The texts of a call are not as brief as was thought: it goes another way the next time.
-pub(super) fn set_longer(call: &Call) {
-    SHAPES.set_longer(call);
+/// The texts of a call are longer than was thought: it goes another way the next time.
+pub(crate) fn set_longer(call: &Call, than: Size) {
+    SHAPES.set_longer(call, than);
 }
 
 /// Whether what is most likely in vain is due.

@@ -13,6 +13,7 @@
 //! |---|---|
 //! | `short` | a record of one grain |
 //! | `long` | a record of several grains |
+//! | `cells` | a record in cells, from the texts themselves |
 //! | `room` | where a ring's room ends; a loss; the oldest record that goes |
 //! | `ids` | the next number of a slot |
 //!
@@ -26,6 +27,7 @@
 #[macro_use]
 mod frame;
 mod area;
+mod cells;
 mod ids;
 mod long;
 mod room;
@@ -34,6 +36,7 @@ mod short;
 use crate::layout::{SLOT_HEADER_WORDS, slot};
 
 pub(crate) use area::{Area, add, area, index};
+pub(crate) use cells::push_cells;
 pub(crate) use ids::next_number;
 pub(crate) use long::{push_long, push_texts};
 pub(crate) use room::{evict, refresh_limit, refuse};

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::hot::Hot;
 use crate::image::{Counts, Image};
 use crate::process::record::{push_event_otherwise, push_value_otherwise};
+use crate::process::strings::{Place, push_cells_otherwise};
 
 pub(crate) const NO_SLOT: u32 = 2;
 pub(crate) const TRIES: usize = 1;
@@ -52,6 +53,18 @@ pub(crate) unsafe fn push_value(ids: *const u64, names: u64, traits: u64, value:
 
 pub(crate) unsafe fn push_texts(_: *const u64, _: u64, _: u64, _: &Image, _: Counts) -> Outcome {
     Outcome::NoSlot
+}
+
+pub(crate) unsafe fn push_cells(
+    ids: *const u64,
+    place: *const Place,
+    key: *const u8,
+    name: *const u8,
+    ip: *const u8,
+    service: *const u8,
+) {
+    // SAFETY: passed on from the caller.
+    unsafe { push_cells_otherwise(ids, place, key, name, ip, service) }
 }
 
 pub(crate) unsafe fn push_long(_: &Hot, _: &mut Image, _: usize, _: bool) -> Outcome {

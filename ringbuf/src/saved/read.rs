@@ -164,7 +164,7 @@ fn keep(into: &mut Vec<u64>, content: &[u8], most: usize) -> Option<()> {
 
 fn identity(content: &[u8]) -> Option<Identity> {
     let mut texts = content.get(7 * 8..)?;
-    if word(content, 0)? != VERSION || word(content, 1)? != u64::from(blkin_record::VERSION) {
+    if word(content, 0)? != VERSION || !blkin_record::is_read(word(content, 1)?) {
         return None;
     }
     let mut text = || {

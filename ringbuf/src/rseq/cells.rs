@@ -1,0 +1,261 @@
+//! An event all of whose texts are new: from where they lie straight into the ring, each into its cells.
+//!
+//! Texts end up in registers before the sequence begins, without what lies behind them; none waits for another, and nothing is
+//! stored that is loaded again. So a call is as many instructions as it takes, and no more (docs/adr/0011-records-with-texts.md).
+
+use std::arch::global_asm;
+use std::mem::offset_of;
+
+use blkin_record::{
+    ADDRESS_CELL, CELL_BYTES, CELLS_GRAINS, CELLS_TAIL_BYTES, GRAIN_BYTES, KEY_CELLS, NAME_CELL,
+    SERVICE_CELL, cells_traits,
+};
+
+use super::area::CPU_AT;
+use super::{ABORTED, AHEAD_BYTES, NO_SLOT, REFUSED};
+use crate::cstring::{BLOCK, PAGE};
+use crate::hot::{Hot, HotSlot};
+use crate::layout::{MAX_SLOTS, slot};
+use crate::process::record::{Short, wake};
+use crate::process::state::STATE;
+use crate::process::strings::{LEGACY_LEVEL, Place, call_at, push_cells_otherwise, record_brief_call};
+use crate::process::text::{LEFT, set_longer};
+use crate::process::{Said, record_call};
+use crate::shapes::Size;
+
+/// Bytes that stay, and then as many that go: from n before the second half on, a block lets the first n of a text through.
+#[repr(C, align(32))]
+struct Masks([u8; BLOCK], [u8; BLOCK]);
+
+static MASKS: Masks = Masks([0xff; BLOCK], [0; BLOCK]);
+
+/// What the grains behind the first one add to the pair of head and attempts.
+#[repr(C, align(16))]
+struct MoreGrains([u64; 2]);
+
+static MORE_GRAINS: MoreGrains = MoreGrains([MORE, 0]);
+const MORE: u64 = CELLS_GRAINS as u64 - 1;
+
+/// The block in `$cell` without what lies behind the end of its text, by the masks at r10; on to `$longer` if that end is not in
+/// it.
+macro_rules! end_text {
+    ($cell:literal, $longer:literal) => {
+        concat!(
+            "pxor xmm5, xmm5\npcmpeqb xmm5, ",
+            $cell,
+            "\npmovmskb eax, xmm5\n",
+            "test eax, eax\njz .Lblkin_rseq_push_cells_",
+            $longer,
+            // Counts zeros (tzcnt) or finds the first one (bsf), which is the same of what is not 0.
+            "\nrep bsf eax, eax\nneg rax\n",
+            "movdqu xmm5, xmmword ptr [r10 + rax + {block}]\n",
+            "pand ",
+            $cell,
+            ", xmm5\n",
+        )
+    };
+}
+
+// rdi: ids; rsi: the endpoint; rdx: the event's text; rcx: the span's name; r8: address; r9: service, which all are handed on to
+// whoever does what is not done here. Before the sequence: the texts, in xmm0 to xmm4. Inside: r10 the rseq area, then the head
+// grain, and the area again; r11 the slot, then head, then a stamp, and head again; rcx the slot's header; what rcx and rdx were is
+// kept in xmm8 and xmm9. What it does not do is as in `push_texts`.
+global_asm!(
+    begin!(
+        "blkin_rseq_push_cells",
+        concat!(
+            "sub dword ptr [rip + {left}], 1\njc .Lblkin_rseq_push_cells_due\n",
+            "movdqu xmm0, xmmword ptr [rcx]\n",
+            "movdqu xmm1, xmmword ptr [r8]\n",
+            "movdqu xmm2, xmmword ptr [r9]\n",
+            "movdqu xmm3, xmmword ptr [rdx]\n",
+            "lea r10, [rip + {masks}]\n",
+            end_text!("xmm0", "longer"),
+            end_text!("xmm1", "longer"),
+            end_text!("xmm2", "longer"),
+            "pxor xmm4, xmm4\n",
+            end_text!("xmm3", "two_cells"),
+            ".Lblkin_rseq_push_cells_ended:\n",
+            "movq xmm8, rcx\nmovq xmm9, rdx\n",
+            "movsxd r10, dword ptr [rip + {hot} + {push_offset}]\n",
+            // Not set up, or no more in a child that was forked since somebody looked.
+            "test r10, r10\n",
+            "jz .Lblkin_rseq_push_cells_off\n",
+        ),
+        concat!(
+            ".Lblkin_rseq_push_cells_due:\n",
+            "mov dword ptr [rip + {left}], 0\n",
+            ".Lblkin_rseq_push_cells_off:\n",
+            "jmp {otherwise}\n",
+            ".Lblkin_rseq_push_cells_two_cells:\n",
+            // The second one is only known to lie in the same page if that is looked at.
+            "mov eax, edx\nand eax, {page} - 1\ncmp eax, {page} - 2 * {block}\n",
+            "ja .Lblkin_rseq_push_cells_longer\n",
+            "movdqu xmm4, xmmword ptr [rdx + {block}]\n",
+            end_text!("xmm4", "longer"),
+            "jmp .Lblkin_rseq_push_cells_ended\n",
+            ".Lblkin_rseq_push_cells_longer:\n",
+            "jmp {longer}\n",
+            ".Lblkin_rseq_push_cells_later:\n",
+            predicted_slot!("blkin_rseq_push_cells_other"),
+            "lea rcx, [rcx + r11 * 4]\n",
+            "lea rax, [rip + {hot} + {slots}]\n",
+            "add r11, rax\n",
+            "jmp .Lblkin_rseq_push_cells_slot\n",
+            ".Lblkin_rseq_push_cells_other_no_slot:\n",
+            "jmp .Lblkin_rseq_push_cells_no_slot\n",
+        )
+    ),
+    "movsxd r11, dword ptr [rip + {hot} + {index_offset}]\n",
+    "mov r11d, dword ptr fs:[r11]\n",
+    "mov rcx, qword ptr [rip + {hot} + {headers}]\n",
+    "test r11d, r11d\n",
+    "jnz .Lblkin_rseq_push_cells_later\n",
+    "lea r11, [rip + {hot} + {slots}]\n",
+    ".Lblkin_rseq_push_cells_slot:\n",
+    // The last grain: as in `push_texts`.
+    "mov eax, dword ptr [rcx]\nadd eax, {more}\ncmp eax, dword ptr [r11 + {limit}]\n",
+    "jns .Lblkin_rseq_push_cells_refuse\n",
+    "mov r10, qword ptr [r11 + {ring}]\n",
+    "mov r11, qword ptr [rcx]\n",
+    "and eax, dword ptr [rip + {hot} + {mask}]\nsub eax, {more}\n",
+    "jb .Lblkin_rseq_push_cells_refuse\n",
+    "shl eax, 6\nadd r10, rax\n",
+    "prefetchw byte ptr [r10 + {ahead}]\n",
+    "prefetchw byte ptr [r10 + {ahead} + {grain}]\n",
+    "prefetchw byte ptr [r10 + {ahead} + 2 * {grain}]\n",
+    "mov rax, qword ptr [rdi]\nmov qword ptr [r10 + 16], rax\n",
+    "mov rax, qword ptr [rdi + 8]\nmov qword ptr [r10 + 24], rax\n",
+    "mov rax, qword ptr [rdi + 16]\nmov qword ptr [r10 + 32], rax\n",
+    "mov qword ptr [r10 + 40], 0\n",
+    "movzx eax, word ptr [rsi + {port}]\nmov dword ptr [r10 + 48], eax\nmov dword ptr [r10 + 52], {traits}\n",
+    "mov rax, r11\nshr rax, 36\nmov dword ptr [r10 + 56], eax\nmov dword ptr [r10 + 60], {tail}\n",
+    // Head without its count, and from it the stamp of one grain, and so those of all.
+    "shl rax, 36\nxor rax, r11\nadd rax, qword ptr [rip + {hot} + {stamp}]\n",
+    "movabs r11, {more} << 36\nadd r11, rax\nmov qword ptr [r10], r11\n",
+    "btr rax, 45\ninc rax\nmov qword ptr [r10 + {grain}], rax\n",
+    "movabs r11, (1 << 36) + 1\nadd rax, r11\nmov qword ptr [r10 + 2 * {grain}], rax\n",
+    "movups xmmword ptr [r10 + {name_at}], xmm0\n",
+    "movups xmmword ptr [r10 + {address_at}], xmm1\n",
+    "movups xmmword ptr [r10 + {service_at}], xmm2\n",
+    "movups xmmword ptr [r10 + {key_at}], xmm3\n",
+    "movups xmmword ptr [r10 + {key_at} + {cell}], xmm4\n",
+    "rdtsc\nmov dword ptr [r10 + 8], eax\nmov dword ptr [r10 + 12], edx\n",
+    "mov r11d, dword ptr [rcx]\n",
+    "movsxd r10, dword ptr [rip + {hot} + {push_offset}]\n",
+    "movaps xmm0, xmmword ptr [rcx]\npaddq xmm0, xmmword ptr [rip + {hot} + {step}]\n",
+    "paddq xmm0, xmmword ptr [rip + {more_grains}]\n",
+    "movaps xmmword ptr [rcx], xmm0\n",
+    end!(
+        "blkin_rseq_push_cells",
+        "movsxd r10, dword ptr [rip + {hot} + {push_offset}]\n",
+        concat!(
+            // Name, endpoint and key. Nothing stores to this word in a sequence; see `add`.
+            "add qword ptr [rcx + {not_interned}], 3\n",
+            "mov eax, dword ptr [rip + {hot} + {eighth}]\nand r11d, eax\nadd r11d, {more}\n",
+            "cmp r11d, eax\n",
+            "jae {wake}\n",
+            "ret\n",
+        ),
+        "movq rcx, xmm8\nmovq rdx, xmm9\njmp {otherwise}\n"
+    ),
+    hot = sym STATE,
+    left = sym LEFT,
+    masks = sym MASKS,
+    more_grains = sym MORE_GRAINS,
+    otherwise = sym push_cells_otherwise,
+    longer = sym push_longer,
+    wake = sym wake,
+    more = const MORE,
+    traits = const cells_traits(LEGACY_LEVEL),
+    tail = const CELLS_TAIL_BYTES,
+    name_at = const NAME_CELL,
+    address_at = const ADDRESS_CELL,
+    service_at = const SERVICE_CELL,
+    key_at = const KEY_CELLS,
+    cell = const CELL_BYTES,
+    block = const BLOCK,
+    page = const PAGE,
+    grain = const GRAIN_BYTES,
+    port = const offset_of!(Place, port),
+    push_offset = const offset_of!(Hot, push_offset),
+    index_offset = const offset_of!(Hot, index_offset),
+    cpu_at = const CPU_AT,
+    max_slots = const MAX_SLOTS,
+    headers = const offset_of!(Hot, headers),
+    slots = const offset_of!(Hot, slots),
+    ring = const offset_of!(HotSlot, ring),
+    limit = const offset_of!(HotSlot, limit),
+    mask = const offset_of!(Hot, mask),
+    stamp = const offset_of!(Hot, stamp),
+    step = const offset_of!(Hot, step),
+    eighth = const offset_of!(Hot, eighth),
+    not_interned = const slot::NOT_INTERNED * size_of::<u64>(),
+    ahead = const AHEAD_BYTES,
+    no_slot = const NO_SLOT,
+    refused = const REFUSED,
+    aborted = const ABORTED,
+);
+
+// As in `short`.
+global_asm!(
+    ".hidden {hot}", ".hidden {left}", ".hidden {masks}", ".hidden {more_grains}", ".hidden {otherwise}", ".hidden {longer}",
+    ".hidden {wake}",
+    hot = sym STATE, left = sym LEFT, masks = sym MASKS, more_grains = sym MORE_GRAINS,
+    otherwise = sym push_cells_otherwise, longer = sym push_longer, wake = sym wake
+);
+
+const _: () = assert!(BLOCK == CELL_BYTES && CELLS_GRAINS == 3);
+
+unsafe extern "C" {
+    fn blkin_rseq_push_cells(
+        ids: *const u64,
+        place: *const Place,
+        key: *const u8,
+        name: *const u8,
+        ip: *const u8,
+        service: *const u8,
+    );
+}
+
+/// Puts an event in cells into the ring of the calling thread's slot, and counts its texts that are not interned; or has it
+/// recorded by whatever way there is.
+///
+/// # Safety
+/// `ids` points to three readable words, `place` to an endpoint. From each of the texts, which are C strings, a block may be read:
+/// it ends in the same page.
+#[inline(always)]
+pub(crate) unsafe fn push_cells(
+    ids: *const u64,
+    place: *const Place,
+    key: *const u8,
+    name: *const u8,
+    ip: *const u8,
+    service: *const u8,
+) {
+    // SAFETY: passed on from the caller.
+    unsafe { blkin_rseq_push_cells(ids, place, key, name, ip, service) }
+}
+
+/// Where the sequence ends if one of the texts is longer than its cells. Its arguments are those of the sequence.
+///
+/// # Safety
+/// As [`push_cells`].
+#[cold]
+unsafe extern "C" fn push_longer(
+    ids: *const u64,
+    place: *const Place,
+    key: *const u8,
+    name: *const u8,
+    ip: *const u8,
+    service: *const u8,
+) {
+    // SAFETY: passed on from the caller.
+    let call = unsafe { call_at(place, [name, ip, service, key]) };
+    set_longer(&call, Size::Cells);
+    // SAFETY: as above.
+    if !unsafe { record_brief_call(ids, call, Short::Event, LEGACY_LEVEL) } {
+        // SAFETY: as above.
+        unsafe { record_call(ids, call, Said::Short(Short::Event), LEGACY_LEVEL) };
+    }
+}

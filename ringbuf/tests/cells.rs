@@ -1,0 +1,141 @@
+//! Events in cells: each text as it was, nothing of what lies behind it, and another way for those that are too long.
+
+mod own;
+
+use blkin_record::{
+    ADDRESS_CELL, CELL_BYTES, CELLS_GRAINS, Endpoint, EndpointRef, GRAIN_BYTES, KEY_CELLS, NAME_CELL, Record,
+    SERVICE_CELL, Text, records,
+};
+use blkin_ringbuf::Attachment;
+use blkin_ringbuf::process::{self, Place, Status, init};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
+
+const PAGE: usize = 4096;
+
+/// A page, and behind it one that nobody may read.
+struct GuardedPage(*mut u8);
+
+impl GuardedPage {
+    fn new() -> GuardedPage {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping of its own.
+        let page = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), 2 * PAGE, protection, MapFlags::PRIVATE).expect("two pages")
+        };
+        // SAFETY: the second page of that.
+        unsafe { mprotect(page.wrapping_byte_add(PAGE), PAGE, MprotectFlags::empty()).expect("a guard") };
+        GuardedPage(page.cast())
+    }
+
+    /// A string that ends `after` bytes before the page's end, among other bytes.
+    fn place(&self, text: &str, after: usize) -> *const u8 {
+        // SAFETY: this page; nobody else refers to it.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(self.0, PAGE) };
+        bytes.fill(b'#');
+        let start = PAGE - after - text.len() - 1;
+        bytes[start..start + text.len()].copy_from_slice(text.as_bytes());
+        bytes[start + text.len()] = 0;
+        bytes[start..].as_ptr()
+    }
+}
+
+/// What a call says: name, address, service and key.
+type Texts = [String; 4];
+
+struct Program {
+    attachment: Attachment,
+    pages: [GuardedPage; 4],
+}
+
+impl Program {
+    fn new() -> Program {
+        assert_eq!(init(), Status::Tracing);
+        Program { attachment: own::attach(), pages: std::array::from_fn(|_| GuardedPage::new()) }
+    }
+
+    /// Records an event and gives back what is in the rings then.
+    fn record(&mut self, texts: &Texts, key_after: usize) -> Vec<u8> {
+        let after = [CELL_BYTES, CELL_BYTES, CELL_BYTES, key_after];
+        let at: [_; 4] =
+            std::array::from_fn(|number| self.pages[number].place(&texts[number], after[number]));
+        let place = Place { ip: at[1], port: 6800, service: at[2] };
+        // SAFETY: three words; strings with an end, of whose first block each lies in one page.
+        unsafe { process::record_in_cells([7, 8, 9].as_ptr(), &raw const place, at) };
+        let mut raw = Vec::new();
+        for slot in 0..self.attachment.slots() {
+            self.attachment.drain(slot, usize::MAX, &mut raw);
+            self.attachment.publish(slot);
+        }
+        raw
+    }
+
+    fn check(&self, record: &Record<'_>, texts: &Texts) {
+        let text = |text: &Text<'_>| match text {
+            Text::Id(id) => self.attachment.text(*id).expect("a text has this id"),
+            Text::Inline(text) => text.to_vec(),
+        };
+        let endpoint = match &record.endpoint {
+            EndpointRef::Id(id) => self.attachment.text(*id).expect("an endpoint has this id"),
+            EndpointRef::Inline(bytes) => bytes.to_vec(),
+        };
+        let [name, ip, service, key] = texts.clone();
+        assert_eq!((text(&record.name), text(&record.key)), (name.into_bytes(), key.into_bytes()));
+        assert_eq!(Endpoint::decode(&endpoint), Some(Endpoint { ip, port: 6800, name: service }));
+        assert_eq!((record.trace_id, record.span_id, record.parent_span_id, record.level), (7, 8, 9, 4));
+        assert_ne!(record.time, 0);
+    }
+}
+
+fn text(letter: &str, length: usize) -> String {
+    letter.repeat(length)
+}
+
+/// All of a cell behind its text.
+fn is_zero_behind(raw: &[u8], at: usize, cells: usize, text: &str) -> bool {
+    raw[at + text.len()..at + cells * CELL_BYTES].iter().all(|byte| *byte == 0)
+}
+
+#[test]
+fn texts_of_all_lengths_are_recorded_and_nothing_of_what_lies_behind_them() {
+    let mut program = Program::new();
+    let (mut in_cells, mut fitting) = (0, 0);
+    for length in 0..40 {
+        for others in 0..20 {
+            let texts = [
+                text("n", others),
+                text("1", (others + 7) % 20),
+                text("s", (others + 3) % 20),
+                text("k", length),
+            ];
+            let raw = program.record(&texts, 2 * CELL_BYTES);
+            let found: Vec<_> = records(&raw, program.attachment.info().cookie).collect();
+            let [Ok(record)] = &found[..] else { panic!("{found:?} of {texts:?}") };
+            program.check(record, &texts);
+            let fits = texts[..3].iter().all(|text| text.len() < CELL_BYTES) && length < 2 * CELL_BYTES;
+            fitting += usize::from(fits);
+            if raw[6 * 8 + 6] & 2 == 0 {
+                continue;
+            }
+            in_cells += 1;
+            assert!(fits && raw.len() == CELLS_GRAINS * GRAIN_BYTES);
+            let [name, ip, service, key] = &texts;
+            assert!(is_zero_behind(&raw, NAME_CELL, 1, name) && is_zero_behind(&raw, ADDRESS_CELL, 1, ip));
+            assert!(
+                is_zero_behind(&raw, SERVICE_CELL, 1, service) && is_zero_behind(&raw, KEY_CELLS, 2, key)
+            );
+        }
+    }
+    // The first one makes the ring, some find one that ends, and one in a thousand is looked up.
+    assert!(!process::may_at_once() || in_cells > fitting * 9 / 10, "{in_cells} of {fitting}");
+    let counters = program.attachment.counters();
+    assert_eq!((counters.attempted, counters.committed), (800, 800));
+
+    // A text with a second cell that would lie over the end of its page.
+    for after in 0..CELL_BYTES {
+        let texts = [text("n", 3), text("1", 3), text("s", 3), text("k", 20)];
+        let raw = program.record(&texts, after);
+        let found: Vec<_> = records(&raw, program.attachment.info().cookie).collect();
+        let [Ok(record)] = &found[..] else { panic!("{found:?}, {after} before the end") };
+        program.check(record, &texts);
+    }
+}

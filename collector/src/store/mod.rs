@@ -40,6 +40,7 @@ mod index;
 mod known;
 mod manifest;
 mod names;
+mod pace;
 mod page_cache;
 mod pieces;
 mod queue;

@@ -10,6 +10,7 @@ use blkin_daemon::health::BEAT_EVERY;
 use blkin_daemon::{Cause, Heartbeat, Standing};
 use tokio::sync::oneshot;
 
+use super::pace::Pace;
 use super::queue::{Bounds, Giver, NotGiven, Nothing, Taker, queue};
 use super::{Batch, Damage, IndexSize, Retention, Store, StoreError};
 use crate::ledger::Ledger;
@@ -121,6 +122,7 @@ impl Writer {
             heartbeat,
             standing: Standing::new("store", "disk", &[]),
             last_expiry: None,
+            pace: Pace::start(),
             last_group: 0,
             last_commit: Duration::ZERO,
         };
@@ -206,6 +208,8 @@ struct Thread {
     /// How commits go, for the log: senders that try again have each of them fail as long as the disk is full.
     standing: Standing,
     last_expiry: Option<Instant>,
+    /// The time by which traces are too old.
+    pace: Pace,
     /// How many batches were committed together, and how long that took.
     last_group: usize,
     last_commit: Duration,
@@ -310,7 +314,7 @@ impl Thread {
     }
 
     fn expire(&mut self) -> bool {
-        match self.store.expire(&self.shared.retention.get(), now_ms()) {
+        match self.store.expire(&self.shared.retention.get(), self.pace.now_ms()) {
             Ok(more) => {
                 // With more to do, the next step comes right after the batches that wait.
                 self.last_expiry = (!more).then(Instant::now);

@@ -151,15 +151,17 @@ fn terms_of_head<E: Engine>(
     places: &[u64],
 ) -> Result<(), StoreError> {
     let mut together = Vec::new();
-    for same in head.postings().chunk_by(|left, right| left.0 == right.0) {
-        together.clear();
-        together.extend(same.iter().map(|&(_, number)| places[number as usize]));
-        // The stable sort here and below, because it makes use of what is in order already.
-        together.sort();
-        together.dedup();
-        builder.term(same[0].0, &together)?;
-    }
-    Ok(())
+    head.each_postings(|postings| {
+        for same in postings.chunk_by(|left, right| left.0 == right.0) {
+            together.clear();
+            together.extend(same.iter().map(|&(_, number)| places[number as usize]));
+            // The stable sort here and below, because it makes use of what is in order already.
+            together.sort();
+            together.dedup();
+            builder.term(same[0].0, &together)?;
+        }
+        Ok(())
+    })
 }
 
 /// Writes a segment of several, oldest first. What is forgotten, or has a newer version among them, is left out.

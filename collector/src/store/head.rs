@@ -164,14 +164,28 @@ impl Head {
         found
     }
 
-    /// All terms in order, with the numbers of traces that have them, some of them twice.
-    pub(super) fn postings(&self) -> Vec<(u64, u32)> {
-        let Postings { runs, newest } = &self.postings;
-        let mut all = runs.concat();
-        all.extend_from_slice(newest);
-        // The stable sort, because it makes use of what is in order already.
-        all.sort();
-        all
+    /// Visits all terms in order, with the numbers of traces that have them, some of them twice; many terms at a time.
+    pub(super) fn each_postings<E>(
+        &self,
+        mut visit: impl FnMut(&[(u64, u32)]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let newest = sorted(&self.postings.newest);
+        let mut left: Vec<&[(u64, u32)]> = self.postings.runs.iter().map(Vec::as_slice).collect();
+        left.push(&newest);
+        // What all runs have is much more than what a processor caches; what they have of a list is little.
+        let mut together = Vec::new();
+        for list in 0..LISTS {
+            together.clear();
+            for run in &mut left {
+                let ends = run.iter().position(|&(term, _)| list_of(term) > list).unwrap_or(run.len());
+                let (now, later) = run.split_at(ends);
+                together.extend_from_slice(now);
+                *run = later;
+            }
+            together.sort_unstable();
+            visit(&together)?;
+        }
+        Ok(())
     }
 }
 
@@ -182,20 +196,24 @@ struct Postings {
     newest: Vec<(u64, u32)>,
 }
 
-/// The same in order. Terms are hashes, so that their highest bits sort them into as many small lists of about one
-/// length; those that many traces have are in order of the traces already.
+/// Terms are hashes, so that their highest bits put them into as many small lists of about one length.
+const LISTS: usize = 1024;
+
+fn list_of(term: u64) -> usize {
+    (term >> (64 - LISTS.ilog2())) as usize
+}
+
+/// The same in order. What many traces have is in order of the traces already.
 fn sorted(postings: &[(u64, u32)]) -> Vec<(u64, u32)> {
-    const LISTS: usize = 1024;
-    let list = |term: u64| (term >> (64 - LISTS.ilog2())) as usize;
     let mut ends = [0_usize; LISTS];
-    postings.iter().for_each(|&(term, _)| ends[list(term)] += 1);
+    postings.iter().for_each(|&(term, _)| ends[list_of(term)] += 1);
     let mut begin = 0;
     for end in &mut ends {
         begin += std::mem::replace(end, begin);
     }
     let mut in_order = vec![(0, 0); postings.len()];
     for &posting in postings {
-        let place = &mut ends[list(posting.0)];
+        let place = &mut ends[list_of(posting.0)];
         in_order[*place] = posting;
         *place += 1;
     }
@@ -269,6 +287,26 @@ mod tests {
         let [one, other] = [Head::default(), Head::default()];
         assert_ne!(one.by_low.hasher().hash_one(7_u64), other.by_low.hasher().hash_one(7_u64));
         assert_ne!(one.others.hasher().hash_one(7_u64), other.others.hasher().hash_one(7_u64));
+    }
+
+    #[test]
+    fn postings_of_all_runs_are_visited_once_and_in_order_whatever_run_they_are_in() {
+        let mut postings = Postings::default();
+        let scattered = |n: u32| u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let all = 2 * RUN as u32 + 1000;
+        let mut expected: Vec<(u64, u32)> = (0..all).map(|n| (scattered(n % 20_000), n)).collect();
+        expected.extend([(0, 1), (u64::MAX, 2), (1 << 54, 3)]);
+        expected.iter().for_each(|&(term, number)| postings.add(term, number));
+        assert_eq!(postings.runs.len(), 2);
+        let head = Head { postings, ..Head::default() };
+        let mut visited: Vec<(u64, u32)> = Vec::new();
+        let visit = |postings: &[(u64, u32)]| {
+            visited.extend_from_slice(postings);
+            Ok::<_, ()>(())
+        };
+        head.each_postings(visit).unwrap();
+        expected.sort_unstable();
+        assert_eq!(visited, expected);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use blkin_thrift::scribe::{
 use blkin_thrift::{Error, Limits};
 
 use crate::live::{Arrived, Live};
+use crate::returning::{Returning, Seen};
 use crate::spool::writer::{Pending, Writer};
 use crate::spool::{Draft, Spool};
 
@@ -30,10 +31,14 @@ impl Counter {
         Counter { category: category.to_owned(), limits }
     }
 
+    fn is_span(&self, entry: &RawEntry<'_>) -> bool {
+        entry.category == self.category.as_bytes()
+    }
+
     /// The annotations of an entry, without decoding it. One that should be a span and is not counts as one, as in the
     /// collector. `scratch` is memory to be used again.
     pub fn annotations(&self, entry: &RawEntry<'_>, scratch: &mut Vec<u8>) -> u64 {
-        if entry.category != self.category.as_bytes() {
+        if !self.is_span(entry) {
             return 0;
         }
         annotation_count(entry.message, scratch, &self.limits).map_or(1, |count| count as u64)
@@ -46,16 +51,24 @@ pub struct Intake {
     writer: Writer,
     counter: Counter,
     live: Live,
+    returning: Arc<Returning>,
     limits: Limits,
     alive_since: i64,
 }
 
 impl Intake {
     /// Takes what keeps to the limits. The spool's thread goes on as long as this lives.
-    pub fn new(spool: Arc<Spool>, writer: Writer, counter: Counter, live: Live, limits: Limits) -> Self {
+    pub fn new(
+        spool: Arc<Spool>,
+        writer: Writer,
+        counter: Counter,
+        live: Live,
+        returning: Arc<Returning>,
+        limits: Limits,
+    ) -> Self {
         let alive_since =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
-        Intake { spool, writer, counter, live, limits, alive_since }
+        Intake { spool, writer, counter, live, returning, limits, alive_since }
     }
 
     fn draft(&self, entries: &[RawEntry<'_>]) -> Draft {
@@ -116,9 +129,16 @@ impl Intake {
     }
 }
 
+/// A call that is on its way into the spool.
+pub struct Waiting {
+    pending: Pending,
+    shown: Shown,
+    seen: Seen,
+}
+
 impl Service for Intake {
     /// None when the call is to be sent again later.
-    type Pending = Option<(Pending, Shown)>;
+    type Pending = Option<Waiting>;
 
     fn call(&self, frame: &[u8]) -> Result<Answer<Self::Pending>, Error> {
         let Some(log) = skim_log(frame, &self.limits) else {
@@ -130,14 +150,21 @@ impl Service for Intake {
             return Ok(Answer::Ready(reply));
         }
         let entries = draft.count.entries;
-        let pending = self.writer.submit(draft).ok().map(|pending| (pending, self.show(frame, entries)));
+        let pending = self.writer.submit(draft).ok().map(|pending| Waiting {
+            pending,
+            shown: self.show(frame, entries),
+            seen: self.returning.look(log.entries.iter().filter(|entry| self.counter.is_span(entry))),
+        });
         Ok(Answer::Later { seq: log.seq, wants_reply: log.wants_reply, pending })
     }
 
     async fn settled(&self, pending: Self::Pending) -> ResultCode {
-        let Some((pending, shown)) = pending else { return ResultCode::TryLater };
+        let Some(Waiting { pending, shown, seen }) = pending else { return ResultCode::TryLater };
         match self.writer.durable(pending).await {
-            Ok(()) => ResultCode::Ok,
+            Ok(()) => {
+                self.returning.taken(seen);
+                ResultCode::Ok
+            }
             Err(_) => {
                 self.live.not_kept(shown);
                 ResultCode::TryLater

@@ -14,6 +14,7 @@ use blkin_daemon::{Patience, Standing, standing};
 
 use crate::ledger::{Count, Delivered, Loss};
 use crate::live::Live;
+use crate::returning::Returning;
 use crate::spool::writer::{Gauge, Refused};
 use crate::spool::{Figures, Spool};
 use crate::upstream::Traffic;
@@ -32,6 +33,7 @@ pub(crate) struct Metrics {
     pub(crate) upstreams: Vec<Known>,
     /// What is written into the spool's folder.
     pub(crate) spool_standings: Vec<Arc<Standing>>,
+    pub(crate) returning: Arc<Returning>,
     pub(crate) live: Live,
     pub(crate) patience: Patience,
 }
@@ -82,6 +84,11 @@ impl Metrics {
             family(encoder, name, help, MetricType::Gauge, &[(Vec::new(), value)])?;
         }
         let counters = [
+            (
+                "returned_spans",
+                "times that a span, of which one is remembered at a time, came again since the start",
+                self.returning.times(),
+            ),
             ("commits", "groups of calls made durable since the start", figures.commits),
             ("damaged_regions", "regions of the spool that could not be read", figures.damaged_regions),
         ];

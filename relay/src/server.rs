@@ -25,6 +25,7 @@ use crate::config::{Arguments, Config};
 use crate::intake::{Counter, Intake};
 use crate::live::Live;
 use crate::metrics::{Known, Metrics, registry};
+use crate::returning::Returning;
 use crate::spool::Spool;
 use crate::spool::writer::{Gauge, Writer};
 use crate::upstream::{Ending, Start, Upstream};
@@ -75,6 +76,7 @@ struct Relay {
     health: Health,
     spool: Arc<Spool>,
     intake: Arc<Intake>,
+    returning: Arc<Returning>,
     live: Live,
     gauge: Gauge,
     ending: Ending,
@@ -106,8 +108,16 @@ impl Relay {
         let gauge = writer.gauge();
         let counter = Counter::new(&config.span_category, config.thrift_limits());
         let live = Live::start(config.live_options(), health.worker("live"))?;
-        let intake =
-            Intake::new(spool.clone(), writer, counter.clone(), live.clone(), config.thrift_limits());
+        let round = standing(&health, "loop", &config.upstreams.join(", "), Returning::CAUSES);
+        let returning = Arc::new(Returning::new(round));
+        let intake = Intake::new(
+            spool.clone(),
+            writer,
+            counter.clone(),
+            live.clone(),
+            returning.clone(),
+            config.thrift_limits(),
+        );
         let ending = Ending::default();
         let (mut threads, mut upstreams) = (Vec::new(), Vec::new());
         for name in &config.upstreams {
@@ -136,6 +146,7 @@ impl Relay {
             health,
             spool,
             intake,
+            returning,
             live,
             gauge,
             ending,
@@ -167,6 +178,7 @@ impl Relay {
                 gauge: self.gauge.clone(),
                 upstreams: self.upstreams,
                 spool_standings: self.spool_standings,
+                returning: self.returning,
                 live: self.live.clone(),
                 patience: patience.clone(),
             })),

@@ -199,6 +199,39 @@ fn an_upstream_that_is_away_is_named_while_it_is_and_twice_in_the_log() -> Resul
     Ok(())
 }
 
+/// Each of two relays is the other's upstream: what one is sent goes round until one of them has another upstream.
+#[test]
+fn a_loop_over_another_relay_is_told_of_as_long_as_it_lasts() -> Result<()> {
+    let folder = TempDir::new()?;
+    let server = Server::start(|_| Behaviour::Ok)?;
+    let flags = ["--stop-timeout-ms", "100"];
+    let mut one = Relay::start(folder.path(), "one", &[server.address()], &flags)?;
+    let other = Relay::start(folder.path(), "other", &[&one.scribe], &flags)?;
+    ensure!(send(&mut client(&other), &spans(1..11))? == Reply::Ok, "not accepted");
+    other.drained(10, &[&one.scribe])?;
+    one.drained(10, &[server.address()])?;
+    assert_eq!(one.figure("returned_spans_total", &[])?, 0, "no loop yet");
+    one.daemon.process.kill()?;
+    one.rename_upstreams(&[&other.scribe]);
+    one.start_again()?;
+    ensure!(send(&mut client(&one), &spans(11..21))? == Reply::Ok, "not accepted");
+    for relay in [&one, &other] {
+        let told = || troubles(relay).ok()?.iter().any(|[name, ..]| name == "loop").then_some(());
+        wait::until(LIMIT, "the loop to be told of", told).with_context(|| relay.daemon.log())?;
+        ensure!(lines(relay, "upstreams lead back to this relay") == 1, "{}", relay.daemon.log());
+        ensure!(relay.figure("returned_spans_total", &[])? >= 16, "not counted");
+        assert!(relay.ledger()?.balances());
+    }
+    one.daemon.process.kill()?;
+    one.rename_upstreams(&[server.address()]);
+    one.start_again()?;
+    other.drained(10, &[&one.scribe])?;
+    one.drained(10, &[server.address()])?;
+    let ids: BTreeSet<i64> = server.spans().iter().map(|span| span.id).collect();
+    assert_eq!(ids, BTreeSet::from_iter(1..21));
+    Ok(())
+}
+
 #[test]
 fn a_hangup_does_not_end_a_relay() -> Result<()> {
     let folder = TempDir::new()?;

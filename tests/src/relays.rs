@@ -49,6 +49,11 @@ impl Relay {
         Ok(())
     }
 
+    /// Gives it other upstreams from the next start on.
+    pub fn rename_upstreams(&mut self, upstreams: &[&str]) {
+        self.flags[1] = upstreams.join(",");
+    }
+
     /// Its metrics, read now.
     ///
     /// # Errors

@@ -1,0 +1,199 @@
+//! Whether entries come back: upstreams that lead to this relay again over other relays send it what it has sent, for ever.
+//!
+//! Scribe's calls do not say where they have been, and entries are passed on as they came. But spans are told apart by their
+//! ids and times, so that in a loop each comes again and again, and elsewhere hardly any does: a sender that did not hear its
+//! answer sends a span once more. So one span at a time is remembered, and counted when it comes again.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use blkin_daemon::{Cause, Standing};
+use blkin_thrift::scribe::RawEntry;
+
+/// An entry that has come so many times more comes round.
+const TIMES: u64 = 16;
+/// One that has not come for so long is forgotten, and another one remembered.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer ones are not remembered.
+const MAX_BYTES: usize = 64 << 10;
+
+/// Remembers an entry, and knows how often it came back.
+#[derive(Debug)]
+pub struct Returning {
+    watch: Mutex<Watch>,
+    times: AtomicU64,
+    standing: Arc<Standing>,
+}
+
+#[derive(Debug)]
+struct Watch {
+    /// Counts the entries that were remembered.
+    number: u64,
+    /// Empty before the first.
+    entry: Vec<u8>,
+    last_seen: Instant,
+    times: u64,
+}
+
+/// What a call holds of it. It counts once the call was taken: what is told `TRY_LATER` is to come again.
+#[derive(Debug, Default)]
+pub struct Seen {
+    number: u64,
+    times: u64,
+    /// The one to be remembered next, if it is time for that.
+    next: Option<Vec<u8>>,
+}
+
+impl Returning {
+    /// Why a relay may hear of itself: there is no name for it.
+    pub const CAUSES: &'static [Cause] = &[Cause::Failed];
+
+    /// Nothing is remembered yet. `standing` is told when an entry comes round.
+    pub fn new(standing: Arc<Standing>) -> Self {
+        let watch = Watch { number: 0, entry: Vec::new(), last_seen: Instant::now(), times: 0 };
+        Returning { watch: Mutex::new(watch), times: AtomicU64::new(0), standing }
+    }
+
+    /// How often an entry that was remembered came again.
+    pub fn times(&self) -> u64 {
+        self.times.load(Ordering::Relaxed)
+    }
+
+    /// Looks for what is remembered among the spans of a call.
+    pub fn look<'a, 'b: 'a>(&self, spans: impl Iterator<Item = &'a RawEntry<'b>>) -> Seen {
+        self.look_at(Instant::now(), spans)
+    }
+
+    fn look_at<'a, 'b: 'a>(&self, now: Instant, spans: impl Iterator<Item = &'a RawEntry<'b>>) -> Seen {
+        let watch = self.lock();
+        let (mut times, mut last) = (0, None);
+        for span in spans.filter(|span| span.bytes.len() <= MAX_BYTES) {
+            times += u64::from(span.bytes == watch.entry);
+            last = Some(span.bytes);
+        }
+        let next = last.filter(|_| times == 0 && watch.is_over(now)).map(<[u8]>::to_vec);
+        Seen { number: watch.number, times, next }
+    }
+
+    /// A call was taken, with what was seen in it.
+    pub fn taken(&self, seen: Seen) {
+        self.taken_at(Instant::now(), seen);
+    }
+
+    fn taken_at(&self, now: Instant, seen: Seen) {
+        if seen.times == 0 && seen.next.is_none() {
+            return;
+        }
+        let mut watch = self.lock();
+        if watch.number != seen.number {
+            return;
+        }
+        if let Some(entry) = seen.next {
+            let came_round = watch.times >= TIMES;
+            *watch = Watch { number: watch.number + 1, entry, last_seen: now, times: 0 };
+            drop(watch);
+            if came_round {
+                self.tell_over();
+            }
+            return;
+        }
+        watch.times += seen.times;
+        watch.last_seen = now;
+        let times = watch.times;
+        drop(watch);
+        self.times.fetch_add(seen.times, Ordering::Relaxed);
+        if times >= TIMES {
+            self.tell(times);
+        }
+    }
+
+    fn tell(&self, times: u64) {
+        let reason = format!(
+            "the same span came {times} times more: upstreams lead back to this relay over others, or a sender does not hear \
+             its answers"
+        );
+        if let Some(begun) = self.standing.failed(Cause::Failed, &reason) {
+            let (upstreams, held_back) = (self.standing.to(), begun.held_back);
+            tracing::warn!(upstreams, held_back, "{reason}; look where each of them sends to");
+        }
+    }
+
+    fn tell_over(&self) {
+        if let Some(over) = self.standing.succeeded() {
+            let (seconds, times) = (over.lasted.as_secs(), over.failures);
+            tracing::info!(seconds, times, "spans do not come back any more");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Watch> {
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watch {
+    fn is_over(&self, now: Instant) -> bool {
+        self.entry.is_empty() || now.duration_since(self.last_seen) >= PATIENCE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn returning() -> Returning {
+        Returning::new(Arc::new(Standing::new("loop", "b:1", Returning::CAUSES)))
+    }
+
+    fn look(returning: &Returning, now: Instant, spans: &[&[u8]]) -> Seen {
+        let entries = spans.iter().map(|bytes| RawEntry { category: b"zipkin", message: b"", bytes });
+        returning.look_at(now, entries.collect::<Vec<_>>().iter())
+    }
+
+    fn take(returning: &Returning, now: Instant, spans: &[&[u8]]) {
+        returning.taken_at(now, look(returning, now, spans));
+    }
+
+    #[test]
+    fn a_span_that_comes_round_is_told_until_it_does_not_any_more() {
+        let (returning, now) = (returning(), Instant::now());
+        take(&returning, now, &[b"a", b"b"]);
+        for time in 0..TIMES {
+            assert!(returning.standing.trouble().is_none(), "after {time}");
+            take(&returning, now + PATIENCE * time as u32, &[b"c", b"b"]);
+        }
+        let told = returning.standing.trouble().unwrap();
+        assert!(told.reason.contains("came 16 times more") && returning.times() == TIMES, "{}", told.reason);
+        let later = now + PATIENCE * (TIMES as u32 + 1);
+        take(&returning, later, &[b"d"]);
+        assert!(returning.standing.trouble().is_none());
+        take(&returning, later, &[b"b"]);
+        assert_eq!(returning.times(), TIMES, "that one is forgotten");
+    }
+
+    #[test]
+    fn spans_that_differ_and_what_is_sent_once_more_are_no_loop() {
+        let (returning, now) = (returning(), Instant::now());
+        for number in 0..1000_u32 {
+            let span = number.to_be_bytes();
+            let now = now + Duration::from_millis(100) * number;
+            // Wanted later, and then sent twice.
+            for _ in 0..5 {
+                look(&returning, now, &[&span]);
+            }
+            take(&returning, now, &[&span, &span]);
+            take(&returning, now, &[&span]);
+        }
+        assert!(returning.standing.trouble().is_none());
+        assert!((1..100).contains(&returning.times()), "{}", returning.times());
+    }
+
+    #[test]
+    fn a_span_that_is_too_long_is_not_remembered() {
+        let (returning, now) = (returning(), Instant::now());
+        let long = vec![7; MAX_BYTES + 1];
+        take(&returning, now, &[&long]);
+        take(&returning, now, &[&long]);
+        assert_eq!((returning.times(), returning.lock().entry.len()), (0, 0));
+    }
+}

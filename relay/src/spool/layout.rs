@@ -113,11 +113,20 @@ impl SegmentHeader {
 
     /// Reads it; none if the bytes are too few or no header of this version.
     pub fn decode(bytes: &[u8]) -> Option<SegmentHeader> {
+        let of_this = SegmentHeader::version(bytes)? == VERSION;
+        of_this.then(|| SegmentHeader { number: u64_at(bytes, 16), before: count_at(bytes, 24) })
+    }
+
+    /// The version of a header that is whole: magic, version and checksum stand where they do in every version.
+    fn version(bytes: &[u8]) -> Option<u32> {
         let bytes = bytes.get(..SEGMENT_HEADER_BYTES)?;
-        let sound = bytes[..8] == SEGMENT_MAGIC
-            && u32_at(bytes, 8) == VERSION
-            && u64_at(bytes, 56) == xxh3_64(&bytes[..56]);
-        sound.then(|| SegmentHeader { number: u64_at(bytes, 16), before: count_at(bytes, 24) })
+        let sound = bytes[..8] == SEGMENT_MAGIC && u64_at(bytes, 56) == xxh3_64(&bytes[..56]);
+        sound.then(|| u32_at(bytes, 8))
+    }
+
+    /// The version of a header that is whole and not of this version, which is no damage.
+    pub fn other_version(bytes: &[u8]) -> Option<u32> {
+        SegmentHeader::version(bytes).filter(|version| *version != VERSION)
     }
 }
 

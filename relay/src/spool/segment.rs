@@ -112,7 +112,7 @@ impl Segment {
     /// Opens one of an earlier run.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the file cannot be read, or another version of the relay wrote it.
     pub fn open(folder: &Path, number: u64) -> io::Result<Found> {
         let file = File::options().read(true).write(true).open(path(folder, number))?;
         let length = file.metadata()?.len();
@@ -121,6 +121,12 @@ impl Segment {
         }
         let mut header = [0; SEGMENT_HEADER_BYTES];
         file.read_exact_at(&mut header, 0)?;
+        if let Some(version) = SegmentHeader::other_version(&header) {
+            let reason = format!(
+                "segment {number:016x} is of version {version}: start the relay that wrote it, which sends it"
+            );
+            return Err(io::Error::new(ErrorKind::Unsupported, reason));
+        }
         Ok(match SegmentHeader::decode(&header) {
             Some(header) if header.number == number => {
                 Found::Segment(Segment { number, before: header.before, length, file: Arc::new(file) })

@@ -212,6 +212,27 @@ fn a_spool_whose_folder_is_removed_goes_on_in_a_new_one_and_sends_what_it_had() 
 }
 
 #[test]
+fn a_spool_of_another_version_is_refused_and_left_as_it_is() {
+    let mut fixture = Fixture::new(roomy(), &["a"]);
+    fixture.append(5).unwrap();
+    fixture.spool = None;
+    let file = fixture.first_segment();
+    let mut header = [0; SEGMENT_HEADER_BYTES];
+    file.read_exact_at(&mut header, 0).unwrap();
+    header[8] += 1;
+    let sum = xxhash_rust::xxh3::xxh3_64(&header[..56]);
+    header[56..].copy_from_slice(&sum.to_le_bytes());
+    file.write_all_at(&header, 0).unwrap();
+    let error = Spool::open(fixture.folder.path(), roomy(), &fixture.names).unwrap_err();
+    assert!(format!("{error:#}").contains("is of version 2"), "{error:#}");
+    assert_eq!(fixture.aside(), 0);
+    // The relay that wrote it reads it as before.
+    file.write_all_at(&layout::SegmentHeader { number: 1, before: Count::default() }.encode(), 0).unwrap();
+    fixture.open();
+    assert_eq!(fixture.drain(0).len(), 5);
+}
+
+#[test]
 fn positions_that_were_removed_are_written_down_anew() {
     let mut fixture = Fixture::new(roomy(), &["a"]);
     fixture.append(100).unwrap();

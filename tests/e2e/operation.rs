@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use blkin_cli::rejects::Rejects;
-use blkin_tests::artifacts::{binary, output};
+use blkin_tests::artifacts::{binary, fetched, output};
 use blkin_tests::daemons::{LIMIT, Node, Setup};
 use blkin_tests::ingest::post;
 use blkin_tests::process::Process;
@@ -64,12 +64,13 @@ fn promtool_finds_nothing_to_say_of_the_metrics_of_any_daemon() -> Result<()> {
     let mut program = Program::start("writer", &["--traces", "3"], &node.socket(), &[])?;
     let calls = program.round()?;
     node.settled(calls)?;
+    let promtool = fetched("promtool")?;
     for daemon in [node.consumerd()?, &relay.daemon, &node.collector] {
         let metrics = daemon.http.get_ok("/metrics", &[])?;
         let file = node.folder().join("metrics");
         fs::write(&file, &metrics)?;
-        let mut promtool = Command::new("promtool");
-        let checked = promtool.args(["check", "metrics"]).stdin(fs::File::open(&file)?).output()?;
+        let checked =
+            Command::new(&promtool).args(["check", "metrics"]).stdin(fs::File::open(&file)?).output()?;
         let said = String::from_utf8_lossy(&[checked.stdout, checked.stderr].concat()).into_owned();
         ensure!(checked.status.success() && said.is_empty(), "{said}\n{metrics}");
         ensure!(metrics.contains("blkin_"), "{metrics}");

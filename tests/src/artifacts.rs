@@ -114,7 +114,7 @@ fn compile(name: &str) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// A pinned artifact of Maven Central, by `scripts/lib/fetch`.
+/// What is no installed package, by `scripts/lib/fetch`.
 ///
 /// # Errors
 /// When it cannot be fetched or is not what it should be.

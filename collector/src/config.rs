@@ -352,13 +352,9 @@ impl Config {
         (serde_json::from_value(wanted).expect("a configuration reads back what it wrote"), differ)
     }
 
-    /// How much may be watched. A silent stream has to say that it lives before its connection counts as silent.
+    /// How much may be watched.
     pub fn live_options(&self) -> blkin_live::Options {
-        blkin_live::Options {
-            max_viewers: self.live_viewers,
-            viewer_bytes: self.live_queue_kib << 10,
-            keep_alive: (self.http_idle_time() / 3).min(Duration::from_secs(10)),
-        }
+        blkin_live::Options::new(self.live_viewers, self.live_queue_kib, self.http_idle_time())
     }
 
     /// How traces are read.

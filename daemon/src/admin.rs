@@ -15,6 +15,9 @@ use crate::connection::{Patience, Patient};
 use crate::exposition::Exposition;
 use crate::health::Health;
 
+/// Connections of those who ask for metrics and health, and nothing else.
+pub const ADMIN_CONNECTIONS: usize = 64;
+
 /// What the admin routes show.
 #[derive(Clone)]
 pub struct Admin {
@@ -30,17 +33,18 @@ pub fn router(admin: Admin) -> Router {
 }
 
 /// Serves `router` on `listener` until `stop` is cancelled and the requests under way are answered. Peers that are silent
-/// are not waited for.
+/// are not waited for; beyond `max_connections` at a time they wait to be accepted.
 ///
 /// # Errors
 /// When the listener fails for good.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
+    max_connections: usize,
     patience: Patience,
     stop: CancellationToken,
 ) -> std::io::Result<()> {
-    let listener = Patient { listener, patience };
+    let listener = Patient::new(listener, max_connections, patience);
     axum::serve(listener, router).with_graceful_shutdown(async move { stop.cancelled().await }).await
 }
 
@@ -103,7 +107,7 @@ mod tests {
         let stop = CancellationToken::new();
         let routes = router(Admin { registry: Arc::new(registry), health: health.clone() });
         let patience = Patience::new(Duration::from_secs(60));
-        let server = tokio::spawn(serve(listener, routes, patience, stop.clone()));
+        let server = tokio::spawn(serve(listener, routes, ADMIN_CONNECTIONS, patience, stop.clone()));
 
         let text = get(address, "/metrics").await;
         assert!(text.contains("content-type: text/plain; version=0.0.4"), "{text}");

@@ -11,6 +11,7 @@ use std::time::Duration;
 use axum::serve::Listener;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
 
 /// How long a silent peer is waited for, and how many took nothing of what they were sent. Clones count together.
@@ -111,19 +112,28 @@ impl<P: Unpin> AsyncWrite for Connection<P> {
     }
 }
 
-/// Listens for such connections.
+/// Listens for such connections. Beyond so many at a time, peers wait to be accepted.
 pub(crate) struct Patient {
-    pub(crate) listener: TcpListener,
-    pub(crate) patience: Patience,
+    listener: TcpListener,
+    patience: Patience,
+    places: Arc<Semaphore>,
+}
+
+impl Patient {
+    pub(crate) fn new(listener: TcpListener, max_connections: usize, patience: Patience) -> Self {
+        Patient { listener, patience, places: Arc::new(Semaphore::new(max_connections)) }
+    }
 }
 
 impl Listener for Patient {
-    type Io = Connection<()>;
+    /// Its place; the semaphore is never closed.
+    type Io = Connection<Option<OwnedSemaphorePermit>>;
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        let place = self.places.clone().acquire_owned().await.ok();
         let (stream, peer) = Listener::accept(&mut self.listener).await;
-        (Connection::new(stream, self.patience.clone(), ()), peer)
+        (Connection::new(stream, self.patience.clone(), place), peer)
     }
 
     fn local_addr(&self) -> io::Result<Self::Addr> {
@@ -138,12 +148,33 @@ mod tests {
 
     const IDLE: Duration = Duration::from_millis(100);
 
-    async fn pair() -> (Connection<()>, TcpStream, Patience) {
+    async fn pair() -> (<Patient as Listener>::Io, TcpStream, Patience) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let patience = Patience::new(IDLE);
-        let mut listener = Patient { listener, patience: patience.clone() };
+        let mut listener = Patient::new(listener, 1, patience.clone());
         (Listener::accept(&mut listener).await.0, peer, patience)
+    }
+
+    #[tokio::test]
+    async fn a_peer_beyond_the_limit_waits_until_another_has_gone() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut listener = Patient::new(listener, 2, Patience::new(Duration::from_secs(60)));
+        let mut peers = Vec::new();
+        for _ in 0..3 {
+            peers.push(TcpStream::connect(address).await.unwrap());
+        }
+        let first = Listener::accept(&mut listener).await.0;
+        let _second = Listener::accept(&mut listener).await.0;
+        let mut third = Box::pin(Listener::accept(&mut listener));
+        assert!(poll_once(&mut third).await.is_pending());
+        drop(first);
+        assert_eq!(third.await.1, peers[2].local_addr().unwrap());
+    }
+
+    async fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+        std::future::poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context))).await
     }
 
     #[tokio::test]

@@ -42,6 +42,18 @@ pub struct Options {
     pub keep_alive: Duration,
 }
 
+impl Options {
+    /// So many viewers, each with a queue of so many KiB. A silent stream says that it lives before its connection counts as
+    /// silent, which it does after `idle_time`.
+    pub fn new(max_viewers: usize, queue_kib: usize, idle_time: Duration) -> Self {
+        Options {
+            max_viewers,
+            viewer_bytes: queue_kib << 10,
+            keep_alive: (idle_time / 3).min(Duration::from_secs(10)),
+        }
+    }
+}
+
 /// What the metrics show, since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Figures {

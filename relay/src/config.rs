@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use blkin_daemon::admin::ADMIN_CONNECTIONS;
 use blkin_daemon::checks::{
     in_ranges, invalid, listen_address, listen_apart, read_listen_address, writable_folder,
 };
@@ -294,10 +295,15 @@ impl Config {
         spool::Limits::new(self.spool_bytes, self.when_full)
     }
 
-    /// Descriptors that the relay needs beside its connections: for the spool, upstreams (a connection, and what wakes its
-    /// thread) and live viewers.
+    /// Most HTTP connections at a time: live viewers, and whoever asks for metrics and health.
+    pub fn http_connections(&self) -> usize {
+        self.live_viewers + ADMIN_CONNECTIONS
+    }
+
+    /// Descriptors that the relay needs beside its Scribe connections: for the spool, upstreams (a connection, and what wakes
+    /// its thread) and HTTP.
     pub fn own_descriptors(&self) -> u64 {
-        self.spool_limits().files() + 4 * self.upstreams.len() as u64 + self.live_viewers as u64
+        self.spool_limits().files() + 4 * self.upstreams.len() as u64 + self.http_connections() as u64
     }
 
     /// How long a silent HTTP client is waited for.
@@ -307,11 +313,7 @@ impl Config {
 
     /// How much may be watched.
     pub fn live_options(&self) -> Options {
-        Options {
-            max_viewers: self.live_viewers,
-            viewer_bytes: self.live_queue_kib << 10,
-            keep_alive: (self.http_idle_time() / 3).min(Duration::from_secs(10)),
-        }
+        Options::new(self.live_viewers, self.live_queue_kib, self.http_idle_time())
     }
 
     /// How to send.

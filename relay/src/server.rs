@@ -9,7 +9,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
-use axum::Router;
 use blkin_daemon::admin::{self, Admin};
 use blkin_daemon::descriptors::{raise_limit, room_for};
 use blkin_daemon::health::BEAT_EVERY;
@@ -186,7 +185,9 @@ impl Relay {
         };
         let routes = admin::router(admin).merge(blkin_live::router(self.live.clone()));
         let heartbeat = self.health.worker("http");
-        let http = tokio::spawn(serve_http(http, routes, patience, http_stop.clone(), heartbeat));
+        let max_connections = self.config.http_connections();
+        let http = admin::serve(http, routes, max_connections, patience, http_stop.clone());
+        let http = tokio::spawn(serve_http(http, heartbeat));
         let writer = watch(self.threads.writer, stop.clone());
         // The last of the intake lets the spool's thread end.
         let scribe = server::serve(scribe, self.intake, options, stop.clone(), self.health.worker("scribe"));
@@ -261,14 +262,8 @@ async fn join_all(threads: Vec<JoinHandle<()>>, ending: &Ending, timeout_ms: u64
     joined.await?
 }
 
-async fn serve_http(
-    listener: TcpListener,
-    routes: Router,
-    patience: Patience,
-    stop: CancellationToken,
-    heartbeat: Heartbeat,
-) {
-    let (heartbeat, ended) = heartbeat.beating(admin::serve(listener, routes, patience, stop)).await;
+async fn serve_http(serving: impl Future<Output = io::Result<()>>, heartbeat: Heartbeat) {
+    let (heartbeat, ended) = heartbeat.beating(serving).await;
     match ended {
         Ok(()) => heartbeat.finish(),
         Err(error) => tracing::error!("failed to serve HTTP: {error}"),

@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use blkin_scribe::{Client, Reply};
@@ -16,6 +17,7 @@ struct Relay {
     process: Child,
     scribe: String,
     http: String,
+    log: Option<JoinHandle<Vec<String>>>,
 }
 
 impl Relay {
@@ -29,12 +31,12 @@ impl Relay {
         let mut log = BufReader::new(process.stderr.take().unwrap()).lines().map(Result::unwrap);
         let ready = log.find(|line| line.contains(" ready ")).unwrap();
         // Whoever logs must not wait for a reader.
-        std::thread::spawn(move || log.for_each(drop));
+        let log = Some(std::thread::spawn(move || log.collect()));
         let address = |name: &str| {
             let (_, rest) = ready.split_once(&format!("{name}=")).unwrap();
             rest.split_whitespace().next().unwrap().to_owned()
         };
-        Relay { scribe: address("scribe"), http: address("http"), process }
+        Relay { scribe: address("scribe"), http: address("http"), process, log }
     }
 
     fn healthz(&self) -> String {
@@ -43,6 +45,12 @@ impl Relay {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
+    }
+
+    /// Ends it; what it has logged.
+    fn end(mut self) -> Vec<String> {
+        self.process.kill().unwrap();
+        self.log.take().unwrap().join().unwrap()
     }
 }
 
@@ -81,4 +89,7 @@ fn clients_leave_the_relay_the_files_that_it_needs() {
     assert!(relay.healthz().starts_with("HTTP/1.1 200"));
     let refused = clients.iter_mut().filter_map(|client| is_refused(client).then_some(())).count();
     assert!((LIMIT..2 * LIMIT - 64).contains(&refused), "{refused} of {} were refused", 2 * LIMIT);
+    // One a second with the count of the others: whoever comes again and again does not fill the disk with it.
+    let told = relay.end().iter().filter(|line| line.contains("Scribe connection")).count();
+    assert!((1..refused / 4).contains(&told), "{refused} refusals were told of in {told} lines");
 }

@@ -5,9 +5,9 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use blkin_daemon::{CancellationToken, Heartbeat};
+use blkin_daemon::{CancellationToken, Heartbeat, Notices};
 use blkin_thrift::frame;
 use blkin_thrift::scribe::{ResultCode, encode_log_reply};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -81,16 +81,25 @@ pub async fn serve<S: Service>(
     let places = Arc::new(Semaphore::new(options.max_connections));
     let mut connections = JoinSet::new();
     let mut pulse = tokio::time::interval(blkin_daemon::health::BEAT_EVERY);
+    let (mut refusals, mut failures) = (Notices::default(), Notices::default());
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
-            _ = pulse.tick() => heartbeat.beat(),
+            _ = pulse.tick() => {
+                heartbeat.beat();
+                if let Some(unsaid) = refusals.rest(Instant::now()) {
+                    tracing::warn!(unsaid, "refused more Scribe connections");
+                }
+            }
             Some(_) = connections.join_next() => {}
-            accepted = accept(&listener) => {
+            accepted = accept(&listener, &mut failures) => {
                 let Some((stream, peer)) = accepted else { continue };
                 // Beyond the limit, a connection is closed at once: the client sees it and tries again.
                 let Ok(place) = places.clone().try_acquire_owned() else {
-                    tracing::warn!(%peer, "refused a Scribe connection: {} are open", options.max_connections);
+                    if let Some(unsaid) = refusals.admit(Instant::now()) {
+                        let open = options.max_connections;
+                        tracing::warn!(%peer, open, unsaid, "refused a Scribe connection: too many are open");
+                    }
                     continue;
                 };
                 let (service, options, stop) = (service.clone(), options.clone(), stop.clone());
@@ -106,11 +115,13 @@ pub async fn serve<S: Service>(
     heartbeat.finish();
 }
 
-async fn accept(listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
+async fn accept(listener: &TcpListener, failures: &mut Notices) -> Option<(TcpStream, SocketAddr)> {
     match listener.accept().await {
         Ok(accepted) => Some(accepted),
         Err(error) => {
-            tracing::warn!("failed to accept a Scribe connection: {error}");
+            if let Some(unsaid) = failures.admit(Instant::now()) {
+                tracing::warn!(unsaid, "failed to accept a Scribe connection: {error}");
+            }
             tokio::time::sleep(ACCEPT_PAUSE).await;
             None
         }

@@ -4,13 +4,13 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::Request;
 use axum::response::Response;
 use blkin_daemon::health::BEAT_EVERY;
-use blkin_daemon::{CancellationToken, Connection, Heartbeat, Patience};
+use blkin_daemon::{CancellationToken, Connection, Heartbeat, Notices, Patience};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::Service;
@@ -42,11 +42,12 @@ pub async fn serve(
     let places = Arc::new(Semaphore::new(max_connections));
     let graceful = GracefulShutdown::new();
     let mut pulse = tokio::time::interval(BEAT_EVERY);
+    let mut failures = Notices::default();
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
             _ = pulse.tick() => heartbeat.beat(),
-            Some((stream, peer, place)) = accept(&listener, &places) => {
+            Some((stream, peer, place)) = accept(&listener, &places, &mut failures) => {
                 let patience = patience.with_idle_time(settings.now().http_idle_time());
                 let connection = connection(stream, peer, place, router.clone(), patience);
                 let connection = graceful.watch(connection);
@@ -67,12 +68,15 @@ pub async fn serve(
 async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
+    failures: &mut Notices,
 ) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
     let place = places.clone().acquire_owned().await.ok()?;
     match listener.accept().await {
         Ok((stream, peer)) => Some((stream, peer, place)),
         Err(error) => {
-            tracing::warn!("failed to accept an HTTP connection: {error}");
+            if let Some(unsaid) = failures.admit(Instant::now()) {
+                tracing::warn!(unsaid, "failed to accept an HTTP connection: {error}");
+            }
             tokio::time::sleep(ACCEPT_PAUSE).await;
             None
         }

@@ -3,24 +3,12 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
 /// Descriptors that are not for programs: the daemon's own, and those of connections and offers under way.
 const OWN: u64 = 128;
 /// Descriptors that must be free before an offer is received: its two, and those that taking it in needs for a moment.
 pub(super) const TO_RECEIVE: usize = 4;
 /// Before a connection is accepted: so many that its offer can be received.
 pub(super) const TO_ACCEPT: usize = 2 * TO_RECEIVE;
-
-/// Raises the soft limit to the hard one, for that of 1024 is for programs that use select. Returns what it is then, if there
-/// is one.
-pub(super) fn raise_limit() -> Option<u64> {
-    let maximum = getrlimit(Resource::Nofile).maximum;
-    if let Err(e) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
-        tracing::warn!("failed to raise the limit of open files: {e}");
-    }
-    getrlimit(Resource::Nofile).current
-}
 
 /// How many programs can be held at a time where so many were asked for. The worker has the same limit, and as many
 /// descriptors.

@@ -20,6 +20,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
+use blkin_daemon::descriptors::raise_limit;
 use blkin_daemon::exit::Failure;
 use blkin_daemon::{CancellationToken, Notices, ready, signals};
 use serde::Serialize;
@@ -143,7 +144,7 @@ impl<'a> Holder<'a> {
         let mut staging =
             Memfd::create(config.geometry().total_bytes()).context("failed to make staging memory")?;
         Staging::format(&mut staging, config.geometry()).context("failed to prepare staging memory")?;
-        let max_programs = descriptors::room_for(config.max_programs, descriptors::raise_limit());
+        let max_programs = descriptors::room_for(config.max_programs, raise_limit());
         Ok(Self {
             config,
             ready_file,

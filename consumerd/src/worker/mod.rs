@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use blkin_daemon::admin::{self, Admin};
+use blkin_daemon::admin::{self, ADMIN_CONNECTIONS, Admin};
 use blkin_daemon::exit::Failure;
 use blkin_daemon::prometheus_client::registry::Registry;
 use blkin_daemon::{CancellationToken, Health, Heartbeat, Patience, Standing, logging, signals};
@@ -205,7 +205,13 @@ impl Worker {
         let router = admin::router(Admin { registry: Arc::new(registry), health: self.health.clone() });
         let listener = tokio::net::TcpListener::from_std(self.http.try_clone()?)?;
         let patience = Patience::new(HTTP_IDLE_TIME);
-        Ok(tokio::spawn(admin::serve(listener, router, patience, CancellationToken::new())))
+        Ok(tokio::spawn(admin::serve(
+            listener,
+            router,
+            ADMIN_CONNECTIONS,
+            patience,
+            CancellationToken::new(),
+        )))
     }
 
     fn heartbeats(&self) -> Vec<(&'static str, Heartbeat)> {

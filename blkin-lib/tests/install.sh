@@ -234,10 +234,12 @@ scan_finds() {
         timeout 60 unshare --pid --fork --kill-child --mount-proc \
             bash "$work/scan.sh" "$work" "$usr/lib/systemd/system/blkin-consumerd.service" "$usr"
 }
-if [ "$(id -u)" = 0 ]; then
-    check "with the unit's capabilities consumerd finds live programs" scan_finds
-else
+if [ "$(id -u)" != 0 ]; then
     note "not root: the unit's capabilities are not tested"
+elif ! unshare --pid --fork --kill-child --mount-proc true 2>/dev/null; then
+    note "no process ids of its own for a test here: the unit's capabilities are not tested"
+else
+    check "with the unit's capabilities consumerd finds live programs" scan_finds
 fi
 echo '# mine' >>"$dest/etc/blkin/consumerd.toml"
 check "installs again over a changed configuration" scripts/install --prefix /usr --destdir "$dest"

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
-use blkin_tests::artifacts::binary;
+use blkin_tests::artifacts::{binary, binary_for_others};
 use blkin_tests::daemons::{LIMIT, Node, Setup};
 use blkin_tests::process::signal_pid;
 use blkin_tests::program::Program;
@@ -303,8 +303,9 @@ fn another_user_sets_nothing_of_a_program_that_is_not_his() -> Result<()> {
     let mut program = site.program()?;
     let pid = program.process.pid().to_string();
     fs::set_permissions(site.node.folder(), fs::Permissions::from_mode(0o755))?;
+    let blkin = binary_for_others("blkin", site.node.folder())?;
     let ask = |target: &[&str]| -> Result<Output> {
-        let mut command = Command::new(binary("blkin")?);
+        let mut command = Command::new(&blkin);
         command.args(["set", "--off"]).args(target).arg("--socket").arg(site.control());
         Ok(command.uid(NOBODY).gid(NOBODY).output()?)
     };

@@ -157,7 +157,8 @@ fn viewers_are_bounded_and_leave_their_places() -> Result<()> {
     let base = relay.daemon.http.base().to_owned();
     let all = LiveArguments::default();
     let refused = |wanted: &LiveArguments| watch(&base, wanted).err().map(|error| error.to_string());
-    let longest = LiveArguments { query: Some("x".into()), min_duration: Some(u64::MAX), ..all.clone() };
+    let longest =
+        LiveArguments { query: Some("x".into()), min_duration: Some(i64::MAX as u64), ..all.clone() };
     assert!(refused(&longest).is_none(), "the longest duration that there is");
     wait::until(LIMIT, "it to leave", || (relay.figure("live_viewers", &[]).ok()? == 0).then_some(()))?;
     let (first, mut second) = (watch(&base, &all)?, watch(&base, &all)?);

@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
-use blkin_tests::artifacts::{binary, with_each_producer};
+use blkin_tests::artifacts::{binary, binary_for_others, with_each_producer};
 use blkin_tests::daemons::{LIMIT, Node, Setup};
 use blkin_tests::process::signal_pid;
 use blkin_tests::program::Program;
@@ -432,8 +432,9 @@ fn another_user_reads_nothing_of_a_program_that_is_not_his() -> Result<()> {
     let site = Site::start()?;
     let recorder = site.recorder(&["--traces", "2"], &[OVERWRITE, WHOLE])?;
     fs::set_permissions(site.node.folder(), fs::Permissions::from_mode(0o755))?;
+    let blkin = binary_for_others("blkin", site.node.folder())?;
     for whose in [&["--all"][..], &["--pid", &recorder.pid]] {
-        let mut command = Command::new(binary("blkin")?);
+        let mut command = Command::new(&blkin);
         command.arg("snapshot").args(whose).args(["-o", "/dev/null", "--socket"]);
         command.arg(site.node.folder().join("control.sock")).uid(NOBODY).gid(NOBODY);
         let output = command.output()?;

@@ -83,6 +83,16 @@ pub fn binary(name: &str) -> Result<PathBuf> {
     Ok(folder.map_or_else(|| built().map(Path::to_owned), Ok)?.join(name))
 }
 
+/// A copy of a built program in `folder`, which other users may look into: the tree may lie where they may not.
+///
+/// # Errors
+/// When the build fails, or the copy.
+pub fn binary_for_others(name: &str, folder: &Path) -> Result<PathBuf> {
+    let copy = folder.join(name);
+    std::fs::copy(binary(name)?, &copy)?;
+    Ok(copy)
+}
+
 /// Compiles `tests/c/NAME.c` against the library of this tree and returns the program.
 ///
 /// # Errors

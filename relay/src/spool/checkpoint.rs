@@ -23,7 +23,6 @@ use std::path::Path;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::home::must_lie_at;
 use crate::ledger::Count;
 
 /// Bytes of a slot.
@@ -109,9 +108,9 @@ impl Positions {
         Ok((Positions { file, generation }, checkpoint))
     }
 
-    /// Whether they are what is found at this path.
-    pub(super) fn lie_at(&self, path: &Path) -> bool {
-        must_lie_at(&self.file, path).is_ok()
+    /// Where they are written.
+    pub(super) fn file(&self) -> &File {
+        &self.file
     }
 
     /// Goes on in a new file: nothing that lies there counts.

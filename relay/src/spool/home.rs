@@ -79,7 +79,7 @@ impl Spool {
     /// Writes the positions down where the next start looks for them.
     pub(super) fn write_at_home(&self, positions: &mut Positions, checkpoint: &Checkpoint) -> io::Result<()> {
         let path = positions_path(&self.folder);
-        if !positions.lie_at(&path) {
+        if must_lie_at(positions.file(), &path).is_err() {
             self.keep_home()?;
             positions.move_to(&path)?;
         }

@@ -25,6 +25,7 @@ pub mod clock;
 pub mod daemons;
 pub mod ingest;
 pub mod objectstore;
+pub mod ports;
 pub mod process;
 pub mod program;
 pub mod relays;

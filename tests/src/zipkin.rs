@@ -1,7 +1,6 @@
 //! The real Zipkin server.
 
 use std::fs::File;
-use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use blkin_cli::http::Client;
 use tempfile::TempDir;
 
 use crate::artifacts::fetched;
+use crate::ports::unused_port;
 use crate::process::Process;
 use crate::wait;
 
@@ -34,7 +34,7 @@ impl Zipkin {
     /// When it cannot be fetched or does not become healthy.
     pub fn start() -> Result<Zipkin> {
         let jar = fetched("zipkin-server")?;
-        let (query, scribe) = (free_port()?, free_port()?);
+        let (query, scribe) = (unused_port()?, unused_port()?);
         let folder = TempDir::new()?;
         let log = folder.path().join("zipkin.log");
         let output = File::create(&log)?;
@@ -55,9 +55,4 @@ impl Zipkin {
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("zipkin.log")).unwrap_or_default()
     }
-}
-
-/// A port that was free a moment ago: Zipkin cannot be told to take any.
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

@@ -1,0 +1,24 @@
+//! Ports for what cannot be told to take any.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use anyhow::{Context, Result};
+
+/// Below those that the system gives away by itself, to whoever asks for any and to each outgoing connection.
+const FIRST: u32 = 20_000;
+const COUNT: u32 = 12_000;
+
+/// A port that nobody listens on at any address, and that no other test of this process is given: one that was free a moment ago may be
+/// somebody's a moment later.
+///
+/// # Errors
+/// When all are taken.
+pub fn unused_port() -> Result<u16> {
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    (0..COUNT)
+        .map(|_| std::process::id().wrapping_add(GIVEN.fetch_add(1, Relaxed)) % COUNT)
+        .filter_map(|at| u16::try_from(FIRST + at).ok())
+        .find(|port| TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).is_ok())
+        .context("every port is taken")
+}

@@ -149,7 +149,7 @@ fn accept_all(
             Err(error) => return Err(error.into()),
         };
         let Some((segment, control)) = receive(&connection)? else { continue };
-        let attachment = Attachment::open(segment, control)?;
+        let attachment = Attachment::open(segment, &control)?;
         if seen.insert(attachment.info().inode) {
             attachment.mark_attached(true);
             attachments.push(attachment);

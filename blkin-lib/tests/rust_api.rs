@@ -12,7 +12,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use blkin::{Context, Endpoint, Level, Span};
 use blkin_record::{EndpointRef, Kind, Record, Text, Value, records};
-use blkin_ringbuf::{Attachment, OFFER_BYTES, OFFER_MESSAGE};
+use blkin_ringbuf::{Attachment, OFFER_BYTES, OFFER_MESSAGE, Unread};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::{
@@ -30,6 +30,7 @@ fn program() {
         Ok("one request") => one_request(),
         Ok("two requests") => two_requests(),
         Ok("many threads") => many_threads(),
+        Ok("without end") => without_end(),
         Ok("unsampled") => unsampled(),
         _ => {}
     }
@@ -55,6 +56,14 @@ fn two_requests() {
     println!("one is done");
     std::io::stdin().read_line(&mut String::new()).expect("a line or the end");
     one_request();
+}
+
+/// Requests until its input ends.
+fn without_end() {
+    let input = std::thread::spawn(|| std::io::stdin().read_line(&mut String::new()));
+    while !input.is_finished() {
+        one_request();
+    }
 }
 
 fn many_threads() {
@@ -109,7 +118,7 @@ impl Receiver {
     /// The first offer that waits, of a program that may be gone already.
     fn attach(&self) -> Attachment {
         let (segment, control) = self.receive();
-        Attachment::open(segment, control).expect("a true segment")
+        Attachment::open(segment, &control).expect("a true segment")
     }
 
     /// As [`Receiver::attach`], with the lock by which consumers keep others away.
@@ -119,7 +128,7 @@ impl Receiver {
         let lock: OwnedFd =
             OpenOptions::new().read(true).write(true).open(page).expect("the page opens").into();
         flock(&lock, FlockOperation::NonBlockingLockExclusive).expect("nobody else has the lock");
-        (Attachment::open(segment, control).expect("a true segment"), lock)
+        (Attachment::open(segment, &control).expect("a true segment"), lock)
     }
 
     /// Whether no program offers itself now.
@@ -428,4 +437,67 @@ fn a_program_that_somebody_reads_ends_without_a_word() {
         assert!(receiver.is_idle(), "attached: {is_attached}");
         assert_eq!(take(&mut program), 14);
     }
+}
+
+#[test]
+fn a_program_that_a_consumer_cannot_read_names_what_it_recorded() {
+    let receiver = Receiver::new();
+    let halfway = Halfway::start(&receiver.path());
+    let (_segment, control) = receiver.receive();
+    Unread::Version.tell(&control).expect("the page can be written");
+    let told = halfway.end();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        told[0].contains(" 14 annotations of this program were not collected: consumerd at "),
+        "{told:?}"
+    );
+    assert!(told[0].contains("cannot read what this version of the library writes"), "{told:?}");
+    assert!(receiver.is_idle());
+}
+
+#[test]
+fn a_program_that_there_was_no_room_for_names_what_it_recorded_and_offers_itself_at_its_end() {
+    let receiver = Receiver::new();
+    let halfway = Halfway::start(&receiver.path());
+    let (_segment, control) = receiver.receive();
+    Unread::NoRoom.tell(&control).expect("the page can be written");
+    let told = halfway.end();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains(" 14 annotations of this program were not collected, unless"), "{told:?}");
+    assert!(told[0].contains("no room"), "{told:?}");
+    assert!(!receiver.is_idle());
+}
+
+#[test]
+fn a_program_that_was_refused_and_is_read_after_all_ends_without_a_word() {
+    let receiver = Receiver::new();
+    let halfway = Halfway::start(&receiver.path());
+    let (segment, control) = receiver.receive();
+    Unread::NoRoom.tell(&control).expect("the page can be written");
+    let program = Attachment::open(segment, &control).expect("a true segment");
+    program.mark_attached(true);
+    program.mark_attached(false);
+    let told = halfway.end();
+    assert!(!told.iter().any(|line| line.contains("no room")), "{told:?}");
+}
+
+#[test]
+fn a_program_that_is_refused_says_once_that_it_runs_untraced() {
+    let receiver = Receiver::new();
+    let mut program = command("without end", &receiver.path())
+        .env("BLKIN_RING_BYTES", "4096")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    let (_segment, control) = receiver.receive();
+    Unread::Version.tell(&control).expect("the page can be written");
+    let mut lines = BufReader::new(program.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("this program runs untraced")));
+    drop(program.stdin.take());
+    let rest: Vec<String> = lines.filter(|line| line.starts_with("blkin:")).collect();
+    assert!(program.wait().expect("it ends").success());
+    assert_eq!(rest.len(), 1, "{rest:?}");
+    assert!(rest[0].contains("were not collected"), "{rest:?}");
 }

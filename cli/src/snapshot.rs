@@ -141,7 +141,7 @@ fn of_process(pid: u32, last_us: Option<u64>) -> Result<Vec<u8>> {
     let mut file = Vec::new();
     // A process with several copies of the library has several of both, made and so numbered in pairs.
     for (segment, control) in segments.into_iter().zip(controls) {
-        let Ok(attachment) = Attachment::open(segment, control) else { continue };
+        let Ok(attachment) = Attachment::open(segment, &control) else { continue };
         if attachment.info().pid != pid {
             continue;
         }

@@ -11,7 +11,7 @@ use blkin_record::{POSITION_MASK, Stamp};
 use blkin_ringbuf::layout::{CONTROL_BYTES, LAYOUT_VERSION, RINGS_OFFSET_BYTES, segment_bytes};
 use common::{Site, wait_for};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use rustix::io::pwrite;
+use rustix::io::{pread, pwrite};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 const SLOTS: usize = 64;
@@ -24,6 +24,8 @@ const SLOT_HEADERS: usize = 10_752;
 /// The header's words that say what full rings do and which producer writes.
 const MODE: usize = 10;
 const SLOT_LINES: usize = 64;
+/// The control page's word that says why the program is not read.
+const UNREAD: usize = 7;
 
 /// Numbers that look random and are the same each time.
 struct Numbers(u64);
@@ -92,13 +94,14 @@ fn segment_and_control(numbers: &mut Numbers) -> (Vec<u64>, Vec<u64>) {
     (segment, control)
 }
 
-fn offer(site: &Site, numbers: &mut Numbers) {
-    let (segment, control) = segment_and_control(numbers);
+/// Offers it; the descriptor of its control page.
+fn offer(site: &Site, (segment, control): (Vec<u64>, Vec<u64>)) -> OwnedFd {
     let segment = sealed("blkin-segment", &segment, SealFlags::FUTURE_WRITE);
     let control = sealed("blkin-control", &control, SealFlags::empty());
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
     connect(&socket, &SocketAddrUnix::new(site.socket()).unwrap()).unwrap();
     send(&socket, b"BLKOFFER\x01\0\0\0\0\0\0\0", &[segment.as_fd(), control.as_fd()]).unwrap();
+    control
 }
 
 #[test]
@@ -109,7 +112,7 @@ fn what_hostile_programs_write_neither_ends_the_worker_nor_costs_another_program
     let mut numbers = Numbers(0x1234_5678_9abc_def1);
     let mut program = site.program(&[500, 2, 100], &[]);
     for _ in 0..24 {
-        offer(&site, &mut numbers);
+        offer(&site, segment_and_control(&mut numbers));
     }
     let calls = program.calls();
     daemon.settled_of(&program, calls);
@@ -126,4 +129,35 @@ fn what_hostile_programs_write_neither_ends_the_worker_nor_costs_another_program
     // Something of the hostile programs was read, or this shows little.
     assert!(metrics.sum_where("blkin_valid_total", "departed") > 0);
     program.end();
+}
+
+fn told(control: &OwnedFd) -> Option<u64> {
+    let mut word = [0; 8];
+    assert_eq!(pread(control, &mut word, UNREAD as u64 * 8).unwrap(), word.len());
+    Some(u64::from_ne_bytes(word)).filter(|told| *told != 0)
+}
+
+#[test]
+fn programs_that_are_refused_are_told_why() {
+    let site = Site::new();
+    let config = site.path("config.toml");
+    std::fs::write(&config, "max_programs_per_uid = 1\n").unwrap();
+    let daemon = site.daemon(&["--config", config.to_str().unwrap()]);
+    let header = |version: u64| {
+        let mut segment = vec![0; segment_bytes(SLOTS, RING_BYTES) / 8];
+        segment[..2].copy_from_slice(&[u64::from_le_bytes(*b"BLKINSEG"), version]);
+        (segment, vec![0; CONTROL_BYTES / 8])
+    };
+    let later = offer(&site, header(LAYOUT_VERSION + 1));
+    assert_eq!(wait_for("a program of another version is told", || told(&later)), 1);
+    wait_for("it is let go", || {
+        (daemon.metrics().sum_where("blkin_holder", "programs_held") == 0).then_some(())
+    });
+    let program = site.program(&[1, 1], &[]);
+    wait_for("there is a program", || {
+        (daemon.metrics().sum_where("blkin_holder", "programs_held") == 1).then_some(())
+    });
+    let one_more = offer(&site, header(LAYOUT_VERSION));
+    assert_eq!(wait_for("one program too many is told", || told(&one_more)), 2);
+    program.finish();
 }

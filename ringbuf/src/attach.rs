@@ -115,18 +115,18 @@ pub struct Attachment {
 
 impl Attachment {
     /// Checks and maps what a program offered. The segment is mapped read-only.
-    pub fn open(segment: OwnedFd, control: OwnedFd) -> Result<Attachment, AttachError> {
+    pub fn open(segment: OwnedFd, control: &OwnedFd) -> Result<Attachment, AttachError> {
         let stat = fstat(&segment).map_err(|error| AttachError::System("stat the segment", error))?;
         check_seals(&segment, "segment", SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE)?;
-        check_seals(&control, "control page", SealFlags::SHRINK | SealFlags::GROW)?;
+        check_seals(control, "control page", SealFlags::SHRINK | SealFlags::GROW)?;
         let segment_bytes = size_within(&segment, "segment", largest_segment())?;
-        let control_bytes = size_within(&control, "control page", CONTROL_BYTES)?;
+        let control_bytes = size_within(control, "control page", CONTROL_BYTES)?;
         if segment_bytes < RINGS_OFFSET_BYTES || control_bytes != CONTROL_BYTES {
             return Err(AttachError::Size("segment or control page", segment_bytes as i64));
         }
         let words = Mapping::read_only(&segment, segment_bytes)?;
         let info = read_info(words.words(), segment_bytes, stat.st_ino, stat.st_dev)?;
-        let control = Mapping::of(&control, control_bytes, ProtFlags::READ | ProtFlags::WRITE)?;
+        let control = Mapping::of(control, control_bytes, ProtFlags::READ | ProtFlags::WRITE)?;
         let at = std::array::from_fn(|slot| published(&control, slot));
         let waiting =
             |slot: usize| control.words()[control::slot_line(slot) + control::WAITING_AT_HOLE].load(Relaxed);
@@ -303,6 +303,9 @@ impl Attachment {
         let words = self.control.words();
         // First, so that a program which sees that nobody is attached sees why.
         words[control::LEFT].store(u64::from(!is_attached), Relaxed);
+        if is_attached {
+            words[control::UNREAD].store(0, Relaxed);
+        }
         words[control::ATTACHED].store(u64::from(is_attached), Release);
     }
 

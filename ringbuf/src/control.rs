@@ -1,16 +1,52 @@
 //! What a consumer tells one program: a handle on its control page that any thread may hold.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
+use rustix::io::{Errno, pwrite};
 use rustix::mm::ProtFlags;
 
 use crate::attach::AttachError;
-use crate::layout::{CONTROL_BYTES, control};
+use crate::layout::{CONTROL_BYTES, WORD_BYTES, control};
 use crate::mapping::Mapping;
+
+/// Why a consumer does not read a program that offered itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// Its library writes what this consumer cannot read.
+    Version,
+    /// There are too many programs already.
+    NoRoom,
+}
+
+impl Unread {
+    fn to_word(self) -> u64 {
+        match self {
+            Unread::Version => 1,
+            Unread::NoRoom => 2,
+        }
+    }
+
+    pub(crate) fn from_word(word: u64) -> Option<Unread> {
+        match word {
+            1 => Some(Unread::Version),
+            2 => Some(Unread::NoRoom),
+            _ => None,
+        }
+    }
+
+    /// Tells the program, through its control page, which need not be mapped. It says so on its standard error, and
+    /// offers itself more rarely.
+    ///
+    /// # Errors
+    /// When the page cannot be written. Only the program itself can bring that about.
+    pub fn tell(self, control: impl AsFd) -> Result<(), Errno> {
+        pwrite(control, &self.to_word().to_ne_bytes(), (control::UNREAD * WORD_BYTES) as u64).map(|_| ())
+    }
+}
 
 /// A program's control page. It stays mapped as long as one handle on it, or its [`Attachment`], lives.
 ///

@@ -33,7 +33,7 @@ pub const SEGMENT_NAME: &str = "blkin-segment";
 pub const CONTROL_NAME: &str = "blkin-control";
 
 pub(crate) const PAGE_BYTES: usize = 4096;
-const WORD_BYTES: usize = 8;
+pub(crate) const WORD_BYTES: usize = 8;
 
 /// Words of the segment's header.
 pub(crate) mod header {
@@ -162,6 +162,8 @@ pub(crate) mod control {
     pub(crate) const SLEEPING: usize = 5;
     /// 1 once a consumer that was attached has left: nobody who has not attached since reads the rings.
     pub(crate) const LEFT: usize = 6;
+    /// Why the consumer that was offered the program last does not read it ([`Unread`](crate::Unread)); 0 if none has refused.
+    pub(crate) const UNREAD: usize = 7;
     const SLOT_LINES: usize = 64;
     pub(crate) const SLOT_LINE_WORDS: usize = 8;
     /// In a slot's line: grains given back by the consumer since the ring began.

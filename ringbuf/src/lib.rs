@@ -100,7 +100,7 @@ mod words;
 
 pub use attach::{AttachError, Attachment, ProgramCounters, ProgramInfo};
 pub use clock::{Anchor, ClockKind, ClockSeries, RingTime};
-pub use control::ControlPage;
+pub use control::{ControlPage, Unread};
 pub use drain::{Drained, Position, RingReader};
 pub use layout::{ProducerKind, RingMode};
 pub use names::{MAX_INTERNED_BYTES, Names, Texts};

@@ -98,7 +98,7 @@ fn a_program_that_does_not_say_which_rings_it_has_opened_may_have_written_all() 
     let open = |unopened: u64| {
         let header: Vec<u64> = header.into_iter().chain([0; 5]).chain([unopened]).collect();
         let segment = sealed(segment_bytes(2, 4096) as u64, &header);
-        Attachment::open(segment, own_memfd(CONTROL_NAME)).expect("its header is fine")
+        Attachment::open(segment, &own_memfd(CONTROL_NAME)).expect("its header is fine")
     };
     assert_eq!(open(0).opened(), 0b11);
     assert_eq!(open(0b01).opened(), 0b10);
@@ -113,10 +113,10 @@ fn what_is_no_sealed_memfd_is_refused() {
     start();
     let control = || own_memfd(CONTROL_NAME);
     let file = OwnedFd::from(tempfile::tempfile().expect("a temporary file"));
-    assert!(matches!(Attachment::open(file, control()), Err(AttachError::NotSealed(_))));
+    assert!(matches!(Attachment::open(file, &control()), Err(AttachError::NotSealed(_))));
     let unsealed = memfd_create("blkin-segment", MemfdFlags::ALLOW_SEALING).expect("a memfd");
-    assert!(matches!(Attachment::open(unsealed, control()), Err(AttachError::NotSealed(_))));
-    let swapped = Attachment::open(control(), own_memfd(SEGMENT_NAME));
+    assert!(matches!(Attachment::open(unsealed, &control()), Err(AttachError::NotSealed(_))));
+    let swapped = Attachment::open(control(), &own_memfd(SEGMENT_NAME));
     assert!(matches!(swapped, Err(AttachError::NotSealed(_))));
 }
 
@@ -138,7 +138,7 @@ fn headers_that_contradict_themselves_are_refused() {
     let magic = u64::from_le_bytes(*b"BLKINSEG");
     let good = [magic, 2, 1, 4096, 2, 7, 9, 1, 0, 0, 0, 0];
     let bytes = segment_bytes(2, 4096) as u64;
-    let open = |bytes: u64, header: &[u64]| Attachment::open(sealed(bytes, header), own_memfd(CONTROL_NAME));
+    let open = |bytes: u64, header: &[u64]| Attachment::open(sealed(bytes, header), &own_memfd(CONTROL_NAME));
     assert!(open(bytes, &good).is_ok(), "the pattern that the rest is bent from");
     let with_records = |version: u64| [&good[..2], &[version], &good[3..]].concat();
     assert!(open(bytes, &with_records(u64::from(blkin_record::VERSION))).is_ok(), "records of now");
@@ -163,7 +163,7 @@ fn a_head_outside_its_ring_is_reported_and_nothing_is_read() {
     // The first slot's header stands at byte 69632, its head in the first word.
     words[69632 / 8] = 1 << 36 | 4097;
     let segment = sealed(bytes as u64, &words);
-    let mut program = Attachment::open(segment, own_memfd(CONTROL_NAME)).expect("its header is fine");
+    let mut program = Attachment::open(segment, &own_memfd(CONTROL_NAME)).expect("its header is fine");
     let mut out = Vec::new();
     let drained = program.drain(0, usize::MAX, &mut out);
     assert!(drained.insane && out.is_empty());
@@ -174,5 +174,5 @@ fn a_head_outside_its_ring_is_reported_and_nothing_is_read() {
 fn a_control_page_of_another_size_is_refused() {
     start();
     let small = sealed(CONTROL_BYTES as u64 - 4096, &[]);
-    assert!(matches!(Attachment::open(own_memfd(SEGMENT_NAME), small), Err(AttachError::Size(..))));
+    assert!(matches!(Attachment::open(own_memfd(SEGMENT_NAME), &small), Err(AttachError::Size(..))));
 }

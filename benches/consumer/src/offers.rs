@@ -47,7 +47,7 @@ impl Offers {
         let mut descriptors = messages.flatten();
         let segment = descriptors.next().context("no segment")?;
         let control = descriptors.next().context("no control page")?;
-        let attachment = Attachment::open(segment, control)?;
+        let attachment = Attachment::open(segment, &control)?;
         attachment.mark_attached(true);
         Ok(attachment)
     }

@@ -23,6 +23,7 @@ use anyhow::{Context, anyhow};
 use blkin_daemon::descriptors::raise_limit;
 use blkin_daemon::exit::Failure;
 use blkin_daemon::{CancellationToken, Notices, ready, signals};
+use blkin_ringbuf::Unread;
 use serde::Serialize;
 
 use crate::config::Config;
@@ -285,6 +286,10 @@ impl<'a> Holder<'a> {
     /// Gives an offer of which the control page is this daemon's alone.
     fn claim(&self, mut offer: Offer) -> Result<Offer, (Refusal, Offer)> {
         if let Err(refusal) = self.held.check(&offer.program, &offer.segment, &offer.control) {
+            if refusal == Refusal::Quota {
+                // Whatever keeps the program from being told is of its own making.
+                let _ = Unread::NoRoom.tell(&offer.control);
+            }
             return Err((refusal, offer));
         }
         match claim(&offer.control) {

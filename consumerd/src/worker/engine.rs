@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use blkin_ringbuf::{AttachError, ClockSeries};
+use blkin_ringbuf::{AttachError, ClockSeries, Unread};
 use rustix::io::Errno;
 
 use super::feed::Feeder;
@@ -189,7 +189,7 @@ impl Engine {
             return Ok(());
         }
         let (pid, comm) = (identity.pid, identity.comm.clone());
-        match Program::attach(identity.clone(), segment, control, &self.boot, saved) {
+        match Program::attach(identity.clone(), segment, &control, &self.boot, saved) {
             Ok(program) => {
                 program.attachment.mark_attached(true);
                 // An earlier worker may have been killed in its sleep.
@@ -202,6 +202,10 @@ impl Engine {
             Err(e) if !self.is_rebuilt && is_shortage(&e) => return Err(e),
             Err(e) => {
                 tracing::warn!(pid, comm, "failed to attach to a program: {e}");
+                if matches!(e, AttachError::Version { .. }) {
+                    // Whatever keeps it from being told is of its own making.
+                    let _ = Unread::Version.tell(&control);
+                }
                 self.rejected_programs += 1;
                 let state = ProgramState { program: number, folded: true, ..ProgramState::default() };
                 self.to_release.insert(number, state);

@@ -70,7 +70,7 @@ impl Program {
     pub(super) fn attach(
         identity: link::Program,
         segment: OwnedFd,
-        control: OwnedFd,
+        control: &OwnedFd,
         boot: &str,
         saved: Option<&ProgramState>,
     ) -> Result<Self, AttachError> {

@@ -13,6 +13,7 @@
 
 mod call;
 mod long;
+mod offered;
 pub(crate) mod record;
 mod roots;
 mod start;
@@ -71,7 +72,7 @@ pub enum Status {
 pub fn init() -> Status {
     match start::ready_or_start() {
         state::PORTABLE | state::RSEQ => {
-            start::offer_if_due();
+            offered::offer_if_due();
             Status::Tracing
         }
         state::OFF => Status::Off,

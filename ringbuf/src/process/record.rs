@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use blkin_record::{Draft, GRAIN_WORDS, Payload, Source, traits_word};
 
 use super::long::record_draft;
-use super::start::{offer_if_due, open_slot};
+use super::offered::offer_if_due;
+use super::start::open_slot;
 use super::state::{GATE, PORTABLE, RSEQ, STATE, clock, control_words, ring_of, ring_of_mode, words};
 use crate::clock::ClockKind;
 use crate::layout::{MAX_SLOTS, RingMode, control, header};

@@ -19,5 +19,5 @@ pub(crate) fn own_memfd(name: &str) -> OwnedFd {
 
 /// Attached to it.
 pub(crate) fn attach() -> Attachment {
-    Attachment::open(own_memfd(SEGMENT_NAME), own_memfd(CONTROL_NAME)).expect("a true segment")
+    Attachment::open(own_memfd(SEGMENT_NAME), &own_memfd(CONTROL_NAME)).expect("a true segment")
 }

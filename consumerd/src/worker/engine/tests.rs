@@ -111,5 +111,5 @@ fn what_an_ended_program_has_settled_is_said_to_whoever_reads_it_next() {
     while engine.programs.contains_key(&1) {
         engine.round().unwrap();
     }
-    assert_eq!(Attachment::open(next_reader.0, next_reader.1).unwrap().settled(0), 5);
+    assert_eq!(Attachment::open(next_reader.0, &next_reader.1).unwrap().settled(0), 5);
 }

@@ -1,0 +1,171 @@
+//! Who reads the segment: it is offered while nobody does, and at the end what nobody collected is named.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use super::state::{STATE, control_words, is_ready, words};
+use crate::clock::coarse_seconds;
+use crate::control::Unread;
+use crate::kept::{CONTROL, SEGMENT, SOCKET_PATH};
+use crate::layout::{self, control, header, slot};
+use crate::offer;
+use crate::ring::Head;
+use crate::say::Once;
+
+/// Offers the segment while nobody is attached, at most once a second; to one that refuses it, every ten seconds.
+#[cold]
+pub(super) fn offer_if_due() {
+    if is_attached() {
+        return;
+    }
+    let now = coarse_seconds().max(1);
+    let due = STATE.next_offer_seconds.load(Relaxed);
+    if now < due {
+        return;
+    }
+    let unread = unread();
+    let pause = if unread.is_some() { 10 } else { 1 };
+    if STATE.next_offer_seconds.compare_exchange(due, now + pause, Relaxed, Relaxed).is_err() {
+        return;
+    }
+    if let Some(unread) = unread {
+        say_unread(unread);
+    }
+    let _ = offer_now();
+}
+
+/// Why whoever was offered the segment last does not read it.
+fn unread() -> Option<Unread> {
+    control_words().get(control::UNREAD).and_then(|word| Unread::from_word(word.load(Relaxed)))
+}
+
+/// Says, while the program runs, that it runs untraced.
+fn say_unread(unread: Unread) {
+    static UNREAD: Once = Once::new();
+    with_socket(|socket| {
+        UNREAD.say(format_args!("consumerd at {socket} {}; this program runs untraced", because(unread)));
+    });
+}
+
+/// What follows the name of a consumer that refuses.
+fn because(unread: Unread) -> &'static str {
+    match unread {
+        Unread::Version => "cannot read what this version of the library writes (run `blkin doctor`)",
+        Unread::NoRoom => "has no room for another program (run `blkin doctor`)",
+    }
+}
+
+fn offer_now() -> Result<(), Errno> {
+    let segment = SEGMENT.still_open().ok_or(Errno::BADF)?;
+    let control = CONTROL.still_open().ok_or(Errno::BADF)?;
+    SOCKET_PATH.with(|path| offer::send(path, segment, control))
+}
+
+fn is_attached() -> bool {
+    is_set(control::ATTACHED)
+}
+
+/// Whether a consumer has set this word of the control page.
+fn is_set(word: usize) -> bool {
+    control_words().get(word).is_some_and(|word| word.load(Acquire) != 0)
+}
+
+/// Run by the dynamic linker (or libc's exit in a static program) at exit: a program that nobody reads offers itself once
+/// more, and names the annotations that nobody will ever read. Where a consumer reads it, nothing happens.
+extern "C" fn tell_at_exit() {
+    static NOT_COLLECTED: Once = Once::new();
+    if !is_ready(STATE.hot.phase.load(Acquire)) {
+        return;
+    }
+    let unread = if is_attached() { None } else { unread() };
+    // Whoever cannot read it will not do so now; who had no room may have some.
+    if unread.is_none() && (is_held() || offer_now().is_ok()) {
+        return;
+    }
+    let is_offered = unread == Some(Unread::NoRoom) && offer_now().is_ok();
+    // Who left in order has shipped what it took, or said itself what it could not; who was killed has not.
+    let records =
+        records_behind(if is_attached() { control::SETTLED_RECORDS } else { control::TAIL_RECORDS });
+    // Whoever has read the rings has told of these too.
+    let refused = if is_attached() || !is_untouched() { 0 } else { refused() };
+    let all = records.wrapping_add(refused);
+    if all == 0 {
+        return;
+    }
+    with_socket(|socket| match unread {
+        None => NOT_COLLECTED.say(format_args!(
+            "{all} annotations of this program were not collected: no consumerd answers at {socket} \
+             (run `blkin doctor`)",
+        )),
+        Some(unread) => NOT_COLLECTED.say(format_args!(
+            "{all} annotations of this program were not collected{}: consumerd at {socket} {}",
+            if is_offered { ", unless they are now" } else { "" },
+            because(unread),
+        )),
+    });
+}
+
+/// Calls with the path of the socket, for people to read.
+fn with_socket(call: impl FnOnce(&str)) {
+    SOCKET_PATH.with(|path| call(std::str::from_utf8(path).unwrap_or("BLKIN_SOCKET")));
+}
+
+/// Whether a consumer reads the rings, or is about to. One that was killed has left its mark in the control page, but not
+/// its lock; one that has just taken the program has the lock, but has neither left its mark nor read anything. Nor has one
+/// that came and went while the rings were empty, and keeps the lock until it has shipped what it has of others.
+fn is_held() -> bool {
+    match CONTROL.still_open().and_then(is_locked) {
+        Some(true) => is_attached() || is_untouched() && !is_set(control::LEFT),
+        Some(false) => false,
+        None => is_attached(),
+    }
+}
+
+/// Whether somebody has the lock by which consumers keep others from a program; `None` if it cannot be asked for. A consumer
+/// that wants it just while this looks tries again.
+fn is_locked(control: BorrowedFd<'_>) -> Option<bool> {
+    match flock(control, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => flock(control, FlockOperation::Unlock).ok().map(|()| false),
+        Err(Errno::WOULDBLOCK) => Some(true),
+        Err(_) => None,
+    }
+}
+
+/// Whether no consumer has read anything yet.
+fn is_untouched() -> bool {
+    (0..STATE.slots.load(Relaxed)).all(|slot| line_word(slot, control::TAIL_RECORDS) == 0)
+}
+
+/// Records of all rings behind those that a word of their lines counts.
+fn records_behind(word: usize) -> u64 {
+    let behind = |slot: usize| {
+        let head = Head(words()[layout::slot_header(slot) + slot::HEAD].load(Relaxed));
+        head.records_since(Head::of(0, line_word(slot, word)))
+    };
+    (0..STATE.slots.load(Relaxed)).map(behind).sum()
+}
+
+/// Annotations that found no place in a ring.
+fn refused() -> u64 {
+    let count = |index: usize| words()[index].load(Relaxed);
+    let outside = [header::STARTING, header::NO_SEGMENT];
+    let within = |number: usize| {
+        let first = layout::slot_header(number);
+        [slot::FULL, slot::STALLED, slot::TOO_LARGE].map(|index| first + index)
+    };
+    let places = outside.into_iter().chain((0..STATE.slots.load(Relaxed)).flat_map(within));
+    places.map(count).fold(0, u64::wrapping_add)
+}
+
+/// A word of a slot's line in the control page.
+fn line_word(slot: usize, word: usize) -> u64 {
+    control_words()[control::slot_line(slot) + word].load(Relaxed)
+}
+
+#[used]
+// SAFETY: the section holds pointers to functions without arguments that the linker calls once, at exit.
+#[unsafe(link_section = ".fini_array")]
+static TELL_AT_EXIT: extern "C" fn() = tell_at_exit;

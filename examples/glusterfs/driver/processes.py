@@ -1,0 +1,66 @@
+"""Processes that end with this one, and waiting for what they do."""
+
+import os
+import select
+import subprocess
+import time
+
+LIMIT_S = 60
+PERIOD_S = 0.01
+
+
+class Failure(Exception):
+    """What was expected did not happen."""
+
+
+def check(condition, why):
+    if not condition:
+        raise Failure(why)
+
+
+#: What comes after it is terminated when this process is gone, however that came.
+ENDS_WITH_US = ["setpriv", "--pdeathsig", "TERM"]
+
+
+def wait_until(process, found, what):
+    """Waits for something that a process does, and no longer once it has ended; `what()` says what it was."""
+    deadline = time.monotonic() + LIMIT_S
+    pidfd = os.pidfd_open(process.pid)
+    try:
+        while not found():
+            ended = select.select([pidfd], [], [], PERIOD_S)[0]
+            if ended or time.monotonic() > deadline:
+                raise Failure(f"waited in vain for {what()}")
+    finally:
+        os.close(pidfd)
+
+
+class Daemon:
+    """A process that has become ready: `ready()` says when."""
+
+    def __init__(self, name, command, log, ready, environment=None):
+        self.name, self.log = name, log
+        with open(log, "ab") as output:
+            self.process = subprocess.Popen([*ENDS_WITH_US, *map(str, command)], stdin=subprocess.DEVNULL,
+                                            stdout=output, stderr=output, env=environment)
+        try:
+            wait_until(self.process, ready, lambda: f"{name} to be ready:\n{self.said()}")
+        except Failure:
+            self.stop()
+            raise
+
+    def said(self):
+        with open(self.log, errors="replace") as log:
+            return log.read()[-4000:]
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            self.process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Boots systemd in a container over this machine's own files, none of which change, installs BlkKin there and runs the
-# checks of inside.sh: what README and docs/deploy.md tell an operator to type, under the units as they are installed.
+# Boots systemd in a container over this machine's own files, none of which change, twice. With what scripts/install lays
+# down it runs the checks of installed.sh: what README and docs/deploy.md tell an operator to type, under the units as they are
+# installed. With what scripts/package makes, those of packages.sh: Debian's packages are installed, upgraded, removed.
 #   tests/systemd/run.sh
 # The last line is "N passed, N failed". Exits with 77 where no container can be started.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 . scripts/lib/packages.sh
 
-need cc=gcc systemd-nspawn=systemd-container || exit 1
+need cc=gcc pkg-config dpkg-shlibdeps=dpkg-dev systemd-nspawn=systemd-container || exit 1
 work=$(mktemp -d)
 trap 'as_root rm -rf "$work"' EXIT
 chmod 755 "$work"
@@ -41,20 +42,43 @@ compile() {
     cc "$1" -o "$work/shared/$2" -I"$work/above/usr/include" -I"$work/above/usr/include/blkin" \
         -L"$work/above/usr/lib" -lblkin
 }
-if ! scripts/install --prefix /usr --destdir "$work/above" || ! compile examples/quickstart/quickstart.c quickstart ||
-    ! compile tests/systemd/waits.c waits || ! cp tests/systemd/inside.sh "$work/shared/"; then
-    echo "0 passed, 1 failed"
-    exit 1
+
+passed=0 failed=0
+# fail MESSAGE
+fail() { echo "FAILED  $*"; failed=$((failed + 1)); }
+
+# boot SCRIPT: has a container run it, and counts what it finds.
+boot() {
+    local result=$work/shared/result checked
+    rm -f "$result" "$result.part"
+    cp tests/systemd/checks.sh "$work/shared/" && cp "tests/systemd/$1" "$work/shared/inside.sh"
+    # Units of this machine that would wait for a network are none of the test's.
+    in_container --boot -- systemd.unit=blkin-test.service systemd.mask=network-online.target >"$work/console" 2>&1
+    if [ ! -s "$result" ]; then
+        fail "systemd did not get as far as the end of $1; its console and what was written:"
+        tail -40 "$work/console"
+        cat "$result.part"
+        return
+    fi
+    sed '$d' "$result"
+    read -r checked _ < <(tail -1 "$result")
+    passed=$((passed + checked))
+    failed=$((failed + $(grep -c '^FAILED' "$result")))
+}
+
+if scripts/install --prefix /usr --destdir "$work/above" && compile examples/quickstart/quickstart.c quickstart &&
+    compile tests/systemd/waits.c waits; then
+    boot installed.sh
+else
+    fail "nothing is installed"
 fi
 
-# Units of this machine that would wait for a network are none of the test's.
-in_container --boot -- systemd.unit=blkin-test.service systemd.mask=network-online.target >"$work/console" 2>&1
-if [ ! -s "$work/shared/result" ]; then
-    echo "systemd did not get as far as the end of the tests; its console and what they wrote:"
-    tail -40 "$work/console"
-    cat "$work/shared/result.part"
-    echo "0 passed, 1 failed"
-    exit 1
+rm -r "$work/above" "$work/shared" && mkdir "$work/above" "$work/shared"
+if scripts/package --into "$work/shared" && cp examples/quickstart/quickstart.c "$work/shared/"; then
+    boot packages.sh
+else
+    fail "there are no packages"
 fi
-cat "$work/shared/result"
-tail -1 "$work/shared/result" | grep -q ', 0 failed$'
+
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

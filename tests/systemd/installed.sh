@@ -1,36 +1,6 @@
 #!/usr/bin/env bash
-# The checks of run.sh, inside its container; writes what it finds into the file "result" beside it.
-set -uo pipefail
-cd "$(dirname "$0")" || exit 1
-exec >result.part 2>&1
-passed=0 failed=0
-
-check() {
-    local name=$1
-    shift
-    if "$@" >log 2>&1; then
-        passed=$((passed + 1))
-        echo "ok      $name"
-    else
-        failed=$((failed + 1))
-        echo "FAILED  $name"
-        { tail -10 log; journalctl --no-pager -q -o cat -n 15 -u 'blkin-*'; } | sed 's/^/        /'
-    fi
-}
-
-# until_true COMMAND...: waits for what happens by itself, at most 20 seconds.
-until_true() {
-    local due=$((SECONDS + 20))
-    until "$@"; do
-        [ $SECONDS -lt $due ] || return 1
-        sleep 0.1
-    done
-}
-
-state_is() { [ "$(systemctl is-active "$1")" = "$2" ]; }
-property() { systemctl show --value -p "$2" "$1"; }
-said() { journalctl -q -o cat -u "$1" | grep -q "$2"; }
-healthy() { blkin doctor; }
+# What run.sh checks inside its container after scripts/install.
+. "$(dirname "$0")/checks.sh"
 
 # The commands of the README.
 check "sysusers and tmpfiles make the user and its folder" bash -ec '
@@ -50,11 +20,6 @@ check "collector starts" systemctl enable --now blkin-collector
 check "doctor finds nothing wrong" healthy
 check "what that program recorded is shown" until_true bash -ec 'blkin traces --service waits | grep -q wait'
 
-# shown [COMMAND...]: the quickstart's request, run by COMMAND, can be looked at.
-shown() {
-    local id
-    id=$("$@" ./quickstart | awk '{ print $3 }') && until_true blkin trace "$id"
-}
 check "a request is shown" shown
 check "and one of a user without any right" shown setpriv --reuid=nobody --regid=nogroup --clear-groups
 
@@ -99,5 +64,4 @@ fails_for_good() {
 }
 check "a wrong configuration is an error that is not tried again" fails_for_good
 
-echo "$passed passed, $failed failed"
-mv result.part result
+finish

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# What run.sh checks inside its container with the packages that scripts/package made.
+. "$(dirname "$0")/checks.sh"
+
+install_packages() { dpkg -i ./*.deb; }
+
+check "the packages are installed" install_packages
+check "there is the user, and the folder where programs find consumerd" bash -c '
+    [ "$(stat -c %U:%a /run/blkin)" = blkin:755 ]'
+nothing_runs() {
+    local name
+    for name in consumerd relay collector; do state_is blkin-$name inactive || return 1; done
+}
+check "no daemon runs that nobody asked for" nothing_runs
+check "a program is built" bash -c 'cc quickstart.c $(pkg-config --cflags --libs blkin) -o quickstart'
+check "daemons start" systemctl enable --now blkin-collector blkin-consumerd
+check "a request is shown" shown
+
+files() { dpkg -L blkin libblkin0 libblkin-dev | sort -u | while read -r path; do [ -d "$path" ] || echo "$path"; done; }
+files >installed
+check "dpkg knows of daemons, library and headers" bash -c '
+    grep -q bin/blkin-relay installed && grep -q libblkin.so.0 installed && grep -q zipkin_c.h installed'
+
+echo "# mine" >>/etc/blkin/collector.toml
+collector=$(property blkin-collector MainPID) consumerd=$(property blkin-consumerd MainPID)
+check "an upgrade is installed" install_packages
+runs_anew() { state_is "$1" active && [ "$(property "$1" MainPID)" != "$2" ]; }
+check "the collector that ran runs anew" runs_anew blkin-collector "$collector"
+check "consumerd that ran runs anew" runs_anew blkin-consumerd "$consumerd"
+check "the relay that did not still does not" state_is blkin-relay inactive
+check "the administrator's configuration stays" grep -q '^# mine$' /etc/blkin/collector.toml
+check "a request is shown after it" shown
+check "the ledger holds" until_true healthy
+
+check "the daemons are removed" dpkg -r blkin
+check "none runs any more" nothing_runs
+check "configuration and spans stay" test -e /etc/blkin/collector.toml -a -d /var/lib/blkin
+check "a program runs without them" ./quickstart
+check "everything is purged" dpkg -P blkin libblkin-dev libblkin0
+check "spans and the folder of the socket are gone" test ! -e /var/lib/blkin -a ! -e /run/blkin
+none_left() {
+    local path status=0
+    while read -r path; do
+        [ ! -e "$path" ] && [ ! -L "$path" ] || { echo "$path"; status=1; }
+    done <installed
+    return $status
+}
+check "and every file of the packages" none_left
+
+finish

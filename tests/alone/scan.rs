@@ -1,10 +1,12 @@
 //! consumerd looks once at start for programs that offered themselves to nobody.
 
 use anyhow::{Context, Result, ensure};
+use blkin_cli::ledger::Equation;
 use blkin_tests::arrival::{all_shipped, all_stored};
-use blkin_tests::daemons::{Node, Setup};
+use blkin_tests::daemons::{LIMIT, Node, Setup};
 use blkin_tests::program::Program;
 use blkin_tests::sums::in_store;
+use blkin_tests::wait;
 
 /// Of these programs alone: the scan may find writers of others.
 const SERVICE: &str = "scanned-writer";
@@ -43,13 +45,22 @@ fn the_ledger_holds_when_consumerd_was_restarted_beside_a_program() -> Result<()
     ensure!(consumerd.process.terminate()?.success(), "{}", consumerd.log());
     node.start_consumerd()?;
     let second = program.round()?;
-    node.settled(first + second)?;
-    let ledger = node.ledger()?;
-    ensure!(ledger.balances(), "{ledger:#?}");
-    let before = ledger.equations.iter().flat_map(|equation| &equation.right);
-    let before: i64 = before.filter(|term| term.name == "drained_before").map(|term| term.value).sum();
+    let suffix = format!(":{}", program.process.pid());
+    let own = wait::until(LIMIT, "the second round to be drained", || {
+        let mut own = node.ledger().ok()?.equations;
+        own.retain(|equation| equation.scope.ends_with(&suffix));
+        (sum(&own, "drained") == second).then_some(own)
+    })?;
+    ensure!(own.iter().all(Equation::holds), "{own:#?}");
+    let before = sum(&own, "drained_before");
     ensure!(before == first, "{before} of {first} were drained before the restart");
     Ok(())
+}
+
+/// What stands on the right of these equations under a name.
+fn sum(equations: &[Equation], name: &str) -> i64 {
+    let terms = equations.iter().flat_map(|equation| &equation.right);
+    terms.filter(|term| term.name == name).map(|term| term.value).sum()
 }
 
 #[test]

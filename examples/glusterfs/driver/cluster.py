@@ -23,14 +23,16 @@ def own_address():
 
 class Cluster:
     """Two bricks below a folder. `tracer` is the translator's type, None: none is in the graphs; of each brick its delay of
-    writes, and the layers that trace there."""
+    writes, and where it is traced."""
 
     def __init__(self, folder, tracer, environment, delays_us=(0, 0), layers=(ALL_LAYERS, ALL_LAYERS)):
         self.folder, self.environment = folder, environment
         self.address = own_address()
         self.ports = [PORT + number for number in range(volfiles.BRICKS)]
         self.bricks, self.loads = [], []
-        self.volfile_server = VolfileServer(self.address, volfiles.client(tracer, self.address, self.ports))
+        self.client_graph = volfiles.client(tracer, self.address, self.ports)
+        self.volfile_server = VolfileServer(self.address, self.client_graph)
+        self.mountpoint, self.mounted = folder / "mount", None
         for number, port in enumerate(self.ports):
             directory = folder / f"brick-{number}"
             directory.mkdir()
@@ -45,24 +47,40 @@ class Cluster:
         # It listens before it knows whether its graph is good; that it logs.
         self.bricks.append(Daemon(name, command, log, lambda: "Final graph:" in log.read_text(), self.environment))
 
-    def fio_command(self, *options):
-        return ["fio", "--name=load", "--ioengine=gfapi", "--volume=traced", f"--brick={self.address}",
-                "--filename=data", "--output-format=json", *options]
+    def mount(self):
+        """Mounts the volume by FUSE."""
+        volfile, log = self.folder / "client.vol", self.folder / "mount.log"
+        volfile.write_text(self.client_graph)
+        self.mountpoint.mkdir()
+        command = ["glusterfs", "--no-daemon", "-f", volfile, "-l", log, self.mountpoint]
+        self.mounted = Daemon("mount", command, log, self.mountpoint.is_mount, self.environment)
+
+    def unmount(self):
+        """Ends the mount; the client unmounts before it ends."""
+        if self.mounted:
+            self.mounted.stop()
+            self.mounted = None
 
     def start_fio(self, *options, environment=()):
-        """Starts fio, in the cluster's environment and `environment`."""
-        load = subprocess.Popen([*ENDS_WITH_US, *self.fio_command(*options)], stdin=subprocess.DEVNULL,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.folder,
-                                env={**self.environment, **dict(environment)})
+        """Starts fio, in the cluster's environment and `environment`: on the mount if there is one."""
+        report = self.folder / f"fio-{len(self.loads)}.json"
+        gfapi = ["--ioengine=gfapi", "--volume=traced", f"--brick={self.address}", "--filename=data"]
+        engine = ["--ioengine=psync", f"--filename={self.mountpoint}/data"] if self.mounted else gfapi
+        command = ["fio", "--name=load", *engine, "--output-format=json", f"--output={report}", *options]
+        with open(report.with_suffix(".log"), "wb") as log:
+            load = subprocess.Popen([*ENDS_WITH_US, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                    cwd=self.folder, env={**self.environment, **dict(environment)})
+        load.report = report
         self.loads.append(load)
         return load
 
-    def finish_fio(self, process):
+    def finish_fio(self, load):
         """Waits for its end and returns what it measured of its one job."""
-        out, err = process.communicate(timeout=FIO_LIMIT_S)
-        check(process.returncode == 0, f"fio ended with {process.returncode}:\n{err.decode()}{out.decode()[-4000:]}")
-        job, = json.loads(out)["jobs"]
-        check(job["error"] == 0, f"fio's job had error {job['error']}:\n{err.decode()}")
+        load.wait(FIO_LIMIT_S)
+        said = load.report.with_suffix(".log").read_text()
+        check(load.returncode == 0, f"fio ended with {load.returncode}:\n{said}")
+        job, = json.loads(load.report.read_text())["jobs"]
+        check(job["error"] == 0, f"fio's job had error {job['error']}:\n{said}")
         return job
 
     def fio(self, *options, environment=()):
@@ -73,6 +91,7 @@ class Cluster:
             if load.poll() is None:
                 load.terminate()
                 load.wait()
+        self.unmount()
         for brick in self.bricks:
             brick.stop()
         self.volfile_server.close()

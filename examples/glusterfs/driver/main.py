@@ -2,6 +2,7 @@
 """What `run` starts once everything is built."""
 
 import argparse
+import signal
 import sys
 
 import demo
@@ -11,6 +12,7 @@ from world import Built
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was started ends, and folders go
     parser = argparse.ArgumentParser()
     parser.add_argument("--programs", required=True, help="folder of BlkKin's programs")
     parser.add_argument("--translator", required=True, help="features/blkin as a shared object")

@@ -4,6 +4,7 @@ Each test has a cluster, a node and loopback addresses of its own. They run side
 close a volume, in which it waits for a timer of its own.
 """
 
+import collections
 import concurrent.futures
 import os
 import tempfile
@@ -18,6 +19,10 @@ WRITES = ("--rw=randwrite", "--bs=4k", "--verify=crc32c", "--verify_fatal=1")
 SIDE_BY_SIDE = 4
 SKIPPED = 77  # what ./scripts/test takes for that
 TESTS = []
+
+
+class Skipped(Exception):
+    """This machine has not what a test needs."""
 
 
 def test(function):
@@ -212,7 +217,7 @@ def nobody_who_reads_harms_no_operation(built):
 
 @test
 def a_brick_without_the_translator_serves_traced_requests(built):
-    with world(built, layers=(ALL_LAYERS, ())) as (node, cluster):
+    with world(built, layers=(ALL_LAYERS, {})) as (node, cluster):
         cluster.fio(*WRITES, "--size=256k")
         node.settle()
         check_paths(named(node.traces(), "writev"), 64, through(0) + ["client/replica-1"])
@@ -221,7 +226,7 @@ def a_brick_without_the_translator_serves_traced_requests(built):
 
 @test
 def without_a_disk_layer_the_brick_keeps_the_ids_to_itself(built):
-    with world(built, layers=(("server",), ("server",))) as (node, cluster):
+    with world(built, layers=[{"server": "server"}] * 2) as (node, cluster):
         cluster.fio(*WRITES, "--size=256k")
         node.settle()
         check_paths(named(node.traces(), "writev"), 64, [path for path in through(0, 1) if "disk" not in path])
@@ -230,15 +235,43 @@ def without_a_disk_layer_the_brick_keeps_the_ids_to_itself(built):
             check_no_complaint(brick)
 
 
+@test
+def an_unknown_layer_passes_everything_on(built):
+    with world(built, layers=(ALL_LAYERS, {**ALL_LAYERS, "server": "nonsense"})) as (node, cluster):
+        cluster.fio(*WRITES, "--size=256k")
+        node.settle()
+        wanted = through(0) + ["client/replica-1", "client/replica-1/disk-1"]
+        check_paths(named(node.traces(), "writev"), 64, wanted)
+        check("there is no layer nonsense" in cluster.bricks[1].log.read_text(), "nobody was told")
+
+
+@test
+def a_mount_is_traced_like_any_client(built):
+    if not os.path.exists("/dev/fuse"):
+        raise Skipped("no /dev/fuse here")
+    with world(built) as (node, cluster):
+        cluster.mount()
+        job = cluster.fio(*WRITES, "--size=1m", "--fsync=64", "--unlink=1")
+        check(job["write"]["total_ios"] == 256, "not every block was written")
+        cluster.unmount()
+        node.settle()
+        traces = node.traces()
+        check_paths(named(traces, "writev"), 256, through(0, 1))
+        for name in "lookup", "create", "flush", "fsync", "unlink":
+            check(named(traces, name), f"no trace of {name}")
+        check_lossless(node, traces)
+
+
 def run(function, built):
-    """Runs one test; returns its name, how long it took and what went wrong."""
-    began = time.monotonic()
+    """Runs one test; returns how it ended, its name, how long it took, and what there is to say of it."""
+    began, ended, said = time.monotonic(), "ok", ""
     try:
         function(built)
-        wrong = None
+    except Skipped as why:
+        ended, said = "skipped", str(why)
     except Exception:  # whatever it is, it is this test's failure and the others go on
-        wrong = traceback.format_exc(limit=-2)
-    return function.__name__, time.monotonic() - began, wrong
+        ended, said = "FAILED", traceback.format_exc(limit=-2)
+    return ended, function.__name__.replace("_", " "), time.monotonic() - began, said
 
 
 def bricks_can_run():
@@ -256,12 +289,10 @@ def main(built, wanted):
     if not bricks_can_run():
         return SKIPPED
     chosen = [function for function in TESTS if not wanted or function.__name__ in wanted]
-    failed = 0
+    ends = collections.Counter()
     with concurrent.futures.ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        for name, seconds, wrong in pool.map(lambda function: run(function, built), chosen):
-            print(f"{'FAILED' if wrong else 'ok':6} {name.replace('_', ' ')} ({seconds:.1f} s)", flush=True)
-            failed += bool(wrong)
-            if wrong:
-                print(wrong, flush=True)
-    print(f"{len(chosen) - failed} passed, {failed} failed")
-    return 1 if failed else 0
+        for ended, name, seconds, said in pool.map(lambda function: run(function, built), chosen):
+            print(f"{ended:7} {name} ({seconds:.1f} s) {said}", flush=True)
+            ends[ended] += 1
+    print(f"{ends['ok']} passed, {ends['FAILED']} failed")
+    return 1 if ends["FAILED"] else 0

@@ -4,7 +4,8 @@ import glob
 import os
 
 BRICKS = 2
-ALL_LAYERS = ("client", "replica", "server", "disk")
+#: Where translators stand, and the layer that each is told.
+ALL_LAYERS = {layer: layer for layer in ("client", "replica", "server", "disk")}
 
 
 def translator_type(shared_object):
@@ -32,7 +33,7 @@ class Graph:
         """Adds the tracing translator, unless there is none of this layer: then the request goes straight on."""
         if not self.tracer or layer not in self.layers:
             return below
-        return self.add(name, self.tracer, [below], {"layer": layer, "service": service})
+        return self.add(name, self.tracer, [below], {"layer": self.layers[layer], "service": service})
 
 
 def brick(tracer, number, directory, address, port, delay_us=0, layers=ALL_LAYERS):

@@ -68,7 +68,7 @@ TRACED(flush, (fd_t *fd), (fd), (dict_t *xdata), (xdata), FD)
 TRACED(fsync, (fd_t *fd, int32_t datasync), (fd, datasync),
        (struct iatt *prebuf, struct iatt *postbuf, dict_t *xdata), (prebuf, postbuf, xdata), FD)
 TRACED(ftruncate, (fd_t *fd, off_t offset), (fd, offset), (struct iatt *prebuf, struct iatt *postbuf, dict_t *xdata),
-       (prebuf, postbuf, xdata), RANGE(offset, 0))
+       (prebuf, postbuf, xdata), FD)
 TRACED(unlink, (loc_t *loc, int xflags), (loc, xflags),
        (struct iatt *preparent, struct iatt *postparent, dict_t *xdata), (preparent, postparent, xdata), PATH)
 

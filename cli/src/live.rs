@@ -2,10 +2,13 @@
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::http;
@@ -185,12 +188,34 @@ fn time_of_day(us: u64) -> String {
     units::moment(us).get(11..26).unwrap_or_default().to_owned()
 }
 
-/// Watches on the standard output.
+/// Watches on the standard output. When its reader goes away the process ends at once, and not with the next span, which
+/// may be long in coming.
 ///
 /// # Errors
-/// As [`run`].
+/// As [`run`], and when no thread can be started.
 pub fn print(base: &str, wanted: &LiveArguments, json: bool) -> Result<()> {
+    std::thread::Builder::new()
+        .name("hang-up".to_owned())
+        .spawn(|| {
+            if is_left(io::stdout()) {
+                std::process::exit(0);
+            }
+        })
+        .context("failed to start a thread")?;
     run(base, wanted, json, Style::of_stdout(), &mut io::stdout().lock())
+}
+
+/// Waits until nobody reads what is written to `out` any more: true then, false if that is not to be known. A file waits for
+/// ever.
+fn is_left(out: impl AsFd) -> bool {
+    // Of what nobody asks for, hang-ups and errors are told nevertheless.
+    let mut out = [PollFd::new(&out, PollFlags::empty())];
+    loop {
+        match poll(&mut out, None) {
+            Err(Errno::INTR) => {}
+            polled => return polled.is_ok() && out[0].revents().intersects(PollFlags::HUP | PollFlags::ERR),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -132,23 +132,23 @@ struct Page {
     /// with a span as long as this,
     least_us: Option<u64>,
     /// that began no later than then, the newest first.
-    until_ms: Option<u64>,
+    until_us: Option<u64>,
 }
 
 /// The newest traces. A collector answers with as many as its configuration allows, and does not say that there are more: it is
 /// asked again for what is as old as the oldest of them, or older, until nothing new comes. (Of more traces than it answers with
-/// that all begin within a millisecond, the rest is not to be had.)
+/// that all begin in the same microsecond, the rest is not to be had; of a Zipkin server, in the same millisecond.)
 fn newest(
     limit: usize,
     least_us: Option<u64>,
     ask: impl Fn(&Page) -> Result<Vec<Summary>>,
 ) -> Result<Vec<Summary>> {
     let (mut found, mut known) = (Vec::new(), HashSet::new());
-    let mut page = Page { limit, least_us, until_ms: None };
+    let mut page = Page { limit, least_us, until_us: None };
     loop {
         let before = known.len();
         let answered = ask(&page)?;
-        page.until_ms = answered.iter().map(|trace| trace.time_us.div_ceil(1_000)).min();
+        page.until_us = answered.iter().map(|trace| trace.time_us).min();
         found.extend(answered.into_iter().filter(|trace| known.insert(trace.trace_id.clone())));
         if known.len() >= limit || known.len() == before {
             return Ok(found);
@@ -177,10 +177,13 @@ fn slowest(
 
 fn ask(collector: &Client, search: &Search, page: &Page, now_ms: u64) -> Result<Vec<Summary>> {
     // The window begins where that of the first page does.
-    let gone_ms = page.until_ms.map_or(0, |until_ms| now_ms.saturating_sub(until_ms));
+    let until_ms = page.until_us.map(|until_us| until_us.div_ceil(1_000));
+    let gone_ms = until_ms.map_or(0, |until_ms| now_ms.saturating_sub(until_ms));
     let lookback_ms = (search.lookback_us / 1_000).saturating_sub(gone_ms).max(1);
     let mut query = vec![("limit", page.limit.to_string()), ("lookback", lookback_ms.to_string())];
-    query.extend(page.until_ms.map(|until_ms| ("endTs", until_ms.to_string())));
+    query.extend(until_ms.map(|until_ms| ("endTs", until_ms.to_string())));
+    // Zipkin knows milliseconds only, and passes this over.
+    query.extend(page.until_us.map(|until_us| ("endUs", until_us.to_string())));
     query.extend(search.service.clone().map(|name| ("serviceName", name)));
     query.extend(search.span.clone().map(|name| ("spanName", name)));
     query.extend(search.query.clone().map(|text| ("annotationQuery", text)));
@@ -350,11 +353,11 @@ mod tests {
         assert!(arrived::<i32>(|| anyhow::bail!("away"), || panic!("nobody to wait for")).is_err());
     }
 
-    /// A collector that answers with at most 1000 of so many traces, the newest first, four of which begin in each ms.
+    /// A collector that answers with at most 1000 of so many traces, the newest first, two of which begin in each µs.
     fn collector_of(traces: u64) -> impl Fn(&Page) -> Result<Vec<Summary>> {
         move |page| {
-            let all = (0..traces).rev().map(|at| (at, 1_000_000 + at * 250));
-            let wanted = all.filter(|(_, begin)| page.until_ms.is_none_or(|until| *begin <= until * 1_000));
+            let all = (0..traces).rev().map(|at| (at, 1_000_000 + at / 2));
+            let wanted = all.filter(|(_, begin)| page.until_us.is_none_or(|until| *begin <= until));
             let answer = wanted.take(page.limit.min(1_000));
             Ok(answer
                 .map(|(at, begin)| Summary::of(&trace(&at.to_string(), begin, 7), None).unwrap())

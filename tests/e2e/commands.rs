@@ -24,9 +24,10 @@ fn as_many_traces_are_listed_as_are_wanted_although_the_collector_answers_with_f
     let flags = ["--config".to_owned(), configuration.path().display().to_string()];
     let node = Node::without_consumerd(Setup { collector: flags.into(), ..Setup::default() })?;
     let now = now_us();
+    // Of a single millisecond there are more than the collector answers with.
     let span = |n: i64| {
         serde_json::json!({ "traceId": format!("{n:016x}"), "id": format!("{n:016x}"), "name": "n", "duration": 5,
-            "timestamp": now - n * 700, "localEndpoint": { "serviceName": "s" } })
+            "timestamp": now - n * 70, "localEndpoint": { "serviceName": "s" } })
     };
     let spans: Vec<_> = (1..=20).map(span).collect();
     let body = serde_json::to_vec(&spans)?;

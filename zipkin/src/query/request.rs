@@ -98,7 +98,8 @@ impl Parameters {
         self.get(name).map(|text| above_zero::<i64>(name, text)).transpose()
     }
 
-    /// The window of time that ends at `endTs` and is `lookback` long, in microseconds.
+    /// The window of time that ends at `endTs` and is `lookback` long, in microseconds. `endUs`, which Zipkin does not know,
+    /// ends it earlier, to the microsecond: so that whoever reads page by page gets past any one millisecond.
     ///
     /// # Errors
     /// When one of them is no number above zero.
@@ -106,7 +107,8 @@ impl Parameters {
         let end_ms = self.number("endTs")?.unwrap_or(defaults.now_ms);
         let lookback_ms = self.number("lookback")?.unwrap_or(DEFAULT_LOOKBACK_MS);
         let start_us = end_ms.saturating_sub(lookback_ms).saturating_mul(1000).max(1);
-        Ok(start_us..=end_ms.saturating_mul(1000))
+        let end_us = end_ms.saturating_mul(1000).min(self.number("endUs")?.unwrap_or(u64::MAX));
+        Ok(start_us..=end_us.max(start_us))
     }
 }
 
@@ -212,6 +214,17 @@ mod tests {
         let request = read(&[("serviceName", ""), ("spanName", "all")]).unwrap();
         assert_eq!((request.limit, request.service, request.span_name), (10, None, None));
         assert_eq!(request.window_us, 113_600_000_000..=200_000_000_000);
+    }
+
+    #[test]
+    fn a_window_ends_at_the_microsecond_that_is_asked_for_but_within_itself() {
+        let window = |end_us: &str| {
+            read(&[("endTs", "150"), ("lookback", "50"), ("endUs", end_us)]).map(|request| request.window_us)
+        };
+        assert_eq!(window("120001").unwrap(), 100_000..=120_001);
+        assert_eq!(window("150001").unwrap(), 100_000..=150_000);
+        assert_eq!(window("99999").unwrap(), 100_000..=100_000, "no window is empty");
+        assert!(window("0").is_err());
     }
 
     #[test]

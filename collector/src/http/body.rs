@@ -1,9 +1,11 @@
 //! Reading a request's body: bounded on the wire, bounded once decompressed.
 
+use std::future::poll_fn;
 use std::io::Read;
+use std::pin::Pin;
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use axum::http::{HeaderMap, StatusCode, header};
 use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
@@ -61,10 +63,9 @@ pub(super) async fn read(
     patience: Duration,
 ) -> Result<Bytes, BadBody> {
     let gzip = is_gzip(headers)?;
-    let bytes = tokio::time::timeout(patience, axum::body::to_bytes(body, most))
+    let bytes = tokio::time::timeout(patience, collect(body, most))
         .await
-        .map_err(|_| Problem(StatusCode::REQUEST_TIMEOUT, "the body took too long to arrive".to_owned()))?
-        .map_err(|e| broken(&e, most))?;
+        .map_err(|_| Problem(StatusCode::REQUEST_TIMEOUT, "the body took too long to arrive".to_owned()))??;
     if !gzip {
         return Ok(bytes);
     }
@@ -88,15 +89,33 @@ pub(super) fn unsupported(reason: String) -> Problem {
     Problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, reason)
 }
 
-fn broken(error: &axum::Error, most: usize) -> BadBody {
-    let mut cause: Option<&dyn std::error::Error> = Some(error);
-    while let Some(error) = cause {
-        if error.to_string().contains("length limit exceeded") {
-            return BadBytes::TooLarge(most).into();
+/// The whole of a body of at most `most` bytes; what comes in one piece is not copied.
+async fn collect(mut body: Body, most: usize) -> Result<Bytes, BadBody> {
+    let first = next_piece(&mut body, 0, most).await?.unwrap_or_default();
+    let Some(mut piece) = next_piece(&mut body, first.len(), most).await? else { return Ok(first) };
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    let mut whole = Vec::with_capacity((first.len() + piece.len()).saturating_add(announced).min(most));
+    whole.extend_from_slice(&first);
+    loop {
+        whole.extend_from_slice(&piece);
+        match next_piece(&mut body, whole.len(), most).await? {
+            Some(next) => piece = next,
+            None => return Ok(whole.into()),
         }
-        cause = error.source();
     }
-    Problem::bad(format!("failed to read the body: {error}")).into()
+}
+
+/// What comes next of a body of which there are so many bytes, if it is no more than `most` with that; nothing at its end.
+async fn next_piece(body: &mut Body, before: usize, most: usize) -> Result<Option<Bytes>, BadBody> {
+    while let Some(frame) = poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await {
+        let frame = frame.map_err(|error| Problem::bad(format!("failed to read the body: {error}")))?;
+        match frame.into_data() {
+            Ok(piece) if piece.len() > most - before => return Err(BadBytes::TooLarge(most).into()),
+            Ok(piece) => return Ok(Some(piece)),
+            Err(_trailers) => {}
+        }
+    }
+    Ok(None)
 }
 
 /// Decompresses up to `most` bytes; memory grows with what comes out, never beyond that.
@@ -115,7 +134,54 @@ mod tests {
     use super::*;
     use flate2::Compression;
     use flate2::write::GzEncoder;
+    use hyper::body::Frame;
+    use std::collections::VecDeque;
     use std::io::Write;
+    use std::task::{Context, Poll};
+
+    /// A body that arrives in these pieces; one without text breaks it off.
+    struct Pieces(VecDeque<Option<&'static str>>);
+
+    impl HttpBody for Pieces {
+        type Data = Bytes;
+        type Error = String;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, String>>> {
+            let broken = || "length limit exceeded, says whoever sends it".to_owned();
+            let piece = self.0.pop_front();
+            Poll::Ready(piece.map(|piece| piece.map(|bytes| Frame::data(bytes.into())).ok_or_else(broken)))
+        }
+    }
+
+    async fn collected(pieces: &[Option<&'static str>], most: usize) -> Result<Bytes, StatusCode> {
+        let body = Body::new(Pieces(pieces.iter().copied().collect()));
+        collect(body, most).await.map_err(|bad| {
+            let is_too_large = matches!(bad.refusal, Some(BadBytes::TooLarge(of)) if of == most);
+            assert_eq!(is_too_large, bad.problem.0 == StatusCode::PAYLOAD_TOO_LARGE);
+            bad.problem.0
+        })
+    }
+
+    #[tokio::test]
+    async fn a_body_is_whole_up_to_the_limit_however_it_arrives() {
+        for pieces in [&[][..], &[Some("")], &[Some("abcd")], &[Some("ab"), Some("c"), Some("d")]] {
+            let whole: String = pieces.iter().flatten().copied().collect();
+            assert_eq!(collected(pieces, 4).await.unwrap(), whole);
+        }
+        for pieces in [&[Some("abcde")][..], &[Some("abcd"), Some("e")], &[Some("a"), Some("bcde")]] {
+            assert_eq!(collected(pieces, 4).await, Err(StatusCode::PAYLOAD_TOO_LARGE));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_breaks_off_is_not_too_large_whatever_the_error_says() {
+        for pieces in [&[None][..], &[Some("ab"), None]] {
+            assert_eq!(collected(pieces, 4).await, Err(StatusCode::BAD_REQUEST));
+        }
+    }
 
     fn gzip(plain: &[u8]) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::best());

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use blkin_daemon::health::STUCK_AFTER;
 use common::scribe::{Behaviour, Scribe};
 use common::{Daemon, Program, Site, wait_for};
 
@@ -223,6 +224,28 @@ fn open_spans_that_cannot_be_shipped_at_the_end_are_named_in_time() {
     assert!(shipped > 0 && last.len() == 1, "{shipped}: {last:?}");
     assert_eq!(shipped + field(&last, "annotations"), made);
     assert!(last[0].contains(&scribe.address) && last[0].contains("TRY_LATER"), "{last:?}");
+}
+
+#[test]
+fn a_daemon_that_takes_its_time_to_end_is_healthy_to_the_last() {
+    let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::TryLater));
+    // The lines are through at once, and their sink with them.
+    let mut daemon = site.daemon(&["--scribe-upstream", &scribe.address, "--stop-timeout-ms", "3000"]);
+    let calls = site.program(&[10, 1], &[]).finish();
+    wait_for("the spans are on their way", || {
+        (daemon.metrics().sum("blkin_sink_in_flight") >= calls).then_some(())
+    });
+    daemon.ask_to_end();
+    let begun = Instant::now();
+    wait_for("the daemon is gone", || match daemon.health() {
+        Some(status) => {
+            assert_eq!(status, 200, "{:?} after it was asked to end: {}", begun.elapsed(), daemon.report());
+            None
+        }
+        None => Some(()),
+    });
+    daemon.ended();
+    assert!(begun.elapsed() > 2 * STUCK_AFTER - Duration::from_millis(100), "it had nothing to wait for");
 }
 
 #[test]

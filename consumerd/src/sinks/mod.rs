@@ -63,9 +63,9 @@ impl Sink {
         Ok(Self { name, feed, queue, standing, thread: Some(thread) })
     }
 
-    /// Whether its thread still runs.
+    /// Whether its thread still runs, or has ended because everything is shipped and nothing more comes.
     pub fn is_alive(&self) -> bool {
-        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) || self.queue.is_through()
     }
 }
 

@@ -227,6 +227,11 @@ impl Queue {
         state.waiting.is_empty() && state.under_way.is_empty()
     }
 
+    /// Whether it has ended, and all that was in it is settled.
+    pub fn is_through(&self) -> bool {
+        self.stage() == Stage::Ending && self.is_empty()
+    }
+
     /// Bytes that wait or are under way.
     pub fn bytes(&self) -> usize {
         let state = self.lock();

@@ -103,6 +103,9 @@ fn drop_privileges() {
     }
 }
 
+/// Signs of life, each with the name of its sink, or `drain`.
+type Heartbeats = Vec<(&'static str, Heartbeat)>;
+
 struct Worker {
     config: Config,
     link: AsyncFd<OwnedFd>,
@@ -121,8 +124,8 @@ struct Worker {
     /// One did so since something was last drained, but for nothing.
     was_woken_in_vain: bool,
     is_linked: bool,
-    /// Beats when the holder does.
-    holder: Heartbeat,
+    /// Beats when the holder does; none once it has said its last.
+    holder: Option<Heartbeat>,
 }
 
 impl Worker {
@@ -163,7 +166,7 @@ impl Worker {
             was_woken: false,
             was_woken_in_vain: false,
             config,
-            holder: health.worker("holder"),
+            holder: Some(health.worker("holder")),
             link: watch(link)?,
             engine,
             health,
@@ -187,9 +190,8 @@ impl Worker {
             self.after_round(&heartbeats);
             self.rest(progress).await?;
         }
-        self.finish().await?;
+        self.finish(&heartbeats).await?;
         heartbeats.into_iter().for_each(|(_, heartbeat)| heartbeat.finish());
-        self.holder.finish();
         serving.abort();
         Ok(())
     }
@@ -214,18 +216,23 @@ impl Worker {
         )))
     }
 
-    fn heartbeats(&self) -> Vec<(&'static str, Heartbeat)> {
+    fn heartbeats(&self) -> Heartbeats {
         let sinks = self.engine().sinks_alive();
         let names = sinks.into_iter().map(|(name, _)| name).chain(["drain"]);
         names.map(|name| (name, self.health.worker(name))).collect()
     }
 
-    fn after_round(&self, heartbeats: &[(&'static str, Heartbeat)]) {
-        let mut engine = self.engine();
-        let alive = engine.sinks_alive();
+    fn after_round(&self, heartbeats: &Heartbeats) {
+        self.beat(heartbeats);
+        self.engine()
+            .release(|number| send(self.link.get_ref(), &Message::Release(number).encode(), &[]).is_ok());
+    }
+
+    /// Of the drain, and of each sink that is alive.
+    fn beat(&self, heartbeats: &Heartbeats) {
+        let alive = self.engine().sinks_alive();
         let is_dead = |name: &str| alive.iter().any(|(sink, is_alive)| *sink == name && !is_alive);
         heartbeats.iter().filter(|(name, _)| !is_dead(name)).for_each(|(_, heartbeat)| heartbeat.beat());
-        engine.release(|number| send(self.link.get_ref(), &Message::Release(number).encode(), &[]).is_ok());
     }
 
     /// Sleeps between rounds: not at all while there is more, shortly while there is something, ever longer while
@@ -278,7 +285,7 @@ impl Worker {
                         .attach(program, segment, control)
                         .context("failed to attach to a program")?;
                 }
-                Ok(Some((Message::Beat, _))) => self.holder.beat(),
+                Ok(Some((Message::Beat, _))) => self.holder.iter().for_each(Heartbeat::beat),
                 Ok(Some(_)) => {}
                 Ok(None) => {
                     self.is_linked = false;
@@ -303,19 +310,22 @@ impl Worker {
         Ok(())
     }
 
-    /// Drains what is there, ships it, and says what could not be shipped.
-    async fn finish(&mut self) -> anyhow::Result<()> {
+    /// Drains what is there, ships it, and says what could not be shipped. It takes time, and is a sign of life to its end.
+    async fn finish(&mut self, heartbeats: &Heartbeats) -> anyhow::Result<()> {
         self.waker.rise();
         self.listen_to_the_end().await?;
+        self.holder.take().into_iter().for_each(Heartbeat::finish);
         let before = self.engine().snapshot().sinks;
         let due = Instant::now() + Duration::from_millis(self.config.stop_timeout_ms);
         let half = Instant::now() + Duration::from_millis(self.config.stop_timeout_ms / 2);
         while self.engine().round()?.drained && Instant::now() < half {
+            self.beat(heartbeats);
             tokio::task::yield_now().await;
         }
         self.engine().drain_last()?;
         self.engine().finish();
         while !self.engine().finish_more(due) && Instant::now() < due {
+            self.beat(heartbeats);
             tokio::time::sleep(ENDING_POLL).await;
         }
         let mut engine = self.engine();

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum::http::HeaderValue;
+use blkin_daemon::Reloadable;
 use blkin_daemon::checks::{
     in_ranges, invalid, listen_address, listen_apart, read_listen_address, writable_folder,
 };
@@ -338,20 +339,6 @@ impl Config {
         }
     }
 
-    /// This configuration as far as a collector that runs with `running` can follow it, and the keys of what differs and
-    /// needs a restart.
-    pub fn over(self, running: &Config) -> (Config, Vec<&'static str>) {
-        let (mut wanted, running) = (members(&self), members(running));
-        let mut differ = Vec::new();
-        for key in FIXED_KEYS {
-            if wanted[key] != running[key] {
-                wanted[key] = running[key].clone();
-                differ.push(key);
-            }
-        }
-        (serde_json::from_value(wanted).expect("a configuration reads back what it wrote"), differ)
-    }
-
     /// How much may be watched.
     pub fn live_options(&self) -> blkin_live::Options {
         blkin_live::Options::new(self.live_viewers, self.live_queue_kib, self.http_idle_time())
@@ -377,13 +364,20 @@ impl Config {
     }
 }
 
-fn members(config: &Config) -> serde_json::Value {
-    serde_json::to_value(config).expect("a configuration has string keys and readable paths")
+impl Reloadable for Config {
+    fn needs_restart(key: &str) -> bool {
+        FIXED_KEYS.contains(&key)
+    }
+
+    fn log_filter(&self) -> &str {
+        &self.log
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blkin_daemon::Settings;
 
     const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config.example.toml");
 
@@ -410,17 +404,11 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_takes_what_can_change_and_names_what_cannot() {
-        let wanted = Config {
-            sample_rate: 0.5,
-            max_entries: 7,
-            queue_mib: 1,
-            data_dir: "/elsewhere".into(),
-            ..Config::default()
-        };
-        let (taken, differ) = wanted.over(&Config::default());
-        assert_eq!(taken, Config { sample_rate: 0.5, max_entries: 7, ..Config::default() });
-        assert_eq!(differ, ["data_dir", "queue_mib"]);
+    fn a_reload_takes_what_can_change_and_keeps_the_rest() {
+        let wanted = Config { sample_rate: 0.5, max_entries: 7, queue_mib: 1, ..Config::default() };
+        let settings = Settings::new(Config::default());
+        assert!(settings.reload(Ok(wanted)));
+        assert_eq!(*settings.now(), Config { sample_rate: 0.5, max_entries: 7, ..Config::default() });
     }
 
     #[test]

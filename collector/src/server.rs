@@ -206,19 +206,9 @@ impl Collector {
 }
 
 fn reload(arguments: &Arguments, settings: &Settings, retention: &LiveRetention) {
-    let config = match arguments.configuration() {
-        Ok(config) => config,
-        Err(error) => return tracing::error!("kept the configuration as it was: {error}"),
-    };
-    for key in settings.reload(config) {
-        tracing::warn!("failed to change {key} while running: restart to use its new value");
+    if settings.reload(arguments.configuration()) {
+        retention.set(settings.now().retention());
     }
-    let config = settings.now();
-    if let Err(error) = logging::change(&config.log) {
-        tracing::error!("kept the log filter: {error}");
-    }
-    retention.set(config.retention());
-    tracing::info!("read the configuration again");
 }
 
 #[cfg(test)]

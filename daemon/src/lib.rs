@@ -1,6 +1,7 @@
 //! What every BlkKin daemon does alike: configuration, logs, metrics, health, signals.
 //!
 //! - [`config`]: one flat set of keys, filled from a TOML file, then the environment, then flags.
+//! - [`settings`]: the configuration of this moment, which SIGHUP changes.
 //! - [`checks`]: what of it is checked before a daemon starts.
 //! - [`logging`]: structured logs on stderr, as text or JSON, filtered by `BLKIN_LOG` or `--log`.
 //! - [`health`]: workers beat; a dead or stuck one turns `/healthz` red within two seconds.
@@ -28,6 +29,7 @@ pub mod logging;
 pub mod notices;
 pub mod own;
 pub mod ready;
+pub mod settings;
 pub mod signals;
 pub mod standing;
 pub mod start;
@@ -37,5 +39,6 @@ pub use exit::Failure;
 pub use health::{Health, Heartbeat};
 pub use notices::Notices;
 pub use prometheus_client;
+pub use settings::{Reloadable, Settings};
 pub use standing::{Cause, Standing};
 pub use tokio_util::sync::CancellationToken;

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use blkin_daemon::Reloadable;
 use blkin_daemon::admin::ADMIN_CONNECTIONS;
 use blkin_daemon::checks::{
     in_ranges, invalid, listen_address, listen_apart, read_listen_address, writable_folder,
@@ -30,7 +31,7 @@ const MIB: usize = 1 << 20;
 /// BlkKin's relay: takes Scribe entries from nodes and other relays, spools them on disk, and passes them on.
 ///
 /// Exit codes: 0 ended well, 1 failed while running, 2 wrong usage, 78 bad configuration.
-#[derive(Debug, Parser)]
+#[derive(Debug, Clone, Parser)]
 #[command(name = "blkin-relay", version)]
 pub struct Arguments {
     /// Configuration file [default: /etc/blkin/relay.toml, if it exists]
@@ -48,7 +49,7 @@ pub struct Arguments {
 }
 
 /// What the environment and the flags say; the rest comes from the file, or is the default.
-#[derive(Debug, Default, Args, Serialize)]
+#[derive(Debug, Clone, Default, Args, Serialize)]
 pub struct Overrides {
     /// Where to listen for Scribe [default: 127.0.0.1:1463]
     #[arg(long, env = "BLKIN_RELAY_SCRIBE_LISTEN", value_name = "ADDRESS", value_parser = listen_address)]
@@ -105,7 +106,7 @@ pub struct Overrides {
 }
 
 /// The whole configuration.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Where to listen for Scribe.
@@ -194,6 +195,20 @@ impl Default for Config {
             live_queue_kib: 4096,
             stop_timeout_ms: 5000,
         }
+    }
+}
+
+/// What SIGHUP changes while the relay runs. All else wants another place or another bound of what is open, and a restart
+/// loses nothing: the spool keeps what came.
+const CHANGING_KEYS: [&str; 2] = ["log", "stop_timeout_ms"];
+
+impl Reloadable for Config {
+    fn needs_restart(key: &str) -> bool {
+        !CHANGING_KEYS.contains(&key)
+    }
+
+    fn log_filter(&self) -> &str {
+        &self.log
     }
 }
 

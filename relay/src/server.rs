@@ -3,7 +3,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -14,11 +13,13 @@ use blkin_daemon::descriptors::{raise_limit, room_for};
 use blkin_daemon::health::BEAT_EVERY;
 use blkin_daemon::start::{listen, run_server, say_configuration_is_good};
 use blkin_daemon::{
-    CancellationToken, Cause, Failure, Health, Heartbeat, Patience, Standing, logging, ready, signals,
+    CancellationToken, Cause, Failure, Health, Heartbeat, Patience, Settings, Standing, logging, ready,
+    signals,
 };
 use blkin_scribe::{Budget, server};
 use serde::Serialize;
 use tokio::net::TcpListener;
+use tokio::signal::unix::Signal;
 
 use crate::config::{Arguments, Config};
 use crate::intake::{Counter, Intake};
@@ -46,7 +47,7 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
         return say_configuration_is_good();
     }
     logging::init(&config.log, config.log_format)?;
-    run_server(run(config, arguments.ready_file.as_deref()))
+    run_server(run(config, arguments))
 }
 
 /// The addresses that are listened on, as written to the ready file.
@@ -56,20 +57,30 @@ struct Addresses {
     http: SocketAddr,
 }
 
-async fn run(config: Config, ready_file: Option<&Path>) -> anyhow::Result<()> {
+async fn run(config: Config, arguments: &Arguments) -> anyhow::Result<()> {
     let stop = signals::stop_token().context("failed to listen for signals")?;
-    signals::outlive_hangups().context("failed to listen for signals")?;
+    let reloads = signals::reloads().context("failed to listen for signals")?;
     let scribe = listen(config.scribe_listen, "Scribe", "--scribe-listen").await?;
     let http = listen(config.http_listen, "HTTP", "--http-listen").await?;
     let addresses = Addresses { scribe: scribe.local_addr()?, http: http.local_addr()? };
-    let relay = Relay::open(config, addresses.scribe)?;
-    tracing::info!(scribe = %addresses.scribe, http = %addresses.http, upstreams = ?relay.config.upstreams, "ready");
-    ready::tell(ready_file, &addresses)?;
+    let relay = Relay::open(config.clone(), addresses.scribe)?;
+    tracing::info!(scribe = %addresses.scribe, http = %addresses.http, upstreams = ?config.upstreams, "ready");
+    reload_on(reloads, relay.settings.clone(), arguments.clone());
+    ready::tell(arguments.ready_file.as_deref(), &addresses)?;
     relay.serve(scribe, http, stop).await
 }
 
+/// Follows the configuration whenever the relay is asked to read it again.
+fn reload_on(mut reloads: Signal, settings: Settings<Config>, arguments: Arguments) {
+    tokio::spawn(async move {
+        while reloads.recv().await.is_some() {
+            settings.reload(arguments.configuration());
+        }
+    });
+}
+
 struct Relay {
-    config: Config,
+    settings: Settings<Config>,
     /// Of Scribe: what is configured, or what the limit of open files leaves.
     max_connections: usize,
     health: Health,
@@ -140,7 +151,7 @@ impl Relay {
         let threads = Threads { upstreams: threads, writer: writer_thread, sweeper, swept };
         let (intake, spool_standings) = (Arc::new(intake), vec![entries, positions]);
         Ok(Relay {
-            config,
+            settings: Settings::new(config),
             max_connections,
             health,
             spool,
@@ -162,15 +173,16 @@ impl Relay {
         http: TcpListener,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
+        let config = self.settings.now();
         let options = server::Options {
-            max_frame_bytes: self.config.max_message_bytes(),
+            max_frame_bytes: config.max_message_bytes(),
             max_connections: self.max_connections,
-            idle_time: Duration::from_secs(self.config.scribe_idle_seconds),
-            frame_time: Duration::from_secs(self.config.scribe_frame_seconds),
-            budget: Budget::new(self.config.max_reading_mib << 20),
+            idle_time: Duration::from_secs(config.scribe_idle_seconds),
+            frame_time: Duration::from_secs(config.scribe_frame_seconds),
+            budget: Budget::new(config.max_reading_mib << 20),
         };
         let http_stop = CancellationToken::new();
-        let patience = Patience::new(self.config.http_idle_time());
+        let patience = Patience::new(config.http_idle_time());
         let admin = Admin {
             registry: Arc::new(registry(Metrics {
                 spool: self.spool.clone(),
@@ -185,7 +197,7 @@ impl Relay {
         };
         let routes = admin::router(admin).merge(blkin_live::router(self.live.clone()));
         let heartbeat = self.health.worker("http");
-        let max_connections = self.config.http_connections();
+        let max_connections = config.http_connections();
         let http = admin::serve(http, routes, max_connections, patience, http_stop.clone());
         let http = tokio::spawn(serve_http(http, heartbeat));
         let writer = watch(self.threads.writer, stop.clone());
@@ -201,7 +213,8 @@ impl Relay {
         }
         let written = tokio::time::timeout(DRAIN_TIME, writer).await;
         self.ending.when_drained.cancel();
-        let upstreams = join_all(self.threads.upstreams, &self.ending, self.config.stop_timeout_ms).await;
+        let stop_timeout_ms = self.settings.now().stop_timeout_ms;
+        let upstreams = join_all(self.threads.upstreams, &self.ending, stop_timeout_ms).await;
         self.threads.swept.cancel();
         let swept = tokio::task::spawn_blocking(move || self.threads.sweeper.join()).await?;
         // A stream has no end of its own.

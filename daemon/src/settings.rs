@@ -1,0 +1,141 @@
+//! The configuration as it is now: SIGHUP changes what can change while a daemon runs, and the log names the rest.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::config::ConfigError;
+use crate::logging;
+
+/// A configuration that can be read again.
+pub trait Reloadable: Serialize + DeserializeOwned {
+    /// Whether a key cannot change while the daemon runs.
+    fn needs_restart(key: &str) -> bool;
+
+    /// What is logged.
+    fn log_filter(&self) -> &str;
+}
+
+/// Shared by all that work with the configuration. Whoever needs several values of one moment takes [`Settings::now`]
+/// once.
+#[derive(Debug)]
+pub struct Settings<C>(Arc<RwLock<Arc<C>>>);
+
+impl<C> Clone for Settings<C> {
+    fn clone(&self) -> Self {
+        Settings(self.0.clone())
+    }
+}
+
+impl<C: Reloadable> Settings<C> {
+    /// Starts with this configuration.
+    pub fn new(config: C) -> Self {
+        Settings(Arc::new(RwLock::new(Arc::new(config))))
+    }
+
+    /// The configuration of this moment.
+    pub fn now(&self) -> Arc<C> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Follows a configuration that was read again, as far as that can be done, and logs what became of it. Says whether
+    /// it could be used.
+    pub fn reload(&self, read: Result<C, ConfigError>) -> bool {
+        let followed = read.and_then(|config| self.follow(config));
+        match followed {
+            Ok(differ) => {
+                for key in differ {
+                    tracing::warn!("failed to change {key} while running: restart to use its new value");
+                }
+                tracing::info!("read the configuration again");
+                true
+            }
+            Err(error) => {
+                tracing::error!("kept the configuration as it was: {error}");
+                false
+            }
+        }
+    }
+
+    /// Takes over what can change, and gives the keys of what differs and cannot.
+    fn follow(&self, wanted: C) -> Result<Vec<String>, ConfigError> {
+        let mut place = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let (config, differ) = over(&wanted, &place)?;
+        logging::change(config.log_filter())?;
+        *place = Arc::new(config);
+        Ok(differ)
+    }
+}
+
+/// What is wanted, as far as a daemon that runs with `running` can follow it, and the keys of what differs and needs a restart.
+///
+/// # Errors
+/// When a configuration does not read back what it wrote.
+fn over<C: Reloadable>(wanted: &C, running: &C) -> Result<(C, Vec<String>), ConfigError> {
+    let (mut wanted, running) = (members(wanted)?, members(running)?);
+    let mut differ = Vec::new();
+    for (key, value) in running.into_iter().filter(|(key, _)| C::needs_restart(key)) {
+        if wanted.get(&key) != Some(&value) {
+            differ.push(key.clone());
+            wanted.insert(key, value);
+        }
+    }
+    Ok((serde_json::from_value(wanted.into()).map_err(unread)?, differ))
+}
+
+fn members<C: Reloadable>(config: &C) -> Result<serde_json::Map<String, serde_json::Value>, ConfigError> {
+    serde_json::to_value(config).and_then(serde_json::from_value).map_err(unread)
+}
+
+fn unread(error: serde_json::Error) -> ConfigError {
+    ConfigError::Value(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+    struct Config {
+        log: String,
+        listen: String,
+        folder: Option<String>,
+        rate: f64,
+    }
+
+    impl Reloadable for Config {
+        fn needs_restart(key: &str) -> bool {
+            matches!(key, "listen" | "folder")
+        }
+
+        fn log_filter(&self) -> &str {
+            &self.log
+        }
+    }
+
+    fn config() -> Config {
+        Config { log: "info".into(), listen: "a:1".into(), folder: None, rate: 1.0 }
+    }
+
+    #[test]
+    fn what_can_change_does_and_the_rest_is_named() {
+        let wanted = Config { listen: "b:2".into(), folder: Some("f".into()), rate: 0.5, ..config() };
+        let settings = Settings::new(config());
+        let mut differ = settings.follow(wanted).unwrap();
+        differ.sort_unstable();
+        assert_eq!(differ, ["folder", "listen"]);
+        assert_eq!(*settings.now(), Config { rate: 0.5, ..config() });
+    }
+
+    #[test]
+    fn what_cannot_be_used_changes_nothing() {
+        let settings = Settings::new(config());
+        let unusable = Config { log: "loud".into(), rate: 0.5, ..config() };
+        assert!(!settings.reload(Ok(unusable)));
+        assert!(!settings.reload(Err(ConfigError::Value("no".to_owned()))));
+        assert_eq!(*settings.now(), config());
+        assert!(settings.reload(Ok(Config { rate: 0.1, ..config() })));
+        assert!(settings.now().rate < 0.2);
+    }
+}

@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 use blkin_collector::ledger::{Count, Figure};
 use blkin_collector::merge::Piece;
 use blkin_collector::model::TraceId;
-use blkin_collector::store::engine::{Engine, Snapshot, Work};
+use blkin_collector::store::engine::{Engine, Snapshot, Transaction, Visit, Work};
 use blkin_collector::store::memory::Memory;
-use blkin_collector::store::{Batch, Damage, Room, Store, StoreError, TO_THE_END, TraceStore, Wanted};
+use blkin_collector::store::{
+    Batch, Damage, Retention, Room, Store, StoreError, TO_THE_END, TraceStore, Wanted,
+};
 use blkin_thrift::Span;
 
 const SMALL: u64 = 20;
@@ -29,6 +31,32 @@ struct Faulty {
     fails_before: Arc<AtomicU64>,
     /// The same, but what it wrote is there.
     fails_after: Arc<AtomicU64>,
+    /// How many rows of pieces transactions have looked at.
+    blocks_seen: Arc<AtomicU64>,
+}
+
+/// A transaction whose looks at pieces are counted.
+struct Counted<'t>(&'t mut dyn Transaction, &'t AtomicU64);
+
+impl Snapshot for Counted<'_> {
+    fn look(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool, StoreError> {
+        if matches!(key.first(), Some(b'D' | b'K')) {
+            self.1.fetch_add(1, Ordering::AcqRel);
+        }
+        self.0.look(key, visit)
+    }
+    fn scan(&self, prefix: &[u8], from: &[u8], visit: Visit<'_>) -> Result<(), StoreError> {
+        self.0.scan(prefix, from, visit)
+    }
+}
+
+impl Transaction for Counted<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        self.0.put(key, value)
+    }
+    fn delete(&mut self, key: &[u8]) -> Result<(), StoreError> {
+        self.0.delete(key)
+    }
 }
 
 fn is_due(counter: &AtomicU64) -> bool {
@@ -47,7 +75,7 @@ impl Engine for Faulty {
         if is_due(&self.fails_before) {
             return Err(failed());
         }
-        self.rows.write(work)?;
+        self.rows.write(&mut |rows| work(&mut Counted(rows, &self.blocks_seen)))?;
         if is_due(&self.fails_after) { Err(failed()) } else { Ok(()) }
     }
     fn was_suspect(&self) -> bool {
@@ -162,6 +190,75 @@ fn what_is_sent_again_and_again_fills_no_memory() {
         }
     }
     check(&store, 1..=200);
+}
+
+/// Otherwise each step of retention would have a trace that goes on for long be read again as a whole.
+#[test]
+fn what_retention_removes_lets_others_be_remembered_and_itself_be_forgotten() {
+    let engine = Faulty::default();
+    let store = TraceStore::with_small_segments(engine.clone(), 1 << 20).unwrap();
+    let piece = |trace_id, id| {
+        let mut batch = Batch::default();
+        batch.push(&Piece::V1(Span { trace_id, id, ..Span::default() }));
+        batch
+    };
+    let age_out = |now_ms| {
+        let retention = Retention { max_age_ms: 100, max_bytes: 0 };
+        while store.expire(&retention, now_ms).unwrap() {}
+    };
+    let duplicates = || store.ledger().unwrap().get(Figure::Duplicate).spans;
+    store.commit(&[piece(1, 1)], 1).unwrap();
+    age_out(200);
+    // As if it had never been there, also if it is remembered when it leaves.
+    store.commit(&[piece(1, 1)], 300).unwrap();
+    age_out(500);
+    store.commit(&[piece(1, 1)], 600).unwrap();
+    assert_eq!((pieces_of(&store, 1), duplicates()), (1, 0));
+    age_out(800);
+    store.commit(&[piece(2, 1)], 900).unwrap();
+    store.freeze();
+    store.commit(&[piece(3, 1)], 1000).unwrap();
+    store.commit(&[piece(3, 2)], 1050).unwrap();
+    age_out(1020);
+    assert_eq!((pieces_of(&store, 2), pieces_of(&store, 3)), (0, 2));
+    let before = engine.blocks_seen.load(Ordering::Acquire);
+    store.commit(&[piece(3, 3), piece(3, 1)], 1060).unwrap();
+    assert_eq!(engine.blocks_seen.load(Ordering::Acquire), before, "a trace was read again");
+    assert_eq!((pieces_of(&store, 3), duplicates()), (3, 1));
+}
+
+#[test]
+fn retention_keeps_up_with_whatever_is_written_between_two_of_its_steps() {
+    let store = open(&Faulty::default());
+    let retention = Retention { max_age_ms: 0, max_bytes: 1 << 20 };
+    for round in 0..5 {
+        let mut batch = Batch::default();
+        // More blocks than a step passes otherwise: a piece fills one.
+        for trace_id in round * 100 + 1..=(round + 1) * 100 {
+            batch.push(&Piece::V1(Span { trace_id, id: 1, name: "x".repeat(60_000), ..Span::default() }));
+        }
+        store.commit(&[batch], 1).unwrap();
+        store.expire(&retention, 1).unwrap();
+        let in_store = store.ledger().unwrap().get(Figure::Stored).spans;
+        assert!(in_store <= 18, "{in_store} after {round} rounds");
+    }
+}
+
+#[test]
+fn whoever_waits_for_the_index_beats() {
+    let engine = Faulty::default();
+    let store = open(&engine);
+    assert!(store.make_room(&|| ControlFlow::Break(())).is_ok());
+    store.commit(&[batch(1..=4 * SMALL)], 1).unwrap();
+    store.commit(&[batch(101..=100 + 4 * SMALL)], 2).unwrap();
+    let beats = Cell::new(0);
+    let beat = || {
+        beats.set(beats.get() + 1);
+        ControlFlow::Continue(())
+    };
+    store.make_room(&beat).unwrap();
+    assert!(beats.get() > 0);
+    check(&store, 1..=4 * SMALL);
 }
 
 #[test]

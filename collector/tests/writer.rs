@@ -67,6 +67,9 @@ impl Store for Gated {
     fn upkeep(&self, beat: Beat<'_>) -> Result<(), StoreError> {
         self.store.upkeep(beat)
     }
+    fn make_room(&self, beat: Beat<'_>) -> Result<(), StoreError> {
+        self.store.make_room(beat)
+    }
     fn bell(&self) -> &Bell {
         self.store.bell()
     }
@@ -159,6 +162,26 @@ async fn a_batch_that_cannot_be_stored_spoils_no_other() {
     assert_eq!(results, [Ok(()), Err(Refused::Failed), Ok(())]);
     assert!(gate.store.ledger().unwrap().balances());
     assert_eq!(gate.store.count().unwrap().spans, 3);
+}
+
+#[tokio::test]
+async fn what_is_written_between_two_looks_of_retention_is_bounded() {
+    const MIB: usize = 1 << 20;
+    let store = Arc::new(TraceStore::new(Memory::default()).unwrap());
+    let options = WriterOptions {
+        queue_batches: 10,
+        queue_bytes: 64 * MIB,
+        retention: Retention { max_age_ms: 0, max_bytes: MIB as u64 },
+        retention_every: Duration::from_secs(3600),
+    };
+    let (writer, _thread) = Writer::start(store, options, Health::new().worker("store")).unwrap();
+    for trace_id in 1..=100 {
+        let mut batch = Batch::default();
+        batch.push(&Piece::V1(Span { trace_id, id: 1, name: "x".repeat(MIB), ..Span::default() }));
+        writer.submit(batch).unwrap().committed().await.unwrap();
+        let in_store = writer.ledger().get(Figure::Stored).spans;
+        assert!(in_store <= 20, "{in_store} MiB");
+    }
 }
 
 #[tokio::test]

@@ -87,6 +87,21 @@ pub(super) fn read(
     row.and_then(opened).ok_or_else(|| damaged(segment, column))
 }
 
+/// What `visit` makes of the body of a chunk where it lies; the chunk is damaged if that is nothing.
+pub(super) fn look<T>(
+    rows: &dyn Snapshot,
+    segment: u64,
+    column: Column,
+    chunk: u32,
+    visit: impl FnOnce(&[u8]) -> Option<T>,
+) -> Result<T, StoreError> {
+    let (mut visit, mut made) = (Some(visit), None);
+    rows.look(&keys::chunk(segment, column as u8, chunk), &mut |row| {
+        made = body(row).zip(visit.take()).and_then(|(body, visit)| visit(body));
+    })?;
+    made.ok_or_else(|| damaged(segment, column))
+}
+
 /// A column that was put as a whole.
 pub(super) fn read_whole(rows: &dyn Snapshot, segment: u64, column: Column) -> Result<Vec<u8>, StoreError> {
     let prefix = keys::column(segment, column as u8);

@@ -22,6 +22,8 @@ use crate::model::TraceId;
 pub(super) struct Memory {
     pub(super) recent: Recent,
     pub(super) known: Known,
+    /// Blocks that the last commit wrote.
+    pub(super) last_blocks: u64,
     /// Whether a transaction failed, and may be durable all the same.
     pub(super) in_doubt: bool,
 }

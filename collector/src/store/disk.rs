@@ -12,8 +12,9 @@ use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageErro
 
 use super::engine::{Engine, Snapshot, Transaction, Visit, Work};
 use super::page_cache::PageCache;
+use super::turns::Turns;
 use super::writer::now_ms;
-use super::{Damage, StoreError};
+use super::{Damage, StoreError, TO_THE_END};
 
 const ROWS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("rows");
 
@@ -34,6 +35,8 @@ pub struct Disk {
     /// None after a failure, until the next transaction opens the file again: redb refuses everything after an error
     /// of the disk, also when there is space again.
     database: RwLock<Option<Database>>,
+    /// Of those who write.
+    turns: Turns,
     /// Whether the file was found damaged since it was opened.
     suspect: AtomicBool,
     /// Whether it was found damaged before.
@@ -65,7 +68,8 @@ impl Disk {
         let page_cache = PageCache::of(&path, cache_bytes as u64)?;
         let database = RwLock::new(Some(database));
         let suspect = AtomicBool::new(false);
-        let disk = Disk { path, cache_bytes, page_cache, database, suspect, was_suspect, damage };
+        let turns = Turns::default();
+        let disk = Disk { path, cache_bytes, page_cache, database, turns, suspect, was_suspect, damage };
         // The table exists from now on, so that reading never fails for its absence.
         disk.write(&mut |_| Ok(()))?;
         Ok(disk)
@@ -135,6 +139,13 @@ fn open_error(path: &Path, reason: &impl ToString) -> StoreError {
 fn open_file(path: &Path, cache_bytes: usize) -> Result<Database, StoreError> {
     let mut builder = Database::builder();
     builder.set_cache_size(cache_bytes);
+    // Called only if the file has to be read from end to end, which takes minutes for a large one on a slow disk; at first
+    // when that has begun: what comes before is not told.
+    let told = path.to_path_buf();
+    builder.set_repair_callback(move |repair| {
+        let percent = (repair.progress() * 100.0) as u32;
+        tracing::info!(file = %told.display(), percent, "checks the store, which was not closed well");
+    });
     let opened = catch_unwind(AssertUnwindSafe(|| builder.create(path)))
         .map_err(|_| StoreError::Corrupted("its library tripped over it".to_owned()))?;
     opened.map_err(|error| match error {
@@ -213,6 +224,7 @@ impl Engine for Disk {
         if self.suspect.load(Ordering::Acquire) {
             return Err(StoreError::Corrupted("as was found before".to_owned()));
         }
+        let _turn = self.turns.take(TO_THE_END)?;
         self.reopened()?;
         let done = self.with(|database| self.guarded(|| commit(database, work)));
         if let Err(StoreError::Engine(_)) = done {

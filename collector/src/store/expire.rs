@@ -6,16 +6,18 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::commit::{number, write_ledger};
+use super::commit::{Memory, number, write_ledger};
 use super::engine::Transaction;
 use super::index::View;
-use super::{StoreError, block, frame, keys, names, read};
+use super::pieces::Stored;
+use super::{StoreError, block, frame, keys, names};
 use crate::ledger::{Count, Figure};
-use crate::merge::Piece;
 use crate::model::TraceId;
 
-/// Blocks that one step passes at most, so that it does not hold up the batches that wait.
+/// Blocks that one step passes, so that it does not hold up the batches that wait.
 const BLOCKS_PER_STEP: u64 = 16;
+/// Or so many times what the last commit wrote: else commits, one for each step, would fill the disk.
+const AHEAD: u64 = 2;
 
 /// How long, and how much, the store keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,41 +37,54 @@ impl Retention {
     }
 }
 
-/// Removes some traces that are too old or too much; returns the block that was not passed yet, if any was passed.
+/// What a step has done.
+#[derive(Debug)]
+pub(super) struct Passed {
+    /// The first block that was not passed yet.
+    pub(super) end: u64,
+    /// The traces that left.
+    pub(super) left: HashSet<TraceId>,
+    /// Whether something left of which nobody can say whose it was.
+    pub(super) left_unread: bool,
+}
+
+/// Removes some traces that are too old or too much; none if there were none.
 pub(super) fn step(
     rows: &mut dyn Transaction,
     view: &View,
     retention: &Retention,
     now_ms: u64,
-) -> Result<Option<u64>, StoreError> {
+    memory: &mut Memory,
+) -> Result<Option<Passed>, StoreError> {
     let (begin, end) = (number(rows, keys::CURSOR)?, number(rows, keys::NEXT_BLOCK)?);
     let before_ms = retention.before_ms(now_ms);
     let mut bytes = number(rows, keys::PAYLOAD_BYTES)?;
-    let (mut gone, mut cursor) = (Count::default(), begin);
-    while cursor < end.min(begin + BLOCKS_PER_STEP) {
+    let (mut gone, mut cursor) = (Gone::default(), begin);
+    let most = BLOCKS_PER_STEP.max(memory.last_blocks.saturating_mul(AHEAD));
+    while cursor < end.min(begin.saturating_add(most)) {
         if let Some(row) = rows.get(&keys::block(cursor))? {
             let too_old = block::arrival_ms(&row) <= before_ms;
             let too_much = retention.max_bytes != 0 && bytes > retention.max_bytes;
             if !(too_old || too_much) {
                 break;
             }
-            let removed = Passing { rows, view, block: cursor, gone: Gone::default() }.pass(&row)?;
-            gone += removed.count;
-            bytes = bytes.saturating_sub(removed.bytes);
+            let before = gone.bytes;
+            Passing { rows, view, block: cursor, gone: &mut gone }.pass(&row)?;
+            bytes = bytes.saturating_sub(gone.bytes - before);
         }
         cursor += 1;
     }
     if cursor == begin {
-        names::expire(rows, before_ms)?;
+        names::expire(rows, before_ms, &mut memory.recent)?;
         return Ok(None);
     }
     rows.put(keys::CURSOR, &cursor.to_be_bytes())?;
     rows.put(keys::PAYLOAD_BYTES, &bytes.to_be_bytes())?;
-    let mut ledger = read::ledger(rows)?;
-    *ledger.get_mut(Figure::Stored) -= gone;
-    *ledger.get_mut(Figure::Expired) += gone;
+    let mut ledger = super::read::ledger(rows)?;
+    *ledger.get_mut(Figure::Stored) -= gone.count;
+    *ledger.get_mut(Figure::Expired) += gone.count;
     write_ledger(rows, &ledger)?;
-    Ok(Some(cursor))
+    Ok(Some(Passed { end: cursor, left: gone.traces, left_unread: gone.unread }))
 }
 
 /// What was removed.
@@ -77,13 +92,16 @@ pub(super) fn step(
 struct Gone {
     count: Count,
     bytes: u64,
+    traces: HashSet<TraceId>,
+    unread: bool,
 }
 
 impl Gone {
-    fn take(&mut self, sealed: &[u8], piece: Option<&Piece>) {
+    fn take(&mut self, sealed: &[u8], piece: Option<&Stored<'_>>) {
         // A damaged piece leaves too: then the ledger tells that something is missing.
-        self.count += Count::piece(piece.map_or(0, Piece::annotation_count));
+        self.count += Count::piece(piece.map_or(0, Stored::annotation_count));
         self.bytes += sealed.len() as u64;
+        self.unread |= piece.is_none();
     }
 }
 
@@ -91,25 +109,31 @@ struct Passing<'s> {
     rows: &'s mut dyn Transaction,
     view: &'s View,
     block: u64,
-    gone: Gone,
+    gone: &'s mut Gone,
+}
+
+/// A piece where it lies, and its trace; nothing of a damaged one.
+fn read<'r>(part: &frame::Part<'r>) -> Option<(Stored<'r>, TraceId)> {
+    let piece = Stored::read(part.body?).ok()?;
+    let trace = piece.trace_id()?;
+    Some((piece, trace))
 }
 
 impl Passing<'_> {
     /// Passes one block.
-    fn pass(mut self, row: &[u8]) -> Result<Gone, StoreError> {
+    fn pass(mut self, row: &[u8]) -> Result<(), StoreError> {
         let mut goes_on: HashMap<TraceId, bool> = HashMap::new();
         let mut kept_before: BTreeMap<u64, HashSet<TraceId>> = BTreeMap::new();
         let mut kept = row[..block::FIRST.min(row.len())].to_vec();
         for part in frame::each(row, block::FIRST) {
-            let piece = part.body.and_then(|body| Piece::decode_body(body).ok());
-            let trace = piece.as_ref().and_then(Piece::trace_id);
-            let stays = match trace {
+            let read = read(&part);
+            let stays = match &read {
                 None => false,
-                Some(id) => match goes_on.get(&id) {
+                Some((_, id)) => match goes_on.get(id) {
                     Some(&known) => known,
                     None => {
-                        let known = self.goes_on(id, &mut kept_before)?;
-                        goes_on.insert(id, known);
+                        let known = self.goes_on(*id, &mut kept_before)?;
+                        goes_on.insert(*id, known);
                         known
                     }
                 },
@@ -117,7 +141,7 @@ impl Passing<'_> {
             if stays {
                 kept.extend_from_slice(part.sealed);
             } else {
-                self.gone.take(part.sealed, piece.as_ref());
+                self.gone.take(part.sealed, read.as_ref().map(|(piece, _)| piece));
             }
         }
         self.rows.delete(&keys::block(self.block))?;
@@ -125,7 +149,8 @@ impl Passing<'_> {
         for (block, traces) in kept_before {
             self.remove_kept(block, &traces)?;
         }
-        Ok(self.gone)
+        self.gone.traces.extend(goes_on.iter().filter(|(_, goes_on)| !**goes_on).map(|(id, _)| *id));
+        Ok(())
     }
 
     /// Whether a trace has pieces in later blocks; if not, notes those in earlier ones.
@@ -134,6 +159,9 @@ impl Passing<'_> {
         id: TraceId,
         kept_before: &mut BTreeMap<u64, HashSet<TraceId>>,
     ) -> Result<bool, StoreError> {
+        if self.view.last_block_in_heads(id).is_some_and(|last| last > self.block) {
+            return Ok(true);
+        }
         let Some(version) = self.view.find(&*self.rows, id)? else { return Ok(false) };
         if version.last_block() > self.block {
             return Ok(true);
@@ -154,11 +182,9 @@ impl Passing<'_> {
         let Some(row) = self.rows.get(&keys::kept(block))? else { return Ok(()) };
         let mut kept = row[..block::FIRST.min(row.len())].to_vec();
         for part in frame::each(&row, block::FIRST) {
-            let piece = part.body.and_then(|body| Piece::decode_body(body).ok());
-            if piece.as_ref().and_then(Piece::trace_id).is_some_and(|id| !traces.contains(&id)) {
-                kept.extend_from_slice(part.sealed);
-            } else {
-                self.gone.take(part.sealed, piece.as_ref());
+            match read(&part) {
+                Some((_, id)) if !traces.contains(&id) => kept.extend_from_slice(part.sealed),
+                read => self.gone.take(part.sealed, read.as_ref().map(|(piece, _)| piece)),
             }
         }
         self.put_kept(block, &kept)

@@ -107,6 +107,12 @@ impl Head {
         Some((trace.id, Version { time_us, longest_us, parts: trace.parts.clone() }))
     }
 
+    /// The block that got the last piece of a trace.
+    pub(super) fn last_block(&self, id: TraceId) -> Option<u64> {
+        let trace = &self.traces[self.number(id)? as usize];
+        trace.parts.last().map(|part| part.block)
+    }
+
     /// Adds what was committed.
     pub(super) fn grow(&mut self, learned: Learned) {
         let grown = learned.traces.into_iter().map(|(id, growth)| self.grow_trace(id, growth));

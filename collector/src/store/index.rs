@@ -9,6 +9,7 @@ use super::head::{Head, Learned, Version};
 use super::manifest::Manifest;
 use super::segment::Segment;
 use super::terms::{Wanted, Window};
+use super::turns::Turns;
 use super::{IndexSize, StoreError};
 use crate::model::TraceId;
 
@@ -30,7 +31,7 @@ struct Growing {
 pub(super) struct Index {
     parts: RwLock<Parts>,
     /// Held while segments are written.
-    pub(super) upkeep: Mutex<()>,
+    pub(super) upkeep: Turns,
     /// Segments that nobody finds any more, but some may still read.
     pub(super) retired: Mutex<Vec<Arc<Segment>>>,
     wants_upkeep: AtomicBool,
@@ -212,6 +213,11 @@ impl View {
     /// The newest version of a trace that has not left.
     pub(super) fn find(&self, rows: &dyn Snapshot, id: TraceId) -> Result<Option<Version>, StoreError> {
         Ok(self.find_any(rows, id)?.filter(|version| version.last_block() >= self.passed))
+    }
+
+    /// The block that got the last piece of a trace, if a head knows it.
+    pub(super) fn last_block_in_heads(&self, id: TraceId) -> Option<u64> {
+        self.heads.iter().find_map(|(head, _)| read(head).last_block(id))
     }
 
     /// The newest version of a trace, which may have left.

@@ -10,6 +10,7 @@ use std::ops::Range;
 use foldhash::fast::RandomState;
 
 use super::batch::{Batch, Part};
+use super::expire::Passed;
 use crate::model::TraceId;
 
 /// What stands for a piece as a whole, or for one of its annotations.
@@ -55,6 +56,14 @@ impl Known {
         self.again.clear();
         self.now.clear();
         self.in_order.clear();
+    }
+
+    /// Follows what retention has removed: who leaves is met again as if never seen. What of them is among `again` is not
+    /// known apart, but nearly all that leave came long before what is remembered here.
+    pub(super) fn follow(&mut self, passed: &Passed) {
+        if passed.left_unread || passed.left.iter().any(|trace| self.traces.contains_key(trace)) {
+            self.forget();
+        }
     }
 
     /// Begins a trace in a commit. Returns whether nothing is remembered of it; from now on all of it is.

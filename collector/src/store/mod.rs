@@ -51,6 +51,7 @@ mod secret;
 mod segment;
 mod start;
 mod terms;
+mod turns;
 mod upkeep;
 mod varint;
 
@@ -211,6 +212,12 @@ pub trait Store: Send + Sync + 'static {
     /// When the engine fails, or `beat` ends it; what was not finished is begun again the next time.
     fn upkeep(&self, beat: Beat<'_>) -> Result<(), StoreError>;
 
+    /// Waits until the index can take in more, if it has fallen behind too far. A commit waits for that too, but beats not.
+    ///
+    /// # Errors
+    /// As [`Store::upkeep`].
+    fn make_room(&self, beat: Beat<'_>) -> Result<(), StoreError>;
+
     /// Rings when there is upkeep to do.
     fn bell(&self) -> &indexer::Bell;
 
@@ -277,9 +284,7 @@ impl<E: Engine> TraceStore<E> {
         now_ms: u64,
         also: &mut dyn FnMut(&mut dyn engine::Transaction) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        if self.index.is_overfull() {
-            self.upkeep(TO_THE_END)?;
-        }
+        self.make_room(TO_THE_END)?;
         let mut memory = self.memory();
         self.settle(&mut memory)?;
         let view = self.index.view();
@@ -291,7 +296,10 @@ impl<E: Engine> TraceStore<E> {
             also(rows)
         });
         match done {
-            Ok(()) => self.index.grow(learned),
+            Ok(()) => {
+                memory.last_blocks = learned.next_block.saturating_sub(self.index.end());
+                self.index.grow(learned);
+            }
             Err(_) => memory.doubt(),
         }
         if self.index.wanted_upkeep() {
@@ -362,23 +370,26 @@ impl<E: Engine> Store for TraceStore<E> {
         let view = self.index.view();
         let mut passed = None;
         let done = self.engine.write(&mut |rows| {
-            passed = expire::step(rows, &view, retention, now_ms)?;
+            passed = expire::step(rows, &view, retention, now_ms, &mut memory)?;
             Ok(())
         });
-        memory.recent.forget();
         if done.is_err() {
             memory.doubt();
         }
         self.believed(done)?;
-        if let Some(block) = passed {
-            memory.known.forget();
-            self.index.set_passed(block);
+        if let Some(passed) = &passed {
+            memory.known.follow(passed);
+            self.index.set_passed(passed.end);
         }
         Ok(passed.is_some())
     }
 
     fn upkeep(&self, beat: Beat<'_>) -> Result<(), StoreError> {
         self.believed(self.keep_up(beat))
+    }
+
+    fn make_room(&self, beat: Beat<'_>) -> Result<(), StoreError> {
+        if self.index.is_overfull() { self.upkeep(beat) } else { Ok(()) }
     }
 
     fn bell(&self) -> &indexer::Bell {

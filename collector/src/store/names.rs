@@ -14,6 +14,11 @@ const MAX_NAME_BYTES: usize = 1024;
 const HOUR_MS: u64 = 3_600_000;
 /// Names that are remembered at most.
 const MAX_RECENT: usize = 65_536;
+/// Names of a kind that are listed at most: they stay after their spans have left by size, and some programs make a new one
+/// for each request.
+const MOST_LISTED: usize = 200_000;
+/// Room for the number of each kind.
+const KINDS: usize = 5;
 
 /// The kinds of names. Each number is part of a key: never reuse one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,19 +41,45 @@ pub(super) struct Recent {
     /// The kind of each, and what stands for whom it belongs to and for itself: nobody can keep another's name from being
     /// listed by one of equal hash.
     names: HashSet<(u8, u64, u64), RandomState>,
+    /// How many of each kind are listed, once that was counted.
+    listed: Option<[usize; KINDS]>,
+    /// Whether it was said in this hour that there is no room for one.
+    told: bool,
+    /// All that was last seen before this hour has left.
+    left_before: u64,
 }
 
 impl Recent {
     /// Forgets all, because rows may be gone.
     pub(super) fn forget(&mut self) {
-        self.names.clear();
+        *self = Recent::default();
     }
 
     fn begin(&mut self, hour: u64) {
         if self.hour != hour || self.names.len() > MAX_RECENT {
-            self.forget();
-            self.hour = hour;
+            self.names.clear();
         }
+        if self.hour != hour {
+            (self.hour, self.told) = (hour, false);
+        }
+    }
+
+    /// Counts a name that is not listed yet; false if there is no room for it.
+    fn list(&mut self, rows: &dyn Snapshot, kind: NameKind) -> Result<bool, StoreError> {
+        let listed = match &mut self.listed {
+            Some(listed) => listed,
+            none => none.insert(count(rows)?),
+        };
+        let of_kind = &mut listed[kind as usize];
+        let has_room = *of_kind < MOST_LISTED;
+        *of_kind += usize::from(has_room);
+        if !has_room && !std::mem::replace(&mut self.told, true) {
+            tracing::warn!(
+                "left a name of a {kind:?} out of the lists, where there are {MOST_LISTED} already; its spans are stored \
+                 and found, and it is listed once others were not seen for as long as traces are kept"
+            );
+        }
+        Ok(has_room)
     }
 
     /// Whether a name was not noted yet; from now on it is.
@@ -68,7 +99,7 @@ pub(super) fn learn(
     recent.begin(now_ms / HOUR_MS);
     for (kind, of, name) in batch.names() {
         if recent.is_new(kind, of, name) {
-            note(rows, kind, of, name, recent.hour)?;
+            note(rows, kind, of, name, recent)?;
         }
     }
     Ok(())
@@ -79,17 +110,30 @@ fn note(
     kind: NameKind,
     of: &str,
     name: &str,
-    hour: u64,
+    recent: &mut Recent,
 ) -> Result<(), StoreError> {
     if of.len() > MAX_NAME_BYTES || name.len() > MAX_NAME_BYTES {
         return Ok(());
     }
     let key = keys::name(kind as u8, of, name);
-    let hour = hour.to_be_bytes();
-    if rows.get(&key)?.is_none_or(|last| last != hour) {
-        rows.put(&key, &hour)?;
-    }
-    Ok(())
+    let hour = recent.hour.to_be_bytes();
+    let is_wanted = match rows.get(&key)? {
+        Some(last) => last != hour,
+        None => recent.list(&*rows, kind)?,
+    };
+    if is_wanted { rows.put(&key, &hour) } else { Ok(()) }
+}
+
+/// How many names of each kind there are.
+fn count(rows: &dyn Snapshot) -> Result<[usize; KINDS], StoreError> {
+    let mut counts = [0; KINDS];
+    rows.scan(&[keys::NAMES], &[keys::NAMES], &mut |key, _| {
+        if let Some(count) = key.get(1).and_then(|&kind| counts.get_mut(usize::from(kind))) {
+            *count += 1;
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(counts)
 }
 
 /// Names of a kind, sorted.
@@ -105,14 +149,63 @@ pub(super) fn list(rows: &dyn Snapshot, kind: NameKind, of: &str) -> Result<Vec<
     Ok(names)
 }
 
-/// Removes names that were last seen before `before_ms`.
-pub(super) fn expire(rows: &mut dyn Transaction, before_ms: u64) -> Result<(), StoreError> {
+/// Removes names that were last seen before `before_ms`, whose hour tells.
+pub(super) fn expire(
+    rows: &mut dyn Transaction,
+    before_ms: u64,
+    recent: &mut Recent,
+) -> Result<(), StoreError> {
+    let before = before_ms / HOUR_MS;
+    if before == recent.left_before {
+        return Ok(());
+    }
     let mut old = Vec::new();
     rows.scan(&[keys::NAMES], &[keys::NAMES], &mut |key, hour| {
-        if keys::read_u64(hour, 0).is_none_or(|hour| (hour + 1).saturating_mul(HOUR_MS) <= before_ms) {
+        if keys::read_u64(hour, 0).is_none_or(|hour| hour < before) {
             old.push(key.to_vec());
         }
         Ok(ControlFlow::Continue(()))
     })?;
-    old.iter().try_for_each(|key| rows.delete(key))
+    old.iter().try_for_each(|key| rows.delete(key))?;
+    recent.forget();
+    recent.left_before = before;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use blkin_thrift::{Annotation, Endpoint, Span};
+
+    use super::*;
+    use crate::merge::Piece;
+    use crate::store::memory::Memory;
+    use crate::store::{Retention, Store, TraceStore};
+
+    fn of_services(names: impl Iterator<Item = String>) -> Batch {
+        let mut batch = Batch::default();
+        for service_name in names {
+            let host = Some(Endpoint { service_name, ..Endpoint::default() });
+            let annotations =
+                vec![Annotation { timestamp: 1, value: "sr".to_owned(), host, ..Annotation::default() }];
+            batch.push(&Piece::V1(Span { trace_id: 1, id: 1, annotations, ..Span::default() }));
+        }
+        batch
+    }
+
+    #[test]
+    fn names_without_end_are_listed_up_to_a_number_until_they_leave() {
+        let store = TraceStore::new(Memory::default()).unwrap();
+        let services = || store.names(NameKind::Service, "").unwrap();
+        let numbered = (0..MOST_LISTED + 10).map(|number| format!("s{number}"));
+        store.commit(&[of_services(numbered)], 1).unwrap();
+        assert_eq!(services().len(), MOST_LISTED);
+        store.commit(&[of_services(["late".to_owned()].into_iter())], 2 * HOUR_MS).unwrap();
+        store.commit(&[of_services(["s7".to_owned()].into_iter())], 2 * HOUR_MS).unwrap();
+        assert_eq!(services().len(), MOST_LISTED);
+        let retention = Retention { max_age_ms: HOUR_MS, max_bytes: 0 };
+        while store.expire(&retention, 2 * HOUR_MS + 1).unwrap() {}
+        assert_eq!(services(), ["s7"]);
+        store.commit(&[of_services(["late".to_owned()].into_iter())], 2 * HOUR_MS + 2).unwrap();
+        assert_eq!(services(), ["late", "s7"]);
+    }
 }

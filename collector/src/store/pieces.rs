@@ -40,7 +40,7 @@ impl Piece {
     /// The trace this piece belongs to; none if its id is zero.
     pub fn trace_id(&self) -> Option<TraceId> {
         match self {
-            Piece::V1(span) => TraceId::new(span.trace_id_high.unwrap_or(0) as u64, span.trace_id as u64),
+            Piece::V1(span) => trace_of_v1(span.trace_id_high, span.trace_id),
             Piece::V2(span) => Some(span.trace_id),
         }
     }
@@ -84,6 +84,10 @@ impl Piece {
         span.binary_annotations.retain(|b| keep(b.source, b.position));
         before - span.annotations.len() - span.binary_annotations.len()
     }
+}
+
+fn trace_of_v1(high: Option<i64>, low: i64) -> Option<TraceId> {
+    TraceId::new(high.unwrap_or(0) as u64, low as u64)
 }
 
 fn damaged(reason: String) -> StoreError {
@@ -140,6 +144,24 @@ impl<'a> Stored<'a> {
                 5 * EACH + names.chain(events).chain(tags).sum::<usize>()
             }
             Stored::Earlier(_, bytes) => *bytes,
+        }
+    }
+
+    /// The trace it belongs to; none if its id is zero.
+    pub(super) fn trace_id(&self) -> Option<TraceId> {
+        match self {
+            Stored::V1(span) => trace_of_v1(span.trace_id_high, span.trace_id),
+            Stored::V2(span) => span.trace_id,
+            Stored::Earlier(piece, _) => piece.trace_id(),
+        }
+    }
+
+    /// The number of its annotations, as it was counted when it came.
+    pub(super) fn annotation_count(&self) -> usize {
+        match self {
+            Stored::V1(span) => span.annotations.len() + span.binary_annotations.len(),
+            Stored::V2(span) => span.annotations.len() + span.tags.len(),
+            Stored::Earlier(piece, _) => piece.annotation_count(),
         }
     }
 

@@ -13,6 +13,7 @@
 //! theirs is how much; a block's is to the one before it of its trace). Fences and filter are in memory while the segment
 //! is in use, so that each look reads one chunk.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::block::Part;
@@ -111,12 +112,27 @@ pub(super) fn put_record(record: &Record, before: Option<u64>, bytes: &mut Vec<u
     }
 }
 
-fn take_record(before: Option<u64>, bytes: &mut &[u8]) -> Option<Record> {
+/// What a record says but for its parts: time, low and high half of the id, longest span, number of parts.
+fn take_head(before: Option<u64>, bytes: &mut &[u8]) -> Option<(u64, u64, u64, u64, u64)> {
     let time = varint::take(bytes)?;
     let time_us = before.map_or(time, |before| before.wrapping_sub(time));
     let (low, high) = (varint::take_u64(bytes)?, varint::take_u64(bytes)?);
-    let longest_us = varint::take(bytes)?;
-    let count = varint::take(bytes)?;
+    Some((time_us, low, high, varint::take(bytes)?, varint::take(bytes)?))
+}
+
+/// Passes a record; returns its time.
+fn skip_record(before: Option<u64>, bytes: &mut &[u8]) -> Option<u64> {
+    let (time_us, .., parts) = take_head(before, bytes)?;
+    for _ in 0..parts {
+        for _of_part in 0..3 {
+            varint::take(bytes)?;
+        }
+    }
+    Some(time_us)
+}
+
+fn take_record(before: Option<u64>, bytes: &mut &[u8]) -> Option<Record> {
+    let (time_us, low, high, longest_us, count) = take_head(before, bytes)?;
     let mut block = 0_u64;
     let mut part = || {
         block = block.checked_add(varint::take(bytes)?)?;
@@ -155,9 +171,8 @@ impl Segment {
         let mut rest = body.as_slice();
         let (mut records, mut before) = (Vec::new(), None);
         while !rest.is_empty() {
-            // What goes on with a trace comes after it, because no segment knows of blocks that are still to come.
             let record = take_record(before, &mut rest)
-                .filter(|record| record.version.last_block() <= self.entry.last_block)
+                .filter(|record| self.may_hold(record))
                 .ok_or_else(|| self.damaged(Column::Traces))?;
             before = Some(record.version.time_us);
             records.push(record);
@@ -175,8 +190,18 @@ impl Segment {
         let chunk = self.fences.traces.partition_point(|&(first, _)| first <= place).checked_sub(1);
         let chunk = chunk.ok_or_else(|| self.damaged(Column::Fences))?;
         let at = place - self.fences.traces[chunk].0;
-        let record = self.records(rows, chunk)?.into_iter().nth(at as usize);
-        record.ok_or_else(|| self.damaged(Column::ById))
+        chunks::look(rows, self.entry.id, Column::Traces, chunk as u32, |body| {
+            let (mut rest, mut before) = (body, None);
+            for _ in 0..at {
+                before = Some(skip_record(before, &mut rest)?);
+            }
+            take_record(before, &mut rest).filter(|record| self.may_hold(record))
+        })
+    }
+
+    /// What goes on with a trace comes after it, because no segment knows of blocks that are still to come.
+    fn may_hold(&self, record: &Record) -> bool {
+        record.version.last_block() <= self.entry.last_block
     }
 
     /// The one trace of this id.
@@ -198,14 +223,17 @@ impl Segment {
             return Ok(places);
         }
         for chunk in chunks {
-            let body = self.chunk(rows, Column::ById, chunk)?;
-            let mut rest = body.as_slice();
-            while !rest.is_empty() {
-                let (of, high, place) = take_id(&mut rest).ok_or_else(|| self.damaged(Column::ById))?;
-                if of == low {
-                    places.push((high, place));
+            chunks::look(rows, self.entry.id, Column::ById, chunk as u32, |mut rest| {
+                while !rest.is_empty() {
+                    let (of, high, place) = take_id(&mut rest)?;
+                    match of.cmp(&low) {
+                        Ordering::Less => {}
+                        Ordering::Equal => places.push((high, place)),
+                        Ordering::Greater => break,
+                    }
                 }
-            }
+                Some(())
+            })?;
         }
         Ok(places)
     }

@@ -16,7 +16,7 @@ const TOP_LEVEL: u64 = 2;
 impl<E: Engine> TraceStore<E> {
     /// Does all there is to do at the moment.
     pub(super) fn keep_up(&self, beat: Beat<'_>) -> Result<(), StoreError> {
-        let _alone = self.index.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.index.upkeep.take(beat)?;
         while self.flush(beat)? || self.drop_passed()? || self.merge(beat)? {
             go_on(beat)?;
         }

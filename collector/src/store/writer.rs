@@ -1,6 +1,7 @@
 //! The one thread that changes the store. It commits all batches that wait in one transaction, so that many senders
 //! share one sync of the disk, and takes a step of retention now and then.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -19,6 +20,10 @@ use crate::ledger::Ledger;
 const MAX_GROUP: usize = 256;
 /// Most bytes of one transaction, apart from its first batch.
 const MAX_GROUP_BYTES: usize = 8 << 20;
+
+/// Bytes after which retention is looked at, however short ago it was: what a busy hour writes in the meantime would be much
+/// beside a small limit.
+const LOOK_AFTER_BYTES: usize = 16 << 20;
 
 /// Longest time for which a commit waits for more senders.
 const MAX_GATHER_TIME: Duration = Duration::from_millis(2);
@@ -122,6 +127,7 @@ impl Writer {
             heartbeat,
             standing: Standing::new("store", "disk", &[]),
             last_expiry: None,
+            unlooked_bytes: 0,
             pace: Pace::start(),
             last_group: 0,
             last_commit: Duration::ZERO,
@@ -208,6 +214,8 @@ struct Thread {
     /// How commits go, for the log: senders that try again have each of them fail as long as the disk is full.
     standing: Standing,
     last_expiry: Option<Instant>,
+    /// What was committed since then.
+    unlooked_bytes: usize,
     /// The time by which traces are too old.
     pace: Pace,
     /// How many batches were committed together, and how long that took.
@@ -244,6 +252,7 @@ impl Thread {
             self.publish();
         }
         self.shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        self.unlooked_bytes = self.unlooked_bytes.saturating_add(bytes);
         let healthy = results.iter().any(Result::is_ok);
         self.last_commit = begun.elapsed();
         for (answer, result) in answers.into_iter().zip(results) {
@@ -259,7 +268,8 @@ impl Thread {
     fn group(&self) -> Result<Vec<Job>, Nothing> {
         let there = self.waiting.count();
         if there == 0 {
-            self.waiting.wait(1, BEAT_EVERY)?;
+            let pause = if self.expiry_is_due() { Duration::ZERO } else { BEAT_EVERY };
+            self.waiting.wait(1, pause)?;
         }
         self.waiting.wait(self.last_group + there, self.last_commit.min(MAX_GATHER_TIME))?;
         Ok(self.waiting.take())
@@ -278,7 +288,11 @@ impl Thread {
     }
 
     fn store_group(&self, batches: &[Batch]) -> Result<(), StoreError> {
-        let stored = self.store.commit(batches, now_ms());
+        let beat = || {
+            self.heartbeat.beat();
+            ControlFlow::Continue(())
+        };
+        let stored = self.store.make_room(&beat).and_then(|()| self.store.commit(batches, now_ms()));
         match &stored {
             Ok(()) => {
                 self.shared.commits.fetch_add(1, Ordering::AcqRel);
@@ -310,10 +324,12 @@ impl Thread {
     }
 
     fn expiry_is_due(&self) -> bool {
-        self.last_expiry.is_none_or(|last| last.elapsed() >= self.expiry_every)
+        self.unlooked_bytes >= LOOK_AFTER_BYTES
+            || self.last_expiry.is_none_or(|last| last.elapsed() >= self.expiry_every)
     }
 
     fn expire(&mut self) -> bool {
+        self.unlooked_bytes = 0;
         match self.store.expire(&self.shared.retention.get(), self.pace.now_ms()) {
             Ok(more) => {
                 // With more to do, the next step comes right after the batches that wait.

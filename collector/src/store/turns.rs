@@ -1,0 +1,112 @@
+//! Turns: who came first goes first, and shows while it waits that it lives.
+//!
+//! A mutex lets whoever is quick take it again at once, before one that slept has woken: a thread that commits without a
+//! pause would keep the one that writes the index from writing for seconds.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use blkin_daemon::health::BEAT_EVERY;
+
+use super::{Beat, StoreError, go_on};
+
+/// What one at a time may do.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    line: Mutex<Line>,
+    moved: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    next: u64,
+    /// Whose turn it is, and those that wait, in the order in which they came.
+    numbers: VecDeque<u64>,
+}
+
+/// It is over when this is dropped.
+#[derive(Debug)]
+pub(super) struct Turn<'t>(&'t Turns);
+
+impl Turns {
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for its turn.
+    ///
+    /// # Errors
+    /// When `beat` ends it.
+    pub(super) fn take(&self, beat: Beat<'_>) -> Result<Turn<'_>, StoreError> {
+        let mut line = self.line();
+        let number = line.next;
+        line.next += 1;
+        line.numbers.push_back(number);
+        while line.numbers.front() != Some(&number) {
+            line = self.moved.wait_timeout(line, BEAT_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+            if let Err(ended) = go_on(beat) {
+                line.numbers.retain(|waiting| *waiting != number);
+                self.moved.notify_all();
+                return Err(ended);
+            }
+        }
+        Ok(Turn(self))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.line().numbers.pop_front();
+        self.0.moved.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::super::TO_THE_END;
+    use super::*;
+
+    /// Returns once so many wait, or have their turn.
+    fn until_there_are(turns: &Turns, count: usize) {
+        while turns.line().numbers.len() < count {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn whoever_waits_goes_before_one_that_has_just_been() {
+        let turns = Turns::default();
+        let (went, order) = channel();
+        let first = turns.take(TO_THE_END).unwrap();
+        thread::scope(|scope| {
+            for name in ["second", "third"] {
+                let (turns, went) = (&turns, went.clone());
+                let before = turns.line().numbers.len();
+                scope.spawn(move || {
+                    let _turn = turns.take(TO_THE_END).unwrap();
+                    went.send(name).unwrap();
+                });
+                until_there_are(turns, before + 1);
+            }
+            drop(first);
+            let _again = turns.take(TO_THE_END).unwrap();
+            went.send("first again").unwrap();
+        });
+        assert_eq!(order.iter().take(3).collect::<Vec<_>>(), ["second", "third", "first again"]);
+    }
+
+    #[test]
+    fn whoever_waits_beats_and_may_give_up_its_place() {
+        let turns = Turns::default();
+        let first = turns.take(TO_THE_END).unwrap();
+        let given_up = turns.take(&|| ControlFlow::Break(()));
+        assert!(matches!(given_up, Err(StoreError::Ended)));
+        drop(first);
+        drop(turns.take(TO_THE_END).unwrap());
+        assert!(turns.line().numbers.is_empty());
+    }
+}

@@ -48,6 +48,42 @@ static void record_one(void *library)
 	CHECK(!strcmp(*(const char **)symbol(library, "SERVER_SEND"), "ss"));
 }
 
+static int mappings(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	int count = 0, c;
+
+	CHECK(maps != NULL);
+	while ((c = getc(maps)) != EOF)
+		count += c == '\n';
+	CHECK(fclose(maps) == 0);
+	return count;
+}
+
+/* The number that the next descriptor gets. */
+static int next_descriptor(void)
+{
+	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	CHECK(fd >= 0 && close(fd) == 0);
+	return fd;
+}
+
+/* As programs do that load a plug-in for each request. */
+static void load_again_and_again(const char *name)
+{
+	int fd = next_descriptor(), count = mappings(), i;
+
+	for (i = 0; i < 1000; i++) {
+		void *library = dlopen(name, RTLD_NOW);
+
+		CHECK(library != NULL);
+		*(void **)&p_init = symbol(library, "blkin_init");
+		CHECK(p_init() == 0 && dlclose(library) == 0);
+	}
+	CHECK(next_descriptor() == fd && mappings() == count);
+}
+
 int main(void)
 {
 	static const char *const names[] = { "libblkin.so.0", "libblkin.so", "libblkin-front.so", "libzipkin-c.so",
@@ -65,5 +101,6 @@ int main(void)
 		CHECK(dlclose(library) == 0);
 		CHECK(dlopen(names[0], RTLD_LAZY | RTLD_NOLOAD) != NULL);
 	}
+	load_again_and_again(names[0]);
 	return 0;
 }

@@ -13,7 +13,7 @@ verbose= release=
 pattern=${1-.}
 . "$here/common.sh"
 
-need gcc g++ clang =libclang-rt-dev valgrind gdb =libntirpc-dev || exit 1
+need gcc g++ clang =libclang-rt-dev valgrind gdb =libntirpc-dev =libjemalloc2 =libtcmalloc-minimal4 || exit 1
 
 so=$(blkin-lib/build-so.sh ${release:+--release}) || { echo "0 passed, 1 failed"; exit 1; }
 build_tap ${release:+--release} || { echo "0 passed, 1 failed"; exit 1; }
@@ -82,6 +82,22 @@ for cc in gcc clang; do
 done
 
 check "gcc builds lifecycle.c" build lifecycle gcc lifecycle.c
+# Not signals: TSan puts handlers off until the program calls libc.
+for cc in gcc clang; do
+    check "$cc builds surface.c with TSan" build tsan-surface-$cc $cc surface.c second.c -- -fsanitize=thread
+    check "$cc builds lifecycle.c with TSan" build tsan-lifecycle-$cc $cc lifecycle.c -- -fsanitize=thread
+    check "TSan finds nothing in surface ($cc)" traced "$work/tsan-surface-$cc"
+    for scenario in forks threads migrations atexit; do
+        check "TSan finds nothing in lifecycle $scenario ($cc)" traced "$work/tsan-lifecycle-$cc" $scenario
+    done
+done
+for allocator in libjemalloc.so.2 libtcmalloc_minimal.so.4; do
+    check "surface.c is read as written beside $allocator" with LD_PRELOAD=$allocator traced "$work/surface-gcc"
+    for scenario in forks threads signals atexit exec; do
+        check "lifecycle $scenario beside $allocator" with LD_PRELOAD=$allocator traced "$work/lifecycle" $scenario
+    done
+done
+check "surface.c is read as written when all names are bound at start" with LD_BIND_NOW=1 traced "$work/surface-gcc"
 memcheck=(valgrind -q --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite,possible)
 for program in surface-gcc front-gcc ztracer-g++ zref-g++; do
     check "valgrind finds nothing in $program" traced "${memcheck[@]}" "$work/$program"
@@ -118,6 +134,35 @@ in_one_ring() {
 }
 check "gcc builds unharmed.c" build unharmed gcc unharmed.c
 check "trouble with tracing does the program no harm" with BLKIN_SOCKET=/nonexistent timeout 120 "$work/unharmed"
+# The calls that docs/deploy.md wants a filter to let through, but for the one that a steady program makes.
+filtered_calls() {
+    sed -nE 's/^\| (at the first record|at its end|when the library)[^|]*\|([^|]*)\|$/\2/p' docs/deploy.md |
+        grep -o '`[a-z0-9_]*`' | tr -d '`' | sed 's/.*/SYS_&,/' | tr '\n' ' '
+}
+# filtered_and_heard: the library's last word goes through the filter too.
+filtered_and_heard() {
+    with BLKIN_SOCKET=/nonexistent EXPECT="$work/expect" "$work/surroundings" filtered 2>&1 | grep 'were not collected'
+}
+# privileged: what somebody else set in the environment of a set-user-ID program is not listened to.
+privileged() {
+    tapped setpriv --reuid 65534 --clear-groups "$work/privileged" privileged && [ "$programs" = 0 ]
+}
+# has_set_user_id: whether such programs work here.
+has_set_user_id() {
+    [ "$(id -u)" = 0 ] && cp "$(command -v id)" "$work/id" && chmod 4755 "$work/id" &&
+        [ "$(setpriv --reuid 65534 --clear-groups "$work/id" -u)" = 0 ]
+}
+check "gcc builds surroundings.c" build surroundings gcc surroundings.c -- "-DFILTERED_CALLS=$(filtered_calls)"
+check "a filter lets the library's last word through" filtered_and_heard
+if has_set_user_id; then
+    # shellcheck disable=SC2086 # a list of words
+    check "gcc builds a set-user-ID program" gcc $c_flags "$here/surroundings.c" -o "$work/privileged" "$built/libblkin.a" \
+        -lgcc_s -lpthread -ldl -lm
+    check "it has another's rights" chmod 4755 "$work/privileged"
+    check "the environment of a set-user-ID program is not listened to" privileged
+else
+    note "set-user-ID programs do not work here: not tested"
+fi
 check "gcc builds step.c" build step gcc step.c
 check "gcc builds steady.c" build steady gcc steady.c -- -O2
 for producer in "${producers[@]}"; do
@@ -130,9 +175,13 @@ for producer in "${producers[@]}"; do
         for scenario in setuid-after setuid-before; do
             check "lifecycle $scenario ($producer)" traced "$work/lifecycle" $scenario
         done
+        check "surroundings namespaces ($producer)" traced "$work/surroundings" namespaces
     else
-        note "not root: dropping root is not tested"
+        note "not root: dropping root, and namespaces, are not tested"
     fi
+    for scenario in no-descriptors reused-descriptors fibers handler vfork filtered; do
+        check "surroundings $scenario ($producer)" traced "$work/surroundings" $scenario
+    done
     check "lifecycle killed: the ledger of twenty killed programs ($producer)" killed $producer
     check "lifecycle flood: each record that is overwritten is counted ($producer)" with BLKIN_MODE=overwrite overwritten
     check "lifecycle migrations: the same when the oldest are overwritten ($producer)" \
@@ -188,6 +237,23 @@ static_link() {
 }
 check "the static library links" static_link
 check "the static library works" traced "$work/static"
+# static_with_libc PROGRAM KIND SOURCE...: nothing is linked dynamically, libc neither. (Rust's standard library has functions
+# that look names up, which the linker warns of; none is called.)
+static_with_libc() {
+    local program=$1 kind=$2
+    shift 2
+    # shellcheck disable=SC2086 # a list of words
+    (cd "$here" && gcc "$kind" $c_flags "$@" -o "$work/$program" "$built/libblkin.a" -lgcc_eh -lpthread -ldl -lm) &&
+        ! readelf -d "$work/$program" | grep NEEDED
+}
+for kind in static static-pie; do
+    check "gcc links surface.c -$kind" static_with_libc surface-$kind -$kind surface.c second.c
+    check "and it is read as written" traced "$work/surface-$kind"
+done
+check "gcc links lifecycle.c -static" static_with_libc lifecycle-static -static lifecycle.c
+for scenario in forks threads signals atexit; do
+    check "lifecycle $scenario without a shared library" traced "$work/lifecycle-static" $scenario
+done
 # As a plug-in does that brings its own.
 shared_link() {
     # shellcheck disable=SC2086 # a list of words

@@ -5,6 +5,7 @@
  */
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -92,6 +93,40 @@ static void small_files(void)
 	limit_files(512 << 10);
 }
 
+static void no_descriptors(void)
+{
+	const struct rlimit none = { 0, 0 };
+
+	CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+}
+
+/* As much as the program has, and a little more, but no room for a ring. */
+static struct rlimit of_memory(void)
+{
+	unsigned long pages;
+	FILE *statm = fopen("/proc/self/statm", "r");
+
+	CHECK(statm != NULL && fscanf(statm, "%lu", &pages) == 1 && fclose(statm) == 0);
+	return (struct rlimit){ pages * 4096 + (256 << 10), pages * 4096 + (256 << 10) };
+}
+
+static void little_memory(void)
+{
+	const struct rlimit limit = of_memory();
+
+	CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+}
+
+/* A program that wants all of its memory to be locked may lock no more than it has. */
+static void little_locked_memory(void)
+{
+	const struct rlimit limit = of_memory();
+
+	CHECK(setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
+	CHECK(getuid() != 0 || setresuid(65534, 65534, 65534) == 0);
+	CHECK(mlockall(MCL_CURRENT | MCL_FUTURE) == 0);
+}
+
 /* Whoever blocks a signal waits for it, or means to meet it later. */
 static void own_signals_wait(void)
 {
@@ -135,7 +170,8 @@ static void record(void)
 int main(void)
 {
 	static void (*const circumstances[])(void) = {
-		closed_pipe, closed_socket, full_pipe, full_socket, closed, no_files, small_files, own_signals_wait,
+		closed_pipe, closed_socket, full_pipe, full_socket, closed, no_files, small_files, no_descriptors,
+		little_memory, little_locked_memory, own_signals_wait,
 	};
 	size_t i;
 	int status;

@@ -1,0 +1,293 @@
+/*
+ * What a program is surrounded by: namespaces and limits of its own, filters of system calls, small stacks, other
+ * programs' numbers of descriptors. Each scenario (named by the first argument) records with no help for the library,
+ * and expects every annotation to arrive.
+ */
+#include <errno.h>
+#include <grp.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <ucontext.h>
+
+#include "expect.h"
+
+/* As small as stacks of fibers are. */
+#define STACK_BYTES (16 << 10)
+#define FIBERS 8
+#define ANNOTATIONS 5
+
+static const struct blkin_endpoint here = { "10.0.0.1", 1, "surroundings" };
+
+static void record_quietly(struct blkin_trace *trace, const char *who)
+{
+	int i;
+
+	CHECK(blkin_init_new_trace(trace, who, &here) == 0);
+	for (i = 0; i < ANNOTATIONS; i++)
+		BLKIN_TIMESTAMP(trace, NULL, who);
+}
+
+static void expect_all(const struct blkin_trace *trace, const char *who)
+{
+	int i;
+
+	for (i = 0; i < ANNOTATIONS; i++)
+		expect(&trace->info, who, "10.0.0.1", 1, "surroundings", who, "!");
+}
+
+static void record(const char *who)
+{
+	struct blkin_trace trace;
+
+	record_quietly(&trace, who);
+	expect_all(&trace, who);
+}
+
+static void wait_for_all(void)
+{
+	int status;
+
+	while (wait(&status) > 0)
+		CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	CHECK(errno == ECHILD);
+}
+
+static void namespaces(void)
+{
+	static const struct {
+		int flag;
+		const char *name;
+	} kinds[] = {
+		{ CLONE_NEWPID, "pid" }, { CLONE_NEWIPC, "ipc" },  { CLONE_NEWNS, "mount" },
+		{ CLONE_NEWNET, "net" }, { CLONE_NEWUTS, "uts" },  { CLONE_NEWUSER, "user" },
+		{ CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWUTS, "all" },
+	};
+	size_t i;
+
+	record("outside");
+	for (i = 0; i < sizeof kinds / sizeof *kinds; i++)
+		if (fork() == 0) {
+			CHECK(unshare(kinds[i].flag) == 0);
+			record("on the border");
+			if (fork() == 0) {
+				record(kinds[i].name);
+				_exit(0);
+			}
+			wait_for_all();
+			_exit(0);
+		}
+	wait_for_all();
+}
+
+/* Whoever records needs a descriptor no more, but for the first time. */
+static void no_descriptors(void)
+{
+	struct blkin_trace before, after;
+	struct rlimit limit, none;
+
+	record_quietly(&before, "before");
+	CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+	none = limit;
+	none.rlim_cur = 0;
+	CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+	record_quietly(&after, "after");
+	CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+	expect_all(&before, "before");
+	expect_all(&after, "after");
+}
+
+static void close_all_and_open_own(struct stat *own)
+{
+	int fd;
+
+	CHECK(syscall(SYS_close_range, 0, ~0U, 0) == 0);
+	for (fd = 0; fd < 64; fd++)
+		CHECK(open("/dev/null", O_RDWR) == fd);
+	CHECK(fstat(0, own) == 0);
+}
+
+/* A daemon closes all that it has inherited, and gets the library's numbers for files of its own. */
+static void reused_descriptors(void)
+{
+	struct stat own, then;
+	int fd;
+
+	record("before");
+	usleep(50000); /* held by the consumer from here on */
+	close_all_and_open_own(&own);
+	record("after");
+	if (fork() == 0) {
+		record("child");
+		exit(0); /* by way of the library's last word */
+	}
+	wait_for_all();
+	for (fd = 0; fd < 64; fd++)
+		CHECK(fstat(fd, &then) == 0 && then.st_dev == own.st_dev && then.st_ino == own.st_ino);
+}
+
+/* The memory of a stack with a page behind it that nobody may touch. */
+static void *stack(void)
+{
+	long page = sysconf(_SC_PAGESIZE);
+	char *memory = mmap(NULL, STACK_BYTES + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	CHECK(memory != MAP_FAILED && mprotect(memory, page, PROT_NONE) == 0);
+	return memory + page;
+}
+
+static ucontext_t scheduler, fibers[FIBERS];
+static struct blkin_trace traces[FIBERS];
+
+/* Begins a span, lets others run between its annotations, and goes on, in another thread perhaps. */
+static void fiber(int number)
+{
+	int i;
+
+	CHECK(blkin_init_new_trace(&traces[number], "fiber", &here) == 0);
+	for (i = 0; i < ANNOTATIONS; i++) {
+		BLKIN_TIMESTAMP(&traces[number], NULL, "fiber");
+		swapcontext(&fibers[number], &scheduler);
+	}
+}
+
+static void make_fiber(int number)
+{
+	CHECK(getcontext(&fibers[number]) == 0);
+	fibers[number].uc_stack.ss_sp = stack();
+	fibers[number].uc_stack.ss_size = STACK_BYTES;
+	fibers[number].uc_link = &scheduler;
+	makecontext(&fibers[number], (void (*)(void))fiber, 1, number);
+}
+
+static void *round_of_fibers(void *unused)
+{
+	int number;
+
+	(void)unused;
+	for (number = 0; number < FIBERS; number++)
+		CHECK(swapcontext(&scheduler, &fibers[number]) == 0);
+	return NULL;
+}
+
+static void fibers_on_small_stacks(void)
+{
+	pthread_t thread;
+	int number, round;
+
+	for (number = 0; number < FIBERS; number++)
+		make_fiber(number);
+	for (round = 0; round < ANNOTATIONS; round++) {
+		CHECK(pthread_create(&thread, NULL, round_of_fibers, NULL) == 0);
+		CHECK(pthread_join(thread, NULL) == 0);
+	}
+	for (number = 0; number < FIBERS; number++)
+		expect_all(&traces[number], "fiber");
+}
+
+static struct blkin_trace of_handler;
+
+static void on_signal(int number)
+{
+	(void)number;
+	record_quietly(&of_handler, "handler");
+}
+
+/* The first record of the program, and on no more stack than the frame of a signal leaves of a small one. */
+static void handler_on_a_small_stack(void)
+{
+	const stack_t small = { .ss_sp = stack(), .ss_size = STACK_BYTES };
+	const struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_ONSTACK };
+
+	CHECK(sigaltstack(&small, NULL) == 0 && sigaction(SIGUSR1, &action, NULL) == 0);
+	CHECK(raise(SIGUSR1) == 0);
+	expect_all(&of_handler, "handler");
+}
+
+/* Until it execs, the child is its parent's memory, and its parent waits. */
+static void in_a_vforked_child(void)
+{
+	static struct blkin_trace child;
+
+	record("before");
+	if (vfork() == 0) {
+		record_quietly(&child, "vforked");
+		_exit(0);
+	}
+	wait_for_all();
+	expect_all(&child, "vforked");
+	record("after");
+}
+
+#ifdef FILTERED_CALLS
+/*
+ * A filter that ends the program for every call but those that docs/deploy.md names (FILTERED_CALLS, from there), and
+ * what this program itself needs.
+ */
+static void filtered(void)
+{
+	static const int allowed[] = { FILTERED_CALLS SYS_openat, SYS_write, SYS_exit_group };
+	enum { COUNT = sizeof allowed / sizeof *allowed };
+	struct sock_filter rules[2 * COUNT + 2] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+	};
+	const struct sock_fprog program = { sizeof rules / sizeof *rules, rules };
+	size_t i;
+
+	for (i = 0; i < COUNT; i++) {
+		rules[2 * i + 1] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, allowed[i], 0, 1);
+		rules[2 * i + 2] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+	}
+	rules[2 * COUNT + 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+	record("filtered");
+}
+#endif
+
+/* Run with another's rights (setuid): nobody expects what it records where the environment of its starter says. */
+static void privileged(void)
+{
+	struct blkin_trace trace;
+
+	CHECK(geteuid() != getuid());
+	record_quietly(&trace, "privileged");
+}
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		void (*run)(void);
+	} scenarios[] = {
+		{ "namespaces", namespaces },
+		{ "no-descriptors", no_descriptors },
+		{ "reused-descriptors", reused_descriptors },
+		{ "fibers", fibers_on_small_stacks },
+		{ "handler", handler_on_a_small_stack },
+		{ "vfork", in_a_vforked_child },
+#ifdef FILTERED_CALLS
+		{ "filtered", filtered },
+#endif
+		{ "privileged", privileged },
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
+		if (argc > 1 && !strcmp(argv[1], scenarios[i].name)) {
+			scenarios[i].run();
+			return 0;
+		}
+	fprintf(stderr, "which of the scenarios?\n");
+	return 2;
+}

@@ -4,7 +4,7 @@
 //! socket. Without it, root reads the rings of a live process through the descriptors in its /proc.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use blkin_ringbuf::Attachment;
 use blkin_ringbuf::layout::{CONTROL_NAME, SEGMENT_NAME};
-use blkin_ringbuf::saved::{self, Identity};
+use blkin_ringbuf::saved::{self, END_BYTES, Identity};
 use clap::{ArgGroup, Args};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -95,7 +95,16 @@ fn ask(arguments: &SnapshotArguments) -> Result<u64> {
     let mut start = Vec::new();
     (&mut stream).take(MAGIC.len() as u64).read_to_end(&mut start).context(silent)?;
     if start == MAGIC {
-        return write_new(&arguments.output, &mut start.chain(stream));
+        let mut rings = Tail { from: start.chain(stream), last: Vec::new() };
+        let bytes = write_new(&arguments.output, &mut rings)?;
+        // Who ends, or is killed, while he sends them cannot say so.
+        if !saved::ends_whole(&rings.last) {
+            bail!(
+                "consumerd broke off: {} has but a part, which `blkin recover` reads",
+                arguments.output.display()
+            );
+        }
+        return Ok(bytes);
     }
     (&mut stream).take(64 << 10).read_to_end(&mut start).context(silent)?;
     bail!(refusal(&serde_json::from_slice(&start).unwrap_or_default(), &arguments.target))
@@ -131,7 +140,22 @@ fn write_new(path: &Path, from: &mut impl Read) -> Result<u64> {
         .mode(0o600)
         .open(path)
         .with_context(context)?;
-    std::io::copy(from, &mut file).with_context(context)
+    io::copy(from, &mut file).with_context(context)
+}
+
+/// Passes bytes on and keeps the last of them.
+struct Tail<R> {
+    from: R,
+    last: Vec<u8>,
+}
+
+impl<R: Read> Read for Tail<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.from.read(buffer)?;
+        self.last.extend_from_slice(&buffer[read.saturating_sub(END_BYTES)..read]);
+        self.last.drain(..self.last.len().saturating_sub(END_BYTES));
+        Ok(read)
+    }
 }
 
 /// The saved segments of a process, through its own descriptors.
@@ -198,7 +222,10 @@ fn identity(process: &Path, pid: u32) -> Result<Identity> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blkin_ringbuf::saved::Saved;
     use clap::Parser;
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::net::UnixListener;
 
     #[derive(Parser)]
     struct Command {
@@ -219,6 +246,35 @@ mod tests {
         assert!(refusal(&unknown, &target(&["--pid", "7"])).ends_with(" under process id 7"));
         let other = json!({ "refused": { "cause": "denied", "why": "not yours" } });
         assert_eq!(refusal(&other, &target(&["--all"])), "not yours");
+    }
+
+    #[test]
+    fn rings_that_break_off_are_no_snapshot() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("control.sock");
+        let output = folder.path().join("o");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let mut rings = Vec::new();
+        saved::write(&Saved::default(), &mut rings);
+        let whole = rings.len();
+        let words =
+            ["snapshot", "--all", "--socket", socket.to_str().unwrap(), "-o", output.to_str().unwrap()];
+        let arguments = Command::parse_from(words).snapshot;
+        for sent in [whole, whole - 1, whole - END_BYTES, MAGIC.len()] {
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let (mut asker, _) = listener.accept().unwrap();
+                    BufReader::new(&asker).read_line(&mut String::new()).unwrap();
+                    asker.write_all(&rings[..sent]).unwrap();
+                });
+                let asked = ask(&arguments).map_err(|error| error.to_string());
+                match asked {
+                    Ok(bytes) => assert_eq!((sent, bytes), (whole, whole as u64)),
+                    Err(said) => assert!(sent < whole && said.starts_with("consumerd broke off"), "{said}"),
+                }
+            });
+            assert_eq!(std::fs::read(&output).unwrap().len(), sent);
+        }
     }
 
     #[test]

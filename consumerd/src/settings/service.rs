@@ -4,12 +4,15 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener as StdListener;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::getuid;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::timeout;
 
 use super::Settings;
 use super::live::as_kernel_has_it;
@@ -19,6 +22,12 @@ use super::rules::Target;
 
 /// An asker has this long to say what he wants and to hear the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Rings, of which there may be many and large ones, are written to a disk perhaps: whoever takes no part of them for so long
+/// is let go.
+const PATIENCE_FOR_A_PART: Duration = Duration::from_secs(10);
+const PART_BYTES: usize = 1 << 20;
+/// So many copies of a program's rings may be in memory, whoever takes them how slowly.
+const COPIES_AT_ONCE: usize = 4;
 /// Of more askers than these, the one who came first must go: those who say nothing hold nobody up.
 const MAX_ASKERS: usize = 64;
 /// Pause when no connection can be accepted for want of descriptors.
@@ -59,6 +68,7 @@ pub fn start(socket: OwnedFd, settings: Settings, recorders: impl Recorders) -> 
 }
 
 async fn serve(listener: &UnixListener, settings: &Settings, recorders: &impl Recorders) {
+    let places = Arc::new(Semaphore::new(COPIES_AT_ONCE));
     let mut askers = JoinSet::new();
     let mut order: VecDeque<AbortHandle> = VecDeque::new();
     loop {
@@ -70,8 +80,8 @@ async fn serve(listener: &UnixListener, settings: &Settings, recorders: &impl Re
                 {
                     first.abort();
                 }
-                let conversation = converse(stream, settings.clone(), recorders.clone());
-                order.push_back(askers.spawn(tokio::time::timeout(PATIENCE, conversation)));
+                let conversation = converse(stream, settings.clone(), recorders.clone(), places.clone());
+                order.push_back(askers.spawn(conversation));
             }
             Err(e) => {
                 tracing::warn!("failed to accept on the control socket: {e}");
@@ -83,17 +93,22 @@ async fn serve(listener: &UnixListener, settings: &Settings, recorders: &impl Re
     }
 }
 
-async fn converse(mut stream: UnixStream, settings: Settings, recorders: impl Recorders) -> io::Result<()> {
+async fn converse(
+    mut stream: UnixStream,
+    settings: Settings,
+    recorders: impl Recorders,
+    places: Arc<Semaphore>,
+) -> io::Result<()> {
     let peer_uid = stream.peer_cred()?.uid();
-    let request = read_request(&mut stream).await?;
+    let request = timeout(PATIENCE, read_request(&mut stream)).await??;
     let reach = Reach::of(peer_uid, getuid().as_raw());
     if let Some(Snapshot { target, last_ms }) = snapshot(&request) {
         let (target, last) = (as_kernel_has_it(target), last_ms.map(Duration::from_millis));
         let found = recorders.find(&target, reach);
         if found.is_empty() {
-            return answer_line(stream, &settings.nobody(&target, reach)).await;
+            return timeout(PATIENCE, answer_line(stream, &settings.nobody(&target, reach))).await?;
         }
-        return copy_rings(stream, &recorders, found, last).await;
+        return copy_rings(stream, &recorders, found, last, &places).await;
     }
     let answer = match parse(&request) {
         Ok(request) => {
@@ -102,7 +117,7 @@ async fn converse(mut stream: UnixStream, settings: Settings, recorders: impl Re
         }
         Err(refusal) => refusal,
     };
-    answer_line(stream, &answer).await
+    timeout(PATIENCE, answer_line(stream, &answer)).await?
 }
 
 /// Sends a saved segment of each program, and keeps none of them in memory longer than that takes.
@@ -111,10 +126,14 @@ async fn copy_rings(
     recorders: &impl Recorders,
     programs: Vec<u64>,
     last: Option<Duration>,
+    places: &Semaphore,
 ) -> io::Result<()> {
     for number in programs {
+        let _place = places.acquire().await;
         let Some(copy) = recorders.copy(number, last) else { continue };
-        stream.write_all(&copy.file).await?;
+        for part in copy.file.chunks(PART_BYTES) {
+            timeout(PATIENCE_FOR_A_PART, stream.write_all(part)).await??;
+        }
         // By now a program may have ended that went on when it was copied.
         if copy.is_final {
             recorders.taken(number);
@@ -154,12 +173,14 @@ mod tests {
     use std::net::Shutdown;
     use std::os::unix::net::UnixStream as StdStream;
     use std::path::PathBuf;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
     /// Programs by the numbers 0, 1, 2 …, some of which have ended, and which of them were given up.
     #[derive(Clone, Default)]
     struct Programs {
         ended: &'static [bool],
+        /// Bytes before what they hold.
+        padding: usize,
         taken: Arc<Mutex<Vec<u64>>>,
     }
 
@@ -169,7 +190,8 @@ mod tests {
         }
         fn copy(&self, number: u64, _: Option<Duration>) -> Option<RingsCopy> {
             let is_final = self.ended[usize::try_from(number).unwrap()];
-            Some(RingsCopy { file: format!("rings of {number};").into_bytes(), is_final })
+            let file = format!("{}rings of {number};", " ".repeat(self.padding));
+            Some(RingsCopy { file: file.into_bytes(), is_final })
         }
         fn taken(&self, number: u64) {
             self.taken.lock().unwrap().push(number);
@@ -237,6 +259,18 @@ mod tests {
         stream.write_all(b"{\"snapshot\":{\"target\":\"all\"}}\n").unwrap();
         assert_eq!(answer(stream), "rings of 0;rings of 1;rings of 2;");
         assert_eq!(*programs.taken.lock().unwrap(), [0, 2]);
+    }
+
+    #[test]
+    fn rings_are_whole_for_whoever_takes_longer_than_an_answer_may() {
+        // More than the kernel keeps for him.
+        let programs = Programs { ended: &[false, false], padding: 1 << 20, ..Programs::default() };
+        let (_folder, path) = started_with(programs);
+        let mut stream = StdStream::connect(&path).unwrap();
+        stream.write_all(b"{\"snapshot\":{\"target\":\"all\"}}\n").unwrap();
+        std::thread::sleep(PATIENCE + Duration::from_millis(500));
+        let rings = answer(stream);
+        assert!(rings.ends_with("rings of 1;"), "cut after {} bytes", rings.len());
     }
 
     #[test]

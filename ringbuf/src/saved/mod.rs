@@ -28,6 +28,7 @@ mod write;
 
 pub use read::{MAX_FILE_BYTES, Reading, read};
 pub use records::{Count, SavedRecord, SavedTime};
+pub use section::{END_BYTES, ends_whole};
 pub use write::write;
 
 use crate::clock::ClockKind;

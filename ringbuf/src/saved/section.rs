@@ -35,6 +35,15 @@ pub(super) fn append(out: &mut Vec<u8>, kind: u32, content: &[u8]) {
     out.resize(out.len().next_multiple_of(8), 0);
 }
 
+/// Length of the section that ends the rings of a program.
+pub const END_BYTES: usize = HEADER_BYTES + 8;
+
+/// Whether a file that ends with these bytes, [`END_BYTES`] of them, ends with all of a program's rings, and was not cut in
+/// their midst.
+pub fn ends_whole(tail: &[u8]) -> bool {
+    first(tail).is_some_and(|(section, bytes)| section.kind == kind::END && bytes == tail.len())
+}
+
 /// The sections of a file, and how many of its bytes belong to none.
 pub(super) struct Sections<'a> {
     rest: &'a [u8],

@@ -6,7 +6,8 @@ use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, Table, TableDefinition};
 
@@ -35,6 +36,8 @@ pub struct Disk {
     /// None after a failure, until the next transaction opens the file again: redb refuses everything after an error
     /// of the disk, also when there is space again.
     database: RwLock<Option<Database>>,
+    /// When it may be written to again after such a failure.
+    retry: Mutex<Retry>,
     /// Of those who write.
     turns: Turns,
     /// Whether the file was found damaged since it was opened.
@@ -61,15 +64,16 @@ impl Disk {
             Err(StoreError::Corrupted(reason)) => {
                 set_aside(&path, &reason)?;
                 damage.note_file();
-                open_file(&path, cache_bytes)?
+                open_file(&path, cache_bytes, silently)?
             }
             opened => opened?,
         };
         let page_cache = PageCache::of(&path, cache_bytes as u64)?;
         let database = RwLock::new(Some(database));
         let suspect = AtomicBool::new(false);
-        let turns = Turns::default();
-        let disk = Disk { path, cache_bytes, page_cache, database, turns, suspect, was_suspect, damage };
+        let (retry, turns) = Default::default();
+        let disk =
+            Disk { path, cache_bytes, page_cache, database, retry, turns, suspect, was_suspect, damage };
         // The table exists from now on, so that reading never fails for its absence.
         disk.write(&mut |_| Ok(()))?;
         Ok(disk)
@@ -82,10 +86,16 @@ impl Disk {
         }
         let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
         if database.is_none() {
-            *database = Some(open_file(&self.path, self.cache_bytes)?);
+            let begun = Instant::now();
+            *database = Some(open_file(&self.path, self.cache_bytes, silently)?);
+            self.retry().opened(begun, Instant::now());
             tracing::debug!("opened the store again");
         }
         Ok(())
+    }
+
+    fn retry(&self) -> MutexGuard<'_, Retry> {
+        self.retry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn with<T>(&self, work: impl FnOnce(&Database) -> Result<T, StoreError>) -> Result<T, StoreError> {
@@ -125,6 +135,28 @@ impl Disk {
     }
 }
 
+/// When a file that failed, as it does while its disk is full, is written to again. Each failure has it opened anew, and read
+/// from end to end for that: done for each batch that a sender repeats, it would leave queries no time.
+#[derive(Debug, Default)]
+struct Retry {
+    not_before: Option<Instant>,
+}
+
+impl Retry {
+    /// So much longer than opening takes, but not longer than senders should wait once the disk has room.
+    const PATIENCE: u32 = 10;
+    const MOST: Duration = Duration::from_secs(10);
+
+    fn opened(&mut self, begun: Instant, now: Instant) {
+        let took = now.saturating_duration_since(begun);
+        self.not_before = Some(now + (took * Self::PATIENCE).min(Self::MOST).max(took));
+    }
+
+    fn may_write(&self, now: Instant) -> bool {
+        self.not_before.is_none_or(|moment| now >= moment)
+    }
+}
+
 /// The path of a file beside the store's.
 fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -136,16 +168,20 @@ fn open_error(path: &Path, reason: &impl ToString) -> StoreError {
     StoreError::Open { path: path.to_path_buf(), reason: reason.to_string() }
 }
 
-fn open_file(path: &Path, cache_bytes: usize) -> Result<Database, StoreError> {
+/// Is told how far the check of a file is that was not closed well, in percent: it is read from end to end.
+type Tell = fn(u32);
+
+/// For a file that was open just now: what there is to say of its disk is said.
+fn silently(_: u32) {}
+
+fn loudly(percent: u32) {
+    tracing::info!(percent, "checks the store's file, which was not closed well");
+}
+
+fn open_file(path: &Path, cache_bytes: usize, tell: Tell) -> Result<Database, StoreError> {
     let mut builder = Database::builder();
     builder.set_cache_size(cache_bytes);
-    // Called only if the file has to be read from end to end, which takes minutes for a large one on a slow disk; at first
-    // when that has begun: what comes before is not told.
-    let told = path.to_path_buf();
-    builder.set_repair_callback(move |repair| {
-        let percent = (repair.progress() * 100.0) as u32;
-        tracing::info!(file = %told.display(), percent, "checks the store, which was not closed well");
-    });
+    builder.set_repair_callback(move |repair| tell((repair.progress() * 100.0) as u32));
     let opened = catch_unwind(AssertUnwindSafe(|| builder.create(path)))
         .map_err(|_| StoreError::Corrupted("its library tripped over it".to_owned()))?;
     opened.map_err(|error| match error {
@@ -161,7 +197,7 @@ fn open_file(path: &Path, cache_bytes: usize) -> Result<Database, StoreError> {
 
 /// Opens a file, and checks all of it if it was found damaged before.
 fn open_checked(path: &Path, cache_bytes: usize) -> Result<Database, StoreError> {
-    let mut database = open_file(path, cache_bytes)?;
+    let mut database = open_file(path, cache_bytes, loudly)?;
     if beside(path, SUSPECT).exists() {
         let checked = catch_unwind(AssertUnwindSafe(|| database.check_integrity()));
         match checked {
@@ -226,6 +262,9 @@ impl Engine for Disk {
         }
         let _turn = self.turns.take(TO_THE_END)?;
         self.reopened()?;
+        if !self.retry().may_write(Instant::now()) {
+            return Err(StoreError::Engine("its disk has just failed".to_owned()));
+        }
         let done = self.with(|database| self.guarded(|| commit(database, work)));
         if let Err(StoreError::Engine(_)) = done {
             *self.database.write().unwrap_or_else(PoisonError::into_inner) = None;
@@ -312,5 +351,23 @@ impl Transaction for Writer<'_> {
     fn delete(&mut self, key: &[u8]) -> Result<(), StoreError> {
         self.table.remove(key).map_err(engine)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_failed_is_tried_again_after_a_while_that_is_longer_than_opening_takes() {
+        let mut retry = Retry::default();
+        let begun = Instant::now();
+        assert!(retry.may_write(begun));
+        for (took_ms, pause_ms) in [(5, 50), (900, 9000), (8000, 10_000), (30_000, 30_000)] {
+            let opened = begun + Duration::from_millis(took_ms);
+            retry.opened(begun, opened);
+            assert!(!retry.may_write(opened + Duration::from_millis(pause_ms - 1)));
+            assert!(retry.may_write(opened + Duration::from_millis(pause_ms)));
+        }
     }
 }

@@ -155,7 +155,7 @@ impl<'a> Span<'a> {
     pub fn tag<'v>(&self, key: impl Key, value: impl Into<Value<'v>>) {
         if self.is_on() {
             match value.into() {
-                Value::Str(text) => self.record_texts(key.source(key.id()), Payload::Str(text.as_bytes())),
+                Value::Str(text) => self.record_string(key, text),
                 Value::Integer(integer) => self.record(key, Short::Integer(integer)),
             }
         }
@@ -200,6 +200,17 @@ impl<'a> Span<'a> {
             process::record_short(&self.context.ids.words, self.names, id, what, self.level as u8);
         } else {
             self.record_texts(key.source(id), what.into());
+        }
+    }
+
+    /// As [`Span::record`].
+    #[inline(always)]
+    fn record_string(&self, key: impl Key, value: &str) {
+        let (id, value) = (key.id(), value.as_bytes());
+        if id != 0 && self.names != 0 {
+            process::record_string(&self.context.ids.words, self.names, id, value, self.level as u8);
+        } else {
+            self.record_texts(key.source(id), Payload::Str(value));
         }
     }
 

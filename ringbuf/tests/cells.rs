@@ -1,5 +1,6 @@
 //! Events in cells: each text as it was, nothing of what lies behind it, and another way for those that are too long.
 
+mod guarded;
 mod own;
 
 use blkin_record::{
@@ -8,39 +9,15 @@ use blkin_record::{
 };
 use blkin_ringbuf::Attachment;
 use blkin_ringbuf::process::{self, Place, Status, init};
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
-
-const PAGE: usize = 4096;
-
-/// A page, and behind it one that nobody may read.
-struct GuardedPage(*mut u8);
-
-impl GuardedPage {
-    fn new() -> GuardedPage {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping of its own.
-        let page = unsafe {
-            mmap_anonymous(std::ptr::null_mut(), 2 * PAGE, protection, MapFlags::PRIVATE).expect("two pages")
-        };
-        // SAFETY: the second page of that.
-        unsafe { mprotect(page.wrapping_byte_add(PAGE), PAGE, MprotectFlags::empty()).expect("a guard") };
-        GuardedPage(page.cast())
-    }
-
-    /// A string that ends `after` bytes before the page's end, among other bytes.
-    fn place(&self, text: &str, after: usize) -> *const u8 {
-        // SAFETY: this page; nobody else refers to it.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(self.0, PAGE) };
-        bytes.fill(b'#');
-        let start = PAGE - after - text.len() - 1;
-        bytes[start..start + text.len()].copy_from_slice(text.as_bytes());
-        bytes[start + text.len()] = 0;
-        bytes[start..].as_ptr()
-    }
-}
+use guarded::GuardedPage;
 
 /// What a call says: name, address, service and key.
 type Texts = [String; 4];
+
+/// A string that ends `after` bytes before the page's end.
+fn string(page: &GuardedPage, text: &str, after: usize) -> *const u8 {
+    page.put(&[text.as_bytes(), &[0]].concat(), after)
+}
 
 struct Program {
     attachment: Attachment,
@@ -57,7 +34,7 @@ impl Program {
     fn record(&mut self, texts: &Texts, key_after: usize) -> Vec<u8> {
         let after = [CELL_BYTES, CELL_BYTES, CELL_BYTES, key_after];
         let at: [_; 4] =
-            std::array::from_fn(|number| self.pages[number].place(&texts[number], after[number]));
+            std::array::from_fn(|number| string(&self.pages[number], &texts[number], after[number]));
         let place = Place { ip: at[1], port: 6800, service: at[2] };
         // SAFETY: three words; strings with an end, of whose first block each lies in one page.
         unsafe { process::record_in_cells([7, 8, 9].as_ptr(), &raw const place, at) };

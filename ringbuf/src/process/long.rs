@@ -13,7 +13,7 @@ use super::start::{count_without_segment, open_slot, ready_or_start};
 use super::state::{OFF, PORTABLE, RSEQ, STATE, mode, ring_of, words};
 use super::text::{is_due, recognise_endpoint_if, recognise_if};
 use crate::evict::next_oldest;
-use crate::image::{Counts, Image, Terminated};
+use crate::image::{Counts, Image, Terminated, Text};
 use crate::layout::{self, RingMode, slot};
 use crate::ring::Head;
 use crate::rseq::{self, Outcome};
@@ -52,22 +52,34 @@ pub fn record(annotation: &Annotation<'_>) {
 #[inline(always)]
 pub(super) unsafe fn record_string_at(ids: *const u64, names: u64, key: u32, value: *const u8, level: u8) {
     // SAFETY: passed on from the caller.
-    if !unsafe { record_string_at_once(ids, names, key, value, level) } {
+    let text = unsafe { Terminated::new(value) };
+    // SAFETY: passed on from the caller.
+    if !unsafe { record_value_at_once(ids, names, key, text, level) } {
         // SAFETY: as above.
         unsafe { record_string_otherwise(ids, names, key, value, level) };
     }
 }
 
+/// As [`super::record_short`], of a key with a string.
+#[inline(never)]
+pub fn record_string(ids: &[u64; 3], names: u64, key: u32, value: &[u8], level: u8) {
+    // SAFETY: three words.
+    if !unsafe { record_value_at_once(ids.as_ptr(), names, key, value, level) } {
+        record_value(ids, names, key, value, level);
+    }
+}
+
+/// A value that may be read block by block. False if something stands in the way; then nothing has happened.
+///
 /// # Safety
-/// As [`record_string_at`].
+/// `ids` points to three readable words.
 #[inline(always)]
-unsafe fn record_string_at_once(ids: *const u64, names: u64, key: u32, value: *const u8, level: u8) -> bool {
+unsafe fn record_value_at_once(ids: *const u64, names: u64, key: u32, value: impl Text, level: u8) -> bool {
     if !may_at_once() {
         return false;
     }
     let mut image = Image::new();
-    // SAFETY: passed on from the caller.
-    let tail = image.begin().entry(Entry::Value, unsafe { Terminated::new(value) });
+    let tail = image.begin().entry(Entry::Value, value);
     let ids_in_head = [names as u32, (names >> 32) as u32, key];
     let Some(counts) = tail.and_then(|tail| tail.end(ids_in_head)) else { return false };
     image.set_value(0);
@@ -82,9 +94,17 @@ unsafe fn record_string_at_once(ids: *const u64, names: u64, key: u32, value: *c
 #[inline(never)]
 unsafe fn record_string_otherwise(ids: *const u64, names: u64, key: u32, value: *const u8, level: u8) {
     // SAFETY: passed on from the caller.
-    let [trace_id, span_id, parent_span_id] = unsafe { ids.cast::<[u64; 3]>().read() };
+    let ids = unsafe { ids.cast::<[u64; 3]>().read() };
     // SAFETY: passed on from the caller.
-    let (value, truncated) = cut(unsafe { string_bytes(value) }, MAX_TEXT_BYTES);
+    record_value(&ids, names, key, unsafe { string_bytes(value) }, level);
+}
+
+/// As [`record_string`], by whatever way there is.
+#[cold]
+#[inline(never)]
+fn record_value(ids: &[u64; 3], names: u64, key: u32, value: &[u8], level: u8) {
+    let [trace_id, span_id, parent_span_id] = *ids;
+    let (value, truncated) = cut(value, MAX_TEXT_BYTES);
     record_draft(&Draft {
         trace_id,
         span_id,

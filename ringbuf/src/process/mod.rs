@@ -25,7 +25,7 @@ use blkin_record::{EndpointParts, Payload, Source};
 
 pub use crate::shapes::{Call, Met, Size};
 pub use call::{Said, record_call, record_known, string_bytes};
-pub use long::{may_at_once, record};
+pub use long::{may_at_once, record, record_string};
 pub use record::{Short, is_on, record_short, record_short_at};
 pub use roots::{Turn, count_root, new_id, samples_root, try_new_id};
 pub use strings::{

@@ -18,7 +18,7 @@ def main():
     parser.add_argument("--translator", required=True, help="features/blkin as a shared object")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("try")
-    commands.add_parser("measure").add_argument("rounds", nargs="?", type=int, default=5)
+    commands.add_parser("measure").add_argument("rounds", nargs="?", type=int, default=3)
     commands.add_parser("test").add_argument("wanted", nargs="*")
     arguments = parser.parse_args()
     built = Built(arguments.programs, arguments.translator)

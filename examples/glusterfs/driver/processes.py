@@ -35,6 +35,13 @@ def wait_until(process, found, what):
         os.close(pidfd)
 
 
+def cpu_us(pid):
+    """Time that a process has been on a CPU, in microseconds."""
+    with open(f"/proc/{pid}/stat") as stat:
+        user, system = stat.read().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) * 1_000_000 // os.sysconf("SC_CLK_TCK")
+
+
 class Daemon:
     """A process that has become ready: `ready()` says when."""
 
@@ -48,6 +55,12 @@ class Daemon:
         except Failure:
             self.stop()
             raise
+
+    def cpu_us(self):
+        """Time on a CPU so far, its children's with it."""
+        pid = self.process.pid
+        with open(f"/proc/{pid}/task/{pid}/children") as children:
+            return sum(cpu_us(each) for each in [pid, *map(int, children.read().split())])
 
     def said(self):
         with open(self.log, errors="replace") as log:

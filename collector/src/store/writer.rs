@@ -252,8 +252,10 @@ impl Thread {
             self.publish();
         }
         self.shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
-        self.unlooked_bytes = self.unlooked_bytes.saturating_add(bytes);
         let healthy = results.iter().any(Result::is_ok);
+        if healthy {
+            self.unlooked_bytes = self.unlooked_bytes.saturating_add(bytes);
+        }
         self.last_commit = begun.elapsed();
         for (answer, result) in answers.into_iter().zip(results) {
             // A sender that went away does not need its answer.

@@ -128,7 +128,7 @@ fn a_full_disk_is_answered_try_later_and_told_by_health_until_there_is_space_aga
         safe += 1;
         assert!(safe < 100, "the limit was never reached");
     }
-    (0..20).for_each(|_| assert_eq!(scribe.log(&[big_entry(safe + 1)]).unwrap(), ResultCode::TryLater));
+    (0..100).for_each(|_| assert_eq!(scribe.log(&[big_entry(safe + 1)]).unwrap(), ResultCode::TryLater));
     wait_for(|| (collector.get("/healthz").0 == 503).then_some(()));
     let pid = collector.child.id().to_string();
     assert!(Command::new("prlimit").args(["--pid", &pid, "--fsize=unlimited"]).status().unwrap().success());
@@ -139,6 +139,8 @@ fn a_full_disk_is_answered_try_later_and_told_by_health_until_there_is_space_aga
     let said = std::fs::read_to_string(&log).unwrap();
     let lines = |part: &str| said.lines().filter(|line| line.contains(part)).count();
     assert_eq!((lines("until commits succeed"), lines("commits succeed again")), (1, 1), "{said}");
+    // Retention fails too, when it looks.
+    assert!(lines("ERROR") <= 3, "{said}");
 }
 
 /// A span with incompressible 200 KiB.

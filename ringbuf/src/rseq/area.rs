@@ -1,13 +1,9 @@
 //! A thread's rseq area: where it lies, and which slot it names.
 
-use std::arch::global_asm;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::hot::Hot;
-
-// The address of each, or 0 where libc does not have it (before 2.35, or another libc).
-global_asm!(".weak __rseq_offset", ".weak __rseq_size");
 
 /// Where a thread finds its rseq area, and in it the index of its slot: distances from the thread pointer.
 #[derive(Clone, Copy, Debug)]
@@ -24,9 +20,12 @@ const WITH_MM_CID: libc::c_ulong = 28;
 /// The area that libc has registered; `None` without one. May change errno.
 pub(crate) fn area() -> Option<Area> {
     let (offset, size): (*const isize, *const u32);
-    // SAFETY: loads two addresses from the global offset table, which has an entry for each symbol named here.
+    // SAFETY: loads two addresses from the global offset table, which has an entry for each symbol named here. It is 0 where libc
+    // does not have the symbol (glibc before 2.35, musl): weak here, in whatever object this gets into.
     unsafe {
         std::arch::asm!(
+            ".weak __rseq_offset",
+            ".weak __rseq_size",
             "mov {offset}, qword ptr [rip + __rseq_offset@GOTPCREL]",
             "mov {size}, qword ptr [rip + __rseq_size@GOTPCREL]",
             offset = out(reg) offset, size = out(reg) size, options(pure, readonly, nostack, preserves_flags)

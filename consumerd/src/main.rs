@@ -48,7 +48,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         return worker::run();
     }
     let file = file_to_read(arguments.config.as_deref(), Path::new(DEFAULT_FILE));
-    let config: Config = layered(file.as_deref(), &arguments.overrides)?;
+    let config: Config = layered(file.as_deref(), "BLKIN_CONSUMERD_", &arguments.overrides)?;
     config.check()?;
     if arguments.check_config {
         return say_configuration_is_good();

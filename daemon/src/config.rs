@@ -6,9 +6,10 @@
 //! - the `Overrides` (`clap::Args` with `env`, and `Serialize`), whose fields are all `Option` and
 //!   `#[serde(skip_serializing_if = "Option::is_none")]`. clap already lets a flag win over the environment.
 //!
-//! [`layered`] lays the overrides over the file and reads the whole as a `Config`, so an unknown key or a value of
-//! the wrong type is an error wherever it came from.
+//! [`layered`] lays the environment and the overrides over the file and reads the whole as a `Config`, so an unknown key or a
+//! value of the wrong type is an error wherever it came from. Every key has a variable, also one that has no flag.
 
+use std::ffi::OsString;
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
@@ -65,26 +66,65 @@ pub fn file_to_read(named: Option<&Path>, default: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Reads `file` if there is one, lays `overrides` over it and returns the whole as a `Config`.
+/// Reads `file` if there is one, lays variables of the environment (`prefix` and a key in capitals) and `overrides` over it
+/// and returns the whole as a `Config`.
 ///
 /// # Errors
 /// When the file cannot be read or parsed, a key is unknown, or a value has the wrong type.
-pub fn layered<C: DeserializeOwned>(
+pub fn layered<C: Default + Serialize + DeserializeOwned>(
     file: Option<&Path>,
+    prefix: &str,
     overrides: &impl Serialize,
 ) -> Result<C, ConfigError> {
     let mut table = match file {
         Some(path) => read_table(path)?,
         None => toml::Table::new(),
     };
-    let overrides = toml::Table::try_from(overrides).map_err(|e| ConfigError::Value(e.to_string()))?;
-    for (key, value) in overrides {
-        table.insert(key, value);
-    }
+    table.extend(environment(&as_table(&C::default())?, prefix, |name| std::env::var_os(name))?);
+    table.extend(as_table(overrides)?);
     // Shown, the error names the key, on a line of its own: "invalid type: ...\nin `scan`\n".
     table
         .try_into()
         .map_err(|e: toml::de::Error| ConfigError::Value(e.to_string().trim_end().replace("\nin `", " in `")))
+}
+
+fn as_table(values: &impl Serialize) -> Result<toml::Table, ConfigError> {
+    toml::Table::try_from(values).map_err(|e| ConfigError::Value(e.to_string()))
+}
+
+/// What variables say of the keys that have a default.
+fn environment(
+    defaults: &toml::Table,
+    prefix: &str,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Result<toml::Table, ConfigError> {
+    let mut said = toml::Table::new();
+    for (key, default) in defaults {
+        let name = format!("{prefix}{}", key.to_uppercase());
+        let Some(text) = variable(&name) else { continue };
+        let value = text.to_str().and_then(|text| value_like(default, text));
+        let value = value.ok_or_else(|| {
+            let given = text.display();
+            ConfigError::Value(format!("{name}={given} is no value such as {default}"))
+        })?;
+        said.insert(key.clone(), value);
+    }
+    Ok(said)
+}
+
+/// A text as it stands, several with commas between, or a number or the like as in the file.
+fn value_like(default: &toml::Value, text: &str) -> Option<toml::Value> {
+    match default {
+        toml::Value::String(_) => Some(text.into()),
+        toml::Value::Array(_) => {
+            let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+            Some(parts.map(toml::Value::from).collect::<Vec<_>>().into())
+        }
+        _ => {
+            let table: toml::Table = format!("value = {text}").parse().ok()?;
+            table.into_iter().next().filter(|_| !text.contains('\n')).map(|(_, value)| value)
+        }
+    }
 }
 
 fn read_table(path: &Path) -> Result<toml::Table, ConfigError> {
@@ -116,16 +156,21 @@ mod tests {
     use super::*;
     use serde::Deserialize;
 
-    #[derive(Deserialize, Debug, PartialEq)]
+    /// No variable begins like this.
+    const NOWHERE: &str = "BLKIN_TEST_OF_NOTHING_";
+
+    #[derive(Serialize, Deserialize, Debug, PartialEq)]
     #[serde(default, deny_unknown_fields)]
     struct Config {
         listen: String,
         queue: usize,
+        share: f64,
+        events: Vec<String>,
     }
 
     impl Default for Config {
         fn default() -> Self {
-            Config { listen: "127.0.0.1:1".into(), queue: 7 }
+            Config { listen: "127.0.0.1:1".into(), queue: 7, share: 1.0, events: Vec::new() }
         }
     }
 
@@ -145,7 +190,7 @@ mod tests {
 
     #[test]
     fn nothing_given_means_the_defaults() {
-        let config: Config = layered(None, &Overrides::default()).unwrap();
+        let config: Config = layered(None, NOWHERE, &Overrides::default()).unwrap();
         assert_eq!(config, Config::default());
     }
 
@@ -153,28 +198,60 @@ mod tests {
     fn the_file_wins_over_defaults_and_overrides_win_over_the_file() {
         let file = file("listen = 'a:2'\nqueue = 9\n");
         let given = Overrides { queue: Some(11), ..Default::default() };
-        let config: Config = layered(Some(file.path()), &given).unwrap();
-        assert_eq!(config, Config { listen: "a:2".into(), queue: 11 });
+        let config: Config = layered(Some(file.path()), NOWHERE, &given).unwrap();
+        assert_eq!(config, Config { listen: "a:2".into(), queue: 11, ..Config::default() });
+    }
+
+    fn of_variables(variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
+        let defaults = as_table(&Config::default()).unwrap();
+        let variable = |name: &str| variables.iter().find(|(of, _)| *of == name).map(|(_, text)| text.into());
+        environment(&defaults, "BLKIN_X_", variable).map(|said| said.try_into().unwrap())
+    }
+
+    #[test]
+    fn every_key_has_a_variable() {
+        let variables = [
+            ("BLKIN_X_LISTEN", "a:2"),
+            ("BLKIN_X_QUEUE", "11"),
+            ("BLKIN_X_SHARE", "0.5"),
+            ("BLKIN_X_EVENTS", "end, Span ended,"),
+            ("BLKIN_X_URL", "of somebody else"),
+        ];
+        let events = vec!["end".to_owned(), "Span ended".to_owned()];
+        let expected = Config { listen: "a:2".into(), queue: 11, share: 0.5, events };
+        assert_eq!(of_variables(&variables).unwrap(), expected);
+        assert_eq!(of_variables(&[]).unwrap(), Config::default());
+    }
+
+    #[test]
+    fn a_variable_that_is_no_value_is_an_error_that_names_it() {
+        for text in ["many", "", "1\nlisten = 'b'", "1 2"] {
+            let error = of_variables(&[("BLKIN_X_QUEUE", text)]).unwrap_err().to_string();
+            assert!(error.contains("BLKIN_X_QUEUE="), "{error}");
+        }
     }
 
     #[test]
     fn an_unknown_key_is_an_error_that_names_it() {
         let file = file("lisen = 'a:2'\n");
-        let error = layered::<Config>(Some(file.path()), &Overrides::default()).unwrap_err().to_string();
+        let error =
+            layered::<Config>(Some(file.path()), NOWHERE, &Overrides::default()).unwrap_err().to_string();
         assert!(error.contains("lisen"), "{error}");
     }
 
     #[test]
     fn a_value_of_the_wrong_type_is_an_error_that_names_its_key() {
         let file = file("queue = 'many'\n");
-        let error = layered::<Config>(Some(file.path()), &Overrides::default()).unwrap_err().to_string();
+        let error =
+            layered::<Config>(Some(file.path()), NOWHERE, &Overrides::default()).unwrap_err().to_string();
         assert!(error.contains("expected usize in `queue`; remove or correct that key"), "{error}");
     }
 
     #[test]
     fn a_file_that_is_not_toml_is_an_error_that_names_the_file() {
         let file = file("= =\n");
-        let error = layered::<Config>(Some(file.path()), &Overrides::default()).unwrap_err().to_string();
+        let error =
+            layered::<Config>(Some(file.path()), NOWHERE, &Overrides::default()).unwrap_err().to_string();
         assert!(error.contains(&file.path().display().to_string()), "{error}");
     }
 
@@ -184,7 +261,7 @@ mod tests {
         assert_eq!(file_to_read(None, missing), None);
         let named = file_to_read(Some(missing), missing);
         assert!(matches!(
-            layered::<Config>(named.as_deref(), &Overrides::default()),
+            layered::<Config>(named.as_deref(), NOWHERE, &Overrides::default()),
             Err(ConfigError::Read { .. })
         ));
     }

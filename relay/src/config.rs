@@ -219,7 +219,7 @@ impl Arguments {
     /// When the file cannot be read, or a key or value cannot be used.
     pub fn configuration(&self) -> Result<Config, ConfigError> {
         let file = file_to_read(self.config.as_deref(), Path::new(DEFAULT_FILE));
-        let config: Config = layered(file.as_deref(), &self.overrides)?;
+        let config: Config = layered(file.as_deref(), "BLKIN_RELAY_", &self.overrides)?;
         config.check()?;
         Ok(config)
     }

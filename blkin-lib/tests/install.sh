@@ -179,6 +179,18 @@ for name in consumerd collector; do
         "$usr/bin/blkin-$name" --config "$dest/etc/blkin/$name.toml" --check-config
 done
 check "blkin runs" "$usr/bin/blkin" --help
+# says_all PROGRAM PAGE: its manual page has every flag and every command that its help has, and no other flag of its own.
+says_all() {
+    local flags="$work/flags" commands="$work/commands"
+    "$usr/bin/$1" --help | grep -oE '^ +(-., )?--[a-z-]+' | grep -oE -- '--[a-z-]+$' | sort -u >"$flags"
+    sed -n 's/^\.It \(Fl .*\)/\1/p' "$2" | grep -oE 'Fl -[a-z-]+' | sed 's/^Fl /-/' | sort -u | diff "$flags" - || return 1
+    "$usr/bin/$1" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]\{1,\}\)  *.*/\1/p' | sort >"$commands"
+    sed -n 's/^\.It Cm \([a-z]*\).*/\1/p' "$2" | sort | diff "$commands" -
+}
+check "the manual page of blkin says all" says_all blkin "$usr/share/man/man1/blkin.1"
+for name in consumerd relay collector; do
+    check "the manual page of blkin-$name says all" says_all "blkin-$name" "$usr/share/man/man8/blkin-$name.8"
+done
 placeholders() { ! grep -rn '@[a-z_]*@' "$dest/usr/lib/systemd" "$usr/lib/pkgconfig" "$usr/lib/cmake" | grep -v SystemCallFilter; }
 check "no placeholder is left" placeholders
 units_verify() {

@@ -204,6 +204,16 @@ fn halfway_taken() -> (Receiver, Halfway, Attachment, OwnedFd) {
     (receiver, halfway, program, lock)
 }
 
+/// A program that was told, after its first request, why it is not read: who listens for offers, the program, and its segment and
+/// control page.
+fn refused(why: Unread) -> (Receiver, Halfway, (OwnedFd, OwnedFd)) {
+    let receiver = Receiver::new();
+    let halfway = Halfway::start(&receiver.path());
+    let offered = receiver.receive();
+    why.tell(&offered.1).expect("the page can be written");
+    (receiver, halfway, offered)
+}
+
 fn command(part: &str, socket: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this binary"));
     command.args(["--exact", "program", "--nocapture"]);
@@ -441,10 +451,7 @@ fn a_program_that_somebody_reads_ends_without_a_word() {
 
 #[test]
 fn a_program_that_a_consumer_cannot_read_names_what_it_recorded() {
-    let receiver = Receiver::new();
-    let halfway = Halfway::start(&receiver.path());
-    let (_segment, control) = receiver.receive();
-    Unread::Version.tell(&control).expect("the page can be written");
+    let (receiver, halfway, _) = refused(Unread::Version);
     let told = halfway.end();
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(
@@ -457,10 +464,7 @@ fn a_program_that_a_consumer_cannot_read_names_what_it_recorded() {
 
 #[test]
 fn a_program_that_there_was_no_room_for_names_what_it_recorded_and_offers_itself_at_its_end() {
-    let receiver = Receiver::new();
-    let halfway = Halfway::start(&receiver.path());
-    let (_segment, control) = receiver.receive();
-    Unread::NoRoom.tell(&control).expect("the page can be written");
+    let (receiver, halfway, _) = refused(Unread::NoRoom);
     let told = halfway.end();
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains(" 14 annotations of this program were not collected, unless"), "{told:?}");
@@ -470,15 +474,11 @@ fn a_program_that_there_was_no_room_for_names_what_it_recorded_and_offers_itself
 
 #[test]
 fn a_program_that_was_refused_and_is_read_after_all_ends_without_a_word() {
-    let receiver = Receiver::new();
-    let halfway = Halfway::start(&receiver.path());
-    let (segment, control) = receiver.receive();
-    Unread::NoRoom.tell(&control).expect("the page can be written");
+    let (_receiver, halfway, (segment, control)) = refused(Unread::NoRoom);
     let program = Attachment::open(segment, &control).expect("a true segment");
     program.mark_attached(true);
     program.mark_attached(false);
-    let told = halfway.end();
-    assert!(!told.iter().any(|line| line.contains("no room")), "{told:?}");
+    assert_eq!(halfway.end(), [""; 0]);
 }
 
 #[test]

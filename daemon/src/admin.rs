@@ -1,5 +1,6 @@
 //! The two routes every daemon serves: `/metrics` (as Prometheus reads it) and `/healthz` (200 or 503, JSON).
 
+use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
@@ -7,6 +8,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -14,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::connection::{Patience, Patient};
 use crate::exposition::Exposition;
 use crate::health::Health;
+use crate::presence;
 
 /// Connections of those who ask for metrics and health, and nothing else.
 pub const ADMIN_CONNECTIONS: usize = 64;
@@ -51,9 +54,8 @@ pub async fn serve(
 /// The metrics as an HTTP answer, written as the asker reads them.
 pub async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> Response {
     let exposition = Exposition::wanted_by(&headers);
-    let mut text = String::new();
-    match prometheus_client::encoding::text::encode(&mut text, &admin.registry) {
-        Ok(()) => {
+    match encoded(&admin) {
+        Ok(text) => {
             let content_type = [(header::CONTENT_TYPE, exposition.content_type())];
             (content_type, exposition.write(text)).into_response()
         }
@@ -61,6 +63,15 @@ pub async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> Response
             (StatusCode::INTERNAL_SERVER_ERROR, format!("failed to encode the metrics: {e}")).into_response()
         }
     }
+}
+
+/// All metrics, as OpenMetrics: the daemon's own, and those that every daemon has.
+fn encoded(admin: &Admin) -> Result<String, fmt::Error> {
+    let mut text = String::new();
+    encode_registry(&mut text, &admin.registry)?;
+    encode_registry(&mut text, &presence::registry(&admin.health))?;
+    encode_eof(&mut text)?;
+    Ok(text)
 }
 
 /// The health as an HTTP answer: 200 when every worker is alive, else 503; the body names the workers.
@@ -77,7 +88,7 @@ pub async fn healthz(State(admin): State<Admin>) -> Response {
 mod tests {
     use super::*;
     use prometheus_client::metrics::counter::Counter;
-    use std::time::Duration;
+    use std::time::{Duration, SystemTime, UNIX_EPOCH};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
 
@@ -93,6 +104,27 @@ mod tests {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
         answer
+    }
+
+    #[test]
+    fn metrics_tell_version_and_start_and_who_of_the_workers_is_not_alive() {
+        let health = Health::new();
+        let (_drain, store) = (health.worker("drain"), health.worker("store"));
+        let text = || encoded(&Admin { registry: Arc::default(), health: health.clone() }).unwrap();
+        assert!(text().contains(concat!(
+            "blkin_build_info{version=\"",
+            env!("CARGO_PKG_VERSION"),
+            "\"} 1\n"
+        )));
+        assert!(text().contains("blkin_worker_alive{worker=\"store\"} 1\n"));
+        let start =
+            text().lines().find_map(|line| line.strip_prefix("process_start_time_seconds ")?.parse().ok());
+        let since =
+            SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64() - start.unwrap_or(0.0);
+        assert!((0.0..3600.0).contains(&since), "{since} s");
+        drop(store);
+        assert!(text().contains("blkin_worker_alive{worker=\"drain\"} 1\n"));
+        assert!(text().contains("blkin_worker_alive{worker=\"store\"} 0\n"));
     }
 
     #[tokio::test]
@@ -114,7 +146,8 @@ mod tests {
         assert!(text.contains("# TYPE blkin_test_total counter\nblkin_test_total 3\n"), "{text}");
         let open = get_as(address, "/metrics", "application/openmetrics-text; version=1.0.0").await;
         assert!(open.contains("content-type: application/openmetrics-text"), "{open}");
-        assert!(open.contains("# TYPE blkin_test counter\nblkin_test_total 3\n# EOF\n"), "{open}");
+        assert!(open.contains("# TYPE blkin_test counter\nblkin_test_total 3\n"), "{open}");
+        assert!(open.ends_with("\n# EOF\n") && open.matches("# EOF").count() == 1, "{open}");
         assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
         drop(health.worker("store"));
         let red = get(address, "/healthz").await;

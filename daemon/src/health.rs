@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
 
@@ -25,6 +25,7 @@ pub struct Health {
 
 struct Shared {
     born: Instant,
+    born_at: SystemTime,
     workers: Mutex<Vec<Arc<Worker>>>,
     standings: Mutex<Vec<Arc<Standing>>>,
 }
@@ -80,7 +81,9 @@ impl Health {
     /// A daemon without workers: healthy.
     pub fn new() -> Self {
         let (workers, standings) = (Mutex::default(), Mutex::default());
-        Health { shared: Arc::new(Shared { born: Instant::now(), workers, standings }) }
+        Health {
+            shared: Arc::new(Shared { born: Instant::now(), born_at: SystemTime::now(), workers, standings }),
+        }
     }
 
     /// Registers a worker, which must beat from now on.
@@ -108,6 +111,11 @@ impl Health {
         let workers: Vec<WorkerReport> = workers.iter().map(|w| w.report(now_ms)).collect();
         let troubles = self.standings().iter().filter_map(|standing| standing.trouble()).collect();
         Report { healthy: workers.iter().all(|w| w.state == State::Alive), workers, troubles }
+    }
+
+    /// When the daemon started.
+    pub fn born_at(&self) -> SystemTime {
+        self.shared.born_at
     }
 
     fn now_ms(&self) -> u64 {

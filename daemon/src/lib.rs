@@ -10,6 +10,7 @@
 //! - [`own`]: whether an address leads back to the daemon itself.
 //! - [`descriptors`]: how many connections the limit of open files leaves room for.
 //! - [`admin`]: the `/metrics` and `/healthz` routes.
+//! - `presence`: what `/metrics` says of every daemon itself.
 //! - [`connection`]: HTTP connections that do not wait for a silent peer for ever.
 //! - [`signals`]: SIGTERM and SIGINT start a drain.
 //! - [`ready`]: tells whoever waits that the daemon serves, and on which ports.
@@ -28,6 +29,7 @@ pub mod health;
 pub mod logging;
 pub mod notices;
 pub mod own;
+mod presence;
 pub mod ready;
 pub mod settings;
 pub mod signals;

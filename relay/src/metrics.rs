@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use blkin_daemon::prometheus_client::collector::Collector;
-use blkin_daemon::prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use blkin_daemon::prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use blkin_daemon::prometheus_client::metrics::MetricType;
 use blkin_daemon::prometheus_client::metrics::counter::ConstCounter;
 use blkin_daemon::prometheus_client::metrics::gauge::ConstGauge;
@@ -78,6 +78,7 @@ impl Metrics {
         let gauges = [
             ("queued_bytes", "bytes that wait for the disk", self.gauge.queued_bytes()),
             ("spool_bytes", "bytes of the spool's segments", figures.bytes),
+            ("spool_limit_bytes", "most bytes that these may have", self.spool.limit_bytes()),
             ("spool_segments", "segments of the spool", figures.segments as u64),
         ];
         for (name, help, value) in gauges {
@@ -215,12 +216,17 @@ fn family(
     let is_gauge = matches!(kind, MetricType::Gauge);
     let mut family = encoder.encode_descriptor(&name, help, None, kind)?;
     for (labels, value) in values {
-        let encoder = family.encode_family(labels)?;
-        if is_gauge {
-            ConstGauge::new(*value).encode(encoder)?;
-        } else {
-            ConstCounter::new(*value).encode(encoder)?;
+        if labels.is_empty() {
+            return one(family, is_gauge, *value);
         }
+        one(family.encode_family(labels)?, is_gauge, *value)?;
     }
     Ok(())
+}
+
+fn one(encoder: MetricEncoder<'_>, is_gauge: bool, value: u64) -> fmt::Result {
+    match is_gauge {
+        true => ConstGauge::new(value).encode(encoder),
+        false => ConstCounter::new(value).encode(encoder),
+    }
 }

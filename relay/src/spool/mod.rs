@@ -284,6 +284,11 @@ impl Spool {
         state.dirty = true;
     }
 
+    /// Most bytes of all segments.
+    pub fn limit_bytes(&self) -> u64 {
+        self.limits.bytes
+    }
+
     /// What the metrics show.
     pub fn figures(&self) -> Figures {
         let state = self.lock();

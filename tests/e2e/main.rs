@@ -1,6 +1,7 @@
 //! The whole road: programs, rings, consumerd, collector, and what other people built around them.
 #![allow(missing_docs)]
 
+mod alerts;
 mod clock;
 mod commands;
 mod control;

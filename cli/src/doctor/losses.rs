@@ -38,7 +38,7 @@ const RELAY: [Counter; 4] = [
     counter(
         "blkin_relay_entries_upstream_lost_total",
         "entries that did not reach an upstream",
-        "`blkin ledger --relay` names upstreams and causes, docs/deploy.md says of each cause what to do",
+        "`blkin ledger --relay` names upstreams and causes, docs/operations.md says of each cause what to do",
     ),
     counter(
         "blkin_relay_entries_forgotten_total",
@@ -75,6 +75,11 @@ const COLLECTOR: [Counter; 4] = [
         "look at the collector's log, and at the disk; what was whole in them was stored anew",
     ),
 ];
+
+/// The names of all that the doctor warns of here, so that whoever watches them otherwise can tell whether all are there.
+pub fn counters() -> impl Iterator<Item = &'static str> {
+    CONSUMERD.iter().chain(&RELAY).chain(&COLLECTOR).map(|counter| counter.name)
+}
 
 /// Those of consumerd that are not zero.
 pub(super) fn of_consumerd(metrics: &Metrics) -> Vec<Check> {

@@ -2,7 +2,7 @@
 
 mod daemons;
 mod kernel;
-mod losses;
+pub mod losses;
 mod programs;
 
 use std::fmt::Write as _;
@@ -140,7 +140,7 @@ fn ledger_check(ledger: &Ledger, consumerd_was_read: bool) -> Check {
         Check::warning(
             NAME,
             format!("balances; annotations were lost: {}", counted(&unwanted)),
-            "docs/deploy.md says of each cause what to do",
+            "docs/operations.md says of each cause what to do",
         )
     } else if !configured.is_empty() {
         Check::ok(NAME, format!("balances; what went is what is configured to go: {}", counted(&configured)))

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::terminal::safe;
+
 /// No answer of a daemon is read beyond this: a search of 1,000 large traces stays well below it.
 const MAX_BODY_BYTES: u64 = 256 << 20;
 
@@ -23,7 +25,9 @@ pub fn parse_url(text: &str) -> Result<String, String> {
 
 /// What is said when nobody answers at `base`.
 pub(crate) fn unreachable(base: &str, option: Option<&str>) -> String {
-    let hint = option.map(|option| format!("; does it run? {option} names another")).unwrap_or_default();
+    let hint = option
+        .map(|option| format!("; does it serve HTTP there? {option} names another"))
+        .unwrap_or_default();
     format!("failed to reach {base}{hint}")
 }
 
@@ -104,10 +108,18 @@ impl Client {
     pub fn get_ok(&self, path: &str, query: &[(&str, &str)]) -> Result<String> {
         let answer = self.get(path, query)?;
         if answer.status != 200 {
-            let words: String = answer.body.trim().chars().take(300).collect();
-            bail!("{}{path} answered {}: {words}", self.base, answer.status);
+            bail!("{}{path} answered {}{}", self.base, answer.status, self.words(&answer.body));
         }
         Ok(answer.body)
+    }
+
+    /// What a daemon said of a request that it did not answer. One that says nothing is another daemon, perhaps.
+    fn words(&self, body: &str) -> String {
+        match (body.trim(), self.option) {
+            ("", Some(option)) => format!(" and no word: is it another daemon? {option} names the right one"),
+            ("", None) => String::new(),
+            (words, _) => format!(": {}", safe(&words.chars().take(300).collect::<String>())),
+        }
     }
 }
 
@@ -130,7 +142,14 @@ mod tests {
         let error = Client::new("127.0.0.1:1").named_by("--collector").get("/", &[]).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "failed to reach http://127.0.0.1:1; does it run? --collector names another"
+            "failed to reach http://127.0.0.1:1; does it serve HTTP there? --collector names another"
         );
+    }
+
+    #[test]
+    fn a_daemon_that_refuses_without_a_word_may_be_the_wrong_one() {
+        let client = Client::new("127.0.0.1:1");
+        assert_eq!((client.words(" a b\n"), client.words("\n")), (": a b".to_owned(), String::new()));
+        assert!(client.named_by("--collector").words("").contains("--collector names the right one"));
     }
 }

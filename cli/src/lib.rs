@@ -13,13 +13,14 @@
 //! | [`snapshot`], [`recover`] | what the rings hold now, and what a file of that says |
 //! | [`set`] | what programs record, changed while they run |
 //! | [`target`] | whose programs those two are about |
-//! | [`terminal`], [`units`] | width, colours, safe text; durations and ages |
+//! | [`terminal`], [`units`], [`moments`] | width, colours, safe text; durations and ages; points in time |
 
 pub mod doctor;
 pub mod http;
 pub mod ledger;
 pub mod live;
 pub mod metrics;
+pub mod moments;
 pub mod recover;
 pub mod rejects;
 pub mod set;

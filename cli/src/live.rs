@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::http;
+use crate::moments;
 use crate::span::Span;
 use crate::terminal::{Colour, Style, fit, safe};
 use crate::units;
@@ -185,7 +186,7 @@ fn span_line(span: &Span, style: Style) -> String {
 
 /// Hours, minutes, seconds and microseconds of UTC.
 fn time_of_day(us: u64) -> String {
-    units::moment(us).get(11..26).unwrap_or_default().to_owned()
+    moments::moment(us).get(11..26).unwrap_or_default().to_owned()
 }
 
 /// Watches on the standard output. When its reader goes away the process ends at once, and not with the next span, which

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use blkin_cli::http::{Client, parse_url};
@@ -14,7 +14,7 @@ use blkin_cli::stats::StatsArguments;
 use blkin_cli::target::OFFERS;
 use blkin_cli::terminal::Style;
 use blkin_cli::waterfall::{self, View};
-use blkin_cli::{doctor, live, recover, rejects, set, snapshot, stats, traces, units};
+use blkin_cli::{doctor, live, moments, recover, rejects, set, snapshot, stats, traces, units};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 const AFTER_HELP: &str = "\
@@ -22,6 +22,7 @@ Examples:
   blkin doctor                             does tracing work here, and where did every annotation go?
   blkin traces --service osd.0             the newest requests that passed osd.0
   blkin traces --slowest --lookback 10m    the slowest requests of the last ten minutes
+  blkin traces --slowest --lookback 10m --end 2026-11-20T03:10Z    and of those before that
   blkin trace 4f2a90c17d3e8b55             one request, drawn
   blkin stats 'Write begins' 'Span ended'  how long journal and store take, by daemon
   blkin set --label ceph-osd --rate 100    trace one of a hundred of its requests from now on
@@ -160,7 +161,10 @@ struct TracesArguments {
     /// Only traces with a span that took at least this long (250us, 10ms, 1.5s)
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration_us)]
     min_duration: Option<u64>,
-    /// How far back to look (10m, 2h, 1d)
+    /// No later ones than those that began then: 2h (ago), 2026-11-20T19:52:00+01:00 [default: now]
+    #[arg(long, value_name = "WHEN", value_parser = moments::parse)]
+    end: Option<u64>,
+    /// How far back from --end to look (10m, 2h, 1d)
     #[arg(long, value_name = "DURATION", default_value = "1d", value_parser = units::parse_duration_us)]
     lookback: u64,
     /// How many traces to list
@@ -194,7 +198,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
             let text = match json {
                 true => pretty(&rejects)?,
                 false if rejects.is_empty() => return nothing("nothing was rejected", &collector),
-                false => rejects::table(&rejects, *limit, now_us(), Style::of_stdout()),
+                false => rejects::table(&rejects, *limit, moments::now_us(), Style::of_stdout()),
             };
             put(&text)?;
         }
@@ -256,6 +260,7 @@ fn list(collector: &Client, wanted: &TracesArguments, json: bool) -> Result<()> 
         span: wanted.span.clone(),
         query: wanted.query.clone(),
         min_duration_us: wanted.min_duration,
+        end_us: wanted.end,
         lookback_us: wanted.lookback,
         limit: usize::from(wanted.limit),
         slowest: wanted.slowest,
@@ -269,14 +274,10 @@ fn list(collector: &Client, wanted: &TracesArguments, json: bool) -> Result<()> 
         return put(&pretty(&found)?);
     }
     if found.is_empty() {
-        eprintln!("no traces found in {} (`blkin doctor` says whether tracing works)", collector.base());
+        eprintln!("{}", traces::nothing(collector, &search));
         return Ok(());
     }
-    put(&traces::table(&found, now_us(), search.slowest, Style::of_stdout()))
-}
-
-fn now_us() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
+    put(&traces::table(&found, moments::now_us(), search.slowest, Style::of_stdout()))
 }
 
 fn draw(collector: &Client, id: &str, short: bool, json: bool) -> Result<()> {
@@ -317,13 +318,15 @@ mod tests {
     }
 
     #[test]
-    fn a_url_that_is_not_spoken_and_a_duration_without_a_unit_are_wrong_usage() {
+    fn a_url_that_is_not_spoken_and_a_time_without_unit_or_zone_are_wrong_usage() {
         for words in [
             &["traces", "--collector", "https://10.0.0.5:9411"][..],
             &["ledger", "--relay", "https://10.0.0.5:9413"],
             &["doctor", "--consumerd", "https://10.0.0.5:9412"],
             &["traces", "--lookback", "1"],
             &["stats", "a", "b", "--lookback", "1"],
+            &["traces", "--end", "2026-11-20 19:52"],
+            &["stats", "a", "b", "--end", "yesterday"],
         ] {
             assert_eq!(refused(words).exit_code(), 2, "{words:?}");
         }

@@ -11,8 +11,8 @@ use blkin_record::{Endpoint, EndpointRef, Record, Text, Value};
 use blkin_ringbuf::saved::{self, Count, MAX_FILE_BYTES, Reading, Saved, SavedRecord, SavedTime};
 use serde::Serialize;
 
+use crate::moments;
 use crate::terminal::safe;
-use crate::units;
 
 /// Syslog's names of levels.
 const LEVELS: [&str; 8] = ["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"];
@@ -207,7 +207,7 @@ pub fn text(annotations: &[Recovered]) -> String {
             Some(time) => format!(
                 "{}{}",
                 if a.is_own_time { ' ' } else { '~' },
-                units::moment(time.max(0) as u64 / 1000)
+                moments::moment(time.max(0) as u64 / 1000)
             ),
             None => " unknown time".into(),
         };

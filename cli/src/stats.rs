@@ -7,6 +7,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use crate::http::Client;
+use crate::moments;
 use crate::terminal::{Colour, Style, fit, safe};
 use crate::units;
 
@@ -23,11 +24,11 @@ pub struct StatsArguments {
     /// Only spans of this name
     #[arg(long, value_name = "NAME")]
     pub span: Option<String>,
-    /// How far back to look (10m, 2h, 1d)
+    /// How far back from --end to look (10m, 2h, 1d)
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = units::parse_duration_us)]
     pub lookback: u64,
-    /// Where the time looked at ends, as milliseconds since 1970 [default: now]
-    #[arg(long, value_name = "MS")]
+    /// Where the time looked at ends: 2h (ago), 2026-11-20T19:52:00+01:00, or milliseconds since 1970 [default: now]
+    #[arg(long, value_name = "WHEN", value_parser = moments::parse)]
     pub end: Option<u64>,
 }
 
@@ -73,7 +74,7 @@ pub fn fetch(collector: &Client, wanted: &StatsArguments) -> Result<Stats> {
     ];
     query.extend(wanted.service.clone().map(|name| ("serviceName", name)));
     query.extend(wanted.span.clone().map(|name| ("spanName", name)));
-    query.extend(wanted.end.map(|end_ms| ("endTs", end_ms.to_string())));
+    query.extend(wanted.end.map(|end_us| ("endTs", end_us.div_ceil(1_000).to_string())));
     let query: Vec<(&str, &str)> = query.iter().map(|(key, value)| (*key, value.as_str())).collect();
     let body = collector.get_ok("/api/blkin/intervals", &query)?;
     serde_json::from_str(&body)

@@ -3,12 +3,13 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 use crate::http::Client;
+use crate::moments;
 use crate::span::{self, Span};
 use crate::terminal::{Colour, Style, fit, safe};
 use crate::units;
@@ -30,7 +31,9 @@ pub struct Search {
     pub query: Option<String>,
     /// Shortest span, in microseconds.
     pub min_duration_us: Option<u64>,
-    /// How far back, in microseconds.
+    /// No later than then, in microseconds since the epoch; now if there is none.
+    pub end_us: Option<u64>,
+    /// How far back from there, in microseconds.
     pub lookback_us: u64,
     /// How many traces.
     pub limit: usize,
@@ -98,27 +101,54 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// # Errors
 /// When the collector cannot be reached or refuses the search.
 pub fn search(collector: &Client, search: &Search) -> Result<Vec<Summary>> {
-    arrived(|| search_once(collector, search), || std::thread::sleep(PAUSE))
+    let ask = || Ok(Some(search_once(collector, search)?).filter(|found| !found.is_empty()));
+    Ok(arrived(ask, || std::thread::sleep(PAUSE))?.unwrap_or_default())
 }
 
-fn arrived<T>(mut ask: impl FnMut() -> Result<Vec<T>>, mut pause: impl FnMut()) -> Result<Vec<T>> {
+fn arrived<T>(mut ask: impl FnMut() -> Result<Option<T>>, mut pause: impl FnMut()) -> Result<Option<T>> {
     for _ in 1..ATTEMPTS {
-        let found = ask()?;
-        if !found.is_empty() {
-            return Ok(found);
+        if let Some(found) = ask()? {
+            return Ok(Some(found));
         }
         pause();
     }
     ask()
 }
 
-fn search_once(collector: &Client, search: &Search) -> Result<Vec<Summary>> {
-    let now_ms = now_ms();
-    let ask = |page: &Page| ask(collector, search, page, now_ms);
-    if search.slowest {
-        return slowest(search, |least| newest(SEARCH_LIMIT, least, ask));
+/// The sentence of a search that found nothing: what was not there, and what to do about that.
+pub fn nothing(collector: &Client, search: &Search) -> String {
+    let base = collector.base();
+    if let Some(service) = search.service.as_deref().filter(|service| !service.is_empty()) {
+        let known = known_services(collector);
+        if !known.is_empty() && !known.contains(&service.to_lowercase()) {
+            let names = services(&known, NAMED_COLUMNS);
+            return format!("no service is named {:?} in {base}; there are: {names}", safe(service));
+        }
     }
-    let mut found = newest(search.limit, search.min_duration_us, ask)?;
+    let is_narrowed = [&search.service, &search.span, &search.query].into_iter().any(Option::is_some);
+    if is_narrowed || search.min_duration_us.is_some() || search.end_us.is_some() {
+        return format!("no trace in {base} matches (--lookback and --end say of what time)");
+    }
+    format!("no traces found in {base} (`blkin doctor` says whether tracing works)")
+}
+
+/// Names of services that are shown when one is not among them.
+const NAMED_COLUMNS: usize = 200;
+
+/// None if the collector cannot say.
+fn known_services(collector: &Client) -> BTreeSet<String> {
+    let body = collector.get_ok("/api/v2/services", &[]).unwrap_or_default();
+    serde_json::from_str(&body).unwrap_or_default()
+}
+
+fn search_once(collector: &Client, search: &Search) -> Result<Vec<Summary>> {
+    let end_ms = search.end_us.unwrap_or_else(moments::now_us).div_ceil(1_000);
+    let first = |limit, least_us| Page { limit, least_us, until_us: search.end_us };
+    let ask = |page: &Page| ask(collector, search, page, end_ms);
+    if search.slowest {
+        return slowest(search, |least| newest(first(SEARCH_LIMIT, least), ask));
+    }
+    let mut found = newest(first(search.limit, search.min_duration_us), ask)?;
     found.sort_by_key(|trace| Reverse(trace.start_us));
     found.truncate(search.limit);
     Ok(found)
@@ -138,19 +168,14 @@ struct Page {
 /// The newest traces. A collector answers with as many as its configuration allows, and does not say that there are more: it is
 /// asked again for what is as old as the oldest of them, or older, until nothing new comes. (Of more traces than it answers with
 /// that all begin in the same microsecond, the rest is not to be had; of a Zipkin server, in the same millisecond.)
-fn newest(
-    limit: usize,
-    least_us: Option<u64>,
-    ask: impl Fn(&Page) -> Result<Vec<Summary>>,
-) -> Result<Vec<Summary>> {
+fn newest(mut page: Page, ask: impl Fn(&Page) -> Result<Vec<Summary>>) -> Result<Vec<Summary>> {
     let (mut found, mut known) = (Vec::new(), HashSet::new());
-    let mut page = Page { limit, least_us, until_us: None };
     loop {
         let before = known.len();
         let answered = ask(&page)?;
         page.until_us = answered.iter().map(|trace| trace.time_us).min();
         found.extend(answered.into_iter().filter(|trace| known.insert(trace.trace_id.clone())));
-        if known.len() >= limit || known.len() == before {
+        if known.len() >= page.limit || known.len() == before {
             return Ok(found);
         }
     }
@@ -175,10 +200,10 @@ fn slowest(
     }
 }
 
-fn ask(collector: &Client, search: &Search, page: &Page, now_ms: u64) -> Result<Vec<Summary>> {
+fn ask(collector: &Client, search: &Search, page: &Page, end_ms: u64) -> Result<Vec<Summary>> {
     // The window begins where that of the first page does.
     let until_ms = page.until_us.map(|until_us| until_us.div_ceil(1_000));
-    let gone_ms = until_ms.map_or(0, |until_ms| now_ms.saturating_sub(until_ms));
+    let gone_ms = until_ms.map_or(0, |until_ms| end_ms.saturating_sub(until_ms));
     let lookback_ms = (search.lookback_us / 1_000).saturating_sub(gone_ms).max(1);
     let mut query = vec![("limit", page.limit.to_string()), ("lookback", lookback_ms.to_string())];
     query.extend(until_ms.map(|until_ms| ("endTs", until_ms.to_string())));
@@ -196,10 +221,6 @@ fn ask(collector: &Client, search: &Search, page: &Page, now_ms: u64) -> Result<
     Ok(traces.iter().filter_map(|spans| Summary::of(spans, service)).collect())
 }
 
-fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
-}
-
 /// Reads a trace id, as the command line has it.
 ///
 /// # Errors
@@ -211,17 +232,24 @@ pub fn parse_id(text: &str) -> Result<String, String> {
     Ok(text.to_ascii_lowercase())
 }
 
-/// Asks the collector for one trace, by an id of [`parse_id`].
+/// Asks the collector for one trace, by an id of [`parse_id`]; once more for a moment if it is not there, because it may be on
+/// its way.
 ///
 /// # Errors
 /// When the collector cannot be reached, or there is no such trace.
 pub fn fetch(collector: &Client, id: &str) -> Result<Vec<Span>> {
+    let found = arrived(|| fetch_once(collector, id), || std::thread::sleep(PAUSE))?;
+    found.with_context(|| format!("no trace {id} in {} (`blkin traces` lists recent ones)", collector.base()))
+}
+
+fn fetch_once(collector: &Client, id: &str) -> Result<Option<Vec<Span>>> {
     // Zipkin does not know the parameter, and passes it over.
     let answer = collector.get(&format!("/api/v2/trace/{id}"), &[("nanos", "true")])?;
     match answer.status {
         200 => serde_json::from_str(&answer.body)
+            .map(Some)
             .with_context(|| format!("failed to read the trace that {} answered", collector.base())),
-        404 => bail!("no trace {id} in {} (`blkin traces` lists recent ones)", collector.base()),
+        404 => Ok(None),
         status => bail!("{} answered {status}: {}", collector.base(), safe(answer.body.trim())),
     }
 }
@@ -335,20 +363,20 @@ mod tests {
 
     #[test]
     fn traces_that_are_on_their_way_are_waited_for_and_not_for_ever() {
-        let (mut answers, mut pauses) = (vec![vec![7], vec![], vec![]], 0);
-        assert_eq!(arrived(|| Ok(answers.pop().unwrap()), || pauses += 1).unwrap(), [7]);
+        let (mut answers, mut pauses) = (vec![Some(7), None, None], 0);
+        assert_eq!(arrived(|| Ok(answers.pop().unwrap()), || pauses += 1).unwrap(), Some(7));
         assert_eq!((answers.len(), pauses), (0, 2));
 
         let (mut asked, mut pauses) = (0, 0);
-        let nothing: Vec<i32> = arrived(
+        let nothing: Option<i32> = arrived(
             || {
                 asked += 1;
-                Ok(Vec::new())
+                Ok(None)
             },
             || pauses += 1,
         )
         .unwrap();
-        assert_eq!((nothing.len(), asked, pauses), (0, ATTEMPTS, ATTEMPTS - 1));
+        assert_eq!((nothing, asked, pauses), (None, ATTEMPTS, ATTEMPTS - 1));
 
         assert!(arrived::<i32>(|| anyhow::bail!("away"), || panic!("nobody to wait for")).is_err());
     }
@@ -368,12 +396,15 @@ mod tests {
     #[test]
     fn more_traces_than_the_collector_answers_at_once_are_all_found() {
         for (there, wanted) in [(2_500, 5_000), (5_000, 2_500), (3, 5_000), (0, 5_000), (3, 2)] {
-            let found = newest(wanted, None, collector_of(there)).unwrap();
+            let first = Page { limit: wanted, least_us: None, until_us: None };
+            let found = newest(first, collector_of(there)).unwrap();
             let expected = u64::try_from(wanted).unwrap().min(there);
             assert!(found.len() as u64 >= expected, "{} of {expected}", found.len());
             let ids = found.iter().map(|trace| trace.trace_id.parse::<u64>().unwrap());
             assert!(ids.eq((0..there).rev().take(found.len())), "the newest, each once");
         }
+        let before = Page { limit: 5_000, least_us: None, until_us: Some(1_000_999) };
+        assert_eq!(newest(before, collector_of(5_000)).unwrap().len(), 2_000, "of those that began by then");
     }
 
     #[test]

@@ -53,28 +53,6 @@ pub fn parse_duration_us(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A moment in UTC, to the microsecond: `2026-11-20 19:52:00.175031 UTC`.
-pub fn moment(since_epoch_us: u64) -> String {
-    let seconds = since_epoch_us / 1_000_000;
-    let (year, month, day) = civil((seconds / 86_400) as i64);
-    let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
-    let micros = since_epoch_us % 1_000_000;
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{micros:06} UTC")
-}
-
-/// Year, month and day of a count of days since 1970-01-01 (Howard Hinnant's `civil_from_days`).
-fn civil(days: i64) -> (i64, i64, i64) {
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,12 +79,5 @@ mod tests {
         for wrong in ["", "1", "250", "ms", "-1s", "ten", "1e30s", "NaN", "NaNs"] {
             assert!(parse_duration_us(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn moments_follow_the_calendar() {
-        assert_eq!(moment(0), "1970-01-01 00:00:00.000000 UTC");
-        assert_eq!(moment(951_782_400_000_001), "2000-02-29 00:00:00.000001 UTC");
-        assert_eq!(moment(1_795_204_320_175_000), "2026-11-20 19:52:00.175000 UTC");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::moments;
 use crate::span::{self, Annotation, Span};
 use crate::terminal::{Colour, Style, fit, safe};
 use crate::tree::{self, Fold, Row};
@@ -50,7 +51,7 @@ fn heading(spans: &[Span], rows: &[Row], begin: u64, end: u64, style: Style) -> 
     let plural = if count == 1 { "" } else { "s" };
     let title = style.paint(Colour::Bold, &format!("trace {}", safe(id)));
     let took = units::duration(end.saturating_sub(begin));
-    let when = if end == 0 { "no time recorded".to_owned() } else { units::moment(begin) };
+    let when = if end == 0 { "no time recorded".to_owned() } else { moments::moment(begin) };
     format!("{title}  {count} span{plural}, depth {depth}, {took}, {when}\n")
 }
 

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use blkin_cli::moments;
 use blkin_cli::span::Span;
 use blkin_tests::artifacts::{binary, output};
 use blkin_tests::daemons::{Node, Setup};
@@ -39,6 +40,41 @@ fn as_many_traces_are_listed_as_are_wanted_although_the_collector_answers_with_f
         let newest: Vec<_> = (1..=listed).map(|n| format!("{n:016x}")).collect();
         assert_eq!(ids, newest);
     }
+    Ok(())
+}
+
+#[test]
+fn traces_are_listed_up_to_a_moment_and_a_service_that_is_not_there_is_told_with_those_that_are() -> Result<()>
+{
+    let node = Node::without_consumerd(Setup::default())?;
+    // 03:00:00 and 03:20:00 of yesterday, so that nothing has expired.
+    let day_us = 86_400_000_000;
+    let night = now_us() / day_us * day_us - day_us + 3 * 3_600_000_000;
+    let span = |n: i64, service: &str| {
+        serde_json::json!({ "traceId": format!("{n:016x}"), "id": format!("{n:016x}"), "duration": 5,
+            "timestamp": night + (n - 1) * 1_200_000_000, "localEndpoint": { "serviceName": service } })
+    };
+    let body = serde_json::to_vec(&[span(1, "osd.0"), span(2, "mon")])?;
+    assert_eq!(post(&node.collector.http, "/api/v2/spans", "application/json", &body)?.0, 202);
+    let listed = |end: &str| -> Result<Vec<String>> {
+        let traces = blkin(&node, &["traces", "--lookback", "10m", "--end", end])?;
+        let traces: Vec<serde_json::Value> = serde_json::from_str(&traces)?;
+        Ok(traces.iter().filter_map(|trace| Some(trace["trace_id"].as_str()?.to_owned())).collect())
+    };
+    let at = |us: i64| moments::moment(us.unsigned_abs());
+    assert_eq!(listed(&at(night))?, ["0000000000000001"]);
+    assert_eq!(listed(&at(night - 1))?, [""; 0]);
+    assert_eq!(listed(&at(night + 1_500_000_000))?, ["0000000000000002"]);
+    assert_eq!(listed(&at(night + 900_000_000))?, [""; 0]);
+
+    let mut command = Command::new(binary("blkin")?);
+    let said =
+        command.args(["traces", "--service", "ods.0", "--collector", node.collector.http.base()]).output()?;
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(
+        said.contains("no service is named \"ods.0\"") && said.contains("there are: mon osd.0"),
+        "{said}"
+    );
     Ok(())
 }
 

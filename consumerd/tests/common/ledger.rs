@@ -12,7 +12,9 @@ impl Metrics {
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let (name, value) = line.rsplit_once(' ').unwrap();
             let (name, labels) = name.split_once('{').unwrap_or((name, "}"));
-            samples.insert((name.into(), labels.trim_end_matches('}').into()), value.parse().unwrap());
+            // Counts are whole; the moment of the start is not.
+            let value: f64 = value.parse().unwrap();
+            samples.insert((name.into(), labels.trim_end_matches('}').into()), value as u64);
         }
         Self(samples)
     }

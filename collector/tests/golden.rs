@@ -110,6 +110,9 @@ fn fill<E: Engine>(store: &TraceStore<E>) {
     let again = batch(Figure::ReceivedHttpV1, vec![identified(&[2, 3 << 40]), foreign()]);
     let late = batch(Figure::ReceivedHttpV2, vec![root()]);
     store.commit(&[again, late], NOW_MS + 120_000).unwrap();
+    // And another, in which one of the traces goes on.
+    store.freeze();
+    store.upkeep(TO_THE_END).unwrap();
     assert!(store.ledger().unwrap().balances());
 }
 
@@ -179,7 +182,7 @@ fn golden_rows_are_what_we_write_and_what_an_independent_decoder_reads() {
 
 #[test]
 fn a_store_of_golden_rows_reads_back_what_went_in_also_of_the_formats_before() {
-    for text in [golden_text(), earlier(4), earlier(3)] {
+    for text in [golden_text(), earlier(5), earlier(4), earlier(3)] {
         reads_back_what_went_in(rows_in(&text));
     }
 }
@@ -221,10 +224,10 @@ fn reads_back_what_went_in(rows: Rows) {
 
 #[test]
 fn a_store_of_the_formats_before_is_brought_to_this_one() {
-    let mut brought = rows_in(&earlier(4));
-    let version = brought.iter_mut().find(|(key, _)| key == b"V").unwrap();
-    version.1 = vec![FORMAT_VERSION];
-    for format in [3, 4] {
+    for (format, same_but_for_its_version) in [(3, 4), (4, 4), (5, 5)] {
+        let mut brought = rows_in(&earlier(same_but_for_its_version));
+        let version = brought.iter_mut().find(|(key, _)| key == b"V").unwrap();
+        version.1 = vec![FORMAT_VERSION];
         let folder = tempfile::tempdir().unwrap();
         let database = Database::create(folder.path().join(FILE_NAME)).unwrap();
         let transaction = database.begin_write().unwrap();
@@ -255,10 +258,10 @@ fn what_is_stored_in_an_earlier_format_is_not_stored_again_when_it_comes_again()
 #[test]
 fn a_store_of_another_format_is_refused_and_it_is_said_what_to_do() {
     let engine = Memory::default();
-    engine.write(&mut |rows| rows.put(b"V", &[FORMAT_VERSION - 3])).unwrap();
+    engine.write(&mut |rows| rows.put(b"V", &[FORMAT_VERSION - 4])).unwrap();
     let refused = TraceStore::new(engine).err().unwrap().to_string();
     assert!(
-        refused.contains("format 2, this collector knows 5") && refused.contains("--data-dir"),
+        refused.contains("format 2, this collector knows 6") && refused.contains("--data-dir"),
         "{refused}"
     );
 }

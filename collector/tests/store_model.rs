@@ -247,6 +247,16 @@ impl Beside {
             self.check_search(&[("serviceName", &service), ("spanName", "name 1"), ("limit", "100")]);
             self.check_search(&[("serviceName", &service), ("minDuration", "250"), ("limit", "100")]);
             self.check_search(&[("serviceName", &service), ("annotationQuery", "event 7"), ("limit", "100")]);
+            // What one piece of a trace has, and another, which may have come long after it.
+            for name in ["name 0", "name 1"] {
+                self.check_search(&[
+                    ("serviceName", &service),
+                    ("spanName", name),
+                    ("annotationQuery", "event 7 and event 8"),
+                    ("limit", "100"),
+                ]);
+                self.check_search(&[("spanName", name), ("annotationQuery", "event 3"), ("limit", "100")]);
+            }
         }
     }
 

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use blkin_collector::ledger::{Count, Figure};
 use blkin_collector::merge::Piece;
 use blkin_collector::model::TraceId;
+use blkin_collector::query::{Defaults, Parameters, SearchRequest};
 use blkin_collector::store::engine::{Engine, Snapshot, Transaction, Visit, Work};
 use blkin_collector::store::memory::Memory;
 use blkin_collector::store::{
     Batch, Damage, Retention, Room, Store, StoreError, TO_THE_END, TraceStore, Wanted,
 };
-use blkin_thrift::Span;
+use blkin_thrift::{AnnotationType, BinaryAnnotation, Span};
 
 const SMALL: u64 = 20;
 /// Transactions by which a small head becomes a segment after one that was not finished: the rest of that is removed, the
@@ -33,10 +34,12 @@ struct Faulty {
     fails_after: Arc<AtomicU64>,
     /// How many rows of pieces transactions have looked at.
     blocks_seen: Arc<AtomicU64>,
+    /// How many bytes of segments transactions have written.
+    index_bytes: Arc<AtomicU64>,
 }
 
-/// A transaction whose looks at pieces are counted.
-struct Counted<'t>(&'t mut dyn Transaction, &'t AtomicU64);
+/// A transaction whose looks at pieces are counted, and its bytes of segments.
+struct Counted<'t>(&'t mut dyn Transaction, &'t AtomicU64, &'t AtomicU64);
 
 impl Snapshot for Counted<'_> {
     fn look(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool, StoreError> {
@@ -52,6 +55,9 @@ impl Snapshot for Counted<'_> {
 
 impl Transaction for Counted<'_> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        if key.first() == Some(&b'X') {
+            self.2.fetch_add(value.len() as u64, Ordering::AcqRel);
+        }
         self.0.put(key, value)
     }
     fn delete(&mut self, key: &[u8]) -> Result<(), StoreError> {
@@ -75,7 +81,7 @@ impl Engine for Faulty {
         if is_due(&self.fails_before) {
             return Err(failed());
         }
-        self.rows.write(&mut |rows| work(&mut Counted(rows, &self.blocks_seen)))?;
+        self.rows.write(&mut |rows| work(&mut Counted(rows, &self.blocks_seen, &self.index_bytes)))?;
         if is_due(&self.fails_after) { Err(failed()) } else { Ok(()) }
     }
     fn was_suspect(&self) -> bool {
@@ -225,6 +231,93 @@ fn what_retention_removes_lets_others_be_remembered_and_itself_be_forgotten() {
     store.commit(&[piece(3, 3), piece(3, 1)], 1060).unwrap();
     assert_eq!(engine.blocks_seen.load(Ordering::Acquire), before, "a trace was read again");
     assert_eq!((pieces_of(&store, 3), duplicates()), (3, 1));
+}
+
+/// Spans of one trace, each with a tag of its own.
+fn spans_of(trace_id: i64, ids: std::ops::Range<i64>) -> Batch {
+    let mut batch = Batch::default();
+    for id in ids {
+        let tag = BinaryAnnotation { key: "object".to_owned(), value: format!("{id}").into(), ..tag() };
+        *batch.ledger.get_mut(Figure::ReceivedScribe) += Count::piece(1);
+        batch.push(&Piece::V1(Span { trace_id, id, binary_annotations: vec![tag], ..Span::default() }));
+    }
+    batch
+}
+
+fn tag() -> BinaryAnnotation {
+    BinaryAnnotation { kind: AnnotationType::String, ..BinaryAnnotation::default() }
+}
+
+#[test]
+fn a_trace_that_goes_on_costs_no_more_the_more_of_it_is_stored() {
+    const EACH: i64 = 10;
+    const ROUNDS: i64 = 8 * 8 * 2;
+    let engine = Faulty::default();
+    let store = open(&engine);
+    let (mut blocks, mut index) = (Vec::new(), Vec::new());
+    for round in 0..2 * ROUNDS {
+        store.commit(&[spans_of(7, round * EACH..(round + 1) * EACH)], 1).unwrap();
+        store.upkeep(TO_THE_END).unwrap();
+        blocks.push(engine.blocks_seen.load(Ordering::Acquire));
+        index.push(engine.index_bytes.load(Ordering::Acquire));
+    }
+    // What the first segment knows is read once, and nothing after it.
+    let at = |round: i64, counted: &[u64]| counted[round as usize - 1];
+    assert_eq!(at(2 * ROUNDS, &blocks), at(8, &blocks), "blocks were read again: {blocks:?}");
+    // A place takes one or two bytes more, the later it is.
+    let (first, second) = (at(ROUNDS, &index), at(2 * ROUNDS, &index) - at(ROUNDS, &index));
+    assert!(second < first * 3 / 2, "{first}, then {second} bytes");
+    assert_eq!(pieces_of(&store, 7) as i64, 2 * ROUNDS * EACH);
+    // And what came long ago is still known.
+    store.commit(&[spans_of(7, 0..EACH)], 1).unwrap();
+    assert_eq!(at(2 * ROUNDS, &blocks), engine.blocks_seen.load(Ordering::Acquire));
+    assert_eq!(store.ledger().unwrap().get(Figure::Duplicate).spans, EACH as u64);
+    assert!(store.ledger().unwrap().balances());
+}
+
+#[test]
+fn of_a_trace_that_goes_on_for_longer_than_others_are_kept_nothing_is_forgotten() {
+    let engine = Faulty::default();
+    let store = open(&engine);
+    let retention = Retention { max_age_ms: 100, max_bytes: 0 };
+    let rounds: i64 = 400;
+    for round in 1..=rounds {
+        let now_ms = round as u64 * 10;
+        let others = batch((1..=15).map(|other| 1000 * round as u64 + other));
+        store.commit(&[spans_of(7, round..round + 1), others], now_ms).unwrap();
+        while store.expire(&retention, now_ms).unwrap() {}
+        store.upkeep(TO_THE_END).unwrap();
+    }
+    assert_eq!(pieces_of(&store, 7) as i64, rounds);
+    let few = store.index_size();
+    assert!(few.segments < 40, "{few:?}");
+    let store = open(&engine);
+    assert_eq!(pieces_of(&store, 7) as i64, rounds);
+    let request = |tag: &str| {
+        let parameters =
+            vec![("annotationQuery".into(), format!("object={tag}")), ("limit".into(), "10".into())];
+        let defaults = Defaults { now_ms: 10_000, max_traces: 10 };
+        SearchRequest::read(&Parameters(parameters), &defaults).unwrap()
+    };
+    let found = |tag: &str| {
+        let mut found = Vec::new();
+        let mut note = |id: TraceId| {
+            found.push(id.low());
+            Ok(ControlFlow::Continue(()))
+        };
+        store.traces_by_time(&Wanted::by(&request(tag)), 0..=u64::MAX, &mut note).unwrap();
+        found
+    };
+    assert_eq!((found("1"), found("200"), found("400"), found("401")), (vec![7], vec![7], vec![7], vec![]));
+    // It leaves as a whole, and its place in the index with it.
+    while store.expire(&retention, 1 << 30).unwrap() {}
+    assert_eq!((pieces_of(&store, 7), store.count().unwrap().spans), (0, 0));
+    for round in 1..=8 * SMALL {
+        store.commit(&[batch([round])], 1 << 31).unwrap();
+        store.upkeep(TO_THE_END).unwrap();
+    }
+    let ids = store.index_size();
+    assert!(ids.bytes < few.bytes, "{ids:?} after {few:?}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The spans that are sent: traces of a storage system, each with ids of its own, the same for every server.
 
+use std::ops::Range;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use blkin_thrift::{Annotation, AnnotationType, BinaryAnnotation, Endpoint, Span};
@@ -72,9 +73,9 @@ fn told(trace: u64, span: u64, first_us: i64) -> Told {
     }
 }
 
-/// The spans of a trace as v1 has them.
-pub(crate) fn thrift(trace: u64, spans: u64, first_us: i64) -> Vec<Span> {
-    (0..spans).map(|span| thrift_span(&told(trace, span, first_us))).collect()
+/// Spans of a trace as v1 has them.
+pub(crate) fn thrift(trace: u64, spans: Range<u64>, first_us: i64) -> Vec<Span> {
+    spans.map(|span| thrift_span(&told(trace, span, first_us))).collect()
 }
 
 fn thrift_span(told: &Told) -> Span {

@@ -1,14 +1,18 @@
 //! Measures our collector beside the real Zipkin server, in one run, by one client and with the same spans.
 //!
 //! `cargo build --release -p blkin-collector && cargo run --release -p blkin-bench-collector -- ingest`; `queries` asks
-//! our collector alone, at several numbers of stored spans. The tables are Markdown.
+//! our collector alone, at several numbers of stored spans; `long` and `paced` send it very long traces, and few spans. The tables are Markdown.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod data;
 mod ingest;
+mod long;
+mod paced;
 mod queries;
 mod send;
 mod server;
+
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -42,6 +46,27 @@ enum What {
         #[arg(long)]
         alone: bool,
     },
+    /// What spans cost our collector that belong to very long traces, the longer they get
+    Long {
+        /// Spans of each case
+        #[arg(long, default_value_t = 600_000)]
+        spans: u64,
+    },
+    /// What spans cost our collector when few of them come: CPU at so many messages a second
+    Paced {
+        /// Messages a second, of all connections together
+        #[arg(long, value_delimiter = ',', default_value = "200,400")]
+        messages: Vec<u32>,
+        /// Spans of each message
+        #[arg(long, value_delimiter = ',', default_value = "20,50,100")]
+        message_spans: Vec<u64>,
+        /// Connections that take turns, so that a message need not wait for the answers to those before
+        #[arg(long, default_value_t = 8)]
+        connections: usize,
+        /// Seconds of each case
+        #[arg(long, default_value_t = 4)]
+        seconds: u64,
+    },
     /// How long our collector's queries take
     Queries {
         /// Numbers of stored spans at which to ask, growing
@@ -55,6 +80,10 @@ fn main() -> Result<()> {
         What::Ingest { spans, warm_up, rounds, connections, alone } => {
             let plan = Plan { spans, warm_up, rounds, connections };
             if alone { ingest::alone(&plan) } else { ingest::beside_zipkin(&plan) }
+        }
+        What::Long { spans } => long::run(spans),
+        What::Paced { messages, message_spans, connections, seconds } => {
+            paced::run(&messages, &message_spans, connections, Duration::from_secs(seconds))
         }
         What::Queries { spans } => queries::run(&spans),
     }

@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::sync::Mutex;
 
 use anyhow::{Context, Result, ensure};
-use blkin_thrift::Limits;
 use blkin_thrift::scribe::{LogEntry, Outcome, ResultCode, decode_reply, encode_log_call, span_message};
+use blkin_thrift::{Limits, Span};
 
 use crate::data;
 use crate::server::Server;
@@ -72,7 +72,12 @@ impl Messages {
 }
 
 fn scribe_call(traces: &[u64], load: &Load) -> Vec<u8> {
-    let spans = traces.iter().flat_map(|&trace| data::thrift(trace, load.trace_spans, load.first_us));
+    let spans = traces.iter().flat_map(|&trace| data::thrift(trace, 0..load.trace_spans, load.first_us));
+    call_of(spans)
+}
+
+/// A call of Scribe with these spans.
+pub(crate) fn call_of(spans: impl Iterator<Item = Span>) -> Vec<u8> {
     let entry = |span| LogEntry { category: "zipkin".to_owned(), message: span_message(&span) };
     encode_log_call(1, &spans.map(entry).collect::<Vec<_>>())
 }
@@ -82,7 +87,8 @@ fn json_list(traces: &[u64], load: &Load) -> Result<Vec<u8>> {
     Ok(serde_json::to_vec(&spans.collect::<Vec<_>>())?)
 }
 
-fn over_scribe(address: &str, next: &dyn Fn() -> Option<Vec<u8>>) -> Result<()> {
+/// Sends calls one after the other, each once the one before was answered as accepted.
+pub(crate) fn over_scribe(address: &str, next: &dyn Fn() -> Option<Vec<u8>>) -> Result<()> {
     let mut stream = TcpStream::connect(address).context("failed to connect to Scribe")?;
     stream.set_nodelay(true)?;
     while let Some(call) = next() {

@@ -62,16 +62,18 @@ impl Server {
         Ok(Server { title: "Zipkin", http, scribe, process, folder })
     }
 
+    /// Seconds of CPU until now, user and system.
+    pub(crate) fn cpu(&self) -> f64 {
+        let (user, system) = process_cpu(self.process.pid());
+        user + system
+    }
+
     /// Seconds of CPU, user and system, once nothing is left to do for what was sent.
     pub(crate) fn settled_cpu(&self) -> f64 {
-        let now = || {
-            let (user, system) = process_cpu(self.process.pid());
-            user + system
-        };
-        let mut before = now();
+        let mut before = self.cpu();
         loop {
             std::thread::sleep(QUIET);
-            let after = now();
+            let after = self.cpu();
             if after - before <= IDLE_SECONDS {
                 return after;
             }

@@ -63,8 +63,8 @@ static WRITTEN: LazyLock<(Vec<Row>, Vec<Row>)> = LazyLock::new(|| {
     let store = open(&engine);
     for segment in 0..SEGMENTS {
         let first = segment * TRACES_EACH;
-        // It begins with a trace of the one before, which goes on.
-        store.commit(&[batch(first.max(1)..=first + TRACES_EACH)], segment).expect("a store in memory");
+        // It begins with a trace of the one before, which goes on with another span.
+        store.commit(&[batch(first.max(1)..=first + TRACES_EACH, segment)], segment).expect("a store in memory");
         store.freeze();
         store.upkeep(TO_THE_END).expect("a store in memory");
     }
@@ -86,7 +86,8 @@ fn open(engine: &Rows) -> TraceStore<Rows> {
     }
 }
 
-fn batch(traces: impl IntoIterator<Item = u64>) -> Batch {
+/// A span of each trace, by the number of their batch.
+fn batch(traces: impl IntoIterator<Item = u64>, number: u64) -> Batch {
     let mut batch = Batch::default();
     for trace in traces {
         let host = Some(Endpoint { service_name: "a".to_owned(), ..Endpoint::default() });
@@ -94,7 +95,7 @@ fn batch(traces: impl IntoIterator<Item = u64>) -> Batch {
         batch.push(&Piece::V1(Span {
             trace_id: trace as i64,
             trace_id_high: Some((trace % 4 / 2) as i64),
-            id: 1,
+            id: 1 + number as i64,
             name: "a".to_owned(),
             annotations: vec![annotation],
             timestamp: Some(1000 + (trace % 5) as i64),
@@ -166,7 +167,7 @@ fn read(store: &dyn Store) {
 
 /// Has the store add to what it found. With the segment of that there are as many as are merged.
 fn go_on(store: &TraceStore<Rows>) {
-    let _refused = store.commit(&[batch(TRACES - 2..=TRACES + 2)], 10);
+    let _refused = store.commit(&[batch(TRACES - 2..=TRACES + 2, SEGMENTS)], 10);
     store.freeze();
     let _refused = store.upkeep(TO_THE_END);
 }

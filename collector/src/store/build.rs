@@ -1,13 +1,14 @@
 //! Writing segments: of the head, and of several segments one that takes their place.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::Arc;
 
-use super::chunks::{CHUNK_BYTES, Column, Writing};
+use super::chunks::{CHUNK_BYTES, Column, Writing, damaged};
 use super::engine::{Engine, Snapshot};
 use super::filter::Filter;
-use super::head::Head;
+use super::head::{Chain, Head, Version};
 use super::manifest::Entry;
 use super::segment::{Fences, Record, Runs, Segment, put_id, put_record, put_run};
 use super::{Beat, StoreError, go_on, keys};
@@ -47,6 +48,9 @@ impl<'e, E: Engine> Builder<'e, E> {
         }
         put_record(record, self.before, &mut self.chunk);
         self.before = Some(time_us);
+        if record.version.goes_on {
+            self.fences.goes_on.push(place);
+        }
         self.ids.push((record.id, place));
         self.entry.traces += 1;
         self.entry.last_block = self.entry.last_block.max(record.version.last_block());
@@ -164,17 +168,31 @@ fn terms_of_head<E: Engine>(
     })
 }
 
-/// Writes a segment of several, oldest first. What is forgotten, or has a newer version among them, is left out.
+/// Segments that become one.
+pub(super) struct Merging<'s> {
+    /// Side by side, oldest first.
+    pub(super) merged: &'s [&'s Segment],
+    /// All that are newer than those, oldest first.
+    pub(super) newer: &'s [Arc<Segment>],
+    /// What ends before this block is forgotten.
+    pub(super) forgotten: u64,
+    /// How often what it becomes was merged.
+    pub(super) level: u64,
+    /// The block after which it is to be looked at.
+    pub(super) last_block: u64,
+}
+
+/// Writes a segment of several. What they know of one trace becomes one entry; what is forgotten is left out.
 pub(super) fn of_segments<E: Engine>(
     engine: &E,
     rows: &dyn Snapshot,
     id: u64,
-    merged: &[&Segment],
-    forgotten: u64,
+    merging: &Merging<'_>,
     beat: Beat<'_>,
 ) -> Result<Segment, StoreError> {
-    let level = merged.iter().map(|segment| segment.entry.level).max().unwrap_or(0) + 1;
-    let mut builder = Builder::new(engine, id, level, beat);
+    let merged = merging.merged;
+    let mut builder = Builder::new(engine, id, merging.level, beat);
+    let mut joining = Joining { rows, merging, joined: HashMap::new(), older: Vec::new() };
     let mut places: Vec<Vec<u64>> =
         merged.iter().map(|segment| Vec::with_capacity(segment.entry.traces as usize)).collect();
     let mut sources: Vec<_> = merged.iter().map(|segment| Records::new(segment, rows)).collect();
@@ -183,26 +201,118 @@ pub(super) fn of_segments<E: Engine>(
         latest.extend(source.next(beat)?.map(|record| Latest { record, at }));
     }
     while let Some(Latest { record, at }) = latest.pop() {
-        let is_forgotten = record.version.last_block() < forgotten;
-        let place = if is_forgotten || is_older(rows, &merged[at + 1..], record.id)? {
-            LEFT_OUT
-        } else {
-            builder.trace(&record)?
+        let place = match joining.whole(record, at, places[at].len())? {
+            None => LEFT_OUT,
+            Some((from, record)) => {
+                let place = builder.trace(&record)?;
+                if from < at {
+                    joining.joined.insert(record.id, (from, place));
+                }
+                place
+            }
         };
         places[at].push(place);
         latest.extend(sources[at].next(beat)?.map(|record| Latest { record, at }));
     }
+    joining.settle(&mut places);
     let filter = builder.end_traces()?;
     merge_terms(&mut builder, rows, merged, &places, beat)?;
+    builder.entry.last_block = merging.last_block;
     builder.finish(filter)
 }
 
 const LEFT_OUT: u64 = u64::MAX;
 
-fn is_older(rows: &dyn Snapshot, newer: &[&Segment], id: TraceId) -> Result<bool, StoreError> {
-    for segment in newer {
-        if segment.find(rows, id)?.is_some() {
-            return Ok(true);
+/// Puts together what segments know of traces that go on from one to the next.
+struct Joining<'s> {
+    rows: &'s dyn Snapshot,
+    merging: &'s Merging<'s>,
+    /// Of those, the oldest segment that has a part of it, and the place of the whole.
+    joined: HashMap<TraceId, (usize, u64)>,
+    /// Of traces that a newer segment knows: the segment, and the number of the trace there.
+    older: Vec<(TraceId, usize, usize)>,
+}
+
+impl Joining<'_> {
+    /// A trace with all that is known of it up to a segment, and the oldest segment that knows it; nothing if a newer one
+    /// tells, or all of it is forgotten.
+    fn whole(
+        &mut self,
+        record: Record,
+        at: usize,
+        number: usize,
+    ) -> Result<Option<(usize, Record)>, StoreError> {
+        let Record { id, version } = record;
+        let merged = self.merging.merged;
+        for newer in &merged[at + 1..] {
+            if newer.place(self.rows, id)?.is_some() {
+                self.older.push((id, at, number));
+                return Ok(None);
+            }
+        }
+        let Merging { newer, forgotten, .. } = *self.merging;
+        if version.last_block() < forgotten && !goes_on_after(self.rows, newer, id, forgotten)? {
+            return Ok(None);
+        }
+        let (mut chain, mut from) = (Chain::default(), at);
+        chain.add(version);
+        while from > 0 && !chain.is_whole() {
+            let Some(earlier) = self.earlier(id, from)? else { break };
+            from = earlier.0;
+            chain.add(earlier.1);
+        }
+        let version = chain.joined().filter(|version| version.parts.is_sorted_by_key(|part| part.block));
+        let version = version.ok_or_else(|| damaged(merged[from].entry.id, Column::Traces))?;
+        Ok(Some((from, Record { id, version })))
+    }
+
+    /// What the newest of the segments before one knows of a trace.
+    fn earlier(&self, id: TraceId, before: usize) -> Result<Option<(usize, Version)>, StoreError> {
+        for at in (0..before).rev() {
+            if let Some(version) = self.merging.merged[at].find(self.rows, id)? {
+                return Ok(Some((at, version)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Gives the terms of what went on the place of the whole.
+    fn settle(&self, places: &mut [Vec<u64>]) {
+        for (id, at, number) in &self.older {
+            if let Some((_, place)) = self.joined.get(id).filter(|(from, _)| at >= from) {
+                places[*at][*number] = *place;
+            }
+        }
+    }
+}
+
+/// Whether the newest of some segments that knows a trace, if any does, knows it in a block that is not forgotten.
+fn goes_on_after(
+    rows: &dyn Snapshot,
+    newer: &[Arc<Segment>],
+    id: TraceId,
+    forgotten: u64,
+) -> Result<bool, StoreError> {
+    for segment in newer.iter().rev() {
+        if let Some(version) = segment.find(rows, id)? {
+            return Ok(version.last_block() >= forgotten);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether a trace of a segment, all blocks of which are forgotten, goes on in newer ones and is not.
+pub(super) fn is_needed(
+    rows: &dyn Snapshot,
+    segment: &Segment,
+    newer: &[Arc<Segment>],
+    forgotten: u64,
+) -> Result<bool, StoreError> {
+    for one in newer {
+        for id in one.that_go_on(rows)? {
+            if segment.place(rows, id)?.is_some() && goes_on_after(rows, newer, id, forgotten)? {
+                return Ok(true);
+            }
         }
     }
     Ok(false)
@@ -294,6 +404,7 @@ fn merge_terms<E: Engine>(
             }
         }
         together.sort();
+        together.dedup();
         builder.term(term, &together)?;
     }
     Ok(())

@@ -8,7 +8,8 @@ use foldhash::fast::RandomState;
 
 use super::batch::{Batch, Part};
 use super::engine::{Snapshot, Transaction};
-use super::head::{Growth, Learned, Version};
+use super::facts::Time;
+use super::head::{Growth, Learned, Rest, Version};
 use super::index::{Index, View};
 use super::known::{Known, New, Standing};
 use super::names::{self, Recent};
@@ -60,6 +61,11 @@ pub(super) fn commit(
         names::learn(rows, batch, place.now_ms, &mut place.memory.recent)?;
         for (entry, part) in batch.parts().enumerate() {
             commit.sort(rows, place, &part, (at, entry))?;
+        }
+    }
+    for (trace, standing) in commit.learned.traces.iter().zip(&commit.standings) {
+        if *standing == Standing::Followed {
+            place.memory.known.tell(trace.0, &trace.1.time);
         }
     }
     place.memory.known.end(|at| commit.learned.traces[at].0);
@@ -134,7 +140,7 @@ impl Commit<'_> {
         }
         let at = *self.places.entry(id).or_insert(next);
         if at == next {
-            let (growth, standing) = begin(rows, place, id, next as u32, &mut self.learned.terms)?;
+            let (growth, standing) = begin(rows, place, id)?;
             self.learned.traces.push((id, growth));
             self.standings.push(standing);
         }
@@ -167,48 +173,56 @@ impl Commit<'_> {
     }
 }
 
-/// The first growth of a trace in a commit. If the head does not know a trace that is stored, that begins with all that is
-/// stored of it, because only the newest version of a trace is ever looked at.
+/// The first growth of a trace in a commit, and what is known of it. One that is stored, but not remembered, is read.
 fn begin(
     rows: &dyn Transaction,
     place: &mut Place<'_>,
     id: TraceId,
-    at: u32,
-    terms: &mut Vec<(u32, u64)>,
 ) -> Result<(Growth, Standing), StoreError> {
-    let is_known = !place.memory.known.begin(id);
-    if is_known && place.index.grows(id) {
-        return Ok((Growth::default(), Standing::GoesOn));
-    }
-    let Some(version) = place.view.find(rows, id)? else {
-        return Ok((Growth { anew: true, ..Growth::default() }, Standing::Fresh));
+    let Memory { known, .. } = &mut *place.memory;
+    let time = match known.follow(id) {
+        Some(time) => time,
+        None if known.knows(id) && place.index.grows(id) => {
+            return Ok((Growth::default(), Standing::GoesOn));
+        }
+        None => {
+            let Some(version) = place.view.find(rows, id)? else {
+                known.begin(id);
+                return Ok((Growth { rest: Rest::Nowhere, ..Growth::default() }, Standing::Fresh));
+            };
+            let stored = stored(rows, id, &version, place.damage)?;
+            known.remember(id, &stored)
+        }
     };
-    let (growth, stored) = stored(rows, id, version, place.damage)?;
-    place.memory.known.remember(&stored);
-    if place.index.grows(id) {
-        return Ok((Growth::default(), Standing::GoesOn));
-    }
-    terms.extend(stored.terms().iter().map(|&term| (at, term)));
-    Ok((growth, Standing::GoesOn))
+    let growth = if place.index.grows(id) {
+        Growth::default()
+    } else {
+        Growth { rest: Rest::Earlier, time, ..Growth::default() }
+    };
+    Ok((growth, Standing::Followed))
 }
 
-/// All that is stored of a trace, as growth from nothing, and its pieces.
+/// What has to be known of the pieces of a trace that are stored.
 pub(super) fn stored(
     rows: &dyn Snapshot,
     id: TraceId,
-    version: Version,
+    version: &Version,
     damage: &Damage,
-) -> Result<(Growth, Batch), StoreError> {
+) -> Result<Batch, StoreError> {
     let mut pieces = Batch::default();
     read::bodies(rows, &version.parts, id, damage, &mut |body| {
         let was_read = pieces.push_stored(body);
         pieces.shed();
         if was_read { Took::It } else { Took::Damaged }
     })?;
-    let count = pieces.len() as u64;
-    let mut growth = Growth { anew: true, parts: version.parts, pieces: count, ..Growth::default() };
-    pieces.parts().for_each(|part| growth.time.add(&part.entry.time));
-    Ok((growth, pieces))
+    Ok(pieces)
+}
+
+/// When a trace was, as its pieces tell.
+pub(super) fn time_of(pieces: &Batch) -> Time {
+    let mut time = Time::default();
+    pieces.parts().for_each(|part| time.add(&part.entry.time));
+    time
 }
 
 /// What is left of a piece without the annotations that are not new, and how many those are.

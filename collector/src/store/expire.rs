@@ -159,13 +159,10 @@ impl Passing<'_> {
         id: TraceId,
         kept_before: &mut BTreeMap<u64, HashSet<TraceId>>,
     ) -> Result<bool, StoreError> {
-        if self.view.last_block_in_heads(id).is_some_and(|last| last > self.block) {
+        if self.view.last_block(&*self.rows, id)?.is_some_and(|last| last > self.block) {
             return Ok(true);
         }
         let Some(version) = self.view.find(&*self.rows, id)? else { return Ok(false) };
-        if version.last_block() > self.block {
-            return Ok(true);
-        }
         for part in version.parts.iter().filter(|part| part.block < self.block) {
             kept_before.entry(part.block).or_default().insert(id);
         }

@@ -3,10 +3,11 @@
 use super::engine::{Engine, Transaction};
 use super::{StoreError, keys};
 
-/// The formats before this one. The first has other names for what each commit changes, and both write pieces as they came,
-/// which can still be read.
+/// The formats before this one. The first has other names for what each commit changes; the first two write pieces as they
+/// came, which can still be read; and in all of them each segment knows all of a trace that goes on, as one may still do.
 const RENAMED_SINCE: u8 = 3;
 const COMPACT_SINCE: u8 = 4;
+const DELTAS_SINCE: u8 = 5;
 
 /// What the rows were called that each commit changes: they lay in three pages, far apart from each other.
 const RENAMED: [(&[u8], &[u8]); 3] =
@@ -20,7 +21,7 @@ pub(super) fn settle<E: Engine>(engine: &E) -> Result<(), StoreError> {
     engine.write(&mut |rows| match rows.get(keys::VERSION)?.as_deref() {
         Some([keys::FORMAT_VERSION]) => Ok(()),
         None => rows.put(keys::VERSION, &[keys::FORMAT_VERSION]),
-        Some([before @ (RENAMED_SINCE | COMPACT_SINCE)]) => upgrade(rows, *before),
+        Some([before @ (RENAMED_SINCE | COMPACT_SINCE | DELTAS_SINCE)]) => upgrade(rows, *before),
         Some(other) => {
             let found = other.first().copied().unwrap_or(0);
             Err(StoreError::Format { found, known: keys::FORMAT_VERSION })

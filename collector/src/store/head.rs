@@ -14,7 +14,8 @@ use crate::model::TraceId;
 const RUN: usize = 32 << 10;
 const NONE: u32 = u32::MAX;
 
-/// Where a trace is, as far as the index knows it at one place: its newest version is all that counts.
+/// What one part of the index knows of a trace. When it was, the newest of them tells of all; where its pieces are, and what
+/// they have, each tells of its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Version {
     pub(super) time_us: u64,
@@ -22,6 +23,8 @@ pub(super) struct Version {
     pub(super) longest_us: u64,
     /// In order of arrival.
     pub(super) parts: Vec<Part>,
+    /// Whether it goes on with what an earlier part of the index knows.
+    pub(super) goes_on: bool,
 }
 
 impl Version {
@@ -31,14 +34,69 @@ impl Version {
     }
 }
 
+/// What parts of the index that go on with each other know of a trace, put together newest first.
+#[derive(Debug, Default)]
+pub(super) struct Chain {
+    newest: Option<Version>,
+    /// Newest first.
+    earlier: Vec<Vec<Part>>,
+}
+
+impl Chain {
+    /// Takes in what the next older part of the index knows.
+    pub(super) fn add(&mut self, version: Version) {
+        match &mut self.newest {
+            None => self.newest = Some(version),
+            Some(newest) => {
+                newest.goes_on = version.goes_on;
+                self.earlier.push(version.parts);
+            }
+        }
+    }
+
+    /// Whether nothing older belongs to it.
+    pub(super) fn is_whole(&self) -> bool {
+        self.newest.as_ref().is_some_and(|newest| !newest.goes_on)
+    }
+
+    /// All of it as one.
+    pub(super) fn joined(self) -> Option<Version> {
+        let mut newest = self.newest?;
+        if !self.earlier.is_empty() {
+            let last = std::mem::take(&mut newest.parts);
+            newest.parts = self.earlier.into_iter().rev().flatten().chain(last).collect();
+        }
+        Some(newest)
+    }
+}
+
+/// Where the rest is of a trace that grows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// In the head, which knows it.
+    #[default]
+    Here,
+    /// In an earlier part of the index.
+    Earlier,
+    /// Nowhere: this is all there is of it, whatever the head knew.
+    Nowhere,
+}
+
 /// What a commit adds to a trace.
 #[derive(Debug, Default)]
 pub(super) struct Growth {
-    /// Whether this is all there is of it, whatever the head knew.
-    pub(super) anew: bool,
+    pub(super) rest: Rest,
+    /// Of all its pieces, if the rest is not in the head.
     pub(super) time: Time,
     pub(super) parts: Vec<Part>,
     pub(super) pieces: u64,
+}
+
+impl Growth {
+    /// Whether a head has to know of it: not if all that came of a trace was stored already, somewhere else.
+    fn is_something(&self) -> bool {
+        self.rest == Rest::Here || !self.parts.is_empty()
+    }
 }
 
 /// What a commit adds to the index.
@@ -57,6 +115,7 @@ pub(super) struct Trace {
     pub(super) id: TraceId,
     pub(super) time: Time,
     pub(super) parts: Vec<Part>,
+    goes_on: bool,
     /// Another trace with the same low 64 bits.
     same_low: u32,
 }
@@ -69,6 +128,8 @@ pub(super) struct Head {
     by_low: HashMap<u64, u32, RandomState>,
     /// Those that came with the same low 64 bits as one before: few, unless somebody means harm.
     others: HashMap<TraceId, u32, RandomState>,
+    /// The traces that went on with an earlier part of the index when they came, in order.
+    went_on: Vec<u32>,
     postings: Postings,
     pieces: u64,
 }
@@ -104,7 +165,8 @@ impl Head {
     pub(super) fn version(&self, number: u32) -> Option<(TraceId, Version)> {
         let trace = self.traces.get(number as usize)?;
         let (time_us, longest_us) = (trace.time.of_trace_us(), trace.time.longest_possible_us());
-        Some((trace.id, Version { time_us, longest_us, parts: trace.parts.clone() }))
+        let (parts, goes_on) = (trace.parts.clone(), trace.goes_on);
+        Some((trace.id, Version { time_us, longest_us, parts, goes_on }))
     }
 
     /// The block that got the last piece of a trace.
@@ -115,10 +177,11 @@ impl Head {
 
     /// Adds what was committed.
     pub(super) fn grow(&mut self, learned: Learned) {
-        let grown = learned.traces.into_iter().map(|(id, growth)| self.grow_trace(id, growth));
-        let numbers: Vec<u32> = grown.collect();
+        let grown = learned.traces.into_iter();
+        let grown = grown.map(|(id, growth)| growth.is_something().then(|| self.grow_trace(id, growth)));
+        let numbers: Vec<Option<u32>> = grown.collect();
         for (at, term) in learned.terms {
-            if let Some(&number) = numbers.get(at as usize) {
+            if let Some(&Some(number)) = numbers.get(at as usize) {
                 self.postings.add(term, number);
             }
         }
@@ -128,11 +191,15 @@ impl Head {
     fn grow_trace(&mut self, id: TraceId, growth: Growth) -> u32 {
         let number = self.number(id).unwrap_or_else(|| self.begin(id));
         let trace = &mut self.traces[number as usize];
-        if growth.anew {
-            (trace.time, trace.parts) = (growth.time, growth.parts);
-        } else {
+        if growth.rest == Rest::Here {
             trace.time.add(&growth.time);
             trace.parts.extend(growth.parts);
+        } else {
+            (trace.time, trace.parts) = (growth.time, growth.parts);
+            trace.goes_on = growth.rest == Rest::Earlier;
+            if trace.goes_on {
+                self.went_on.push(number);
+            }
         }
         self.pieces += growth.pieces;
         number
@@ -148,26 +215,36 @@ impl Head {
             }
             None => NONE,
         };
-        self.traces.push(Trace { id, time: Time::default(), parts: Vec::new(), same_low });
+        self.traces.push(Trace { id, time: Time::default(), parts: Vec::new(), goes_on: false, same_low });
         number
     }
 
-    /// The traces that may be wanted, latest first, each with its time.
-    pub(super) fn candidates(&self, wanted: &Wanted, window: &Window) -> Vec<(u64, TraceId)> {
-        let fits = |trace: &Trace| {
-            let time = trace.time.of_trace_us();
+    /// The traces that may be wanted, latest first.
+    pub(super) fn candidates(&self, wanted: &Wanted, window: &Window) -> Vec<Candidate> {
+        let fits = |trace: &Trace, missing: Vec<u64>| {
+            let time_us = trace.time.of_trace_us();
             let found =
-                window.contains(&time) && trace.time.longest_possible_us() >= wanted.least_duration_us;
-            found.then_some((time, trace.id))
+                window.contains(&time_us) && trace.time.longest_possible_us() >= wanted.least_duration_us;
+            let found = found && (trace.goes_on || missing.is_empty());
+            found.then_some(Candidate { time_us, id: trace.id, missing })
         };
-        let mut found: Vec<(u64, TraceId)> = match self.postings.with_all(&wanted.terms) {
-            None => self.traces.iter().filter_map(fits).collect(),
-            Some(numbers) => {
-                numbers.iter().filter_map(|&number| fits(&self.traces[number as usize])).collect()
+        let mut found: Vec<Candidate> = match wanted.terms.as_slice() {
+            [] => self.traces.iter().filter_map(|trace| fits(trace, Vec::new())).collect(),
+            terms => {
+                let numbers = self.postings.with_all_or_some(terms, &self.went_on);
+                let of = |(number, missing)| fits(&self.traces[number as usize], missing);
+                numbers.into_iter().filter_map(of).collect()
             }
         };
-        found.sort_unstable_by_key(|&(time, id)| std::cmp::Reverse((time, id.low())));
+        found.sort_unstable_by_key(|found| std::cmp::Reverse((found.time_us, found.id.low())));
         found
+    }
+
+    /// Forgets of some terms those that it knows a trace to have.
+    pub(super) fn strike(&self, id: TraceId, missing: &mut Vec<u64>) {
+        if let Some(number) = self.number(id) {
+            missing.retain(|&term| !self.postings.has(term, number));
+        }
     }
 
     /// Visits all terms in order, with the numbers of traces that have them, some of them twice; many terms at a time.
@@ -193,6 +270,15 @@ impl Head {
         }
         Ok(())
     }
+}
+
+/// A trace that a search may want.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Candidate {
+    pub(super) time_us: u64,
+    pub(super) id: TraceId,
+    /// What is wanted and not known to be in it here. It goes on with an earlier part of the index, which may know.
+    pub(super) missing: Vec<u64>,
 }
 
 /// Which traces have which terms: sorted runs, and what was added last.
@@ -256,15 +342,23 @@ impl Postings {
         numbers
     }
 
-    /// The numbers of traces that have all terms; none if none is asked for.
-    fn with_all(&self, terms: &[u64]) -> Option<Vec<u32>> {
-        let (first, others) = terms.split_first()?;
-        let mut numbers = self.with(*first);
-        for &term in others {
-            let also = self.with(term);
-            numbers.retain(|number| also.binary_search(number).is_ok());
-        }
-        Some(numbers)
+    fn has(&self, term: u64, number: u32) -> bool {
+        self.runs.iter().any(|run| run.binary_search(&(term, number)).is_ok())
+            || self.newest.contains(&(term, number))
+    }
+
+    /// The numbers of traces that have all terms; and of those among `some` that have not, with what they lack.
+    fn with_all_or_some(&self, terms: &[u64], some: &[u32]) -> Vec<(u32, Vec<u64>)> {
+        let having: Vec<(u64, Vec<u32>)> = terms.iter().map(|&term| (term, self.with(term))).collect();
+        let lacks = |number: u32| {
+            let lacks = move |(_, with): &&(u64, Vec<u32>)| with.binary_search(&number).is_err();
+            having.iter().filter(lacks).map(|(term, _)| *term)
+        };
+        let with_first = having.first().map_or(&[][..], |(_, with)| with);
+        let with_all = with_first.iter().filter(|&&number| lacks(number).next().is_none());
+        let with_some = some.iter().map(|&number| (number, lacks(number).collect::<Vec<_>>()));
+        let with_some = with_some.filter(|(_, missing)| !missing.is_empty());
+        with_all.map(|&number| (number, Vec::new())).chain(with_some).collect()
     }
 }
 

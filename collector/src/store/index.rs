@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use super::engine::Snapshot;
-use super::head::{Head, Learned, Version};
+use super::head::{Candidate, Chain, Head, Learned, Version};
 use super::manifest::Manifest;
 use super::segment::Segment;
 use super::terms::{Wanted, Window};
@@ -185,8 +185,13 @@ impl View {
     }
 
     /// For each head, newest first, the traces that may be wanted, latest first.
-    pub(super) fn head_candidates(&self, wanted: &Wanted, window: &Window) -> Vec<Vec<(u64, TraceId)>> {
+    pub(super) fn head_candidates(&self, wanted: &Wanted, window: &Window) -> Vec<Vec<Candidate>> {
         self.heads.iter().map(|(head, _)| read(head).candidates(wanted, window)).collect()
+    }
+
+    /// Forgets of some terms those that heads older than the source of this age know a trace to have.
+    pub(super) fn strike_in_heads(&self, age: usize, id: TraceId, missing: &mut Vec<u64>) {
+        self.heads.iter().skip(age + 1).for_each(|(head, _)| read(head).strike(id, missing));
     }
 
     /// Whether something newer than the source of this age knows a trace. What a head learned after this view was taken
@@ -203,48 +208,64 @@ impl View {
         }
         let newer = age.saturating_sub(self.heads.len());
         for segment in self.segments.iter().rev().take(newer) {
-            if segment.find(rows, id)?.is_some() {
+            if segment.place(rows, id)?.is_some() {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// The newest version of a trace that has not left.
+    /// All that is known of a trace that has not left.
     pub(super) fn find(&self, rows: &dyn Snapshot, id: TraceId) -> Result<Option<Version>, StoreError> {
         Ok(self.find_any(rows, id)?.filter(|version| version.last_block() >= self.passed))
     }
 
-    /// The block that got the last piece of a trace, if a head knows it.
-    pub(super) fn last_block_in_heads(&self, id: TraceId) -> Option<u64> {
-        self.heads.iter().find_map(|(head, _)| read(head).last_block(id))
-    }
-
-    /// The newest version of a trace, which may have left.
-    pub(super) fn find_any(&self, rows: &dyn Snapshot, id: TraceId) -> Result<Option<Version>, StoreError> {
-        for (head, _) in &self.heads {
-            let head = read(head);
-            if let Some((_, version)) = head.number(id).and_then(|number| head.version(number)) {
-                return Ok(Some(version));
-            }
+    /// The block that got the last piece of a trace, if it is known.
+    pub(super) fn last_block(&self, rows: &dyn Snapshot, id: TraceId) -> Result<Option<u64>, StoreError> {
+        let mut in_heads = self.heads.iter().filter_map(|(head, _)| read(head).last_block(id));
+        if let Some(last) = in_heads.next() {
+            return Ok(Some(last));
         }
         for segment in self.segments.iter().rev() {
             if let Some(version) = segment.find(rows, id)? {
-                return Ok(Some(version));
+                return Ok(Some(version.last_block()));
             }
         }
         Ok(None)
     }
 
-    /// The newest versions of all traces that share their low 64 bits, in the order of their ids.
+    /// All that is known of a trace, which may have left.
+    pub(super) fn find_any(&self, rows: &dyn Snapshot, id: TraceId) -> Result<Option<Version>, StoreError> {
+        let mut chain = Chain::default();
+        for (head, _) in &self.heads {
+            let head = read(head);
+            let version = head.number(id).and_then(|number| head.version(number));
+            version.into_iter().for_each(|(_, version)| chain.add(version));
+            if chain.is_whole() {
+                return Ok(chain.joined());
+            }
+        }
+        for segment in self.segments.iter().rev() {
+            segment.find(rows, id)?.into_iter().for_each(|version| chain.add(version));
+            if chain.is_whole() {
+                break;
+            }
+        }
+        Ok(chain.joined())
+    }
+
+    /// All that is known of the traces that share their low 64 bits, in the order of their ids.
     pub(super) fn find_low(
         &self,
         rows: &dyn Snapshot,
         low: u64,
     ) -> Result<Vec<(TraceId, Version)>, StoreError> {
-        let mut found: BTreeMap<u64, (TraceId, Version)> = BTreeMap::new();
+        let mut found: BTreeMap<u64, (TraceId, Chain)> = BTreeMap::new();
         let mut note = |id: TraceId, version: Version| {
-            found.entry(id.high()).or_insert((id, version));
+            let (_, chain) = found.entry(id.high()).or_insert_with(|| (id, Chain::default()));
+            if !chain.is_whole() {
+                chain.add(version);
+            }
         };
         for (head, _) in &self.heads {
             let head = read(head);
@@ -253,7 +274,8 @@ impl View {
         for segment in self.segments.iter().rev() {
             segment.with_low(rows, low)?.into_iter().for_each(|record| note(record.id, record.version));
         }
-        Ok(found.into_values().filter(|(_, version)| version.last_block() >= self.passed).collect())
+        let whole = found.into_values().filter_map(|(id, chain)| Some((id, chain.joined()?)));
+        Ok(whole.filter(|(_, version)| version.last_block() >= self.passed).collect())
     }
 }
 

@@ -18,7 +18,7 @@
 //! what each commit changes: behind the newest block, all in one page of the tree.
 
 /// The format version that this program writes and reads.
-pub const FORMAT_VERSION: u8 = 5;
+pub const FORMAT_VERSION: u8 = 6;
 
 pub(super) const VERSION: &[u8] = b"V";
 pub(super) const LEDGER: &[u8] = b"EL";

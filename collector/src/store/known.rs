@@ -3,6 +3,10 @@
 //! Whatever came with one commit is compared with that commit alone, which is little and fits into the processor's caches.
 //! Only once a trace comes again are its stamps needed, and until then they lie one after the other: nearly all traces
 //! come once, and a place of its own in a large table for each of their pieces would cost a miss each.
+//!
+//! All this is forgotten once the head becomes a segment. A trace that comes again after that is read, and followed from
+//! then on: its stamps lie apart, and are kept from one head to the next, so that it is not read again for each. How many
+//! are kept is bounded.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -10,11 +14,29 @@ use std::ops::Range;
 use foldhash::fast::RandomState;
 
 use super::batch::{Batch, Part};
+use super::commit::time_of;
 use super::expire::Passed;
+use super::facts::Time;
 use crate::model::TraceId;
 
 /// What stands for a piece as a whole, or for one of its annotations.
 type Stamp = u128;
+
+/// Stamps that are kept from one head to the next, of all traces that are followed: some 120 MiB.
+const MOST_KEPT: usize = 4 << 20;
+/// Heads after which a trace is followed no more if nothing came of it.
+const PATIENCE: u64 = 8;
+
+/// A trace that is followed from one head to the next.
+#[derive(Debug)]
+struct Followed {
+    /// Of all that is stored of it.
+    stamps: HashSet<Stamp, RandomState>,
+    /// As all that is stored of it tells.
+    time: Time,
+    /// The head in which it came last.
+    head: u64,
+}
 
 /// Traces, and the stamps of what is stored of them.
 #[derive(Debug, Default)]
@@ -28,6 +50,10 @@ pub(super) struct Known {
     /// Stamps of the traces that came with this commit for the first time; and in their order, with the traces' places.
     now: HashSet<Stamp, RandomState>,
     in_order: Vec<(usize, Stamp)>,
+    /// Those of which earlier heads knew.
+    followed: HashMap<TraceId, Followed, RandomState>,
+    /// How many heads there were before this one.
+    head: u64,
 }
 
 /// How much of a piece is new.
@@ -44,13 +70,20 @@ pub(super) enum New {
 pub(super) enum Standing {
     /// Nothing is stored of it.
     Fresh,
-    /// All that is stored of it is remembered.
+    /// All that is stored of it came since the head began, and is remembered.
     GoesOn,
+    /// It is followed.
+    Followed,
 }
 
 impl Known {
     /// What is remembered of a trace that it has no rows of is worse than nothing.
     pub(super) fn forget(&mut self) {
+        self.forget_head();
+        self.followed.clear();
+    }
+
+    fn forget_head(&mut self) {
         self.traces.clear();
         self.once.clear();
         self.again.clear();
@@ -58,41 +91,91 @@ impl Known {
         self.in_order.clear();
     }
 
-    /// Follows what retention has removed: who leaves is met again as if never seen. What of them is among `again` is not
-    /// known apart, but nearly all that leave came long before what is remembered here.
-    pub(super) fn follow(&mut self, passed: &Passed) {
-        if passed.left_unread || passed.left.iter().any(|trace| self.traces.contains_key(trace)) {
-            self.forget();
+    /// Begins with another head: what the one before knew is forgotten, but for the traces that are followed.
+    pub(super) fn begin_head(&mut self) {
+        self.forget_head();
+        self.head += 1;
+        self.bound(MOST_KEPT);
+    }
+
+    /// Has the traces go that have not come for long, and those that came longest ago while there are too many stamps.
+    fn bound(&mut self, most: usize) {
+        let now = self.head;
+        self.followed.retain(|_, followed| now - followed.head <= PATIENCE);
+        let mut kept: usize = self.followed.values().map(|followed| followed.stamps.len()).sum();
+        if kept > most {
+            let mut oldest: Vec<(u64, TraceId)> =
+                self.followed.iter().map(|(id, followed)| (followed.head, *id)).collect();
+            oldest.sort_unstable_by_key(|(head, _)| *head);
+            for (_, id) in oldest {
+                let gone = self.followed.remove(&id);
+                kept -= gone.map_or(0, |followed| followed.stamps.len());
+                if kept <= most {
+                    break;
+                }
+            }
         }
     }
 
-    /// Begins a trace in a commit. Returns whether nothing is remembered of it; from now on all of it is.
-    pub(super) fn begin(&mut self, trace: TraceId) -> bool {
-        let mut is_new = false;
-        let stamps = self.traces.entry(trace).or_insert_with(|| {
-            is_new = true;
-            0..0
-        });
-        self.again.extend(&self.once[std::mem::take(stamps)]);
-        is_new
+    /// Takes in what retention has removed: who leaves is met again as if never seen. What of them is among `again` is not
+    /// known apart, but nearly all that leave came long before what is remembered here.
+    pub(super) fn leave(&mut self, passed: &Passed) {
+        if passed.left_unread {
+            self.forget();
+        }
+        passed.left.iter().for_each(|trace| drop(self.followed.remove(trace)));
+        if passed.left.iter().any(|trace| self.traces.contains_key(trace)) {
+            self.forget_head();
+        }
     }
 
-    /// Remembers what is stored of traces that go on.
-    pub(super) fn remember(&mut self, stored: &Batch) {
+    /// Whether a trace came since the head began, so that all that is stored of it is remembered; it is about to come again.
+    pub(super) fn knows(&mut self, trace: TraceId) -> bool {
+        let Some(stamps) = self.traces.get_mut(&trace) else { return false };
+        self.again.extend(&self.once[std::mem::take(stamps)]);
+        true
+    }
+
+    /// Begins a trace of which nothing is stored.
+    pub(super) fn begin(&mut self, trace: TraceId) {
+        self.traces.insert(trace, 0..0);
+    }
+
+    /// Begins to follow a trace of which this is stored; returns when it was.
+    pub(super) fn remember(&mut self, trace: TraceId, stored: &Batch) -> Time {
+        let time = time_of(stored);
+        let mut stamps = HashSet::default();
         for part in stored.parts() {
-            self.again.extend(part.entry.whole);
-            self.again.extend(part.identities);
+            stamps.extend(part.entry.whole);
+            stamps.extend(part.identities);
+        }
+        self.traces.remove(&trace);
+        self.followed.insert(trace, Followed { stamps, time, head: self.head });
+        time
+    }
+
+    /// When a trace was that is about to come again, if it is followed.
+    pub(super) fn follow(&mut self, trace: TraceId) -> Option<Time> {
+        let followed = self.followed.get_mut(&trace)?;
+        followed.head = self.head;
+        Some(followed.time)
+    }
+
+    /// Takes in when a trace was that is followed, as what came of it tells.
+    pub(super) fn tell(&mut self, trace: TraceId, time: &Time) {
+        if let Some(followed) = self.followed.get_mut(&trace) {
+            followed.time.add(time);
         }
     }
 
     /// How much is new of a piece of the trace at a place of the commit; from now on nothing of it is.
     pub(super) fn new_part(&mut self, part: &Part<'_>, standing: Standing, place: usize) -> New {
-        if part.entry.whole.is_some_and(|whole| !self.insert(whole, standing, place)) {
+        if part.entry.whole.is_some_and(|whole| !self.insert(whole, standing, (part.entry.trace, place))) {
             return New::Nothing;
         }
         let mut known = 0;
         let mut note = |identity: &Stamp| {
-            let is_new = self.insert(*identity, standing, place);
+            let is_new = self.insert(*identity, standing, (part.entry.trace, place));
             known += usize::from(!is_new);
             is_new
         };
@@ -105,8 +188,12 @@ impl Known {
         }
     }
 
-    fn insert(&mut self, stamp: Stamp, standing: Standing, place: usize) -> bool {
+    fn insert(&mut self, stamp: Stamp, standing: Standing, (trace, place): (TraceId, usize)) -> bool {
         match standing {
+            // Of one that is followed no more nothing is known, and it must not be lost.
+            Standing::Followed => {
+                self.followed.get_mut(&trace).is_none_or(|followed| followed.stamps.insert(stamp))
+            }
             Standing::GoesOn => self.again.insert(stamp),
             Standing::Fresh => {
                 let is_new = self.now.insert(stamp);
@@ -154,7 +241,12 @@ mod tests {
         let is_new = pieces.parts().map(|part| {
             let place = part.entry.trace.low() as usize;
             let standing = *standings.entry(place).or_insert_with(|| {
-                if known.begin(trace_at(place)) { Standing::Fresh } else { Standing::GoesOn }
+                let trace = trace_at(place);
+                if known.knows(trace) {
+                    return Standing::GoesOn;
+                }
+                known.begin(trace);
+                Standing::Fresh
             });
             known.new_part(&part, standing, place) == New::All
         });

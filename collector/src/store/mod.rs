@@ -270,7 +270,7 @@ impl<E: Engine> TraceStore<E> {
     pub fn freeze(&self) {
         let mut memory = self.memory();
         self.index.freeze();
-        memory.known.forget();
+        memory.known.begin_head();
     }
 
     fn memory(&self) -> MutexGuard<'_, commit::Memory> {
@@ -303,7 +303,7 @@ impl<E: Engine> TraceStore<E> {
             Err(_) => memory.doubt(),
         }
         if self.index.wanted_upkeep() {
-            memory.known.forget();
+            memory.known.begin_head();
             self.bell.ring();
         }
         self.believed(done)
@@ -378,7 +378,7 @@ impl<E: Engine> Store for TraceStore<E> {
         }
         self.believed(done)?;
         if let Some(passed) = &passed {
-            memory.known.follow(passed);
+            memory.known.leave(passed);
             self.index.set_passed(passed.end);
         }
         Ok(passed.is_some())

@@ -1,13 +1,16 @@
 //! Traces by time, latest first: from the head, from what waits to become a segment, and from the segments, each of which
-//! gives its own in that order. Of a trace that several know, the newest of them alone speaks.
+//! gives its own in that order. Of a trace that several know, the newest of them alone speaks: it knows when the trace was.
+//! What the trace has, they know together. So each gives those of its traces that have all that is wanted, and those that go
+//! on with older ones; what those lack is looked for there.
 
 use std::cmp::Ordering;
-use std::collections::{BinaryHeap, HashSet};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::StoreError;
 use super::engine::Snapshot;
+use super::head::Candidate;
 use super::index::View;
 use super::segment::{Record, Segment};
 use super::terms::{Wanted, Window};
@@ -21,7 +24,7 @@ pub(super) fn traces_by_time(
     window: &Window,
     visit: &mut dyn FnMut(TraceId) -> Result<ControlFlow<()>, StoreError>,
 ) -> Result<(), StoreError> {
-    let mut search = Search { rows, view, wanted, window, next: BinaryHeap::new() };
+    let mut search = Search { rows, view, wanted, window, next: BinaryHeap::new(), having: HashMap::new() };
     search.begin();
     // A trace whose newest version appeared meanwhile may be found at two places.
     let mut visited = HashSet::new();
@@ -39,6 +42,8 @@ struct Search<'s> {
     wanted: &'s Wanted,
     window: &'s Window,
     next: BinaryHeap<Next<'s>>,
+    /// For segments and terms, the places that were looked at last.
+    having: HashMap<(usize, u64), Having>,
 }
 
 /// The next trace of one source, or how late it may be.
@@ -50,9 +55,9 @@ struct Next<'s> {
 }
 
 enum Source<'s> {
-    Head(TraceId, std::vec::IntoIter<(u64, TraceId)>),
+    Head(Candidate, std::vec::IntoIter<Candidate>),
     Unopened(&'s Arc<Segment>),
-    Segment(Record, Matches<'s>),
+    Segment(Match, Matches<'s>),
 }
 
 impl<'s> Search<'s> {
@@ -71,16 +76,16 @@ impl<'s> Search<'s> {
         }
     }
 
-    fn push_head(&mut self, age: usize, mut rest: std::vec::IntoIter<(u64, TraceId)>) {
-        if let Some((time_us, id)) = rest.next() {
-            self.next.push(Next { time_us, age, source: Source::Head(id, rest) });
+    fn push_head(&mut self, age: usize, mut rest: std::vec::IntoIter<Candidate>) {
+        if let Some(found) = rest.next() {
+            self.next.push(Next { time_us: found.time_us, age, source: Source::Head(found, rest) });
         }
     }
 
     fn push_segment(&mut self, age: usize, mut matches: Matches<'s>) -> Result<(), StoreError> {
-        if let Some(record) = matches.next(self.rows)? {
-            let time_us = record.version.time_us;
-            self.next.push(Next { time_us, age, source: Source::Segment(record, matches) });
+        if let Some(found) = matches.next(self.rows)? {
+            let time_us = found.record.version.time_us;
+            self.next.push(Next { time_us, age, source: Source::Segment(found, matches) });
         }
         Ok(())
     }
@@ -88,26 +93,118 @@ impl<'s> Search<'s> {
     /// The latest trace that is left.
     fn pop(&mut self) -> Result<Option<TraceId>, StoreError> {
         while let Some(Next { age, source, .. }) = self.next.pop().filter(|_| !self.wanted.is_late()) {
-            let (id, last_block) = match source {
+            let (id, last_block, missing) = match source {
                 Source::Unopened(segment) => {
                     let matches = Matches::new(self.rows, segment, self.wanted, self.window)?;
                     self.push_segment(age, matches)?;
                     continue;
                 }
-                Source::Head(id, rest) => {
+                Source::Head(found, rest) => {
                     self.push_head(age, rest);
-                    (id, u64::MAX)
+                    (found.id, u64::MAX, found.missing)
                 }
-                Source::Segment(record, matches) => {
+                Source::Segment(Match { record, has_all }, matches) => {
                     self.push_segment(age, matches)?;
-                    (record.id, record.version.last_block())
+                    let missing = if has_all { Vec::new() } else { self.wanted.terms.clone() };
+                    (record.id, record.version.last_block(), missing)
                 }
             };
-            if last_block >= self.view.passed && !self.view.is_newer_than(self.rows, age, id)? {
+            if last_block >= self.view.passed
+                && !self.view.is_newer_than(self.rows, age, id)?
+                && self.have(age, id, missing)?
+            {
                 return Ok(Some(id));
             }
         }
         Ok(None)
+    }
+
+    /// Whether a trace has some terms in the segment of an age or in what is older. What one that left before had the same
+    /// id has is taken for its own: a term too many costs no answer.
+    fn have(&mut self, age: usize, id: TraceId, mut missing: Vec<u64>) -> Result<bool, StoreError> {
+        if missing.is_empty() {
+            return Ok(true);
+        }
+        self.view.strike_in_heads(age, id, &mut missing);
+        let newer = age.saturating_sub(self.view.heads());
+        for at in (0..self.view.segments.len() - newer).rev() {
+            if missing.is_empty() {
+                break;
+            }
+            self.strike(at, id, &mut missing)?;
+        }
+        Ok(missing.is_empty())
+    }
+
+    /// Forgets of some terms those that a segment knows a trace to have.
+    fn strike(&mut self, at: usize, id: TraceId, missing: &mut Vec<u64>) -> Result<(), StoreError> {
+        let (view, rows) = (self.view, self.rows);
+        let segment = &view.segments[at];
+        if !segment.filter.may_hold(id.low()) {
+            return Ok(());
+        }
+        let mut place = None;
+        for number in (0..missing.len()).rev() {
+            let term = missing[number];
+            let having = self.having.entry((at, term)).or_default();
+            if !having.any(rows, segment, term)? {
+                continue;
+            }
+            let place = match place {
+                Some(place) => place,
+                None => *place.insert(segment.place(rows, id)?),
+            };
+            let Some(place) = place else { break };
+            if having.has(rows, segment, term, place)? {
+                missing.swap_remove(number);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Some of the places of a term in a segment: those of one chunk.
+#[derive(Default)]
+struct Having {
+    chunk: Option<usize>,
+    places: Vec<u64>,
+}
+
+impl Having {
+    /// Whether any trace may have the term.
+    fn any(&mut self, rows: &dyn Snapshot, segment: &Segment, term: u64) -> Result<bool, StoreError> {
+        let (first, last) = (segment.chunk_with(term, 0), segment.chunk_with(term, u64::MAX));
+        if first != last {
+            return Ok(true);
+        }
+        self.read(rows, segment, term, first)?;
+        Ok(!self.places.is_empty())
+    }
+
+    /// Whether the trace at a place has the term.
+    fn has(
+        &mut self,
+        rows: &dyn Snapshot,
+        segment: &Segment,
+        term: u64,
+        place: u64,
+    ) -> Result<bool, StoreError> {
+        self.read(rows, segment, term, segment.chunk_with(term, place))?;
+        Ok(self.places.binary_search(&place).is_ok())
+    }
+
+    fn read(
+        &mut self,
+        rows: &dyn Snapshot,
+        segment: &Segment,
+        term: u64,
+        chunk: usize,
+    ) -> Result<(), StoreError> {
+        if self.chunk != Some(chunk) && chunk < segment.fences.terms.len() {
+            self.places = segment.places_with(rows, term, chunk)?;
+            self.chunk = Some(chunk);
+        }
+        Ok(())
     }
 }
 
@@ -138,7 +235,14 @@ impl PartialEq for Next<'_> {
 
 impl Eq for Next<'_> {}
 
-/// The traces of a segment that have all terms and lie in the window, latest first.
+/// A trace of a segment that may be wanted.
+struct Match {
+    record: Record,
+    /// Whether it has all terms here. If not, it goes on with an older segment.
+    has_all: bool,
+}
+
+/// The traces of a segment that have all terms, or go on with an older one, and lie in the window, latest first.
 struct Matches<'s> {
     segment: &'s Segment,
     wanted: &'s Wanted,
@@ -161,15 +265,17 @@ impl<'s> Matches<'s> {
         Ok(Matches { segment, wanted, window, places, place, chunk: (0, Vec::new()) })
     }
 
-    fn next(&mut self, rows: &dyn Snapshot) -> Result<Option<Record>, StoreError> {
-        while let Some(place) = self.agreed(rows)? {
+    fn next(&mut self, rows: &dyn Snapshot) -> Result<Option<Match>, StoreError> {
+        loop {
+            let (agreed, goes_on) = (self.agreed(rows)?, self.segment.next_that_goes_on(self.place));
+            let Some(place) = [agreed, goes_on].into_iter().flatten().min() else { break };
             let Some(record) = self.record(rows, place)? else { break };
             if record.version.time_us < *self.window.start() {
                 break;
             }
             self.place = place + 1;
             if record.version.longest_us >= self.wanted.least_duration_us {
-                return Ok(Some(record));
+                return Ok(Some(Match { record, has_all: agreed == Some(place) }));
             }
         }
         self.place = u64::MAX;

@@ -7,7 +7,11 @@
 //! Terms    (term:u64 count place:delta*)*                             in the order of term, place
 //! Filter   words:u64*                                                 read as a whole; see filter.rs
 //! Fences   where each chunk of Traces, ById and Terms begins          read as a whole
+//!          then (place:delta)* of the traces that go on with an earlier segment
 //! ```
+//!
+//! Of a trace that goes on the time and the longest span are those of all its pieces, also of those that earlier segments
+//! know; parts and terms are those of its pieces here.
 //!
 //! A number without a size is a varint; a delta is the difference to the one before it in the chunk (times fall, so that
 //! theirs is how much; a block's is to the one before it of its trace). Fences and filter are in memory while the segment
@@ -25,7 +29,7 @@ use super::manifest::Entry;
 use super::{Beat, StoreError, go_on, varint};
 use crate::model::TraceId;
 
-/// Where the chunks of a segment begin.
+/// Where the chunks of a segment begin, and which of its traces an earlier one knows too.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Fences {
     /// Place and time of the first trace.
@@ -34,6 +38,8 @@ pub(super) struct Fences {
     pub(super) ids: Vec<(u64, u64)>,
     /// The first term, and its first place.
     pub(super) terms: Vec<(u64, u64)>,
+    /// The places of traces that go on with an earlier segment, in order. Before format 6 there were none.
+    pub(super) goes_on: Vec<u64>,
 }
 
 impl Fences {
@@ -46,6 +52,7 @@ impl Fences {
                 varint::put(*second, &mut bytes);
             }
         }
+        put_places(&self.goes_on, &mut bytes);
         bytes
     }
 
@@ -54,7 +61,10 @@ impl Fences {
             let count = varint::take(&mut bytes)?;
             (0..count).map(|_| varint::take_u64(&mut bytes).zip(varint::take(&mut bytes))).collect()
         };
-        let fences = Fences { traces: next()?, ids: next()?, terms: next()? };
+        let mut fences = Fences { traces: next()?, ids: next()?, terms: next()?, goes_on: Vec::new() };
+        if !bytes.is_empty() {
+            take_places(&mut bytes, |place| fences.goes_on.push(place))?;
+        }
         bytes.is_empty().then_some(fences)
     }
 
@@ -76,7 +86,8 @@ impl Fences {
     fn are_of(&self, traces: u64) -> bool {
         let by_first = |fences: &[(u64, u64)]| fences.is_sorted_by_key(|&(first, _)| first);
         let places_exist = self.traces.last().is_none_or(|&(place, _)| place < traces);
-        by_first(&self.traces) && self.ids.is_sorted() && self.terms.is_sorted() && places_exist
+        let goes_on = self.goes_on.is_sorted() && self.goes_on.last().is_none_or(|&place| place < traces);
+        by_first(&self.traces) && self.ids.is_sorted() && self.terms.is_sorted() && places_exist && goes_on
     }
 }
 
@@ -97,7 +108,7 @@ pub(super) struct Record {
 
 /// Appends a record to a chunk. `before` is the time of the record before it there.
 pub(super) fn put_record(record: &Record, before: Option<u64>, bytes: &mut Vec<u8>) {
-    let Version { time_us, longest_us, parts } = &record.version;
+    let Version { time_us, longest_us, parts, .. } = &record.version;
     varint::put(before.map_or(*time_us, |before| before.wrapping_sub(*time_us)), bytes);
     bytes.extend_from_slice(&record.id.low().to_be_bytes());
     bytes.extend_from_slice(&record.id.high().to_be_bytes());
@@ -141,7 +152,8 @@ fn take_record(before: Option<u64>, bytes: &mut &[u8]) -> Option<Record> {
         offset.checked_add(length).map(|_end| Part { block, offset, length })
     };
     let parts = (0..count).map(|_| part()).collect::<Option<_>>()?;
-    Some(Record { id: TraceId::new(high, low)?, version: Version { time_us, longest_us, parts } })
+    let version = Version { time_us, longest_us, parts, goes_on: false };
+    Some(Record { id: TraceId::new(high, low)?, version })
 }
 
 impl Segment {
@@ -170,10 +182,12 @@ impl Segment {
         let body = self.chunk(rows, Column::Traces, chunk)?;
         let mut rest = body.as_slice();
         let (mut records, mut before) = (Vec::new(), None);
+        let first = self.fences.traces.get(chunk).map_or(0, |&(first, _)| first);
         while !rest.is_empty() {
-            let record = take_record(before, &mut rest)
+            let mut record = take_record(before, &mut rest)
                 .filter(|record| self.may_hold(record))
                 .ok_or_else(|| self.damaged(Column::Traces))?;
+            record.version.goes_on = self.goes_on(first + records.len() as u64);
             before = Some(record.version.time_us);
             records.push(record);
         }
@@ -195,8 +209,32 @@ impl Segment {
             for _ in 0..at {
                 before = Some(skip_record(before, &mut rest)?);
             }
-            take_record(before, &mut rest).filter(|record| self.may_hold(record))
+            let mut record = take_record(before, &mut rest).filter(|record| self.may_hold(record))?;
+            record.version.goes_on = self.goes_on(place);
+            Some(record)
         })
+    }
+
+    /// The traces that go on with an earlier segment.
+    pub(super) fn that_go_on(&self, rows: &dyn Snapshot) -> Result<Vec<TraceId>, StoreError> {
+        let mut ids = Vec::with_capacity(self.fences.goes_on.len());
+        let mut places = self.fences.goes_on.as_slice();
+        for (chunk, &(first, _)) in self.fences.traces.iter().enumerate() {
+            let end = self.fences.traces.get(chunk + 1).map_or(u64::MAX, |&(next, _)| next);
+            let (now, later) = places.split_at(places.partition_point(|&place| place < end));
+            places = later;
+            if !now.is_empty() {
+                let records = self.records(rows, chunk)?;
+                let record = |place: &u64| records.get(usize::try_from(place.checked_sub(first)?).ok()?);
+                ids.extend(now.iter().filter_map(record).map(|record| record.id));
+            }
+        }
+        Ok(ids)
+    }
+
+    /// Whether the trace at a place goes on with an earlier segment.
+    fn goes_on(&self, place: u64) -> bool {
+        self.fences.goes_on.binary_search(&place).is_ok()
     }
 
     /// What goes on with a trace comes after it, because no segment knows of blocks that are still to come.
@@ -206,9 +244,14 @@ impl Segment {
 
     /// The one trace of this id.
     pub(super) fn find(&self, rows: &dyn Snapshot, id: TraceId) -> Result<Option<Version>, StoreError> {
+        let place = self.place(rows, id)?;
+        place.map(|place| self.record(rows, place).map(|record| record.version)).transpose()
+    }
+
+    /// The place of a trace.
+    pub(super) fn place(&self, rows: &dyn Snapshot, id: TraceId) -> Result<Option<u64>, StoreError> {
         let places = self.places(rows, id.low(), self.fences.with_id(id))?;
-        let place = places.into_iter().find(|&(high, _)| high == id.high());
-        place.map(|(_, place)| self.record(rows, place).map(|record| record.version)).transpose()
+        Ok(places.into_iter().find(|&(high, _)| high == id.high()).map(|(_, place)| place))
     }
 
     /// For each trace with these low 64 bits in some chunks the high ones, and its place.
@@ -236,6 +279,11 @@ impl Segment {
             })?;
         }
         Ok(places)
+    }
+
+    /// The first place from one on of a trace that goes on with an earlier segment.
+    pub(super) fn next_that_goes_on(&self, place: u64) -> Option<u64> {
+        self.fences.goes_on.get(self.fences.goes_on.partition_point(|&before| before < place)).copied()
     }
 
     /// The place of the first trace that is not later than a time.
@@ -326,6 +374,10 @@ fn take_id(bytes: &mut &[u8]) -> Option<(u64, u64, u64)> {
 /// Appends a term with some of its places to a chunk.
 pub(super) fn put_run(term: u64, places: &[u64], bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&term.to_be_bytes());
+    put_places(places, bytes);
+}
+
+fn put_places(places: &[u64], bytes: &mut Vec<u8>) {
     varint::put(places.len() as u64, bytes);
     let mut before = 0;
     for &place in places {
@@ -337,12 +389,17 @@ pub(super) fn put_run(term: u64, places: &[u64], bytes: &mut Vec<u8>) {
 /// Passes a term with each of its places; returns it.
 fn take_run(bytes: &mut &[u8], mut put: impl FnMut(u64, u64)) -> Option<u64> {
     let term = varint::take_u64(bytes)?;
+    take_places(bytes, |place| put(term, place))?;
+    Some(term)
+}
+
+fn take_places(bytes: &mut &[u8], mut put: impl FnMut(u64)) -> Option<()> {
     let mut place = 0_u64;
     for _ in 0..varint::take(bytes)? {
         place = place.checked_add(varint::take(bytes)?)?;
-        put(term, place);
+        put(place);
     }
-    Some(term)
+    Some(())
 }
 
 #[cfg(test)]
@@ -357,7 +414,8 @@ mod tests {
     #[test]
     fn fences_that_fall_or_lie_beyond_the_traces_are_not_believed() {
         let traces = vec![(0, 9), (2, 5)];
-        let fences = Fences { traces, ids: vec![(1, 0), (1, 0)], terms: vec![(1, 2), (1, 3)] };
+        let fences =
+            Fences { traces, ids: vec![(1, 0), (1, 0)], terms: vec![(1, 2), (1, 3)], goes_on: vec![0, 2] };
         let fences = Fences::decode(&fences.encode()).unwrap();
         assert!(fences.are_of(3) && !fences.are_of(2));
         let fallen = |change: fn(&mut Fences)| {
@@ -368,13 +426,15 @@ mod tests {
         assert!(fallen(|fences| fences.traces.reverse()));
         assert!(fallen(|fences| fences.ids.push((0, 0))));
         assert!(fallen(|fences| fences.terms.reverse()));
+        assert!(fallen(|fences| fences.goes_on.reverse()));
+        assert!(fallen(|fences| fences.goes_on.push(3)));
     }
 
     #[test]
     fn a_part_that_would_end_beyond_all_blocks_is_not_believed() {
         let record = |length| {
             let parts = vec![Part { block: 1, offset: 10, length }];
-            let version = Version { time_us: 1, longest_us: 2, parts };
+            let version = Version { time_us: 1, longest_us: 2, parts, goes_on: false };
             Record { id: TraceId::new(0, 1).unwrap(), version }
         };
         let again = |record: &Record| {
@@ -394,7 +454,7 @@ mod tests {
     #[test]
     fn a_trace_in_a_block_after_those_of_its_segment_is_not_believed() {
         let parts = vec![Part { block: 5, offset: 0, length: 1 }];
-        let version = Version { time_us: 1, longest_us: 2, parts };
+        let version = Version { time_us: 1, longest_us: 2, parts, goes_on: false };
         let record = Record { id: TraceId::new(0, 1).unwrap(), version };
         let mut body = Vec::new();
         put_record(&record, None, &mut body);
@@ -437,7 +497,7 @@ mod tests {
             let mut body = Vec::new();
             for &id in ids {
                 put_id(id, 2 * chunk as u64, &mut body);
-                let version = Version { time_us: 0, longest_us: 0, parts: Vec::new() };
+                let version = Version { time_us: 0, longest_us: 0, parts: Vec::new(), goes_on: false };
                 put_record(&Record { id, version }, (!records.is_empty()).then_some(0), &mut records);
             }
             writing.put(Column::ById, chunk as u32, &body).unwrap();

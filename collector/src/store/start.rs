@@ -6,9 +6,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::block::{self, Part};
-use super::commit::{ALL, number, stored};
+use super::commit::{ALL, number, stored, time_of};
 use super::engine::{Engine, Snapshot};
-use super::head::{Growth, Learned};
+use super::head::{Growth, Learned, Rest};
 use super::index::{Index, View};
 use super::manifest::Manifest;
 use super::segment::Segment;
@@ -109,8 +109,7 @@ impl<E: Engine> TraceStore<E> {
                 let next = learned.traces.len();
                 let place = *places.entry(id).or_insert(next);
                 if place == next {
-                    let growth = self.first_growth(&*rows, &view, id, next as u32, &mut learned.terms)?;
-                    learned.traces.push((id, growth));
+                    learned.traces.push((id, self.first_growth(&*rows, &view, id)?));
                 }
                 let growth = &mut learned.traces[place].1;
                 growth.pieces += 1;
@@ -139,24 +138,18 @@ impl<E: Engine> TraceStore<E> {
         Ok((pieces, parts))
     }
 
-    fn first_growth(
-        &self,
-        rows: &dyn Snapshot,
-        view: &View,
-        id: TraceId,
-        at: u32,
-        terms: &mut Vec<(u32, u64)>,
-    ) -> Result<Growth, StoreError> {
+    fn first_growth(&self, rows: &dyn Snapshot, view: &View, id: TraceId) -> Result<Growth, StoreError> {
         if self.index.grows(id) {
             return Ok(Growth::default());
         }
-        // Retention may have passed all that the segments know of a trace which goes on in these blocks.
-        let Some(version) = view.find_any(rows, id)? else {
-            return Ok(Growth { anew: true, ..Growth::default() });
+        // Retention may have passed all that the segments know of a trace which goes on in these blocks. If nothing is left
+        // of that, the trace had left before it came again.
+        let stored = match view.find_any(rows, id)? {
+            None => Batch::default(),
+            Some(version) => stored(rows, id, &version, self.engine.damage())?,
         };
-        let (growth, stored) = stored(rows, id, version, self.engine.damage())?;
-        terms.extend(stored.terms().iter().map(|&term| (at, term)));
-        Ok(growth)
+        let rest = if stored.is_empty() { Rest::Nowhere } else { Rest::Earlier };
+        Ok(Growth { rest, time: time_of(&stored), ..Growth::default() })
     }
 }
 

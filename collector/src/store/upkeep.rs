@@ -1,9 +1,11 @@
 //! Keeping the index in order: heads become segments, segments of one size become one of the next, and what nobody finds
 //! any more is removed. Each step is durable before the next begins, and repeated by the next start if it was not.
 
+use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use super::engine::Engine;
+use super::index::View;
 use super::manifest::{Entry, Manifest};
 use super::segment::Segment;
 use super::{Beat, StoreError, TraceStore, build, go_on, keys};
@@ -17,7 +19,7 @@ impl<E: Engine> TraceStore<E> {
     /// Does all there is to do at the moment.
     pub(super) fn keep_up(&self, beat: Beat<'_>) -> Result<(), StoreError> {
         let _alone = self.index.upkeep.take(beat)?;
-        while self.flush(beat)? || self.drop_passed()? || self.merge(beat)? {
+        while self.flush(beat)? || self.drop_passed(beat)? || self.merge(beat)? {
             go_on(beat)?;
         }
         self.remove_retired()
@@ -38,16 +40,27 @@ impl<E: Engine> TraceStore<E> {
         Ok(true)
     }
 
-    /// Forgets segments of which every trace has left.
-    fn drop_passed(&self) -> Result<bool, StoreError> {
+    /// Forgets the oldest segment that retention has passed. If traces go on with it, a small one with those takes its place,
+    /// until it has passed what is indexed now.
+    fn drop_passed(&self, beat: Beat<'_>) -> Result<bool, StoreError> {
         let view = self.index.view();
-        let (left, gone): (Vec<_>, Vec<_>) =
-            view.segments.iter().cloned().partition(|segment| segment.entry.last_block >= view.forgotten);
-        if gone.is_empty() {
-            return Ok(false);
+        let is_passed = |segment: &Arc<Segment>| segment.entry.last_block < view.forgotten;
+        let Some(at) = view.segments.iter().position(is_passed) else { return Ok(false) };
+        let needed = build::is_needed(
+            &*self.engine.read()?,
+            &view.segments[at],
+            &view.segments[at + 1..],
+            view.forgotten,
+        )?;
+        if needed {
+            let last_block = self.index.manifest().indexed.saturating_sub(1);
+            self.put_in_place_of(&view, at..at + 1, 0, last_block, beat)?;
+        } else {
+            let mut segments = view.segments.to_vec();
+            let gone = vec![segments.remove(at)];
+            self.replace(self.index.manifest(), segments, false)?;
+            self.retire(gone);
         }
-        self.replace(self.index.manifest(), left, false)?;
-        self.retire(gone);
         Ok(true)
     }
 
@@ -55,18 +68,36 @@ impl<E: Engine> TraceStore<E> {
     fn merge(&self, beat: Beat<'_>) -> Result<bool, StoreError> {
         let view = self.index.view();
         let Some(at) = first_to_merge(&view.segments) else { return Ok(false) };
-        let merged: Vec<&Segment> = view.segments[at..at + MERGED].iter().map(AsRef::as_ref).collect();
+        let merged = &view.segments[at..at + MERGED];
+        let level = merged.iter().map(|segment| segment.entry.level).max().unwrap_or(0) + 1;
+        let last_block = merged.iter().map(|segment| segment.entry.last_block).max().unwrap_or(0);
+        self.put_in_place_of(&view, at..at + MERGED, level, last_block, beat)?;
+        Ok(true)
+    }
+
+    /// Makes one segment of some side by side.
+    fn put_in_place_of(
+        &self,
+        view: &View,
+        these: Range<usize>,
+        level: u64,
+        last_block: u64,
+        beat: Beat<'_>,
+    ) -> Result<(), StoreError> {
         let mut manifest = self.index.manifest();
         let id = self.free_segment(&manifest)?;
         let rows = self.engine.read()?;
-        let segment = build::of_segments(&self.engine, &*rows, id, &merged, view.forgotten, beat)?;
+        let merged: Vec<&Segment> = view.segments[these.clone()].iter().map(AsRef::as_ref).collect();
+        let (newer, forgotten) = (&view.segments[these.end..], view.forgotten);
+        let merging = build::Merging { merged: &merged, newer, forgotten, level, last_block };
+        let segment = build::of_segments(&self.engine, &*rows, id, &merging, beat)?;
         drop(rows);
         let mut segments = view.segments.to_vec();
-        let gone = segments.splice(at..at + MERGED, [Arc::new(segment)]).collect();
+        let gone = segments.splice(these, [Arc::new(segment)]).collect();
         manifest.next_segment = id + 1;
         self.replace(manifest, segments, false)?;
         self.retire(gone);
-        Ok(true)
+        Ok(())
     }
 
     fn replace(

@@ -198,22 +198,28 @@ def ids(numbers):
     return found
 
 
+def places(numbers):
+    place, found = 0, []
+    for _ in range(numbers.next()):
+        place += numbers.next()
+        found.append(place)
+    return found
+
+
 def terms(numbers):
     found = {}
     while numbers:
-        term, place, places = f"{numbers.u64():016x}", 0, []
-        for _ in range(numbers.next()):
-            place += numbers.next()
-            places.append(place)
-        found[term] = places
+        term = f"{numbers.u64():016x}"
+        found[term] = places(numbers)
     return found
 
 
 def fences(numbers):
-    return {
+    row = {
         name: [[numbers.u64(), numbers.next()] for _ in range(numbers.next())]
         for name in ["traces", "ids", "terms"]
     }
+    return {**row, "goes_on": places(numbers)}
 
 
 def words(numbers):
@@ -273,7 +279,7 @@ def main():
         for line in lines:
             key, value = (bytes.fromhex(part.strip("-")) for part in line.split())
             rows.append(FAMILIES[key[:1]](key, value))
-    assert {"version": 5} in rows
+    assert {"version": 6} in rows
     print("\n".join(json.dumps(row, ensure_ascii=True) for row in rows))
 
 

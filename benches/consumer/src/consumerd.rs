@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
-use crate::machine;
+use crate::machine::{self, Usage};
 
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -50,12 +50,22 @@ impl Consumerd {
     /// # Errors
     /// When it does not start.
     pub fn start(scribe: &str, cpu: usize) -> Result<Self> {
+        let mut command = Command::new("taskset");
+        command.arg("-c").arg(cpu.to_string()).arg(machine::beside("blkin-consumerd")?);
+        Self::run(command, scribe)
+    }
+
+    /// As [`Consumerd::start`], on whatever CPU the kernel chooses.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start_anywhere(scribe: &str) -> Result<Self> {
+        Self::run(Command::new(machine::beside("blkin-consumerd")?), scribe)
+    }
+
+    fn run(mut command: Command, scribe: &str) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let ready = folder.path().join("ready");
-        let binary = std::env::current_exe()?.with_file_name("blkin-consumerd");
-        ensure!(binary.exists(), "{} is missing; cargo build --release -p blkin-consumerd", binary.display());
-        let mut command = Command::new("taskset");
-        command.arg("-c").arg(cpu.to_string()).arg(binary);
         command.arg("--socket").arg(folder.path().join("socket")).arg("--ready-file").arg(&ready);
         command.args(["--http-listen", "127.0.0.1:0", "--scan", "false", "--log", "warn"]);
         command.args(["--scribe-upstream", scribe]);
@@ -78,6 +88,11 @@ impl Consumerd {
     pub fn pids(&self) -> Vec<u32> {
         let holder = self.child.id();
         [holder].into_iter().chain(machine::children(holder)).collect()
+    }
+
+    /// What all its processes took of the CPUs.
+    pub fn usage(&self) -> Usage {
+        self.pids().into_iter().map(machine::usage).sum()
     }
 
     /// User and system time of all its processes, in seconds.

@@ -5,8 +5,10 @@
 //! |---|---|
 //! | `transport` | rings alone: one process records, another drains and validates |
 //! | `ship` | blkin-consumerd over a Scribe server that answers OK at once: annotations for each second of its CPU |
+//! | `moderate` | consumerd, collector and programs at 10,000 to 200,000 annotations a second, and idle |
 //! | `scale` | the same, and what a call costs, from 1 to 100 traced programs and to 1,000 threads |
 
+pub mod collector;
 pub mod consumerd;
 pub mod machine;
 pub mod offers;

@@ -1,7 +1,11 @@
 //! CPUs, and what processes take of them.
 
 use std::fs;
+use std::iter::Sum;
+use std::ops::{Add, Sub};
+use std::path::PathBuf;
 
+use anyhow::{Result, ensure};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// Binds the calling thread, and whatever it starts, to one CPU. A machine without it leaves the thread where it is.
@@ -9,6 +13,61 @@ pub fn pin(cpu: usize) {
     let mut set = CpuSet::new();
     set.set(cpu);
     let _ = sched_setaffinity(None, &set);
+}
+
+/// The daemon that was built beside this program.
+///
+/// # Errors
+/// When it was not.
+pub fn beside(name: &str) -> Result<PathBuf> {
+    let binary = std::env::current_exe()?.with_file_name(name);
+    ensure!(binary.exists(), "{} is missing; cargo build --release -p {name}", binary.display());
+    Ok(binary)
+}
+
+/// What processes took of the CPUs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    /// Seconds for which their threads ran, by the scheduler's own count: ticks of 10 ms miss who runs shortly and often.
+    pub seconds: f64,
+    /// How often one of them left a CPU.
+    pub switches: f64,
+}
+
+impl Add for Usage {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { seconds: self.seconds + other.seconds, switches: self.switches + other.switches }
+    }
+}
+
+impl Sub for Usage {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self { seconds: self.seconds - other.seconds, switches: self.switches - other.switches }
+    }
+}
+
+impl Sum for Usage {
+    fn sum<I: Iterator<Item = Self>>(each: I) -> Self {
+        each.fold(Self::default(), Add::add)
+    }
+}
+
+/// What the threads of a process took that live now.
+pub fn usage(pid: u32) -> Usage {
+    let seconds = threads_cpu(pid).into_iter().map(|(_, seconds)| seconds).sum();
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let status = tasks.filter_map(|task| fs::read_to_string(task.path().join("status")).ok());
+    Usage { seconds, switches: status.map(|status| switches(&status)).sum() }
+}
+
+/// Those that a thread made itself, and those that it suffered.
+fn switches(status: &str) -> f64 {
+    let lines = status.lines().filter(|line| line.contains("ctxt_switches"));
+    lines.filter_map(|line| line.split_whitespace().last()?.parse::<f64>().ok()).sum()
 }
 
 /// CPU time in seconds, user and system, of each thread of a process, with its name.

@@ -48,6 +48,11 @@ impl Scribe {
         self.bytes.load(Relaxed)
     }
 
+    /// Calls that came.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Relaxed)
+    }
+
     fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
         let mut body = Vec::new();
         loop {

@@ -8,7 +8,7 @@
 
 use anyhow::{Context, Result};
 use blkin_bench_consumer::consumerd::Consumerd;
-use blkin_bench_consumer::producer::{self, ANNOTATIONS_OF_SPAN, Load, PRODUCER, Producer, WARM_UP};
+use blkin_bench_consumer::producer::{self, ANNOTATIONS_OF_SPAN, Load, PRODUCER, Pattern, Producer, WARM_UP};
 use blkin_bench_consumer::scribe::Scribe;
 use blkin_bench_consumer::{machine, report};
 
@@ -65,7 +65,12 @@ fn main() -> Result<()> {
 fn measure(scribe: &Scribe, annotations: u64, rate: u64, shape: Shape) -> Result<Cost> {
     let Shape { programs, threads, name, .. } = shape;
     let share = programs * shape.part;
-    let load = Load { spans: annotations / ANNOTATIONS_OF_SPAN / share, rate: rate / share, threads };
+    let load = Load {
+        spans: annotations / ANNOTATIONS_OF_SPAN / share,
+        rate: rate / share,
+        threads,
+        pattern: Pattern::Bursts,
+    };
     let consumerd = Consumerd::start(&scribe.address, 1)?;
     let socket = consumerd.socket();
     let mut all: Vec<Producer> =

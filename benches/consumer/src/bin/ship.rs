@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 use blkin_bench_consumer::consumerd::Consumerd;
-use blkin_bench_consumer::producer::{self, ANNOTATIONS_OF_SPAN, Load, PRODUCER, Producer, WARM_UP};
+use blkin_bench_consumer::producer::{self, ANNOTATIONS_OF_SPAN, Load, PRODUCER, Pattern, Producer, WARM_UP};
 use blkin_bench_consumer::scribe::Scribe;
 use blkin_bench_consumer::{machine, report};
 
@@ -24,7 +24,8 @@ fn ship(annotations: u64, rate: u64) -> Result<()> {
     let scribe = Scribe::start()?;
     let consumerd = Consumerd::start(&scribe.address, 1)?;
     let spans = annotations / ANNOTATIONS_OF_SPAN;
-    let mut program = Producer::start(&consumerd.socket(), 0, Load { spans, rate, threads: 1 })?;
+    let mut program =
+        Producer::start(&consumerd.socket(), 0, Load { spans, rate, threads: 1, pattern: Pattern::Bursts })?;
     let (warm, warm_bytes) = (consumerd.settled(WARM_UP as f64)?.acked, scribe.bytes());
     let (before, threads_before) = (consumerd.cpu(), by_name(consumerd.threads_cpu()));
     program.go()?;

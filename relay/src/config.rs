@@ -391,6 +391,37 @@ mod tests {
     }
 
     #[test]
+    fn each_key_reaches_whom_it_is_for() {
+        let config = Config {
+            max_message_mib: 2,
+            spool_bytes: 3 << 30,
+            when_full: WhenFull::Refuse,
+            batch_bytes: 4,
+            batch_entries: 5,
+            window_calls: 6,
+            window_bytes: 7,
+            io_timeout_ms: 8,
+            backoff_min_ms: 9,
+            backoff_max_ms: 10,
+            live_viewers: 11,
+            live_queue_kib: 12,
+            http_idle_seconds: 13,
+            ..Config::default()
+        };
+        let upstream = config.upstream_options();
+        assert_eq!((upstream.batch_bytes, upstream.batch_entries), (4, 5));
+        assert_eq!((upstream.window.calls, upstream.window.bytes), (6, 7));
+        let times = [upstream.io_timeout, upstream.backoff_min, upstream.backoff_max];
+        assert_eq!(times, [8, 9, 10].map(Duration::from_millis));
+        let live = config.live_options();
+        assert_eq!((live.max_viewers, live.viewer_bytes), (11, 12 << 10));
+        assert_eq!(config.http_idle_time(), Duration::from_secs(13));
+        assert_eq!(config.thrift_limits().max_frame_bytes, 2 << 20);
+        let spool = config.spool_limits();
+        assert_eq!((spool.bytes, spool.when_full), (3 << 30, WhenFull::Refuse));
+    }
+
+    #[test]
     fn values_that_make_no_sense_are_named() {
         for (flags, key) in [
             (&["--upstreams", "nowhere"][..], "upstreams"),

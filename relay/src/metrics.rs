@@ -20,6 +20,7 @@ use crate::spool::{Figures, Spool};
 use crate::upstream::Traffic;
 
 /// What is known of an upstream beside its ledger.
+#[derive(Clone)]
 pub(crate) struct Known {
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) standing: Arc<Standing>,

@@ -10,7 +10,6 @@ use std::time::Duration;
 use anyhow::Context;
 use blkin_daemon::admin::{self, Admin};
 use blkin_daemon::descriptors::{raise_limit, room_for};
-use blkin_daemon::health::BEAT_EVERY;
 use blkin_daemon::start::{listen, run_server, say_configuration_is_good};
 use blkin_daemon::{
     CancellationToken, Cause, Failure, Health, Heartbeat, Patience, Settings, Standing, logging, ready,
@@ -28,12 +27,11 @@ use crate::metrics::{Known, Metrics, registry};
 use crate::returning::Returning;
 use crate::spool::Spool;
 use crate::spool::writer::{Gauge, Writer};
+use crate::sweeper;
 use crate::upstream::{Ending, Start, Upstream};
 
 /// Calls under way get this long to finish when the relay stops.
 const DRAIN_TIME: Duration = Duration::from_secs(20);
-/// Pause between two looks at what every upstream has passed.
-const SWEEP_EVERY: Duration = Duration::from_millis(100);
 
 /// Runs the relay until it is asked to stop.
 ///
@@ -128,42 +126,45 @@ impl Relay {
             returning.clone(),
             config.thrift_limits(),
         );
-        let ending = Ending::default();
-        let (mut threads, mut upstreams) = (Vec::new(), Vec::new());
-        for name in &config.upstreams {
-            let standing = standing(&health, "upstream", name, Upstream::CAUSES);
-            let (thread, traffic) = Upstream::start(Start {
-                name,
-                spool: &spool,
-                counter: &counter,
-                options: &config.upstream_options(),
-                ending: &ending,
-                own,
-                heartbeat: health.worker(format!("upstream {name}")),
-                standing: standing.clone(),
-            })?;
-            threads.push(thread);
-            upstreams.push(Known { traffic, standing });
-        }
         let swept = CancellationToken::new();
         let sweeper =
-            start_sweeper(spool.clone(), positions.clone(), swept.clone(), health.worker("sweeper"))?;
-        let threads = Threads { upstreams: threads, writer: writer_thread, sweeper, swept };
-        let (intake, spool_standings) = (Arc::new(intake), vec![entries, positions]);
-        Ok(Relay {
+            sweeper::start(spool.clone(), positions.clone(), swept.clone(), health.worker("sweeper"))?;
+        let mut relay = Relay {
             settings: Settings::new(config),
             max_connections,
             health,
             spool,
-            intake,
+            intake: Arc::new(intake),
             returning,
             live,
             gauge,
-            ending,
-            threads,
-            upstreams,
-            spool_standings,
-        })
+            ending: Ending::default(),
+            threads: Threads { upstreams: Vec::new(), writer: writer_thread, sweeper, swept },
+            upstreams: Vec::new(),
+            spool_standings: vec![entries, positions],
+        };
+        relay.start_upstreams(&counter, own)?;
+        Ok(relay)
+    }
+
+    fn start_upstreams(&mut self, counter: &Counter, own: SocketAddr) -> io::Result<()> {
+        let config = self.settings.now();
+        for name in &config.upstreams {
+            let standing = standing(&self.health, "upstream", name, Upstream::CAUSES);
+            let (thread, traffic) = Upstream::start(Start {
+                name,
+                spool: &self.spool,
+                counter,
+                options: &config.upstream_options(),
+                ending: &self.ending,
+                own,
+                heartbeat: self.health.worker(format!("upstream {name}")),
+                standing: standing.clone(),
+            })?;
+            self.threads.upstreams.push(thread);
+            self.upstreams.push(Known { traffic, standing });
+        }
+        Ok(())
     }
 
     /// Serves until `stop`, and drains.
@@ -173,44 +174,13 @@ impl Relay {
         http: TcpListener,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
-        let config = self.settings.now();
-        let options = server::Options {
-            max_frame_bytes: config.max_message_bytes(),
-            max_connections: self.max_connections,
-            idle_time: Duration::from_secs(config.scribe_idle_seconds),
-            frame_time: Duration::from_secs(config.scribe_frame_seconds),
-            budget: Budget::new(config.max_reading_mib << 20),
-        };
+        let options = scribe_options(&self.settings.now(), self.max_connections);
         let http_stop = CancellationToken::new();
-        let patience = Patience::new(config.http_idle_time());
-        let admin = Admin {
-            registry: Arc::new(registry(Metrics {
-                spool: self.spool.clone(),
-                gauge: self.gauge.clone(),
-                upstreams: self.upstreams,
-                spool_standings: self.spool_standings,
-                returning: self.returning,
-                live: self.live.clone(),
-                patience: patience.clone(),
-            })),
-            health: self.health.clone(),
-        };
-        let routes = admin::router(admin).merge(blkin_live::router(self.live.clone()));
-        let heartbeat = self.health.worker("http");
-        let max_connections = config.http_connections();
-        let http = admin::serve(http, routes, max_connections, patience, http_stop.clone());
-        let http = tokio::spawn(serve_http(http, heartbeat));
+        let http = self.serve_http(http, http_stop.clone());
         let writer = watch(self.threads.writer, stop.clone());
         // The last of the intake lets the spool's thread end.
         let scribe = server::serve(scribe, self.intake, options, stop.clone(), self.health.worker("scribe"));
-        let deadline = async {
-            stop.cancelled().await;
-            tokio::time::sleep(DRAIN_TIME).await;
-        };
-        tokio::select! {
-            () = scribe => {}
-            () = deadline => tracing::warn!("some calls did not end within {DRAIN_TIME:?}"),
-        }
+        take_calls(scribe, stop).await;
         let written = tokio::time::timeout(DRAIN_TIME, writer).await;
         self.ending.when_drained.cancel();
         let stop_timeout_ms = self.settings.now().stop_timeout_ms;
@@ -227,6 +197,48 @@ impl Relay {
             .context("the spool's thread failed")?;
         upstreams?;
         swept.map_err(|_| anyhow::anyhow!("the sweeper panicked"))?.context("failed to write down positions")
+    }
+
+    /// Serves metrics, health and live viewers until `stop`.
+    fn serve_http(&self, listener: TcpListener, stop: CancellationToken) -> tokio::task::JoinHandle<()> {
+        let config = self.settings.now();
+        let patience = Patience::new(config.http_idle_time());
+        let registry = registry(Metrics {
+            spool: self.spool.clone(),
+            gauge: self.gauge.clone(),
+            upstreams: self.upstreams.clone(),
+            spool_standings: self.spool_standings.clone(),
+            returning: self.returning.clone(),
+            live: self.live.clone(),
+            patience: patience.clone(),
+        });
+        let admin = Admin { registry: Arc::new(registry), health: self.health.clone() };
+        let routes = admin::router(admin).merge(blkin_live::router(self.live.clone()));
+        let serving = admin::serve(listener, routes, config.http_connections(), patience, stop);
+        tokio::spawn(beating(serving, self.health.worker("http")))
+    }
+}
+
+/// How Scribe is served.
+fn scribe_options(config: &Config, max_connections: usize) -> server::Options {
+    server::Options {
+        max_frame_bytes: config.max_message_bytes(),
+        max_connections,
+        idle_time: Duration::from_secs(config.scribe_idle_seconds),
+        frame_time: Duration::from_secs(config.scribe_frame_seconds),
+        budget: Budget::new(config.max_reading_mib << 20),
+    }
+}
+
+/// Takes calls until `stop`, and those under way for a while longer.
+async fn take_calls(scribe: impl Future<Output = ()>, stop: CancellationToken) {
+    let deadline = async {
+        stop.cancelled().await;
+        tokio::time::sleep(DRAIN_TIME).await;
+    };
+    tokio::select! {
+        () = scribe => {}
+        () = deadline => tracing::warn!("some calls did not end within {DRAIN_TIME:?}"),
     }
 }
 
@@ -275,49 +287,11 @@ async fn join_all(threads: Vec<JoinHandle<()>>, ending: &Ending, timeout_ms: u64
     joined.await?
 }
 
-async fn serve_http(serving: impl Future<Output = io::Result<()>>, heartbeat: Heartbeat) {
+/// Serves HTTP, and shows a sign of life meanwhile.
+async fn beating(serving: impl Future<Output = io::Result<()>>, heartbeat: Heartbeat) {
     let (heartbeat, ended) = heartbeat.beating(serving).await;
     match ended {
         Ok(()) => heartbeat.finish(),
         Err(error) => tracing::error!("failed to serve HTTP: {error}"),
-    }
-}
-
-/// Starts the thread that writes positions down and removes what every upstream has passed.
-fn start_sweeper(
-    spool: Arc<Spool>,
-    standing: Arc<Standing>,
-    stop: CancellationToken,
-    heartbeat: Heartbeat,
-) -> io::Result<JoinHandle<io::Result<()>>> {
-    const _: () = assert!(SWEEP_EVERY.as_millis() < BEAT_EVERY.as_millis());
-    std::thread::Builder::new().name("sweeper".into()).spawn(move || {
-        while !stop.is_cancelled() {
-            heartbeat.beat();
-            tell_swept(&standing, &spool.sweep());
-            std::thread::sleep(SWEEP_EVERY);
-        }
-        heartbeat.finish();
-        spool.sweep()
-    })
-}
-
-fn tell_swept(standing: &Standing, swept: &io::Result<()>) {
-    let Err(error) = swept else {
-        if let Some(over) = standing.succeeded() {
-            let (seconds, failures) = (over.lasted.as_secs(), over.failures);
-            tracing::info!(folder = standing.to(), seconds, failures, "writing down positions again");
-        }
-        return;
-    };
-    let cause = Cause::of_write(error);
-    if let Some(begun) = standing.failed(cause, error) {
-        let (folder, cause, held_back) = (standing.to(), cause.label(), begun.held_back);
-        tracing::warn!(
-            folder,
-            cause,
-            held_back,
-            "failed to write down positions: {error}; after a crash more would be sent twice"
-        );
     }
 }

@@ -1,0 +1,6 @@
+//! The relay while it runs, as a process among clients and upstreams.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod connections;
+mod keys;
+mod process;

@@ -45,7 +45,15 @@ pub enum ConfigError {
         /// Where and why.
         source: toml::de::Error,
     },
-    /// A key is unknown or a value has the wrong type.
+    /// A key of the file is unknown, or its value has the wrong type.
+    #[error("failed to use the configuration {}: {reason}; remove or correct that key", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The key, and what is wrong with it.
+        reason: String,
+    },
+    /// A value has the wrong type.
     #[error("failed to use the configuration: {0}; remove or correct that key")]
     Value(String),
     /// A value is of the right type but makes no sense; daemons report their own checks by this.
@@ -76,16 +84,22 @@ pub fn layered<C: Default + Serialize + DeserializeOwned>(
     prefix: &str,
     overrides: &impl Serialize,
 ) -> Result<C, ConfigError> {
-    let mut table = match file {
-        Some(path) => read_table(path)?,
-        None => toml::Table::new(),
-    };
+    let mut table = toml::Table::new();
+    if let Some(path) = file {
+        table = read_table(path)?;
+        let in_file = |reason| ConfigError::File { path: path.to_path_buf(), reason };
+        understood::<C>(&table).map_err(in_file)?;
+    }
     table.extend(environment(&as_table(&C::default())?, prefix, |name| std::env::var_os(name))?);
     table.extend(as_table(overrides)?);
+    understood(&table).map_err(ConfigError::Value)
+}
+
+/// What a table says, or what in it cannot be understood.
+fn understood<C: DeserializeOwned>(table: &toml::Table) -> Result<C, String> {
     // Shown, the error names the key, on a line of its own: "invalid type: ...\nin `scan`\n".
-    table
-        .try_into()
-        .map_err(|e: toml::de::Error| ConfigError::Value(e.to_string().trim_end().replace("\nin `", " in `")))
+    let shown = |e: toml::de::Error| e.to_string().trim_end().replace("\nin `", " in `");
+    table.clone().try_into().map_err(shown)
 }
 
 fn as_table(values: &impl Serialize) -> Result<toml::Table, ConfigError> {
@@ -236,7 +250,7 @@ mod tests {
         let file = file("lisen = 'a:2'\n");
         let error =
             layered::<Config>(Some(file.path()), NOWHERE, &Overrides::default()).unwrap_err().to_string();
-        assert!(error.contains("lisen"), "{error}");
+        assert!(error.contains("lisen") && error.contains(&file.path().display().to_string()), "{error}");
     }
 
     #[test]

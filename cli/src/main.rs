@@ -2,13 +2,13 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use blkin_cli::http::{Client, parse_url};
-use blkin_cli::ledger::Ledger;
+use blkin_cli::ledger::{Ledger, Reading};
 use blkin_cli::snapshot::SnapshotArguments;
 use blkin_cli::stats::StatsArguments;
 use blkin_cli::target::OFFERS;
@@ -193,65 +193,82 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Command::Traces(wanted) => list(&collector, wanted, json)?,
         Command::Trace { id, short } => draw(&collector, id, *short, json)?,
         Command::Live(wanted) => live::print(collector.base(), wanted, json)?,
-        Command::Rejects { limit } => {
-            let rejects = rejects::fetch(&collector)?;
-            let text = match json {
-                true => pretty(&rejects)?,
-                false if rejects.is_empty() => return nothing("nothing was rejected", &collector),
-                false => rejects::table(&rejects, *limit, moments::now_us(), Style::of_stdout()),
-            };
-            put(&text)?;
-        }
-        Command::Stats(wanted) => {
-            let found = stats::fetch(&collector, wanted)?;
-            if found.services.is_empty() && !json {
-                return nothing(&stats::nothing(&found, wanted), &collector);
-            }
-            put(&if json { pretty(&found)? } else { stats::table(&found, Style::of_stdout()) })?;
-        }
-        Command::Snapshot(wanted) => {
-            let written = snapshot::run(wanted)?;
-            if json {
-                put(&pretty(&written)?)?;
-            } else {
-                eprint!("{}", written.text());
-            }
-        }
-        Command::Recover { file } => {
-            let recovery = recover::recover(file)?;
-            eprint!("{}", recovery.summary);
-            let annotations = &recovery.annotations;
-            put(&if json { recover::json_lines(annotations)? } else { recover::text(annotations) })?;
-        }
+        Command::Rejects { limit } => list_rejects(&collector, *limit, json)?,
+        Command::Stats(wanted) => measure(&collector, wanted, json)?,
+        Command::Snapshot(wanted) => take_snapshot(wanted, json)?,
+        Command::Recover { file } => print_saved(file, json)?,
         Command::Ledger { consumerd, relays, settle } => {
-            let patience = Duration::from_micros(*settle);
             let relays: Vec<Client> = relays.clients().map(|relay| relay.named_by("--relay")).collect();
             let consumerd = Client::new(consumerd).named_by("--consumerd");
-            let reading = Ledger::settled(&consumerd, &relays, &collector, patience);
-            let ledger = &reading.ledger;
-            put(&if json { pretty(ledger)? } else { ledger.table(false, Style::of_stdout()) })?;
-            reading.unread.iter().for_each(|missing| eprintln!("blkin: {missing}"));
-            return Ok(if reading.balances() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+            let patience = Duration::from_micros(*settle);
+            return check(&Ledger::settled(&consumerd, &relays, &collector, patience), json);
         }
         Command::Set(wanted) => put(&set::run(wanted, json, Style::of_stdout())?)?,
         Command::Doctor { consumerd, socket, relays } => {
             // It has advice of its own for whom it does not reach.
             let [consumerd, collector] = [consumerd, &arguments.common.collector].map(|url| Client::new(url));
             let relays = relays.clients().collect();
-            let places = doctor::Places { socket: socket.clone(), consumerd, relays, collector };
-            let report = doctor::examine(&places);
-            let text = if json { pretty(&report)? } else { doctor::text(&report, Style::of_stdout()) };
-            put(&text)?;
-            return Ok(if report.healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+            return examine(&doctor::Places { socket: socket.clone(), consumerd, relays, collector }, json);
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
+fn list_rejects(collector: &Client, limit: usize, json: bool) -> Result<()> {
+    let rejects = rejects::fetch(collector)?;
+    match json {
+        true => put(&pretty(&rejects)?),
+        false if rejects.is_empty() => nothing("nothing was rejected", collector),
+        false => put(&rejects::table(&rejects, limit, moments::now_us(), Style::of_stdout())),
+    }
+}
+
+fn measure(collector: &Client, wanted: &StatsArguments, json: bool) -> Result<()> {
+    let found = stats::fetch(collector, wanted)?;
+    match json {
+        true => put(&pretty(&found)?),
+        false if found.services.is_empty() => nothing(&stats::nothing(&found, wanted), collector),
+        false => put(&stats::table(&found, Style::of_stdout())),
+    }
+}
+
+fn take_snapshot(wanted: &SnapshotArguments, json: bool) -> Result<()> {
+    let written = snapshot::run(wanted)?;
+    if json {
+        return put(&pretty(&written)?);
+    }
+    eprint!("{}", written.text());
+    Ok(())
+}
+
+fn print_saved(file: &Path, json: bool) -> Result<()> {
+    let recovery = recover::recover(file)?;
+    eprint!("{}", recovery.summary);
+    let annotations = &recovery.annotations;
+    put(&if json { recover::json_lines(annotations)? } else { recover::text(annotations) })
+}
+
+fn check(reading: &Reading, json: bool) -> Result<ExitCode> {
+    let ledger = &reading.ledger;
+    put(&if json { pretty(ledger)? } else { ledger.table(false, Style::of_stdout()) })?;
+    reading.unread.iter().for_each(|missing| eprintln!("blkin: {missing}"));
+    Ok(code(reading.balances()))
+}
+
+fn examine(places: &doctor::Places, json: bool) -> Result<ExitCode> {
+    let report = doctor::examine(places);
+    put(&if json { pretty(&report)? } else { doctor::text(&report, Style::of_stdout()) })?;
+    Ok(code(report.healthy))
+}
+
+fn code(is_well: bool) -> ExitCode {
+    if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
 /// Says that there is nothing to print, where scripts do not take it for something.
-fn nothing(what: &str, collector: &Client) -> Result<ExitCode> {
+fn nothing(what: &str, collector: &Client) -> Result<()> {
     eprintln!("{what} ({})", collector.base());
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn list(collector: &Client, wanted: &TracesArguments, json: bool) -> Result<()> {

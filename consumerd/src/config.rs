@@ -52,7 +52,7 @@ pub struct Config {
     pub batch_bytes: usize,
     /// A batch leaves with at most this many entries.
     pub batch_entries: usize,
-    /// A batch that is not full waits this long for more.
+    /// A batch that is not full waits this long for more, if the rings are looked at again meanwhile.
     pub linger_ms: u64,
     /// Most calls to a Scribe upstream that wait for their answers.
     pub window_calls: usize,
@@ -64,7 +64,8 @@ pub struct Config {
     pub backoff_min_ms: u64,
     /// Longest such pause.
     pub backoff_max_ms: u64,
-    /// Pause between two looks at the rings while there is something in them.
+    /// Shortest pause between two looks at the rings while there is something in them; eight times as long while they fill
+    /// slowly.
     pub poll_busy_ms: u64,
     /// Longest such pause; reached step by step while there is nothing.
     pub poll_idle_ms: u64,

@@ -213,9 +213,10 @@ impl Attachment {
         }
     }
 
-    /// Whether all that was reserved in a ring until now has been read.
-    pub fn is_drained(&self, slot: usize) -> bool {
-        self.reader(slot).is_drained(self.at[slot])
+    /// The grain behind the last that the program has reserved in a ring by now; `None` if the ring contradicts itself.
+    /// Looks at other rings after that see whatever was committed before.
+    pub fn reserved(&self, slot: usize) -> Option<u64> {
+        self.reader(slot).reserved(self.at[slot])
     }
 
     /// Records that the program has committed and this side has not read.

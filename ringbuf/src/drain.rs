@@ -73,9 +73,14 @@ impl<W: Words + ?Sized> RingReader<'_, W> {
         records.min(self.shape.grains())
     }
 
-    /// Whether head stands where the reader does.
-    pub fn is_drained(&self, at: Position) -> bool {
-        Head(self.header.load(slot::HEAD, Relaxed)).position() == at.grain & POSITION_MASK
+    /// The grain behind the last that was reserved by now; `None` if head lies outside the ring.
+    ///
+    /// Acquire: whoever looks at another ring after that finds there what was reserved before, in the order of the
+    /// producers' stores.
+    pub fn reserved(&self, at: Position) -> Option<u64> {
+        let head = Head(self.header.load(slot::HEAD, Acquire));
+        let available = head.position().wrapping_sub(at.grain) & POSITION_MASK;
+        (available <= self.shape.grains()).then_some(at.grain + available)
     }
 
     /// Appends whole records to `out`, as they stand in the ring, and moves `at` behind them. At most `max_grains`,

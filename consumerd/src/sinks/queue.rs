@@ -26,7 +26,7 @@ pub struct Limits {
     pub batch_bytes: usize,
     /// Most messages of a batch.
     pub batch_entries: usize,
-    /// How long a batch that is not full waits for more.
+    /// How long a batch that is not full waits for more, if more may come by then.
     pub linger: Duration,
 }
 
@@ -144,10 +144,10 @@ struct State {
     staged_bytes: usize,
     outcomes: Vec<Settled>,
     batches: u64,
-    /// When the batch that is not full leaves, once the thread has looked at it.
+    /// When the batch leaves that is not full.
     due: Option<Instant>,
-    /// The thread has found nothing, and is to be woken for anything.
-    idle: bool,
+    /// The thread was called for what waits and has not looked yet.
+    is_called: bool,
     stage: Stage,
 }
 
@@ -189,13 +189,31 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes entries in, or tells by an outcome that one found no room. The sink's thread is woken once for all.
+    /// Takes entries in, or tells by an outcome that one found no room. The sink's thread is called if nothing is to be
+    /// waited for; else whoever pushes has to [`call`](Self::call) it in time, so that it does not wake up just to wait.
     pub fn push(&self, entries: impl IntoIterator<Item = Entry>) {
         let mut state = self.lock();
-        let was_full_batch = self.is_full_batch(&state);
         entries.into_iter().for_each(|entry| self.push_one(&mut state, entry));
-        let is_worth_waking = state.idle && !state.waiting.is_empty();
-        if is_worth_waking || (!was_full_batch && self.is_full_batch(&state)) {
+        if state.waiting.is_empty() {
+            return;
+        }
+        state.due.get_or_insert_with(|| Instant::now() + self.limits.linger);
+        if state.stage != Stage::Open || self.is_full_batch(&state) {
+            self.call_thread(state);
+        }
+    }
+
+    /// Has a batch leave that is not full, if its time comes before `next`, when whoever calls may call again.
+    pub fn call(&self, next: Instant) {
+        let mut state = self.lock();
+        if state.due.is_some_and(|due| due <= next) {
+            state.due = Some(Instant::now());
+            self.call_thread(state);
+        }
+    }
+
+    fn call_thread(&self, mut state: MutexGuard<'_, State>) {
+        if !std::mem::replace(&mut state.is_called, true) {
             drop(state);
             self.bell.ring();
         }
@@ -298,8 +316,8 @@ impl Queue {
     /// What there is to do at this moment.
     pub fn next(&self, now: Instant) -> Next {
         let mut state = self.lock();
-        state.idle = state.waiting.is_empty();
-        if state.idle {
+        state.is_called = false;
+        if state.waiting.is_empty() {
             state.due = None;
             return if state.stage == Stage::Ending { Next::Ended } else { Next::Wait(None) };
         }
@@ -530,9 +548,8 @@ mod tests {
 
     #[test]
     fn the_near_end_cuts_a_pause_short_and_lets_nothing_linger() {
-        let linger = Duration::from_secs(60);
-        let limits = Limits { bytes: 1 << 20, batch_bytes: 1000, batch_entries: 10, linger };
-        let queue = Queue::new(limits).unwrap();
+        let queue = lingering();
+        let linger = queue.limits.linger;
         queue.push([entry(1, 1)]);
         assert!(matches!(queue.next(Instant::now()), Next::Wait(Some(_))));
         for come_nearer in [Queue::hurry, Queue::end] {
@@ -549,23 +566,51 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_is_not_full_waits_for_more_from_when_it_was_seen() {
-        let linger = Duration::from_millis(10);
-        let limits = Limits { bytes: 1 << 20, batch_bytes: 1000, batch_entries: 10, linger };
-        let queue = Queue::new(limits).unwrap();
+    fn a_batch_that_is_not_full_waits_for_more_from_its_first_entry_on() {
+        let queue = lingering();
         let now = Instant::now();
         assert!(matches!(queue.next(now), Next::Wait(None)));
         queue.push([entry(1, 1)]);
-        assert!(matches!(queue.next(now), Next::Wait(Some(due)) if due == now + linger));
+        let Next::Wait(Some(due)) = queue.next(now) else { panic!("it does not wait") };
+        assert!(due >= now + queue.limits.linger);
         queue.push([entry(1, 2)]);
-        let later = now + linger / 2;
-        assert!(matches!(queue.next(later), Next::Wait(Some(due)) if due == now + linger));
-        assert!(matches!(queue.next(now + linger), Next::Batch(batch) if batch.entries.len() == 2));
+        assert!(matches!(queue.next(now), Next::Wait(Some(still)) if still == due));
+        assert!(matches!(queue.next(due), Next::Batch(batch) if batch.entries.len() == 2));
         queue.push((0..10).map(|frame| entry(1, frame)));
-        assert!(matches!(queue.next(later), Next::Batch(_)), "a full one does not wait");
+        assert!(matches!(queue.next(now), Next::Batch(_)), "a full one does not wait");
         queue.push([entry(1, 3)]);
         queue.end();
-        assert!(matches!(queue.next(later), Next::Batch(_)), "nor does the last");
-        assert!(matches!(queue.next(later), Next::Ended));
+        assert!(matches!(queue.next(now), Next::Batch(_)), "nor does the last");
+        assert!(matches!(queue.next(now), Next::Ended));
+    }
+
+    /// Each call wakes a thread; one that was woken to wait for more would wake up twice for each batch.
+    #[test]
+    fn the_thread_is_called_once_for_a_batch_and_only_when_that_is_to_leave() {
+        let queue = lingering();
+        let is_called = || queue.lock().is_called;
+        let now = Instant::now();
+        queue.push([entry(1, 1)]);
+        queue.call(now + queue.limits.linger / 2);
+        assert!(!is_called(), "there is another time to call it");
+        queue.call(now + 2 * queue.limits.linger);
+        assert!(is_called());
+        assert!(matches!(queue.next(Instant::now()), Next::Batch(_)), "now, and not when its time comes");
+        assert!(matches!(queue.next(Instant::now()), Next::Wait(None)));
+        queue.call(now + 2 * queue.limits.linger);
+        assert!(!is_called(), "nothing waits");
+        queue.push((0..9).map(|frame| entry(1, frame)));
+        assert!(!is_called());
+        queue.push([entry(1, 9)]);
+        assert!(is_called(), "it is full");
+        queue.next(now);
+        queue.hurry();
+        queue.push([entry(1, 1)]);
+        assert!(is_called(), "nothing lingers any more");
+    }
+
+    fn lingering() -> Queue {
+        let linger = Duration::from_secs(60);
+        Queue::new(Limits { bytes: 1 << 20, batch_bytes: 1000, batch_entries: 10, linger }).unwrap()
     }
 }

@@ -71,6 +71,9 @@ pub struct Recovered {
     pub tail: u64,
 }
 
+/// Records that are written with their header in one call, at most so many bytes.
+const MAX_COPIED_BYTES: usize = 32 << 10;
+
 /// The log over some memory.
 #[derive(Debug)]
 pub struct Staging<M> {
@@ -84,6 +87,8 @@ pub struct Staging<M> {
     tail: u64,
     next_number: u64,
     checkpoint_sequence: u64,
+    /// Memory for a header and what follows it.
+    together: Vec<u8>,
 }
 
 impl<M: Memory> Staging<M> {
@@ -116,8 +121,16 @@ impl<M: Memory> Staging<M> {
             return Err(StagingError::Damaged("its tail and head contradict each other"));
         }
         let next_number = checkpoint.next_frame;
-        let staging =
-            Self { memory, geometry, written: head, head, tail, next_number, checkpoint_sequence: sequence };
+        let staging = Self {
+            memory,
+            geometry,
+            written: head,
+            head,
+            tail,
+            next_number,
+            checkpoint_sequence: sequence,
+            together: Vec::new(),
+        };
         Ok((staging, Recovered { checkpoint, tail }))
     }
 
@@ -189,12 +202,22 @@ impl<M: Memory> Staging<M> {
         }
         let position = self.written + pad;
         let number = self.next_number;
-        let header = encode_header(frame, number, bytes);
-        self.memory.write(self.offset(position), &header)?;
-        self.memory.write(self.offset(position) + FRAME_HEADER_BYTES as u64, &frame.raw)?;
+        self.write_frame(self.offset(position), &encode_header(frame, number, bytes), &frame.raw)?;
         self.written = position + bytes;
         self.next_number += 1;
         Ok((number, self.written))
+    }
+
+    /// One call costs more than to copy what a ring holds that fills slowly.
+    fn write_frame(&mut self, at: u64, header: &[u8], raw: &[u8]) -> Result<(), StagingError> {
+        if raw.len() > MAX_COPIED_BYTES {
+            self.memory.write(at, header)?;
+            return Ok(self.memory.write(at + header.len() as u64, raw)?);
+        }
+        self.together.clear();
+        self.together.extend_from_slice(header);
+        self.together.extend_from_slice(raw);
+        Ok(self.memory.write(at, &self.together)?)
     }
 
     /// Makes every appended frame count, with one write of eight bytes.

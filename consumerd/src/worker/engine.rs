@@ -18,7 +18,7 @@ use crate::link;
 use crate::settings::Settings;
 use crate::sinks::Sink;
 use crate::staging::log::Place;
-use crate::staging::{DepartedTotals, Memfd, ProgramState, Staging, StagingError};
+use crate::staging::{DepartedTotals, Frame, Memfd, ProgramState, Staging, StagingError};
 
 mod ending;
 mod figures;
@@ -34,6 +34,9 @@ pub use figures::{Snapshot, SpanFigures};
 const CLOCK_TICK_EVERY: Duration = Duration::from_millis(100);
 /// A frame and its header are at most this much larger than the budget of a ring.
 const FRAME_MARGIN_BYTES: u64 = 64 << 10;
+
+/// Frames of several programs are made to count together, up to about so many bytes.
+const TOGETHER_BYTES: u64 = 128 << 10;
 
 /// Where a frame lies, for the day on which it is retired.
 #[derive(Clone, Copy, Debug)]
@@ -51,26 +54,16 @@ pub(super) struct Progress {
     pub drained: bool,
     /// And there is more.
     pub has_more: bool,
+    /// The largest part of a ring that was copied, of 1024.
+    pub fill: u64,
 }
 
-/// The rings that a round copied from, as far as it matters whether that was one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Source {
-    #[default]
-    None,
-    /// One ring of one program.
-    Ring(u64, u32),
-    Several,
-}
-
-impl Source {
-    fn note(&mut self, program: u64, slot: u32) {
-        *self = match *self {
-            Self::None => Self::Ring(program, slot),
-            same if same == Self::Ring(program, slot) => same,
-            _ => Self::Several,
-        };
-    }
+/// A frame that was written to the staging memory.
+struct Staged {
+    frame: Frame,
+    /// What it takes there, and where it ends.
+    bytes: u64,
+    end: u64,
 }
 
 /// Everything that the worker knows.
@@ -272,70 +265,85 @@ impl Engine {
             .map(|(number, _)| *number)
             .collect();
         self.next_program = order.get(1).copied().unwrap_or(0);
-        let mut source = Source::default();
+        self.look();
+        let (mut staged, mut bytes) = (Vec::new(), 0);
         for number in order {
-            let one = self.drain_program(number, now, &mut source)?;
-            progress.drained |= one.drained;
-            progress.has_more |= one.has_more;
+            bytes += self.copy(number, now, &mut progress, &mut staged)?;
+            if bytes >= TOGETHER_BYTES {
+                self.take_staged(&mut staged)?;
+                bytes = 0;
+            }
         }
-        self.look_again(source);
+        self.take_staged(&mut staged)?;
         Ok(progress)
     }
 
-    /// After the frames of a round were read: if they are of one ring, and no other of any program has anything by now,
-    /// nothing that they hold has to wait for the next round. Other programs count, for a span may be theirs too.
-    fn look_again(&mut self, source: Source) {
-        let Source::Ring(number, slot) = source else { return };
-        let mut programs = self.programs.iter();
-        let is_drained = programs.all(|(of, program)| {
-            program.ended || program.is_drained_but_for((*of == number).then_some(slot))
-        });
-        if is_drained && let Some(program) = self.programs.get_mut(&number) {
-            program.sweeps.others_are_empty();
-        }
+    /// At all programs before anything is copied of one, for a span may be of several.
+    fn look(&mut self) {
+        self.live_programs().for_each(Program::look_ahead);
+        self.live_programs().for_each(Program::look);
     }
 
-    fn drain_program(
+    fn live_programs(&mut self) -> impl Iterator<Item = &mut Program> {
+        self.programs.values_mut().map(Box::as_mut).filter(|program| !program.ended)
+    }
+
+    /// Copies what a program's rings have, and stages it; says how much that took there.
+    fn copy(
         &mut self,
         number: u64,
         now: Duration,
-        source: &mut Source,
-    ) -> Result<Progress, StagingError> {
+        progress: &mut Progress,
+        staged: &mut Vec<Staged>,
+    ) -> Result<u64, StagingError> {
         let room = self.staging.capacity_bytes() - self.staging.used_bytes();
         let Some(program) = self.programs.get_mut(&number).filter(|program| !program.ended) else {
-            return Ok(Progress::default());
+            return Ok(0);
         };
         let most = 4 * self.config.ring_budget_bytes as u64 + 64 * FRAME_MARGIN_BYTES;
         // A program may hold no more of the staging memory than is still free: see `sinks::queue`.
         if room < most || program.staged_bytes > room {
-            return Ok(Progress::default());
+            return Ok(0);
         }
         let round = program.round(self.config.ring_budget_bytes, &mut self.spare, now);
-        if round.frames.is_empty() {
-            return Ok(Progress { drained: false, has_more: round.has_more });
-        }
-        // Whatever was copied is older than this.
-        self.clocks.tick();
-        let mut staged = Vec::with_capacity(round.frames.len());
+        progress.has_more |= round.has_more;
+        progress.fill = progress.fill.max(round.fill);
+        let first = self.staging.end();
         for frame in round.frames {
             let before = self.staging.end();
             match self.staging.append(&frame) {
-                Ok((_, end)) => staged.push((frame, end - before, end)),
+                Ok((_, end)) => staged.push(Staged { frame, bytes: end - before, end }),
                 Err(StagingError::Full) => program.put_back(&frame),
                 Err(e) => return Err(e),
             }
         }
+        progress.drained |= self.staging.end() != first;
+        Ok(self.staging.end() - first)
+    }
+
+    /// Makes what was staged count, of all programs at once, gives the space back and reads the frames.
+    fn take_staged(&mut self, staged: &mut Vec<Staged>) -> Result<(), StagingError> {
+        if staged.is_empty() {
+            return Ok(());
+        }
+        // Whatever was copied is older than this.
+        self.clocks.tick();
         self.staging.commit()?;
-        for (frame, _, _) in &staged {
-            program.attachment.publish(frame.slot as usize);
+        for Staged { frame, .. } in &*staged {
+            if let Some(program) = self.programs.get_mut(&frame.program) {
+                program.attachment.publish(frame.slot as usize);
+            }
         }
-        let drained = !staged.is_empty();
-        for (frame, bytes, end) in &staged {
-            source.note(number, frame.slot);
-            self.take_frame(frame, *bytes, *end);
+        for Staged { frame, bytes, end } in staged.drain(..) {
+            self.take_frame(&frame, bytes, end);
+            self.spare.put(frame.raw);
         }
-        staged.into_iter().for_each(|(frame, ..)| self.spare.put(frame.raw));
-        Ok(Progress { drained, has_more: round.has_more })
+        Ok(())
+    }
+
+    /// Has every sink called whose batch leaves before the rings are looked at again.
+    pub(super) fn call_sinks(&self, next_look: Instant) {
+        self.feeder.call(next_look);
     }
 
     /// Tells the holder which programs it may let go; `send` says whether it was told.

@@ -1,6 +1,7 @@
 //! Feeds the sinks: annotations as they come, spans as they leave.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use blkin_thrift::scribe::{message_bytes, write_message};
 use bytes::{Bytes, BytesMut};
@@ -110,6 +111,11 @@ impl Feeder {
             self.push_spans();
         }
         has_room
+    }
+
+    /// Has batches leave whose time comes before `next`, when this may be called again.
+    pub(super) fn call(&self, next: Instant) {
+        self.sinks.iter().for_each(|sink| sink.queue.call(next));
     }
 
     /// What was settled since the last call, with the index of the sink.

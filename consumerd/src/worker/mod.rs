@@ -5,6 +5,7 @@ mod engine;
 mod feed;
 pub mod ledger;
 mod metrics;
+mod pace;
 mod program;
 mod resolve;
 mod snapshot;
@@ -35,6 +36,7 @@ use engine::{Engine, Progress};
 pub use engine::{Snapshot, SpanFigures};
 use ledger::SinkFigures;
 use metrics::EngineCollector;
+use pace::Pace;
 pub use program::Totals;
 use snapshot::Rings;
 use waker::Waker;
@@ -113,7 +115,9 @@ struct Worker {
     health: Health,
     stop: CancellationToken,
     http: TcpListener,
-    pause: Duration,
+    pace: Pace,
+    /// When the last round began.
+    looked: Instant,
     timer: Timer,
     settings: Settings,
     waker: Waker,
@@ -158,11 +162,14 @@ impl Worker {
             .context("failed to serve the control socket")?;
         engine.lock().unwrap_or_else(PoisonError::into_inner).rebuild(tail)?;
         rustix::io::ioctl_fionbio(&link, true)?;
+        let waker = Waker::start().context("failed to start the thread that programs wake")?;
+        let [shortest, longest] = [config.poll_busy_ms, config.poll_idle_ms].map(Duration::from_millis);
         Ok(Self {
-            pause: Duration::from_millis(config.poll_busy_ms),
+            pace: Pace::new(shortest, longest, waker.is_woken()),
+            looked: Instant::now(),
             timer: Timer::new()?,
             settings,
-            waker: Waker::start().context("failed to start the thread that programs wake")?,
+            waker,
             was_woken: false,
             was_woken_in_vain: false,
             config,
@@ -186,9 +193,10 @@ impl Worker {
         let heartbeats = self.heartbeats();
         send(self.link.get_ref(), &Message::Ready.encode(), &[]).context("failed to greet the holder")?;
         while self.is_linked && !self.stop.is_cancelled() {
+            let before = std::mem::replace(&mut self.looked, Instant::now());
             let progress = self.engine().round()?;
             self.after_round(&heartbeats);
-            self.rest(progress).await?;
+            self.rest(progress, self.looked - before).await?;
         }
         self.finish(&heartbeats).await?;
         heartbeats.into_iter().for_each(|(_, heartbeat)| heartbeat.finish());
@@ -235,28 +243,32 @@ impl Worker {
         heartbeats.iter().filter(|(name, _)| !is_dead(name)).for_each(|(_, heartbeat)| heartbeat.beat());
     }
 
-    /// Sleeps between rounds: not at all while there is more, shortly while there is something, ever longer while
-    /// there is nothing, but no longer than until a program wakes it.
-    async fn rest(&mut self, progress: Progress) -> anyhow::Result<()> {
-        let (least, most) = (self.config.poll_busy_ms, self.config.poll_idle_ms);
-        let (least, most) = (Duration::from_millis(least), Duration::from_millis(most));
+    /// Sleeps between rounds, begun so long after each other: not at all while there is more, shortly while there is
+    /// something, ever longer while there is nothing, but no longer than until a program wakes it.
+    async fn rest(&mut self, progress: Progress, since: Duration) -> anyhow::Result<()> {
         let was_woken = std::mem::replace(&mut self.was_woken, false);
+        self.pace.after(progress, since);
         let mut has_more = progress.has_more;
         if progress.drained {
-            self.waker.rise();
-            (self.pause, self.was_woken_in_vain) = (least, false);
+            self.was_woken_in_vain = false;
+            if was_woken {
+                // Nobody wakes it in the pause that follows: one that did so all the time would keep it awake.
+                self.pace.quicken();
+            }
+            self.nap();
         } else {
             self.was_woken_in_vain |= was_woken;
-            self.pause = (self.pause * 2).min(most);
-            has_more |= self.fall_asleep(most);
+            has_more |= self.fall_asleep();
         }
         // Even then askers of /metrics get their turn.
-        let pause = if has_more { Duration::ZERO } else { self.pause };
+        let pause = if has_more { Duration::ZERO } else { self.pace.pause() };
+        self.engine().call_sinks(Instant::now() + pause);
         tokio::select! {
             slept = self.timer.sleep(pause) => return Ok(slept?),
             woken = self.waker.woken() => {
                 self.waker.rise();
-                (self.pause, self.was_woken) = (least, true);
+                self.pace.quicken();
+                self.was_woken = true;
                 return Ok(woken?);
             }
             () = self.stop.cancelled() => return Ok(()),
@@ -265,10 +277,21 @@ impl Worker {
         self.listen()
     }
 
+    /// Has programs wake this one if it pauses longer than it need. What is in the rings by now, after a round, can wait as
+    /// long as the pause.
+    fn nap(&mut self) {
+        if self.pace.is_long() {
+            let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+            self.waker.sleep(&self.settings, || engine.drained());
+        } else {
+            self.waker.rise();
+        }
+    }
+
     /// Asks programs to wake this one. Says whether they were just asked and something is in the rings already.
-    fn fall_asleep(&mut self, longest: Duration) -> bool {
+    fn fall_asleep(&mut self) -> bool {
         // A program that wakes for nothing, again and again, may cost what an idle daemon does, and not more.
-        if self.was_woken_in_vain && self.pause < longest {
+        if self.was_woken_in_vain && !self.pace.is_longest() {
             return false;
         }
         let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
@@ -280,7 +303,7 @@ impl Worker {
         loop {
             match next_message(self.link.get_ref()) {
                 Ok(Some((Message::Attach(program), Some([segment, control])))) => {
-                    self.pause = Duration::from_millis(self.config.poll_busy_ms);
+                    self.pace.quicken();
                     self.engine()
                         .attach(program, segment, control)
                         .context("failed to attach to a program")?;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use blkin_record::GRAIN_BYTES;
 use blkin_ringbuf::{AttachError, Attachment, Position, ProgramCounters, RingMode, RingTime};
 
 use super::before::Before;
@@ -44,6 +45,10 @@ pub(super) struct Program {
     retired: DrainFigures,
     retired_places: BTreeMap<u32, Place>,
     next_slot: usize,
+    /// The slots, a bit each, whose rings the next round copies from, and up to where: that is where their heads stood when
+    /// it looked. None of a ring that contradicts itself.
+    opened: u64,
+    ends: Vec<Option<u64>>,
     last_seal_check: Option<Duration>,
     was_insane: bool,
     /// Nobody can write its rings any more.
@@ -63,6 +68,8 @@ pub(super) struct Round {
     pub(super) frames: Vec<Frame>,
     /// There was more than the budget allowed.
     pub(super) has_more: bool,
+    /// The largest part of a ring that was copied, of 1024.
+    pub(super) fill: u64,
 }
 
 impl Program {
@@ -112,6 +119,8 @@ impl Program {
             retired,
             retired_places,
             next_slot: 0,
+            opened: 0,
+            ends: vec![None; slots],
             last_seal_check: None,
             was_insane: false,
             writers_gone: false,
@@ -131,14 +140,28 @@ impl Program {
         }
     }
 
-    /// Copies what is committed out of the rings, beginning behind the ring at which the last round stopped. Gives
-    /// at most `ring_budget` bytes of a ring and four times as many of the program.
+    /// Sees where the heads of its rings stand, before any other look of a round.
+    pub(super) fn look_ahead(&mut self) {
+        let attachment = &self.attachment;
+        let opened = if self.is_recorder() { 0 } else { attachment.opened() };
+        let heads = numbers(opened).filter_map(|slot| Some((slot, attachment.reserved(slot)?)));
+        self.sweeps.look_ahead(heads);
+    }
+
+    /// Sees, once all programs were looked at so, what is to be copied.
+    pub(super) fn look(&mut self) {
+        self.opened = if self.is_recorder() { 0 } else { self.attachment.opened() };
+        numbers(self.opened).for_each(|slot| self.ends[slot] = self.attachment.reserved(slot));
+    }
+
+    /// Copies what is committed out of the rings, up to where they ended at the last look, beginning behind the ring at
+    /// which the last round stopped. Gives at most `ring_budget` bytes of a ring and four times as many of the program.
     pub(super) fn round(&mut self, ring_budget: usize, spare: &mut Spare, now: Duration) -> Round {
         let mut round = Round::default();
         if self.is_recorder() {
             return round;
         }
-        let opened = self.attachment.opened();
+        let opened = self.opened;
         self.sweeps.note_unopened(!opened & self.attachment.all_slots());
         let before = (1 << self.next_slot) - 1;
         let mut budget = 4 * ring_budget;
@@ -148,12 +171,21 @@ impl Program {
                 round.has_more = true;
                 return round;
             }
+            let (at, end) = (self.attachment.position(slot).grain, self.ends[slot]);
+            // Nothing new. What nobody writes any more is gone over to its very end.
+            if end == Some(at) && !self.writers_gone {
+                self.sweeps.note(slot, at, at, false, now);
+                continue;
+            }
+            let end = end.unwrap_or(at);
+            let waiting = usize::try_from(end - at).map_or(usize::MAX, |grains| grains * GRAIN_BYTES);
             let mut raw = spare.take();
-            let drained = self.attachment.drain(slot, ring_budget.min(budget), &mut raw);
+            let drained = self.attachment.drain(slot, ring_budget.min(budget).min(waiting), &mut raw);
             self.tell_insanity(drained.insane, slot);
-            self.sweeps.note(slot, drained.to.grain, drained.head_grain, drained.blocked_on_hole, now);
-            round.has_more |= drained.more;
+            self.sweeps.note(slot, drained.to.grain, end, drained.blocked_on_hole, now);
+            round.has_more |= drained.more && drained.to.grain < end;
             budget = budget.saturating_sub(raw.len());
+            round.fill = round.fill.max((raw.len() * 1024 / self.attachment.info().ring_bytes) as u64);
             if drained.from != drained.to {
                 round.frames.push(Frame {
                     number: 0,
@@ -171,13 +203,6 @@ impl Program {
         }
         self.is_drained = self.writers_gone && round.frames.is_empty() && !round.has_more;
         round
-    }
-
-    /// Whether no ring has anything by now, apart from the given one. Recorders are never drained, and hold nothing up.
-    pub(super) fn is_drained_but_for(&self, slot: Option<u32>) -> bool {
-        let but_for = slot.map_or(0, |slot| 1 << slot);
-        self.is_recorder()
-            || numbers(self.attachment.opened() & !but_for).all(|slot| self.attachment.is_drained(slot))
     }
 
     /// Puts a range back that could not be staged.

@@ -1,9 +1,9 @@
 //! Memory for what is drained, used again: taken anew for each frame, a part of each was given back to the kernel and
 //! zeroed by it again.
 
-/// Most buffers that wait, and the largest that does.
-const MOST: usize = 4;
-const MOST_BYTES: usize = 512 << 10;
+/// Most buffers that wait, and most bytes of all of them.
+const MOST: usize = 32;
+const MOST_BYTES: usize = 2 << 20;
 
 /// Emptied buffers; the one that was used last comes first, while it is in the cache.
 #[derive(Debug, Default)]
@@ -17,7 +17,8 @@ impl Spare {
 
     /// Gives a buffer back.
     pub(super) fn put(&mut self, mut buffer: Vec<u8>) {
-        if self.0.len() < MOST && (1..=MOST_BYTES).contains(&buffer.capacity()) {
+        let waiting: usize = self.0.iter().map(Vec::capacity).sum();
+        if self.0.len() < MOST && buffer.capacity() > 0 && waiting + buffer.capacity() <= MOST_BYTES {
             buffer.clear();
             self.0.push(buffer);
         }

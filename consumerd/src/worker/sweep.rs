@@ -1,8 +1,10 @@
 //! Rounds over all rings of a program: a sweep is over once each ring was drained up to where its head stood when it
 //! was first looked at in that sweep. A ring that never runs empty therefore holds no sweep up.
 //!
-//! An annotation that was copied has nothing committed before it in any other ring once a sweep is over that began after
-//! the copying. After a round that ended a sweep that is the very next one, so that most spans leave a round later.
+//! Nothing that was committed before an annotation, in whatever ring, waits to be copied once a sweep is over that began
+//! after the annotation's place had been reserved. So a round looks twice where the heads of all programs' rings stand
+//! before it copies anything, and copies up to where they stood the second time: what lay before the first look waits
+//! for nothing but this round, and its spans leave with it. The little that came in between waits for the next one.
 
 use std::time::Duration;
 
@@ -14,6 +16,23 @@ struct Slot {
     /// Where head stood in the first look of this sweep, if there was one.
     target: u64,
     hole: Option<(u64, Duration)>,
+    /// Where head stood when this round looked first.
+    ahead: u64,
+}
+
+/// The sweeps that the annotations of a ring wait for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Awaited {
+    ahead: u64,
+    after_first: u64,
+    later: u64,
+}
+
+impl Awaited {
+    /// That of one at `grain`.
+    pub(super) fn of(self, grain: u64) -> u64 {
+        if grain < self.ahead { self.after_first } else { self.later }
+    }
 }
 
 /// The sweeps of one program.
@@ -26,29 +45,42 @@ pub(super) struct Sweeps {
     /// Of this sweep, a bit each: the slots that were looked at, and those that were drained as far as it asks.
     seen: u64,
     swept: u64,
+    /// The first sweep of which all comes after the last [`Sweeps::look_ahead`].
+    after_first: u64,
 }
 
 impl Sweeps {
     pub(super) fn new(slots: usize) -> Self {
-        Self { current: 0, is_fresh: true, slots: vec![Slot::default(); slots], seen: 0, swept: 0 }
+        Self {
+            current: 0,
+            is_fresh: true,
+            slots: vec![Slot::default(); slots],
+            seen: 0,
+            swept: 0,
+            after_first: 0,
+        }
+    }
+
+    /// Where the heads of the given slots stand. Comes before any other look of a round, at any program.
+    pub(super) fn look_ahead(&mut self, heads: impl Iterator<Item = (usize, u64)>) {
+        self.after_first = self.next_whole();
+        heads.for_each(|(slot, head)| self.slots[slot].ahead = head);
+    }
+
+    /// What annotations of a ring have to wait for that were copied in this round.
+    pub(super) fn awaited(&self, slot: usize) -> Awaited {
+        let ahead = self.slots.get(slot).map_or(0, |slot| slot.ahead);
+        Awaited { ahead, after_first: self.after_first, later: self.next_whole() }
     }
 
     /// Number of the first sweep that begins after now, all of it.
-    pub(super) fn next_whole(&self) -> u64 {
+    fn next_whole(&self) -> u64 {
         self.current + u64::from(!self.is_fresh)
     }
 
     /// Whether this sweep is over.
     pub(super) fn is_past(&self, sweep: u64) -> bool {
         self.current > sweep
-    }
-
-    /// All that was copied since this sweep began came from one ring, and a look after that found nothing in any other of any program:
-    /// what a whole sweep would show. That ring's own records are in their order anyway.
-    pub(super) fn others_are_empty(&mut self) {
-        if self.is_fresh {
-            self.begin_next();
-        }
     }
 
     /// These slots, a bit each, were just seen to have no ring that anybody could have written.
@@ -129,13 +161,28 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_that_has_begun_is_not_cut_short() {
+    fn what_a_look_ahead_saw_waits_for_the_round_that_follows_and_what_came_later_for_the_next() {
         let mut sweeps = Sweeps::new(2);
-        sweeps.others_are_empty();
-        assert!(sweeps.is_past(0) && !sweeps.is_past(1));
+        sweeps.look_ahead([(0, 3), (1, 1)].into_iter());
+        sweeps.note(0, 5, 5, false, MS);
+        sweeps.note(1, 1, 1, false, MS);
+        let awaited = sweeps.awaited(0);
+        assert!(sweeps.is_past(awaited.of(2)));
+        assert!(!sweeps.is_past(awaited.of(3)), "it came after the look");
+        assert!(!sweeps.is_past(sweeps.awaited(1).of(1)));
+    }
+
+    #[test]
+    fn what_a_look_ahead_saw_within_a_sweep_waits_for_the_one_after_it() {
+        let mut sweeps = Sweeps::new(2);
         sweeps.note(0, 1, 1, false, MS);
-        sweeps.others_are_empty();
-        assert!(!sweeps.is_past(1), "what was copied before it began may come from any ring");
+        sweeps.look_ahead([(0, 1), (1, 4)].into_iter());
+        sweeps.note(1, 4, 4, false, MS);
+        let awaited = sweeps.awaited(1).of(3);
+        assert!(!sweeps.is_past(awaited), "the other ring was looked at before");
+        sweeps.note(0, 2, 2, false, MS);
+        sweeps.note(1, 4, 4, false, MS);
+        assert!(sweeps.is_past(awaited));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Sleeping until a program has filled three eighths of a ring.
 //!
 //! One thread waits for the words of up to 127 programs ([`blkin_ringbuf::wake`]) and tells the worker by an eventfd.
-//! It keeps waiting while the worker is awake: then the words are 0, and no program wakes it. So an idle worker that
+//! It keeps waiting while the worker is awake: then the words are 0, and no program wakes it. They stay 1 from look to look
+//! while rings fill so slowly that the pauses between are long ([`super::pace`]). So an idle worker that
 //! looks at the rings now and then, or a busy one that pauses shortly, costs no switch to that thread; only a program
 //! that came, went or woke does. Of more programs, those that gave something last are waited for; for the others, as on
 //! a kernel without the call, there is the pause alone.
@@ -73,6 +74,11 @@ impl Waker {
         };
         let event = watch(ours)?;
         Ok(Self { thread, event, activity: Activity::default(), changes: None, is_asleep: false, wakes })
+    }
+
+    /// Whether programs can wake the worker at all.
+    pub(super) fn is_woken(&self) -> bool {
+        self.thread.is_some()
     }
 
     /// How often programs woke the worker, now and later.

@@ -59,6 +59,20 @@ fn the_reader_waits_at_a_hole_while_a_writer_may_live_and_counts_it_torn_after()
 }
 
 #[test]
+fn what_is_reserved_ends_behind_holes_and_beyond_no_ring() {
+    let memory = Memory::new(8);
+    let mut at = Position::default();
+    assert_eq!(memory.reader().reserved(at), Some(0));
+    memory.ring().push(&draft(1, None), || 1).unwrap();
+    memory.leave_a_hole();
+    assert_eq!(memory.reader().reserved(at), Some(2));
+    drain_all(&memory, &mut at, false);
+    assert_eq!((at.grain, memory.reader().reserved(at)), (1, Some(2)));
+    memory.ring().header.store(slot::HEAD, 1 << 20, Relaxed);
+    assert_eq!(memory.reader().reserved(at), None);
+}
+
+#[test]
 fn a_ring_that_fills_behind_a_hole_is_stalled() {
     let memory = Memory::new(4);
     memory.leave_a_hole();

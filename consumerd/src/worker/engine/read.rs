@@ -23,7 +23,7 @@ impl Engine {
             DrainFigures { drained: u64::from(frame.records), torn: frame.torn, ..DrainFigures::default() };
         let mut lines = self.feeder.begin(frame.program, number);
         if let Some(program) = self.programs.get_mut(&frame.program) {
-            let sweep = program.sweeps.next_whole();
+            let awaited = program.sweeps.awaited(frame.slot as usize);
             let cookie = program.attachment.info().cookie;
             let mut unknown = RingTime::default();
             let ring = program.times.get_mut(frame.slot as usize).unwrap_or(&mut unknown);
@@ -31,12 +31,16 @@ impl Engine {
             records(&frame.raw, cookie).each(|record| {
                 let resolved = record.ok().and_then(|record| {
                     let ahead = record.position.wrapping_sub(frame.from.grain) & POSITION_MASK;
-                    let position = position(frame.slot, frame.from.grain + ahead);
+                    let grain = frame.from.grain + ahead;
+                    let position = position(frame.slot, grain);
                     let origin =
                         Origin { program: frame.program, source: program.source, position, frame: number };
-                    program.texts.annotation(&program.attachment, &self.clocks, ring, record, origin)
+                    let texts = &mut program.texts;
+                    let annotation =
+                        texts.annotation(&program.attachment, &self.clocks, ring, record, origin)?;
+                    Some((annotation, awaited.of(grain)))
                 });
-                let Some(annotation) = resolved else {
+                let Some((annotation, sweep)) = resolved else {
                     figures.invalid += 1;
                     return;
                 };

@@ -55,26 +55,19 @@ fn identity(number: u64) -> link::Program {
 }
 
 #[test]
-fn a_span_waits_while_another_program_may_hold_what_came_before_its_end() {
+fn what_a_round_saw_before_it_copied_waits_for_no_other_round_and_what_came_meanwhile_does() {
     let (mut engine, tail) = engine(&staging());
     engine.rebuild(tail).unwrap();
     for number in [1, 2] {
         let control = control(SealFlags::SHRINK | SealFlags::GROW);
         engine.attach(identity(number), segment(5), control).unwrap();
     }
-    let is_past = |engine: &Engine, sweep| engine.programs[&1].sweeps.is_past(sweep);
-    let mut source = Source::default();
-    engine.drain_program(1, Duration::ZERO, &mut source).unwrap();
-    let awaited = engine.programs[&1].sweeps.next_whole();
-    assert_eq!(source, Source::Ring(1, 0));
-    engine.look_again(source);
-    assert!(!is_past(&engine, awaited), "the other program has records");
-
-    engine.drain_program(2, Duration::ZERO, &mut Source::default()).unwrap();
-    engine.look_again(Source::Several);
-    assert!(!is_past(&engine, awaited), "the other ring was copied from, and may have got more before");
-    engine.look_again(source);
-    assert!(is_past(&engine, awaited));
+    assert!(engine.drain_all(Duration::ZERO).unwrap().drained);
+    for program in engine.programs.values() {
+        let awaited = program.sweeps.awaited(0);
+        assert!(program.sweeps.is_past(awaited.of(4)), "all programs were copied from since");
+        assert!(!program.sweeps.is_past(awaited.of(5)), "the other program was copied from before");
+    }
 }
 
 #[test]

@@ -1,0 +1,136 @@
+//! How long the worker leaves the rings alone.
+//!
+//! A look has its price whether it finds one record or a thousand: a wake-up, a few system calls, and a frame, a time and a
+//! range given back for each program. So rings that fill slowly are looked at more seldom, but never so seldom that what
+//! waits in them comes near to filling one, nor that a viewer would see it later than was promised. Programs wake a worker
+//! that pauses longer than the shortest time, should they write more than they did before.
+
+use std::time::Duration;
+
+use super::engine::Progress;
+
+/// The longest pause while there is something in the rings, in shortest ones. What is seen live is as much later.
+const LONGEST_BUSY: u32 = 8;
+/// What a look should find at most of a ring if programs go on as they did, of 1024: a sixteenth. They wake the worker at
+/// three eighths.
+const AIMED_FILL: u64 = 64;
+
+/// Pauses between rounds.
+#[derive(Debug)]
+pub(super) struct Pace {
+    shortest: Duration,
+    longest_busy: Duration,
+    longest_idle: Duration,
+    pause: Duration,
+}
+
+impl Pace {
+    /// Where programs cannot wake the worker, no pause is long while there is something.
+    pub(super) fn new(shortest: Duration, longest_idle: Duration, is_woken: bool) -> Self {
+        let longest_busy = if is_woken { LONGEST_BUSY * shortest } else { shortest };
+        Self { shortest, longest_busy: longest_busy.min(longest_idle), longest_idle, pause: shortest }
+    }
+
+    /// After a round that found this, and began so long after the one before: the pause is as long as that says, or ever
+    /// longer while there is nothing.
+    pub(super) fn after(&mut self, progress: Progress, since: Duration) {
+        self.pause = if progress.drained {
+            // What came in a longer time may have come at its end.
+            let since = since.min(self.longest_busy);
+            let aimed = since * AIMED_FILL as u32 / progress.fill.clamp(1, 1024) as u32;
+            aimed.clamp(self.shortest, self.longest_busy)
+        } else {
+            (self.pause * 2).min(self.longest_idle)
+        };
+    }
+
+    /// How long it is.
+    pub(super) fn pause(&self) -> Duration {
+        self.pause
+    }
+
+    /// The shortest pause follows: something is expected.
+    pub(super) fn quicken(&mut self) {
+        self.pause = self.shortest;
+    }
+
+    /// Whether programs ought to wake the worker before it is over.
+    pub(super) fn is_long(&self) -> bool {
+        self.pause > self.shortest
+    }
+
+    /// Whether it has grown to its full length.
+    pub(super) fn is_longest(&self) -> bool {
+        self.pause >= self.longest_idle
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn found(fill: u64) -> Progress {
+        Progress { drained: true, fill, ..Progress::default() }
+    }
+
+    fn after(pace: &mut Pace, progress: Progress, since: Duration) -> Duration {
+        pace.after(progress, since);
+        pace.pause()
+    }
+
+    /// Looks at a ring of 16384 grains that fills at this rate, in a second.
+    fn looks(rate: u64) -> u32 {
+        let mut pace = Pace::new(MS, 200 * MS, true);
+        let (mut time, mut looks, mut pause) = (Duration::ZERO, 0, MS);
+        while time < 1000 * MS {
+            (time, looks) = (time + pause, looks + 1);
+            let waiting = rate * pause.as_nanos() as u64 / 1_000_000_000;
+            pause = after(&mut pace, found(waiting * 1024 / 16384), pause);
+        }
+        looks
+    }
+
+    #[test]
+    fn rings_that_fill_slowly_are_looked_at_an_eighth_as_often() {
+        assert!(looks(12_000) <= 130 && looks(100_000) <= 130);
+        assert!((200..1000).contains(&looks(500_000)));
+        assert_eq!(looks(10_000_000), 1000);
+    }
+
+    #[test]
+    fn a_look_finds_no_more_than_a_sixteenth_of_a_ring_that_fills_evenly() {
+        let mut pace = Pace::new(MS, 200 * MS, true);
+        let pause = after(&mut pace, found(128), 4 * MS);
+        assert_eq!(pause, 2 * MS);
+        assert_eq!(after(&mut pace, found(AIMED_FILL), pause), 2 * MS);
+        assert_eq!(after(&mut pace, found(1024), pause), MS);
+        assert!(!pace.is_long());
+    }
+
+    #[test]
+    fn without_anything_it_doubles_up_to_the_longest_and_what_is_expected_shortens_it() {
+        let mut pace = Pace::new(MS, 200 * MS, true);
+        let idle = [(); 9].map(|()| after(&mut pace, Progress::default(), MS).as_millis());
+        assert_eq!(idle, [2, 4, 8, 16, 32, 64, 128, 200, 200]);
+        assert!(pace.is_longest() && pace.is_long());
+        assert_eq!(after(&mut pace, found(1), 200 * MS), 8 * MS, "however long it slept");
+        assert_eq!(after(&mut pace, found(1024), 200 * MS), MS, "it may have come in a burst that goes on");
+        pace.quicken();
+        assert_eq!(after(&mut pace, Progress::default(), MS), 2 * MS);
+    }
+
+    #[test]
+    fn where_programs_wake_nobody_the_shortest_pause_is_made_while_there_is_something() {
+        let mut pace = Pace::new(MS, 200 * MS, false);
+        assert_eq!(after(&mut pace, found(1), 4 * MS), MS);
+        assert_eq!(after(&mut pace, Progress::default(), MS), 2 * MS);
+    }
+
+    #[test]
+    fn no_busy_pause_is_longer_than_the_longest_idle_one() {
+        let mut pace = Pace::new(3 * MS, 5 * MS, true);
+        assert_eq!(after(&mut pace, found(1), 3 * MS), 5 * MS);
+    }
+}

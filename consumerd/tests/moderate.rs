@@ -1,0 +1,33 @@
+//! What it costs to read a program that records evenly. Alone in its process: other tests would be measured along.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::time::Instant;
+
+use common::Site;
+
+/// The shortest pause between two looks is 1 ms; rings that fill this slowly are looked at every 8 ms. A busy machine makes
+/// fewer looks of it, not more.
+#[test]
+fn a_program_that_records_evenly_is_looked_at_a_hundred_times_a_second() {
+    let site = Site::new();
+    let daemon = site.daemon(&[]);
+    let worker = daemon.worker_pid();
+    let (before, since) = (pauses(worker), Instant::now());
+    let mut program = site.program(&[4000, 1, 200], &[]);
+    let calls = program.calls();
+    let (looks, seconds) = (pauses(worker) - before, since.elapsed().as_secs_f64());
+    let metrics = daemon.settled(calls);
+    println!("{looks} looks in {seconds:.2} s at {:.0} annotations a second", calls as f64 / seconds);
+    assert!((looks as f64) < 250.0 * seconds, "{looks} looks in {seconds} s");
+    assert_eq!(metrics.sum("blkin_program_lost_total"), 0);
+}
+
+/// How often the thread that looks at the rings has gone to sleep.
+fn pauses(worker: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{worker}/task/{worker}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.unwrap().trim().parse().unwrap()
+}

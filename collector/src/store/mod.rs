@@ -6,7 +6,7 @@
 //! | step | module |
 //! |---|---|
 //! | what arrived becomes a [`Batch`]: bytes as they will lie, and what to find them by | `batch`, `compact`, `facts`, `terms`, `pieces`, `secret` |
-//! | one thread commits the batches that wait together | [`writer`] |
+//! | one thread commits the batches that wait together | [`writer`], `queue`, `lull`, `pace` |
 //! | what is stored already is left out; the rest goes into blocks, names beside them | `commit`, `known`, `block`, `frame`, `names` |
 //! | the index learns where it is: in memory at first | `index`, `head` |
 //! | another thread makes segments of that, and fewer of many | [`indexer`], `upkeep`, `build`, `segment`, `chunks`, `filter`, `manifest` |
@@ -38,6 +38,7 @@ mod frame;
 mod head;
 mod index;
 mod known;
+mod lull;
 mod manifest;
 mod names;
 mod pace;

@@ -34,6 +34,25 @@ pub(super) enum Nothing {
     AnyMore,
 }
 
+/// As much as is waited for: either is enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) items: usize,
+    pub(super) bytes: usize,
+}
+
+impl Wanted {
+    /// So many items, however short they are.
+    pub(super) fn items(items: usize) -> Wanted {
+        Wanted { items, bytes: usize::MAX }
+    }
+
+    /// So many bytes, however few items they are.
+    pub(super) fn bytes(bytes: usize) -> Wanted {
+        Wanted { items: usize::MAX, bytes }
+    }
+}
+
 /// Begins a queue. It ends when either side is dropped; what waits can still be taken.
 pub(super) fn queue<T>(bounds: Bounds) -> (Giver<T>, Taker<T>) {
     let state = State { items: VecDeque::new(), bytes: 0, wanted: None, given_up: false };
@@ -58,8 +77,8 @@ struct State<T> {
     /// With their bytes.
     items: VecDeque<(T, usize)>,
     bytes: usize,
-    /// For how many the other side waits, if it does.
-    wanted: Option<usize>,
+    /// What the other side waits for, if it does.
+    wanted: Option<Wanted>,
     /// Whether a side was dropped.
     given_up: bool,
 }
@@ -69,10 +88,11 @@ impl<T> Queue<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is no need to wait for more, if so many are wanted.
-    fn has(&self, state: &State<T>, wanted: usize) -> bool {
+    /// Whether there is no need to wait for more, if so much is wanted.
+    fn has(&self, state: &State<T>, wanted: Wanted) -> bool {
         let most = self.bounds.waiting.min(self.bounds.together);
-        state.items.len() >= wanted.min(most) || state.bytes >= self.bounds.bytes_together
+        state.items.len() >= wanted.items.min(most)
+            || state.bytes >= wanted.bytes.min(self.bounds.bytes_together)
     }
 }
 
@@ -113,11 +133,16 @@ impl<T> Taker<T> {
         self.0.state().items.len()
     }
 
-    /// Waits until so many can be taken together, or as many as may, or the time is over.
+    /// Their bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.state().bytes
+    }
+
+    /// Waits until so much can be taken together, or as much as may, or the time is over.
     ///
     /// # Errors
     /// When there is nothing at all then.
-    pub(super) fn wait(&self, wanted: usize, patience: Duration) -> Result<(), Nothing> {
+    pub(super) fn wait(&self, wanted: Wanted, patience: Duration) -> Result<(), Nothing> {
         let deadline = Instant::now() + patience;
         let mut state = self.0.state();
         while !self.0.has(&state, wanted) && !state.given_up {
@@ -178,7 +203,7 @@ mod tests {
     #[test]
     fn what_was_given_is_taken_in_order_up_to_the_bounds() {
         let (giver, taker) = queue(BOUNDS);
-        assert_eq!(taker.wait(1, NO_TIME), Err(Nothing::Yet));
+        assert_eq!(taker.wait(Wanted::items(1), NO_TIME), Err(Nothing::Yet));
         (0..10).for_each(|item| giver.give(item, if item < 8 { 0 } else { 100 }).unwrap());
         assert_eq!(giver.give(10, 0), Err(NotGiven::Full));
         assert_eq!(taker.count(), 10);
@@ -193,7 +218,7 @@ mod tests {
     fn whoever_waits_is_woken_by_the_last_of_those_that_are_wanted() {
         let (giver, taker) = queue(BOUNDS);
         let taking = thread::spawn(move || {
-            taker.wait(3, LONG).unwrap();
+            taker.wait(Wanted::items(3), LONG).unwrap();
             taker.take()
         });
         (0..3).for_each(|item| giver.give(item, 1).unwrap());
@@ -204,13 +229,24 @@ mod tests {
     fn nobody_waits_for_more_than_there_can_be() {
         let (giver, taker) = queue(Bounds { waiting: 2, ..BOUNDS });
         (0..2).for_each(|item| giver.give(item, 1).unwrap());
-        taker.wait(3, LONG).unwrap();
+        taker.wait(Wanted::items(3), LONG).unwrap();
         let (giver, taker) = queue(BOUNDS);
         giver.give(0, BOUNDS.bytes_together).unwrap();
-        taker.wait(3, LONG).unwrap();
+        taker.wait(Wanted::items(3), LONG).unwrap();
         let (giver, taker) = queue(BOUNDS);
         (0..4).for_each(|item| giver.give(item, 1).unwrap());
-        taker.wait(5, LONG).unwrap();
+        taker.wait(Wanted::items(5), LONG).unwrap();
+    }
+
+    #[test]
+    fn whoever_waits_for_bytes_is_woken_by_the_item_that_makes_them_enough() {
+        let (giver, taker) = queue(BOUNDS);
+        let taking = thread::spawn(move || {
+            taker.wait(Wanted::bytes(7), LONG).unwrap();
+            (taker.bytes(), taker.take())
+        });
+        (0..3).for_each(|item| giver.give(item, 3).unwrap());
+        assert_eq!(taking.join().unwrap(), (9, vec![0, 1, 2]));
     }
 
     #[test]
@@ -218,15 +254,15 @@ mod tests {
         let (giver, taker) = queue(BOUNDS);
         giver.give(1, 1).unwrap();
         drop(giver);
-        assert_eq!(taker.wait(2, LONG), Ok(()));
+        assert_eq!(taker.wait(Wanted::items(2), LONG), Ok(()));
         assert_eq!(taker.take(), [1]);
-        assert_eq!(taker.wait(1, LONG), Err(Nothing::AnyMore));
+        assert_eq!(taker.wait(Wanted::items(1), LONG), Err(Nothing::AnyMore));
     }
 
     #[test]
     fn whoever_waits_is_woken_when_the_last_giver_goes() {
         let (giver, taker) = queue::<u8>(BOUNDS);
-        let waiting = thread::spawn(move || taker.wait(1, LONG));
+        let waiting = thread::spawn(move || taker.wait(Wanted::items(1), LONG));
         drop(giver);
         assert_eq!(waiting.join().unwrap(), Err(Nothing::AnyMore));
     }

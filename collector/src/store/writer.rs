@@ -11,8 +11,9 @@ use blkin_daemon::health::BEAT_EVERY;
 use blkin_daemon::{Cause, Heartbeat, Standing};
 use tokio::sync::oneshot;
 
+use super::lull::{self, Lull};
 use super::pace::Pace;
-use super::queue::{Bounds, Giver, NotGiven, Nothing, Taker, queue};
+use super::queue::{Bounds, Giver, NotGiven, Nothing, Taker, Wanted, queue};
 use super::{Batch, Damage, IndexSize, Retention, Store, StoreError};
 use crate::ledger::Ledger;
 
@@ -131,6 +132,7 @@ impl Writer {
             pace: Pace::start(),
             last_group: 0,
             last_commit: Duration::ZERO,
+            lull: Lull::default(),
         };
         let handle = std::thread::Builder::new()
             .name("blkin-store".to_owned())
@@ -221,6 +223,7 @@ struct Thread {
     /// How many batches were committed together, and how long that took.
     last_group: usize,
     last_commit: Duration,
+    lull: Lull,
 }
 
 impl Thread {
@@ -266,14 +269,23 @@ impl Thread {
 
     /// What is committed next: what waits, and what those are about to send who wait for an answer no more. A commit costs
     /// nearly the same for one batch as for many, so with several senders it pays to wait a moment for all of them; what
-    /// is waited for is as many batches as there were senders just now, and never longer than a commit takes.
-    fn group(&self) -> Result<Vec<Job>, Nothing> {
+    /// is waited for is as many batches as there were senders just now, and never longer than a commit takes; or a bit
+    /// longer, if that is little and more comes unasked.
+    fn group(&mut self) -> Result<Vec<Job>, Nothing> {
         let there = self.waiting.count();
         if there == 0 {
             let pause = if self.expiry_is_due() { Duration::ZERO } else { BEAT_EVERY };
-            self.waiting.wait(1, pause)?;
+            self.waiting.wait(Wanted::items(1), pause)?;
         }
-        self.waiting.wait(self.last_group + there, self.last_commit.min(MAX_GATHER_TIME))?;
+        let begun = Instant::now();
+        let crowd = Wanted::items(self.last_group + there);
+        self.waiting.wait(crowd, self.last_commit.min(MAX_GATHER_TIME))?;
+        let expected = self.waiting.count();
+        if self.waiting.bytes() < lull::ENOUGH_BYTES && self.lull.is_due() {
+            self.waiting
+                .wait(Wanted::bytes(lull::ENOUGH_BYTES), lull::LONGEST.saturating_sub(begun.elapsed()))?;
+            self.lull.learn(self.waiting.count() > expected);
+        }
         Ok(self.waiting.take())
     }
 

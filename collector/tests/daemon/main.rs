@@ -26,9 +26,9 @@ fn what_was_acknowledged_survives_kill_9() {
                 std::thread::spawn(move || send_until_killed(address, round * 1_000_000 + client * 100_000))
             })
             .collect();
-        wait_for(|| {
-            (collector.json("/api/blkin/ledger")["spans"]["stored"].as_u64() > Some(300)).then_some(())
-        });
+        // In each round as many more: else one would end before its clients have connected.
+        let enough = Some(300 * round as u64);
+        wait_for(|| (collector.json("/api/blkin/ledger")["spans"]["stored"].as_u64() > enough).then_some(()));
         collector.signal("-KILL");
         collector.wait();
         clients.into_iter().for_each(|client| acknowledged.extend(client.join().unwrap()));

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, Query, State};
-use axum::response::IntoResponse;
+use axum::http::{HeaderName, HeaderValue};
+use axum::response::{IntoResponse, Response};
 use blkin_daemon::admin::Admin;
 use serde_json::json;
 
@@ -48,14 +49,24 @@ pub(super) async fn autocomplete_values(State(app): Shared, Query(pairs): Pairs)
     Json::of(&names(app, NameKind::TagValue, key.to_owned()).await?)
 }
 
-pub(super) async fn traces(State(app): Shared, Query(pairs): Pairs) -> Result<Json, Problem> {
-    let request = SearchRequest::read(&Parameters(pairs), &defaults(&app))?;
+/// Says of an answer that there may be more traces: it has as many as the configuration lets one have, and the client asked
+/// for more. Zipkin's clients pass over it.
+const LIMIT: HeaderName = HeaderName::from_static("blkin-limit");
+
+pub(super) async fn traces(State(app): Shared, Query(pairs): Pairs) -> Result<Response, Problem> {
+    let parameters = Parameters(pairs);
+    let request = SearchRequest::read(&parameters, &defaults(&app))?;
     if !app.config().search_enabled {
-        return Ok(Json("[]".to_owned()));
+        return Ok(Json("[]".to_owned()).into_response());
     }
-    let reading = app.config().reading();
+    let (reading, most) = (app.config().reading(), request.limit);
     let found = read(app, move |store| query::search(store, &request, reading)).await?;
-    Ok(Json(v2json::write_traces(&found)))
+    let asked = parameters.get("limit").and_then(|limit| limit.parse().ok()).unwrap_or(most);
+    let mut answer = Json(v2json::write_traces(&found)).into_response();
+    if asked > most && found.len() == most {
+        answer.headers_mut().insert(LIMIT, HeaderValue::from(most));
+    }
+    Ok(answer)
 }
 
 pub(super) async fn trace(

@@ -43,6 +43,23 @@ fn the_time_between_two_annotations_is_measured_by_service_within_a_window() {
 }
 
 #[test]
+fn an_answer_says_when_the_configuration_let_it_have_fewer_traces_than_were_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = configured(folder.path(), "query_max_traces = 2\n");
+    let ask = |limit: u32| {
+        let path = format!("/api/v2/traces?endTs=2000&lookback=2000&limit={limit}");
+        (collector.json(&path).as_array().unwrap().len(), collector.header(&path, "blkin-limit"))
+    };
+    post_journal(&collector, "1", "osd.0", 1_000_000);
+    assert_eq!(ask(3), (1, None));
+    for trace in ["2", "3"] {
+        post_journal(&collector, trace, "osd.0", 1_000_000);
+    }
+    assert_eq!((ask(1), ask(2)), ((1, None), (2, None)));
+    assert_eq!(ask(3), (2, Some("2".to_owned())));
+}
+
+#[test]
 fn without_search_traces_are_read_by_id_alone_as_in_zipkin() {
     let folder = tempfile::tempdir().unwrap();
     let collector = configured(folder.path(), "search_enabled = false\nautocomplete_keys = [\"pool\"]\n");

@@ -74,6 +74,12 @@ impl Collector {
         (status, body)
     }
 
+    /// A header of the answer to a GET.
+    pub(crate) fn header(&self, path: &str, name: &str) -> Option<String> {
+        let answer = agent().get(format!("http://{}{path}", self.http)).call().unwrap();
+        answer.headers().get(name).map(|value| value.to_str().unwrap().to_owned())
+    }
+
     /// Status, content type and body of a GET.
     pub(crate) fn get_typed(&self, path: &str) -> (u16, String, String) {
         let mut answer = agent().get(format!("http://{}{path}", self.http)).call().unwrap();

@@ -426,6 +426,35 @@ mod tests {
     }
 
     #[test]
+    fn each_key_reaches_whom_it_is_for() {
+        let config = Config {
+            http_idle_seconds: 2,
+            retention_hours: 3,
+            retention_mib: 4,
+            live_viewers: 5,
+            live_queue_kib: 6,
+            strict_trace_id: false,
+            query_max_mib: 7,
+            query_seconds: 8,
+            queue_batches: 9,
+            queue_mib: 10,
+            ..Config::default()
+        };
+        assert_eq!(config.http_idle_time(), Duration::from_secs(2));
+        let retention = config.retention();
+        assert_eq!((retention.max_age_ms, retention.max_bytes), (3 * HOUR_MS, 4 << 20));
+        let live = config.live_options();
+        assert_eq!((live.max_viewers, live.viewer_bytes), (5, 6 << 10));
+        let reading = config.reading();
+        assert_eq!(
+            (reading.strict, reading.max_bytes, reading.patience),
+            (false, 7 << 20, Duration::from_secs(8))
+        );
+        let writer = config.writer_options();
+        assert_eq!((writer.queue_batches, writer.queue_bytes), (9, 10 << 20));
+    }
+
+    #[test]
     fn values_that_make_no_sense_are_refused_by_key() {
         for (flag, value, key) in [
             ("--sample-rate", "1.5", "sample_rate"),

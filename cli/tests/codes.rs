@@ -1,0 +1,30 @@
+//! The exit codes that `blkin --help` lists.
+
+#![allow(clippy::unwrap_used)]
+
+use std::process::{Command, Stdio};
+
+/// Nobody listens there.
+const NOBODY: &str = "127.0.0.1:1";
+
+fn code(arguments: &[&str]) -> i32 {
+    let mut blkin = Command::new(env!("CARGO_BIN_EXE_blkin"));
+    blkin.args(["--collector", NOBODY]).args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
+    blkin.status().unwrap().code().unwrap()
+}
+
+#[test]
+fn each_exit_code_is_what_the_help_says() {
+    assert_eq!(code(&["--help"]), 0);
+    assert_eq!(code(&["traces"]), 1, "failed");
+    assert_eq!(code(&["recover", "/nonexistent"]), 1, "failed");
+    assert_eq!(code(&["ledger", "--consumerd", NOBODY]), 1, "daemons are missing in it");
+    assert_eq!(
+        code(&["doctor", "--consumerd", NOBODY, "--socket", "/nonexistent"]),
+        1,
+        "tracing does not work"
+    );
+    for wrong in [&[][..], &["trcaes"], &["traces", "--limit", "0"], &["trace", "xyz"], &["set", "--all"]] {
+        assert_eq!(code(wrong), 2, "{wrong:?}");
+    }
+}

@@ -5,6 +5,7 @@
 //! acknowledgement is kept in the holder's memory, in the [`staging`] log.
 
 pub mod annotation;
+pub mod clock_set;
 pub mod config;
 mod hash;
 pub mod holder;

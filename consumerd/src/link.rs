@@ -138,6 +138,22 @@ pub fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(fd, Interest::READABLE)
 }
 
+/// Comes back when a timer or an eventfd that is [watched](watch) has something to tell, and takes it.
+///
+/// # Errors
+/// Whatever the system says; of a timer that is cancelled with the clock, `ECANCELED`.
+pub async fn told(fd: &AsyncFd<OwnedFd>) -> io::Result<()> {
+    loop {
+        let mut guard = fd.readable().await?;
+        let read = rustix::io::read(fd.get_ref(), &mut [0; 8]);
+        guard.clear_ready();
+        match read {
+            Err(Errno::AGAIN) => {}
+            other => return Ok(other.map(drop)?),
+        }
+    }
+}
+
 /// One message as it came.
 #[derive(Debug, Default)]
 pub struct Received {

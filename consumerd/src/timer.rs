@@ -12,7 +12,7 @@ use rustix::time::{
 };
 use tokio::io::unix::AsyncFd;
 
-use crate::link::watch;
+use crate::link::{told, watch};
 
 /// One timer.
 #[derive(Debug)]
@@ -37,15 +37,7 @@ impl Timer {
         let it_value = Timespec::try_from(pause.max(Duration::from_nanos(1))).map_err(io::Error::other)?;
         let spec = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
         timerfd_settime(self.0.get_ref(), TimerfdTimerFlags::empty(), &spec)?;
-        loop {
-            let mut guard = self.0.readable().await?;
-            let expired = rustix::io::read(self.0.get_ref(), &mut [0; 8]);
-            guard.clear_ready();
-            match expired {
-                Err(rustix::io::Errno::AGAIN) => {}
-                other => return other.map(drop).map_err(io::Error::from),
-            }
-        }
+        told(&self.0).await
     }
 }
 

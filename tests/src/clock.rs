@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, clock_gettime, clock_settime};
 use serde::Deserialize;
 
 use crate::daemons::{Node, Setup};
@@ -27,6 +29,8 @@ pub struct Accuracy {
     pub outside_ns: Vec<i64>,
     /// Times that lie before that of their predecessor in the ring.
     pub backwards: usize,
+    /// Rings that records came through.
+    pub rings: usize,
 }
 
 impl Accuracy {
@@ -34,6 +38,11 @@ impl Accuracy {
     pub fn percent_within(&self) -> f64 {
         let within = self.outside_ns.partition_point(|outside| *outside <= SLACK_NS);
         within as f64 * 100.0 / self.outside_ns.len().max(1) as f64
+    }
+
+    /// Times that lie outside of their brackets by more than the slack.
+    pub fn outside(&self) -> usize {
+        self.outside_ns.len() - self.outside_ns.partition_point(|outside| *outside <= SLACK_NS)
     }
 
     /// The distance that `percent` of all times keep, in nanoseconds.
@@ -48,21 +57,52 @@ impl Accuracy {
 /// # Errors
 /// When something does not run, an annotation is lost, or the clock was set meanwhile.
 pub fn measure(samples: usize, seconds: usize) -> Result<Accuracy> {
+    let offset = offset_ns();
+    let accuracy = judge(samples, seconds)?;
+    ensure!((offset_ns() - offset).abs() < STEP_NS, "the clock was set during the run: run it again");
+    Ok(accuracy)
+}
+
+/// Like [`measure`], and sets the machine's clock by `step` meanwhile: forward after a third of the time, back after
+/// another.
+///
+/// # Errors
+/// When something does not run, an annotation is lost, or the clock cannot be set.
+pub fn measure_with_steps(samples: usize, seconds: usize, step: Duration) -> Result<Accuracy> {
+    let third = Duration::from_secs(seconds as u64) / 3;
+    let step_ns = i64::try_from(step.as_nanos()).context("such a step is too large")?;
+    let steps = thread::spawn(move || {
+        thread::sleep(third);
+        set_clock_by(step_ns)?;
+        thread::sleep(third);
+        set_clock_by(-step_ns)
+    });
+    let accuracy = judge(samples, seconds);
+    steps.join().map_err(|_| anyhow::anyhow!("the thread that sets the clock failed"))??;
+    accuracy
+}
+
+fn set_clock_by(step_ns: i64) -> Result<()> {
+    let mut time = clock_gettime(ClockId::Realtime);
+    let nanoseconds = time.tv_nsec + step_ns;
+    time.tv_sec += nanoseconds.div_euclid(1_000_000_000);
+    time.tv_nsec = nanoseconds.rem_euclid(1_000_000_000);
+    clock_settime(ClockId::Realtime, time).context("failed to set the clock: this needs CAP_SYS_TIME")
+}
+
+fn judge(samples: usize, seconds: usize) -> Result<Accuracy> {
     let folder = tempfile::TempDir::new()?;
     let pipe = folder.path().join("lines");
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).context("failed to make a pipe")?;
     let flags = vec!["--json-lines".to_owned(), pipe.display().to_string()];
     let node = Node::start(Setup { consumerd: flags, upstream: Some(String::new()), ..Setup::default() })?;
-    let reader = std::thread::spawn(move || read(&pipe, samples / 2 * 2));
-    let offset = offset_ns();
+    let reader = thread::spawn(move || read(&pipe, samples / 2 * 2));
     let arguments = [samples.to_string(), seconds.to_string()];
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let mut program = Program::start("clock", &arguments, &node.socket(), &[])?;
     let calls = program.round()?;
     node.settled(calls)?;
-    let accuracy = reader.join().map_err(|_| anyhow::anyhow!("the reader of the pipe failed"))??;
-    ensure!((offset_ns() - offset).abs() < STEP_NS, "the clock was set during the run: run it again");
-    Ok(accuracy)
+    reader.join().map_err(|_| anyhow::anyhow!("the reader of the pipe failed"))?
 }
 
 /// CLOCK_REALTIME minus CLOCK_MONOTONIC.
@@ -125,5 +165,6 @@ fn read(pipe: &Path, samples: usize) -> Result<Accuracy> {
         }
     }
     accuracy.outside_ns.sort_unstable();
+    accuracy.rings = last_of_ring.len();
     Ok(accuracy)
 }

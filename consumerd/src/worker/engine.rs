@@ -255,6 +255,12 @@ impl Engine {
         Ok(progress)
     }
 
+    /// Takes the new offset at once: what is recorded from here on gets it.
+    pub(super) fn clock_was_set(&mut self) {
+        tracing::info!("the clock was set");
+        self.clocks.tick();
+    }
+
     fn drain_all(&mut self, now: Duration) -> Result<Progress, StagingError> {
         let mut progress = Progress::default();
         let first = self.next_program;

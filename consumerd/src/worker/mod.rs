@@ -26,6 +26,7 @@ use blkin_daemon::prometheus_client::registry::Registry;
 use blkin_daemon::{CancellationToken, Health, Heartbeat, Patience, Standing, logging, signals};
 use tokio::io::unix::AsyncFd;
 
+use crate::clock_set::ClockSet;
 use crate::config::Config;
 use crate::link::{MAX_MESSAGE_BYTES, Message, receive, send, watch};
 use crate::settings::{self, Settings};
@@ -119,6 +120,7 @@ struct Worker {
     /// When the last round began.
     looked: Instant,
     timer: Timer,
+    clock_set: ClockSet,
     settings: Settings,
     waker: Waker,
     /// Of each sink, in their order.
@@ -168,6 +170,7 @@ impl Worker {
             pace: Pace::new(shortest, longest, waker.is_woken()),
             looked: Instant::now(),
             timer: Timer::new()?,
+            clock_set: ClockSet::watch(),
             settings,
             waker,
             was_woken: false,
@@ -270,6 +273,10 @@ impl Worker {
                 self.pace.quicken();
                 self.was_woken = true;
                 return Ok(woken?);
+            }
+            set = self.clock_set.happened() => {
+                self.engine().clock_was_set();
+                return Ok(set?);
             }
             () = self.stop.cancelled() => return Ok(()),
             guard = self.link.readable() => guard?.clear_ready(),

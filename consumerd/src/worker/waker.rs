@@ -16,10 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use blkin_ringbuf::ControlPage;
 use blkin_ringbuf::wake::{MAX_PROGRAMS, Waiter, Woken, is_supported};
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 
-use crate::link::watch;
+use crate::link::{told, watch};
 use crate::settings::Settings;
 
 /// How often programs woke the worker.
@@ -125,15 +124,7 @@ impl Waker {
     /// # Errors
     /// Whatever the system says.
     pub(super) async fn woken(&self) -> io::Result<()> {
-        loop {
-            let mut guard = self.event.readable().await?;
-            let read = rustix::io::read(self.event.get_ref(), &mut [0; 8]);
-            guard.clear_ready();
-            match read {
-                Err(Errno::AGAIN) => {}
-                other => return other.map(drop).map_err(io::Error::from),
-            }
-        }
+        told(&self.event).await
     }
 }
 
@@ -255,7 +246,7 @@ mod tests {
         fall_asleep(&mut waker);
         thread.wake();
         waker.rise();
-        assert_eq!(rustix::io::read(waker.event.get_ref(), &mut [0; 8]), Err(Errno::AGAIN));
+        assert_eq!(rustix::io::read(waker.event.get_ref(), &mut [0; 8]), Err(rustix::io::Errno::AGAIN));
         assert_eq!(waker.wakes().load(Relaxed), 2);
     }
 

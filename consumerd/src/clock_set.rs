@@ -1,0 +1,80 @@
+//! Hearing at once that somebody set the clock.
+//!
+//! Records are given the offset of CLOCK_REALTIME that the look before them saw, and an idle worker looks a few times a
+//! second: a burst right after a step would get times of before. So a timer waits that never expires, and that the kernel
+//! cancels when the clock is set (timerfd_create(2), `TFD_TIMER_CANCEL_ON_SET`).
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+use tokio::io::unix::AsyncFd;
+
+use crate::link::{told, watch};
+
+/// In the year 2242.
+const NEVER: Timespec = Timespec { tv_sec: 1 << 33, tv_nsec: 0 };
+
+/// Whoever waits for the clock to be set.
+#[derive(Debug)]
+pub struct ClockSet(Option<AsyncFd<OwnedFd>>);
+
+impl ClockSet {
+    /// Notices what happens from now on; nothing, where the system has no such timer.
+    pub fn watch() -> Self {
+        let timer = Self::timer();
+        if let Err(e) = &timer {
+            tracing::info!("steps of the clock are seen when the rings are looked at, and no earlier: {e}");
+        }
+        Self(timer.ok())
+    }
+
+    fn timer() -> io::Result<AsyncFd<OwnedFd>> {
+        let timer = timerfd_create(TimerfdClockId::Realtime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        let flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;
+        let never = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: NEVER };
+        timerfd_settime(&timer, flags, &never)?;
+        watch(timer)
+    }
+
+    /// Comes back when the clock has been set since this came back last.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    pub async fn happened(&self) -> io::Result<()> {
+        let Some(timer) = &self.0 else { return std::future::pending().await };
+        match told(timer).await {
+            Err(e) if e.raw_os_error() == Some(Errno::CANCELED.raw_os_error()) => Ok(()),
+            other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rustix::time::{ClockId, clock_gettime, clock_settime};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_clock_that_is_set_is_heard_of_each_time_and_one_that_is_not_is_not() {
+        let clock_set = ClockSet::watch();
+        assert!(timeout(Duration::from_millis(20), clock_set.happened()).await.is_err());
+        for _ in 0..2 {
+            // To what it shows, which is a step by as long as this takes.
+            if let Err(e) = clock_settime(ClockId::Realtime, clock_gettime(ClockId::Realtime)) {
+                assert_eq!(e, Errno::PERM);
+                eprintln!("not shown: this needs CAP_SYS_TIME");
+                return;
+            }
+            timeout(Duration::from_secs(10), clock_set.happened()).await.expect("nothing was heard").unwrap();
+        }
+        assert!(timeout(Duration::from_millis(20), clock_set.happened()).await.is_err());
+    }
+}

@@ -3,7 +3,7 @@
 #
 #   build-so.sh [--release]      prints where libblkin.so.0 lies
 #
-# CARGO_BUILD_TARGET and CC build for another machine.
+# CARGO_BUILD_TARGET and CC build for another machine, or for musl (x86_64-unknown-linux-musl and musl-gcc).
 #
 # The shared library is linked by cc from the static one: only so do its symbols carry a version (a Rust cdylib
 # exports them without). It stays loaded once loaded (nodelete), for records may be on their way in any thread.
@@ -20,6 +20,16 @@ cd "$here/.."
 out=${CARGO_TARGET_DIR:-target}/${CARGO_BUILD_TARGET:+$CARGO_BUILD_TARGET/}$profile
 case $out in /*) ;; *) out=$PWD/$out ;; esac
 
+unwinder=-lgcc_s
+case ${CARGO_BUILD_TARGET-} in
+    *-musl)
+        # What Rust links statically with there is a whole C library, and a second one in a process is none.
+        export RUSTFLAGS="${RUSTFLAGS-} -Ctarget-feature=-crt-static"
+        # Another C library's libgcc_s would bring that one along.
+        unwinder=$(rustc --print sysroot)/lib/rustlib/$CARGO_BUILD_TARGET/lib/self-contained/libunwind.a
+        ;;
+esac
+
 if [ "$profile" = release ]; then
     # Whatever the daemons are built with: calls between the crates of the library are on every record's way.
     export CARGO_PROFILE_RELEASE_LTO=thin
@@ -34,7 +44,7 @@ wanted=$(sed -n 's/^ *\(_*[A-Za-z_]*\);$/-Wl,--undefined=\1/p' "$here/blkin.map"
 "${CC:-cc}" -shared -o "$out/libblkin.so.0.new" $wanted "$out/libblkin.a" \
     -Wl,--version-script="$here/blkin.map" -Wl,-soname,libblkin.so.0 -Wl,-z,nodelete \
     -Wl,-z,relro -Wl,-z,now -Wl,-z,defs -Wl,--gc-sections -Wl,--as-needed \
-    -lgcc_s -lpthread -ldl -lm -lc
+    "$unwinder" -lpthread -ldl -lm -lc
 mv -f "$out/libblkin.so.0.new" "$out/libblkin.so.0"
 for name in blkin blkin-front zipkin-c zipkin-cpp; do
     ln -sfn libblkin.so.0 "$out/lib$name.so"

@@ -75,9 +75,9 @@ impl<W: Words + ?Sized> RingReader<'_, W> {
 
     /// The grain behind the last that was reserved by now; `None` if head lies outside the ring.
     ///
-    /// Acquire: whoever looks at another ring after that finds there what was reserved before, in the order of the
-    /// producers' stores.
+    /// Whoever looks at another ring after that finds there what a thread had reserved before what is seen here.
     pub fn reserved(&self, at: Position) -> Option<u64> {
+        // SYNC POINT look: pairs with the release in ring. A sequence, which is of x86-64, needs no more than its order.
         let head = Head(self.header.load(slot::HEAD, Acquire));
         let available = head.position().wrapping_sub(at.grain) & POSITION_MASK;
         (available <= self.shape.grains()).then_some(at.grain + available)

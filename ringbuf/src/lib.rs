@@ -59,8 +59,9 @@
 //!
 //! The SYNC POINTs: *commit* (stamp: release in `ring`, acquire in `drain`), *reuse* (tail: release in `attach`,
 //! acquire in `ring`), *evict* and *overwrite* (OLDEST: invariant 9), *publish a name* (index: release and acquire in
-//! `names`), *ready* (phase and slots in `process`). Everything else is relaxed. Head needs no ordering: what is read up
-//! to it is judged by its stamps.
+//! `names`), *ready* (phase and slots in `process`), *look* (head: release in `ring`, acquire in `drain`, so that looks at
+//! several rings see what a thread reserved in its order). Everything else is relaxed. What is read up to head is judged by
+//! its stamps.
 //!
 //! ABA on head: a writer that sleeps between its load and its compare-and-swap is fooled only when both position
 //! and count come back to the same value, 2^36 grains (4 TiB) later at the earliest, to the grain.

@@ -225,7 +225,8 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         // Whoever read there last has the line; a store that misses the cache holds up the next reading of the clock.
         self.grains.prefetch_to_store(self.shape.word_of(head.position()) + AHEAD_WORDS);
         let now = clock();
-        self.header.swap_if(slot::HEAD, head.0, head.after(grains).0, Relaxed).ok()?;
+        // SYNC POINT look: pairs with the acquire in drain (`reserved`).
+        self.header.swap_if(slot::HEAD, head.0, head.after(grains).0, Release).ok()?;
         if self.mode == RingMode::Overwrite {
             // SYNC POINT overwrite: pairs with the acquire fence of a snapshot (invariant 9).
             self.header.fence(Release);

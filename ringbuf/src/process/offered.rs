@@ -95,13 +95,14 @@ extern "C" fn tell_at_exit() {
     if all == 0 {
         return;
     }
+    let (noun, were) = if all == 1 { ("annotation", "was") } else { ("annotations", "were") };
     with_socket(|socket| match unread {
         None => NOT_COLLECTED.say(format_args!(
-            "{all} annotations of this program were not collected: no consumerd answers at {socket} \
+            "{all} {noun} of this program {were} not collected: no consumerd answers at {socket} \
              (run `blkin doctor`)",
         )),
         Some(unread) => NOT_COLLECTED.say(format_args!(
-            "{all} annotations of this program were not collected{}: consumerd at {socket} {}",
+            "{all} {noun} of this program {were} not collected{}: consumerd at {socket} {}",
             if is_offered { ", unless they are now" } else { "" },
             because(unread),
         )),

@@ -1,8 +1,8 @@
 //! Whether it pays to wait for more before a small commit.
 //!
 //! A commit costs nearly the same for one span as for a thousand. Senders that go on without waiting for an answer, as
-//! `blkin-consumerd` does, fill a commit that waits for a moment: with a few hundred messages a second that is half of all
-//! CPU. One that sends again only once it was answered never does: it would be held up for nothing. Which of them is
+//! `blkin-consumerd` does, fill a commit that waits for a moment: with a few hundred messages a second that is a
+//! quarter of all CPU. One that sends again only once it was answered never does: it would be held up for nothing. Which of them is
 //! there is seen by whether anything comes, and tried again now and then.
 
 use std::time::Duration;

@@ -325,11 +325,6 @@ impl Attachment {
         self.control().set_rate(rate);
     }
 
-    /// As [`ControlPage::set_sleeping`].
-    pub fn set_sleeping(&self, is_sleeping: bool) {
-        self.control().set_sleeping(is_sleeping);
-    }
-
     pub(crate) fn words(&self) -> &[AtomicU64] {
         self.words.words()
     }

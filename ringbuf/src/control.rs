@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 use rustix::io::{Errno, pwrite};
 use rustix::mm::ProtFlags;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::attach::AttachError;
 use crate::layout::{CONTROL_BYTES, WORD_BYTES, control};
@@ -88,19 +89,22 @@ impl ControlPage {
         self.word(control::RATE).store(rate, Relaxed);
     }
 
-    /// Asks to be woken by the program whenever one of its heads passes an eighth of a ring of which three eighths or more
-    /// wait, or no longer.
+    /// Asks to be woken by the program once one of its heads passes an eighth of a ring of which three eighths or more
+    /// wait, or no longer. A program that has ended a sleep calls again only in another one: each call of this begins one,
+    /// told from others by the monotonic clock's nanoseconds within a second.
     ///
     /// Ordered before what is read of the rings afterwards, so that a caller who then looks at the heads misses only
     /// records of which the program had not seen this yet.
     pub fn set_sleeping(&self, is_sleeping: bool) {
-        self.word(control::SLEEPING).store(u64::from(is_sleeping), SeqCst);
+        let sleep = clock_gettime(ClockId::Monotonic).tv_nsec as u64;
+        let word = if is_sleeping { sleep << 32 | u64::from(control::ASLEEP) } else { 0 };
+        self.word(control::SLEEPING).store(word, SeqCst);
         std::sync::atomic::fence(SeqCst);
     }
 
     /// Whether the page asks the program to wake its consumer.
     pub fn is_sleeping(&self) -> bool {
-        self.sleeping().load(Relaxed) == u64::from(true)
+        self.sleeping().load(Relaxed) as u32 == control::ASLEEP
     }
 
     /// The word on which [`wake`](crate::wake) waits.

@@ -157,9 +157,11 @@ pub(crate) mod control {
     pub(crate) const BLOCKED: usize = 3;
     /// One of how many roots is traced; 0: as the program's environment says.
     pub(crate) const RATE: usize = 4;
-    /// Not 0 while the consumer sleeps and asks to be woken (FUTEX_WAKE on the low half) whenever a head passes an
-    /// eighth of its ring, of which three eighths or more wait.
+    /// Not 0 while the consumer sleeps and asks to be woken (FUTEX_WAKE on the low half, which is 1) once a head passes an
+    /// eighth of its ring, of which three eighths or more wait. The high half tells one sleep from the next.
     pub(crate) const SLEEPING: usize = 5;
+    /// The low half of [`SLEEPING`] meanwhile.
+    pub(crate) const ASLEEP: u32 = 1;
     /// 1 once a consumer that was attached has left: nobody who has not attached since reads the rings.
     pub(crate) const LEFT: usize = 6;
     /// Why the consumer that was offered the program last does not read it ([`Unread`](crate::Unread)); 0 if none has refused.

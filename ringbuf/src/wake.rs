@@ -1,9 +1,11 @@
 //! Waiting until one of many programs wakes its consumer.
 //!
-//! A program's control page has a word that is 1 while the consumer sleeps. The program reads it whenever a head passes
-//! an eighth of its ring, and while it is not 0 and three eighths of the ring wait, makes one FUTEX_WAKE on its low half:
-//! the only system call of a record in the steady state, and none while the consumer is busy. Nothing orders the program's head before that read, as a
-//! fence in each record would; a wake that is missed so costs until the next eighth, or the consumer's own timeout.
+//! A program's control page has a word whose low half is 1 while the consumer sleeps, and whose high half is another for
+//! each sleep. The program reads it whenever a head passes an eighth of its ring, and while it is not 0 and three eighths
+//! of the ring wait, makes a FUTEX_WAKE on its low half: the only system call of a record in the steady state, none while
+//! the consumer is busy, and none more in a sleep that a call has ended. Nothing orders the program's head before that
+//! read, as a fence in each record would; a wake that is missed so costs until the next eighth, or the consumer's own
+//! timeout.
 //!
 //! The consumer waits for all its programs with one `futex_waitv` (Linux 5.16). The kernel takes at most 128 words a
 //! call, of which one is the [`Waiter`]'s own, by which its other threads call it back.
@@ -17,6 +19,7 @@ use rustix::thread::ClockId;
 use rustix::thread::futex::{self, Wait, WaitFlags, WaitPtr, WaitvFlags};
 
 use crate::control::ControlPage;
+use crate::layout::control;
 
 /// Most programs that one call can wait for.
 pub const MAX_PROGRAMS: usize = 127;
@@ -69,7 +72,7 @@ impl Waiter {
         for (word_of_page, page) in words[1..].iter_mut().zip(pages) {
             // The word's low half, which is what programs wake. A futex of shared memory is known by its file.
             let low_half = page.sleeping().as_ptr().cast();
-            *word_of_page = word(low_half, u32::from(true), WaitFlags::empty());
+            *word_of_page = word(low_half, control::ASLEEP, WaitFlags::empty());
         }
         // The kernel only compares what stands there. The borrowed pages keep it mapped (invariant 2).
         match futex::waitv(&words[..=pages.len()], WaitvFlags::empty(), None, ClockId::Monotonic) {
@@ -101,7 +104,7 @@ mod tests {
     use rustix::mm::ProtFlags;
 
     use super::*;
-    use crate::layout::{CONTROL_BYTES, control};
+    use crate::layout::CONTROL_BYTES;
     use crate::mapping::Mapping;
 
     /// A control page as its consumer has it, and the program's own mapping of the same memory.

@@ -3,17 +3,18 @@
 mod own;
 
 use std::sync::Arc;
-use std::sync::mpsc::channel;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::{slice, thread};
 
 use blkin_record::{EndpointParts, Payload, Source};
+use blkin_ringbuf::ControlPage;
 use blkin_ringbuf::process::{Annotation, Status, init, record};
 use blkin_ringbuf::wake::{Waiter, Woken};
+use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Far more than any machine takes; nothing is waited for by time where all goes well.
-const LIMIT: Duration = Duration::from_secs(60);
+/// Annotations within which everything happens, however slow the machine.
+const ENOUGH: usize = 2_000_000_000;
 
 /// The calling thread stays on one of the CPUs that it may use, and so with one ring.
 fn stay_on(cpu: impl FnOnce(&[usize]) -> usize) {
@@ -37,33 +38,64 @@ fn annotate() {
     });
 }
 
-/// A wake that comes before its consumer waits is lost, and no eighth of the ring follows that would repeat it.
+/// A consumer that waits, on another CPU than the producer if there are two, each time that it is sent what for.
+struct Sleeper {
+    waiter: Arc<Waiter>,
+    begin: Sender<u32>,
+    ends: Receiver<Result<Woken, Errno>>,
+}
+
+impl Sleeper {
+    fn new(page: ControlPage) -> Self {
+        let waiter = Arc::new(Waiter::default());
+        let (begin, begins) = channel();
+        let (end, ends) = channel();
+        let waits = waiter.clone();
+        thread::spawn(move || {
+            stay_on(|cpus| cpus[cpus.len() - 1]);
+            begins
+                .iter()
+                .for_each(|ticket| end.send(waits.wait(ticket, slice::from_ref(&page))).expect("heard"));
+        });
+        Self { waiter, begin, ends }
+    }
+
+    fn begin(&self) {
+        self.begin.send(self.waiter.ticket()).expect("it waits");
+    }
+
+    /// How the wait ended while the producer annotated on, at most so often.
+    fn end(&self, annotations: usize) -> Option<Result<Woken, Errno>> {
+        (0..annotations).find_map(|_| {
+            annotate();
+            self.ends.try_recv().ok()
+        })
+    }
+}
+
+/// A wake that comes before its consumer waits is lost, and no eighth of the ring follows that would repeat it; one that
+/// ended the wait is made once, until the consumer says that it sleeps again.
 #[test]
-fn a_consumer_that_began_to_wait_when_the_ring_was_full_is_woken() {
+fn a_consumer_that_waits_beside_a_full_ring_is_woken_once_a_sleep() {
     assert_eq!(init(), Status::Tracing);
     let attachment = own::attach();
     attachment.mark_attached(true);
-    let (waiter, page) = (Arc::new(Waiter::default()), attachment.control());
-    let (begin, begins) = channel();
-    let waiting = thread::spawn({
-        let waiter = waiter.clone();
-        move || {
-            stay_on(|cpus| cpus[cpus.len() - 1]);
-            begins.recv().expect("the ring gets full");
-            waiter.wait(waiter.ticket(), &[page])
-        }
-    });
+    let page = attachment.control();
+    let sleeper = Sleeper::new(page.clone());
     stay_on(|cpus| cpus[0]);
-    let due = Instant::now() + LIMIT;
-    while attachment.counters().full == 0 {
-        assert!(Instant::now() < due, "a ring that nobody reads gets full");
+    (0..ENOUGH).find(|_| {
         annotate();
-    }
-    attachment.set_sleeping(true);
-    begin.send(()).expect("it waits");
-    while !waiting.is_finished() && Instant::now() < due {
-        annotate();
-    }
-    waiter.call();
-    assert_eq!(waiting.join().expect("it waits"), Ok(Woken::ByProgram));
+        attachment.counters().full > 0
+    });
+    page.set_sleeping(true);
+    (0..1000).for_each(|_| annotate());
+    sleeper.begin();
+    assert_eq!(sleeper.end(ENOUGH), Some(Ok(Woken::ByProgram)), "though the first calls met nobody");
+    sleeper.begin();
+    assert_eq!(sleeper.end(100_000), None, "it has not slept anew");
+    sleeper.waiter.call();
+    assert_eq!(sleeper.ends.recv(), Ok(Ok(Woken::Called)));
+    page.set_sleeping(true);
+    sleeper.begin();
+    assert_eq!(sleeper.end(ENOUGH), Some(Ok(Woken::ByProgram)));
 }

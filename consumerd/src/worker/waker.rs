@@ -2,7 +2,9 @@
 //!
 //! One thread waits for the words of up to 127 programs ([`blkin_ringbuf::wake`]) and tells the worker by an eventfd.
 //! It keeps waiting while the worker is awake: then the words are 0, and no program wakes it. They stay 1 from look to look
-//! while rings fill so slowly that the pauses between are long ([`super::pace`]). So an idle worker that
+//! while rings fill so slowly that the pauses between are long ([`super::pace`]), but only until the first program woke:
+//! the thread clears them itself, for the worker may be busy with a look for long, and a program whose ring is full would
+//! call until it rises. So an idle worker that
 //! looks at the rings now and then, or a busy one that pauses shortly, costs no switch to that thread; only a program
 //! that came, went or woke does. Of more programs, those that gave something last are waited for; for the others, as on
 //! a kernel without the call, there is the pause alone.
@@ -31,7 +33,6 @@ pub(super) struct Waker {
     activity: Activity,
     /// The programs that are watched are those after this many changes.
     changes: Option<u64>,
-    is_asleep: bool,
     wakes: Wakes,
 }
 
@@ -50,6 +51,8 @@ struct Watched {
     is_watched: bool,
     /// They say that the worker sleeps.
     is_asleep: bool,
+    /// The worker was told of a program that woke it, and has not risen since.
+    has_told: bool,
 }
 
 impl Waker {
@@ -72,7 +75,7 @@ impl Waker {
             None
         };
         let event = watch(ours)?;
-        Ok(Self { thread, event, activity: Activity::default(), changes: None, is_asleep: false, wakes })
+        Ok(Self { thread, event, activity: Activity::default(), changes: None, wakes })
     }
 
     /// Whether programs can wake the worker at all.
@@ -90,10 +93,10 @@ impl Waker {
     pub(super) fn sleep(&mut self, settings: &Settings, drained: impl FnOnce() -> Vec<(u64, u64)>) -> bool {
         let Some(thread) = &self.thread else { return false };
         let changes = Some(settings.changes());
-        if self.is_asleep && self.changes == changes {
+        let mut watched = thread.watched();
+        if watched.is_asleep && self.changes == changes {
             return false;
         }
-        let mut watched = thread.watched();
         if self.changes != changes || !watched.is_watched {
             watched.say_asleep(false);
             watched.pages = self.activity.last_active(settings.pages(), drained);
@@ -103,18 +106,20 @@ impl Waker {
         } else {
             watched.say_asleep(true);
         }
-        (self.changes, self.is_asleep) = (changes, true);
+        self.changes = changes;
         true
     }
 
     /// Asks them no longer, and forgets who has woken it meanwhile: what that program had is read or will be, and read
     /// later the wake would be one for nothing.
     pub(super) fn rise(&mut self) {
-        if std::mem::replace(&mut self.is_asleep, false)
-            && let Some(thread) = &self.thread
-        {
-            thread.watched().say_asleep(false);
-            // From here on the thread leaves the worker alone.
+        let Some(thread) = &self.thread else { return };
+        let mut watched = thread.watched();
+        if watched.is_asleep {
+            watched.say_asleep(false);
+        }
+        // From here on the thread leaves the worker alone.
+        if std::mem::replace(&mut watched.has_told, false) {
             let _ = rustix::io::read(self.event.get_ref(), &mut [0; 8]);
         }
     }
@@ -178,6 +183,8 @@ impl Thread {
         watched.is_watched = false;
         // It may have risen by itself meanwhile.
         if watched.is_asleep {
+            watched.say_asleep(false);
+            watched.has_told = true;
             self.wakes.fetch_add(1, Relaxed);
             // Fails only when 2^64 wakes are unread.
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
@@ -236,24 +243,40 @@ mod tests {
     async fn a_wake_that_the_worker_did_not_need_is_not_heard_later() {
         let mut waker = Waker::start().unwrap();
         let thread = waker.thread.clone().expect("this kernel can wait for many programs");
-        let fall_asleep = |waker: &mut Waker| {
-            *thread.watched() = Watched { pages: vec![page()], is_watched: true, is_asleep: true };
-            waker.is_asleep = true;
+        let fall_asleep = || {
+            let mut watched = thread.watched();
+            *watched = Watched { pages: vec![page()], is_watched: true, ..Watched::default() };
+            watched.say_asleep(true);
         };
-        fall_asleep(&mut waker);
+        fall_asleep();
         thread.wake();
         waker.woken().await.unwrap();
-        fall_asleep(&mut waker);
+        waker.rise();
+        fall_asleep();
         thread.wake();
         waker.rise();
         assert_eq!(rustix::io::read(waker.event.get_ref(), &mut [0; 8]), Err(rustix::io::Errno::AGAIN));
         assert_eq!(waker.wakes().load(Relaxed), 2);
     }
 
+    /// A worker that is busy with a look for long would be called by each of them, over and over.
+    #[tokio::test]
+    async fn once_a_program_has_woken_the_worker_none_is_asked_to() {
+        let waker = Waker::start().unwrap();
+        let thread = waker.thread.clone().expect("this kernel can wait for many programs");
+        let pages = [page(), page()];
+        *thread.watched() = Watched { pages: pages.to_vec(), is_watched: true, ..Watched::default() };
+        thread.watched().say_asleep(true);
+        thread.wake();
+        assert!(pages.iter().all(|page| !page.is_sleeping()));
+        thread.wake();
+        assert_eq!(waker.wakes().load(Relaxed), 1);
+    }
+
     #[test]
     fn a_program_that_changes_its_word_is_left_out_and_the_others_are_not() {
         let pages: Vec<ControlPage> = (0..3).map(|_| page()).collect();
-        let mut watched = Watched { pages: pages.clone(), is_watched: true, is_asleep: false };
+        let mut watched = Watched { pages: pages.clone(), is_watched: true, ..Watched::default() };
         watched.say_asleep(true);
         pages[1].set_sleeping(false);
         watched.leave_out_unruly();

@@ -8,10 +8,11 @@ use blkin_record::{Draft, Entry, MAX_TEXT_BYTES, Payload, Source, Stamp, cut, na
 
 use super::Annotation;
 use super::call::string_bytes;
-use super::record::{after_refusal, own_number, record_portably, wake};
+use super::record::{own_number, record_portably};
 use super::start::{count_without_segment, open_slot, ready_or_start};
 use super::state::{OFF, PORTABLE, RSEQ, STATE, mode, ring_of, words};
 use super::text::{is_due, recognise_endpoint_if, recognise_if};
+use super::waking::{after_refusal, wake};
 use crate::evict::next_oldest;
 use crate::image::{Counts, Image, Terminated, Text};
 use crate::layout::{self, RingMode, slot};

@@ -20,6 +20,7 @@ mod start;
 pub(crate) mod state;
 pub(crate) mod strings;
 pub(crate) mod text;
+pub(crate) mod waking;
 
 use blkin_record::{EndpointParts, Payload, Source};
 

@@ -4,17 +4,17 @@
 //! sequence; one of a few grains is put together on the stack and copied in by the sequence (`long`); everything else, and
 //! everything of programs without restartable sequences, takes the portable protocol.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use blkin_record::{Draft, GRAIN_WORDS, Payload, Source, traits_word};
 
 use super::long::record_draft;
-use super::offered::offer_if_due;
 use super::start::open_slot;
-use super::state::{GATE, PORTABLE, RSEQ, STATE, clock, control_words, ring_of, ring_of_mode, words};
+use super::state::{GATE, PORTABLE, RSEQ, STATE, clock, ring_of, ring_of_mode, words};
+use super::waking::{after_refusal, wake};
 use crate::clock::ClockKind;
-use crate::layout::{MAX_SLOTS, RingMode, control, header};
+use crate::layout::{MAX_SLOTS, RingMode, header};
 use crate::ring::{Refused, Ring};
 use crate::rseq::{self, Outcome};
 
@@ -278,41 +278,4 @@ pub(super) fn own_number() -> usize {
     let slots = STATE.slots.load(Relaxed).max(1);
     // Nearly always; a division would cost as much as the clock.
     if index < slots { index } else { index % slots }
-}
-
-/// What is done with each eighth of a ring: wakes a consumer that sleeps and has asked for it, if enough waits for it. One
-/// system call, which neither blocks nor touches errno. A C function, since a sequence ends in it.
-#[cold]
-pub(crate) extern "C" fn wake() {
-    // A full ring offers itself again with what it refuses, but a flight recorder refuses nothing.
-    offer_if_due();
-    if let (true, Some(word)) = (STATE.may_wake.load(Relaxed), asking_word().filter(|_| is_filling())) {
-        let half = (&raw const *word).cast::<AtomicU32>();
-        // SAFETY: the low half of a word of the control page, little-endian, aligned, never unmapped (invariants 2, 3).
-        let half = unsafe { &*half };
-        let _ = rustix::thread::futex::wake(half, rustix::thread::futex::Flags::empty(), 1);
-    }
-}
-
-/// What is done with each record that finds no room. A consumer that sleeps although the ring is full was woken before it
-/// had begun to wait, and a full ring passes no eighth any more that would wake it again: so one refusal in 64 does.
-#[cold]
-pub(super) fn after_refusal() {
-    const ONE_IN: u64 = 64;
-    if asking_word().is_some() && STATE.refused_asleep.fetch_add(1, Relaxed).is_multiple_of(ONE_IN) {
-        wake();
-    } else {
-        offer_if_due();
-    }
-}
-
-/// The word by which a consumer that sleeps is woken, if one asks for it.
-fn asking_word() -> Option<&'static AtomicU64> {
-    control_words().get(control::SLEEPING).filter(|word| word.load(Relaxed) != 0)
-}
-
-/// Whether much waits in a ring that the calling thread writes.
-fn is_filling() -> bool {
-    let written = [&STATE.hot.slots[own_number()], &STATE.shared_slot];
-    written.into_iter().filter_map(ring_of).any(|ring| ring.is_filling())
 }

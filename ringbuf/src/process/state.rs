@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, 
 
 use blkin_record::{GRAIN_BYTES, Stamp};
 
+use super::waking::Waking;
 use crate::clock::ClockKind;
 use crate::hot::{Hot, HotSlot};
 use crate::layout::{self, RingMode, control};
@@ -39,8 +40,7 @@ pub(crate) struct State {
     pub(super) tries_first: AtomicBool,
     /// It may wake consumerd.
     pub(super) may_wake: AtomicBool,
-    /// Records that found no room while consumerd slept.
-    pub(super) refused_asleep: AtomicU64,
+    pub(super) waking: Waking,
     /// Calls before there was a segment to count them in.
     pub(super) attempted: AtomicU64,
     pub(super) starting: AtomicU64,
@@ -66,7 +66,7 @@ pub(crate) static STATE: State = State {
     overwrites: AtomicBool::new(false),
     tries_first: AtomicBool::new(false),
     may_wake: AtomicBool::new(false),
-    refused_asleep: AtomicU64::new(0),
+    waking: Waking::new(),
     attempted: AtomicU64::new(0),
     starting: AtomicU64::new(0),
     no_segment: AtomicU64::new(0),

@@ -16,10 +16,11 @@ use super::{ABORTED, AHEAD_BYTES, NO_SLOT, REFUSED};
 use crate::cstring::{BLOCK, PAGE};
 use crate::hot::{Hot, HotSlot};
 use crate::layout::{MAX_SLOTS, slot};
-use crate::process::record::{Short, wake};
+use crate::process::record::Short;
 use crate::process::state::STATE;
 use crate::process::strings::{LEGACY_LEVEL, Place, call_at, push_cells_otherwise, record_brief_call};
 use crate::process::text::{LEFT, set_longer};
+use crate::process::waking::wake;
 use crate::process::{Said, record_call};
 use crate::shapes::Size;
 

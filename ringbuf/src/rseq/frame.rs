@@ -218,3 +218,30 @@ macro_rules! sequence {
         );
     };
 }
+
+/// A sequence that knows where `Hot` is and writes a record there, by its code, with the constants that all such name, and
+/// its own operands behind them.
+macro_rules! push_sequence {
+    ($code:expr, $($operands:tt)*) => {
+        std::arch::global_asm!(
+            $code,
+            hot = sym $crate::process::state::STATE,
+            push_offset = const std::mem::offset_of!($crate::hot::Hot, push_offset),
+            index_offset = const std::mem::offset_of!($crate::hot::Hot, index_offset),
+            cpu_at = const $crate::rseq::area::CPU_AT,
+            headers = const std::mem::offset_of!($crate::hot::Hot, headers),
+            slots = const std::mem::offset_of!($crate::hot::Hot, slots),
+            ring = const std::mem::offset_of!($crate::hot::HotSlot, ring),
+            limit = const std::mem::offset_of!($crate::hot::HotSlot, limit),
+            mask = const std::mem::offset_of!($crate::hot::Hot, mask),
+            stamp = const std::mem::offset_of!($crate::hot::Hot, stamp),
+            step = const std::mem::offset_of!($crate::hot::Hot, step),
+            eighth = const std::mem::offset_of!($crate::hot::Hot, eighth),
+            ahead = const $crate::rseq::AHEAD_BYTES,
+            no_slot = const $crate::rseq::NO_SLOT,
+            refused = const $crate::rseq::REFUSED,
+            aborted = const $crate::rseq::ABORTED,
+            $($operands)*
+        );
+    };
+}

@@ -1,16 +1,13 @@
 //! Records of several grains: nearly all by the first sequence, which knows where `Hot` is; what it refuses by the second one.
 
-use std::arch::global_asm;
 use std::mem::offset_of;
 
 use blkin_record::GRAIN_BYTES;
 
-use super::area::CPU_AT;
-use super::{ABORTED, AHEAD_BYTES, NO_SLOT, Outcome, REFUSED};
+use super::{AHEAD_BYTES, Outcome};
 use crate::hot::{Hot, HotSlot};
 use crate::image::{Counts, Image};
 use crate::layout::{MAX_SLOTS, slot};
-use crate::process::state::STATE;
 
 /// Where an image has its value, from its tail, which lies a grain behind its beginning.
 const VALUE_AT: isize = size_of::<u64>() as isize - GRAIN_BYTES as isize;
@@ -51,119 +48,105 @@ macro_rules! copy_grain {
 // esi the grains that are left, rax a stamp, r8 what leads to the next one. A record over the end of its ring is not for this
 // sequence, nor is one over that of all positions, where head wraps: limit stops a grain before that. A slot without a ring
 // has a limit of 0, where its head is.
-global_asm!(
-    begin!(
-        "blkin_rseq_push_texts",
-        concat!(
-            "movsxd r10, dword ptr [rip + {hot} + {push_offset}]\n",
-            // Not set up, or no more in a child that was forked since somebody looked.
-            "test r10, r10\n",
-            "jz .Lblkin_rseq_push_texts_off\n",
+push_sequence!(
+    concat!(
+        begin!(
+            "blkin_rseq_push_texts",
+            concat!(
+                "movsxd r10, dword ptr [rip + {hot} + {push_offset}]\n",
+                // Not set up, or no more in a child that was forked since somebody looked.
+                "test r10, r10\n",
+                "jz .Lblkin_rseq_push_texts_off\n",
+            ),
+            concat!(
+                ".Lblkin_rseq_push_texts_later:\n",
+                predicted_slot!("blkin_rseq_push_texts_other"),
+                "lea r9, [r9 + r11 * 4]\n",
+                "lea rax, [rip + {hot} + {slots}]\n",
+                "add r11, rax\n",
+                "jmp .Lblkin_rseq_push_texts_slot\n",
+                ".Lblkin_rseq_push_texts_other_no_slot:\n",
+                "jmp .Lblkin_rseq_push_texts_no_slot\n",
+                ".Lblkin_rseq_push_texts_value:\n",
+                "mov rax, qword ptr [rcx + {value}]\nmov qword ptr [r10 + 8], rax\n",
+                "jmp .Lblkin_rseq_push_texts_head\n",
+                // From the third continuation grain on.
+                ".Lblkin_rseq_push_texts_more:\n",
+                "add r10, 64\nadd rcx, 56\n",
+                "add rax, r8\nmov qword ptr [r10 + 128], rax\n",
+                copy_grain!("128", "56"),
+                "dec esi\n",
+                "jnz .Lblkin_rseq_push_texts_more\n",
+                "jmp .Lblkin_rseq_push_texts_commit\n",
+            )
         ),
-        concat!(
-            ".Lblkin_rseq_push_texts_later:\n",
-            predicted_slot!("blkin_rseq_push_texts_other"),
-            "lea r9, [r9 + r11 * 4]\n",
-            "lea rax, [rip + {hot} + {slots}]\n",
-            "add r11, rax\n",
-            "jmp .Lblkin_rseq_push_texts_slot\n",
-            ".Lblkin_rseq_push_texts_other_no_slot:\n",
-            "jmp .Lblkin_rseq_push_texts_no_slot\n",
-            ".Lblkin_rseq_push_texts_value:\n",
-            "mov rax, qword ptr [rcx + {value}]\nmov qword ptr [r10 + 8], rax\n",
-            "jmp .Lblkin_rseq_push_texts_head\n",
-            // From the third continuation grain on.
-            ".Lblkin_rseq_push_texts_more:\n",
-            "add r10, 64\nadd rcx, 56\n",
-            "add rax, r8\nmov qword ptr [r10 + 128], rax\n",
-            copy_grain!("128", "56"),
-            "dec esi\n",
-            "jnz .Lblkin_rseq_push_texts_more\n",
-            "jmp .Lblkin_rseq_push_texts_commit\n",
+        "movsxd r11, dword ptr [rip + {hot} + {index_offset}]\n",
+        "mov r11d, dword ptr fs:[r11]\n",
+        "mov r9, qword ptr [rip + {hot} + {headers}]\n",
+        "test r11d, r11d\n",
+        "jnz .Lblkin_rseq_push_texts_later\n",
+        "lea r11, [rip + {hot} + {slots}]\n",
+        ".Lblkin_rseq_push_texts_slot:\n",
+        // The last grain. The low halves tell: neither is ever more than a ring ahead of the other.
+        "mov eax, dword ptr [r9]\nadd eax, edx\ncmp eax, dword ptr [r11 + {limit}]\n",
+        "jns .Lblkin_rseq_push_texts_refuse\n",
+        "mov r10, qword ptr [r11 + {ring}]\n",
+        "mov r11, qword ptr [r9]\n",
+        // It lies behind the first one, unless the ring ends in between.
+        "and eax, dword ptr [rip + {hot} + {mask}]\nsub eax, edx\n",
+        "jb .Lblkin_rseq_push_texts_refuse\n",
+        "shl eax, 6\nadd r10, rax\n",
+        "prefetchw byte ptr [r10 + {ahead}]\n",
+        // One by one: ids that were stored so a moment ago could not be loaded as a pair before those stores are done.
+        "mov rax, qword ptr [rdi]\nmov qword ptr [r10 + 16], rax\n",
+        "mov rax, qword ptr [rdi + 8]\nmov qword ptr [r10 + 24], rax\n",
+        "mov rax, qword ptr [rdi + 16]\nmov qword ptr [r10 + 32], rax\n",
+        "mov qword ptr [r10 + 40], rsi\n",
+        "mov qword ptr [r10 + 48], r8\n",
+        "mov rdi, rdx\nmov esi, edx\n",
+        "mov rax, r11\nshr rax, 36\nmov dword ptr [r10 + 56], eax\n",
+        "shr rdx, 32\nmovzx edx, dx\nmov dword ptr [r10 + 60], edx\n",
+        // An integer or a string has one bit more in its kind.
+        "bt r8, 33\n",
+        "jc .Lblkin_rseq_push_texts_value\n",
+        "rdtsc\nmov dword ptr [r10 + 8], eax\nmov dword ptr [r10 + 12], edx\n",
+        ".Lblkin_rseq_push_texts_head:\n",
+        // The head's stamp, and from it that of the first of the others.
+        "mov rax, r11\nshl rax, 28\nshr rax, 28\nadd rax, qword ptr [rip + {hot} + {stamp}]\n",
+        "mov rdx, rsi\nshl rdx, 36\nadd rdx, rax\nmov qword ptr [r10], rdx\n",
+        "btr rax, 45\ninc rax\nmov qword ptr [r10 + 64], rax\n",
+        "movd xmm1, esi\n",
+        copy_grain!("64", "0"),
+        "dec esi\n",
+        "jz .Lblkin_rseq_push_texts_commit\n",
+        "movabs r8, (1 << 36) + 1\nadd rax, r8\nmov qword ptr [r10 + 128], rax\n",
+        copy_grain!("128", "56"),
+        "dec esi\n",
+        "jnz .Lblkin_rseq_push_texts_more\n",
+        ".Lblkin_rseq_push_texts_commit:\n",
+        "movsxd r10, dword ptr [rip + {hot} + {push_offset}]\n",
+        "movaps xmm0, xmmword ptr [r9]\npaddq xmm0, xmmword ptr [rip + {hot} + {step}]\npaddq xmm0, xmm1\n",
+        "movaps xmmword ptr [r9], xmm0\n",
+        end!(
+            "blkin_rseq_push_texts",
+            "movsxd r10, dword ptr [rip + {hot} + {push_offset}]\n",
+            concat!(
+                "mov eax, dword ptr [rip + {hot} + {eighth}]\nand r11d, eax\nadd r11d, edi\n",
+                // Nothing stores to this word in a sequence; see `add`.
+                "shr rdi, 48\n",
+                "jz 5f\n",
+                "add qword ptr [r9 + {not_interned}], rdi\n",
+                "5:\n",
+                "cmp r11d, eax\n",
+                passed!("blkin_rseq_push_texts", "jae", "ret\n"),
+                ".Lblkin_rseq_push_texts_off:\nmov eax, {no_slot}\nret\n",
+            ),
+            "ret\n"
         )
     ),
-    "movsxd r11, dword ptr [rip + {hot} + {index_offset}]\n",
-    "mov r11d, dword ptr fs:[r11]\n",
-    "mov r9, qword ptr [rip + {hot} + {headers}]\n",
-    "test r11d, r11d\n",
-    "jnz .Lblkin_rseq_push_texts_later\n",
-    "lea r11, [rip + {hot} + {slots}]\n",
-    ".Lblkin_rseq_push_texts_slot:\n",
-    // The last grain. The low halves tell: neither is ever more than a ring ahead of the other.
-    "mov eax, dword ptr [r9]\nadd eax, edx\ncmp eax, dword ptr [r11 + {limit}]\n",
-    "jns .Lblkin_rseq_push_texts_refuse\n",
-    "mov r10, qword ptr [r11 + {ring}]\n",
-    "mov r11, qword ptr [r9]\n",
-    // It lies behind the first one, unless the ring ends in between.
-    "and eax, dword ptr [rip + {hot} + {mask}]\nsub eax, edx\n",
-    "jb .Lblkin_rseq_push_texts_refuse\n",
-    "shl eax, 6\nadd r10, rax\n",
-    "prefetchw byte ptr [r10 + {ahead}]\n",
-    // One by one: ids that were stored so a moment ago could not be loaded as a pair before those stores are done.
-    "mov rax, qword ptr [rdi]\nmov qword ptr [r10 + 16], rax\n",
-    "mov rax, qword ptr [rdi + 8]\nmov qword ptr [r10 + 24], rax\n",
-    "mov rax, qword ptr [rdi + 16]\nmov qword ptr [r10 + 32], rax\n",
-    "mov qword ptr [r10 + 40], rsi\n",
-    "mov qword ptr [r10 + 48], r8\n",
-    "mov rdi, rdx\nmov esi, edx\n",
-    "mov rax, r11\nshr rax, 36\nmov dword ptr [r10 + 56], eax\n",
-    "shr rdx, 32\nmovzx edx, dx\nmov dword ptr [r10 + 60], edx\n",
-    // An integer or a string has one bit more in its kind.
-    "bt r8, 33\n",
-    "jc .Lblkin_rseq_push_texts_value\n",
-    "rdtsc\nmov dword ptr [r10 + 8], eax\nmov dword ptr [r10 + 12], edx\n",
-    ".Lblkin_rseq_push_texts_head:\n",
-    // The head's stamp, and from it that of the first of the others.
-    "mov rax, r11\nshl rax, 28\nshr rax, 28\nadd rax, qword ptr [rip + {hot} + {stamp}]\n",
-    "mov rdx, rsi\nshl rdx, 36\nadd rdx, rax\nmov qword ptr [r10], rdx\n",
-    "btr rax, 45\ninc rax\nmov qword ptr [r10 + 64], rax\n",
-    "movd xmm1, esi\n",
-    copy_grain!("64", "0"),
-    "dec esi\n",
-    "jz .Lblkin_rseq_push_texts_commit\n",
-    "movabs r8, (1 << 36) + 1\nadd rax, r8\nmov qword ptr [r10 + 128], rax\n",
-    copy_grain!("128", "56"),
-    "dec esi\n",
-    "jnz .Lblkin_rseq_push_texts_more\n",
-    ".Lblkin_rseq_push_texts_commit:\n",
-    "movsxd r10, dword ptr [rip + {hot} + {push_offset}]\n",
-    "movaps xmm0, xmmword ptr [r9]\npaddq xmm0, xmmword ptr [rip + {hot} + {step}]\npaddq xmm0, xmm1\n",
-    "movaps xmmword ptr [r9], xmm0\n",
-    end!(
-        "blkin_rseq_push_texts",
-        "movsxd r10, dword ptr [rip + {hot} + {push_offset}]\n",
-        concat!(
-            "mov eax, dword ptr [rip + {hot} + {eighth}]\nand r11d, eax\nadd r11d, edi\n",
-            // Nothing stores to this word in a sequence; see `add`.
-            "shr rdi, 48\n",
-            "jz 5f\n",
-            "add qword ptr [r9 + {not_interned}], rdi\n",
-            "5:\n",
-            "cmp r11d, eax\n",
-            passed!("blkin_rseq_push_texts", "jae", "ret\n"),
-            ".Lblkin_rseq_push_texts_off:\nmov eax, {no_slot}\nret\n",
-        ),
-        "ret\n"
-    ),
-    hot = sym STATE,
-    push_offset = const offset_of!(Hot, push_offset),
-    index_offset = const offset_of!(Hot, index_offset),
-    cpu_at = const CPU_AT,
     max_slots = const MAX_SLOTS,
-    headers = const offset_of!(Hot, headers),
-    slots = const offset_of!(Hot, slots),
-    ring = const offset_of!(HotSlot, ring),
-    limit = const offset_of!(HotSlot, limit),
-    mask = const offset_of!(Hot, mask),
-    stamp = const offset_of!(Hot, stamp),
-    step = const offset_of!(Hot, step),
-    eighth = const offset_of!(Hot, eighth),
     not_interned = const slot::NOT_INTERNED * size_of::<u64>(),
-    ahead = const AHEAD_BYTES,
     value = const VALUE_AT,
-    no_slot = const NO_SLOT,
-    refused = const REFUSED,
-    aborted = const ABORTED,
 );
 
 // A record of several grains, which looks at tail itself when it has come to the limit, and moves that. rsi: its image, whose

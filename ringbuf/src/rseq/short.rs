@@ -6,9 +6,7 @@
 use std::arch::global_asm;
 use std::mem::{MaybeUninit, offset_of};
 
-use super::area::CPU_AT;
-use super::{ABORTED, AHEAD_BYTES, NO_SLOT, REFUSED};
-use crate::hot::{Hot, HotSlot};
+use crate::hot::Hot;
 use crate::process::record::{push_again, push_event_otherwise, push_value_otherwise};
 use crate::process::state::STATE;
 
@@ -160,27 +158,11 @@ global_asm!(
 /// Both kinds of short records.
 macro_rules! sequence_of_short {
     ($name:literal, $header:literal, $word1:literal, $otherwise:ident) => {
-        global_asm!(
+        push_sequence!(
             push_short!($name, $header, $word1),
-            hot = sym STATE,
             again = sym push_again,
             otherwise = sym $otherwise,
-            push_offset = const offset_of!(Hot, push_offset),
-            index_offset = const offset_of!(Hot, index_offset),
-            cpu_at = const CPU_AT,
             own_slots = const offset_of!(Hot, own_slots),
-            headers = const offset_of!(Hot, headers),
-            slots = const offset_of!(Hot, slots),
-            ring = const offset_of!(HotSlot, ring),
-            limit = const offset_of!(HotSlot, limit),
-            mask = const offset_of!(Hot, mask),
-            stamp = const offset_of!(Hot, stamp),
-            step = const offset_of!(Hot, step),
-            eighth = const offset_of!(Hot, eighth),
-            ahead = const AHEAD_BYTES,
-            no_slot = const NO_SLOT,
-            refused = const REFUSED,
-            aborted = const ABORTED,
         );
     };
 }

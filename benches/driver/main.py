@@ -57,7 +57,7 @@ def measure_runs(cases, options, consumerd, results):
 
 
 def measure_consumer(options, results):
-    for program in ("transport", "ship", "scale") * min(options.runs, CONSUMER_RUNS):
+    for program in plan.CONSUMER_PROGRAMS * min(options.runs, CONSUMER_RUNS):
         say(f"   {program}")
         try:
             text = measure.output_of([options.release / program], seconds=300)

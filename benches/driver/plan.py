@@ -148,6 +148,8 @@ def instructions():
 CASES = [*CLOCKS, *HOT, *OFF_CASES, *COLD, *FIRST, *PIPE, *instructions()]
 # Groups that are measured once, each in a way of its own.
 ONCE = ("memory", "consumer")
+# What measures the group `consumer`.
+CONSUMER_PROGRAMS = ("transport", "ship", "scale", "moderate")
 
 
 def chosen(patterns):

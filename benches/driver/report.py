@@ -3,6 +3,7 @@ import re
 from pathlib import Path
 
 import machine
+import plan
 import svg
 import targets
 
@@ -44,6 +45,9 @@ HOW = """## How each figure is taken
   calls: of 100 programs each makes a hundredth of what one alone does, and sleeps 32 ms between two bursts. So they are
   compared with one program that makes all calls, and with one of them alone, which sleeps as long
   ([0013](adr/0013-many-programs.md)). The memory of consumerd counts the pages of rings that it shares with programs; how many, is said.
+- **A storage node** (`moderate`): five programs that each serve one request after the other, together 10,000, 60,000 and
+  200,000 annotations a second for five seconds, nothing bound to a CPU; before that nobody is traced, and then five programs that
+  do nothing. Why a single annotation costs more there: [0014](adr/0014-looking-seldom.md).
 - **Transport** is paced to 21 and 52 million a second, so that a bound of 20 and 50 is not missed by the pacing.
   Its ring of 16 MiB is full 12 ms after the reader's last look at 21 million a second, 5 ms at 52 million: what is lost with
   a *longest time between two looks* above that is what the machine took from the reader. *Median of the drains*: at most
@@ -132,7 +136,7 @@ def commands(cases, results):
     for case in cases:
         if results.values.get(case.name):
             yield f"| `{case.name}` | `{case.shown('target/bench')}` |"
-    for program in ("transport", "ship", "scale"):
+    for program in plan.CONSUMER_PROGRAMS:
         if any(name.startswith(f"{program}: ") for name in results.values):
             yield f"| {program} | `target/release/{program}` |"
     if "idle-plain-rss" in results.values:
@@ -151,6 +155,7 @@ def sections(cases, results, options, charts):
             picture = f"\n![{title}](images/{charts[group]})\n" if group in charts else ""
             yield "\n".join([f"## {title}", picture, *lines]) + "\n"
     for title, start in (("Transport, consumerd, growth", "(transport|ship|scale): "),
+                         ("A storage node", "moderate: "),
                          ("Memory", "(idle|threads|consumerd-beside)-")):
         lines = list(other_table(results, start))
         if lines:

@@ -87,7 +87,7 @@ impl Join {
         self.bytes
     }
 
-    /// Adds one annotation; `sweep` over its program's rings is the first that begins after it was copied.
+    /// Adds one annotation; `sweep` over its program's rings is the first that begins after its place was reserved.
     #[inline]
     pub fn add(&mut self, annotation: &Annotation<'_>, sweep: u64, now: Duration) {
         let key = (annotation.trace_id, annotation.span_id);

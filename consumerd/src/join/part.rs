@@ -30,7 +30,7 @@ impl Part {
         self.program
     }
 
-    /// Sweep in which the last closing annotation was seen.
+    /// The last of the sweeps for which closing annotations wait.
     pub(super) fn closed_in_sweep(&self) -> u64 {
         self.closed_in_sweep
     }
@@ -53,7 +53,8 @@ impl Part {
             }
         };
         if closes {
-            self.closed_in_sweep = sweep;
+            // What is read later may wait for an earlier one: it lay in its ring before.
+            self.closed_in_sweep = self.closed_in_sweep.max(sweep);
         }
         closes
     }

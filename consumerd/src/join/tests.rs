@@ -132,6 +132,19 @@ fn a_closed_span_waits_until_every_ring_is_drained_past_it() {
 }
 
 #[test]
+fn of_two_closings_the_one_that_waits_longer_counts_whichever_was_read_first() {
+    let mut join = Join::new(rules());
+    // The second comes from another ring, in which it lay already when the round began.
+    join.add(&event(1, 5, "cr", 100), 8, SECOND);
+    join.add(&event(1, 5, "ss", 90), 7, SECOND);
+    let mut out = Vec::new();
+    join.leave(SECOND, |_, sweep| sweep <= 7, &mut out);
+    assert!(out.is_empty());
+    join.leave(SECOND, |_, sweep| sweep <= 8, &mut out);
+    assert_eq!(out.len(), 1);
+}
+
+#[test]
 fn a_quiet_span_leaves_as_it_is() {
     let mut join = Join::new(rules());
     join.add(&event(1, 5, "a", 100), 0, SECOND);

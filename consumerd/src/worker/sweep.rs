@@ -5,6 +5,9 @@
 //! after the annotation's place had been reserved. So a round looks twice where the heads of all programs' rings stand
 //! before it copies anything, and copies up to where they stood the second time: what lay before the first look waits
 //! for nothing but this round, and its spans leave with it. The little that came in between waits for the next one.
+//!
+//! A round that drained every ring as far as it saw is a whole sweep by itself, also if the one before ended in its midst:
+//! where a writer was met between reservation and commit once, sweeps would else end in the midst of rounds ever after.
 
 use std::time::Duration;
 
@@ -45,6 +48,8 @@ pub(super) struct Sweeps {
     /// Of this sweep, a bit each: the slots that were looked at, and those that were drained as far as it asks.
     seen: u64,
     swept: u64,
+    /// Of this round, a bit each: the slots that were drained as far as it saw.
+    drained: u64,
     /// The first sweep of which all comes after the last [`Sweeps::look_ahead`].
     after_first: u64,
 }
@@ -57,6 +62,7 @@ impl Sweeps {
             slots: vec![Slot::default(); slots],
             seen: 0,
             swept: 0,
+            drained: 0,
             after_first: 0,
         }
     }
@@ -64,6 +70,7 @@ impl Sweeps {
     /// Where the heads of the given slots stand. Comes before any other look of a round, at any program.
     pub(super) fn look_ahead(&mut self, heads: impl Iterator<Item = (usize, u64)>) {
         self.after_first = self.next_whole();
+        self.drained = 0;
         heads.for_each(|(slot, head)| self.slots[slot].ahead = head);
     }
 
@@ -86,7 +93,7 @@ impl Sweeps {
     /// These slots, a bit each, were just seen to have no ring that anybody could have written.
     pub(super) fn note_unopened(&mut self, slots: u64) {
         self.is_fresh = false;
-        self.sweep(slots);
+        self.sweep(slots, slots);
     }
 
     /// A ring was drained up to `grain`, and its head stood at `head` before.
@@ -109,16 +116,26 @@ impl Sweeps {
             state.hole = None;
             false
         };
-        if grain >= target || is_patience_over {
-            self.sweep(1 << slot);
+        let bit_if = |is_reached: bool| u64::from(is_reached || is_patience_over) << slot;
+        self.sweep(bit_if(grain >= target), bit_if(grain >= head));
+    }
+
+    /// These slots were drained as far as the sweep asks, and those as far as the round saw.
+    fn sweep(&mut self, swept: u64, drained: u64) {
+        self.swept |= swept;
+        self.drained |= drained;
+        if self.is_all(self.drained) {
+            // The sweep that all awaits which the round saw is over, and one that was under way.
+            self.current = self.current.max(self.after_first);
+            self.drained = 0;
+            self.begin_next();
+        } else if self.is_all(self.swept) {
+            self.begin_next();
         }
     }
 
-    fn sweep(&mut self, slots: u64) {
-        self.swept |= slots;
-        if self.swept.count_ones() as usize >= self.slots.len() {
-            self.begin_next();
-        }
+    fn is_all(&self, slots: u64) -> bool {
+        slots.count_ones() as usize >= self.slots.len()
     }
 
     fn begin_next(&mut self) {
@@ -183,6 +200,27 @@ mod tests {
         sweeps.note(0, 2, 2, false, MS);
         sweeps.note(1, 4, 4, false, MS);
         assert!(sweeps.is_past(awaited));
+    }
+
+    /// A writer between reservation and commit is met now and then; spans would leave a round later ever after.
+    #[test]
+    fn a_round_that_copied_all_it_saw_is_a_sweep_although_the_one_before_it_ended_in_its_midst() {
+        let mut sweeps = Sweeps::new(3);
+        sweeps.look_ahead([(0, 2), (1, 1)].into_iter());
+        sweeps.note_unopened(0b100);
+        sweeps.note(0, 1, 2, true, MS);
+        sweeps.note(1, 1, 1, false, MS);
+        assert!(!sweeps.is_past(0), "a writer has not committed yet");
+        for round in 2..4 {
+            sweeps.look_ahead([(0, 2), (1, round)].into_iter());
+            sweeps.note_unopened(0b100);
+            sweeps.note(0, 2, 2, false, MS);
+            assert!(!sweeps.is_past(sweeps.awaited(1).of(round - 1)), "the other ring may have more");
+            sweeps.note(1, round, round, false, MS);
+            let awaited = sweeps.awaited(1);
+            assert!(sweeps.is_past(awaited.of(round - 1)), "in round {round}");
+            assert!(!sweeps.is_past(awaited.of(round)));
+        }
     }
 
     #[test]

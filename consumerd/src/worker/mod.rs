@@ -167,7 +167,7 @@ impl Worker {
         let waker = Waker::start().context("failed to start the thread that programs wake")?;
         let [shortest, longest] = [config.poll_busy_ms, config.poll_idle_ms].map(Duration::from_millis);
         Ok(Self {
-            pace: Pace::new(shortest, longest, waker.is_woken()),
+            pace: Pace::new(shortest, longest),
             looked: Instant::now(),
             timer: Timer::new()?,
             clock_set: ClockSet::watch(),
@@ -250,7 +250,8 @@ impl Worker {
     /// something, ever longer while there is nothing, but no longer than until a program wakes it.
     async fn rest(&mut self, progress: Progress, since: Duration) -> anyhow::Result<()> {
         let was_woken = std::mem::replace(&mut self.was_woken, false);
-        self.pace.after(progress, since);
+        let programs = self.engine().programs().len();
+        self.pace.after(progress, since, self.waker.is_woken_by_all(programs));
         let mut has_more = progress.has_more;
         if progress.drained {
             self.was_woken_in_vain = false;

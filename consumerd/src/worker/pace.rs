@@ -19,26 +19,26 @@ const AIMED_FILL: u64 = 64;
 #[derive(Debug)]
 pub(super) struct Pace {
     shortest: Duration,
-    longest_busy: Duration,
     longest_idle: Duration,
     pause: Duration,
 }
 
 impl Pace {
-    /// Where programs cannot wake the worker, no pause is long while there is something.
-    pub(super) fn new(shortest: Duration, longest_idle: Duration, is_woken: bool) -> Self {
-        let longest_busy = if is_woken { LONGEST_BUSY * shortest } else { shortest };
-        Self { shortest, longest_busy: longest_busy.min(longest_idle), longest_idle, pause: shortest }
+    pub(super) fn new(shortest: Duration, longest_idle: Duration) -> Self {
+        Self { shortest, longest_idle, pause: shortest }
     }
 
     /// After a round that found this, and began so long after the one before: the pause is as long as that says, or ever
-    /// longer while there is nothing.
-    pub(super) fn after(&mut self, progress: Progress, since: Duration) {
-        self.pause = if progress.drained {
+    /// longer while there is nothing. Where a program cannot wake the worker, no pause is long while there is something.
+    pub(super) fn after(&mut self, progress: Progress, since: Duration, is_woken: bool) {
+        self.pause = if progress.has_more {
+            self.shortest
+        } else if progress.drained {
+            let longest = if is_woken { LONGEST_BUSY * self.shortest } else { self.shortest };
+            let longest = longest.min(self.longest_idle);
             // What came in a longer time may have come at its end.
-            let since = since.min(self.longest_busy);
-            let aimed = since * AIMED_FILL as u32 / progress.fill.clamp(1, 1024) as u32;
-            aimed.clamp(self.shortest, self.longest_busy)
+            let aimed = since.min(longest) * AIMED_FILL as u32 / progress.fill.clamp(1, 1024) as u32;
+            aimed.clamp(self.shortest, longest)
         } else {
             (self.pause * 2).min(self.longest_idle)
         };
@@ -76,13 +76,13 @@ mod tests {
     }
 
     fn after(pace: &mut Pace, progress: Progress, since: Duration) -> Duration {
-        pace.after(progress, since);
+        pace.after(progress, since, true);
         pace.pause()
     }
 
     /// Looks at a ring of 16384 grains that fills at this rate, in a second.
     fn looks(rate: u64) -> u32 {
-        let mut pace = Pace::new(MS, 200 * MS, true);
+        let mut pace = Pace::new(MS, 200 * MS);
         let (mut time, mut looks, mut pause) = (Duration::ZERO, 0, MS);
         while time < 1000 * MS {
             (time, looks) = (time + pause, looks + 1);
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_look_finds_no_more_than_a_sixteenth_of_a_ring_that_fills_evenly() {
-        let mut pace = Pace::new(MS, 200 * MS, true);
+        let mut pace = Pace::new(MS, 200 * MS);
         let pause = after(&mut pace, found(128), 4 * MS);
         assert_eq!(pause, 2 * MS);
         assert_eq!(after(&mut pace, found(AIMED_FILL), pause), 2 * MS);
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn without_anything_it_doubles_up_to_the_longest_and_what_is_expected_shortens_it() {
-        let mut pace = Pace::new(MS, 200 * MS, true);
+        let mut pace = Pace::new(MS, 200 * MS);
         let idle = [(); 9].map(|()| after(&mut pace, Progress::default(), MS).as_millis());
         assert_eq!(idle, [2, 4, 8, 16, 32, 64, 128, 200, 200]);
         assert!(pace.is_longest() && pace.is_long());
@@ -123,14 +123,24 @@ mod tests {
 
     #[test]
     fn where_programs_wake_nobody_the_shortest_pause_is_made_while_there_is_something() {
-        let mut pace = Pace::new(MS, 200 * MS, false);
-        assert_eq!(after(&mut pace, found(1), 4 * MS), MS);
-        assert_eq!(after(&mut pace, Progress::default(), MS), 2 * MS);
+        let mut pace = Pace::new(MS, 200 * MS);
+        pace.after(found(1), 4 * MS, false);
+        assert_eq!(pace.pause(), MS);
+        pace.after(Progress::default(), MS, false);
+        assert_eq!(pace.pause(), 2 * MS);
+    }
+
+    /// A program whose ring holds more than a round may copy would call for each eighth of it, though nobody sleeps.
+    #[test]
+    fn nobody_is_asked_to_wake_a_worker_that_goes_on_at_once() {
+        let mut pace = Pace::new(MS, 200 * MS);
+        pace.after(Progress { has_more: true, ..found(16) }, 4 * MS, true);
+        assert!(!pace.is_long());
     }
 
     #[test]
     fn no_busy_pause_is_longer_than_the_longest_idle_one() {
-        let mut pace = Pace::new(3 * MS, 5 * MS, true);
+        let mut pace = Pace::new(3 * MS, 5 * MS);
         assert_eq!(after(&mut pace, found(1), 3 * MS), 5 * MS);
     }
 }

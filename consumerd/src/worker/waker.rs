@@ -4,10 +4,10 @@
 //! It keeps waiting while the worker is awake: then the words are 0, and no program wakes it. They stay 1 from look to look
 //! while rings fill so slowly that the pauses between are long ([`super::pace`]), but only until the first program woke:
 //! the thread clears them itself, for the worker may be busy with a look for long, and a program whose ring is full would
-//! call until it rises. So an idle worker that
-//! looks at the rings now and then, or a busy one that pauses shortly, costs no switch to that thread; only a program
-//! that came, went or woke does. Of more programs, those that gave something last are waited for; for the others, as on
-//! a kernel without the call, there is the pause alone.
+//! call until it rises. So an idle worker that looks at the rings now and then, or a busy one that pauses shortly, costs no
+//! switch to that thread; only a program that came, went or woke does. Of more programs, those that gave something last are
+//! waited for; for the others, as on a kernel without the call, there is the pause alone, which then is short while there
+//! is something.
 
 use std::collections::HashMap;
 use std::io;
@@ -53,6 +53,8 @@ struct Watched {
     is_asleep: bool,
     /// The worker was told of a program that woke it, and has not risen since.
     has_told: bool,
+    /// The kernel refused to wait: the thread has ended.
+    has_failed: bool,
 }
 
 impl Waker {
@@ -78,9 +80,10 @@ impl Waker {
         Ok(Self { thread, event, activity: Activity::default(), changes: None, wakes })
     }
 
-    /// Whether programs can wake the worker at all.
-    pub(super) fn is_woken(&self) -> bool {
-        self.thread.is_some()
+    /// Whether each of so many programs can wake the worker.
+    pub(super) fn is_woken_by_all(&self, programs: usize) -> bool {
+        let thread = self.thread.as_ref().filter(|_| programs <= MAX_PROGRAMS);
+        thread.is_some_and(|thread| !thread.watched().has_failed)
     }
 
     /// How often programs woke the worker, now and later.
@@ -94,7 +97,8 @@ impl Waker {
         let Some(thread) = &self.thread else { return false };
         let changes = Some(settings.changes());
         let mut watched = thread.watched();
-        if watched.is_asleep && self.changes == changes {
+        let was_asked = watched.is_asleep && self.changes == changes;
+        if was_asked && watched.is_watched || watched.has_failed {
             return false;
         }
         if self.changes != changes || !watched.is_watched {
@@ -107,7 +111,7 @@ impl Waker {
             watched.say_asleep(true);
         }
         self.changes = changes;
-        true
+        !was_asked
     }
 
     /// Asks them no longer, and forgets who has woken it meanwhile: what that program had is read or will be, and read
@@ -145,7 +149,8 @@ impl Watched {
         if self.is_asleep {
             self.pages.retain(ControlPage::is_sleeping);
         }
-        // None to blame: the worker rose before the thread had begun to wait, and says when it sleeps again.
+        // None to blame: the worker rose before the thread had begun to wait, or a program set its word right again. After
+        // its next look the worker asks anew, if it sleeps then or still does.
         self.is_watched = self.pages.len() < before;
     }
 }
@@ -172,10 +177,16 @@ impl Thread {
                 Ok(Woken::ByProgram) => self.wake(),
                 Err(e) => {
                     tracing::warn!("failed to wait for programs, looking at the rings on time alone: {e}");
-                    return;
+                    return self.fail();
                 }
             }
         }
+    }
+
+    fn fail(&self) {
+        let mut watched = self.watched();
+        watched.say_asleep(false);
+        watched.has_failed = true;
     }
 
     fn wake(&self) {
@@ -284,6 +295,38 @@ mod tests {
         watched.say_asleep(false);
         watched.leave_out_unruly();
         assert_eq!((watched.pages.len(), watched.is_watched), (2, false));
+    }
+
+    /// The thread found a word that was not set, and none by the time when it looked whose: the worker had risen and fallen
+    /// asleep again, or a program plays with its word.
+    #[tokio::test]
+    async fn a_worker_that_sleeps_unwatched_is_waited_for_after_its_next_look() {
+        let mut waker = Waker::start().unwrap();
+        let thread = waker.thread.clone().expect("this kernel can wait for many programs");
+        let settings = Settings::default();
+        assert!(waker.sleep(&settings, Vec::new));
+        thread.watched().leave_out_unruly();
+        assert!(!thread.watched().is_watched);
+        assert!(
+            !waker.sleep(&settings, Vec::new),
+            "what came since the last look wakes: no other look is due"
+        );
+        assert!(thread.watched().is_watched);
+    }
+
+    #[tokio::test]
+    async fn not_all_programs_wake_the_worker_if_they_are_too_many_or_the_kernel_refuses() {
+        let mut waker = Waker::start().unwrap();
+        let thread = waker.thread.clone().expect("this kernel can wait for many programs");
+        assert!(waker.is_woken_by_all(MAX_PROGRAMS) && !waker.is_woken_by_all(MAX_PROGRAMS + 1));
+        let pages = [page()];
+        *thread.watched() = Watched { pages: pages.to_vec(), is_watched: true, ..Watched::default() };
+        thread.watched().say_asleep(true);
+        thread.fail();
+        assert!(!waker.is_woken_by_all(1) && !pages[0].is_sleeping());
+        assert!(!waker.sleep(&Settings::default(), Vec::new), "nobody would be heard");
+        waker.thread = None;
+        assert!(!waker.is_woken_by_all(0));
     }
 
     #[test]

@@ -8,12 +8,16 @@ use blkin_daemon::logging::{self, LogFormat, LogOverrides};
 use serde::{Deserialize, Serialize};
 
 use crate::staging::Geometry;
+use crate::staging::layout::MAX_RING_BUDGET_BYTES;
 
 /// Where the file is looked for when none is named.
 pub const DEFAULT_FILE: &str = "/etc/blkin/consumerd.toml";
 
 /// Most bytes in the path of a socket: Linux has 108 for it and the zero behind it.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
+
+/// A frame and its header are at most this much larger than the budget of a ring.
+const FRAME_MARGIN_BYTES: u64 = 64 << 10;
 
 /// The settings in force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,7 +73,7 @@ pub struct Config {
     pub poll_busy_ms: u64,
     /// Longest such pause; reached step by step while there is nothing.
     pub poll_idle_ms: u64,
-    /// Most bytes that one ring gives in one round.
+    /// Most bytes that one ring gives in one round. `staging_bytes` has to be at least ten times as much, and 8 MiB more.
     pub ring_budget_bytes: usize,
     /// Flight recorders of programs that have ended are kept until they are taken: at most so many,
     pub recorder_keep: usize,
@@ -232,6 +236,11 @@ impl Config {
                 return Err(invalid(key, format!("{value} is not within {least}..={most}")));
             }
         }
+        // Nothing is drained without room for a round, and nearly half of the memory may be in use.
+        let needed = 2 * self.round_bytes();
+        if self.staging_bytes < needed {
+            return Err(invalid("ring_budget_bytes", format!("needs staging_bytes of {needed} or more")));
+        }
         if self.poll_busy_ms > self.poll_idle_ms {
             return Err(invalid("poll_busy_ms", "must not exceed poll_idle_ms".into()));
         }
@@ -269,7 +278,7 @@ impl Config {
             ("backoff_max_ms", self.backoff_max_ms, 1, 3_600_000),
             ("poll_busy_ms", self.poll_busy_ms, 1, 1000),
             ("poll_idle_ms", self.poll_idle_ms, 1, 400),
-            ("ring_budget_bytes", of(self.ring_budget_bytes), 64 << 10, 4 << 20),
+            ("ring_budget_bytes", of(self.ring_budget_bytes), 64 << 10, of(MAX_RING_BUDGET_BYTES)),
             ("recorder_keep", of(self.recorder_keep), 0, 100_000),
             ("recorder_keep_ms", self.recorder_keep_ms, 0, 30 * 86_400_000),
             ("max_programs", of(self.max_programs), 1, 100_000),
@@ -282,6 +291,12 @@ impl Config {
             return self.socket.with_file_name("control.sock");
         }
         self.control_socket.clone()
+    }
+
+    /// Most bytes of staging memory that a round takes for one program: as much as four rings may give, in frames of up to
+    /// 64 rings, and what is left behind one that has to begin anew at the start of the memory.
+    pub fn round_bytes(&self) -> u64 {
+        5 * self.ring_budget_bytes as u64 + 64 * FRAME_MARGIN_BYTES
     }
 
     /// How the staging memory is divided.
@@ -368,6 +383,8 @@ mod tests {
         assert!(refused(&|c| c.http_listen = "x".into()).contains("http_listen"));
         assert!(refused(&|c| c.staging_bytes = 5).contains("staging_bytes"));
         assert!(refused(&|c| c.poll_idle_ms = 0).contains("poll_idle_ms"));
+        let round = |c: &mut Config| (c.ring_budget_bytes, c.staging_bytes) = (4 << 20, 32 << 20);
+        assert!(refused(&round).contains("ring_budget_bytes: needs staging_bytes of 50331648 or more"));
         assert!(refused(&|c| c.backoff_min_ms = 6000).contains("backoff_min_ms"));
         let alone = refused(&|c| c.worker_uid = Some(7));
         assert!(alone.contains("worker_gid: is needed beside worker_uid"), "{alone}");

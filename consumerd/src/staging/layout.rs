@@ -19,6 +19,8 @@
 //! 64  torn u64     72  bytes of raw grains u64     80  raw grains
 //! ```
 
+use blkin_record::{GRAIN_BYTES, MAX_GRAINS};
+
 /// First eight bytes of the memory.
 pub const MAGIC: [u8; 8] = *b"BLKSTAGE";
 /// Version of everything described here.
@@ -41,8 +43,10 @@ pub const FRAME_HEADER_BYTES: usize = 80;
 pub const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"BFRM");
 /// "BPAD".
 pub const PAD_MAGIC: u32 = u32::from_le_bytes(*b"BPAD");
-/// Most raw bytes in one frame.
-pub const MAX_FRAME_RAW_BYTES: usize = 4 << 20;
+/// Most bytes that a ring may be allowed to give in a round.
+pub const MAX_RING_BUDGET_BYTES: usize = 4 << 20;
+/// Most raw bytes in one frame: what a ring may give, and the rest of the record that goes beyond.
+pub const MAX_FRAME_RAW_BYTES: usize = MAX_RING_BUDGET_BYTES + MAX_GRAINS * GRAIN_BYTES;
 
 /// How large the parts are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

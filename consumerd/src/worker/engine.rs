@@ -32,9 +32,6 @@ pub use figures::{Snapshot, SpanFigures};
 
 /// Time between two looks at the clocks while nothing is drained.
 const CLOCK_TICK_EVERY: Duration = Duration::from_millis(100);
-/// A frame and its header are at most this much larger than the budget of a ring.
-const FRAME_MARGIN_BYTES: u64 = 64 << 10;
-
 /// Frames of several programs are made to count together, up to about so many bytes.
 const TOGETHER_BYTES: u64 = 128 << 10;
 
@@ -306,9 +303,8 @@ impl Engine {
         let Some(program) = self.programs.get_mut(&number).filter(|program| !program.ended) else {
             return Ok(0);
         };
-        let most = 4 * self.config.ring_budget_bytes as u64 + 64 * FRAME_MARGIN_BYTES;
         // A program may hold no more of the staging memory than is still free: see `sinks::queue`.
-        if room < most || program.staged_bytes > room {
+        if room < self.config.round_bytes() || program.staged_bytes > room {
             return Ok(0);
         }
         let round = program.round(self.config.ring_budget_bytes, &mut self.spare, now);

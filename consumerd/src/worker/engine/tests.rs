@@ -7,6 +7,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::pwrite;
 
 use super::*;
+use crate::staging::layout::MAX_RING_BUDGET_BYTES;
 
 const RING_BYTES: usize = 4096;
 /// First word of the first slot's header: 256 bytes for each slot stand before the rings.
@@ -22,14 +23,23 @@ fn memfd(words: &[u64], seals: SealFlags) -> OwnedFd {
 
 /// A segment of one ring with `records` records of one grain each.
 fn segment(records: u64) -> OwnedFd {
-    let mut words = vec![0; segment_bytes(1, RING_BYTES) / 8];
+    segment_of(RING_BYTES, records, 1)
+}
+
+/// A segment of one ring with `records` records of so many grains each.
+fn segment_of(ring_bytes: usize, records: u64, grains: u64) -> OwnedFd {
+    let mut words = vec![0; segment_bytes(1, ring_bytes) / 8];
     let magic = u64::from_le_bytes(*b"BLKINSEG");
-    words[..8].copy_from_slice(&[magic, LAYOUT_VERSION, u64::from(VERSION), RING_BYTES as u64, 1, 1, 7, 2]);
-    words[HEAD] = records << 36 | records;
+    words[..8].copy_from_slice(&[magic, LAYOUT_VERSION, u64::from(VERSION), ring_bytes as u64, 1, 1, 7, 2]);
+    words[HEAD] = records << 36 | records * grains;
     for record in 0..records {
-        let grain = RINGS_OFFSET_BYTES / 8 + record as usize * 8;
-        words[grain] = Stamp::head(record, 1, 7).0;
-        words[grain + 7] = record;
+        let at = record * grains;
+        let word = |grain: u64| RINGS_OFFSET_BYTES / 8 + grain as usize * 8;
+        words[word(at)] = Stamp::head(at, grains as usize, 7).0;
+        words[word(at) + 7] = record;
+        for grain in 1..grains {
+            words[word(at + grain)] = Stamp::continuation(at + grain, grain as usize, 7).0;
+        }
     }
     memfd(&words, SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE)
 }
@@ -52,6 +62,23 @@ fn staging() -> Memfd {
 
 fn identity(number: u64) -> link::Program {
     link::Program { number, uid: 1, pid: 1, comm: "x".into() }
+}
+
+/// The last record of a round may go beyond what its ring may give.
+#[test]
+fn a_ring_gives_as_much_as_the_largest_budget_allows_and_the_rest_later() {
+    let (mut engine, tail) = engine(&staging());
+    engine.config.ring_budget_bytes = MAX_RING_BUDGET_BYTES;
+    engine.config.check().unwrap();
+    engine.rebuild(tail).unwrap();
+    let control = control(SealFlags::SHRINK | SealFlags::GROW);
+    engine.attach(identity(1), segment_of(8 << 20, 30_000, 3), control).unwrap();
+    let drained = |engine: &Engine| engine.programs[&1].figures.drained;
+    let progress = engine.drain_all(Duration::ZERO).unwrap();
+    assert!(progress.drained && progress.has_more);
+    assert_eq!(drained(&engine), (MAX_RING_BUDGET_BYTES / 64).div_ceil(3) as u64);
+    assert!(!engine.drain_all(Duration::ZERO).unwrap().has_more);
+    assert_eq!(drained(&engine), 30_000);
 }
 
 #[test]

@@ -98,7 +98,7 @@ impl Waker {
         let changes = Some(settings.changes());
         let mut watched = thread.watched();
         let was_asked = watched.is_asleep && self.changes == changes;
-        if was_asked && watched.is_watched || watched.has_failed {
+        if (was_asked && watched.is_watched) || watched.has_failed {
             return false;
         }
         if self.changes != changes || !watched.is_watched {

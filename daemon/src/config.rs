@@ -14,6 +14,9 @@ use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
 use serde::{Serialize, de::DeserializeOwned};
+use toml::de::DeTable;
+
+use crate::keys::{keys, nearest};
 
 /// Largest configuration file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -38,18 +41,22 @@ pub enum ConfigError {
         bytes: u64,
     },
     /// The file is not TOML.
-    #[error("failed to parse the configuration {}: {source}", path.display())]
+    #[error("failed to parse the configuration {}, line {line}: {reason}", path.display())]
     Syntax {
         /// The file.
         path: PathBuf,
-        /// Where and why.
-        source: toml::de::Error,
+        /// Where.
+        line: usize,
+        /// Why.
+        reason: String,
     },
     /// A key of the file is unknown, or its value has the wrong type.
-    #[error("failed to use the configuration {}: {reason}; remove or correct that key", path.display())]
+    #[error("failed to use the configuration {}, line {line}: {reason}; remove or correct that key", path.display())]
     File {
         /// The file.
         path: PathBuf,
+        /// Where in it.
+        line: usize,
         /// The key, and what is wrong with it.
         reason: String,
     },
@@ -86,13 +93,53 @@ pub fn layered<C: Default + Serialize + DeserializeOwned>(
 ) -> Result<C, ConfigError> {
     let mut table = toml::Table::new();
     if let Some(path) = file {
-        table = read_table(path)?;
-        let in_file = |reason| ConfigError::File { path: path.to_path_buf(), reason };
-        understood::<C>(&table).map_err(in_file)?;
+        let text = read(path)?;
+        table = parse(path, &text)?;
+        if let Some((line, reason)) = slip_in::<C>(&text) {
+            return Err(ConfigError::File { path: path.to_path_buf(), line, reason });
+        }
     }
-    table.extend(environment(&as_table(&C::default())?, prefix, |name| std::env::var_os(name))?);
+    let variables: Vec<_> =
+        std::env::vars_os().filter_map(|(name, text)| Some((name.into_string().ok()?, text))).collect();
+    slips(prefix, keys::<C>(), &variables)?;
+    table.extend(environment(&as_table(&C::default())?, prefix, &variables)?);
     table.extend(as_table(overrides)?);
     understood(&table).map_err(ConfigError::Value)
+}
+
+/// Where a file that is TOML cannot be made a configuration of: the line, and what is wrong there.
+fn slip_in<C: DeserializeOwned>(text: &str) -> Option<(usize, String)> {
+    let error = toml::from_str::<C>(text).err()?;
+    let place = error.span().map_or(0, |span| span.start);
+    let (table, keys) = (DeTable::parse(text).ok()?, keys::<C>());
+    let before = table.get_ref().keys().filter(|key| key.span().start <= place);
+    let key = before.max_by_key(|key| key.span().start)?.get_ref();
+    let reason = if keys.contains(&key.as_ref()) {
+        format!("{} in `{key}`", error.message())
+    } else {
+        let meant = nearest(key, keys).map(|meant| format!("; is `{meant}` meant?"));
+        format!("there is no key `{key}`{}", meant.unwrap_or_default())
+    };
+    Some((line_of(text, place), reason))
+}
+
+fn line_of(text: &str, place: usize) -> usize {
+    1 + text.bytes().take(place).filter(|byte| *byte == b'\n').count()
+}
+
+/// Refuses variables that are nearly those of a key. Others that begin with the prefix are somebody else's: those of the
+/// command `blkin`, or what Kubernetes tells of a service of the daemon's name.
+fn slips(prefix: &str, keys: &[&str], variables: &[(String, OsString)]) -> Result<(), ConfigError> {
+    for (name, _) in variables {
+        let Some(key) = name.strip_prefix(prefix).map(str::to_lowercase) else { continue };
+        if let Some(meant) = nearest(&key, keys).filter(|meant| *meant != key) {
+            let meant = meant.to_uppercase();
+            return Err(ConfigError::Value(format!(
+                "the variable {name} is none of ours; is {prefix}{meant} meant?"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// What a table says, or what in it cannot be understood.
@@ -110,12 +157,12 @@ fn as_table(values: &impl Serialize) -> Result<toml::Table, ConfigError> {
 fn environment(
     defaults: &toml::Table,
     prefix: &str,
-    variable: impl Fn(&str) -> Option<OsString>,
+    variables: &[(String, OsString)],
 ) -> Result<toml::Table, ConfigError> {
     let mut said = toml::Table::new();
     for (key, default) in defaults {
         let name = format!("{prefix}{}", key.to_uppercase());
-        let Some(text) = variable(&name) else { continue };
+        let Some((_, text)) = variables.iter().find(|(of, _)| *of == name) else { continue };
         let value = text.to_str().and_then(|text| value_like(default, text));
         let value = value.ok_or_else(|| {
             let given = text.display();
@@ -141,14 +188,20 @@ fn value_like(default: &toml::Value, text: &str) -> Option<toml::Value> {
     }
 }
 
-fn read_table(path: &Path) -> Result<toml::Table, ConfigError> {
+fn read(path: &Path) -> Result<String, ConfigError> {
     let failed = |source| ConfigError::Read { path: path.to_path_buf(), source };
     let bytes = std::fs::metadata(path).map_err(failed)?.len();
     if bytes > MAX_FILE_BYTES {
         return Err(ConfigError::TooLarge { path: path.to_path_buf(), bytes });
     }
-    let text = std::fs::read_to_string(path).map_err(failed)?;
-    text.parse().map_err(|source| ConfigError::Syntax { path: path.to_path_buf(), source })
+    std::fs::read_to_string(path).map_err(failed)
+}
+
+fn parse(path: &Path, text: &str) -> Result<toml::Table, ConfigError> {
+    text.parse().map_err(|error: toml::de::Error| {
+        let line = line_of(text, error.span().map_or(0, |span| span.start));
+        ConfigError::Syntax { path: path.to_path_buf(), line, reason: error.message().to_owned() }
+    })
 }
 
 /// How an upstream is written, for whoever wrote it otherwise.
@@ -218,8 +271,24 @@ mod tests {
 
     fn of_variables(variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
         let defaults = as_table(&Config::default()).unwrap();
-        let variable = |name: &str| variables.iter().find(|(of, _)| *of == name).map(|(_, text)| text.into());
-        environment(&defaults, "BLKIN_X_", variable).map(|said| said.try_into().unwrap())
+        environment(&defaults, "BLKIN_X_", &given(variables)).map(|said| said.try_into().unwrap())
+    }
+
+    fn given(variables: &[(&str, &str)]) -> Vec<(String, OsString)> {
+        variables.iter().map(|(name, text)| ((*name).to_owned(), text.into())).collect()
+    }
+
+    #[test]
+    fn a_variable_that_is_nearly_one_of_ours_is_an_error_that_names_both() {
+        let slips = |name: &str| slips("BLKIN_X_", keys::<Config>(), &given(&[(name, "1")]));
+        let error = slips("BLKIN_X_LISEN").unwrap_err().to_string();
+        assert!(
+            error.contains("the variable BLKIN_X_LISEN is none of ours; is BLKIN_X_LISTEN meant?"),
+            "{error}"
+        );
+        for other in ["BLKIN_X_LISTEN", "BLKIN_X_URL", "BLKIN_X_PORT_1463_TCP", "BLKIN_Y_LISEN", "BLKIN_X_"] {
+            slips(other).unwrap();
+        }
     }
 
     #[test]
@@ -247,26 +316,44 @@ mod tests {
 
     #[test]
     fn an_unknown_key_is_an_error_that_names_it() {
-        let file = file("lisen = 'a:2'\n");
-        let error =
-            layered::<Config>(Some(file.path()), NOWHERE, &Overrides::default()).unwrap_err().to_string();
-        assert!(error.contains("lisen") && error.contains(&file.path().display().to_string()), "{error}");
+        let said = |text: &str| {
+            let file = file(text);
+            let read = layered::<Config>(Some(file.path()), NOWHERE, &Overrides::default());
+            read.unwrap_err().to_string().replace(&file.path().display().to_string(), "FILE")
+        };
+        let error = said("queue = 3\n\nlisen = 'a:2'\n");
+        assert!(
+            error.contains("FILE, line 3: there is no key `lisen`; is `listen` meant?; remove"),
+            "{error}"
+        );
+        // Of two slips one is told of, in its own line.
+        let error = said("queue = 'many'\nlisen = 'a:2'\n");
+        assert!(error.contains("FILE, line 2: there is no key `lisen`"), "{error}");
+        let error = said("[relay]\nqueue = 3\n");
+        assert!(
+            error.contains("FILE, line 1: there is no key `relay`; remove or correct that key"),
+            "{error}"
+        );
     }
 
     #[test]
     fn a_value_of_the_wrong_type_is_an_error_that_names_its_key() {
-        let file = file("queue = 'many'\n");
+        let file = file("listen = 'a:2'\nqueue = 'many'\n");
         let error =
             layered::<Config>(Some(file.path()), NOWHERE, &Overrides::default()).unwrap_err().to_string();
-        assert!(error.contains("expected usize in `queue`; remove or correct that key"), "{error}");
+        assert!(
+            error.contains(", line 2: ") && error.contains("expected usize in `queue`; remove"),
+            "{error}"
+        );
     }
 
     #[test]
     fn a_file_that_is_not_toml_is_an_error_that_names_the_file() {
-        let file = file("= =\n");
+        let file = file("queue = 3\n= =\n");
         let error =
             layered::<Config>(Some(file.path()), NOWHERE, &Overrides::default()).unwrap_err().to_string();
-        assert!(error.contains(&file.path().display().to_string()), "{error}");
+        assert!(error.contains(&format!("{}, line 2: ", file.path().display())), "{error}");
+        assert!(!error.contains('\n'), "it is a line of the log: {error}");
     }
 
     #[test]

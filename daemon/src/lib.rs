@@ -1,6 +1,7 @@
 //! What every BlkKin daemon does alike: configuration, logs, metrics, health, signals.
 //!
 //! - [`config`]: one flat set of keys, filled from a TOML file, then the environment, then flags.
+//! - `keys`: which keys it has, and which one a slip was meant for.
 //! - [`settings`]: the configuration of this moment, which SIGHUP changes.
 //! - [`checks`]: what of it is checked before a daemon starts.
 //! - [`logging`]: structured logs on stderr, as text or JSON, filtered by `BLKIN_LOG` or `--log`.
@@ -26,6 +27,7 @@ pub mod descriptors;
 pub mod exit;
 pub mod exposition;
 pub mod health;
+mod keys;
 pub mod logging;
 pub mod notices;
 pub mod own;

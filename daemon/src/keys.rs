@@ -1,0 +1,102 @@
+//! The keys of a configuration, and which of them a word that is none may be meant for.
+
+use serde::de::{DeserializeOwned, Deserializer, Visitor};
+
+/// The keys that a configuration knows, also those that have no value by default.
+pub(crate) fn keys<C: DeserializeOwned>() -> &'static [&'static str] {
+    let mut keys: &'static [&'static str] = &[];
+    // It asks for its fields, and is told of none: all that is wanted of it was to ask.
+    let _no_value = C::deserialize(Asked(&mut keys));
+    keys
+}
+
+struct Asked<'a>(&'a mut &'static [&'static str]);
+
+impl<'de> Deserializer<'de> for Asked<'_> {
+    type Error = serde::de::value::Error;
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Self::Error> {
+        *self.0 = fields;
+        self.deserialize_any(visitor)
+    }
+
+    fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Self::Error> {
+        Err(serde::de::Error::custom("only asked"))
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+/// The key that is written nearly so, if there is one.
+pub(crate) fn nearest<'a>(word: &str, keys: &[&'a str]) -> Option<&'a str> {
+    // Of a short word nearly every other one is made by two changes.
+    let most = if word.len() < 6 { 1 } else { 2 };
+    let near = keys.iter().map(|key| (changes(word, key), *key)).filter(|(changes, _)| *changes <= most);
+    near.min().map(|(_, key)| key)
+}
+
+/// How many bytes have to be changed, put in or taken out to make one text of the other (Levenshtein's distance).
+fn changes(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (above, byte) in one.bytes().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], above + 1);
+        for (left, wanted) in other.bytes().enumerate() {
+            let changed = diagonal + usize::from(byte != wanted);
+            diagonal = row[left + 1];
+            row[left + 1] = changed.min(diagonal + 1).min(row[left] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_is_a_key_also_one_without_a_value() {
+        #[derive(serde::Deserialize)]
+        #[expect(dead_code, reason = "nobody reads it")]
+        struct Config {
+            listen: String,
+            folder: Option<String>,
+        }
+        assert_eq!(keys::<Config>(), ["listen", "folder"]);
+        assert!(keys::<Vec<u8>>().is_empty());
+    }
+
+    #[test]
+    fn changes_are_counted() {
+        for (one, other, count) in
+            [("", "", 0), ("", "ab", 2), ("ab", "", 2), ("lisen", "listen", 1), ("lgo", "log", 2)]
+        {
+            assert_eq!(changes(one, other), count, "{one} {other}");
+        }
+        assert_eq!(changes("spol_dirs", "spool_dir"), 2);
+    }
+
+    #[test]
+    fn a_slip_is_recognised_and_another_word_is_not() {
+        const KEYS: [&str; 5] = ["log", "log_format", "spool_dir", "scribe_listen", "upstreams"];
+        for (slip, meant) in [
+            ("spol_dir", "spool_dir"),
+            ("upstream", "upstreams"),
+            ("scribe_lisetn", "scribe_listen"),
+            ("logs", "log"),
+        ] {
+            assert_eq!(nearest(slip, &KEYS), Some(meant));
+        }
+        // Kubernetes sets the last two for a service named blkin-relay, and the third is that of the command blkin.
+        for other in ["relay", "config", "url", "port", "service_host"] {
+            assert_eq!(nearest(other, &KEYS), None, "{other}");
+        }
+    }
+}

@@ -60,6 +60,8 @@ impl Viewer {
         let bytes = json.len() + EVENT_OVERHEAD_BYTES;
         if queue.bytes + bytes > self.most_bytes {
             queue.miss(Missed { spans: 1, unseen: 0 });
+            // A span that is longer than the whole queue finds no other before it, and a viewer that waits.
+            wake(queue);
             return false;
         }
         queue.bytes += bytes;
@@ -125,6 +127,8 @@ mod tests {
     use super::*;
     use blkin_zipkin::query::{Defaults, Parameters};
     use proptest::prelude::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::Wake;
 
     fn viewer(most_bytes: usize) -> Viewer {
         let defaults = Defaults { now_ms: 1, max_traces: 1 };
@@ -167,6 +171,22 @@ mod tests {
             }
             prop_assert_eq!(take(usize::MAX), pushed);
         }
+    }
+
+    #[test]
+    fn a_viewer_that_waits_is_told_at_once_of_a_span_that_is_longer_than_its_queue() {
+        struct Woken(AtomicBool);
+        impl Wake for Woken {
+            fn wake(self: Arc<Self>) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        let (viewer, woken) = (viewer(EVENT_OVERHEAD_BYTES + 3), Arc::new(Woken(AtomicBool::new(false))));
+        let waker = woken.clone().into();
+        assert_eq!(viewer.poll_event(&Context::from_waker(&waker)), Poll::Pending);
+        assert!(!viewer.push("long".into()));
+        assert!(woken.0.load(Ordering::Relaxed));
+        assert_eq!(next(&viewer), Poll::Ready(Some(Event::Missed(Missed { spans: 1, unseen: 0 }))));
     }
 
     #[test]

@@ -117,14 +117,32 @@ mod tests {
             "\"} 1\n"
         )));
         assert!(text().contains("blkin_worker_alive{worker=\"store\"} 1\n"));
-        let start =
-            text().lines().find_map(|line| line.strip_prefix("process_start_time_seconds ")?.parse().ok());
-        let since =
-            SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64() - start.unwrap_or(0.0);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+        let since = now - figure(&text(), "process_start_time_seconds");
         assert!((0.0..3600.0).contains(&since), "{since} s");
         drop(store);
         assert!(text().contains("blkin_worker_alive{worker=\"drain\"} 1\n"));
         assert!(text().contains("blkin_worker_alive{worker=\"store\"} 0\n"));
+    }
+
+    fn figure(metrics: &str, name: &str) -> f64 {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|figure| figure.parse().ok()).unwrap_or(f64::NAN)
+    }
+
+    #[test]
+    fn metrics_tell_what_the_process_uses() {
+        let text = || encoded(&Admin { registry: Arc::default(), health: Health::new() }).unwrap();
+        let before = text();
+        let memory = vec![1_u8; 64 << 20];
+        let file = tempfile::tempfile().unwrap();
+        let after = text();
+        let grown = |name: &str| figure(&after, name) - figure(&before, name);
+        assert!(grown("process_resident_memory_bytes") > 32e6, "{before}{after}");
+        assert!(grown("process_cpu_seconds_total") > 0.0, "{before}{after}");
+        let open = figure(&after, "process_open_fds");
+        assert!((4.0..figure(&after, "process_max_fds")).contains(&open), "{after}");
+        drop((memory, file));
     }
 
     #[tokio::test]

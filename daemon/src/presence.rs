@@ -1,16 +1,21 @@
-//! What every daemon's `/metrics` says of the daemon itself: its version, its start, and how its workers are. Whoever collects metrics
-//! alone, and does not ask `/healthz`, learns of a stuck worker too.
+//! What every daemon's `/metrics` says of the daemon itself: its version, its start, what it uses, how its workers are, and whether
+//! it could start again. Whoever collects metrics alone, and does not ask `/healthz`, learns of a stuck worker too.
 
 use std::fmt;
-use std::time::UNIX_EPOCH;
+use std::fs;
+use std::time::{Duration, UNIX_EPOCH};
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeMetric};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
+use rustix::process::{Resource, getrlimit};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::health::{Health, State};
+use crate::settings;
 
 /// The metrics of a daemon with these workers, beside those that it has of its own.
 pub(crate) fn registry(health: &Health) -> Registry {
@@ -32,17 +37,57 @@ impl fmt::Debug for Presence {
 impl Collector for Presence {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let start = self.health.born_at().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        // Prometheus' own name for it, as other programs have it too.
+        // Prometheus' own name for it, and for what is used, as other programs have them too.
         let help = "when the daemon started, in seconds since the epoch";
-        let gauge = encoder.encode_descriptor("process_start_time_seconds", help, None, MetricType::Gauge)?;
-        ConstGauge::new(start).encode(gauge)?;
+        gauge(&mut encoder, "process_start_time_seconds", help, start)?;
+        usage(&mut encoder)?;
         let version = [(env!("CARGO_PKG_VERSION").to_owned(), 1)];
         gauges(&mut encoder, "blkin_build_info", "always 1, with the daemon's version", "version", version)?;
+        let help = "how often in a row it was to read its configuration again and could not use it; it could not start with that";
+        gauge(&mut encoder, "blkin_config_refused", help, settings::refused())?;
         let workers = self.health.report().workers.into_iter();
         let workers = workers.map(|worker| (worker.name, i64::from(worker.state == State::Alive)));
         let help = "1 while the worker shows signs of life; 0 when it is stuck or dead";
         gauges(&mut encoder, "blkin_worker_alive", help, "worker", workers)
     }
+}
+
+/// What the process takes of the machine. A figure that the system does not tell is left out.
+fn usage(encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    let used = Duration::try_from(used).unwrap_or_default().as_secs_f64();
+    let help = "time that CPUs worked for the process";
+    let counter = encoder.encode_descriptor("process_cpu_seconds", help, None, MetricType::Counter)?;
+    ConstCounter::new(used).encode(counter)?;
+    let figures = [
+        ("process_resident_memory_bytes", "memory of the process that is in RAM", resident_bytes()),
+        ("process_open_fds", "files that the process has open", open_files()),
+        ("process_max_fds", "files that it may have open", getrlimit(Resource::Nofile).current),
+    ];
+    figures.into_iter().try_for_each(|(name, help, figure)| match figure {
+        Some(figure) => gauge(encoder, name, help, figure),
+        None => Ok(()),
+    })
+}
+
+fn resident_bytes() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"))?;
+    Some(kib.parse::<u64>().ok()? << 10)
+}
+
+/// Without the one by which they are counted.
+fn open_files() -> Option<u64> {
+    Some(fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as u64)
+}
+
+fn gauge(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    figure: impl EncodeGaugeValue,
+) -> fmt::Result {
+    ConstGauge::new(figure).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
 }
 
 /// A gauge with one label; each sample is the label's value and the figure.

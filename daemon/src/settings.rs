@@ -1,11 +1,20 @@
 //! The configuration as it is now: SIGHUP changes what can change while a daemon runs, and the log names the rest.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::config::ConfigError;
 use crate::logging;
+
+/// How often in a row a configuration was read again that could not be used: the next start would fail by it.
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+/// The same, for the metrics.
+pub(crate) fn refused() -> u64 {
+    REFUSED.load(Ordering::Relaxed)
+}
 
 /// A configuration that can be read again.
 pub trait Reloadable: Serialize + DeserializeOwned {
@@ -47,10 +56,12 @@ impl<C: Reloadable> Settings<C> {
                 for key in differ {
                     tracing::warn!("failed to change {key} while running: restart to use its new value");
                 }
+                REFUSED.store(0, Ordering::Relaxed);
                 tracing::info!("read the configuration again");
                 true
             }
             Err(error) => {
+                REFUSED.fetch_add(1, Ordering::Relaxed);
                 tracing::error!("kept the configuration as it was: {error}");
                 false
             }
@@ -134,8 +145,9 @@ mod tests {
         let unusable = Config { log: "loud".into(), rate: 0.5, ..config() };
         assert!(!settings.reload(Ok(unusable)));
         assert!(!settings.reload(Err(ConfigError::Value("no".to_owned()))));
-        assert_eq!(*settings.now(), config());
+        assert_eq!((settings.now().as_ref(), refused()), (&config(), 2));
         assert!(settings.reload(Ok(Config { rate: 0.1, ..config() })));
+        assert_eq!(refused(), 0);
         assert!(settings.now().rate < 0.2);
     }
 }

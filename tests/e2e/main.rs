@@ -5,6 +5,7 @@ mod alerts;
 mod clock;
 mod commands;
 mod control;
+mod dashboard;
 mod differential;
 mod foreign;
 mod garbage;

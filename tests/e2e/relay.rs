@@ -245,6 +245,12 @@ fn a_hangup_lets_a_relay_read_its_configuration_again_as_far_as_it_can_follow() 
     let told = || (lines(&relay, "read the configuration again") == 1).then_some(());
     wait::until(LIMIT, "the relay to say so", told)?;
     assert_eq!(lines(&relay, "failed to change batch_bytes while running"), 1);
+    assert_eq!(relay.metrics()?.sum("blkin_config_refused", &[]), 0);
+    std::fs::write(&configuration, "stop_timeout_ms = 10\nbatch_byte = 4096\n")?;
+    relay.daemon.process.signal(Signal::HUP)?;
+    let refused = || (relay.metrics().ok()?.sum("blkin_config_refused", &[]) == 1).then_some(());
+    wait::until(LIMIT, "the relay to refuse a slip", refused)?;
+    assert_eq!(lines(&relay, "relay.toml, line 2: there is no key `batch_byte`; is `batch_bytes` meant?"), 1);
     ensure!(send(&mut client(&relay), &spans(1..11))? == Reply::Ok, "not accepted");
     // It does not wait an hour for an upstream that is away.
     ensure!(relay.daemon.process.terminate()?.success(), "it ended badly");

@@ -5,6 +5,7 @@
 //! | [`artifacts`] | builds daemons, library and C programs, each once a test process |
 //! | [`wait`] | waits for an event with a limit |
 //! | [`ingest`] | posts to the collector |
+//! | [`metrics`] | what daemons tell, and whether it is what others ask for |
 //! | [`objectstore`] | the example object store |
 //! | [`process`] | a child process that never outlives its test |
 //! | [`daemons`] | consumerd and collector on free ports, and their ledgers |
@@ -24,6 +25,7 @@ pub mod cheat;
 pub mod clock;
 pub mod daemons;
 pub mod ingest;
+pub mod metrics;
 pub mod objectstore;
 pub mod ports;
 pub mod process;

@@ -1,5 +1,5 @@
 //! What daemons lost, left out or skipped and the ledger does not name: it is about annotations on their way, and these
-//! counters are about what no annotation can be counted of, or what happened to one that had arrived.
+//! counters are about what no annotation can be counted of, what happened to one that had arrived, or what will happen.
 
 use super::Check;
 use crate::metrics::Metrics;
@@ -29,7 +29,15 @@ const CONSUMERD: [Counter; 2] = [
     ),
 ];
 
-const RELAY: [Counter; 4] = [
+/// Of the daemons that read their configuration again when they are asked to.
+const CONFIG_REFUSED: Counter = counter(
+    "blkin_config_refused",
+    "times in a row it was to read its configuration again and could not use it",
+    "its log says why, and so does `--check-config`: mend the file before its next start, which fails by it",
+);
+
+const RELAY: [Counter; 5] = [
+    CONFIG_REFUSED,
     counter(
         "blkin_relay_entries_lost_total",
         "entries that could not be read",
@@ -52,7 +60,8 @@ const RELAY: [Counter; 4] = [
     ),
 ];
 
-const COLLECTOR: [Counter; 4] = [
+const COLLECTOR: [Counter; 5] = [
+    CONFIG_REFUSED,
     counter(
         "blkin_collector_rejected_total",
         "entries, or annotations of entries, that were rejected",

@@ -1,0 +1,131 @@
+//! What packaging/grafana draws, against what the daemons count: whatever it asks for is there, and each loss has a panel.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use blkin_tests::artifacts::root;
+use blkin_tests::metrics::{losses_of, missing, of_each_daemon, promtool, words};
+use serde::Deserialize;
+
+const DASHBOARD: &str = "packaging/grafana/blkin.json";
+/// Labels that Prometheus gives to what it collects.
+const OF_PROMETHEUS: [&str; 2] = ["instance", "job"];
+
+#[derive(Deserialize)]
+struct Dashboard {
+    panels: Vec<Panel>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Panel {
+    id: u32,
+    title: String,
+    description: Option<String>,
+    grid_pos: Place,
+    #[serde(default)]
+    targets: Vec<Target>,
+}
+
+#[derive(Deserialize)]
+struct Place {
+    x: u32,
+    y: u32,
+    w: u32,
+    h: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Target {
+    expr: String,
+    legend_format: String,
+}
+
+fn dashboard() -> Result<Dashboard> {
+    serde_json::from_str(&fs::read_to_string(root().join(DASHBOARD))?).context(DASHBOARD)
+}
+
+impl Dashboard {
+    fn targets(&self) -> impl Iterator<Item = &Target> {
+        self.panels.iter().flat_map(|panel| &panel.targets)
+    }
+
+    /// All that is asked, one below the other.
+    fn asked(&self) -> String {
+        self.targets().map(|target| target.expr.clone() + "\n").collect()
+    }
+}
+
+#[test]
+fn whatever_the_dashboard_asks_for_is_in_the_metrics_of_a_daemon() -> Result<()> {
+    let (asked, metrics) = (dashboard()?.asked(), of_each_daemon()?);
+    for prefix in ["blkin_", "process_"] {
+        let names = words(&asked, prefix);
+        ensure!(!names.is_empty(), "nothing of {prefix}");
+        let missing = missing(names, &metrics);
+        ensure!(missing.is_empty(), "{missing:?} in {metrics}");
+    }
+    let rules = fs::read_to_string(root().join("packaging/prometheus/blkin.rules.yml"))?;
+    for recorded in asked.split([' ', '(', ')', '\n']).filter(|word| word.starts_with("blkin:")) {
+        ensure!(rules.contains(&format!("record: {recorded}\n")), "no rule records {recorded}");
+    }
+    Ok(())
+}
+
+#[test]
+fn whatever_a_legend_names_is_a_label_of_what_it_stands_for() -> Result<()> {
+    let (dashboard, metrics) = (dashboard()?, of_each_daemon()?);
+    for Target { expr, legend_format } in dashboard.targets() {
+        let of = words(expr, "blkin_");
+        let samples = metrics.lines().filter(|line| of.iter().any(|name| line.starts_with(name)));
+        let samples: Vec<&str> = samples.collect();
+        let labels = legend_format.split("{{").skip(1).filter_map(|rest| Some(rest.split_once("}}")?.0));
+        for label in labels.filter(|label| !OF_PROMETHEUS.contains(label)) {
+            let given = format!("{label}=\"");
+            ensure!(samples.iter().any(|line| line.contains(&given)), "{label} of {expr}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn each_loss_has_a_panel() -> Result<()> {
+    let (asked, losses) = (dashboard()?.asked(), losses_of(&of_each_daemon()?));
+    let counters: BTreeSet<&str> = losses.iter().map(|(counter, _)| counter.as_str()).collect();
+    let without: Vec<_> = counters.difference(&words(&asked, "blkin_")).copied().collect();
+    ensure!(counters.len() >= 6 && without.is_empty(), "{without:?} of {counters:?}");
+    Ok(())
+}
+
+#[test]
+fn prometheus_understands_whatever_is_asked() -> Result<()> {
+    let mut rules = "groups:\n- name: panels\n  rules:\n".to_owned();
+    for (number, target) in dashboard()?.targets().enumerate() {
+        let expr = target.expr.replace("$__rate_interval", "5m").replace("$instance", ".*");
+        let expr = serde_json::to_string(&expr)?;
+        let _ = writeln!(rules, "  - {{record: panel_{number}, expr: {expr}}}");
+    }
+    let folder = tempfile::tempdir()?;
+    fs::write(folder.path().join("panels.yml"), rules)?;
+    promtool(&["check", "rules", "panels.yml"], folder.path())?;
+    Ok(())
+}
+
+#[test]
+fn panels_have_a_number_and_a_place_of_their_own_and_say_what_they_show() -> Result<()> {
+    let panels = dashboard()?.panels;
+    let ids: BTreeSet<u32> = panels.iter().map(|panel| panel.id).collect();
+    assert_eq!(ids.len(), panels.len());
+    let (mut taken, mut titles) = (BTreeSet::new(), BTreeSet::new());
+    for Panel { title, description, grid_pos: Place { x, y, w, h }, targets, .. } in &panels {
+        ensure!(titles.insert(title), "two panels are called {title}");
+        ensure!(targets.is_empty() || description.is_some(), "{title} does not say what it shows");
+        ensure!(x + w <= 24, "{title} is too wide");
+        let mut cells = (*y..y + h).flat_map(|y| (*x..x + w).map(move |x| (x, y)));
+        ensure!(cells.all(|cell| taken.insert(cell)), "{title} lies over another panel");
+    }
+    Ok(())
+}

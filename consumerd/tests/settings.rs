@@ -1,0 +1,268 @@
+//! What the keys of the configuration do to the daemon, of those that no other test of it turns.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use blkin_thrift::scribe::{ResultCode, encode_log_reply, parse_call};
+use blkin_thrift::{Limits, Span};
+use common::ledger::Metrics;
+use common::scribe::{Behaviour, Scribe};
+use common::{Daemon, Program, Site, wait_for};
+
+/// A daemon with these lines in its file.
+fn configured(site: &Site, lines: &[&str], arguments: &[&str]) -> Daemon {
+    let config = site.path("config.toml");
+    std::fs::write(&config, lines.join("\n")).unwrap();
+    site.bare_daemon(&[&["--config", config.to_str().unwrap()], arguments].concat())
+}
+
+/// Waits until the daemon's figures are so.
+fn until(daemon: &Daemon, why: &str, is_so: impl Fn(&Metrics) -> bool) -> Metrics {
+    wait_for(why, || Some(daemon.metrics()).filter(|metrics| is_so(metrics)))
+}
+
+fn annotations(spans: &[Span]) -> usize {
+    spans.iter().map(|span| span.annotations.len() + span.binary_annotations.len()).sum()
+}
+
+#[test]
+fn a_call_has_no_more_than_batch_entries_and_batch_bytes_allow() {
+    let batches = |line: &str| {
+        let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
+        let daemon = configured(&site, &[line], &["--scribe-upstream", &scribe.address]);
+        let made = site.program(&[200, 1, 0, 600], &[]).finish();
+        daemon.settled(made).assert_balanced();
+        assert_eq!(annotations(&scribe.spans()) as u64, made);
+        scribe.calls()
+    };
+    let by_entries = batches("batch_entries = 3").iter().map(Vec::len).max();
+    assert_eq!(by_entries, Some(3));
+    let by_bytes = batches("batch_bytes = 4096");
+    let bytes = by_bytes.iter().map(|call| call.iter().map(|entry| entry.message.len() + 1).sum::<usize>());
+    assert!((2048..=4096).contains(&bytes.max().unwrap()), "or one more would have gone with it");
+}
+
+#[test]
+fn what_comes_within_linger_ms_leaves_in_one_call() {
+    let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
+    let began = Instant::now();
+    let daemon = configured(&site, &["linger_ms = 10000"], &["--scribe-upstream", &scribe.address]);
+    let mut made = 0;
+    for programs in 1..=2 {
+        made += site.program(&[10, 1], &[]).finish();
+        until(&daemon, "the spans have left", |metrics| {
+            metrics.sum_where("blkin_spans_left_total", "complete") == 10 * programs
+        });
+    }
+    assert!(began.elapsed() < Duration::from_secs(10), "too slow a machine to show this");
+    assert_eq!(scribe.calls().len(), 0);
+    assert!(daemon.stop().success());
+    assert_eq!((scribe.calls().len(), annotations(&scribe.spans()) as u64), (1, made));
+}
+
+/// A server that answers nothing before it was sent `most` calls, and then one each time that it was sent another; it tells
+/// how many calls lay there unanswered beyond those.
+fn slow_server(most: usize, calls: usize) -> (String, Receiver<bool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (tell, told) = channel();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut unanswered: Vec<i32> = (0..most).map(|_| next_call(&mut stream).unwrap()).collect();
+        // What is sent with them is on its way by now, if not there.
+        stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        tell.send(stream.peek(&mut [0]).is_ok()).unwrap();
+        stream.set_read_timeout(None).unwrap();
+        for answered in 0..calls {
+            stream.write_all(&encode_log_reply(unanswered.remove(0), ResultCode::Ok)).unwrap();
+            if answered + most < calls {
+                unanswered.extend(next_call(&mut stream));
+            }
+        }
+        // Open until the daemon has read all answers.
+        let _ = stream.read(&mut [0]);
+    });
+    (address, told)
+}
+
+/// Sequence number of the next call.
+fn next_call(stream: &mut TcpStream) -> Option<i32> {
+    let mut header = [0; 4];
+    stream.read_exact(&mut header).ok()?;
+    let mut body = vec![0; u32::from_be_bytes(header) as usize];
+    stream.read_exact(&mut body).ok()?;
+    Some(parse_call(&body, &Limits::default()).ok()?.seq)
+}
+
+#[test]
+fn no_more_calls_wait_for_answers_than_window_calls_and_window_bytes_allow() {
+    // A message of these programs has some 1,900 bytes.
+    for line in ["window_calls = 3", "window_bytes = 4096"] {
+        let (site, calls) = (Site::new(), 20);
+        let (address, has_more) = slow_server(3, calls);
+        let daemon = configured(&site, &["batch_entries = 1", line], &["--scribe-upstream", &address]);
+        let made = site.program(&[calls as u64, 1, 0, 1000], &[]).finish();
+        assert!(!has_more.recv().unwrap(), "{line}: a fourth came before any was answered");
+        daemon.settled(made).assert_balanced();
+    }
+}
+
+#[test]
+fn an_upstream_that_is_silent_for_io_timeout_ms_is_connected_to_anew() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        let _silent = listener.accept().unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        while let Some(sequence) = next_call(&mut stream) {
+            stream.write_all(&encode_log_reply(sequence, ResultCode::Ok)).unwrap();
+        }
+    });
+    let site = Site::new();
+    let daemon = configured(&site, &["io_timeout_ms = 150"], &["--scribe-upstream", &address]);
+    let made = site.program(&[10, 1], &[]).finish();
+    daemon.settled(made).assert_balanced();
+    assert_eq!(daemon.said("the connection broke: it was silent for 150ms").len(), 1);
+}
+
+/// Nobody listens there. Starts a daemon with these pauses, and waits for so many failures.
+fn time_of_failures(pauses_ms: [u64; 2], failures: u64) -> Duration {
+    let site = Site::new();
+    let [min, max] =
+        [format!("backoff_min_ms = {}", pauses_ms[0]), format!("backoff_max_ms = {}", pauses_ms[1])];
+    let daemon =
+        configured(&site, &[&min, &max], &["--scribe-upstream", "127.0.0.1:1", "--stop-timeout-ms", "100"]);
+    let mut program = site.program(&[1, 1], &[]);
+    let began = Instant::now();
+    program.calls();
+    until(&daemon, "it has tried several times", |metrics| {
+        metrics.sum("blkin_sink_failures_total") >= failures
+    });
+    began.elapsed()
+}
+
+#[test]
+fn pauses_between_attempts_begin_at_backoff_min_ms_and_grow_to_backoff_max_ms() {
+    // Half of each pause is left to chance. With the default of either key these would take other times.
+    let shortest_first = time_of_failures([1000, 3_600_000], 2);
+    assert!(shortest_first >= Duration::from_millis(500), "{shortest_first:?}");
+    let never_longer = time_of_failures([1, 2], 60);
+    assert!(never_longer < Duration::from_secs(20), "{never_longer:?}");
+}
+
+#[test]
+fn spans_beyond_max_open_spans_and_max_open_bytes_leave_as_they_are() {
+    for (line, gauge, most) in [
+        ("max_open_spans = 10", "blkin_spans_open", 10),
+        ("max_open_bytes = 8192", "blkin_spans_open_bytes", 8192),
+    ] {
+        let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
+        let daemon = configured(&site, &["close_events = []", line], &["--scribe-upstream", &scribe.address]);
+        let made = site.program(&[100, 1], &[]).finish();
+        let metrics = until(&daemon, "all is drained", |metrics| {
+            let left = metrics.sum("blkin_spans_left_total");
+            metrics.sum("blkin_drained_total") == made && left + metrics.sum("blkin_spans_open") >= 100
+        });
+        let split = metrics.sum_where("blkin_spans_left_total", "split");
+        assert!(metrics.sum(gauge) <= most && split > 0, "{line}: {split}");
+    }
+}
+
+#[test]
+fn a_span_that_is_quiet_for_quiet_ms_leaves_as_it_is() {
+    let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
+    let lines = ["close_events = []", "quiet_ms = 50"];
+    let daemon = configured(&site, &lines, &["--scribe-upstream", &scribe.address]);
+    let mut program = site.program(&[20, 1], &[]);
+    let made = program.calls();
+    daemon.settled(made).assert_balanced();
+    assert_eq!(daemon.metrics().sum_where("blkin_spans_left_total", "quiet"), 20);
+}
+
+#[test]
+fn messages_go_to_scribe_category_and_json_scribe_category() {
+    let (site, spans, lines) =
+        (Site::new(), Scribe::start(|_| Behaviour::Ok), Scribe::start(|_| Behaviour::Ok));
+    let categories = ["scribe_category = \"whole\"", "json_scribe_category = \"single\""];
+    let upstreams = ["--scribe-upstream", &spans.address, "--json-scribe-upstream", &lines.address];
+    let daemon = configured(&site, &categories, &upstreams);
+    let made = site.program(&[5, 1], &[]).finish();
+    daemon.settled(made).assert_balanced();
+    for (scribe, category, entries) in [(spans, "whole", 5), (lines, "single", made as usize)] {
+        let of_category = scribe.entries().iter().filter(|entry| entry.category == category).count();
+        assert_eq!((of_category, scribe.entries().len()), (entries, entries), "{category}");
+    }
+}
+
+#[test]
+fn programs_beyond_max_programs_and_max_shared_bytes_per_uid_are_refused() {
+    for (line, most) in [("max_programs = 1", 1), ("max_shared_bytes_per_uid = 100000", 0)] {
+        let site = Site::new();
+        let daemon = configured(&site, &[line], &[]);
+        let programs = [(); 2].map(|()| site.program(&[1, 1], &[]));
+        let metrics = until(&daemon, "what is too much is refused", |metrics| {
+            let refused = metrics.sum_where("blkin_offers_total", "refused_quota");
+            metrics.sum("blkin_programs_held") == most && refused >= 2 - most
+        });
+        assert_eq!(metrics.sum_where("blkin_offers_total", "taken"), most, "{line}");
+        programs.into_iter().for_each(Program::end);
+    }
+}
+
+/// Two flight recorders end; in the end so many of them are kept, and so many given up.
+fn assert_recorders(line: &str, kept: u64, given_up: u64) {
+    let site = Site::new();
+    let daemon = configured(&site, &[line], &[]);
+    let recorders = [(); 2].map(|()| site.program(&[10, 1], &[("BLKIN_MODE", "overwrite")]));
+    until(&daemon, "both are attached", |metrics| metrics.sum("blkin_programs") == 2);
+    recorders.into_iter().for_each(Program::end);
+    until(&daemon, line, |metrics| {
+        let evicted = metrics.sum("blkin_recorders_evicted_total");
+        (metrics.sum("blkin_recorders_kept"), evicted) == (kept, given_up)
+    });
+}
+
+#[test]
+fn recorders_of_ended_programs_are_kept_as_recorder_keep_and_its_bytes_and_ms_say() {
+    assert_recorders("recorder_keep = 2", 2, 0);
+    assert_recorders("recorder_keep = 1", 1, 1);
+    assert_recorders("recorder_keep_bytes = 0", 0, 2);
+    assert_recorders("recorder_keep_ms = 0", 0, 2);
+}
+
+#[test]
+fn the_worker_of_a_daemon_of_root_is_worker_uid_and_worker_gid() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not shown: this needs root");
+        return;
+    }
+    let site = Site::new();
+    let daemon = configured(&site, &["worker_uid = 54321", "worker_gid = 54322"], &[]);
+    let of = |pid: u32| {
+        let process = std::fs::metadata(format!("/proc/{pid}/status")).unwrap();
+        (process.uid(), process.gid())
+    };
+    assert_eq!((of(daemon.pid()), of(daemon.worker_pid())), ((0, 0), (54321, 54322)));
+    let made = site.program(&[10, 1], &[]).finish();
+    until(&daemon, "a program is read", |metrics| metrics.sum("blkin_drained_total") == made);
+}
+
+#[test]
+fn lines_of_the_log_are_json_if_log_format_says_so() {
+    let site = Site::new();
+    let daemon = configured(&site, &["log_format = \"json\""], &["--scribe-upstream", "127.0.0.1:1"]);
+    let mut program = site.program(&[1, 1], &[]);
+    program.calls();
+    wait_for("the worker has said something", || daemon.said("failed to ship").pop());
+    for line in daemon.log().lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(line["level"].is_string() && line["fields"]["message"].is_string(), "{line}");
+    }
+}

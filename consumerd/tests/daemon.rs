@@ -101,7 +101,7 @@ fn a_worker_killed_again_and_again_loses_nothing_and_the_ledger_balances_again()
             agent.is_ok().then_some(())
         });
         wait_for("the restart is counted", || {
-            (daemon.metrics().sum_where("blkin_holder", "worker_restarts") >= round).then_some(())
+            (daemon.metrics().sum("blkin_worker_restarts_total") >= round).then_some(())
         });
     }
     let calls: u64 = programs.into_iter().map(common::Program::finish).sum();
@@ -153,7 +153,7 @@ fn a_stopped_worker_turns_health_red_within_two_seconds_and_is_killed_in_the_end
     assert!(since.elapsed() < Duration::from_millis(2200), "{:?}", since.elapsed());
     wait_for("a new worker serves", || (daemon.health() == Some(200)).then_some(()));
     assert_ne!(daemon.worker_pid(), stopped);
-    assert_eq!(daemon.metrics().sum_where("blkin_holder", "worker_stuck_kills"), 1);
+    assert_eq!(daemon.metrics().sum("blkin_worker_stuck_kills_total"), 1);
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn programs_wait_while_there_are_no_descriptors_and_none_is_lost() {
         daemon.settled(made).assert_balanced();
         wait_for("it says that none waits any more", || daemon.said("descriptors for all").first().cloned());
         assert_eq!(daemon.said("programs wait to be taken in").len(), 1);
-        assert_eq!(daemon.metrics().sum_where("blkin_holder", "offers_refused_malformed"), 0);
+        assert_eq!(daemon.metrics().sum_where("blkin_offers_total", "refused_malformed"), 0);
     }
 }
 
@@ -59,12 +59,12 @@ fn offer(site: &Site, pid: u32) {
 fn a_program_whose_last_offer_comes_with_its_end_counts_once() {
     let site = Site::new();
     let daemon = site.bare_daemon(&[]);
-    let holder = |what: &str| daemon.metrics().sum_where("blkin_holder", what);
+    let offers = |outcome: &str| daemon.metrics().sum_where("blkin_offers_total", outcome);
     let mut made = 0;
     for round in 1..=8 {
         let mut program = site.program(&[20, 1], &[]);
         made += program.calls();
-        wait_for("it is taken in", || (holder("offers_taken") == round).then_some(()));
+        wait_for("it is taken in", || (offers("taken") == round).then_some(()));
         wait_for("it is read", || (daemon.metrics().sum("blkin_drained_total") == made).then_some(()));
         send_signal(daemon.pid(), Signal::STOP);
         offer(&site, program.pid());
@@ -73,8 +73,8 @@ fn a_program_whose_last_offer_comes_with_its_end_counts_once() {
         let is_gone = || daemon.metrics().sum_where("blkin_drained_total", &label) == 0;
         wait_for("the worker lets it go", || is_gone().then_some(()));
         send_signal(daemon.pid(), Signal::CONT);
-        wait_for("the offer is taken", || (holder("offers_already_held") == round).then_some(()));
+        wait_for("the offer is taken", || (offers("already_held") == round).then_some(()));
     }
     daemon.settled(made).assert_balanced();
-    assert_eq!(holder("offers_taken"), 8);
+    assert_eq!(offers("taken"), 8);
 }

@@ -21,7 +21,7 @@ fn a_program_that_started_before_the_daemon_is_found() {
     let daemon = site.daemon(&["--scan", "true"]);
     let drained = daemon.settled_of(&program, calls);
     drained.assert_balanced();
-    assert!(drained.sum_where("blkin_holder", "scan_found") >= 1);
+    assert!(drained.sum("blkin_scan_found_total") >= 1);
     program.end();
 }
 
@@ -41,7 +41,7 @@ fn a_program_that_another_daemon_reads_is_left_to_that_one() {
     let (first, program, calls) = read_by_one(&site);
     let second = elsewhere.daemon(&["--scan", "true"]);
     wait_for("the program is known to be another daemon's", || {
-        (second.metrics().sum_where("blkin_holder", "offers_refused_elsewhere") >= 1).then_some(())
+        (second.metrics().sum_where("blkin_offers_total", "refused_elsewhere") >= 1).then_some(())
     });
     assert_eq!(second.metrics().sum_where("blkin_program_attempted_total", &program.label()), 0);
     first.settled(calls).assert_balanced();

@@ -327,12 +327,12 @@ fn programs_that_have_ended_are_let_go_although_a_span_stays_open() {
         wait_for("there is room for the next program", || {
             let metrics = daemon.metrics();
             let is_drained = metrics.sum("blkin_drained_total") == made;
-            (is_drained && metrics.sum_where("blkin_holder", "programs_held") < 4).then_some(())
+            (is_drained && metrics.sum("blkin_programs_held") < 4).then_some(())
         });
     }
     let metrics = daemon.metrics();
     metrics.assert_balanced();
-    assert_eq!(metrics.sum_where("blkin_holder", "offers_refused_quota"), 0);
+    assert_eq!(metrics.sum_where("blkin_offers_total", "refused_quota"), 0);
     assert!(metrics.sum_where("blkin_spans_left_total", "split") > 0);
     assert!(daemon.stop().success());
     assert_eq!(annotations(&scribe) as u64, made);

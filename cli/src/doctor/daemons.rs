@@ -67,7 +67,7 @@ fn connectable(name: &'static str, path: &Path) -> Check {
 /// Whether consumerd's workers are alive.
 pub(super) fn consumerd(client: &Client) -> Check {
     let advice = "start blkin-consumerd, or name its metrics address with --consumerd";
-    health("consumerd", client, "/healthz", Some("blkin_holder"), advice)
+    health("consumerd", client, "/healthz", Some("blkin_offers"), advice)
 }
 
 /// A side that takes nothing of what a daemon delivers, as its `/healthz` tells of it.
@@ -102,14 +102,28 @@ fn troubles(client: &Client) -> Vec<Trouble> {
 }
 
 impl Trouble {
+    /// What docs/operations.md says of the cause, in short.
     fn advice(&self, daemon: &str) -> String {
-        match self.cause.as_str() {
+        let Trouble { to, cause, .. } = self;
+        match cause.as_str() {
             "unreachable" => {
                 format!("start who should listen there, or name it right in {daemon}'s configuration")
             }
+            "broken" => format!(
+                "look at the log of {to}: it breaks connections off, or was silent for io_timeout_ms; {daemon} tries again \
+                 by itself"
+            ),
+            "try_later" => format!(
+                "look at the metrics and the log of {to}: it cannot keep up, or cannot write to its disk; {daemon} tries \
+                 again by itself"
+            ),
             "disk_full" => format!("make room there; {daemon} goes on by itself"),
+            "bound" => {
+                "repair the upstream that lags behind, or raise spool_bytes; the relay goes on by itself"
+                    .to_owned()
+            }
             "no_reader" => format!("let somebody read the pipe; {daemon} goes on by itself"),
-            _ => format!("look at its log and metrics; {daemon} tries again by itself"),
+            _ => format!("look at the log of {daemon}; it tries again by itself"),
         }
     }
 }
@@ -188,6 +202,19 @@ mod tests {
             {"name":"holder","state":"stuck","since_last_beat_ms":1700}],"troubles":[]}"#;
         assert_eq!(unwell(body), "its holder is stuck");
         assert_eq!(unwell("no worker\n serves"), "no worker serves");
+    }
+
+    #[test]
+    fn what_to_do_of_a_trouble_names_whose_log_has_the_reason() {
+        let advice = |cause: &str| {
+            let (name, to, cause) = ("upstream".to_owned(), "b:1".to_owned(), cause.to_owned());
+            Trouble { name, to, cause, reason: String::new(), seconds: 1 }.advice("the relay")
+        };
+        for cause in ["broken", "try_later"] {
+            assert!(advice(cause).contains("log of b:1: it "), "{}", advice(cause));
+        }
+        assert!(advice("bound").contains("raise spool_bytes"));
+        assert!(advice("failed").contains("log of the relay;"));
     }
 
     #[test]

@@ -82,13 +82,14 @@ fn judge(scan: &Scan, consumerd: Option<&Metrics>, socket: &Path) -> Check {
 /// nobody, so the ledger balances without it.
 pub(super) fn offers(consumerd: &Metrics) -> Check {
     const NAME: &str = "offers";
-    let by_quota = consumerd.sum("blkin_holder", &[("what", "offers_refused_quota")]);
+    let by_quota = consumerd.sum("blkin_offers_total", &[("outcome", "refused_quota")]);
     let unattached = consumerd.sum("blkin_programs_rejected_total", &[]);
     let mut advice = Vec::new();
     if by_quota > 0 {
         advice.push(
-            "raise max_programs, max_programs_per_uid or max_shared_bytes_per_uid of blkin-consumerd; its log names \
-             one of them a second",
+            "raise max_programs, max_programs_per_uid or max_shared_bytes_per_uid of blkin-consumerd, whose log names \
+             one of them a second; if it has trouble with a sink mend that first, for programs that have ended count \
+             until what they recorded is shipped",
         );
     }
     if unattached > 0 {
@@ -227,7 +228,7 @@ mod tests {
     fn programs_that_a_quota_refused_are_told_of_although_the_ledger_balances() {
         let refused = |quota: u32, rejected: u32| {
             offers(&Metrics::parse(&format!(
-                "blkin_holder{{what=\"offers_taken\"}} 9\nblkin_holder{{what=\"offers_refused_quota\"}} {quota}\n\
+                "blkin_offers_total{{outcome=\"taken\"}} 9\nblkin_offers_total{{outcome=\"refused_quota\"}} {quota}\n\
                  blkin_programs_rejected_total {rejected}\n"
             )))
         };

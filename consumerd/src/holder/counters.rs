@@ -3,19 +3,6 @@
 use crate::staging::Memory;
 use crate::staging::layout::{HOLDER_AT, HOLDER_COUNTERS};
 
-/// Names of the counters, in their order.
-pub const NAMES: [&str; HOLDER_COUNTERS] = [
-    "offers_taken",
-    "offers_already_held",
-    "offers_refused_quota",
-    "offers_refused_malformed",
-    "scan_found",
-    "worker_restarts",
-    "worker_stuck_kills",
-    "programs_held",
-    "offers_refused_elsewhere",
-];
-
 /// Which counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
@@ -40,7 +27,7 @@ pub enum Count {
 }
 
 /// The counters.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Counters([u64; HOLDER_COUNTERS]);
 
 impl Counters {
@@ -54,6 +41,11 @@ impl Counters {
         self.0[which as usize] = value;
     }
 
+    /// One of them.
+    pub fn get(&self, which: Count) -> u64 {
+        self.0[which as usize]
+    }
+
     /// Shows them to the worker.
     pub fn publish(&self, memory: &mut impl Memory) {
         let bytes: Vec<u8> = self.0.iter().flat_map(|count| count.to_le_bytes()).collect();
@@ -64,11 +56,11 @@ impl Counters {
 }
 
 /// Reads what a holder published.
-pub fn read(memory: &impl Memory) -> [u64; HOLDER_COUNTERS] {
+pub fn read(memory: &impl Memory) -> Counters {
     let mut bytes = [0; HOLDER_COUNTERS * 8];
-    let mut counters = [0; HOLDER_COUNTERS];
+    let mut counters = Counters::default();
     if memory.read(HOLDER_AT, &mut bytes).is_ok() {
-        for (counter, raw) in counters.iter_mut().zip(bytes.chunks_exact(8)) {
+        for (counter, raw) in counters.0.iter_mut().zip(bytes.chunks_exact(8)) {
             *counter = raw.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
         }
     }

@@ -15,7 +15,7 @@ use blkin_daemon::{Standing, standing};
 use super::engine::{Engine, Snapshot};
 use super::program::Totals;
 use super::waker::Wakes;
-use crate::holder::counters;
+use crate::holder::counters::{Count, Counters};
 use crate::settings::rules::InForce;
 use crate::settings::{Figures, Settings};
 
@@ -151,7 +151,6 @@ fn encode_spans(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt
     ];
     let left = left.map(|(reason, figure)| (vec![("reason", reason)], figure));
     counters_of(encoder, "blkin_spans_left", "Pieces of spans that left, by reason", left.into())?;
-    counters_of(encoder, "blkin_spans_split", "Spans that left because memory was needed", one(spans.split))?;
     counters_of(encoder, "blkin_spans_late", "Pieces of spans that had left before", one(spans.late))?;
     gauges_of(encoder, "blkin_spans_open", "Spans that have not left yet", one(snapshot.open_spans))?;
     gauges_of(encoder, "blkin_spans_open_bytes", "Bytes in them", one(snapshot.open_span_bytes))
@@ -179,9 +178,28 @@ fn encode_daemon(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fm
         one(snapshot.staging_used_bytes),
     )?;
     gauges_of(encoder, "blkin_staging_bytes", "Staging memory", one(snapshot.staging_bytes))?;
-    let holder =
-        counters::NAMES.iter().zip(snapshot.holder).map(|(name, value)| (vec![("what", *name)], value));
-    gauges_of(encoder, "blkin_holder", "What the holder counted since it started", holder.collect())
+    encode_holder(encoder, &snapshot.holder)
+}
+
+fn encode_holder(encoder: &mut DescriptorEncoder<'_>, holder: &Counters) -> fmt::Result {
+    let offers = [
+        ("taken", Count::Taken),
+        ("already_held", Count::AlreadyHeld),
+        ("refused_quota", Count::Quota),
+        ("refused_malformed", Count::Malformed),
+        ("refused_elsewhere", Count::Elsewhere),
+    ];
+    let offers = offers.map(|(outcome, count)| (vec![("outcome", outcome)], holder.get(count)));
+    counters_of(encoder, "blkin_offers", "Offers of programs, by what became of them", offers.into())?;
+    let counters = [
+        ("blkin_scan_found", "Programs found by the look at start", Count::Scan),
+        ("blkin_worker_restarts", "Workers that ended before they were asked to", Count::Restarts),
+        ("blkin_worker_stuck_kills", "Workers killed because they showed no sign of life", Count::StuckKills),
+    ];
+    for (name, help, count) in counters {
+        counters_of(encoder, name, help, one(holder.get(count)))?;
+    }
+    gauges_of(encoder, "blkin_programs_held", "Programs held for the worker", one(holder.get(Count::Held)))
 }
 
 fn encode_settings(encoder: &mut DescriptorEncoder<'_>, figures: &Figures) -> fmt::Result {

@@ -1,8 +1,7 @@
 //! What `/metrics` shows.
 
 use super::Engine;
-use crate::holder::counters;
-use crate::staging::layout::HOLDER_COUNTERS;
+use crate::holder::counters::{self, Counters};
 use crate::worker::ledger::SinkFigures;
 use crate::worker::program::Totals;
 
@@ -51,7 +50,7 @@ pub struct Snapshot {
     /// All of it.
     pub staging_bytes: u64,
     /// The holder's counters.
-    pub holder: [u64; HOLDER_COUNTERS],
+    pub holder: Counters,
 }
 
 impl Engine {

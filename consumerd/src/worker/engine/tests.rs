@@ -31,7 +31,7 @@ fn segment_of(ring_bytes: usize, records: u64, grains: u64) -> OwnedFd {
     let mut words = vec![0; segment_bytes(1, ring_bytes) / 8];
     let magic = u64::from_le_bytes(*b"BLKINSEG");
     words[..8].copy_from_slice(&[magic, LAYOUT_VERSION, u64::from(VERSION), ring_bytes as u64, 1, 1, 7, 2]);
-    words[HEAD] = records << 36 | records * grains;
+    words[HEAD] = records << 36 | (records * grains);
     for record in 0..records {
         let at = record * grains;
         let word = |grain: u64| RINGS_OFFSET_BYTES / 8 + grain as usize * 8;

@@ -136,6 +136,16 @@ enum Ended {
     Asked,
 }
 
+/// What the worker said.
+enum Heard {
+    /// That it has rebuilt its state, and maybe more.
+    Ready,
+    /// Nothing of that.
+    Else,
+    /// Its last.
+    End,
+}
+
 impl<'a> Holder<'a> {
     async fn new(config: &'a Config, ready_file: Option<&'a Path>) -> anyhow::Result<Self> {
         let stop = signals::stop_token().context("failed to catch signals")?;
@@ -339,15 +349,10 @@ impl<'a> Holder<'a> {
                 () = stop.cancelled() => return Ok(Ended::Asked),
                 guard = link.readable() => {
                     guard?.clear_ready();
-                    let messages = worker.messages();
-                    self.take_offers_of_the_ended(&messages);
-                    for message in messages {
-                        match message {
-                            Some(Message::Ready) => is_ready = true,
-                            Some(Message::Release(number)) => self.release(number),
-                            Some(_) => {}
-                            None => return Ok(Ended::Died),
-                        }
+                    match self.listen(worker) {
+                        Heard::Ready => is_ready = true,
+                        Heard::Else => {}
+                        Heard::End => return Ok(Ended::Died),
                     }
                     if is_ready {
                         self.tell_ready()?;
@@ -368,6 +373,22 @@ impl<'a> Holder<'a> {
             self.kill_if_stuck(worker, silence);
             self.tell_held_back(|notices| notices.rest(Instant::now()));
         }
+    }
+
+    /// Does what the worker asks, in its order.
+    fn listen(&mut self, worker: &mut WorkerProcess) -> Heard {
+        let messages = worker.messages();
+        self.take_offers_of_the_ended(&messages);
+        let mut heard = Heard::Else;
+        for message in messages {
+            match message {
+                Some(Message::Ready) => heard = Heard::Ready,
+                Some(Message::Release(number)) => self.release(number),
+                Some(_) => {}
+                None => return Heard::End,
+            }
+        }
+        heard
     }
 
     fn take_offers(&mut self) {

@@ -118,12 +118,7 @@ impl Engine {
         let checkpoint = recovered.checkpoint;
         let names = sinks.iter().map(|sink| sink.name).collect();
         let ledger = Ledger::new(names, &checkpoint.sinks, checkpoint.next_frame);
-        let rules = Rules {
-            close_events: config.close_events.clone(),
-            quiet: Duration::from_millis(config.quiet_ms),
-            max_spans: config.max_open_spans,
-            max_bytes: config.max_open_bytes,
-        };
+        let join = Join::new(rules(&config));
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let engine = Self {
             config,
@@ -141,7 +136,7 @@ impl Engine {
             hurried_to: 0,
             next_program: 0,
             settings,
-            join: Join::new(rules),
+            join,
             feeder: Feeder::new(sinks),
             leaving: Vec::new(),
             last: VecDeque::new(),
@@ -377,6 +372,16 @@ impl Engine {
     /// Sinks and whether their threads run.
     pub(super) fn sinks_alive(&self) -> Vec<(&'static str, bool)> {
         self.feeder.alive()
+    }
+}
+
+/// When spans leave.
+fn rules(config: &Config) -> Rules {
+    Rules {
+        close_events: config.close_events.clone(),
+        quiet: Duration::from_millis(config.quiet_ms),
+        max_spans: config.max_open_spans,
+        max_bytes: config.max_open_bytes,
     }
 }
 

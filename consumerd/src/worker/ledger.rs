@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use crate::sinks::queue::Outcome;
-use crate::staging::SinkState;
+use crate::staging::{ProgramState, SinkState};
 
 /// Figures of one program's drained records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +28,14 @@ impl DrainFigures {
         self.valid += other.valid;
         self.invalid += other.invalid;
         self.torn += other.torn;
+    }
+}
+
+impl ProgramState {
+    /// What became of the program's retired frames.
+    pub(super) fn figures(&self) -> DrainFigures {
+        let Self { drained, valid, invalid, torn, .. } = *self;
+        DrainFigures { drained, valid, invalid, torn }
     }
 }
 

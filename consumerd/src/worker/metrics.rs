@@ -13,7 +13,7 @@ use blkin_daemon::prometheus_client::metrics::gauge::ConstGauge;
 use blkin_daemon::{Standing, standing};
 
 use super::engine::{Engine, Snapshot};
-use super::program::Totals;
+use super::totals::Totals;
 use super::waker::Wakes;
 use crate::holder::counters::{Count, Counters};
 use crate::settings::rules::InForce;

@@ -11,6 +11,7 @@ mod resolve;
 mod snapshot;
 mod spare;
 mod sweep;
+mod totals;
 mod waker;
 
 use std::io::{self, ErrorKind};
@@ -38,8 +39,8 @@ pub use engine::{Snapshot, SpanFigures};
 use ledger::SinkFigures;
 use metrics::EngineCollector;
 use pace::Pace;
-pub use program::Totals;
 use snapshot::Rings;
+pub use totals::Totals;
 use waker::Waker;
 
 /// A peer of /metrics or /healthz that is silent for so long is let go.
@@ -145,19 +146,9 @@ impl Worker {
         let health = Health::new();
         standings.iter().for_each(|standing| health.tells_of(standing.clone()));
         let settings = Settings::of_file(Memfd::from_fd(hello.rules)).context("failed to read the rules")?;
-        let (mut engine, tail) =
-            Engine::new(config.clone(), Memfd::from_fd(hello.staging), sinks, settings.clone())?;
-        while let Some(message) = next_message(&link)? {
-            match message {
-                (Message::Attach(program), Some([segment, control])) => {
-                    engine.attach(program, segment, control).context("failed to attach to a program")?;
-                }
-                // Programs are named as fast as this hears of them: a beat may come in between.
-                (Message::Beat, _) => {}
-                (Message::Complete, _) => break,
-                _ => bail!("failed to understand the holder"),
-            }
-        }
+        let staging = Memfd::from_fd(hello.staging);
+        let (mut engine, tail) = Engine::new(config.clone(), staging, sinks, settings.clone())?;
+        take_over(&link, &mut engine)?;
         settings.complete();
         let engine = Arc::new(Mutex::new(engine));
         settings::service::start(hello.control, settings.clone(), Rings(engine.clone()))
@@ -383,6 +374,22 @@ fn tell_the_last(standing: &Standing, before: &SinkFigures, after: &SinkFigures)
     if queue_full + spool_evicted + rejected > 0 {
         tracing::warn!(sink, to, queue_full, spool_evicted, rejected, "annotations were lost while ending");
     }
+}
+
+/// Takes every program in that is held already.
+fn take_over(link: &OwnedFd, engine: &mut Engine) -> anyhow::Result<()> {
+    while let Some(message) = next_message(link)? {
+        match message {
+            (Message::Attach(program), Some([segment, control])) => {
+                engine.attach(program, segment, control).context("failed to attach to a program")?;
+            }
+            // Programs are named as fast as this hears of them: a beat may come in between.
+            (Message::Beat, _) => {}
+            (Message::Complete, _) => break,
+            _ => bail!("failed to understand the holder"),
+        }
+    }
+    Ok(())
 }
 
 type Heard = (Message, Option<[OwnedFd; 2]>);

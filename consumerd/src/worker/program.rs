@@ -5,17 +5,17 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use blkin_record::GRAIN_BYTES;
-use blkin_ringbuf::{AttachError, Attachment, Position, ProgramCounters, RingMode, RingTime};
+use blkin_ringbuf::{AttachError, Attachment, Position, RingMode, RingTime};
 
 use super::before::Before;
 use super::ledger::DrainFigures;
 use super::resolve::Texts;
 use super::spare::Spare;
 use super::sweep::Sweeps;
+use super::totals::Totals;
 use crate::link;
-use crate::staging::checkpoint::DEPARTED_FIGURES;
 use crate::staging::log::Place;
-use crate::staging::{DepartedTotals, Frame, ProgramState, SlotState};
+use crate::staging::{Frame, ProgramState, SlotState};
 
 /// Time between two questions whether anybody can still write a segment.
 const SEAL_CHECK_EVERY: Duration = Duration::from_millis(450);
@@ -83,24 +83,10 @@ impl Program {
     ) -> Result<Self, AttachError> {
         let mut attachment = Attachment::open(segment, control)?;
         let slots = attachment.slots();
-        let mut before = Before::of_page(
-            (0..slots).map(|slot| (attachment.position(slot).records, attachment.settled(slot))),
-        );
-        let (mut retired, mut retired_places) = (DrainFigures::default(), BTreeMap::new());
-        if let Some(saved) = saved {
-            before = Before::of_checkpoint(saved);
-            retired = DrainFigures {
-                drained: saved.drained,
-                valid: saved.valid,
-                invalid: saved.invalid,
-                torn: saved.torn,
-            };
-            for slot in saved.slots.iter().filter(|slot| (slot.slot as usize) < slots) {
-                let place = Place { grain: slot.grain, records: slot.records };
-                attachment.resume(slot.slot as usize, position(place));
-                retired_places.insert(slot.slot, place);
-            }
-        }
+        let page = (0..slots).map(|slot| (attachment.position(slot).records, attachment.settled(slot)));
+        let before = saved.map_or_else(|| Before::of_page(page), Before::of_checkpoint);
+        let retired = saved.map_or_else(DrainFigures::default, ProgramState::figures);
+        let retired_places = saved.map_or_else(BTreeMap::new, |saved| resume(&mut attachment, saved));
         let info = attachment.info();
         let source = source(boot, info.device, info.inode);
         Ok(Self {
@@ -315,128 +301,15 @@ impl Program {
     }
 }
 
-/// A program's whole ledger at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// What the program counted itself.
-    pub counters: ProgramCounters,
-    /// Records that another daemon had drained before this one attached.
-    pub drained_before: u64,
-    /// Records that another daemon had drained, which ended before it knew what became of them.
-    pub unsettled: u64,
-    /// Records that wait in the rings.
-    pub pending: u64,
-    /// What was drained, and what became of it.
-    pub drain: DrainFigures,
-}
-
-impl Totals {
-    /// What is known of a program whose segment cannot be read any more.
-    pub(super) fn of_unreadable(drained_before: u64, unsettled: u64, drain: DrainFigures) -> Self {
-        let before = drained_before.wrapping_add(unsettled);
-        let committed = before.wrapping_add(drain.drained).wrapping_add(drain.torn);
-        let counters = ProgramCounters { attempted: committed, committed, ..ProgramCounters::default() };
-        Self { counters, drained_before, unsettled, pending: 0, drain }
+/// Goes on where the checkpoint says; the places.
+fn resume(attachment: &mut Attachment, saved: &ProgramState) -> BTreeMap<u32, Place> {
+    let (mut places, slots) = (BTreeMap::new(), attachment.slots());
+    for slot in saved.slots.iter().filter(|slot| (slot.slot as usize) < slots) {
+        let place = Place { grain: slot.grain, records: slot.records };
+        attachment.resume(slot.slot as usize, position(place));
+        places.insert(slot.slot, place);
     }
-
-    /// Whether committed = drained + pending + torn + overwritten; with what an earlier daemon had drained, settled
-    /// or not.
-    pub fn balances(&self) -> bool {
-        self.counters.committed == self.accounted().wrapping_add(self.pending)
-            && self.drain.drained == self.drain.valid + self.drain.invalid
-    }
-
-    /// Adds it to the sums of programs that have ended. What was left in the rings for ever counts as torn; a ring
-    /// that contradicts itself claims more records than it may hold, so `pending` alone does not say.
-    pub(super) fn fold_into(&self, departed: &mut DepartedTotals) {
-        let left = self.counters.committed.saturating_sub(self.accounted());
-        let torn = self.drain.torn.wrapping_add(left);
-        let whole = Self { pending: 0, drain: DrainFigures { torn, ..self.drain }, ..*self };
-        add_words(departed, whole.words());
-    }
-
-    /// The sum with another program's.
-    pub(super) fn plus(&self, other: &Self) -> Self {
-        let mut sums = DepartedTotals(self.words());
-        add_words(&mut sums, other.words());
-        Self { pending: self.pending.wrapping_add(other.pending), ..Self::of_departed(&sums) }
-    }
-
-    fn accounted(&self) -> u64 {
-        let before = self.drained_before.wrapping_add(self.unsettled);
-        let drained = before.wrapping_add(self.drain.drained);
-        drained.wrapping_add(self.drain.torn).wrapping_add(self.counters.overwritten)
-    }
-
-    fn words(&self) -> [u64; DEPARTED_FIGURES] {
-        let c = &self.counters;
-        let d = &self.drain;
-        [
-            c.attempted,
-            c.committed,
-            c.full,
-            c.no_segment,
-            c.too_large,
-            c.starting,
-            c.stalled,
-            c.truncated,
-            c.not_interned,
-            c.overwritten,
-            self.drained_before,
-            self.unsettled,
-            d.drained,
-            d.valid,
-            d.invalid,
-            d.torn,
-        ]
-    }
-
-    /// The other way round; nothing is pending of a program that has ended.
-    pub(super) fn of_departed(departed: &DepartedTotals) -> Self {
-        let [
-            attempted,
-            committed,
-            full,
-            no_segment,
-            too_large,
-            starting,
-            stalled,
-            truncated,
-            not_interned,
-            overwritten,
-            before,
-            unsettled,
-            drained,
-            valid,
-            invalid,
-            torn,
-        ] = departed.0;
-        Self {
-            counters: ProgramCounters {
-                attempted,
-                committed,
-                full,
-                no_segment,
-                too_large,
-                starting,
-                stalled,
-                truncated,
-                not_interned,
-                overwritten,
-            },
-            drained_before: before,
-            unsettled,
-            pending: 0,
-            drain: DrainFigures { drained, valid, invalid, torn },
-        }
-    }
-}
-
-/// Programs may claim any figures, so their sums may wrap.
-fn add_words(sums: &mut DepartedTotals, figures: [u64; DEPARTED_FIGURES]) {
-    for (sum, figure) in sums.0.iter_mut().zip(figures) {
-        *sum = sum.wrapping_add(figure);
-    }
+    places
 }
 
 fn position(place: Place) -> Position {
@@ -468,75 +341,6 @@ fn source(boot: &str, device: u64, inode: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn balanced() -> Totals {
-        Totals {
-            counters: ProgramCounters {
-                attempted: 23,
-                committed: 21,
-                full: 2,
-                overwritten: 4,
-                ..ProgramCounters::default()
-            },
-            drained_before: 1,
-            unsettled: 7,
-            pending: 2,
-            drain: DrainFigures { drained: 6, valid: 5, invalid: 1, torn: 1 },
-        }
-    }
-
-    #[test]
-    fn each_record_dropped_uncounted_turns_the_balance_red() {
-        assert!(balanced().balances());
-        let changes: [fn(&mut Totals); 8] = [
-            |t| t.counters.committed += 1,
-            |t| t.counters.overwritten -= 1,
-            |t| t.drained_before -= 1,
-            |t| t.unsettled -= 1,
-            |t| t.pending -= 1,
-            |t| t.drain.drained -= 1,
-            |t| t.drain.valid -= 1,
-            |t| t.drain.torn -= 1,
-        ];
-        for change in changes {
-            let mut totals = balanced();
-            change(&mut totals);
-            assert!(!totals.balances(), "{totals:?}");
-        }
-    }
-
-    #[test]
-    fn departed_programs_keep_their_sums() {
-        let mut departed = DepartedTotals::default();
-        let one = Totals { pending: 0, drain: DrainFigures { torn: 3, ..balanced().drain }, ..balanced() };
-        one.fold_into(&mut departed);
-        one.fold_into(&mut departed);
-        let sum = Totals::of_departed(&departed);
-        assert_eq!((sum.counters.attempted, sum.drain.torn), (46, 6));
-        assert!(sum.balances());
-    }
-
-    #[test]
-    fn what_is_left_in_a_departed_programs_rings_counts_as_torn() {
-        let mut departed = DepartedTotals::default();
-        balanced().fold_into(&mut departed);
-        let mut insane = balanced();
-        insane.counters.committed += 1 << 27;
-        insane.fold_into(&mut departed);
-        let sum = Totals::of_departed(&departed);
-        assert!(sum.balances(), "{sum:?}");
-        assert_eq!(sum.drain.torn, 3 + 3 + (1 << 27));
-    }
-
-    #[test]
-    fn an_unreadable_program_keeps_what_is_known_of_it() {
-        let mut departed = DepartedTotals::default();
-        Totals::of_unreadable(4, 2, balanced().drain).fold_into(&mut departed);
-        let sum = Totals::of_departed(&departed);
-        assert!(sum.balances());
-        assert_eq!((sum.counters.committed, sum.drain.drained), (13, 6));
-        assert_eq!((sum.drained_before, sum.unsettled), (4, 2));
-    }
 
     #[test]
     fn a_set_of_slots_gives_their_numbers() {

@@ -3,7 +3,7 @@
 use super::Engine;
 use crate::holder::counters::{self, Counters};
 use crate::worker::ledger::SinkFigures;
-use crate::worker::program::Totals;
+use crate::worker::totals::Totals;
 
 /// What became of spans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

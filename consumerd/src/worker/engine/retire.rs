@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::Engine;
 use crate::staging::{Checkpoint, StagingError};
-use crate::worker::ledger::DrainFigures;
-use crate::worker::program::{Program, Totals};
+use crate::worker::program::Program;
+use crate::worker::totals::Totals;
 
 /// Least time between two checkpoints.
 const CHECKPOINT_EVERY: Duration = Duration::from_millis(20);
@@ -67,13 +67,7 @@ impl Engine {
     pub(super) fn fold_lost(&mut self) {
         for state in std::mem::take(&mut self.saved).into_values() {
             if !state.folded && !self.programs.contains_key(&state.program) {
-                let drain = DrainFigures {
-                    drained: state.drained,
-                    valid: state.valid,
-                    invalid: state.invalid,
-                    torn: state.torn,
-                };
-                Totals::of_unreadable(state.drained_before, state.unsettled, drain)
+                Totals::of_unreadable(state.drained_before, state.unsettled, state.figures())
                     .fold_into(&mut self.departed);
                 self.departed_programs += 1;
                 self.checkpoint_due = true;

@@ -1,0 +1,176 @@
+//! A program's ledger as one sees it from without, and the sums over programs that have ended.
+
+use blkin_ringbuf::ProgramCounters;
+
+use super::ledger::DrainFigures;
+use crate::staging::DepartedTotals;
+use crate::staging::checkpoint::DEPARTED_FIGURES;
+
+/// A program's whole ledger at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// What the program counted itself.
+    pub counters: ProgramCounters,
+    /// Records that another daemon had drained before this one attached.
+    pub drained_before: u64,
+    /// Records that another daemon had drained, which ended before it knew what became of them.
+    pub unsettled: u64,
+    /// Records that wait in the rings.
+    pub pending: u64,
+    /// What was drained, and what became of it.
+    pub drain: DrainFigures,
+}
+
+impl Totals {
+    /// What is known of a program whose segment cannot be read any more.
+    pub(super) fn of_unreadable(drained_before: u64, unsettled: u64, drain: DrainFigures) -> Self {
+        let before = drained_before.wrapping_add(unsettled);
+        let committed = before.wrapping_add(drain.drained).wrapping_add(drain.torn);
+        let counters = ProgramCounters { attempted: committed, committed, ..ProgramCounters::default() };
+        Self { counters, drained_before, unsettled, pending: 0, drain }
+    }
+
+    /// Whether committed = drained + pending + torn + overwritten; with what an earlier daemon had drained, settled
+    /// or not.
+    pub fn balances(&self) -> bool {
+        self.counters.committed == self.accounted().wrapping_add(self.pending)
+            && self.drain.drained == self.drain.valid + self.drain.invalid
+    }
+
+    /// Adds it to the sums of programs that have ended. What was left in the rings for ever counts as torn; a ring
+    /// that contradicts itself claims more records than it may hold, so `pending` alone does not say.
+    pub(super) fn fold_into(&self, departed: &mut DepartedTotals) {
+        let left = self.counters.committed.saturating_sub(self.accounted());
+        let torn = self.drain.torn.wrapping_add(left);
+        let whole = Self { pending: 0, drain: DrainFigures { torn, ..self.drain }, ..*self };
+        add_words(departed, whole.words());
+    }
+
+    /// The sum with another program's.
+    pub(super) fn plus(&self, other: &Self) -> Self {
+        let mut sums = DepartedTotals(self.words());
+        add_words(&mut sums, other.words());
+        Self { pending: self.pending.wrapping_add(other.pending), ..Self::of_departed(&sums) }
+    }
+
+    fn accounted(&self) -> u64 {
+        let before = self.drained_before.wrapping_add(self.unsettled);
+        let drained = before.wrapping_add(self.drain.drained);
+        drained.wrapping_add(self.drain.torn).wrapping_add(self.counters.overwritten)
+    }
+
+    /// The other way round; nothing is pending of a program that has ended.
+    pub(super) fn of_departed(departed: &DepartedTotals) -> Self {
+        let mut totals = Self::default();
+        totals.figures().into_iter().zip(departed.0).for_each(|(figure, departed)| *figure = departed);
+        totals
+    }
+
+    fn words(mut self) -> [u64; DEPARTED_FIGURES] {
+        self.figures().map(|figure| *figure)
+    }
+
+    /// Those that are kept of programs that have ended, in the order in which checkpoints have them.
+    fn figures(&mut self) -> [&mut u64; DEPARTED_FIGURES] {
+        let Self { counters: c, drained_before, unsettled, pending: _, drain: d } = self;
+        [
+            &mut c.attempted,
+            &mut c.committed,
+            &mut c.full,
+            &mut c.no_segment,
+            &mut c.too_large,
+            &mut c.starting,
+            &mut c.stalled,
+            &mut c.truncated,
+            &mut c.not_interned,
+            &mut c.overwritten,
+            drained_before,
+            unsettled,
+            &mut d.drained,
+            &mut d.valid,
+            &mut d.invalid,
+            &mut d.torn,
+        ]
+    }
+}
+
+/// Programs may claim any figures, so their sums may wrap.
+fn add_words(sums: &mut DepartedTotals, figures: [u64; DEPARTED_FIGURES]) {
+    for (sum, figure) in sums.0.iter_mut().zip(figures) {
+        *sum = sum.wrapping_add(figure);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn balanced() -> Totals {
+        Totals {
+            counters: ProgramCounters {
+                attempted: 23,
+                committed: 21,
+                full: 2,
+                overwritten: 4,
+                ..ProgramCounters::default()
+            },
+            drained_before: 1,
+            unsettled: 7,
+            pending: 2,
+            drain: DrainFigures { drained: 6, valid: 5, invalid: 1, torn: 1 },
+        }
+    }
+
+    #[test]
+    fn each_record_dropped_uncounted_turns_the_balance_red() {
+        assert!(balanced().balances());
+        let changes: [fn(&mut Totals); 8] = [
+            |t| t.counters.committed += 1,
+            |t| t.counters.overwritten -= 1,
+            |t| t.drained_before -= 1,
+            |t| t.unsettled -= 1,
+            |t| t.pending -= 1,
+            |t| t.drain.drained -= 1,
+            |t| t.drain.valid -= 1,
+            |t| t.drain.torn -= 1,
+        ];
+        for change in changes {
+            let mut totals = balanced();
+            change(&mut totals);
+            assert!(!totals.balances(), "{totals:?}");
+        }
+    }
+
+    #[test]
+    fn departed_programs_keep_their_sums() {
+        let mut departed = DepartedTotals::default();
+        let one = Totals { pending: 0, drain: DrainFigures { torn: 3, ..balanced().drain }, ..balanced() };
+        one.fold_into(&mut departed);
+        one.fold_into(&mut departed);
+        let sum = Totals::of_departed(&departed);
+        assert_eq!((sum.counters.attempted, sum.drain.torn), (46, 6));
+        assert!(sum.balances());
+    }
+
+    #[test]
+    fn what_is_left_in_a_departed_programs_rings_counts_as_torn() {
+        let mut departed = DepartedTotals::default();
+        balanced().fold_into(&mut departed);
+        let mut insane = balanced();
+        insane.counters.committed += 1 << 27;
+        insane.fold_into(&mut departed);
+        let sum = Totals::of_departed(&departed);
+        assert!(sum.balances(), "{sum:?}");
+        assert_eq!(sum.drain.torn, 3 + 3 + (1 << 27));
+    }
+
+    #[test]
+    fn an_unreadable_program_keeps_what_is_known_of_it() {
+        let mut departed = DepartedTotals::default();
+        Totals::of_unreadable(4, 2, balanced().drain).fold_into(&mut departed);
+        let sum = Totals::of_departed(&departed);
+        assert!(sum.balances());
+        assert_eq!((sum.counters.committed, sum.drain.drained), (13, 6));
+        assert_eq!((sum.drained_before, sum.unsettled), (4, 2));
+    }
+}

@@ -87,11 +87,14 @@ fn projects_out_of_tree_get_their_spans_into_the_collector() -> Result<()> {
 }
 
 fn the_quickstart_works(installed: &Installation, node: &Node) -> Result<()> {
-    let command = "cc -Wall -Werror quickstart.c $(pkg-config --cflags --libs blkin) -o quickstart";
+    let command = "cc -Wall -Werror quickstart.c $(pkg-config --cflags --libs blkin) -o quickstart
+        cc -static quickstart.c $(pkg-config --static --cflags --libs blkin) -o static";
     let folder = installed.build("quickstart", command)?;
-    let spans = installed.trace_of(&folder.join("quickstart"), node)?;
-    let services: Vec<&str> = spans.iter().map(Span::service).collect();
-    assert!(services.contains(&"gateway"), "{services:?}");
+    for program in ["quickstart", "static"] {
+        let spans = installed.trace_of(&folder.join(program), node)?;
+        let services: Vec<&str> = spans.iter().map(Span::service).collect();
+        assert!(services.contains(&"gateway"), "{program}: {services:?}");
+    }
     Ok(())
 }
 

@@ -173,10 +173,21 @@ impl Upstream {
             let mut alive = sign_of_life(&self.heartbeat, &self.ending);
             self.pipeline.turn(encode, bell, Some(due), &mut alive)
         };
+        let is_paused = !self.settle_answered();
+        if let Err(trouble) = turned {
+            self.forget_unanswered(&trouble);
+            if !is_paused {
+                self.later(trouble.cause(), &trouble);
+            }
+        }
+    }
+
+    /// Settles what was answered. False when there was a pause, for the rest of a batch is to be tried again.
+    fn settle_answered(&mut self) -> bool {
         while let Some((batch, reply)) = self.pipeline.pop() {
             if matches!(reply, Reply::Refused(_)) {
                 if !self.ship_singly(batch, reply) {
-                    return;
+                    return false;
                 }
             } else {
                 self.spool.settle(self.number, &batch);
@@ -185,9 +196,7 @@ impl Upstream {
                 }
             }
         }
-        if let Err(trouble) = turned {
-            self.troubled(&trouble);
-        }
+        true
     }
 
     /// The upstream refuses the whole batch: finds the entries that it takes, one by one. False when the rest of them is
@@ -260,15 +269,15 @@ impl Upstream {
     }
 
     /// After a connection that broke, what is in the dark is read again, in smaller calls: the upstream may not take large
-    /// ones.
-    fn troubled(&mut self, trouble: &Trouble) {
-        if !matches!(trouble, Trouble::TryLater) {
-            let entries = self.pipeline.unanswered().map(|batch| batch.count().entries).sum();
-            self.uncertain(entries);
-            self.pipeline.clear();
-            self.read = None;
+    /// ones. Nothing of it may stay in the pipeline, which would take the answers to other calls for its own.
+    fn forget_unanswered(&mut self, trouble: &Trouble) {
+        if matches!(trouble, Trouble::TryLater) {
+            return;
         }
-        self.later(trouble.cause(), trouble);
+        let entries = self.pipeline.unanswered().map(|batch| batch.count().entries).sum();
+        self.uncertain(entries);
+        self.pipeline.clear();
+        self.read = None;
     }
 
     fn uncertain(&mut self, entries: u64) {

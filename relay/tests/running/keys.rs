@@ -1,79 +1,17 @@
 //! Keys of the configuration do what the example file says of them: those that no other test turns.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::process::Stdio;
-use std::sync::mpsc::channel;
-use std::time::{Duration, Instant};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::time::Instant;
 
-use blkin_scribe::{Client, Reply};
-use blkin_thrift::frame::FrameReader;
-use blkin_thrift::scribe::{
-    LogEntry, Method, ResultCode, encode_log_call, encode_log_reply, parse_call, span_message,
-};
-use blkin_thrift::{Annotation, Limits, Span};
+use blkin_thrift::scribe::span_message;
+use blkin_thrift::{Annotation, Span};
 
 use crate::process::{Relay, program};
-
-/// Half of how long the default lets a silent upstream be.
-const LIMIT: Duration = Duration::from_secs(5);
-
-/// A sender of single entries, each of which the relay has on disk when `send` returns.
-struct Sender(Client);
-
-impl Sender {
-    fn of(relay: &Relay) -> Sender {
-        Sender(Client::new(&relay.scribe, LIMIT))
-    }
-
-    fn send(&mut self, category: &str, message: Vec<u8>) {
-        let entry = LogEntry { category: category.into(), message };
-        let call = |seq| encode_log_call(seq, std::slice::from_ref(&entry));
-        assert_eq!(self.0.log(call, &mut || Ok(())).unwrap(), Reply::Ok);
-    }
-}
-
-/// A relay's connection to its upstream, as the upstream sees it.
-struct Calls {
-    stream: TcpStream,
-    frames: FrameReader,
-}
-
-impl Calls {
-    /// Waits for the relay to connect, for as long as [`LIMIT`].
-    fn accept(listener: &TcpListener) -> Calls {
-        let (told, accepted) = channel();
-        let listener = listener.try_clone().unwrap();
-        std::thread::spawn(move || told.send(listener.accept().unwrap().0));
-        let stream = accepted.recv_timeout(LIMIT).expect("the relay did not call");
-        Calls { stream, frames: FrameReader::new(&Limits::default()) }
-    }
-
-    /// The number of the next call, and how many entries it has.
-    fn next(&mut self) -> (i32, usize) {
-        let mut bytes = [0; 4096];
-        loop {
-            if let Some(frame) = self.frames.next_frame().unwrap() {
-                let call = parse_call(frame, &Limits::default()).unwrap();
-                let Method::Log(entries) = call.method else { panic!("{:?}", call.method) };
-                return (call.seq, entries.len());
-            }
-            let read = self.stream.read(&mut bytes).unwrap();
-            assert_ne!(read, 0, "the relay broke off");
-            self.frames.extend(&bytes[..read]);
-        }
-    }
-
-    fn answer(&mut self, seq: i32) {
-        self.stream.write_all(&encode_log_reply(seq, ResultCode::Ok)).unwrap();
-    }
-}
-
-fn upstream() -> (TcpListener, String) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    (listener, address)
-}
+use crate::upstream::{Calls, LIMIT, Sender, upstream};
 
 /// How many entries the calls have that carry `messages`, which came while one call, to which there was no answer, was under
 /// way.
@@ -84,14 +22,14 @@ fn sizes(configuration: &str, messages: usize, bytes: usize) -> Vec<usize> {
     sender.send("zipkin", vec![b'x'; bytes]);
     let mut calls = Calls::accept(&listener);
     let (mut seq, first) = calls.next();
-    assert_eq!(first, 1);
+    assert_eq!(first.len(), 1);
     (0..messages).for_each(|_| sender.send("zipkin", vec![b'x'; bytes]));
     let mut sizes = Vec::new();
     while sizes.iter().sum::<usize>() < messages {
         calls.answer(seq);
-        let (next, size) = calls.next();
+        let (next, entries) = calls.next();
         seq = next;
-        sizes.push(size);
+        sizes.push(entries.len());
     }
     sizes
 }
@@ -110,7 +48,7 @@ fn an_upstream_that_is_silent_for_io_timeout_ms_is_called_again() {
     Sender::of(&relay).send("zipkin", vec![b'x'; 10]);
     let mut silent = Calls::accept(&listener);
     silent.next();
-    assert_eq!(Calls::accept(&listener).next().1, 1);
+    assert_eq!(Calls::accept(&listener).next().1.len(), 1);
 }
 
 #[test]
@@ -158,20 +96,36 @@ fn more_connections_than_configured_are_refused() {
     first.send("zipkin", vec![b'x'; 10]);
 }
 
-#[test]
-fn the_log_is_json_where_that_is_wanted() {
+/// The line by which a relay says that it is ready, if the journal is told to read what it logs or not.
+fn ready_line(format: &str, is_journal: bool) -> String {
     let folder = tempfile::tempdir().unwrap();
+    let (log, end) = std::io::pipe().unwrap();
+    let end = File::from(OwnedFd::from(end));
     let mut command = program();
-    command.args(["--config", "/dev/null", "--log-format", "json", "--upstreams", "127.0.0.1:1"]);
+    command.args(["--config", "/dev/null", "--log-format", format, "--upstreams", "127.0.0.1:1"]);
     command.args(["--scribe-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--spool-dir"]);
-    let mut relay = command.arg(folder.path()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    let mut log = BufReader::new(relay.stderr.take().unwrap());
-    while !line.contains("\"ready\"") {
-        line.clear();
-        assert_ne!(log.read_line(&mut line).unwrap(), 0, "it ended");
+    if is_journal {
+        let metadata = end.metadata().unwrap();
+        command.env("JOURNAL_STREAM", format!("{}:{}", metadata.dev(), metadata.ino()));
     }
+    let mut relay = command.arg(folder.path()).stderr(end).spawn().unwrap();
+    // Else the pipe has a writer here, and no end.
+    drop(command);
+    let ready = BufReader::new(log).lines().map(Result::unwrap).find(|line| line.contains("ready"));
     relay.kill().unwrap();
     relay.wait().unwrap();
-    assert!(line.starts_with("{\"timestamp\":\"") && line.ends_with("}\n"), "{line}");
+    ready.expect("it ended")
+}
+
+#[test]
+fn the_log_is_json_where_that_is_wanted() {
+    let line = ready_line("json", false);
+    assert!(line.starts_with("{\"timestamp\":\"") && line.ends_with('}'), "{line}");
+}
+
+#[test]
+fn the_journal_is_told_the_priority_of_each_line() {
+    assert!(ready_line("json", true).starts_with("<6>{\"timestamp\":\""));
+    assert!(ready_line("text", true).starts_with("<6>2"));
+    assert!(ready_line("text", false).starts_with('2'));
 }

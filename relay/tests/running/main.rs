@@ -1,6 +1,8 @@
 //! The relay while it runs, as a process among clients and upstreams.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
+mod answers;
 mod connections;
 mod keys;
 mod process;
+mod upstream;

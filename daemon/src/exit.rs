@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use crate::config::ConfigError;
+use crate::journal;
 
 /// Exit code of a daemon that failed while it ran.
 pub const RUNTIME_FAILURE: u8 = 1;
@@ -37,7 +38,8 @@ pub fn report(program: &str, result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{program}: {failure}");
+            let priority = if journal::reads_stderr() { journal::ERROR } else { "" };
+            eprintln!("{priority}{program}: {failure}");
             ExitCode::from(failure.code())
         }
     }

@@ -5,6 +5,7 @@
 //! - [`settings`]: the configuration of this moment, which SIGHUP changes.
 //! - [`checks`]: what of it is checked before a daemon starts.
 //! - [`logging`]: structured logs on stderr, as text or JSON, filtered by `BLKIN_LOG` or `--log`.
+//! - `journal`: what systemd's journal is told of each line.
 //! - [`health`]: workers beat; a dead or stuck one turns `/healthz` red within two seconds.
 //! - [`standing`]: how it stands with an upstream or a file, for logs, `/metrics` and `/healthz`.
 //! - [`notices`]: how often the log says the same.
@@ -27,6 +28,7 @@ pub mod descriptors;
 pub mod exit;
 pub mod exposition;
 pub mod health;
+mod journal;
 mod keys;
 pub mod logging;
 pub mod notices;

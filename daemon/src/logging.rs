@@ -1,4 +1,4 @@
-//! Structured logs on stderr.
+//! Structured logs on stderr. Where the journal reads them each line has its priority.
 
 use std::sync::OnceLock;
 
@@ -9,6 +9,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
 use crate::config::ConfigError;
+use crate::journal::{self, Prioritised};
 
 /// How a log line looks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -54,9 +55,13 @@ pub fn init(filter: &str, format: LogFormat) -> Result<(), ConfigError> {
     let (filter, handle) = reload::Layer::new(parse(filter)?);
     let lines = fmt::layer().with_writer(std::io::stderr);
     let registry = tracing_subscriber::registry().with(filter);
-    let started = match format {
-        LogFormat::Text => registry.with(lines.with_ansi(false)).try_init(),
-        LogFormat::Json => registry.with(lines.json()).try_init(),
+    let started = match (format, journal::reads_stderr()) {
+        (LogFormat::Text, false) => registry.with(lines.with_ansi(false)).try_init(),
+        (LogFormat::Text, true) => {
+            registry.with(lines.with_ansi(false).map_event_format(Prioritised)).try_init()
+        }
+        (LogFormat::Json, false) => registry.with(lines.json()).try_init(),
+        (LogFormat::Json, true) => registry.with(lines.json().map_event_format(Prioritised)).try_init(),
     };
     // The only error is that logging runs already, which is what was asked for.
     if started.is_ok() {

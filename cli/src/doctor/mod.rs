@@ -4,6 +4,7 @@ mod daemons;
 mod kernel;
 pub mod losses;
 mod programs;
+mod room;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -91,12 +92,14 @@ pub fn examine(places: &Places) -> Report {
     let mut ledger = consumerd.as_ref().map(Ledger::of_consumerd).unwrap_or_default();
     checks.push(programs::attachment(consumerd.as_ref(), &places.socket));
     checks.extend(consumerd.as_ref().map(programs::offers));
+    checks.extend(consumerd.as_ref().and_then(room::of_consumerd));
     checks.extend(consumerd.iter().flat_map(losses::of_consumerd));
     for relay in &places.relays {
         checks.push(daemons::relay(relay));
         checks.extend(daemons::deliveries(relay));
         if let Some(metrics) = metrics_of(relay) {
             ledger = ledger.and(Ledger::of_relay(relay.host(), &metrics));
+            checks.extend(room::of_relay(relay.base(), &metrics));
             checks.extend(losses::of_relay(relay.base(), &metrics));
         }
     }

@@ -36,6 +36,10 @@ check "the ledger holds" until_true healthy
 
 check "a reload reaches the collector" bash -ec 'systemctl reload blkin-collector; systemctl is-active blkin-collector'
 check "which says so" until_true said blkin-collector "read the configuration again"
+warned() { journalctl -q -o cat -p warning -u "$1" | grep -q "$2"; }
+check "consumerd cannot reload" systemctl kill -s HUP --kill-who=main blkin-consumerd
+check "of which the journal knows that it is a warning" until_true warned blkin-consumerd "^[^<].*SIGHUP changes nothing"
+check "and of what is none that it is none" bash -c '! journalctl -q -p warning -u blkin-collector | grep "read the configuration again"'
 check "the collector starts anew" systemctl restart blkin-collector
 check "and takes requests again" shown
 

@@ -127,6 +127,8 @@ impl Collector {
         let store: Arc<dyn Store> = Arc::new(store::open(&config.data_dir, config.cache_mib << 20, &keys)?);
         let indexer = Indexer::start(store.clone(), health.worker("index"))?;
         let (writer, thread) = Writer::start(store.clone(), config.writer_options(), health.worker("store"))?;
+        health.tells_of(indexer.standing());
+        writer.standings().into_iter().for_each(|standing| health.tells_of(standing));
         let budget = Budget::new(config.max_reading_mib << 20);
         let live = Live::start(config.live_options(), health.worker("live"))?;
         let settings = Settings::new(config);

@@ -2,96 +2,25 @@
 //! themselves.
 #![allow(clippy::unwrap_used, reason = "a check that cannot go on has failed")]
 
+mod faulty;
+
 use std::cell::Cell;
 use std::ops::ControlFlow;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use blkin_collector::ledger::{Count, Figure};
 use blkin_collector::merge::Piece;
 use blkin_collector::model::TraceId;
 use blkin_collector::query::{Defaults, Parameters, SearchRequest};
-use blkin_collector::store::engine::{Engine, Snapshot, Transaction, Visit, Work};
-use blkin_collector::store::memory::Memory;
-use blkin_collector::store::{
-    Batch, Damage, Retention, Room, Store, StoreError, TO_THE_END, TraceStore, Wanted,
-};
+use blkin_collector::store::{Batch, Retention, Room, Store, StoreError, TO_THE_END, TraceStore, Wanted};
 use blkin_thrift::{AnnotationType, BinaryAnnotation, Span};
+use faulty::Faulty;
 
 const SMALL: u64 = 20;
 /// Transactions by which a small head becomes a segment after one that was not finished: the rest of that is removed, the
 /// rows are put, then the manifest.
 const FLUSH_WRITES: u64 = 3;
-
-/// Rows that outlive a store, and an engine that fails when asked to.
-#[derive(Clone, Default)]
-struct Faulty {
-    rows: Arc<Memory>,
-    /// So many transactions from now one fails; 0 is none.
-    fails_before: Arc<AtomicU64>,
-    /// The same, but what it wrote is there.
-    fails_after: Arc<AtomicU64>,
-    /// How many rows of pieces transactions have looked at.
-    blocks_seen: Arc<AtomicU64>,
-    /// How many bytes of segments transactions have written.
-    index_bytes: Arc<AtomicU64>,
-}
-
-/// A transaction whose looks at pieces are counted, and its bytes of segments.
-struct Counted<'t>(&'t mut dyn Transaction, &'t AtomicU64, &'t AtomicU64);
-
-impl Snapshot for Counted<'_> {
-    fn look(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool, StoreError> {
-        if matches!(key.first(), Some(b'D' | b'K')) {
-            self.1.fetch_add(1, Ordering::AcqRel);
-        }
-        self.0.look(key, visit)
-    }
-    fn scan(&self, prefix: &[u8], from: &[u8], visit: Visit<'_>) -> Result<(), StoreError> {
-        self.0.scan(prefix, from, visit)
-    }
-}
-
-impl Transaction for Counted<'_> {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
-        if key.first() == Some(&b'X') {
-            self.2.fetch_add(value.len() as u64, Ordering::AcqRel);
-        }
-        self.0.put(key, value)
-    }
-    fn delete(&mut self, key: &[u8]) -> Result<(), StoreError> {
-        self.0.delete(key)
-    }
-}
-
-fn is_due(counter: &AtomicU64) -> bool {
-    counter.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)) == Ok(1)
-}
-
-fn failed() -> StoreError {
-    StoreError::Engine("no space left, says this test".to_owned())
-}
-
-impl Engine for Faulty {
-    fn read(&self) -> Result<Box<dyn Snapshot + '_>, StoreError> {
-        self.rows.read()
-    }
-    fn write(&self, work: Work<'_>) -> Result<(), StoreError> {
-        if is_due(&self.fails_before) {
-            return Err(failed());
-        }
-        self.rows.write(&mut |rows| work(&mut Counted(rows, &self.blocks_seen, &self.index_bytes)))?;
-        if is_due(&self.fails_after) { Err(failed()) } else { Ok(()) }
-    }
-    fn was_suspect(&self) -> bool {
-        false
-    }
-    fn distrust(&self) {}
-    fn damage(&self) -> &Damage {
-        self.rows.damage()
-    }
-}
 
 fn open(engine: &Faulty) -> TraceStore<Faulty> {
     TraceStore::with_small_segments(engine.clone(), SMALL).unwrap()
@@ -335,6 +264,29 @@ fn retention_keeps_up_with_whatever_is_written_between_two_of_its_steps() {
         let in_store = store.ledger().unwrap().get(Figure::Stored).spans;
         assert!(in_store <= 18, "{in_store} after {round} rounds");
     }
+}
+
+#[test]
+fn a_store_that_is_opened_on_a_full_disk_answers_and_goes_on_once_there_is_room() {
+    let engine = Faulty::default();
+    let large = TraceStore::with_small_segments(engine.clone(), 1 << 20).unwrap();
+    (1..=100).for_each(|trace| large.commit(&[batch([trace])], 1).unwrap());
+    // Rows of a segment that was not finished, too.
+    large.freeze();
+    engine.fails_before.store(FLUSH_WRITES - 1, Ordering::Release);
+    assert!(large.upkeep(TO_THE_END).is_err());
+    drop(large);
+    engine.is_full.store(true, Ordering::Release);
+    let store = open(&engine);
+    check(&store, 1..=100);
+    assert!(matches!(store.commit(&[batch([101])], 2), Err(StoreError::Full)));
+    assert!(matches!(store.upkeep(TO_THE_END), Err(StoreError::Full)));
+    check(&store, 1..=100);
+    engine.is_full.store(false, Ordering::Release);
+    store.commit(&[batch([101])], 2).unwrap();
+    store.upkeep(TO_THE_END).unwrap();
+    assert!(store.index_size().segments > 0);
+    check(&store, 1..=101);
 }
 
 #[test]

@@ -9,7 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, Table, TableDefinition};
+use blkin_daemon::Cause;
+use redb::{
+    Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, Table, TableDefinition,
+    TableError,
+};
 
 use super::engine::{Engine, Snapshot, Transaction, Visit, Work};
 use super::page_cache::PageCache;
@@ -33,8 +37,8 @@ pub struct Disk {
     path: PathBuf,
     cache_bytes: usize,
     page_cache: PageCache,
-    /// None after a failure, until the next transaction opens the file again: redb refuses everything after an error
-    /// of the disk, also when there is space again.
+    /// None after a failure, until the next who reads or writes opens the file again: redb refuses everything after an
+    /// error of the disk, also when there is space again.
     database: RwLock<Option<Database>>,
     /// When it may be written to again after such a failure.
     retry: Mutex<Retry>,
@@ -74,9 +78,21 @@ impl Disk {
         let (retry, turns) = Default::default();
         let disk =
             Disk { path, cache_bytes, page_cache, database, retry, turns, suspect, was_suspect, damage };
-        // The table exists from now on, so that reading never fails for its absence.
-        disk.write(&mut |_| Ok(()))?;
+        // The table exists from now on, so that reading never fails for its absence. If it did already, a disk without
+        // room keeps nobody from reading.
+        if !disk.has_table()? {
+            disk.write(&mut |_| Ok(()))?;
+        }
         Ok(disk)
+    }
+
+    fn has_table(&self) -> Result<bool, StoreError> {
+        let open = |database: &Database| match database.begin_read().map_err(engine)?.open_table(ROWS) {
+            Ok(_) => Ok(true),
+            Err(TableError::TableDoesNotExist(_)) => Ok(false),
+            Err(error) => Err(engine(error)),
+        };
+        self.with(|database| self.guarded(|| open(database)))
     }
 
     fn reopened(&self) -> Result<(), StoreError> {
@@ -140,6 +156,8 @@ impl Disk {
 #[derive(Debug, Default)]
 struct Retry {
     not_before: Option<Instant>,
+    /// Whether there was no room.
+    was_full: bool,
 }
 
 impl Retry {
@@ -154,6 +172,15 @@ impl Retry {
 
     fn may_write(&self, now: Instant) -> bool {
         self.not_before.is_none_or(|moment| now >= moment)
+    }
+
+    /// What is said to whoever wants to write too early.
+    fn refusal(&self) -> StoreError {
+        if self.was_full {
+            StoreError::Full
+        } else {
+            StoreError::Engine("its disk has just failed".to_owned())
+        }
     }
 }
 
@@ -227,6 +254,7 @@ fn remove_mark(path: &Path) -> Result<(), StoreError> {
 fn engine(error: impl Into<redb::Error>) -> StoreError {
     match error.into() {
         redb::Error::Corrupted(reason) => StoreError::Corrupted(reason),
+        redb::Error::Io(error) if Cause::of_write(&error) == Cause::DiskFull => StoreError::Full,
         other => StoreError::Engine(other.to_string()),
     }
 }
@@ -249,6 +277,7 @@ fn commit(database: &Database, work: Work<'_>) -> Result<u64, StoreError> {
 
 impl Engine for Disk {
     fn read(&self) -> Result<Box<dyn Snapshot + '_>, StoreError> {
+        self.reopened()?;
         self.with(|database| {
             let transaction = database.begin_read().map_err(engine)?;
             let table = self.guarded(|| transaction.open_table(ROWS).map_err(engine))?;
@@ -263,10 +292,11 @@ impl Engine for Disk {
         let _turn = self.turns.take(TO_THE_END)?;
         self.reopened()?;
         if !self.retry().may_write(Instant::now()) {
-            return Err(StoreError::Engine("its disk has just failed".to_owned()));
+            return Err(self.retry().refusal());
         }
         let done = self.with(|database| self.guarded(|| commit(database, work)));
-        if let Err(StoreError::Engine(_)) = done {
+        if let Err(StoreError::Engine(_) | StoreError::Full) = done {
+            self.retry().was_full = matches!(done, Err(StoreError::Full));
             *self.database.write().unwrap_or_else(PoisonError::into_inner) = None;
         }
         self.page_cache.wrote(done?);
@@ -357,6 +387,17 @@ impl Transaction for Writer<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disk_without_room_is_told_from_one_that_fails_also_to_whoever_tries_too_early() {
+        let (no_space, quota, failure) = (28, 122, 5);
+        let of = |code| engine(redb::Error::Io(std::io::Error::from_raw_os_error(code)));
+        for (code, is_full) in [(no_space, true), (quota, true), (failure, false)] {
+            assert_eq!(matches!(of(code), StoreError::Full), is_full, "{code}");
+            let retry = Retry { was_full: is_full, ..Retry::default() };
+            assert_eq!(matches!(retry.refusal(), StoreError::Full), is_full, "{code}");
+        }
+    }
 
     #[test]
     fn a_file_that_failed_is_tried_again_after_a_while_that_is_longer_than_opening_takes() {

@@ -18,8 +18,10 @@ const RENAMED: [(&[u8], &[u8]); 3] =
 /// # Errors
 /// When the engine fails, or its rows are of a format that is not known.
 pub(super) fn settle<E: Engine>(engine: &E) -> Result<(), StoreError> {
+    if engine.read()?.get(keys::VERSION)?.as_deref() == Some(&[keys::FORMAT_VERSION]) {
+        return Ok(());
+    }
     engine.write(&mut |rows| match rows.get(keys::VERSION)?.as_deref() {
-        Some([keys::FORMAT_VERSION]) => Ok(()),
         None => rows.put(keys::VERSION, &[keys::FORMAT_VERSION]),
         Some([before @ (RENAMED_SINCE | COMPACT_SINCE | DELTAS_SINCE)]) => upgrade(rows, *before),
         Some(other) => {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use blkin_daemon::Heartbeat;
 use blkin_daemon::health::BEAT_EVERY;
+use blkin_daemon::{Heartbeat, Standing};
 
 use super::{Store, StoreError};
 
@@ -38,6 +38,7 @@ impl Bell {
 
 /// The thread, which ends when this is dropped: at the next beat of what it does.
 pub struct Indexer {
+    standing: Arc<Standing>,
     stop: Arc<AtomicBool>,
     store: Arc<dyn Store>,
     thread: Option<JoinHandle<()>>,
@@ -50,12 +51,18 @@ impl Indexer {
     /// When the system does not let it.
     pub fn start(store: Arc<dyn Store>, heartbeat: Heartbeat) -> Result<Indexer, StoreError> {
         let stop = Arc::new(AtomicBool::new(false));
-        let (of_thread, stops) = (store.clone(), stop.clone());
+        let standing = Arc::new(Standing::new("index", "disk", &[]));
+        let (of_thread, stops, stands) = (store.clone(), stop.clone(), standing.clone());
         let thread = std::thread::Builder::new()
             .name("blkin-index".to_owned())
-            .spawn(move || run(&*of_thread, &stops, heartbeat))
+            .spawn(move || run(&*of_thread, &stops, &stands, heartbeat))
             .map_err(|e| StoreError::Engine(format!("cannot start its thread: {e}")))?;
-        Ok(Indexer { stop, store, thread: Some(thread) })
+        Ok(Indexer { standing, stop, store, thread: Some(thread) })
+    }
+
+    /// How it stands with the disk.
+    pub fn standing(&self) -> Arc<Standing> {
+        self.standing.clone()
     }
 }
 
@@ -70,7 +77,7 @@ impl Drop for Indexer {
     }
 }
 
-fn run(store: &dyn Store, stop: &AtomicBool, heartbeat: Heartbeat) {
+fn run(store: &dyn Store, stop: &AtomicBool, standing: &Standing, heartbeat: Heartbeat) {
     let mut healthy = true;
     while !stop.load(Ordering::Acquire) {
         if healthy {
@@ -82,10 +89,22 @@ fn run(store: &dyn Store, stop: &AtomicBool, heartbeat: Heartbeat) {
             if stop.load(Ordering::Acquire) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         healthy = match store.upkeep(&beat) {
-            Ok(()) | Err(StoreError::Ended) => true,
+            Ok(()) => {
+                if let Some(over) = standing.succeeded() {
+                    let (seconds, failures) = (over.lasted.as_secs(), over.failures);
+                    tracing::info!(seconds, failures, "the index is kept in order again");
+                }
+                true
+            }
+            Err(StoreError::Ended) => true,
             // Of damage the thread that commits ends. A full disk may have room again.
             Err(error) => {
-                tracing::error!("failed to keep the index in order: {error}");
+                if let Some(begun) = standing.failed(error.cause_of_trouble(), &error) {
+                    tracing::error!(
+                        held_back = begun.held_back,
+                        "failed to keep the index in order: {error}"
+                    );
+                }
                 std::thread::sleep(RETRY_AFTER);
                 false
             }

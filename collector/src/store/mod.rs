@@ -67,6 +67,8 @@ pub use names::NameKind;
 pub use salvage::open;
 pub use terms::Wanted;
 
+use blkin_daemon::Cause;
+
 use crate::ledger::{Count, Ledger};
 pub use crate::merge::Piece;
 use crate::model::TraceId;
@@ -99,6 +101,12 @@ pub enum StoreError {
     /// The key-value library failed.
     #[error("failed to use the store: {0}; check the disk's space and health")]
     Engine(String),
+    /// There is no room to write to.
+    #[error(
+        "failed to write to the store: its disk has no room left, or its user's share of it is used up; make room, and it \
+         goes on by itself"
+    )]
+    Full,
     /// The file's own structure is damaged.
     #[error(
         "failed to use the store: its file is damaged ({0}); the next start sets it aside and keeps what is whole in it"
@@ -110,6 +118,13 @@ pub enum StoreError {
     /// Whoever waited for long work has ended it.
     #[error("ended in the middle of the work on the index, which the next start takes up again")]
     Ended,
+}
+
+impl StoreError {
+    /// How it is told of the disk.
+    fn cause_of_trouble(&self) -> Cause {
+        if matches!(self, StoreError::Full) { Cause::DiskFull } else { Cause::Failed }
+    }
 }
 
 /// What long work calls now and then: it shows that the work goes on, and `Break` ends it.

@@ -26,7 +26,7 @@ pub(super) fn open_index<E: Engine>(engine: &E, full: u64) -> Result<Index, Stor
         Some(opened) => opened,
         None => {
             tracing::warn!("makes the store's index anew");
-            engine.write(&mut |rows| rows.delete(keys::MANIFEST))?;
+            put_off(engine.write(&mut |rows| rows.delete(keys::MANIFEST)))?;
             Default::default()
         }
     };
@@ -66,7 +66,7 @@ fn remove_unknown<E: Engine>(engine: &E, manifest: &Manifest) -> Result<(), Stor
         })?;
         if let Some(id) = found {
             if !known.contains(&id) {
-                build::remove(engine, id)?;
+                put_off(build::remove(engine, id))?;
             }
             from = id.checked_add(1);
         }
@@ -84,7 +84,7 @@ impl<E: Engine> TraceStore<E> {
             let learned = self.learned_of(some, next_block)?;
             self.index.grow(learned);
             if self.index.wanted_upkeep() {
-                self.keep_up(TO_THE_END)?;
+                put_off(self.keep_up(TO_THE_END))?;
             }
         }
         let rows = self.engine.read()?;
@@ -150,6 +150,18 @@ impl<E: Engine> TraceStore<E> {
         };
         let rest = if stored.is_empty() { Rest::Nowhere } else { Rest::Earlier };
         Ok(Growth { rest, time: time_of(&stored), ..Growth::default() })
+    }
+}
+
+/// What a start cannot write, because its disk is full or fails, is written later, or by the next start: pieces are found
+/// without.
+fn put_off(done: Result<(), StoreError>) -> Result<(), StoreError> {
+    match done {
+        Err(error @ (StoreError::Engine(_) | StoreError::Full)) => {
+            tracing::error!("put off work on the index: {error}");
+            Ok(())
+        }
+        done => done,
     }
 }
 

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use blkin_daemon::health::BEAT_EVERY;
-use blkin_daemon::{Cause, Heartbeat, Standing};
+use blkin_daemon::{Heartbeat, Standing};
 use tokio::sync::oneshot;
 
 use super::lull::{self, Lull};
@@ -75,6 +75,9 @@ struct Shared {
     retention: LiveRetention,
     ledger: Mutex<Ledger>,
     commits: AtomicUsize,
+    /// How commits go: senders that try again have each of them fail as long as the disk is full.
+    committing: Arc<Standing>,
+    expiring: Arc<Standing>,
 }
 
 /// What leaves the store, which may change while the thread runs. Clones share it.
@@ -118,6 +121,8 @@ impl Writer {
             retention: LiveRetention::new(options.retention),
             ledger: Mutex::new(store.ledger()?),
             commits: AtomicUsize::new(0),
+            committing: Arc::new(Standing::new("store", "disk", &[])),
+            expiring: Arc::new(Standing::new("retention", "disk", &[])),
         });
         let expiry_every = options.retention_every;
         let thread = Thread {
@@ -126,7 +131,6 @@ impl Writer {
             shared: shared.clone(),
             expiry_every,
             heartbeat,
-            standing: Standing::new("store", "disk", &[]),
             last_expiry: None,
             unlooked_bytes: 0,
             pace: Pace::start(),
@@ -188,6 +192,11 @@ impl Writer {
         self.shared.queued_bytes.load(Ordering::Acquire)
     }
 
+    /// How it stands with the disk, of what is stored and of what leaves.
+    pub fn standings(&self) -> [Arc<Standing>; 2] {
+        [self.shared.committing.clone(), self.shared.expiring.clone()]
+    }
+
     /// Commits so far.
     pub fn commits(&self) -> usize {
         self.shared.commits.load(Ordering::Acquire)
@@ -213,8 +222,6 @@ struct Thread {
     shared: Arc<Shared>,
     expiry_every: Duration,
     heartbeat: Heartbeat,
-    /// How commits go, for the log: senders that try again have each of them fail as long as the disk is full.
-    standing: Standing,
     last_expiry: Option<Instant>,
     /// What was committed since then.
     unlooked_bytes: usize,
@@ -310,7 +317,7 @@ impl Thread {
         match &stored {
             Ok(()) => {
                 self.shared.commits.fetch_add(1, Ordering::AcqRel);
-                if let Some(over) = self.standing.succeeded() {
+                if let Some(over) = self.shared.committing.succeeded() {
                     let (seconds, failures) = (over.lasted.as_secs(), over.failures);
                     tracing::info!(seconds, failures, "commits succeed again");
                 }
@@ -318,7 +325,7 @@ impl Thread {
             // Only a new start can help; whoever supervises the collector makes one.
             Err(error @ StoreError::Corrupted(_)) => panic!("{error}"),
             Err(error) => {
-                if let Some(begun) = self.standing.failed(Cause::Failed, error) {
+                if let Some(begun) = self.shared.committing.failed(error.cause_of_trouble(), error) {
                     let held_back = begun.held_back;
                     tracing::error!(
                         held_back,
@@ -349,11 +356,20 @@ impl Thread {
                 // With more to do, the next step comes right after the batches that wait.
                 self.last_expiry = (!more).then(Instant::now);
                 self.publish();
+                if let Some(over) = self.shared.expiring.succeeded() {
+                    let (seconds, failures) = (over.lasted.as_secs(), over.failures);
+                    tracing::info!(seconds, failures, "retention goes on");
+                }
                 true
             }
             Err(error @ StoreError::Corrupted(_)) => panic!("{error}"),
             Err(error) => {
-                tracing::error!("{error}");
+                if let Some(begun) = self.shared.expiring.failed(error.cause_of_trouble(), &error) {
+                    tracing::error!(
+                        held_back = begun.held_back,
+                        "failed to look for what has to leave: {error}"
+                    );
+                }
                 self.last_expiry = Some(Instant::now());
                 false
             }

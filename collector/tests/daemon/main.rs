@@ -114,24 +114,13 @@ fn the_ledger_goes_on_after_a_restart() {
 #[test]
 fn a_full_disk_is_answered_try_later_and_told_by_health_until_there_is_space_again() {
     let folder = tempfile::tempdir().unwrap();
-    // No file may grow beyond 4 MiB: writing fails as on a full disk, and the signal that comes with it does no harm.
-    let mut limited = Command::new("bash");
-    limited.args(["-c", r#"ulimit -S -f 4096; exec "$@""#, "bash"]);
-    let plain = command(folder.path());
-    limited.arg(plain.get_program()).args(plain.get_args()).env_clear().env("PATH", "/usr/bin:/bin");
     let log = folder.path().join("log");
-    let collector =
-        Collector::spawn_logging_to(folder.path(), &mut limited, std::fs::File::create(&log).unwrap().into());
+    let collector = on_a_small_disk(folder.path(), &log);
     let mut scribe = Scribe::connect(collector.scribe);
-    let mut safe = 0;
-    while scribe.log(&[big_entry(safe + 1)]).unwrap() == ResultCode::Ok {
-        safe += 1;
-        assert!(safe < 100, "the limit was never reached");
-    }
+    let safe = fill(&mut scribe, 0);
     (0..100).for_each(|_| assert_eq!(scribe.log(&[big_entry(safe + 1)]).unwrap(), ResultCode::TryLater));
     wait_for(|| (collector.get("/healthz").0 == 503).then_some(()));
-    let pid = collector.child.id().to_string();
-    assert!(Command::new("prlimit").args(["--pid", &pid, "--fsize=unlimited"]).status().unwrap().success());
+    make_room(&collector);
     wait_for(|| (scribe.log(&[big_entry(safe + 1)]).unwrap() == ResultCode::Ok).then_some(()));
     wait_for(|| (collector.get("/healthz").0 == 200).then_some(()));
     assert!((1..=safe + 1).all(|id| collector.has_trace(id as u64)));
@@ -141,6 +130,62 @@ fn a_full_disk_is_answered_try_later_and_told_by_health_until_there_is_space_aga
     assert_eq!((lines("until commits succeed"), lines("commits succeed again")), (1, 1), "{said}");
     // Retention fails too, when it looks.
     assert!(lines("ERROR") <= 3, "{said}");
+}
+
+#[test]
+fn a_collector_that_was_killed_on_a_full_disk_starts_answers_and_goes_on_once_there_is_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let mut collector = on_a_small_disk(folder.path(), &log);
+    let safe = fill(&mut Scribe::connect(collector.scribe), 0);
+    collector.signal("-KILL");
+    collector.wait();
+    let collector = on_a_small_disk(folder.path(), &log);
+    let mut scribe = Scribe::connect(collector.scribe);
+    let all_are_there = |safe: i64| (1..=safe).all(|id| collector.has_trace(id as u64));
+    assert!(all_are_there(safe));
+    // What the one before had begun to write has become room for some.
+    let safe = fill(&mut scribe, safe);
+    let trouble = wait_for(|| {
+        assert!(all_are_there(safe), "queries are answered whatever is tried meanwhile");
+        assert_eq!(scribe.log(&[big_entry(safe + 1)]).unwrap(), ResultCode::TryLater);
+        let (status, told) = collector.get("/healthz");
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        let trouble = told["troubles"].as_array()?.iter().find(|trouble| trouble["name"] == "store").cloned();
+        trouble.filter(|_| status == 503)
+    });
+    assert_eq!(trouble["to"], "disk", "{trouble}");
+    assert!(trouble["reason"].as_str().unwrap().contains("failed to use the store"), "{trouble}");
+    make_room(&collector);
+    wait_for(|| (scribe.log(&[big_entry(safe + 1)]).unwrap() == ResultCode::Ok).then_some(()));
+    wait_for(|| (collector.get("/healthz").0 == 200).then_some(()));
+    assert!(all_are_there(safe + 1) && collector.get("/healthz").1.contains(r#""troubles":[]"#));
+    assert_eq!(collector.ledger()["spans"]["stored"], safe + 1);
+}
+
+/// A collector no file of which may grow beyond 4 MiB: writing fails as on a full disk, and the signal that comes with it
+/// does no harm.
+fn on_a_small_disk(folder: &std::path::Path, log: &std::path::Path) -> Collector {
+    let mut limited = Command::new("bash");
+    limited.args(["-c", r#"ulimit -S -f 4096; exec "$@""#, "bash"]);
+    let plain = command(folder);
+    limited.arg(plain.get_program()).args(plain.get_args()).env_clear().env("PATH", "/usr/bin:/bin");
+    Collector::spawn_logging_to(folder, &mut limited, std::fs::File::create(log).unwrap().into())
+}
+
+/// Sends spans after one of this number until there is no room; returns the number of the last that was stored.
+fn fill(scribe: &mut Scribe, stored: i64) -> i64 {
+    let mut safe = stored;
+    while scribe.log(&[big_entry(safe + 1)]).unwrap() == ResultCode::Ok {
+        safe += 1;
+        assert!(safe < 100, "the limit was never reached");
+    }
+    safe
+}
+
+fn make_room(collector: &Collector) {
+    let pid = collector.child.id().to_string();
+    assert!(Command::new("prlimit").args(["--pid", &pid, "--fsize=unlimited"]).status().unwrap().success());
 }
 
 /// A span with incompressible 200 KiB.

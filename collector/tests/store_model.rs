@@ -1,8 +1,15 @@
 //! A store beside a model of it that keeps everything in a list: whatever is stored, however it is spread over segments,
-//! merged, expired and opened again, both give the same answers.
+//! merged, expired and opened again, both give the same answers; also while the index is being brought in order, and after
+//! transactions that failed before or after they were durable.
 #![allow(clippy::unwrap_used, reason = "a check that cannot go on has failed")]
 
-use std::collections::BTreeMap;
+mod faulty;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use blkin_collector::ledger::{Count, Figure};
@@ -10,15 +17,24 @@ use blkin_collector::merge::Piece;
 use blkin_collector::model::{Endpoint, Span, SpanId, TraceId};
 use blkin_collector::query::{self, Defaults, Parameters, Reading, SearchRequest};
 use blkin_collector::store::disk::Disk;
-use blkin_collector::store::{Batch, Retention, Room, Store, TO_THE_END, TraceStore};
+use blkin_collector::store::engine::Engine;
+use blkin_collector::store::{Batch, Retention, Room, Store, StoreError, TraceStore};
 use blkin_thrift::{Annotation, Span as V1Span};
+use faulty::Faulty;
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 
 const BEGIN_MS: u64 = 1_700_000_000_000;
 const BEGIN_US: i64 = 1_700_000_000_000_000;
 const HOUR_MS: u64 = 3_600_000;
 const READING: Reading = Reading { strict: true, max_bytes: 1 << 30, patience: Duration::from_secs(60) };
 const TRACES: u64 = 6;
+/// Traces, or names of them, that are in microseconds up to this behind `BEGIN_US`.
+const SPREAD_US: i64 = 5000;
+/// Pieces of which a segment is made.
+const SEGMENT: u64 = 12;
+/// Pieces that may be committed while a segment is made of what was before: more than three times as many would wait for it.
+const MEANWHILE: u64 = 2 * SEGMENT;
 
 /// Something that is done to a store.
 #[derive(Debug, Clone)]
@@ -26,8 +42,8 @@ enum Step {
     Store(Vec<Piece>),
     /// What was stored before is sent again.
     Again(prop::sample::Index),
-    /// What is in memory becomes a segment.
-    Segment,
+    /// What is in memory becomes a segment; meanwhile something else is done.
+    Segment(Vec<Step>),
     /// Time goes by, and what is older than some hours leaves.
     Expire {
         hours_later: u64,
@@ -36,6 +52,11 @@ enum Step {
     /// Only so much of the bytes is kept, in percent.
     Shrink(u64),
     Reopen,
+    /// So many transactions from now one fails: before it is durable or after.
+    Fail {
+        before: u64,
+        after: u64,
+    },
 }
 
 fn trace_id(number: u64) -> TraceId {
@@ -44,7 +65,7 @@ fn trace_id(number: u64) -> TraceId {
 }
 
 fn v2_piece() -> impl Strategy<Value = Piece> {
-    let parts = (0..TRACES, 1..20_u64, any::<bool>(), prop::option::of(1..1000_i64), 0..3, 1..500_i64);
+    let parts = (0..TRACES, 1..20_u64, any::<bool>(), prop::option::of(1..SPREAD_US), 0..3, 1..500_i64);
     parts.prop_map(|(trace, id, is_root, time, service, duration)| {
         Piece::V2(Span {
             parent_id: SpanId::new(u64::from(!is_root) * 99),
@@ -83,16 +104,32 @@ fn v1_piece() -> impl Strategy<Value = Piece> {
     })
 }
 
-fn step() -> impl Strategy<Value = Step> {
-    let pieces = prop::collection::vec(prop_oneof![v2_piece(), v1_piece()], 1..6);
+fn store_step() -> impl Strategy<Value = Step> {
+    prop::collection::vec(prop_oneof![v2_piece(), v1_piece()], 1..6).prop_map(Step::Store)
+}
+
+/// What can be done while the index is brought in order, too.
+fn at_any_time() -> impl Strategy<Value = Step> {
     prop_oneof![
-        6 => pieces.prop_map(Step::Store),
+        8 => store_step(),
         1 => any::<prop::sample::Index>().prop_map(Step::Again),
-        5 => Just(Step::Segment),
         1 => (0..3_u64, 1..4_u64)
             .prop_map(|(hours_later, max_hours)| Step::Expire { hours_later, max_hours }),
         1 => (10..100_u64).prop_map(Step::Shrink),
+    ]
+}
+
+fn step(fails: bool) -> impl Strategy<Value = Step> {
+    let fail = (any::<bool>(), 1..6_u64);
+    let fail = fail.prop_map(|(before, writes)| match before {
+        true => Step::Fail { before: writes, after: 0 },
+        false => Step::Fail { before: 0, after: writes },
+    });
+    prop_oneof![
+        10 => at_any_time(),
+        6 => prop::collection::vec(at_any_time(), 0..4).prop_map(Step::Segment),
         1 => Just(Step::Reopen),
+        if fails { 2 } else { 0 } => fail,
     ]
 }
 
@@ -105,7 +142,8 @@ struct Model {
 }
 
 impl Model {
-    fn store(&mut self, piece: &Piece, now_ms: u64) {
+    /// Returns whether anything of the piece is new.
+    fn store(&mut self, piece: &Piece, now_ms: u64) -> bool {
         let stored = self.traces.entry(piece.trace_id().unwrap()).or_default();
         let mut new = piece.clone();
         if let Piece::V1(span) = &mut new {
@@ -124,7 +162,10 @@ impl Model {
         if is_new {
             stored.push(new);
             self.arrivals.insert(piece.trace_id().unwrap(), now_ms);
+        } else if stored.is_empty() {
+            self.traces.remove(&piece.trace_id().unwrap());
         }
+        is_new
     }
 
     fn expire(&mut self, before_ms: u64) {
@@ -143,139 +184,305 @@ impl Model {
     }
 }
 
-struct Beside {
-    folder: tempfile::TempDir,
-    store: Option<TraceStore<Disk>>,
-    model: Model,
-    batches: Vec<Vec<Piece>>,
-    now_ms: u64,
+/// Where a store is.
+trait Place: Default {
+    type Engine: Engine;
+    fn engine(&self) -> Self::Engine;
+    fn fail(&self, before: u64, after: u64);
+    /// Whether some transaction is about to fail.
+    fn fails(&self) -> bool;
 }
 
-fn open(folder: &tempfile::TempDir) -> TraceStore<Disk> {
-    TraceStore::with_small_segments(Disk::open(folder.path(), 1 << 20).unwrap(), 4).unwrap()
+struct Folder(tempfile::TempDir);
+
+impl Default for Folder {
+    fn default() -> Folder {
+        Folder(tempfile::tempdir().unwrap())
+    }
 }
 
-impl Beside {
-    fn new() -> Beside {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Some(open(&folder));
-        Beside { folder, store, model: Model::default(), batches: Vec::new(), now_ms: BEGIN_MS }
+impl Place for Folder {
+    type Engine = Disk;
+    fn engine(&self) -> Disk {
+        Disk::open(self.0.path(), 1 << 20).unwrap()
+    }
+    fn fail(&self, _: u64, _: u64) {}
+    fn fails(&self) -> bool {
+        false
+    }
+}
+
+impl Place for Faulty {
+    type Engine = Faulty;
+    fn engine(&self) -> Faulty {
+        self.clone()
+    }
+    fn fail(&self, before: u64, after: u64) {
+        self.fails_before.store(before, Ordering::Release);
+        self.fails_after.store(after, Ordering::Release);
+    }
+    fn fails(&self) -> bool {
+        self.fails_before.load(Ordering::Acquire) + self.fails_after.load(Ordering::Acquire) > 0
+    }
+}
+
+/// What was seen to happen, so that it is known that something was checked.
+#[derive(Debug, Default)]
+struct Seen {
+    commits: Cell<u64>,
+    failures: Cell<u64>,
+    merges: Cell<u64>,
+    /// Steps that were taken while the index was brought in order.
+    meanwhile: Cell<u64>,
+    /// Traces that came again after they had left.
+    again: Cell<u64>,
+    /// The most parts of the index that one trace had pieces in.
+    longest_chain: Cell<u64>,
+}
+
+fn add_one(counter: &Cell<u64>) {
+    counter.set(counter.get() + 1);
+}
+
+struct Beside<'s, P: Place> {
+    place: P,
+    store: Option<Arc<TraceStore<P::Engine>>>,
+    model: RefCell<Model>,
+    batches: RefCell<Vec<Vec<Piece>>>,
+    now_ms: Cell<u64>,
+    /// Pieces since the head began, for sure not fewer.
+    in_head: Cell<u64>,
+    /// Times that a head was begun.
+    heads: Cell<u64>,
+    /// Of each trace that is there, the heads that got something of it.
+    chains: RefCell<BTreeMap<TraceId, BTreeSet<u64>>>,
+    left: RefCell<BTreeSet<TraceId>>,
+    seen: &'s Seen,
+}
+
+impl<'s, P: Place> Beside<'s, P> {
+    fn new(seen: &'s Seen) -> Self {
+        let place = P::default();
+        let mut beside = Beside {
+            place,
+            store: None,
+            model: RefCell::default(),
+            batches: RefCell::default(),
+            now_ms: Cell::new(BEGIN_MS),
+            in_head: Cell::new(0),
+            heads: Cell::new(0),
+            chains: RefCell::default(),
+            left: RefCell::default(),
+            seen,
+        };
+        beside.open();
+        beside
     }
 
-    fn store(&self) -> &TraceStore<Disk> {
+    fn open(&mut self) {
+        self.store = None;
+        self.place.fail(0, 0);
+        self.store = Some(Arc::new(TraceStore::with_small_segments(self.place.engine(), SEGMENT).unwrap()));
+    }
+
+    fn store(&self) -> &TraceStore<P::Engine> {
         self.store.as_ref().unwrap()
     }
 
     fn take(&mut self, step: Step) {
-        // No two commits have the same age.
-        self.now_ms += 1;
         match step {
-            Step::Store(pieces) => self.commit(pieces),
-            Step::Again(index) if !self.batches.is_empty() => {
-                let pieces = index.get(&self.batches).clone();
-                self.commit(pieces);
-            }
-            Step::Again(_) => {}
-            Step::Segment => {
-                self.store().freeze();
-                self.store().upkeep(TO_THE_END).unwrap();
-            }
-            Step::Expire { hours_later, max_hours } => {
-                self.now_ms += hours_later * HOUR_MS;
-                self.expire(Retention { max_age_ms: max_hours * HOUR_MS, max_bytes: 0 });
-                self.model.expire(self.now_ms - max_hours * HOUR_MS);
-            }
-            Step::Shrink(percent) => self.shrink(percent),
-            Step::Reopen => {
-                drop(self.store.take());
-                self.store = Some(open(&self.folder));
-            }
+            Step::Segment(meanwhile) => self.segment(meanwhile),
+            Step::Reopen => self.open(),
+            Step::Fail { before, after } => self.place.fail(before, after),
+            other => self.take_any_time(other),
         }
     }
 
-    fn commit(&mut self, pieces: Vec<Piece>) {
+    fn take_any_time(&self, step: Step) {
+        // No two commits have the same age.
+        self.now_ms.set(self.now_ms.get() + 1);
+        match step {
+            Step::Store(pieces) => self.commit(pieces),
+            Step::Again(index) => {
+                let again = {
+                    let batches = self.batches.borrow();
+                    (!batches.is_empty()).then(|| index.get(&batches).clone())
+                };
+                again.into_iter().for_each(|pieces| self.commit(pieces));
+            }
+            Step::Expire { hours_later, max_hours } => {
+                self.now_ms.set(self.now_ms.get() + hours_later * HOUR_MS);
+                self.expire(Retention { max_age_ms: max_hours * HOUR_MS, max_bytes: 0 });
+                self.leave(|model| model.expire(self.now_ms.get() - max_hours * HOUR_MS));
+            }
+            Step::Shrink(percent) => self.shrink(percent),
+            Step::Segment(_) | Step::Reopen | Step::Fail { .. } => unreachable!("{step:?}"),
+        }
+    }
+
+    fn segment(&self, meanwhile: Vec<Step>) {
+        // With one head that waits, whoever commits too much meanwhile would wait for what waits for it here.
+        if self.upkeep(Vec::new()) {
+            self.store().freeze();
+            self.in_head.set(0);
+            add_one(&self.heads);
+            self.upkeep(meanwhile);
+        }
+    }
+
+    fn upkeep(&self, meanwhile: Vec<Step>) -> bool {
+        let before = self.store().index_size().segments;
+        let rest = RefCell::new(meanwhile.into_iter());
+        let beat = || {
+            let may_commit = self.in_head.get() < MEANWHILE && !self.place.fails();
+            if let Some(step) = rest.borrow_mut().next().filter(|_| may_commit) {
+                add_one(&self.seen.meanwhile);
+                self.take_any_time(step);
+                self.check();
+            }
+            ControlFlow::Continue(())
+        };
+        let done = self.store().upkeep(&beat);
+        if done.is_err() {
+            add_one(&self.seen.failures);
+        }
+        if self.store().index_size().segments < before {
+            add_one(&self.seen.merges);
+        }
+        done.is_ok()
+    }
+
+    fn commit(&self, pieces: Vec<Piece>) {
         let mut batch = Batch::default();
         for piece in &pieces {
             *batch.ledger.get_mut(Figure::ReceivedScribe) += Count::piece(piece.annotation_count());
             batch.push(piece);
-            self.model.store(piece, self.now_ms);
+            if self.model.borrow_mut().store(piece, self.now_ms.get()) {
+                self.note(piece.trace_id().unwrap());
+            }
         }
-        self.store().commit(&[batch], self.now_ms).unwrap();
-        self.batches.push(pieces);
+        // A sender sends again what was not acknowledged.
+        self.done(|| self.store().commit(std::slice::from_ref(&batch), self.now_ms.get()));
+        add_one(&self.seen.commits);
+        self.in_head.set(self.in_head.get() + pieces.len() as u64);
+        self.batches.borrow_mut().push(pieces);
     }
 
-    fn expire(&self, retention: Retention) {
-        while self.store().expire(&retention, self.now_ms).unwrap() {}
-    }
-
-    /// Which traces leave depends on their bytes; that they leave whole, and the oldest first, does not.
-    fn shrink(&mut self, percent: u64) {
-        const BYTES_PER_PIECE: u64 = 250;
-        let pieces = self.model.traces.values().map(Vec::len).sum::<usize>() as u64;
-        let max_bytes = (pieces * BYTES_PER_PIECE * percent / 100).max(1);
-        self.expire(Retention { max_age_ms: 0, max_bytes });
-        let left = |id| !self.store().trace(id, true, &mut Room::of(usize::MAX)).unwrap().is_empty();
-        let left: Vec<TraceId> = self.model.traces.keys().copied().filter(|id| left(*id)).collect();
-        let youngest_gone = self
-            .model
-            .arrivals
-            .iter()
-            .filter(|(id, _)| !left.contains(id))
-            .map(|(_, arrival)| *arrival)
-            .max();
-        let oldest_left = left.iter().map(|id| self.model.arrivals[id]).min();
-        assert!(youngest_gone.zip(oldest_left).is_none_or(|(gone, left)| gone <= left));
-        self.model.only(|id| left.contains(&id));
-    }
-
-    fn check(&self) {
-        for number in 0..TRACES {
-            let id = trace_id(number);
-            let pieces = self.store().trace(id, true, &mut Room::of(usize::MAX)).unwrap();
-            assert_eq!(pieces, self.model.traces.get(&id).cloned().unwrap_or_default(), "{id}");
+    /// Notes that something came of a trace.
+    fn note(&self, id: TraceId) {
+        if self.left.borrow_mut().remove(&id) {
+            add_one(&self.seen.again);
         }
-        let ledger = self.store().ledger().unwrap();
-        assert!(ledger.balances(), "{ledger:?}");
-        assert_eq!(ledger.get(Figure::Stored), self.store().count().unwrap());
-        assert_eq!(ledger.get(Figure::Stored).annotations, self.model.annotations());
-        assert_eq!(self.store().damage().pieces(), 0);
-        let no_service: &[(&str, &str)] = &[("limit", "100")];
-        self.check_search(no_service);
-        for service in 0..3 {
-            let service = format!("service {service}");
-            self.check_search(&[("serviceName", &service), ("limit", "100")]);
-            self.check_search(&[("serviceName", &service), ("spanName", "name 1"), ("limit", "100")]);
-            self.check_search(&[("serviceName", &service), ("minDuration", "250"), ("limit", "100")]);
-            self.check_search(&[("serviceName", &service), ("annotationQuery", "event 7"), ("limit", "100")]);
-            // What one piece of a trace has, and another, which may have come long after it.
-            for name in ["name 0", "name 1"] {
-                self.check_search(&[
-                    ("serviceName", &service),
-                    ("spanName", name),
-                    ("annotationQuery", "event 7 and event 8"),
-                    ("limit", "100"),
-                ]);
-                self.check_search(&[("spanName", name), ("annotationQuery", "event 3"), ("limit", "100")]);
+        let mut chains = self.chains.borrow_mut();
+        let heads = chains.entry(id).or_default();
+        heads.insert(self.heads.get());
+        let longest = &self.seen.longest_chain;
+        longest.set(longest.get().max(heads.len() as u64));
+    }
+
+    /// Has traces leave the model.
+    fn leave(&self, change: impl FnOnce(&mut Model)) {
+        let mut model = self.model.borrow_mut();
+        change(&mut model);
+        let mut chains = self.chains.borrow_mut();
+        let gone: Vec<TraceId> = chains.keys().copied().filter(|id| !model.traces.contains_key(id)).collect();
+        gone.iter().for_each(|id| drop(chains.remove(id)));
+        self.left.borrow_mut().extend(gone);
+    }
+
+    /// Does something until it does not fail.
+    fn done<T>(&self, work: impl Fn() -> Result<T, StoreError>) -> T {
+        loop {
+            match work() {
+                Ok(done) => return done,
+                Err(_) => add_one(&self.seen.failures),
             }
         }
     }
 
-    fn check_search(&self, parameters: &[(&str, &str)]) {
-        let pairs = parameters.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        let defaults = Defaults { now_ms: BEGIN_MS + 1, max_traces: 1000 };
+    fn expire(&self, retention: Retention) {
+        while self.done(|| self.store().expire(&retention, self.now_ms.get())) {}
+    }
+
+    /// Which traces leave depends on their bytes; that they leave whole, and the oldest first, does not.
+    fn shrink(&self, percent: u64) {
+        const BYTES_PER_PIECE: u64 = 250;
+        let pieces = self.model.borrow().traces.values().map(Vec::len).sum::<usize>() as u64;
+        let max_bytes = (pieces * BYTES_PER_PIECE * percent / 100).max(1);
+        self.expire(Retention { max_age_ms: 0, max_bytes });
+        let left = |id| !self.store().trace(id, true, &mut Room::of(usize::MAX)).unwrap().is_empty();
+        let ids: Vec<TraceId> = self.model.borrow().traces.keys().copied().collect();
+        let left: Vec<TraceId> = ids.into_iter().filter(|id| left(*id)).collect();
+        self.leave(|model| {
+            let gone = model.arrivals.iter().filter(|(id, _)| !left.contains(id));
+            let youngest_gone = gone.map(|(_, arrival)| *arrival).max();
+            let oldest_left = left.iter().map(|id| model.arrivals[id]).min();
+            assert!(youngest_gone.zip(oldest_left).is_none_or(|(gone, left)| gone <= left));
+            model.only(|id| left.contains(&id));
+        });
+    }
+
+    fn check(&self) {
+        let model = self.model.borrow();
+        let read = |id, strict| self.store().trace(id, strict, &mut Room::of(usize::MAX)).unwrap();
+        for number in 0..TRACES {
+            let id = trace_id(number);
+            assert_eq!(read(id, true), model.traces.get(&id).cloned().unwrap_or_default(), "{id}");
+            let with_low = model.traces.iter().filter(|(other, _)| other.low() == id.low());
+            let with_low: Vec<Piece> = with_low.flat_map(|(_, pieces)| pieces.clone()).collect();
+            assert_eq!(read(id, false), with_low, "{id}");
+        }
+        let ledger = self.store().ledger().unwrap();
+        assert!(ledger.balances(), "{ledger:?}");
+        assert_eq!(ledger.get(Figure::Stored), self.store().count().unwrap());
+        assert_eq!(ledger.get(Figure::Stored).annotations, model.annotations());
+        assert_eq!(self.store().damage().pieces(), 0);
+        self.check_searches(&model);
+    }
+
+    fn check_searches(&self, model: &Model) {
+        self.check_search(model, &[]);
+        for end in 1..=SPREAD_US / 1000 {
+            let end = (BEGIN_MS as i64 + end).to_string();
+            self.check_search(model, &[("endTs", &end), ("lookback", "1")]);
+        }
+        for service in 0..3 {
+            let service = format!("service {service}");
+            self.check_search(model, &[("serviceName", &service)]);
+            self.check_search(model, &[("serviceName", &service), ("spanName", "name 1")]);
+            self.check_search(model, &[("serviceName", &service), ("minDuration", "250")]);
+            self.check_search(model, &[("serviceName", &service), ("annotationQuery", "event 7")]);
+            // What one piece of a trace has, and another, which may have come long after it.
+            for name in ["name 0", "name 1"] {
+                self.check_search(
+                    model,
+                    &[
+                        ("serviceName", &service),
+                        ("spanName", name),
+                        ("annotationQuery", "event 7 and event 8"),
+                    ],
+                );
+                self.check_search(model, &[("spanName", name), ("annotationQuery", "event 3")]);
+            }
+        }
+    }
+
+    fn check_search(&self, model: &Model, parameters: &[(&str, &str)]) {
+        let all = parameters.iter().chain(&[("limit", "100")]);
+        let pairs = all.map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let defaults = Defaults { now_ms: BEGIN_MS + SPREAD_US as u64, max_traces: 1000 };
         let request = SearchRequest::read(&Parameters(pairs), &defaults).unwrap();
         let found = query::search(self.store(), &request, READING).unwrap();
-        let found: Vec<TraceId> = found.iter().map(|spans| spans[0].trace_id).collect();
-        let times = |id: &TraceId| std::cmp::Reverse(time_of(&self.model.traces[id]));
+        let mut found: Vec<TraceId> = found.iter().map(|spans| spans[0].trace_id).collect();
+        let times = |id: &TraceId| std::cmp::Reverse(time_of(&model.traces[id]));
         assert!(found.is_sorted_by_key(times), "{parameters:?}: {found:?}");
         let wanted = |pieces: &Vec<Piece>| {
             let spans = blkin_collector::merge::assemble(pieces.clone());
             request.window_us.contains(&time_of(pieces)) && query::matches(&request, &spans)
         };
-        let mut found = found;
         found.sort_by_key(|id| (id.high(), id.low()));
         let mut expected: Vec<TraceId> =
-            self.model.traces.iter().filter(|(_, pieces)| wanted(pieces)).map(|(id, _)| *id).collect();
+            model.traces.iter().filter(|(_, pieces)| wanted(pieces)).map(|(id, _)| *id).collect();
         expected.sort_by_key(|id| (id.high(), id.low()));
         assert_eq!(found, expected, "{parameters:?}");
     }
@@ -293,15 +500,37 @@ fn time_of(pieces: &[Piece]) -> u64 {
     root.or(timed.iter().map(|(_, time)| *time).min()).unwrap_or(0) as u64
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
-
-    #[test]
-    fn a_store_answers_as_a_list_of_all_that_was_stored_does(steps in prop::collection::vec(step(), 1..50)) {
-        let mut beside = Beside::new();
+/// Runs so many cases, or as many as PROPTEST_CASES says.
+fn run<P: Place>(cases: u32, fails: bool, steps: usize) -> Seen {
+    let set = std::env::var_os("PROPTEST_CASES").is_some();
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    let cases = if set { config.cases } else { cases };
+    let seen = Seen::default();
+    let take_all = |steps: Vec<Step>| {
+        let mut beside = Beside::<P>::new(&seen);
         for step in steps {
             beside.take(step);
             beside.check();
         }
-    }
+        Ok(())
+    };
+    let mut runner = TestRunner::new(ProptestConfig { cases, ..config });
+    let done = runner.run(&prop::collection::vec(step(fails), 1..steps), take_all);
+    done.map_err(|failed| failed.to_string()).unwrap();
+    let chain = seen.longest_chain.get();
+    let saw_enough =
+        seen.merges.get() > 10 && seen.meanwhile.get() > 100 && seen.again.get() > 100 && chain >= 8;
+    assert!(saw_enough, "{cases} cases: {seen:?}");
+    seen
+}
+
+#[test]
+fn a_store_answers_as_a_list_of_all_that_was_stored_does() {
+    run::<Folder>(64, false, 60);
+}
+
+#[test]
+fn a_store_whose_transactions_fail_at_times_answers_as_a_list_does() {
+    let seen = run::<Faulty>(64, true, 150);
+    assert!(seen.failures.get() > 100);
 }

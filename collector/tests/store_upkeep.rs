@@ -61,6 +61,33 @@ fn a_commit_that_failed_and_is_durable_all_the_same_is_found_and_not_stored_twic
 }
 
 #[test]
+fn a_trace_that_came_again_after_it_had_left_is_found_by_its_own_time_also_after_such_a_commit() {
+    let engine = Faulty::default();
+    let store = open(&engine);
+    let at = |time: i64| {
+        let mut batch = Batch::default();
+        batch.push(&Piece::V1(Span { trace_id: 7, id: 1, timestamp: Some(time), ..Span::default() }));
+        batch
+    };
+    store.commit(&[at(1000)], 1).unwrap();
+    while store.expire(&Retention { max_age_ms: 1, max_bytes: 0 }, 10).unwrap() {}
+    engine.fails_after.store(1, Ordering::Release);
+    assert!(store.commit(&[at(5000)], 11).is_err());
+    // Looks what has become of that.
+    store.commit(&[batch([8])], 12).unwrap();
+    let found_at = |time: u64| {
+        let mut found = 0;
+        let mut count = |_: TraceId| {
+            found += 1;
+            Ok(ControlFlow::Continue(()))
+        };
+        store.traces_by_time(&Wanted::default(), time..=time, &mut count).unwrap();
+        found
+    };
+    assert_eq!([1000, 5000].map(found_at), [0, 1]);
+}
+
+#[test]
 fn a_segment_that_was_not_finished_leaves_nothing_in_the_next_one() {
     // So many that their filter takes two rows, and that of a small segment after it one.
     const EACH: u64 = 6000;

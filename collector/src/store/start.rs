@@ -140,7 +140,10 @@ impl<E: Engine> TraceStore<E> {
 
     fn first_growth(&self, rows: &dyn Snapshot, view: &View, id: TraceId) -> Result<Growth, StoreError> {
         if self.index.grows(id) {
-            return Ok(Growth::default());
+            // What a head knows of a trace that has left is no part of one that came under the same id after that.
+            let has_left = view.last_block(rows, id)?.is_some_and(|last| last < view.passed);
+            let rest = if has_left { Rest::Nowhere } else { Rest::Here };
+            return Ok(Growth { rest, ..Growth::default() });
         }
         // Retention may have passed all that the segments know of a trace which goes on in these blocks. If nothing is left
         // of that, the trace had left before it came again.

@@ -173,22 +173,18 @@ impl Upstream {
             let mut alive = sign_of_life(&self.heartbeat, &self.ending);
             self.pipeline.turn(encode, bell, Some(due), &mut alive)
         };
-        let is_paused = !self.settle_answered();
-        if let Err(trouble) = turned {
-            self.forget_unanswered(&trouble);
-            if !is_paused {
-                self.later(trouble.cause(), &trouble);
-            }
+        let settled = self.settle_answered();
+        self.read_again_in_smaller_calls();
+        if let Err(trouble) = settled.and(turned) {
+            self.later(trouble.cause(), &trouble);
         }
     }
 
-    /// Settles what was answered. False when there was a pause, for the rest of a batch is to be tried again.
-    fn settle_answered(&mut self) -> bool {
+    /// Settles what was answered, until the rest of a batch is to be tried again.
+    fn settle_answered(&mut self) -> Result<(), Trouble> {
         while let Some((batch, reply)) = self.pipeline.pop() {
             if matches!(reply, Reply::Refused(_)) {
-                if !self.ship_singly(batch, reply) {
-                    return false;
-                }
+                self.ship_singly(batch, reply)?;
             } else {
                 self.spool.settle(self.number, &batch);
                 if !batch.is_empty() {
@@ -196,59 +192,57 @@ impl Upstream {
                 }
             }
         }
-        true
+        Ok(())
     }
 
-    /// The upstream refuses the whole batch: finds the entries that it takes, one by one. False when the rest of them is
+    /// The upstream refuses the whole batch: finds the entries that it takes, one by one. An error when the rest of them is
     /// to be tried again later.
-    fn ship_singly(&mut self, mut batch: Batch, refusal: Reply) -> bool {
+    fn ship_singly(&mut self, mut batch: Batch, refusal: Reply) -> Result<(), Trouble> {
         let mut settled = 0;
-        for payload in batch.payloads() {
+        let tried = batch.payloads().try_for_each(|payload| {
             // The payload has a checksum, and was taken apart before it was spooled.
             let entries = raw_entries(payload).unwrap_or_default();
-            let Some(outcome) = self.outcome_singly(&entries) else { break };
+            let outcome = self.outcome_singly(&entries)?;
             self.spool.settle_record(self.number, &batch, settled, outcome);
             settled += 1;
-        }
-        if settled < batch.len() {
+            Ok(())
+        });
+        if tried.is_err() {
             batch.forget_first(settled);
             self.pipeline.put_back(batch, refusal);
-            return false;
+            return tried;
         }
         self.spool.pass(self.number, &batch);
         self.well();
-        true
+        Ok(())
     }
 
-    /// What became of each entry; none when the record is to be tried again later.
-    fn outcome_singly(&mut self, entries: &[RawEntry<'_>]) -> Option<Outcome> {
+    /// What became of each entry; an error when the record is to be tried again later.
+    fn outcome_singly(&mut self, entries: &[RawEntry<'_>]) -> Result<Outcome, Trouble> {
         let (mut outcome, mut scratch) = (Outcome::default(), Vec::new());
         for entry in entries {
             let count = Count::entry(self.counter.annotations(entry, &mut scratch));
-            match self.call_singly(entry) {
-                Ok(Reply::Ok) => outcome.acked += count,
-                Ok(Reply::Refused(why)) => {
+            match self.call_singly(entry)? {
+                Reply::Ok => outcome.acked += count,
+                Reply::Refused(why) => {
                     self.tell_refused(&why);
                     outcome.rejected += count;
                 }
-                Ok(Reply::TryLater) => {
-                    self.later(Cause::TryLater, &Trouble::TryLater);
-                    return None;
-                }
-                Err(trouble) => {
-                    let may_have_arrived = matches!(trouble, Trouble::Broken(_));
-                    self.uncertain(may_have_arrived.into());
-                    self.later(trouble.cause(), &trouble);
-                    return None;
-                }
+                Reply::TryLater => return Err(Trouble::TryLater),
             }
         }
-        Some(outcome)
+        Ok(outcome)
     }
 
     fn call_singly(&mut self, entry: &RawEntry<'_>) -> Result<Reply, Trouble> {
-        let mut alive = sign_of_life(&self.heartbeat, &self.ending);
-        self.pipeline.call(|sequence| encode_raw_log_call(sequence, 1, [entry.bytes]), &mut alive)
+        let called = {
+            let mut alive = sign_of_life(&self.heartbeat, &self.ending);
+            self.pipeline.call(|sequence| encode_raw_log_call(sequence, 1, [entry.bytes]), &mut alive)
+        };
+        if let Err(Trouble::Broken(_)) = called {
+            self.uncertain(1);
+        }
+        called
     }
 
     fn tell_refused(&mut self, why: &str) {
@@ -269,15 +263,14 @@ impl Upstream {
     }
 
     /// After a connection that broke, what is in the dark is read again, in smaller calls: the upstream may not take large
-    /// ones. Nothing of it may stay in the pipeline, which would take the answers to other calls for its own.
-    fn forget_unanswered(&mut self, trouble: &Trouble) {
-        if matches!(trouble, Trouble::TryLater) {
-            return;
+    /// ones.
+    fn read_again_in_smaller_calls(&mut self) {
+        let entries = self.pipeline.in_the_dark().map(|batch| batch.count().entries).sum();
+        if entries > 0 {
+            self.uncertain(entries);
+            self.pipeline.clear();
+            self.read = None;
         }
-        let entries = self.pipeline.unanswered().map(|batch| batch.count().entries).sum();
-        self.uncertain(entries);
-        self.pipeline.clear();
-        self.read = None;
     }
 
     fn uncertain(&mut self, entries: u64) {

@@ -5,13 +5,14 @@
 //!  push ──▶ Waiting ──sent──▶ Sent ──OK──────────▶ Done ──pop, once all before it are──▶
 //!              ▲                │ └──exception────▶ Done: nothing behind it is sent before it was popped
 //!              ├──TRY_LATER─────┤
-//!              └──the connection broke (resend)
+//!            Dark ◀──the connection broke
 //! ```
 //!
 //! - Calls go out in their order, and each is sent again until it is done: whoever pushed it may forget it only then.
 //! - After `TRY_LATER` or an exception nothing is sent before every call under way has its answer. Calls behind one that is
 //!   told `TRY_LATER` may be done before it: with a window of one call, and only then, everything arrives in order.
-//! - Only a call whose connection broke before its answer may arrive twice.
+//! - Only a call whose connection broke before its answer may arrive twice. No call is `Sent` without the connection on which
+//!   it was: it would take the answer to another for its own.
 
 use std::collections::VecDeque;
 use std::io;
@@ -75,11 +76,17 @@ struct Call<B> {
 #[derive(Debug, PartialEq, Eq)]
 enum State {
     Waiting,
+    /// As waiting, but it may have arrived.
+    Dark,
     Sent,
     Done(Reply),
 }
 
 impl State {
+    fn is_to_be_sent(&self) -> bool {
+        matches!(self, State::Waiting | State::Dark)
+    }
+
     fn is_refused(&self) -> bool {
         matches!(self, State::Done(Reply::Refused(_)))
     }
@@ -101,10 +108,9 @@ impl<B> Pipeline<B> {
         self.calls.is_empty()
     }
 
-    /// The calls that were sent and are in the dark after [`Trouble::Broken`], until [`resend`](Self::resend) or
-    /// [`clear`](Self::clear).
-    pub fn unanswered(&self) -> impl Iterator<Item = &B> {
-        self.calls.iter().filter(|call| call.state == State::Sent).map(|call| &call.batch)
+    /// The calls that may have arrived though there is no answer, and are sent again with the next turn.
+    pub fn in_the_dark(&self) -> impl Iterator<Item = &B> {
+        self.calls.iter().filter(|call| call.state == State::Dark).map(|call| &call.batch)
     }
 
     /// Calls outside of the window and waits for the answer: of use while nothing is unanswered, as after an exception was
@@ -148,25 +154,18 @@ impl<B> Pipeline<B> {
         self.bytes -= call.bytes;
         match call.state {
             State::Done(reply) => Some((call.batch, reply)),
-            State::Waiting | State::Sent => None,
+            State::Waiting | State::Dark | State::Sent => None,
         }
     }
 
-    /// Leaves out what was not sent and nobody wants any more.
+    /// Leaves out what is to be sent and nobody wants any more.
     pub fn retain_waiting(&mut self, mut is_wanted: impl FnMut(&B) -> bool) {
-        self.calls.retain(|call| call.state != State::Waiting || is_wanted(&call.batch));
+        self.calls.retain(|call| !call.state.is_to_be_sent() || is_wanted(&call.batch));
         self.bytes = self.calls.iter().map(|call| call.bytes).sum();
     }
 
-    /// After [`Trouble::Broken`]: what was not answered is sent again.
-    pub fn resend(&mut self) {
-        self.calls
-            .iter_mut()
-            .filter(|call| call.state == State::Sent)
-            .for_each(|call| call.state = State::Waiting);
-    }
-
-    /// After [`Trouble::Broken`]: forgets everything, also what is done and waits for its turn.
+    /// Forgets everything, also what is done and waits for its turn. Of use while nothing is unanswered, as after
+    /// [`Trouble::Broken`].
     pub fn clear(&mut self) {
         self.calls.clear();
         self.bytes = 0;
@@ -184,6 +183,21 @@ impl<B> Pipeline<B> {
         due: Option<Instant>,
         alive: Alive<'_>,
     ) -> Result<(), Trouble> {
+        let turned = self.exchange(encode, bell, due, alive);
+        if self.client.unanswered() == 0 {
+            let lost = self.calls.iter_mut().filter(|call| call.state == State::Sent);
+            lost.for_each(|call| call.state = State::Dark);
+        }
+        turned
+    }
+
+    fn exchange(
+        &mut self,
+        encode: impl Fn(&B, i32) -> Vec<u8>,
+        bell: &Doorbell,
+        due: Option<Instant>,
+        alive: Alive<'_>,
+    ) -> Result<(), Trouble> {
         self.send(encode, alive)?;
         self.take_answers(alive)?;
         if self.calls.front().is_some_and(|call| matches!(call.state, State::Done(_))) {
@@ -195,7 +209,7 @@ impl<B> Pipeline<B> {
 
     fn send(&mut self, encode: impl Fn(&B, i32) -> Vec<u8>, alive: Alive<'_>) -> Result<(), Trouble> {
         let sendable = self.calls.iter_mut().take_while(|call| !call.state.is_refused());
-        for call in sendable.filter(|call| call.state == State::Waiting) {
+        for call in sendable.filter(|call| call.state.is_to_be_sent()) {
             let sent = self.client.send(|sequence| encode(&call.batch, sequence), alive);
             if self.client.was_sent() {
                 call.state = State::Sent;

@@ -65,11 +65,19 @@ impl Scribe {
         let category = &self.category;
         let call = |shipment: &Shipment, sequence| encode(category, &shipment.batch.entries, sequence);
         let turned = self.pipeline.turn(call, pump.queue.bell(), due, &mut || Ok(()));
+        match self.settle_answered(pump).and(turned) {
+            Err(trouble) => pump.later(trouble.cause(), &trouble),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Settles what was answered, until the rest of a batch is to be tried again.
+    fn settle_answered(&mut self, pump: &mut Pump) -> Result<(), Trouble> {
         while let Some((mut shipment, reply)) = self.pipeline.pop() {
             if matches!(reply, Reply::Refused(_)) {
                 if let Err(trouble) = self.ship_singly(&mut shipment) {
                     self.pipeline.put_back(shipment, reply);
-                    return pump.later(trouble.cause(), &trouble);
+                    return Err(trouble);
                 }
             } else {
                 shipment.singly = vec![Outcome::Acked; shipment.batch.entries.len()];
@@ -77,10 +85,7 @@ impl Scribe {
             pump.queue.settle(&shipment.batch, &shipment.singly);
             pump.well();
         }
-        let Err(trouble) = turned else { return Ok(()) };
-        // Of use when the connection broke; otherwise nothing is in the dark.
-        self.pipeline.resend();
-        pump.later(trouble.cause(), &trouble)
+        Ok(())
     }
 
     /// The upstream refuses the whole batch: finds the entries that it takes, one by one.
@@ -132,3 +137,6 @@ fn encode(category: &str, entries: &[Entry], sequence: i32) -> Vec<u8> {
     writer.end();
     request
 }
+
+#[cfg(test)]
+mod tests;

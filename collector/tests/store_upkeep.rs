@@ -277,6 +277,28 @@ fn of_a_trace_that_goes_on_for_longer_than_others_are_kept_nothing_is_forgotten(
 }
 
 #[test]
+fn what_is_kept_of_large_pieces_in_memory_becomes_a_segment_sooner() {
+    let store = open(&Faulty::default());
+    let tags = |trace_id: i64| {
+        let mut batch = Batch::default();
+        let of = |number| BinaryAnnotation { key: format!("key {number}"), ..tag() };
+        let binary_annotations = (0..200).map(of).collect();
+        batch.push(&Piece::V1(Span { trace_id, id: 1, binary_annotations, ..Span::default() }));
+        batch
+    };
+    let few = SMALL as i64 / 4;
+    (1..=few).for_each(|trace_id| store.commit(&[tags(trace_id)], 1).unwrap());
+    store.upkeep(TO_THE_END).unwrap();
+    assert_eq!(store.index_size().segments, 1);
+    // A start counts alike.
+    let engine = Faulty::default();
+    let large = TraceStore::with_small_segments(engine.clone(), 1 << 20).unwrap();
+    (1..=few).for_each(|trace_id| large.commit(&[tags(trace_id)], 1).unwrap());
+    drop(large);
+    assert_eq!(open(&engine).index_size().segments, 1);
+}
+
+#[test]
 fn retention_keeps_up_with_whatever_is_written_between_two_of_its_steps() {
     let store = open(&Faulty::default());
     let retention = Retention { max_age_ms: 0, max_bytes: 1 << 20 };

@@ -105,6 +105,7 @@ impl Commit<'_> {
         let trace = self.place(rows, place, part.entry.trace)?;
         // Also of a piece that turns out to be stored: later pieces of the batch do not tell again what it has told.
         self.learned.terms.extend(part.terms.iter().map(|&term| (trace as u32, term)));
+        self.learned.traces[trace].1.weigh(annotations, part.terms.len());
         let standing = self.standings[trace];
         let (source, kept) = match place.memory.known.new_part(part, standing, trace) {
             New::All => (Source::Batch(source.0, source.1), annotations),

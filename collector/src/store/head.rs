@@ -89,13 +89,22 @@ pub(super) struct Growth {
     /// Of all its pieces, if the rest is not in the head.
     pub(super) time: Time,
     pub(super) parts: Vec<Part>,
+    /// How many came, and more if they are large.
     pub(super) pieces: u64,
 }
 
 impl Growth {
-    /// Whether a head has to know of it: not if all that came of a trace was stored already, somewhere else.
+    /// Whether a head has to know of it: not if all that came of a trace was stored already. What is sent again and again
+    /// would fill its memory.
     fn is_something(&self) -> bool {
-        self.rest == Rest::Here || !self.parts.is_empty()
+        !self.parts.is_empty()
+    }
+
+    /// Takes in that a piece came with so many annotations and terms. A head is full after so many pieces, and what it
+    /// keeps of one in memory is mostly of these: a piece with many of them counts for several, also if it is stored already.
+    pub(super) fn weigh(&mut self, annotations: usize, terms: usize) {
+        const OF_A_PIECE: usize = 32;
+        self.pieces += ((annotations + terms) / OF_A_PIECE) as u64;
     }
 }
 
@@ -135,7 +144,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// How many pieces it knows.
+    /// How many pieces it knows; large ones count for several.
     pub(super) fn pieces(&self) -> u64 {
         self.pieces
     }
@@ -380,6 +389,19 @@ mod tests {
         same.sort_unstable();
         assert_eq!(same, [0, 1, 3]);
         assert_eq!(head.with_low(8).collect::<Vec<_>>(), [2]);
+    }
+
+    #[test]
+    fn a_repetition_adds_no_terms() {
+        let mut head = Head::default();
+        let learned = |parts: Vec<Part>| Learned {
+            traces: vec![(TraceId::new(0, 7).unwrap(), Growth { parts, ..Growth::default() })],
+            terms: vec![(0, 1), (0, 2)],
+            next_block: 2,
+        };
+        head.grow(learned(vec![Part { block: 1, offset: 0, length: 1 }]));
+        (0..10).for_each(|_| head.grow(learned(Vec::new())));
+        assert_eq!((head.traces.len(), head.postings.newest.len()), (1, 2));
     }
 
     #[test]

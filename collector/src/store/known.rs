@@ -24,6 +24,8 @@ type Stamp = u128;
 
 /// Stamps that are kept from one head to the next, of all traces that are followed: some 120 MiB.
 const MOST_KEPT: usize = 4 << 20;
+/// A trace that is followed takes as much memory as so many stamps, beside its own.
+const OF_TRACE: usize = 8;
 /// Heads after which a trace is followed no more if nothing came of it.
 const PATIENCE: u64 = 8;
 
@@ -36,6 +38,13 @@ struct Followed {
     time: Time,
     /// The head in which it came last.
     head: u64,
+}
+
+impl Followed {
+    /// What it takes, in stamps.
+    fn size(&self) -> usize {
+        OF_TRACE + self.stamps.len()
+    }
 }
 
 /// Traces, and the stamps of what is stored of them.
@@ -52,6 +61,8 @@ pub(super) struct Known {
     in_order: Vec<(usize, Stamp)>,
     /// Those of which earlier heads knew.
     followed: HashMap<TraceId, Followed, RandomState>,
+    /// What they take, in stamps.
+    kept: usize,
     /// How many heads there were before this one.
     head: u64,
 }
@@ -81,6 +92,7 @@ impl Known {
     pub(super) fn forget(&mut self) {
         self.forget_head();
         self.followed.clear();
+        self.kept = 0;
     }
 
     fn forget_head(&mut self) {
@@ -102,18 +114,23 @@ impl Known {
     fn bound(&mut self, most: usize) {
         let now = self.head;
         self.followed.retain(|_, followed| now - followed.head <= PATIENCE);
-        let mut kept: usize = self.followed.values().map(|followed| followed.stamps.len()).sum();
-        if kept > most {
+        self.kept = self.followed.values().map(Followed::size).sum();
+        if self.kept > most {
             let mut oldest: Vec<(u64, TraceId)> =
                 self.followed.iter().map(|(id, followed)| (followed.head, *id)).collect();
             oldest.sort_unstable_by_key(|(head, _)| *head);
             for (_, id) in oldest {
-                let gone = self.followed.remove(&id);
-                kept -= gone.map_or(0, |followed| followed.stamps.len());
-                if kept <= most {
+                self.follow_no_more(id);
+                if self.kept <= most {
                     break;
                 }
             }
+        }
+    }
+
+    fn follow_no_more(&mut self, trace: TraceId) {
+        if let Some(gone) = self.followed.remove(&trace) {
+            self.kept -= gone.size();
         }
     }
 
@@ -123,7 +140,7 @@ impl Known {
         if passed.left_unread {
             self.forget();
         }
-        passed.left.iter().for_each(|trace| drop(self.followed.remove(trace)));
+        passed.left.iter().for_each(|trace| self.follow_no_more(*trace));
         if passed.left.iter().any(|trace| self.traces.contains_key(trace)) {
             self.forget_head();
         }
@@ -150,7 +167,9 @@ impl Known {
             stamps.extend(part.identities);
         }
         self.traces.remove(&trace);
-        self.followed.insert(trace, Followed { stamps, time, head: self.head });
+        let followed = Followed { stamps, time, head: self.head };
+        self.kept += followed.size();
+        self.followed.insert(trace, followed);
         time
     }
 
@@ -192,7 +211,10 @@ impl Known {
         match standing {
             // Of one that is followed no more nothing is known, and it must not be lost.
             Standing::Followed => {
-                self.followed.get_mut(&trace).is_none_or(|followed| followed.stamps.insert(stamp))
+                let is_new = |followed: &mut Followed| followed.stamps.insert(stamp);
+                let is_new = self.followed.get_mut(&trace).map(is_new);
+                self.kept += usize::from(is_new == Some(true));
+                is_new.unwrap_or(true)
             }
             Standing::GoesOn => self.again.insert(stamp),
             Standing::Fresh => {
@@ -215,6 +237,10 @@ impl Known {
             self.traces.insert(trace_at(of_trace[0].0), begin..self.once.len());
         }
         self.in_order.clear();
+        // Repetitions of what was stored long ago begin no head, however many they are.
+        if self.kept > MOST_KEPT {
+            self.bound(MOST_KEPT / 2);
+        }
     }
 }
 
@@ -274,6 +300,22 @@ mod tests {
         let of_traces = |known: &Known| known.traces.hasher().hash_one(7);
         let of_stamps = |known: &Known| [&known.again, &known.now].map(|set| set.hasher().hash_one(7));
         assert!(of_traces(&one) != of_traces(&other) && of_stamps(&one) != of_stamps(&other));
+    }
+
+    #[test]
+    fn traces_that_are_followed_take_a_bounded_memory_also_within_one_head() {
+        let mut known = Known::default();
+        let most = MOST_KEPT / (OF_TRACE + 1);
+        let stored = pieces(&[(1, 1)]);
+        for number in 1..=most as u64 + 1 {
+            known.remember(TraceId::new(0, number).unwrap(), &stored);
+        }
+        assert_eq!(known.kept, (most + 1) * (OF_TRACE + 1));
+        known.end(|_| unreachable!("nothing came for the first time"));
+        assert!(known.kept <= MOST_KEPT / 2 && known.followed.len() <= most / 2, "{}", known.kept);
+        assert_eq!(known.kept, known.followed.values().map(Followed::size).sum::<usize>());
+        known.forget();
+        assert_eq!((known.kept, known.followed.len()), (0, 0));
     }
 
     #[test]

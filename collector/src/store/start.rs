@@ -113,6 +113,7 @@ impl<E: Engine> TraceStore<E> {
                 }
                 let growth = &mut learned.traces[place].1;
                 growth.pieces += 1;
+                growth.weigh(piece.entry.annotations as usize, piece.terms.len());
                 growth.time.add(&piece.entry.time);
                 add_part(&mut growth.parts, part);
                 learned.terms.extend(piece.terms.iter().map(|&term| (place as u32, term)));

@@ -126,11 +126,11 @@ FIRST = [
 ]
 
 PIPE = [
-    Case("pipe-none", "nothing, against itself: the noise of the method", "pipe", "pipe", ("none", 10)),
-    Case("pipe-off", "off", "pipe", "pipe", ("legacy", 10), OFF, "blkin"),
-    Case("pipe-new", "on, literals", "pipe", "pipe", ("new", 10), kind="blkin"),
-    Case("pipe-legacy", "on, legacy calls", "pipe", "pipe", ("legacy", 10), kind="blkin"),
-    Case("pipe-lttng", "LTTng-UST tracepoints", "pipe", "pipe_lttng", ("lttng", 10), kind="peer", needs="lttng"),
+    Case("pipe-none", "nothing, against itself: the noise of the method", "pipe", "pipe", ("none", 40)),
+    Case("pipe-off", "off", "pipe", "pipe", ("legacy", 40), OFF, "blkin"),
+    Case("pipe-new", "on, literals", "pipe", "pipe", ("new", 40), kind="blkin"),
+    Case("pipe-legacy", "on, legacy calls", "pipe", "pipe", ("legacy", 40), kind="blkin"),
+    Case("pipe-lttng", "LTTng-UST tracepoints", "pipe", "pipe_lttng", ("lttng", 40), kind="peer", needs="lttng"),
     Case("pipe-syslog", "`syslog()`", "pipe", "pipe", ("syslog", 1), kind="peer", needs="syslog", runs=3),
 ]
 

@@ -182,7 +182,8 @@ int blkin_init_child_info(struct blkin_trace *child, const struct blkin_trace_in
  * blkin_init_endpoint - fill in an endpoint
  *
  * ip NULL: no address. The text of ip is looked at when it is recorded; one that is no address is recorded as
- * none. A port above 32767 arrives as the same 16 bits and is stored as the port that was meant.
+ * none. A port above 32767 arrives as the same 16 bits and is stored as the port that was meant; of a literal one
+ * clang warns, not of (int16_t)40000.
  *
  * Returns 0; -EINVAL if endpoint is NULL.
  */
@@ -290,6 +291,10 @@ struct blkin_gate_words {
 
 /*
  * blkin_level_is_on - blkin_is_on() as a function of the library
+ *
+ * For compilers and machines whose blkin_is_on() cannot look at the library's words, and for who finds it by dlsym().
+ *
+ * Returns 1 if annotations of this level are recorded now, 0 if not. Of level the low 3 bits count. Async-signal-safe.
  */
 int blkin_level_is_on(unsigned int level);
 

@@ -276,6 +276,30 @@ fn of_a_trace_that_goes_on_for_longer_than_others_are_kept_nothing_is_forgotten(
     assert!(ids.bytes < few.bytes, "{ids:?} after {few:?}");
 }
 
+/// Each of its blocks is passed, and in each it is met.
+#[test]
+fn a_trace_in_many_blocks_costs_retention_no_more_for_each_the_more_they_are() {
+    let seen_for = |blocks: i64| {
+        let engine = Faulty::default();
+        let store = open(&engine);
+        for id in 1..=blocks {
+            store.commit(&[spans_of(7, id..id + 1)], 1).unwrap();
+            store.upkeep(TO_THE_END).unwrap();
+        }
+        // What is in memory is found there.
+        store.commit(&[batch(1001..=1000 + SMALL)], 2).unwrap();
+        store.upkeep(TO_THE_END).unwrap();
+        let before = engine.index_seen.load(Ordering::Acquire);
+        let retention = Retention { max_age_ms: 1, max_bytes: 0 };
+        while store.expire(&retention, 2).unwrap() {}
+        assert_eq!((pieces_of(&store, 7), pieces_of(&store, 1001)), (0, 1));
+        engine.index_seen.load(Ordering::Acquire) - before
+    };
+    // So many that all its places are in one segment.
+    let (few, many) = (seen_for(8 * SMALL as i64), seen_for(8 * 8 * SMALL as i64));
+    assert!(many < 16 * few, "{few}, then {many} bytes for eight times as many");
+}
+
 #[test]
 fn what_is_kept_of_large_pieces_in_memory_becomes_a_segment_sooner() {
     let store = open(&Faulty::default());

@@ -8,6 +8,7 @@ use foldhash::fast::RandomState;
 
 use super::batch::{Batch, Part};
 use super::engine::{Snapshot, Transaction};
+use super::expire::Ahead;
 use super::facts::Time;
 use super::head::{Growth, Learned, Rest, Version};
 use super::index::{Index, View};
@@ -23,6 +24,7 @@ use crate::model::TraceId;
 pub(super) struct Memory {
     pub(super) recent: Recent,
     pub(super) known: Known,
+    pub(super) ahead: Ahead,
     /// Blocks that the last commit wrote.
     pub(super) last_blocks: u64,
     /// Whether a transaction failed, and may be durable all the same.

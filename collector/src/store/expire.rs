@@ -37,6 +37,27 @@ impl Retention {
     }
 }
 
+/// Of traces that go on after a block that was passed, the last block that is known of each. One that has parts in many
+/// blocks is met in each of them: looked up in the index each time, with all its parts, it would cost their square.
+#[derive(Debug, Default)]
+pub(super) struct Ahead(HashMap<TraceId, u64>);
+
+impl Ahead {
+    const MOST: usize = 65_536;
+
+    /// Whether a trace surely goes on after a block. As long as retention has not passed its last block, it does.
+    fn goes_on(&self, id: TraceId, block: u64) -> bool {
+        self.0.get(&id).is_some_and(|&last| last > block)
+    }
+
+    fn note(&mut self, id: TraceId, last: u64) {
+        if self.0.len() >= Self::MOST {
+            self.0.clear();
+        }
+        self.0.insert(id, last);
+    }
+}
+
 /// What a step has done.
 #[derive(Debug)]
 pub(super) struct Passed {
@@ -69,7 +90,7 @@ pub(super) fn step(
                 break;
             }
             let before = gone.bytes;
-            Passing { rows, view, block: cursor, gone: &mut gone }.pass(&row)?;
+            Passing { rows, view, block: cursor, ahead: &mut memory.ahead, gone: &mut gone }.pass(&row)?;
             bytes = bytes.saturating_sub(gone.bytes - before);
         }
         cursor += 1;
@@ -109,6 +130,7 @@ struct Passing<'s> {
     rows: &'s mut dyn Transaction,
     view: &'s View,
     block: u64,
+    ahead: &'s mut Ahead,
     gone: &'s mut Gone,
 }
 
@@ -155,11 +177,15 @@ impl Passing<'_> {
 
     /// Whether a trace has pieces in later blocks; if not, notes those in earlier ones.
     fn goes_on(
-        &self,
+        &mut self,
         id: TraceId,
         kept_before: &mut BTreeMap<u64, HashSet<TraceId>>,
     ) -> Result<bool, StoreError> {
-        if self.view.last_block(&*self.rows, id)?.is_some_and(|last| last > self.block) {
+        if self.ahead.goes_on(id, self.block) {
+            return Ok(true);
+        }
+        if let Some(last) = self.view.last_block(&*self.rows, id)?.filter(|&last| last > self.block) {
+            self.ahead.note(id, last);
             return Ok(true);
         }
         let Some(version) = self.view.find(&*self.rows, id)? else { return Ok(false) };

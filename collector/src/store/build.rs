@@ -307,9 +307,11 @@ pub(super) fn is_needed(
     segment: &Segment,
     newer: &[Arc<Segment>],
     forgotten: u64,
+    beat: Beat<'_>,
 ) -> Result<bool, StoreError> {
     for one in newer {
-        for id in one.that_go_on(rows)? {
+        for id in one.that_go_on(rows, beat)? {
+            go_on(beat)?;
             if segment.place(rows, id)?.is_some() && goes_on_after(rows, newer, id, forgotten)? {
                 return Ok(true);
             }

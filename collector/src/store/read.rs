@@ -40,6 +40,8 @@ pub(super) fn trace(
     let mut pieces = Vec::new();
     for (id, version) in found {
         bodies(rows, &version.parts, id, damage, &mut |body| match Stored::read(body) {
+            // The index leads elsewhere.
+            Ok(stored) if stored.trace_id() != Some(id) => Took::Damaged,
             Ok(stored) if room.take(stored.spelled_out()) => {
                 stored.into_piece().map_or(Took::Damaged, |piece| {
                     pieces.push(piece);
@@ -73,40 +75,54 @@ pub(super) fn bodies(
     damage: &Damage,
     take: &mut dyn FnMut(&[u8]) -> Took,
 ) -> Result<(), StoreError> {
-    let (mut last_kept, mut wants_more) = (None, true);
+    let mut showing = Showing { id, damage, take, wants_more: true };
+    let mut last_kept = None;
     for part in parts {
         if last_kept == Some(part.block) {
             continue;
         }
-        let mut of_part = |row: &[u8], found: Found| {
-            let (from, to) = match found {
-                Found::Whole => (part.offset as usize, (part.offset + part.length) as usize),
-                _ => (block::FIRST, row.len()),
-            };
-            for piece in frame::each(&row[..to.min(row.len())], from) {
-                let took = match piece.body {
-                    Some(body) if wants_more && is_of(body, id, found) => take(body),
-                    Some(_) => Took::It,
-                    None => Took::Damaged,
-                };
-                wants_more &= !matches!(took, Took::NoMore);
-                // A damaged piece must not hide the others.
-                if matches!(took, Took::Damaged) {
-                    damage.note_piece();
-                    tracing::error!(trace = %id, block = part.block, "left out a piece of a span that is damaged");
-                }
-            }
-        };
-        match block::look(rows, part.block, &mut of_part)? {
+        match block::look(rows, part.block, &mut |row, found| showing.show(part, row, found))? {
             Found::Whole => {}
             Found::Kept => last_kept = Some(part.block),
             Found::Nothing => note_if_missing(rows, part.block, damage)?,
         }
-        if !wants_more {
+        if !showing.wants_more {
             break;
         }
     }
     Ok(())
+}
+
+/// Shows pieces of a trace.
+struct Showing<'t> {
+    id: TraceId,
+    damage: &'t Damage,
+    take: &'t mut dyn FnMut(&[u8]) -> Took,
+    wants_more: bool,
+}
+
+impl Showing<'_> {
+    /// Shows a part of a block; of one that retention has passed all that is left of the trace there.
+    fn show(&mut self, part: &Part, row: &[u8], found: Found) {
+        let (from, to) = match found {
+            Found::Whole => (part.offset as usize, (part.offset + part.length) as usize),
+            _ => (block::FIRST, row.len()),
+        };
+        for piece in frame::each(&row[..to.min(row.len())], from) {
+            let took = match piece.body {
+                Some(body) if self.wants_more && is_of(body, self.id, found) => (self.take)(body),
+                Some(_) => Took::It,
+                None => Took::Damaged,
+            };
+            self.wants_more &= !matches!(took, Took::NoMore);
+            // A damaged piece must not hide the others.
+            if matches!(took, Took::Damaged) {
+                self.damage.note_piece();
+                let (trace, block) = (self.id, part.block);
+                tracing::error!(%trace, block, "left out a piece of a span that is damaged");
+            }
+        }
+    }
 }
 
 /// Whether a piece is of this trace. In a block as it was written, that is known from its place.
@@ -134,4 +150,29 @@ pub(super) fn count(rows: &dyn Snapshot, damage: &Damage) -> Result<Count, Store
         Ok(())
     })?;
     Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use blkin_thrift::Span;
+
+    use super::super::head::{Growth, Learned, Rest};
+    use super::super::memory::Memory;
+    use super::super::{Batch, Store, TraceStore};
+    use super::*;
+
+    #[test]
+    fn a_piece_of_another_trace_is_not_answered_wherever_the_index_leads() {
+        let store = TraceStore::new(Memory::default()).unwrap();
+        let mut batch = Batch::default();
+        batch.push(&Piece::V1(Span { trace_id: 1, id: 1, ..Span::default() }));
+        store.commit(&[batch], 1).unwrap();
+        let other = TraceId::new(0, 2).unwrap();
+        let parts = vec![Part { block: 0, offset: block::FIRST as u32, length: 1000 }];
+        let growth = Growth { rest: Rest::Nowhere, parts, ..Growth::default() };
+        store.index.grow(Learned { traces: vec![(other, growth)], next_block: 1, ..Learned::default() });
+        let read = |id| store.trace(id, true, &mut Room::of(usize::MAX)).unwrap().len();
+        assert_eq!((read(TraceId::new(0, 1).unwrap()), store.damage().pieces()), (1, 0));
+        assert_eq!((read(other), store.damage().pieces()), (0, 1));
+    }
 }

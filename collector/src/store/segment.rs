@@ -197,10 +197,15 @@ impl Segment {
     /// The traces that have these low 64 bits.
     pub(super) fn with_low(&self, rows: &dyn Snapshot, low: u64) -> Result<Vec<Record>, StoreError> {
         let places = self.places(rows, low, self.fences.with_low(low))?;
-        places.into_iter().map(|(_, place)| self.record(rows, place)).collect()
+        let found = places.into_iter().map(|(high, place)| {
+            let id = TraceId::new(high, low).ok_or_else(|| self.damaged(Column::ById))?;
+            self.record(rows, id, place)
+        });
+        found.collect()
     }
 
-    fn record(&self, rows: &dyn Snapshot, place: u64) -> Result<Record, StoreError> {
+    /// The record of a trace at a place. What is there of another one is not believed.
+    fn record(&self, rows: &dyn Snapshot, id: TraceId, place: u64) -> Result<Record, StoreError> {
         let chunk = self.fences.traces.partition_point(|&(first, _)| first <= place).checked_sub(1);
         let chunk = chunk.ok_or_else(|| self.damaged(Column::Fences))?;
         let at = place - self.fences.traces[chunk].0;
@@ -209,14 +214,15 @@ impl Segment {
             for _ in 0..at {
                 before = Some(skip_record(before, &mut rest)?);
             }
-            let mut record = take_record(before, &mut rest).filter(|record| self.may_hold(record))?;
+            let record = take_record(before, &mut rest)?;
+            let mut record = Some(record).filter(|record| record.id == id && self.may_hold(record))?;
             record.version.goes_on = self.goes_on(place);
             Some(record)
         })
     }
 
     /// The traces that go on with an earlier segment.
-    pub(super) fn that_go_on(&self, rows: &dyn Snapshot) -> Result<Vec<TraceId>, StoreError> {
+    pub(super) fn that_go_on(&self, rows: &dyn Snapshot, beat: Beat<'_>) -> Result<Vec<TraceId>, StoreError> {
         let mut ids = Vec::with_capacity(self.fences.goes_on.len());
         let mut places = self.fences.goes_on.as_slice();
         for (chunk, &(first, _)) in self.fences.traces.iter().enumerate() {
@@ -224,6 +230,7 @@ impl Segment {
             let (now, later) = places.split_at(places.partition_point(|&place| place < end));
             places = later;
             if !now.is_empty() {
+                go_on(beat)?;
                 let records = self.records(rows, chunk)?;
                 let record = |place: &u64| records.get(usize::try_from(place.checked_sub(first)?).ok()?);
                 ids.extend(now.iter().filter_map(record).map(|record| record.id));
@@ -245,7 +252,7 @@ impl Segment {
     /// The one trace of this id.
     pub(super) fn find(&self, rows: &dyn Snapshot, id: TraceId) -> Result<Option<Version>, StoreError> {
         let place = self.place(rows, id)?;
-        place.map(|place| self.record(rows, place).map(|record| record.version)).transpose()
+        place.map(|place| self.record(rows, id, place).map(|record| record.version)).transpose()
     }
 
     /// The place of a trace.
@@ -406,7 +413,10 @@ fn take_places(bytes: &mut &[u8], mut put: impl FnMut(u64)) -> Option<()> {
 mod tests {
     use super::super::TO_THE_END;
     use std::cell::Cell;
+    use std::ops::ControlFlow;
+    use std::sync::Arc;
 
+    use super::super::build::is_needed;
     use super::super::engine::{Engine, Visit};
     use super::super::memory::Memory;
     use super::*;
@@ -467,6 +477,40 @@ mod tests {
         assert!(matches!(segment(4).records(&*rows, 0), Err(StoreError::Corrupted(_))));
     }
 
+    #[test]
+    fn the_place_of_another_trace_is_not_believed_and_whoever_reads_places_beats() {
+        let [one, other] = [1, 2].map(|low| TraceId::new(0, low).unwrap());
+        let version = Version { time_us: 1, longest_us: 2, parts: Vec::new(), goes_on: false };
+        let (mut traces, mut ids) = (Vec::new(), Vec::new());
+        put_record(&Record { id: one, version }, None, &mut traces);
+        [one, other].iter().for_each(|&id| put_id(id, 0, &mut ids));
+        let engine = Memory::default();
+        let mut writing = chunks::Writing::new(&engine, 1, TO_THE_END);
+        writing.put(Column::Traces, 0, &traces).unwrap();
+        writing.put(Column::ById, 0, &ids).unwrap();
+        writing.flush().unwrap();
+        let rows = engine.read().unwrap();
+        let mut segment = segment(5);
+        (segment.fences.traces, segment.fences.ids) = (vec![(0, 1)], vec![(1, 0)]);
+        segment.fences.goes_on = vec![0];
+        [one, other].iter().for_each(|id| segment.filter.insert(id.low()));
+        assert!(segment.find(&*rows, one).unwrap().is_some());
+        assert!(matches!(segment.find(&*rows, other), Err(StoreError::Corrupted(_))));
+        assert!(matches!(segment.with_low(&*rows, 2), Err(StoreError::Corrupted(_))));
+        assert_eq!(segment.that_go_on(&*rows, TO_THE_END).unwrap(), [one]);
+        let ended = segment.that_go_on(&*rows, &|| ControlFlow::Break(()));
+        assert!(matches!(ended, Err(StoreError::Ended)));
+        // One beat for the chunk, and one for the trace.
+        let beats = Cell::new(0);
+        let count = || {
+            beats.set(beats.get() + 1);
+            ControlFlow::Continue(())
+        };
+        let segment = Arc::new(segment);
+        assert!(is_needed(&*rows, &segment, std::slice::from_ref(&segment), 0, &count).unwrap());
+        assert_eq!(beats.get(), 2);
+    }
+
     /// Counts the rows that are looked at.
     struct Counting<'s>(Box<dyn Snapshot + 's>, Cell<usize>);
 
@@ -495,8 +539,8 @@ mod tests {
         for (chunk, ids) in ids.chunks(2).enumerate() {
             fences.ids.push((ids[0].low(), ids[0].high()));
             let mut body = Vec::new();
-            for &id in ids {
-                put_id(id, 2 * chunk as u64, &mut body);
+            for (number, &id) in ids.iter().enumerate() {
+                put_id(id, (2 * chunk + number) as u64, &mut body);
                 let version = Version { time_us: 0, longest_us: 0, parts: Vec::new(), goes_on: false };
                 put_record(&Record { id, version }, (!records.is_empty()).then_some(0), &mut records);
             }

@@ -51,6 +51,7 @@ impl<E: Engine> TraceStore<E> {
             &view.segments[at],
             &view.segments[at + 1..],
             view.forgotten,
+            beat,
         )?;
         if needed {
             let last_block = self.index.manifest().indexed.saturating_sub(1);

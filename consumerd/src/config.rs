@@ -1,8 +1,8 @@
 //! Every setting, its default and its check. `config.example.toml` shows them all.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use blkin_daemon::checks::{in_ranges, invalid, listen_address, writable_folder};
 use blkin_daemon::config::{ConfigError, HOST_AND_PORT, is_host_and_port};
 use blkin_daemon::logging::{self, LogFormat, LogOverrides};
 use serde::{Deserialize, Serialize};
@@ -220,34 +220,40 @@ impl Config {
     /// Names the first key that does not, and what is allowed.
     pub fn check(&self) -> Result<(), ConfigError> {
         logging::check(&self.log)?;
-        let parsed: Result<SocketAddr, _> = self.http_listen.parse();
-        parsed
-            .map_err(|e| invalid("http_listen", format!("{e}; write an address such as 127.0.0.1:9412")))?;
+        listen_address(&self.http_listen).map_err(|reason| invalid("http_listen", reason))?;
         check_upstream("scribe_upstream", &self.scribe_upstream)?;
         check_upstream("json_scribe_upstream", &self.json_scribe_upstream)?;
         check_socket("socket", &self.socket)?;
         check_socket("control_socket", &self.control_socket())?;
         self.check_worker_ids()?;
         if !self.geometry().is_valid() || self.staging_bytes < 16 << 20 {
-            return Err(invalid("staging_bytes", "a multiple of 4096 from 16 MiB to 1 TiB".into()));
+            return Err(invalid("staging_bytes", "a multiple of 4096 from 16 MiB to 1 TiB"));
         }
-        for (key, value, least, most) in self.bounds() {
-            if !(least..=most).contains(&value) {
-                return Err(invalid(key, format!("{value} is not within {least}..={most}")));
-            }
-        }
+        in_ranges(self.bounds())?;
         // Nothing is drained without room for a round, and nearly half of the memory may be in use.
         let needed = 2 * self.round_bytes();
         if self.staging_bytes < needed {
             return Err(invalid("ring_budget_bytes", format!("needs staging_bytes of {needed} or more")));
         }
         if self.poll_busy_ms > self.poll_idle_ms {
-            return Err(invalid("poll_busy_ms", "must not exceed poll_idle_ms".into()));
+            return Err(invalid("poll_busy_ms", "must not exceed poll_idle_ms"));
         }
         if self.backoff_min_ms > self.backoff_max_ms {
-            return Err(invalid("backoff_min_ms", "must not exceed backoff_max_ms".into()));
+            return Err(invalid("backoff_min_ms", "must not exceed backoff_max_ms"));
         }
         Ok(())
+    }
+
+    /// Whether the sockets can be made by whoever asks.
+    ///
+    /// # Errors
+    /// Names the first key whose folder cannot be written, and why.
+    pub fn check_folders(&self) -> Result<(), ConfigError> {
+        let sockets = [("socket", &self.socket), ("control_socket", &self.control_socket())];
+        sockets.into_iter().try_for_each(|(key, path)| {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            writable_folder(key, folder.unwrap_or(Path::new(".")))
+        })
     }
 
     /// Of a worker that has another user and still root's group, or the other way round, nobody would think that it may do
@@ -333,10 +339,6 @@ fn check_socket(key: &'static str, path: &Path) -> Result<(), ConfigError> {
     Ok(())
 }
 
-fn invalid(key: &'static str, reason: String) -> ConfigError {
-    ConfigError::Invalid { key, reason }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -380,7 +382,8 @@ mod tests {
         assert!(bare.contains("scribe_upstream") && bare.contains("[fd00::5]:9410"), "{bare}");
         let url = refused(&|c| c.json_scribe_upstream = "http://10.0.0.5:9410".into());
         assert!(url.contains("json_scribe_upstream") && url.contains("write HOST:PORT"), "{url}");
-        assert!(refused(&|c| c.http_listen = "x".into()).contains("http_listen"));
+        let name = refused(&|c| c.http_listen = "localhost:9412".into());
+        assert!(name.contains("http_listen: \"localhost:9412\" is nothing to listen on"), "{name}");
         assert!(refused(&|c| c.staging_bytes = 5).contains("staging_bytes"));
         assert!(refused(&|c| c.poll_idle_ms = 0).contains("poll_idle_ms"));
         let round = |c: &mut Config| (c.ring_budget_bytes, c.staging_bytes) = (4 << 20, 32 << 20);

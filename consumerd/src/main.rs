@@ -51,6 +51,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let config: Config = layered(file.as_deref(), "BLKIN_CONSUMERD_", &arguments.overrides)?;
     config.check()?;
     if arguments.check_config {
+        config.check_folders()?;
         return say_configuration_is_good();
     }
     logging::init(&config.log, config.log_format)?;

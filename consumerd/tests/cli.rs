@@ -21,9 +21,26 @@ fn with_file(text: &str) -> (tempfile::NamedTempFile, String) {
 #[test]
 fn the_example_configuration_is_a_good_one() {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/config.example.toml");
-    let output = consumerd(&["--check-config", "--config", example]);
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("not/yet/socket");
+    let output = consumerd(&["--check-config", "--config", example, "--socket", socket.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "the configuration is good\n");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn folders_in_which_no_socket_can_be_made_are_bad_configuration_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (good, bad) = (folder.path().join("socket"), "/proc/self/socket");
+    let good = good.to_str().unwrap();
+    for (socket, control, key) in [(bad, good, ": socket: "), (good, bad, ": control_socket: ")] {
+        let sockets = ["--socket", socket, "--control-socket", control];
+        let output = consumerd(&[&["--check-config", "--config", "/dev/null"][..], &sockets].concat());
+        assert_eq!(output.status.code(), Some(78), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(key) && said.contains("/proc/self cannot be written"), "{said}");
+    }
 }
 
 #[test]
@@ -60,11 +77,14 @@ fn a_limit_of_file_sizes_that_is_too_small_is_an_error_and_no_signal() {
 #[test]
 fn a_flag_wins_over_the_environment_and_both_over_the_file() {
     let (_file, path) = with_file("http_listen = \"bad\"\n");
-    assert_eq!(consumerd(&["--check-config", "--config", &path]).status.code(), Some(78));
-    let arguments = ["--check-config", "--config", &path, "--http-listen", "127.0.0.1:0"];
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let common = ["--check-config", "--config", &path, "--socket", socket.to_str().unwrap()];
+    assert_eq!(consumerd(&common).status.code(), Some(78));
+    let arguments = [&common[..], &["--http-listen", "127.0.0.1:0"]].concat();
     assert_eq!(consumerd(&arguments).status.code(), Some(0));
     let mut command = Command::new(env!("CARGO_BIN_EXE_blkin-consumerd"));
-    command.args(["--check-config", "--config", &path]).env("BLKIN_CONSUMERD_HTTP_LISTEN", "127.0.0.1:0");
+    command.args(common).env("BLKIN_CONSUMERD_HTTP_LISTEN", "127.0.0.1:0");
     assert_eq!(command.output().unwrap().status.code(), Some(0));
 }
 

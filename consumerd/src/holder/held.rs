@@ -1,4 +1,8 @@
 //! The programs whose descriptors are held, within quotas.
+//!
+//! One that has ended and is drained counts like any other until the worker lets it go, when all its frames are retired: they
+//! hold raw records, and only its segment has the names that a new worker needs to read them. What it holds is real, too: the
+//! rings that it used cannot be given back without the names, for its seals let nobody punch holes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;

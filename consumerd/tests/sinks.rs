@@ -93,9 +93,16 @@ fn a_pipe_without_reader_and_an_absent_upstream_cost_the_others_nothing() {
     });
     let metrics = daemon.metrics();
     metrics.assert_balanced();
+    let limit = 2_000_000;
     for sink in ["json_lines", "scribe_json"] {
         let label = format!("sink=\"{sink}\",cause=\"queue_full\"");
         assert!(metrics.sum_where("blkin_sink_lost_total", &label) > 0, "{sink}");
+        let gauge = |name: &str| metrics.sum_where(name, &format!("sink=\"{sink}\""));
+        let queued = gauge("blkin_sink_queued_bytes");
+        assert!((limit / 4..limit).contains(&queued), "one program may fill half of it: {queued}");
+        assert_eq!(gauge("blkin_sink_queue_bytes"), limit);
+        // A portion of lines is hardly larger, and one found no room.
+        assert!(gauge("blkin_sink_queue_room_bytes") < 64 << 10, "{sink}");
     }
     // A reader comes: what was kept arrives, line by line.
     let mut reader = std::fs::File::open(pipe).unwrap();

@@ -98,6 +98,17 @@ pub enum Outcome {
     Rejected,
 }
 
+/// How full a queue is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fill {
+    /// Bytes that wait or are under way.
+    pub bytes: usize,
+    /// Most bytes, but for what an earlier worker had staged.
+    pub limit_bytes: usize,
+    /// What the program that holds most of it may add before it loses annotations.
+    pub room_bytes: usize,
+}
+
 /// Annotations of one frame, and what became of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settled {
@@ -250,10 +261,16 @@ impl Queue {
         self.stage() == Stage::Ending && self.is_empty()
     }
 
-    /// Bytes that wait or are under way.
-    pub fn bytes(&self) -> usize {
+    /// How full it is.
+    pub fn fill(&self) -> Fill {
         let state = self.lock();
-        state.bytes + state.staged_bytes
+        let largest = state.by_program.values().max().copied().unwrap_or(0);
+        Fill {
+            bytes: state.bytes + state.staged_bytes,
+            limit_bytes: self.limits.bytes,
+            // What it adds is no longer free.
+            room_bytes: self.limits.bytes.saturating_sub(state.bytes + largest) / 2,
+        }
     }
 
     /// Whether entries find room that nobody else needs: half of the queue is left to those who come meanwhile. Entries
@@ -481,6 +498,28 @@ mod tests {
     }
 
     #[test]
+    fn it_is_seen_how_much_the_program_may_add_that_holds_most() {
+        let queue = queue(10 * 212);
+        let fill = |bytes: usize, room: usize| Fill {
+            bytes: bytes * 212,
+            limit_bytes: 2120,
+            room_bytes: room * 212,
+        };
+        assert_eq!(queue.fill(), fill(0, 5));
+        queue.push((0..2).map(|frame| entry(1, frame)));
+        queue.push((2..4).map(|frame| entry(2, frame)));
+        assert_eq!(queue.fill(), fill(4, 2));
+        queue.push((4..6).map(|frame| entry(1, frame)));
+        assert_eq!(queue.fill(), fill(6, 0));
+        assert!(queue.take_outcomes().is_empty());
+        queue.push([entry(1, 6)]);
+        assert_eq!(count(&queue.take_outcomes(), Outcome::QueueFull), 1);
+        queue.let_in_before(u64::MAX);
+        queue.push([entry(3, 7)]);
+        assert_eq!(queue.fill(), fill(7, 0), "what was staged before takes no room");
+    }
+
+    #[test]
     fn what_was_staged_before_is_let_in_and_takes_no_room_from_others() {
         let queue = queue(10 * 212);
         queue.let_in_before(u64::MAX);
@@ -488,14 +527,14 @@ mod tests {
         queue.let_in_before(100);
         queue.push((100..105).map(|frame| entry(1, frame)));
         assert!(queue.take_outcomes().is_empty());
-        assert_eq!(queue.bytes(), 105 * 212);
+        assert_eq!(queue.fill().bytes, 105 * 212);
         queue.push([entry(1, 105)]);
         assert_eq!(count(&queue.take_outcomes(), Outcome::QueueFull), 1);
         queue.end();
         while let Some(batch) = queue.next_batch().unwrap() {
             queue.settle(&batch, &vec![Outcome::Acked; batch.entries.len()]);
         }
-        assert_eq!((count(&queue.take_outcomes(), Outcome::Acked), queue.bytes()), (105, 0));
+        assert_eq!((count(&queue.take_outcomes(), Outcome::Acked), queue.fill().bytes), (105, 0));
     }
 
     #[test]
@@ -514,7 +553,7 @@ mod tests {
         let rest = queue.next_batch().unwrap().unwrap();
         queue.settle(&rest, &vec![Outcome::Acked; rest.entries.len()]);
         assert!(queue.next_batch().unwrap().is_none());
-        assert_eq!((queue.bytes(), queue.is_empty()), (0, true));
+        assert_eq!((queue.fill().bytes, queue.is_empty()), (0, true));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::annotation::Annotation;
 use crate::join::SpanPiece;
-use crate::sinks::queue::{Entry, Refs, Settled};
+use crate::sinks::queue::{Entry, Fill, Refs, Settled};
 use crate::sinks::zipkin::Encoder;
 use crate::sinks::{Feed, Sink, json};
 
@@ -146,9 +146,9 @@ impl Feeder {
         self.sinks.iter().map(|sink| (sink.name, sink.is_alive())).collect()
     }
 
-    /// Bytes in each sink's queue.
-    pub(super) fn queued_bytes(&self) -> Vec<(&'static str, u64)> {
-        self.sinks.iter().map(|sink| (sink.name, sink.queue.bytes() as u64)).collect()
+    /// How full each sink's queue is.
+    pub(super) fn fills(&self) -> Vec<(&'static str, Fill)> {
+        self.sinks.iter().map(|sink| (sink.name, sink.queue.fill())).collect()
     }
 }
 

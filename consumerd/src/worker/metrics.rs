@@ -18,6 +18,7 @@ use super::waker::Wakes;
 use crate::holder::counters::{Count, Counters};
 use crate::settings::rules::InForce;
 use crate::settings::{Figures, Settings};
+use crate::sinks::queue::Fill;
 
 /// Asks the engine at each scrape, so that all figures are of one moment.
 pub(super) struct EngineCollector {
@@ -137,8 +138,18 @@ fn encode_sinks(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt
     counters_of(encoder, "blkin_sink_lost", "Annotations that the sink lost", lost.collect())?;
     let in_flight = sinks.iter().map(|(name, sink)| (vec![("sink", *name)], sink.in_flight));
     gauges_of(encoder, "blkin_sink_in_flight", "Annotations given and not settled", in_flight.collect())?;
-    let queued = snapshot.queued_bytes.iter().map(|(name, bytes)| (vec![("sink", *name)], *bytes));
-    gauges_of(encoder, "blkin_sink_queued_bytes", "Bytes in the sink's queue", queued.collect())
+    encode_queues(encoder, &snapshot.queues)
+}
+
+fn encode_queues(encoder: &mut DescriptorEncoder<'_>, queues: &[(&str, Fill)]) -> fmt::Result {
+    let mut gauge = |name, help, figure: fn(&Fill) -> usize| {
+        let samples = queues.iter().map(|(sink, fill)| (vec![("sink", *sink)], figure(fill) as u64));
+        gauges_of(encoder, name, help, samples.collect())
+    };
+    gauge("blkin_sink_queued_bytes", "Bytes in the sink's queue", |fill| fill.bytes)?;
+    gauge("blkin_sink_queue_bytes", "Bytes that may be in it", |fill| fill.limit_bytes)?;
+    let help = "Bytes that the program which holds most of it may add before annotations are lost";
+    gauge("blkin_sink_queue_room_bytes", help, |fill| fill.room_bytes)
 }
 
 fn encode_spans(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Result {

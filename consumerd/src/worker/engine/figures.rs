@@ -2,6 +2,7 @@
 
 use super::Engine;
 use crate::holder::counters::{self, Counters};
+use crate::sinks::queue::Fill;
 use crate::worker::ledger::SinkFigures;
 use crate::worker::totals::Totals;
 
@@ -37,8 +38,8 @@ pub struct Snapshot {
     pub recorders_kept: u64,
     /// Each sink's ledger.
     pub sinks: Vec<(&'static str, SinkFigures)>,
-    /// Bytes in each sink's queue.
-    pub queued_bytes: Vec<(&'static str, u64)>,
+    /// How full each sink's queue is.
+    pub queues: Vec<(&'static str, Fill)>,
     /// Spans that left.
     pub spans: SpanFigures,
     /// Spans that did not yet.
@@ -69,7 +70,7 @@ impl Engine {
             recorders_kept: self.programs.values().filter(|program| program.ended_at().is_some()).count()
                 as u64,
             sinks: self.ledger.sinks().collect(),
-            queued_bytes: self.feeder.queued_bytes(),
+            queues: self.feeder.fills(),
             spans: self.spans,
             open_spans: (self.join.open_spans() + self.last.len()) as u64,
             open_span_bytes: self.join.open_bytes() as u64,

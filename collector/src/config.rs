@@ -15,6 +15,7 @@ use blkin_thrift::Limits;
 use clap::{Args, Parser};
 use serde::{Deserialize, Serialize};
 
+use crate::http::Queries;
 use crate::query::Reading;
 use crate::store::Retention;
 use crate::store::writer::WriterOptions;
@@ -353,6 +354,11 @@ impl Config {
         }
     }
 
+    /// Places for queries.
+    pub fn queries(&self) -> Queries {
+        Queries::at_most(self.query_concurrency)
+    }
+
     /// How the store's thread works.
     pub fn writer_options(&self) -> WriterOptions {
         WriterOptions {
@@ -438,6 +444,7 @@ mod tests {
             query_seconds: 8,
             queue_batches: 9,
             queue_mib: 10,
+            query_concurrency: 11,
             ..Config::default()
         };
         assert_eq!(config.http_idle_time(), Duration::from_secs(2));
@@ -452,6 +459,7 @@ mod tests {
         );
         let writer = config.writer_options();
         assert_eq!((writer.queue_batches, writer.queue_bytes), (9, 10 << 20));
+        assert_eq!(config.queries().free(), 11);
     }
 
     #[test]

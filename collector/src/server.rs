@@ -14,7 +14,6 @@ use blkin_scribe::{Budget, server};
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::signal::unix::Signal;
-use tokio::sync::Semaphore;
 
 use crate::config::{Arguments, Config};
 use crate::http::{self, App, registry, router};
@@ -198,7 +197,7 @@ impl Collector {
             writer: self.writer.clone(),
             ingest: self.ingest.clone(),
             budget: self.budget.clone(),
-            queries: Arc::new(Semaphore::new(self.settings.now().query_concurrency)),
+            queries: self.settings.now().queries(),
         };
         let routes = router(Arc::new(app), admin, blkin_live::router(self.live.clone()));
         let max_connections = self.connections.http;

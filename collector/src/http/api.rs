@@ -153,18 +153,11 @@ async fn names(app: Arc<App>, kind: NameKind, of: String) -> Result<Vec<String>,
     read(app, move |store| store.names(kind, &of)).await
 }
 
-/// Runs a query on a thread where it may block; only so many at a time.
+/// Runs a query of the store where it may block, once there is a place for it.
 pub(super) async fn read<T: Send + 'static>(
     app: Arc<App>,
     query: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, Problem> {
-    let place = app.queries.clone().acquire_owned().await;
-    let work = tokio::task::spawn_blocking(move || {
-        let _place = place;
-        query(&*app.store)
-    });
-    match work.await {
-        Ok(answer) => Ok(answer?),
-        Err(error) => Err(StoreError::Engine(format!("a query ended early: {error}")).into()),
-    }
+    let store = app.store.clone();
+    Ok(app.queries.run(move || query(&*store)).await?)
 }

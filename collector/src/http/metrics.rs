@@ -49,47 +49,53 @@ const REFUSED: [(&str, Refused); 3] =
 
 impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        self.of_arrivals(&mut encoder)?;
+        self.of_viewers(&mut encoder)?;
+        self.of_store(&mut encoder)
+    }
+}
+
+impl Metrics {
+    /// What came, and what became of it.
+    fn of_arrivals(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let ledger = self.writer.ledger();
-        ledger_metrics(&mut encoder, &ledger, "", "annotations", |count| count.annotations)?;
-        ledger_metrics(&mut encoder, &ledger, "spans_", "pieces of spans", |count| count.spans)?;
+        ledger_metrics(encoder, &ledger, "", "annotations", |count| count.annotations)?;
+        ledger_metrics(encoder, &ledger, "spans_", "pieces of spans", |count| count.spans)?;
         let refused = REFUSED.map(|(label, cause)| (label, self.ingest.refused_batches(cause)));
-        counters(&mut encoder, "refused_batches", "batches given back to their senders", "cause", &refused)?;
-        rejected(&mut encoder, self.ingest.rejects())?;
+        counters(encoder, "refused_batches", "batches given back to their senders", "cause", &refused)?;
+        rejected(encoder, self.ingest.rejects())?;
         let help = "Scribe entries of other categories, which hold no spans";
-        counter(&mut encoder, "skipped_entries", help, self.ingest.skipped().entries())?;
+        counter(encoder, "skipped_entries", help, self.ingest.skipped().entries())?;
         let help = "HTTP clients let go because they did not take what they were sent";
-        counter(&mut encoder, "http_stalled", help, self.patience.stalled())?;
+        counter(encoder, "http_stalled", help, self.patience.stalled())
+    }
+
+    fn of_viewers(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let live = self.live.figures();
-        gauge(&mut encoder, "live_viewers", "live viewers at this moment", live.viewers)?;
+        gauge(encoder, "live_viewers", "live viewers at this moment", live.viewers)?;
         let spans = [
             ("shown", live.shown),
             ("missed", live.missed),
             ("unseen", live.unseen),
             ("unkept", live.unkept),
         ];
-        let help = "spans for live viewers since the start";
-        counters(&mut encoder, "live_spans", help, "fate", &spans)?;
-        gauge(
-            &mut encoder,
-            "queued_bytes",
-            "bytes that wait for the store",
-            self.writer.queued_bytes() as u64,
-        )?;
-        counter(&mut encoder, "commits", "transactions of the store", self.writer.commits() as u64)?;
+        counters(encoder, "live_spans", "spans for live viewers since the start", "fate", &spans)
+    }
+
+    fn of_store(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let queued = self.writer.queued_bytes() as u64;
+        gauge(encoder, "queued_bytes", "bytes that wait for the store", queued)?;
+        counter(encoder, "commits", "transactions of the store", self.writer.commits() as u64)?;
         let index = self.writer.index_size();
-        gauge(&mut encoder, "index_segments", "segments of the store's index", index.segments)?;
-        gauge(&mut encoder, "index_bytes", "bytes of these segments on disk", index.bytes)?;
+        gauge(encoder, "index_segments", "segments of the store's index", index.segments)?;
+        gauge(encoder, "index_bytes", "bytes of these segments on disk", index.bytes)?;
         let help = "traces that are indexed in memory and by no segment yet";
-        gauge(&mut encoder, "index_memory_traces", help, index.traces_in_memory)?;
+        gauge(encoder, "index_memory_traces", help, index.traces_in_memory)?;
         let damage = self.writer.damage();
-        counter(&mut encoder, "damaged_pieces", "times that a damaged piece was left out", damage.pieces())?;
-        counter(&mut encoder, "damaged_files", "files of the store that were set aside", damage.files())?;
-        counter(
-            &mut encoder,
-            "salvaged_spans",
-            "pieces of spans stored anew from such files",
-            damage.salvaged(),
-        )
+        counter(encoder, "damaged_pieces", "times that a damaged piece was left out", damage.pieces())?;
+        counter(encoder, "damaged_files", "files of the store that were set aside", damage.files())?;
+        let help = "pieces of spans stored anew from such files";
+        counter(encoder, "salvaged_spans", help, damage.salvaged())
     }
 }
 

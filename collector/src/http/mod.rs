@@ -9,6 +9,7 @@ mod intake;
 mod ledger;
 mod metrics;
 mod page;
+mod queries;
 mod rejects;
 mod serve;
 
@@ -20,9 +21,9 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use blkin_daemon::admin::{self, Admin};
-use tokio::sync::Semaphore;
 
 pub use metrics::registry;
+pub use queries::Queries;
 pub use serve::serve;
 
 use crate::config::Config;
@@ -44,7 +45,7 @@ pub struct App {
     /// Memory for bodies being read.
     pub budget: blkin_scribe::Budget,
     /// Places for queries.
-    pub queries: Arc<Semaphore>,
+    pub queries: Queries,
 }
 
 impl App {

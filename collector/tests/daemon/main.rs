@@ -4,6 +4,7 @@
 mod bad_input;
 mod damage;
 mod intake;
+mod keys;
 mod limits;
 mod queries;
 mod reload;

@@ -1,0 +1,111 @@
+//! Keys of the configuration, by what they change; those that bound what a sender may do are in `limits.rs`.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::Command;
+
+use blkin_collector::store::disk::FILE_NAME;
+use blkin_thrift::Annotation;
+use blkin_thrift::scribe::{LogEntry, ResultCode, span_message};
+
+use crate::bad_input::{JSON, THRIFT};
+use crate::limits::configured;
+use crate::running::{Collector, Scribe, command, entry, span, span_entry};
+
+#[test]
+fn spans_are_in_the_category_that_is_configured() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = configured(folder.path(), "scribe_category = \"spans\"\n");
+    let other = LogEntry { category: "spans".to_owned(), ..span_entry(2) };
+    let mut scribe = Scribe::connect(collector.scribe);
+    assert_eq!(scribe.log(&[span_entry(1), other]).unwrap(), ResultCode::Ok);
+    assert!(!collector.has_trace(1) && collector.has_trace(2));
+}
+
+#[test]
+fn the_log_is_in_the_format_that_is_configured() {
+    let folder = tempfile::tempdir().unwrap();
+    let said_as = |format: &str| {
+        let (file, log) = (folder.path().join("collector.toml"), folder.path().join("log"));
+        std::fs::write(&file, format!("log_format = \"{format}\"\n")).unwrap();
+        let mut configured = command(folder.path());
+        configured.arg("--config").arg(&file);
+        Collector::spawn_logging_to(folder.path(), &mut configured, File::create(&log).unwrap().into());
+        std::fs::read_to_string(&log).unwrap()
+    };
+    let [json, text] = ["json", "text"].map(said_as);
+    let is_json =
+        |line: &str| serde_json::from_str::<serde_json::Value>(line).is_ok_and(|l| l["level"] == "INFO");
+    assert!(json.contains("ready") && json.lines().all(is_json), "{json}");
+    assert!(text.contains("ready") && !text.lines().any(is_json), "{text}");
+}
+
+/// A thrift list of one span with a structure that nobody knows, in which structures nest so deep.
+fn deep(levels: usize) -> Vec<u8> {
+    let mut span = blkin_thrift::span::encode(&span(1));
+    let stop = span.pop();
+    let unknown = [&[12, 0, 99].repeat(levels)[..], &vec![0; levels]].concat();
+    [&[12, 0, 0, 0, 1][..], &span, &unknown, &stop.into_iter().collect::<Vec<u8>>()].concat()
+}
+
+#[test]
+fn structures_nest_as_deep_as_is_configured() {
+    for (max_depth, levels, status) in [(4, 2, 202), (4, 10, 400), (16, 10, 202)] {
+        let folder = tempfile::tempdir().unwrap();
+        let collector = configured(folder.path(), &format!("max_depth = {max_depth}\n"));
+        let (answer, reason) = collector.post("/api/v1/spans", &[THRIFT], &deep(levels));
+        assert_eq!(answer, status, "{levels} levels where {max_depth} are allowed: {reason}");
+    }
+}
+
+#[test]
+fn offered_tags_are_those_that_are_configured() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = configured(folder.path(), "autocomplete_keys = [\"pool\", \"disk\"]\n");
+    assert_eq!(collector.get("/api/v2/autocompleteKeys").1, r#"["pool","disk"]"#);
+}
+
+fn big_entry(trace_id: i64, bytes: usize) -> LogEntry {
+    let mut big = span(trace_id);
+    // Not in place of its begin, by which it is found.
+    let long = Annotation { value: "x".repeat(bytes), ..big.annotations[0].clone() };
+    big.annotations.push(long);
+    entry(span_message(&big))
+}
+
+#[test]
+fn an_answer_has_no_more_of_spans_than_is_configured() {
+    for (query_max_mib, traces) in [(1, 1), (64, 3)] {
+        let folder = tempfile::tempdir().unwrap();
+        let collector = configured(folder.path(), &format!("query_max_mib = {query_max_mib}\n"));
+        let mut scribe = Scribe::connect(collector.scribe);
+        let some: Vec<_> = (1..=3).map(|trace| big_entry(trace, 700 << 10)).collect();
+        assert_eq!(scribe.log(&some).unwrap(), ResultCode::Ok);
+        let found = collector.json("/api/v2/traces?endTs=1700000001000&lookback=10000");
+        assert_eq!(found.as_array().unwrap().len(), traces, "with {query_max_mib} MiB");
+    }
+}
+
+fn resident_bytes(file: &Path) -> usize {
+    let told =
+        Command::new("fincore").args(["--bytes", "--noheadings", "--output", "RES"]).arg(file).output();
+    String::from_utf8(told.unwrap().stdout).unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn about_as_much_of_the_file_stays_in_the_page_cache_as_the_cache_that_is_configured_has() {
+    const SENT: usize = 24 << 20;
+    let resident_with = |cache_mib: usize| {
+        // Where files are on a disk, unlike perhaps in the system's folder for such.
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let collector = configured(folder.path(), &format!("cache_mib = {cache_mib}\n"));
+        let mut scribe = Scribe::connect(collector.scribe);
+        for trace in 1..=(SENT >> 20) as i64 {
+            assert_eq!(scribe.log(&[big_entry(trace, 1 << 20)]).unwrap(), ResultCode::Ok);
+        }
+        assert_eq!(collector.post("/api/v2/spans", &[JSON], b"[]").0, 202);
+        resident_bytes(&folder.path().join("data").join(FILE_NAME))
+    };
+    let (small, large) = (resident_with(2), resident_with(128));
+    assert!(small < SENT / 3 && large > SENT * 2 / 3, "{small} and {large} of {SENT} bytes");
+}

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use crate::terminal::safe;
 
 /// No answer of a daemon is read beyond this: a search of 1,000 large traces stays well below it.
 const MAX_BODY_BYTES: u64 = 256 << 20;
+/// An answer is waited for this long, unless [`Client::patient_for`] says otherwise: a search over much may take its time.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Reads the address of a daemon, as the command line has it.
 ///
@@ -36,6 +38,37 @@ fn with_scheme(url: &str) -> String {
     format!("{scheme}://{}", rest.trim_end_matches('/'))
 }
 
+/// Whoever listens there has not answered in time.
+#[derive(Debug)]
+pub(crate) struct Silence;
+
+impl std::fmt::Display for Silence {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("it does not answer in time")
+    }
+}
+
+impl std::error::Error for Silence {}
+
+/// Why nobody was reached, or nothing came back, without the names of parts that this program is made of.
+pub(crate) fn plain(error: ureq::Error) -> anyhow::Error {
+    match error {
+        ureq::Error::Io(error) => error.into(),
+        ureq::Error::Timeout(ureq::Timeout::Connect) => anyhow!("no connection came about in time"),
+        ureq::Error::Timeout(ureq::Timeout::Global) => Silence.into(),
+        other => other.into(),
+    }
+}
+
+fn agent(patience: Duration) -> ureq::Agent {
+    let config = ureq::Agent::config_builder()
+        .timeout_connect(Some(Duration::from_secs(3)))
+        .timeout_global(Some(patience))
+        .http_status_as_error(false)
+        .build();
+    config.new_agent()
+}
+
 /// One daemon's HTTP interface.
 #[derive(Debug)]
 pub struct Client {
@@ -56,13 +89,13 @@ pub struct Answer {
 impl Client {
     /// A client of the daemon at `url`, such as `http://127.0.0.1:9411`; the scheme may be left out.
     pub fn new(url: &str) -> Client {
-        let base = with_scheme(url);
-        let config = ureq::Agent::config_builder()
-            .timeout_connect(Some(Duration::from_secs(3)))
-            .timeout_global(Some(Duration::from_secs(30)))
-            .http_status_as_error(false)
-            .build();
-        Client { agent: config.new_agent(), base, option: None }
+        Client { agent: agent(PATIENCE), base: with_scheme(url), option: None }
+    }
+
+    /// The same, which waits no longer than that for an answer.
+    #[must_use]
+    pub fn patient_for(self, patience: Duration) -> Client {
+        Client { agent: agent(patience), ..self }
     }
 
     /// The same, which tells by what option another daemon is named when it reaches nobody.
@@ -90,13 +123,15 @@ impl Client {
         for (key, value) in query {
             request = request.query(key, value);
         }
-        let mut response = request.call().with_context(|| unreachable(&self.base, self.option))?;
+        let mut response =
+            request.call().map_err(plain).with_context(|| unreachable(&self.base, self.option))?;
         let status = response.status().as_u16();
         let body = response
             .body_mut()
             .with_config()
             .limit(MAX_BODY_BYTES)
             .read_to_string()
+            .map_err(plain)
             .with_context(|| format!("failed to read the answer of {}{path}", self.base))?;
         Ok(Answer { status, body })
     }
@@ -144,6 +179,17 @@ mod tests {
             error.to_string(),
             "failed to reach http://127.0.0.1:1; does it serve HTTP there? --collector names another"
         );
+    }
+
+    #[test]
+    fn who_does_not_listen_and_who_does_not_answer_is_told_in_plain_words() {
+        let error = Client::new("127.0.0.1:1").get("/", &[]).unwrap_err();
+        assert!(format!("{error:#}").ends_with(":1: Connection refused (os error 111)"), "{error:#}");
+
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = Client::new(&silent.local_addr().unwrap().to_string());
+        let error = client.patient_for(Duration::from_millis(1)).get("/", &[]).unwrap_err();
+        assert!(format!("{error:#}").ends_with(": it does not answer in time"), "{error:#}");
     }
 
     #[test]

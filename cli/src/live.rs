@@ -86,7 +86,8 @@ pub fn watch(base: &str, wanted: &LiveArguments) -> Result<Stream<impl Read + us
             request = request.query(key, value);
         }
     }
-    let mut response = request.call().with_context(|| http::unreachable(base, Some("--collector")))?;
+    let mut response =
+        request.call().map_err(http::plain).with_context(|| http::unreachable(base, Some("--collector")))?;
     if response.status() != 200 {
         let words = response.body_mut().with_config().limit(4096).read_to_string().unwrap_or_default();
         bail!("{base} answered {}: {}", response.status().as_u16(), safe(words.trim()));

@@ -208,7 +208,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
             // It has advice of its own for whom it does not reach.
             let [consumerd, collector] = [consumerd, &arguments.common.collector].map(|url| Client::new(url));
             let relays = relays.clients().collect();
-            return examine(&doctor::Places { socket: socket.clone(), consumerd, relays, collector }, json);
+            return examine(doctor::Places { socket: socket.clone(), consumerd, relays, collector }, json);
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -255,7 +255,7 @@ fn check(reading: &Reading, json: bool) -> Result<ExitCode> {
     Ok(code(reading.balances()))
 }
 
-fn examine(places: &doctor::Places, json: bool) -> Result<ExitCode> {
+fn examine(places: doctor::Places, json: bool) -> Result<ExitCode> {
     let report = doctor::examine(places);
     put(&if json { pretty(&report)? } else { doctor::text(&report, Style::of_stdout()) })?;
     Ok(code(report.healthy))

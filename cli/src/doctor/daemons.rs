@@ -1,20 +1,76 @@
 //! consumerd's socket, consumerd, the relays and the collector.
 
 use std::io::ErrorKind;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+use std::time::Duration;
 
+use anyhow::Result;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde::Deserialize;
 
 use super::Check;
-use crate::http::{Answer, Client};
+use crate::http::{Answer, Client, Silence};
+use crate::metrics::Metrics;
 
-/// Whether a program of this user could offer its rings.
-pub(super) fn socket(path: &Path) -> Check {
+/// A daemon that is stopped accepts connections and answers none of them. A healthy one answers at once, but may have to
+/// wait for a CPU on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a daemon says of itself. It is asked for each once, and no more if it does not answer: a stopped one costs a
+/// single wait.
+pub(super) struct Said {
+    /// Its address without the scheme, and with it.
+    pub(super) host: String,
+    pub(super) base: String,
+    health: Result<Answer>,
+    metrics: Option<String>,
+}
+
+impl Said {
+    /// Asks the daemon of `client`, whose health is at `path`.
+    pub(super) fn by(client: Client, path: &str) -> Said {
+        Said::asked(client.patient_for(PATIENCE), path)
+    }
+
+    fn asked(client: Client, path: &str) -> Said {
+        let health = client.get(path, &[]);
+        let metrics = health.as_ref().ok().and_then(|_| client.get_ok("/metrics", &[]).ok());
+        Said { host: client.host().to_owned(), base: client.base().to_owned(), health, metrics }
+    }
+
+    /// Its metrics, if it can be read.
+    pub(super) fn metrics(&self) -> Option<Metrics> {
+        self.metrics.as_deref().map(Metrics::parse)
+    }
+
+    /// It is well, and the daemon whose metrics are named so.
+    fn is_well(&self, metrics: &str) -> bool {
+        matches!(self.health, Ok(Answer { status: 200, .. })) && self.has_metrics(metrics)
+    }
+
+    fn has_metrics(&self, named: &str) -> bool {
+        self.metrics.iter().any(|text| text.lines().any(|line| line.starts_with(named)))
+    }
+
+    /// Who takes nothing of what it delivers; nobody if it does not answer, which is told of elsewhere.
+    fn troubles(&self) -> Vec<Trouble> {
+        let body = self.health.as_ref().map(|answer| &*answer.body).unwrap_or_default();
+        serde_json::from_str::<Health>(body).unwrap_or_default().troubles
+    }
+}
+
+/// Whether a program of this user could offer its rings to the consumerd that has `said` how it is.
+pub(super) fn socket(path: &Path, said: &Said) -> Check {
     const NAME: &str = "consumerd's socket";
     let shown = path.display();
     match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound && said.is_well(OF_CONSUMERD) => Check::failed(
+            NAME,
+            format!("{shown} is not there, though the blkin-consumerd of {} is well", said.base),
+            "if that is its socket somebody removed it: restart blkin-consumerd; if it has another, set BLKIN_SOCKET for \
+             programs and for this command; in a container, mount the folder of the socket (docs/deploy.md)",
+        ),
         Err(error) if error.kind() == ErrorKind::NotFound => Check::failed(
             NAME,
             format!("{shown} is not there"),
@@ -42,11 +98,14 @@ fn connectable(name: &'static str, path: &Path) -> Check {
         connect(&socket, &address)
     };
     match attempt() {
-        Ok(()) => Check::ok(name, format!("{shown} can be connected to by this user")),
+        Ok(()) => {
+            let but = closed_to_others(path).map(|what| format!("; {what}")).unwrap_or_default();
+            Check::ok(name, format!("{shown} can be connected to by this user{but}"))
+        }
         Err(rustix::io::Errno::ACCESS) => Check::failed(
             name,
             format!("{shown} refuses user {}", rustix::process::geteuid().as_raw()),
-            "its mode should be 0666 and its folder searchable: restart blkin-consumerd",
+            "its mode should be 0666: restart blkin-consumerd, which makes it so",
         ),
         Err(rustix::io::Errno::CONNREFUSED) => Check::failed(
             name,
@@ -64,10 +123,22 @@ fn connectable(name: &'static str, path: &Path) -> Check {
     }
 }
 
+/// What keeps ordinary users from the socket at `path`, if anything does: its mode, or that of a folder above it.
+pub(super) fn closed_to_others(path: &Path) -> Option<String> {
+    let lacks = |path: &Path, bit: u32| {
+        let mode = std::fs::metadata(path).ok()?.mode() & 0o7777;
+        (mode & bit == 0).then(|| format!("{} is closed to other users (mode {mode:04o})", path.display()))
+    };
+    lacks(path, 0o002).or_else(|| path.ancestors().skip(1).find_map(|folder| lacks(folder, 0o001)))
+}
+
+/// How the metrics begin that only consumerd has.
+const OF_CONSUMERD: &str = "blkin_offers";
+
 /// Whether consumerd's workers are alive.
-pub(super) fn consumerd(client: &Client) -> Check {
+pub(super) fn consumerd(said: &Said) -> Check {
     let advice = "start blkin-consumerd, or name its metrics address with --consumerd";
-    health("consumerd", client, "/healthz", Some("blkin_offers"), advice)
+    health("consumerd", said, Some(OF_CONSUMERD), advice)
 }
 
 /// A side that takes nothing of what a daemon delivers, as its `/healthz` tells of it.
@@ -93,12 +164,6 @@ struct Health {
     workers: Vec<Worker>,
     #[serde(default)]
     troubles: Vec<Trouble>,
-}
-
-/// What a daemon's `/healthz` tells of; nothing of one that does not answer, which is told of elsewhere.
-fn troubles(client: &Client) -> Vec<Trouble> {
-    let body = client.get("/healthz", &[]).map(|answer| answer.body).unwrap_or_default();
-    serde_json::from_str::<Health>(&body).unwrap_or_default().troubles
 }
 
 impl Trouble {
@@ -129,52 +194,65 @@ impl Trouble {
 }
 
 /// Every upstream or file that takes nothing of what consumerd ships.
-pub(super) fn sinks(client: &Client) -> Vec<Check> {
+pub(super) fn sinks(said: &Said) -> Vec<Check> {
     let sink = |trouble: &Trouble| {
         let Trouble { name, to, cause, reason, seconds } = trouble;
         let found = format!("{name} ships nothing to {to} for {seconds} s ({cause}): {reason}");
         Check::warning("consumerd's sinks", found, trouble.advice("consumerd"))
     };
-    troubles(client).iter().map(sink).collect()
+    said.troubles().iter().map(sink).collect()
 }
 
 /// Whether a relay's workers are alive.
-pub(super) fn relay(client: &Client) -> Check {
+pub(super) fn relay(said: &Said) -> Check {
     let advice = "start blkin-relay there, or name its metrics address with --relay";
-    health("relay", client, "/healthz", Some("blkin_relay_"), advice)
+    health("relay", said, Some("blkin_relay_"), advice)
 }
 
 /// Every upstream that takes nothing of what a relay passes on, and the relay's own spool if that takes nothing.
-pub(super) fn deliveries(client: &Client) -> Vec<Check> {
+pub(super) fn deliveries(said: &Said) -> Vec<Check> {
     let delivery = |trouble: &Trouble| {
         let Trouble { name, to, cause, reason, seconds } = trouble;
-        let relay = client.base();
-        let found = format!("{relay}: the {name} {to} takes nothing for {seconds} s ({cause}): {reason}");
+        let found =
+            format!("{}: the {name} {to} takes nothing for {seconds} s ({cause}): {reason}", said.base);
         Check::warning("relay's deliveries", found, trouble.advice("the relay"))
     };
-    troubles(client).iter().map(delivery).collect()
+    said.troubles().iter().map(delivery).collect()
 }
 
 /// Whether traces have somewhere to go, and can be read. A Zipkin server will do.
-pub(super) fn collector(client: &Client) -> Check {
+pub(super) fn collector(said: &Said) -> Check {
     let advice = "start blkin-collector, or name it with --collector";
-    health("collector", client, "/health", None, advice)
+    health("collector", said, None, advice)
 }
 
 /// Whether a daemon is healthy, and, if its metrics are known by something in their names, whether it is that daemon.
-fn health(name: &'static str, client: &Client, path: &str, metrics: Option<&str>, advice: &str) -> Check {
-    match client.get(path, &[]) {
-        Ok(Answer { status: 200, .. }) if metrics.is_some_and(|metrics| !has_metrics(client, metrics)) => {
-            Check::failed(name, format!("{} is healthy, but no {name}", client.base()), advice)
+fn health(name: &'static str, said: &Said, metrics: Option<&str>, advice: &str) -> Check {
+    let base = &said.base;
+    match &said.health {
+        Ok(Answer { status: 200, .. }) if metrics.is_some_and(|metrics| !said.has_metrics(metrics)) => {
+            Check::failed(name, format!("{base} is healthy, but no {name}"), advice)
         }
-        Ok(Answer { status: 200, .. }) => Check::ok(name, format!("{} is healthy", client.base())),
-        Ok(Answer { status, body }) => {
-            let found = format!("{} answered {status}: {}", client.base(), unwell(&body));
-            Check::failed(name, found, "look at its log")
+        Ok(Answer { status: 200, .. }) => Check::ok(name, format!("{base} is healthy")),
+        Ok(Answer { status: 503, body }) => Check::failed(
+            name,
+            format!("{base} answered 503: {}", unwell(body)),
+            "look at its log".to_owned() + IF_NOT,
+        ),
+        Ok(Answer { status, .. }) => {
+            Check::failed(name, format!("{base} answered {status}, which no {name} does"), advice)
+        }
+        Err(error) if error.is::<Silence>() => {
+            let advice =
+                format!("look at the process that listens there, and at its log if it is the {name}");
+            Check::failed(name, format!("{base} takes connections and answers none"), advice + IF_NOT)
         }
         Err(error) => Check::failed(name, format!("{error:#}"), advice),
     }
 }
+
+/// What to do if looking does not help.
+const IF_NOT: &str = ", and whether somebody stopped it; if it stays so, restart it";
 
 /// Who of a daemon's workers is not well, or what it said if that names none.
 fn unwell(body: &str) -> String {
@@ -187,12 +265,13 @@ fn unwell(body: &str) -> String {
     named.join(", ")
 }
 
-fn has_metrics(client: &Client, named: &str) -> bool {
-    client.get("/metrics", &[]).is_ok_and(|answer| answer.body.lines().any(|line| line.starts_with(named)))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
+
     use super::super::Status;
     use super::*;
 
@@ -217,12 +296,85 @@ mod tests {
         assert!(advice("failed").contains("log of the relay;"));
     }
 
+    /// A daemon that answers every request with that head and body.
+    fn serving(status: &str, body: &str) -> Client {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = Client::new(&listener.local_addr().unwrap().to_string());
+        let answer =
+            format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        std::thread::spawn(move || {
+            for mut connection in listener.incoming().flatten() {
+                let mut request = [0; 4096];
+                let _ = connection.read(&mut request).and_then(|_| connection.write_all(answer.as_bytes()));
+            }
+        });
+        client
+    }
+
+    fn folder_for(test: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("blkin-doctor-{test}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    fn said(client: Client) -> Said {
+        Said::by(client, "/healthz")
+    }
+
+    #[test]
+    fn a_stopped_daemon_is_asked_once_and_told_from_one_that_is_away() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = Client::new(&listener.local_addr().unwrap().to_string());
+        let silent = Said::asked(client.patient_for(Duration::from_millis(1)), "/healthz");
+        let check = consumerd(&silent);
+        assert!(check.found.ends_with(" takes connections and answers none"), "{}", check.found);
+        assert!(check.advice.unwrap().contains("whether somebody stopped it"));
+        listener.set_nonblocking(true).unwrap();
+        assert!(listener.incoming().take_while(Result::is_ok).count() <= 1, "it was asked again");
+
+        let away = consumerd(&said(Client::new("127.0.0.1:1")));
+        assert!(away.found.ends_with("Connection refused (os error 111)"), "{}", away.found);
+        assert!(away.advice.unwrap().starts_with("start blkin-consumerd"));
+    }
+
+    #[test]
+    fn somebody_elses_server_is_no_daemon_of_ours() {
+        let check = collector(&said(serving("404 Not Found", "<html>")));
+        assert!(check.found.ends_with(" answered 404, which no collector does"), "{}", check.found);
+        assert!(check.advice.unwrap().starts_with("start blkin-collector"));
+        let check = consumerd(&said(serving("200 OK", "hello")));
+        assert!(check.found.ends_with(" is healthy, but no consumerd"), "{}", check.found);
+        let check = relay(&said(serving("503 Service Unavailable", "no worker")));
+        assert!(check.found.ends_with(" answered 503: no worker"), "{}", check.found);
+    }
+
+    #[test]
+    fn a_socket_that_only_some_may_use_is_told_of() {
+        let folder = folder_for("closed");
+        let path = folder.join("socket");
+        std::fs::write(&path, "").unwrap();
+        let mode = |path: &Path, mode| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        mode(&path, 0o600);
+        let closed = closed_to_others(&path).unwrap();
+        assert_eq!(closed, format!("{} is closed to other users (mode 0600)", path.display()));
+        mode(&path, 0o666);
+        mode(&folder, 0o750);
+        let closed = closed_to_others(&path).unwrap();
+        assert_eq!(closed, format!("{} is closed to other users (mode 0750)", folder.display()));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
     #[test]
     fn each_state_of_the_socket_is_told_apart() {
-        let folder = std::env::temp_dir().join(format!("blkin-doctor-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = folder_for("states");
         let path = folder.join("socket");
+        let nobody = said(Client::new("127.0.0.1:1"));
+        let socket = |path: &Path| socket(path, &nobody);
         assert!(socket(&path).found.ends_with("is not there"));
+        let well = super::socket(&path, &said(serving("200 OK", "blkin_offers_total 1\n")));
+        assert!(well.found.contains(" is not there, though ") && well.advice.unwrap().contains("restart"));
         std::fs::write(&path, "").unwrap();
         assert!(socket(&path).found.ends_with("is no socket"));
         std::fs::remove_file(&path).unwrap();

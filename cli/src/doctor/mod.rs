@@ -13,7 +13,6 @@ use serde::Serialize;
 
 use crate::http::Client;
 use crate::ledger::Ledger;
-use crate::metrics::Metrics;
 use crate::terminal::{Colour, Style, safe};
 
 /// Where the daemons of this node are, and those behind it.
@@ -83,28 +82,31 @@ pub struct Report {
 }
 
 /// Looks at everything.
-pub fn examine(places: &Places) -> Report {
+pub fn examine(places: Places) -> Report {
     let mut checks = vec![kernel::memfd(), kernel::rseq(), kernel::clock()];
-    checks.push(daemons::socket(&places.socket));
-    checks.push(daemons::consumerd(&places.consumerd));
-    checks.extend(daemons::sinks(&places.consumerd));
-    let consumerd = metrics_of(&places.consumerd);
+    let said = daemons::Said::by(places.consumerd, "/healthz");
+    checks.push(daemons::socket(&places.socket, &said));
+    checks.push(daemons::consumerd(&said));
+    checks.extend(daemons::sinks(&said));
+    let consumerd = said.metrics();
     let mut ledger = consumerd.as_ref().map(Ledger::of_consumerd).unwrap_or_default();
     checks.push(programs::attachment(consumerd.as_ref(), &places.socket));
     checks.extend(consumerd.as_ref().map(programs::offers));
     checks.extend(consumerd.as_ref().and_then(room::of_consumerd));
     checks.extend(consumerd.iter().flat_map(losses::of_consumerd));
-    for relay in &places.relays {
-        checks.push(daemons::relay(relay));
-        checks.extend(daemons::deliveries(relay));
-        if let Some(metrics) = metrics_of(relay) {
-            ledger = ledger.and(Ledger::of_relay(relay.host(), &metrics));
-            checks.extend(room::of_relay(relay.base(), &metrics));
-            checks.extend(losses::of_relay(relay.base(), &metrics));
+    for relay in places.relays {
+        let relay = daemons::Said::by(relay, "/healthz");
+        checks.push(daemons::relay(&relay));
+        checks.extend(daemons::deliveries(&relay));
+        if let Some(metrics) = relay.metrics() {
+            ledger = ledger.and(Ledger::of_relay(&relay.host, &metrics));
+            checks.extend(room::of_relay(&relay.base, &metrics));
+            checks.extend(losses::of_relay(&relay.base, &metrics));
         }
     }
-    checks.push(daemons::collector(&places.collector));
-    if let Some(metrics) = metrics_of(&places.collector) {
+    let collector = daemons::Said::by(places.collector, "/health");
+    checks.push(daemons::collector(&collector));
+    if let Some(metrics) = collector.metrics() {
         ledger = ledger.and(Ledger::of_collector(&metrics));
         checks.extend(losses::of_collector(&metrics));
     }
@@ -112,11 +114,6 @@ pub fn examine(places: &Places) -> Report {
     let balanced = ledger.balances();
     let healthy = balanced && checks.iter().all(|check| check.status != Status::Failed);
     Report { healthy, checks, balanced, ledger: ledger.equations }
-}
-
-/// A daemon's metrics, if it can be read.
-fn metrics_of(daemon: &Client) -> Option<Metrics> {
-    daemon.get_ok("/metrics", &[]).ok().map(|text| Metrics::parse(&text))
 }
 
 /// Causes by which nothing goes but what the configuration says: old traces, a sample's rest, what a flight recorder keeps no
@@ -205,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_machine_without_daemons_fails_and_is_told_what_to_do() {
-        let report = examine(&nobody());
+        let report = examine(nobody());
         assert!(!report.healthy);
         let failed: Vec<&str> = report
             .checks
@@ -246,7 +243,7 @@ mod tests {
 
     #[test]
     fn the_report_is_json_too() {
-        let json = serde_json::to_value(examine(&nobody())).unwrap();
+        let json = serde_json::to_value(examine(nobody())).unwrap();
         assert_eq!(json["healthy"], false);
         assert_eq!(json["checks"][0]["name"], "memfd");
     }

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::Check;
+use super::daemons::closed_to_others;
 use crate::metrics::Metrics;
 
 /// How the kernel shows a mapped segment in `/proc/PID/maps`.
@@ -180,25 +181,31 @@ fn reason(program: &Program, socket: &Path) -> String {
         }
         None => {}
     }
-    let inside = format!("/proc/{pid}/root{}", socket.display());
+    unreached(&who, pid, socket)
+}
+
+/// Why a program that nobody reads may not have reached the socket.
+fn unreached(who: &str, pid: u32, socket: &Path) -> String {
+    let shown = socket.display();
+    let inside = format!("/proc/{pid}/root{shown}");
     if in_other_mount_namespace(pid) && fs::symlink_metadata(&inside).is_err() {
-        return format!("{who} sees no {} in its container: mount that folder into it", socket.display());
+        return format!("{who} sees no {shown} in its container: mount that folder into it");
     }
     let owner = fs::metadata(format!("/proc/{pid}")).map(|metadata| metadata.uid());
-    let uid = real_uid(pid);
-    match (owner, uid) {
-        (Ok(0), Some(uid)) if uid != 0 => {
+    let Some(uid) = real_uid(pid) else { return format!("{who} has just ended or cannot be examined") };
+    match (owner, closed_to_others(socket)) {
+        (_, Some(closed)) if uid != 0 => {
             format!(
-                "{who} of user {uid} is not dumpable, so a scan cannot see it: let it reach {}",
-                socket.display()
+                "{who} of user {uid} does not reach {shown}: {closed}; it tries again by itself once it may"
             )
         }
-        (_, Some(uid)) => format!(
-            "{who} of user {uid} did not reach {}: it tries again at its next drop or first use of a CPU; \
-             restarting blkin-consumerd (with CAP_SYS_PTRACE) scans for it",
-            socket.display()
+        (Ok(0), _) if uid != 0 => {
+            format!("{who} of user {uid} is not dumpable, so a scan cannot see it: let it reach {shown}")
+        }
+        _ => format!(
+            "{who} of user {uid} did not reach {shown}: it tries again at its next drop or first use of a CPU; \
+             restarting blkin-consumerd (with CAP_SYS_PTRACE) scans for it"
         ),
-        _ => format!("{who} has just ended or cannot be examined"),
     }
 }
 

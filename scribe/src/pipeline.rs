@@ -164,6 +164,15 @@ impl<B> Pipeline<B> {
         self.bytes = self.calls.iter().map(|call| call.bytes).sum();
     }
 
+    /// Takes back what is to be sent, in its order.
+    pub fn take_waiting(&mut self) -> Vec<B> {
+        let (waiting, kept): (VecDeque<_>, _) =
+            std::mem::take(&mut self.calls).into_iter().partition(|call| call.state.is_to_be_sent());
+        self.bytes -= waiting.iter().map(|call| call.bytes).sum::<usize>();
+        self.calls = kept;
+        waiting.into_iter().map(|call| call.batch).collect()
+    }
+
     /// Forgets everything, also what is done and waits for its turn. Of use while nothing is unanswered, as after
     /// [`Trouble::Broken`].
     pub fn clear(&mut self) {

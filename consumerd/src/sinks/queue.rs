@@ -3,8 +3,13 @@
 //! A program may hold no more of a queue than is still free (dynamic thresholds, Choudhury and Hahne 1998): one that
 //! floods loses its own annotations only, and a program that comes later still finds room.
 //!
+//! A batch of which nobody knows whether it arrived comes back and leaves in smaller ones: the other side may not take large
+//! calls.
+//!
 //! What an earlier worker had staged comes all at once, much of it for the second time. It is let in whatever the bounds,
 //! and takes no room from others: staging bounds it, which holds it already.
+
+mod entry;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -13,9 +18,11 @@ use std::time::{Duration, Instant};
 
 use blkin_scribe::Doorbell;
 
-use bytes::Bytes;
-
 use crate::hash::Map;
+pub use entry::{Entry, Refs};
+
+/// Batches that come back become no smaller than this, but for their entries.
+const MIN_BATCH_BYTES: usize = 4 << 10;
 
 /// How much it holds, and when a batch leaves.
 #[derive(Clone, Copy, Debug)]
@@ -28,61 +35,6 @@ pub struct Limits {
     pub batch_entries: usize,
     /// How long a batch that is not full waits for more, if more may come by then.
     pub linger: Duration,
-}
-
-/// How many annotations of which staged frames an entry carries. Nearly all come from one frame: that takes no memory
-/// of its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refs {
-    /// All of one.
-    One((u64, u32)),
-    /// Of several, or of none.
-    Many(Box<[(u64, u32)]>),
-}
-
-impl Refs {
-    /// Each frame and its number of annotations.
-    pub fn as_slice(&self) -> &[(u64, u32)] {
-        match self {
-            Self::One(one) => std::slice::from_ref(one),
-            Self::Many(many) => many,
-        }
-    }
-}
-
-impl Default for Refs {
-    fn default() -> Self {
-        Self::Many(Box::default())
-    }
-}
-
-impl From<Vec<(u64, u32)>> for Refs {
-    fn from(refs: Vec<(u64, u32)>) -> Self {
-        match refs[..] {
-            [one] => Self::One(one),
-            _ => Self::Many(refs.into()),
-        }
-    }
-}
-
-/// Messages that stand or fall together.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Entry {
-    /// The messages, each ended by a line feed; none contains one.
-    pub lines: Bytes,
-    /// How many there are.
-    pub messages: usize,
-    /// Which frames its annotations came from.
-    pub refs: Refs,
-    /// Program that its room is charged to.
-    pub program: u64,
-}
-
-impl Entry {
-    /// Room it takes in a queue.
-    pub fn cost_bytes(&self) -> usize {
-        self.lines.len() + self.refs.as_slice().len() * 16 + 96
-    }
 }
 
 /// What became of annotations.
@@ -145,6 +97,8 @@ struct State {
     waiting: VecDeque<Entry>,
     waiting_messages: usize,
     waiting_bytes: usize,
+    /// Most bytes of a batch for now.
+    batch_bytes: usize,
     /// Batches under way, by number; taken away from their thread when staging needs the room.
     under_way: BTreeMap<u64, Arc<Vec<Entry>>>,
     bytes: usize,
@@ -188,7 +142,8 @@ impl Queue {
     /// # Errors
     /// When there is no descriptor left.
     pub fn new(limits: Limits) -> io::Result<Self> {
-        Ok(Self { limits, state: Mutex::default(), bell: Doorbell::new()? })
+        let state = State { batch_bytes: limits.batch_bytes, ..State::default() };
+        Ok(Self { limits, state: Mutex::new(state), bell: Doorbell::new()? })
     }
 
     /// What the sink's thread listens to while there is nothing to do.
@@ -240,8 +195,7 @@ impl Queue {
             state.settled(&entry, Outcome::QueueFull);
             return;
         }
-        state.waiting_messages += entry.messages;
-        state.waiting_bytes += entry.lines.len();
+        state.count_waiting(&entry);
         state.waiting.push_back(entry);
     }
 
@@ -347,7 +301,7 @@ impl Queue {
     }
 
     fn is_full_batch(&self, state: &State) -> bool {
-        state.waiting_messages >= self.limits.batch_entries || state.waiting_bytes >= self.limits.batch_bytes
+        state.waiting_messages >= self.limits.batch_entries || state.waiting_bytes >= state.batch_bytes
     }
 
     fn take_batch(&self, state: &mut State) -> Batch {
@@ -356,7 +310,7 @@ impl Queue {
         while let Some(entry) = state.waiting.front() {
             bytes += entry.lines.len();
             messages += entry.messages;
-            let too_much = bytes > self.limits.batch_bytes || messages > self.limits.batch_entries;
+            let too_much = bytes > state.batch_bytes || messages > self.limits.batch_entries;
             if too_much && !entries.is_empty() {
                 break;
             }
@@ -378,9 +332,25 @@ impl Queue {
         self.lock().under_way.contains_key(&batch.number)
     }
 
+    /// Has the entries of batches, which are given in their order, shipped anew before all others, and in smaller batches
+    /// until some of those are settled.
+    pub fn give_back(&self, batches: impl DoubleEndedIterator<Item = Batch>) {
+        let mut state = self.lock();
+        state.batch_bytes = (state.batch_bytes / 2).max(MIN_BATCH_BYTES);
+        for batch in batches.rev() {
+            let Some(entries) = state.under_way.remove(&batch.number) else { continue };
+            drop(batch);
+            for entry in Arc::unwrap_or_clone(entries).into_iter().rev() {
+                state.count_waiting(&entry);
+                state.waiting.push_front(entry);
+            }
+        }
+    }
+
     /// Settles the batch, entry by entry.
     pub fn settle(&self, batch: &Batch, outcomes: &[Outcome]) {
         let mut state = self.lock();
+        state.batch_bytes = (2 * state.batch_bytes).min(self.limits.batch_bytes);
         let Some(entries) = state.under_way.remove(&batch.number) else { return };
         for (entry, outcome) in entries.iter().zip(outcomes) {
             state.settle(entry, *outcome);
@@ -409,6 +379,11 @@ impl Queue {
 }
 
 impl State {
+    fn count_waiting(&mut self, entry: &Entry) {
+        self.waiting_messages += entry.messages;
+        self.waiting_bytes += entry.lines.len();
+    }
+
     fn was_staged(&self, entry: &Entry) -> bool {
         entry.refs.as_slice().iter().any(|(frame, _)| *frame < self.staged_before)
     }
@@ -469,187 +444,4 @@ impl State {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn queue(bytes: usize) -> Queue {
-        let linger = Duration::ZERO;
-        Queue::new(Limits { bytes, batch_bytes: 1000, batch_entries: 10, linger }).unwrap()
-    }
-
-    fn entry(program: u64, frame: u64) -> Entry {
-        Entry { lines: vec![b'x'; 100].into(), messages: 1, refs: Refs::One((frame, 1)), program }
-    }
-
-    fn count(outcomes: &[Settled], outcome: Outcome) -> u32 {
-        outcomes.iter().filter(|settled| settled.outcome == outcome).map(|settled| settled.annotations).sum()
-    }
-
-    #[test]
-    fn a_program_that_floods_leaves_room_for_others() {
-        let queue = queue(10 * 212);
-        for frame in 0..100 {
-            queue.push([entry(1, frame)]);
-        }
-        let lost = count(&queue.take_outcomes(), Outcome::QueueFull);
-        assert_eq!(lost, 95);
-        queue.push([entry(2, 100)]);
-        assert!(queue.take_outcomes().is_empty());
-    }
-
-    #[test]
-    fn it_is_seen_how_much_the_program_may_add_that_holds_most() {
-        let queue = queue(10 * 212);
-        let fill = |bytes: usize, room: usize| Fill {
-            bytes: bytes * 212,
-            limit_bytes: 2120,
-            room_bytes: room * 212,
-        };
-        assert_eq!(queue.fill(), fill(0, 5));
-        queue.push((0..2).map(|frame| entry(1, frame)));
-        queue.push((2..4).map(|frame| entry(2, frame)));
-        assert_eq!(queue.fill(), fill(4, 2));
-        queue.push((4..6).map(|frame| entry(1, frame)));
-        assert_eq!(queue.fill(), fill(6, 0));
-        assert!(queue.take_outcomes().is_empty());
-        queue.push([entry(1, 6)]);
-        assert_eq!(count(&queue.take_outcomes(), Outcome::QueueFull), 1);
-        queue.let_in_before(u64::MAX);
-        queue.push([entry(3, 7)]);
-        assert_eq!(queue.fill(), fill(7, 0), "what was staged before takes no room");
-    }
-
-    #[test]
-    fn what_was_staged_before_is_let_in_and_takes_no_room_from_others() {
-        let queue = queue(10 * 212);
-        queue.let_in_before(u64::MAX);
-        queue.push((0..100).map(|frame| entry(1, frame)));
-        queue.let_in_before(100);
-        queue.push((100..105).map(|frame| entry(1, frame)));
-        assert!(queue.take_outcomes().is_empty());
-        assert_eq!(queue.fill().bytes, 105 * 212);
-        queue.push([entry(1, 105)]);
-        assert_eq!(count(&queue.take_outcomes(), Outcome::QueueFull), 1);
-        queue.end();
-        while let Some(batch) = queue.next_batch().unwrap() {
-            queue.settle(&batch, &vec![Outcome::Acked; batch.entries.len()]);
-        }
-        assert_eq!((count(&queue.take_outcomes(), Outcome::Acked), queue.fill().bytes), (105, 0));
-    }
-
-    #[test]
-    fn a_batch_is_bounded_and_settled_entry_by_entry() {
-        let queue = queue(1 << 20);
-        queue.push((0..12).map(|frame| entry(1, frame)));
-        let batch = queue.next_batch().unwrap().unwrap();
-        assert_eq!(batch.entries.len(), 10);
-        assert!(queue.holds(&batch));
-        let mut outcomes = vec![Outcome::Acked; 9];
-        outcomes.push(Outcome::Rejected);
-        queue.settle(&batch, &outcomes);
-        let settled = queue.take_outcomes();
-        assert_eq!((count(&settled, Outcome::Acked), count(&settled, Outcome::Rejected)), (9, 1));
-        queue.end();
-        let rest = queue.next_batch().unwrap().unwrap();
-        queue.settle(&rest, &vec![Outcome::Acked; rest.entries.len()]);
-        assert!(queue.next_batch().unwrap().is_none());
-        assert_eq!((queue.fill().bytes, queue.is_empty()), (0, true));
-    }
-
-    #[test]
-    fn staging_takes_old_entries_away_also_those_under_way() {
-        let queue = queue(1 << 20);
-        queue.push([entry(1, 1)]);
-        let batch = queue.next_batch().unwrap().unwrap();
-        queue.push([entry(1, 4)]);
-        let younger = queue.next_batch().unwrap().unwrap();
-        queue.push([entry(1, 2), entry(1, 3)]);
-        queue.evict_up_to_frame(2);
-        assert!(!queue.holds(&batch) && queue.holds(&younger));
-        queue.settle(&batch, &[Outcome::Acked]);
-        let settled = queue.take_outcomes();
-        assert_eq!((settled.len(), count(&settled, Outcome::SpoolEvicted)), (2, 2));
-        assert_eq!(queue.next_batch().unwrap().unwrap().entries[..], [entry(1, 3)]);
-    }
-
-    #[test]
-    fn half_of_the_queue_is_room_that_nobody_needs_and_all_of_it_while_it_is_empty() {
-        let queue = queue(10 * 212);
-        let [one, six] = [1, 6].map(|entries| (0..entries).map(|_| entry(1, 9)).collect::<Vec<_>>());
-        assert!(queue.has_room_for(&six), "what never fits is to be tried");
-        queue.push((0..4).map(|frame| entry(1, frame)));
-        assert!(queue.has_room_for(&one) && !queue.has_room_for(&six));
-        queue.push([entry(2, 4)]);
-        assert!(!queue.has_room_for(&one));
-        queue.let_in_before(u64::MAX);
-        assert!(queue.has_room_for(&six), "what was staged before takes no room");
-    }
-
-    #[test]
-    fn the_near_end_cuts_a_pause_short_and_lets_nothing_linger() {
-        let queue = lingering();
-        let linger = queue.limits.linger;
-        queue.push([entry(1, 1)]);
-        assert!(matches!(queue.next(Instant::now()), Next::Wait(Some(_))));
-        for come_nearer in [Queue::hurry, Queue::end] {
-            let (begun, stage) = (Instant::now(), queue.stage());
-            come_nearer(&queue);
-            queue.pause_since(stage, linger).unwrap();
-            assert!(begun.elapsed() < linger / 2);
-            if stage == Stage::Open {
-                assert!(matches!(queue.next(Instant::now()), Next::Batch(_)));
-                assert!(matches!(queue.next(Instant::now()), Next::Wait(None)), "more may come");
-            }
-        }
-        assert!(matches!(queue.next(Instant::now()), Next::Ended));
-    }
-
-    #[test]
-    fn a_batch_that_is_not_full_waits_for_more_from_its_first_entry_on() {
-        let queue = lingering();
-        let now = Instant::now();
-        assert!(matches!(queue.next(now), Next::Wait(None)));
-        queue.push([entry(1, 1)]);
-        let Next::Wait(Some(due)) = queue.next(now) else { panic!("it does not wait") };
-        assert!(due >= now + queue.limits.linger);
-        queue.push([entry(1, 2)]);
-        assert!(matches!(queue.next(now), Next::Wait(Some(still)) if still == due));
-        assert!(matches!(queue.next(due), Next::Batch(batch) if batch.entries.len() == 2));
-        queue.push((0..10).map(|frame| entry(1, frame)));
-        assert!(matches!(queue.next(now), Next::Batch(_)), "a full one does not wait");
-        queue.push([entry(1, 3)]);
-        queue.end();
-        assert!(matches!(queue.next(now), Next::Batch(_)), "nor does the last");
-        assert!(matches!(queue.next(now), Next::Ended));
-    }
-
-    /// Each call wakes a thread; one that was woken to wait for more would wake up twice for each batch.
-    #[test]
-    fn the_thread_is_called_once_for_a_batch_and_only_when_that_is_to_leave() {
-        let queue = lingering();
-        let is_called = || queue.lock().is_called;
-        let now = Instant::now();
-        queue.push([entry(1, 1)]);
-        queue.call(now + queue.limits.linger / 2);
-        assert!(!is_called(), "there is another time to call it");
-        queue.call(now + 2 * queue.limits.linger);
-        assert!(is_called());
-        assert!(matches!(queue.next(Instant::now()), Next::Batch(_)), "now, and not when its time comes");
-        assert!(matches!(queue.next(Instant::now()), Next::Wait(None)));
-        queue.call(now + 2 * queue.limits.linger);
-        assert!(!is_called(), "nothing waits");
-        queue.push((0..9).map(|frame| entry(1, frame)));
-        assert!(!is_called());
-        queue.push([entry(1, 9)]);
-        assert!(is_called(), "it is full");
-        queue.next(now);
-        queue.hurry();
-        queue.push([entry(1, 1)]);
-        assert!(is_called(), "nothing lingers any more");
-    }
-
-    fn lingering() -> Queue {
-        let linger = Duration::from_secs(60);
-        Queue::new(Limits { bytes: 1 << 20, batch_bytes: 1000, batch_entries: 10, linger }).unwrap()
-    }
-}
+mod tests;

@@ -65,7 +65,12 @@ impl Scribe {
         let category = &self.category;
         let call = |shipment: &Shipment, sequence| encode(category, &shipment.batch.entries, sequence);
         let turned = self.pipeline.turn(call, pump.queue.bell(), due, &mut || Ok(()));
-        match self.settle_answered(pump).and(turned) {
+        let settled = self.settle_answered(pump);
+        if self.pipeline.in_the_dark().next().is_some() {
+            let shipments = self.pipeline.take_waiting().into_iter();
+            pump.queue.give_back(shipments.map(|shipment| shipment.batch));
+        }
+        match settled.and(turned) {
             Err(trouble) => pump.later(trouble.cause(), &trouble),
             Ok(()) => Ok(()),
         }

@@ -1,0 +1,58 @@
+//! What lies in a queue.
+
+use bytes::Bytes;
+
+/// How many annotations of which staged frames an entry carries. Nearly all come from one frame: that takes no memory
+/// of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refs {
+    /// All of one.
+    One((u64, u32)),
+    /// Of several, or of none.
+    Many(Box<[(u64, u32)]>),
+}
+
+impl Refs {
+    /// Each frame and its number of annotations.
+    pub fn as_slice(&self) -> &[(u64, u32)] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Many(many) => many,
+        }
+    }
+}
+
+impl Default for Refs {
+    fn default() -> Self {
+        Self::Many(Box::default())
+    }
+}
+
+impl From<Vec<(u64, u32)>> for Refs {
+    fn from(refs: Vec<(u64, u32)>) -> Self {
+        match refs[..] {
+            [one] => Self::One(one),
+            _ => Self::Many(refs.into()),
+        }
+    }
+}
+
+/// Messages that stand or fall together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// The messages, each ended by a line feed; none contains one.
+    pub lines: Bytes,
+    /// How many there are.
+    pub messages: usize,
+    /// Which frames its annotations came from.
+    pub refs: Refs,
+    /// Program that its room is charged to.
+    pub program: u64,
+}
+
+impl Entry {
+    /// Room it takes in a queue.
+    pub fn cost_bytes(&self) -> usize {
+        self.lines.len() + self.refs.as_slice().len() * 16 + 96
+    }
+}

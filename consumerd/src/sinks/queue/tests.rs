@@ -1,0 +1,210 @@
+//! The queue, without anybody at its other end.
+
+use super::*;
+
+fn queue(bytes: usize) -> Queue {
+    let linger = Duration::ZERO;
+    Queue::new(Limits { bytes, batch_bytes: 1000, batch_entries: 10, linger }).unwrap()
+}
+
+fn entry(program: u64, frame: u64) -> Entry {
+    Entry { lines: vec![b'x'; 100].into(), messages: 1, refs: Refs::One((frame, 1)), program }
+}
+
+fn count(outcomes: &[Settled], outcome: Outcome) -> u32 {
+    outcomes.iter().filter(|settled| settled.outcome == outcome).map(|settled| settled.annotations).sum()
+}
+
+#[test]
+fn a_program_that_floods_leaves_room_for_others() {
+    let queue = queue(10 * 212);
+    for frame in 0..100 {
+        queue.push([entry(1, frame)]);
+    }
+    let lost = count(&queue.take_outcomes(), Outcome::QueueFull);
+    assert_eq!(lost, 95);
+    queue.push([entry(2, 100)]);
+    assert!(queue.take_outcomes().is_empty());
+}
+
+#[test]
+fn it_is_seen_how_much_the_program_may_add_that_holds_most() {
+    let queue = queue(10 * 212);
+    let fill =
+        |bytes: usize, room: usize| Fill { bytes: bytes * 212, limit_bytes: 2120, room_bytes: room * 212 };
+    assert_eq!(queue.fill(), fill(0, 5));
+    queue.push((0..2).map(|frame| entry(1, frame)));
+    queue.push((2..4).map(|frame| entry(2, frame)));
+    assert_eq!(queue.fill(), fill(4, 2));
+    queue.push((4..6).map(|frame| entry(1, frame)));
+    assert_eq!(queue.fill(), fill(6, 0));
+    assert!(queue.take_outcomes().is_empty());
+    queue.push([entry(1, 6)]);
+    assert_eq!(count(&queue.take_outcomes(), Outcome::QueueFull), 1);
+    queue.let_in_before(u64::MAX);
+    queue.push([entry(3, 7)]);
+    assert_eq!(queue.fill(), fill(7, 0), "what was staged before takes no room");
+}
+
+#[test]
+fn what_was_staged_before_is_let_in_and_takes_no_room_from_others() {
+    let queue = queue(10 * 212);
+    queue.let_in_before(u64::MAX);
+    queue.push((0..100).map(|frame| entry(1, frame)));
+    queue.let_in_before(100);
+    queue.push((100..105).map(|frame| entry(1, frame)));
+    assert!(queue.take_outcomes().is_empty());
+    assert_eq!(queue.fill().bytes, 105 * 212);
+    queue.push([entry(1, 105)]);
+    assert_eq!(count(&queue.take_outcomes(), Outcome::QueueFull), 1);
+    queue.end();
+    while let Some(batch) = queue.next_batch().unwrap() {
+        queue.settle(&batch, &vec![Outcome::Acked; batch.entries.len()]);
+    }
+    assert_eq!((count(&queue.take_outcomes(), Outcome::Acked), queue.fill().bytes), (105, 0));
+}
+
+#[test]
+fn a_batch_is_bounded_and_settled_entry_by_entry() {
+    let queue = queue(1 << 20);
+    queue.push((0..12).map(|frame| entry(1, frame)));
+    let batch = queue.next_batch().unwrap().unwrap();
+    assert_eq!(batch.entries.len(), 10);
+    assert!(queue.holds(&batch));
+    let mut outcomes = vec![Outcome::Acked; 9];
+    outcomes.push(Outcome::Rejected);
+    queue.settle(&batch, &outcomes);
+    let settled = queue.take_outcomes();
+    assert_eq!((count(&settled, Outcome::Acked), count(&settled, Outcome::Rejected)), (9, 1));
+    queue.end();
+    let rest = queue.next_batch().unwrap().unwrap();
+    queue.settle(&rest, &vec![Outcome::Acked; rest.entries.len()]);
+    assert!(queue.next_batch().unwrap().is_none());
+    assert_eq!((queue.fill().bytes, queue.is_empty()), (0, true));
+}
+
+#[test]
+fn staging_takes_old_entries_away_also_those_under_way() {
+    let queue = queue(1 << 20);
+    queue.push([entry(1, 1)]);
+    let batch = queue.next_batch().unwrap().unwrap();
+    queue.push([entry(1, 4)]);
+    let younger = queue.next_batch().unwrap().unwrap();
+    queue.push([entry(1, 2), entry(1, 3)]);
+    queue.evict_up_to_frame(2);
+    assert!(!queue.holds(&batch) && queue.holds(&younger));
+    queue.settle(&batch, &[Outcome::Acked]);
+    let settled = queue.take_outcomes();
+    assert_eq!((settled.len(), count(&settled, Outcome::SpoolEvicted)), (2, 2));
+    assert_eq!(queue.next_batch().unwrap().unwrap().entries[..], [entry(1, 3)]);
+}
+
+#[test]
+fn half_of_the_queue_is_room_that_nobody_needs_and_all_of_it_while_it_is_empty() {
+    let queue = queue(10 * 212);
+    let [one, six] = [1, 6].map(|entries| (0..entries).map(|_| entry(1, 9)).collect::<Vec<_>>());
+    assert!(queue.has_room_for(&six), "what never fits is to be tried");
+    queue.push((0..4).map(|frame| entry(1, frame)));
+    assert!(queue.has_room_for(&one) && !queue.has_room_for(&six));
+    queue.push([entry(2, 4)]);
+    assert!(!queue.has_room_for(&one));
+    queue.let_in_before(u64::MAX);
+    assert!(queue.has_room_for(&six), "what was staged before takes no room");
+}
+
+#[test]
+fn the_near_end_cuts_a_pause_short_and_lets_nothing_linger() {
+    let queue = lingering();
+    let linger = queue.limits.linger;
+    queue.push([entry(1, 1)]);
+    assert!(matches!(queue.next(Instant::now()), Next::Wait(Some(_))));
+    for come_nearer in [Queue::hurry, Queue::end] {
+        let (begun, stage) = (Instant::now(), queue.stage());
+        come_nearer(&queue);
+        queue.pause_since(stage, linger).unwrap();
+        assert!(begun.elapsed() < linger / 2);
+        if stage == Stage::Open {
+            assert!(matches!(queue.next(Instant::now()), Next::Batch(_)));
+            assert!(matches!(queue.next(Instant::now()), Next::Wait(None)), "more may come");
+        }
+    }
+    assert!(matches!(queue.next(Instant::now()), Next::Ended));
+}
+
+#[test]
+fn a_batch_that_is_not_full_waits_for_more_from_its_first_entry_on() {
+    let queue = lingering();
+    let now = Instant::now();
+    assert!(matches!(queue.next(now), Next::Wait(None)));
+    queue.push([entry(1, 1)]);
+    let Next::Wait(Some(due)) = queue.next(now) else { panic!("it does not wait") };
+    assert!(due >= now + queue.limits.linger);
+    queue.push([entry(1, 2)]);
+    assert!(matches!(queue.next(now), Next::Wait(Some(still)) if still == due));
+    assert!(matches!(queue.next(due), Next::Batch(batch) if batch.entries.len() == 2));
+    queue.push((0..10).map(|frame| entry(1, frame)));
+    assert!(matches!(queue.next(now), Next::Batch(_)), "a full one does not wait");
+    queue.push([entry(1, 3)]);
+    queue.end();
+    assert!(matches!(queue.next(now), Next::Batch(_)), "nor does the last");
+    assert!(matches!(queue.next(now), Next::Ended));
+}
+
+/// Each call wakes a thread; one that was woken to wait for more would wake up twice for each batch.
+#[test]
+fn the_thread_is_called_once_for_a_batch_and_only_when_that_is_to_leave() {
+    let queue = lingering();
+    let is_called = || queue.lock().is_called;
+    let now = Instant::now();
+    queue.push([entry(1, 1)]);
+    queue.call(now + queue.limits.linger / 2);
+    assert!(!is_called(), "there is another time to call it");
+    queue.call(now + 2 * queue.limits.linger);
+    assert!(is_called());
+    assert!(matches!(queue.next(Instant::now()), Next::Batch(_)), "now, and not when its time comes");
+    assert!(matches!(queue.next(Instant::now()), Next::Wait(None)));
+    queue.call(now + 2 * queue.limits.linger);
+    assert!(!is_called(), "nothing waits");
+    queue.push((0..9).map(|frame| entry(1, frame)));
+    assert!(!is_called());
+    queue.push([entry(1, 9)]);
+    assert!(is_called(), "it is full");
+    queue.next(now);
+    queue.hurry();
+    queue.push([entry(1, 1)]);
+    assert!(is_called(), "nothing lingers any more");
+}
+
+fn lingering() -> Queue {
+    let linger = Duration::from_secs(60);
+    Queue::new(Limits { bytes: 1 << 20, batch_bytes: 1000, batch_entries: 10, linger }).unwrap()
+}
+
+#[test]
+fn batches_that_come_back_leave_in_smaller_ones_and_in_their_order() {
+    let limits =
+        Limits { bytes: 1 << 30, batch_bytes: 16 << 10, batch_entries: 1000, linger: Duration::ZERO };
+    let queue = Queue::new(limits).unwrap();
+    let long = |frame| Entry { lines: vec![b'x'; 1 << 10].into(), ..entry(1, frame) };
+    queue.push((0..48).map(long));
+    let next = || queue.next_batch().unwrap().unwrap();
+    let frames =
+        |batch: &Batch| batch.entries.iter().map(|entry| entry.refs.as_slice()[0].0).collect::<Vec<_>>();
+    let (first, gone, third) = (next(), next(), next());
+    assert_eq!(first.entries.len(), 16);
+    queue.settle(&gone, &[Outcome::Acked; 16]);
+    queue.give_back([first, gone, third].into_iter());
+    let half = next();
+    assert_eq!(frames(&half), Vec::from_iter(0..8));
+    queue.give_back([half].into_iter());
+    let quarter = next();
+    assert_eq!(frames(&quarter), [0, 1, 2, 3]);
+    queue.give_back([quarter].into_iter());
+    let least = next();
+    assert_eq!(frames(&least), [0, 1, 2, 3], "no smaller than that");
+    queue.settle(&least, &[Outcome::Acked; 4]);
+    assert_eq!(frames(&next()), Vec::from_iter(4..12), "twice as many, for they were taken");
+    let rest = next();
+    assert_eq!(frames(&rest), Vec::from_iter((12..16).chain(32..36)));
+    assert_eq!(count(&queue.take_outcomes(), Outcome::Acked), 20);
+}

@@ -5,6 +5,8 @@ use std::io;
 use std::net::SocketAddr;
 
 use anyhow::Context;
+use rustix::fs::Mode;
+use rustix::process::umask;
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::Failure;
@@ -23,11 +25,12 @@ pub fn say_configuration_is_good() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs a server on a thread for each CPU, until it ends by itself.
+/// Runs a server on a thread for each CPU, until it ends by itself. Files that it makes are not for other users.
 ///
 /// # Errors
 /// What the server fails with, or the system when it gives no threads.
 pub fn run_server(server: impl Future<Output = anyhow::Result<()>>) -> Result<(), Failure> {
+    keep_files_from_others();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -36,6 +39,13 @@ pub fn run_server(server: impl Future<Output = anyhow::Result<()>>) -> Result<()
     // Connections that did not end in time must not hold up the end.
     runtime.shutdown_background();
     Ok(())
+}
+
+/// Stores and spools hold what was traced: names of objects, addresses. systemd's units say the same (`UMask=`); here it holds
+/// under any supervisor. Called before there are threads.
+fn keep_files_from_others() {
+    let before = umask(Mode::RWXG | Mode::RWXO);
+    umask(before | Mode::WGRP | Mode::RWXO);
 }
 
 /// Listens for `what` on an address, which `flag` sets.
@@ -57,9 +67,24 @@ fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn files_of_a_server_are_not_for_other_users() {
+        umask(Mode::empty());
+        let told = run_server(async {
+            let folder = tempfile::tempdir()?;
+            let file = folder.path().join("spans");
+            std::fs::write(&file, "")?;
+            let mode = file.metadata()?.permissions().mode();
+            assert_eq!(mode & 0o027, 0, "{mode:o}");
+            Ok(())
+        });
+        told.unwrap();
+    }
 
     #[test]
     fn an_address_that_is_taken_is_named_with_the_flag_that_sets_it() {

@@ -9,14 +9,14 @@ use anyhow::Context;
 use blkin_daemon::admin::Admin;
 use blkin_daemon::descriptors::{raise_limit, room_for};
 use blkin_daemon::start::{listen, run_server, say_configuration_is_good};
-use blkin_daemon::{CancellationToken, Failure, Health, Patience, logging, ready, signals};
+use blkin_daemon::{CancellationToken, Failure, Health, Patience, Standing, logging, ready, signals};
 use blkin_scribe::{Budget, server};
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::signal::unix::Signal;
 
 use crate::config::{Arguments, Config};
-use crate::http::{self, App, registry, router};
+use crate::http::{self, App, Metrics, registry, router};
 use crate::ingest::Ingest;
 use crate::live::Live;
 use crate::settings::Settings;
@@ -114,6 +114,8 @@ struct Collector {
     ingest: Arc<Ingest>,
     live: Live,
     budget: Budget,
+    /// How it stands with it, for each who writes to it.
+    disk: Vec<Arc<Standing>>,
     /// Until everything is served.
     _indexer: Indexer,
 }
@@ -126,8 +128,8 @@ impl Collector {
         let store: Arc<dyn Store> = Arc::new(store::open(&config.data_dir, config.cache_mib << 20, &keys)?);
         let indexer = Indexer::start(store.clone(), health.worker("index"))?;
         let (writer, thread) = Writer::start(store.clone(), config.writer_options(), health.worker("store"))?;
-        health.tells_of(indexer.standing());
-        writer.standings().into_iter().for_each(|standing| health.tells_of(standing));
+        let disk: Vec<_> = writer.standings().into_iter().chain([indexer.standing()]).collect();
+        disk.iter().for_each(|standing| health.tells_of(standing.clone()));
         let budget = Budget::new(config.max_reading_mib << 20);
         let live = Live::start(config.live_options(), health.worker("live"))?;
         let settings = Settings::new(config);
@@ -141,6 +143,7 @@ impl Collector {
             ingest,
             live,
             budget,
+            disk,
             _indexer: indexer,
         };
         Ok((collector, thread))
@@ -189,8 +192,14 @@ impl Collector {
         let heartbeat = self.health.worker("http");
         let patience = Patience::new(self.settings.now().http_idle_time());
         let live = self.live.clone();
-        let registry = Arc::new(registry(self.writer.clone(), self.ingest.clone(), live, patience.clone()));
-        let admin = Admin { registry, health: self.health.clone() };
+        let registry = registry(Metrics {
+            writer: self.writer.clone(),
+            ingest: self.ingest.clone(),
+            live,
+            patience: patience.clone(),
+            disk: self.disk.clone(),
+        });
+        let admin = Admin { registry: Arc::new(registry), health: self.health.clone() };
         let app = App {
             settings: self.settings.clone(),
             store: self.store.clone(),

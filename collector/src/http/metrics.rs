@@ -3,13 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use blkin_daemon::Patience;
 use blkin_daemon::prometheus_client::collector::Collector;
 use blkin_daemon::prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use blkin_daemon::prometheus_client::metrics::MetricType;
 use blkin_daemon::prometheus_client::metrics::counter::ConstCounter;
 use blkin_daemon::prometheus_client::metrics::gauge::ConstGauge;
 use blkin_daemon::prometheus_client::registry::Registry;
+use blkin_daemon::{Patience, Standing, standing};
 
 use crate::ingest::{ALL_TRANSPORTS, Ingest, Rejects};
 use crate::ledger::{Count, Figure, Ledger};
@@ -18,17 +18,24 @@ use crate::refusal::ALL_CAUSES;
 use crate::store::writer::{Refused, Writer};
 
 /// All metrics of the collector.
-pub fn registry(writer: Writer, ingest: Arc<Ingest>, live: Live, patience: Patience) -> Registry {
+pub fn registry(metrics: Metrics) -> Registry {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Metrics { writer, ingest, live, patience }));
+    registry.register_collector(Box::new(metrics));
     registry
 }
 
-struct Metrics {
-    writer: Writer,
-    ingest: Arc<Ingest>,
-    live: Live,
-    patience: Patience,
+/// What there is to measure.
+pub struct Metrics {
+    /// The store's thread.
+    pub writer: Writer,
+    /// Reads what arrives.
+    pub ingest: Arc<Ingest>,
+    /// Live viewers.
+    pub live: Live,
+    /// How long HTTP clients are waited for.
+    pub patience: Patience,
+    /// How it stands with the disk, for each who writes to it.
+    pub disk: Vec<Arc<Standing>>,
 }
 
 impl fmt::Debug for Metrics {
@@ -51,7 +58,8 @@ impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         self.of_arrivals(&mut encoder)?;
         self.of_viewers(&mut encoder)?;
-        self.of_store(&mut encoder)
+        self.of_store(&mut encoder)?;
+        self.of_disk(encoder)
     }
 }
 
@@ -80,6 +88,11 @@ impl Metrics {
             ("unkept", live.unkept),
         ];
         counters(encoder, "live_spans", "spans for live viewers since the start", "fate", &spans)
+    }
+
+    fn of_disk(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let disk = self.disk.iter().map(|standing| (vec![("what", standing.name())], &**standing));
+        standing::encode(&mut encoder, &full("disk"), &Vec::from_iter(disk))
     }
 
     fn of_store(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

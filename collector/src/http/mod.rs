@@ -22,7 +22,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use blkin_daemon::admin::{self, Admin};
 
-pub use metrics::registry;
+pub use metrics::{Metrics, registry};
 pub use queries::Queries;
 pub use serve::serve;
 

@@ -51,7 +51,7 @@ impl Indexer {
     /// When the system does not let it.
     pub fn start(store: Arc<dyn Store>, heartbeat: Heartbeat) -> Result<Indexer, StoreError> {
         let stop = Arc::new(AtomicBool::new(false));
-        let standing = Arc::new(Standing::new("index", "disk", &[]));
+        let standing = super::with_disk("index");
         let (of_thread, stops, stands) = (store.clone(), stop.clone(), standing.clone());
         let thread = std::thread::Builder::new()
             .name("blkin-index".to_owned())

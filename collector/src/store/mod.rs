@@ -58,7 +58,7 @@ mod varint;
 
 use std::ops::{ControlFlow, RangeInclusive};
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use batch::Batch;
 pub use damage::Damage;
@@ -67,7 +67,7 @@ pub use names::NameKind;
 pub use salvage::open;
 pub use terms::Wanted;
 
-use blkin_daemon::Cause;
+use blkin_daemon::{Cause, Standing};
 
 use crate::ledger::{Count, Ledger};
 pub use crate::merge::Piece;
@@ -125,6 +125,11 @@ impl StoreError {
     fn cause_of_trouble(&self) -> Cause {
         if matches!(self, StoreError::Full) { Cause::DiskFull } else { Cause::Failed }
     }
+}
+
+/// How it stands with the disk, for whoever writes to it under this name.
+fn with_disk(name: &str) -> Arc<Standing> {
+    Arc::new(Standing::new(name, "disk", &[Cause::DiskFull, Cause::Failed]))
 }
 
 /// What long work calls now and then: it shows that the work goes on, and `Break` ends it.
@@ -328,7 +333,7 @@ impl<E: Engine> TraceStore<E> {
     /// Looks what has become of a transaction that failed: an error of the disk may come after it was durable.
     fn settle(&self, memory: &mut commit::Memory) -> Result<(), StoreError> {
         if memory.in_doubt {
-            // The engine opens its file again for a transaction only.
+            // Not before the engine can be written to: until then every batch would be in doubt anew.
             self.believed(self.engine.write(&mut |_| Ok(())).and_then(|()| self.replay()))?;
             memory.in_doubt = false;
         }

@@ -121,8 +121,8 @@ impl Writer {
             retention: LiveRetention::new(options.retention),
             ledger: Mutex::new(store.ledger()?),
             commits: AtomicUsize::new(0),
-            committing: Arc::new(Standing::new("store", "disk", &[])),
-            expiring: Arc::new(Standing::new("retention", "disk", &[])),
+            committing: super::with_disk("store"),
+            expiring: super::with_disk("retention"),
         });
         let expiry_every = options.retention_every;
         let thread = Thread {

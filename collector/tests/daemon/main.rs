@@ -156,11 +156,20 @@ fn a_collector_that_was_killed_on_a_full_disk_starts_answers_and_goes_on_once_th
         trouble.filter(|_| status == 503)
     });
     assert_eq!(trouble["to"], "disk", "{trouble}");
+    let disk_has_trouble = |store: u64, retention: u64| {
+        let metrics = collector.get("/metrics").1;
+        [("store", store), ("retention", retention)].into_iter().all(|(what, count)| {
+            let line = format!("blkin_collector_disk_trouble{{what=\"{what}\",cause=\"failed\"}} {count}");
+            metrics.lines().any(|told| told == line)
+        })
+    };
+    assert!(disk_has_trouble(1, 0), "{}", collector.get("/metrics").1);
     assert!(trouble["reason"].as_str().unwrap().contains("failed to use the store"), "{trouble}");
     make_room(&collector);
     wait_for(|| (scribe.log(&[big_entry(safe + 1)]).unwrap() == ResultCode::Ok).then_some(()));
     wait_for(|| (collector.get("/healthz").0 == 200).then_some(()));
     assert!(all_are_there(safe + 1) && collector.get("/healthz").1.contains(r#""troubles":[]"#));
+    assert!(disk_has_trouble(0, 0), "{}", collector.get("/metrics").1);
     assert_eq!(collector.ledger()["spans"]["stored"], safe + 1);
 }
 

@@ -3,10 +3,10 @@
 //! consumerd holds the rings, also those of flight recorders whose programs have crashed, and answers on its control
 //! socket. Without it, root reads the rings of a live process through the descriptors in its /proc.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -77,7 +77,7 @@ pub fn run(arguments: &SnapshotArguments) -> Result<Written> {
             let file = of_process(pid, arguments.last).with_context(|| {
                 format!("consumerd does not give it ({refused:#}), and the process cannot be read")
             })?;
-            write_new(&arguments.output, &mut &file[..])?
+            write_private(&arguments.output, &mut &file[..])?
         }
         (Err(refused), None) => return Err(refused),
     };
@@ -96,7 +96,7 @@ fn ask(arguments: &SnapshotArguments) -> Result<u64> {
     (&mut stream).take(MAGIC.len() as u64).read_to_end(&mut start).context(silent)?;
     if start == MAGIC {
         let mut rings = Tail { from: start.chain(stream), last: Vec::new() };
-        let bytes = write_new(&arguments.output, &mut rings)?;
+        let bytes = write_private(&arguments.output, &mut rings)?;
         // Who ends, or is killed, while he sends them cannot say so.
         if !saved::ends_whole(&rings.last) {
             bail!(
@@ -131,16 +131,27 @@ fn request(arguments: &SnapshotArguments) -> Value {
 }
 
 /// Annotations may hold what is nobody else's business.
-fn write_new(path: &Path, from: &mut impl Read) -> Result<u64> {
+fn write_private(path: &Path, from: &mut impl Read) -> Result<u64> {
     let context = || format!("failed to write {}", path.display());
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)
-        .with_context(context)?;
+    let mut options = OpenOptions::new();
+    let mut file =
+        options.write(true).create(true).truncate(false).mode(0o600).open(path).with_context(context)?;
+    take_over(&file).with_context(context)?;
     io::copy(from, &mut file).with_context(context)
+}
+
+/// Empties a file that was there before, and takes it from others. Its owner could give it to them again, and in a folder like
+/// /tmp it may lie there for that reason.
+fn take_over(file: &File) -> Result<()> {
+    let before = file.metadata()?;
+    if !before.is_file() {
+        return Ok(());
+    }
+    if before.uid() != rustix::process::geteuid().as_raw() {
+        bail!("it is there already and belongs to user {}: name another with --output", before.uid());
+    }
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    Ok(file.set_len(0)?)
 }
 
 /// Passes bytes on and keeps the last of them.
@@ -235,6 +246,24 @@ mod tests {
 
     fn target(words: &[&str]) -> Target {
         Command::parse_from(["snapshot"].iter().chain(words)).snapshot.target
+    }
+
+    #[test]
+    fn a_file_that_was_there_is_taken_from_others_or_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("blkin.saved");
+        std::fs::write(&path, "what was there before").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(write_private(&path, &mut &b"rings"[..]).unwrap(), 5);
+        assert_eq!(std::fs::read(&path).unwrap(), b"rings");
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
+        // Only root can give a file away.
+        if std::os::unix::fs::chown(&path, Some(1), None).is_ok() {
+            let error = format!("{:#}", write_private(&path, &mut &b"more"[..]).unwrap_err());
+            assert!(error.contains("belongs to user 1: "), "{error}");
+            assert_eq!(std::fs::read(&path).unwrap(), b"rings");
+        }
+        assert_eq!(write_private(Path::new("/dev/null"), &mut &b"rings"[..]).unwrap(), 5);
     }
 
     #[test]

@@ -25,7 +25,9 @@ fn write_to(path: &Path, content: &impl Serialize) -> io::Result<()> {
     let mut text = serde_json::to_vec(content).map_err(io::Error::other)?;
     text.push(b'\n');
     let temporary = temporary_beside(path)?;
-    let mut file = std::fs::File::create(&temporary)?;
+    // Of an earlier process with this id, or laid there so that we write where it leads to.
+    let _ = std::fs::remove_file(&temporary);
+    let mut file = std::fs::File::create_new(&temporary)?;
     file.write_all(&text)?;
     file.sync_all()?;
     std::fs::rename(&temporary, path)
@@ -49,6 +51,17 @@ mod tests {
         tell(Some(&path), &serde_json::json!({"http": "127.0.0.1:9411"})).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"http\":\"127.0.0.1:9411\"}\n");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_link_that_lies_in_the_way_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, precious) = (folder.path().join("ready.json"), folder.path().join("precious"));
+        std::fs::write(&precious, "mine").unwrap();
+        std::os::unix::fs::symlink(&precious, temporary_beside(&path).unwrap()).unwrap();
+        tell(Some(&path), &1).unwrap();
+        assert_eq!(std::fs::read_to_string(&precious).unwrap(), "mine");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "1\n");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use blkin_daemon::health::STUCK_AFTER;
 use common::scribe::{Behaviour, Scribe};
 use common::{Daemon, Program, Site, wait_for};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 fn annotations(scribe: &Scribe) -> usize {
     scribe.spans().iter().map(|span| span.annotations.len() + span.binary_annotations.len()).sum()
@@ -133,6 +134,27 @@ fn a_full_disk_costs_the_others_nothing() {
     metrics.assert_balanced();
     assert_eq!(metrics.sum_where("blkin_sink_in_flight", "json_lines"), made);
     assert_eq!(daemon.health(), Some(200));
+}
+
+#[test]
+fn a_sink_whose_thread_ends_gets_another_and_nothing_is_lost() {
+    let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
+    let daemon = site.bare_daemon(&["--scribe-upstream", &scribe.address]);
+    let mut program = site.program(&[1000, 1, 1000], &[]);
+    wait_for("something is shipped", || (annotations(&scribe) > 0).then_some(()));
+    // With fewer descriptors than it waits for the kernel lets nobody wait.
+    let worker = Pid::from_raw(i32::try_from(daemon.worker_pid()).unwrap());
+    let limits = Rlimit { current: Some(0), ..getrlimit(Resource::Nofile) };
+    prlimit(worker, Resource::Nofile, limits).unwrap();
+    let ended = "the thread of the sink scribe has ended";
+    wait_for("the worker ends for it", || daemon.said(ended).first().cloned());
+    wait_for("another one runs", || (daemon.health() == Some(200)).then_some(()));
+    let made = program.calls();
+    program.end();
+    let metrics = daemon.settled(made);
+    metrics.assert_balanced();
+    assert_eq!(metrics.sum("blkin_sink_acked_total"), made);
+    assert_eq!(metrics.sum("blkin_worker_restarts_total"), 1);
 }
 
 #[test]

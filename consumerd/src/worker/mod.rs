@@ -189,7 +189,7 @@ impl Worker {
         while self.is_linked && !self.stop.is_cancelled() {
             let before = std::mem::replace(&mut self.looked, Instant::now());
             let progress = self.engine().round()?;
-            self.after_round(&heartbeats);
+            self.after_round(&heartbeats)?;
             self.rest(progress, self.looked - before).await?;
         }
         self.finish(&heartbeats).await?;
@@ -224,17 +224,23 @@ impl Worker {
         names.map(|name| (name, self.health.worker(name))).collect()
     }
 
-    fn after_round(&self, heartbeats: &Heartbeats) {
-        self.beat(heartbeats);
+    /// A sink that is dead gets nothing any more, for as long as this worker lives: the next one has it anew, and finds what it
+    /// did not ship.
+    fn after_round(&self, heartbeats: &Heartbeats) -> anyhow::Result<()> {
+        if let Some(sink) = self.beat(heartbeats) {
+            bail!("the thread of the sink {sink} has ended");
+        }
         self.engine()
             .release(|number| send(self.link.get_ref(), &Message::Release(number).encode(), &[]).is_ok());
+        Ok(())
     }
 
-    /// Of the drain, and of each sink that is alive.
-    fn beat(&self, heartbeats: &Heartbeats) {
+    /// Of the drain, and of each sink that is alive. Gives one that is dead.
+    fn beat(&self, heartbeats: &Heartbeats) -> Option<&'static str> {
         let alive = self.engine().sinks_alive();
         let is_dead = |name: &str| alive.iter().any(|(sink, is_alive)| *sink == name && !is_alive);
         heartbeats.iter().filter(|(name, _)| !is_dead(name)).for_each(|(_, heartbeat)| heartbeat.beat());
+        alive.iter().find(|(_, is_alive)| !is_alive).map(|(sink, _)| *sink)
     }
 
     /// Sleeps between rounds, begun so long after each other: not at all while there is more, shortly while there is

@@ -4,7 +4,7 @@ mod own;
 
 use blkin_record::{
     Draft, EndpointParts, EndpointRef, GRAIN_BYTES, Invalid, MAX_TEXT_BYTES, Payload, Record, Source, Text,
-    Value, cut, records,
+    Value, records,
 };
 use own::InCells;
 use proptest::prelude::*;
@@ -15,6 +15,17 @@ fn encode(draft: &Draft<'_>, position: u64, ordinal: u64, clock: u64) -> Vec<u8>
     let mut words = vec![0u64; draft.grains() * 8];
     words[0] = draft.write(position, ordinal, COOKIE, clock, |index, value| words[index] = value).0;
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// All that is read, which is the same on either way of reading.
+fn read(raw: &[u8]) -> Vec<Result<Record<'_>, Invalid>> {
+    let (read, mut shown) = (records(raw, COOKIE).collect::<Vec<_>>(), 0);
+    records(raw, COOKIE).each(|record| {
+        assert_eq!(record, read[shown].as_ref().map_err(|invalid| *invalid));
+        shown += 1;
+    });
+    assert_eq!(shown, read.len());
+    read
 }
 
 #[derive(Clone, Debug)]
@@ -128,7 +139,7 @@ proptest! {
     #[test]
     fn what_is_written_in_cells_reads_back(own in in_cells(), position in any::<u64>(), ordinal in 0u64..1 << 28) {
         let raw = own.encode(position, ordinal, COOKIE);
-        let [Ok(record)] = &records(&raw, COOKIE).collect::<Vec<_>>()[..] else { panic!("one record") };
+        let [Ok(record)] = &read(&raw)[..] else { panic!("one record") };
         let endpoint = EndpointParts { ip: &own.ip, port: own.port, name: &own.service };
         let endpoint = [&endpoint.fixed(), endpoint.ip, endpoint.name].concat();
         prop_assert_eq!([record.trace_id, record.span_id, record.parent_span_id], own.ids);
@@ -144,7 +155,7 @@ proptest! {
         let mut raw = pieces.concat();
         let bit = bit.index(pieces[1].len() * 8);
         raw[pieces[0].len() + bit / 8] ^= 1 << (bit % 8);
-        let read: Vec<_> = records(&raw, COOKIE).collect();
+        let read = read(&raw);
         let alone = |number: usize| records(&pieces[number], COOKIE).next();
         prop_assert_eq!(read.first().cloned(), alone(0));
         prop_assert_eq!(read.last().cloned(), alone(2));
@@ -157,7 +168,7 @@ proptest! {
             let position = u64::from(start) + (raw.len() / GRAIN_BYTES) as u64;
             raw.extend(encode(&sample.draft(), position, ordinal as u64, 77));
         }
-        let read: Vec<_> = records(&raw, COOKIE).collect::<Result<_, _>>().unwrap();
+        let read: Vec<_> = read(&raw).into_iter().collect::<Result<_, _>>().unwrap();
         prop_assert_eq!(read.len(), samples.len());
         for (ordinal, (sample, record)) in samples.iter().zip(&read).enumerate() {
             prop_assert!(sample.agrees(record, 77), "{:?} read as {:?}", sample, record);
@@ -167,7 +178,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_read_without_a_panic(raw in proptest::collection::vec(any::<u8>(), 0..2048)) {
-        let items = records(&raw, COOKIE).count();
+        let items = read(&raw).len();
         prop_assert!(items <= raw.len() / GRAIN_BYTES);
     }
 
@@ -185,7 +196,7 @@ proptest! {
         let mut raw = pieces.concat();
         let bit = bit.index(pieces[1].len() * 8);
         raw[pieces[0].len() + bit / 8] ^= 1 << (bit % 8);
-        let read: Vec<_> = records(&raw, COOKIE).collect();
+        let read = read(&raw);
         prop_assert!(first.agrees(read[0].as_ref().unwrap(), 1));
         prop_assert!(last.agrees(read.last().unwrap().as_ref().unwrap(), 1));
     }
@@ -199,7 +210,7 @@ fn a_bad_record_is_reported_and_the_next_is_read() {
     bad[16..24].fill(0);
     raw.extend(bad);
     raw.extend(encode(&sample.draft(), 2, 2, 1));
-    let read: Vec<_> = records(&raw, COOKIE).collect();
+    let read = read(&raw);
     assert_eq!(read.len(), 3);
     assert_eq!(read[1], Err(Invalid::TraceId));
     assert!(read[0].is_ok() && read[2].is_ok());
@@ -213,11 +224,26 @@ fn stale_grains_of_another_segment_are_no_records() {
 }
 
 #[test]
-fn texts_are_cut_at_a_character_boundary() {
-    let text = "é".repeat(10);
-    assert_eq!(cut(text.as_bytes(), 20), (text.as_bytes(), false));
-    assert_eq!(cut(text.as_bytes(), 7), ("ééé".as_bytes(), true));
-    assert_eq!(cut(&[0x80; 10], 7).0.len(), 7, "bytes without boundaries are cut where they must be");
+fn what_cannot_be_one_grain_is_invalid() {
+    let sample = Sample { ids: (1, 2, 3), name: None, endpoint: None, key: None, value: None, level: 4 };
+    let with = |index: usize, bits: u64| {
+        let mut raw = encode(&sample.draft(), 0, 0, 1);
+        let word = u64::from_le_bytes(raw[index * 8..][..8].try_into().unwrap()) ^ bits;
+        raw[index * 8..][..8].copy_from_slice(&word.to_le_bytes());
+        read(&raw)[0].clone().err()
+    };
+    assert_eq!(with(0, 0), None);
+    // A tail, the mark of cells, one that is unknown, no kind, a level that there is not.
+    assert_eq!(with(7, 5 << 32), Some(Invalid::Tail));
+    assert_eq!(with(6, 2 << 48), Some(Invalid::Traits));
+    assert_eq!(with(6, 4 << 48), Some(Invalid::Traits));
+    assert_eq!(with(6, 1 << 32), Some(Invalid::Traits));
+    assert_eq!(with(6, 8 << 40), Some(Invalid::Traits));
+    // A string without its value; no name, service or key.
+    assert_eq!(with(6, 2 << 32), Some(Invalid::Missing));
+    assert_eq!(with(5, 7), Some(Invalid::Missing));
+    assert_eq!(with(5, 8 << 32), Some(Invalid::Missing));
+    assert_eq!(with(6, 9), Some(Invalid::Missing));
 }
 
 #[test]
@@ -236,7 +262,7 @@ fn what_cannot_be_in_cells_is_invalid() {
         let mut raw = own.encode(0, 0, COOKIE);
         let word = u64::from_le_bytes(raw[index * 8..][..8].try_into().unwrap()) ^ bits;
         raw[index * 8..][..8].copy_from_slice(&word.to_le_bytes());
-        records(&raw, COOKIE).next().unwrap().err()
+        read(&raw)[0].clone().err()
     };
     assert_eq!(with(0, 0), None);
     // An integer, a port of more than 16 bits, a text that was cut, an id.

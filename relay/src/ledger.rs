@@ -13,9 +13,20 @@ pub struct Count {
 }
 
 impl Count {
+    /// More than anything holds.
+    pub const MAX: Count = Count { entries: u64::MAX, annotations: u64::MAX };
+
     /// One entry.
     pub fn entry(annotations: u64) -> Self {
         Count { entries: 1, annotations }
+    }
+
+    /// As much of it as `whole` has.
+    pub fn within(self, whole: Count) -> Self {
+        Count {
+            entries: self.entries.min(whole.entries),
+            annotations: self.annotations.min(whole.annotations),
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use blkin_thrift::scribe::{RawEntry, encode_raw_log_call, raw_entries};
 use crate::intake::Counter;
 use crate::ledger::Count;
 use crate::spool::checkpoint::Position;
-use crate::spool::{Batch, Outcome, Spool};
+use crate::spool::{Batch, Spool};
 
 /// After a call that broke off, less is sent, for the upstream may not take large ones; never less than this.
 const MIN_BATCH_BYTES: usize = 4 << 10;
@@ -200,10 +200,12 @@ impl Upstream {
     fn ship_singly(&mut self, mut batch: Batch, refusal: Reply) -> Result<(), Trouble> {
         let mut settled = 0;
         let tried = batch.payloads().try_for_each(|payload| {
-            // The payload has a checksum, and was taken apart before it was spooled.
-            let entries = raw_entries(payload).unwrap_or_default();
-            let outcome = self.outcome_singly(&entries)?;
-            self.spool.settle_record(self.number, &batch, settled, outcome);
+            let rejected = match raw_entries(payload) {
+                Some(entries) => self.rejected_singly(&entries)?,
+                // It was taken apart before it was spooled, and has a checksum: this does not happen.
+                None => Count::MAX,
+            };
+            self.spool.settle_record(self.number, &batch, settled, rejected);
             settled += 1;
             Ok(())
         });
@@ -217,21 +219,20 @@ impl Upstream {
         Ok(())
     }
 
-    /// What became of each entry; an error when the record is to be tried again later.
-    fn outcome_singly(&mut self, entries: &[RawEntry<'_>]) -> Result<Outcome, Trouble> {
-        let (mut outcome, mut scratch) = (Outcome::default(), Vec::new());
+    /// What the upstream does not take of a record's entries; an error when the record is to be tried again later.
+    fn rejected_singly(&mut self, entries: &[RawEntry<'_>]) -> Result<Count, Trouble> {
+        let (mut rejected, mut scratch) = (Count::default(), Vec::new());
         for entry in entries {
-            let count = Count::entry(self.counter.annotations(entry, &mut scratch));
             match self.call_singly(entry)? {
-                Reply::Ok => outcome.acked += count,
+                Reply::Ok => {}
                 Reply::Refused(why) => {
                     self.tell_refused(&why);
-                    outcome.rejected += count;
+                    rejected += Count::entry(self.counter.annotations(entry, &mut scratch));
                 }
                 Reply::TryLater => return Err(Trouble::TryLater),
             }
         }
-        Ok(outcome)
+        Ok(rejected)
     }
 
     fn call_singly(&mut self, entry: &RawEntry<'_>) -> Result<Reply, Trouble> {

@@ -10,15 +10,6 @@ use super::segment::{Record, Segment};
 use super::{Spool, State, Upstream};
 use crate::ledger::{Count, Loss};
 
-/// What became of a record's entries.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// The upstream has them.
-    pub acked: Count,
-    /// The upstream refuses them for good.
-    pub rejected: Count,
-}
-
 /// Records for an upstream, in order.
 #[derive(Debug)]
 pub struct Batch {
@@ -177,10 +168,11 @@ impl Spool {
         !self.lock().upstreams[upstream].position.is_before(&batch.end)
     }
 
-    /// Counts what became of one record of a batch. What was evicted in the meantime stays counted as that.
-    pub fn settle_record(&self, upstream: usize, batch: &Batch, record: usize, outcome: Outcome) {
+    /// Counts what became of one record of a batch: the upstream has it, but for what it has `rejected` for good. What was
+    /// evicted in the meantime stays counted as that.
+    pub fn settle_record(&self, upstream: usize, batch: &Batch, record: usize, rejected: Count) {
         let mut state = self.lock();
-        settle_one(&mut state.upstreams[upstream], batch, &batch.records[record], outcome);
+        settle_one(&mut state.upstreams[upstream], batch, &batch.records[record], rejected);
         state.dirty = true;
     }
 
@@ -189,12 +181,7 @@ impl Spool {
         let mut state = self.lock();
         let one = &mut state.upstreams[upstream];
         for record in &batch.records {
-            settle_one(
-                one,
-                batch,
-                record,
-                Outcome { acked: record.header.count, rejected: Count::default() },
-            );
+            settle_one(one, batch, record, Count::default());
         }
         state.pass(upstream, batch);
     }
@@ -215,7 +202,7 @@ impl State {
     }
 }
 
-fn settle_one(upstream: &mut Upstream, batch: &Batch, record: &Record, outcome: Outcome) {
+fn settle_one(upstream: &mut Upstream, batch: &Batch, record: &Record, rejected: Count) {
     let start = batch.start_of(record);
     if start.is_before(&upstream.position) {
         return;
@@ -223,7 +210,9 @@ fn settle_one(upstream: &mut Upstream, batch: &Batch, record: &Record, outcome: 
     // Records that should lie before this one and were not read.
     upstream.lose_until(start, Loss::Damaged);
     upstream.position = batch.end_of(record);
-    upstream.delivered.in_flight -= record.header.count;
-    upstream.delivered.acked += outcome.acked;
-    upstream.delivered.lost[Loss::Rejected as usize] += outcome.rejected;
+    // Its annotations may be counted otherwise than when it was spooled, by another configuration.
+    let (whole, rejected) = (record.header.count, rejected.within(record.header.count));
+    upstream.delivered.in_flight -= whole;
+    upstream.delivered.acked += whole - rejected;
+    upstream.delivered.lost[Loss::Rejected as usize] += rejected;
 }

@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ledger::{Arrived, Count, Delivered, Loss};
 use checkpoint::{Checkpoint, Position, Positions, UpstreamState};
-pub use delivery::{Batch, Outcome};
+pub use delivery::Batch;
 use home::Home;
 use layout::{RecordHeader, SEGMENT_HEADER_BYTES, payload_sum, record_bytes};
 use segment::Segment;

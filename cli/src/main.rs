@@ -19,7 +19,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 const AFTER_HELP: &str = "\
 Examples:
-  blkin doctor                             does tracing work here, and where did every annotation go?
+  blkin doctor                             does tracing work here, and was anything lost?
   blkin traces --service osd.0             the newest requests that passed osd.0
   blkin traces --slowest --lookback 10m    the slowest requests of the last ten minutes
   blkin traces --slowest --lookback 10m --end 2026-11-20T03:10Z    and of those before that

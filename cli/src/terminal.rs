@@ -58,6 +58,21 @@ pub fn safe(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
+/// `text` in lines of at most `columns`, broken at spaces; a word that is longer has a line for itself, in one piece.
+pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 /// `text` cut to `columns` with an ellipsis, or padded to it.
 pub fn fit(text: &str, columns: usize) -> String {
     let length = text.chars().count();
@@ -74,6 +89,15 @@ pub fn fit(text: &str, columns: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_lines_are_broken_at_spaces_and_words_are_not() {
+        assert_eq!(wrapped("", 10), [""]);
+        assert_eq!(
+            wrapped("ten letter and a /very/long/path of it", 10),
+            ["ten letter", "and a", "/very/long/path", "of it"]
+        );
+    }
 
     #[test]
     fn control_characters_never_reach_the_terminal() {

@@ -16,7 +16,12 @@ const fn counter(name: &'static str, what: &'static str, advice: &'static str) -
     Counter { name, what, advice }
 }
 
-const CONSUMERD: [Counter; 2] = [
+const CONSUMERD: [Counter; 3] = [
+    counter(
+        "blkin_worker_restarts_total",
+        "times that the worker was killed or failed, and another went on where it was",
+        "its log says how it ended; a memory limit is a usual reason, and nothing was lost",
+    ),
     counter(
         "blkin_program_truncated_total",
         "records of which a text was cut",

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::http::Client;
 use crate::ledger::Ledger;
-use crate::terminal::{Colour, Style, safe};
+use crate::terminal::{Colour, Style, safe, wrapped};
 
 /// Where the daemons of this node are, and those behind it.
 #[derive(Debug)]
@@ -162,16 +162,7 @@ pub fn text(report: &Report, style: Style) -> String {
     let widest = report.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     let mut out = String::new();
     for check in &report.checks {
-        let (mark, colour) = match check.status {
-            Status::Ok => ("ok     ", Colour::Green),
-            Status::Warning => ("warning", Colour::Yellow),
-            Status::Failed => ("FAILED ", Colour::Red),
-        };
-        let _ =
-            writeln!(out, "{}  {:<widest$}  {}", style.paint(colour, mark), check.name, safe(&check.found));
-        for line in check.advice.iter().flat_map(|advice| advice.lines()) {
-            let _ = writeln!(out, "         {:<widest$}  → {}", "", safe(line));
-        }
+        put_check(&mut out, check, widest, style);
     }
     if !report.ledger.is_empty() {
         let _ = writeln!(out, "\n{}", style.paint(Colour::Bold, "Ledger (annotations)"));
@@ -184,6 +175,25 @@ pub fn text(report: &Report, style: Style) -> String {
     };
     let _ = writeln!(out, "\n{verdict}");
     out
+}
+
+/// A check: its mark, its name in `widest` columns, and beside them what was found and what to do.
+fn put_check(out: &mut String, check: &Check, widest: usize, style: Style) {
+    let (mark, colour) = match check.status {
+        Status::Ok => ("ok     ", Colour::Green),
+        Status::Warning => ("warning", Colour::Yellow),
+        Status::Failed => ("FAILED ", Colour::Red),
+    };
+    let beside = mark.len() + 2 + widest + 2;
+    let lines = |text: &str, before: usize| {
+        let indented = format!("\n{:indent$}", "", indent = beside + before);
+        wrapped(&safe(text), style.columns.saturating_sub(beside + before)).join(&indented)
+    };
+    let mark = style.paint(colour, mark);
+    let _ = writeln!(out, "{mark}  {:<widest$}  {}", check.name, lines(&check.found, 0));
+    for advice in check.advice.iter().flat_map(|advice| advice.lines()) {
+        let _ = writeln!(out, "{:beside$}→ {}", "", lines(advice, 2));
+    }
 }
 
 #[cfg(test)]
@@ -214,6 +224,7 @@ mod tests {
         assert!(report.checks.iter().all(|check| (check.status == Status::Ok) == check.advice.is_none()));
         let text = text(&report, Style { columns: 100, colours: false });
         assert!(text.contains("FAILED ") && text.contains("→ "), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     }
 
     fn losing(causes: &[(&str, i64)]) -> Check {

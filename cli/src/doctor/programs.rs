@@ -54,7 +54,7 @@ pub(super) fn attachment(consumerd: Option<&Metrics>, socket: &Path) -> Check {
 fn judge(scan: &Scan, consumerd: Option<&Metrics>, socket: &Path) -> Check {
     const NAME: &str = "programs";
     let Some(metrics) = consumerd else {
-        let found = format!("{} programs are instrumented and running", scan.programs.len());
+        let found = format!("instrumented and running: {}", scan.programs.len());
         return Check::warning(NAME, found, "whether they are attached is known once consumerd can be read");
     };
     let held = held_pids(metrics);
@@ -70,7 +70,11 @@ fn judge(scan: &Scan, consumerd: Option<&Metrics>, socket: &Path) -> Check {
         let found = format!("{} {of_all} are attached to another blkin-consumerd", elsewhere.len());
         return Check::warning(NAME, found, advice);
     }
-    let found = format!("{} instrumented programs are running, all attached", scan.programs.len());
+    let found = match scan.programs.len() {
+        0 => "no instrumented program is running".to_owned(),
+        1 => "one instrumented program is running, and attached".to_owned(),
+        count => format!("{count} instrumented programs are running, all attached"),
+    };
     // What not even root may see is nobody's traced program.
     if scan.hidden > 0 && scan.programs.is_empty() && !rustix::process::geteuid().is_root() {
         let advice = format!("processes that this user may not examine: {}; run this as root", scan.hidden);
@@ -269,7 +273,11 @@ mod tests {
             let scan = Scan { programs: programs.to_vec(), hidden: 0 };
             judge(&scan, Some(&metrics), Path::new("/nonexistent/consumerd.sock"))
         };
-        assert_eq!(judged(&[program(1, None)]).status, Status::Ok);
+        let check = judged(&[program(1, None)]);
+        assert_eq!(
+            (check.status, &*check.found),
+            (Status::Ok, "one instrumented program is running, and attached")
+        );
         let check = judged(&[program(1, None), read(2, true)]);
         assert_eq!(check.status, Status::Warning);
         assert_eq!(check.found, "1 of 2 instrumented programs are attached to another blkin-consumerd");

@@ -190,10 +190,14 @@ impl Queue {
         self.lock().staged_before = frame;
     }
 
-    fn push_one(&self, state: &mut State, entry: Entry) {
+    fn push_one(&self, state: &mut State, mut entry: Entry) {
         if !state.charge(&entry, self.limits.bytes) {
             state.settled(&entry, Outcome::QueueFull);
             return;
+        }
+        // Beyond half of the room others may be refused: what is kept must not keep the memory that it shares with them.
+        if state.bytes > self.limits.bytes / 2 {
+            entry.take_own_memory();
         }
         state.count_waiting(&entry);
         state.waiting.push_back(entry);

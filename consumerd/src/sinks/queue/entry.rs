@@ -51,6 +51,13 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Moves a message out of the portion of memory that it shares with others; many lines have one of their own.
+    pub(super) fn take_own_memory(&mut self) {
+        if self.messages == 1 {
+            self.lines = Bytes::copy_from_slice(&self.lines);
+        }
+    }
+
     /// Room it takes in a queue.
     pub fn cost_bytes(&self) -> usize {
         self.lines.len() + self.refs.as_slice().len() * 16 + 96

@@ -1,5 +1,7 @@
 //! The queue, without anybody at its other end.
 
+use bytes::Bytes;
+
 use super::*;
 
 fn queue(bytes: usize) -> Queue {
@@ -25,6 +27,19 @@ fn a_program_that_floods_leaves_room_for_others() {
     assert_eq!(lost, 95);
     queue.push([entry(2, 100)]);
     assert!(queue.take_outcomes().is_empty());
+}
+
+/// The messages of many programs lie behind each other in the same memory.
+#[test]
+fn what_is_kept_while_others_are_refused_keeps_no_memory_but_its_own() {
+    let queue = queue(10 * 212);
+    queue.push((0..5).map(|frame| entry(1, frame)));
+    let portion = Bytes::from(vec![b'x'; 1000]);
+    let message = |program, at| Entry { lines: portion.slice(at..at + 100), ..entry(program, 5) };
+    queue.push([message(1, 0), message(2, 100), message(1, 200)]);
+    assert_eq!(count(&queue.take_outcomes(), Outcome::QueueFull), 2);
+    assert_eq!(queue.fill().bytes, 6 * 212);
+    assert!(portion.is_unique());
 }
 
 #[test]

@@ -187,6 +187,15 @@ fn a_full_staging_memory_gives_up_the_oldest_and_draining_goes_on() {
     metrics.assert_balanced();
     assert_eq!(metrics.sum("blkin_program_lost_total"), 0);
     assert!(metrics.sum_where("blkin_sink_lost_total", "scribe_json\",cause=\"spool_evicted") > 0);
+    let (used, limit) = wait_for("there is room again", || {
+        let metrics = daemon.metrics();
+        let (used, limit) = (metrics.sum("blkin_staging_used_bytes"), metrics.sum("blkin_staging_bytes"));
+        (used <= limit).then_some((used, limit))
+    });
+    assert!(
+        limit < 16_777_216 / 2 && used > limit / 10 * 9,
+        "what alerts look at is nearly full: {used} of {limit}"
+    );
 }
 
 #[test]

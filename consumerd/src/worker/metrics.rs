@@ -188,7 +188,8 @@ fn encode_daemon(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fm
         "Staging memory in use",
         one(snapshot.staging_used_bytes),
     )?;
-    gauges_of(encoder, "blkin_staging_bytes", "Staging memory", one(snapshot.staging_bytes))?;
+    let help = "Staging memory that may be in use, of staging_bytes: beyond it the oldest is given up";
+    gauges_of(encoder, "blkin_staging_bytes", help, one(snapshot.staging_limit_bytes))?;
     encode_holder(encoder, &snapshot.holder)
 }
 

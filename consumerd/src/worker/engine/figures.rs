@@ -48,8 +48,8 @@ pub struct Snapshot {
     pub open_span_bytes: u64,
     /// Staging memory in use.
     pub staging_used_bytes: u64,
-    /// All of it.
-    pub staging_bytes: u64,
+    /// How much may be: beyond that the oldest is given up.
+    pub staging_limit_bytes: u64,
     /// The holder's counters.
     pub holder: Counters,
 }
@@ -75,7 +75,7 @@ impl Engine {
             open_spans: (self.join.open_spans() + self.last.len()) as u64,
             open_span_bytes: self.join.open_bytes() as u64,
             staging_used_bytes: self.staging.used_bytes(),
-            staging_bytes: self.staging.capacity_bytes(),
+            staging_limit_bytes: self.staging_limit_bytes(),
             holder: counters::read(self.staging.memory()),
         }
     }

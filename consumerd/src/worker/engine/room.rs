@@ -5,18 +5,32 @@ use std::time::Duration;
 use super::Engine;
 use crate::worker::snapshot::keep_within_bounds;
 
+/// Of so many parts of the staging memory
+const PARTS: u64 = 16;
+/// spans leave before their time when these are in use: so much earlier that they can be shipped, and that spans which are never
+/// closed do not look as if annotations were to be lost (alerts begin at four fifths),
+const SPLIT_AT: u64 = 5;
+/// and the oldest entries are given up when these are.
+const GIVE_UP_AT: u64 = 7;
+const _: () = assert!(5 * SPLIT_AT < 4 * GIVE_UP_AT && 2 * GIVE_UP_AT < PARTS);
+
 impl Engine {
+    /// Most bytes of the staging memory that stay in use.
+    pub(super) fn staging_limit_bytes(&self) -> u64 {
+        GIVE_UP_AT * (self.staging.capacity_bytes() / PARTS)
+    }
+
     /// Keeps staging less than half full, so that no upstream which is away stops the draining: first spans that hold
     /// old frames leave, then entries that wait in queues for them are given up, oldest first.
     pub(super) fn make_room(&mut self) {
         let used = self.staging.end() - self.retired_end;
-        let part = self.staging.capacity_bytes() / 16;
-        if let Some(frame) = self.frame_after(used.saturating_sub(6 * part)) {
+        let split_at = SPLIT_AT * (self.staging.capacity_bytes() / PARTS);
+        if let Some(frame) = self.frame_after(used.saturating_sub(split_at)) {
             let mut out = Vec::new();
             self.join.split_up_to_frame(frame, &mut out);
             self.ship(out);
         }
-        if let Some(frame) = self.frame_after(used.saturating_sub(7 * part)) {
+        if let Some(frame) = self.frame_after(used.saturating_sub(self.staging_limit_bytes())) {
             self.feeder.evict_up_to_frame(frame);
             self.settle();
         }

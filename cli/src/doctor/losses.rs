@@ -90,6 +90,32 @@ const COLLECTOR: [Counter; 5] = [
     ),
 ];
 
+/// What to do about each cause of a loss that the ledger names; docs/operations.md has them at length.
+const CAUSES: [(&str, &str); 13] = [
+    ("full", "give the program a larger BLKIN_RING_BYTES or a RATE, or consumerd more CPU"),
+    ("stalled", "let a stopped program go on; if it was killed while it recorded, this ends with it"),
+    ("starting", "call blkin_init() before starting threads"),
+    ("no_segment", "raise the limit that the program named on its standard error"),
+    ("too_large", "give the program a larger BLKIN_RING_BYTES"),
+    ("torn", "find out why a program died while it recorded"),
+    ("invalid", "look for an error of the program in its memory: valgrind or ASan may name it"),
+    ("unsettled", "give consumerd a longer stop_timeout_ms, or repair the upstream"),
+    ("queue_full", "repair the upstream, or raise queue_bytes of consumerd"),
+    ("spool_evicted", "repair the upstream, or raise staging_bytes of consumerd, spool_bytes of a relay"),
+    ("rejected", "look at the receiver's log; `blkin rejects`, if it is the collector"),
+    ("damaged", "look at the relay's log, and at its disk"),
+    ("malformed", "`blkin rejects`, or the relay's log, names senders and reasons"),
+];
+
+/// A line for each of these causes.
+pub(super) fn advice<'a>(causes: impl Iterator<Item = &'a str>) -> String {
+    let line = |cause: &str| {
+        let known = CAUSES.iter().find(|(known, _)| *known == cause);
+        format!("{cause}: {}", known.map_or("docs/operations.md says what to do", |(_, advice)| advice))
+    };
+    causes.map(line).collect::<Vec<_>>().join("\n")
+}
+
 /// The names of all that the doctor warns of here, so that whoever watches them otherwise can tell whether all are there.
 pub fn counters() -> impl Iterator<Item = &'static str> {
     CONSUMERD.iter().chain(&RELAY).chain(&COLLECTOR).map(|counter| counter.name)
@@ -123,6 +149,17 @@ fn not_zero(name: &'static str, counters: &[Counter], metrics: &Metrics, whose: 
 mod tests {
     use super::super::Status;
     use super::*;
+
+    #[test]
+    fn each_cause_in_the_documents_has_advice() {
+        let document = include_str!("../../../docs/operations.md");
+        let (_, table) = document.split_once("| cause | counted in |").unwrap();
+        let rows = table.lines().skip(2).map_while(|row| row.strip_prefix("| `")?.split('`').next());
+        let causes: Vec<&str> = rows.filter(|cause| !super::super::AS_CONFIGURED.contains(cause)).collect();
+        let known: Vec<&str> = CAUSES.iter().map(|(cause, _)| *cause).collect();
+        assert_eq!(causes, known);
+        assert_eq!(advice(["torn"].into_iter()), "torn: find out why a program died while it recorded");
+    }
 
     #[test]
     fn each_counter_that_is_not_zero_is_a_warning_and_no_other_is() {

@@ -140,7 +140,7 @@ fn ledger_check(ledger: &Ledger, consumerd_was_read: bool) -> Check {
         Check::warning(
             NAME,
             format!("balances; annotations were lost: {}", counted(&unwanted)),
-            "docs/operations.md says of each cause what to do",
+            losses::advice(unwanted.iter().map(|(cause, _)| *cause)),
         )
     } else if !configured.is_empty() {
         Check::ok(NAME, format!("balances; what went is what is configured to go: {}", counted(&configured)))

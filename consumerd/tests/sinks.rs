@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use blkin_daemon::health::STUCK_AFTER;
 use common::scribe::{Behaviour, Scribe};
-use common::{Daemon, Program, Site, wait_for};
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use common::{Daemon, Program, Site, send_signal, wait_for};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 
 fn annotations(scribe: &Scribe) -> usize {
     scribe.spans().iter().map(|span| span.annotations.len() + span.binary_annotations.len()).sum()
@@ -262,6 +262,25 @@ fn open_spans_that_cannot_be_shipped_at_the_end_are_named_in_time() {
     assert!(shipped > 0 && last.len() == 1, "{shipped}: {last:?}");
     assert_eq!(shipped + field(&last, "annotations"), made);
     assert!(last[0].contains(&scribe.address) && last[0].contains("TRY_LATER"), "{last:?}");
+}
+
+#[test]
+fn what_is_left_in_the_rings_of_a_program_that_has_ended_is_named() {
+    let site = Site::new();
+    let upstream = ["--scribe-upstream", "127.0.0.1:1", "--stop-timeout-ms", "1"];
+    let mut daemon = site.bare_daemon(&upstream);
+    let worker = daemon.worker_pid();
+    send_signal(worker, Signal::STOP);
+    // More than some hundred looks at the ring would take.
+    let made = site.program(&[100_000, 1], &[("BLKIN_RING_BYTES", "67108864")]).finish();
+    daemon.ask_to_end();
+    wait_for("the daemon is ending", || (!site.socket().exists()).then_some(()));
+    send_signal(worker, Signal::CONT);
+    assert!(daemon.ended().success());
+    let left = daemon.said("ended before the rings of programs that have ended were read");
+    let last = daemon.said("ended before everything was shipped");
+    assert!(field(&left, "annotations") > 0, "{left:?}");
+    assert_eq!(field(&left, "annotations") + field(&last, "annotations"), made, "{left:?} {last:?}");
 }
 
 #[test]

@@ -44,6 +44,14 @@ impl Engine {
         self.round().map(drop)
     }
 
+    /// Annotations that are still in the rings of programs that have ended: nobody else will read them, nor does anybody live
+    /// who would name them.
+    pub(in crate::worker) fn left_behind(&mut self) -> u64 {
+        let unread = self.live_programs().filter(|program| !program.is_recorder());
+        let unread = unread.map(|program| &mut program.attachment);
+        unread.filter_map(|rings| rings.no_writer_left().then(|| rings.pending())).sum()
+    }
+
     /// Says how much is settled.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ mod commands;
 mod control;
 mod dashboard;
 mod differential;
+mod documents;
 mod foreign;
 mod garbage;
 mod hostile;

@@ -282,22 +282,30 @@ mod tests {
     use blkin_zipkin::query::{Defaults, Parameters};
 
     /// Spans of these services; the thread waits at `gate` first, if there is one.
-    struct Spans(Vec<&'static str>, Option<Receiver<()>>);
+    struct Spans {
+        services: Vec<&'static str>,
+        gate: Option<Receiver<()>>,
+        bytes: usize,
+    }
+
+    fn spans(services: &[&'static str]) -> Spans {
+        Spans { services: services.to_vec(), gate: None, bytes: 1 }
+    }
 
     impl Arrival for Spans {
         fn entries(&self) -> u64 {
-            self.0.len() as u64
+            self.services.len() as u64
         }
 
         fn bytes(&self) -> usize {
-            1
+            self.bytes
         }
 
         fn spans(self, each: &mut dyn FnMut(Span)) {
-            if let Some(gate) = self.1 {
+            if let Some(gate) = self.gate {
                 let _opened = gate.recv();
             }
-            for service in self.0 {
+            for service in self.services {
                 let mut span = Span::new(TraceId::new(0, 1).unwrap(), SpanId::new(1).unwrap());
                 span.local_endpoint = Some(Endpoint::service(service));
                 each(span);
@@ -329,8 +337,8 @@ mod tests {
         let osd = hub.watch(filter(&[("serviceName", "OSD")])).unwrap();
         let all = hub.watch(filter(&[])).unwrap();
         assert_eq!(hub.watch(filter(&[])).unwrap_err(), TooMany);
-        let _kept = hub.offer(Spans(vec!["mon", "osd"], None));
-        hub.not_kept(hub.offer(Spans(vec!["mds"], None)));
+        let _kept = hub.offer(spans(&["mon", "osd"]));
+        hub.not_kept(hub.offer(spans(&["mds"])));
         for service in ["mon", "osd", "mds"] {
             let Some(Event::Span(json)) = next(&all).await else { panic!("no span") };
             assert!(json.contains(service), "{json}");
@@ -338,7 +346,7 @@ mod tests {
         let Some(Event::Span(json)) = next(&osd).await else { panic!("no span") };
         assert!(json.contains("osd"), "{json}");
         // A span is counted once it is handed over, and so before the next one comes.
-        let _kept = hub.offer(Spans(vec!["last"], None));
+        let _kept = hub.offer(spans(&["last"]));
         assert!(matches!(next(&all).await, Some(Event::Span(_))));
         let figures = hub.figures();
         assert!((4..=5).contains(&figures.shown), "{figures:?}");
@@ -364,10 +372,10 @@ mod tests {
         let hub = hub(1);
         let view = hub.watch(filter(&[])).unwrap();
         let (open, gate) = gate();
-        let _kept = hub.offer(Spans(vec!["first"], Some(gate)));
+        let _kept = hub.offer(Spans { gate: Some(gate), ..spans(&["first"]) });
         // The thread may have taken the first from the queue or not.
         for _ in 0..QUEUE_ARRIVALS + 10 {
-            let _kept = hub.offer(Spans(vec!["next"], None));
+            let _kept = hub.offer(spans(&["next"]));
         }
         let unseen = hub.figures().unseen;
         assert!((10..=11).contains(&unseen), "{unseen}");
@@ -381,5 +389,34 @@ mod tests {
             }
         }
         assert_eq!(told, unseen);
+    }
+    #[test]
+    fn what_waits_takes_a_bounded_memory_but_one_that_is_larger_passes_alone() {
+        let hub = hub(1);
+        let _view = hub.watch(filter(&[])).unwrap();
+        let offer = |bytes: usize, gate: Option<Receiver<()>>| {
+            let shown = hub.offer(Spans { bytes, gate, ..spans(&["osd"]) });
+            shown.entries == 1
+        };
+        let (open, gate) = gate();
+        assert!(offer(QUEUE_BYTES + 1, Some(gate)), "nothing else waits");
+        assert!(!offer(1, None));
+        open.send(()).unwrap();
+        let empty = || hub.shared.queued_bytes.load(Ordering::Acquire) == 0;
+        wait_until(empty);
+        let (open, gate) = self::gate();
+        assert!(offer(1, Some(gate)));
+        assert!(offer(QUEUE_BYTES - 2, None));
+        assert!(!offer(2, None), "one byte too many");
+        assert!(offer(1, None));
+        assert_eq!(hub.figures().unseen, 2);
+        open.send(()).unwrap();
+        wait_until(empty);
+    }
+
+    fn wait_until(condition: impl Fn() -> bool) {
+        while !condition() {
+            std::thread::yield_now();
+        }
     }
 }

@@ -24,7 +24,7 @@ pub struct Term {
 
 impl Term {
     fn is_rare(&self) -> bool {
-        self.name.starts_with("lost") || self.name == DRAINED_BEFORE
+        self.name.contains("lost{") || self.name == DRAINED_BEFORE
     }
 }
 
@@ -183,8 +183,8 @@ impl Ledger {
         causes
     }
 
-    /// A line for each equation. What is rarely other than 0, and is 0, is left out unless `all` is set.
-    pub fn table(&self, all: bool, style: Style) -> String {
+    /// A line for each equation. What is rarely other than 0, and is 0, is left out.
+    pub fn table(&self, style: Style) -> String {
         let widest = self.equations.iter().map(|equation| equation.scope.chars().count()).max().unwrap_or(0);
         let mut out = String::new();
         for equation in &self.equations {
@@ -194,7 +194,7 @@ impl Ledger {
                 style.paint(Colour::Red, "DOES NOT HOLD")
             };
             let scope = safe(&equation.scope);
-            let shown = equation.right.iter().filter(|term| all || term.value != 0 || !term.is_rare());
+            let shown = equation.right.iter().filter(|term| term.value != 0 || !term.is_rare());
             let parts: Vec<String> = shown.map(|term| format!("{} {}", term.name, term.value)).collect();
             let left = format!("{} {}", equation.left.name, equation.left.value);
             let _ = writeln!(out, "  {scope:<widest$}  {left} = {}  {verdict}", parts.join(" + "));
@@ -372,13 +372,21 @@ blkin_relay_entries_upstream_lost_total{upstream=\"a:1\",cause=\"spool_evicted\"
         assert_eq!(ledger.equations.len(), 5);
         assert!(ledger.balances());
         assert_eq!(ledger.lost(), 7 + 3 + 1 + 5 + 6 + 2 + 3 + 1 + 7);
-        let shown = ledger.table(false, Style { columns: 100, colours: false });
+        let shown = ledger.table(Style { columns: 100, colours: false });
         assert!(
             shown.contains(
                 "osd:1        attempted 116 = committed 106 + lost{full} 7 + lost{too_large} 3  holds"
             ),
             "{shown}"
         );
+    }
+
+    #[test]
+    fn a_loss_of_entries_that_is_none_is_left_out_too() {
+        let right = vec![term("entries_accepted", 4), term("entries_lost{malformed}", 0)];
+        let equation = Equation { scope: "relay".into(), left: term("entries_received", 4), right };
+        let shown = Ledger { equations: vec![equation] }.table(Style { columns: 100, colours: false });
+        assert_eq!(shown, "  relay  entries_received 4 = entries_accepted 4  holds\n");
     }
 
     #[test]

@@ -166,7 +166,7 @@ pub fn text(report: &Report, style: Style) -> String {
     }
     if !report.ledger.is_empty() {
         let _ = writeln!(out, "\n{}", style.paint(Colour::Bold, "Ledger (annotations)"));
-        out.push_str(&Ledger { equations: report.ledger.clone() }.table(true, style));
+        out.push_str(&Ledger { equations: report.ledger.clone() }.table(style));
     }
     let verdict = match (report.healthy, report.checks.iter().all(|check| check.status == Status::Ok)) {
         (true, true) => style.paint(Colour::Green, "Tracing works on this machine."),

@@ -1,19 +1,16 @@
 //! Starting the collector, and draining it: listeners stop, requests under way are answered, what waits is committed.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use anyhow::Context;
 use blkin_daemon::admin::Admin;
 use blkin_daemon::descriptors::{raise_limit, room_for};
-use blkin_daemon::start::{listen, run_server, say_configuration_is_good};
+use blkin_daemon::drain::{DRAIN_TIME, drain};
+use blkin_daemon::start::{Listeners, run_server, say_configuration_is_good};
 use blkin_daemon::{CancellationToken, Failure, Health, Patience, Standing, logging, ready, signals};
 use blkin_scribe::{Budget, server};
-use serde::Serialize;
 use tokio::net::TcpListener;
-use tokio::signal::unix::Signal;
 
 use crate::config::{Arguments, Config};
 use crate::http::{self, App, Metrics, registry, router};
@@ -21,11 +18,8 @@ use crate::ingest::Ingest;
 use crate::live::Live;
 use crate::settings::Settings;
 use crate::store::indexer::Indexer;
-use crate::store::writer::{LiveRetention, Writer};
+use crate::store::writer::Writer;
 use crate::store::{self, Store};
-
-/// Requests under way get this long to finish when the collector stops.
-const DRAIN_TIME: Duration = Duration::from_secs(20);
 
 /// Files that the store has open, or opens to read them or to make them anew.
 const STORE_FILES: u64 = 64;
@@ -44,24 +38,16 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
     run_server(run(config, arguments))
 }
 
-/// The addresses that are listened on, as written to the ready file.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct Addresses {
-    /// Where Scribe is served.
-    pub scribe: SocketAddr,
-    /// Where HTTP is served.
-    pub http: SocketAddr,
-}
-
 async fn run(config: Config, arguments: &Arguments) -> anyhow::Result<()> {
     let stop = signals::stop_token().context("failed to listen for signals")?;
     let reloads = signals::reloads().context("failed to listen for signals")?;
-    let scribe = listen(config.scribe_listen, "Scribe", "--scribe-listen").await?;
-    let http = listen(config.http_listen, "HTTP", "--http-listen").await?;
-    let addresses = Addresses { scribe: scribe.local_addr()?, http: http.local_addr()? };
+    let Listeners { scribe, http, addresses } =
+        Listeners::open(config.scribe_listen, config.http_listen).await?;
     let (collector, store_thread) = Collector::open(config)?;
     tracing::info!(scribe = %addresses.scribe, http = %addresses.http, "ready");
-    collector.reload_on(reloads, arguments.clone());
+    let (read_again, retention) = (arguments.clone(), collector.writer.retention());
+    let changed = move |config: &Config| retention.set(config.retention());
+    collector.settings.reload_on(reloads, move || read_again.configuration(), changed);
     ready::tell(arguments.ready_file.as_deref(), &addresses)?;
     let watch = watch_store(store_thread, stop.clone());
     collector.serve(scribe, http, stop).await;
@@ -149,16 +135,6 @@ impl Collector {
         Ok((collector, thread))
     }
 
-    /// Follows the configuration whenever it is asked to read it again.
-    fn reload_on(&self, mut reloads: Signal, arguments: Arguments) {
-        let (settings, retention) = (self.settings.clone(), self.writer.retention());
-        tokio::spawn(async move {
-            while reloads.recv().await.is_some() {
-                reload(&arguments, &settings, &retention);
-            }
-        });
-    }
-
     /// Serves until `stop`, and drains.
     async fn serve(self, scribe: TcpListener, http: TcpListener, stop: CancellationToken) {
         let config = self.settings.now();
@@ -178,14 +154,7 @@ impl Collector {
             ending.cancelled().await;
             live.close();
         });
-        let deadline = async {
-            stop.cancelled().await;
-            tokio::time::sleep(DRAIN_TIME).await;
-        };
-        tokio::select! {
-            _ = async { tokio::join!(scribe, http) } => {}
-            () = deadline => tracing::warn!("some requests did not end within {DRAIN_TIME:?}"),
-        }
+        drain(async { tokio::join!(scribe, http) }, stop, "requests").await;
     }
 
     async fn serve_http(&self, listener: TcpListener, stop: CancellationToken) {
@@ -212,12 +181,6 @@ impl Collector {
         let max_connections = self.connections.http;
         http::serve(listener, routes, max_connections, self.settings.clone(), patience, stop, heartbeat)
             .await;
-    }
-}
-
-fn reload(arguments: &Arguments, settings: &Settings, retention: &LiveRetention) {
-    if settings.reload(arguments.configuration()) {
-        retention.set(settings.now().retention());
     }
 }
 

@@ -12,6 +12,7 @@
 //! - [`own`]: whether an address leads back to the daemon itself.
 //! - [`descriptors`]: how many connections the limit of open files leaves room for.
 //! - [`admin`]: the `/metrics` and `/healthz` routes.
+//! - [`drain`]: how long what is under way has when a server ends.
 //! - `presence`: what `/metrics` says of every daemon itself.
 //! - [`connection`]: HTTP connections that do not wait for a silent peer for ever.
 //! - [`signals`]: SIGTERM and SIGINT start a drain.
@@ -25,6 +26,7 @@ pub mod checks;
 pub mod config;
 pub mod connection;
 pub mod descriptors;
+pub mod drain;
 pub mod exit;
 pub mod exposition;
 pub mod health;

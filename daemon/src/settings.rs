@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use serde::{Serialize, de::DeserializeOwned};
+use tokio::signal::unix::Signal;
 
 use crate::config::ConfigError;
 use crate::logging;
@@ -45,6 +46,26 @@ impl<C: Reloadable> Settings<C> {
     /// The configuration of this moment.
     pub fn now(&self) -> Arc<C> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reads the configuration again whenever that is asked for, and follows it; `changed` gets what it is then. Call it in
+    /// a tokio runtime.
+    pub fn reload_on(
+        &self,
+        mut reloads: Signal,
+        read: impl Fn() -> Result<C, ConfigError> + Send + 'static,
+        changed: impl Fn(&C) + Send + 'static,
+    ) where
+        C: Send + Sync + 'static,
+    {
+        let settings = self.clone();
+        tokio::spawn(async move {
+            while reloads.recv().await.is_some() {
+                if settings.reload(read()) {
+                    changed(&settings.now());
+                }
+            }
+        });
     }
 
     /// Follows a configuration that was read again, as far as that can be done, and logs what became of it. Says whether

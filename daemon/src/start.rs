@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use anyhow::Context;
 use rustix::fs::Mode;
 use rustix::process::umask;
+use serde::Serialize;
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::Failure;
@@ -48,11 +49,44 @@ fn keep_files_from_others() {
     umask(before | Mode::WGRP | Mode::RWXO);
 }
 
+/// Where a server listens, as written to the ready file.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Addresses {
+    /// Where Scribe is served.
+    pub scribe: SocketAddr,
+    /// Where HTTP is served.
+    pub http: SocketAddr,
+}
+
+/// What a server listens with.
+#[derive(Debug)]
+pub struct Listeners {
+    /// For Scribe.
+    pub scribe: TcpListener,
+    /// For HTTP.
+    pub http: TcpListener,
+    /// Their own addresses: a port 0 that was asked for is the one that the system gave.
+    pub addresses: Addresses,
+}
+
+impl Listeners {
+    /// Listens on both addresses.
+    ///
+    /// # Errors
+    /// When one of them cannot be had: it says which, and how to choose another.
+    pub async fn open(scribe: SocketAddr, http: SocketAddr) -> anyhow::Result<Self> {
+        let scribe = listen(scribe, "Scribe", "--scribe-listen").await?;
+        let http = listen(http, "HTTP", "--http-listen").await?;
+        let addresses = Addresses { scribe: scribe.local_addr()?, http: http.local_addr()? };
+        Ok(Listeners { scribe, http, addresses })
+    }
+}
+
 /// Listens for `what` on an address, which `flag` sets.
 ///
 /// # Errors
 /// When the address cannot be had: it says what, where, and how to choose another.
-pub async fn listen(address: SocketAddr, what: &str, flag: &str) -> anyhow::Result<TcpListener> {
+async fn listen(address: SocketAddr, what: &str, flag: &str) -> anyhow::Result<TcpListener> {
     listen_on(address)
         .with_context(|| format!("failed to listen for {what} on {address}; choose another with {flag}"))
 }

@@ -10,15 +10,14 @@ use std::time::Duration;
 use anyhow::Context;
 use blkin_daemon::admin::{self, Admin};
 use blkin_daemon::descriptors::{raise_limit, room_for};
-use blkin_daemon::start::{listen, run_server, say_configuration_is_good};
+use blkin_daemon::drain::{DRAIN_TIME, drain};
+use blkin_daemon::start::{Listeners, run_server, say_configuration_is_good};
 use blkin_daemon::{
     CancellationToken, Cause, Failure, Health, Heartbeat, Patience, Settings, Standing, logging, ready,
     signals,
 };
 use blkin_scribe::{Budget, server};
-use serde::Serialize;
 use tokio::net::TcpListener;
-use tokio::signal::unix::Signal;
 
 use crate::config::{Arguments, Config};
 use crate::intake::{Counter, Intake};
@@ -29,9 +28,6 @@ use crate::spool::Spool;
 use crate::spool::writer::{Gauge, Writer};
 use crate::sweeper;
 use crate::upstream::{Ending, Start, Upstream};
-
-/// Calls under way get this long to finish when the relay stops.
-const DRAIN_TIME: Duration = Duration::from_secs(20);
 
 /// Runs the relay until it is asked to stop.
 ///
@@ -48,33 +44,17 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
     run_server(run(config, arguments))
 }
 
-/// The addresses that are listened on, as written to the ready file.
-#[derive(Debug, Clone, Copy, Serialize)]
-struct Addresses {
-    scribe: SocketAddr,
-    http: SocketAddr,
-}
-
 async fn run(config: Config, arguments: &Arguments) -> anyhow::Result<()> {
     let stop = signals::stop_token().context("failed to listen for signals")?;
     let reloads = signals::reloads().context("failed to listen for signals")?;
-    let scribe = listen(config.scribe_listen, "Scribe", "--scribe-listen").await?;
-    let http = listen(config.http_listen, "HTTP", "--http-listen").await?;
-    let addresses = Addresses { scribe: scribe.local_addr()?, http: http.local_addr()? };
+    let Listeners { scribe, http, addresses } =
+        Listeners::open(config.scribe_listen, config.http_listen).await?;
     let relay = Relay::open(config.clone(), addresses.scribe)?;
     tracing::info!(scribe = %addresses.scribe, http = %addresses.http, upstreams = ?config.upstreams, "ready");
-    reload_on(reloads, relay.settings.clone(), arguments.clone());
+    let read_again = arguments.clone();
+    relay.settings.reload_on(reloads, move || read_again.configuration(), |_| {});
     ready::tell(arguments.ready_file.as_deref(), &addresses)?;
     relay.serve(scribe, http, stop).await
-}
-
-/// Follows the configuration whenever the relay is asked to read it again.
-fn reload_on(mut reloads: Signal, settings: Settings<Config>, arguments: Arguments) {
-    tokio::spawn(async move {
-        while reloads.recv().await.is_some() {
-            settings.reload(arguments.configuration());
-        }
-    });
 }
 
 struct Relay {
@@ -180,7 +160,7 @@ impl Relay {
         let writer = watch(self.threads.writer, stop.clone());
         // The last of the intake lets the spool's thread end.
         let scribe = server::serve(scribe, self.intake, options, stop.clone(), self.health.worker("scribe"));
-        take_calls(scribe, stop).await;
+        drain(scribe, stop, "calls").await;
         let written = tokio::time::timeout(DRAIN_TIME, writer).await;
         self.ending.when_drained.cancel();
         let stop_timeout_ms = self.settings.now().stop_timeout_ms;
@@ -227,18 +207,6 @@ fn scribe_options(config: &Config, max_connections: usize) -> server::Options {
         idle_time: Duration::from_secs(config.scribe_idle_seconds),
         frame_time: Duration::from_secs(config.scribe_frame_seconds),
         budget: Budget::new(config.max_reading_mib << 20),
-    }
-}
-
-/// Takes calls until `stop`, and those under way for a while longer.
-async fn take_calls(scribe: impl Future<Output = ()>, stop: CancellationToken) {
-    let deadline = async {
-        stop.cancelled().await;
-        tokio::time::sleep(DRAIN_TIME).await;
-    };
-    tokio::select! {
-        () = scribe => {}
-        () = deadline => tracing::warn!("some calls did not end within {DRAIN_TIME:?}"),
     }
 }
 

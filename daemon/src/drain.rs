@@ -1,0 +1,50 @@
+//! How a server ends: no new work, and a bounded time for what is under way.
+
+use std::future::Future;
+use std::time::Duration;
+
+use crate::CancellationToken;
+
+/// What is under way when a server is asked to stop gets this long to finish.
+pub const DRAIN_TIME: Duration = Duration::from_secs(20);
+
+/// Serves until `stop`, and what is under way then for [`DRAIN_TIME`]; of what did not end the log tells, by the name `what`.
+pub async fn drain<T>(serving: impl Future<Output = T>, stop: CancellationToken, what: &str) {
+    let deadline = async {
+        stop.cancelled().await;
+        tokio::time::sleep(DRAIN_TIME).await;
+    };
+    tokio::select! {
+        _ = serving => {}
+        () = deadline => tracing::warn!("some {what} did not end within {DRAIN_TIME:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_does_not_end_is_waited_for_from_the_stop_on_and_no_longer() {
+        let (stop, began) = (CancellationToken::new(), Instant::now());
+        let asked = stop.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(DRAIN_TIME).await;
+            asked.cancel();
+        });
+        drain(pending::<()>(), stop, "calls").await;
+        assert_eq!(began.elapsed(), 2 * DRAIN_TIME);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_ends_is_waited_for_no_longer() {
+        let (stop, began) = (CancellationToken::new(), Instant::now());
+        stop.cancel();
+        drain(ready(()), stop, "calls").await;
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+}

@@ -33,7 +33,22 @@ impl Said {
         Said::asked(client.patient_for(PATIENCE), path)
     }
 
+    /// Asks the collector, which may be a Zipkin server: that has its health elsewhere than our daemons, and ours says less
+    /// there.
+    pub(super) fn by_collector(client: Client) -> Said {
+        let client = client.patient_for(PATIENCE);
+        let said = Said::of(&client, "/health");
+        if !said.has_metrics("blkin_collector_") {
+            return said;
+        }
+        Said { health: client.get("/healthz", &[]), ..said }
+    }
+
     fn asked(client: Client, path: &str) -> Said {
+        Said::of(&client, path)
+    }
+
+    fn of(client: &Client, path: &str) -> Said {
         let health = client.get(path, &[]);
         let metrics = health.as_ref().ok().and_then(|_| client.get_ok("/metrics", &[]).ok());
         Said { host: client.host().to_owned(), base: client.base().to_owned(), health, metrics }
@@ -226,6 +241,16 @@ pub(super) fn collector(said: &Said) -> Check {
     health("collector", said, None, advice)
 }
 
+/// Who writes nothing to the collector's disk.
+pub(super) fn disk(said: &Said) -> Vec<Check> {
+    let writer = |trouble: &Trouble| {
+        let Trouble { name, cause, reason, seconds, .. } = trouble;
+        let found = format!("{}: its {name} fails for {seconds} s ({cause}): {reason}", said.base);
+        Check::warning("collector's disk", found, trouble.advice("the collector"))
+    };
+    said.troubles().iter().map(writer).collect()
+}
+
 /// Whether a daemon is healthy, and, if its metrics are known by something in their names, whether it is that daemon.
 fn health(name: &'static str, said: &Said, metrics: Option<&str>, advice: &str) -> Check {
     let base = &said.base;
@@ -297,15 +322,23 @@ mod tests {
     }
 
     /// A daemon that answers every request with that head and body.
-    fn serving(status: &str, body: &str) -> Client {
+    fn serving(status: &'static str, body: &'static str) -> Client {
+        answering(move |_| (status, body))
+    }
+
+    /// A daemon that answers each path with a head and a body.
+    fn answering(answer: impl Fn(&str) -> (&'static str, &'static str) + Send + 'static) -> Client {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = Client::new(&listener.local_addr().unwrap().to_string());
-        let answer =
-            format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len());
         std::thread::spawn(move || {
             for mut connection in listener.incoming().flatten() {
                 let mut request = [0; 4096];
-                let _ = connection.read(&mut request).and_then(|_| connection.write_all(answer.as_bytes()));
+                let Ok(length) = connection.read(&mut request) else { continue };
+                let request = String::from_utf8_lossy(&request[..length]);
+                let (status, body) = answer(request.split(' ').nth(1).unwrap_or_default());
+                let length = body.len();
+                let head = format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {length}");
+                let _gone = connection.write_all(format!("{head}\r\n\r\n{body}").as_bytes());
             }
         });
         client
@@ -346,6 +379,27 @@ mod tests {
         assert!(check.found.ends_with(" is healthy, but no consumerd"), "{}", check.found);
         let check = relay(&said(serving("503 Service Unavailable", "no worker")));
         assert!(check.found.ends_with(" answered 503: no worker"), "{}", check.found);
+    }
+
+    #[test]
+    fn what_troubles_our_collector_is_told_and_a_zipkin_server_is_asked_for_its_health_alone() {
+        let ours = Said::by_collector(answering(|path| match path {
+            "/metrics" => ("200 OK", "blkin_collector_commits_total 1\n"),
+            "/healthz" => (
+                "200 OK",
+                r#"{"healthy":true,"workers":[],"troubles":[{"name":"index","to":"disk","cause":"disk_full",
+                "reason":"no space","seconds":7,"since_success_seconds":9}]}"#,
+            ),
+            _ => ("200 OK", r#"{"status":"UP"}"#),
+        }));
+        let [check] = &disk(&ours)[..] else { panic!("one") };
+        assert_eq!(check.found, format!("{}: its index fails for 7 s (disk_full): no space", ours.base));
+        assert!(check.advice.as_ref().unwrap().starts_with("make room there"));
+        let zipkin = Said::by_collector(answering(|path| match path {
+            "/health" => ("200 OK", r#"{"status":"UP"}"#),
+            _ => ("404 Not Found", "no such page"),
+        }));
+        assert!(disk(&zipkin).is_empty() && collector(&zipkin).status == Status::Ok);
     }
 
     #[test]

@@ -104,8 +104,9 @@ pub fn examine(places: Places) -> Report {
             checks.extend(losses::of_relay(&relay.base, &metrics));
         }
     }
-    let collector = daemons::Said::by(places.collector, "/health");
+    let collector = daemons::Said::by_collector(places.collector);
     checks.push(daemons::collector(&collector));
+    checks.extend(daemons::disk(&collector));
     if let Some(metrics) = collector.metrics() {
         ledger = ledger.and(Ledger::of_collector(&metrics));
         checks.extend(losses::of_collector(&metrics));

@@ -157,6 +157,23 @@ fn a_stopped_worker_turns_health_red_within_two_seconds_and_is_killed_in_the_end
 }
 
 #[test]
+fn a_worker_that_stood_still_with_its_holder_is_not_killed() {
+    let (site, kill_after) = (Site::new(), Duration::from_millis(4000));
+    let daemon = site.daemon(&["--stuck-kill-ms", &kill_after.as_millis().to_string()]);
+    let worker = daemon.worker_pid();
+    daemon.signal_worker(Signal::STOP);
+    send_signal(daemon.pid(), Signal::STOP);
+    // Nothing happens meanwhile that could be awaited: that is the case.
+    std::thread::sleep(kill_after);
+    send_signal(daemon.pid(), Signal::CONT);
+    wait_for("the holder has looked again", || (daemon.health() == Some(503)).then_some(()));
+    daemon.signal_worker(Signal::CONT);
+    wait_for("health is green", || (daemon.health() == Some(200)).then_some(()));
+    assert_eq!(daemon.worker_pid(), worker, "it was well");
+    assert_eq!(daemon.metrics().sum("blkin_worker_stuck_kills_total"), 0);
+}
+
+#[test]
 fn a_stopped_holder_turns_health_red_within_two_seconds_and_green_once_it_goes_on() {
     let site = Site::new();
     let daemon = site.daemon(&[]);

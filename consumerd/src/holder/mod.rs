@@ -13,6 +13,7 @@ mod local;
 mod offers;
 mod predecessor;
 mod scan;
+mod silence;
 mod worker_process;
 
 use std::net::TcpListener;
@@ -344,6 +345,7 @@ impl<'a> Holder<'a> {
                 || self.held.untold().next().is_some();
             let next_beat = worker.beat();
             let silence = worker.silence(&self.staging);
+            self.kill_if_stuck(worker, silence);
             let guarded = !is_ready || silence > STUCK_AFTER;
             tokio::select! {
                 () = stop.cancelled() => return Ok(Ended::Asked),
@@ -370,7 +372,6 @@ impl<'a> Holder<'a> {
                     }
                 }
             }
-            self.kill_if_stuck(worker, silence);
             self.tell_held_back(|notices| notices.rest(Instant::now()));
         }
     }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
 
 use super::control::Control;
+use super::silence::Silence;
 use crate::config::Config;
 use crate::link::{MAX_MESSAGE_BYTES, Message, receive, send};
 use crate::staging::layout::HEARTBEAT_AT;
@@ -30,7 +31,7 @@ pub(super) struct WorkerProcess {
     child: Child,
     link: OwnedFd,
     started: Instant,
-    started_ms: u64,
+    silence: Silence,
     last_beat: Option<Instant>,
 }
 
@@ -60,8 +61,8 @@ impl WorkerProcess {
         if let Some(uid) = config.worker_uid {
             command.uid(uid);
         }
-        let (started, started_ms) = (Instant::now(), monotonic_ms());
-        Ok(Self { child: command.spawn()?, link: ours, started, started_ms, last_beat: None })
+        let (started, silence) = (Instant::now(), Silence::new(monotonic_ms()));
+        Ok(Self { child: command.spawn()?, link: ours, started, silence, last_beat: None })
     }
 
     /// Process id.
@@ -110,12 +111,11 @@ impl WorkerProcess {
         BEAT_EVERY
     }
 
-    /// How long it has shown no sign of life.
-    pub(super) fn silence(&self, staging: &impl Memory) -> Duration {
+    /// How long it has shown no sign of life; see [`Silence`].
+    pub(super) fn silence(&mut self, staging: &impl Memory) -> Duration {
         let mut raw = [0; 8];
         let beaten_ms = staging.read(HEARTBEAT_AT, &mut raw).map_or(0, |()| u64::from_le_bytes(raw));
-        // The last worker's heartbeat is not this one's.
-        Duration::from_millis(monotonic_ms().saturating_sub(beaten_ms.max(self.started_ms)))
+        self.silence.at(monotonic_ms(), beaten_ms)
     }
 
     /// Asks it to ship what it has and to end.

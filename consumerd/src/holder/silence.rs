@@ -1,0 +1,82 @@
+//! How long the worker has shown no sign of life, of the time in which it could have shown one.
+
+use std::mem::replace;
+use std::time::Duration;
+
+use super::worker_process::BEAT_EVERY;
+
+/// A holder that looks after its worker at least every [`BEAT_EVERY`], and after this long, stood still itself: with the
+/// machine, and so with the worker, which had no chance to beat either.
+const LATE_AFTER: Duration = BEAT_EVERY.saturating_mul(2);
+
+/// What the holder saw of one worker. Times are those of [`monotonic_ms`](crate::staging::log::monotonic_ms).
+#[derive(Debug)]
+pub(super) struct Silence {
+    /// The worker is judged by what it does from here on.
+    since_ms: u64,
+    looked_ms: u64,
+}
+
+impl Silence {
+    /// That of a worker which is started at `now_ms`.
+    pub(super) fn new(now_ms: u64) -> Self {
+        Self { since_ms: now_ms, looked_ms: now_ms }
+    }
+
+    /// How long it lasts at `now_ms`, at which the holder looks, if the last beat in memory is of `beaten_ms`: that may
+    /// be one of the worker before. It begins anew when the holder was late.
+    pub(super) fn at(&mut self, now_ms: u64, beaten_ms: u64) -> Duration {
+        let looked_ms = replace(&mut self.looked_ms, now_ms);
+        if Duration::from_millis(now_ms.saturating_sub(looked_ms)) > LATE_AFTER {
+            self.since_ms = now_ms;
+        }
+        Duration::from_millis(now_ms.saturating_sub(beaten_ms.max(self.since_ms)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVERY_MS: u64 = BEAT_EVERY.as_millis() as u64;
+    const STANDSTILL_MS: u64 = 46_622;
+
+    fn ms(silence: Duration) -> u64 {
+        silence.as_millis() as u64
+    }
+
+    #[test]
+    fn it_lasts_since_the_last_beat_of_this_worker() {
+        let mut silence = Silence::new(1000);
+        assert_eq!(ms(silence.at(1100, 900)), 100, "another worker's beat");
+        assert_eq!(ms(silence.at(1500, 1200)), 300);
+        assert_eq!(ms(silence.at(1600, 1600)), 0);
+    }
+
+    #[test]
+    fn of_a_holder_that_looks_in_time_it_grows_to_its_end() {
+        let mut silence = Silence::new(0);
+        for look in 1..=100 {
+            assert_eq!(ms(silence.at(look * EVERY_MS, 0)), look * EVERY_MS);
+        }
+    }
+
+    #[test]
+    fn it_begins_anew_when_the_holder_stood_still_too() {
+        let mut silence = Silence::new(0);
+        assert_eq!(ms(silence.at(EVERY_MS, EVERY_MS)), 0);
+        let woken = EVERY_MS + STANDSTILL_MS;
+        assert_eq!(ms(silence.at(woken, EVERY_MS)), 0);
+        assert_eq!(ms(silence.at(woken + EVERY_MS, EVERY_MS)), EVERY_MS, "a full period is to come");
+        assert_eq!(ms(silence.at(woken + 2 * EVERY_MS, woken + 2 * EVERY_MS - 10)), 10);
+    }
+
+    #[test]
+    fn it_goes_on_when_the_holder_was_a_little_late() {
+        let mut silence = Silence::new(0);
+        let late = LATE_AFTER.as_millis() as u64;
+        assert_eq!(ms(silence.at(late, 0)), late);
+        assert_eq!(ms(silence.at(2 * late, 0)), 2 * late);
+        assert_eq!(ms(silence.at(3 * late + 1, 0)), 0);
+    }
+}

@@ -25,6 +25,18 @@ const MAX_FDS: usize = 4;
 /// Bytes of a program's name as the kernel knows it.
 pub const COMM_BYTES: usize = 16;
 
+/// Shown of a process that nothing is known of any more.
+pub const NAMELESS: &str = "?";
+
+/// The name of a process as it is shown, of its bytes: up to a zero, and without the line's end behind it.
+pub fn shown_name(bytes: &[u8]) -> String {
+    let bytes = &bytes[..bytes.len().min(COMM_BYTES)];
+    let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    let shown = |c: char| if c.is_control() || c == char::REPLACEMENT_CHARACTER { '?' } else { c };
+    let clean: String = String::from_utf8_lossy(text).trim_end().chars().map(shown).collect();
+    if clean.is_empty() { NAMELESS.into() } else { clean }
+}
+
 /// A program as the kernel describes it; nothing here is the program's own word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
@@ -214,6 +226,21 @@ mod tests {
         }
         for bad in [&b""[..], b"Z", b"X123", b"Rx", b"A12"] {
             assert_eq!(Message::decode(bad), None);
+        }
+    }
+
+    #[test]
+    fn a_name_is_shown_on_one_line_and_a_missing_one_as_such() {
+        for (bytes, shown) in [
+            (&b"ceph-osd\n"[..], "ceph-osd"),
+            (b"osd\0\0\0\0", "osd"),
+            (b"a\nb\x1b\xff\n", "a?b??"),
+            (b"0123456789abcdefgh", "0123456789abcdef"),
+            (b"", NAMELESS),
+            (&[0; 16], NAMELESS),
+            (b"\n", NAMELESS),
+        ] {
+            assert_eq!(shown_name(bytes), shown, "{bytes:?}");
         }
     }
 

@@ -57,6 +57,8 @@ pub struct ProgramInfo {
     pub device: u64,
     /// The program's own word; the kernel's is the peer credential of its offer.
     pub pid: u32,
+    /// The first bytes of its name, also its own word; zeros if it does not say.
+    pub name: [u8; 16],
     /// Cookie of its stamps.
     pub cookie: u32,
     /// Rings.
@@ -416,5 +418,9 @@ fn read_info(words: &[AtomicU64], bytes: usize, inode: u64, device: u64) -> Resu
     let mode = RingMode::from_word(word(header::MODE)).ok_or(AttachError::Header("mode"))?;
     let producer = ProducerKind::from_word(word(header::PRODUCER)).ok_or(AttachError::Header("producer"))?;
     let pid = word(header::PID) as u32;
-    Ok(ProgramInfo { inode, device, pid, cookie, slots, ring_bytes, clock, anchor, mode, producer })
+    let mut name = [0; 16];
+    for (bytes, index) in name.as_chunks_mut().0.iter_mut().zip(header::NAME..) {
+        *bytes = word(index).to_le_bytes();
+    }
+    Ok(ProgramInfo { inode, device, pid, name, cookie, slots, ring_bytes, clock, anchor, mode, producer })
 }

@@ -55,6 +55,9 @@ pub(crate) mod header {
     /// Bit n: nobody has opened the ring of slot n yet, so that nothing is in it. A program that does not keep this word
     /// has 0 there: any of its rings may have something.
     pub(crate) const UNOPENED: usize = 13;
+    /// Two words: the first bytes of the program's name, for whoever looks once there is no process to ask about. Zeros if it
+    /// does not say.
+    pub(crate) const NAME: usize = 14;
     /// Counters of calls that reached no slot.
     pub(crate) const ATTEMPTED: usize = 16;
     pub(crate) const NO_SEGMENT: usize = 17;

@@ -6,8 +6,10 @@ use std::ptr;
 use std::sync::atomic::AtomicU64;
 
 use blkin_record::Stamp;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
-use rustix::io::{Errno, fcntl_dupfd_cloexec, pwrite};
+use rustix::fs::{
+    MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create, open,
+};
+use rustix::io::{Errno, fcntl_dupfd_cloexec, pwrite, read};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mprotect};
 
 use crate::clock::{Anchor, ClockKind};
@@ -133,6 +135,7 @@ fn write_header(
 ) {
     use std::sync::atomic::Ordering::Relaxed;
     let anchor = Anchor::now(clock);
+    let [name, rest_of_name] = own_name();
     let fields = [
         (header::VERSION, LAYOUT_VERSION),
         (header::RECORD_VERSION, u64::from(blkin_record::VERSION)),
@@ -147,11 +150,24 @@ fn write_header(
         (header::MODE, mode.to_word()),
         (header::PRODUCER, producer.to_word()),
         (header::UNOPENED, layout::all_slots(slots)),
+        (header::NAME, name),
+        (header::NAME + 1, rest_of_name),
         (header::MAGIC, SEGMENT_MAGIC),
     ];
     for (index, value) in fields {
         created.words[index].store(value, Relaxed);
     }
+}
+
+/// The name of this process as the kernel shows it; zeros if it does not. Async-signal-safe.
+fn own_name() -> [u64; 2] {
+    let mut bytes = [0; 16];
+    let length = open(c"/proc/self/comm", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .and_then(|file| read(&file, &mut bytes))
+        .unwrap_or(0);
+    bytes[length..].fill(0);
+    let (words, _) = bytes.as_chunks();
+    [words[0], words[1]].map(u64::from_le_bytes)
 }
 
 /// Which file a descriptor is.

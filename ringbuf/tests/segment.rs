@@ -58,6 +58,15 @@ fn the_daemon_cannot_write_the_programs_memory() {
 }
 
 #[test]
+fn a_program_says_its_name_for_when_it_is_gone() {
+    start();
+    let own = std::fs::read("/proc/self/comm").expect("there is /proc");
+    let mut expected = [0; 16];
+    expected[..own.len()].copy_from_slice(&own);
+    assert_eq!(attach().info().name, expected);
+}
+
+#[test]
 fn a_living_program_keeps_the_write_seal_away() {
     start();
     assert!(!attach().no_writer_left());

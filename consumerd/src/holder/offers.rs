@@ -15,7 +15,7 @@ use rustix::net::{SocketFlags, SocketType, accept_with};
 use super::descriptors::{TO_ACCEPT, TO_RECEIVE, are_spare};
 use super::held::Refusal;
 use super::local::LocalSocket;
-use crate::link::{COMM_BYTES, Program, receive};
+use crate::link::{Program, receive, shown_name};
 
 /// What an offer of this version says.
 pub(super) const OFFER: [u8; 16] = *b"BLKOFFER\x01\0\0\0\0\0\0\0";
@@ -155,13 +155,9 @@ fn read_offer(connection: &OwnedFd) -> io::Result<Option<Result<Offer, Refusal>>
     Ok(Some(Ok(Offer { program, segment, control })))
 }
 
-/// A process's name as the kernel knows it; "?" once it is gone.
+/// A process's name as the kernel knows it; [`NAMELESS`](crate::link::NAMELESS) once it is gone.
 pub(super) fn comm(pid: u32) -> String {
-    let bytes = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(COMM_BYTES)]).trim_end().to_owned();
-    let clean: String =
-        text.chars().map(|c| if c.is_control() || c == '\u{fffd}' { '?' } else { c }).collect();
-    if clean.is_empty() { "?".into() } else { clean }
+    shown_name(&std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default())
 }
 
 #[cfg(test)]

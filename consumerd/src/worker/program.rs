@@ -72,6 +72,13 @@ pub(super) struct Round {
     pub(super) fill: u64,
 }
 
+/// With the name that the program says itself if the kernel did not know it any more: a process may end before the holder comes
+/// to look at its offer.
+fn named(identity: link::Program, own: &[u8]) -> link::Program {
+    let comm = if identity.comm == link::NAMELESS { link::shown_name(own) } else { identity.comm };
+    link::Program { comm, ..identity }
+}
+
 impl Program {
     /// Maps what a program offered and goes on where `saved` says.
     pub(super) fn attach(
@@ -88,6 +95,7 @@ impl Program {
         let retired = saved.map_or_else(DrainFigures::default, ProgramState::figures);
         let retired_places = saved.map_or_else(BTreeMap::new, |saved| resume(&mut attachment, saved));
         let info = attachment.info();
+        let identity = named(identity, &info.name);
         let source = source(boot, info.device, info.inode);
         Ok(Self {
             label: format!("{}:{}", identity.comm, identity.pid),

@@ -12,6 +12,8 @@ use crate::staging::layout::MAX_RING_BUDGET_BYTES;
 const RING_BYTES: usize = 4096;
 /// First word of the first slot's header: 256 bytes for each slot stand before the rings.
 const HEAD: usize = (RINGS_OFFSET_BYTES - MAX_SLOTS * 256) / 8;
+/// Where the program's name stands in a segment's header.
+const NAME: usize = 14;
 
 fn memfd(words: &[u64], seals: SealFlags) -> OwnedFd {
     let fd = memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
@@ -31,6 +33,7 @@ fn segment_of(ring_bytes: usize, records: u64, grains: u64) -> OwnedFd {
     let mut words = vec![0; segment_bytes(1, ring_bytes) / 8];
     let magic = u64::from_le_bytes(*b"BLKINSEG");
     words[..8].copy_from_slice(&[magic, LAYOUT_VERSION, u64::from(VERSION), ring_bytes as u64, 1, 1, 7, 2]);
+    words[NAME..NAME + 2].copy_from_slice(&[u64::from_le_bytes(*b"own name"), 0]);
     words[HEAD] = records << 36 | (records * grains);
     for record in 0..records {
         let at = record * grains;
@@ -62,6 +65,18 @@ fn staging() -> Memfd {
 
 fn identity(number: u64) -> link::Program {
     link::Program { number, uid: 1, pid: 1, comm: "x".into() }
+}
+
+#[test]
+fn a_program_that_was_gone_before_anybody_looked_is_shown_by_the_name_it_gave() {
+    let (mut engine, tail) = engine(&staging());
+    engine.rebuild(tail).unwrap();
+    let gone = link::Program { comm: link::NAMELESS.into(), ..identity(1) };
+    for identity in [gone, identity(2)] {
+        engine.attach(identity, segment(5), control(SealFlags::SHRINK | SealFlags::GROW)).unwrap();
+    }
+    let labels: Vec<&str> = engine.programs.values().map(|program| &*program.label).collect();
+    assert_eq!(labels, ["own name:1", "x:1"], "what the kernel says comes first");
 }
 
 /// The last record of a round may go beyond what its ring may give.

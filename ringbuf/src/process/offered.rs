@@ -82,9 +82,14 @@ extern "C" fn tell_at_exit() {
     }
     let unread = if is_attached() { None } else { unread() };
     // Whoever cannot read it will not do so now; who had no room may have some.
-    if unread.is_none() && (is_held() || offer_now().is_ok()) {
-        return;
-    }
+    let nobody = match unread {
+        None if is_held() => return,
+        None => match offer_now() {
+            Ok(()) => return,
+            Err(error) => nobody_at(error),
+        },
+        Some(_) => ["", ""],
+    };
     let is_offered = unread == Some(Unread::NoRoom) && offer_now().is_ok();
     // Who left in order has shipped what it took, or said itself what it could not; who was killed has not.
     let records =
@@ -98,8 +103,8 @@ extern "C" fn tell_at_exit() {
     let (noun, were) = if all == 1 { ("annotation", "was") } else { ("annotations", "were") };
     with_socket(|socket| match unread {
         None => NOT_COLLECTED.say(format_args!(
-            "{all} {noun} of this program {were} not collected: no consumerd answers at {socket} \
-             (run `blkin doctor`)",
+            "{all} {noun} of this program {were} not collected: {}{socket}{} (run `blkin doctor`)",
+            nobody[0], nobody[1],
         )),
         Some(unread) => NOT_COLLECTED.say(format_args!(
             "{all} {noun} of this program {were} not collected{}: consumerd at {socket} {}",
@@ -107,6 +112,14 @@ extern "C" fn tell_at_exit() {
             because(unread),
         )),
     });
+}
+
+/// Why an offer fails with this error, in words before and behind the path of the socket.
+fn nobody_at(error: Errno) -> [&'static str; 2] {
+    match error {
+        Errno::ACCESS | Errno::PERM => ["consumerd's socket ", " is closed to this user"],
+        _ => ["no consumerd answers at ", ""],
+    }
 }
 
 /// Calls with the path of the socket, for people to read.
@@ -170,3 +183,17 @@ fn line_word(slot: usize, word: usize) -> u64 {
 // SAFETY: the section holds pointers to functions without arguments that the linker calls once, at exit.
 #[unsafe(link_section = ".fini_array")]
 static TELL_AT_EXIT: extern "C" fn() = tell_at_exit;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_that_is_closed_to_this_user_is_told_from_one_at_which_nobody_answers() {
+        let told = |error: Errno| nobody_at(error).join("/s");
+        assert_eq!(told(Errno::ACCESS), "consumerd's socket /s is closed to this user");
+        for nobody in [Errno::NOENT, Errno::CONNREFUSED] {
+            assert_eq!(told(nobody), "no consumerd answers at /s");
+        }
+    }
+}

@@ -40,6 +40,8 @@ pub struct Stats {
     pub traces: u64,
     /// Whether those are all of that time; if not, they are its latest.
     pub complete: bool,
+    /// How often the first annotation came, and the second not after it in the same span.
+    pub without_end: u64,
     /// What was measured, by service.
     pub services: Vec<ServiceStats>,
 }
@@ -83,7 +85,21 @@ pub fn fetch(collector: &Client, wanted: &StatsArguments) -> Result<Stats> {
 
 /// The sentence of an answer without services.
 pub fn nothing(stats: &Stats, wanted: &StatsArguments) -> String {
-    format!("none of {} traces has a span with both {:?} and {:?}", stats.traces, wanted.from, wanted.to)
+    let both =
+        format!("none of {} traces has a span with both {:?} and {:?}", stats.traces, wanted.from, wanted.to);
+    match left_out(stats) {
+        Some(left_out) => format!("{both}: {left_out}"),
+        None => both,
+    }
+}
+
+/// What could not be measured, if there was any.
+fn left_out(stats: &Stats) -> Option<String> {
+    match stats.without_end {
+        0 => None,
+        1 => Some("1 begin was left out: no end came after it in its span".to_owned()),
+        many => Some(format!("{many} begins were left out: no end came after them in their span")),
+    }
 }
 
 /// The answer as a table, the service that takes longest on average first.
@@ -116,6 +132,9 @@ pub fn table(stats: &Stats, style: Style) -> String {
     }
     let what = if stats.complete { "traces" } else { "traces, the latest; there was no time for all" };
     let _ = writeln!(out, "of {} {what}", stats.traces);
+    if let Some(left_out) = left_out(stats) {
+        let _ = writeln!(out, "{left_out}");
+    }
     out
 }
 
@@ -137,6 +156,10 @@ mod tests {
             nothing(&Stats { traces: 7, ..Stats::default() }, &wanted),
             "none of 7 traces has a span with both \"a\" and \"b\""
         );
+        assert_eq!(
+            nothing(&Stats { traces: 7, without_end: 3, ..Stats::default() }, &wanted),
+            "none of 7 traces has a span with both \"a\" and \"b\": 3 begins were left out: no end came after them in their span"
+        );
     }
 
     #[test]
@@ -150,13 +173,14 @@ mod tests {
             max_us: 2_500,
         };
         let services = vec![service("osd.0", 250.4), service("osd.1\u{1b}[2J", 1_500.0)];
-        let stats = Stats { traces: 7, complete: false, services };
+        let stats = Stats { traces: 7, complete: false, without_end: 12_345, services };
         let text = table(&stats, Style { columns: 80, colours: false });
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 4, "{text}");
+        assert_eq!(lines.len(), 5, "{text}");
         assert!(lines[1].starts_with("osd.1") && !text.contains('\u{1b}'), "{text}");
         assert!(lines[2].contains(&units::duration(250)), "{text}");
         assert!(lines[3].contains("7 traces, the latest"), "{text}");
+        assert_eq!(lines[4], "12345 begins were left out: no end came after them in their span");
         assert!(lines.iter().all(|line| line.chars().count() <= 80), "{text}");
     }
 }

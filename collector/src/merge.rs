@@ -56,7 +56,7 @@ impl Slot {
 }
 
 /// Only spans of one id can be the same; most ids have one span, which need not be looked at. One that was read here and is
-/// sent again as it was read has lost its nanoseconds.
+/// sent again as it was read has lost its nanoseconds and marks.
 fn without_repeats(spans: impl Iterator<Item = Span>) -> Vec<Span> {
     let mut spans: Vec<Span> = spans.collect();
     let mut of_id: HashMap<SpanId, usize> = HashMap::with_capacity(spans.len());
@@ -64,7 +64,7 @@ fn without_repeats(spans: impl Iterator<Item = Span>) -> Vec<Span> {
         *of_id.entry(span.id).or_default() += 1;
     }
     let mut seen = HashSet::new();
-    spans.retain(|span| of_id.get(&span.id) == Some(&1) || seen.insert(span.clone().without_nanos()));
+    spans.retain(|span| of_id.get(&span.id) == Some(&1) || seen.insert(span.clone().as_by_json()));
     spans
 }
 

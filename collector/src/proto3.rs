@@ -8,7 +8,7 @@
 use blkin_thrift::Limits;
 
 use crate::json::{read_port, required};
-use crate::model::{Annotation, BadId, Endpoint, Kind, Span, SpanId, TraceId, lower_name};
+use crate::model::{Annotation, BadId, Endpoint, Kind, Marks, Span, SpanId, TraceId, lower_name};
 use crate::refusal::{BadEntry, BadList};
 
 const VARINT: u8 = 0;
@@ -201,6 +201,7 @@ impl<'a> Parts<'a> {
             tags: self.tags,
             debug: self.debug,
             shared: self.shared,
+            marks: Marks::default(),
         };
         Ok(Entry { span: span.normalized(), empty: self.empty })
     }

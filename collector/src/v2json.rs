@@ -10,7 +10,7 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use crate::json::{
     Common, EndpointWire, Moment, Name, Object, Reading, Text, read_entries, required, set, skip,
 };
-use crate::model::{Annotation, BadId, Kind, Span, SpanId, TraceId, lower_name};
+use crate::model::{Annotation, BadId, Kind, Marks, Span, SpanId, TraceId, lower_name};
 use crate::refusal::{BadEntry, BadList};
 
 /// Reads a list of spans. Members that are unknown, or optional and null, are skipped.
@@ -85,6 +85,7 @@ impl Object for Span {
             tags: parts.tags,
             debug: common.debug,
             shared: parts.shared,
+            marks: Marks::default(),
         };
         Ok(span.normalized())
     }

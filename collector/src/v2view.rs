@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use blkin_thrift::Limits;
 
 pub use crate::json::entries;
-use crate::model::{Annotation, BadId, Endpoint, Kind, Span, SpanId, TraceId, lower_name};
+use crate::model::{Annotation, BadId, Endpoint, Kind, Marks, Span, SpanId, TraceId, lower_name};
 
 /// A [`Span`] whose texts stay where they are, as written: not in lower case.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -120,6 +120,7 @@ impl<'a> V2View<'a> {
             tags: self.tags.iter().map(owned).collect(),
             debug: self.debug,
             shared: self.shared,
+            marks: Marks::default(),
         };
         Some(span.normalized())
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::search::{Reading, each_trace, trace};
 use super::{BadRequest, Defaults, Parameters};
-use crate::model::{Kind, Span};
+use crate::model::{Annotation, Kind, Moment, Span};
 use crate::store::{Store, StoreError, Wanted};
 
 /// What to measure, and where.
@@ -51,6 +51,9 @@ pub struct Intervals {
     pub traces: u64,
     /// Whether those are all of the window; if not, they are its latest, and time ran out.
     pub complete: bool,
+    /// How often `from` came and no `to` after it in the same span, so that there was nothing to measure: it never came, or its
+    /// sender did not tell. A span that was sent in v2 without a duration does not tell when its call ended.
+    pub without_end: u64,
     /// What was measured, by service.
     pub services: Vec<ServiceIntervals>,
 }
@@ -81,7 +84,7 @@ pub fn intervals(
     request: &IntervalRequest,
     reading: Reading,
 ) -> Result<Intervals, StoreError> {
-    let mut traces = 0;
+    let (mut traces, mut without_end) = (0, 0);
     let mut services: BTreeMap<String, Times> = BTreeMap::new();
     let wanted = request.wanted();
     let complete = each_trace(store, &wanted, &request.window_us, reading, &mut |id| {
@@ -89,13 +92,16 @@ pub fn intervals(
         for span in trace(store, id, reading)?.iter().filter(|span| request.takes(span)) {
             let Some(service) = span.local_service() else { continue };
             for time_us in request.times_us(span) {
-                services.entry(service.to_owned()).or_default().add(time_us);
+                match time_us {
+                    Some(time_us) => services.entry(service.to_owned()).or_default().add(time_us),
+                    None => without_end += 1,
+                }
             }
         }
         Ok(ControlFlow::Continue(()))
     })?;
     let services = services.into_iter().map(|(service, times)| times.summary(service)).collect();
-    Ok(Intervals { traces, complete, services })
+    Ok(Intervals { traces, complete, without_end, services })
 }
 
 impl IntervalRequest {
@@ -111,50 +117,40 @@ impl IntervalRequest {
         is(&self.service, span.local_service()) && is(&self.span_name, span.name.as_deref())
     }
 
-    /// Each `from` with the next `to` after it.
-    fn times_us(&self, span: &Span) -> Vec<u64> {
-        let ends = moments(span, &self.to);
-        let mut used = 0;
-        let mut times = Vec::new();
-        for begin in moments(span, &self.from) {
-            let Some(at) =
-                ends.iter().skip(used).position(|end| end.us > begin.us || self.same_moment(begin, *end))
-            else {
-                break;
-            };
-            used += at + 1;
-            // Senders write times that no clock shows: their difference may not fit, but is never below zero.
-            times.extend(ends.get(used - 1).map(|end| end.us.abs_diff(begin.us)));
+    /// The time from each `from` to the next `to` after it; none where none follows. Between the same annotation, the last only
+    /// ends an interval.
+    fn times_us(&self, span: &Span) -> Vec<Option<u64>> {
+        let mut ends = moments(span, &self.to).into_iter();
+        let mut begins = moments(span, &self.from);
+        if self.from == self.to {
+            begins.pop();
         }
-        times
+        // Senders write times that no clock shows: their difference may not fit, but is never below zero.
+        let time = |begin: Moment| Some(ends.find(|&end| self.follows(begin, end))?.us.abs_diff(begin.us));
+        begins.into_iter().map(time).collect()
     }
 
     /// Two different annotations of one microsecond are an interval of nothing, unless their nanoseconds are known to be in the
     /// other order; one is no interval.
-    fn same_moment(&self, begin: Moment, end: Moment) -> bool {
-        self.from != self.to && begin.us == end.us && (end.nanos == 0 || end.nanos >= begin.nanos)
+    fn follows(&self, begin: Moment, end: Moment) -> bool {
+        let same_moment = begin.us == end.us && (end.nanos == 0 || end.nanos >= begin.nanos);
+        end.us > begin.us || (self.from != self.to && same_moment)
     }
 }
 
-/// A microsecond, and the nanoseconds in it; 0 if they are not known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Moment {
-    us: i64,
-    nanos: u16,
-}
-
-/// When a span says this, in order. The marks of a call's begin and end have become the span's own time.
+/// When a span says this, in order. The marks of a call's begin and end have become the span's own time; what came without
+/// them tells only that.
 fn moments(span: &Span, value: &str) -> Vec<Moment> {
-    let end = || Some(span.timestamp?.saturating_add(span.duration?));
+    let told = |us: i64| Moment { us, nanos: 0 };
+    let begin = || span.marks.begin.or(span.timestamp.map(told));
+    let end = || span.marks.end.or_else(|| Some(told(span.timestamp?.saturating_add(span.duration?))));
     let own = match (value, span.kind) {
-        ("cs", Some(Kind::Client)) | ("sr", Some(Kind::Server)) => span.timestamp,
+        ("cs", Some(Kind::Client)) | ("sr", Some(Kind::Server)) => begin(),
         ("cr", Some(Kind::Client)) | ("ss", Some(Kind::Server)) => end(),
         _ => None,
     };
     let written = span.annotations.iter().filter(|annotation| annotation.value == value);
-    let own = own.map(|us| Moment { us, nanos: 0 });
-    let written = written.map(|annotation| Moment { us: annotation.timestamp, nanos: annotation.nanos });
-    let mut moments: Vec<Moment> = own.into_iter().chain(written).collect();
+    let mut moments: Vec<Moment> = own.into_iter().chain(written.map(Annotation::moment)).collect();
     moments.sort_unstable();
     moments
 }
@@ -203,8 +199,11 @@ impl Times {
 
 #[cfg(test)]
 mod tests {
+    use blkin_thrift::{Annotation as V1Annotation, Endpoint, Span as V1Span};
+
     use super::*;
-    use crate::model::{Annotation, SpanId, TraceId};
+    use crate::merge::{Piece, assemble};
+    use crate::model::{SpanId, TraceId};
 
     fn request(from: &str, to: &str) -> IntervalRequest {
         IntervalRequest { from: from.into(), to: to.into(), service: None, span_name: None, window_us: 1..=2 }
@@ -220,18 +219,19 @@ mod tests {
     fn each_begin_is_paired_with_the_next_end_and_what_has_no_other_side_is_left_out() {
         let written =
             span(&[(1, "end"), (10, "begin"), (15, "end"), (20, "begin"), (20, "end"), (30, "begin")]);
-        assert_eq!(request("begin", "end").times_us(&written), [5, 0]);
-        assert_eq!(request("begin", "begin").times_us(&written), [10, 10]);
-        assert!(request("begin", "other").times_us(&written).is_empty());
+        assert_eq!(request("begin", "end").times_us(&written), [Some(5), Some(0), None]);
+        assert_eq!(request("begin", "begin").times_us(&written), [Some(10), Some(10)]);
+        assert_eq!(request("begin", "other").times_us(&written), [None; 3]);
+        assert!(request("other", "end").times_us(&written).is_empty());
     }
 
     #[test]
     fn an_end_that_came_before_the_begin_in_its_microsecond_is_another_ones() {
         let mut written = span(&[(10, "end"), (10, "begin"), (15, "end")]);
-        assert_eq!(request("begin", "end").times_us(&written), [0]);
+        assert_eq!(request("begin", "end").times_us(&written), [Some(0)]);
         written.annotations[0].nanos = 200;
         written.annotations[1].nanos = 700;
-        assert_eq!(request("begin", "end").times_us(&written), [5]);
+        assert_eq!(request("begin", "end").times_us(&written), [Some(5)]);
     }
 
     #[test]
@@ -242,18 +242,75 @@ mod tests {
             duration: Some(50),
             ..span(&[(120, "journal written")])
         };
-        assert_eq!(request("sr", "journal written").times_us(&served), [20]);
-        assert_eq!(request("journal written", "ss").times_us(&served), [30]);
+        assert_eq!(request("sr", "journal written").times_us(&served), [Some(20)]);
+        assert_eq!(request("journal written", "ss").times_us(&served), [Some(30)]);
         assert!(request("cs", "ss").times_us(&served).is_empty());
+    }
+
+    /// A v1 piece of span 1, as the service told it.
+    fn piece(service: &str, marks: &[(i64, i16, &str)]) -> V1Span {
+        let host = Some(Endpoint { service_name: service.to_owned(), ..Endpoint::default() });
+        let annotations = marks.iter().map(|&(timestamp, nanos, value)| V1Annotation {
+            timestamp,
+            value: value.to_owned(),
+            host: host.clone(),
+            nanos: Some(nanos),
+            ..V1Annotation::default()
+        });
+        V1Span { trace_id: 1, id: 1, annotations: annotations.collect(), ..V1Span::default() }
+    }
+
+    fn times_of(request: &IntervalRequest, pieces: &[V1Span]) -> Vec<Option<u64>> {
+        let spans = assemble(pieces.iter().cloned().map(Piece::V1).collect());
+        spans.iter().flat_map(|span| request.times_us(span)).collect()
+    }
+
+    #[test]
+    fn a_call_within_a_microsecond_took_no_time_but_is_a_call() {
+        let server = piece("osd", &[(10, 100, "sr"), (10, 900, "ss")]);
+        let client = piece("rbd", &[(10, 0, "cs"), (10, 950, "cr")]);
+        let (served, called) = (request("sr", "ss"), request("cs", "cr"));
+        let halves = ["sr", "ss"].map(|mark| piece("osd", &[(10, 0, mark)]));
+        assert_eq!(times_of(&served, std::slice::from_ref(&server)), [Some(0)], "whole");
+        assert_eq!(times_of(&served, &halves), [Some(0)], "in halves");
+        assert_eq!(times_of(&called, std::slice::from_ref(&client)), [Some(0)], "the client");
+        let both = [client, server];
+        assert_eq!([times_of(&served, &both), times_of(&called, &both)], [[Some(0)]; 2], "both sides");
+    }
+
+    /// Zipkin knows no duration of 0: whoever tells the time of such a call says 1.
+    #[test]
+    fn a_call_takes_the_time_between_its_marks_whatever_its_span_says() {
+        let client = piece("rbd", &[(10, 100, "cs"), (10, 900, "cr")]);
+        let client = V1Span { timestamp: Some(10), duration: Some(1), ..client };
+        assert_eq!(times_of(&request("cs", "cr"), &[client]), [Some(0)]);
+    }
+
+    #[test]
+    fn a_call_of_which_one_mark_never_came_is_no_interval() {
+        let unfinished = V1Span { timestamp: Some(10), ..piece("osd", &[(10, 0, "sr"), (20, 0, "work")]) };
+        let served = request("sr", "ss");
+        for begun in [unfinished, piece("osd", &[(10, 0, "sr")])] {
+            assert_eq!(times_of(&served, std::slice::from_ref(&begun)), [None], "{begun:?}");
+        }
+        assert!(times_of(&served, &[piece("osd", &[(10, 0, "ss")])]).is_empty());
+        let begins = [piece("rbd", &[(10, 0, "cs")]), piece("osd", &[(10, 0, "sr")])];
+        assert_eq!([times_of(&served, &begins), times_of(&request("cs", "cr"), &begins)], [[None]; 2]);
+    }
+
+    #[test]
+    fn an_end_whose_nanoseconds_are_before_the_begin_of_a_call_is_another_ones() {
+        let served = piece("osd", &[(10, 200, "queued"), (10, 700, "sr"), (15, 0, "queued"), (20, 0, "ss")]);
+        assert_eq!(times_of(&request("sr", "queued"), &[served]), [Some(5)]);
     }
 
     #[test]
     fn times_that_no_clock_shows_are_measured_as_far_as_numbers_go() {
         let written = span(&[(i64::MIN, "begin"), (i64::MAX, "end")]);
-        assert_eq!(request("begin", "end").times_us(&written), [u64::MAX]);
+        assert_eq!(request("begin", "end").times_us(&written), [Some(u64::MAX)]);
         let (timestamp, duration) = (Some(i64::MAX), Some(i64::MAX));
         let served = Span { kind: Some(Kind::Server), timestamp, duration, ..span(&[(0, "begin")]) };
-        assert_eq!(request("begin", "ss").times_us(&served), [i64::MAX as u64]);
+        assert_eq!(request("begin", "ss").times_us(&served), [Some(i64::MAX as u64)]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Core annotations: where a call or a message starts and ends.
 
-use crate::model::{Annotation, Endpoint, Kind};
+use crate::model::{Annotation, Endpoint, Kind, Moment};
 
 use super::read::{Event, V1};
 use super::sides::Sides;
@@ -18,6 +18,11 @@ impl Mark<'_> {
     /// As an annotation like any other.
     pub(super) fn annotation(&self) -> Annotation {
         Annotation { timestamp: self.timestamp, nanos: self.nanos, value: self.value.to_owned() }
+    }
+
+    /// When it was.
+    pub(super) fn moment(&self) -> Moment {
+        Moment { us: self.timestamp, nanos: self.nanos }
     }
 }
 

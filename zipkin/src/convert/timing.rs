@@ -1,6 +1,6 @@
 //! When each side began, and how long it took.
 
-use crate::model::{Endpoint, Kind, Span};
+use crate::model::{Endpoint, Kind, Marks, Span};
 
 use super::core::{Core, Mark};
 use super::read::V1;
@@ -31,6 +31,7 @@ fn time_both_sides(
     }
     let server = sides.span(server);
     server.shared = true;
+    server.marks = marks_of(sr, ss);
     server.timestamp = Some(sr.timestamp);
     if let Some(ss) = ss {
         server.duration = Some(ss.timestamp.wrapping_sub(sr.timestamp));
@@ -60,6 +61,7 @@ fn two_sides(
 fn time_one(source: &V1<'_>, begin: Mark<'_>, end: Option<Mark<'_>>, sides: &mut Sides<'_>) {
     let side = sides.of(Some(begin.endpoint));
     let span = sides.span(side);
+    span.marks = marks_of(begin, end);
     if source.timestamp != 0 && source.duration != 0 {
         span.timestamp = Some(source.timestamp);
         span.duration = Some(source.duration);
@@ -69,6 +71,10 @@ fn time_one(source: &V1<'_>, begin: Mark<'_>, end: Option<Mark<'_>>, sides: &mut
     if let Some(end) = end {
         span.duration = Some(end.timestamp.wrapping_sub(begin.timestamp));
     }
+}
+
+fn marks_of(begin: Mark<'_>, end: Option<Mark<'_>>) -> Marks {
+    Marks { begin: Some(begin.moment()), end: end.map(|end| end.moment()) }
 }
 
 /// A call of which one end is missing: what is known of it becomes time, the rest stays an annotation.
@@ -90,6 +96,7 @@ fn time_incomplete(source: &V1<'_>, core: &Core<'_>, sides: &mut Sides<'_>) {
 fn start_and_keep(span: &mut Span, begin: Option<Mark<'_>>, end: Option<Mark<'_>>) {
     if let Some(begin) = begin {
         span.timestamp = Some(begin.timestamp);
+        span.marks = marks_of(begin, None);
     }
     if let Some(end) = end {
         span.annotations.push(end.annotation());
@@ -129,10 +136,12 @@ fn time_both_message_sides(core: &Core<'_>, ms: Mark<'_>, mr: Mark<'_>, sides: &
     let consumer = sides.span(consumer);
     consumer.shared = true;
     consumer.timestamp = Some(core.wire_receive.map_or(mr.timestamp, |wr| wr.timestamp));
+    consumer.marks = core.wire_receive.map_or(marks_of(mr, None), |wr| marks_of(wr, Some(mr)));
     if let Some(wr) = core.wire_receive {
         consumer.duration = Some(mr.timestamp.wrapping_sub(wr.timestamp));
     }
     let producer = sides.span(producer);
     producer.timestamp = Some(ms.timestamp);
+    producer.marks = marks_of(ms, core.wire_send);
     producer.duration = core.wire_send.map(|ws| ws.timestamp.wrapping_sub(ms.timestamp));
 }

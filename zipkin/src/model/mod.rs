@@ -52,6 +52,28 @@ pub struct Span {
     /// Whether the other side of the call recorded a span of the same id.
     #[serde(skip_serializing_if = "is_false")]
     pub shared: bool,
+    /// The core annotations that became this span's time, if it was made of any. Zipkin's JSON has no place for them.
+    #[serde(skip)]
+    pub marks: Marks,
+}
+
+/// When a call or message began and ended, as its core annotations tell. `timestamp` and `duration` tell less: a duration of 0
+/// is none there, and they are the sender's own where it gave some.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Marks {
+    /// Its begin; none if no annotation told it.
+    pub begin: Option<Moment>,
+    /// Its end; none if no annotation told it, or if that stayed an annotation, as without its begin.
+    pub end: Option<Moment>,
+}
+
+/// A point in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment {
+    /// Microseconds since 1970.
+    pub us: i64,
+    /// 0 to 999 nanoseconds below the microsecond; 0 too if nobody told.
+    pub nanos: u16,
 }
 
 /// Something that happened at a time. Ordered by time, and by value where that is all that is known: Zipkin's order, but
@@ -72,6 +94,11 @@ impl Annotation {
     /// What happened in a microsecond of which no more is known.
     pub fn new(timestamp: i64, value: impl Into<String>) -> Annotation {
         Annotation { timestamp, nanos: 0, value: value.into() }
+    }
+
+    /// When it happened.
+    pub fn moment(&self) -> Moment {
+        Moment { us: self.timestamp, nanos: self.nanos }
     }
 }
 
@@ -119,6 +146,7 @@ impl Span {
             tags: BTreeMap::new(),
             debug: false,
             shared: false,
+            marks: Marks::default(),
         }
     }
 
@@ -151,9 +179,10 @@ impl Span {
         self
     }
 
-    /// The span without nanoseconds, as it is when it comes by Zipkin's JSON.
+    /// The span as it is when it comes by Zipkin's JSON: without nanoseconds and marks.
     #[must_use]
-    pub fn without_nanos(mut self) -> Span {
+    pub fn as_by_json(mut self) -> Span {
+        self.marks = Marks::default();
         self.annotations.iter_mut().for_each(|annotation| annotation.nanos = 0);
         self.annotations.sort();
         self

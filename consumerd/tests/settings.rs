@@ -255,6 +255,23 @@ fn the_worker_of_a_daemon_of_root_is_worker_uid_and_worker_gid() {
 }
 
 #[test]
+fn a_daemon_of_root_says_once_that_its_worker_is_roots_too() {
+    let is_root = rustix::process::geteuid().is_root();
+    let warnings = |lines: &[&str]| {
+        let site = Site::new();
+        let daemon = configured(&site, lines, &[]);
+        daemon.signal_worker(rustix::process::Signal::KILL);
+        wait_for("another worker is started", || daemon.said("the worker ended").pop());
+        wait_for("it serves", || (daemon.health() == Some(200)).then_some(()));
+        daemon.said("runs as root").iter().filter(|line| line.contains("WARN")).count()
+    };
+    assert_eq!(warnings(&[]), usize::from(is_root));
+    if is_root {
+        assert_eq!(warnings(&["worker_uid = 54321", "worker_gid = 54322"]), 0);
+    }
+}
+
+#[test]
 fn lines_of_the_log_are_json_if_log_format_says_so() {
     let site = Site::new();
     let daemon = configured(&site, &["log_format = \"json\""], &["--scribe-upstream", "127.0.0.1:1"]);

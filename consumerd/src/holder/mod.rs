@@ -25,6 +25,7 @@ use blkin_daemon::descriptors::raise_limit;
 use blkin_daemon::exit::Failure;
 use blkin_daemon::{CancellationToken, Notices, ready, signals};
 use blkin_ringbuf::Unread;
+use rustix::process::geteuid;
 use serde::Serialize;
 
 use crate::config::Config;
@@ -78,6 +79,15 @@ pub fn run(config: &Config, ready_file: Option<&Path>) -> Result<(), Failure> {
         .context("failed to start the runtime")?;
     runtime.block_on(async { Holder::new(config, ready_file).await?.run().await })?;
     Ok(())
+}
+
+/// Says so when what programs wrote is read by root.
+fn warn_of_a_worker_of_root(config: &Config) {
+    if config.worker_uid.is_none() && geteuid().is_root() {
+        tracing::warn!(
+            "the worker, which reads what programs wrote, runs as root; set `worker_uid` and `worker_gid`"
+        );
+    }
 }
 
 struct Holder<'a> {
@@ -179,6 +189,7 @@ impl<'a> Holder<'a> {
     }
 
     async fn run(mut self) -> anyhow::Result<()> {
+        warn_of_a_worker_of_root(self.config);
         if self.config.scan {
             self.scan();
         }

@@ -10,6 +10,7 @@ use blkin_tests::metrics::{losses_of, missing, of_each_daemon, promtool, words};
 use serde::Deserialize;
 
 const DASHBOARD: &str = "packaging/grafana/blkin.json";
+const RULES: &str = "packaging/prometheus/blkin.rules.yml";
 /// Labels that Prometheus gives to what it collects.
 const OF_PROMETHEUS: [&str; 2] = ["instance", "job"];
 
@@ -68,7 +69,7 @@ fn whatever_the_dashboard_asks_for_is_in_the_metrics_of_a_daemon() -> Result<()>
         let missing = missing(names, &metrics);
         ensure!(missing.is_empty(), "{missing:?} in {metrics}");
     }
-    let rules = fs::read_to_string(root().join("packaging/prometheus/blkin.rules.yml"))?;
+    let rules = fs::read_to_string(root().join(RULES))?;
     for recorded in asked.split([' ', '(', ')', '\n']).filter(|word| word.starts_with("blkin:")) {
         ensure!(rules.contains(&format!("record: {recorded}\n")), "no rule records {recorded}");
     }
@@ -97,6 +98,17 @@ fn each_loss_has_a_panel() -> Result<()> {
     let counters: BTreeSet<&str> = losses.iter().map(|(counter, _)| counter.as_str()).collect();
     let without: Vec<_> = counters.difference(&words(&asked, "blkin_")).copied().collect();
     ensure!(counters.len() >= 6 && without.is_empty(), "{without:?} of {counters:?}");
+    Ok(())
+}
+
+#[test]
+fn whatever_the_rules_watch_filling_has_a_panel() -> Result<()> {
+    let (asked, rules) = (dashboard()?.asked(), fs::read_to_string(root().join(RULES))?);
+    let alerts = rules.split("- alert: ").filter_map(|alert| alert.split_once("Filling\n"));
+    let filling: BTreeSet<&str> =
+        alerts.filter_map(|(_, rest)| rest.lines().next()).flat_map(|expr| words(expr, "blkin_")).collect();
+    let without: Vec<_> = filling.difference(&words(&asked, "blkin_")).copied().collect();
+    ensure!(filling.len() >= 6 && without.is_empty(), "{without:?} of {filling:?}");
     Ok(())
 }
 

@@ -1,18 +1,17 @@
 //! Making a segment: the memfds, their seals and the program's mappings of them.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::AtomicU64;
 
 use blkin_record::Stamp;
-use rustix::fs::{
-    MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create, open,
-};
-use rustix::io::{Errno, fcntl_dupfd_cloexec, pwrite, read};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
+use rustix::io::{Errno, fcntl_dupfd_cloexec, pwrite};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mprotect};
 
 use crate::clock::{Anchor, ClockKind};
+use crate::kept::KeptErrno;
 use crate::layout::{
     self, CONTROL_BYTES, CONTROL_MAGIC, LAYOUT_VERSION, ProducerKind, RINGS_OFFSET_BYTES, RingMode,
     SEGMENT_MAGIC, control, header,
@@ -159,13 +158,20 @@ fn write_header(
     }
 }
 
-/// The name of this process as the kernel shows it; zeros if it does not. Async-signal-safe.
+/// The name of the file that this process was started from, as far as the kernel takes it for the process's own; zeros if
+/// nobody knows. Without a system call, which a program with a filter would not survive. Async-signal-safe.
 fn own_name() -> [u64; 2] {
+    let _errno = KeptErrno::new();
+    // SAFETY: no preconditions.
+    let path = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const c_char;
     let mut bytes = [0; 16];
-    let length = open(c"/proc/self/comm", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-        .and_then(|file| read(&file, &mut bytes))
-        .unwrap_or(0);
-    bytes[length..].fill(0);
+    if !path.is_null() {
+        // SAFETY: a C string that the kernel put behind the environment before any code of the program ran, and that stays.
+        let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        let length = name.len().min(bytes.len() - 1);
+        bytes[..length].copy_from_slice(&name[..length]);
+    }
     let (words, _) = bytes.as_chunks();
     [words[0], words[1]].map(u64::from_le_bytes)
 }

@@ -18,6 +18,13 @@ struct Lengths {
 }
 
 const BRIEF: Lengths = Lengths { name: 4, ip: 8, service: 5, key: 3, value: 2 };
+const LONGEST: Lengths = Lengths {
+    name: MAX_TEXT_BYTES,
+    ip: MAX_IP_BYTES,
+    service: MAX_TEXT_BYTES,
+    key: MAX_TEXT_BYTES,
+    value: MAX_TEXT_BYTES,
+};
 
 fn letters(length: usize) -> &'static [u8] {
     &[b'x'; MAX_TEXT_BYTES + 1][..length]
@@ -77,14 +84,7 @@ fn each_text_that_is_too_long_is_found_and_cut_and_the_cut_is_told() {
 
 #[test]
 fn what_is_within_the_limits_is_not_cut() {
-    let longest = Lengths {
-        name: MAX_TEXT_BYTES,
-        ip: MAX_IP_BYTES,
-        service: MAX_TEXT_BYTES,
-        key: MAX_TEXT_BYTES,
-        value: MAX_TEXT_BYTES,
-    };
-    for lengths in [BRIEF, longest] {
+    for lengths in [BRIEF, LONGEST] {
         let draft = with(lengths);
         let same = draft.cut();
         assert_eq!(lengths_of(&same), lengths_of(&draft));
@@ -163,14 +163,7 @@ fn an_endpoint_whose_lengths_do_not_fit_is_none() {
 
 #[test]
 fn a_text_of_a_record_is_as_long_as_it_may_be_and_no_longer() {
-    let longest = Lengths {
-        name: MAX_TEXT_BYTES,
-        ip: MAX_IP_BYTES,
-        service: MAX_TEXT_BYTES,
-        key: MAX_TEXT_BYTES,
-        value: MAX_TEXT_BYTES,
-    };
-    assert_eq!(refusal(&encode(&with(longest))), None);
+    assert_eq!(refusal(&encode(&with(LONGEST))), None);
     let longer = MAX_TEXT_BYTES + 1;
     let too_long = [
         Lengths { name: longer, ..BRIEF },

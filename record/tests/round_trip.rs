@@ -38,6 +38,9 @@ struct Sample {
     level: u8,
 }
 
+/// An event all of whose texts have ids.
+const PLAIN: Sample = Sample { ids: (1, 2, 3), name: None, endpoint: None, key: None, value: None, level: 4 };
+
 impl Sample {
     fn draft(&self) -> Draft<'_> {
         Draft {
@@ -204,12 +207,11 @@ proptest! {
 
 #[test]
 fn a_bad_record_is_reported_and_the_next_is_read() {
-    let sample = Sample { ids: (1, 2, 3), name: None, endpoint: None, key: None, value: None, level: 4 };
-    let mut raw = encode(&sample.draft(), 0, 0, 1);
-    let mut bad = encode(&sample.draft(), 1, 1, 1);
+    let mut raw = encode(&PLAIN.draft(), 0, 0, 1);
+    let mut bad = encode(&PLAIN.draft(), 1, 1, 1);
     bad[16..24].fill(0);
     raw.extend(bad);
-    raw.extend(encode(&sample.draft(), 2, 2, 1));
+    raw.extend(encode(&PLAIN.draft(), 2, 2, 1));
     let read = read(&raw);
     assert_eq!(read.len(), 3);
     assert_eq!(read[1], Err(Invalid::TraceId));
@@ -218,20 +220,23 @@ fn a_bad_record_is_reported_and_the_next_is_read() {
 
 #[test]
 fn stale_grains_of_another_segment_are_no_records() {
-    let sample = Sample { ids: (1, 2, 3), name: None, endpoint: None, key: None, value: None, level: 4 };
-    let raw = encode(&sample.draft(), 0, 0, 1);
+    let raw = encode(&PLAIN.draft(), 0, 0, 1);
     assert_eq!(records(&raw, COOKIE + 1).collect::<Vec<_>>(), vec![Err(Invalid::Stamp)]);
+}
+
+/// Why the record is none once these bits of one of its words are changed.
+fn refusal_with(whole: &[u8], index: usize, bits: u64) -> Option<Invalid> {
+    let mut raw = whole.to_vec();
+    for (byte, changed) in raw[index * 8..].iter_mut().zip(bits.to_le_bytes()) {
+        *byte ^= changed;
+    }
+    read(&raw)[0].clone().err()
 }
 
 #[test]
 fn what_cannot_be_one_grain_is_invalid() {
-    let sample = Sample { ids: (1, 2, 3), name: None, endpoint: None, key: None, value: None, level: 4 };
-    let with = |index: usize, bits: u64| {
-        let mut raw = encode(&sample.draft(), 0, 0, 1);
-        let word = u64::from_le_bytes(raw[index * 8..][..8].try_into().unwrap()) ^ bits;
-        raw[index * 8..][..8].copy_from_slice(&word.to_le_bytes());
-        read(&raw)[0].clone().err()
-    };
+    let whole = encode(&PLAIN.draft(), 0, 0, 1);
+    let with = |index, bits| refusal_with(&whole, index, bits);
     assert_eq!(with(0, 0), None);
     // A tail, the mark of cells, one that is unknown, no kind, a level that there is not.
     assert_eq!(with(7, 5 << 32), Some(Invalid::Tail));
@@ -258,12 +263,8 @@ fn what_cannot_be_in_cells_is_invalid() {
         level: 4,
         time: 77,
     };
-    let with = |index: usize, bits: u64| {
-        let mut raw = own.encode(0, 0, COOKIE);
-        let word = u64::from_le_bytes(raw[index * 8..][..8].try_into().unwrap()) ^ bits;
-        raw[index * 8..][..8].copy_from_slice(&word.to_le_bytes());
-        read(&raw)[0].clone().err()
-    };
+    let whole = own.encode(0, 0, COOKIE);
+    let with = |index, bits| refusal_with(&whole, index, bits);
     assert_eq!(with(0, 0), None);
     // An integer, a port of more than 16 bits, a text that was cut, an id.
     assert_eq!(with(6, 3 << 32), Some(Invalid::Traits));

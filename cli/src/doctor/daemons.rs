@@ -30,25 +30,21 @@ pub(super) struct Said {
 impl Said {
     /// Asks the daemon of `client`, whose health is at `path`.
     pub(super) fn by(client: Client, path: &str) -> Said {
-        Said::asked(client.patient_for(PATIENCE), path)
+        Said::asked(&client.patient_for(PATIENCE), path)
     }
 
     /// Asks the collector, which may be a Zipkin server: that has its health elsewhere than our daemons, and ours says less
     /// there.
     pub(super) fn by_collector(client: Client) -> Said {
         let client = client.patient_for(PATIENCE);
-        let said = Said::of(&client, "/health");
+        let said = Said::asked(&client, "/health");
         if !said.has_metrics("blkin_collector_") {
             return said;
         }
         Said { health: client.get("/healthz", &[]), ..said }
     }
 
-    fn asked(client: Client, path: &str) -> Said {
-        Said::of(&client, path)
-    }
-
-    fn of(client: &Client, path: &str) -> Said {
+    fn asked(client: &Client, path: &str) -> Said {
         let health = client.get(path, &[]);
         let metrics = health.as_ref().ok().and_then(|_| client.get_ok("/metrics", &[]).ok());
         Said { host: client.host().to_owned(), base: client.base().to_owned(), health, metrics }
@@ -358,7 +354,7 @@ mod tests {
     fn a_stopped_daemon_is_asked_once_and_told_from_one_that_is_away() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = Client::new(&listener.local_addr().unwrap().to_string());
-        let silent = Said::asked(client.patient_for(Duration::from_millis(1)), "/healthz");
+        let silent = Said::asked(&client.patient_for(Duration::from_millis(1)), "/healthz");
         let check = consumerd(&silent);
         assert!(check.found.ends_with(" takes connections and answers none"), "{}", check.found);
         assert!(check.advice.unwrap().contains("whether somebody stopped it"));

@@ -97,7 +97,7 @@ struct State {
     waiting: VecDeque<Entry>,
     waiting_messages: usize,
     waiting_bytes: usize,
-    /// Most bytes of a batch for now.
+    /// Most bytes of a batch: fewer than configured after calls that broke off.
     batch_bytes: usize,
     /// Batches under way, by number; taken away from their thread when staging needs the room.
     under_way: BTreeMap<u64, Arc<Vec<Entry>>>,

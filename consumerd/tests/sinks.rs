@@ -54,12 +54,15 @@ fn try_later_and_lost_connections_are_tried_again_until_it_works() {
     });
     let site = Site::new();
     let daemon = site.bare_daemon(&["--scribe-upstream", &scribe.address]);
-    let made = site.program(&[500, 1, 200], &[]).finish();
-    let metrics = daemon.settled(made);
-    metrics.assert_balanced();
-    assert_eq!(metrics.sum("blkin_sink_acked_total"), made);
-    assert_eq!(annotations(&scribe) as u64, made);
-    assert!(calls.load(Ordering::Relaxed) >= 7);
+    let mut made = 0;
+    // How many calls carry a program's spans is up to the clock; each program costs one at least.
+    while calls.load(Ordering::Relaxed) < 7 {
+        made += site.program(&[500, 1], &[]).finish();
+        let metrics = daemon.settled(made);
+        metrics.assert_balanced();
+        assert_eq!(metrics.sum("blkin_sink_acked_total"), made);
+        assert_eq!(annotations(&scribe) as u64, made);
+    }
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! Which workers are alive. A worker beats from inside its own loop; one that stopped beating for longer than
 //! [`STUCK_AFTER`] is stuck, one whose [`Heartbeat`] was dropped without [`Heartbeat::finish`] is dead.
 //!
+//! That time is measured by what the others do: while nobody beats and nobody asks, nothing ran at all, as on a machine that
+//! was suspended, and whoever asks first afterwards is not told of workers that were not given the time to beat.
+//!
 //! Trouble with another side, such as an upstream that is away, is told beside them and leaves the daemon healthy: it does
 //! what it should, and starting it anew would help nobody.
 
@@ -16,6 +19,8 @@ use crate::standing::{Standing, Trouble};
 pub const STUCK_AFTER: Duration = Duration::from_millis(1500);
 /// The longest pause between two beats of a healthy worker.
 pub const BEAT_EVERY: Duration = Duration::from_millis(400);
+/// The longest time without any sign that counts. In a daemon that runs some worker beats much sooner.
+const LONGEST_SILENCE: Duration = BEAT_EVERY.saturating_mul(2);
 
 /// All workers of a daemon. Clones show the same workers.
 #[derive(Clone)]
@@ -24,10 +29,25 @@ pub struct Health {
 }
 
 struct Shared {
-    born: Instant,
     born_at: SystemTime,
+    ran: Mutex<Ran>,
     workers: Mutex<Vec<Arc<Worker>>>,
     standings: Mutex<Vec<Arc<Standing>>>,
+}
+
+/// How long the daemon ran, as far as anything of it was seen to.
+struct Ran {
+    time: Duration,
+    seen: Instant,
+}
+
+impl Ran {
+    /// A sign at this moment. What is told by a thread that was overtaken meanwhile is no step back.
+    fn seen_at(&mut self, now: Instant) -> Duration {
+        self.time += now.saturating_duration_since(self.seen).min(LONGEST_SILENCE);
+        self.seen = self.seen.max(now);
+        self.time
+    }
 }
 
 struct Worker {
@@ -56,7 +76,7 @@ pub struct WorkerReport {
     pub name: String,
     /// How it is.
     pub state: State,
-    /// Time since its last beat, in milliseconds.
+    /// Time since its last beat, in milliseconds, without that in which nothing of the daemon ran.
     pub since_last_beat_ms: u64,
 }
 
@@ -81,16 +101,15 @@ impl Health {
     /// A daemon without workers: healthy.
     pub fn new() -> Self {
         let (workers, standings) = (Mutex::default(), Mutex::default());
-        Health {
-            shared: Arc::new(Shared { born: Instant::now(), born_at: SystemTime::now(), workers, standings }),
-        }
+        let ran = Mutex::new(Ran { time: Duration::ZERO, seen: Instant::now() });
+        Health { shared: Arc::new(Shared { born_at: SystemTime::now(), ran, workers, standings }) }
     }
 
     /// Registers a worker, which must beat from now on.
     pub fn worker(&self, name: impl Into<String>) -> Heartbeat {
         let worker = Arc::new(Worker {
             name: name.into(),
-            last_beat_ms: AtomicU64::new(self.now_ms()),
+            last_beat_ms: AtomicU64::new(self.ran_ms(Instant::now())),
             ended: AtomicBool::new(false),
             finished: AtomicBool::new(false),
         });
@@ -105,7 +124,11 @@ impl Health {
 
     /// How every worker is now, and what trouble there is.
     pub fn report(&self) -> Report {
-        let now_ms = self.now_ms();
+        self.report_at(Instant::now())
+    }
+
+    fn report_at(&self, now: Instant) -> Report {
+        let now_ms = self.ran_ms(now);
         let mut workers = self.workers();
         workers.retain(|w| !w.finished.load(Ordering::Acquire));
         let workers: Vec<WorkerReport> = workers.iter().map(|w| w.report(now_ms)).collect();
@@ -118,8 +141,10 @@ impl Health {
         self.shared.born_at
     }
 
-    fn now_ms(&self) -> u64 {
-        u64::try_from(self.shared.born.elapsed().as_millis()).unwrap_or(u64::MAX)
+    /// How long the daemon ran until now, which is a sign that it runs.
+    fn ran_ms(&self, now: Instant) -> u64 {
+        let mut ran = self.shared.ran.lock().unwrap_or_else(PoisonError::into_inner);
+        u64::try_from(ran.seen_at(now).as_millis()).unwrap_or(u64::MAX)
     }
 
     fn workers(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Worker>>> {
@@ -154,7 +179,11 @@ pub struct Heartbeat {
 impl Heartbeat {
     /// Tells that the worker makes progress or waits where it should.
     pub fn beat(&self) {
-        self.worker.last_beat_ms.store(self.health.now_ms(), Ordering::Release);
+        self.beat_at(Instant::now());
+    }
+
+    fn beat_at(&self, now: Instant) {
+        self.worker.last_beat_ms.store(self.health.ran_ms(now), Ordering::Release);
     }
 
     /// Tells that the worker ended as it should: it is no longer reported.
@@ -220,6 +249,37 @@ mod tests {
         assert_eq!(heartbeat.worker.report(limit_ms + 1000).state, State::Stuck);
         heartbeat.worker.last_beat_ms.store(limit_ms + 1000, Ordering::Release);
         assert_eq!(heartbeat.worker.report(limit_ms + 1000).state, State::Alive);
+    }
+
+    #[test]
+    fn after_a_standstill_nobody_is_stuck_who_was_not_before_and_who_stays_silent_then_is() {
+        let health = Health::new();
+        let (silent, other) = (health.worker("silent"), health.worker("other"));
+        let mut now = Instant::now();
+        now += 100 * STUCK_AFTER;
+        assert!(health.report_at(now).healthy, "nothing ran");
+        for _ in 0..=(STUCK_AFTER.as_millis() / BEAT_EVERY.as_millis()) {
+            now += BEAT_EVERY;
+            other.beat_at(now);
+        }
+        let stuck = |health: &Health| -> Vec<String> {
+            let workers = health.report_at(now).workers.into_iter();
+            workers.filter(|worker| worker.state == State::Stuck).map(|worker| worker.name).collect()
+        };
+        assert_eq!(stuck(&health), ["silent"]);
+        silent.beat_at(now);
+        assert!(stuck(&health).is_empty());
+    }
+
+    #[test]
+    fn whoever_asks_again_and_again_is_told_of_a_worker_that_is_the_only_one() {
+        let (health, mut now) = (Health::new(), Instant::now());
+        let _silent = health.worker("silent");
+        let asked_until_told = std::iter::from_fn(|| {
+            now += BEAT_EVERY / 2;
+            health.report_at(now).healthy.then_some(())
+        });
+        assert!(asked_until_told.count() <= 8);
     }
 
     #[test]

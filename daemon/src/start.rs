@@ -138,7 +138,7 @@ mod tests {
         let told = run_server(async {
             let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0)), "Scribe", "--scribe-listen").await?;
             let address = listener.local_addr()?;
-            let patience = Duration::from_secs(10);
+            let patience = Duration::from_secs(60);
             let connect = || std::net::TcpStream::connect_timeout(&address, patience);
             let clients = (0..512).map(|_| connect()).collect::<io::Result<Vec<_>>>()?;
             assert_eq!(clients.len(), 512, "nobody was accepted yet");

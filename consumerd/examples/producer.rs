@@ -1,9 +1,10 @@
 //! A traced program for the tests: `producer SPANS THREADS [PAUSE_US [OBJECT_BYTES]]` records spans of four annotations on
-//! each thread, says how many calls it made, and ends when its standard input does.
+//! each thread, and says how many calls it made. It does so once more for each line of its standard input, with which it
+//! ends.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::time::Duration;
 
 use blkin::{Endpoint, Span};
@@ -20,11 +21,16 @@ fn main() {
         let object = object.clone();
         std::thread::spawn(move || work(spans, pause, &object))
     };
-    let workers: Vec<_> = (0..threads).map(start).collect();
-    let calls: u64 = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
-    println!("{calls}");
-    std::io::stdout().flush().unwrap();
-    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    let mut calls: u64 = 0;
+    loop {
+        let workers: Vec<_> = (0..threads).map(start).collect();
+        calls += workers.into_iter().map(|worker| worker.join().unwrap()).sum::<u64>();
+        println!("{calls}");
+        std::io::stdout().flush().unwrap();
+        if std::io::stdin().read_line(&mut String::new()).unwrap() == 0 {
+            return;
+        }
+    }
 }
 
 fn work(spans: u64, pause_us: u64, object: &str) -> u64 {

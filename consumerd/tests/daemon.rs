@@ -6,8 +6,9 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use blkin_daemon::health::STUCK_AFTER;
 use common::{Site, send_signal, wait_for};
 use rustix::process::Signal;
 
@@ -89,22 +90,26 @@ fn a_program_that_ends_before_anything_is_drained_loses_nothing() {
 fn a_worker_killed_again_and_again_loses_nothing_and_the_ledger_balances_again() {
     let site = Site::new();
     let daemon = site.daemon(&[]);
-    let programs: Vec<_> = (0..2).map(|_| site.program(&[2500, 2, 200], &[])).collect();
+    let mut programs: Vec<_> = (0..2).map(|_| site.program(&[500, 2, 200], &[])).collect();
+    let mut calls = 0;
     for round in 1..=5_u64 {
-        let before = daemon.metrics().sum("blkin_drained_total");
         wait_for("the worker has drained something", || {
-            (daemon.metrics().sum("blkin_drained_total") > before).then_some(())
+            (daemon.metrics().sum("blkin_drained_total") > calls).then_some(())
         });
         send_signal(daemon.worker_pid(), Signal::KILL);
-        wait_for("another worker serves", || {
-            let agent = ureq::get(format!("http://{}/healthz", daemon.http)).call();
-            agent.is_ok().then_some(())
-        });
         wait_for("the restart is counted", || {
             (daemon.metrics().sum("blkin_worker_restarts_total") >= round).then_some(())
         });
+        daemon.assert_healthy();
+        calls = programs.iter_mut().map(common::Program::calls).sum();
+        if round < 5 {
+            wait_for("everything is drained", || {
+                (daemon.metrics().sum("blkin_drained_total") == calls).then_some(())
+            });
+            programs.iter_mut().for_each(common::Program::record_more);
+        }
     }
-    let calls: u64 = programs.into_iter().map(common::Program::finish).sum();
+    programs.into_iter().for_each(common::Program::end);
     let metrics = daemon.settled(calls);
     metrics.assert_balanced();
     assert_eq!(metrics.sum("blkin_program_lost_total"), 0);
@@ -121,19 +126,25 @@ fn what_a_killed_worker_had_staged_finds_room_in_small_queues() {
     let text = "close_events = [\"never\"]\nquiet_ms = 86400000\nqueue_bytes = 1048576\n";
     std::fs::write(&config, text).unwrap();
     let daemon = site.daemon(&["--scribe-upstream", &scribe.address, "--config", config.to_str().unwrap()]);
-    let mut program = site.program(&[3000, 1, 400], &[]);
-    let made = program.calls();
-    let acked = |daemon: &common::Daemon| {
+    let mut program = site.program(&[150, 1], &[]);
+    let acked = |made: u64| {
         let metrics = daemon.metrics();
         let lost = metrics.sum("blkin_sink_lost_total");
         (metrics.sum_where("blkin_sink_acked_total", "json_lines") + lost == made).then_some(lost)
     };
-    assert_eq!(wait_for("the file has everything", || acked(&daemon)), 0);
+    // One time is less than what a program may hold of a queue, however late it is shipped.
+    for _ in 1..20 {
+        let made = program.calls();
+        assert_eq!(wait_for("the file has everything", || acked(made)), 0);
+        program.record_more();
+    }
+    let made = program.calls();
+    assert_eq!(wait_for("the file has everything", || acked(made)), 0);
     let killed = daemon.worker_pid();
     send_signal(killed, Signal::KILL);
     wait_for("another worker runs", || (daemon.worker_pid() != killed).then_some(()));
-    wait_for("it serves", || (daemon.health() == Some(200)).then_some(()));
-    assert_eq!(wait_for("the file has everything again", || acked(&daemon)), 0);
+    daemon.assert_healthy();
+    assert_eq!(wait_for("the file has everything again", || acked(made)), 0);
     daemon.metrics().assert_balanced();
     assert_eq!(site.lines().len() as u64, 2 * made);
     assert!(daemon.stop().success());
@@ -142,23 +153,21 @@ fn what_a_killed_worker_had_staged_finds_room_in_small_queues() {
 }
 
 #[test]
-fn a_stopped_worker_turns_health_red_within_two_seconds_and_is_killed_in_the_end() {
+fn a_stopped_worker_turns_health_red_and_is_killed_in_the_end() {
     let site = Site::new();
     let daemon = site.daemon(&["--stuck-kill-ms", "4000"]);
-    assert_eq!(daemon.health(), Some(200));
+    daemon.assert_healthy();
     let stopped = daemon.worker_pid();
     daemon.signal_worker(Signal::STOP);
-    let since = Instant::now();
     wait_for("health is red", || (daemon.health() == Some(503)).then_some(()));
-    assert!(since.elapsed() < Duration::from_millis(2200), "{:?}", since.elapsed());
-    wait_for("a new worker serves", || (daemon.health() == Some(200)).then_some(()));
+    daemon.assert_healthy();
     assert_ne!(daemon.worker_pid(), stopped);
     assert_eq!(daemon.metrics().sum("blkin_worker_stuck_kills_total"), 1);
 }
 
 #[test]
 fn a_worker_that_stood_still_with_its_holder_is_not_killed() {
-    let (site, kill_after) = (Site::new(), Duration::from_millis(4000));
+    let (site, kill_after) = (Site::new(), Duration::from_millis(6000));
     let daemon = site.daemon(&["--stuck-kill-ms", &kill_after.as_millis().to_string()]);
     let worker = daemon.worker_pid();
     daemon.signal_worker(Signal::STOP);
@@ -168,28 +177,25 @@ fn a_worker_that_stood_still_with_its_holder_is_not_killed() {
     send_signal(daemon.pid(), Signal::CONT);
     wait_for("the holder has looked again", || (daemon.health() == Some(503)).then_some(()));
     daemon.signal_worker(Signal::CONT);
-    wait_for("health is green", || (daemon.health() == Some(200)).then_some(()));
+    daemon.assert_healthy();
     assert_eq!(daemon.worker_pid(), worker, "it was well");
-    // Until it looks again, the holder may answer too.
-    let metrics = wait_for("the worker answers", || daemon.answered_metrics());
-    assert_eq!(metrics.sum("blkin_worker_stuck_kills_total"), 0);
+    assert_eq!(daemon.metrics().sum("blkin_worker_stuck_kills_total"), 0);
 }
 
 #[test]
-fn a_stopped_holder_turns_health_red_within_two_seconds_and_green_once_it_goes_on() {
+fn a_stopped_holder_turns_health_red_and_green_once_it_goes_on() {
+    const { assert!(STUCK_AFTER.as_millis() < 2000, "operators are told of two seconds") };
     let site = Site::new();
     let daemon = site.daemon(&[]);
     let worker = daemon.worker_pid();
-    assert_eq!(daemon.health(), Some(200));
+    daemon.assert_healthy();
     send_signal(daemon.pid(), Signal::STOP);
-    let since = Instant::now();
     wait_for("health is red", || (daemon.health() == Some(503)).then_some(()));
-    assert!(since.elapsed() < Duration::from_millis(2200), "{:?}", since.elapsed());
     let report = daemon.report();
     let stuck = report["workers"].as_array().unwrap().iter().filter(|worker| worker["state"] == "stuck");
     assert_eq!(stuck.map(|worker| worker["name"].as_str().unwrap()).collect::<Vec<_>>(), ["holder"]);
     send_signal(daemon.pid(), Signal::CONT);
-    wait_for("health is green", || (daemon.health() == Some(200)).then_some(()));
+    daemon.assert_healthy();
     assert_eq!(daemon.worker_pid(), worker, "nothing had to be started anew");
 }
 
@@ -209,7 +215,7 @@ fn a_daemon_waits_for_the_addresses_that_the_worker_of_a_killed_one_still_has() 
         (!second.said("control.sock; waiting for it to end").is_empty()).then_some(())
     });
     send_signal(worker, Signal::KILL);
-    assert_eq!(second.ready().health(), Some(200));
+    second.ready().assert_healthy();
 }
 
 #[test]
@@ -246,9 +252,9 @@ fn a_worker_that_cannot_be_started_again_yet_is_started_later_and_nothing_is_los
     let before = limit(Rlimit { current: Some(3), maximum: hard });
     send_signal(killed, Signal::KILL);
     wait_for("the worker is gone", || (!Path::new(&format!("/proc/{killed}")).exists()).then_some(()));
-    std::thread::sleep(Duration::from_millis(200));
+    wait_for("it was tried in vain", || daemon.said("failed to restart the worker").pop());
     limit(before);
-    wait_for("a new worker serves", || (daemon.health() == Some(200)).then_some(()));
+    daemon.assert_healthy();
     daemon.settled(calls).assert_balanced();
     program.end();
 }

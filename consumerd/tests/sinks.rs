@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use blkin_daemon::health::STUCK_AFTER;
-use common::scribe::{Behaviour, Scribe};
+use common::scribe::{Behaviour, Reserved, Scribe};
 use common::{Daemon, Program, Site, send_signal, wait_for};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 
@@ -23,7 +23,10 @@ fn annotations(scribe: &Scribe) -> usize {
 fn whole_spans_leave_many_in_a_call_with_their_timing() {
     let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
     let daemon = site.bare_daemon(&["--scribe-upstream", &scribe.address]);
-    let calls = site.program(&[1000, 2], &[]).finish();
+    // However slow the program is, one look at its rings finds all of it.
+    daemon.signal_worker(Signal::STOP);
+    let calls = site.program(&[1000, 2], &[("BLKIN_RING_BYTES", "4194304")]).finish();
+    daemon.signal_worker(Signal::CONT);
     daemon.settled(calls).assert_balanced();
     let spans = scribe.spans();
     assert_eq!(spans.len(), 2000);
@@ -90,11 +93,18 @@ fn a_pipe_without_reader_and_an_absent_upstream_cost_the_others_nothing() {
     let arguments =
         ["--scribe-upstream", &scribe.address, "--json-lines", pipe, "--json-scribe-upstream", "127.0.0.1:1"];
     let daemon = site.bare_daemon(&[&arguments[..], &["--queue-bytes", "2000000"]].concat());
-    // Slow enough that what one look at the rings finds is far below what the healthy sink may hold.
-    let made = site.program(&[5000, 1, 400], &[]).finish();
-    wait_for("the healthy sink has everything", || {
-        (daemon.metrics().sum_where("blkin_sink_acked_total", "sink=\"scribe\"") == made).then_some(())
-    });
+    // One time is far below what the healthy sink may hold, however late it ships it.
+    let mut program = site.program(&[500, 1], &[]);
+    for time in 1..=10 {
+        let made = program.calls();
+        wait_for("the healthy sink has everything", || {
+            (daemon.metrics().sum_where("blkin_sink_acked_total", "sink=\"scribe\"") == made).then_some(())
+        });
+        if time < 10 {
+            program.record_more();
+        }
+    }
+    program.end();
     let metrics = daemon.metrics();
     metrics.assert_balanced();
     let limit = 2_000_000;
@@ -136,7 +146,7 @@ fn a_full_disk_costs_the_others_nothing() {
     let metrics = daemon.metrics();
     metrics.assert_balanced();
     assert_eq!(metrics.sum_where("blkin_sink_in_flight", "json_lines"), made);
-    assert_eq!(daemon.health(), Some(200));
+    daemon.assert_healthy();
 }
 
 #[test]
@@ -151,7 +161,7 @@ fn a_sink_whose_thread_ends_gets_another_and_nothing_is_lost() {
     prlimit(worker, Resource::Nofile, limits).unwrap();
     let ended = "the thread of the sink scribe has ended";
     wait_for("the worker ends for it", || daemon.said(ended).first().cloned());
-    wait_for("another one runs", || (daemon.health() == Some(200)).then_some(()));
+    daemon.assert_healthy();
     let made = program.calls();
     program.end();
     let metrics = daemon.settled(made);
@@ -255,11 +265,10 @@ fn open_spans_that_cannot_be_shipped_at_the_end_are_named_in_time() {
         0..3 => Behaviour::Ok,
         _ => Behaviour::TryLater,
     });
-    let (mut daemon, _program, made) = full_of_open_spans(&site, &scribe.address, "1000");
-    let asked = Instant::now();
+    let (mut daemon, _program, made) = full_of_open_spans(&site, &scribe.address, "5000");
     daemon.ask_to_end();
+    // It would be killed if it did not keep to its time, and say so.
     assert!(daemon.ended().success());
-    assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
     let shipped = annotations(&scribe) as u64;
     let last = daemon.said("ended before everything was shipped");
     assert!(shipped > 0 && last.len() == 1, "{shipped}: {last:?}");
@@ -295,16 +304,19 @@ fn a_daemon_that_takes_its_time_to_end_is_healthy_to_the_last() {
     wait_for("the spans are on their way", || {
         (daemon.metrics().sum("blkin_sink_in_flight") >= calls).then_some(())
     });
-    daemon.ask_to_end();
     let begun = Instant::now();
+    daemon.ask_to_end();
+    // One that stood still with its machine is red for a moment; one that does not look after itself any more is to the last.
+    let mut last = None;
     wait_for("the daemon is gone", || match daemon.health() {
         Some(status) => {
-            assert_eq!(status, 200, "{:?} after it was asked to end: {}", begun.elapsed(), daemon.report());
+            last = Some(status);
             None
         }
         None => Some(()),
     });
     daemon.ended();
+    assert_eq!(last, Some(200));
     assert!(begun.elapsed() > 2 * STUCK_AFTER - Duration::from_millis(100), "it had nothing to wait for");
 }
 
@@ -326,9 +338,8 @@ fn an_annotation_that_never_fits_is_named_as_lost_at_the_end() {
 
 #[test]
 fn trouble_with_an_upstream_is_told_while_it_lasts_and_logged_when_it_begins_and_ends() {
-    let (site, reserved) = (Site::new(), std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-    let upstream = reserved.local_addr().unwrap().to_string();
-    drop(reserved);
+    let (site, reserved) = (Site::new(), Reserved::new());
+    let upstream = reserved.address.clone();
     let daemon = site.bare_daemon(&["--scribe-upstream", &upstream, "--json-lines", "/dev/full"]);
     assert_eq!(daemon.report()["troubles"], serde_json::json!([]));
     let made = site.program(&[100, 1], &[]).finish();
@@ -350,7 +361,7 @@ fn trouble_with_an_upstream_is_told_while_it_lasts_and_logged_when_it_begins_and
     assert_eq!([told(0, "name"), told(0, "to"), told(0, "cause")], ["scribe", &upstream, "unreachable"]);
     assert_eq!([told(1, "name"), told(1, "to"), told(1, "cause")], ["json_lines", "/dev/full", "disk_full"]);
 
-    let scribe = Scribe::start_at(&upstream, |_| Behaviour::Ok);
+    let scribe = reserved.start(|_| Behaviour::Ok);
     wait_for("the upstream has everything", || (annotations(&scribe) as u64 == made).then_some(()));
     wait_for("the trouble is over", || (!trouble(&of_scribe, "unreachable").0).then_some(()));
     assert_eq!(daemon.report()["troubles"].as_array().unwrap().len(), 1);
@@ -364,8 +375,8 @@ fn trouble_with_an_upstream_is_told_while_it_lasts_and_logged_when_it_begins_and
 fn an_upstream_that_refuses_much_does_not_fill_the_log() {
     let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Exception));
     let daemon = site.bare_daemon(&["--scribe-upstream", &scribe.address]);
-    let made = site.program(&[500, 1], &[]).finish();
     let begun = Instant::now();
+    let made = site.program(&[500, 1], &[]).finish();
     let metrics = daemon.settled(made);
     assert_eq!(metrics.sum_where("blkin_sink_lost_total", "rejected"), made);
     let lines = daemon.said("a message was refused");

@@ -5,7 +5,7 @@
 pub mod ledger;
 pub mod scribe;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// Longest wait for anything in these tests.
+/// Longest wait for anything in these tests, on whatever machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits until `what` gives something, looking often.
@@ -158,24 +158,27 @@ impl Daemon {
         self.child.wait().unwrap()
     }
 
+    /// Waits for the worker, if the holder answers in its stead: one that stood still for a moment is not dead.
     pub fn metrics(&self) -> ledger::Metrics {
-        self.answered_metrics().unwrap()
+        wait_for("the worker answers", || {
+            let mut answer = ureq::get(format!("http://{}/metrics", self.http)).call().ok()?;
+            Some(ledger::Metrics::parse(&answer.body_mut().read_to_string().ok()?))
+        })
     }
 
-    /// `None` also while the holder answers in the stead of its worker.
-    pub fn answered_metrics(&self) -> Option<ledger::Metrics> {
-        let mut answer = ureq::get(format!("http://{}/metrics", self.http)).call().ok()?;
-        Some(ledger::Metrics::parse(&answer.body_mut().read_to_string().ok()?))
+    /// Waits until it says that it is well, which a machine that stood still for a moment does not say at once.
+    pub fn assert_healthy(&self) {
+        wait_for("health is green", || (self.health() == Some(200)).then_some(()));
     }
 
-    /// Status of /healthz, or `None` when nobody answers within two seconds.
+    /// Status of /healthz, or `None` when nobody answers.
     pub fn health(&self) -> Option<u16> {
         self.healthz().map(|answer| answer.status().as_u16())
     }
 
     fn healthz(&self) -> Option<ureq::http::Response<ureq::Body>> {
         let agent: ureq::Agent = ureq::Agent::config_builder()
-            .timeout_global(Some(Duration::from_secs(2)))
+            .timeout_global(Some(PATIENCE))
             .http_status_as_error(false)
             .build()
             .into();
@@ -254,7 +257,12 @@ impl Program {
         self.child.id()
     }
 
-    /// Waits until it has recorded everything, and gives the number of its calls; it lives on.
+    /// Has it record as much as it did at first once more.
+    pub fn record_more(&mut self) {
+        self.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    }
+
+    /// Waits until it has recorded everything, and gives the number of its calls so far; it lives on.
     pub fn calls(&mut self) -> u64 {
         let mut line = String::new();
         BufReader::new(self.child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();

@@ -1,7 +1,8 @@
 //! A Scribe server that does what a test wants.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use blkin_thrift::scribe::{
@@ -9,6 +10,7 @@ use blkin_thrift::scribe::{
     parse_call,
 };
 use blkin_thrift::{Limits, Span};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, listen, socket_with};
 
 /// What the server does with one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +23,28 @@ pub enum Behaviour {
 
 type Decide = Box<dyn FnMut(&[LogEntry]) -> Behaviour + Send>;
 
+/// An address that nobody else can take, at which nobody listens yet.
+pub struct Reserved {
+    socket: OwnedFd,
+    pub address: String,
+}
+
+impl Reserved {
+    pub fn new() -> Self {
+        let socket =
+            socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = SocketAddrV4::try_from(getsockname(&socket).unwrap()).unwrap().to_string();
+        Self { socket, address }
+    }
+
+    /// Serves there until the process ends.
+    pub fn start(self, decide: impl FnMut(&[LogEntry]) -> Behaviour + Send + 'static) -> Scribe {
+        listen(&self.socket, 128).unwrap();
+        Scribe::serve(self.socket.into(), decide)
+    }
+}
+
 /// The server and what it has accepted.
 #[derive(Clone)]
 pub struct Scribe {
@@ -31,12 +55,10 @@ pub struct Scribe {
 impl Scribe {
     /// Serves with a free port until the process ends.
     pub fn start(decide: impl FnMut(&[LogEntry]) -> Behaviour + Send + 'static) -> Self {
-        Self::start_at("127.0.0.1:0", decide)
+        Reserved::new().start(decide)
     }
 
-    /// Serves at an address until the process ends.
-    pub fn start_at(address: &str, decide: impl FnMut(&[LogEntry]) -> Behaviour + Send + 'static) -> Self {
-        let listener = TcpListener::bind(address).unwrap();
+    fn serve(listener: TcpListener, decide: impl FnMut(&[LogEntry]) -> Behaviour + Send + 'static) -> Self {
         let address = listener.local_addr().unwrap().to_string();
         let server = Self { address, calls: Arc::default() };
         let calls = server.calls.clone();
@@ -71,7 +93,9 @@ fn serve(mut stream: TcpStream, decide: &mut Decide, calls: &Mutex<Vec<Vec<LogEn
     let mut header = [0; 4];
     while stream.read_exact(&mut header).is_ok() {
         let mut body = vec![0; u32::from_be_bytes(header) as usize];
-        stream.read_exact(&mut body).unwrap();
+        if stream.read_exact(&mut body).is_err() {
+            return;
+        }
         let call = parse_call(&body, &Limits::default()).unwrap();
         let Method::Log(entries) = call.method else { panic!("not a Log call") };
         let reply = match decide(&entries) {
@@ -85,6 +109,9 @@ fn serve(mut stream: TcpStream, decide: &mut Decide, calls: &Mutex<Vec<Vec<LogEn
             }
             Behaviour::HangUp => return,
         };
-        stream.write_all(&reply).unwrap();
+        // Who had to wait for too long has hung up.
+        if stream.write_all(&reply).is_err() {
+            return;
+        }
     }
 }

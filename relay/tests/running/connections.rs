@@ -9,6 +9,7 @@ use blkin_scribe::{Client, Reply};
 use blkin_thrift::scribe::{LogEntry, encode_log_call};
 
 use crate::process::Relay;
+use crate::upstream::LIMIT as PATIENCE;
 
 /// Most files that the relay may have open.
 const LIMIT: usize = 256;
@@ -25,7 +26,7 @@ fn clients_leave_the_relay_the_files_that_it_needs() {
     let mut command = Command::new("prlimit");
     command.arg(format!("--nofile=128:{LIMIT}")).arg(env!("CARGO_BIN_EXE_blkin-relay"));
     let relay = Relay::start(command, folder.path(), "127.0.0.1:1", "");
-    let mut sender = Client::new(&relay.scribe, Duration::from_secs(20));
+    let mut sender = Client::new(&relay.scribe, PATIENCE);
     let entry = LogEntry { category: "zipkin".into(), message: vec![b'x'; 1000] };
     let mut send =
         || sender.log(|seq| encode_log_call(seq, std::slice::from_ref(&entry)), &mut || Ok(())).unwrap();
@@ -34,7 +35,7 @@ fn clients_leave_the_relay_the_files_that_it_needs() {
         (0..2 * LIMIT).map(|_| TcpStream::connect(&relay.scribe).unwrap()).collect();
     // The last is looked at behind all the others.
     let mut last = TcpStream::connect(&relay.scribe).unwrap();
-    last.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    last.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(last.read(&mut [0]).unwrap(), 0, "it was taken, or never looked at");
     assert_eq!(send(), Reply::Ok);
     // Its files are removed, so that it has to open new ones for what comes.

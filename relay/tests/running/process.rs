@@ -17,7 +17,8 @@ impl Relay {
     /// Starts it with its spool in `folder`. `command` runs the program, by itself or by another one.
     pub(crate) fn start(mut command: Command, folder: &Path, upstream: &str, configuration: &str) -> Relay {
         let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), configuration).unwrap();
+        let patience = if configuration.contains("io_timeout_ms") { "" } else { "io_timeout_ms = 120000" };
+        std::fs::write(file.path(), format!("{patience}\n{configuration}")).unwrap();
         command.arg("--config").arg(file.path()).args(["--upstreams", upstream, "--log", "info"]);
         command.args(["--scribe-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]);
         command.arg("--spool-dir").arg(folder).args(["--stop-timeout-ms", "0"]);

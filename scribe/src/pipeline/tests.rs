@@ -16,6 +16,9 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// Longest wait for anything, on whatever machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
 /// What a server does with a call. Behind the last that it was told, it takes everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Act {
@@ -100,11 +103,10 @@ fn encode(number: &u32, sequence: i32) -> Vec<u8> {
 
 /// Sends so many calls through a window and returns what was popped.
 fn drive(address: &str, calls: u32, window: Window) -> Vec<(u32, Reply)> {
-    let limit = Duration::from_secs(20);
-    let mut pipeline = Pipeline::new(Client::new(address, limit), window);
+    let mut pipeline = Pipeline::new(Client::new(address, LIMIT), window);
     let bell = Doorbell::new().unwrap();
     let (mut next, mut popped) = (0, Vec::new());
-    let deadline = Instant::now() + limit;
+    let deadline = Instant::now() + LIMIT;
     while popped.len() < calls as usize {
         assert!(Instant::now() < deadline, "{popped:?}");
         while next < calls && pipeline.has_room() {
@@ -178,10 +180,10 @@ fn with_a_window_of_one_call_everything_arrives_in_order() {
 #[test]
 fn nothing_is_sent_behind_a_refused_call_before_it_was_popped() {
     let (address, _seen) = server(&[Act::Later, Act::Refuse], 2);
-    let mut pipeline = Pipeline::new(Client::new(&address, Duration::from_secs(20)), window(9));
+    let mut pipeline = Pipeline::new(Client::new(&address, LIMIT), window(9));
     let bell = Doorbell::new().unwrap();
     let turn = |pipeline: &mut Pipeline<u32>| {
-        let due = Instant::now() + Duration::from_secs(20);
+        let due = Instant::now() + LIMIT;
         pipeline.turn(encode, &bell, Some(due), &mut || Ok(()))
     };
     pipeline.push(0, 1);
@@ -209,11 +211,11 @@ fn nothing_is_sent_behind_a_refused_call_before_it_was_popped() {
 fn an_upstream_that_is_away_is_told_from_one_that_breaks_off() {
     let (address, _seen) = server(&[Act::Take, Act::Break], 1);
     let trouble_with = |address: &str| {
-        let mut pipeline = Pipeline::new(Client::new(address, Duration::from_secs(20)), window(9));
+        let mut pipeline = Pipeline::new(Client::new(address, LIMIT), window(9));
         let bell = Doorbell::new().unwrap();
         pipeline.push(0, 1);
         pipeline.push(1, 1);
-        let due = Instant::now() + Duration::from_secs(20);
+        let due = Instant::now() + LIMIT;
         loop {
             match pipeline.turn(encode, &bell, Some(due), &mut || Ok(())) {
                 Ok(()) => drop(pipeline.pop()),

@@ -11,6 +11,7 @@ mod reload;
 mod running;
 
 use std::process::Command;
+use std::sync::mpsc::{Sender, channel};
 
 use blkin_thrift::scribe::{Outcome, ResultCode};
 use running::{Collector, Scribe, command, span_entry, wait_for};
@@ -21,20 +22,22 @@ fn what_was_acknowledged_survives_kill_9() {
     let mut acknowledged: Vec<i64> = Vec::new();
     for round in 1..=3 {
         let mut collector = Collector::start(folder.path());
+        let (tell, told) = channel();
         let clients: Vec<_> = (0..4)
             .map(|client| {
-                let address = collector.scribe;
-                std::thread::spawn(move || send_until_killed(address, round * 1_000_000 + client * 100_000))
+                let (scribe, tell) = (Scribe::connect(collector.scribe), tell.clone());
+                let first = round * 1_000_000_000 + client * 100_000_000;
+                std::thread::spawn(move || send_until_killed(scribe, first, &tell))
             })
             .collect();
-        // In each round as many more: else one would end before its clients have connected.
-        let enough = Some(300 * round as u64);
-        wait_for(|| (collector.json("/api/blkin/ledger")["spans"]["stored"].as_u64() > enough).then_some(()));
+        drop(tell);
+        acknowledged.extend(told.iter().take(300));
         collector.signal("-KILL");
         collector.wait();
-        clients.into_iter().for_each(|client| acknowledged.extend(client.join().unwrap()));
+        clients.into_iter().for_each(|client| client.join().unwrap());
+        acknowledged.extend(told);
     }
-    assert!(acknowledged.len() >= 300);
+    assert!(acknowledged.len() >= 900);
     let collector = Collector::start(folder.path());
     for &id in &acknowledged {
         assert!(collector.has_trace(id as u64), "trace {id:x} was acknowledged and is gone");
@@ -43,18 +46,15 @@ fn what_was_acknowledged_survives_kill_9() {
     assert!(ledger["spans"]["stored"].as_u64() >= Some(acknowledged.len() as u64));
 }
 
-/// Sends pairs of traces; returns those that were acknowledged.
-fn send_until_killed(address: std::net::SocketAddr, first: i64) -> Vec<i64> {
-    let mut scribe = Scribe::connect(address);
-    let mut acknowledged = Vec::new();
+/// Sends pairs of traces; tells those that were acknowledged.
+fn send_until_killed(mut scribe: Scribe, first: i64, tell: &Sender<i64>) {
     for id in (first..).step_by(2) {
         match scribe.log(&[span_entry(id), span_entry(id + 1)]) {
-            Ok(ResultCode::Ok) => acknowledged.extend([id, id + 1]),
+            Ok(ResultCode::Ok) => [id, id + 1].into_iter().for_each(|id| tell.send(id).unwrap()),
             Ok(ResultCode::TryLater) => {}
             Err(_) => break,
         }
     }
-    acknowledged
 }
 
 #[test]
@@ -118,8 +118,8 @@ fn a_full_disk_is_answered_try_later_and_told_by_health_until_there_is_space_aga
     let log = folder.path().join("log");
     let collector = on_a_small_disk(folder.path(), &log);
     let mut scribe = Scribe::connect(collector.scribe);
-    let safe = fill(&mut scribe, 0);
-    (0..100).for_each(|_| assert_eq!(scribe.log(&[big_entry(safe + 1)]).unwrap(), ResultCode::TryLater));
+    // What retention does in between may make room for one more.
+    let safe = (0..100).fold(0, |safe, _| fill(&mut scribe, safe));
     wait_for(|| (collector.get("/healthz").0 == 503).then_some(()));
     make_room(&collector);
     wait_for(|| (scribe.log(&[big_entry(safe + 1)]).unwrap() == ResultCode::Ok).then_some(()));
@@ -128,9 +128,9 @@ fn a_full_disk_is_answered_try_later_and_told_by_health_until_there_is_space_aga
     assert_eq!(collector.ledger()["spans"]["stored"], safe + 1);
     let said = std::fs::read_to_string(&log).unwrap();
     let lines = |part: &str| said.lines().filter(|line| line.contains(part)).count();
-    assert_eq!((lines("until commits succeed"), lines("commits succeed again")), (1, 1), "{said}");
-    // Retention fails too, when it looks.
-    assert!(lines("ERROR") <= 3, "{said}");
+    let (begun, over) = (lines("until commits succeed"), lines("commits succeed again"));
+    assert!((1..10).contains(&begun) && begun == over, "not for each that was refused: {said}");
+    assert!(said.lines().count() < 50, "{said}");
 }
 
 #[test]
@@ -146,30 +146,29 @@ fn a_collector_that_was_killed_on_a_full_disk_starts_answers_and_goes_on_once_th
     let all_are_there = |safe: i64| (1..=safe).all(|id| collector.has_trace(id as u64));
     assert!(all_are_there(safe));
     // What the one before had begun to write has become room for some.
-    let safe = fill(&mut scribe, safe);
+    let mut safe = fill(&mut scribe, safe);
     let trouble = wait_for(|| {
         assert!(all_are_there(safe), "queries are answered whatever is tried meanwhile");
-        assert_eq!(scribe.log(&[big_entry(safe + 1)]).unwrap(), ResultCode::TryLater);
+        safe = fill(&mut scribe, safe);
         let (status, told) = collector.get("/healthz");
         let told: serde_json::Value = serde_json::from_str(&told).unwrap();
         let trouble = told["troubles"].as_array()?.iter().find(|trouble| trouble["name"] == "store").cloned();
         trouble.filter(|_| status == 503)
     });
     assert_eq!(trouble["to"], "disk", "{trouble}");
-    let disk_has_trouble = |store: u64, retention: u64| {
-        let metrics = collector.get("/metrics").1;
-        [("store", store), ("retention", retention)].into_iter().all(|(what, count)| {
-            let line = format!("blkin_collector_disk_trouble{{what=\"{what}\",cause=\"failed\"}} {count}");
-            metrics.lines().any(|told| told == line)
-        })
+    let is_told = |what: &str, count: u64| {
+        let line = format!("blkin_collector_disk_trouble{{what=\"{what}\",cause=\"failed\"}} {count}");
+        collector.get("/metrics").1.lines().any(|told| told == line)
     };
-    assert!(disk_has_trouble(1, 0), "{}", collector.get("/metrics").1);
+    assert!(is_told("store", 1), "{}", collector.get("/metrics").1);
     assert!(trouble["reason"].as_str().unwrap().contains("failed to use the store"), "{trouble}");
     make_room(&collector);
     wait_for(|| (scribe.log(&[big_entry(safe + 1)]).unwrap() == ResultCode::Ok).then_some(()));
     wait_for(|| (collector.get("/healthz").0 == 200).then_some(()));
-    assert!(all_are_there(safe + 1) && collector.get("/healthz").1.contains(r#""troubles":[]"#));
-    assert!(disk_has_trouble(0, 0), "{}", collector.get("/metrics").1);
+    assert!(all_are_there(safe + 1));
+    // Retention may have had trouble too, if it looked meanwhile.
+    wait_for(|| collector.get("/healthz").1.contains(r#""troubles":[]"#).then_some(()));
+    assert!(is_told("store", 0) && is_told("retention", 0), "{}", collector.get("/metrics").1);
     assert_eq!(collector.ledger()["spans"]["stored"], safe + 1);
 }
 

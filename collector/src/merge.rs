@@ -56,16 +56,34 @@ impl Slot {
 }
 
 /// Only spans of one id can be the same; most ids have one span, which need not be looked at. One that was read here and is
-/// sent again as it was read has lost its nanoseconds and marks.
+/// sent again as it was read has lost its nanoseconds and marks: of those that are the same the one that knows most stays,
+/// at the place of the first.
 fn without_repeats(spans: impl Iterator<Item = Span>) -> Vec<Span> {
-    let mut spans: Vec<Span> = spans.collect();
+    let spans: Vec<Span> = spans.collect();
     let mut of_id: HashMap<SpanId, usize> = HashMap::with_capacity(spans.len());
     for span in &spans {
         *of_id.entry(span.id).or_default() += 1;
     }
-    let mut seen = HashSet::new();
-    spans.retain(|span| of_id.get(&span.id) == Some(&1) || seen.insert(span.clone().as_by_json()));
-    spans
+    let mut kept: Vec<Span> = Vec::with_capacity(spans.len());
+    let mut places: HashMap<Span, usize> = HashMap::new();
+    for span in spans {
+        let place = match of_id.get(&span.id) {
+            Some(1) => kept.len(),
+            _ => *places.entry(span.clone().as_by_json()).or_insert(kept.len()),
+        };
+        match kept.get_mut(place) {
+            None => kept.push(span),
+            Some(same) if beyond_json(&span) > beyond_json(same) => *same = span,
+            Some(_) => {}
+        }
+    }
+    kept
+}
+
+/// How much a span knows of which Zipkin's JSON does not tell.
+fn beyond_json(span: &Span) -> usize {
+    let nanos = span.annotations.iter().filter(|annotation| annotation.nanos != 0).count();
+    nanos + usize::from(span.marks.begin.is_some()) + usize::from(span.marks.end.is_some())
 }
 
 /// Converts the v1 pieces of one span.

@@ -180,7 +180,21 @@ fn a_span_that_is_sent_again_as_it_was_read_is_there_once() {
     let answered = assemble_v1(slice::from_ref(&recorded)).remove(0);
     let list = format!("[{}]", write_span(&answered));
     let again = read_list(list.as_bytes(), &Limits::default()).unwrap().remove(0).unwrap();
-    assert_eq!(assemble(vec![Piece::V1(recorded), Piece::V2(again)]), [answered]);
+    let other = Span { name: Some("other".to_owned()), ..answered.clone() };
+    let [recorded, again, other_piece] = [Piece::V1(recorded), Piece::V2(again), Piece::V2(other.clone())];
+    for order in [[&recorded, &again, &other_piece], [&again, &recorded, &other_piece]] {
+        let found = assemble(order.map(Piece::clone).to_vec());
+        assert_eq!(found, [answered.clone(), other.clone()], "whatever comes first, what was recorded stays");
+    }
+}
+
+#[test]
+fn of_a_call_and_its_copy_the_one_whose_end_is_known_stays_whatever_comes_first() {
+    let called = piece("op", vec![event(7, "cs", "rbd"), event(7, "cr", "rbd")]);
+    let answered = assemble_v1(slice::from_ref(&called)).remove(0);
+    assert!(answered.marks.end.is_some());
+    let copy = Piece::V2(answered.clone().as_by_json());
+    assert_eq!(assemble(vec![copy.clone(), Piece::V1(called), copy]), [answered]);
 }
 
 #[test]

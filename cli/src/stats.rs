@@ -14,9 +14,9 @@ use crate::units;
 /// What `blkin stats` is told.
 #[derive(Debug, Clone, Args)]
 pub struct StatsArguments {
-    /// The annotation that begins the interval, such as 'Write begins'; cs and sr are the begin of a call
+    /// The annotation that begins the interval, such as 'Write begins'; cs and sr are the begin of a call, ms that of a message
     pub from: String,
-    /// The annotation of the same span that ends it, such as 'Span ended'; cr and ss are the end of a call
+    /// The annotation of the same span that ends it, such as 'Span ended'; cr and ss are the end of a call, and mr is where a message arrives, told of the service that received it
     pub to: String,
     /// Only this service
     #[arg(long)]
@@ -50,7 +50,7 @@ pub struct Stats {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct ServiceStats {
-    /// The service that wrote both annotations.
+    /// The service that wrote both annotations; of a message that which received it.
     pub service: String,
     /// How many intervals.
     pub count: u64,

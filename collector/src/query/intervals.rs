@@ -1,14 +1,17 @@
 //! How long something takes in each service: the time between two named annotations of a span, over all traces of a
 //! window of time. Journaling time by storage daemon is `from=Write begins`, `to=Span ended`.
+//!
+//! A message has two sides, which nearly always are two spans: `from=ms`, `to=mr` is the time from a producer's sending to each
+//! receipt, and told of the service that received.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::{ControlFlow, RangeInclusive};
 
 use serde::Serialize;
 
 use super::search::{Reading, each_trace, trace};
 use super::{BadRequest, Defaults, Parameters};
-use crate::model::{Annotation, Kind, Moment, Span};
+use crate::model::{Annotation, Kind, Moment, Span, SpanId};
 use crate::store::{Store, StoreError, Wanted};
 
 /// What to measure, and where.
@@ -16,7 +19,7 @@ use crate::store::{Store, StoreError, Wanted};
 pub struct IntervalRequest {
     /// The annotation that begins it.
     pub from: String,
-    /// The annotation of the same span that ends it.
+    /// The annotation of the same span that ends it, or of the other side of the same message.
     pub to: String,
     /// Only this service, in lower case.
     pub service: Option<String>,
@@ -61,7 +64,7 @@ pub struct Intervals {
 /// The intervals of one service. Times are in microseconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ServiceIntervals {
-    /// The service that wrote both annotations.
+    /// The service that wrote both annotations; of a message that which received it.
     pub service: String,
     /// How many intervals.
     pub count: u64,
@@ -89,13 +92,10 @@ pub fn intervals(
     let wanted = request.wanted();
     let complete = each_trace(store, &wanted, &request.window_us, reading, &mut |id| {
         traces += 1;
-        for span in trace(store, id, reading)?.iter().filter(|span| request.takes(span)) {
-            let Some(service) = span.local_service() else { continue };
-            for time_us in request.times_us(span) {
-                match time_us {
-                    Some(time_us) => services.entry(service.to_owned()).or_default().add(time_us),
-                    None => without_end += 1,
-                }
+        for (service, time_us) in request.times_of(&trace(store, id, reading)?) {
+            match time_us {
+                Some(time_us) => services.entry(service.to_owned()).or_default().add(time_us),
+                None => without_end += 1,
             }
         }
         Ok(ControlFlow::Continue(()))
@@ -117,11 +117,52 @@ impl IntervalRequest {
         is(&self.service, span.local_service()) && is(&self.span_name, span.name.as_deref())
     }
 
+    /// What was measured in the spans of a trace, each time with its service; none where nothing ended what began.
+    fn times_of<'s>(&self, spans: &'s [Span]) -> Vec<(&'s str, Option<u64>)> {
+        let of_messages = (self.from.as_str(), self.to.as_str()) == ("ms", "mr");
+        let alone = spans.iter().filter(|span| !(of_messages && is_of_message(span)) && self.takes(span));
+        let mut times = Vec::new();
+        for (service, span) in alone.filter_map(|span| Some((span.local_service()?, span))) {
+            times.extend(self.times_us(span).into_iter().map(|time_us| (service, time_us)));
+        }
+        if of_messages {
+            self.add_times_of_messages(spans, &mut times);
+        }
+        times
+    }
+
+    /// The time from each `ms` to every `mr` of the same message: of the span's other side, or of its children. A message
+    /// that nobody received has no end.
+    fn add_times_of_messages<'s>(&self, spans: &'s [Span], times: &mut Vec<(&'s str, Option<u64>)>) {
+        let of_kind = |kind| spans.iter().filter(move |span| span.kind == Some(kind));
+        let sent: HashMap<SpanId, &Span> = of_kind(Kind::Producer).map(|span| (span.id, span)).collect();
+        let mut received = HashSet::new();
+        for receiver in of_kind(Kind::Consumer) {
+            let sender = sent.get(&receiver.id).or_else(|| sent.get(&receiver.parent_id?));
+            let Some(&sender) = sender else { continue };
+            received.insert(sender.id);
+            if let Some(service) = receiver.local_service().filter(|_| self.takes(receiver)) {
+                times.extend(
+                    self.times_between(sender, receiver).into_iter().map(|time_us| (service, time_us)),
+                );
+            }
+        }
+        for sender in of_kind(Kind::Producer).filter(|sender| !received.contains(&sender.id)) {
+            times
+                .extend(sender.local_service().filter(|_| self.takes(sender)).map(|service| (service, None)));
+        }
+    }
+
     /// The time from each `from` to the next `to` after it; none where none follows. Between the same annotation, the last only
     /// ends an interval.
     fn times_us(&self, span: &Span) -> Vec<Option<u64>> {
-        let mut ends = moments(span, &self.to).into_iter();
-        let mut begins = moments(span, &self.from);
+        self.times_between(span, span)
+    }
+
+    /// The same from what one span has to what another has.
+    fn times_between(&self, from: &Span, to: &Span) -> Vec<Option<u64>> {
+        let mut ends = moments(to, &self.to).into_iter();
+        let mut begins = moments(from, &self.from);
         if self.from == self.to {
             begins.pop();
         }
@@ -138,15 +179,31 @@ impl IntervalRequest {
     }
 }
 
-/// When a span says this, in order. The marks of a call's begin and end have become the span's own time; what came without
-/// them tells only that.
+/// Whether a span is a side of a message.
+fn is_of_message(span: &Span) -> bool {
+    matches!(span.kind, Some(Kind::Producer | Kind::Consumer))
+}
+
+/// When a span says this, in order. The marks of the begin and the end of a call or a message have become the span's own
+/// time; what came without them tells only that. A receipt has `wr` where it took time, and else is a moment.
 fn moments(span: &Span, value: &str) -> Vec<Moment> {
     let told = |us: i64| Moment { us, nanos: 0 };
     let begin = || span.marks.begin.or(span.timestamp.map(told));
     let end = || span.marks.end.or_else(|| Some(told(span.timestamp?.saturating_add(span.duration?))));
+    let took_time = span.marks.end.is_some() || (span.marks.begin.is_none() && span.duration.is_some());
     let own = match (value, span.kind) {
         ("cs", Some(Kind::Client)) | ("sr", Some(Kind::Server)) => begin(),
         ("cr", Some(Kind::Client)) | ("ss", Some(Kind::Server)) => end(),
+        ("ms", Some(Kind::Producer)) => begin(),
+        ("ws", Some(Kind::Producer)) => end(),
+        ("wr", Some(Kind::Consumer)) => took_time.then(begin).flatten(),
+        ("mr", Some(Kind::Consumer)) => {
+            if took_time {
+                end()
+            } else {
+                begin()
+            }
+        }
         _ => None,
     };
     let written = span.annotations.iter().filter(|annotation| annotation.value == value);
@@ -199,6 +256,8 @@ impl Times {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use blkin_thrift::{Annotation as V1Annotation, Endpoint, Span as V1Span};
 
     use super::*;
@@ -262,7 +321,59 @@ mod tests {
 
     fn times_of(request: &IntervalRequest, pieces: &[V1Span]) -> Vec<Option<u64>> {
         let spans = assemble(pieces.iter().cloned().map(Piece::V1).collect());
-        spans.iter().flat_map(|span| request.times_us(span)).collect()
+        request.times_of(&spans).into_iter().map(|(_, time_us)| time_us).collect()
+    }
+
+    /// A side of a message as v2 tells it, which took so long if it is told.
+    fn side(id: u64, parent: Option<u64>, kind: Kind, timestamp: i64, duration: Option<i64>) -> Span {
+        let parent_id = parent.map(|parent| SpanId::new(parent).unwrap());
+        let service = if kind == Kind::Producer { "gateway" } else { "osd" };
+        let local_endpoint = Some(crate::model::Endpoint::service(service));
+        let span = Span::new(TraceId::new(0, 1).unwrap(), SpanId::new(id).unwrap());
+        Span { parent_id, kind: Some(kind), timestamp: Some(timestamp), duration, local_endpoint, ..span }
+    }
+
+    #[test]
+    fn a_message_takes_from_its_sending_to_each_receipt_by_a_side_of_its_span_or_a_child() {
+        let travel = request("ms", "mr");
+        let sent = side(1, None, Kind::Producer, 100, None);
+        let received = [
+            side(1, None, Kind::Consumer, 130, None),
+            side(2, Some(1), Kind::Consumer, 150, Some(20)),
+            side(3, Some(9), Kind::Consumer, 160, None),
+        ];
+        let spans = [&[sent.clone()][..], &received].concat();
+        assert_eq!(travel.times_of(&spans), [("osd", Some(30)), ("osd", Some(70))]);
+        assert_eq!(travel.times_of(slice::from_ref(&sent)), [("gateway", None)], "nobody received it");
+        let by_a_clock_behind = side(1, None, Kind::Consumer, 90, None);
+        assert_eq!(travel.times_of(&[sent.clone(), by_a_clock_behind]), [("osd", None)]);
+        let only = |service: &str| IntervalRequest { service: Some(service.to_owned()), ..travel.clone() };
+        assert_eq!(only("osd").times_of(&spans).len(), 2);
+        assert!(only("gateway").times_of(&spans).is_empty() && only("osd").times_of(&[sent]).is_empty());
+    }
+
+    #[test]
+    fn the_marks_of_a_message_are_the_times_of_its_sides_however_they_came() {
+        let sender = piece("gateway", &[(100, 0, "ms"), (110, 0, "ws")]);
+        let receiver = piece("osd", &[(140, 0, "wr"), (145, 0, "mr"), (147, 0, "handled")]);
+        let both = [sender, receiver];
+        let whole = {
+            let [mut whole, receiver] = both.clone();
+            whole.annotations.extend(receiver.annotations);
+            whole
+        };
+        let v2 = [side(1, None, Kind::Producer, 100, Some(10)), side(1, None, Kind::Consumer, 140, Some(5))];
+        for (from, to, time_us) in [("ms", "mr", 45), ("ms", "ws", 10), ("wr", "mr", 5)] {
+            let wanted = request(from, to);
+            assert_eq!(times_of(&wanted, &both), [Some(time_us)], "{from} {to} of two pieces");
+            assert_eq!(times_of(&wanted, slice::from_ref(&whole)), [Some(time_us)], "{from} {to} of one");
+            let told: Vec<_> = wanted.times_of(&v2).into_iter().map(|(_, time_us)| time_us).collect();
+            assert_eq!(told, [Some(time_us)], "{from} {to} of v2");
+        }
+        assert_eq!(times_of(&request("mr", "handled"), &both), [Some(2)]);
+        // What its sender says of the span's own time is not when it was received.
+        let moment = V1Span { timestamp: Some(130), duration: Some(20), ..piece("osd", &[(145, 0, "mr")]) };
+        assert_eq!(times_of(&request("ms", "mr"), &[both[0].clone(), moment]), [Some(45)]);
     }
 
     #[test]
@@ -271,9 +382,9 @@ mod tests {
         let client = piece("rbd", &[(10, 0, "cs"), (10, 950, "cr")]);
         let (served, called) = (request("sr", "ss"), request("cs", "cr"));
         let halves = ["sr", "ss"].map(|mark| piece("osd", &[(10, 0, mark)]));
-        assert_eq!(times_of(&served, std::slice::from_ref(&server)), [Some(0)], "whole");
+        assert_eq!(times_of(&served, slice::from_ref(&server)), [Some(0)], "whole");
         assert_eq!(times_of(&served, &halves), [Some(0)], "in halves");
-        assert_eq!(times_of(&called, std::slice::from_ref(&client)), [Some(0)], "the client");
+        assert_eq!(times_of(&called, slice::from_ref(&client)), [Some(0)], "the client");
         let both = [client, server];
         assert_eq!([times_of(&served, &both), times_of(&called, &both)], [[Some(0)]; 2], "both sides");
     }
@@ -291,7 +402,7 @@ mod tests {
         let unfinished = V1Span { timestamp: Some(10), ..piece("osd", &[(10, 0, "sr"), (20, 0, "work")]) };
         let served = request("sr", "ss");
         for begun in [unfinished, piece("osd", &[(10, 0, "sr")])] {
-            assert_eq!(times_of(&served, std::slice::from_ref(&begun)), [None], "{begun:?}");
+            assert_eq!(times_of(&served, slice::from_ref(&begun)), [None], "{begun:?}");
         }
         assert!(times_of(&served, &[piece("osd", &[(10, 0, "ss")])]).is_empty());
         let begins = [piece("rbd", &[(10, 0, "cs")]), piece("osd", &[(10, 0, "sr")])];

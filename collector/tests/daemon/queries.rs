@@ -73,6 +73,34 @@ fn calls_within_a_microsecond_count_and_those_whose_end_nobody_told_are_named() 
     assert_eq!(all["without_end"], 2, "{all}");
 }
 
+/// A producer and a consumer that share a span, as v1 tells it, and two that do not, as v2 does.
+#[test]
+fn the_time_of_a_message_is_told_of_the_service_that_received_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = Collector::start(folder.path());
+    let mark = |value: &str, us: u64, service: &str| {
+        format!(r#"{{"timestamp":{us},"value":"{value}","endpoint":{{"serviceName":"{service}"}}}}"#)
+    };
+    let begin = 1_000_000_000;
+    let marks = [mark("ms", begin, "gateway"), mark("mr", begin + 40, "osd.0")].join(",");
+    let v1 = format!(r#"[{{"traceId":"1","id":"1","name":"write","annotations":[{marks}]}}]"#);
+    let side = |ids: &str, kind: &str, us: u64, service: &str| {
+        format!(
+            r#"{{"traceId":"2",{ids},"kind":"{kind}","timestamp":{us},"localEndpoint":{{"serviceName":"{service}"}}}}"#
+        )
+    };
+    let sent = side(r#""id":"1""#, "PRODUCER", begin, "gateway");
+    let received = side(r#""id":"2","parentId":"1""#, "CONSUMER", begin + 60, "osd.0");
+    for (path, body) in [("/api/v1/spans", v1), ("/api/v2/spans", format!("[{sent},{received}]"))] {
+        assert_eq!(collector.post(path, &[JSON], body.as_bytes()).0, 202, "{path}");
+    }
+    let all = collector.json("/api/blkin/intervals?from=ms&to=mr&endTs=1100000&lookback=200000");
+    let [osd0] = all["services"].as_array().unwrap().as_slice() else { panic!("{all}") };
+    assert_eq!((&osd0["service"], &osd0["count"]), (&"osd.0".into(), &2.into()), "{all}");
+    assert_eq!((&osd0["average_us"], &osd0["max_us"]), (&50.0.into(), &60.into()), "{all}");
+    assert_eq!(all["without_end"], 0, "{all}");
+}
+
 #[test]
 fn an_answer_says_when_the_configuration_let_it_have_fewer_traces_than_were_asked_for() {
     let folder = tempfile::tempdir().unwrap();

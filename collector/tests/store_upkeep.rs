@@ -355,10 +355,11 @@ fn a_store_that_is_opened_on_a_full_disk_answers_and_goes_on_once_there_is_room(
     assert!(matches!(store.commit(&[batch([101])], 2), Err(StoreError::Full)));
     assert!(matches!(store.upkeep(TO_THE_END), Err(StoreError::Full)));
     check(&store, 1..=100);
+    assert!(store.index_size().is_overfull && store.index_size().traces_in_memory == 100);
     engine.is_full.store(false, Ordering::Release);
     store.commit(&[batch([101])], 2).unwrap();
     store.upkeep(TO_THE_END).unwrap();
-    assert!(store.index_size().segments > 0);
+    assert!(store.index_size().segments > 0 && !store.index_size().is_overfull);
     check(&store, 1..=101);
 }
 

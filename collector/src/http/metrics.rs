@@ -104,6 +104,9 @@ impl Metrics {
         gauge(encoder, "index_bytes", "bytes of these segments on disk", index.bytes)?;
         let help = "traces that are indexed in memory and by no segment yet";
         gauge(encoder, "index_memory_traces", help, index.traces_in_memory)?;
+        let help =
+            "1 while these are more than may be, and nothing is stored before the disk takes their index";
+        gauge(encoder, "index_overfull", help, u64::from(index.is_overfull))?;
         let damage = self.writer.damage();
         counter(encoder, "damaged_pieces", "times that a damaged piece was left out", damage.pieces())?;
         counter(encoder, "damaged_files", "files of the store that were set aside", damage.files())?;

@@ -119,6 +119,17 @@ impl Index {
         parts.heads.last().is_some_and(|growing| read(&growing.head).pieces() >= MOST_HEADS * parts.full)
     }
 
+    /// How large it is.
+    pub(super) fn size(&self) -> IndexSize {
+        let View { heads, segments, .. } = self.view();
+        IndexSize {
+            segments: segments.len() as u64,
+            bytes: segments.iter().fold(0, |all, segment| all.saturating_add(segment.entry.bytes)),
+            traces_in_memory: heads.iter().map(|(_, traces)| u64::from(*traces)).sum(),
+            is_overfull: self.is_overfull(),
+        }
+    }
+
     /// Whether there was something to do since this was last asked.
     pub(super) fn wanted_upkeep(&self) -> bool {
         self.wants_upkeep.swap(false, Ordering::AcqRel)
@@ -171,14 +182,6 @@ impl Parts {
 }
 
 impl View {
-    pub(super) fn size(&self) -> IndexSize {
-        IndexSize {
-            segments: self.segments.len() as u64,
-            bytes: self.segments.iter().fold(0, |all, segment| all.saturating_add(segment.entry.bytes)),
-            traces_in_memory: self.heads.iter().map(|(_, traces)| u64::from(*traces)).sum(),
-        }
-    }
-
     /// How many heads there are.
     pub(super) fn heads(&self) -> usize {
         self.heads.len()
@@ -299,6 +302,6 @@ mod tests {
         };
         let segment = Arc::new(Segment { entry, fences: Fences::default(), filter: Filter::for_traces(0) });
         let index = Index::new(Manifest::default(), vec![segment.clone(), segment], 1);
-        assert_eq!(index.view().size().bytes, u64::MAX);
+        assert_eq!(index.size().bytes, u64::MAX);
     }
 }

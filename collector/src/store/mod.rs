@@ -255,6 +255,9 @@ pub struct IndexSize {
     pub bytes: u64,
     /// Traces that are indexed in memory.
     pub traces_in_memory: u64,
+    /// Whether those are more than may be, as after a start that could write no segments: nothing is stored before the disk
+    /// lets them become some.
+    pub is_overfull: bool,
 }
 
 /// The store's logic over an engine.
@@ -418,6 +421,6 @@ impl<E: Engine> Store for TraceStore<E> {
     }
 
     fn index_size(&self) -> IndexSize {
-        self.index.view().size()
+        self.index.size()
     }
 }

@@ -91,6 +91,14 @@ impl<E: Engine> TraceStore<E> {
         let next_block = number(&*rows, keys::NEXT_BLOCK)?;
         self.index.grow(Learned { next_block, ..Learned::default() });
         self.index.set_passed(number(&*rows, keys::CURSOR)?);
+        if self.index.is_overfull() {
+            let traces = self.index.size().traces_in_memory;
+            tracing::error!(
+                traces,
+                "keeps the index of all these traces in memory, and stores nothing, until its disk takes it: make room there, \
+                 or give the collector the memory"
+            );
+        }
         if numbers.len() > BLOCKS_AT_ONCE {
             tracing::info!(blocks = numbers.len(), "indexed what came after the last segment");
         }

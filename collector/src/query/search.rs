@@ -63,7 +63,8 @@ pub fn search(
 ) -> Result<Vec<Vec<Span>>, StoreError> {
     let mut room = Room::of(reading.max_bytes);
     let mut found: Vec<Vec<Span>> = Vec::new();
-    let all = each_trace(store, &Wanted::by(request), &request.window_us, reading, &mut |id| {
+    let wanted = if reading.strict { Wanted::by(request) } else { Wanted::by_any_part(request) };
+    let all = each_trace(store, &wanted, &request.window_us, reading, &mut |id| {
         let mut after = room;
         let spans = assemble(store.trace(id, reading.strict, &mut after)?);
         // The first trace is answered as far as it fits, so that a huge one does not look like none.

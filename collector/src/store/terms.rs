@@ -102,18 +102,19 @@ pub struct Wanted {
 impl Wanted {
     /// What a search asks for.
     pub fn by(request: &SearchRequest) -> Wanted {
-        let mut terms = Vec::new();
-        terms.extend(request.service.as_deref().map(service));
-        terms.extend(request.remote_service.as_deref().map(remote_service));
-        terms.extend(request.span_name.as_deref().map(span_name));
-        terms.extend(request.tags.iter().map(|query| match query {
-            TagQuery::Present(text) => present(text),
-            TagQuery::Equals(key, value) => tag(key, value),
-        }));
+        let mut terms = terms_of(request);
         terms.sort_unstable();
         terms.dedup();
-        let least_duration_us = request.duration_us.as_ref().map_or(0, |range| *range.start());
-        Wanted { terms, least_duration_us, until: None }
+        Wanted { terms, least_duration_us: least_duration_us(request), until: None }
+    }
+
+    /// What a search asks for where several traces count as one, which may meet its conditions together: what some trace of
+    /// them has alone.
+    pub fn by_any_part(request: &SearchRequest) -> Wanted {
+        match terms_of(request).pop() {
+            Some(rarest) => Wanted { terms: vec![rarest], ..Wanted::default() },
+            None => Wanted { least_duration_us: least_duration_us(request), ..Wanted::default() },
+        }
     }
 
     /// All traces, or those that a service takes part in.
@@ -131,6 +132,23 @@ impl Wanted {
     pub(super) fn is_late(&self) -> bool {
         self.until.is_some_and(|until| Instant::now() >= until)
     }
+}
+
+/// All that traces must have which a search asks for; the last of them is likely to be in the fewest.
+fn terms_of(request: &SearchRequest) -> Vec<u64> {
+    let mut terms = Vec::new();
+    terms.extend(request.service.as_deref().map(service));
+    terms.extend(request.remote_service.as_deref().map(remote_service));
+    terms.extend(request.span_name.as_deref().map(span_name));
+    terms.extend(request.tags.iter().map(|query| match query {
+        TagQuery::Present(text) => present(text),
+        TagQuery::Equals(key, value) => tag(key, value),
+    }));
+    terms
+}
+
+fn least_duration_us(request: &SearchRequest) -> u64 {
+    request.duration_us.as_ref().map_or(0, |range| *range.start())
 }
 
 /// Microseconds in which the time of a trace lies.

@@ -129,10 +129,14 @@ fn read(store: &dyn Store, id: TraceId) -> Vec<Span> {
 
 /// Searches with these parameters; unless given, the window ends now.
 fn search(store: &dyn Store, parameters: &[(&str, &str)]) -> Vec<Vec<Span>> {
+    search_as(store, parameters, STRICT)
+}
+
+fn search_as(store: &dyn Store, parameters: &[(&str, &str)], reading: Reading) -> Vec<Vec<Span>> {
     let pairs = parameters.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let defaults = Defaults { now_ms: NOW_MS, max_traces: 1000 };
     let request = SearchRequest::read(&Parameters(pairs), &defaults).unwrap();
-    query::search(store, &request, STRICT).unwrap()
+    query::search(store, &request, reading).unwrap()
 }
 
 /// The ids of the traces found, latest first.
@@ -199,6 +203,7 @@ rules_of_ours! {
     own:
         pieces_of_a_v1_span_that_arrive_apart_become_one_span
         traces_that_share_low_bits_are_one_if_not_strict
+        traces_that_are_one_if_not_strict_meet_the_conditions_of_a_search_together
         what_has_no_room_in_an_answer_stays_in_the_store
         annotations_of_a_microsecond_are_answered_in_the_order_of_their_nanoseconds
         only_configured_tags_are_offered;

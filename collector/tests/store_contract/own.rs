@@ -6,7 +6,7 @@ use blkin_collector::query::{self, Reading};
 use blkin_collector::store::{NameKind, Store};
 use blkin_thrift::{Annotation, Endpoint, Span as V1Span};
 
-use super::{NOW_US, STRICT, found, id, of_service, read, span, store_pieces, store_spans};
+use super::{NOW_US, STRICT, found, id, of_service, read, search_as, span, store_pieces, store_spans};
 
 pub(crate) fn pieces_of_a_v1_span_that_arrive_apart_become_one_span(store: &dyn Store) {
     let host = Endpoint { service_name: "osd.0".to_owned(), ..Endpoint::default() };
@@ -59,6 +59,37 @@ pub(crate) fn traces_that_share_low_bits_are_one_if_not_strict(store: &dyn Store
     let one = TraceId::new(1, 7).unwrap();
     assert_eq!(read(store, one).len(), 1);
     assert_eq!(query::trace(store, one, Reading { strict: false, ..STRICT }).unwrap().len(), 4);
+}
+
+pub(crate) fn traces_that_are_one_if_not_strict_meet_the_conditions_of_a_search_together(store: &dyn Store) {
+    let part = |trace: &str, service: &str, rest: &str| {
+        let at = format!(r#""timestamp":{NOW_US},"localEndpoint":{{"serviceName":"{service}"}}"#);
+        span(&format!(r#""traceId":"{trace}","id":"1",{at},{rest}"#))
+    };
+    // Of a program that knows ids of 64 bits only, and of one that has more.
+    let short = part("0000000000000007", "a", r#""duration":900,"tags":{"error":"","k":"v"}"#);
+    let long =
+        part("00000000000000010000000000000007", "b", r#""name":"get","remoteEndpoint":{"serviceName":"c"}"#);
+    store_spans(store, &[short, long, of_service(8, 1, "a", "")]);
+    let found = |strict, parameters: &[(&str, &str)]| {
+        search_as(store, parameters, Reading { strict, ..STRICT }).iter().map(Vec::len).collect::<Vec<_>>()
+    };
+    let across: [&[(&str, &str)]; 4] = [
+        &[("spanName", "get"), ("annotationQuery", "error")],
+        &[("remoteServiceName", "c"), ("annotationQuery", "k=v")],
+        &[("spanName", "get"), ("minDuration", "800")],
+        &[("remoteServiceName", "c"), ("minDuration", "900"), ("annotationQuery", "error and k=v")],
+    ];
+    for parameters in across {
+        assert_eq!((found(false, parameters), found(true, parameters)), (vec![2], vec![]), "{parameters:?}");
+    }
+    assert_eq!(found(false, &[("minDuration", "800")]), [2]);
+    assert!(found(false, &[("spanName", "get"), ("annotationQuery", "other")]).is_empty());
+    assert_eq!(
+        found(false, &[("serviceName", "b"), ("annotationQuery", "error")]),
+        [0; 0],
+        "another service's"
+    );
 }
 
 pub(crate) fn what_has_no_room_in_an_answer_stays_in_the_store(store: &dyn Store) {

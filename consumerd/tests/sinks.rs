@@ -85,6 +85,23 @@ fn only_the_entry_that_is_refused_is_lost() {
 }
 
 #[test]
+fn only_the_entry_on_which_the_upstream_always_hangs_up_is_lost() {
+    let mut first = None;
+    let scribe = Scribe::start(move |entries| {
+        let bad = first.get_or_insert_with(|| entries[0].clone());
+        if entries.contains(bad) { Behaviour::HangUp } else { Behaviour::Ok }
+    });
+    let site = Site::new();
+    let daemon = site.bare_daemon(&["--scribe-upstream", &scribe.address]);
+    let made = site.program(&[100, 1], &[]).finish();
+    let metrics = daemon.settled(made);
+    metrics.assert_balanced();
+    assert_eq!(metrics.sum_where("blkin_sink_lost_total", "rejected"), 4);
+    assert_eq!(annotations(&scribe) as u64, made - 4);
+    assert_eq!(daemon.said("it is given up").len(), 1);
+}
+
+#[test]
 fn a_pipe_without_reader_and_an_absent_upstream_cost_the_others_nothing() {
     let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
     let pipe = site.path("pipe");

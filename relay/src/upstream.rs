@@ -1,6 +1,8 @@
 //! A thread for each upstream: reads its place in the spool and sends, several calls ahead of the answers; with them it
 //! moves on.
 
+mod singly;
+
 use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
@@ -11,16 +13,18 @@ use std::time::{Duration, Instant};
 
 use blkin_daemon::health::BEAT_EVERY;
 use blkin_daemon::{CancellationToken, Cause, Heartbeat, Notices, Standing};
-use blkin_scribe::{Backoff, Client, Pipeline, Reply, Trouble, Window};
-use blkin_thrift::scribe::{RawEntry, encode_raw_log_call, raw_entries};
+use blkin_scribe::{Backoff, Client, Pipeline, Reply, Window};
+use blkin_thrift::scribe::encode_raw_log_call;
 
 use crate::intake::Counter;
-use crate::ledger::Count;
 use crate::spool::checkpoint::Position;
 use crate::spool::{Batch, Spool};
+use singly::Singly;
 
 /// After a call that broke off, less is sent, for the upstream may not take large ones; never less than this.
 const MIN_BATCH_BYTES: usize = 4 << 10;
+/// After so many connections in a row that broke without an answer entries are called one by one.
+const BREAKS: u32 = 3;
 /// Looks at whether the relay is ending, while it pauses.
 const PAUSE_SLICE: Duration = Duration::from_millis(50);
 
@@ -73,6 +77,10 @@ pub struct Upstream {
     backoff: Backoff,
     options: Options,
     batch_bytes: usize,
+    /// What is tried one by one; while there is any, nothing else is sent.
+    singly: Singly,
+    /// Connections that broke since the last answer.
+    breaks: u32,
     heartbeat: Heartbeat,
     ending: Ending,
     traffic: Arc<Traffic>,
@@ -123,6 +131,8 @@ impl Upstream {
             backoff: Backoff::new(start.options.backoff_min, start.options.backoff_max),
             options: start.options.clone(),
             batch_bytes: start.options.batch_bytes,
+            singly: Singly::default(),
+            breaks: 0,
             heartbeat: start.heartbeat,
             ending: start.ending.clone(),
             traffic: traffic.clone(),
@@ -136,9 +146,8 @@ impl Upstream {
     fn run(mut self) {
         while !self.is_over() {
             self.heartbeat.beat();
-            match self.fill() {
-                Ok(()) => self.turn(),
-                Err(error) => self.later(Cause::Failed, &format!("failed to read the spool: {error}")),
+            if let Err(error) = self.step() {
+                self.later(Cause::Failed, &format!("failed to read the spool: {error}"));
             }
         }
         self.heartbeat.finish();
@@ -147,6 +156,21 @@ impl Upstream {
     fn is_over(&self) -> bool {
         self.ending.now.is_cancelled()
             || (self.ending.when_drained.is_cancelled() && self.spool.is_drained(self.number))
+    }
+
+    /// # Errors
+    /// When the spool cannot be read.
+    fn step(&mut self) -> io::Result<()> {
+        if self.singly.is_empty() && self.breaks >= BREAKS {
+            self.read_singly()?;
+            self.breaks = 0;
+        }
+        if self.singly.is_empty() {
+            self.fill()?;
+            self.turn();
+            return Ok(());
+        }
+        self.try_one()
     }
 
     /// Hands over what the window has room for.
@@ -173,90 +197,41 @@ impl Upstream {
             let mut alive = sign_of_life(&self.heartbeat, &self.ending);
             self.pipeline.turn(encode, bell, Some(due), &mut alive)
         };
-        let settled = self.settle_answered();
+        self.settle_answered();
         self.read_again_in_smaller_calls();
-        if let Err(trouble) = settled.and(turned) {
+        if let Err(trouble) = turned {
             self.later(trouble.cause(), &trouble);
         }
     }
 
-    /// Settles what was answered, until the rest of a batch is to be tried again.
-    fn settle_answered(&mut self) -> Result<(), Trouble> {
-        while let Some((batch, reply)) = self.pipeline.pop() {
+    /// Settles what was answered. Of a batch that is refused the entries are tried one by one, before what is behind it.
+    fn settle_answered(&mut self) {
+        while self.singly.is_empty()
+            && let Some((batch, reply)) = self.pipeline.pop()
+        {
             if matches!(reply, Reply::Refused(_)) {
-                self.ship_singly(batch, reply)?;
-            } else {
-                self.spool.settle(self.number, &batch);
-                if !batch.is_empty() {
-                    self.well();
-                }
+                self.singly.hold(batch);
+                continue;
+            }
+            self.spool.settle(self.number, &batch);
+            if !batch.is_empty() {
+                self.answered();
+                self.batch_bytes = (self.batch_bytes * 2).min(self.options.batch_bytes);
             }
         }
-        Ok(())
     }
 
-    /// The upstream refuses the whole batch: finds the entries that it takes, one by one. An error when the rest of them is
-    /// to be tried again later.
-    fn ship_singly(&mut self, mut batch: Batch, refusal: Reply) -> Result<(), Trouble> {
-        let mut settled = 0;
-        let tried = batch.payloads().try_for_each(|payload| {
-            let rejected = match raw_entries(payload) {
-                Some(entries) => self.rejected_singly(&entries)?,
-                // It was taken apart before it was spooled, and has a checksum: this does not happen.
-                None => Count::MAX,
-            };
-            self.spool.settle_record(self.number, &batch, settled, rejected);
-            settled += 1;
-            Ok(())
-        });
-        if tried.is_err() {
-            batch.forget_first(settled);
-            self.pipeline.put_back(batch, refusal);
-            return tried;
-        }
-        self.spool.pass(self.number, &batch);
-        self.well();
-        Ok(())
-    }
-
-    /// What the upstream does not take of a record's entries; an error when the record is to be tried again later.
-    fn rejected_singly(&mut self, entries: &[RawEntry<'_>]) -> Result<Count, Trouble> {
-        let (mut rejected, mut scratch) = (Count::default(), Vec::new());
-        for entry in entries {
-            match self.call_singly(entry)? {
-                Reply::Ok => {}
-                Reply::Refused(why) => {
-                    self.tell_refused(&why);
-                    rejected += Count::entry(self.counter.annotations(entry, &mut scratch));
-                }
-                Reply::TryLater => return Err(Trouble::TryLater),
-            }
-        }
-        Ok(rejected)
-    }
-
-    fn call_singly(&mut self, entry: &RawEntry<'_>) -> Result<Reply, Trouble> {
-        let called = {
-            let mut alive = sign_of_life(&self.heartbeat, &self.ending);
-            self.pipeline.call(|sequence| encode_raw_log_call(sequence, 1, [entry.bytes]), &mut alive)
-        };
-        if let Err(Trouble::Broken(_)) = called {
-            self.uncertain(1);
-        }
-        called
-    }
-
-    fn tell_refused(&mut self, why: &str) {
+    fn tell_refused(&mut self, what: &impl Display) {
         if let Some(held_back) = self.refused.admit(Instant::now()) {
-            tracing::warn!(upstream = self.name, held_back, "an entry was refused: {why}");
+            tracing::warn!(upstream = self.name, held_back, "{what}");
         }
     }
 
-    fn well(&mut self) {
+    fn answered(&mut self) {
         self.traffic.calls.fetch_add(1, Ordering::Relaxed);
         self.traffic.up.store(1, Ordering::Relaxed);
         self.backoff.reset();
-        self.batch_bytes = (self.batch_bytes * 2).min(self.options.batch_bytes);
+        self.breaks = 0;
         if let Some(over) = self.standing.succeeded() {
             let (seconds, failures) = (over.lasted.as_secs(), over.failures);
             tracing::info!(upstream = self.name, seconds, failures, "sending again");
@@ -264,21 +239,21 @@ impl Upstream {
     }
 
     /// After a connection that broke, what is in the dark is read again, in smaller calls: the upstream may not take large
-    /// ones.
+    /// ones. Once that has happened several times in a row, the entries come one by one: it may not take one of them.
     fn read_again_in_smaller_calls(&mut self) {
-        let entries = self.pipeline.in_the_dark().map(|batch| batch.count().entries).sum();
-        if entries > 0 {
-            self.uncertain(entries);
-            self.pipeline.clear();
-            self.read = None;
+        let entries: u64 = self.pipeline.in_the_dark().map(|batch| batch.count().entries).sum();
+        if entries == 0 {
+            return;
         }
+        self.uncertain(entries);
+        self.batch_bytes = (self.batch_bytes / 2).max(MIN_BATCH_BYTES);
+        self.pipeline.clear();
+        self.read = None;
+        self.breaks += 1;
     }
 
-    fn uncertain(&mut self, entries: u64) {
-        if entries > 0 {
-            self.traffic.uncertain.fetch_add(entries, Ordering::Relaxed);
-            self.batch_bytes = (self.batch_bytes / 2).max(MIN_BATCH_BYTES);
-        }
+    fn uncertain(&self, entries: u64) {
+        self.traffic.uncertain.fetch_add(entries, Ordering::Relaxed);
     }
 
     fn later(&mut self, cause: Cause, reason: &impl Display) {

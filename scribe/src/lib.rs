@@ -3,6 +3,7 @@
 //! - [`server`]: framed calls, pipelined and answered in order, within limits of connections, sizes, memory and time.
 //! - [`client`]: one upstream, called with blocking sockets; it never waits without a limit.
 //! - [`pipeline`]: a bounded window of calls under way to it, and what becomes of each.
+//! - [`trial`]: which entry it is that an upstream does not take.
 //! - [`doorbell`]: how other threads end the wait for it.
 //! - [`backoff`]: pauses between two attempts.
 
@@ -12,9 +13,11 @@ pub mod client;
 pub mod doorbell;
 pub mod pipeline;
 pub mod server;
+pub mod trial;
 
 pub use backoff::Backoff;
 pub use budget::Budget;
 pub use client::{Client, Reply};
 pub use doorbell::Doorbell;
 pub use pipeline::{Pipeline, Trouble, Window};
+pub use trial::Trial;

@@ -143,11 +143,6 @@ impl<B> Pipeline<B> {
         self.calls.push_back(Call { batch, bytes, state });
     }
 
-    /// Gives a refused call back: it is the next to be popped again.
-    pub fn put_back(&mut self, batch: B, refusal: Reply) {
-        self.calls.push_front(Call { batch, bytes: 0, state: State::Done(refusal) });
-    }
-
     /// The oldest call and its answer, `Ok` or `Refused`, once there is one.
     pub fn pop(&mut self) -> Option<(B, Reply)> {
         let call = self.calls.pop_front_if(|call| matches!(call.state, State::Done(_)))?;

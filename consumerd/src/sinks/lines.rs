@@ -102,7 +102,7 @@ impl Lines {
         while pump.queue.holds(batch) {
             match self.deliver(batch) {
                 Ok(()) => {
-                    pump.queue.settle(batch, &vec![Outcome::Acked; batch.entries.len()]);
+                    pump.queue.settle(batch, Outcome::Acked);
                     pump.well();
                     return Ok(());
                 }

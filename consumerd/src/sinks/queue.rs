@@ -324,11 +324,24 @@ impl Queue {
                 entries.push(entry);
             }
         }
-        state.batches += 1;
-        let entries = Arc::new(entries);
-        let number = state.batches;
-        state.under_way.insert(number, entries.clone());
-        Batch { number, entries }
+        state.send(entries)
+    }
+
+    /// The entry that waits longest, if there is one, as a batch of its own, whatever the limits of batches.
+    pub fn next_single(&self) -> Option<Batch> {
+        let mut state = self.lock();
+        let entry = state.waiting.pop_front()?;
+        state.waiting_bytes -= entry.lines.len();
+        state.waiting_messages -= entry.messages;
+        Some(state.send(vec![entry]))
+    }
+
+    /// Makes a batch of each entry of one; none, if staging has taken it away.
+    pub fn split(&self, batch: Batch) -> Vec<Batch> {
+        let mut state = self.lock();
+        let Some(entries) = state.under_way.remove(&batch.number) else { return Vec::new() };
+        drop(batch);
+        Arc::unwrap_or_clone(entries).into_iter().map(|entry| state.send(vec![entry])).collect()
     }
 
     /// Whether the batch still is this thread's to ship: staging may have taken it away.
@@ -351,14 +364,16 @@ impl Queue {
         }
     }
 
-    /// Settles the batch, entry by entry.
-    pub fn settle(&self, batch: &Batch, outcomes: &[Outcome]) {
+    /// Settles a batch of which all entries had the same fate; the next ones may be larger.
+    pub fn settle(&self, batch: &Batch, outcome: Outcome) {
         let mut state = self.lock();
         state.batch_bytes = (2 * state.batch_bytes).min(self.limits.batch_bytes);
-        let Some(entries) = state.under_way.remove(&batch.number) else { return };
-        for (entry, outcome) in entries.iter().zip(outcomes) {
-            state.settle(entry, *outcome);
-        }
+        state.settle_batch(batch, outcome);
+    }
+
+    /// Settles what was called by itself, which says nothing of larger batches.
+    pub fn settle_single(&self, batch: &Batch, outcome: Outcome) {
+        self.lock().settle_batch(batch, outcome);
     }
 
     /// Sleeps; when the end comes nearer meanwhile, not to the end, so that a last try comes soon.
@@ -383,6 +398,20 @@ impl Queue {
 }
 
 impl State {
+    /// A new batch, under way.
+    fn send(&mut self, entries: Vec<Entry>) -> Batch {
+        self.batches += 1;
+        let (number, entries) = (self.batches, Arc::new(entries));
+        self.under_way.insert(number, entries.clone());
+        Batch { number, entries }
+    }
+
+    /// Nothing, if staging has taken the batch away.
+    fn settle_batch(&mut self, batch: &Batch, outcome: Outcome) {
+        let Some(entries) = self.under_way.remove(&batch.number) else { return };
+        entries.iter().for_each(|entry| self.settle(entry, outcome));
+    }
+
     fn count_waiting(&mut self, entry: &Entry) {
         self.waiting_messages += entry.messages;
         self.waiting_bytes += entry.lines.len();

@@ -1,33 +1,34 @@
 //! A Scribe server as a sink: many messages in one `Log` call over framed TBinary, and several calls under way, for an
 //! answer may have to wait for a disk.
 
+use std::fmt::Display;
 use std::io;
 use std::time::{Duration, Instant};
 
-use blkin_daemon::Notices;
-use blkin_scribe::{Client, Pipeline, Reply, Trouble, Window};
+use blkin_daemon::{Cause, Notices};
+use blkin_scribe::trial::TIMES;
+use blkin_scribe::{Client, Pipeline, Reply, Trial, Trouble, Window};
 use blkin_thrift::writer::LogCallWriter;
 
 use super::pump::{Outlet, Pump};
 use super::queue::{Batch, Entry, Next, Outcome};
 use crate::config::Config;
 
+/// After so many connections in a row that broke without an answer entries are called one by one.
+const BREAKS: u32 = 3;
+
 /// One upstream.
 #[derive(Debug)]
 pub struct Scribe {
     upstream: String,
     category: String,
-    pipeline: Pipeline<Shipment>,
+    pipeline: Pipeline<Batch>,
+    /// Batches of one entry, because calls with them failed. While there are any, nothing else is sent.
+    trial: Trial<Batch>,
+    /// Connections that broke since the last answer.
+    breaks: u32,
     /// Of messages that the upstream refuses.
     refused: Notices,
-}
-
-/// A batch under way.
-#[derive(Debug)]
-struct Shipment {
-    batch: Batch,
-    /// What became of its first entries, should the upstream have refused the whole.
-    singly: Vec<Outcome>,
 }
 
 impl Scribe {
@@ -39,6 +40,8 @@ impl Scribe {
             upstream: upstream.into(),
             category: category.into(),
             pipeline: Pipeline::new(client, window),
+            trial: Trial::default(),
+            breaks: 0,
             refused: Notices::default(),
         }
     }
@@ -46,12 +49,12 @@ impl Scribe {
     /// Hands over what the window has room for and says until when there is nothing more to do; none once there never
     /// will be.
     fn fill(&mut self, pump: &Pump) -> Option<Option<Instant>> {
-        self.pipeline.retain_waiting(|shipment| pump.queue.holds(&shipment.batch));
+        self.pipeline.retain_waiting(|batch| pump.queue.holds(batch));
         while self.pipeline.has_room() {
             match pump.queue.next(Instant::now()) {
                 Next::Batch(batch) => {
                     let bytes = batch.entries.iter().map(|entry| entry.lines.len()).sum();
-                    self.pipeline.push(Shipment { batch, singly: Vec::new() }, bytes);
+                    self.pipeline.push(batch, bytes);
                 }
                 Next::Wait(due) => return Some(due),
                 Next::Ended => return (!self.pipeline.is_empty()).then_some(None),
@@ -63,62 +66,99 @@ impl Scribe {
     /// Sends, waits and settles.
     fn turn(&mut self, due: Option<Instant>, pump: &mut Pump) -> io::Result<()> {
         let category = &self.category;
-        let call = |shipment: &Shipment, sequence| encode(category, &shipment.batch.entries, sequence);
+        let call = |batch: &Batch, sequence| encode(category, &batch.entries, sequence);
         let turned = self.pipeline.turn(call, pump.queue.bell(), due, &mut || Ok(()));
-        let settled = self.settle_answered(pump);
+        self.settle_answered(pump);
         if self.pipeline.in_the_dark().next().is_some() {
-            let shipments = self.pipeline.take_waiting().into_iter();
-            pump.queue.give_back(shipments.map(|shipment| shipment.batch));
+            pump.queue.give_back(self.pipeline.take_waiting().into_iter());
+            self.breaks += 1;
+            if self.breaks >= BREAKS {
+                pump.queue.next_single().into_iter().for_each(|suspect| self.trial.push(suspect));
+            }
         }
-        match settled.and(turned) {
+        match turned {
             Err(trouble) => pump.later(trouble.cause(), &trouble),
             Ok(()) => Ok(()),
         }
     }
 
-    /// Settles what was answered, until the rest of a batch is to be tried again.
-    fn settle_answered(&mut self, pump: &mut Pump) -> Result<(), Trouble> {
-        while let Some((mut shipment, reply)) = self.pipeline.pop() {
-            if matches!(reply, Reply::Refused(_)) {
-                if let Err(trouble) = self.ship_singly(&mut shipment) {
-                    self.pipeline.put_back(shipment, reply);
-                    return Err(trouble);
+    /// Settles what was answered. Of a batch that is refused the entries are tried one by one, before what is behind it.
+    fn settle_answered(&mut self, pump: &mut Pump) {
+        while self.trial.is_empty()
+            && let Some((batch, reply)) = self.pipeline.pop()
+        {
+            match reply {
+                Reply::Refused(_) => {
+                    pump.queue.split(batch).into_iter().for_each(|single| self.trial.push(single));
                 }
-            } else {
-                shipment.singly = vec![Outcome::Acked; shipment.batch.entries.len()];
+                Reply::Ok | Reply::TryLater => pump.queue.settle(&batch, Outcome::Acked),
             }
-            pump.queue.settle(&shipment.batch, &shipment.singly);
-            pump.well();
+            self.was_answered(pump);
         }
+    }
+
+    fn was_answered(&mut self, pump: &mut Pump) {
+        self.breaks = 0;
+        pump.well();
+    }
+
+    /// Calls one entry by itself.
+    fn try_one(&mut self, pump: &mut Pump) -> io::Result<()> {
+        self.trial.retain(|batch| pump.queue.holds(batch));
+        if self.trial.wants_more() {
+            pump.queue.next_single().into_iter().for_each(|witness| self.trial.push(witness));
+        }
+        let Some(batch) = self.trial.next() else { return Ok(()) };
+        let call = |sequence| encode(&self.category, &batch.entries, sequence);
+        let outcome = match self.pipeline.call(call, &mut || Ok(())) {
+            Ok(Reply::Ok) => Outcome::Acked,
+            Ok(Reply::Refused(why)) => {
+                self.tell_refused(&format_args!("a message was refused: {why}"));
+                Outcome::Rejected
+            }
+            Ok(Reply::TryLater) => return pump.later(Cause::TryLater, &Trouble::TryLater),
+            Err(trouble) => {
+                if matches!(trouble, Trouble::Broken(_)) {
+                    self.trial.broke();
+                }
+                return pump.later(trouble.cause(), &trouble);
+            }
+        };
+        self.decide(outcome, pump);
         Ok(())
     }
 
-    /// The upstream refuses the whole batch: finds the entries that it takes, one by one.
-    fn ship_singly(&mut self, shipment: &mut Shipment) -> Result<(), Trouble> {
-        for entry in shipment.batch.entries.iter().skip(shipment.singly.len()) {
-            let call = |sequence| encode(&self.category, std::slice::from_ref(entry), sequence);
-            let outcome = match self.pipeline.call(call, &mut || Ok(()))? {
-                Reply::Ok => Outcome::Acked,
-                Reply::Refused(why) => {
-                    if let Some(held_back) = self.refused.admit(Instant::now()) {
-                        tracing::warn!(upstream = self.upstream, held_back, "a message was refused: {why}");
-                    }
-                    Outcome::Rejected
-                }
-                Reply::TryLater => return Err(Trouble::TryLater),
-            };
-            shipment.singly.push(outcome);
+    /// The entry that was called has an answer, and perhaps another one is given up by that.
+    fn decide(&mut self, outcome: Outcome, pump: &mut Pump) {
+        let (answered, given_up) = self.trial.answered();
+        answered.iter().for_each(|batch| pump.queue.settle_single(batch, outcome));
+        if let Some(batch) = given_up {
+            self.tell_refused(&format_args!(
+                "the connection broke {TIMES} times in a row on the same message, and on no other: it is given up"
+            ));
+            pump.queue.settle_single(&batch, Outcome::Rejected);
         }
-        Ok(())
+        self.was_answered(pump);
+    }
+
+    fn tell_refused(&mut self, what: &impl Display) {
+        if let Some(held_back) = self.refused.admit(Instant::now()) {
+            tracing::warn!(upstream = self.upstream, held_back, "{what}");
+        }
     }
 }
 
 impl Outlet for Scribe {
     fn run(mut self, mut pump: Pump) -> io::Result<()> {
-        while let Some(due) = self.fill(&pump) {
-            self.turn(due, &mut pump)?;
+        loop {
+            if !self.trial.is_empty() {
+                self.try_one(&mut pump)?;
+            } else if let Some(due) = self.fill(&pump) {
+                self.turn(due, &mut pump)?;
+            } else {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 }
 

@@ -1,5 +1,10 @@
 //! What a relay makes of answers that break off.
 
+use std::net::TcpListener;
+
+use blkin_scribe::trial::TIMES;
+
+use crate::keys::sum;
 use crate::process::{Relay, program};
 use crate::upstream::{Calls, Sender, upstream};
 
@@ -20,14 +25,93 @@ fn calls_behind_a_refused_one_are_sent_again_when_the_connection_breaks_and_the_
     let mut calls = Calls::accept(&listener);
     assert_eq!(calls.next().1, [b"first"]);
     drop(calls);
-    // The relay goes on with what is behind it, of which it does not know whether it arrived.
+    // The relay goes on with it and with what is behind it, of which it does not know whether it arrived.
     sender.send("zipkin", b"third".into());
     let mut calls = Calls::accept(&listener);
     let mut arrived = Vec::new();
-    while arrived.last().is_none_or(|last| last != b"third") {
+    while arrived.len() < 3 {
         let (seq, messages) = calls.next();
         arrived.extend(messages);
         calls.answer(seq);
     }
+    arrived.sort_unstable();
     assert_eq!(arrived, [&b"first"[..], b"second", b"third"]);
+}
+
+const SHORT_PAUSES: &str = "backoff_min_ms = 1\nbackoff_max_ms = 2";
+
+/// What became of entries, as the metrics tell.
+fn fates(relay: &Relay) -> [u64; 3] {
+    [
+        "blkin_relay_entries_upstream_acked_total{",
+        "blkin_relay_entries_upstream_lost_total{",
+        "blkin_relay_entries_upstream_in_flight{",
+    ]
+    .map(|name| sum(relay, name))
+}
+
+/// Takes calls on one connection after the other, and hangs up where `breaks` says so, until so many messages are taken.
+fn take(
+    listener: &TcpListener,
+    most: usize,
+    mut breaks: impl FnMut(&[Vec<u8>]) -> bool,
+) -> (Calls, Vec<Vec<u8>>) {
+    let mut taken = Vec::new();
+    loop {
+        let mut calls = Calls::accept(listener);
+        loop {
+            let (seq, messages) = calls.next();
+            if breaks(&messages) {
+                break;
+            }
+            calls.answer(seq);
+            taken.extend(messages);
+            if taken.len() >= most {
+                return (calls, taken);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_entry_on_which_the_upstream_always_hangs_up_is_rejected_and_those_behind_it_arrive() {
+    let (folder, (listener, address)) = (tempfile::tempdir().unwrap(), upstream());
+    let relay = Relay::start(program(), folder.path(), &address, SHORT_PAUSES);
+    let mut sender = Sender::of(&relay);
+    // Several records, the first of which has many entries.
+    (0..300_u32).for_each(|number| sender.send("zipkin", number.to_string().into()));
+    let mut alone = 0;
+    let (_connected, mut taken) = take(&listener, 299, |messages| {
+        alone += u32::from(messages == [b"7"]);
+        messages.iter().any(|message| message == b"7")
+    });
+    taken.sort_unstable();
+    taken.dedup();
+    assert!(taken.len() == 299 && alone >= TIMES, "{alone}");
+    while fates(&relay)[2] > 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(fates(&relay), [299, 1, 0]);
+    let told = relay.end();
+    assert_eq!(told.iter().filter(|line| line.contains("it is given up")).count(), 1, "{told:?}");
+}
+
+#[test]
+fn an_upstream_that_hangs_up_on_everything_for_long_costs_nothing() {
+    let (folder, (listener, address)) = (tempfile::tempdir().unwrap(), upstream());
+    let relay = Relay::start(program(), folder.path(), &address, SHORT_PAUSES);
+    let mut sender = Sender::of(&relay);
+    (0..50_u32).for_each(|number| sender.send("zipkin", number.to_string().into()));
+    let mut calls = 0;
+    let (_connected, mut taken) = take(&listener, 50, |_| {
+        calls += 1;
+        calls < 200
+    });
+    taken.sort_unstable();
+    taken.dedup();
+    assert_eq!(taken.len(), 50);
+    while fates(&relay)[2] > 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(fates(&relay), [50, 0, 0]);
 }

@@ -65,6 +65,13 @@ fn an_upstream_that_is_away_is_tried_after_pauses_as_configured() {
     }
 }
 
+/// The sum of the figures whose names begin so.
+pub(crate) fn sum(relay: &Relay, name: &str) -> u64 {
+    let metrics = relay.get("/metrics");
+    let figures = metrics.lines().filter(|line| line.starts_with(name));
+    figures.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
+}
+
 /// The figure behind `name` in the metrics.
 fn metric(relay: &Relay, name: &str) -> u64 {
     let metrics = relay.get("/metrics");

@@ -3,6 +3,7 @@
 
 mod answers;
 mod connections;
+mod dying;
 mod keys;
 mod process;
 mod upstream;

@@ -74,27 +74,44 @@ fn what_was_staged_before_is_let_in_and_takes_no_room_from_others() {
     assert_eq!(count(&queue.take_outcomes(), Outcome::QueueFull), 1);
     queue.end();
     while let Some(batch) = queue.next_batch().unwrap() {
-        queue.settle(&batch, &vec![Outcome::Acked; batch.entries.len()]);
+        queue.settle(&batch, Outcome::Acked);
     }
     assert_eq!((count(&queue.take_outcomes(), Outcome::Acked), queue.fill().bytes), (105, 0));
 }
 
 #[test]
-fn a_batch_is_bounded_and_settled_entry_by_entry() {
+fn a_batch_is_bounded_and_settled_at_once_or_entry_by_entry() {
     let queue = queue(1 << 20);
     queue.push((0..12).map(|frame| entry(1, frame)));
     let batch = queue.next_batch().unwrap().unwrap();
     assert_eq!(batch.entries.len(), 10);
     assert!(queue.holds(&batch));
-    let mut outcomes = vec![Outcome::Acked; 9];
-    outcomes.push(Outcome::Rejected);
-    queue.settle(&batch, &outcomes);
+    let singles = queue.split(batch);
+    assert!(singles.len() == 10 && singles.iter().all(|single| queue.holds(single)));
+    let (last, others) = singles.split_last().unwrap();
+    others.iter().for_each(|single| queue.settle_single(single, Outcome::Acked));
+    queue.settle_single(last, Outcome::Rejected);
     let settled = queue.take_outcomes();
     assert_eq!((count(&settled, Outcome::Acked), count(&settled, Outcome::Rejected)), (9, 1));
     queue.end();
     let rest = queue.next_batch().unwrap().unwrap();
-    queue.settle(&rest, &vec![Outcome::Acked; rest.entries.len()]);
+    queue.settle(&rest, Outcome::Acked);
     assert!(queue.next_batch().unwrap().is_none());
+    assert_eq!((queue.fill().bytes, queue.is_empty()), (0, true));
+}
+
+#[test]
+fn the_entry_that_waits_longest_leaves_by_itself_when_that_is_asked_for() {
+    let queue = queue(1 << 20);
+    assert!(queue.next_single().is_none());
+    queue.push((0..3).map(|frame| entry(1, frame)));
+    let single = queue.next_single().unwrap();
+    assert_eq!(single.entries[..], [entry(1, 0)]);
+    let rest = queue.next_batch().unwrap().unwrap();
+    assert_eq!(rest.entries[..], [entry(1, 1), entry(1, 2)]);
+    queue.evict_up_to_frame(1);
+    assert!(!queue.holds(&single) && queue.split(rest).is_empty(), "staging has taken them away");
+    assert_eq!(count(&queue.take_outcomes(), Outcome::SpoolEvicted), 3);
     assert_eq!((queue.fill().bytes, queue.is_empty()), (0, true));
 }
 
@@ -108,7 +125,7 @@ fn staging_takes_old_entries_away_also_those_under_way() {
     queue.push([entry(1, 2), entry(1, 3)]);
     queue.evict_up_to_frame(2);
     assert!(!queue.holds(&batch) && queue.holds(&younger));
-    queue.settle(&batch, &[Outcome::Acked]);
+    queue.settle(&batch, Outcome::Acked);
     let settled = queue.take_outcomes();
     assert_eq!((settled.len(), count(&settled, Outcome::SpoolEvicted)), (2, 2));
     assert_eq!(queue.next_batch().unwrap().unwrap().entries[..], [entry(1, 3)]);
@@ -207,7 +224,7 @@ fn batches_that_come_back_leave_in_smaller_ones_and_in_their_order() {
         |batch: &Batch| batch.entries.iter().map(|entry| entry.refs.as_slice()[0].0).collect::<Vec<_>>();
     let (first, gone, third) = (next(), next(), next());
     assert_eq!(first.entries.len(), 16);
-    queue.settle(&gone, &[Outcome::Acked; 16]);
+    queue.settle(&gone, Outcome::Acked);
     queue.give_back([first, gone, third].into_iter());
     let half = next();
     assert_eq!(frames(&half), Vec::from_iter(0..8));
@@ -217,7 +234,7 @@ fn batches_that_come_back_leave_in_smaller_ones_and_in_their_order() {
     queue.give_back([quarter].into_iter());
     let least = next();
     assert_eq!(frames(&least), [0, 1, 2, 3], "no smaller than that");
-    queue.settle(&least, &[Outcome::Acked; 4]);
+    queue.settle(&least, Outcome::Acked);
     assert_eq!(frames(&next()), Vec::from_iter(4..12), "twice as many, for they were taken");
     let rest = next();
     assert_eq!(frames(&rest), Vec::from_iter((12..16).chain(32..36)));

@@ -1,5 +1,6 @@
 //! The sink against upstreams that break off.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
@@ -48,8 +49,19 @@ fn next_call_within(stream: &mut TcpStream, most: usize) -> Option<(i32, Vec<Str
     if length > most {
         return None;
     }
+    Some(read_call(stream, length).unwrap())
+}
+
+/// The number of the next call and its messages; none once the sink has hung up.
+fn next_call_or_end(stream: &mut TcpStream) -> Option<(i32, Vec<String>)> {
+    let mut header = [0; 4];
+    stream.read_exact(&mut header).ok()?;
+    read_call(stream, u32::from_be_bytes(header) as usize)
+}
+
+fn read_call(stream: &mut TcpStream, length: usize) -> Option<(i32, Vec<String>)> {
     let mut body = vec![0; length];
-    stream.read_exact(&mut body).unwrap();
+    stream.read_exact(&mut body).ok()?;
     let call = parse_call(&body, &Limits::default()).unwrap();
     let Method::Log(entries) = call.method else { panic!("no Log call") };
     let messages = entries.into_iter().map(|entry| String::from_utf8(entry.message.to_vec()).unwrap());
@@ -107,18 +119,95 @@ fn calls_behind_a_refused_one_are_sent_again_when_the_connection_breaks_and_the_
     let mut stream = accept(&listener);
     assert_eq!(next_call(&mut stream).1, "first");
     drop(stream);
-    // The sink goes on with what is behind it, of which it does not know whether it arrived.
+    // The sink goes on with it and with what is behind it, of which it does not know whether it arrived.
     push("third", 3);
     let mut stream = accept(&listener);
-    let mut arrived = Vec::new();
-    while arrived.last().is_none_or(|last| last != "third") {
+    let mut arrived = BTreeSet::new();
+    while arrived.len() < 3 {
         let (seq, message) = next_call(&mut stream);
-        arrived.push(message);
+        assert!(arrived.insert(message));
         stream.write_all(&encode_log_reply(seq, ResultCode::Ok)).unwrap();
     }
-    assert_eq!(arrived, ["first", "second", "third"]);
     sink.queue.end();
     sink.thread.unwrap().join().unwrap();
     let acked = sink.queue.take_outcomes();
     assert!(acked.len() == 3 && acked.iter().all(|settled| settled.outcome == Outcome::Acked), "{acked:?}");
+}
+
+/// Takes calls on one connection after the other, and hangs up where `breaks` says so, until so many messages are taken.
+fn take(listener: &TcpListener, most: usize, mut breaks: impl FnMut(&[String]) -> bool) -> Vec<String> {
+    let mut taken = Vec::new();
+    while taken.len() < most {
+        let mut stream = accept(listener);
+        while taken.len() < most {
+            let (seq, messages) = next_call_within(&mut stream, usize::MAX).unwrap();
+            if breaks(&messages) {
+                break;
+            }
+            taken.extend(messages);
+            stream.write_all(&encode_log_reply(seq, ResultCode::Ok)).unwrap();
+        }
+    }
+    taken
+}
+
+fn settled(sink: Sink) -> [u32; 2] {
+    sink.queue.end();
+    sink.thread.unwrap().join().unwrap();
+    let all = sink.queue.take_outcomes();
+    [Outcome::Acked, Outcome::Rejected]
+        .map(|fate| all.iter().filter(|one| one.outcome == fate).map(|one| one.annotations).sum())
+}
+
+#[test]
+fn an_entry_on_which_the_upstream_always_hangs_up_is_rejected_and_those_behind_it_arrive() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let sink = sink(&listener, &config());
+    sink.queue.push((0..100).map(|frame| entry(&frame.to_string(), frame)));
+    let mut alone = 0;
+    let mut taken = take(&listener, 99, |messages| {
+        alone += u32::from(messages == ["7"]);
+        messages.iter().any(|message| message == "7")
+    });
+    taken.sort_unstable_by_key(|message| message.parse::<u32>().unwrap());
+    assert_eq!(
+        taken,
+        Vec::from_iter((0..100).filter(|number| *number != 7).map(|number| number.to_string()))
+    );
+    assert_eq!((alone, settled(sink)), (TIMES, [99, 1]));
+}
+
+#[test]
+fn an_upstream_that_hangs_up_on_everything_for_long_costs_nothing() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let sink = sink(&listener, &config());
+    sink.queue.push((0..100).map(|frame| entry(&frame.to_string(), frame)));
+    let mut calls = 0;
+    let taken = take(&listener, 100, |_| {
+        calls += 1;
+        calls < 200
+    });
+    assert_eq!((taken.len(), settled(sink)), (100, [100, 0]));
+}
+
+#[test]
+fn an_entry_on_which_the_upstream_never_answers_is_rejected_too() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let sink = sink(&listener, &Config { io_timeout_ms: 100, ..config() });
+    sink.queue.push((0..1000).map(|frame| entry(&frame.to_string(), frame)));
+    std::thread::spawn(move || {
+        let mut silent = Vec::new();
+        for mut stream in listener.incoming().map(Result::unwrap) {
+            while let Some((seq, messages)) = next_call_or_end(&mut stream) {
+                if messages.contains(&"0".to_owned()) {
+                    silent.push(stream);
+                    break;
+                }
+                if stream.write_all(&encode_log_reply(seq, ResultCode::Ok)).is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    assert_eq!(settled(sink), [999, 1]);
 }

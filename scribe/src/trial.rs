@@ -1,0 +1,222 @@
+//! Entries that are called one by one, because calls of several failed: which of them is it that the upstream does not take?
+//!
+//! An upstream says so by an exception, or it breaks off: it dies of an entry, or never answers. That alone says nothing, for
+//! one that is down breaks off as well, through a proxy that takes every connection. So when the connection breaks on the
+//! first entry, the suspect, the next one called is another, a witness. If that is answered, the upstream is well but for
+//! the suspect; after [`TIMES`] in a row the suspect is given up, so that what is behind it gets through.
+//!
+//! - An entry is given up only if the connection broke on it every time it was called, [`TIMES`] in a row, and another entry
+//!   was answered right after each of them.
+//! - A witness on which the connection breaks, too, stands for an upstream that is down: what was counted is forgotten. The
+//!   next witness is another one, for two such entries may lie together.
+//! - Attempts that reach nobody, and answers that want the entry later, say nothing.
+
+use std::collections::VecDeque;
+
+/// So often in a row the connection breaks on an entry before it is given up. An upstream that breaks half of all calls, whatever
+/// they carry, costs less than one in a thousand of the entries that are tried.
+pub const TIMES: u32 = 6;
+/// Witnesses that take turns.
+const WITNESSES: usize = 8;
+
+/// The entries, none of which was answered, in their order.
+#[derive(Debug)]
+pub struct Trial<E> {
+    entries: VecDeque<E>,
+    /// How often in a row the connection broke on the first, and not on a witness.
+    times: u32,
+    /// The connection broke on the first when it was called last.
+    wants_witness: bool,
+    /// Whose turn of the witnesses it is.
+    turn: usize,
+}
+
+impl<E> Default for Trial<E> {
+    fn default() -> Self {
+        Trial { entries: VecDeque::new(), times: 0, wants_witness: false, turn: 0 }
+    }
+}
+
+impl<E> Trial<E> {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Another one, behind the others.
+    pub fn push(&mut self, entry: E) {
+        self.entries.push_back(entry);
+    }
+
+    /// Whether more entries are to be had, if there are any.
+    pub fn wants_more(&self) -> bool {
+        self.wants_witness && self.entries.len() <= WITNESSES
+    }
+
+    /// The one to be called. If there is no witness, that is the first again.
+    pub fn next(&self) -> Option<&E> {
+        self.entries.get(self.index())
+    }
+
+    fn index(&self) -> usize {
+        let witnesses = self.entries.len().saturating_sub(1).min(WITNESSES);
+        if self.wants_witness && witnesses > 0 { 1 + self.turn % witnesses } else { 0 }
+    }
+
+    /// The one that was called has its answer: gives it, and the one that is given up, if that is so now.
+    pub fn answered(&mut self) -> (Option<E>, Option<E>) {
+        let index = self.index();
+        let answered = self.entries.remove(index);
+        if index == 0 {
+            self.begin_anew();
+            return (answered, None);
+        }
+        self.times += 1;
+        self.wants_witness = false;
+        if self.times < TIMES {
+            return (answered, None);
+        }
+        self.begin_anew();
+        (answered, self.entries.pop_front())
+    }
+
+    /// The connection broke on the one that was called.
+    pub fn broke(&mut self) {
+        if self.index() == 0 {
+            self.wants_witness = true;
+        } else {
+            self.wants_witness = false;
+            self.times = 0;
+            self.turn = self.turn.wrapping_add(1);
+        }
+    }
+
+    /// Leaves out those that nobody wants any more.
+    pub fn retain(&mut self, mut is_wanted: impl FnMut(&E) -> bool) {
+        let is_first_wanted = self.entries.front().is_none_or(&mut is_wanted);
+        self.entries.retain(is_wanted);
+        if !is_first_wanted {
+            self.begin_anew();
+        }
+    }
+
+    fn begin_anew(&mut self) {
+        self.times = 0;
+        self.wants_witness = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Tries entries, of which `source` has more, with an upstream that breaks as `breaks` says of each call. Gives what was
+    /// answered and what was given up.
+    fn run(entries: u32, calls: usize, mut breaks: impl FnMut(u32) -> bool) -> (Vec<u32>, Vec<u32>) {
+        let (mut source, mut trial) = (0..entries, Trial::default());
+        let (mut all, mut given_up) = (Vec::new(), Vec::new());
+        for _ in 0..calls {
+            if trial.is_empty() || trial.wants_more() {
+                source.next().into_iter().for_each(|entry| trial.push(entry));
+            }
+            let Some(entry) = trial.next().copied() else { break };
+            if breaks(entry) {
+                trial.broke();
+                continue;
+            }
+            let (answered, lost) = trial.answered();
+            assert_eq!(answered, Some(entry));
+            all.push(entry);
+            given_up.extend(lost);
+        }
+        (all, given_up)
+    }
+
+    #[test]
+    fn the_one_entry_on_which_it_breaks_is_given_up_and_all_others_are_answered() {
+        let mut called = 0;
+        let (mut answered, given_up) = run(20, 100, |entry| {
+            called += u32::from(entry == 3);
+            entry == 3
+        });
+        answered.sort_unstable();
+        assert_eq!(answered, Vec::from_iter((0..20).filter(|entry| *entry != 3)));
+        assert_eq!((given_up, called), (vec![3], TIMES));
+    }
+
+    #[test]
+    fn several_of_them_side_by_side_are_told_from_an_upstream_that_is_down() {
+        let (answered, given_up) = run(400, 10_000, |entry| (3..10).contains(&entry));
+        assert_eq!((answered.len(), given_up), (393, Vec::from_iter(3..10)));
+    }
+
+    #[test]
+    fn nothing_is_given_up_of_an_upstream_that_is_down_however_long() {
+        let (answered, given_up) = run(40, 100_000, |_| true);
+        assert_eq!((answered, given_up), (vec![], vec![]));
+        let mut calls = 0;
+        let (answered, given_up) = run(40, 1000, |_| {
+            calls += 1;
+            calls < 100
+        });
+        assert_eq!((answered.len(), given_up), (40, vec![]));
+    }
+
+    #[test]
+    fn an_entry_behind_which_there_is_nothing_is_kept() {
+        assert_eq!(run(1, 1000, |_| true), (vec![], vec![]));
+        // All others were answered before it was called the last time.
+        assert_eq!(run(TIMES, 1000, |entry| entry == 0), (Vec::from_iter(1..TIMES), vec![]));
+    }
+
+    #[test]
+    fn few_entries_are_held_at_a_time() {
+        let mut trial = Trial::default();
+        trial.push(0);
+        for entry in 1..1000 {
+            trial.broke();
+            if trial.wants_more() {
+                trial.push(entry);
+            }
+        }
+        assert_eq!(trial.entries.len(), 1 + WITNESSES);
+    }
+
+    #[test]
+    fn what_was_counted_of_an_entry_that_nobody_wants_any_more_is_forgotten() {
+        let mut trial = Trial::default();
+        (0..20).for_each(|entry| trial.push(entry));
+        for _ in 1..TIMES {
+            trial.broke();
+            assert_eq!(trial.answered().1, None);
+        }
+        trial.broke();
+        trial.retain(|entry| *entry != 0);
+        assert_eq!(trial.next(), Some(&TIMES), "the first of those that are left");
+        trial.broke();
+        assert_eq!(trial.answered(), (Some(TIMES + 1), None), "it broke once");
+    }
+
+    proptest! {
+        /// Whatever breaks when: each entry is answered or given up once, if any is answered in the end, and one is given
+        /// up only after it broke so often in a row and others did not.
+        #[test]
+        fn every_entry_is_decided_once(breaks in proptest::collection::vec(any::<bool>(), 0..200)) {
+            let mut breaks = breaks.into_iter();
+            let mut broken = std::collections::BTreeMap::<u32, u32>::new();
+            let (answered, given_up) = run(30, 1000, |entry| {
+                let is_broken = breaks.next().unwrap_or(false);
+                *broken.entry(entry).or_default() += u32::from(is_broken);
+                is_broken
+            });
+            let mut all = [&answered[..], &given_up].concat();
+            all.sort_unstable();
+            prop_assert_eq!(all, Vec::from_iter(0..30));
+            for entry in given_up {
+                prop_assert!(broken[&entry] >= TIMES);
+            }
+        }
+    }
+}

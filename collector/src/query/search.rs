@@ -44,8 +44,12 @@ pub fn traces(store: &dyn Store, ids: &[TraceId], reading: Reading) -> Result<Ve
     let mut found = Vec::new();
     for &id in ids {
         let spans = assemble(store.trace(id, reading.strict, &mut room)?);
-        if !spans.is_empty() && !room.exhausted {
+        // The first trace is answered as far as it fits, so that a huge one does not look like none.
+        if !spans.is_empty() && (!room.exhausted || found.is_empty()) {
             found.push(spans);
+        }
+        if room.exhausted {
+            break;
         }
     }
     tell_if_exhausted(&room);
@@ -67,7 +71,7 @@ pub fn search(
     let all = each_trace(store, &wanted, &request.window_us, reading, &mut |id| {
         let mut after = room;
         let spans = assemble(store.trace(id, reading.strict, &mut after)?);
-        // The first trace is answered as far as it fits, so that a huge one does not look like none.
+        // As above.
         if after.exhausted && !found.is_empty() {
             room = after;
             return Ok(ControlFlow::Break(()));

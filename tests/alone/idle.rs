@@ -11,9 +11,11 @@ use blkin_tests::program::Program;
 const PROGRAMS: usize = 10;
 const WATCHED: Duration = Duration::from_secs(30);
 const MAX_SWITCHES_A_SECOND: f64 = 20.0;
-const MAX_CPU: f64 = 0.003;
+/// Ten times what it takes on a slow machine; one that never sleeps takes all.
+const MAX_CPU: f64 = 0.03;
 
-/// What the kernel counted for a process and its threads.
+/// What the kernel counted for a process and its threads: how often they went to sleep, and the time that they ran. How often they
+/// were pushed aside by others is none of their doing.
 #[derive(Debug, Clone, Copy, Default)]
 struct Usage {
     switches: u64,
@@ -65,6 +67,6 @@ fn usage(pids: impl Iterator<Item = u32>) -> Result<Usage> {
 }
 
 fn switches(status: &str) -> u64 {
-    let counts = status.lines().filter(|line| line.contains("ctxt_switches:"));
-    counts.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).sum()
+    let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }

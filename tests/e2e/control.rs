@@ -19,10 +19,14 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::ledger::ROOMY;
+
 /// A change is in force this long after the command returned.
-const IN_FORCE_NS: i64 = 100_000_000;
-/// How long each setting is looked at.
-const LOOK: Duration = Duration::from_millis(350);
+const IN_FORCE: Duration = Duration::from_millis(100);
+/// How long it is looked at whether nothing is recorded.
+const LOOK: Duration = Duration::from_millis(250);
+/// As many requests are looked at otherwise, and the first and the last, which may lie on the edge.
+const REQUESTS: usize = 8;
 
 /// What the loop records of one request, at its five levels.
 const EVENTS: [&str; 5] = ["emerg", "err", "legacy", "info", "debug"];
@@ -63,16 +67,52 @@ impl Site {
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 
-    /// Sets something and looks at it for a while.
+    /// Sets something and looks at it until enough requests were recorded.
     fn look(&self, arguments: &[&str]) -> Result<Window> {
-        let asked_ns = now_ns()?;
         self.set(arguments)?;
-        Ok(Window { asked_ns, ..Window::look()? })
+        self.look_on()
+    }
+
+    /// Looks at what is set.
+    fn look_on(&self) -> Result<Window> {
+        thread::sleep(IN_FORCE);
+        let from_ns = now_ns()?;
+        let before = self.lines()?.len();
+        wait::until(LIMIT, "requests to be recorded", || {
+            let lines = self.lines().ok()?;
+            let later = lines_of(lines.get(before..)?).ok()?;
+            let (mut all, mut early) = (BTreeSet::new(), BTreeSet::new());
+            for line in later {
+                let trace = line["trace_id"].as_u64()?;
+                all.insert(trace);
+                if line["timestamp"].as_i64().is_some_and(|time| time < from_ns) {
+                    early.insert(trace);
+                }
+            }
+            (all.difference(&early).count() >= REQUESTS + 2).then_some(())
+        })?;
+        Ok(Window { from_ns, to_ns: now_ns()? })
+    }
+
+    /// Sets something after which nothing is recorded, and looks at it for a while.
+    fn look_at_nothing(&self, arguments: &[&str]) -> Result<Window> {
+        self.set(arguments)?;
+        thread::sleep(IN_FORCE);
+        let from_ns = now_ns()?;
+        thread::sleep(LOOK);
+        Ok(Window { from_ns, to_ns: now_ns()? })
+    }
+
+    /// The file of all annotations up to now, without a line that is being written.
+    fn lines(&self) -> Result<String> {
+        let mut text = fs::read_to_string(self.folder.path().join("lines"))?;
+        text.truncate(text.rfind('\n').map_or(0, |end| end + 1));
+        Ok(text)
     }
 
     /// A running loop in C that is attached: legacy calls and macros.
     fn program(&self) -> Result<Program> {
-        self.attached(Program::start("loop", &[], &self.node.socket(), &[])?)
+        self.attached(Program::start("loop", &[], &self.node.socket(), &ROOMY)?)
     }
 
     /// Its twin in Rust: macros.
@@ -99,8 +139,7 @@ impl Site {
         let metrics = self.node.settled(1)?;
         let ledger = self.node.ledger()?;
         ensure!(ledger.balances() && ledger.lost() == 0, "{ledger:#?}");
-        let text = fs::read_to_string(self.folder.path().join("lines"))?;
-        let lines: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+        let lines = lines_of(&self.lines()?)?;
         // A killed worker sends again what was under way.
         let known: BTreeSet<_> =
             lines.iter().map(|line| (line["source"].as_i64(), line["position"].as_i64())).collect();
@@ -110,21 +149,15 @@ impl Site {
     }
 }
 
+fn lines_of(text: &str) -> Result<Vec<Value>> {
+    Ok(text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?)
+}
+
 /// A time in which a setting is in force.
 #[derive(Debug, Clone, Copy)]
 struct Window {
-    /// When it was asked for.
-    asked_ns: i64,
     from_ns: i64,
     to_ns: i64,
-}
-
-impl Window {
-    fn look() -> Result<Window> {
-        let asked_ns = now_ns()?;
-        thread::sleep(LOOK);
-        Ok(Window { asked_ns, from_ns: asked_ns + IN_FORCE_NS, to_ns: now_ns()? })
-    }
 }
 
 fn now_ns() -> Result<i64> {
@@ -158,7 +191,7 @@ impl Recorded {
         Ok(Recorded(requests.into_values().collect()))
     }
 
-    /// The requests of a window in their order; those at its edges belong to what was before or comes after.
+    /// The requests of a window in their order.
     fn within(&self, window: Window) -> Vec<&Request> {
         let is_within = |request: &&Request| {
             let mut times = request.events.values().copied();
@@ -169,38 +202,35 @@ impl Recorded {
         found
     }
 
+    /// Those of a window that neither began before what is set was in force nor ended after it: all but the first and the
+    /// last, of which other settings may have left out a part.
+    fn inner(&self, what: &str, window: Window) -> Result<Vec<&Request>> {
+        let found = self.within(window);
+        ensure!(found.len() >= REQUESTS, "{what}: only {} requests", found.len());
+        Ok(found[1..found.len() - 1].to_vec())
+    }
+
     /// Checks that requests of the window have these events and no others.
     fn check(&self, what: &str, window: Window, events: &[&str]) -> Result<()> {
-        let found = self.within(window);
-        ensure!(!found.is_empty(), "nothing was recorded: {what}");
         let expected: BTreeSet<&str> = events.iter().copied().collect();
-        for request in found {
+        for request in self.inner(what, window)? {
             let recorded: BTreeSet<&str> = request.events.keys().map(String::as_str).collect();
-            // The window may begin or end in the midst of a request.
-            let times = request.events.values();
-            let is_inner = times.clone().min().is_some_and(|first| first - window.from_ns > 1_000_000)
-                && times.max().is_some_and(|last| window.to_ns - last > 1_000_000);
-            ensure!(!is_inner || recorded == expected, "{what}: {request:?}");
+            ensure!(recorded == expected, "{what}: {request:?}");
         }
         Ok(())
     }
 
-    /// Checks that nothing was recorded, and says how long after the command had begun the last annotation came.
-    #[allow(clippy::print_stdout, reason = "a figure that --nocapture shows")]
+    /// Checks that nothing was recorded, but for one event of a call that was under way before and stood still.
     fn check_nothing(&self, what: &str, window: Window) -> Result<()> {
-        let times = self.0.iter().flat_map(|request| request.events.values());
-        let last = times.filter(|time| (window.asked_ns..window.to_ns).contains(time)).max();
-        let late = last.map_or(0, |last| last - window.asked_ns);
-        println!("{what}: in force after {:.1} ms, the command's own time included", late as f64 / 1e6);
         let found = self.within(window);
-        ensure!(found.is_empty(), "{what}: {} requests, such as {:?}", found.len(), found[0]);
+        let events: usize = found.iter().map(|request| request.events.len()).sum();
+        ensure!(events <= 1, "{what}: {} requests, such as {:?}", found.len(), found[0]);
         Ok(())
     }
 
     /// Checks that exactly one of `rate` requests was recorded.
     fn check_rate(&self, what: &str, window: Window, rate: i64) -> Result<()> {
-        let found = self.within(window);
-        ensure!(found.len() > 3, "{what}: only {} requests", found.len());
+        let found = self.inner(what, window)?;
         let numbers: Vec<i64> = found.iter().filter_map(|request| request.number).collect();
         let steps: BTreeSet<i64> = numbers.windows(2).map(|pair| pair[1] - pair[0]).collect();
         ensure!(steps == BTreeSet::from([rate]), "{what}: steps of {steps:?}");
@@ -243,7 +273,11 @@ fn switch(site: &Site, mut program: Program) -> Result<()> {
         (&["--label", "somebody-else", "--off"], &["emerg", "err", "legacy"]),
         (&["--reset"], &EVENTS),
     ];
-    let windows = looks.iter().map(|(arguments, _)| site.look(arguments)).collect::<Result<Vec<_>>>()?;
+    let look = |(arguments, events): &(&[&str], &[&str])| match events {
+        [] => site.look_at_nothing(arguments),
+        _ => site.look(arguments),
+    };
+    let windows = looks.iter().map(look).collect::<Result<Vec<_>>>()?;
     ensure!(program.end()?.success(), "the program failed");
     let recorded = site.recorded()?;
     for ((arguments, events), window) in looks.iter().zip(windows) {
@@ -269,16 +303,17 @@ fn a_rate_holds_over_the_death_of_the_worker_and_for_programs_that_come_later() 
     wait::until(LIMIT, "another worker", || site.node.worker().ok().filter(|pid| *pid != worker))?;
     let shown = wait::until(LIMIT, "the control socket", || site.set(&["--show"]).ok())?;
     assert_eq!(shown["rules"].as_array().map(Vec::len), Some(2), "{shown:#}");
-    let after_death = Window::look()?;
+    let after_death = site.look_on()?;
     ensure!(first.end()?.success(), "the program failed");
 
     let mut second = site.program()?;
-    let to_come = Window::look()?;
+    let to_come = site.look_on()?;
     let metrics = site.node.consumerd()?.metrics()?;
     let process = format!("{}:{}", label(&second)?, second.process.pid());
     assert_eq!(metrics.sum("blkin_program_rate", &[("process", &process)]), 20);
-    // What was set for the first process has ended with it.
-    assert_eq!(metrics.sum("blkin_rules", &[]), 1);
+    wait::until(LIMIT, "what was set for the first process to end with it", || {
+        (site.node.consumerd().ok()?.metrics().ok()?.sum("blkin_rules", &[]) == 1).then_some(())
+    })?;
     let every = site.look(&["--label", &label(&second)?, "--rate", "1"])?;
     ensure!(second.end()?.success(), "the program failed");
 

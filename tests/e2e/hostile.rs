@@ -3,7 +3,6 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use base64::Engine;
@@ -44,7 +43,7 @@ fn entry(message: impl Into<Vec<u8>>) -> LogEntry {
 /// Sends bytes on a connection of their own and reads until the daemon closes it or has no more to say.
 fn exchange(address: &str, bytes: &[u8]) -> Result<Vec<u8>> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    stream.set_read_timeout(Some(LIMIT))?;
     // The daemon may close before it has read everything: that is an answer too.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(std::net::Shutdown::Write);

@@ -3,7 +3,6 @@
 use std::io::Read;
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use blkin_cli::live::{Event, LiveArguments, Stream, watch};
@@ -88,7 +87,7 @@ fn collector_and_relay_show_what_was_asked_for() -> Result<()> {
 }
 
 /// Spans seen, and those that the daemon says are missing, until all are accounted for.
-fn account(mut view: Stream<impl Read>, total: u64) -> Result<(u64, u64)> {
+fn account(view: &mut Stream<impl Read>, total: u64) -> Result<(u64, u64)> {
     let (mut seen, mut missed) = (0, 0);
     while seen + missed < total {
         match view.next_event()?.context("the stream ended")? {
@@ -103,23 +102,22 @@ fn account(mut view: Stream<impl Read>, total: u64) -> Result<(u64, u64)> {
 #[test]
 fn a_stalled_viewer_loses_only_its_own_view_and_is_told_how_much() -> Result<()> {
     let node = Node::without_consumerd(Setup::default())?;
-    let stalled = watch(node.collector.http.base(), &LiveArguments::default())?;
-    let reading = watch(node.collector.http.base(), &LiveArguments::default())?;
+    let mut stalled = watch(node.collector.http.base(), &LiveArguments::default())?;
+    let mut reading = watch(node.collector.http.base(), &LiveArguments::default())?;
     // More than the kernel's buffers and the viewer's queue hold together.
     let (calls, spans) = (48, 200);
     let total = calls * spans;
-    let reader = thread::spawn(move || account(reading, total));
     let mut client = Client::new(&node.collector.address("scribe")?, LIMIT);
     let tag = "x".repeat(3000);
     for call in 0..calls {
         let ids = (call * spans + 1..(call + 1) * spans + 1).map(|id| span(id as i64, "osd.0", &tag));
         send(&mut client, &ids.collect::<Vec<_>>())?;
+        assert_eq!(account(&mut reading, spans)?, (spans, 0), "who reads sees all");
     }
     let stored = node.collector.metrics()?.sum("blkin_collector_spans_stored_total", &[]);
     assert_eq!(stored, total as i64, "the store has all, whoever watches");
-    let (seen, _) = reader.join().map_err(|_| anyhow::anyhow!("the reader panicked"))??;
-    let (of_stalled, missed) = account(stalled, total)?;
-    assert!(missed > 0 && of_stalled < seen, "{missed} missed, {of_stalled} seen, {seen} by the other");
+    let (seen, missed) = account(&mut stalled, total)?;
+    assert!(missed > 0, "{seen} seen");
     assert_eq!(node.collector.http.get("/healthz", &[])?.status, 200);
     Ok(())
 }
@@ -129,7 +127,8 @@ fn a_viewer_that_stands_still_for_too_long_is_let_go_and_counted() -> Result<()>
     let folder = tempfile::tempdir()?;
     let gone = unused_address()?;
     let config = folder.path().join("relay.toml");
-    std::fs::write(&config, "http_idle_seconds = 1\n")?;
+    // The one that reads may stand still for a while, too, on a busy machine.
+    std::fs::write(&config, "http_idle_seconds = 6\n")?;
     let flags = ["--config", config.to_str().context("a path")?, "--stop-timeout-ms", "100"];
     let relay = Relay::start(folder.path(), "relay", &[&gone], &flags)?;
     let all = LiveArguments::default();
@@ -168,7 +167,7 @@ fn viewers_are_bounded_and_leave_their_places() -> Result<()> {
     wait::until(LIMIT, "a free place", || (relay.figure("live_viewers", &[]).ok()? == 1).then_some(()))?;
     let _third = watch(&base, &all)?;
     assert_eq!(relay.daemon.http.get("/api/blkin/live", &[("minDuration", "x")])?.status, 400);
-    let mut client = Client::new(&relay.scribe, Duration::from_secs(20));
+    let mut client = Client::new(&relay.scribe, LIMIT);
     send(&mut client, &[span(1, "osd.0", "foo")])?;
     assert_eq!(id_of(second.next_event()?)?, 1);
     // Viewers do not hold up the end.

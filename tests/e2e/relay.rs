@@ -25,6 +25,8 @@ use blkin_thrift::{Annotation, Limits, Span};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use crate::ledger::ROOMY;
+
 /// Spans with two annotations each, told apart by their ids.
 fn spans(ids: std::ops::Range<i64>) -> Vec<LogEntry> {
     let span = |id: i64| {
@@ -40,7 +42,7 @@ fn send(client: &mut Client, entries: &[LogEntry]) -> Result<Reply> {
 }
 
 fn client(relay: &Relay) -> Client {
-    Client::new(&relay.scribe, Duration::from_secs(20))
+    Client::new(&relay.scribe, LIMIT)
 }
 
 /// consumerd → leaf → root → collector.
@@ -99,7 +101,7 @@ fn a_collector_that_is_away_and_relays_that_are_killed_cost_nothing() -> Result<
     let mut chain = Chain::start()?;
     let traces = ((AWAY.as_secs() + 4) * 1000).to_string();
     let shape = ["--threads", "2", "--traces", &traces, "--pace-us", "900"];
-    let mut program = Program::start("writer", &shape, &chain.node.socket(), &[])?;
+    let mut program = Program::start("writer", &shape, &chain.node.socket(), &ROOMY)?;
     program.begin()?;
     wait::until(LIMIT, "load", || (chain.root.figure("accepted_total", &[]).ok()? > 0).then_some(()))?;
     let scribe = chain.node.collector.address("scribe")?;
@@ -373,7 +375,7 @@ fn garbage_costs_its_sender_only() -> Result<()> {
         let mut garbage = whole.clone();
         garbage[at] ^= 0xff;
         let mut stream = TcpStream::connect(&relay.scribe)?;
-        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        stream.set_read_timeout(Some(LIMIT))?;
         stream.write_all(&garbage)?;
         let mut first = [0; 1];
         // Whatever it is taken for, there is an answer, or the connection ends.
@@ -381,7 +383,7 @@ fn garbage_costs_its_sender_only() -> Result<()> {
     }
     for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 64], &whole[..whole.len() - 1], &[]] {
         let mut stream = TcpStream::connect(&relay.scribe)?;
-        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        stream.set_read_timeout(Some(LIMIT))?;
         stream.write_all(bytes)?;
         let mut rest = Vec::new();
         assert!(
@@ -454,7 +456,8 @@ fn a_relay_asked_to_end_sends_what_it_can_and_keeps_the_rest() -> Result<()> {
     let folder = TempDir::new()?;
     let (taking, busy) = (Server::start(|_| Behaviour::Ok)?, Server::start(|_| Behaviour::TryLater)?);
     let upstreams = [taking.address(), busy.address()];
-    let mut relay = Relay::start(folder.path(), "relay", &upstreams, &["--stop-timeout-ms", "300"])?;
+    // It waits so long for the one that is busy, and no machine stands still for as long.
+    let mut relay = Relay::start(folder.path(), "relay", &upstreams, &["--stop-timeout-ms", "4000"])?;
     ensure!(send(&mut client(&relay), &spans(1..301))? == Reply::Ok, "not accepted");
     let status = relay.daemon.process.terminate()?;
     assert!(status.success(), "{status}: {}", relay.daemon.log());

@@ -3,12 +3,11 @@
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use blkin_cli::metrics::Metrics;
 use blkin_tests::artifacts::{c_program, with_each_producer};
-use blkin_tests::daemons::{Node, Setup};
+use blkin_tests::daemons::{LIMIT, Node, Setup};
 use blkin_tests::wait;
 
 /// What the program records before it waits for the harness.
@@ -31,9 +30,7 @@ fn calls(environment: &[(&str, &str)]) -> Result<Vec<String>> {
     let mut traced = traced.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
     let consumerd = node.consumerd()?;
     let is_attached = |metrics: &Metrics| metrics.sum("blkin_program_attempted_total", &[]) >= WARM_UP;
-    wait::until(Duration::from_secs(60), "consumerd to attach", || {
-        consumerd.metrics().ok().filter(is_attached)
-    })?;
+    wait::until(LIMIT, "consumerd to attach", || consumerd.metrics().ok().filter(is_attached))?;
     traced.stdin.take().context("stdin is a pipe")?.write_all(b"!")?;
     let done = traced.wait_with_output()?;
     ensure!(done.status.success(), "the program ended with {}", done.status);

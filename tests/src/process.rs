@@ -8,7 +8,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::wait;
 
-/// A daemon that does not end within this time after SIGTERM is killed.
+/// What ends at all ends within this time after SIGTERM, even on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+/// What nobody needs any more is killed when it has not ended within this time after SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// A running child; dropped, it is asked to end and then made to.
@@ -65,10 +67,14 @@ impl Process {
     /// # Errors
     /// When it does not end in time.
     pub fn terminate(&mut self) -> Result<ExitStatus> {
+        self.terminate_within(LIMIT)
+    }
+
+    fn terminate_within(&mut self, limit: Duration) -> Result<ExitStatus> {
         if self.ended().is_none() {
             self.signal(Signal::TERM)?;
         }
-        self.wait(GRACE)
+        self.wait(limit)
     }
 
     /// SIGKILL, and waits for the end.
@@ -84,7 +90,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if self.terminate().is_err() {
+        if self.terminate_within(GRACE).is_err() {
             let _ = self.kill();
         }
     }

@@ -9,12 +9,11 @@ mod wire;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use blkin_cli::http::Client;
 use blkin_tests::artifacts::root;
-use blkin_tests::daemons::{Node, Setup};
+use blkin_tests::daemons::{LIMIT, Node, Setup};
 use blkin_tests::ingest::now_us;
 use blkin_tests::wait;
 use blkin_tests::zipkin::Zipkin;
@@ -22,9 +21,6 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use corpus::{Case, Road};
-
-/// Zipkin answers before it has stored; so long it is waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The file of differences.
 #[derive(Deserialize)]
@@ -164,7 +160,7 @@ fn compare(
         explained.found.set(true);
         Some(())
     };
-    if wait::until(PATIENCE, "the same answer", look).is_ok() {
+    if wait::until(LIMIT, "the same answer", look).is_ok() {
         return Ok(None);
     }
     let theirs = Outcome { answer, spans: zipkin.spans(&case.traces)? };

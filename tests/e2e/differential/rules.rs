@@ -5,11 +5,10 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use blkin_cli::http::Client;
+use blkin_tests::daemons::LIMIT;
 use blkin_tests::ingest::post;
 use blkin_tests::wait;
 use serde_json::{Value, json};
-
-use super::PATIENCE;
 
 #[path = "../../../collector/tests/contract/mod.rs"]
 mod contract;
@@ -117,7 +116,7 @@ impl Server<'_> {
                 let found = self.trace(trace);
                 spans.iter().all(|span| found.contains(&lower_cased(span))).then_some(())
             };
-            wait::until(PATIENCE, "what was sent to be stored", all_there)
+            wait::until(LIMIT, "what was sent to be stored", all_there)
                 .unwrap_or_else(|error| panic!("{error}: {spans:?}, found {:?}", self.trace(trace)));
         }
     }

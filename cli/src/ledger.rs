@@ -39,7 +39,51 @@ pub struct Equation {
     pub right: Vec<Term>,
 }
 
+/// The steps of an annotation's way that are accounted for, in a few words each.
+const STEPS: [&str; 6] = [
+    "recorded by programs, into their rings",
+    "read out of the rings by consumerd",
+    "understood by consumerd",
+    "shipped by each sink of consumerd",
+    "taken by relays, and passed on to each upstream",
+    "stored by the collector",
+];
+/// The collector's scope.
+const COLLECTOR: &str = "collector";
+/// What consumerd calls all programs that have ended.
+const DEPARTED: &str = "departed";
+
 impl Equation {
+    /// Which of [`STEPS`] it speaks of.
+    fn step(&self) -> usize {
+        match self.left.name.as_str() {
+            "attempted" => 0,
+            "committed" => 1,
+            "drained" => 2,
+            "valid" => 3,
+            _ if self.scope == COLLECTOR => 5,
+            _ => 4,
+        }
+    }
+
+    /// Whom it speaks of, for people.
+    fn whom(&self) -> String {
+        safe(if self.scope == DEPARTED { "ended programs" } else { &self.scope })
+    }
+
+    /// Its line. What is rarely other than 0, and is 0, is left out.
+    fn line(&self, widest: usize, style: Style) -> String {
+        let verdict = if self.holds() {
+            style.paint(Colour::Green, "holds")
+        } else {
+            style.paint(Colour::Red, "DOES NOT HOLD")
+        };
+        let shown = self.right.iter().filter(|term| term.value != 0 || !term.is_rare());
+        let parts: Vec<String> = shown.map(|term| format!("{} {}", term.name, term.value)).collect();
+        let (whom, left) = (self.whom(), format!("{} {}", self.left.name, self.left.value));
+        format!("    {whom:<widest$}  {left} = {}  {verdict}", parts.join(" + "))
+    }
+
     /// Whether both sides are equal.
     pub fn holds(&self) -> bool {
         self.left.value == self.right.iter().map(|term| term.value).sum::<i64>()
@@ -104,7 +148,7 @@ impl Ledger {
         ];
         right.extend(causes(metrics, "blkin_collector_lost_total", &[]));
         let left = term("received", metrics.sum("blkin_collector_received_total", &[]));
-        Ledger { equations: vec![Equation { scope: "collector".into(), left, right }] }
+        Ledger { equations: vec![Equation { scope: COLLECTOR.into(), left, right }] }
     }
 
     /// A relay's equations from its metrics: what arrived, and what each upstream got of it, first in annotations, then in
@@ -183,21 +227,18 @@ impl Ledger {
         causes
     }
 
-    /// A line for each equation. What is rarely other than 0, and is 0, is left out.
+    /// A line for each equation, below what the step is that it speaks of.
     pub fn table(&self, style: Style) -> String {
-        let widest = self.equations.iter().map(|equation| equation.scope.chars().count()).max().unwrap_or(0);
+        let widest = self.equations.iter().map(|equation| equation.whom().chars().count()).max().unwrap_or(0);
         let mut out = String::new();
-        for equation in &self.equations {
-            let verdict = if equation.holds() {
-                style.paint(Colour::Green, "holds")
-            } else {
-                style.paint(Colour::Red, "DOES NOT HOLD")
-            };
-            let scope = safe(&equation.scope);
-            let shown = equation.right.iter().filter(|term| term.value != 0 || !term.is_rare());
-            let parts: Vec<String> = shown.map(|term| format!("{} {}", term.name, term.value)).collect();
-            let left = format!("{} {}", equation.left.name, equation.left.value);
-            let _ = writeln!(out, "  {scope:<widest$}  {left} = {}  {verdict}", parts.join(" + "));
+        for (step, what) in STEPS.iter().enumerate() {
+            let mut lines = self.equations.iter().filter(|equation| equation.step() == step).peekable();
+            if lines.peek().is_some() {
+                let _ = writeln!(out, "  {what}");
+            }
+            for equation in lines {
+                let _ = writeln!(out, "{}", equation.line(widest, style));
+            }
         }
         out
     }
@@ -386,7 +427,22 @@ blkin_relay_entries_upstream_lost_total{upstream=\"a:1\",cause=\"spool_evicted\"
         let right = vec![term("entries_accepted", 4), term("entries_lost{malformed}", 0)];
         let equation = Equation { scope: "relay".into(), left: term("entries_received", 4), right };
         let shown = Ledger { equations: vec![equation] }.table(Style { columns: 100, colours: false });
-        assert_eq!(shown, "  relay  entries_received 4 = entries_accepted 4  holds\n");
+        let expected = "    relay  entries_received 4 = entries_accepted 4  holds";
+        assert_eq!(shown.lines().skip(1).collect::<Vec<_>>(), [expected]);
+    }
+
+    #[test]
+    fn each_step_is_told_once_and_ended_programs_are_called_that() {
+        let departed = CONSUMERD.lines().filter(|line| line.contains("osd:1"));
+        let departed: String = departed.map(|line| line.replace("osd:1", DEPARTED) + "\n").collect();
+        let of_relay = Ledger::of_relay("r:1", &Metrics::parse(RELAY));
+        let all = ledger(&(departed + CONSUMERD), COLLECTOR).and(of_relay);
+        let shown = all.table(Style { columns: 100, colours: false });
+        let told: Vec<&str> = shown.lines().filter_map(|line| line.strip_prefix("  ")).collect();
+        let (lines, steps): (Vec<&str>, Vec<&str>) = told.into_iter().partition(|line| line.starts_with(' '));
+        assert_eq!(steps, STEPS);
+        assert_eq!(lines.len(), all.equations.len());
+        assert_eq!(lines.iter().filter(|line| line.trim_start().starts_with("ended programs ")).count(), 3);
     }
 
     #[test]

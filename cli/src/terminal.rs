@@ -1,5 +1,6 @@
 //! What the terminal can show: its width, colours only where they are wanted, and no control characters of others.
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
 
 /// Width assumed where the output is no terminal.
@@ -17,13 +18,14 @@ pub struct Style {
 }
 
 impl Style {
-    /// Looks at the standard output, `COLUMNS` and `NO_COLOR`.
+    /// Looks at the standard output, `COLUMNS`, `NO_COLOR` and `TERM`.
     pub fn of_stdout() -> Style {
         let out = std::io::stdout();
         let given = std::env::var("COLUMNS").ok().and_then(|text| text.parse::<usize>().ok());
         let asked = || rustix::termios::tcgetwinsize(&out).ok().map(|size| usize::from(size.ws_col));
         let columns = given.or_else(asked).filter(|columns| *columns > 0).unwrap_or(DEFAULT_COLUMNS);
-        let colours = out.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let variable = |name| std::env::var_os(name);
+        let colours = out.is_terminal() && wants_colours(variable("NO_COLOR"), variable("TERM"));
         Style { columns: columns.clamp(MIN_COLUMNS, 1_000), colours }
     }
 
@@ -31,6 +33,11 @@ impl Style {
     pub fn paint(&self, colour: Colour, text: &str) -> String {
         if self.colours { format!("\x1b[{}m{text}\x1b[0m", colour as u8) } else { text.to_owned() }
     }
+}
+
+/// Whether colours are to be written, by these two variables: not to a terminal that knows none.
+fn wants_colours(no_color: Option<OsString>, term: Option<OsString>) -> bool {
+    no_color.is_none_or(|value| value.is_empty()) && term.is_none_or(|term| term != "dumb")
 }
 
 /// The few colours that carry meaning, as SGR codes.
@@ -109,6 +116,15 @@ mod tests {
         assert_eq!(fit("abc", 5), "abc  ");
         assert_eq!(fit("abcdef", 4), "abc…");
         assert_eq!(fit("abc", 0), "");
+    }
+
+    #[test]
+    fn colours_are_written_unless_the_user_or_the_terminal_wants_none() {
+        let wants = |no_color: Option<&str>, term: Option<&str>| {
+            wants_colours(no_color.map(OsString::from), term.map(OsString::from))
+        };
+        assert!(wants(None, None) && wants(Some(""), Some("xterm")));
+        assert!(!wants(Some("1"), Some("xterm")) && !wants(None, Some("dumb")));
     }
 
     #[test]

@@ -278,6 +278,8 @@ mod tests {
             assert!(read(&[(name, value)]).is_err(), "{name}={value}");
         }
         assert!(read(&[("minDuration", "5"), ("maxDuration", "4")]).is_err());
+        let both = |most| read(&[("minDuration", "5"), ("maxDuration", most)]).unwrap().duration_us;
+        assert_eq!((both("5"), both("6")), (Some(5..=5), Some(5..=6)));
         let most = i64::MAX.to_string();
         let ever = read(&[("endTs", &most), ("lookback", &most), ("limit", "2147483647")]).unwrap();
         assert_eq!((ever.window_us, ever.limit), (1..=u64::MAX, 100));

@@ -21,7 +21,7 @@ use crate::spool::checkpoint::Position;
 use crate::spool::{Batch, Spool};
 use singly::Singly;
 
-/// After a call that broke off, less is sent, for the upstream may not take large ones; never less than this.
+/// After a call that broke off, or could not be read, less is sent, for the upstream may not take large ones; never less than this.
 const MIN_BATCH_BYTES: usize = 4 << 10;
 /// After so many connections in a row that broke without an answer entries are called one by one.
 const BREAKS: u32 = 3;
@@ -147,6 +147,8 @@ impl Upstream {
         while !self.is_over() {
             self.heartbeat.beat();
             if let Err(error) = self.step() {
+                // What lies before the place that cannot be read can be, by itself.
+                self.batch_bytes = (self.batch_bytes / 2).max(MIN_BATCH_BYTES);
                 self.later(Cause::Failed, &format!("failed to read the spool: {error}"));
             }
         }
@@ -165,12 +167,15 @@ impl Upstream {
             self.read_singly()?;
             self.breaks = 0;
         }
-        if self.singly.is_empty() {
-            self.fill()?;
-            self.turn();
-            return Ok(());
+        if !self.singly.is_empty() {
+            return self.try_one();
         }
-        self.try_one()
+        let filled = self.fill();
+        // What is under way is settled, whether more can be read or not.
+        if filled.is_ok() || !self.pipeline.is_empty() {
+            self.turn();
+        }
+        filled
     }
 
     /// Hands over what the window has room for.
@@ -300,3 +305,6 @@ fn sign_of_life<'a>(
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

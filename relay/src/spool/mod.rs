@@ -276,6 +276,15 @@ impl Spool {
         Ok(())
     }
 
+    /// Has every attempt to read what the newest segment holds fail, or work again; it can be written all the same.
+    #[cfg(test)]
+    pub(crate) fn set_readable(&self, is_readable: bool) {
+        let mut state = self.lock();
+        let newest = state.segments.back_mut().unwrap();
+        let path = segment::path(&self.folder, newest.number);
+        newest.file = fs::File::options().read(is_readable).write(true).open(path).unwrap().into();
+    }
+
     /// Counts a call that could not be read.
     pub fn count_malformed(&self) {
         let mut state = self.lock();

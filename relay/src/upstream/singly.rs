@@ -152,9 +152,8 @@ impl Upstream {
     /// When the spool cannot be read.
     pub(super) fn try_one(&mut self) -> io::Result<()> {
         self.singly.forget_passed(&self.spool, self.number);
-        if self.singly.trial.wants_more() {
-            self.read_singly()?;
-        }
+        // Without a witness the first is called again, whether there is no other or none can be read.
+        let read = if self.singly.trial.wants_more() { self.read_singly() } else { Ok(()) };
         let called = self.singly.next().map(<[u8]>::to_vec);
         if let Some(entry) = called {
             match self.call_singly(&entry) {
@@ -169,7 +168,7 @@ impl Upstream {
             }
         }
         self.singly.settle(&self.spool, self.number);
-        Ok(())
+        read
     }
 
     fn call_singly(&mut self, entry: &[u8]) -> Result<Reply, Trouble> {

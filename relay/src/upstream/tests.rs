@@ -1,0 +1,137 @@
+//! An upstream's thread with a spool that cannot be read for a while.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use blkin_daemon::Health;
+use blkin_thrift::Limits;
+use blkin_thrift::scribe::{
+    LogEntry, Method, ResultCode, encode_log_call, encode_log_reply, parse_call, skim_log,
+};
+use tempfile::TempDir;
+
+use super::*;
+use crate::spool::{self, Draft, WhenFull};
+
+/// Longest wait for anything, on whatever machine: half of how long the upstream may be silent.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Fixture {
+    _folder: TempDir,
+    listener: TcpListener,
+    spool: Arc<Spool>,
+    standing: Arc<Standing>,
+    ending: Ending,
+    thread: JoinHandle<()>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let (folder, listener) = (TempDir::new().unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let name = listener.local_addr().unwrap().to_string();
+        let limits = spool::Limits::new(1 << 20, WhenFull::DropOldest);
+        let spool = Arc::new(Spool::open(folder.path(), limits, std::slice::from_ref(&name)).unwrap());
+        let standing = Arc::new(Standing::new("upstream", &name, Upstream::CAUSES));
+        let ending = Ending::default();
+        let options = Options {
+            batch_bytes: 1 << 20,
+            batch_entries: 1000,
+            window: Window { calls: 8, bytes: 1 << 20 },
+            io_timeout: 2 * PATIENCE,
+            backoff_min: Duration::from_millis(1),
+            backoff_max: Duration::from_millis(2),
+        };
+        let start = Start {
+            name: &name,
+            spool: &spool,
+            counter: &Counter::new("zipkin", Limits::default()),
+            options: &options,
+            ending: &ending,
+            own: "127.0.0.1:1".parse().unwrap(),
+            heartbeat: Health::new().worker("upstream"),
+            standing: standing.clone(),
+        };
+        let (thread, _traffic) = Upstream::start(start).unwrap();
+        Fixture { _folder: folder, listener, spool, standing, ending, thread }
+    }
+
+    fn append(&self, message: &str) {
+        let call = encode_log_call(1, &[LogEntry { category: "zipkin".into(), message: message.into() }]);
+        let mut draft = Draft::default();
+        let entries = skim_log(&call[4..], &Limits::default()).unwrap().entries;
+        entries.iter().for_each(|entry| draft.push(entry.bytes, 1));
+        self.spool.append(&[draft]).unwrap();
+    }
+
+    fn wait_for(&self, why: &str, is_so: impl Fn(&Self) -> bool) {
+        let due = Instant::now() + PATIENCE;
+        while !is_so(self) {
+            assert!(Instant::now() < due, "waited in vain: {why}");
+            std::thread::yield_now();
+        }
+    }
+
+    fn acked(&self) -> u64 {
+        self.spool.figures().upstreams[0].1.acked.entries
+    }
+
+    fn end(self) {
+        self.ending.now.cancel();
+        self.thread.join().unwrap();
+    }
+}
+
+/// The number of the next call and its messages.
+fn next_call(stream: &mut TcpStream) -> (i32, Vec<Vec<u8>>) {
+    let mut header = [0; 4];
+    stream.read_exact(&mut header).unwrap();
+    let mut body = vec![0; u32::from_be_bytes(header) as usize];
+    stream.read_exact(&mut body).unwrap();
+    let call = parse_call(&body, &Limits::default()).unwrap();
+    let Method::Log(entries) = call.method else { panic!("no Log call") };
+    (call.seq, entries.iter().map(|entry| entry.message.to_vec()).collect())
+}
+
+#[test]
+fn calls_under_way_are_settled_while_the_spool_cannot_be_read_and_the_rest_is_sent_once_it_can() {
+    let fixture = Fixture::new();
+    fixture.append("first");
+    let (mut stream, _) = fixture.listener.accept().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (first, _) = next_call(&mut stream);
+    fixture.spool.set_readable(false);
+    fixture.append("second");
+    fixture.wait_for("the spool cannot be read", |fixture| fixture.standing.trouble().is_some());
+    stream.write_all(&encode_log_reply(first, ResultCode::Ok)).unwrap();
+    fixture.wait_for("the answer is taken", |fixture| fixture.acked() == 1);
+    fixture.spool.set_readable(true);
+    let (second, messages) = next_call(&mut stream);
+    assert_eq!(messages, [b"second"]);
+    stream.write_all(&encode_log_reply(second, ResultCode::Ok)).unwrap();
+    fixture.wait_for("all is settled", |fixture| fixture.acked() == 2);
+    fixture.end();
+}
+
+#[test]
+fn less_is_read_at_a_time_after_what_could_not_be_read() {
+    let fixture = Fixture::new();
+    fixture.append("first");
+    let (mut stream, _) = fixture.listener.accept().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (first, _) = next_call(&mut stream);
+    stream.write_all(&encode_log_reply(first, ResultCode::Ok)).unwrap();
+    fixture.wait_for("the answer is taken", |fixture| fixture.acked() == 1);
+    fixture.spool.set_readable(false);
+    let message = "x".repeat(3000);
+    (0..4).for_each(|_| fixture.append(&message));
+    let failures = std::cell::Cell::new(0);
+    fixture.wait_for("it has tried to read ever less", |fixture| {
+        let has_failed = fixture.standing.trouble().is_some();
+        fixture.standing.succeeded();
+        failures.set(failures.get() + u32::from(has_failed));
+        failures.get() > 8
+    });
+    fixture.spool.set_readable(true);
+    assert_eq!(next_call(&mut stream).1.len(), 1, "two have more than the least that is read");
+    fixture.end();
+}

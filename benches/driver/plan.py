@@ -69,6 +69,8 @@ HOT = [
     Case("dynamic-texts", "… of which the making of the texts", "hot", "hot", ("dynamic-texts",)),
     blkin("event-portable", "event, portable producer", "event", environment=PORTABLE),
     blkin("legacy-event-portable", "legacy event, portable producer", "legacy-event", environment=PORTABLE),
+    blkin("string-portable", "string, portable producer", "string", environment=PORTABLE),
+    blkin("legacy-string-portable", "legacy string, portable producer", "legacy-string", environment=PORTABLE),
     blkin("dynamic-event-portable", "every text new, portable producer", "dynamic-event", "-n", 2000,
           environment=PORTABLE),
     blkin("event-overwrite", "event, flight recorder", "event", environment=OVERWRITE),

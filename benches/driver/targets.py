@@ -57,6 +57,9 @@ def of_hot_path(median):
     yield Target("event, portable producer ÷ the other", ratio(median, "event-portable", "event"), 1.2, "×")
     yield Target("legacy event, portable producer ÷ the other",
                  ratio(median, "legacy-event-portable", "legacy-event"), 1.2, "×")
+    for name in ("string", "legacy-string", "dynamic-event"):
+        title = {"dynamic-event": "event with every text new"}.get(name, name.replace("-", " "))
+        yield Target(f"{title}, portable producer ÷ the other", ratio(median, f"{name}-portable", name), 1.2, "×")
     yield Target("event, two producers ÷ one", ratio(median, "event-two", "event"), 1.2, "×")
     yield Target("legacy event, two producers ÷ one", ratio(median, "legacy-event-two", "legacy-event"), 1.2, "×")
     yield Target("LTTng-UST ÷ event", ratio(median, "lttng", "event"), 8, "×", at_least=True)

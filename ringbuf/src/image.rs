@@ -9,9 +9,10 @@ use std::mem::MaybeUninit;
 use blkin_record::{Draft, EndpointParts, Entry, GRAIN_BYTES, GRAIN_WORDS, MAX_IP_BYTES, Payload};
 
 use crate::cstring::{self, BLOCK, Block, PAGE};
+use crate::ring::TAIL_WORDS;
 
 /// Bytes of the tail in a continuation grain.
-const TAIL_GRAIN_BYTES: usize = GRAIN_BYTES - size_of::<u64>();
+const TAIL_GRAIN_BYTES: usize = TAIL_WORDS * size_of::<u64>();
 /// The longest tail that is copied within a restartable sequence: a longer one would keep a thread inside for so long that
 /// it seldom ends it.
 const MOST_TAIL_BYTES: usize = (Image::MOST_GRAINS - 1) * TAIL_GRAIN_BYTES;
@@ -68,6 +69,28 @@ impl Image {
         self.head = words.map(MaybeUninit::new);
     }
 
+    /// The value.
+    ///
+    /// # Safety
+    /// It was set.
+    #[inline(always)]
+    pub(crate) unsafe fn value(&self) -> u64 {
+        // SAFETY: passed on from the caller.
+        unsafe { self.head[1].assume_init() }
+    }
+
+    /// What stands in each continuation grain behind its stamp.
+    ///
+    /// # Safety
+    /// The tail that was written last has these counts.
+    #[inline(always)]
+    pub(crate) unsafe fn tail(&self, counts: Counts) -> &[[u64; TAIL_WORDS]] {
+        debug_assert!(counts.grains() <= Image::MOST_GRAINS);
+        // SAFETY: passed on from the caller: a tail is written to the end of its last grain. It begins a grain behind the
+        // beginning of the image, so that it is aligned.
+        unsafe { std::slice::from_raw_parts(self.tail.as_ptr().cast(), counts.grains() - 1) }
+    }
+
     /// To write a new tail.
     #[inline(always)]
     pub(crate) fn begin(&mut self) -> Tail<'_> {
@@ -80,6 +103,18 @@ impl Image {
 pub(crate) struct Counts(pub(crate) u64);
 
 impl Counts {
+    /// Word 7 of the head, but for the ordinal.
+    #[inline(always)]
+    pub(crate) fn tail_bytes_word(self) -> u64 {
+        self.0 & 0xffff << 32
+    }
+
+    /// Texts in the tail that are no value.
+    #[inline(always)]
+    pub(crate) fn texts(self) -> u64 {
+        self.0 >> 48
+    }
+
     pub(crate) fn grains(self) -> usize {
         1 + self.0 as u32 as usize
     }
@@ -329,9 +364,9 @@ mod tests {
     }
 
     fn tail(image: &Image, counts: Counts) -> Vec<u8> {
-        // SAFETY: so much was written.
-        let bytes = |byte: &MaybeUninit<u8>| unsafe { byte.assume_init() };
-        image.tail[..(counts.grains() - 1) * TAIL_GRAIN_BYTES].iter().map(bytes).collect()
+        // SAFETY: it was just written.
+        let words = unsafe { image.tail(counts) }.as_flattened();
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
     /// Two pages, and in them a text, with a 0 behind it, that begins `before` bytes before the end of the first.
@@ -376,7 +411,7 @@ mod tests {
             prop_assert_eq!(counts.is_some(), fits);
             let Some(counts) = counts else { return Ok(()) };
             prop_assert_eq!(counts.grains(), draft.grains());
-            prop_assert_eq!(counts.0 >> 32 & 0xffff, draft.head_words()[7] >> 32);
+            prop_assert_eq!(counts.tail_bytes_word(), draft.head_words()[7]);
             prop_assert_eq!(tail(&image, counts), written(&draft));
 
             // SAFETY: strings with an end.
@@ -396,7 +431,7 @@ mod tests {
                 strings = strings.entry(Entry::Value, string(value)).unwrap();
             }
             let counts = strings.end(known.map(u32::from)).unwrap();
-            prop_assert_eq!(counts.0 >> 48, known.iter().filter(|known| !**known).count() as u64);
+            prop_assert_eq!(counts.texts(), known.iter().filter(|known| !**known).count() as u64);
             prop_assert_eq!(tail(&image, counts), written(&draft));
         }
     }

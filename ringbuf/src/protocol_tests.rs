@@ -13,7 +13,7 @@ use blkin_record::{Draft, GRAIN_WORDS, Payload, Record, Source, records};
 use crate::drain::{Position, RingReader};
 use crate::layout::{RingMode, SLOT_HEADER_WORDS, control, slot};
 use crate::recorder::{LiveRing, RingCopy};
-use crate::ring::{Head, Ring, RingShape};
+use crate::ring::{Head, Refused, Ring, RingShape, TAIL_WORDS};
 use crate::words::Words;
 
 #[cfg(not(loom))]
@@ -147,6 +147,20 @@ fn draft(span: u64, value: Option<&[u8]>) -> Draft<'_> {
         level: 4,
         truncated: false,
     }
+}
+
+/// As programs do with records that they have put together before.
+fn push_put_together(memory: &Memory, draft: &Draft<'_>) -> Result<bool, Refused> {
+    let tail = tail_of(draft);
+    memory.ring().push_tail(&draft.head_words(), &tail, || 0)
+}
+
+/// What stands in each continuation grain behind its stamp.
+fn tail_of(draft: &Draft<'_>) -> Vec<[u64; TAIL_WORDS]> {
+    let mut words = vec![0; draft.grains() * GRAIN_WORDS];
+    draft.write(0, 0, COOKIE, 0, |index, word| words[index] = word);
+    let grains = words.as_chunks::<GRAIN_WORDS>().0;
+    grains[1..].iter().map(|[_, tail @ ..]| *tail).collect()
 }
 
 fn spans(raw: &[u8]) -> Vec<u64> {

@@ -11,6 +11,8 @@ use crate::words::Words;
 const RECORDS_SHIFT: u32 = 36;
 /// How far before a record's place its memory is asked for; behind a ring's end in vain.
 const AHEAD_WORDS: usize = 32 * GRAIN_WORDS;
+/// Words of a continuation grain behind its stamp.
+pub(crate) const TAIL_WORDS: usize = GRAIN_WORDS - 1;
 
 const _: () = assert!(POSITION_MASK == (1 << RECORDS_SHIFT) - 1);
 const _: () = assert!(ORDINAL_MASK == u64::MAX >> RECORDS_SHIFT);
@@ -154,6 +156,63 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         Ok(self.write_grain(start, word1, words))
     }
 
+    /// As [`Ring::push`], of a record by its words: those of its head, as for [`Ring::push_grain`], and of its tail what stands in
+    /// each continuation grain behind the stamp.
+    pub fn push_tail(
+        &self,
+        words: &[u64; GRAIN_WORDS],
+        tail: &[[u64; TAIL_WORDS]],
+        mut word1: impl FnMut() -> u64,
+    ) -> Result<bool, Refused> {
+        let grains = 1 + tail.len();
+        if grains as u64 > self.shape.grains {
+            return self.refuse(slot::TOO_LARGE, Refused::TooLarge);
+        }
+        let (start, word1) = self.reserve(grains as u64, &mut word1)?;
+        Ok(self.write_grains(start, word1, words, tail))
+    }
+
+    /// One try of [`Ring::push_tail`]; see [`Ring::try_push_grain`].
+    #[inline(always)]
+    pub fn try_push_tail(
+        &self,
+        mut word1: impl FnMut() -> u64,
+        words: impl FnOnce() -> [u64; GRAIN_WORDS],
+        tail: &[[u64; TAIL_WORDS]],
+    ) -> Option<bool> {
+        let (head, grains) = (self.head(), 1 + tail.len() as u64);
+        let word1 = if self.has_room(head, grains) { self.take(head, grains, &mut word1) } else { None }?;
+        Some(self.write_grains(head, word1, &words(), tail))
+    }
+
+    /// Writes the grains that were reserved at `start`, and commits them.
+    #[inline(always)]
+    fn write_grains(
+        &self,
+        start: Head,
+        word1: u64,
+        words: &[u64; GRAIN_WORDS],
+        tail: &[[u64; TAIL_WORDS]],
+    ) -> bool {
+        self.write_head(start, word1, words);
+        let base = start.position();
+        for (index, words) in (1..).zip(tail) {
+            self.write_continuation(base + index as u64, index, words);
+        }
+        let grains = 1 + tail.len();
+        self.commit(start, grains as u64, Stamp::head(base, grains, self.shape.cookie))
+    }
+
+    /// Writes the continuation grain number `index`, which was reserved at `position`.
+    #[inline(always)]
+    fn write_continuation(&self, position: u64, index: usize, words: &[u64; TAIL_WORDS]) {
+        let at = self.shape.word_of(position);
+        self.grains.prefetch_to_store(at + AHEAD_WORDS);
+        let stamp = Stamp::continuation(position, index, self.shape.cookie);
+        self.grains.store_run(at, [stamp.0]);
+        self.grains.store_run(at + 1, *words);
+    }
+
     /// One try of [`Ring::push`], of a record of one grain. `None` if there was no room, or another producer was faster:
     /// nothing has happened then. `word1` is asked for the second word before its place is taken (an event's clock), and
     /// `words` for the others behind that; of them the first and the last are filled in here.
@@ -171,11 +230,17 @@ impl<W: Words + ?Sized> Ring<'_, W> {
     /// Writes the grain that was reserved at `start`, and commits it.
     #[inline(always)]
     fn write_grain(&self, start: Head, word1: u64, words: &[u64; GRAIN_WORDS]) -> bool {
+        self.write_head(start, word1, words);
+        self.commit(start, 1, Stamp(self.shape.stamp.0 | start.position()))
+    }
+
+    /// Writes a head grain but for its stamp.
+    #[inline(always)]
+    fn write_head(&self, start: Head, word1: u64, words: &[u64; GRAIN_WORDS]) {
         let [_, _, trace_id, span_id, parent_span_id, names, traits, counts] = *words;
         let counts = counts | start.records();
         let at = self.shape.word_of(start.position());
         self.grains.store_run(at + 1, [word1, trace_id, span_id, parent_span_id, names, traits, counts]);
-        self.commit(start, 1, Stamp(self.shape.stamp.0 | start.position()))
     }
 
     /// Makes a record true that was written from `start` on; tells whether it passed an eighth of the ring.

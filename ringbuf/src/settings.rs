@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, c_char};
 
+use crate::cstring;
 use crate::layout::{ProducerKind, RingMode, ring_bytes_are_valid};
 use crate::say::Once;
 
@@ -65,6 +66,20 @@ pub(crate) fn producer(can_rseq: bool) -> ProducerKind {
         Some(_) => {
             BAD.say(format_args!("BLKIN_PRODUCER must be rseq or portable; choosing by itself"));
             best
+        }
+    }
+}
+
+/// BLKIN_STRINGS: bytes, or blocks where they can be read; `default` if it says neither. Whether blocks are.
+pub(crate) fn reads_blocks(default: bool) -> bool {
+    static BAD: Once = Once::new();
+    match variable(c"BLKIN_STRINGS") {
+        None | Some(b"") => default,
+        Some(b"bytes") => false,
+        Some(b"blocks") if cstring::HAS_BLOCKS => true,
+        Some(_) => {
+            BAD.say(format_args!("BLKIN_STRINGS must be bytes, or on x86-64 blocks; choosing by itself"));
+            default
         }
     }
 }

@@ -6,8 +6,7 @@
 //!
 //! An entry is guarded by a version, odd while it is written (Lameter, "Effective synchronization on Linux/NUMA systems",
 //! 2005, seqlocks): who reads never waits, and who finds it being written goes the longer way. So do all machines but
-//! x86-64, and programs under a memory checker, which has no restartable sequences: the comparison reads up to 15 bytes
-//! behind a text's end, though never in another page.
+//! x86-64, and programs under valgrind: the comparison reads up to 15 bytes behind a text's end, though never in another page.
 
 #[cfg(target_arch = "x86_64")]
 use std::mem::offset_of;

@@ -103,7 +103,8 @@ fn texts_of_all_lengths_are_recorded_and_nothing_of_what_lies_behind_them() {
         }
     }
     // The first one makes the ring, some find one that ends, and one in a thousand is looked up.
-    assert!(!process::may_at_once() || in_cells > fitting * 9 / 10, "{in_cells} of {fitting}");
+    let by_sequence = own::is_by_sequence(&program.attachment);
+    assert!(!by_sequence || in_cells > fitting * 9 / 10, "{in_cells} of {fitting}");
     let counters = program.attachment.counters();
     assert_eq!((counters.attempted, counters.committed), (800, 800));
 
@@ -115,4 +116,9 @@ fn texts_of_all_lengths_are_recorded_and_nothing_of_what_lies_behind_them() {
         let [Ok(record)] = &found[..] else { panic!("{found:?}, {after} before the end") };
         program.check(record, &texts);
     }
+}
+
+#[test]
+fn so_they_are_by_every_way_of_writing() {
+    own::run_again_by_each_way("texts_of_all_lengths_are_recorded_and_nothing_of_what_lies_behind_them");
 }

@@ -156,5 +156,10 @@ fn texts_that_change_are_recorded_as_they_were() {
     let most = CALLS * BRIEF_PLACES.len() / PLACES * 2 / 3;
     assert!(!process::may_at_once() || brief > most / 8, "{brief} of {most}");
     let events = CALLS / PLACES / 3;
-    assert!(!process::may_at_once() || in_cells > events / 8, "{in_cells} of {events}");
+    assert!(!own::is_by_sequence(&program) || in_cells > events / 8, "{in_cells} of {events}");
+}
+
+#[test]
+fn so_they_are_by_every_way_of_writing() {
+    own::run_again_by_each_way("texts_that_change_are_recorded_as_they_were");
 }

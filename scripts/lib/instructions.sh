@@ -1,6 +1,7 @@
 # Sourced by scripts/test: how many instructions a record takes, against scripts/lib/instructions.limits.
 #
-# Portable producer: callgrind counts 10,000 calls of each kind (valgrind has no rseq). Restartable sequences: the
+# Portable producer: callgrind counts 10,000 calls of each kind (valgrind has no rseq), with strings read in blocks, as they are
+# outside of it. Restartable sequences: the
 # instructions between the symbols of each, as the linker left them. Only counts gate; times do not.
 
 instruction_limits=scripts/lib/instructions.limits
@@ -9,7 +10,7 @@ instruction_limits=scripts/lib/instructions.limits
 count_calls() {
     local said
     # One variant of strlen() and its like, whatever the CPU.
-    said=$(env -u BLKIN_OFF -u RATE -u BLKIN_RATE BLKIN_SOCKET=/nonexistent BLKIN_RING_BYTES=16777216 \
+    said=$(env -u BLKIN_OFF -u RATE -u BLKIN_RATE BLKIN_SOCKET=/nonexistent BLKIN_RING_BYTES=16777216 BLKIN_STRINGS=blocks \
         GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX2 \
         valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect=measured "$1" "$2" 2>&1) ||
         { echo "$said" >&2; return 1; }

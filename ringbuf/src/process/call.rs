@@ -36,10 +36,10 @@ pub unsafe fn string_bytes<'a>(text: *const u8) -> &'a [u8] {
     unsafe { bytes(text, is_wide()) }
 }
 
-/// Whether strings may be read block by block: not under a memory checker, which has no areas for restartable sequences.
+/// Whether strings may be read block by block.
 #[inline(always)]
 fn is_wide() -> bool {
-    STATE.hot.rseq_offset.load(Relaxed) != 0
+    STATE.reads_blocks.load(Relaxed)
 }
 
 /// # Safety

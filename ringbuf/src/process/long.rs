@@ -8,11 +8,12 @@ use blkin_record::{Draft, Entry, MAX_TEXT_BYTES, Payload, Source, Stamp, cut, na
 
 use super::Annotation;
 use super::call::string_bytes;
-use super::record::{own_number, record_portably};
+use super::record::{end_push, is_event, own_number, record_portably, ring_to_try, words_of};
 use super::start::{count_without_segment, open_slot, ready_or_start};
-use super::state::{OFF, PORTABLE, RSEQ, STATE, mode, ring_of, words};
+use super::state::{OFF, PORTABLE, RSEQ, STATE, clock, mode, ring_of, words};
 use super::text::{is_due, recognise_endpoint_if, recognise_if};
 use super::waking::{after_refusal, wake};
+use crate::clock::ClockKind;
 use crate::evict::next_oldest;
 use crate::image::{Counts, Image, Terminated, Text};
 use crate::layout::{self, RingMode, slot};
@@ -119,10 +120,16 @@ fn record_value(ids: &[u64; 3], names: u64, key: u32, value: &[u8], level: u8) {
     });
 }
 
-/// Whether records are written by restartable sequences, so that [`super::record_new_call`] may have an answer. Then strings may
-/// be read block by block, too.
+/// Whether records with texts are put together before they have a place, so that [`super::record_new_call`] may have an answer.
+/// Then strings may be read block by block, too.
 #[inline(always)]
 pub fn may_at_once() -> bool {
+    writes_by_sequence() || STATE.pushes_images.load(Acquire)
+}
+
+/// Whether rings are written by restartable sequences.
+#[inline(always)]
+pub(super) fn writes_by_sequence() -> bool {
     STATE.hot.push_offset.load(Relaxed) != 0
 }
 
@@ -163,8 +170,50 @@ pub(super) unsafe fn push_at_once(
             wake();
             true
         }
+        // SAFETY: passed on from the caller.
+        Outcome::NoSlot => unsafe { push_image_portably(ids, names, traits, image, counts) },
         _ => false,
     }
+}
+
+/// As [`push_at_once`], by compare-and-swap: one try where that is nothing else, and then as often as it takes.
+///
+/// # Safety
+/// As [`rseq::push_texts`].
+#[inline(never)]
+unsafe fn push_image_portably(
+    ids: *const u64,
+    names: u64,
+    traits: u64,
+    image: &Image,
+    counts: Counts,
+) -> bool {
+    if !STATE.pushes_images.load(Acquire) {
+        return false;
+    }
+    let number = own_number();
+    let words = || {
+        // SAFETY: passed on from the caller.
+        let mut words = unsafe { words_of(ids, names, traits) };
+        words[7] = counts.tail_bytes_word();
+        words
+    };
+    // SAFETY: passed on from the caller.
+    let tail = unsafe { image.tail(counts) };
+    // SAFETY: as above; it has a value if it is no event.
+    let word1 = |clock: ClockKind| unsafe { if is_event(traits) { clock.read() } else { image.value() } };
+    match ring_to_try(number).and_then(|ring| ring.try_push_tail(|| word1(ClockKind::Tsc), words, tail)) {
+        Some(false) => {}
+        Some(true) => wake(),
+        None => {
+            let Some(ring) = STATE.hot.slots.get(number).and_then(ring_of) else { return false };
+            end_push(ring.push_tail(&words(), tail, || word1(clock())));
+        }
+    }
+    if counts.texts() != 0 {
+        count(slot::NOT_INTERNED, counts.texts());
+    }
+    true
 }
 
 /// Records what has been looked for in the table of names; what is too long is cut.

@@ -2,19 +2,21 @@
 //!
 //! Three lengths of the way: an annotation all of whose texts have ids is one grain, whose words go straight into the
 //! sequence; one of a few grains is put together on the stack and copied in by the sequence (`long`); everything else, and
-//! everything of programs without restartable sequences, takes the portable protocol.
+//! everything of programs without restartable sequences, takes the portable protocol, put together likewise where strings may
+//! be read block by block.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use blkin_record::{Draft, GRAIN_WORDS, Payload, Source, traits_word};
 
-use super::long::record_draft;
+use super::long::{count, record_draft};
 use super::start::open_slot;
 use super::state::{GATE, PORTABLE, RSEQ, STATE, clock, ring_of, ring_of_mode, words};
 use super::waking::{after_refusal, wake};
 use crate::clock::ClockKind;
-use crate::layout::{MAX_SLOTS, RingMode, header};
+use crate::image::Image;
+use crate::layout::{MAX_SLOTS, RingMode, header, slot};
 use crate::ring::{Refused, Ring};
 use crate::rseq::{self, Outcome};
 
@@ -188,7 +190,7 @@ unsafe fn push_to<const IS_EVENT: bool>(
 
 /// The ring with this number, if it is there and a record may be tried.
 #[inline(always)]
-fn ring_to_try(number: usize) -> Option<Ring<'static, [AtomicU64]>> {
+pub(super) fn ring_to_try(number: usize) -> Option<Ring<'static, [AtomicU64]>> {
     if !STATE.tries_first.load(Acquire) {
         return None;
     }
@@ -224,7 +226,7 @@ unsafe fn push_by_any_ring<const IS_EVENT: bool>(
 /// # Safety
 /// As [`push_event_otherwise`].
 #[inline(always)]
-unsafe fn words_of(ids: *const u64, names: u64, traits: u64) -> [u64; GRAIN_WORDS] {
+pub(super) unsafe fn words_of(ids: *const u64, names: u64, traits: u64) -> [u64; GRAIN_WORDS] {
     // SAFETY: passed on from the caller.
     let [trace_id, span_id, parent_span_id] = unsafe { ids.cast::<[u64; 3]>().read() };
     [0, 0, trace_id, span_id, parent_span_id, names, traits, 0]
@@ -238,7 +240,7 @@ fn wake_and_return() -> i32 {
 
 /// What follows a push by compare-and-swap.
 #[inline(always)]
-fn end_push(result: Result<bool, Refused>) {
+pub(super) fn end_push(result: Result<bool, Refused>) {
     match result {
         Ok(true) => wake(),
         Ok(false) => {}
@@ -247,8 +249,14 @@ fn end_push(result: Result<bool, Refused>) {
 }
 
 fn payload_of(traits: u64, value: u64) -> Payload<'static> {
-    let is_event = traits_word(traits as u32, &Payload::Event, (traits >> 40) as u8, false) == traits;
-    if is_event { Payload::Event } else { Payload::Integer(value as i64) }
+    if is_event(traits) { Payload::Event } else { Payload::Integer(value as i64) }
+}
+
+/// Whether a record with this word 6 is an event.
+#[inline(always)]
+pub(super) fn is_event(traits: u64) -> bool {
+    let kind = |word: u64| (word >> 32) as u8;
+    kind(traits) == kind(traits_word(0, &Payload::Event, 0, false))
 }
 
 /// By compare-and-swap, into the ring with this number.
@@ -262,9 +270,25 @@ pub(super) fn record_portably(draft: &Draft<'_>, number: usize) {
         words()[header::NO_SEGMENT].fetch_add(1, Relaxed);
         return;
     };
+    end_push(push_draft(&ring, draft));
+}
+
+/// Puts a record together before it has a place, if it is short enough and its texts may be read block by block.
+fn push_draft(ring: &Ring<'_, [AtomicU64]>, draft: &Draft<'_>) -> Result<bool, Refused> {
     let clock = clock();
     let is_event = matches!(draft.payload, Payload::Event);
-    end_push(ring.push(draft, || if is_event { clock.read() } else { 0 }));
+    let mut image = Image::new();
+    let counts = if STATE.reads_blocks.load(Relaxed) { image.set_draft(draft) } else { None };
+    let Some(counts) = counts else {
+        return ring.push(draft, || if is_event { clock.read() } else { 0 });
+    };
+    if draft.truncated {
+        count(slot::TRUNCATED, 1);
+    }
+    let words = draft.head_words();
+    // SAFETY: what was just written.
+    let tail = unsafe { image.tail(counts) };
+    ring.push_tail(&words, tail, || if is_event { clock.read() } else { words[1] })
 }
 
 /// The number of the ring that the calling thread writes portably: its own at this moment. Any ring may be written from

@@ -18,7 +18,7 @@ use crate::kept::{CONTROL, KeptErrno, SEGMENT, SOCKET_PATH};
 use crate::layout::{self, ProducerKind, RingMode, control, header, slot};
 use crate::ring::{Head, RingShape};
 use crate::say::Once;
-use crate::{rseq, segment, settings};
+use crate::{cstring, rseq, segment, settings};
 
 /// The phase, after the process's first use has been begun by someone.
 #[inline]
@@ -83,6 +83,7 @@ fn start() -> u64 {
     STATE.hot.phase.store(phase, SeqCst);
     let is_tried = phase == PORTABLE && clock() == ClockKind::Tsc && mode() == RingMode::Discard;
     STATE.tries_first.store(is_tried, Release);
+    STATE.pushes_images.store(phase == PORTABLE && STATE.reads_blocks.load(Relaxed), Release);
     if is_ready(phase) {
         report_early_counts();
         offer_if_due();
@@ -108,7 +109,9 @@ fn make_segment() -> Result<ProducerKind, Errno> {
     let mode = settings::mode();
     let area = rseq::area();
     let clock = ClockKind::detect();
-    let can = area.is_some() && clock == ClockKind::Tsc && slots > 1;
+    let reads_blocks = settings::reads_blocks(cstring::may_read_blocks());
+    // The sequences are given records that were put together in blocks.
+    let can = area.is_some() && clock == ClockKind::Tsc && slots > 1 && reads_blocks;
     let producer = settings::producer(can);
     let created = segment::create(ring_bytes, slots, mode, producer, clock, random())?;
     SEGMENT.keep(created.segment, created.segment_identity);
@@ -121,6 +124,7 @@ fn make_segment() -> Result<ProducerKind, Errno> {
     STATE.cookie.store(u64::from(created.cookie), Relaxed);
     STATE.clock_is_tsc.store(clock == ClockKind::Tsc, Relaxed);
     STATE.overwrites.store(mode == RingMode::Overwrite, Relaxed);
+    STATE.reads_blocks.store(reads_blocks, Relaxed);
     STATE.may_wake.store(settings::may_wake(), Relaxed);
     set_up_hot(area, producer, created.cookie);
     GATE.point_to(&created.control_words[control::BLOCKED]);

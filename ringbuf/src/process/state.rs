@@ -38,6 +38,11 @@ pub(crate) struct State {
     /// A record of one grain is first tried: rings are written by compare-and-swap and discard what they have no room for, and
     /// the clock is one instruction. Stored last, with release.
     pub(super) tries_first: AtomicBool,
+    /// Strings may be read block by block, which is up to 15 bytes behind their ends, though never in another page.
+    pub(super) reads_blocks: AtomicBool,
+    /// Records with texts are put together before they have a place, and then written by compare-and-swap. Stored last, with
+    /// release.
+    pub(super) pushes_images: AtomicBool,
     /// It may wake consumerd.
     pub(super) may_wake: AtomicBool,
     pub(super) waking: Waking,
@@ -65,6 +70,8 @@ pub(crate) static STATE: State = State {
     clock_is_tsc: AtomicBool::new(false),
     overwrites: AtomicBool::new(false),
     tries_first: AtomicBool::new(false),
+    reads_blocks: AtomicBool::new(false),
+    pushes_images: AtomicBool::new(false),
     may_wake: AtomicBool::new(false),
     waking: Waking::new(),
     attempted: AtomicU64::new(0),

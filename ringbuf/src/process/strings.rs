@@ -3,7 +3,7 @@
 use blkin_record::{Entry, Payload, names_word, traits_word};
 
 use super::call::{Said, record_call, record_known};
-use super::long::{may_at_once, push_at_once};
+use super::long::{may_at_once, push_at_once, writes_by_sequence};
 use super::record::Short;
 use super::state::NAMES;
 use super::text::{endpoint_of, is_not_due, is_to_be_kept, keep_call, recognise_longer_call, set_longer};
@@ -56,6 +56,10 @@ pub(crate) unsafe extern "C" fn push_cells_otherwise(
 ) {
     // SAFETY: passed on from the caller.
     let call = unsafe { call_at(place, [name, ip, service, key]) };
+    if !writes_by_sequence() {
+        // Cells are for the sequence alone.
+        set_longer(&call, Size::Cells);
+    }
     // SAFETY: as above.
     unsafe { record_call(own, call, Said::Short(Short::Event), LEGACY_LEVEL) };
 }

@@ -170,7 +170,7 @@ pub(super) unsafe fn recognise_longer_call(call: Call) -> Option<(u64, u32)> {
 /// # Safety
 /// As [`recognise_call`]; no text is NULL.
 unsafe fn recognise_parts(call: Call, ids: [u32; TEXTS]) -> Option<(u64, u32)> {
-    let wide = STATE.hot.rseq_offset.load(Relaxed) != 0;
+    let wide = STATE.reads_blocks.load(Relaxed);
     // SAFETY: passed on from the caller.
     let is_same = |(text, id)| unsafe { cstring::is(text, NAMES.text(), id as usize, wide) };
     if !call.texts.into_iter().zip(ids).all(is_same) {

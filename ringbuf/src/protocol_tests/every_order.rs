@@ -88,18 +88,25 @@ fn space_is_written_again_only_after_it_was_read() {
 
 #[test]
 fn a_record_of_two_grains_is_read_whole_or_not_at_all() {
-    explore(|| {
-        let memory = Memory::new(2);
-        let writer = {
-            let memory = memory.clone();
-            thread::spawn(move || memory.ring().push(&draft(5, Some(b"value")), || 0).is_ok())
-        };
-        let mut at = Position::default();
-        let mut seen = drain(&memory, &mut at, false);
-        assert!(writer.join().unwrap());
-        seen.extend(drain(&memory, &mut at, true));
-        assert_eq!(seen, [5]);
-    });
+    type Push = fn(&Memory, &Draft<'_>) -> bool;
+    let text_by_text: Push = |memory, draft| memory.ring().push(draft, || 0).is_ok();
+    let put_together: Push = |memory, draft| push_put_together(memory, draft).is_ok();
+    let in_one_try: Push =
+        |memory, draft| memory.ring().try_push_tail(|| 0, || draft.head_words(), &tail_of(draft)).is_some();
+    for push in [text_by_text, put_together, in_one_try] {
+        explore(move || {
+            let memory = Memory::new(2);
+            let writer = {
+                let memory = memory.clone();
+                thread::spawn(move || push(&memory, &draft(5, Some(b"value"))))
+            };
+            let mut at = Position::default();
+            let mut seen = drain(&memory, &mut at, false);
+            assert!(writer.join().unwrap());
+            seen.extend(drain(&memory, &mut at, true));
+            assert_eq!(seen, [5]);
+        });
+    }
 }
 
 #[test]

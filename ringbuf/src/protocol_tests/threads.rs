@@ -1,7 +1,6 @@
 //! With real threads, small rings and holes, and against what no writer of ours leaves.
 
 use super::*;
-use crate::ring::Refused;
 use proptest::prelude::*;
 
 /// Of that many, what an interpreter has the time for.
@@ -37,8 +36,11 @@ fn a_full_ring_counts_the_loss_and_goes_on_when_there_is_room() {
 #[test]
 fn a_record_longer_than_the_ring_is_counted_as_too_large() {
     let memory = Memory::new(4);
-    assert_eq!(memory.ring().push(&draft(1, Some(&[b'x'; 300])), || 0), Err(Refused::TooLarge));
-    assert_eq!(memory.count(slot::TOO_LARGE), 1);
+    let long = draft(1, Some(&[b'x'; 300]));
+    assert_eq!(memory.ring().push(&long, || 0), Err(Refused::TooLarge));
+    assert_eq!(push_put_together(&memory, &long), Err(Refused::TooLarge));
+    assert_eq!(memory.ring().try_push_tail(|| 0, || long.head_words(), &tail_of(&long)), None);
+    assert_eq!((memory.count(slot::ATTEMPTED), memory.count(slot::TOO_LARGE)), (2, 2));
 }
 
 #[test]
@@ -100,8 +102,12 @@ fn every_record_of_many_threads_is_read_once_or_counted() {
                         let long = [b'v'; 100];
                         (0..per_thread)
                             .filter(|n| {
-                                let value = (n % 3 == 0).then_some(&long[..]);
-                                memory.ring().push(&draft(thread << 32 | n, value), || 0).is_ok()
+                                let draft = draft(thread << 32 | n, (n % 3 == 0).then_some(&long[..]));
+                                if n % 2 == 0 {
+                                    push_put_together(memory, &draft).is_ok()
+                                } else {
+                                    memory.ring().push(&draft, || 0).is_ok()
+                                }
                             })
                             .map(|n| thread << 32 | n)
                             .collect::<Vec<u64>>()
@@ -201,8 +207,12 @@ fn overwritten_and_readable_are_all_also_while_threads_write_and_copies_are_take
                     scope.spawn(move || {
                         let long = [b'v'; 100];
                         for n in 0..per_thread {
-                            let value = (n % 3 == 0).then_some(&long[..]);
-                            let _ = memory.ring().push(&draft(thread << 32 | n, value), || 0);
+                            let draft = draft(thread << 32 | n, (n % 3 == 0).then_some(&long[..]));
+                            let _ = if n % 2 == 0 {
+                                push_put_together(memory, &draft)
+                            } else {
+                                memory.ring().push(&draft, || 0)
+                            };
                         }
                     })
                 })

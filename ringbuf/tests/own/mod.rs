@@ -1,9 +1,10 @@
 //! The segment that this process writes, as a consumer gets it.
 
 use std::os::fd::OwnedFd;
+use std::process::Command;
 
-use blkin_ringbuf::Attachment;
 use blkin_ringbuf::layout::{CONTROL_NAME, SEGMENT_NAME};
+use blkin_ringbuf::{Attachment, ProducerKind};
 use rustix::fs::{Mode, OFlags, open};
 
 /// This process' own memfd of that name, opened anew as the descriptor that an offer carries.
@@ -20,4 +21,28 @@ pub(crate) fn own_memfd(name: &str) -> OwnedFd {
 /// Attached to it.
 pub(crate) fn attach() -> Attachment {
     Attachment::open(own_memfd(SEGMENT_NAME), &own_memfd(CONTROL_NAME)).expect("a true segment")
+}
+
+/// Whether its rings are written by restartable sequences.
+#[allow(dead_code, reason = "not all tests ask")]
+pub(crate) fn is_by_sequence(program: &Attachment) -> bool {
+    program.info().producer == ProducerKind::Rseq
+}
+
+/// Runs a test of this file again, in processes of its own: by compare-and-swap, also in a process without areas for
+/// restartable sequences, as those of a C library before glibc 2.35 are, and with strings read byte by byte.
+#[allow(dead_code, reason = "not all tests do")]
+pub(crate) fn run_again_by_each_way(test: &str) {
+    let ways = [
+        ("BLKIN_PRODUCER", "portable"),
+        ("GLIBC_TUNABLES", "glibc.pthread.rseq=0"),
+        ("BLKIN_STRINGS", "bytes"),
+    ];
+    for (variable, value) in ways {
+        let program = std::env::current_exe().expect("this program has a path");
+        let run = Command::new(program).args(["--exact", test]).env(variable, value).output();
+        let run = run.expect("it starts again");
+        let said = String::from_utf8_lossy(&run.stdout) + String::from_utf8_lossy(&run.stderr);
+        assert!(run.status.success() && said.contains("1 passed"), "{variable}={value}: {said}");
+    }
 }

@@ -98,6 +98,11 @@ for allocator in libjemalloc.so.2 libtcmalloc_minimal.so.4; do
     done
 done
 check "surface.c is read as written when all names are bound at start" with LD_BIND_NOW=1 traced "$work/surface-gcc"
+# As with glibc before 2.35: threads have no areas for restartable sequences, and rings are written by compare-and-swap.
+check "surface.c is read as written without rseq areas" with GLIBC_TUNABLES=glibc.pthread.rseq=0 traced "$work/surface-gcc"
+for scenario in forks threads signals migrations; do
+    check "lifecycle $scenario without rseq areas" with GLIBC_TUNABLES=glibc.pthread.rseq=0 traced "$work/lifecycle" $scenario
+done
 memcheck=(valgrind -q --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite,possible)
 for program in surface-gcc front-gcc ztracer-g++ zref-g++; do
     check "valgrind finds nothing in $program" traced "${memcheck[@]}" "$work/$program"

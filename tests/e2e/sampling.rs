@@ -55,12 +55,14 @@ fn each_thread_samples_one_root_of_every_n() -> Result<()> {
 
 #[test]
 fn forked_children_start_at_random_phases() -> Result<()> {
-    let forks = 10_000.0_f64;
-    let (node, sampled) = sampled(&["--forks", "10000"], &[("RATE", "500")])?;
-    let probability = 1.0 / RATE as f64;
+    // No more than consumerd holds of one user, should it stand still: those beyond would be refused.
+    let forks = 200.0_f64;
+    let (node, sampled) = sampled(&["--forks", "200"], &[("RATE", "5")])?;
+    let probability = 1.0 / 5.0;
     let sigma = (forks * probability * (1.0 - probability)).sqrt();
     let off = (sampled as f64 - forks * probability).abs();
-    assert!(off <= 4.0 * sigma, "{sampled} of {forks} sampled, σ {sigma}");
+    // With the same phase for all it were none or each.
+    assert!(off <= 6.0 * sigma, "{sampled} of {forks} sampled, σ {sigma}");
     assert_eq!(traces(&node)?, sampled, "an unsampled request left something");
     Ok(())
 }

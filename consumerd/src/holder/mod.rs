@@ -3,6 +3,7 @@
 //! It parses nothing that programs wrote, so there is nothing in it that they could make stumble. It alone needs
 //! capabilities, for the one [`scan`] at start.
 
+mod admission;
 mod claim;
 mod control;
 pub mod counters;
@@ -24,7 +25,6 @@ use anyhow::{Context, anyhow};
 use blkin_daemon::descriptors::raise_limit;
 use blkin_daemon::exit::Failure;
 use blkin_daemon::{CancellationToken, Notices, ready, signals};
-use blkin_ringbuf::Unread;
 use rustix::process::geteuid;
 use serde::Serialize;
 
@@ -32,34 +32,23 @@ use crate::config::Config;
 use crate::link::{Message, send, watch};
 use crate::staging::{Memfd, Staging};
 use crate::timer::Timer;
-use claim::{Waiting, claim};
+use claim::Waiting;
 use control::Control;
 use counters::{Count, Counters};
 use guard::Guard;
-use held::{HeldPrograms, Refusal};
-use offers::{BACKLOG, Offer, Offers};
+use held::HeldPrograms;
+use offers::Offers;
 use predecessor::listen_when_free;
 use worker_process::{STUCK_AFTER, WorkerProcess};
 
 /// Pause while a message could not be handed over yet.
 const SHORT_TICK: Duration = Duration::from_millis(10);
-/// Connections that are taken at once.
-const OFFERS_AT_ONCE: usize = 256;
-/// How often offers are looked for while the daemon ends, [`SHORT_TICK`] apart.
-const LAST_LOOKS: usize = 20;
 /// What the worker may take to end beside `stop_timeout_ms`, to which it keeps itself.
 const AROUND_SHIPPING: Duration = Duration::from_millis(3200);
 /// A worker that lived shorter than this counts as one that could not start.
 const SHORT_LIFE: Duration = Duration::from_secs(2);
 /// Longest pause before a worker is started again.
 const MAX_RESTART_PAUSE: Duration = Duration::from_secs(5);
-
-/// Why programs are refused, in the log.
-const OVER_QUOTA: &str = "quota; raise max_programs*, max_shared_bytes_per_uid or the limit of open files";
-const ELSEWHERE: &str = "another daemon reads it";
-/// Why programs wait, in the log.
-const NO_DESCRIPTORS: &str =
-    "no descriptors are left; raise the limit of open files (LimitNOFILE, ulimit -n)";
 
 #[derive(Serialize)]
 struct Ready<'a> {
@@ -254,88 +243,6 @@ impl<'a> Holder<'a> {
         }
     }
 
-    fn scan(&mut self) {
-        for offer in scan::live_programs() {
-            tracing::info!(pid = offer.program.pid, comm = offer.program.comm, "found a live program");
-            self.counters.add(Count::Scan);
-            self.admit(offer, Instant::now());
-        }
-    }
-
-    /// Takes a program in, if nobody else reads it; if somebody does, tries again for a while.
-    fn admit(&mut self, offer: Offer, since: Instant) {
-        let (pid, uid) = (offer.program.pid, offer.program.uid);
-        let admitted = match self.claim(offer) {
-            Ok(offer) => self.held.admit(offer.program, offer.segment, offer.control).map(|_| ()),
-            Err((Refusal::Elsewhere, offer)) => match self.waiting.push(offer, since) {
-                Ok(()) => return,
-                Err(_) => Err(Refusal::Elsewhere),
-            },
-            Err((refusal, _)) => Err(refusal),
-        };
-        self.tell_refused(pid, uid, admitted.err());
-        self.count(admitted);
-    }
-
-    /// Names a program that is not read, but not each of many: `held_back` came since the last line.
-    fn tell_refused(&mut self, pid: u32, uid: u32, refusal: Option<Refusal>) {
-        let now = Instant::now();
-        match refusal {
-            Some(Refusal::Quota) => {
-                if let Some(held_back) = self.over_quota.admit(now) {
-                    tracing::warn!(pid, uid, held_back, "refused a program: {OVER_QUOTA}");
-                }
-            }
-            Some(Refusal::Elsewhere) => {
-                if let Some(held_back) = self.elsewhere.admit(now) {
-                    tracing::warn!(pid, uid, held_back, "refused a program: {ELSEWHERE}");
-                }
-            }
-            Some(Refusal::Malformed | Refusal::AlreadyHeld) | None => {}
-        }
-    }
-
-    /// Counts in the log what was refused since the last line, though nothing more is.
-    fn tell_held_back(&mut self, of: impl Fn(&mut Notices) -> Option<u64>) {
-        if let Some(programs) = of(&mut self.over_quota) {
-            tracing::warn!(programs, "refused more programs: {OVER_QUOTA}");
-        }
-        if let Some(programs) = of(&mut self.elsewhere) {
-            tracing::warn!(programs, "refused more programs: {ELSEWHERE}");
-        }
-    }
-
-    /// Gives an offer of which the control page is this daemon's alone.
-    fn claim(&self, mut offer: Offer) -> Result<Offer, (Refusal, Offer)> {
-        if let Err(refusal) = self.held.check(&offer.program, &offer.segment, &offer.control) {
-            if refusal == Refusal::Quota {
-                // Whatever keeps the program from being told is of its own making.
-                let _ = Unread::NoRoom.tell(&offer.control);
-            }
-            return Err((refusal, offer));
-        }
-        match claim(&offer.control) {
-            Ok(Some(control)) => offer.control = control,
-            Ok(None) => return Err((Refusal::Elsewhere, offer)),
-            Err(e) => tracing::warn!(
-                pid = offer.program.pid,
-                "failed to find out whether another daemon reads a program: {e}"
-            ),
-        }
-        Ok(offer)
-    }
-
-    fn count(&mut self, admitted: Result<(), Refusal>) {
-        self.counters.add(match admitted {
-            Ok(()) => Count::Taken,
-            Err(Refusal::AlreadyHeld) => Count::AlreadyHeld,
-            Err(Refusal::Quota) => Count::Quota,
-            Err(Refusal::Malformed) => Count::Malformed,
-            Err(Refusal::Elsewhere) => Count::Elsewhere,
-        });
-        self.publish_counters();
-    }
-
     fn publish_counters(&mut self) {
         self.counters.set(Count::Held, self.held.len() as u64);
         self.counters.publish(&mut self.staging);
@@ -350,11 +257,8 @@ impl<'a> Holder<'a> {
         let mut is_complete = false;
         loop {
             is_complete = self.tell(worker, is_complete);
-            let hurry = !is_complete
-                || self.offers.has_waiting()
-                || !self.waiting.is_empty()
-                || self.held.untold().next().is_some();
             let next_beat = worker.beat();
+            let pause = if is_complete && !self.is_anyone_waiting() { next_beat } else { SHORT_TICK };
             let silence = worker.silence(&self.staging);
             self.kill_if_stuck(worker, silence);
             let guarded = !is_ready || silence > STUCK_AFTER;
@@ -376,7 +280,7 @@ impl<'a> Holder<'a> {
                     self.take_offers();
                 }
                 () = self.guard.answer_one(), if guarded => {}
-                slept = self.timer.sleep(if hurry { SHORT_TICK } else { next_beat }) => {
+                slept = self.timer.sleep(pause) => {
                     slept?;
                     if self.offers.has_waiting() || !self.waiting.is_empty() {
                         self.take_offers();
@@ -385,6 +289,11 @@ impl<'a> Holder<'a> {
             }
             self.tell_held_back(|notices| notices.rest(Instant::now()));
         }
+    }
+
+    /// Whether programs wait to be taken in, or to be named to the worker.
+    fn is_anyone_waiting(&mut self) -> bool {
+        self.offers.has_waiting() || !self.waiting.is_empty() || self.held.untold().next().is_some()
     }
 
     /// Does what the worker asks, in its order.
@@ -401,43 +310,6 @@ impl<'a> Holder<'a> {
             }
         }
         heard
-    }
-
-    fn take_offers(&mut self) {
-        for (offer, since) in self.waiting.take() {
-            self.admit(offer, since);
-        }
-        for offer in self.offers.take(OFFERS_AT_ONCE) {
-            match offer {
-                Ok(offer) => self.admit(offer, Instant::now()),
-                Err(refusal) => self.count(Err(refusal)),
-            }
-        }
-        self.tell_short_of_descriptors();
-    }
-
-    /// Says when programs begin to wait for descriptors, and when they do no more.
-    fn tell_short_of_descriptors(&mut self) {
-        let is_short = self.offers.is_short();
-        match (std::mem::replace(&mut self.was_short, is_short), is_short) {
-            (false, true) => tracing::warn!("programs wait to be taken in: {NO_DESCRIPTORS}"),
-            (true, false) => tracing::info!("there are descriptors for all programs again"),
-            _ => {}
-        }
-    }
-
-    /// A program offers itself once more as it ends. That must meet a program that is still held: else it would count as a
-    /// new one, all of which another daemon has read and nobody knows what became of.
-    fn take_offers_of_the_ended(&mut self, messages: &[Option<Message>]) {
-        if !messages.iter().any(|message| matches!(message, Some(Message::Release(_)))) {
-            return;
-        }
-        for _ in 0..=BACKLOG / OFFERS_AT_ONCE {
-            self.take_offers();
-            if !self.offers.has_backlog() {
-                return;
-            }
-        }
     }
 
     /// Names programs to the worker, and once that all have been named. Says whether that has been said.
@@ -478,25 +350,6 @@ impl<'a> Holder<'a> {
             self.publish_counters();
             worker.kill();
         }
-    }
-
-    /// Takes the offers that came before the daemon was asked to end, and names their programs to the worker: they may
-    /// have ended since, and count on it. Those that another daemon still reads are waited for as long, and then named.
-    async fn take_last_offers(&mut self, worker: &WorkerProcess) {
-        for _ in 0..LAST_LOOKS {
-            self.take_offers();
-            self.tell(worker, true);
-            let is_awaited = self.offers.has_waiting() || !self.waiting.is_empty();
-            if !is_awaited && self.held.untold().next().is_none() {
-                break;
-            }
-            tokio::time::sleep(SHORT_TICK).await;
-        }
-        for (offer, _) in self.waiting.take() {
-            self.tell_refused(offer.program.pid, offer.program.uid, Some(Refusal::Elsewhere));
-            self.count(Err(Refusal::Elsewhere));
-        }
-        self.tell_held_back(Notices::last);
     }
 
     /// Lets the worker ship what it has, for a bounded time.

@@ -1,0 +1,165 @@
+//! Programs on their way in: who is taken, who is refused, who has to wait, and what is said of that.
+
+use std::time::Instant;
+
+use blkin_daemon::Notices;
+use blkin_ringbuf::Unread;
+
+use super::claim::claim;
+use super::counters::Count;
+use super::held::Refusal;
+use super::offers::{BACKLOG, Offer};
+use super::worker_process::WorkerProcess;
+use super::{Holder, SHORT_TICK, scan};
+use crate::link::Message;
+
+/// Connections that are taken at once.
+const OFFERS_AT_ONCE: usize = 256;
+/// How often offers are looked for while the daemon ends, [`SHORT_TICK`] apart.
+const LAST_LOOKS: usize = 20;
+
+/// Why programs are refused, in the log.
+const OVER_QUOTA: &str = "quota; raise max_programs*, max_shared_bytes_per_uid or the limit of open files";
+const ELSEWHERE: &str = "another daemon reads it";
+/// Why programs wait, in the log.
+const NO_DESCRIPTORS: &str =
+    "no descriptors are left; raise the limit of open files (LimitNOFILE, ulimit -n)";
+
+impl Holder<'_> {
+    pub(super) fn scan(&mut self) {
+        for offer in scan::live_programs() {
+            tracing::info!(pid = offer.program.pid, comm = offer.program.comm, "found a live program");
+            self.counters.add(Count::Scan);
+            self.admit(offer, Instant::now());
+        }
+    }
+
+    /// Takes a program in, if nobody else reads it; if somebody does, tries again for a while.
+    fn admit(&mut self, offer: Offer, since: Instant) {
+        let (pid, uid) = (offer.program.pid, offer.program.uid);
+        let admitted = match self.claim(offer) {
+            Ok(offer) => self.held.admit(offer.program, offer.segment, offer.control).map(|_| ()),
+            Err((Refusal::Elsewhere, offer)) => match self.waiting.push(offer, since) {
+                Ok(()) => return,
+                Err(_) => Err(Refusal::Elsewhere),
+            },
+            Err((refusal, _)) => Err(refusal),
+        };
+        self.tell_refused(pid, uid, admitted.err());
+        self.count(admitted);
+    }
+
+    /// Names a program that is not read, but not each of many: `held_back` came since the last line.
+    fn tell_refused(&mut self, pid: u32, uid: u32, refusal: Option<Refusal>) {
+        let now = Instant::now();
+        match refusal {
+            Some(Refusal::Quota) => {
+                if let Some(held_back) = self.over_quota.admit(now) {
+                    tracing::warn!(pid, uid, held_back, "refused a program: {OVER_QUOTA}");
+                }
+            }
+            Some(Refusal::Elsewhere) => {
+                if let Some(held_back) = self.elsewhere.admit(now) {
+                    tracing::warn!(pid, uid, held_back, "refused a program: {ELSEWHERE}");
+                }
+            }
+            Some(Refusal::Malformed | Refusal::AlreadyHeld) | None => {}
+        }
+    }
+
+    /// Counts in the log what was refused since the last line, though nothing more is.
+    pub(super) fn tell_held_back(&mut self, of: impl Fn(&mut Notices) -> Option<u64>) {
+        if let Some(programs) = of(&mut self.over_quota) {
+            tracing::warn!(programs, "refused more programs: {OVER_QUOTA}");
+        }
+        if let Some(programs) = of(&mut self.elsewhere) {
+            tracing::warn!(programs, "refused more programs: {ELSEWHERE}");
+        }
+    }
+
+    /// Gives an offer of which the control page is this daemon's alone.
+    fn claim(&self, mut offer: Offer) -> Result<Offer, (Refusal, Offer)> {
+        if let Err(refusal) = self.held.check(&offer.program, &offer.segment, &offer.control) {
+            if refusal == Refusal::Quota {
+                // Whatever keeps the program from being told is of its own making.
+                let _ = Unread::NoRoom.tell(&offer.control);
+            }
+            return Err((refusal, offer));
+        }
+        match claim(&offer.control) {
+            Ok(Some(control)) => offer.control = control,
+            Ok(None) => return Err((Refusal::Elsewhere, offer)),
+            Err(e) => tracing::warn!(
+                pid = offer.program.pid,
+                "failed to find out whether another daemon reads a program: {e}"
+            ),
+        }
+        Ok(offer)
+    }
+
+    fn count(&mut self, admitted: Result<(), Refusal>) {
+        self.counters.add(match admitted {
+            Ok(()) => Count::Taken,
+            Err(Refusal::AlreadyHeld) => Count::AlreadyHeld,
+            Err(Refusal::Quota) => Count::Quota,
+            Err(Refusal::Malformed) => Count::Malformed,
+            Err(Refusal::Elsewhere) => Count::Elsewhere,
+        });
+        self.publish_counters();
+    }
+
+    pub(super) fn take_offers(&mut self) {
+        for (offer, since) in self.waiting.take() {
+            self.admit(offer, since);
+        }
+        for offer in self.offers.take(OFFERS_AT_ONCE) {
+            match offer {
+                Ok(offer) => self.admit(offer, Instant::now()),
+                Err(refusal) => self.count(Err(refusal)),
+            }
+        }
+        self.tell_short_of_descriptors();
+    }
+
+    /// Says when programs begin to wait for descriptors, and when they do no more.
+    fn tell_short_of_descriptors(&mut self) {
+        let is_short = self.offers.is_short();
+        match (std::mem::replace(&mut self.was_short, is_short), is_short) {
+            (false, true) => tracing::warn!("programs wait to be taken in: {NO_DESCRIPTORS}"),
+            (true, false) => tracing::info!("there are descriptors for all programs again"),
+            _ => {}
+        }
+    }
+
+    /// A program offers itself once more as it ends. That must meet a program that is still held: else it would count as a
+    /// new one, all of which another daemon has read and nobody knows what became of.
+    pub(super) fn take_offers_of_the_ended(&mut self, messages: &[Option<Message>]) {
+        if !messages.iter().any(|message| matches!(message, Some(Message::Release(_)))) {
+            return;
+        }
+        for _ in 0..=BACKLOG / OFFERS_AT_ONCE {
+            self.take_offers();
+            if !self.offers.has_backlog() {
+                return;
+            }
+        }
+    }
+
+    /// Takes the offers that came before the daemon was asked to end, and names their programs to the worker: they may
+    /// have ended since, and count on it. Those that another daemon still reads are waited for as long, and then named.
+    pub(super) async fn take_last_offers(&mut self, worker: &WorkerProcess) {
+        for _ in 0..LAST_LOOKS {
+            self.take_offers();
+            self.tell(worker, true);
+            if !self.is_anyone_waiting() {
+                break;
+            }
+            tokio::time::sleep(SHORT_TICK).await;
+        }
+        for (offer, _) in self.waiting.take() {
+            self.tell_refused(offer.program.pid, offer.program.uid, Some(Refusal::Elsewhere));
+            self.count(Err(Refusal::Elsewhere));
+        }
+        self.tell_held_back(Notices::last);
+    }
+}

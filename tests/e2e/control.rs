@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -105,7 +106,12 @@ impl Site {
 
     /// The file of all annotations up to now, without a line that is being written.
     fn lines(&self) -> Result<String> {
-        let mut text = fs::read_to_string(self.folder.path().join("lines"))?;
+        let text = fs::read_to_string(self.folder.path().join("lines"));
+        // consumerd makes it with its first line.
+        let mut text = text.or_else(|error| match error.kind() {
+            ErrorKind::NotFound => Ok(String::new()),
+            _ => Err(error),
+        })?;
         text.truncate(text.rfind('\n').map_or(0, |end| end + 1));
         Ok(text)
     }

@@ -151,7 +151,7 @@ impl Default for Config {
 /// What flags and environment may say; a flag wins over the environment, both over the file.
 #[derive(Clone, Debug, Default, clap::Args, Serialize)]
 pub struct Overrides {
-    /// Socket on which programs offer themselves
+    /// Socket on which programs offer themselves [default: /run/blkin/consumerd.sock]
     #[arg(long, env = "BLKIN_CONSUMERD_SOCKET", value_name = "PATH")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
@@ -159,51 +159,51 @@ pub struct Overrides {
     #[arg(long, env = "BLKIN_CONSUMERD_CONTROL_SOCKET", value_name = "PATH")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control_socket: Option<PathBuf>,
-    /// Address of /metrics and /healthz
+    /// Address of /metrics and /healthz [default: 127.0.0.1:9412]
     #[arg(long, env = "BLKIN_CONSUMERD_HTTP_LISTEN", value_name = "ADDRESS:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_listen: Option<String>,
-    /// Scribe server that gets whole Zipkin spans; empty switches the sink off
+    /// Scribe server that gets whole Zipkin spans; empty switches the sink off [default: 127.0.0.1:9410]
     #[arg(long, env = "BLKIN_CONSUMERD_SCRIBE_UPSTREAM", value_name = "HOST:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scribe_upstream: Option<String>,
-    /// Scribe server that gets one JSON object for each annotation; empty switches the sink off
+    /// Scribe server that gets one JSON object for each annotation [default: none]
     #[arg(long, env = "BLKIN_CONSUMERD_JSON_SCRIBE_UPSTREAM", value_name = "HOST:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub json_scribe_upstream: Option<String>,
-    /// File or named pipe that gets one JSON line for each annotation; empty switches the sink off
+    /// File or named pipe that gets one JSON line for each annotation [default: none]
     #[arg(long, env = "BLKIN_CONSUMERD_JSON_LINES", value_name = "PATH")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub json_lines: Option<PathBuf>,
-    /// A span without a new annotation for this long leaves as it is
+    /// A span without a new annotation for this long leaves as it is [default: 10000]
     #[arg(long, env = "BLKIN_CONSUMERD_QUIET_MS", value_name = "MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quiet_ms: Option<u64>,
-    /// What each sink may hold before it loses annotations
+    /// What each sink may hold before it loses annotations [default: 67108864]
     #[arg(long, env = "BLKIN_CONSUMERD_QUEUE_BYTES", value_name = "BYTES")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_bytes: Option<usize>,
-    /// Memory for what is drained but not acknowledged
+    /// Memory for what is drained but not acknowledged [default: 268435456]
     #[arg(long, env = "BLKIN_CONSUMERD_STAGING_BYTES", value_name = "BYTES")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub staging_bytes: Option<u64>,
-    /// Look at start for live programs that offered themselves to nobody
+    /// Look at start for live programs that offered themselves to nobody [default: true]
     #[arg(long, env = "BLKIN_CONSUMERD_SCAN", value_name = "BOOL")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scan: Option<bool>,
-    /// SIGTERM: time to ship what was drained
+    /// SIGTERM: time to ship what was drained [default: 5000]
     #[arg(long, env = "BLKIN_CONSUMERD_STOP_TIMEOUT_MS", value_name = "MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_timeout_ms: Option<u64>,
-    /// A worker without a sign of life for this long is killed and started anew
+    /// A worker without a sign of life for this long is killed and started anew [default: 30000]
     #[arg(long, env = "BLKIN_CONSUMERD_STUCK_KILL_MS", value_name = "MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stuck_kill_ms: Option<u64>,
-    /// User id of the worker when the daemon runs as root
+    /// User id of the worker when the daemon runs as root [default: none: root]
     #[arg(long, env = "BLKIN_CONSUMERD_WORKER_UID", value_name = "UID")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker_uid: Option<u32>,
-    /// Group id of the worker when the daemon runs as root
+    /// Group id of the worker when the daemon runs as root [default: none: root]
     #[arg(long, env = "BLKIN_CONSUMERD_WORKER_GID", value_name = "GID")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker_gid: Option<u32>,
@@ -360,6 +360,24 @@ mod tests {
         for key in ["worker_uid", "worker_gid"] {
             assert!(example.contains(&format!("# {key} =")), "{key}");
         }
+    }
+
+    #[test]
+    fn help_tells_the_defaults() {
+        let all = toml::Table::try_from(Config::default()).unwrap();
+        let command = <Overrides as clap::Args>::augment_args(clap::Command::new("consumerd"));
+        let mut told = 0;
+        for argument in command.get_arguments() {
+            let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+            let default = help.split_once("[default: ").and_then(|(_, rest)| rest.strip_suffix(']'));
+            let value = all.get(argument.get_id().as_str());
+            if let (Some(default), Some(value)) = (default, value) {
+                let value = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
+                assert_eq!(default.replace("none", ""), value, "{}", argument.get_id());
+                told += 1;
+            }
+        }
+        assert!(told >= 10, "{told}");
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub struct Overrides {
     #[arg(long, env = "BLKIN_RELAY_SCRIBE_LISTEN", value_name = "ADDRESS", value_parser = listen_address)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scribe_listen: Option<SocketAddr>,
-    /// Address of /metrics and /healthz [default: 127.0.0.1:9413]
+    /// Address of /metrics, /healthz and the live stream [default: 127.0.0.1:9413]
     #[arg(long, env = "BLKIN_RELAY_HTTP_LISTEN", value_name = "ADDRESS", value_parser = listen_address)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_listen: Option<SocketAddr>,

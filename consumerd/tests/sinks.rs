@@ -68,36 +68,32 @@ fn try_later_and_lost_connections_are_tried_again_until_it_works() {
     }
 }
 
-#[test]
-fn only_the_entry_that_is_refused_is_lost() {
+/// A daemon whose upstream does this with every call that has a certain entry in it, and takes all others: that entry alone is
+/// lost.
+fn lose_one_entry(site: &Site, behaviour: Behaviour) -> Daemon {
     let mut first = None;
     let scribe = Scribe::start(move |entries| {
         let bad = first.get_or_insert_with(|| entries[0].clone());
-        if entries.contains(bad) { Behaviour::Exception } else { Behaviour::Ok }
+        if entries.contains(bad) { behaviour } else { Behaviour::Ok }
     });
-    let site = Site::new();
     let daemon = site.bare_daemon(&["--scribe-upstream", &scribe.address]);
     let made = site.program(&[100, 1], &[]).finish();
     let metrics = daemon.settled(made);
     metrics.assert_balanced();
     assert_eq!(metrics.sum_where("blkin_sink_lost_total", "rejected"), 4);
     assert_eq!(annotations(&scribe) as u64, made - 4);
+    daemon
+}
+
+#[test]
+fn only_the_entry_that_is_refused_is_lost() {
+    lose_one_entry(&Site::new(), Behaviour::Exception);
 }
 
 #[test]
 fn only_the_entry_on_which_the_upstream_always_hangs_up_is_lost() {
-    let mut first = None;
-    let scribe = Scribe::start(move |entries| {
-        let bad = first.get_or_insert_with(|| entries[0].clone());
-        if entries.contains(bad) { Behaviour::HangUp } else { Behaviour::Ok }
-    });
     let site = Site::new();
-    let daemon = site.bare_daemon(&["--scribe-upstream", &scribe.address]);
-    let made = site.program(&[100, 1], &[]).finish();
-    let metrics = daemon.settled(made);
-    metrics.assert_balanced();
-    assert_eq!(metrics.sum_where("blkin_sink_lost_total", "rejected"), 4);
-    assert_eq!(annotations(&scribe) as u64, made - 4);
+    let daemon = lose_one_entry(&site, Behaviour::HangUp);
     assert_eq!(daemon.said("it is given up").len(), 1);
 }
 

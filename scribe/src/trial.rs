@@ -165,6 +165,19 @@ mod tests {
     }
 
     #[test]
+    fn an_upstream_that_breaks_half_of_all_calls_costs_less_than_one_entry_in_a_thousand() {
+        let mut state = 1u64;
+        let (answered, given_up) = run(300_000, 2_000_000, |_| {
+            // Knuth's linear congruential generator (MMIX); its top bit.
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state >> 63 == 0
+        });
+        let all = answered.len() + given_up.len();
+        println!("{} of {all} were given up", given_up.len());
+        assert!(all > 290_000 && given_up.len() * 1000 < all);
+    }
+
+    #[test]
     fn an_entry_behind_which_there_is_nothing_is_kept() {
         assert_eq!(run(1, 1000, |_| true), (vec![], vec![]));
         // All others were answered before it was called the last time.

@@ -36,31 +36,41 @@ Exit codes: 0 well · 1 failed, not found, (ledger) it does not balance or a dae
 struct Arguments {
     #[command(subcommand)]
     command: Command,
-    #[command(flatten)]
-    common: Common,
-}
-
-#[derive(Args)]
-struct Common {
-    /// The collector (or any Zipkin server) to read from
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        env = "BLKIN_COLLECTOR_URL",
-        default_value = "http://127.0.0.1:9411",
-        value_parser = parse_url
-    )]
-    collector: String,
     /// Print JSON for programs instead of text for people
     #[arg(long, global = true)]
     json: bool,
 }
 
+/// Of the commands that ask one: others neither list it nor fail by what the environment says of it.
+#[derive(Args)]
+struct Collector {
+    /// The collector (or any Zipkin server) to read from
+    #[arg(
+        id = "collector",
+        long = "collector",
+        value_name = "URL",
+        env = "BLKIN_COLLECTOR_URL",
+        default_value = "http://127.0.0.1:9411",
+        value_parser = parse_url
+    )]
+    url: String,
+}
+
+impl Collector {
+    fn client(&self) -> Client {
+        Client::new(&self.url).named_by("--collector")
+    }
+}
+
 #[derive(Subcommand)]
 enum Command {
     /// List recent traces
-    Traces(TracesArguments),
+    Traces {
+        #[command(flatten)]
+        wanted: TracesArguments,
+        #[command(flatten)]
+        collector: Collector,
+    },
     /// Draw one trace as a waterfall: every span with its service, duration and annotations
     Trace {
         /// Trace id, hexadecimal, as `blkin traces` lists it
@@ -69,16 +79,30 @@ enum Command {
         /// Leave out events and keys
         #[arg(long)]
         short: bool,
+        #[command(flatten)]
+        collector: Collector,
     },
     /// Average, median and longest time between two annotations of a span, by service: journaling time of each daemon
-    Stats(StatsArguments),
+    Stats {
+        #[command(flatten)]
+        wanted: StatsArguments,
+        #[command(flatten)]
+        collector: Collector,
+    },
     /// Print spans as they arrive at a collector or relay (--collector names it)
-    Live(live::LiveArguments),
+    Live {
+        #[command(flatten)]
+        wanted: live::LiveArguments,
+        #[command(flatten)]
+        collector: Collector,
+    },
     /// List what the collector rejected of late, and why
     Rejects {
         /// How many to list, at most the 256 that the collector keeps
         #[arg(long, default_value_t = 20)]
         limit: usize,
+        #[command(flatten)]
+        collector: Collector,
     },
     /// Copy what the rings of programs hold now into a file, also of a flight recorder whose program has crashed
     #[command(after_help = snapshot::NOTE)]
@@ -101,6 +125,8 @@ enum Command {
         consumerd: String,
         #[command(flatten)]
         relays: Relays,
+        #[command(flatten)]
+        collector: Collector,
         /// Wait at most this long (500ms, 10s) until no annotation is on its way any more
         #[arg(long, value_name = "DURATION", default_value = "0", value_parser = units::parse_duration_us)]
         settle: u64,
@@ -124,6 +150,8 @@ enum Command {
         socket: PathBuf,
         #[command(flatten)]
         relays: Relays,
+        #[command(flatten)]
+        collector: Collector,
     },
 }
 
@@ -187,26 +215,25 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let collector = Client::new(&arguments.common.collector).named_by("--collector");
-    let json = arguments.common.json;
+    let json = arguments.json;
     match &arguments.command {
-        Command::Traces(wanted) => list(&collector, wanted, json)?,
-        Command::Trace { id, short } => draw(&collector, id, *short, json)?,
-        Command::Live(wanted) => live::print(collector.base(), wanted, json)?,
-        Command::Rejects { limit } => list_rejects(&collector, *limit, json)?,
-        Command::Stats(wanted) => measure(&collector, wanted, json)?,
+        Command::Traces { wanted, collector } => list(&collector.client(), wanted, json)?,
+        Command::Trace { id, short, collector } => draw(&collector.client(), id, *short, json)?,
+        Command::Live { wanted, collector } => live::print(collector.client().base(), wanted, json)?,
+        Command::Rejects { limit, collector } => list_rejects(&collector.client(), *limit, json)?,
+        Command::Stats { wanted, collector } => measure(&collector.client(), wanted, json)?,
         Command::Snapshot(wanted) => take_snapshot(wanted, json)?,
         Command::Recover { file } => print_saved(file, json)?,
-        Command::Ledger { consumerd, relays, settle } => {
+        Command::Ledger { consumerd, relays, collector, settle } => {
             let relays: Vec<Client> = relays.clients().map(|relay| relay.named_by("--relay")).collect();
             let consumerd = Client::new(consumerd).named_by("--consumerd");
             let patience = Duration::from_micros(*settle);
-            return check(&Ledger::settled(&consumerd, &relays, &collector, patience), json);
+            return check(&Ledger::settled(&consumerd, &relays, &collector.client(), patience), json);
         }
         Command::Set(wanted) => put(&set::run(wanted, json, Style::of_stdout())?)?,
-        Command::Doctor { consumerd, socket, relays } => {
+        Command::Doctor { consumerd, socket, relays, collector } => {
             // It has advice of its own for whom it does not reach.
-            let [consumerd, collector] = [consumerd, &arguments.common.collector].map(|url| Client::new(url));
+            let [consumerd, collector] = [consumerd, &collector.url].map(|url| Client::new(url));
             let relays = relays.clients().collect();
             return examine(doctor::Places { socket: socket.clone(), consumerd, relays, collector }, json);
         }
@@ -331,6 +358,14 @@ mod tests {
         for id in ["", "zz"] {
             let error = refused(&["trace", id]);
             assert_eq!((error.kind(), error.exit_code()), (ErrorKind::ValueValidation, 2));
+        }
+    }
+
+    #[test]
+    fn whoever_asks_no_collector_has_no_option_for_it() {
+        for words in [&["set", "--show"][..], &["snapshot", "--all"], &["recover", "file"]] {
+            let named = [words, &["--collector", "http://10.0.0.5:9411"]].concat();
+            assert_eq!(refused(&named).kind(), ErrorKind::UnknownArgument, "{words:?}");
         }
     }
 

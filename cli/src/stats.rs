@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::http::Client;
 use crate::moments;
-use crate::terminal::{Colour, Style, fit, safe};
+use crate::terminal::{Colour, Style, cut, fit, safe, wrapped};
 use crate::units;
 
 /// What `blkin stats` is told.
@@ -115,12 +115,11 @@ pub fn table(stats: &Stats, style: Style) -> String {
         "p99",
         "max"
     );
-    let _ = writeln!(out, "{}", style.paint(Colour::Bold, &head));
+    let _ = writeln!(out, "{}", style.paint(Colour::Bold, &cut(&head, style.columns)));
     let mut services: Vec<&ServiceStats> = stats.services.iter().collect();
     services.sort_by(|a, b| b.average_us.total_cmp(&a.average_us));
     for found in services {
-        let _ = writeln!(
-            out,
+        let line = format!(
             "{}  {:>9}  {:>10}  {:>10}  {:>10}  {:>10}",
             fit(&safe(&found.service), columns),
             found.count,
@@ -129,11 +128,12 @@ pub fn table(stats: &Stats, style: Style) -> String {
             units::duration(found.p99_us),
             units::duration(found.max_us),
         );
+        let _ = writeln!(out, "{}", cut(&line, style.columns));
     }
     let what = if stats.complete { "traces" } else { "traces, the latest; there was no time for all" };
-    let _ = writeln!(out, "of {} {what}", stats.traces);
-    if let Some(left_out) = left_out(stats) {
-        let _ = writeln!(out, "{left_out}");
+    let below = std::iter::once(format!("of {} {what}", stats.traces)).chain(left_out(stats));
+    for line in below.flat_map(|text| wrapped(&text, style.columns)) {
+        let _ = writeln!(out, "{line}");
     }
     out
 }
@@ -181,6 +181,9 @@ mod tests {
         assert!(lines[2].contains(&units::duration(250)), "{text}");
         assert!(lines[3].contains("7 traces, the latest"), "{text}");
         assert_eq!(lines[4], "12345 begins were left out: no end came after them in their span");
-        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{text}");
+        for columns in [40, 60, 80] {
+            let text = table(&stats, Style { columns, colours: false });
+            assert!(text.lines().all(|line| line.chars().count() <= columns), "{text}");
+        }
     }
 }

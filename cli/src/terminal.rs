@@ -5,8 +5,8 @@ use std::io::IsTerminal;
 
 /// Width assumed where the output is no terminal.
 const DEFAULT_COLUMNS: usize = 100;
-/// Narrower terminals wrap: a waterfall needs this much.
-const MIN_COLUMNS: usize = 60;
+/// Narrower terminals wrap: names, services and durations of a waterfall need this much.
+const MIN_COLUMNS: usize = 40;
 
 /// How to draw on the standard output.
 #[derive(Debug, Clone, Copy)]
@@ -91,6 +91,11 @@ pub fn fit(text: &str, columns: usize) -> String {
         cut.push('…');
     }
     cut
+}
+
+/// `text` cut to `columns` with an ellipsis.
+pub fn cut(text: &str, columns: usize) -> String {
+    fit(text, columns).trim_end().to_owned()
 }
 
 #[cfg(test)]

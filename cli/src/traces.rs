@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::http::Client;
 use crate::moments;
 use crate::span::{self, Span};
-use crate::terminal::{Colour, Style, fit, safe};
+use crate::terminal::{Colour, Style, cut, fit, safe};
 use crate::units;
 use crate::views;
 
@@ -270,19 +270,24 @@ pub fn table(traces: &[Summary], now_us: u64, slowest: bool, style: Style) -> St
         "spans",
         fit("name", name_columns / 2)
     );
-    let mut out = format!("{}\n", style.paint(Colour::Bold, &head));
+    let mut out = format!("{}\n", style.paint(Colour::Bold, &cut(&head, style.columns)));
     for trace in traces {
-        let _ = writeln!(
-            out,
-            "{:<id_columns$} {:>11}  {:>10}  {}{:>5}  {}  {}",
+        let line = format!(
+            "{:<id_columns$} {:>11}  {:>10}  {}{:>5}  {}  ",
             safe(&trace.trace_id),
             units::age(now_us.saturating_sub(trace.start_us)),
             units::duration(trace.duration_us),
             longest(&units::duration(trace.longest_span_us)),
             trace.spans,
             fit(&safe(&trace.name), name_columns / 2),
-            style.paint(Colour::Cyan, &services(&trace.services, name_columns - name_columns / 2 + 8)),
         );
+        // What stands first is what leads on: a narrow terminal has no room for the rest.
+        let room = style.columns.saturating_sub(line.chars().count());
+        let services = services(&trace.services, room.min(name_columns - name_columns / 2 + 8));
+        let _ = match room {
+            0 => writeln!(out, "{}", cut(&line, style.columns)),
+            _ => writeln!(out, "{line}{}", style.paint(Colour::Cyan, &services)),
+        };
     }
     out
 }
@@ -349,6 +354,22 @@ mod tests {
                 .starts_with("ab                    3 s ago    4.874 ms      2  write"),
             "{shown}"
         );
+    }
+
+    #[test]
+    fn a_narrow_terminal_gets_what_stands_first() {
+        let mut spans = trace("4bf92f3577b34da6", 1_000_000, 4_874);
+        let osd = Endpoint { service_name: Some("osd.0".into()), ..Endpoint::default() };
+        spans[0].local_endpoint = Some(osd);
+        let traces = [Summary::of(&spans, None).unwrap()];
+        for columns in 40..120 {
+            let shown = table(&traces, 4_000_000, true, Style { columns, colours: false });
+            assert!(shown.lines().all(|line| line.chars().count() <= columns), "{columns}: {shown}");
+            assert!(
+                shown.contains("4bf92f3577b34da6 ") && (columns < 80 || shown.contains("osd.0")),
+                "{shown}"
+            );
+        }
     }
 
     #[test]

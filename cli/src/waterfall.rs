@@ -4,13 +4,16 @@ use std::fmt::Write as _;
 
 use crate::moments;
 use crate::span::{self, Annotation, Span};
-use crate::terminal::{Colour, Style, fit, safe};
+use crate::terminal::{Colour, Style, cut, fit, safe, wrapped};
 use crate::tree::{self, Fold, Row};
 use crate::units;
 use crate::views;
 
 /// Columns of the duration.
 const DURATION_COLUMNS: usize = 12;
+
+/// A bar of fewer columns says nothing: a terminal without room for these shows none.
+const LEAST_BAR_COLUMNS: usize = 8;
 
 /// What to draw.
 #[derive(Debug, Clone, Copy)]
@@ -49,10 +52,12 @@ fn heading(spans: &[Span], rows: &[Row], begin: u64, end: u64, style: Style) -> 
     let id = spans.first().map_or("", |span| span.trace_id.as_str());
     let (count, depth) = (views::count(spans), levels(spans, rows));
     let plural = if count == 1 { "" } else { "s" };
-    let title = style.paint(Colour::Bold, &format!("trace {}", safe(id)));
     let took = units::duration(end.saturating_sub(begin));
     let when = if end == 0 { "no time recorded".to_owned() } else { moments::moment(begin) };
-    format!("{title}  {count} span{plural}, depth {depth}, {took}, {when}\n")
+    let title = format!("trace {}", safe(id));
+    let lines =
+        wrapped(&format!("{title}  {count} span{plural}, depth {depth}, {took}, {when}"), style.columns);
+    lines.join("\n").replacen(&title, &style.paint(Colour::Bold, &title), 1) + "\n"
 }
 
 /// Levels of a trace. Both sides of a call are drawn, one below the other, but they are one span.
@@ -85,8 +90,8 @@ fn columns(spans: &[Span], rows: &[Row], total: usize) -> Columns {
     let widest_service = spans.iter().map(|span| span.service().chars().count());
     let name = widest_name.max().unwrap_or(0).clamp(10, total * 2 / 5);
     let service = widest_service.max().unwrap_or(0).clamp(7, total / 5);
-    let bar = total.saturating_sub(name + service + DURATION_COLUMNS + 6).max(8);
-    Columns { fold, name, service, bar }
+    let room = total.saturating_sub(name + service + DURATION_COLUMNS + 6);
+    Columns { fold, name, service, bar: if room < LEAST_BAR_COLUMNS { 0 } else { room } }
 }
 
 fn line(out: &mut String, span: &Span, row: &Row, columns: &Columns, whole: (u64, u64), style: Style) {
@@ -95,9 +100,12 @@ fn line(out: &mut String, span: &Span, row: &Row, columns: &Columns, whole: (u64
     let extent = span.extent();
     let took =
         extent.map_or_else(String::new, |(begin, end)| units::duration(span.duration.unwrap_or(end - begin)));
-    let bar = extent.map_or_else(String::new, |extent| bar(extent, whole, columns.bar));
-    let bar = style.paint(Colour::Blue, bar.trim_end());
-    let _ = writeln!(out, "{name}  {service}  {took:>DURATION_COLUMNS$}  {bar}");
+    let _ = write!(out, "{name}  {service}  {took:>DURATION_COLUMNS$}");
+    if columns.bar > 0 {
+        let bar = extent.map_or_else(String::new, |extent| bar(extent, whole, columns.bar));
+        let _ = write!(out, "  {}", style.paint(Colour::Blue, &bar));
+    }
+    out.push('\n');
 }
 
 /// Blocks from begin to end, at least one; half blocks at its edges would say more than a terminal can.
@@ -132,8 +140,7 @@ fn details(out: &mut String, span: &Span, trunk: &str, begin: u64, style: Style)
 
 fn put_detail(out: &mut String, trunk: &str, text: &str, style: Style) {
     let room = style.columns.saturating_sub(trunk.chars().count() + 2);
-    let text = fit(text, room);
-    let _ = writeln!(out, "{trunk}· {}", style.paint(Colour::Dim, text.trim_end()));
+    let _ = writeln!(out, "{trunk}· {}", style.paint(Colour::Dim, &cut(text, room)));
 }
 
 #[cfg(test)]
@@ -155,7 +162,7 @@ mod tests {
     }
 
     fn view(annotations: bool) -> View {
-        View { style: Style { columns: 72, colours: false }, annotations }
+        View { style: Style { columns: 84, colours: false }, annotations }
     }
 
     #[test]
@@ -164,9 +171,9 @@ mod tests {
             [span("a", None, 0, 4_000), span("b", Some("a"), 1_000, 2_000), span("c", Some("a"), 3_999, 1)];
         let expected = "\
 trace 00000000000000ab  3 spans, depth 2, 4.000 ms, 1970-01-01 00:00:01.000000 UTC
-op a        osd.0        4.000 ms  █████████████████████████████████████
-├─ op b     osd.0        2.000 ms           ██████████████████
-└─ op c     osd.0            1 µs                                      █
+op a        osd.0        4.000 ms  █████████████████████████████████████████████████
+├─ op b     osd.0        2.000 ms              ████████████████████████
+└─ op c     osd.0            1 µs                                                  █
 ";
         assert_eq!(draw(&spans, view(false)), expected);
     }
@@ -223,8 +230,14 @@ op a        osd.0        4.000 ms  ███████████████
         let mut spans = vec![span("a", None, 0, 4_000), span("b", Some("a"), 0, u64::MAX / 2)];
         spans[1].name = Some("n".repeat(500));
         spans[1].tags.insert("k".repeat(300), "v".repeat(300));
-        for line in draw(&spans, view(true)).lines().skip(1) {
-            assert!(line.chars().count() <= 72, "{line}");
+        spans[1].trace_id = "4bf92f3577b34da6a3ce929d0e0e4736".into();
+        for columns in [40, 50, 60, 84] {
+            let drawn = draw(&spans, View { style: Style { columns, colours: false }, annotations: true });
+            assert!(drawn.contains("  4.000 ms"), "{drawn}");
+            assert_eq!(drawn.contains('█'), columns >= 60, "{drawn}");
+            for line in drawn.lines() {
+                assert!(line.chars().count() <= columns, "{columns}: {line}");
+            }
         }
     }
 

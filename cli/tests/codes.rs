@@ -9,7 +9,7 @@ const NOBODY: &str = "127.0.0.1:1";
 
 fn code(arguments: &[&str]) -> i32 {
     let mut blkin = Command::new(env!("CARGO_BIN_EXE_blkin"));
-    blkin.args(["--collector", NOBODY]).args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
+    blkin.env("BLKIN_COLLECTOR_URL", NOBODY).args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
     blkin.status().unwrap().code().unwrap()
 }
 

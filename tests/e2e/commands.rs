@@ -15,7 +15,7 @@ use crate::ledger::ROOMY;
 
 fn blkin(node: &Node, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(binary("blkin")?);
-    output(command.args(["--collector", node.collector.http.base(), "--json"]).args(arguments))
+    output(command.args(arguments).args(["--collector", node.collector.http.base(), "--json"]))
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn what_the_collector_rejected_can_be_read_from_the_command() -> Result<()> {
     assert_eq!(post(&node.collector.http, "/api/v2/spans", "application/json", body)?.0, 202);
     let blkin = |more: &[&str]| -> Result<String> {
         let mut command = Command::new(binary("blkin")?);
-        output(command.args(["--collector", node.collector.http.base(), "rejects"]).args(more))
+        output(command.args(["rejects", "--collector", node.collector.http.base()]).args(more))
     };
     let rejects: Rejects = serde_json::from_str(&blkin(&["--json"])?)?;
     let reject = rejects.recent.first().context("a reject")?;

@@ -61,7 +61,7 @@ fn by_value(trace: &[Span]) -> Vec<&str> {
 /// The events of a trace as `blkin trace` draws them, one to a line.
 fn drawn(node: &Node, id: &str) -> Result<Vec<String>> {
     let mut blkin = Command::new(binary("blkin")?);
-    let text = output(blkin.args(["--collector", node.collector.http.base(), "trace", id]))?;
+    let text = output(blkin.args(["trace", id, "--collector", node.collector.http.base()]))?;
     let event = |line: &str| Some(line.split_once("· +")?.1.split_once("  ")?.1.to_owned());
     Ok(text.lines().filter_map(event).collect())
 }

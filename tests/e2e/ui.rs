@@ -59,7 +59,7 @@ fn rooted(http: &Client) -> Result<()> {
 /// How long the journals took, by daemon: each put is written to both journals.
 fn journal_times(http: &Client) -> Result<()> {
     let mut stats = Command::new(binary("blkin")?);
-    stats.args(["--collector", http.base(), "--json", "stats", "Write begins", "Span ended"]);
+    stats.args(["stats", "Write begins", "Span ended", "--collector", http.base(), "--json"]);
     let found: Stats = serde_json::from_str(&output(stats.args(["--span", "journal access"]))?)?;
     let journals: Vec<_> = found.services.iter().filter(|found| found.service.contains("journal")).collect();
     ensure!(found.complete && journals.len() == 2, "{found:?}");

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use blkin_daemon::health::BEAT_EVERY;
 use blkin_daemon::{CancellationToken, Cause, Heartbeat, Notices, Standing};
-use blkin_scribe::{Backoff, Client, Pipeline, Reply, Window};
+use blkin_scribe::{Backoff, Client, Pipeline, Verdict, Window};
 use blkin_thrift::scribe::encode_raw_log_call;
 
 use crate::intake::Counter;
@@ -212,9 +212,9 @@ impl Upstream {
     /// Settles what was answered. Of a batch that is refused the entries are tried one by one, before what is behind it.
     fn settle_answered(&mut self) {
         while self.singly.is_empty()
-            && let Some((batch, reply)) = self.pipeline.pop()
+            && let Some((batch, verdict)) = self.pipeline.pop()
         {
-            if matches!(reply, Reply::Refused(_)) {
+            if verdict == Verdict::Refused {
                 self.singly.hold(batch);
                 continue;
             }

@@ -19,5 +19,5 @@ pub use backoff::Backoff;
 pub use budget::Budget;
 pub use client::{Client, Reply};
 pub use doorbell::Doorbell;
-pub use pipeline::{Pipeline, Trouble, Window};
+pub use pipeline::{Pipeline, Trouble, Verdict, Window};
 pub use trial::Trial;

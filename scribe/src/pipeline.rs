@@ -57,6 +57,15 @@ impl Trouble {
     }
 }
 
+/// What became of a call that is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The upstream has it.
+    Taken,
+    /// The upstream cannot read it, and never will.
+    Refused,
+}
+
 /// Calls under way, each with what its owner knows it by.
 #[derive(Debug)]
 pub struct Pipeline<B> {
@@ -79,7 +88,7 @@ enum State {
     /// As waiting, but it may have arrived.
     Dark,
     Sent,
-    Done(Reply),
+    Done(Verdict),
 }
 
 impl State {
@@ -88,7 +97,7 @@ impl State {
     }
 
     fn is_refused(&self) -> bool {
-        matches!(self, State::Done(Reply::Refused(_)))
+        *self == State::Done(Verdict::Refused)
     }
 }
 
@@ -135,7 +144,7 @@ impl<B> Pipeline<B> {
 
     /// Hands over what needs no call, and is only to be settled in its turn.
     pub fn push_done(&mut self, batch: B) {
-        self.add(batch, 0, State::Done(Reply::Ok));
+        self.add(batch, 0, State::Done(Verdict::Taken));
     }
 
     fn add(&mut self, batch: B, bytes: usize, state: State) {
@@ -143,12 +152,12 @@ impl<B> Pipeline<B> {
         self.calls.push_back(Call { batch, bytes, state });
     }
 
-    /// The oldest call and its answer, `Ok` or `Refused`, once there is one.
-    pub fn pop(&mut self) -> Option<(B, Reply)> {
+    /// The oldest call and what became of it, once that is known.
+    pub fn pop(&mut self) -> Option<(B, Verdict)> {
         let call = self.calls.pop_front_if(|call| matches!(call.state, State::Done(_)))?;
         self.bytes -= call.bytes;
         match call.state {
-            State::Done(reply) => Some((call.batch, reply)),
+            State::Done(verdict) => Some((call.batch, verdict)),
             State::Waiting | State::Dark | State::Sent => None,
         }
     }
@@ -241,9 +250,14 @@ impl<B> Pipeline<B> {
 
     /// The oldest call that was sent has its answer; says whether that is `TRY_LATER`.
     fn answered(&mut self, reply: Reply) -> bool {
-        let is_later = reply == Reply::TryLater;
+        let state = match reply {
+            Reply::Ok => State::Done(Verdict::Taken),
+            Reply::Refused(_) => State::Done(Verdict::Refused),
+            Reply::TryLater => State::Waiting,
+        };
+        let is_later = state == State::Waiting;
         if let Some(call) = self.calls.iter_mut().find(|call| call.state == State::Sent) {
-            call.state = if is_later { State::Waiting } else { State::Done(reply) };
+            call.state = state;
         }
         is_later
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use blkin_daemon::{Cause, Notices};
 use blkin_scribe::trial::TIMES;
-use blkin_scribe::{Client, Pipeline, Reply, Trial, Trouble, Window};
+use blkin_scribe::{Client, Pipeline, Reply, Trial, Trouble, Verdict, Window};
 use blkin_thrift::writer::LogCallWriter;
 
 use super::pump::{Outlet, Pump};
@@ -85,13 +85,13 @@ impl Scribe {
     /// Settles what was answered. Of a batch that is refused the entries are tried one by one, before what is behind it.
     fn settle_answered(&mut self, pump: &mut Pump) {
         while self.trial.is_empty()
-            && let Some((batch, reply)) = self.pipeline.pop()
+            && let Some((batch, verdict)) = self.pipeline.pop()
         {
-            match reply {
-                Reply::Refused(_) => {
+            match verdict {
+                Verdict::Refused => {
                     pump.queue.split(batch).into_iter().for_each(|single| self.trial.push(single));
                 }
-                Reply::Ok | Reply::TryLater => pump.queue.settle(&batch, Outcome::Acked),
+                Verdict::Taken => pump.queue.settle(&batch, Outcome::Acked),
             }
             self.was_answered(pump);
         }

@@ -18,6 +18,7 @@ use blkin_thrift::scribe::encode_raw_log_call;
 
 use crate::intake::Counter;
 use crate::spool::checkpoint::Position;
+use crate::spool::segment::is_of_bad_place;
 use crate::spool::{Batch, Spool};
 use singly::Singly;
 
@@ -25,6 +26,8 @@ use singly::Singly;
 const MIN_BATCH_BYTES: usize = 4 << 10;
 /// After so many connections in a row that broke without an answer entries are called one by one.
 const BREAKS: u32 = 3;
+/// A place in the spool that the disk does not give back is tried so often before it is passed over.
+const READ_TRIES: u32 = 10;
 /// Looks at whether the relay is ending, while it pauses.
 const PAUSE_SLICE: Duration = Duration::from_millis(50);
 
@@ -74,6 +77,8 @@ pub struct Upstream {
     pipeline: Pipeline<Batch>,
     /// The end of the last batch in the pipeline.
     read: Option<Position>,
+    /// Attempts to read that failed since the last one that did not.
+    failed_reads: u32,
     backoff: Backoff,
     options: Options,
     batch_bytes: usize,
@@ -128,6 +133,7 @@ impl Upstream {
             counter: start.counter.clone(),
             pipeline: Pipeline::new(client, start.options.window),
             read: None,
+            failed_reads: 0,
             backoff: Backoff::new(start.options.backoff_min, start.options.backoff_max),
             options: start.options.clone(),
             batch_bytes: start.options.batch_bytes,
@@ -183,7 +189,7 @@ impl Upstream {
         self.pipeline.retain_waiting(|batch| !self.spool.has_passed(self.number, batch));
         while self.pipeline.has_room() {
             let (bytes, entries) = (self.batch_bytes, self.options.batch_entries);
-            let Some(batch) = self.spool.next_batch(self.number, self.read, bytes, entries)? else { break };
+            let Some(batch) = self.read_batch(self.read, bytes, entries)? else { break };
             self.read = Some(batch.end());
             if batch.is_empty() {
                 self.pipeline.push_done(batch);
@@ -193,6 +199,25 @@ impl Upstream {
             }
         }
         Ok(())
+    }
+
+    /// Reads the batch behind `from`. What the disk does not give back for long is passed over, so that it does not keep
+    /// all that lies behind it.
+    fn read_batch(
+        &mut self,
+        from: Option<Position>,
+        bytes: usize,
+        entries: u64,
+    ) -> io::Result<Option<Batch>> {
+        let batch = self.spool.next_batch(self.number, from, bytes, entries);
+        self.failed_reads = if batch.is_ok() { 0 } else { self.failed_reads + 1 };
+        match batch {
+            // What follows, and cannot be read either, is not tried as often again.
+            Err(error) if self.failed_reads > READ_TRIES && is_of_bad_place(&error) => {
+                self.spool.next_batch_over_bad_place(self.number, from, bytes, entries)
+            }
+            batch => batch,
+        }
     }
 
     /// Sends, waits and settles.

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use blkin_relay_fuzz::ledger::Count;
 use blkin_relay_fuzz::spool::layout::{RECORD_HEADER_BYTES, RecordHeader, SegmentHeader, payload_sum};
-use blkin_relay_fuzz::spool::segment::{Found, Segment, path};
+use blkin_relay_fuzz::spool::segment::{BadPlace, Found, Segment, path};
 use libfuzzer_sys::fuzz_target;
 
 const NUMBER: u64 = 7;
@@ -38,7 +38,7 @@ fn write(lengths: &[u8]) -> (Vec<u8>, Vec<Written>) {
 fn read(segment: &Segment, at_a_time: usize) -> Vec<u64> {
     let (mut at, mut found) = (segment_start(), Vec::new());
     while at < segment.length {
-        let chunk = segment.read(at, at_a_time, u64::MAX).expect("a file that can be read");
+        let chunk = segment.read(at, at_a_time, u64::MAX, BadPlace::Fails).expect("a file that can be read");
         assert!(chunk.end > at && chunk.end <= segment.length, "{at} to {}", chunk.end);
         for record in &chunk.records {
             assert_eq!(record.start, at, "a gap that nobody told of");

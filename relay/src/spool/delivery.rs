@@ -6,7 +6,7 @@ use blkin_scribe::Doorbell;
 
 use super::checkpoint::Position;
 use super::layout::SEGMENT_HEADER_BYTES;
-use super::segment::{Record, Segment};
+use super::segment::{BadPlace, Record, Segment};
 use super::{Spool, State, Upstream};
 use crate::ledger::{Count, Loss};
 
@@ -143,8 +143,35 @@ impl Spool {
         max_bytes: usize,
         max_entries: u64,
     ) -> io::Result<Option<Batch>> {
+        self.read_batch(upstream, read, max_bytes, max_entries, BadPlace::Fails)
+    }
+
+    /// The same over a place that cannot be read, however often that is tried: what lies there is damaged. Not if the disk has
+    /// more trouble than bad places: it has to take what is written, durably.
+    ///
+    /// # Errors
+    /// When it does not, or still cannot be read.
+    pub fn next_batch_over_bad_place(
+        &self,
+        upstream: usize,
+        read: Option<Position>,
+        max_bytes: usize,
+        max_entries: u64,
+    ) -> io::Result<Option<Batch>> {
+        self.write_positions()?;
+        self.read_batch(upstream, read, max_bytes, max_entries, BadPlace::IsZeros)
+    }
+
+    fn read_batch(
+        &self,
+        upstream: usize,
+        read: Option<Position>,
+        max_bytes: usize,
+        max_entries: u64,
+        bad_place: BadPlace,
+    ) -> io::Result<Option<Batch>> {
         let Some((segment, place)) = self.next_place(upstream, read) else { return Ok(None) };
-        let chunk = segment.read(place.offset, max_bytes, max_entries)?;
+        let chunk = segment.read(place.offset, max_bytes, max_entries, bad_place)?;
         if let Some(damage) = &chunk.damage {
             self.set_aside(&segment, damage.clone());
         }

@@ -285,6 +285,12 @@ impl Spool {
         newest.file = fs::File::options().read(is_readable).write(true).open(path).unwrap().into();
     }
 
+    /// Has the disk not give back a place of the oldest segment.
+    #[cfg(test)]
+    pub(crate) fn set_bad_place(&self, range: std::ops::Range<u64>) {
+        *self.lock().segments[0].bad.lock().unwrap() = range;
+    }
+
     /// Counts a call that could not be read.
     pub fn count_malformed(&self) {
         let mut state = self.lock();

@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -15,7 +14,7 @@ use blkin_scribe::Doorbell;
 use super::checkpoint::{Checkpoint, Position, Positions, SLOT_BYTES};
 use super::home::{ASIDE, Home, positions_path};
 use super::layout::SEGMENT_HEADER_BYTES;
-use super::segment::{self, Found, Segment};
+use super::segment::{self, BadPlace, Chunk, Found, Segment, is_of_bad_place};
 use super::{Limits, Spool, State, Upstream};
 use crate::ledger::{Arrived, Count, Delivered};
 
@@ -124,12 +123,12 @@ impl Scan {
         let mut at = SEGMENT_HEADER_BYTES as u64;
         let mut end = segment.before;
         while at < segment.length {
-            let chunk = segment.read(at, READ_BYTES, u64::MAX)?;
+            let (chunk, is_bad_place) = read_over_bad_place(&segment, at, durable)?;
             if let Some(record) = chunk.records.last() {
                 end = record.header.before + record.header.count;
             }
             if let Some(damage) = chunk.damage {
-                let acknowledged = (segment.number, at) < (durable.segment, durable.offset);
+                let acknowledged = is_bad_place || (segment.number, at) < (durable.segment, durable.offset);
                 if is_last && damage.end == segment.length && !acknowledged {
                     tracing::info!(
                         bytes = damage.end - at,
@@ -150,6 +149,21 @@ impl Scan {
         self.segments.push(segment);
         Ok(())
     }
+}
+
+/// Reads on, also over a place that the disk does not give back: whether anything is lost with it is seen when an upstream
+/// comes to it. Says whether there was such a place.
+///
+/// # Errors
+/// When the file cannot be read, or nobody knows how much was accepted that lies there.
+fn read_over_bad_place(segment: &Segment, at: u64, durable: Position) -> io::Result<(Chunk, bool)> {
+    let error = match segment.read(at, READ_BYTES, u64::MAX, BadPlace::Fails) {
+        Err(error) if is_of_bad_place(&error) => error,
+        done => return Ok((done?, false)),
+    };
+    let chunk = segment.read(at, READ_BYTES, u64::MAX, BadPlace::IsZeros)?;
+    let is_known = (segment.number, chunk.end) <= (durable.segment, durable.offset);
+    if is_known { Ok((chunk, true)) } else { Err(error) }
 }
 
 impl Count {
@@ -181,12 +195,7 @@ fn set_aside(folder: &Path, segment: &Segment, damage: Range<u64>) -> bool {
         .sum();
     // What there is no room for is only named.
     let kept = if used + bytes <= ASIDE_BYTES { bytes } else { 0 };
-    let copy = || -> io::Result<()> {
-        let mut content = vec![0; usize::try_from(kept).unwrap_or(0)];
-        segment.file.read_at(&mut content, damage.start)?;
-        fs::write(&path, content)
-    };
-    if let Err(error) = copy() {
+    if let Err(error) = fs::write(&path, segment.bytes_with_gaps(damage.start..damage.start + kept)) {
         tracing::warn!("failed to keep {}: {error}", path.display());
     }
     true
@@ -280,4 +289,37 @@ fn upstream(name: &str, known: &Checkpoint, begin: Position, end: Position) -> U
         lost: state.lost,
     };
     Upstream { name, position: state.position, delivered }
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::spool::{Draft, WhenFull};
+
+    #[test]
+    fn a_start_reads_over_a_place_that_the_disk_does_not_give_back_if_it_is_known_what_was_there() {
+        let folder = TempDir::new().unwrap();
+        let spool = Spool::open(folder.path(), Limits::new(1 << 20, WhenFull::Refuse), &[]).unwrap();
+        let mut draft = Draft::default();
+        draft.push(&[7; 3000], 1);
+        for _ in 0..5 {
+            spool.append(std::slice::from_ref(&draft)).unwrap();
+        }
+        let durable = spool.lock().end();
+        drop(spool);
+        let scan = |durable: Position| {
+            let mut scan = Scan::default();
+            let Found::Segment(segment) = Segment::open(folder.path(), durable.segment).unwrap() else {
+                panic!()
+            };
+            // The last record, of which nothing tells that it never was acknowledged.
+            *segment.bad.lock().unwrap() = segment.length - 1000..u64::MAX;
+            scan.add(folder.path(), segment, durable, true).map(|()| scan)
+        };
+        let found = scan(durable).unwrap();
+        assert_eq!((found.damaged_regions, found.segments[0].length), (1, durable.offset));
+        assert!(is_of_bad_place(&scan(Position { offset: durable.offset - 1, ..durable }).unwrap_err()));
+    }
 }

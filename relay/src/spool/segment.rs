@@ -16,6 +16,25 @@ use crate::ledger::Count;
 /// How much is looked through at a time for the next record behind a damaged one.
 const SEARCH_BYTES: usize = 1 << 20;
 
+/// A place that the disk does not give back is skipped up to the next multiple of this.
+const BAD_PLACE_BYTES: u64 = 4096;
+/// What Linux answers for such a place.
+const EIO: i32 = 5;
+
+/// What reading does at a place that the disk does not give back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BadPlace {
+    /// It fails: another attempt may succeed.
+    Fails,
+    /// It goes on behind it. Zeros are no record, so that what lies there reads as damaged.
+    IsZeros,
+}
+
+/// Whether a place could not be read from the disk.
+pub fn is_of_bad_place(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(EIO)
+}
+
 /// A segment that can be read up to `length`.
 #[derive(Debug, Clone)]
 pub struct Segment {
@@ -27,6 +46,9 @@ pub struct Segment {
     pub length: u64,
     /// The file; reading goes on even after it was removed.
     pub file: Arc<File>,
+    /// Places that cannot be read.
+    #[cfg(test)]
+    pub bad: Arc<std::sync::Mutex<Range<u64>>>,
 }
 
 /// A record that was read and is whole.
@@ -99,9 +121,20 @@ impl Segment {
             file.write_all_at(&SegmentHeader { number, before }.encode(), 0)?;
             file.sync_all()?;
             File::open(folder)?.sync_all()?;
-            Ok(Segment { number, before, length: SEGMENT_HEADER_BYTES as u64, file: Arc::new(file) })
+            Ok(Segment::new(number, before, SEGMENT_HEADER_BYTES as u64, file))
         };
         made().inspect_err(|_| drop(fs::remove_file(&path)))
+    }
+
+    fn new(number: u64, before: Count, length: u64, file: File) -> Segment {
+        Segment {
+            number,
+            before,
+            length,
+            file: Arc::new(file),
+            #[cfg(test)]
+            bad: Arc::default(),
+        }
     }
 
     /// Whether it gave its room back, with its header: it takes no records any more.
@@ -129,7 +162,7 @@ impl Segment {
         }
         Ok(match SegmentHeader::decode(&header) {
             Some(header) if header.number == number => {
-                Found::Segment(Segment { number, before: header.before, length, file: Arc::new(file) })
+                Found::Segment(Segment::new(number, header.before, length, file))
             }
             _ => Found::Damaged,
         })
@@ -139,9 +172,16 @@ impl Segment {
     /// one.
     ///
     /// # Errors
-    /// When the file cannot be read.
-    pub fn read(&self, start: u64, max_bytes: usize, max_entries: u64) -> io::Result<Chunk> {
-        let mut chunk = Chunk { bytes: self.bytes(start, max_bytes)?, end: start, ..Chunk::default() };
+    /// When the first of them cannot be read.
+    pub fn read(
+        &self,
+        start: u64,
+        max_bytes: usize,
+        max_entries: u64,
+        bad_place: BadPlace,
+    ) -> io::Result<Chunk> {
+        let (bytes, failed) = self.bytes(start, max_bytes, bad_place);
+        let mut chunk = Chunk { bytes, end: start, ..Chunk::default() };
         let mut entries = 0;
         while let Some(record) = self.record(start, &chunk) {
             entries += record.header.count.entries;
@@ -151,10 +191,13 @@ impl Segment {
             chunk.end = record.end;
             chunk.records.push(record);
         }
-        if chunk.records.is_empty() && start < self.length {
-            return self.read_hard(start, chunk);
+        match failed {
+            Some(error) if chunk.records.is_empty() => Err(error),
+            None if chunk.records.is_empty() && start < self.length => {
+                self.read_hard(start, chunk, bad_place)
+            }
+            _ => Ok(chunk),
         }
-        Ok(chunk)
     }
 
     /// The next record of a chunk, if it is sound and wholly in the bytes read.
@@ -168,16 +211,16 @@ impl Segment {
     }
 
     /// What begins at `start` is larger than was read, or damaged.
-    fn read_hard(&self, start: u64, chunk: Chunk) -> io::Result<Chunk> {
-        let header = self.header_at(start, &chunk.bytes)?;
+    fn read_hard(&self, start: u64, chunk: Chunk, bad_place: BadPlace) -> io::Result<Chunk> {
+        let header = self.header_at(start, &chunk.bytes, bad_place)?;
         let whole = header.map(|header| record_bytes(header.length as usize));
         if let Some(whole) = whole.filter(|whole| *whole > chunk.bytes.len() && self.holds(start, *whole)) {
-            return self.read(start, whole, u64::MAX);
+            return self.read(start, whole, u64::MAX, bad_place);
         }
         let end = match whole.filter(|whole| self.holds(start, *whole)) {
             // Only the payload is damaged: the header still tells where the next record is.
             Some(whole) => start + whole as u64,
-            None => self.find_record(start + ALIGNMENT as u64)?,
+            None => self.find_record(start + ALIGNMENT as u64, bad_place)?,
         };
         Ok(Chunk { end, damage: Some(start..end), ..Chunk::default() })
     }
@@ -186,17 +229,18 @@ impl Segment {
         start + bytes as u64 <= self.length
     }
 
-    fn header_at(&self, start: u64, read: &[u8]) -> io::Result<Option<RecordHeader>> {
+    fn header_at(&self, start: u64, read: &[u8], bad_place: BadPlace) -> io::Result<Option<RecordHeader>> {
         if read.len() >= RECORD_HEADER_BYTES {
             return Ok(RecordHeader::decode(read, self.number));
         }
-        Ok(RecordHeader::decode(&self.bytes(start, RECORD_HEADER_BYTES)?, self.number))
+        let bytes = self.all_bytes(start, RECORD_HEADER_BYTES, bad_place)?;
+        Ok(RecordHeader::decode(&bytes, self.number))
     }
 
     /// Where the next sound header begins, or the end of the segment.
-    fn find_record(&self, mut from: u64) -> io::Result<u64> {
+    fn find_record(&self, mut from: u64, bad_place: BadPlace) -> io::Result<u64> {
         while from + (RECORD_HEADER_BYTES as u64) <= self.length {
-            let bytes = self.bytes(from, SEARCH_BYTES)?;
+            let bytes = self.all_bytes(from, SEARCH_BYTES, bad_place)?;
             let last = bytes.len().saturating_sub(RECORD_HEADER_BYTES);
             let is_record = |at: &usize| {
                 bytes[*at..*at + 4] == RECORD_MAGIC
@@ -210,19 +254,68 @@ impl Segment {
         Ok(self.length)
     }
 
-    fn bytes(&self, start: u64, most: usize) -> io::Result<Vec<u8>> {
+    /// What lies between two places, with zeros where it cannot be read.
+    pub fn bytes_with_gaps(&self, range: Range<u64>) -> Vec<u8> {
+        let most = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        self.bytes(range.start, most, BadPlace::IsZeros).0
+    }
+
+    fn all_bytes(&self, start: u64, most: usize, bad_place: BadPlace) -> io::Result<Vec<u8>> {
+        match self.bytes(start, most, bad_place) {
+            (bytes, None) => Ok(bytes),
+            (_, Some(error)) => Err(error),
+        }
+    }
+
+    /// What is there, up to the first place that fails, and how that failed.
+    fn bytes(&self, start: u64, most: usize, bad_place: BadPlace) -> (Vec<u8>, Option<io::Error>) {
         let there = usize::try_from(self.length.saturating_sub(start)).unwrap_or(usize::MAX);
         let mut bytes = vec![0; there.min(most)];
         let mut read = 0;
         while read < bytes.len() {
-            match self.file.read_at(&mut bytes[read..], start + read as u64) {
+            let at = start + read as u64;
+            match self.read_at(&mut bytes[read..], at) {
                 // Somebody cut the file: zeros are no record, so that what is missing reads as damaged.
                 Ok(0) => break,
                 Ok(more) => read += more,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
+                Err(e) if bad_place == BadPlace::IsZeros && is_of_bad_place(&e) => {
+                    read += (BAD_PLACE_BYTES - at % BAD_PLACE_BYTES) as usize;
+                }
+                Err(e) => {
+                    bytes.truncate(read);
+                    return (bytes, Some(e));
+                }
             }
         }
-        Ok(bytes)
+        (bytes, None)
+    }
+
+    fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<usize> {
+        #[cfg(test)]
+        let bytes = tests::up_to_bad_place(&self.bad, bytes, at)?;
+        self.file.read_at(bytes, at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// As much as can be read of `bytes` at `at`.
+    pub(super) fn up_to_bad_place<'a>(
+        bad: &Mutex<Range<u64>>,
+        bytes: &'a mut [u8],
+        at: u64,
+    ) -> io::Result<&'a mut [u8]> {
+        let bad = bad.lock().unwrap().clone();
+        if bad.contains(&at) {
+            return Err(io::Error::from_raw_os_error(EIO));
+        }
+        let most = if at < bad.start { (bad.start - at) as usize } else { usize::MAX };
+        let most = most.min(bytes.len());
+        Ok(&mut bytes[..most])
     }
 }

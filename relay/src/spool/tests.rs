@@ -351,6 +351,60 @@ fn damage_costs_the_records_it_hit_and_is_counted_to_the_entry() {
     }
 }
 
+/// In the payload of the fourth record, in its header, and up to the end of the segment.
+#[test]
+fn a_place_that_the_disk_does_not_give_back_costs_the_records_that_it_hit() {
+    let record = record_bytes(2 * ENTRY_BYTES) as u64;
+    let fourth = SEGMENT_HEADER_BYTES as u64 + 3 * record;
+    for bad in [fourth + 500..fourth + 501, fourth + 5..fourth + 6, fourth + 500..u64::MAX] {
+        let mut fixture = Fixture::new(roomy(), &["a:1", "b:2"]);
+        for _ in 0..50 {
+            fixture.append(2).unwrap();
+        }
+        assert!(fixture.spool().figures().segments > 1);
+        fixture.spool().set_bad_place(bad.clone());
+        for upstream in 0..2 {
+            let (mut got, mut bad_places) = (Vec::new(), 0);
+            while !fixture.spool().is_drained(upstream) {
+                let batch = fixture.spool().next_batch(upstream, None, 8 << 10, u64::MAX);
+                let batch = batch.unwrap_or_else(|error| {
+                    assert!(
+                        segment::is_of_bad_place(&error) && got.starts_with(&[0, 1, 2, 3, 4, 5]),
+                        "{got:?}"
+                    );
+                    bad_places += 1;
+                    fixture.spool().next_batch_over_bad_place(upstream, None, 8 << 10, u64::MAX).unwrap()
+                });
+                let batch = batch.unwrap();
+                got.extend(numbers_in(&batch));
+                fixture.spool().settle(upstream, &batch);
+            }
+            assert!((1..=2).contains(&bad_places), "what begins before it, and what begins in it");
+            let missing = 100 - got.len() as u64;
+            assert_eq!(fixture.lost(upstream, Loss::Damaged), missing);
+            assert!(if bad.end == u64::MAX { missing > 10 } else { (2..=6).contains(&missing) }, "{missing}");
+            assert!(got.is_sorted());
+        }
+        let regions = fixture.spool().figures().damaged_regions;
+        assert_eq!(fixture.aside() as u64, regions, "each is counted once, whoever comes to it");
+        fixture.check();
+    }
+}
+
+#[test]
+fn a_disk_that_takes_nothing_has_more_than_a_bad_place_and_nothing_is_passed_over() {
+    let mut fixture = Fixture::new(roomy(), &["a:1"]);
+    fixture.append(2).unwrap();
+    fixture.spool().set_bad_place(0..u64::MAX);
+    let folder = fixture.folder.path();
+    fs::remove_dir_all(folder).unwrap();
+    fs::write(folder, "no folder can be made here").unwrap();
+    fixture.spool().next_batch_over_bad_place(0, None, 8 << 10, u64::MAX).unwrap_err();
+    fs::remove_file(folder).unwrap();
+    fixture.spool().set_bad_place(0..0);
+    assert_eq!((fixture.drain(0), fixture.lost(0, Loss::Damaged)), (vec![0, 1], 0));
+}
+
 #[test]
 fn a_torn_tail_that_was_never_acknowledged_is_cut_off() {
     for torn in [1, RECORD_HEADER_BYTES as u64, 500] {

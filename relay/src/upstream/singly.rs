@@ -139,7 +139,7 @@ impl Upstream {
     /// # Errors
     /// When the spool cannot be read.
     pub(super) fn read_singly(&mut self) -> io::Result<()> {
-        if let Some(batch) = self.spool.next_batch(self.number, self.singly.end(), 1, 1)? {
+        if let Some(batch) = self.read_batch(self.singly.end(), 1, 1)? {
             self.read = Some(batch.end());
             self.singly.hold(batch);
         }

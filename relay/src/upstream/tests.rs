@@ -11,6 +11,7 @@ use blkin_thrift::scribe::{
 use tempfile::TempDir;
 
 use super::*;
+use crate::ledger::Loss;
 use crate::spool::{self, Draft, WhenFull};
 
 /// Longest wait for anything, on whatever machine: half of how long the upstream may be silent.
@@ -109,6 +110,38 @@ fn calls_under_way_are_settled_while_the_spool_cannot_be_read_and_the_rest_is_se
     assert_eq!(messages, [b"second"]);
     stream.write_all(&encode_log_reply(second, ResultCode::Ok)).unwrap();
     fixture.wait_for("all is settled", |fixture| fixture.acked() == 2);
+    fixture.end();
+}
+
+#[test]
+fn what_lies_behind_a_place_that_the_disk_does_not_give_back_is_sent_in_the_end() {
+    let fixture = Fixture::new();
+    fixture.append("first");
+    let (mut stream, _) = fixture.listener.accept().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (first, _) = next_call(&mut stream);
+    // From the end of the first on, as far as one page.
+    let end = fixture.spool.figures().bytes;
+    fixture.spool.set_bad_place(end..4096);
+    let message = "x".repeat(3000);
+    fixture.append(&message);
+    fixture.append("third, behind the page");
+    stream.write_all(&encode_log_reply(first, ResultCode::Ok)).unwrap();
+    fixture.append(&message);
+    fixture.append("last");
+    let (mut messages, mut last) = (Vec::new(), first);
+    while messages.last().is_none_or(|message| message != b"last") {
+        let call = next_call(&mut stream);
+        messages.extend(call.1);
+        last = call.0;
+        stream.write_all(&encode_log_reply(last, ResultCode::Ok)).unwrap();
+    }
+    assert_ne!(last, first);
+    fixture.wait_for("all is settled", |fixture| fixture.spool.is_drained(0));
+    let delivered = fixture.spool.figures().upstreams[0].1;
+    let damaged = delivered.lost[Loss::Damaged as usize].entries;
+    assert!(damaged > 0 && delivered.acked.entries + damaged == 5, "{delivered:?}");
+    assert_eq!(delivered.acked.entries, 1 + messages.len() as u64);
     fixture.end();
 }
 

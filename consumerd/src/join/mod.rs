@@ -87,6 +87,11 @@ impl Join {
         self.bytes
     }
 
+    /// Whether half of what may be open is.
+    pub fn is_half_full(&self) -> bool {
+        self.open.len() > self.rules.max_spans / 2 || self.bytes > self.rules.max_bytes / 2
+    }
+
     /// Adds one annotation; `sweep` over its program's rings is the first that begins after its place was reserved.
     #[inline]
     pub fn add(&mut self, annotation: &Annotation<'_>, sweep: u64, now: Duration) {

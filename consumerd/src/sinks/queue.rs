@@ -6,8 +6,8 @@
 //! A batch of which nobody knows whether it arrived comes back and leaves in smaller ones: the other side may not take large
 //! calls.
 //!
-//! What an earlier worker had staged comes all at once, much of it for the second time. It is let in whatever the bounds,
-//! and takes no room from others: staging bounds it, which holds it already.
+//! What an earlier worker had staged is much more than a queue may hold. It comes as there is room that nobody else needs: see
+//! `worker::unread`.
 
 mod entry;
 
@@ -55,7 +55,7 @@ pub enum Outcome {
 pub struct Fill {
     /// Bytes that wait or are under way.
     pub bytes: usize,
-    /// Most bytes, but for what an earlier worker had staged.
+    /// Most bytes.
     pub limit_bytes: usize,
     /// What the program that holds most of it may add before it loses annotations.
     pub room_bytes: usize,
@@ -103,10 +103,6 @@ struct State {
     under_way: BTreeMap<u64, Arc<Vec<Entry>>>,
     bytes: usize,
     by_program: Map<u64, usize>,
-    /// Frames before this one an earlier worker had staged.
-    staged_before: u64,
-    /// Bytes of entries with annotations of such frames, which are not in `bytes`.
-    staged_bytes: usize,
     outcomes: Vec<Settled>,
     batches: u64,
     /// When the batch leaves that is not full.
@@ -185,11 +181,6 @@ impl Queue {
         }
     }
 
-    /// Lets everything in that has annotations of a frame before this one.
-    pub fn let_in_before(&self, frame: u64) {
-        self.lock().staged_before = frame;
-    }
-
     fn push_one(&self, state: &mut State, mut entry: Entry) {
         if !state.charge(&entry, self.limits.bytes) {
             state.settled(&entry, Outcome::QueueFull);
@@ -224,20 +215,25 @@ impl Queue {
         let state = self.lock();
         let largest = state.by_program.values().max().copied().unwrap_or(0);
         Fill {
-            bytes: state.bytes + state.staged_bytes,
+            bytes: state.bytes,
             limit_bytes: self.limits.bytes,
             // What it adds is no longer free.
             room_bytes: self.limits.bytes.saturating_sub(state.bytes + largest) / 2,
         }
     }
 
-    /// Whether entries find room that nobody else needs: half of the queue is left to those who come meanwhile. Entries
-    /// that never would find it are to be tried when nothing else is there.
+    /// Whether entries find room that nobody else needs: three quarters of the queue are left to those who come
+    /// meanwhile. Entries that never would find it are to be tried when nothing else is there.
     pub fn has_room_for<'a>(&self, entries: impl IntoIterator<Item = &'a Entry>) -> bool {
         let state = self.lock();
-        let charged = entries.into_iter().filter(|entry| !state.was_staged(entry));
-        let cost: usize = charged.map(Entry::cost_bytes).sum();
-        state.bytes == 0 || state.bytes + cost <= self.limits.bytes / 2
+        let cost: usize = entries.into_iter().map(Entry::cost_bytes).sum();
+        state.bytes == 0 || state.bytes + cost <= self.limits.bytes / 4
+    }
+
+    /// Gives up entries that wait for room outside.
+    pub fn evict(&self, entries: impl IntoIterator<Item = Entry>) {
+        let mut state = self.lock();
+        entries.into_iter().for_each(|entry| state.settled(&entry, Outcome::SpoolEvicted));
     }
 
     /// Tells the thread that the end is near: it ships without lingering, and tries again soon if it pauses.
@@ -259,8 +255,8 @@ impl Queue {
     /// Gives up every entry with an annotation of a frame up to `frame`, also those under way.
     pub fn evict_up_to_frame(&self, frame: u64) {
         let mut state = self.lock();
-        let old = |entry: &Entry| entry.refs.as_slice().iter().any(|(of, _)| *of <= frame);
-        let (gone, kept): (Vec<_>, Vec<_>) = state.waiting.drain(..).partition(|entry| old(entry));
+        let old = |entry: &Entry| entry.is_of_frame_before(frame + 1);
+        let (gone, kept): (Vec<_>, Vec<_>) = state.waiting.drain(..).partition(old);
         state.waiting = kept.into();
         for entry in gone {
             state.waiting_messages -= entry.messages;
@@ -417,17 +413,9 @@ impl State {
         self.waiting_bytes += entry.lines.len();
     }
 
-    fn was_staged(&self, entry: &Entry) -> bool {
-        entry.refs.as_slice().iter().any(|(frame, _)| *frame < self.staged_before)
-    }
-
     /// Takes room for an entry; false if there is none.
     fn charge(&mut self, entry: &Entry, most: usize) -> bool {
         let cost = entry.cost_bytes();
-        if self.was_staged(entry) {
-            self.staged_bytes += cost;
-            return true;
-        }
         let free = most.saturating_sub(self.bytes);
         let share = self.by_program.entry(entry.program).or_insert(0);
         let has_room = *share + cost <= free;
@@ -443,10 +431,6 @@ impl State {
     /// Gives the room of an entry back.
     fn discharge(&mut self, entry: &Entry) {
         let cost = entry.cost_bytes();
-        if self.was_staged(entry) {
-            self.staged_bytes -= cost;
-            return;
-        }
         self.bytes -= cost;
         if let Some(share) = self.by_program.get_mut(&entry.program) {
             *share -= cost;

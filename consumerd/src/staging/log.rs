@@ -150,7 +150,7 @@ impl<M: Memory> Staging<M> {
                 PAD_MAGIC => position += bytes,
                 FRAME_MAGIC => {
                     let frame = self.read_body(position, bytes)?;
-                    self.next_number = frame.number + 1;
+                    self.next_number = self.next_number.max(frame.number + 1);
                     return Ok(Some((frame, position + bytes)));
                 }
                 _ => return Err(StagingError::Damaged("an entry has no magic number")),

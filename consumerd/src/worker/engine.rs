@@ -23,6 +23,7 @@ use crate::staging::{DepartedTotals, Frame, Memfd, ProgramState, Staging, Stagin
 mod ending;
 mod figures;
 mod read;
+mod refill;
 mod retire;
 mod room;
 #[cfg(test)]
@@ -199,13 +200,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Reads again what an earlier worker had staged; every program that it knew has been attached before.
+    /// Counts what an earlier worker had staged, for the sinks to read again; every program that it knew has been attached
+    /// before.
     ///
     /// # Errors
     /// When the staging memory cannot be used.
     pub(super) fn rebuild(&mut self, tail: u64) -> Result<(), StagingError> {
         self.clocks.tick();
-        self.feeder.let_in_before(u64::MAX);
+        self.feeder.fall_behind(self.ledger.first_frame());
         let mut at = tail;
         while let Some((frame, end)) = self.staging.read_frame(at)? {
             if let Some(program) = self.programs.get_mut(&frame.program) {
@@ -217,7 +219,6 @@ impl Engine {
                 self.staging.beat()?;
             }
         }
-        self.feeder.let_in_before(self.ledger.first_frame() + self.ledger.open_frames() as u64);
         for program in self.programs.values_mut() {
             (0..program.attachment.slots()).for_each(|slot| program.attachment.publish(slot));
         }
@@ -236,7 +237,8 @@ impl Engine {
             self.clocks.tick();
             self.next_tick = now + CLOCK_TICK_EVERY;
         }
-        let progress = self.drain_all(now)?;
+        let mut progress = self.drain_all(now)?;
+        self.refill(&mut progress)?;
         self.leave_spans(now);
         self.settle();
         self.make_room();

@@ -1,14 +1,16 @@
 //! Feeds the sinks: annotations as they come, spans as they leave.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Instant;
 
 use blkin_thrift::scribe::{message_bytes, write_message};
 use bytes::{Bytes, BytesMut};
 
+use super::unread::Unread;
 use crate::annotation::Annotation;
 use crate::join::SpanPiece;
-use crate::sinks::queue::{Entry, Fill, Refs, Settled};
+use crate::sinks::queue::{Entry, Fill, Queue, Refs, Settled};
 use crate::sinks::zipkin::Encoder;
 use crate::sinks::{Feed, Sink, json};
 
@@ -19,13 +21,22 @@ const MOST_PORTIONS: usize = 16;
 
 /// All sinks.
 pub(super) struct Feeder {
-    sinks: Vec<Sink>,
-    wants_spans: bool,
-    wants_lines: bool,
+    sinks: Vec<Fed>,
     encoder: Encoder,
     portions: Portions,
     /// Messages of spans that left in this round.
     messages: Vec<Entry>,
+}
+
+/// One sink, and what it is given later.
+struct Fed {
+    sink: Sink,
+    /// It is behind: it reads what is staged for itself.
+    unread: Option<Unread>,
+    /// What comes of frames before this one was staged while it was behind, and is not lost for want of room in the queue,
+    old_before: u64,
+    /// but waits for that here. Staging bounds it, and of spans what the join may hold.
+    waiting: VecDeque<Entry>,
 }
 
 /// Memory for messages. They share it, and its next portion is taken when they need more.
@@ -50,43 +61,90 @@ pub(super) struct Lines {
 
 impl Feeder {
     pub(super) fn new(sinks: Vec<Sink>) -> Self {
-        let wants = |feed| sinks.iter().any(|sink| sink.feed == feed);
         Self {
-            wants_spans: wants(Feed::Spans),
-            wants_lines: wants(Feed::Annotations),
-            sinks,
+            sinks: sinks.into_iter().map(Fed::new).collect(),
             encoder: Encoder::default(),
             portions: Portions::default(),
             messages: Vec::new(),
         }
     }
 
-    /// Whether any sink takes spans.
-    pub(super) fn wants_spans(&self) -> bool {
-        self.wants_spans
+    /// How many sinks there are.
+    pub(super) fn sinks(&self) -> usize {
+        self.sinks.len()
     }
 
-    /// Lets everything into the queues that has annotations of a frame before this one: an earlier worker staged it.
-    pub(super) fn let_in_before(&self, frame: u64) {
-        self.sinks.iter().for_each(|sink| sink.queue.let_in_before(frame));
+    /// What a sink is fed with.
+    pub(super) fn feed(&self, sink: usize) -> Option<Feed> {
+        self.sinks.get(sink).map(|fed| fed.sink.feed)
+    }
+
+    /// Whether any sink takes spans as they come.
+    pub(super) fn wants_spans(&self) -> bool {
+        self.sinks.iter().any(|fed| fed.takes(Feed::Spans))
+    }
+
+    /// Number of the first frame that the join has yet to be given, if there are such.
+    pub(super) fn unread_by_join(&self) -> Option<u64> {
+        let of_spans = self.sinks.iter().filter(|fed| fed.sink.feed == Feed::Spans);
+        of_spans.filter_map(|fed| fed.unread.as_ref()).map(|unread| unread.next).min()
+    }
+
+    /// Every sink reads for itself what is staged from this frame on.
+    pub(super) fn fall_behind(&mut self, frame: u64) {
+        for fed in &mut self.sinks {
+            (fed.unread, fed.old_before) = (Some(Unread::from(frame)), u64::MAX);
+        }
+    }
+
+    /// Takes out what a sink has yet to read, once all that it has read has found room.
+    pub(super) fn take_unread(&mut self, sink: usize) -> Option<Unread> {
+        self.sinks.get_mut(sink).filter(|fed| fed.waiting.is_empty())?.unread.take()
+    }
+
+    /// Puts it back.
+    pub(super) fn put_unread(&mut self, sink: usize, unread: Unread) {
+        if let Some(fed) = self.sinks.get_mut(sink) {
+            fed.unread = Some(unread);
+        }
+    }
+
+    /// A sink has read every frame before this one, and takes the next ones as they come.
+    pub(super) fn caught_up(&mut self, sink: usize, frame: u64) {
+        if let Some(fed) = self.sinks.get_mut(sink) {
+            (fed.unread, fed.old_before) = (None, frame);
+        }
+    }
+
+    /// Nothing of the frames before this one is open any more.
+    pub(super) fn forget_old(&mut self, frame: u64) {
+        self.sinks.iter_mut().filter(|fed| fed.old_before <= frame).for_each(|fed| fed.old_before = 0);
+    }
+
+    /// Lets what waits for room into a sink's queue; says whether anything was let in.
+    pub(super) fn let_in(&mut self, sink: usize) -> bool {
+        self.sinks.get_mut(sink).is_some_and(Fed::let_in)
+    }
+
+    /// Whether sinks are behind, or something waits for room.
+    pub(super) fn is_behind(&self) -> bool {
+        self.sinks.iter().any(|fed| fed.unread.is_some() || !fed.waiting.is_empty())
     }
 
     /// Begins the lines of a frame.
     pub(super) fn begin(&self, program: u64, frame: u64) -> Lines {
-        Lines {
-            is_wanted: self.wants_lines,
-            program,
-            frame,
-            bytes: Vec::new(),
-            count: 0,
-            portions: Vec::new(),
-        }
+        let is_wanted = self.sinks.iter().any(|fed| fed.takes(Feed::Annotations));
+        Lines::new(is_wanted, program, frame)
     }
 
-    /// Hands the lines of a frame to every sink that takes annotations.
-    pub(super) fn push_lines(&self, mut lines: Lines) {
-        lines.close_portion();
-        push(&self.sinks, Feed::Annotations, &mut lines.portions);
+    /// Hands the lines of a frame to every sink that takes annotations as they come.
+    pub(super) fn push_lines(&mut self, lines: Lines) {
+        push(self.sinks.iter_mut().filter(|fed| fed.takes(Feed::Annotations)), &mut lines.close());
+    }
+
+    /// Hands the lines of a frame to a sink that was behind with it.
+    pub(super) fn push_lines_to(&mut self, sink: usize, lines: Lines) {
+        push(self.sinks.get_mut(sink).into_iter(), &mut lines.close());
     }
 
     /// Encodes a piece of a span for [`Feeder::push_spans`].
@@ -100,13 +158,13 @@ impl Feeder {
 
     /// Hands the encoded spans to every sink that takes spans.
     pub(super) fn push_spans(&mut self) {
-        push(&self.sinks, Feed::Spans, &mut self.messages);
+        push(self.sinks.iter_mut().filter(|fed| fed.sink.feed == Feed::Spans), &mut self.messages);
     }
 
     /// Hands the encoded spans over if every sink that takes spans has room for them; says whether none is left.
     pub(super) fn push_spans_with_room(&mut self) -> bool {
-        let mut of_spans = self.sinks.iter().filter(|sink| sink.feed == Feed::Spans);
-        let has_room = of_spans.all(|sink| sink.queue.has_room_for(&self.messages));
+        let mut of_spans = self.sinks.iter().filter(|fed| fed.sink.feed == Feed::Spans);
+        let has_room = of_spans.all(|fed| fed.has_room_for(&self.messages));
         if has_room {
             self.push_spans();
         }
@@ -115,40 +173,92 @@ impl Feeder {
 
     /// Has batches leave whose time comes before `next`, when this may be called again.
     pub(super) fn call(&self, next: Instant) {
-        self.sinks.iter().for_each(|sink| sink.queue.call(next));
+        self.queues().for_each(|queue| queue.call(next));
     }
 
     /// What was settled since the last call, with the index of the sink.
     pub(super) fn outcomes(&self) -> Vec<(usize, Settled)> {
-        let of_sink = |(index, sink): (usize, &Sink)| {
-            sink.queue.take_outcomes().into_iter().map(move |settled| (index, settled))
+        let of_queue = |(index, queue): (usize, &Queue)| {
+            queue.take_outcomes().into_iter().map(move |settled| (index, settled))
         };
-        self.sinks.iter().enumerate().flat_map(of_sink).collect()
+        self.queues().enumerate().flat_map(of_queue).collect()
     }
 
-    /// Gives up what waits for the oldest frames.
-    pub(super) fn evict_up_to_frame(&self, frame: u64) {
-        self.sinks.iter().for_each(|sink| sink.queue.evict_up_to_frame(frame));
+    /// Gives up what is held of the oldest frames. Gives, with the index of the sink, those that one had yet to read, and
+    /// never will.
+    pub(super) fn evict_up_to_frame(&mut self, frame: u64) -> Vec<(usize, Range<u64>)> {
+        let sinks = self.sinks.iter_mut().enumerate();
+        sinks.filter_map(|(index, fed)| Some((index, fed.evict_up_to_frame(frame)?))).collect()
     }
 
     /// Tells every sink that the end is near.
     pub(super) fn hurry(&self) {
-        self.sinks.iter().for_each(|sink| sink.queue.hurry());
+        self.queues().for_each(Queue::hurry);
     }
 
     /// Asks every sink to ship what it has, and then to end.
     pub(super) fn end(&self) {
-        self.sinks.iter().for_each(|sink| sink.queue.end());
+        self.queues().for_each(Queue::end);
     }
 
     /// Each sink, and whether its thread runs.
     pub(super) fn alive(&self) -> Vec<(&'static str, bool)> {
-        self.sinks.iter().map(|sink| (sink.name, sink.is_alive())).collect()
+        self.sinks.iter().map(|fed| (fed.sink.name, fed.sink.is_alive())).collect()
     }
 
     /// How full each sink's queue is.
     pub(super) fn fills(&self) -> Vec<(&'static str, Fill)> {
-        self.sinks.iter().map(|sink| (sink.name, sink.queue.fill())).collect()
+        self.sinks.iter().map(|fed| (fed.sink.name, fed.sink.queue.fill())).collect()
+    }
+
+    fn queues(&self) -> impl Iterator<Item = &Queue> {
+        self.sinks.iter().map(|fed| &*fed.sink.queue)
+    }
+}
+
+impl Fed {
+    fn new(sink: Sink) -> Self {
+        Self { sink, unread: None, old_before: 0, waiting: VecDeque::new() }
+    }
+
+    /// Whether it is not behind, and is fed with that.
+    fn takes(&self, feed: Feed) -> bool {
+        self.sink.feed == feed && self.unread.is_none()
+    }
+
+    fn has_room_for<'a>(&self, entries: impl IntoIterator<Item = &'a Entry>) -> bool {
+        self.waiting.is_empty() && self.sink.queue.has_room_for(entries)
+    }
+
+    fn push(&mut self, entries: impl Iterator<Item = Entry>) {
+        let old_before = self.old_before;
+        if old_before == 0 {
+            return self.sink.queue.push(entries);
+        }
+        let is_old = |entry: &Entry| entry.is_of_frame_before(old_before);
+        let (old, new): (Vec<_>, Vec<_>) = entries.partition(is_old);
+        self.sink.queue.push(new);
+        self.waiting.extend(old);
+        self.let_in();
+    }
+
+    fn let_in(&mut self) -> bool {
+        let mut has_let_in = false;
+        while self.waiting.front().is_some_and(|entry| self.sink.queue.has_room_for([entry])) {
+            self.sink.queue.push(self.waiting.pop_front());
+            has_let_in = true;
+        }
+        has_let_in
+    }
+
+    fn evict_up_to_frame(&mut self, frame: u64) -> Option<Range<u64>> {
+        self.sink.queue.evict_up_to_frame(frame);
+        let is_old = |entry: &Entry| entry.is_of_frame_before(frame + 1);
+        let (gone, kept): (Vec<_>, Vec<_>) = self.waiting.drain(..).partition(is_old);
+        self.waiting = kept.into();
+        self.sink.queue.evict(gone);
+        let unread = self.unread.as_mut().filter(|unread| unread.next <= frame)?;
+        Some(std::mem::replace(&mut unread.next, frame + 1)..frame + 1)
     }
 }
 
@@ -177,21 +287,26 @@ impl Portions {
     }
 }
 
-/// Moves entries to the last sink of that feed, and copies to the others.
-fn push(sinks: &[Sink], feed: Feed, entries: &mut Vec<Entry>) {
+/// Moves entries to the last sink, and copies to the others.
+fn push<'a>(to: impl DoubleEndedIterator<Item = &'a mut Fed>, entries: &mut Vec<Entry>) {
     if entries.is_empty() {
         return;
     }
-    let mut of_feed = sinks.iter().filter(|sink| sink.feed == feed).rev();
-    let last = of_feed.next();
-    of_feed.for_each(|sink| sink.queue.push(entries.iter().cloned()));
+    let mut to = to.rev();
+    let last = to.next();
+    to.for_each(|fed| fed.push(entries.iter().cloned()));
     let entries = entries.drain(..);
-    if let Some(sink) = last {
-        sink.queue.push(entries);
+    if let Some(fed) = last {
+        fed.push(entries);
     }
 }
 
 impl Lines {
+    /// None yet, of a frame of a program.
+    pub(super) fn new(is_wanted: bool, program: u64, frame: u64) -> Self {
+        Self { is_wanted, program, frame, bytes: Vec::new(), count: 0, portions: Vec::new() }
+    }
+
     /// Adds one annotation.
     #[inline]
     pub(super) fn add(&mut self, annotation: &Annotation<'_>) {
@@ -202,6 +317,11 @@ impl Lines {
                 self.close_portion();
             }
         }
+    }
+
+    fn close(mut self) -> Vec<Entry> {
+        self.close_portion();
+        self.portions
     }
 
     fn close_portion(&mut self) {

@@ -132,6 +132,14 @@ impl Ledger {
         self.now[sink].count(outcome, annotations);
     }
 
+    /// A sink was given a frame again, with so many annotations that are valid. A program that spoils its texts loses those
+    /// that they stood for: nobody else will settle them.
+    pub fn note_read_again(&mut self, sink: usize, frame: u64, valid: u64) {
+        let open = frame.checked_sub(self.first).and_then(|index| self.frames.get(index as usize));
+        let missing = open.map_or(0, |open| open.figures.valid.saturating_sub(valid));
+        self.settle(sink, frame, u32::try_from(missing).unwrap_or(u32::MAX), Outcome::SpoolEvicted);
+    }
+
     /// Takes the oldest frame out if every sink has settled it.
     pub fn retire_first(&mut self) -> Option<RetiredFrame> {
         let is_settled = |frame: &OpenFrame| frame.sinks.iter().all(|sink| sink.in_flight == 0);
@@ -153,6 +161,11 @@ impl Ledger {
     /// Number of the oldest frame that is not retired, and where the log must be kept from; `end` when none is open.
     pub fn first_frame(&self) -> u64 {
         self.first
+    }
+
+    /// Number that the next frame gets.
+    pub fn next_frame(&self) -> u64 {
+        self.first + self.frames.len() as u64
     }
 
     /// Log position where the oldest open frame ends.

@@ -12,6 +12,7 @@ mod snapshot;
 mod spare;
 mod sweep;
 mod totals;
+mod unread;
 mod waker;
 
 use std::io::{self, ErrorKind};
@@ -352,7 +353,7 @@ impl Worker {
         }
         self.engine().drain_last()?;
         self.engine().finish();
-        while !self.engine().finish_more(due) && Instant::now() < due {
+        while !self.engine().finish_more(due)? && Instant::now() < due {
             self.beat(heartbeats);
             tokio::time::sleep(ENDING_POLL).await;
         }

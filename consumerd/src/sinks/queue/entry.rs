@@ -58,6 +58,11 @@ impl Entry {
         }
     }
 
+    /// Whether it carries annotations of a frame before this one.
+    pub fn is_of_frame_before(&self, frame: u64) -> bool {
+        self.refs.as_slice().iter().any(|(of, _)| *of < frame)
+    }
+
     /// Room it takes in a queue.
     pub fn cost_bytes(&self) -> usize {
         self.lines.len() + self.refs.as_slice().len() * 16 + 96

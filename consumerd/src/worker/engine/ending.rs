@@ -3,33 +3,41 @@
 use std::sync::atomic::{Ordering::SeqCst, fence};
 use std::time::Instant;
 
-use super::Engine;
+use super::{Engine, Progress};
 use crate::staging::StagingError;
 
 impl Engine {
-    /// The daemon ends: nothing waits any longer in the join, nor lingers in the sinks.
+    /// The daemon ends: nothing lingers in the sinks any longer.
     pub(in crate::worker) fn finish(&mut self) {
-        let mut out = Vec::new();
-        self.join.leave_all(&mut out);
-        self.last = out.into();
         self.feeder.hurry();
     }
 
-    /// Hands the spans that were open to the sinks, as far as these have room for them. Says whether every sink has settled
-    /// everything. What was not handed over by `due` stays on its way, and is named with the rest of that.
-    pub(in crate::worker) fn finish_more(&mut self, due: Instant) -> bool {
+    /// Lets sinks that are behind read on, and hands the spans that are open to them, as far as they have room. Says whether
+    /// every sink has settled everything. What was not handed over by `due` stays on its way, and is named with the rest of that.
+    ///
+    /// # Errors
+    /// When the staging memory cannot be used.
+    pub(in crate::worker) fn finish_more(&mut self, due: Instant) -> Result<bool, StagingError> {
         self.settle();
+        self.refill(&mut Progress::default())?;
+        if self.feeder.unread_by_join().is_none() {
+            let mut out = Vec::new();
+            self.join.leave_all(&mut out);
+            self.last.extend(out);
+        }
         while self.feeder.push_spans_with_room() {
             let Some(piece) = self.last.pop_front() else {
-                self.feeder.end();
-                return self.ledger.sinks().all(|(_, sink)| sink.in_flight == 0);
+                if !self.feeder.is_behind() {
+                    self.feeder.end();
+                }
+                return Ok(self.ledger.sinks().all(|(_, sink)| sink.in_flight == 0));
             };
             self.encode(piece);
             if Instant::now() >= due {
                 break;
             }
         }
-        false
+        Ok(false)
     }
 
     /// Tells every program that nobody reads any more, so that it offers itself to another, and takes what was recorded

@@ -9,47 +9,22 @@ use super::{Engine, FrameNote};
 use crate::annotation::{Origin, position};
 use crate::join::{Reason, SpanPiece};
 use crate::staging::Frame;
+use crate::worker::feed::Lines;
 use crate::worker::ledger::DrainFigures;
+use crate::worker::program::Program;
 
 /// The longest list of leaving spans of which the memory is kept.
 const MOST_LEAVING_KEPT: usize = 4096;
 
 impl Engine {
-    /// Reads a staged frame's records and hands them on. What comes first after a restart comes here again.
+    /// Counts a staged frame, and hands its records to the sinks that are not behind. What comes first after a restart comes here
+    /// again.
     pub(super) fn take_frame(&mut self, frame: &Frame, bytes: u64, end: u64) {
-        let number = self.ledger.first_frame() + self.ledger.open_frames() as u64;
-        let now = self.born.elapsed();
-        let mut figures =
-            DrainFigures { drained: u64::from(frame.records), torn: frame.torn, ..DrainFigures::default() };
+        let number = self.ledger.next_frame();
         let mut lines = self.feeder.begin(frame.program, number);
+        let wants_spans = self.feeder.wants_spans();
+        let mut figures = self.read(frame, number, None, wants_spans, &mut lines);
         if let Some(program) = self.programs.get_mut(&frame.program) {
-            let awaited = program.sweeps.awaited(frame.slot as usize);
-            let cookie = program.attachment.info().cookie;
-            let mut unknown = RingTime::default();
-            let ring = program.times.get_mut(frame.slot as usize).unwrap_or(&mut unknown);
-            let wants_spans = self.feeder.wants_spans();
-            records(&frame.raw, cookie).each(|record| {
-                let resolved = record.ok().and_then(|record| {
-                    let ahead = record.position.wrapping_sub(frame.from.grain) & POSITION_MASK;
-                    let grain = frame.from.grain + ahead;
-                    let position = position(frame.slot, grain);
-                    let origin =
-                        Origin { program: frame.program, source: program.source, position, frame: number };
-                    let texts = &mut program.texts;
-                    let annotation =
-                        texts.annotation(&program.attachment, &self.clocks, ring, record, origin)?;
-                    Some((annotation, awaited.of(grain)))
-                });
-                let Some((annotation, sweep)) = resolved else {
-                    figures.invalid += 1;
-                    return;
-                };
-                figures.valid += 1;
-                lines.add(&annotation);
-                if wants_spans {
-                    self.join.add(&annotation, sweep, now);
-                }
-            });
             // A ring that was spoilt while it was copied may show fewer records than were committed.
             figures.invalid += figures.drained.saturating_sub(figures.valid + figures.invalid);
             program.figures.add(figures);
@@ -65,11 +40,57 @@ impl Engine {
         self.feeder.push_lines(lines);
     }
 
+    /// Reads the records of a frame for lines, and for the join if spans are wanted. `time` is that of the ring for who reads
+    /// it later than the program's own.
+    pub(super) fn read(
+        &mut self,
+        frame: &Frame,
+        number: u64,
+        time: Option<&mut RingTime>,
+        wants_spans: bool,
+        lines: &mut Lines,
+    ) -> DrainFigures {
+        let now = self.now();
+        let mut figures =
+            DrainFigures { drained: u64::from(frame.records), torn: frame.torn, ..DrainFigures::default() };
+        let Some(program) = self.programs.get_mut(&frame.program) else { return figures };
+        let awaited = program.sweeps.awaited(frame.slot as usize);
+        let cookie = program.attachment.info().cookie;
+        let mut unknown = RingTime::default();
+        let own = program.times.get_mut(frame.slot as usize);
+        let ring = time.or(own).unwrap_or(&mut unknown);
+        records(&frame.raw, cookie).each(|record| {
+            let resolved = record.ok().and_then(|record| {
+                let ahead = record.position.wrapping_sub(frame.from.grain) & POSITION_MASK;
+                let grain = frame.from.grain + ahead;
+                let position = position(frame.slot, grain);
+                let origin =
+                    Origin { program: frame.program, source: program.source, position, frame: number };
+                let texts = &mut program.texts;
+                let annotation = texts.annotation(&program.attachment, &self.clocks, ring, record, origin)?;
+                Some((annotation, awaited.of(grain)))
+            });
+            let Some((annotation, sweep)) = resolved else {
+                figures.invalid += 1;
+                return;
+            };
+            figures.valid += 1;
+            lines.add(&annotation);
+            if wants_spans {
+                self.join.add(&annotation, sweep, now);
+            }
+        });
+        figures
+    }
+
     pub(super) fn leave_spans(&mut self, now: Duration) {
         let mut out = std::mem::take(&mut self.leaving);
         let programs = &self.programs;
+        // What a span waits for was drained long ago, but may not have been read again yet: that is given half of the room.
+        let may_leave = self.feeder.unread_by_join().is_none() || self.join.is_half_full();
         let is_past = |program: u64, sweep: u64| {
-            programs.get(&program).is_none_or(|program| program.ended || program.sweeps.is_past(sweep))
+            let is_over = |program: &Program| program.ended || program.sweeps.is_past(sweep);
+            may_leave && programs.get(&program).is_none_or(|program| is_over(program))
         };
         self.join.leave(now, is_past, &mut out);
         self.ship(out);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Engine;
+use crate::sinks::queue::Outcome;
 use crate::worker::snapshot::keep_within_bounds;
 
 /// Of so many parts of the staging memory
@@ -31,8 +32,11 @@ impl Engine {
             self.ship(out);
         }
         if let Some(frame) = self.frame_after(used.saturating_sub(self.staging_limit_bytes())) {
-            self.feeder.evict_up_to_frame(frame);
+            let unread = self.feeder.evict_up_to_frame(frame);
             self.settle();
+            for (sink, frames) in unread {
+                frames.for_each(|frame| self.ledger.settle(sink, frame, u32::MAX, Outcome::SpoolEvicted));
+            }
         }
     }
 
@@ -42,6 +46,8 @@ impl Engine {
         let most = self.config.max_programs.min(self.config.max_programs_per_uid) / 4;
         let ended = self.programs.values().filter(|program| program.ended);
         let (count, frame) = ended.fold((0, 0), |(n, last), program| (n + 1, program.last_frame.max(last)));
+        // The join may not have been given all of them yet.
+        let frame = self.feeder.unread_by_join().map_or(frame, |next| frame.min(next.saturating_sub(1)));
         if count > most && frame > self.hurried_to {
             self.hurried_to = frame;
             let mut out = Vec::new();

@@ -9,6 +9,8 @@ use rustix::io::pwrite;
 use super::*;
 use crate::staging::layout::MAX_RING_BUDGET_BYTES;
 
+mod unread;
+
 const RING_BYTES: usize = 4096;
 /// First word of the first slot's header: 256 bytes for each slot stand before the rings.
 const HEAD: usize = (RINGS_OFFSET_BYTES - MAX_SLOTS * 256) / 8;
@@ -23,6 +25,15 @@ fn memfd(words: &[u64], seals: SealFlags) -> OwnedFd {
     fd
 }
 
+/// A segment of one ring that is empty.
+fn segment_header(ring_bytes: usize) -> Vec<u64> {
+    let mut words = vec![0; segment_bytes(1, ring_bytes) / 8];
+    let magic = u64::from_le_bytes(*b"BLKINSEG");
+    words[..8].copy_from_slice(&[magic, LAYOUT_VERSION, u64::from(VERSION), ring_bytes as u64, 1, 1, 7, 2]);
+    words[NAME..NAME + 2].copy_from_slice(&[u64::from_le_bytes(*b"own name"), 0]);
+    words
+}
+
 /// A segment of one ring with `records` records of one grain each.
 fn segment(records: u64) -> OwnedFd {
     segment_of(RING_BYTES, records, 1)
@@ -30,10 +41,7 @@ fn segment(records: u64) -> OwnedFd {
 
 /// A segment of one ring with `records` records of so many grains each.
 fn segment_of(ring_bytes: usize, records: u64, grains: u64) -> OwnedFd {
-    let mut words = vec![0; segment_bytes(1, ring_bytes) / 8];
-    let magic = u64::from_le_bytes(*b"BLKINSEG");
-    words[..8].copy_from_slice(&[magic, LAYOUT_VERSION, u64::from(VERSION), ring_bytes as u64, 1, 1, 7, 2]);
-    words[NAME..NAME + 2].copy_from_slice(&[u64::from_le_bytes(*b"own name"), 0]);
+    let mut words = segment_header(ring_bytes);
     words[HEAD] = records << 36 | (records * grains);
     for record in 0..records {
         let at = record * grains;

@@ -1,0 +1,233 @@
+//! What earlier workers had staged, and the sinks of the one that runs now.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+
+use blkin_daemon::{Cause, Standing};
+use blkin_record::{Draft, EndpointParts, Payload, Source};
+use blkin_ringbuf::layout::RINGS_OFFSET_BYTES;
+use blkin_thrift::Limits;
+use blkin_thrift::scribe::decode_message;
+
+use super::*;
+use crate::sinks::Feed;
+use crate::sinks::pump::{Outlet, Pump};
+use crate::sinks::queue::{Entry, Next, Outcome, Queue};
+use crate::worker::totals::Totals;
+
+const QUEUE_BYTES: usize = 256 << 10;
+
+/// Leaves its queue to the test.
+struct Nobody;
+
+impl Outlet for Nobody {
+    fn run(self, _: Pump) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A segment whose only ring holds so many spans, of two events each.
+fn segment_of_spans(spans: u64) -> OwnedFd {
+    let ring_bytes = 16 << 20;
+    let mut words = segment_header(ring_bytes);
+    let mut at = 0;
+    for record in 0..2 * spans {
+        let draft = Draft {
+            trace_id: 1,
+            span_id: 1 + record / 2,
+            parent_span_id: 0,
+            name: Source::inline(b"n"),
+            endpoint: Source::inline(EndpointParts::default()),
+            key: Source::inline(if record % 2 == 0 { b"start" } else { b"end" }),
+            payload: Payload::Event,
+            level: 4,
+            truncated: false,
+        };
+        let begin = RINGS_OFFSET_BYTES / 8 + at as usize * 8;
+        let stamp = draft.write(at, record, 7, record, |index, word| words[begin + index] = word);
+        words[begin] = stamp.0;
+        at += draft.grains() as u64;
+    }
+    words[HEAD] = (2 * spans) << 36 | at;
+    memfd(&words, SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE)
+}
+
+/// Programs, and staging memory that outlives workers.
+struct Node {
+    config: Config,
+    staging: Memfd,
+    segment: OwnedFd,
+    control: OwnedFd,
+}
+
+/// A worker and its queues: of spans, of lines, and of lines that nobody takes.
+struct Worker {
+    engine: Engine,
+    queues: Vec<Arc<Queue>>,
+}
+
+impl Node {
+    /// A worker has staged so many spans, and was killed.
+    fn with_staged(spans: u64, staging_bytes: u64) -> Self {
+        let config = Config {
+            queue_bytes: QUEUE_BYTES,
+            max_open_bytes: 2 * QUEUE_BYTES,
+            staging_bytes,
+            ..Config::default()
+        };
+        let geometry = config.geometry();
+        let mut staging = Memfd::create(geometry.total_bytes()).unwrap();
+        Staging::format(&mut staging, geometry).unwrap();
+        let control = control(SealFlags::SHRINK | SealFlags::GROW);
+        let node = Self { config, staging, segment: segment_of_spans(spans), control };
+        let mut first = node.worker();
+        while first.engine.drain_all(Duration::ZERO).unwrap().has_more {}
+        node
+    }
+
+    fn worker(&self) -> Worker {
+        let sinks =
+            [("scribe", Feed::Spans), ("json_lines", Feed::Annotations), ("absent", Feed::Annotations)];
+        let sinks: Vec<_> = sinks
+            .into_iter()
+            .map(|(name, feed)| {
+                let standing = Standing::new(name, "nobody", Cause::OF_UPSTREAM);
+                Sink::start(name, feed, standing, &self.config, Nobody).unwrap()
+            })
+            .collect();
+        let queues = sinks.iter().map(|sink| sink.queue.clone()).collect();
+        let staging = Memfd::from_fd(self.staging.as_fd().try_clone_to_owned().unwrap());
+        let (mut engine, tail) =
+            Engine::new(self.config.clone(), staging, sinks, Settings::default()).unwrap();
+        let segment = self.segment.try_clone().unwrap();
+        engine.attach(identity(1), segment, self.control.try_clone().unwrap()).unwrap();
+        engine.rebuild(tail).unwrap();
+        Worker { engine, queues }
+    }
+}
+
+impl Worker {
+    /// A round, after which no queue is fuller than it may be and every equation holds.
+    fn round(&mut self) {
+        self.engine.round().unwrap();
+        let snapshot = self.engine.snapshot();
+        assert!(snapshot.queues.iter().all(|(_, fill)| fill.bytes <= QUEUE_BYTES), "{:?}", snapshot.queues);
+        let valid: u64 = self.valid();
+        for (name, sink) in &snapshot.sinks {
+            assert!(sink.balances() && sink.valid == valid, "{name}: {sink:?}, {valid} were valid");
+        }
+        let mut programs = snapshot.programs.iter().map(|(_, totals)| totals).chain([&snapshot.departed]);
+        assert!(programs.all(Totals::balances), "{:?}", snapshot.programs);
+    }
+
+    fn valid(&self) -> u64 {
+        let snapshot = self.engine.snapshot();
+        let live: u64 = snapshot.programs.iter().map(|(_, totals)| totals.drain.valid).sum();
+        live + snapshot.departed.drain.valid
+    }
+
+    fn in_flight(&self) -> Vec<u64> {
+        self.engine.snapshot().sinks.iter().map(|(_, sink)| sink.in_flight).collect()
+    }
+
+    /// Takes all that is in a queue, for good, and gives its messages.
+    fn take(&self, sink: usize) -> Vec<Vec<u8>> {
+        let (queue, mut messages) = (&self.queues[sink], Vec::new());
+        queue.hurry();
+        while let Next::Batch(batch) = queue.next(Instant::now()) {
+            let lines =
+                |entry: &Entry| entry.lines.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+            messages
+                .extend(batch.entries.iter().flat_map::<Vec<_>, _>(lines).filter(|line| !line.is_empty()));
+            queue.settle(&batch, Outcome::Acked);
+        }
+        messages
+    }
+}
+
+/// What makes a message that is sent again the same one: which span it tells of, whole, or which record.
+fn identity_of(message: &[u8]) -> i64 {
+    match serde_json::from_slice::<serde_json::Value>(message) {
+        Ok(line) => line["position"].as_i64().unwrap(),
+        Err(_) => {
+            let span = decode_message(message, &Limits::default()).unwrap();
+            assert_eq!(span.annotations.len(), 2);
+            span.id
+        }
+    }
+}
+
+#[test]
+fn what_was_staged_comes_as_queues_have_room_and_nothing_is_lost_over_kills() {
+    let spans = 20_000;
+    let node = Node::with_staged(spans, 64 << 20);
+    let mut taken = [BTreeSet::new(), BTreeSet::new()];
+    let take = |worker: &Worker, taken: &mut [BTreeSet<i64>; 2]| {
+        for (sink, taken) in taken.iter_mut().enumerate() {
+            taken.extend(worker.take(sink).iter().map(|message| identity_of(message)));
+        }
+    };
+    let mut second = node.worker();
+    assert_eq!(second.in_flight(), [2 * spans; 3]);
+    for _ in 0..4 {
+        second.round();
+        take(&second, &mut taken);
+    }
+    second.round();
+    let acked: Vec<_> = second.engine.snapshot().sinks.iter().map(|(_, sink)| sink.acked).collect();
+    assert!(acked[0] > 0 && acked[1] > 0 && acked[0] + acked[1] < 4 * spans, "in the midst: {acked:?}");
+    drop(second);
+
+    let mut third = node.worker();
+    let due = Instant::now() + Duration::from_secs(60);
+    while third.in_flight()[..2] != [0, 0] {
+        assert!(Instant::now() < due, "{:?}", third.engine.snapshot().sinks);
+        third.round();
+        take(&third, &mut taken);
+    }
+    third.round();
+    assert_eq!([taken[0].len() as u64, taken[1].len() as u64], [spans, 2 * spans]);
+    let snapshot = third.engine.snapshot();
+    let lost = snapshot.sinks.iter().map(|(_, sink)| sink.queue_full + sink.spool_evicted + sink.rejected);
+    assert_eq!((lost.sum::<u64>(), third.in_flight()[2]), (0, 2 * spans));
+    assert_eq!((snapshot.spans.complete, snapshot.spans.late), (spans, 0), "each leaves in one piece");
+}
+
+#[test]
+fn what_is_not_read_yet_is_given_up_when_staging_needs_the_room() {
+    let node = Node::with_staged(30_000, 16 << 20);
+    let mut second = node.worker();
+    let all = second.valid();
+    for _ in 0..3 {
+        second.round();
+    }
+    for (name, sink) in second.engine.snapshot().sinks {
+        assert!(sink.spool_evicted > 0 && sink.in_flight > 0, "{name}: {sink:?}");
+        assert_eq!(sink.spool_evicted + sink.in_flight, all, "{name}");
+    }
+    let mut given = 0;
+    while second.in_flight()[..2] != [0, 0] {
+        given += second.take(1).len() as u64;
+        second.take(0);
+        second.round();
+    }
+    let (_, lines) = second.engine.snapshot().sinks[1];
+    assert_eq!((lines.acked, lines.spool_evicted + given), (given, all));
+}
+
+#[test]
+fn what_a_sink_did_not_read_in_time_is_named_when_the_daemon_ends() {
+    let spans = 5_000;
+    let node = Node::with_staged(spans, 64 << 20);
+    let mut second = node.worker();
+    second.engine.finish();
+    let due = Instant::now() + Duration::from_secs(60);
+    while second.in_flight()[..2] != [0, 0] {
+        assert!(!second.engine.finish_more(due).unwrap() && Instant::now() < due);
+        (0..2).for_each(|sink| drop(second.take(sink)));
+        second.engine.settle();
+    }
+    second.engine.close_books().unwrap();
+    assert_eq!(second.in_flight(), [0, 0, 2 * spans]);
+}

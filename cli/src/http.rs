@@ -28,7 +28,7 @@ pub fn parse_url(text: &str) -> Result<String, String> {
 /// What is said when nobody answers at `base`.
 pub(crate) fn unreachable(base: &str, option: Option<&str>) -> String {
     let hint = option
-        .map(|option| format!("; does it serve HTTP there? {option} names another"))
+        .map(|option| format!(" (does it serve HTTP there? {option} names another)"))
         .unwrap_or_default();
     format!("failed to reach {base}{hint}")
 }
@@ -177,7 +177,7 @@ mod tests {
         let error = Client::new("127.0.0.1:1").named_by("--collector").get("/", &[]).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "failed to reach http://127.0.0.1:1; does it serve HTTP there? --collector names another"
+            "failed to reach http://127.0.0.1:1 (does it serve HTTP there? --collector names another)"
         );
     }
 

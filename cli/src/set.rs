@@ -19,14 +19,14 @@ use crate::terminal::{Colour, Style, safe};
 /// What `blkin set --help` ends with.
 pub const EXAMPLES: &str = "\
 Examples:
-  blkin set --show                              what is set, and what each program is told
-  blkin set --all --off                         nobody records anything
-  blkin set --label ceph-osd --on               but these do, also those started later
-  blkin set --pid 4711 --rate 100               it traces one of 100 requests that begin there
-  blkin set --label ceph-osd --level info       records of this severity, and of more severe ones
-  blkin set --label ceph-osd --levels err,debug these levels and no others
-  blkin set --reset --pid 4711                  forget what was set for it
-  blkin set --reset                             all of it: programs do as their environment says
+  blkin set --show                               what is set, and what each program is told
+  blkin set --all --off                          nobody records anything
+  blkin set --label ceph-osd --on                but these do, also those started later
+  blkin set --pid 4711 --rate 100                it traces one of 100 requests that begin there
+  blkin set --label ceph-osd --level info        records of this severity, and of more severe ones
+  blkin set --label ceph-osd --levels err,debug  these levels and no others
+  blkin set --reset --pid 4711                   forget what was set for it
+  blkin set --reset                              all of it: programs do as their environment says
 
 It is in force when the command returns. On or off, the rate and the levels are set one by one, and for each \
 the narrowest that was set wins: a process over a name, a name over all. What is set for a process ends with \
@@ -58,8 +58,8 @@ pub struct SetArguments {
     /// Record this level and more severe ones
     #[arg(long, value_name = "LEVEL", conflicts_with = "levels")]
     level: Option<Level>,
-    /// Record these levels
-    #[arg(long, value_name = "LEVEL,...", value_delimiter = ',')]
+    /// Record these levels, of those of --level, and no others
+    #[arg(long, value_name = "LEVEL,...", value_delimiter = ',', hide_possible_values = true)]
     levels: Vec<Level>,
     /// Forget what was set for the target, or everything
     #[arg(long, conflicts_with_all = ["change", "show"])]
@@ -197,7 +197,7 @@ fn ask(socket: &Path, request: &Value) -> Result<String> {
     let unreachable = || {
         let socket = socket.display();
         format!(
-            "failed to reach consumerd at {socket}; does it run? `blkin doctor` says, --socket names another"
+            "failed to reach consumerd at {socket} (does it run? `blkin doctor` says; --socket names another)"
         )
     };
     let mut stream = UnixStream::connect(socket).with_context(unreachable)?;

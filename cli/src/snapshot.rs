@@ -87,7 +87,7 @@ pub fn run(arguments: &SnapshotArguments) -> Result<Written> {
 /// Asks consumerd, and writes what it sends to the file.
 fn ask(arguments: &SnapshotArguments) -> Result<u64> {
     let socket = arguments.socket.path.display();
-    let unreachable = || format!("failed to reach consumerd at {socket}; --socket names another");
+    let unreachable = || format!("failed to reach consumerd at {socket} (--socket names another)");
     let mut stream = UnixStream::connect(&arguments.socket.path).with_context(unreachable)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(format!("{}\n", request(arguments)).as_bytes()).with_context(unreachable)?;

@@ -102,13 +102,15 @@ fn each_loss_has_a_panel() -> Result<()> {
 }
 
 #[test]
-fn whatever_the_rules_watch_filling_has_a_panel() -> Result<()> {
+fn whatever_the_rules_watch_filling_or_failing_has_a_panel() -> Result<()> {
     let (asked, rules) = (dashboard()?.asked(), fs::read_to_string(root().join(RULES))?);
-    let alerts = rules.split("- alert: ").filter_map(|alert| alert.split_once("Filling\n"));
-    let filling: BTreeSet<&str> =
-        alerts.filter_map(|(_, rest)| rest.lines().next()).flat_map(|expr| words(expr, "blkin_")).collect();
-    let without: Vec<_> = filling.difference(&words(&asked, "blkin_")).copied().collect();
-    ensure!(filling.len() >= 6 && without.is_empty(), "{without:?} of {filling:?}");
+    let alerts = rules.split("- alert: ").filter_map(|alert| alert.split_once('\n'));
+    let lasting =
+        alerts.filter(|(name, _)| ["Filling", "Overfull", "Trouble"].iter().any(|end| name.ends_with(end)));
+    let watched: BTreeSet<&str> =
+        lasting.filter_map(|(_, rest)| rest.lines().next()).flat_map(|expr| words(expr, "blkin_")).collect();
+    let without: Vec<_> = watched.difference(&words(&asked, "blkin_")).copied().collect();
+    ensure!(watched.len() >= 11 && without.is_empty(), "{without:?} of {watched:?}");
     Ok(())
 }
 

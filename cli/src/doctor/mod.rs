@@ -109,6 +109,7 @@ pub fn examine(places: Places) -> Report {
     checks.extend(daemons::disk(&collector));
     if let Some(metrics) = collector.metrics() {
         ledger = ledger.and(Ledger::of_collector(&metrics));
+        checks.extend(room::of_collector(&collector.base, &metrics));
         checks.extend(losses::of_collector(&metrics));
     }
     checks.push(ledger_check(&ledger, consumerd.is_some()));

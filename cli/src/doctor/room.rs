@@ -23,6 +23,14 @@ pub(super) fn of_relay(address: &str, metrics: &Metrics) -> Option<Check> {
     Some(Check::warning("relay's spool", found, advice))
 }
 
+/// What the collector at `address` has in memory of its index until its disk takes that.
+pub(super) fn of_collector(address: &str, metrics: &Metrics) -> Option<Check> {
+    let is_overfull = metrics.sum("blkin_collector_index_overfull", &[]) > 0;
+    let found = format!("{address}: it stores nothing until its disk takes the index");
+    let advice = "if it stays so, make room on its disk, or give it a faster one; it goes on by itself";
+    is_overfull.then(|| Check::warning("collector's index", found, advice))
+}
+
 /// How full it is, if it is nearly full.
 fn percent(metrics: &Metrics, used: &str, limit: &str) -> Option<i64> {
     let percent = metrics.sum(used, &[]).checked_mul(100)?.checked_div(metrics.sum(limit, &[]))?;
@@ -43,5 +51,10 @@ mod tests {
         let spool = "blkin_relay_spool_bytes 950\nblkin_relay_spool_limit_bytes 1000\n";
         let check = of_relay("http://r:1", &Metrics::parse(spool)).unwrap();
         assert!(check.found.starts_with("http://r:1: 95 % of the spool") && check.advice.is_some());
+        let index = |overfull: u64| {
+            let metrics = Metrics::parse(&format!("blkin_collector_index_overfull {overfull}\n"));
+            of_collector("http://c:1", &metrics)
+        };
+        assert!(index(0).is_none() && index(1).unwrap().found.starts_with("http://c:1: it stores nothing"));
     }
 }

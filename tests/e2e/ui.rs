@@ -32,6 +32,7 @@ fn zipkins_page_finds_and_draws_traces_of_the_object_store_and_of_others() -> Re
     let http = &node.collector.http;
     rooted(http)?;
     journal_times(http)?;
+    calls(http)?;
     let start = now_us() - 60_000_000;
     send(http, &shop(start))?;
     send(http, &large(start))?;
@@ -52,6 +53,24 @@ fn rooted(http: &Client) -> Result<()> {
         let roots: Vec<&Span> = spans.iter().filter(|span| span.parent_id.is_none()).collect();
         ensure!(!roots.is_empty() && roots.iter().all(|root| root.id == roots[0].id), "{roots:?}");
         ensure!(roots.iter().all(|root| root.timestamp.is_some()), "{roots:?}");
+    }
+    Ok(())
+}
+
+/// Who called whom: each put goes from the client to the gateway, on to the primary, and from there to the replica.
+fn calls(http: &Client) -> Result<()> {
+    let end_ms = (now_us() / 1000).to_string();
+    let found = http.get_ok("/api/v2/dependencies", &[("endTs", &end_ms), ("lookback", "3600000")])?;
+    let links: Vec<Value> = serde_json::from_str(&found)?;
+    let calls = |parent: &str, child: &str| -> u64 {
+        let link = |link: &&Value| {
+            let name = |side: &str| link[side].as_str().unwrap_or_default().to_owned();
+            name("parent").starts_with(parent) && name("child").starts_with(child)
+        };
+        links.iter().filter(link).filter_map(|link| link["callCount"].as_u64()).sum()
+    };
+    for (parent, child) in [("bench", "vlmc"), ("vlmc", "osd."), ("osd.", "osd.")] {
+        ensure!(calls(parent, child) == u64::from(PUTS), "{parent} {child}: {found}");
     }
     Ok(())
 }

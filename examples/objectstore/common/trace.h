@@ -8,10 +8,10 @@
  *     ├ mapper
  *     └ radosd
  *       └ librados                  (endpoints ioctx, objecter)
- *         └ Main, mosdop            (shared by gateway and primary: cs sr ss cr)
+ *         └ mosdop                  (shared by gateway and primary: cs sr ss cr)
  *           └ OSD Handling op       (endpoints osd.0, pg 1.7)
  *             ├ Main, mosdopreply   (ack)
- *             ├ Main, mosdsubop     (shared by primary and replica: cs sr ss cr)
+ *             ├ mosdsubop           (shared by primary and replica: cs sr ss cr)
  *             │ └ OSD Handling op   (endpoints osd.1, pg 1.7)
  *             │   ├ Journal access
  *             │   ├ Filestore access

@@ -83,7 +83,7 @@ struct gateway {
 	uint64_t next_tid;
 
 	pthread_t pinger;
-	struct blkin_endpoint vlmc, mapper, radosd, ioctx, objecter, mosdop, mosdopreply;
+	struct blkin_endpoint vlmc, mapper, radosd, ioctx, objecter, mosdopreply;
 };
 
 /* monitor.c */

@@ -133,7 +133,6 @@ static void name_endpoints(struct gateway *gateway)
 	blkin_init_endpoint(&gateway->radosd, ip, port, "radosd");
 	blkin_init_endpoint(&gateway->ioctx, ip, port, "ioctx");
 	blkin_init_endpoint(&gateway->objecter, ip, port, "objecter");
-	blkin_init_endpoint(&gateway->mosdop, ip, port, "mosdop");
 	blkin_init_endpoint(&gateway->mosdopreply, ip, port, "mosdopreply");
 }
 

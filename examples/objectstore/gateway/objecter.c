@@ -57,7 +57,7 @@ static void send_to(struct gateway *gateway, struct request *request, int target
 	struct msg msg = *request->op;
 
 	end_message(request, SPAN_ENDED); /* an earlier try that nobody will answer */
-	span_child(&request->message, &request->librados, "Main", &gateway->mosdop);
+	span_child(&request->message, &request->librados, "mosdop", &gateway->vlmc);
 	request->message_open = true;
 	request->target = target;
 	request->sent++;

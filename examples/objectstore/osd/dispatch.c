@@ -5,28 +5,24 @@
 static void begin_spans(struct op *op)
 {
 	struct osd *osd = op->osd;
-	const struct blkin_endpoint *endpoint;
 
 	switch (op->msg.type) {
 	case MSG_OSD_OP:
-		endpoint = &osd->mosdop_ep;
+		span_join(&op->message, &op->msg.trace, "mosdop", &osd->self);
+		span_event(&op->message, SERVER_RECV);
 		break;
 	case MSG_SUB_OP:
-		endpoint = &osd->mosdsubop_ep;
+		span_join(&op->message, &op->msg.trace, "mosdsubop", &osd->self);
+		span_event(&op->message, SERVER_RECV);
 		break;
 	case MSG_SUB_OP_REPLY:
-		endpoint = &osd->mosdsubopreply_ep;
-		break;
-	default:
-		return; /* a refill is nobody's request */
-	}
-	span_join(&op->message, &op->msg.trace, "Main", endpoint);
-	if (op->msg.type == MSG_SUB_OP_REPLY) {
+		span_join(&op->message, &op->msg.trace, "Main", &osd->mosdsubopreply_ep);
 		span_event(&op->message, WIRE_RECV);
 		span_pad(&op->message, LAYER_MOSDSUBOPREPLY, op->msg.annotations);
 		span_event(&op->message, SPAN_ENDED);
-	} else {
-		span_event(&op->message, SERVER_RECV);
+		break;
+	default:
+		return; /* a refill is nobody's request */
 	}
 	span_child(&op->handling, &op->message, "OSD Handling op", &osd->self);
 }

@@ -155,9 +155,7 @@ static void name_endpoints(struct osd *osd)
 	blkin_init_endpoint(&osd->self, ip, port, osd->name);
 	blkin_init_endpoint(&osd->journal_ep, ip, port, osd->journal_name);
 	blkin_init_endpoint(&osd->filestore_ep, ip, port, osd->filestore_name);
-	blkin_init_endpoint(&osd->mosdop_ep, ip, port, "mosdop");
 	blkin_init_endpoint(&osd->mosdopreply_ep, ip, port, "mosdopreply");
-	blkin_init_endpoint(&osd->mosdsubop_ep, ip, port, "mosdsubop");
 	blkin_init_endpoint(&osd->mosdsubopreply_ep, ip, port, "mosdsubopreply");
 	for (int n = 0; n < MAX_OSDS; n++)
 		snprintf(osd->waiting_for[n], sizeof osd->waiting_for[n], "Sub op sent waiting for subops from %d", n);

@@ -114,7 +114,7 @@ struct osd {
 
 	/* who we are in traces; set before threads start */
 	char name[16], journal_name[600], filestore_name[600];
-	struct blkin_endpoint self, journal_ep, filestore_ep, mosdop_ep, mosdopreply_ep, mosdsubop_ep,
+	struct blkin_endpoint self, journal_ep, filestore_ep, mosdopreply_ep,
 		mosdsubopreply_ep;
 	char waiting_for[MAX_OSDS][48];
 };

@@ -43,7 +43,7 @@ void peer_send_sub_op(struct op *op)
 	unsigned session;
 	struct conn *conn = current(peer, &session);
 
-	span_child(&op->sub_op, &op->handling, "Main", &osd->mosdsubop_ep);
+	span_child(&op->sub_op, &op->handling, "mosdsubop", &osd->self);
 	span_event(&op->sub_op, CLIENT_SEND);
 	if (conn && op->pg->peer_session == session)
 		send_sub_op(conn, op);

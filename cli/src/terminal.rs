@@ -67,14 +67,19 @@ pub fn safe(text: &str) -> String {
 
 /// `text` in lines of at most `columns`, broken at spaces; a word that is longer has a line for itself, in one piece.
 pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    filled(text.split(' '), columns)
+}
+
+/// Pieces with a space between them, in lines of at most `columns`; each piece stays whole.
+pub fn filled<'a>(pieces: impl IntoIterator<Item = &'a str>, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ') {
+    for piece in pieces {
         match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
+            Some(line) if line.chars().count() + 1 + piece.chars().count() <= columns => {
                 line.push(' ');
-                line.push_str(word);
+                line.push_str(piece);
             }
-            _ => lines.push(word.to_owned()),
+            _ => lines.push(piece.to_owned()),
         }
     }
     lines

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::moments;
 use crate::span::{self, Annotation, Span};
-use crate::terminal::{Colour, Style, cut, fit, safe, wrapped};
+use crate::terminal::{Colour, Style, cut, filled, fit, safe};
 use crate::tree::{self, Fold, Row};
 use crate::units;
 use crate::views;
@@ -51,12 +51,12 @@ pub fn draw(spans: &[Span], view: View) -> String {
 fn heading(spans: &[Span], rows: &[Row], begin: u64, end: u64, style: Style) -> String {
     let id = spans.first().map_or("", |span| span.trace_id.as_str());
     let (count, depth) = (views::count(spans), levels(spans, rows));
-    let plural = if count == 1 { "" } else { "s" };
-    let took = units::duration(end.saturating_sub(begin));
+    let count = format!(" {count} span{},", if count == 1 { "" } else { "s" });
+    let depth = format!("depth {depth},");
+    let took = units::duration(end.saturating_sub(begin)) + ",";
     let when = if end == 0 { "no time recorded".to_owned() } else { moments::moment(begin) };
     let title = format!("trace {}", safe(id));
-    let lines =
-        wrapped(&format!("{title}  {count} span{plural}, depth {depth}, {took}, {when}"), style.columns);
+    let lines = filled([&*title, &count, &depth, &took, &when], style.columns);
     lines.join("\n").replacen(&title, &style.paint(Colour::Bold, &title), 1) + "\n"
 }
 

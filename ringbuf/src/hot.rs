@@ -57,7 +57,13 @@ pub(crate) struct HotSlot {
     pub(crate) roots: AtomicU64,
     /// The control page's line of the slot.
     pub(crate) control: AtomicPtr<AtomicU64>,
+    /// Sequences write nothing from this position on: of a ring in its first lap the end of what has memory, later
+    /// [`ALL_OPEN`].
+    pub(crate) open: AtomicU64,
 }
+
+/// What [`HotSlot::open`] is of a ring that has memory everywhere.
+pub(crate) const ALL_OPEN: u64 = u64::MAX;
 
 impl HotSlot {
     /// Nothing set up.
@@ -70,6 +76,7 @@ impl HotSlot {
             ids: AtomicU64::new(0),
             roots: AtomicU64::new(0),
             control: AtomicPtr::new(std::ptr::null_mut()),
+            open: AtomicU64::new(0),
         }
     }
 }

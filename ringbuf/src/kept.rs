@@ -33,13 +33,14 @@ impl Descriptor {
         segment::is_still(fd, identity).then_some(fd)
     }
 
-    /// Closes it in a forked child, which has its parent's descriptors but not their mappings.
-    pub(crate) fn close_inherited(&self) {
+    /// Closes it in a forked child, which has its parent's descriptors but not their mappings. Whether this is one of a parent
+    /// that recorded.
+    pub(crate) fn close_inherited(&self) -> bool {
         if let Some(open) = self.still_open() {
             // SAFETY: the descriptor was made by this library and still is that memfd, and nobody else will use it.
             unsafe { rustix::io::close(open.as_raw_fd()) };
         }
-        self.fd.store(-1, Relaxed);
+        self.fd.swap(-1, Relaxed) >= 0
     }
 }
 

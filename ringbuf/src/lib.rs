@@ -45,7 +45,8 @@
 //! 7. *Wiped on fork.* All process state lives in pages that the kernel wipes in a forked child, and segment
 //!    mappings are not inherited: a child starts anew, and never writes where its parent does.
 //! 8. *Permission.* A slot's ring is written only through the pointers of its [`HotSlot`](hot::HotSlot), which are set
-//!    (release) after the kernel made its pages writable, and are null before.
+//!    (release) after the kernel made its pages writable, and are null before. No sequence writes from its `open` on, behind
+//!    which there may be no memory.
 //! 9. *Oldest before reuse.* In an overwriting ring a grain is written again only after OLDEST has passed it, by a
 //!    compare-and-swap of whoever saw that the records there are committed. Each writer loads OLDEST (acquire), then
 //!    fences (release), then writes; a reader copies, fences (acquire), loads OLDEST again and drops what lies before

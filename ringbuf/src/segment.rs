@@ -1,6 +1,7 @@
 //! Making a segment: the memfds, their seals and the program's mappings of them.
 
 use std::ffi::{CStr, c_char};
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::AtomicU64;
@@ -24,7 +25,7 @@ pub(crate) struct Created {
     pub(crate) control: OwnedFd,
     pub(crate) segment_identity: Identity,
     pub(crate) control_identity: Identity,
-    /// The whole segment; its rings are not accessible until [`populate`] opens them.
+    /// The whole segment; its rings are not accessible until [`open_ring`] opens them.
     pub(crate) words: &'static [AtomicU64],
     /// The control page, read-only.
     pub(crate) control_words: &'static [AtomicU64],
@@ -111,14 +112,23 @@ fn open_for_writing(words: &[AtomicU64], offset: usize, bytes: usize) -> Result<
     unsafe { mprotect(part.as_ptr() as *mut _, bytes, MprotectFlags::READ | MprotectFlags::WRITE) }
 }
 
-/// Makes a slot's ring writable and has the kernel fill in its pages, so that the first lap costs no page faults.
-/// Idempotent. Async-signal-safe.
-pub(crate) fn populate(words: &[AtomicU64], slot: usize, ring_bytes: usize) -> Result<(), Errno> {
-    let range = layout::ring_words(slot, ring_bytes);
-    let part = &words[range.clone()];
-    open_for_writing(words, range.start * 8, ring_bytes)?;
+/// Makes a slot's ring writable. Idempotent. Async-signal-safe.
+pub(crate) fn open_ring(words: &[AtomicU64], slot: usize, ring_bytes: usize) -> Result<(), Errno> {
+    open_for_writing(words, layout::ring_words(slot, ring_bytes).start * 8, ring_bytes)
+}
+
+/// Has the kernel fill in the pages of these bytes of a slot's ring, so that they cost no page faults, and that there are none is
+/// an error here and no signal there. Idempotent. Async-signal-safe.
+pub(crate) fn populate(
+    words: &[AtomicU64],
+    slot: usize,
+    ring_bytes: usize,
+    bytes: Range<usize>,
+) -> Result<(), Errno> {
+    let ring = &words[layout::ring_words(slot, ring_bytes)];
+    let part = &ring[bytes.start / 8..bytes.end / 8];
     // SAFETY: the range lies within our own mapping (invariants 1 and 2); populating changes no content.
-    match unsafe { madvise(part.as_ptr() as *mut _, ring_bytes, Advice::LinuxPopulateWrite) } {
+    match unsafe { madvise(part.as_ptr() as *mut _, size_of_val(part), Advice::LinuxPopulateWrite) } {
         // Kernels before 5.14 do not know the advice: pages then come one by one.
         Ok(()) | Err(Errno::INVAL) => Ok(()),
         Err(error) => Err(error),

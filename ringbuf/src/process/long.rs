@@ -9,14 +9,15 @@ use blkin_record::{Draft, Entry, MAX_TEXT_BYTES, Payload, Source, Stamp, cut, na
 use super::Annotation;
 use super::call::string_bytes;
 use super::record::{end_push, is_event, own_number, record_portably, ring_to_try, words_of};
-use super::start::{count_without_segment, open_slot, ready_or_start};
+use super::start::{Growth, count_without_segment, grow_slot, open_slot, ready_or_start};
 use super::state::{OFF, PORTABLE, RSEQ, STATE, clock, mode, ring_of, words};
 use super::text::{is_due, recognise_endpoint_if, recognise_if};
 use super::waking::{after_refusal, wake};
 use crate::clock::ClockKind;
 use crate::evict::next_oldest;
+use crate::hot::HotSlot;
 use crate::image::{Counts, Image, Terminated, Text};
-use crate::layout::{self, RingMode, slot};
+use crate::layout::{self, ProducerKind, RingMode, slot};
 use crate::ring::Head;
 use crate::rseq::{self, Outcome};
 
@@ -267,15 +268,19 @@ fn push_long(image: &mut Image, grains: usize, is_event: bool) -> bool {
             }
             Outcome::NoSlot if open_own_slot() => {}
             Outcome::NoSlot => return false,
-            Outcome::Refused if mode() == RingMode::Overwrite => {
-                if !evict(grains) {
-                    return false;
+            Outcome::Refused => match grow_own_slot() {
+                Growth::Grown => {}
+                Growth::NoMemory => return false,
+                Growth::Whole if mode() == RingMode::Overwrite => {
+                    if !evict(grains) {
+                        return false;
+                    }
                 }
-            }
-            Outcome::Refused => {
-                refuse();
-                return true;
-            }
+                Growth::Whole => {
+                    refuse();
+                    return true;
+                }
+            },
             Outcome::Aborted => {}
         }
     }
@@ -308,8 +313,18 @@ fn count_elsewhere(index: usize, number: u64) {
 
 /// Makes the ring of the calling thread's slot writable. False if it has none, or there is no memory.
 fn open_own_slot() -> bool {
-    let number = rseq::index(&STATE.hot).filter(|number| *number + 1 < STATE.slots.load(Relaxed));
-    number.is_some_and(|number| open_slot(&STATE.hot.slots[number], number))
+    own_slot().is_some_and(|(slot, number)| open_slot(slot, number, ProducerKind::Rseq))
+}
+
+/// Gives the ring of the calling thread's slot more memory, if it has not all yet.
+fn grow_own_slot() -> Growth {
+    own_slot().map_or(Growth::Grown, |(slot, number)| grow_slot(slot, number))
+}
+
+/// The slot that the calling thread writes by sequences at this moment, and its number.
+fn own_slot() -> Option<(&'static HotSlot, usize)> {
+    let number = rseq::index(&STATE.hot).filter(|number| *number + 1 < STATE.slots.load(Relaxed))?;
+    Some((&STATE.hot.slots[number], number))
 }
 
 /// Counts a record that found no room.

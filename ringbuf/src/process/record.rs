@@ -16,7 +16,7 @@ use super::state::{GATE, PORTABLE, RSEQ, STATE, clock, ring_of, ring_of_mode, wo
 use super::waking::{after_refusal, wake};
 use crate::clock::ClockKind;
 use crate::image::Image;
-use crate::layout::{MAX_SLOTS, RingMode, header, slot};
+use crate::layout::{MAX_SLOTS, ProducerKind, RingMode, header, slot};
 use crate::ring::{Refused, Ring};
 use crate::rseq::{self, Outcome};
 
@@ -264,7 +264,8 @@ pub(super) fn is_event(traits: u64) -> bool {
 pub(super) fn record_portably(draft: &Draft<'_>, number: usize) {
     let is_shared = STATE.hot.phase.load(Relaxed) == RSEQ;
     let slot = if is_shared { &STATE.shared_slot } else { &STATE.hot.slots[number] };
-    let Some(ring) = ring_of(slot).or_else(|| open_slot(slot, number).then(|| ring_of(slot)).flatten())
+    let Some(ring) = ring_of(slot)
+        .or_else(|| open_slot(slot, number, ProducerKind::Portable).then(|| ring_of(slot)).flatten())
     else {
         words()[header::ATTEMPTED].fetch_add(1, Relaxed);
         words()[header::NO_SEGMENT].fetch_add(1, Relaxed);

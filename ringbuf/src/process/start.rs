@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 
+use blkin_record::GRAIN_BYTES;
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -13,7 +14,7 @@ use super::state::{
     is_ready, mode, shape, words,
 };
 use crate::clock::{ClockKind, coarse_seconds};
-use crate::hot::HotSlot;
+use crate::hot::{ALL_OPEN, HotSlot};
 use crate::kept::{CONTROL, KeptErrno, SEGMENT, SOCKET_PATH};
 use crate::layout::{self, ProducerKind, RingMode, control, header, slot};
 use crate::ring::{Head, RingShape};
@@ -102,7 +103,7 @@ fn wipe_on_fork() -> Result<(), Errno> {
 }
 
 fn make_segment() -> Result<ProducerKind, Errno> {
-    SEGMENT.close_inherited();
+    let is_child = SEGMENT.close_inherited();
     CONTROL.close_inherited();
     SOCKET_PATH.keep(settings::socket());
     let (slots, ring_bytes) = layout::shape_for(cpus(), settings::ring_bytes());
@@ -120,6 +121,7 @@ fn make_segment() -> Result<ProducerKind, Errno> {
     STATE.words_count.store(created.words.len(), Relaxed);
     STATE.hot.control.store(created.control_words.as_ptr().cast_mut(), Relaxed);
     STATE.ring_bytes.store(ring_bytes, Relaxed);
+    STATE.part_bytes.store(if is_child { CHILD_PART_BYTES.min(ring_bytes) } else { ring_bytes }, Relaxed);
     STATE.slots.store(slots, Relaxed);
     STATE.cookie.store(u64::from(created.cookie), Relaxed);
     STATE.clock_is_tsc.store(clock == ClockKind::Tsc, Relaxed);
@@ -183,23 +185,27 @@ pub(super) fn random() -> u64 {
     }
 }
 
-/// Makes the ring with this number writable and `slot` point to it. False if there is no memory; the loss is the
-/// caller's to count.
+/// What a forked child's ring is given memory for at a time. Many a child is one of many that each record little, and would wait
+/// for most of a whole ring in vain (docs/adr/0015-rings-of-children.md).
+const CHILD_PART_BYTES: usize = 64 << 10;
+
+/// Makes the ring with this number writable and `slot` point to it: all of it, or of one that sequences write what this process
+/// takes at a time. False if there is no memory; the loss is the caller's to count.
 #[cold]
-pub(super) fn open_slot(slot: &HotSlot, number: usize) -> bool {
-    static REFUSED: Once = Once::new();
+pub(super) fn open_slot(slot: &HotSlot, number: usize, written: ProducerKind) -> bool {
     if !slot.header.load(Acquire).is_null() {
         return true;
     }
-    let now = coarse_seconds().max(1);
-    if now < STATE.next_populate_seconds.load(Relaxed) {
-        return false;
-    }
     let (words, ring_bytes) = (words(), STATE.ring_bytes.load(Relaxed));
-    if let Err(error) = segment::populate(words, number, ring_bytes) {
-        // A program that is short of memory is not asked again with each record.
-        STATE.next_populate_seconds.store(now + 1, Relaxed);
-        REFUSED.say(format_args!("no memory for a ring ({error}); annotations there are lost and counted"));
+    let bytes = match written {
+        ProducerKind::Rseq => STATE.part_bytes.load(Relaxed),
+        ProducerKind::Portable => ring_bytes,
+    };
+    let is_opened = has_memory(|| {
+        segment::open_ring(words, number, ring_bytes)?;
+        segment::populate(words, number, ring_bytes, 0..bytes)
+    });
+    if !is_opened {
         return false;
     }
     let header = &words[layout::slot_header(number)..][..layout::SLOT_HEADER_WORDS];
@@ -213,9 +219,62 @@ pub(super) fn open_slot(slot: &HotSlot, number: usize) -> bool {
     words[header::UNOPENED].fetch_and(!(1 << number), Relaxed);
     slot.tail.store((&raw const *tail).cast_mut(), Relaxed);
     slot.control.store(line.as_ptr().cast_mut(), Relaxed);
+    let open = open_up_to(bytes);
+    slot.open.store(open, Relaxed);
     slot.ring.store(ring.as_ptr().cast_mut(), Release);
-    slot.limit.store(Head(tail.load(Relaxed)).position() + shape().grains(), Release);
+    slot.limit.store((Head(tail.load(Relaxed)).position() + shape().grains()).min(open), Release);
     slot.header.store(header.as_ptr().cast_mut(), Release);
     offer_if_due();
     true
+}
+
+/// What became of a ring that could be too small only since not all of it has memory yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Growth {
+    /// It has more memory than before.
+    Grown,
+    /// There is none.
+    NoMemory,
+    /// It has memory everywhere.
+    Whole,
+}
+
+/// Gives a ring that is in its first lap memory for its next part. Any thread may do so, also several at once.
+#[cold]
+pub(super) fn grow_slot(slot: &HotSlot, number: usize) -> Growth {
+    if slot.header.load(Acquire).is_null() {
+        // The thread has come to another slot meanwhile.
+        return Growth::Grown;
+    }
+    let open = slot.open.load(Relaxed);
+    if open == ALL_OPEN {
+        return Growth::Whole;
+    }
+    let ring_bytes = STATE.ring_bytes.load(Relaxed);
+    let from = open as usize * GRAIN_BYTES;
+    let to = (from + STATE.part_bytes.load(Relaxed)).min(ring_bytes);
+    if !has_memory(|| segment::populate(words(), number, ring_bytes, from..to)) {
+        return Growth::NoMemory;
+    }
+    // Whoever was stopped above takes nothing back from whom was not.
+    slot.open.fetch_max(open_up_to(to), Relaxed);
+    Growth::Grown
+}
+
+/// See [`HotSlot::open`].
+fn open_up_to(bytes: usize) -> u64 {
+    if bytes < STATE.ring_bytes.load(Relaxed) { (bytes / GRAIN_BYTES) as u64 } else { ALL_OPEN }
+}
+
+/// Whether memory could be had, which is not asked for with each record by a program that is short of it.
+fn has_memory(ask: impl FnOnce() -> Result<(), Errno>) -> bool {
+    static REFUSED: Once = Once::new();
+    let now = coarse_seconds().max(1);
+    if now < STATE.next_populate_seconds.load(Relaxed) {
+        return false;
+    }
+    let Err(error) = ask() else { return true };
+    STATE.next_populate_seconds.store(now + 1, Relaxed);
+    REFUSED.say(format_args!("no memory for a ring ({error}); annotations there are lost and counted"));
+    false
 }

@@ -31,6 +31,8 @@ pub(crate) struct State {
     /// Where texts are copied to for the consumer; null until there is a segment.
     pub(super) shared_text: AtomicPtr<AtomicU64>,
     pub(super) ring_bytes: AtomicUsize,
+    /// What a ring that sequences write is given memory for at a time.
+    pub(super) part_bytes: AtomicUsize,
     pub(super) slots: AtomicUsize,
     pub(super) cookie: AtomicU64,
     pub(super) clock_is_tsc: AtomicBool,
@@ -65,6 +67,7 @@ pub(crate) static STATE: State = State {
     words_count: AtomicUsize::new(0),
     shared_text: AtomicPtr::new(std::ptr::null_mut()),
     ring_bytes: AtomicUsize::new(0),
+    part_bytes: AtomicUsize::new(0),
     slots: AtomicUsize::new(0),
     cookie: AtomicU64::new(0),
     clock_is_tsc: AtomicBool::new(false),

@@ -86,8 +86,9 @@ pub(crate) unsafe fn refresh_limit(hot: &Hot) {
     let is_full = room > u64::from(hot.mask.load(Relaxed));
     let would_wrap = !is_full && room > before_wrap.wrapping_sub(head) & POSITION_MASK;
     let last = if would_wrap || head > before_wrap { before_wrap } else { last };
+    let limit = (last + 1).min(slot.open.load(Relaxed));
     // SAFETY: passed on from the caller. It does nothing where the thread is elsewhere by now.
-    unsafe { blkin_rseq_set_limit(hot, header, 0, last + 1) };
+    unsafe { blkin_rseq_set_limit(hot, header, 0, limit) };
 }
 
 /// Counts one attempt and its loss to a full ring, in whatever slot the calling thread is now.

@@ -1,9 +1,11 @@
 //! The segment that this process writes, as a consumer gets it.
 
 use std::os::fd::OwnedFd;
+use std::panic::{UnwindSafe, catch_unwind};
 use std::process::Command;
 
 use blkin_ringbuf::layout::{CONTROL_NAME, SEGMENT_NAME};
+use blkin_ringbuf::process::{Status, init};
 use blkin_ringbuf::{Attachment, ProducerKind};
 use rustix::fs::{Mode, OFlags, open};
 
@@ -21,6 +23,24 @@ pub(crate) fn own_memfd(name: &str) -> OwnedFd {
 /// Attached to it.
 pub(crate) fn attach() -> Attachment {
     Attachment::open(own_memfd(SEGMENT_NAME), &own_memfd(CONTROL_NAME)).expect("a true segment")
+}
+
+/// Runs a test's body in a forked child of this process, which has recorded.
+#[allow(dead_code, reason = "not all tests do")]
+pub(crate) fn in_forked_child(body: impl FnOnce() + UnwindSafe) {
+    assert_eq!(init(), Status::Tracing);
+    // SAFETY: the child runs what tests run, on one thread, with a C library that makes its allocator fit for that, and leaves
+    // by _exit.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let is_passed = catch_unwind(body).is_ok();
+        // SAFETY: no preconditions.
+        unsafe { libc::_exit(i32::from(!is_passed)) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for that child, and writes to a variable of this frame.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the test failed in a forked child");
 }
 
 /// Whether its rings are written by restartable sequences.

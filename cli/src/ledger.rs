@@ -23,8 +23,12 @@ pub struct Term {
 }
 
 impl Term {
+    fn is_loss(&self) -> bool {
+        self.name.contains("lost{")
+    }
+
     fn is_rare(&self) -> bool {
-        self.name.contains("lost{") || self.name == DRAINED_BEFORE
+        self.is_loss() || self.name == DRAINED_BEFORE
     }
 }
 
@@ -48,6 +52,10 @@ const STEPS: [&str; 6] = [
     "taken by relays, and passed on to each upstream",
     "stored by the collector",
 ];
+/// The steps that have an equation for each program.
+const OF_PROGRAMS: std::ops::Range<usize> = 0..3;
+/// Programs that lost nothing have a line each if they are no more than that.
+const MOST_LINES: usize = 8;
 /// The collector's scope.
 const COLLECTOR: &str = "collector";
 /// What consumerd calls all programs that have ended.
@@ -88,6 +96,40 @@ impl Equation {
     pub fn holds(&self) -> bool {
         self.left.value == self.right.iter().map(|term| term.value).sum::<i64>()
     }
+
+    /// It is a running program's, holds, and names no loss.
+    fn is_uneventful(&self) -> bool {
+        let lost = self.right.iter().any(|term| term.is_loss() && term.value != 0);
+        OF_PROGRAMS.contains(&self.step()) && self.scope != DEPARTED && self.holds() && !lost
+    }
+
+    /// All of these programs in one line. It holds as they do.
+    fn of_all(uneventful: &[&Equation]) -> Equation {
+        let mut sum = Equation {
+            scope: format!("{} programs without a loss", uneventful.len()),
+            ..uneventful[0].clone()
+        };
+        for more in &uneventful[1..] {
+            sum.left.value += more.left.value;
+            for term in &more.right {
+                match sum.right.iter_mut().find(|known| known.name == term.name) {
+                    Some(known) => known.value += term.value,
+                    None => sum.right.push(term.clone()),
+                }
+            }
+        }
+        sum
+    }
+}
+
+/// The equations of a step as they are told: what many programs have in common, in one.
+fn told(equations: Vec<&Equation>) -> Vec<Equation> {
+    let (uneventful, others): (Vec<_>, Vec<_>) =
+        equations.iter().partition(|equation| equation.is_uneventful());
+    if uneventful.len() <= MOST_LINES {
+        return equations.into_iter().cloned().collect();
+    }
+    std::iter::once(Equation::of_all(&uneventful)).chain(others.into_iter().cloned()).collect()
 }
 
 /// All equations of one reading.
@@ -227,16 +269,16 @@ impl Ledger {
         causes
     }
 
-    /// A line for each equation, below what the step is that it speaks of.
+    /// A line for each equation, below what the step is that it speaks of; one for many programs that lost nothing.
     pub fn table(&self, style: Style) -> String {
-        let widest = self.equations.iter().map(|equation| equation.whom().chars().count()).max().unwrap_or(0);
+        let of_step = |step| self.equations.iter().filter(|equation| equation.step() == step).collect();
+        let steps: Vec<Vec<Equation>> = (0..STEPS.len()).map(|step| told(of_step(step))).collect();
+        let widest =
+            steps.iter().flatten().map(|equation| equation.whom().chars().count()).max().unwrap_or(0);
         let mut out = String::new();
-        for (step, what) in STEPS.iter().enumerate() {
-            let mut lines = self.equations.iter().filter(|equation| equation.step() == step).peekable();
-            if lines.peek().is_some() {
-                let _ = writeln!(out, "  {what}");
-            }
-            for equation in lines {
+        for (equations, what) in steps.iter().zip(STEPS).filter(|(equations, _)| !equations.is_empty()) {
+            let _ = writeln!(out, "  {what}");
+            for equation in equations {
                 let _ = writeln!(out, "{}", equation.line(widest, style));
             }
         }
@@ -443,6 +485,36 @@ blkin_relay_entries_upstream_lost_total{upstream=\"a:1\",cause=\"spool_evicted\"
         assert_eq!(steps, STEPS);
         assert_eq!(lines.len(), all.equations.len());
         assert_eq!(lines.iter().filter(|line| line.trim_start().starts_with("ended programs ")).count(), 3);
+    }
+
+    #[test]
+    fn many_programs_that_lost_nothing_share_a_line_and_one_that_did_or_does_not_balance_has_its_own() {
+        let of = |process: &str, attempted: u32, full: u32| {
+            let of = format!("process=\"{process}\"");
+            format!(
+                "blkin_program_attempted_total{{{of}}} {attempted}\nblkin_program_committed_total{{{of}}} 5\n\
+                 blkin_program_lost_total{{{of},cause=\"full\"}} {full}\nblkin_drained_total{{{of}}} 3\n\
+                 blkin_pending{{{of}}} 2\nblkin_valid_total{{{of}}} 3\n"
+            )
+        };
+        let sound: String = (0..300).map(|pid| of(&format!("osd:{pid}"), 5, 0)).collect();
+        let metrics = sound + &of("lossy:1", 7, 2) + &of("wrong:1", 6, 0) + &of(DEPARTED, 5, 0);
+        let shown = ledger(&metrics, COLLECTOR).table(Style { columns: 100, colours: false });
+        let told: Vec<String> =
+            shown.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        let of_rings = [
+            "300 programs without a loss attempted 1500 = committed 1500 holds",
+            "ended programs attempted 5 = committed 5 holds",
+            "lossy:1 attempted 7 = committed 5 + lost{full} 2 holds",
+            "wrong:1 attempted 6 = committed 5 DOES NOT HOLD",
+        ];
+        for line in of_rings
+            .into_iter()
+            .chain(["302 programs without a loss committed 1510 = drained 906 + pending 604 holds"])
+        {
+            assert!(told.iter().any(|told| told == line), "{line} in {shown}");
+        }
+        assert_eq!(told.len(), 5 + 3 + 3 + 2, "{shown}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::http::Client;
 use crate::moments;
-use crate::terminal::{Colour, Style, cut, fit, safe, wrapped};
+use crate::terminal::{Colour, Style, fit, fitting, safe, wrapped};
 use crate::units;
 
 /// What `blkin stats` is told.
@@ -104,31 +104,23 @@ fn left_out(stats: &Stats) -> Option<String> {
 
 /// The answer as a table, the service that takes longest on average first.
 pub fn table(stats: &Stats, style: Style) -> String {
-    let columns = style.columns.saturating_sub(60).max(12);
-    let mut out = String::new();
-    let head = format!(
-        "{}  {:>9}  {:>10}  {:>10}  {:>10}  {:>10}",
-        fit("service", columns),
-        "count",
-        "average",
-        "p50",
-        "p99",
-        "max"
-    );
-    let _ = writeln!(out, "{}", style.paint(Colour::Bold, &cut(&head, style.columns)));
+    let names = style.columns.saturating_sub(60).max(12);
+    let shown = fitting(&[names, 9, 10, 10, 10, 10], style.columns);
+    let line = |name: &str, count: &str, times: [&str; 4]| {
+        let mut cells = vec![fit(name, names), format!("{count:>9}")];
+        cells.extend(times.map(|time| format!("{time:>10}")));
+        cells.truncate(shown);
+        cells.join("  ")
+    };
+    let head = line("service", "count", ["average", "p50", "p99", "max"]);
+    let mut out = format!("{}\n", style.paint(Colour::Bold, &head));
     let mut services: Vec<&ServiceStats> = stats.services.iter().collect();
     services.sort_by(|a, b| b.average_us.total_cmp(&a.average_us));
     for found in services {
-        let line = format!(
-            "{}  {:>9}  {:>10}  {:>10}  {:>10}  {:>10}",
-            fit(&safe(&found.service), columns),
-            found.count,
-            units::duration(found.average_us.round() as u64),
-            units::duration(found.p50_us),
-            units::duration(found.p99_us),
-            units::duration(found.max_us),
-        );
-        let _ = writeln!(out, "{}", cut(&line, style.columns));
+        let times =
+            [found.average_us.round() as u64, found.p50_us, found.p99_us, found.max_us].map(units::duration);
+        let times = times.each_ref().map(String::as_str);
+        let _ = writeln!(out, "{}", line(&safe(&found.service), &found.count.to_string(), times));
     }
     let what = if stats.complete { "traces" } else { "traces, the latest; there was no time for all" };
     let below = std::iter::once(format!("of {} {what}", stats.traces)).chain(left_out(stats));

@@ -98,6 +98,15 @@ pub fn fit(text: &str, columns: usize) -> String {
     cut
 }
 
+/// How many columns of a table, from the first on, have room with two spaces between them.
+pub fn fitting(widths: &[usize], columns: usize) -> usize {
+    let ends = widths.iter().scan(0, |end, width| {
+        *end += width + 2;
+        Some(*end - 2)
+    });
+    ends.take_while(|end| *end <= columns).count()
+}
+
 /// `text` cut to `columns` with an ellipsis.
 pub fn cut(text: &str, columns: usize) -> String {
     fit(text, columns).trim_end().to_owned()
@@ -126,6 +135,14 @@ mod tests {
         assert_eq!(fit("abc", 5), "abc  ");
         assert_eq!(fit("abcdef", 4), "abc…");
         assert_eq!(fit("abc", 0), "");
+    }
+
+    #[test]
+    fn columns_of_a_table_that_have_no_room_are_left_out_whole() {
+        let widths = [10, 4, 4];
+        for (columns, shown) in [(9, 0), (10, 1), (15, 1), (16, 2), (21, 2), (22, 3), (100, 3)] {
+            assert_eq!(fitting(&widths, columns), shown, "{columns}");
+        }
     }
 
     #[test]

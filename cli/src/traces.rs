@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::http::Client;
 use crate::moments;
 use crate::span::{self, Span};
-use crate::terminal::{Colour, Style, cut, fit, safe};
+use crate::terminal::{Colour, Style, cut, fit, fitting, safe};
 use crate::units;
 use crate::views;
 
@@ -254,40 +254,61 @@ fn fetch_once(collector: &Client, id: &str) -> Result<Option<Vec<Span>>> {
     }
 }
 
+/// Where the columns of the list are. What stands first is what leads on: a narrow terminal has no room for the rest.
+struct Columns {
+    ids: usize,
+    names: usize,
+    services: usize,
+    with_longest: bool,
+    /// So many of them, but for the services, have room.
+    shown: usize,
+}
+
+impl Columns {
+    /// As wide as the longest id, of 64 bits or of 128; names and services share what is left.
+    fn of(traces: &[Summary], with_longest: bool, style: Style) -> Columns {
+        let ids = traces.iter().map(|trace| trace.trace_id.len()).max().unwrap_or(0).max(16);
+        let figures: &[usize] = if with_longest { &[11, 10, 12, 5] } else { &[11, 10, 5] };
+        let left = |taken: usize| style.columns.saturating_sub(taken);
+        let taken = ids + figures.iter().map(|width| 2 + width).sum::<usize>() + 2;
+        let both = left(taken + 10).max(10);
+        let names = both / 2;
+        let services = left(taken + names + 2).min(both - names + 8);
+        let widths = [&[ids], figures, &[names]].concat();
+        Columns { ids, names, services, with_longest, shown: fitting(&widths, style.columns) }
+    }
+
+    fn line(&self, cells: [&str; 6], services: &str) -> String {
+        let [id, begin, duration, longest, spans, name] = cells;
+        let mut line =
+            vec![format!("{id:<ids$}", ids = self.ids), format!("{begin:>11}"), format!("{duration:>10}")];
+        line.extend(self.with_longest.then(|| format!("{longest:>12}")));
+        line.extend([format!("{spans:>5}"), fit(name, self.names)]);
+        let all = line.len();
+        line.truncate(self.shown);
+        line.extend((self.shown == all && self.services > 0).then(|| services.to_owned()));
+        line.join("  ")
+    }
+}
+
 /// The list as a table; `now_us` is the moment that ages are counted from. With `slowest`, what the list is sorted by stands
 /// beside the duration.
 pub fn table(traces: &[Summary], now_us: u64, slowest: bool, style: Style) -> String {
-    let longest = |shown: &str| if slowest { format!("{shown:>12}  ") } else { String::new() };
-    // As wide as the longest id, of 64 bits or of 128.
-    let id_columns = traces.iter().map(|trace| trace.trace_id.len()).max().unwrap_or(0).max(16) + 1;
-    let name_columns = style.columns.saturating_sub(45 + id_columns + longest("").len()).max(10);
-    let head = format!(
-        "{:<id_columns$} {:>11}  {:>10}  {}{:>5}  {}  services",
-        "trace",
-        "begin",
-        "duration",
-        longest("longest span"),
-        "spans",
-        fit("name", name_columns / 2)
-    );
-    let mut out = format!("{}\n", style.paint(Colour::Bold, &cut(&head, style.columns)));
+    let columns = Columns::of(traces, slowest, style);
+    let titles = ["trace", "begin", "duration", "longest span", "spans", "name"];
+    let head = columns.line(titles, &cut("services", columns.services));
+    let mut out = format!("{}\n", style.paint(Colour::Bold, &head));
     for trace in traces {
-        let line = format!(
-            "{:<id_columns$} {:>11}  {:>10}  {}{:>5}  {}  ",
-            safe(&trace.trace_id),
-            units::age(now_us.saturating_sub(trace.start_us)),
-            units::duration(trace.duration_us),
-            longest(&units::duration(trace.longest_span_us)),
-            trace.spans,
-            fit(&safe(&trace.name), name_columns / 2),
-        );
-        // What stands first is what leads on: a narrow terminal has no room for the rest.
-        let room = style.columns.saturating_sub(line.chars().count());
-        let services = services(&trace.services, room.min(name_columns - name_columns / 2 + 8));
-        let _ = match room {
-            0 => writeln!(out, "{}", cut(&line, style.columns)),
-            _ => writeln!(out, "{line}{}", style.paint(Colour::Cyan, &services)),
-        };
+        let cells = [
+            &*safe(&trace.trace_id),
+            &units::age(now_us.saturating_sub(trace.start_us)),
+            &units::duration(trace.duration_us),
+            &units::duration(trace.longest_span_us),
+            &trace.spans.to_string(),
+            &safe(&trace.name),
+        ];
+        let services = style.paint(Colour::Cyan, &services(&trace.services, columns.services));
+        let _ = writeln!(out, "{}", columns.line(cells, &services));
     }
     out
 }

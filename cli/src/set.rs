@@ -115,6 +115,14 @@ struct Done {
     programs: Vec<Program>,
 }
 
+impl Done {
+    /// Whether `user` sets his own programs alone: what he sets for a name or for all is then a rule of his.
+    fn is_limited_to(&self, user: u32) -> bool {
+        let of_many = |rule: &&Rule| !matches!(rule.target, RuleTarget::Pid(_));
+        self.rules.iter().filter(of_many).any(|rule| rule.uid == Some(user))
+    }
+}
+
 #[derive(Debug, Deserialize)]
 struct Rule {
     target: RuleTarget,
@@ -222,8 +230,9 @@ fn shown(arguments: &SetArguments, done: &Done, style: Style) -> String {
     } else {
         let verb = if arguments.reset { "Reset" } else { "Set" };
         let (count, plural) = (done.programs.len(), if done.programs.len() == 1 { "" } else { "s" });
+        let whose = if done.is_limited_to(rustix::process::geteuid().as_raw()) { " of yours" } else { "" };
         let to_come = if arguments.target.pid.is_some() { "" } else { " and for those to come" };
-        let _ = writeln!(out, "{verb} for {count} program{plural}{to_come}; in force now.");
+        let _ = writeln!(out, "{verb} for {count} program{plural}{whose}{to_come}; in force now.");
     }
     let rows: Vec<[String; 6]> = done.programs.iter().map(program_row).collect();
     if !rows.is_empty() || arguments.show {
@@ -409,6 +418,23 @@ mod tests {
         assert!(text.contains("  label osd  7     -        1 of 100  -\n"), "{text}");
         let text = told("--show", true, done).unwrap();
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["programs"][0]["pid"], 12);
+    }
+
+    #[test]
+    fn a_user_who_sets_all_programs_is_told_that_they_are_his() {
+        let done = |target: &str, uid: u32| -> Done {
+            let rules =
+                json!([{ "target": target, "on": false }, { "target": target, "uid": uid, "on": false }]);
+            serde_json::from_value(json!({ "rules": rules, "programs": [] })).unwrap()
+        };
+        assert!(done("all", 7).is_limited_to(7) && !done("all", 8).is_limited_to(7));
+        let me = rustix::process::geteuid().as_raw();
+        let text = shown(&parsed("--all --off").unwrap(), &done("all", me), STYLE);
+        assert_eq!(text, "Set for 0 programs of yours and for those to come; in force now.\n");
+        assert!(
+            shown(&parsed("--all --off").unwrap(), &done("all", me + 1), STYLE)
+                .starts_with("Set for 0 programs and")
+        );
     }
 
     #[test]

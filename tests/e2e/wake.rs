@@ -1,8 +1,6 @@
 //! Programs wake a consumerd that sleeps.
 
 use std::fs;
-use std::thread;
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use blkin_tests::daemons::{LIMIT, Node, Setup};
@@ -33,12 +31,12 @@ fn start_by(
     Ok((folder, node, program))
 }
 
-/// Bursts after a second of rest each; how many calls they were.
+/// Bursts after a rest each; how many calls they were.
 fn burst(node: &Node, program: &mut Program) -> Result<i64> {
     let mut calls = program.round()?;
     node.settled(calls)?;
     for _ in 0..BURSTS {
-        thread::sleep(Duration::from_secs(1));
+        node.rested()?;
         calls += program.round()?;
         wait::until(LIMIT, "the burst to be drained", || {
             let metrics = node.consumerd().ok()?.metrics().ok()?;

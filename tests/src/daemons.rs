@@ -14,7 +14,7 @@ use blkin_cli::metrics::Metrics;
 use tempfile::TempDir;
 
 use crate::artifacts::{binary, c_program};
-use crate::process::{Process, children};
+use crate::process::{Process, children, main_sleeps};
 use crate::wait;
 
 /// A daemon becomes ready, or an annotation arrives, within this time even on a busy machine.
@@ -219,6 +219,25 @@ impl Node {
     pub fn worker(&self) -> Result<u32> {
         let holder = self.consumerd()?.process.pid();
         wait::until(LIMIT, "a worker", || children(holder).first().copied())
+    }
+
+    /// Waits until the worker has looked at the rings so many times more: it goes to sleep after each look.
+    ///
+    /// # Errors
+    /// When it does not within the limit.
+    pub fn looked(&self, times: u64) -> Result<()> {
+        let worker = self.worker()?;
+        let until = main_sleeps(worker)? + times;
+        let what = format!("consumerd to look {times} times");
+        wait::until(LIMIT, &what, || (main_sleeps(worker).ok()? >= until).then_some(()))
+    }
+
+    /// Waits until the worker, who finds nothing in any ring, looks as rarely as it may: each pause is twice the one before.
+    ///
+    /// # Errors
+    /// As [`Node::looked`].
+    pub fn rested(&self) -> Result<()> {
+        self.looked(12)
     }
 
     /// The ledgers of both daemons, read now.

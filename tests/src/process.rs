@@ -1,5 +1,6 @@
 //! A child process that never outlives its test.
 
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
@@ -103,6 +104,29 @@ impl Drop for Process {
 pub fn signal_pid(pid: u32, signal: Signal) -> Result<()> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).context("no process id")?;
     Ok(kill_process(pid, signal)?)
+}
+
+/// How often the threads of a process went to sleep. How often they were pushed aside by others is none of their doing.
+///
+/// # Errors
+/// When there is no such process.
+pub fn sleeps(pid: u32) -> Result<u64> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))?;
+    tasks.map(|task| sleeps_of(&task?.path())).sum()
+}
+
+/// How often its first thread did.
+///
+/// # Errors
+/// When there is no such process.
+pub fn main_sleeps(pid: u32) -> Result<u64> {
+    sleeps_of(Path::new(&format!("/proc/{pid}/task/{pid}")))
+}
+
+fn sleeps_of(task: &Path) -> Result<u64> {
+    let status = std::fs::read_to_string(task.join("status"))?;
+    let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    Ok(count.context("no count of switches")?.trim().parse()?)
 }
 
 /// Direct children of a process.

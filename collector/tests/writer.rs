@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::ops::{ControlFlow, RangeInclusive};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,11 +19,13 @@ use blkin_collector::store::{
 use blkin_daemon::Health;
 use blkin_thrift::Span;
 
-/// A store whose commits wait until the test lets them go on, and that cannot store the trace `POISON`.
+/// A store whose commits wait until the test lets them go on, that cannot store the trace `POISON`, and that tells each look
+/// for what has to leave.
 struct Gated {
     store: TraceStore<Memory>,
     begun: SyncSender<usize>,
     go_on: Mutex<Receiver<()>>,
+    looked: Sender<()>,
 }
 
 const POISON: i64 = 666;
@@ -62,7 +64,10 @@ impl Store for Gated {
         self.store.damage()
     }
     fn expire(&self, retention: &Retention, now_ms: u64) -> Result<bool, StoreError> {
-        self.store.expire(retention, now_ms)
+        let looked = self.store.expire(retention, now_ms);
+        // Most tests do not listen.
+        let _unheard = self.looked.send(());
+        looked
     }
     fn upkeep(&self, beat: Beat<'_>) -> Result<(), StoreError> {
         self.store.upkeep(beat)
@@ -83,22 +88,36 @@ struct Gate {
     store: Arc<Gated>,
     begun: Receiver<usize>,
     go_on: SyncSender<()>,
+    looks: Receiver<()>,
+    health: Health,
     thread: std::thread::JoinHandle<()>,
 }
 
 fn gate(queue_batches: usize, queue_bytes: usize) -> Gate {
-    let (begun_here, begun) = sync_channel(100);
-    let (go_on, waits) = sync_channel(100);
-    let store = TraceStore::new(Memory::default()).unwrap();
-    let store = Arc::new(Gated { store, begun: begun_here, go_on: Mutex::new(waits) });
-    let options = WriterOptions {
+    gate_of(WriterOptions {
         queue_batches,
         queue_bytes,
         retention: Retention { max_age_ms: 0, max_bytes: 0 },
         retention_every: Duration::from_secs(3600),
-    };
-    let (writer, thread) = Writer::start(store.clone(), options, Health::new().worker("store")).unwrap();
-    Gate { writer, store, begun, go_on, thread }
+    })
+}
+
+fn gate_of(options: WriterOptions) -> Gate {
+    let (begun_here, begun) = sync_channel(100);
+    let (go_on, waits) = sync_channel(100);
+    let (looked, looks) = channel();
+    let store = TraceStore::new(Memory::default()).unwrap();
+    let store = Arc::new(Gated { store, begun: begun_here, go_on: Mutex::new(waits), looked });
+    let health = Health::new();
+    let (writer, thread) = Writer::start(store.clone(), options, health.worker("store")).unwrap();
+    Gate { writer, store, begun, go_on, looks, health, thread }
+}
+
+impl Gate {
+    /// Waits until it is as healthy as this after a look for what has to leave; false if it is not after many.
+    fn becomes(&self, healthy: bool) -> bool {
+        self.looks.iter().take(100).any(|()| self.health.report().healthy == healthy)
+    }
 }
 
 fn batch(trace_id: i64) -> Batch {
@@ -162,6 +181,24 @@ async fn a_batch_that_cannot_be_stored_spoils_no_other() {
     assert_eq!(results, [Ok(()), Err(Refused::Failed), Ok(())]);
     assert!(gate.store.ledger().unwrap().balances());
     assert_eq!(gate.store.count().unwrap().spans, 3);
+}
+
+#[tokio::test]
+async fn once_a_commit_failed_nothing_but_a_commit_makes_it_healthy_again() {
+    let gate = gate_of(WriterOptions {
+        queue_batches: 10,
+        queue_bytes: 10_000,
+        retention: Retention { max_age_ms: 0, max_bytes: 0 },
+        retention_every: Duration::from_millis(100),
+    });
+    (0..2).for_each(|_| gate.go_on.send(()).unwrap());
+    assert_eq!(gate.writer.submit(batch(POISON)).unwrap().committed().await, Err(Refused::Failed));
+    assert!(gate.becomes(false), "looks for what has to leave keep it healthy");
+    for () in gate.looks.iter().take(3) {
+        assert!(!gate.health.report().healthy);
+    }
+    gate.writer.submit(batch(1)).unwrap().committed().await.unwrap();
+    assert!(gate.becomes(true));
 }
 
 #[tokio::test]

@@ -131,6 +131,8 @@ impl Writer {
             shared: shared.clone(),
             expiry_every,
             heartbeat,
+            commits_work: true,
+            expiry_works: true,
             last_expiry: None,
             unlooked_bytes: 0,
             pace: Pace::start(),
@@ -222,6 +224,10 @@ struct Thread {
     shared: Arc<Shared>,
     expiry_every: Duration,
     heartbeat: Heartbeat,
+    /// Whether the last commit was one, and the last look for what has to leave. Each tells for itself: that a look finds the
+    /// disk as it should be, which often is nothing to write, does not mean that commits succeed again.
+    commits_work: bool,
+    expiry_works: bool,
     last_expiry: Option<Instant>,
     /// What was committed since then.
     unlooked_bytes: usize,
@@ -235,35 +241,37 @@ struct Thread {
 
 impl Thread {
     fn run(mut self) {
-        let mut healthy = true;
         loop {
-            if healthy {
-                self.heartbeat.beat();
-            }
+            self.beat();
             match self.group() {
-                Ok(group) => healthy = self.commit(group),
+                Ok(group) => self.commit(group),
                 Err(Nothing::Yet) => {}
                 Err(Nothing::AnyMore) => break,
             }
             if self.expiry_is_due() {
-                healthy = self.expire();
+                self.expiry_works = self.expire();
             }
         }
         self.heartbeat.finish();
     }
 
-    fn commit(&mut self, group: Vec<Job>) -> bool {
+    /// Shows that it lives, and does what it is there for.
+    fn beat(&self) {
+        if self.commits_work && self.expiry_works {
+            self.heartbeat.beat();
+        }
+    }
+
+    fn commit(&mut self, group: Vec<Job>) {
         let begun = Instant::now();
         self.last_group = group.len();
         let (batches, answers): (Vec<_>, Vec<_>) = group.into_iter().map(|job| (job.batch, job.done)).unzip();
         let bytes: usize = batches.iter().map(Batch::memory).sum();
         let results = self.store_each(batches);
-        if results.contains(&Ok(())) {
-            self.publish();
-        }
         self.shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
-        let healthy = results.iter().any(Result::is_ok);
-        if healthy {
+        self.commits_work = results.contains(&Ok(()));
+        if self.commits_work {
+            self.publish();
             self.unlooked_bytes = self.unlooked_bytes.saturating_add(bytes);
         }
         self.last_commit = begun.elapsed();
@@ -271,7 +279,6 @@ impl Thread {
             // A sender that went away does not need its answer.
             let _gone = answer.send(result);
         }
-        healthy
     }
 
     /// What is committed next: what waits, and what those are about to send who wait for an answer no more. A commit costs
@@ -310,7 +317,7 @@ impl Thread {
 
     fn store_group(&self, batches: &[Batch]) -> Result<(), StoreError> {
         let beat = || {
-            self.heartbeat.beat();
+            self.beat();
             ControlFlow::Continue(())
         };
         let stored = self.store.make_room(&beat).and_then(|()| self.store.commit(batches, now_ms()));

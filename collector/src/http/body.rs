@@ -26,6 +26,8 @@ pub(super) struct BadBody {
 pub(super) enum BadBytes {
     #[error("failed to decompress the body: {0}")]
     Gzip(std::io::Error),
+    #[error("failed to find anything in the compressed body: send an empty one without Content-Encoding")]
+    Nothing,
     #[error("failed to accept a body of more than {0} bytes: send smaller lists")]
     TooLarge(usize),
 }
@@ -33,7 +35,7 @@ pub(super) enum BadBytes {
 impl Refusal for BadBytes {
     fn cause(&self) -> Cause {
         match self {
-            BadBytes::Gzip(_) => Cause::Encoding,
+            BadBytes::Gzip(_) | BadBytes::Nothing => Cause::Encoding,
             BadBytes::TooLarge(_) => Cause::TooLarge,
         }
     }
@@ -48,14 +50,15 @@ impl From<Problem> for BadBody {
 impl From<BadBytes> for BadBody {
     fn from(refusal: BadBytes) -> Self {
         let status = match refusal {
-            BadBytes::Gzip(_) => StatusCode::BAD_REQUEST,
+            BadBytes::Gzip(_) | BadBytes::Nothing => StatusCode::BAD_REQUEST,
             BadBytes::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
         };
         BadBody { problem: Problem(status, refusal.to_string()), refusal: Some(refusal) }
     }
 }
 
-/// Reads a body that is whole after `patience`, and decompresses it if it says that it is gzip.
+/// Reads a body that is whole after `patience`, and decompresses it if it says that it is gzip. As Zipkin: where nothing came
+/// there is nothing to decompress, whatever it says.
 pub(super) async fn read(
     headers: &HeaderMap,
     body: Body,
@@ -66,7 +69,7 @@ pub(super) async fn read(
     let bytes = tokio::time::timeout(patience, collect(body, most))
         .await
         .map_err(|_| Problem(StatusCode::REQUEST_TIMEOUT, "the body took too long to arrive".to_owned()))??;
-    if !gzip {
+    if !gzip || bytes.is_empty() {
         return Ok(bytes);
     }
     let work = tokio::task::spawn_blocking(move || gunzip(&bytes, most));
@@ -118,13 +121,17 @@ async fn next_piece(body: &mut Body, before: usize, most: usize) -> Result<Optio
     Ok(None)
 }
 
-/// Decompresses up to `most` bytes; memory grows with what comes out, never beyond that.
+/// Decompresses up to `most` bytes; memory grows with what comes out, never beyond that. Nothing must not come out: a body
+/// may be empty, but what was compressed to say so is more likely broken, and Zipkin refuses it too.
 fn gunzip(bytes: &[u8], most: usize) -> Result<Bytes, BadBytes> {
     let mut plain = Vec::new();
     let mut decoder = MultiGzDecoder::new(bytes).take(most as u64 + 1);
     decoder.read_to_end(&mut plain).map_err(BadBytes::Gzip)?;
     if plain.len() > most {
         return Err(BadBytes::TooLarge(most));
+    }
+    if plain.is_empty() {
+        return Err(BadBytes::Nothing);
     }
     Ok(plain.into())
 }
@@ -201,8 +208,17 @@ mod tests {
     fn what_is_not_gzip_or_is_cut_off_is_a_bad_request() {
         let whole = gzip(b"[]");
         for bytes in [&b"[]"[..], &whole[..whole.len() - 9], &[]] {
-            let result = gunzip(bytes, 100);
-            assert!(result.is_err() || result.unwrap().is_empty(), "{bytes:?}");
+            assert!(gunzip(bytes, 100).is_err(), "{bytes:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_taken_for_nothing_unless_it_was_compressed() {
+        let headers = HeaderMap::from_iter([(header::CONTENT_ENCODING, "gzip".parse().unwrap())]);
+        let read_body = |bytes: Vec<u8>| read(&headers, bytes.into(), 100, Duration::from_secs(600));
+        assert!(read_body(Vec::new()).await.unwrap().is_empty());
+        let compressed = read_body(gzip(b"")).await.unwrap_err();
+        assert_eq!(compressed.problem.0, StatusCode::BAD_REQUEST);
+        assert!(matches!(compressed.refusal, Some(BadBytes::Nothing)));
     }
 }

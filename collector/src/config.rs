@@ -24,6 +24,8 @@ use crate::store::writer::WriterOptions;
 pub const DEFAULT_FILE: &str = "/etc/blkin/collector.toml";
 
 const MIB: usize = 1 << 20;
+/// No configuration allows longer messages.
+pub(crate) const MOST_MESSAGE_BYTES: u64 = 1 << 30;
 const HOUR_MS: u64 = 3_600_000;
 
 /// BlkKin's collector: takes spans by Scribe and HTTP, stores them, and answers Zipkin's query API.
@@ -272,7 +274,7 @@ impl Config {
         [
             ("scribe_max_connections", of(self.scribe_max_connections), 1, 65_536),
             ("http_max_connections", of(self.http_max_connections), 1, 65_536),
-            ("max_message_mib", message, 1, 1024),
+            ("max_message_mib", message, 1, MOST_MESSAGE_BYTES / MIB as u64),
             ("max_span_kib", of(self.max_span_kib), 1, MIB as u64),
             ("max_entries", of(self.max_entries), 1, 1 << 24),
             ("max_annotations", of(self.max_annotations), 1, 1 << 24),

@@ -5,7 +5,7 @@
 //! ff 'B' 'k' 'p'   length:u32   xxh3 of the body:u64   body
 //! ```
 
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 /// How a head begins. Its first byte is in no text.
 pub(super) const MAGIC: [u8; 4] = *b"\xffBkp";
@@ -32,6 +32,22 @@ impl Head {
     /// Whether this is the head of this body.
     pub(super) fn fits(self, body: &[u8]) -> bool {
         self.length == length(body) && self.checksum == xxh3_64(body)
+    }
+
+    /// Whether it announces this checksum.
+    pub(super) fn has(self, checksum: &Checksum) -> bool {
+        self.checksum == checksum.0.digest()
+    }
+}
+
+/// The checksum of a body that is read part by part.
+#[derive(Default)]
+pub(super) struct Checksum(Xxh3Default);
+
+impl Checksum {
+    /// Takes in the next part.
+    pub(super) fn add(&mut self, part: &[u8]) {
+        self.0.update(part);
     }
 }
 

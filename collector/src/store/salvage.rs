@@ -2,16 +2,22 @@
 //!
 //! Each piece carries its own checksum and trace id ([`super::frame`]), so that no page of the tree is needed to find it.
 //! What had expired, but was not overwritten yet, comes back with the rest and leaves again in its time.
+//!
+//! A head may be forged: whoever sends an annotation chooses its bytes, and where the piece around it is damaged they are looked
+//! through as any others. So nothing is taken into memory for what a head announces before its checksum holds, and of bodies that
+//! are longer than a block no more is read in vain than a few times the file ([`Bodies`]).
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::block::BLOCK_BYTES;
 use super::disk::{DAMAGED, Disk, FILE_NAME, SALVAGED};
-use super::frame::{HEAD_BYTES, Head, MAGIC};
+use super::frame::{Checksum, HEAD_BYTES, Head, MAGIC};
 use super::writer::now_ms;
 use super::{Batch, Store, StoreError, TraceStore, commit, pieces, read};
+use crate::config::MOST_MESSAGE_BYTES;
 use crate::ledger::Figure;
 
 /// Bytes that are looked through at a time.
@@ -20,6 +26,8 @@ const WINDOW_BYTES: usize = 1 << 20;
 const BATCH_PIECES: usize = 10_000;
 /// Bytes of pieces of one transaction, apart from its last piece.
 const BATCH_BYTES: usize = 8 << 20;
+/// How many times the file may be read for long bodies that are none.
+const MOST_IN_VAIN: u64 = 4;
 
 /// Opens the store in a folder. A file that cannot be used is set aside, and what is whole in it is stored anew; should
 /// that be interrupted, the next start goes on.
@@ -77,10 +85,10 @@ impl Salvage<'_> {
     /// Stores every whole piece of a file; returns how many were not in the store yet.
     fn file(mut self, path: &Path, failed: &dyn Fn(std::io::Error) -> StoreError) -> Result<u64, StoreError> {
         let file = File::open(path).map_err(failed)?;
-        let end = file.metadata().map_err(failed)?.len();
+        let mut bodies = Bodies::of(&file).map_err(failed)?;
         let mut window = vec![0; WINDOW_BYTES + HEAD_BYTES];
         let mut at = 0;
-        while at < end {
+        while at < bodies.end {
             let filled = read_at_most(&file, &mut window, at).map_err(failed)?;
             let (mut from, looked_at) = (0, filled.min(WINDOW_BYTES));
             while let Some(found) =
@@ -88,7 +96,7 @@ impl Salvage<'_> {
             {
                 let start = from + found;
                 let body = Head::read(&window[start..filled])
-                    .and_then(|head| body(&file, head, at + start as u64 + HEAD_BYTES as u64, end));
+                    .and_then(|head| bodies.read(head, at + start as u64 + HEAD_BYTES as u64));
                 let Some(body) = body else {
                     from = start + 1;
                     continue;
@@ -100,6 +108,10 @@ impl Salvage<'_> {
                 }
             }
             at += from.max(looked_at) as u64;
+        }
+        if bodies.unread > 0 {
+            let (heads, file) = (bodies.unread, path.display());
+            tracing::error!(heads, %file, "did not look what is behind so many heads of long pieces: too many were none");
         }
         self.store_batches()?;
         Ok(self.found)
@@ -148,14 +160,56 @@ fn store_as_received(store: &TraceStore<Disk>, received: Figure, batch: &Batch) 
     Ok(spans)
 }
 
-/// The body that a head announces, if it is there and is what was sealed.
-fn body(file: &File, head: Head, at: u64, end: u64) -> Option<Vec<u8>> {
-    if at.checked_add(u64::from(head.length))? > end {
-        return None;
+/// The bodies of a file, as heads announce them.
+struct Bodies<'f> {
+    file: &'f File,
+    /// Where the file ends.
+    end: u64,
+    part: Vec<u8>,
+    /// Bytes that were read for bodies longer than a block that were none.
+    in_vain: u64,
+    /// Heads of such bodies that were not believed because those were too many.
+    unread: u64,
+}
+
+impl<'f> Bodies<'f> {
+    fn of(file: &'f File) -> std::io::Result<Self> {
+        let end = file.metadata()?.len();
+        Ok(Bodies { file, end, part: vec![0; WINDOW_BYTES], in_vain: 0, unread: 0 })
     }
-    let mut body = vec![0; head.length as usize];
-    file.read_exact_at(&mut body, at).ok()?;
-    head.fits(&body).then_some(body)
+
+    /// The body that a head announces, if it is there and is what was sealed.
+    fn read(&mut self, head: Head, at: u64) -> Option<Vec<u8>> {
+        let length = u64::from(head.length);
+        // What is stored of a span takes less than the message in which it came.
+        if length > MOST_MESSAGE_BYTES || at.checked_add(length)? > self.end {
+            return None;
+        }
+        let is_long = length > BLOCK_BYTES as u64;
+        if is_long && self.in_vain + length > self.end.saturating_mul(MOST_IN_VAIN) {
+            self.unread += 1;
+            return None;
+        }
+        if !self.fits(head, at).ok()? {
+            self.in_vain += if is_long { length } else { 0 };
+            return None;
+        }
+        let mut body = vec![0; head.length as usize];
+        self.file.read_exact_at(&mut body, at).ok()?;
+        head.fits(&body).then_some(body)
+    }
+
+    /// Whether a head is that of what is behind it, which is read part by part.
+    fn fits(&mut self, head: Head, at: u64) -> std::io::Result<bool> {
+        let (mut checksum, mut read) = (Checksum::default(), 0);
+        while read < head.length as usize {
+            let part = &mut self.part[..WINDOW_BYTES.min(head.length as usize - read)];
+            self.file.read_exact_at(part, at + read as u64)?;
+            checksum.add(part);
+            read += part.len();
+        }
+        Ok(head.has(&checksum))
+    }
 }
 
 fn read_at_most(file: &File, window: &mut [u8], at: u64) -> std::io::Result<usize> {
@@ -171,4 +225,63 @@ fn read_at_most(file: &File, window: &mut [u8], at: u64) -> std::io::Result<usiz
 
 fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes.windows(wanted.len()).position(|window| window == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame;
+    use super::*;
+
+    /// A file with these bytes at these places, and holes between.
+    fn file_of(parts: &[(u64, &[u8])], length: u64) -> File {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(length).unwrap();
+        parts.iter().for_each(|(at, bytes)| file.write_all_at(bytes, *at).unwrap());
+        file
+    }
+
+    fn head(length: u64) -> Head {
+        let bytes = [&MAGIC[..], &(length as u32).to_be_bytes(), &[0; 8]].concat();
+        Head::read(&bytes).unwrap()
+    }
+
+    #[test]
+    fn a_body_of_any_length_is_read_if_it_is_what_was_sealed() {
+        for length in [1, BLOCK_BYTES, WINDOW_BYTES - 1, WINDOW_BYTES, 2 * WINDOW_BYTES + 3] {
+            let mut sealed = vec![7; HEAD_BYTES + length];
+            sealed[HEAD_BYTES] = 8;
+            frame::seal(&mut sealed);
+            let head = Head::read(&sealed).unwrap();
+            let file = file_of(&[(5, &sealed)], 5 + sealed.len() as u64);
+            let mut bodies = Bodies::of(&file).unwrap();
+            let at = 5 + HEAD_BYTES as u64;
+            assert_eq!(bodies.read(head, at).as_deref(), Some(&sealed[HEAD_BYTES..]));
+            assert_eq!(bodies.read(head, at - 1), None);
+            assert_eq!(bodies.read(head, at + 1), None, "beyond the end");
+        }
+    }
+
+    #[test]
+    fn forged_heads_have_no_more_read_than_a_few_times_the_file_and_hide_no_short_piece() {
+        const LENGTH: u64 = 1_000_000;
+        let mut sealed = vec![7; HEAD_BYTES + BLOCK_BYTES];
+        frame::seal(&mut sealed);
+        let file = file_of(&[(LENGTH - sealed.len() as u64, &sealed)], LENGTH);
+        let mut bodies = Bodies::of(&file).unwrap();
+        for at in (0..LENGTH / 2).step_by(100) {
+            assert_eq!(bodies.read(head(LENGTH - at), at), None);
+        }
+        assert!(bodies.in_vain > LENGTH && bodies.in_vain <= MOST_IN_VAIN * LENGTH, "{}", bodies.in_vain);
+        assert!(bodies.unread > 4900, "{}", bodies.unread);
+        let piece = bodies.read(Head::read(&sealed).unwrap(), LENGTH - BLOCK_BYTES as u64);
+        assert_eq!(piece.as_deref(), Some(&sealed[HEAD_BYTES..]));
+    }
+
+    #[test]
+    fn no_piece_is_longer_than_a_message_may_be() {
+        let file = file_of(&[], 2 * MOST_MESSAGE_BYTES);
+        let mut bodies = Bodies::of(&file).unwrap();
+        assert_eq!(bodies.read(head(MOST_MESSAGE_BYTES + 1), 0), None);
+        assert_eq!((bodies.in_vain, bodies.unread), (0, 0));
+    }
 }

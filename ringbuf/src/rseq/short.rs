@@ -87,12 +87,14 @@ macro_rules! push_short {
             "xor rax, r11\n",
             "or rax, qword ptr [rip + {hot} + {stamp}]\n",
             "mov qword ptr [rcx], rax\n",
-            $word1,
             "inc r11d\n",
+            // Before the clock: on some processors nothing behind its reading begins before that is done, and the next record
+            // waits for this head.
             "movaps xmm0, xmmword ptr [",
             $header,
             "]\n",
             "paddq xmm0, xmmword ptr [rip + {hot} + {step}]\n",
+            $word1,
             "movaps xmmword ptr [",
             $header,
             "], xmm0\n",

@@ -304,24 +304,34 @@ fn list_of(term: u64) -> usize {
     (term >> (64 - LISTS.ilog2())) as usize
 }
 
-/// The same in order. What many traces have is in order of the traces already.
+/// The same in order. Terms are told apart by the bits of two digits, but for few; and what many traces have is in order of
+/// the traces already.
 fn sorted(postings: &[(u64, u32)]) -> Vec<(u64, u32)> {
-    let mut ends = [0_usize; LISTS];
-    postings.iter().for_each(|&(term, _)| ends[list_of(term)] += 1);
+    const DIGIT_BITS: u32 = LISTS.ilog2();
+    let lower_digit = |term: u64| (term >> (64 - 2 * DIGIT_BITS)) as usize % LISTS;
+    let mut in_order = distributed(&distributed(postings, lower_digit), list_of);
+    let alike = |left: &(u64, u32), right: &(u64, u32)| (left.0 ^ right.0) >> (64 - 2 * DIGIT_BITS) == 0;
+    for alike in in_order.chunk_by_mut(alike) {
+        if !alike.is_sorted() {
+            alike.sort_unstable();
+        }
+    }
+    in_order
+}
+
+/// The same in order of a digit of their terms. What has the same digit stays in the order in which it is.
+fn distributed(postings: &[(u64, u32)], digit: impl Fn(u64) -> usize) -> Vec<(u64, u32)> {
+    let mut places = [0_usize; LISTS];
+    postings.iter().for_each(|&(term, _)| places[digit(term)] += 1);
     let mut begin = 0;
-    for end in &mut ends {
-        begin += std::mem::replace(end, begin);
+    for place in &mut places {
+        begin += std::mem::replace(place, begin);
     }
     let mut in_order = vec![(0, 0); postings.len()];
     for &posting in postings {
-        let place = &mut ends[list_of(posting.0)];
+        let place = &mut places[digit(posting.0)];
         in_order[*place] = posting;
         *place += 1;
-    }
-    let mut begin = 0;
-    for end in ends {
-        in_order[begin..end].sort_unstable();
-        begin = end;
     }
     in_order
 }

@@ -35,6 +35,12 @@ fn entry(message: &str, frame: u64) -> Entry {
     Entry { lines, messages: 1, refs: Refs::One((frame, 1)), program: 1 }
 }
 
+/// Has the sink's thread called, which may have looked before anything was there.
+fn push(sink: &Sink, entries: impl IntoIterator<Item = Entry>) {
+    sink.queue.push(entries);
+    sink.queue.call(Instant::now());
+}
+
 fn accept(listener: &TcpListener) -> TcpStream {
     let stream = listener.accept().unwrap().0;
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -81,7 +87,7 @@ fn an_upstream_that_takes_no_large_calls_gets_everything_in_smaller_ones() {
     let sink = sink(&listener, &config());
     let message = "x".repeat(1000);
     // All at once, so that the first call is a large one.
-    sink.queue.push((0..100).map(|frame| entry(&message, frame)));
+    push(&sink, (0..100).map(|frame| entry(&message, frame)));
     let (mut taken, mut connections) = (0, 0);
     while taken < 100 {
         connections += 1;
@@ -106,7 +112,7 @@ fn an_upstream_that_takes_no_large_calls_gets_everything_in_smaller_ones() {
 fn calls_behind_a_refused_one_are_sent_again_when_the_connection_breaks_and_the_next_one_too() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let sink = sink(&listener, &Config { batch_entries: 1, ..config() });
-    let push = |message: &str, frame| sink.queue.push([entry(message, frame)]);
+    let push = |message: &str, frame| push(&sink, [entry(message, frame)]);
     push("first", 1);
     push("second", 2);
     let mut stream = accept(&listener);
@@ -163,7 +169,7 @@ fn settled(sink: Sink) -> [u32; 2] {
 fn an_entry_on_which_the_upstream_always_hangs_up_is_rejected_and_those_behind_it_arrive() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let sink = sink(&listener, &config());
-    sink.queue.push((0..100).map(|frame| entry(&frame.to_string(), frame)));
+    push(&sink, (0..100).map(|frame| entry(&frame.to_string(), frame)));
     let mut alone = 0;
     let mut taken = take(&listener, 99, |messages| {
         alone += u32::from(messages == ["7"]);
@@ -181,7 +187,7 @@ fn an_entry_on_which_the_upstream_always_hangs_up_is_rejected_and_those_behind_i
 fn an_upstream_that_hangs_up_on_everything_for_long_costs_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let sink = sink(&listener, &config());
-    sink.queue.push((0..100).map(|frame| entry(&frame.to_string(), frame)));
+    push(&sink, (0..100).map(|frame| entry(&frame.to_string(), frame)));
     let mut calls = 0;
     let taken = take(&listener, 100, |_| {
         calls += 1;
@@ -194,7 +200,7 @@ fn an_upstream_that_hangs_up_on_everything_for_long_costs_nothing() {
 fn an_entry_on_which_the_upstream_never_answers_is_rejected_too() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let sink = sink(&listener, &Config { io_timeout_ms: 100, ..config() });
-    sink.queue.push((0..1000).map(|frame| entry(&frame.to_string(), frame)));
+    push(&sink, (0..1000).map(|frame| entry(&frame.to_string(), frame)));
     std::thread::spawn(move || {
         let mut silent = Vec::new();
         for mut stream in listener.incoming().map(Result::unwrap) {

@@ -252,7 +252,8 @@ impl Queue {
         }
     }
 
-    /// Gives up every entry with an annotation of a frame up to `frame`, also those under way.
+    /// Gives up every entry with an annotation of a frame up to `frame`, also those under way. What is under way with one leaves
+    /// anew.
     pub fn evict_up_to_frame(&self, frame: u64) {
         let mut state = self.lock();
         let old = |entry: &Entry| entry.is_of_frame_before(frame + 1);
@@ -265,8 +266,10 @@ impl Queue {
         }
         let is_old = |_: &u64, entries: &mut Arc<Vec<Entry>>| entries.iter().any(old);
         let taken: Vec<_> = state.under_way.extract_if(.., is_old).collect();
-        for entry in taken.iter().flat_map(|(_, entries)| entries.iter()) {
-            state.settle(entry, Outcome::SpoolEvicted);
+        for (_, entries) in taken.into_iter().rev() {
+            let (gone, kept): (Vec<_>, Vec<_>) = Arc::unwrap_or_clone(entries).into_iter().partition(old);
+            gone.iter().for_each(|entry| state.settle(entry, Outcome::SpoolEvicted));
+            state.put_back(kept);
         }
     }
 
@@ -353,10 +356,7 @@ impl Queue {
         for batch in batches.rev() {
             let Some(entries) = state.under_way.remove(&batch.number) else { continue };
             drop(batch);
-            for entry in Arc::unwrap_or_clone(entries).into_iter().rev() {
-                state.count_waiting(&entry);
-                state.waiting.push_front(entry);
-            }
+            state.put_back(Arc::unwrap_or_clone(entries));
         }
     }
 
@@ -400,6 +400,14 @@ impl State {
         let (number, entries) = (self.batches, Arc::new(entries));
         self.under_way.insert(number, entries.clone());
         Batch { number, entries }
+    }
+
+    /// Has entries that were under way wait again, before all others.
+    fn put_back(&mut self, entries: Vec<Entry>) {
+        for entry in entries.into_iter().rev() {
+            self.count_waiting(&entry);
+            self.waiting.push_front(entry);
+        }
     }
 
     /// Nothing, if staging has taken the batch away.

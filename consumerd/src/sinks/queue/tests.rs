@@ -88,7 +88,7 @@ fn the_entry_that_waits_longest_leaves_by_itself_when_that_is_asked_for() {
     assert_eq!(single.entries[..], [entry(1, 0)]);
     let rest = queue.next_batch().unwrap().unwrap();
     assert_eq!(rest.entries[..], [entry(1, 1), entry(1, 2)]);
-    queue.evict_up_to_frame(1);
+    queue.evict_up_to_frame(2);
     assert!(!queue.holds(&single) && queue.split(rest).is_empty(), "staging has taken them away");
     assert_eq!(count(&queue.take_outcomes(), Outcome::SpoolEvicted), 3);
     assert_eq!((queue.fill().bytes, queue.is_empty()), (0, true));
@@ -108,6 +108,22 @@ fn staging_takes_old_entries_away_also_those_under_way() {
     let settled = queue.take_outcomes();
     assert_eq!((settled.len(), count(&settled, Outcome::SpoolEvicted)), (2, 2));
     assert_eq!(queue.next_batch().unwrap().unwrap().entries[..], [entry(1, 3)]);
+}
+
+#[test]
+fn what_is_under_way_with_an_old_entry_leaves_anew_without_it() {
+    let queue = queue(1 << 20);
+    queue.push((1..5).map(|frame| entry(1, frame)));
+    let batch = queue.next_batch().unwrap().unwrap();
+    queue.push([entry(1, 5)]);
+    queue.evict_up_to_frame(2);
+    assert!(!queue.holds(&batch));
+    queue.settle(&batch, Outcome::Acked);
+    assert_eq!(count(&queue.take_outcomes(), Outcome::SpoolEvicted), 2);
+    let rest = queue.next_batch().unwrap().unwrap();
+    assert_eq!(rest.entries[..], [entry(1, 3), entry(1, 4), entry(1, 5)]);
+    queue.settle(&rest, Outcome::Acked);
+    assert_eq!((count(&queue.take_outcomes(), Outcome::Acked), queue.fill().bytes), (3, 0));
 }
 
 #[test]

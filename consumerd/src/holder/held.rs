@@ -2,7 +2,8 @@
 //!
 //! One that has ended and is drained counts like any other until the worker lets it go, when all its frames are retired: they
 //! hold raw records, and only its segment has the names that a new worker needs to read them. What it holds is real, too: the
-//! rings that it used cannot be given back without the names, for its seals let nobody punch holes.
+//! rings that it used cannot be given back without the names, for its seals let nobody punch holes. Before such programs fill a
+//! quota, the worker gives up the oldest of what keeps them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;

@@ -82,6 +82,8 @@ pub(super) struct Engine {
     retired_end: u64,
     /// No span that is open has anything of a frame up to this one.
     hurried_to: u64,
+    /// Since when programs that have ended nearly use up a quota.
+    crowded_since: Option<Duration>,
     next_program: u64,
     settings: Settings,
     join: Join,
@@ -135,6 +137,7 @@ impl Engine {
             to_release: BTreeMap::new(),
             retired_end: recovered.tail,
             hurried_to: 0,
+            crowded_since: None,
             next_program: 0,
             settings,
             join,
@@ -242,7 +245,8 @@ impl Engine {
         self.leave_spans(now);
         self.settle();
         self.make_room();
-        self.hurry_ended();
+        self.hurry_ended(now);
+        self.give_up_ended(now);
         self.end_programs(now);
         self.retire(now)?;
         self.staging.beat()?;

@@ -42,6 +42,8 @@ pub(super) struct Program {
     pub(super) last_frame: u64,
     /// It has ended and everything is drained.
     pub(super) ended: bool,
+    /// When that was seen.
+    pub(super) ended_since: Duration,
     retired: DrainFigures,
     retired_places: BTreeMap<u32, Place>,
     next_slot: usize,
@@ -110,6 +112,7 @@ impl Program {
             open_frames: 0,
             last_frame: 0,
             ended: false,
+            ended_since: Duration::ZERO,
             retired,
             retired_places,
             next_slot: 0,
@@ -246,6 +249,7 @@ impl Program {
             self.ended_at = self.writers_gone.then_some(now).filter(|_| self.is_recorder());
         }
         self.ended = self.is_drained || self.given_up.is_some();
+        self.ended_since = now;
         self.ended
     }
 

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::Engine;
+use crate::hash::Map;
 use crate::sinks::queue::Outcome;
+use crate::worker::program::Program;
 use crate::worker::snapshot::keep_within_bounds;
 
 /// Of so many parts of the staging memory
@@ -13,6 +15,14 @@ const PARTS: u64 = 16;
 const SPLIT_AT: u64 = 5;
 /// and the oldest entries are given up when these are.
 const GIVE_UP_AT: u64 = 7;
+/// Of so many parts of the programs that a quota allows
+const QUOTA_PARTS: usize = 8;
+/// spans are not waited for when these are held,
+const CROWDED_AT: usize = 6;
+/// and the oldest that have ended are given up when these are,
+const FULL_AT: usize = 7;
+/// each once it has waited for so long: what is only on its way has arrived by then.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 const _: () = assert!(5 * SPLIT_AT < 4 * GIVE_UP_AT && 2 * GIVE_UP_AT < PARTS);
 
 impl Engine {
@@ -27,33 +37,75 @@ impl Engine {
         let used = self.staging.end() - self.retired_end;
         let split_at = SPLIT_AT * (self.staging.capacity_bytes() / PARTS);
         if let Some(frame) = self.frame_after(used.saturating_sub(split_at)) {
-            let mut out = Vec::new();
-            self.join.split_up_to_frame(frame, &mut out);
-            self.ship(out);
+            self.split_up_to_frame(frame);
         }
         if let Some(frame) = self.frame_after(used.saturating_sub(self.staging_limit_bytes())) {
-            let unread = self.feeder.evict_up_to_frame(frame);
-            self.settle();
-            for (sink, frames) in unread {
-                frames.for_each(|frame| self.ledger.settle(sink, frame, u32::MAX, Outcome::SpoolEvicted));
-            }
+            self.evict_up_to_frame(frame);
+        }
+    }
+
+    fn split_up_to_frame(&mut self, frame: u64) {
+        let mut out = Vec::new();
+        self.join.split_up_to_frame(frame, &mut out);
+        self.ship(out);
+    }
+
+    fn evict_up_to_frame(&mut self, frame: u64) {
+        let unread = self.feeder.evict_up_to_frame(frame);
+        self.settle();
+        for (sink, frames) in unread {
+            frames.for_each(|frame| self.ledger.settle(sink, frame, u32::MAX, Outcome::SpoolEvicted));
         }
     }
 
     /// A program that has ended is held, and counts in the quotas, until its frames are retired, and those before them: a
-    /// span that stays open keeps them all. When many have ended, the spans that hold them up leave as they are.
-    pub(super) fn hurry_ended(&mut self) {
+    /// span that stays open keeps them all. When many have ended, or a quota is nearly used up, the spans that hold them up leave as
+    /// they are.
+    pub(super) fn hurry_ended(&mut self, now: Duration) {
         let most = self.config.max_programs.min(self.config.max_programs_per_uid) / 4;
         let ended = self.programs.values().filter(|program| program.ended);
         let (count, frame) = ended.fold((0, 0), |(n, last), program| (n + 1, program.last_frame.max(last)));
+        let is_crowded = count > 0 && self.last_of_too_many_ended(CROWDED_AT, now, PATIENCE).is_some();
+        self.crowded_since = is_crowded.then(|| self.crowded_since.unwrap_or(now));
         // The join may not have been given all of them yet.
         let frame = self.feeder.unread_by_join().map_or(frame, |next| frame.min(next.saturating_sub(1)));
-        if count > most && frame > self.hurried_to {
+        if (count > most || is_crowded) && frame > self.hurried_to {
             self.hurried_to = frame;
-            let mut out = Vec::new();
-            self.join.split_up_to_frame(frame, &mut out);
-            self.ship(out);
+            self.split_up_to_frame(frame);
         }
+    }
+
+    /// While an upstream is away, nothing of a program that has ended is retired, and the more have ended the fewer that live
+    /// are taken in. Before a quota refuses those, the oldest of what waits is given up, as where staging needs the room.
+    pub(super) fn give_up_ended(&mut self, now: Duration) {
+        if self.crowded_since.is_some_and(|since| now.saturating_sub(since) >= PATIENCE)
+            && let Some(frame) = self.last_of_too_many_ended(FULL_AT, now, 2 * PATIENCE)
+        {
+            self.evict_up_to_frame(frame);
+        }
+    }
+
+    /// The last frame of those programs that have ended so long ago and are to leave so that no more than some parts of each
+    /// quota are used: of those that wrote last the longest ago.
+    fn last_of_too_many_ended(&self, parts: usize, now: Duration, waited: Duration) -> Option<u64> {
+        let waits = |program: &Program| program.ended && now.saturating_sub(program.ended_since) >= waited;
+        let mut waiting: Vec<_> = self.programs.values().filter(|program| waits(program)).collect();
+        waiting.sort_unstable_by_key(|program| program.last_frame);
+        let (mut all, mut by_uid) = (self.programs.len(), Map::<u32, usize>::default());
+        for program in self.programs.values() {
+            *by_uid.entry(program.identity.uid).or_default() += 1;
+        }
+        let used = |quota: usize| quota * parts / QUOTA_PARTS;
+        let (most, most_of_user) = (used(self.config.max_programs), used(self.config.max_programs_per_uid));
+        let mut last = None;
+        for program in waiting {
+            let of_user = by_uid.entry(program.identity.uid).or_default();
+            if all > most || *of_user > most_of_user {
+                (all, *of_user) = (all - 1, *of_user - 1);
+                last = Some(program.last_frame);
+            }
+        }
+        last
     }
 
     /// The last of the oldest frames that together have `bytes`.

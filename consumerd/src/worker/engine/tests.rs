@@ -9,6 +9,7 @@ use rustix::io::pwrite;
 use super::*;
 use crate::staging::layout::MAX_RING_BUDGET_BYTES;
 
+mod ended;
 mod unread;
 
 const RING_BYTES: usize = 4096;

@@ -27,14 +27,14 @@ impl Outlet for Nobody {
     }
 }
 
-/// A segment whose only ring holds so many spans, of two events each.
-fn segment_of_spans(spans: u64) -> OwnedFd {
+/// A segment whose only ring holds so many spans of a trace, of two events each.
+pub(super) fn segment_of_spans(trace_id: u64, spans: u64) -> OwnedFd {
     let ring_bytes = 16 << 20;
     let mut words = segment_header(ring_bytes);
     let mut at = 0;
     for record in 0..2 * spans {
         let draft = Draft {
-            trace_id: 1,
+            trace_id,
             span_id: 1 + record / 2,
             parent_span_id: 0,
             name: Source::inline(b"n"),
@@ -54,22 +54,22 @@ fn segment_of_spans(spans: u64) -> OwnedFd {
 }
 
 /// Programs, and staging memory that outlives workers.
-struct Node {
-    config: Config,
+pub(super) struct Node {
+    pub(super) config: Config,
     staging: Memfd,
     segment: OwnedFd,
     control: OwnedFd,
 }
 
 /// A worker and its queues: of spans, of lines, and of lines that nobody takes.
-struct Worker {
-    engine: Engine,
+pub(super) struct Worker {
+    pub(super) engine: Engine,
     queues: Vec<Arc<Queue>>,
 }
 
 impl Node {
     /// A worker has staged so many spans, and was killed.
-    fn with_staged(spans: u64, staging_bytes: u64) -> Self {
+    pub(super) fn with_staged(spans: u64, staging_bytes: u64) -> Self {
         let config = Config {
             queue_bytes: QUEUE_BYTES,
             max_open_bytes: 2 * QUEUE_BYTES,
@@ -80,13 +80,13 @@ impl Node {
         let mut staging = Memfd::create(geometry.total_bytes()).unwrap();
         Staging::format(&mut staging, geometry).unwrap();
         let control = control(SealFlags::SHRINK | SealFlags::GROW);
-        let node = Self { config, staging, segment: segment_of_spans(spans), control };
+        let node = Self { config, staging, segment: segment_of_spans(1, spans), control };
         let mut first = node.worker();
         while first.engine.drain_all(Duration::ZERO).unwrap().has_more {}
         node
     }
 
-    fn worker(&self) -> Worker {
+    pub(super) fn worker(&self) -> Worker {
         let sinks =
             [("scribe", Feed::Spans), ("json_lines", Feed::Annotations), ("absent", Feed::Annotations)];
         let sinks: Vec<_> = sinks
@@ -109,7 +109,7 @@ impl Node {
 
 impl Worker {
     /// A round, after which no queue is fuller than it may be and every equation holds.
-    fn round(&mut self) {
+    pub(super) fn round(&mut self) {
         self.engine.round().unwrap();
         let snapshot = self.engine.snapshot();
         assert!(snapshot.queues.iter().all(|(_, fill)| fill.bytes <= QUEUE_BYTES), "{:?}", snapshot.queues);

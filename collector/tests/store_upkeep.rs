@@ -6,6 +6,7 @@ mod faulty;
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,9 @@ use blkin_collector::ledger::{Count, Figure};
 use blkin_collector::merge::Piece;
 use blkin_collector::model::TraceId;
 use blkin_collector::query::{Defaults, Parameters, SearchRequest};
+use blkin_collector::store::indexer::Indexer;
 use blkin_collector::store::{Batch, Retention, Room, Store, StoreError, TO_THE_END, TraceStore, Wanted};
+use blkin_daemon::Health;
 use blkin_thrift::{AnnotationType, BinaryAnnotation, Span};
 use faulty::Faulty;
 
@@ -361,6 +364,34 @@ fn a_store_that_is_opened_on_a_full_disk_answers_and_goes_on_once_there_is_room(
     store.upkeep(TO_THE_END).unwrap();
     assert!(store.index_size().segments > 0 && !store.index_size().is_overfull);
     check(&store, 1..=101);
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    const LONG: Duration = Duration::from_secs(60);
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < LONG, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn an_index_that_could_not_be_written_is_unhealthy_until_it_is() {
+    let engine = Faulty::default();
+    let store = Arc::new(open(&engine));
+    store.commit(&[batch(1..=3)], 1).unwrap();
+    store.freeze();
+    engine.is_full.store(true, Ordering::Release);
+    let health = Health::new();
+    let indexer = Indexer::start(store, health.worker("index")).unwrap();
+    let standing = indexer.standing();
+    let failures = || standing.trouble().map_or(0, |trouble| trouble.failures);
+    until("it is red", || !health.report().healthy);
+    let before = failures();
+    until("it was tried again", || failures() > before);
+    assert!(!health.report().healthy, "a try is no success");
+    engine.is_full.store(false, Ordering::Release);
+    until("it is green", || health.report().healthy);
 }
 
 #[test]

@@ -84,8 +84,12 @@ fn run(store: &dyn Store, stop: &AtomicBool, standing: &Standing, heartbeat: Hea
             heartbeat.beat();
         }
         store.bell().wait();
+        // After a failure it shows that it lives only once it has done what there was to do.
+        let was_healthy = healthy;
         let beat = || {
-            heartbeat.beat();
+            if was_healthy {
+                heartbeat.beat();
+            }
             if stop.load(Ordering::Acquire) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         healthy = match store.upkeep(&beat) {

@@ -1,12 +1,10 @@
-//! Documents lead to files that are there, and manual pages name what programs are told.
+//! Documents lead to files that are there.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use blkin_tests::artifacts::{binary, output, root};
+use blkin_tests::artifacts::root;
 
 /// Documents that lead a reader through the tree.
 const DOCUMENTS: [&str; 7] = [
@@ -39,42 +37,6 @@ fn each_link_and_each_path_in_a_document_leads_somewhere() -> Result<()> {
     ensure!(nowhere.is_empty(), "{nowhere:#?}");
     ensure!(paths > 100, "only {paths} paths are read out of the documents");
     Ok(())
-}
-
-#[test]
-fn manual_pages_have_each_option_of_the_daemons_and_each_command_of_blkin() -> Result<()> {
-    for daemon in ["blkin-consumerd", "blkin-relay", "blkin-collector"] {
-        let (help, page) = (help(daemon)?, items(&format!("{daemon}.8"))?);
-        let options = help.lines().filter(|line| line.trim_start().starts_with('-'));
-        let options: BTreeSet<&str> = options.flat_map(|line| words_after(line, "--").take(1)).collect();
-        assert_eq!(words_after(&page, "Fl -").collect::<BTreeSet<_>>(), options, "{daemon}");
-    }
-    let (help, page) = (help("blkin")?, items("blkin.1")?);
-    let commands = help.split_once("Commands:\n").and_then(|(_, rest)| rest.split_once("\n\n"));
-    let (commands, _) = commands.context("no commands")?;
-    // A line that goes on with what the one above says is indented further.
-    let named = commands.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
-    let named: BTreeSet<&str> = named.filter(|name| !name.is_empty()).collect();
-    assert_eq!(words_after(&page, "Cm ").collect::<BTreeSet<_>>(), named);
-    Ok(())
-}
-
-/// What a program says of itself.
-fn help(program: &str) -> Result<String> {
-    output(Command::new(binary(program)?).arg("--help"))
-}
-
-/// The lines of a manual page that begin what is explained one by one.
-fn items(page: &str) -> Result<String> {
-    let text = fs::read_to_string(root().join("packaging/man").join(page))?;
-    let items = text.lines().filter(|line| line.starts_with(".It "));
-    Ok(items.map(|item| item.to_owned() + "\n").collect())
-}
-
-/// The words, of letters and hyphens, that stand right after each `before`.
-fn words_after<'a>(text: &'a str, before: &str) -> impl Iterator<Item = &'a str> {
-    let word = |rest: &'a str| rest.split(|c: char| !c.is_ascii_lowercase() && c != '-').next();
-    text.split(before).skip(1).filter_map(word).filter(|word| !word.is_empty())
 }
 
 #[test]

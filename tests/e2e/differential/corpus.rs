@@ -318,6 +318,21 @@ impl Corpus {
         {
             self.http(&format!("proto3, {name}"), V2, &[PROTOBUF], body.to_vec(), &trace);
         }
+        for (name, path, kind) in [
+            ("v2 JSON", V2, JSON),
+            ("proto3", V2, PROTOBUF),
+            ("v1 JSON", V1, JSON),
+            ("v1 thrift", V1, THRIFT),
+        ] {
+            self.http(&format!("{name}, nothing, compressed"), path, &[kind, GZIP], gzip(b""), &trace);
+            self.http(
+                &format!("{name}, nothing, not compressed as it says"),
+                path,
+                &[kind, GZIP],
+                Vec::new(),
+                &trace,
+            );
+        }
         let trace = self.trace_id();
         let v1 = format!(r#"[{{"traceId":"{trace}","id":"2","binaryAnnotations":[]}}]"#);
         self.http("v2 JSON, a span of v1", V2, &[JSON], v1.into_bytes(), &trace);

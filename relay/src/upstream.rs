@@ -18,7 +18,7 @@ use blkin_thrift::scribe::encode_raw_log_call;
 
 use crate::intake::Counter;
 use crate::spool::checkpoint::Position;
-use crate::spool::segment::is_of_bad_place;
+use crate::spool::segment::{BadPlace, is_of_bad_place};
 use crate::spool::{Batch, Spool};
 use singly::Singly;
 
@@ -209,12 +209,13 @@ impl Upstream {
         bytes: usize,
         entries: u64,
     ) -> io::Result<Option<Batch>> {
-        let batch = self.spool.next_batch(self.number, from, bytes, entries);
+        let next = |bad_place| self.spool.next_batch(self.number, from, bytes, entries, bad_place);
+        let batch = next(BadPlace::Fails);
         self.failed_reads = if batch.is_ok() { 0 } else { self.failed_reads + 1 };
         match batch {
             // What follows, and cannot be read either, is not tried as often again.
             Err(error) if self.failed_reads > READ_TRIES && is_of_bad_place(&error) => {
-                self.spool.next_batch_over_bad_place(self.number, from, bytes, entries)
+                next(BadPlace::IsZeros)
             }
             batch => batch,
         }

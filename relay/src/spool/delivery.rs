@@ -132,37 +132,12 @@ impl Spool {
 
     /// The next records for an upstream, at least one and else at most so many bytes and entries; none when there are no
     /// more. They begin behind `read`, the end of a batch that was read before and is not settled, or else with the first
-    /// that is not settled.
+    /// that is not settled. A place that cannot be read is passed over, as damaged, only if the disk has no more trouble than
+    /// that: it has to take what is written, durably.
     ///
     /// # Errors
-    /// When the spool cannot be read.
+    /// When the spool cannot be read, or over a bad place not be written.
     pub fn next_batch(
-        &self,
-        upstream: usize,
-        read: Option<Position>,
-        max_bytes: usize,
-        max_entries: u64,
-    ) -> io::Result<Option<Batch>> {
-        self.read_batch(upstream, read, max_bytes, max_entries, BadPlace::Fails)
-    }
-
-    /// The same over a place that cannot be read, however often that is tried: what lies there is damaged. Not if the disk has
-    /// more trouble than bad places: it has to take what is written, durably.
-    ///
-    /// # Errors
-    /// When it does not, or still cannot be read.
-    pub fn next_batch_over_bad_place(
-        &self,
-        upstream: usize,
-        read: Option<Position>,
-        max_bytes: usize,
-        max_entries: u64,
-    ) -> io::Result<Option<Batch>> {
-        self.write_positions()?;
-        self.read_batch(upstream, read, max_bytes, max_entries, BadPlace::IsZeros)
-    }
-
-    fn read_batch(
         &self,
         upstream: usize,
         read: Option<Position>,
@@ -170,6 +145,9 @@ impl Spool {
         max_entries: u64,
         bad_place: BadPlace,
     ) -> io::Result<Option<Batch>> {
+        if bad_place == BadPlace::IsZeros {
+            self.write_positions()?;
+        }
         let Some((segment, place)) = self.next_place(upstream, read) else { return Ok(None) };
         let chunk = segment.read(place.offset, max_bytes, max_entries, bad_place)?;
         if let Some(damage) = &chunk.damage {

@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 use tempfile::TempDir;
 
 use super::layout::RECORD_HEADER_BYTES;
+use super::segment::BadPlace;
 use super::*;
 
 /// Annotations of every numbered entry.
@@ -60,7 +61,7 @@ impl Fixture {
     }
 
     fn batch_behind(&self, upstream: usize, read: Option<&Batch>) -> Option<Batch> {
-        self.spool().next_batch(upstream, read.map(Batch::end), 8 << 10, u64::MAX).unwrap()
+        self.spool().next_batch(upstream, read.map(Batch::end), 8 << 10, u64::MAX, BadPlace::Fails).unwrap()
     }
 
     /// Everything that an upstream gets until it is drained.
@@ -366,14 +367,16 @@ fn a_place_that_the_disk_does_not_give_back_costs_the_records_that_it_hit() {
         for upstream in 0..2 {
             let (mut got, mut bad_places) = (Vec::new(), 0);
             while !fixture.spool().is_drained(upstream) {
-                let batch = fixture.spool().next_batch(upstream, None, 8 << 10, u64::MAX);
+                let next =
+                    |bad_place| fixture.spool().next_batch(upstream, None, 8 << 10, u64::MAX, bad_place);
+                let batch = next(BadPlace::Fails);
                 let batch = batch.unwrap_or_else(|error| {
                     assert!(
                         segment::is_of_bad_place(&error) && got.starts_with(&[0, 1, 2, 3, 4, 5]),
                         "{got:?}"
                     );
                     bad_places += 1;
-                    fixture.spool().next_batch_over_bad_place(upstream, None, 8 << 10, u64::MAX).unwrap()
+                    next(BadPlace::IsZeros).unwrap()
                 });
                 let batch = batch.unwrap();
                 got.extend(numbers_in(&batch));
@@ -399,7 +402,7 @@ fn a_disk_that_takes_nothing_has_more_than_a_bad_place_and_nothing_is_passed_ove
     let folder = fixture.folder.path();
     fs::remove_dir_all(folder).unwrap();
     fs::write(folder, "no folder can be made here").unwrap();
-    fixture.spool().next_batch_over_bad_place(0, None, 8 << 10, u64::MAX).unwrap_err();
+    fixture.spool().next_batch(0, None, 8 << 10, u64::MAX, BadPlace::IsZeros).unwrap_err();
     fs::remove_file(folder).unwrap();
     fixture.spool().set_bad_place(0..0);
     assert_eq!((fixture.drain(0), fixture.lost(0, Loss::Damaged)), (vec![0, 1], 0));

@@ -7,10 +7,11 @@ use anyhow::{Context, Result, ensure};
 use blkin_tests::artifacts::root;
 
 /// Documents that lead a reader through the tree.
-const DOCUMENTS: [&str; 7] = [
+const DOCUMENTS: [&str; 8] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
+    "CHANGELOG.md",
     "docs/deploy.md",
     "docs/operations.md",
     "docs/portability.md",

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::http;
 use crate::moments;
 use crate::span::Span;
-use crate::terminal::{Colour, Style, fit, safe};
+use crate::terminal::{Colour, MOST_COLUMNS, Style, fit, safe, wrapped};
 use crate::units;
 
 /// No event is read beyond this; a span is smaller than what the daemons take in.
@@ -167,22 +167,64 @@ fn text_line(event: Event, style: Style) -> Result<String> {
         Event::Span(json) => span_line(&serde_json::from_str(&json).context("failed to read a span")?, style),
         Event::Missed(missed) => {
             let text = format!("missed {} spans, and {} that nobody looked at", missed.spans, missed.unseen);
-            style.paint(Colour::Yellow, &text) + "\n"
+            let lines = wrapped(&text, style.columns);
+            lines.iter().map(|line| style.paint(Colour::Yellow, line) + "\n").collect()
         }
     })
 }
 
+/// Columns of the time of day, and of how long a span took.
+const TIME_COLUMNS: usize = 15;
+const TOOK_COLUMNS: usize = 11;
+
+/// How wide the cells of a line are, which have two spaces between them. A narrow terminal has no room for what
+/// leads on least: notes, then the id, then the name.
+#[derive(Debug, PartialEq, Eq)]
+struct Cells {
+    service: usize,
+    name: usize,
+    id: usize,
+    notes: usize,
+}
+
+impl Cells {
+    fn of(columns: usize, id: usize) -> Cells {
+        let mut left = columns.saturating_sub(TIME_COLUMNS + 2 + TOOK_COLUMNS);
+        // `least` to `most` columns behind two spaces, if they have room beside what is kept free.
+        let mut take = |least: usize, most: usize, free: usize| {
+            let room = left.saturating_sub(free + 2);
+            let taken = if room < least { 0 } else { room.min(most) };
+            left -= if taken > 0 { taken + 2 } else { 0 };
+            taken
+        };
+        let service = take(6, 14, 0);
+        let with_id = take(id, id, 2 + 10);
+        let name = take(8, 20, 0);
+        Cells { service, name, id: with_id, notes: take(8, NOTES_COLUMNS, 0) }
+    }
+}
+
 fn span_line(span: &Span, style: Style) -> String {
-    let begin = span.extent().map_or_else(|| " ".repeat(15), |(begin, _)| time_of_day(begin));
+    let begin = span.extent().map_or_else(String::new, |(begin, _)| time_of_day(begin));
     let took = span.duration.map(units::duration).unwrap_or_default();
+    let id = safe(&span.trace_id);
     let mut notes: Vec<String> = span.annotations.iter().map(|annotation| safe(&annotation.value)).collect();
     notes.extend(span.tags.iter().map(|(key, value)| format!("{}={}", safe(key), safe(value))));
-    let mut line = format!("{begin}  {}", style.paint(Colour::Cyan, &fit(&safe(span.service()), 14)));
     let name = safe(span.name.as_deref().unwrap_or(""));
-    let notes = fit(&notes.join(", "), NOTES_COLUMNS);
-    let _ = write!(line, " {} {took:>10}  {}  {}", fit(&name, 20), safe(&span.trace_id), notes.trim_end());
+    let cells = Cells::of(style.columns, id.chars().count());
+    let mut line = format!("{begin:TIME_COLUMNS$}");
+    line += &cell(&safe(span.service()), cells.service, |text| style.paint(Colour::Cyan, text));
+    line += &cell(&name, cells.name, str::to_owned);
+    let _ = write!(line, "  {took:>TOOK_COLUMNS$}");
+    line += &cell(&id, cells.id, str::to_owned);
+    line += &cell(&notes.join(", "), cells.notes, str::to_owned);
     line.truncate(line.trim_end().len());
     line + "\n"
+}
+
+/// `text` behind two spaces and as wide as its cell, or nothing where that has no room.
+fn cell(text: &str, columns: usize, paint: impl Fn(&str) -> String) -> String {
+    if columns == 0 { String::new() } else { format!("  {}", paint(&fit(text, columns))) }
 }
 
 /// Hours, minutes, seconds and microseconds of UTC.
@@ -204,7 +246,8 @@ pub fn print(base: &str, wanted: &LiveArguments, json: bool) -> Result<()> {
             }
         })
         .context("failed to start a thread")?;
-    run(base, wanted, json, Style::of_stdout(), &mut io::stdout().lock())
+    let style = Style::of_stdout_or(MOST_COLUMNS);
+    run(base, wanted, json, style, &mut io::stdout().lock())
 }
 
 /// Waits until nobody reads what is written to `out` any more: true then, false if that is not to be known. A file waits for
@@ -244,14 +287,34 @@ mod tests {
 
     #[test]
     fn a_line_says_when_who_what_and_how_long() {
-        let style = Style { columns: 80, colours: false };
+        let style = Style { columns: 100, colours: false };
         let json = r#"{"traceId":"4f2a","id":"1","name":"write","timestamp":1516781775726001,"duration":4874,
             "localEndpoint":{"serviceName":"osd.0"},"annotations":[{"timestamp":1,"value":"journal"}],"tags":{"k":"a\u001bb"}}"#;
         let line = text_line(Event::Span(json.to_owned()), style).unwrap();
-        assert!(line.starts_with("00:00:00.000001  osd.0          write "), "{line}");
+        assert!(line.starts_with("00:00:00.000001  osd.0           write "), "{line}");
         assert!(line.ends_with("4.874 ms  4f2a  journal, k=a\u{fffd}b\n"), "{line}");
         let missed = Event::Missed(Missed { spans: 2, unseen: 0 });
         assert_eq!(json_line(missed).unwrap(), "{\"missed\":{\"spans\":2,\"unseen\":0}}\n");
+    }
+
+    #[test]
+    fn lines_fit_the_terminal_and_a_narrow_one_leaves_whole_cells_out() {
+        let json = r#"{"traceId":"4f2a90c17d3e8b55","id":"1","name":"write of a very long name","timestamp":1,"duration":4874,
+            "localEndpoint":{"serviceName":"a-service-of-a-long-name"},"annotations":[{"timestamp":1,"value":"journal entry"}]}"#;
+        let missed = Event::Missed(Missed { spans: 12_345_678, unseen: 12_345_678 });
+        for columns in 40..=120 {
+            let style = Style { columns, colours: false };
+            let span = text_line(Event::Span(json.to_owned()), style).unwrap();
+            let text = span.clone() + &text_line(missed.clone(), style).unwrap();
+            assert!(text.lines().all(|line| line.chars().count() <= columns), "{columns}: {text}");
+            assert!(span.starts_with("00:00:00.000001  a-service"), "{columns}: {span}");
+            assert!(span.contains("4.874 ms"), "{columns}: {span}");
+            assert_eq!(span.contains("4f2a90c17d3e8b55"), columns >= 74, "{columns}: {span}");
+        }
+        let of = |columns| Cells::of(columns, 16);
+        assert_eq!(of(40), Cells { service: 10, name: 0, id: 0, notes: 0 });
+        assert_eq!(of(80), Cells { service: 14, name: 16, id: 16, notes: 0 });
+        assert_eq!(of(100), Cells { service: 14, name: 20, id: 16, notes: 14 });
     }
 
     #[test]

@@ -7,6 +7,8 @@ use std::io::IsTerminal;
 const DEFAULT_COLUMNS: usize = 100;
 /// Narrower terminals wrap: names, services and durations of a waterfall need this much.
 const MIN_COLUMNS: usize = 40;
+/// Wider ones leave the rest empty.
+pub const MOST_COLUMNS: usize = 1_000;
 
 /// How to draw on the standard output.
 #[derive(Debug, Clone, Copy)]
@@ -20,13 +22,18 @@ pub struct Style {
 impl Style {
     /// Looks at the standard output, `COLUMNS`, `NO_COLOR` and `TERM`.
     pub fn of_stdout() -> Style {
+        Style::of_stdout_or(DEFAULT_COLUMNS)
+    }
+
+    /// The same, with a width of its own where the output is no terminal: of lines that somebody searches.
+    pub fn of_stdout_or(columns_elsewhere: usize) -> Style {
         let out = std::io::stdout();
         let given = std::env::var("COLUMNS").ok().and_then(|text| text.parse::<usize>().ok());
         let asked = || rustix::termios::tcgetwinsize(&out).ok().map(|size| usize::from(size.ws_col));
-        let columns = given.or_else(asked).filter(|columns| *columns > 0).unwrap_or(DEFAULT_COLUMNS);
+        let columns = given.or_else(asked).filter(|columns| *columns > 0).unwrap_or(columns_elsewhere);
         let variable = |name| std::env::var_os(name);
         let colours = out.is_terminal() && wants_colours(variable("NO_COLOR"), variable("TERM"));
-        Style { columns: columns.clamp(MIN_COLUMNS, 1_000), colours }
+        Style { columns: columns.clamp(MIN_COLUMNS, MOST_COLUMNS), colours }
     }
 
     /// `text` in a colour, when colours are on.

@@ -17,7 +17,7 @@ use clap::{Parser, Subcommand};
 #[derive(Debug, Parser)]
 #[command(name = "blkin-consumerd", version)]
 struct Arguments {
-    /// Configuration file
+    /// Configuration file [default: /etc/blkin/consumerd.toml, if it exists]
     #[arg(long, env = "BLKIN_CONSUMERD_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
     /// Check the configuration and end

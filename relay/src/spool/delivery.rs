@@ -153,8 +153,7 @@ impl Spool {
         if let Some(damage) = &chunk.damage {
             self.set_aside(&segment, damage.clone());
         }
-        let last = chunk.records.last().map(|record| record.header.before + record.header.count);
-        let before = last.unwrap_or(place.before);
+        let before = chunk.after().unwrap_or(place.before);
         let end = Position { segment: segment.number, offset: chunk.end, before };
         Ok(Some(Batch { segment: segment.number, bytes: chunk.bytes, records: chunk.records, end }))
     }

@@ -24,9 +24,14 @@ const READ_BYTES: usize = 4 << 20;
 const ASIDE_BYTES: u64 = 64 << 20;
 
 /// What reading every segment brought.
-#[derive(Debug, Default)]
-struct Scan {
+#[derive(Debug)]
+struct Scan<'a> {
+    folder: &'a Path,
+    /// What the positions know to have been made durable.
+    durable: Position,
     segments: Vec<Segment>,
+    /// The highest number of a segment that lay there.
+    last: u64,
     /// Behind the last record that can be read.
     end: Count,
     damaged_regions: u64,
@@ -88,82 +93,102 @@ fn open_positions(folder: &Path) -> io::Result<(Positions, Option<Checkpoint>)> 
     Ok((positions, checkpoint))
 }
 
-fn scan(folder: &Path, durable: Position) -> io::Result<Scan> {
-    let mut scan = Scan { end: durable.before, ..Scan::default() };
+fn scan(folder: &Path, durable: Position) -> io::Result<Scan<'_>> {
     let numbers = segment::numbers(folder)?;
-    let last = numbers.last().copied();
+    let last = numbers.last().copied().unwrap_or(0);
+    let (segments, end) = (Vec::new(), durable.before);
+    let mut scan = Scan { folder, durable, segments, last, end, damaged_regions: 0, sealed: false };
     for number in numbers {
+        let is_last = number == last;
         match Segment::open(folder, number)? {
-            Found::Segment(segment) => scan.add(folder, segment, durable, Some(number) == last)?,
-            Found::Empty => fs::remove_file(segment::path(folder, number))?,
-            Found::Damaged => {
-                tracing::warn!(
-                    number,
-                    "the header of a segment of the spool cannot be read: it is set aside whole"
-                );
-                fs::rename(
-                    segment::path(folder, number),
-                    folder.join(ASIDE).join(format!("{number:016x}.spool")),
-                )?;
-                scan.damaged_regions += 1;
+            Found::Segment(segment) => scan.add(segment, is_last)?,
+            Found::WithoutHeader(segment) => {
+                scan.set_aside(&segment, 0..SEGMENT_HEADER_BYTES as u64);
+                scan.add(segment, is_last)?;
+                // What it lacks already is not to be lacked by more.
+                scan.sealed = true;
             }
+            Found::Empty => fs::remove_file(segment::path(folder, number))?,
+            Found::Damaged(segment) => scan.leave_out(&segment, is_last)?,
         }
     }
     Ok(scan)
 }
 
-impl Scan {
-    fn add(
-        &mut self,
-        folder: &Path,
-        mut segment: Segment,
-        durable: Position,
-        is_last: bool,
-    ) -> io::Result<()> {
-        let mut at = SEGMENT_HEADER_BYTES as u64;
-        let mut end = segment.before;
+impl Scan<'_> {
+    fn add(&mut self, mut segment: Segment, is_last: bool) -> io::Result<()> {
+        let (mut at, mut end) = (SEGMENT_HEADER_BYTES as u64, segment.before);
+        let (mut has_bad_place, mut is_end_known) = (false, true);
         while at < segment.length {
-            let (chunk, is_bad_place) = read_over_bad_place(&segment, at, durable)?;
-            if let Some(record) = chunk.records.last() {
-                end = record.header.before + record.header.count;
+            let (chunk, is_bad_place) = read_over_bad_place(&segment, at)?;
+            let is_tail = is_last && chunk.damage.is_some() && chunk.end == segment.length;
+            if is_tail && !is_bad_place && !self.was_durable(&segment, at + 1) {
+                let bytes = segment.length - at;
+                tracing::info!(bytes, "cut a torn tail from the spool: it was never acknowledged");
+                segment.cut(at)?;
+                break;
             }
+            has_bad_place |= is_bad_place;
+            end = chunk.after().unwrap_or(end);
+            is_end_known = !is_tail || chunk.after().is_some() || self.was_durable(&segment, chunk.end);
             if let Some(damage) = chunk.damage {
-                let acknowledged = is_bad_place || (segment.number, at) < (durable.segment, durable.offset);
-                if is_last && damage.end == segment.length && !acknowledged {
-                    tracing::info!(
-                        bytes = damage.end - at,
-                        "cut a torn tail from the spool: it was never acknowledged"
-                    );
-                    segment.file.set_len(at)?;
-                    segment.file.sync_all()?;
-                    segment.length = at;
-                    break;
-                }
-                self.damaged_regions += u64::from(set_aside(folder, &segment, damage));
+                self.set_aside(&segment, damage);
+            }
+            if !is_end_known && is_bad_place {
+                // The next start is not to find there after all what this one counts as lost.
+                segment.cut(at)?;
             }
             at = chunk.end;
         }
         // Records behind a gap, or gone from the end, keep their numbers: they are lost, not given out again.
-        self.sealed = end != self.end.max(end);
+        self.sealed = has_bad_place || end != self.end.max(end);
         self.end = self.end.max(end);
+        if !is_end_known {
+            self.lose_unknown();
+        }
         self.segments.push(segment);
         Ok(())
+    }
+
+    /// Moves a segment of which nothing can be read out of the spool.
+    fn leave_out(&mut self, segment: &Segment, is_last: bool) -> io::Result<()> {
+        let number = segment.number;
+        tracing::warn!(number, "nothing in a segment of the spool can be read: it is set aside whole");
+        let aside = self.folder.join(ASIDE);
+        fs::rename(segment::path(self.folder, number), aside.join(format!("{number:016x}.spool")))?;
+        self.damaged_regions += 1;
+        if is_last && segment.holds_more_than_its_header() && !self.was_durable(segment, segment.length) {
+            self.lose_unknown();
+        }
+        Ok(())
+    }
+
+    /// Whether the positions know what lay before this place.
+    fn was_durable(&self, segment: &Segment, offset: u64) -> bool {
+        (segment.number, offset) <= (self.durable.segment, self.durable.offset)
+    }
+
+    fn set_aside(&mut self, segment: &Segment, damage: Range<u64>) {
+        self.damaged_regions += u64::from(set_aside(self.folder, segment, damage));
+    }
+
+    /// Something was accepted that lay at the end of the spool, and nothing says how much: it counts as one entry with one
+    /// annotation, which upstreams lose on their way to what is appended from now on.
+    fn lose_unknown(&mut self) {
+        self.end += Count::entry(1);
+        self.sealed = true;
     }
 }
 
 /// Reads on, also over a place that the disk does not give back: whether anything is lost with it is seen when an upstream
 /// comes to it. Says whether there was such a place.
-///
-/// # Errors
-/// When the file cannot be read, or nobody knows how much was accepted that lies there.
-fn read_over_bad_place(segment: &Segment, at: u64, durable: Position) -> io::Result<(Chunk, bool)> {
-    let error = match segment.read(at, READ_BYTES, u64::MAX, BadPlace::Fails) {
-        Err(error) if is_of_bad_place(&error) => error,
-        done => return Ok((done?, false)),
-    };
-    let chunk = segment.read(at, READ_BYTES, u64::MAX, BadPlace::IsZeros)?;
-    let is_known = (segment.number, chunk.end) <= (durable.segment, durable.offset);
-    if is_known { Ok((chunk, true)) } else { Err(error) }
+fn read_over_bad_place(segment: &Segment, at: u64) -> io::Result<(Chunk, bool)> {
+    match segment.read(at, READ_BYTES, u64::MAX, BadPlace::Fails) {
+        Err(error) if is_of_bad_place(&error) => {
+            Ok((segment.read(at, READ_BYTES, u64::MAX, BadPlace::IsZeros)?, true))
+        }
+        done => Ok((done?, false)),
+    }
 }
 
 impl Count {
@@ -201,12 +226,16 @@ fn set_aside(folder: &Path, segment: &Segment, damage: Range<u64>) -> bool {
     true
 }
 
-fn state(folder: &Path, scan: Scan, checkpoint: Option<Checkpoint>, names: &[String]) -> io::Result<State> {
+fn state(
+    folder: &Path,
+    scan: Scan<'_>,
+    checkpoint: Option<Checkpoint>,
+    names: &[String],
+) -> io::Result<State> {
     let mut segments = scan.segments;
-    let last = segments.last().map(|segment| segment.number);
-    if last.is_none() || scan.sealed {
-        let past = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.durable.segment);
-        segments.push(Segment::create(folder, last.unwrap_or(0).max(past) + 1, scan.end)?);
+    if segments.is_empty() || scan.sealed {
+        let number = scan.last.max(scan.durable.segment) + 1;
+        segments.push(Segment::create(folder, number, scan.end)?);
     }
     let first = &segments[0];
     let first = Position { segment: first.number, offset: SEGMENT_HEADER_BYTES as u64, before: first.before };
@@ -289,37 +318,4 @@ fn upstream(name: &str, known: &Checkpoint, begin: Position, end: Position) -> U
         lost: state.lost,
     };
     Upstream { name, position: state.position, delivered }
-}
-
-#[cfg(test)]
-mod tests {
-    use tempfile::TempDir;
-
-    use super::*;
-    use crate::spool::{Draft, WhenFull};
-
-    #[test]
-    fn a_start_reads_over_a_place_that_the_disk_does_not_give_back_if_it_is_known_what_was_there() {
-        let folder = TempDir::new().unwrap();
-        let spool = Spool::open(folder.path(), Limits::new(1 << 20, WhenFull::Refuse), &[]).unwrap();
-        let mut draft = Draft::default();
-        draft.push(&[7; 3000], 1);
-        for _ in 0..5 {
-            spool.append(std::slice::from_ref(&draft)).unwrap();
-        }
-        let durable = spool.lock().end();
-        drop(spool);
-        let scan = |durable: Position| {
-            let mut scan = Scan::default();
-            let Found::Segment(segment) = Segment::open(folder.path(), durable.segment).unwrap() else {
-                panic!()
-            };
-            // The last record, of which nothing tells that it never was acknowledged.
-            *segment.bad.lock().unwrap() = segment.length - 1000..u64::MAX;
-            scan.add(folder.path(), segment, durable, true).map(|()| scan)
-        };
-        let found = scan(durable).unwrap();
-        assert_eq!((found.damaged_regions, found.segments[0].length), (1, durable.offset));
-        assert!(is_of_bad_place(&scan(Position { offset: durable.offset - 1, ..durable }).unwrap_err()));
-    }
 }

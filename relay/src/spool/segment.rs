@@ -75,6 +75,16 @@ pub struct Chunk {
     pub end: u64,
     /// What could not be read before `end`, behind the last record.
     pub damage: Option<Range<u64>>,
+    /// What all records before `end` held, if the header of what is damaged still tells.
+    pub after_damage: Option<Count>,
+}
+
+impl Chunk {
+    /// What all records before its end held, if it tells.
+    pub fn after(&self) -> Option<Count> {
+        let last = self.records.last().map(|record| record.header.before + record.header.count);
+        last.or(self.after_damage)
+    }
 }
 
 /// Where a segment lies.
@@ -103,10 +113,12 @@ pub fn numbers(folder: &Path) -> io::Result<Vec<u64>> {
 pub enum Found {
     /// A segment.
     Segment(Segment),
+    /// One whose header cannot be read; its records tell what it would have said.
+    WithoutHeader(Segment),
     /// Nothing that is used: its maker was interrupted before its header was whole, or it was emptied once everybody had it.
     Empty,
-    /// Its header cannot be read.
-    Damaged,
+    /// Nothing in it can be read.
+    Damaged(Segment),
 }
 
 impl Segment {
@@ -133,7 +145,7 @@ impl Segment {
             length,
             file: Arc::new(file),
             #[cfg(test)]
-            bad: Arc::default(),
+            bad: tests::bad_places_of(number),
         }
     }
 
@@ -152,20 +164,52 @@ impl Segment {
         if length < SEGMENT_HEADER_BYTES as u64 {
             return Ok(Found::Empty);
         }
-        let mut header = [0; SEGMENT_HEADER_BYTES];
-        file.read_exact_at(&mut header, 0)?;
+        let segment = Segment::new(number, Count::default(), length, file);
+        let (header, failed) = segment.bytes(0, SEGMENT_HEADER_BYTES, BadPlace::Fails);
+        if let Some(error) = failed.filter(|error| !is_of_bad_place(error)) {
+            return Err(error);
+        }
         if let Some(version) = SegmentHeader::other_version(&header) {
             let reason = format!(
                 "segment {number:016x} is of version {version}: start the relay that wrote it, which sends it"
             );
             return Err(io::Error::new(ErrorKind::Unsupported, reason));
         }
-        Ok(match SegmentHeader::decode(&header) {
+        match SegmentHeader::decode(&header) {
             Some(header) if header.number == number => {
-                Found::Segment(Segment::new(number, header.before, length, file))
+                Ok(Found::Segment(Segment { before: header.before, ..segment }))
             }
-            _ => Found::Damaged,
-        })
+            _ => segment.without_header(),
+        }
+    }
+
+    /// What the first record that can be read says stands for what the header said.
+    fn without_header(self) -> io::Result<Found> {
+        let mut at = SEGMENT_HEADER_BYTES as u64;
+        while at < self.length {
+            let chunk = self.read(at, SEARCH_BYTES, u64::MAX, BadPlace::IsZeros)?;
+            if let Some(first) = chunk.records.first() {
+                return Ok(Found::WithoutHeader(Segment { before: first.header.before, ..self }));
+            }
+            at = chunk.end;
+        }
+        Ok(Found::Damaged(self))
+    }
+
+    /// Whether it holds, or held, a record.
+    pub fn holds_more_than_its_header(&self) -> bool {
+        self.length > SEGMENT_HEADER_BYTES as u64
+    }
+
+    /// Leaves out, durably, what lies behind `length`.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub fn cut(&mut self, length: u64) -> io::Result<()> {
+        self.file.set_len(length)?;
+        self.file.sync_all()?;
+        self.length = length;
+        Ok(())
     }
 
     /// Reads whole records from `start` on: at most `max_bytes` and `max_entries` of them, but at least one if there is
@@ -213,16 +257,16 @@ impl Segment {
     /// What begins at `start` is larger than was read, or damaged.
     fn read_hard(&self, start: u64, chunk: Chunk, bad_place: BadPlace) -> io::Result<Chunk> {
         let header = self.header_at(start, &chunk.bytes, bad_place)?;
-        let whole = header.map(|header| record_bytes(header.length as usize));
+        let whole = header.as_ref().map(|header| record_bytes(header.length as usize));
         if let Some(whole) = whole.filter(|whole| *whole > chunk.bytes.len() && self.holds(start, *whole)) {
             return self.read(start, whole, u64::MAX, bad_place);
         }
-        let end = match whole.filter(|whole| self.holds(start, *whole)) {
+        let (end, after_damage) = match whole.filter(|whole| self.holds(start, *whole)) {
             // Only the payload is damaged: the header still tells where the next record is.
-            Some(whole) => start + whole as u64,
-            None => self.find_record(start + ALIGNMENT as u64, bad_place)?,
+            Some(whole) => (start + whole as u64, header.map(|header| header.before + header.count)),
+            None => (self.find_record(start + ALIGNMENT as u64, bad_place)?, None),
         };
-        Ok(Chunk { end, damage: Some(start..end), ..Chunk::default() })
+        Ok(Chunk { end, damage: Some(start..end), after_damage, ..Chunk::default() })
     }
 
     fn holds(&self, start: u64, bytes: usize) -> bool {
@@ -299,10 +343,26 @@ impl Segment {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeMap;
     use std::sync::Mutex;
 
     use super::*;
+
+    thread_local! {
+        static BAD_PLACES: RefCell<BTreeMap<u64, Range<u64>>> = RefCell::default();
+    }
+
+    /// Has the disk not give back a place of a segment that is opened by this thread from now on.
+    pub(crate) fn set_bad_place_of(number: u64, range: Range<u64>) {
+        BAD_PLACES.with_borrow_mut(|places| places.insert(number, range));
+    }
+
+    pub(super) fn bad_places_of(number: u64) -> Arc<Mutex<Range<u64>>> {
+        let place = BAD_PLACES.with_borrow(|places| places.get(&number).cloned());
+        Arc::new(Mutex::new(place.unwrap_or_default()))
+    }
 
     /// As much as can be read of `bytes` at `at`.
     pub(super) fn up_to_bad_place<'a>(

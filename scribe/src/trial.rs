@@ -8,7 +8,7 @@
 //! - An entry is given up only if the connection broke on it every time it was called, [`TIMES`] in a row, and another entry
 //!   was answered right after each of them.
 //! - A witness on which the connection breaks, too, stands for an upstream that is down: what was counted is forgotten. The
-//!   next witness is another one, for two such entries may lie together.
+//!   next witness is another one, farther behind, for several such entries may lie together.
 //! - Attempts that reach nobody, and answers that want the entry later, say nothing.
 
 use std::collections::VecDeque;
@@ -16,8 +16,10 @@ use std::collections::VecDeque;
 /// So often in a row the connection breaks on an entry before it is given up. An upstream that breaks half of all calls, whatever
 /// they carry, costs less than one in a thousand of the entries that are tried.
 pub const TIMES: u32 = 6;
-/// Witnesses that take turns.
+/// Witnesses that take turns at first; when the connection broke on each of them there are twice as many,
 const WITNESSES: usize = 8;
+/// up to so many.
+const MOST_WITNESSES: usize = 256;
 
 /// The entries, none of which was answered, in their order.
 #[derive(Debug)]
@@ -27,13 +29,15 @@ pub struct Trial<E> {
     times: u32,
     /// The connection broke on the first when it was called last.
     wants_witness: bool,
-    /// Whose turn of the witnesses it is.
+    /// Whose turn of the witnesses it is,
     turn: usize,
+    /// and how many take turns.
+    witnesses: usize,
 }
 
 impl<E> Default for Trial<E> {
     fn default() -> Self {
-        Trial { entries: VecDeque::new(), times: 0, wants_witness: false, turn: 0 }
+        Trial { entries: VecDeque::new(), times: 0, wants_witness: false, turn: 0, witnesses: WITNESSES }
     }
 }
 
@@ -45,12 +49,15 @@ impl<E> Trial<E> {
 
     /// Another one, behind the others.
     pub fn push(&mut self, entry: E) {
+        if self.entries.is_empty() {
+            (self.turn, self.witnesses) = (0, WITNESSES);
+        }
         self.entries.push_back(entry);
     }
 
     /// Whether more entries are to be had, if there are any.
     pub fn wants_more(&self) -> bool {
-        self.wants_witness && self.entries.len() <= WITNESSES
+        self.wants_witness && self.entries.len() <= self.witnesses
     }
 
     /// The one to be called. If there is no witness, that is the first again.
@@ -59,7 +66,7 @@ impl<E> Trial<E> {
     }
 
     fn index(&self) -> usize {
-        let witnesses = self.entries.len().saturating_sub(1).min(WITNESSES);
+        let witnesses = self.entries.len().saturating_sub(1).min(self.witnesses);
         if self.wants_witness && witnesses > 0 { 1 + self.turn % witnesses } else { 0 }
     }
 
@@ -87,7 +94,16 @@ impl<E> Trial<E> {
         } else {
             self.wants_witness = false;
             self.times = 0;
-            self.turn = self.turn.wrapping_add(1);
+            self.next_turn();
+        }
+    }
+
+    fn next_turn(&mut self) {
+        self.turn += 1;
+        if self.turn == MOST_WITNESSES {
+            self.turn = 0;
+        } else if self.turn == self.witnesses {
+            self.witnesses *= 2;
         }
     }
 
@@ -148,13 +164,18 @@ mod tests {
 
     #[test]
     fn several_of_them_side_by_side_are_told_from_an_upstream_that_is_down() {
-        let (answered, given_up) = run(400, 10_000, |entry| (3..10).contains(&entry));
-        assert_eq!((answered.len(), given_up), (393, Vec::from_iter(3..10)));
+        let most = MOST_WITNESSES as u32;
+        for together in [7, WITNESSES as u32 + 1, 100, most] {
+            let (answered, given_up) = run(3000, 20_000, |entry| (3..3 + together).contains(&entry));
+            assert_eq!((answered.len() as u32, given_up), (3000 - together, Vec::from_iter(3..3 + together)));
+        }
+        let (answered, given_up) = run(3000, 20_000, |entry| (3..=3 + most).contains(&entry));
+        assert_eq!((answered.len(), given_up), (3, vec![]), "nothing shows that it is not down");
     }
 
     #[test]
     fn nothing_is_given_up_of_an_upstream_that_is_down_however_long() {
-        let (answered, given_up) = run(40, 100_000, |_| true);
+        let (answered, given_up) = run(1000, 100_000, |_| true);
         assert_eq!((answered, given_up), (vec![], vec![]));
         let mut calls = 0;
         let (answered, given_up) = run(40, 1000, |_| {
@@ -185,16 +206,22 @@ mod tests {
     }
 
     #[test]
-    fn few_entries_are_held_at_a_time() {
+    fn the_entries_that_are_held_are_few_and_again_so_once_all_are_decided() {
         let mut trial = Trial::default();
         trial.push(0);
-        for entry in 1..1000 {
+        for entry in 1..10 * MOST_WITNESSES {
             trial.broke();
             if trial.wants_more() {
                 trial.push(entry);
             }
         }
-        assert_eq!(trial.entries.len(), 1 + WITNESSES);
+        assert_eq!(trial.entries.len(), 1 + MOST_WITNESSES);
+        while !trial.is_empty() {
+            trial.answered();
+        }
+        (0..=WITNESSES).for_each(|entry| trial.push(entry));
+        trial.broke();
+        assert!(!trial.wants_more());
     }
 
     #[test]

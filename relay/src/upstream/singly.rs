@@ -74,6 +74,12 @@ impl Singly {
         self.held.push_back(Held { number: self.number, batch, records, settled: 0 });
     }
 
+    /// Whether another entry is to be read, so as to have a witness: not more than `bytes` are to be held for that.
+    fn wants_more(&self, bytes: usize) -> bool {
+        let held = self.held.iter().map(|held| held.batch.bytes()).sum::<usize>();
+        self.trial.wants_more() && (self.held.len() == 1 || held < bytes)
+    }
+
     /// Where what is held ends.
     fn end(&self) -> Option<Position> {
         self.held.back().map(|held| held.batch.end())
@@ -153,7 +159,8 @@ impl Upstream {
     pub(super) fn try_one(&mut self) -> io::Result<()> {
         self.singly.forget_passed(&self.spool, self.number);
         // Without a witness the first is called again, whether there is no other or none can be read.
-        let read = if self.singly.trial.wants_more() { self.read_singly() } else { Ok(()) };
+        let wants_more = self.singly.wants_more(self.options.window.bytes);
+        let read = if wants_more { self.read_singly() } else { Ok(()) };
         let called = self.singly.next().map(<[u8]>::to_vec);
         if let Some(entry) = called {
             match self.call_singly(&entry) {

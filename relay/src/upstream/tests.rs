@@ -17,6 +17,8 @@ use crate::spool::{self, Draft, WhenFull};
 /// Longest wait for anything, on whatever machine: half of how long the upstream may be silent.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+const WINDOW_BYTES: usize = 256 << 10;
+
 struct Fixture {
     _folder: TempDir,
     listener: TcpListener,
@@ -37,7 +39,7 @@ impl Fixture {
         let options = Options {
             batch_bytes: 1 << 20,
             batch_entries: 1000,
-            window: Window { calls: 8, bytes: 1 << 20 },
+            window: Window { calls: 8, bytes: WINDOW_BYTES },
             io_timeout: 2 * PATIENCE,
             backoff_min: Duration::from_millis(1),
             backoff_max: Duration::from_millis(2),
@@ -166,5 +168,25 @@ fn less_is_read_at_a_time_after_what_could_not_be_read() {
     });
     fixture.spool.set_readable(true);
     assert_eq!(next_call(&mut stream).1.len(), 1, "two have more than the least that is read");
+    fixture.end();
+}
+
+#[test]
+fn what_is_called_one_by_one_takes_no_more_memory_than_what_may_be_under_way() {
+    let fixture = Fixture::new();
+    let length = WINDOW_BYTES / 2 - 1000;
+    (0..7).for_each(|number| fixture.append(&number.to_string().repeat(length)));
+    let mut called = Vec::new();
+    for connection in 0..BREAKS + 20 {
+        let (mut stream, _) = fixture.listener.accept().unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let (_, messages) = next_call(&mut stream);
+        if connection >= BREAKS {
+            called.extend(messages.iter().map(|message| message[0] - b'0'));
+        }
+    }
+    // The first by itself, then each other time another one.
+    assert_eq!(called[..6], [0, 1, 0, 2, 0, 1]);
+    assert!(called.len() == 20 && called.iter().all(|number| *number < 3), "{called:?}");
     fixture.end();
 }

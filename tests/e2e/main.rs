@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 mod alerts;
+mod chaos;
 mod clock;
 mod commands;
 mod control;

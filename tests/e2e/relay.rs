@@ -11,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use blkin_cli::live::{LiveArguments, watch};
 use blkin_scribe::{Client, Reply};
 use blkin_tests::artifacts::{binary, run};
+use blkin_tests::chain::Chain;
 use blkin_tests::daemons::{LIMIT, Node, Setup, unused_address};
 use blkin_tests::program::Program;
 use blkin_tests::relays::Relay;
@@ -43,39 +44,6 @@ fn send(client: &mut Client, entries: &[LogEntry]) -> Result<Reply> {
 
 fn client(relay: &Relay) -> Client {
     Client::new(&relay.scribe, LIMIT)
-}
-
-/// consumerd → leaf → root → collector.
-struct Chain {
-    node: Node,
-    leaf: Relay,
-    root: Relay,
-}
-
-impl Chain {
-    fn start() -> Result<Chain> {
-        let mut node = Node::without_consumerd(Setup::default())?;
-        let collector = node.collector.address("scribe")?;
-        let root = Relay::start(node.folder(), "root", &[&collector], &[])?;
-        let leaf = Relay::start(node.folder(), "leaf", &[&root.scribe], &[])?;
-        node.ship_to(&leaf.scribe);
-        node.start_consumerd()?;
-        Ok(Chain { node, leaf, root })
-    }
-
-    /// Waits until all of the program's calls are in the collector, and checks every equation along the chain.
-    fn settled(&self, calls: i64) -> Result<()> {
-        self.node.settled(calls)?;
-        self.leaf.drained(0, &[&self.root.scribe])?;
-        self.root.drained(0, &[&self.node.collector.address("scribe")?])?;
-        let ledger = self.node.ledger()?.and(self.leaf.ledger()?).and(self.root.ledger()?);
-        ensure!(ledger.balances(), "an equation does not hold: {ledger:#?}");
-        ensure!(ledger.lost() == 0, "something was lost: {ledger:#?}");
-        let stored = self.node.collector.metrics()?.sum("blkin_collector_stored_total", &[]);
-        ensure!(stored == calls, "{calls} calls, {stored} stored: {ledger:#?}");
-        ensure!(in_store(&self.node)? == calls, "the store holds something else than {calls}");
-        Ok(())
-    }
 }
 
 #[test]

@@ -15,12 +15,16 @@
 //! | [`browser`] | headless Chromium by WebDriver |
 //! | [`relays`] | relays on free ports, and their ledgers |
 //! | [`scribe`] | a Scribe server that does what a test wants |
+//! | [`chain`] | a node that ships through two relays |
+//! | [`chaos`] | kills and stops whatever there is, in an order that a number decides |
 //! | [`cheat`] | a man in the middle that loses one annotation and tells nobody |
 //! | [`clock`] | how far converted times lie from the clock |
 
 pub mod arrival;
 pub mod artifacts;
 pub mod browser;
+pub mod chain;
+pub mod chaos;
 pub mod cheat;
 pub mod clock;
 pub mod daemons;

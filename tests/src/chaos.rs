@@ -1,0 +1,169 @@
+//! Faults in an order that a number decides: the same number, the same order.
+
+use std::fmt;
+
+use anyhow::{Context, Result};
+use rustix::process::Signal;
+
+use crate::chain::Chain;
+use crate::daemons::Daemon;
+use crate::process::signal_pid;
+
+/// What something happens to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Victim {
+    /// consumerd's worker, which its holder starts anew.
+    Worker,
+    /// The relay that consumerd ships to.
+    Leaf,
+    /// The relay before the collector.
+    Root,
+    /// The collector.
+    Collector,
+}
+
+/// What happens to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// SIGKILL.
+    Kill,
+    /// SIGTERM.
+    Terminate,
+    /// SIGSTOP, and SIGCONT later.
+    Stop,
+}
+
+/// Something that is away, and until which step.
+#[derive(Debug)]
+struct Absence {
+    victim: Victim,
+    fault: Fault,
+    process: u32,
+    back_at: u32,
+}
+
+/// A chain to which things happen.
+pub struct Chaos {
+    /// What they happen to.
+    pub chain: Chain,
+    numbers: u64,
+    step: u32,
+    away: Vec<Absence>,
+    collector: [String; 2],
+    told: Vec<String>,
+}
+
+impl fmt::Debug for Chaos {
+    /// What has happened so far.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.told.join("\n"))
+    }
+}
+
+impl Chaos {
+    /// Decides by `seed` what will happen to `chain`.
+    ///
+    /// # Errors
+    /// When the collector does not tell where it listens.
+    pub fn new(chain: Chain, seed: u64) -> Result<Chaos> {
+        let collector = &chain.node.collector;
+        let addresses = [collector.address("scribe")?, collector.address("http")?];
+        Ok(Chaos { chain, numbers: seed, step: 0, away: Vec::new(), collector: addresses, told: Vec::new() })
+    }
+
+    /// Lets what is due come back, and something happen to one of those that are there.
+    ///
+    /// # Errors
+    /// When what should come back does not.
+    pub fn step(&mut self) -> Result<()> {
+        self.step += 1;
+        self.bring_back(|absence, step| absence.back_at <= step)?;
+        let all = [Victim::Worker, Victim::Leaf, Victim::Root, Victim::Collector];
+        let present: Vec<_> = all
+            .into_iter()
+            .filter(|victim| self.away.iter().all(|absence| absence.victim != *victim))
+            .collect();
+        let Some(victim) = self.one_of(&present) else { return Ok(()) };
+        let fault = self.one_of(&[Fault::Kill, Fault::Terminate, Fault::Stop]).unwrap_or(Fault::Kill);
+        let rounds = self.one_of(&[1, 1, 1, 2, 3, 5]).unwrap_or(1);
+        self.strike(victim, fault, rounds)
+    }
+
+    /// Lets everything come back.
+    ///
+    /// # Errors
+    /// When something does not.
+    pub fn end(&mut self) -> Result<()> {
+        self.bring_back(|_, _| true)
+    }
+
+    fn strike(&mut self, victim: Victim, fault: Fault, rounds: u32) -> Result<()> {
+        self.told.push(format!("{}: {fault:?} {victim:?} for {rounds}", self.step));
+        let process = self.process(victim)?;
+        match (fault, self.daemon(victim)) {
+            (Fault::Stop, _) => signal_pid(process, Signal::STOP)?,
+            // A worker is asked to end by its holder alone, and only when that ends itself.
+            (_, None) => signal_pid(process, Signal::KILL)?,
+            (Fault::Kill, Some(daemon)) => daemon.process.kill()?,
+            (Fault::Terminate, Some(daemon)) => drop(daemon.process.terminate()?),
+        }
+        self.away.push(Absence { victim, fault, process, back_at: self.step + rounds });
+        Ok(())
+    }
+
+    fn bring_back(&mut self, is_due: impl Fn(&Absence, u32) -> bool) -> Result<()> {
+        let all = std::mem::take(&mut self.away);
+        let (due, still): (Vec<_>, _) = all.into_iter().partition(|absence| is_due(absence, self.step));
+        self.away = still;
+        due.iter().try_for_each(|absence| {
+            self.told.push(format!("{}: back is {:?}", self.step, absence.victim));
+            self.back(absence).with_context(|| format!("{self:?}"))
+        })
+    }
+
+    fn back(&mut self, absence: &Absence) -> Result<()> {
+        match (absence.fault, absence.victim) {
+            // consumerd ends a worker that stands still for long.
+            (Fault::Stop, Victim::Worker) => drop(signal_pid(absence.process, Signal::CONT)),
+            (Fault::Stop, _) => signal_pid(absence.process, Signal::CONT)?,
+            (_, Victim::Worker) => {}
+            (_, Victim::Leaf) => self.chain.leaf.start_again()?,
+            (_, Victim::Root) => self.chain.root.start_again()?,
+            (_, Victim::Collector) => {
+                let [scribe, http] = &self.collector;
+                self.chain.node.start_collector_at(scribe, http)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn process(&mut self, victim: Victim) -> Result<u32> {
+        match self.daemon(victim) {
+            Some(daemon) => Ok(daemon.process.pid()),
+            None => self.chain.node.worker(),
+        }
+    }
+
+    /// The daemon itself; a worker is no daemon of its own.
+    fn daemon(&mut self, victim: Victim) -> Option<&mut Daemon> {
+        match victim {
+            Victim::Worker => None,
+            Victim::Leaf => Some(&mut self.chain.leaf.daemon),
+            Victim::Root => Some(&mut self.chain.root.daemon),
+            Victim::Collector => Some(&mut self.chain.node.collector),
+        }
+    }
+
+    fn one_of<T: Copy>(&mut self, choices: &[T]) -> Option<T> {
+        let number = self.next() % choices.len().max(1) as u64;
+        choices.get(usize::try_from(number).ok()?).copied()
+    }
+
+    /// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+    fn next(&mut self) -> u64 {
+        self.numbers = self.numbers.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.numbers ^ self.numbers >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ mixed >> 31
+    }
+}

@@ -103,6 +103,12 @@ impl Equation {
         OF_PROGRAMS.contains(&self.step()) && self.scope != DEPARTED && self.holds() && !lost
     }
 
+    /// It is that of ended programs, and they recorded nothing.
+    fn is_of_no_ended_program(&self) -> bool {
+        let terms = std::iter::once(&self.left).chain(&self.right);
+        self.scope == DEPARTED && terms.map(|term| term.value).all(|value| value == 0)
+    }
+
     /// All of these programs in one line. It holds as they do.
     fn of_all(uneventful: &[&Equation]) -> Equation {
         let mut sum = Equation {
@@ -122,8 +128,12 @@ impl Equation {
     }
 }
 
-/// The equations of a step as they are told: what many programs have in common, in one.
-fn told(equations: Vec<&Equation>) -> Vec<Equation> {
+/// The equations of a step as they are told: what many programs have in common, in one; of ended programs nothing while
+/// there are none, unless nobody else is there.
+fn told(mut equations: Vec<&Equation>) -> Vec<Equation> {
+    if equations.len() > 1 {
+        equations.retain(|equation| !equation.is_of_no_ended_program());
+    }
     let (uneventful, others): (Vec<_>, Vec<_>) =
         equations.iter().partition(|equation| equation.is_uneventful());
     if uneventful.len() <= MOST_LINES {
@@ -485,6 +495,20 @@ blkin_relay_entries_upstream_lost_total{upstream=\"a:1\",cause=\"spool_evicted\"
         assert_eq!(steps, STEPS);
         assert_eq!(lines.len(), all.equations.len());
         assert_eq!(lines.iter().filter(|line| line.trim_start().starts_with("ended programs ")).count(), 3);
+    }
+
+    #[test]
+    fn ended_programs_are_told_of_once_they_recorded_something_or_if_nobody_else_is_there() {
+        let of = |process: &str, attempted: u32| {
+            format!("blkin_program_attempted_total{{process=\"{process}\"}} {attempted}\n")
+        };
+        let told_of = |metrics: &str| {
+            let ledger = Ledger::of_consumerd(&Metrics::parse(metrics));
+            ledger.table(Style { columns: 100, colours: false }).matches("ended programs ").count()
+        };
+        assert_eq!(told_of(&(of(DEPARTED, 0) + &of("osd:1", 4))), 0);
+        assert_eq!(told_of(&(of(DEPARTED, 1) + &of("osd:1", 4))), 1, "it does not hold, what is more");
+        assert_eq!(told_of(&of(DEPARTED, 0)), 3);
     }
 
     #[test]

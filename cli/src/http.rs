@@ -1,8 +1,9 @@
 //! Bounded GET requests to the daemons' HTTP interfaces.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 
 use crate::terminal::safe;
 
@@ -18,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub fn parse_url(text: &str) -> Result<String, String> {
     let url = with_scheme(text);
     match url.strip_prefix("http://") {
-        Some(rest) if !rest.is_empty() => Ok(url),
+        Some(rest) if !rest.is_empty() && !rest.starts_with('/') => Ok(url),
         _ => {
             Err("write http://HOST:PORT: only http is spoken here, put a proxy before it for TLS".to_owned())
         }
@@ -53,7 +54,9 @@ impl std::error::Error for Silence {}
 /// Why nobody was reached, or nothing came back, without the names of parts that this program is made of.
 pub(crate) fn plain(error: ureq::Error) -> anyhow::Error {
     match error {
+        ureq::Error::Io(error) if error.kind() == ErrorKind::UnexpectedEof => anyhow!("it hung up"),
         ureq::Error::Io(error) => error.into(),
+        ureq::Error::Protocol(_) => anyhow!("what it says is no HTTP"),
         ureq::Error::Timeout(ureq::Timeout::Connect) => anyhow!("no connection came about in time"),
         ureq::Error::Timeout(ureq::Timeout::Global) => Silence.into(),
         other => other.into(),
@@ -143,23 +146,66 @@ impl Client {
     pub fn get_ok(&self, path: &str, query: &[(&str, &str)]) -> Result<String> {
         let answer = self.get(path, query)?;
         if answer.status != 200 {
-            bail!("{}{path} answered {}{}", self.base, answer.status, self.words(&answer.body));
+            return Err(self.refused(path, &answer));
         }
         Ok(answer.body)
     }
 
-    /// What a daemon said of a request that it did not answer. One that says nothing is another daemon, perhaps.
-    fn words(&self, body: &str) -> String {
-        match (body.trim(), self.option) {
-            ("", Some(option)) => format!(" and no word: is it another daemon? {option} names the right one"),
-            ("", None) => String::new(),
-            (words, _) => format!(": {}", safe(&words.chars().take(300).collect::<String>())),
-        }
+    /// What a daemon said of a request that it did not answer.
+    pub(crate) fn refused(&self, path: &str, answer: &Answer) -> anyhow::Error {
+        anyhow!("{}{path} answered {}{}", self.base, answer.status, words(&answer.body, self.option))
     }
+
+    /// What is said of an answer that is none to what was asked for.
+    pub(crate) fn strange(&self, what: &str) -> String {
+        format!("failed to read the {what} that {} answered{}", self.base, mistaken(self.option))
+    }
+
+    /// What is said when a daemon's metrics lack what only a `daemon` has.
+    pub(crate) fn other(&self, daemon: &str) -> String {
+        format!("{} has no figures of a {daemon}{}", self.base, mistaken(self.option))
+    }
+}
+
+/// A daemon's own words. One that says nothing is another daemon, perhaps.
+pub(crate) fn words(body: &str, option: Option<&str>) -> String {
+    match body.trim() {
+        "" if option.is_some() => format!(" and no word{}", mistaken(option)),
+        "" => String::new(),
+        words => format!(": {}", safe(&words.chars().take(300).collect::<String>())),
+    }
+}
+
+/// That the wrong daemon may have been asked, and by what option the right one is named.
+pub(crate) fn mistaken(option: Option<&str>) -> String {
+    option.map(|option| format!(" (is it another daemon? {option} names the right one)")).unwrap_or_default()
+}
+
+/// A daemon that answers each path with a head and a body.
+#[cfg(test)]
+pub(crate) fn answering(answer: impl Fn(&str) -> (&'static str, &'static str) + Send + 'static) -> Client {
+    use std::io::{Read, Write};
+
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = Client::new(&listener.local_addr().unwrap().to_string());
+    std::thread::spawn(move || {
+        for mut connection in listener.incoming().flatten() {
+            let mut request = [0; 4096];
+            let Ok(length) = connection.read(&mut request) else { continue };
+            let request = String::from_utf8_lossy(&request[..length]);
+            let (status, body) = answer(request.split(' ').nth(1).unwrap_or_default());
+            let length = body.len();
+            let head = format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {length}");
+            let _gone = connection.write_all(format!("{head}\r\n\r\n{body}").as_bytes());
+        }
+    });
+    client
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+
     use super::*;
 
     #[test]
@@ -167,7 +213,7 @@ mod tests {
         for url in ["http://10.0.0.5:9411/", "10.0.0.5:9411"] {
             assert_eq!(parse_url(url).unwrap(), "http://10.0.0.5:9411");
         }
-        for url in ["https://10.0.0.5:9411", "file:///etc/passwd", "", "http://"] {
+        for url in ["https://10.0.0.5:9411", "file:///etc/passwd", "/etc/passwd", "", "http://"] {
             assert!(parse_url(url).unwrap_err().contains("only http is spoken"), "{url}");
         }
     }
@@ -193,9 +239,26 @@ mod tests {
     }
 
     #[test]
+    fn whoever_hangs_up_or_speaks_no_http_is_told_in_plain_words() {
+        for (says, expected) in
+            [("", ": it hung up"), ("SSH-2.0-OpenSSH\r\n\r\n", ": what it says is no HTTP")]
+        {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let client = Client::new(&listener.local_addr().unwrap().to_string());
+            let answering = std::thread::spawn(move || {
+                let (mut connection, _) = listener.accept().unwrap();
+                let _asked = connection.read(&mut [0; 4096]).unwrap();
+                connection.write_all(says.as_bytes()).unwrap();
+            });
+            let error = format!("{:#}", client.get("/", &[]).unwrap_err());
+            assert!(error.ends_with(expected), "{error}");
+            answering.join().unwrap();
+        }
+    }
+
+    #[test]
     fn a_daemon_that_refuses_without_a_word_may_be_the_wrong_one() {
-        let client = Client::new("127.0.0.1:1");
-        assert_eq!((client.words(" a b\n"), client.words("\n")), (": a b".to_owned(), String::new()));
-        assert!(client.named_by("--collector").words("").contains("--collector names the right one"));
+        assert_eq!((words(" a b\n", None), words("\n", None)), (": a b".to_owned(), String::new()));
+        assert!(words("", Some("--collector")).contains("--collector names the right one"));
     }
 }

@@ -166,7 +166,12 @@ impl Reading {
 
     fn take(&mut self, daemon: &str, client: &Client, equations: impl FnOnce(&Metrics) -> Ledger) {
         match client.get_ok("/metrics", &[]) {
-            Ok(text) => self.ledger.equations.extend(equations(&Metrics::parse(&text)).equations),
+            Ok(text) => match equations(&Metrics::parse(&text)).equations {
+                none if none.is_empty() && !is_zipkins(&text) => {
+                    self.unread.push(format!("{daemon} is missing in the ledger: {}", client.other(daemon)));
+                }
+                found => self.ledger.equations.extend(found),
+            },
             Err(error) => self.unread.push(format!("{daemon} is missing in the ledger: {error:#}")),
         }
     }
@@ -191,8 +196,11 @@ impl Ledger {
         Ledger { equations }
     }
 
-    /// The collector's equation from its metrics.
+    /// The collector's equation from its metrics; none from those of another daemon.
     pub fn of_collector(metrics: &Metrics) -> Ledger {
+        if !metrics.has("blkin_collector_received_total") {
+            return Ledger::default();
+        }
         let mut right = vec![
             // What is in the store now: what has left it is lost{expired}.
             term("stored", metrics.sum("blkin_collector_in_store", &[])),
@@ -204,8 +212,11 @@ impl Ledger {
     }
 
     /// A relay's equations from its metrics: what arrived, and what each upstream got of it, first in annotations, then in
-    /// entries of Scribe calls, which are what a relay passes on.
+    /// entries of Scribe calls, which are what a relay passes on. None from those of another daemon.
     pub fn of_relay(name: &str, metrics: &Metrics) -> Ledger {
+        if !metrics.has("blkin_relay_received_total") {
+            return Ledger::default();
+        }
         let mut equations = Vec::new();
         for unit in ["", "entries_"] {
             equations.push(arriving(name, metrics, unit));
@@ -294,6 +305,11 @@ impl Ledger {
         }
         out
     }
+}
+
+/// Metrics of a Zipkin server, which counts no annotations.
+fn is_zipkins(metrics: &str) -> bool {
+    metrics.contains("zipkin_collector")
 }
 
 fn term(name: &str, value: i64) -> Term {
@@ -395,6 +411,7 @@ fn relaying(name: &str, metrics: &Metrics, unit: &str, upstream: &str) -> Equati
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::answering;
     use std::io::{Read, Write};
     use std::net::TcpListener;
 
@@ -563,6 +580,19 @@ blkin_relay_entries_upstream_lost_total{upstream=\"a:1\",cause=\"spool_evicted\"
             assert!(reading.unread[0].starts_with("consumerd is missing in "), "{:?}", reading.unread);
             assert!(reading.unread[1].contains("http://127.0.0.1:2"), "{:?}", reading.unread);
         });
+    }
+
+    #[test]
+    fn another_daemon_is_missing_in_it_and_a_zipkin_server_is_passed_over() {
+        let read = |collector: &'static str| {
+            let client = |text| answering(move |_| ("200 OK", text));
+            Ledger::read(&client(CONSUMERD), &[client(COLLECTOR)], &client(collector).named_by("--collector"))
+        };
+        let reading = read(RELAY);
+        assert_eq!(reading.ledger, Ledger::of_consumerd(&Metrics::parse(CONSUMERD)));
+        assert_eq!(reading.unread.len(), 2, "{:?}", reading.unread);
+        assert!(reading.unread[1].contains(" has no figures of a collector (is it"), "{:?}", reading.unread);
+        assert_eq!(read(r#"{"counter.zipkin_collector.spans.http":4.0}"#).unread.len(), 1);
     }
 
     #[test]

@@ -22,6 +22,9 @@ const MAX_EVENT_BYTES: u64 = 64 << 20;
 /// Most characters of events and tags on a line.
 const NOTES_COLUMNS: usize = 200;
 
+/// What names the collector or relay.
+const OPTION: Option<&str> = Some("--collector");
+
 /// Which spans to show; each is judged by itself.
 #[derive(Debug, Clone, Default, Args)]
 pub struct LiveArguments {
@@ -38,7 +41,7 @@ pub struct LiveArguments {
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration_us)]
     pub min_duration: Option<u64>,
     /// End after so many spans
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
 }
 
@@ -87,10 +90,14 @@ pub fn watch(base: &str, wanted: &LiveArguments) -> Result<Stream<impl Read + us
         }
     }
     let mut response =
-        request.call().map_err(http::plain).with_context(|| http::unreachable(base, Some("--collector")))?;
+        request.call().map_err(http::plain).with_context(|| http::unreachable(base, OPTION))?;
     if response.status() != 200 {
-        let words = response.body_mut().with_config().limit(4096).read_to_string().unwrap_or_default();
-        bail!("{base} answered {}: {}", response.status().as_u16(), safe(words.trim()));
+        let body = response.body_mut().with_config().limit(4096).read_to_string().unwrap_or_default();
+        bail!("{base} answered {}{}", response.status().as_u16(), http::words(&body, OPTION));
+    }
+    let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok());
+    if !kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
+        bail!("{base} answered no stream of spans{}", http::mistaken(OPTION));
     }
     Ok(Stream::new(response.into_body().into_reader()))
 }
@@ -270,6 +277,15 @@ mod tests {
     fn events(text: &str) -> Vec<Event> {
         let mut stream = Stream::new(text.as_bytes());
         std::iter::from_fn(|| stream.next_event().unwrap()).collect()
+    }
+
+    #[test]
+    fn another_daemon_is_told_from_one_that_stops() {
+        for (status, body) in [("404 Not Found", ""), ("200 OK", "[]")] {
+            let collector = http::answering(move |_| (status, body));
+            let error = watch(collector.base(), &LiveArguments::default()).err().unwrap().to_string();
+            assert!(error.contains("(is it another daemon? --collector names"), "{error}");
+        }
     }
 
     #[test]

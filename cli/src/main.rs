@@ -99,8 +99,8 @@ enum Command {
     /// List what the collector rejected of late, and why
     Rejects {
         /// How many to list, at most the 256 that the collector keeps
-        #[arg(long, default_value_t = 20)]
-        limit: usize,
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
+        limit: u16,
         #[command(flatten)]
         collector: Collector,
     },
@@ -108,6 +108,7 @@ enum Command {
     #[command(after_help = snapshot::NOTE)]
     Snapshot(SnapshotArguments),
     /// Print the annotations in a file of `blkin snapshot`, or in a copy of a program's memory
+    #[command(after_help = recover::NOTE)]
     Recover {
         /// The file
         file: PathBuf,
@@ -241,12 +242,12 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn list_rejects(collector: &Client, limit: usize, json: bool) -> Result<()> {
+fn list_rejects(collector: &Client, limit: u16, json: bool) -> Result<()> {
     let rejects = rejects::fetch(collector)?;
     match json {
         true => put(&pretty(&rejects)?),
         false if rejects.is_empty() => nothing("nothing was rejected", collector),
-        false => put(&rejects::table(&rejects, limit, moments::now_us(), Style::of_stdout())),
+        false => put(&rejects::table(&rejects, usize::from(limit), moments::now_us(), Style::of_stdout())),
     }
 }
 
@@ -355,7 +356,7 @@ mod tests {
 
     #[test]
     fn what_is_no_trace_id_is_wrong_usage() {
-        for id in ["", "zz"] {
+        for id in ["", "zz", "0", "0000000000000000"] {
             let error = refused(&["trace", id]);
             assert_eq!((error.kind(), error.exit_code()), (ErrorKind::ValueValidation, 2));
         }
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_that_is_not_spoken_and_a_time_without_unit_or_zone_are_wrong_usage() {
+    fn what_no_daemon_could_answer_is_wrong_usage() {
         for words in [
             &["traces", "--collector", "https://10.0.0.5:9411"][..],
             &["ledger", "--relay", "https://10.0.0.5:9413"],
@@ -379,6 +380,10 @@ mod tests {
             &["stats", "a", "b", "--lookback", "1"],
             &["traces", "--end", "2026-11-20 19:52"],
             &["stats", "a", "b", "--end", "yesterday"],
+            &["stats", "", "b"],
+            &["traces", "--collector", "/etc/passwd"],
+            &["live", "--limit", "0"],
+            &["rejects", "--limit", "0"],
         ] {
             assert_eq!(refused(words).exit_code(), 2, "{words:?}");
         }

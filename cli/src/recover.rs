@@ -199,6 +199,11 @@ impl Texts<'_> {
     }
 }
 
+/// What `blkin recover --help` says of its lines.
+pub const NOTE: &str = "\
+A line for each annotation: when, program, service, span, ids of trace and span, severity, and what was
+recorded. A key has no time of its own: ~ stands before that of the event before it in its ring.";
+
 /// Lines for people: time of day (`~` before one that is not its own), program, service, span, ids, what happened.
 pub fn text(annotations: &[Recovered]) -> String {
     let mut out = String::new();

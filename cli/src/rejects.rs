@@ -50,8 +50,7 @@ pub struct Reject {
 /// When it cannot be reached, or is a Zipkin server, which does not tell.
 pub fn fetch(collector: &Client) -> Result<Rejects> {
     let body = collector.get_ok("/api/blkin/rejects", &[])?;
-    serde_json::from_str(&body)
-        .with_context(|| format!("failed to read the rejects that {} answered", collector.base()))
+    serde_json::from_str(&body).with_context(|| collector.strange("rejects"))
 }
 
 /// The latest `limit` rejects as a table, then the counts.

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use serde::{Deserialize, Serialize};
 
 use crate::http::Client;
@@ -15,8 +16,10 @@ use crate::units;
 #[derive(Debug, Clone, Args)]
 pub struct StatsArguments {
     /// The annotation that begins the interval, such as 'Write begins'; cs and sr are the begin of a call, ms that of a message
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub from: String,
     /// The annotation of the same span that ends it, such as 'Span ended'; cr and ss are the end of a call, and mr is where a message arrives, told of the service that received it
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub to: String,
     /// Only this service
     #[arg(long)]
@@ -79,8 +82,7 @@ pub fn fetch(collector: &Client, wanted: &StatsArguments) -> Result<Stats> {
     query.extend(wanted.end.map(|end_us| ("endTs", end_us.div_ceil(1_000).to_string())));
     let query: Vec<(&str, &str)> = query.iter().map(|(key, value)| (*key, value.as_str())).collect();
     let body = collector.get_ok("/api/blkin/intervals", &query)?;
-    serde_json::from_str(&body)
-        .with_context(|| format!("failed to read the intervals that {} answered", collector.base()))
+    serde_json::from_str(&body).with_context(|| collector.strange("intervals"))
 }
 
 /// The sentence of an answer without services.

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::http::Client;
@@ -215,8 +215,7 @@ fn ask(collector: &Client, search: &Search, page: &Page, end_ms: u64) -> Result<
     query.extend(page.least_us.map(|least| ("minDuration", least.max(1).to_string())));
     let query: Vec<(&str, &str)> = query.iter().map(|(key, value)| (*key, value.as_str())).collect();
     let body = collector.get_ok("/api/v2/traces", &query)?;
-    let traces: Vec<Vec<Span>> = serde_json::from_str(&body)
-        .with_context(|| format!("failed to read the traces that {} answered", collector.base()))?;
+    let traces: Vec<Vec<Span>> = serde_json::from_str(&body).with_context(|| collector.strange("traces"))?;
     let service = search.service.as_deref();
     Ok(traces.iter().filter_map(|spans| Summary::of(spans, service)).collect())
 }
@@ -228,6 +227,9 @@ fn ask(collector: &Client, search: &Search, page: &Page, end_ms: u64) -> Result<
 pub fn parse_id(text: &str) -> Result<String, String> {
     if text.is_empty() || text.len() > 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err("trace ids are 1 to 32 hexadecimal digits (`blkin traces` lists them)".to_owned());
+    }
+    if text.bytes().all(|byte| byte == b'0') {
+        return Err("0 is the id of a request that is not sampled: nothing of it is recorded".to_owned());
     }
     Ok(text.to_ascii_lowercase())
 }
@@ -244,13 +246,17 @@ pub fn fetch(collector: &Client, id: &str) -> Result<Vec<Span>> {
 
 fn fetch_once(collector: &Client, id: &str) -> Result<Option<Vec<Span>>> {
     // Zipkin does not know the parameter, and passes it over.
-    let answer = collector.get(&format!("/api/v2/trace/{id}"), &[("nanos", "true")])?;
+    let path = format!("/api/v2/trace/{id}");
+    let answer = collector.get(&path, &[("nanos", "true")])?;
     match answer.status {
-        200 => serde_json::from_str(&answer.body)
-            .map(Some)
-            .with_context(|| format!("failed to read the trace that {} answered", collector.base())),
-        404 => Ok(None),
-        status => bail!("{} answered {status}: {}", collector.base(), safe(answer.body.trim())),
+        200 => {
+            let spans: Vec<Span> =
+                serde_json::from_str(&answer.body).with_context(|| collector.strange("trace"))?;
+            Ok(Some(spans).filter(|spans| !spans.is_empty()))
+        }
+        // Whoever answers nothing at all has no such path: a collector says what it has not found.
+        404 if !answer.body.trim().is_empty() => Ok(None),
+        _ => Err(collector.refused(&path, &answer)),
     }
 }
 
@@ -337,6 +343,7 @@ fn services(names: &BTreeSet<String>, columns: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::answering;
     use crate::span::Endpoint;
 
     fn trace(id: &str, start: u64, duration: u64) -> Vec<Span> {
@@ -351,6 +358,23 @@ mod tests {
         let child =
             Span { id: "c".into(), parent_id: Some(id.into()), name: Some("journal".into()), ..root.clone() };
         vec![child, root]
+    }
+
+    #[test]
+    fn a_daemon_without_traces_is_told_from_a_collector_that_has_not_this_one() {
+        let said = |status: &'static str, body: &'static str| {
+            let collector = answering(move |_| (status, body)).named_by("--collector");
+            format!("{:#}", fetch(&collector, "1").unwrap_err())
+        };
+        for answer in [("404 Not Found", "0000000000000001 not found"), ("200 OK", "[]")] {
+            assert!(said(answer.0, answer.1).starts_with("no trace 1 in "), "{answer:?}");
+        }
+        for answer in [("404 Not Found", ""), ("200 OK", "hello")] {
+            assert!(
+                said(answer.0, answer.1).contains("(is it another daemon? --collector names"),
+                "{answer:?}"
+            );
+        }
     }
 
     #[test]

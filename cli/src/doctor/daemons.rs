@@ -94,11 +94,15 @@ pub(super) fn socket(path: &Path, said: &Said) -> Check {
             "make its folder searchable for this user",
         ),
         Ok(metadata) if !metadata.file_type().is_socket() => {
-            Check::failed(NAME, format!("{shown} is no socket"), "remove it and restart blkin-consumerd")
+            Check::failed(NAME, format!("{shown} is no socket"), NO_SOCKET)
         }
         Ok(_) => connectable(NAME, path),
     }
 }
+
+/// What to do about a path that is no socket. It may be anything, so nobody is told to remove it.
+const NO_SOCKET: &str = "name consumerd's socket by --socket or BLKIN_SOCKET; if that is its path, move what lies there \
+                         and restart blkin-consumerd";
 
 fn connectable(name: &'static str, path: &Path) -> Check {
     let shown = path.display();
@@ -288,13 +292,13 @@ fn unwell(body: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::os::unix::fs::PermissionsExt;
     use std::path::PathBuf;
 
     use super::super::Status;
     use super::*;
+    use crate::http::answering;
 
     #[test]
     fn whoever_is_not_well_is_named() {
@@ -320,24 +324,6 @@ mod tests {
     /// A daemon that answers every request with that head and body.
     fn serving(status: &'static str, body: &'static str) -> Client {
         answering(move |_| (status, body))
-    }
-
-    /// A daemon that answers each path with a head and a body.
-    fn answering(answer: impl Fn(&str) -> (&'static str, &'static str) + Send + 'static) -> Client {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = Client::new(&listener.local_addr().unwrap().to_string());
-        std::thread::spawn(move || {
-            for mut connection in listener.incoming().flatten() {
-                let mut request = [0; 4096];
-                let Ok(length) = connection.read(&mut request) else { continue };
-                let request = String::from_utf8_lossy(&request[..length]);
-                let (status, body) = answer(request.split(' ').nth(1).unwrap_or_default());
-                let length = body.len();
-                let head = format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {length}");
-                let _gone = connection.write_all(format!("{head}\r\n\r\n{body}").as_bytes());
-            }
-        });
-        client
     }
 
     fn folder_for(test: &str) -> PathBuf {
@@ -426,7 +412,8 @@ mod tests {
         let well = super::socket(&path, &said(serving("200 OK", "blkin_offers_total 1\n")));
         assert!(well.found.contains(" is not there, though ") && well.advice.unwrap().contains("restart"));
         std::fs::write(&path, "").unwrap();
-        assert!(socket(&path).found.ends_with("is no socket"));
+        let other = socket(&path);
+        assert!(other.found.ends_with("is no socket") && !other.advice.unwrap().contains("remove"));
         std::fs::remove_file(&path).unwrap();
 
         let address = SocketAddrUnix::new(&path).unwrap();

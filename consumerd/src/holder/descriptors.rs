@@ -3,6 +3,8 @@
 
 use std::os::fd::OwnedFd;
 
+use crate::config::Config;
+
 /// Descriptors that are not for programs: the daemon's own, and those of connections and offers under way.
 const OWN: u64 = 128;
 /// Descriptors that must be free before an offer is received: its two, and those that taking it in needs for a moment.
@@ -10,11 +12,11 @@ pub(super) const TO_RECEIVE: usize = 4;
 /// Before a connection is accepted: so many that its offer can be received.
 pub(super) const TO_ACCEPT: usize = 2 * TO_RECEIVE;
 
-/// How many programs can be held at a time where so many were asked for. The worker has the same limit, and as many
-/// descriptors.
-pub(super) fn room_for(max_programs: usize, limit: Option<u64>) -> usize {
-    let Some(limit) = limit else { return max_programs };
-    let room = usize::try_from(limit.saturating_sub(OWN) / 2).unwrap_or(usize::MAX).max(1);
+/// The configuration with no more programs than can be held at a time. It is the worker's, too, which has the same limit and as
+/// many descriptors.
+pub(super) fn within(limit: Option<u64>, config: &Config) -> Config {
+    let max_programs = config.max_programs;
+    let room = limit.map_or(max_programs, |limit| room_for_programs(limit).min(max_programs));
     if room < max_programs {
         tracing::warn!(
             limit,
@@ -24,7 +26,11 @@ pub(super) fn room_for(max_programs: usize, limit: Option<u64>) -> usize {
              (LimitNOFILE, ulimit -n)"
         );
     }
-    room.min(max_programs)
+    Config { max_programs: room, ..config.clone() }
+}
+
+fn room_for_programs(limit: u64) -> usize {
+    usize::try_from(limit.saturating_sub(OWN) / 2).unwrap_or(usize::MAX).max(1)
 }
 
 /// Whether so many descriptors are free.
@@ -38,9 +44,9 @@ mod tests {
 
     #[test]
     fn programs_get_what_the_limit_leaves_and_no_more_than_was_asked_for() {
-        assert_eq!(room_for(1024, None), 1024);
-        assert_eq!(room_for(1024, Some(OWN + 2 * 1024)), 1024);
-        assert_eq!(room_for(1024, Some(1024)), 448);
-        assert_eq!(room_for(1024, Some(32)), 1);
+        let config = Config { max_programs: 1024, ..Config::default() };
+        for (limit, room) in [(None, 1024), (Some(OWN + 2 * 1024), 1024), (Some(1024), 448), (Some(32), 1)] {
+            assert_eq!(within(limit, &config).max_programs, room);
+        }
     }
 }

@@ -61,14 +61,14 @@ pub struct HeldPrograms {
 }
 
 impl HeldPrograms {
-    /// None yet, and at most so many at a time.
-    pub fn new(config: &Config, max_programs: usize) -> Self {
+    /// None yet.
+    pub fn new(config: &Config) -> Self {
         Self {
             programs: BTreeMap::new(),
             by_identity: HashMap::new(),
             by_uid: HashMap::new(),
             next_number: 1,
-            max_programs,
+            max_programs: config.max_programs,
             max_per_uid: config.max_programs_per_uid,
             max_bytes_per_uid: config.max_shared_bytes_per_uid,
         }
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_repeated_offer_is_held_once() {
-        let mut held = HeldPrograms::new(&Config::default(), 1024);
+        let mut held = HeldPrograms::new(&Config::default());
         let (segment, control) = (memfd(), memfd());
         let again = (segment.try_clone().unwrap(), control.try_clone().unwrap());
         assert_eq!(held.admit(program(1), segment, control), Ok(1));
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn one_users_quota_is_not_anothers() {
         let config = Config { max_programs_per_uid: 2, max_programs: 3, ..Config::default() };
-        let mut held = HeldPrograms::new(&config, config.max_programs);
+        let mut held = HeldPrograms::new(&config);
         assert_eq!(held.admit(program(1), memfd(), memfd()), Ok(1));
         assert_eq!(held.admit(program(1), memfd(), memfd()), Ok(2));
         assert_eq!(held.admit(program(1), memfd(), memfd()), Err(Refusal::Quota));
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn only_sealed_memory_is_a_segment() {
-        let mut held = HeldPrograms::new(&Config::default(), 1024);
+        let mut held = HeldPrograms::new(&Config::default());
         let unsealed = memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         assert_eq!(held.admit(program(1), unsealed, memfd()), Err(Refusal::Malformed));
         let file = OwnedFd::from(tempfile::tempfile().unwrap());

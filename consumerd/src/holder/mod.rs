@@ -66,7 +66,9 @@ pub fn run(config: &Config, ready_file: Option<&Path>) -> Result<(), Failure> {
         .enable_all()
         .build()
         .context("failed to start the runtime")?;
-    runtime.block_on(async { Holder::new(config, ready_file).await?.run().await })?;
+    // The worker is to know the same bounds.
+    let config = descriptors::within(raise_limit(), config);
+    runtime.block_on(async { Holder::new(&config, ready_file).await?.run().await })?;
     Ok(())
 }
 
@@ -155,12 +157,11 @@ impl<'a> Holder<'a> {
         let mut staging =
             Memfd::create(config.geometry().total_bytes()).context("failed to make staging memory")?;
         Staging::format(&mut staging, config.geometry()).context("failed to prepare staging memory")?;
-        let max_programs = descriptors::room_for(config.max_programs, raise_limit());
         Ok(Self {
             config,
             ready_file,
             offers,
-            held: HeldPrograms::new(config, max_programs),
+            held: HeldPrograms::new(config),
             waiting: Waiting::default(),
             staging,
             control,

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use blkin_record::GRAIN_BYTES;
+use blkin_ringbuf::layout::{CONTROL_BYTES, segment_bytes};
 use blkin_ringbuf::{AttachError, Attachment, Position, RingMode, RingTime};
 
 use super::before::Before;
@@ -210,6 +211,12 @@ impl Program {
     /// Whether it overwrites its oldest records: it is not drained, but read when somebody asks.
     pub(super) fn is_recorder(&self) -> bool {
         self.attachment.info().mode == RingMode::Overwrite
+    }
+
+    /// What it takes of its user's quota of shared memory.
+    pub(super) fn shared_bytes(&self) -> u64 {
+        let info = self.attachment.info();
+        (segment_bytes(info.slots, info.ring_bytes) + CONTROL_BYTES) as u64
     }
 
     /// When a flight recorder ended that is kept since.

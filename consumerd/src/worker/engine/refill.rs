@@ -46,8 +46,13 @@ impl Engine {
     /// Has a sink read a frame that is counted already; says how many bytes it takes.
     fn read_again(&mut self, sink: usize, number: u64, unread: &mut Unread) -> Result<u64, StagingError> {
         let index = (number - self.ledger.first_frame()) as usize;
-        let Some(FrameNote { bytes, end, .. }) = self.notes.get(index).copied() else { return Ok(0) };
-        let Some((frame, _)) = self.staging.read_frame(end - bytes)? else { return Ok(0) };
+        let note = self.notes.get(index).copied();
+        let found = note.map_or(Ok(None), |note| self.staging.read_frame(note.end - note.bytes))?;
+        let (Some(FrameNote { bytes, .. }), Some((frame, _))) = (note, found) else {
+            // What is counted is staged. If it were not, nobody else would settle it, and nothing be retired any more.
+            self.ledger.note_read_again(sink, number, 0);
+            return Ok(0);
+        };
         let is_of_spans = self.feeder.feed(sink) == Some(Feed::Spans);
         let mut lines = Lines::new(!is_of_spans, frame.program, number);
         let time = unread.time_of(frame.program, frame.slot);

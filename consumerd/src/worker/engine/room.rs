@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Engine;
+use crate::config::Config;
 use crate::hash::Map;
 use crate::sinks::queue::Outcome;
 use crate::worker::program::Program;
@@ -24,6 +25,35 @@ const FULL_AT: usize = 7;
 /// each once it has waited for so long: what is only on its way has arrived by then.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 const _: () = assert!(5 * SPLIT_AT < 4 * GIVE_UP_AT && 2 * GIVE_UP_AT < PARTS);
+
+/// What a user's programs take of the quotas.
+#[derive(Debug, Default)]
+struct Share {
+    programs: usize,
+    bytes: u64,
+    /// Bytes of the largest.
+    largest: u64,
+}
+
+impl Share {
+    fn add(&mut self, bytes: u64) {
+        self.programs += 1;
+        self.bytes += bytes;
+        self.largest = self.largest.max(bytes);
+    }
+
+    fn remove(&mut self, bytes: u64) {
+        self.programs -= 1;
+        self.bytes -= bytes;
+    }
+
+    /// Whether more than some parts of a quota are used, or it leaves no room for another program as large as the largest.
+    fn uses_more_than(&self, parts: usize, config: &Config) -> bool {
+        let quota = config.max_shared_bytes_per_uid;
+        let most_bytes = (quota / QUOTA_PARTS as u64 * parts as u64).min(quota.saturating_sub(self.largest));
+        self.programs > config.max_programs_per_uid * parts / QUOTA_PARTS || self.bytes > most_bytes
+    }
+}
 
 impl Engine {
     /// Most bytes of the staging memory that stay in use.
@@ -91,17 +121,17 @@ impl Engine {
         let waits = |program: &Program| program.ended && now.saturating_sub(program.ended_since) >= waited;
         let mut waiting: Vec<_> = self.programs.values().filter(|program| waits(program)).collect();
         waiting.sort_unstable_by_key(|program| program.last_frame);
-        let (mut all, mut by_uid) = (self.programs.len(), Map::<u32, usize>::default());
+        let (mut all, mut by_uid) = (self.programs.len(), Map::<u32, Share>::default());
         for program in self.programs.values() {
-            *by_uid.entry(program.identity.uid).or_default() += 1;
+            by_uid.entry(program.identity.uid).or_default().add(program.shared_bytes());
         }
-        let used = |quota: usize| quota * parts / QUOTA_PARTS;
-        let (most, most_of_user) = (used(self.config.max_programs), used(self.config.max_programs_per_uid));
+        let most = self.config.max_programs * parts / QUOTA_PARTS;
         let mut last = None;
         for program in waiting {
             let of_user = by_uid.entry(program.identity.uid).or_default();
-            if all > most || *of_user > most_of_user {
-                (all, *of_user) = (all - 1, *of_user - 1);
+            if all > most || of_user.uses_more_than(parts, &self.config) {
+                all -= 1;
+                of_user.remove(program.shared_bytes());
                 last = Some(program.last_frame);
             }
         }

@@ -1,13 +1,27 @@
 //! Programs that have ended while an upstream is away.
 
+use rustix::fs::fstat;
+
 use super::unread::{Node, segment_of_spans};
 use super::*;
 use crate::worker::engine::room::PATIENCE;
 
 #[test]
 fn the_oldest_that_wait_for_an_upstream_leave_before_they_fill_a_quota() {
+    the_oldest_leave(|config, _| config.max_programs_per_uid = 4);
+    the_oldest_leave(|config, _| config.max_programs = 4);
+}
+
+#[test]
+fn the_oldest_of_few_large_ones_leave_before_another_finds_no_room() {
+    // Less than seven eighths of it are used by four.
+    the_oldest_leave(|config, bytes| config.max_shared_bytes_per_uid = 5 * bytes - 1);
+}
+
+/// Four programs of so many bytes each use up a quota.
+fn the_oldest_leave(set_quota: impl FnOnce(&mut Config, u64)) {
     let mut node = Node::with_staged(0, 16 << 20);
-    node.config.max_programs_per_uid = 4;
+    set_quota(&mut node.config, fstat(segment_of_spans(1, 1)).unwrap().st_size as u64 + CONTROL_BYTES as u64);
     let mut worker = node.worker();
     for number in 2..=5 {
         let control = control(SealFlags::SHRINK | SealFlags::GROW);

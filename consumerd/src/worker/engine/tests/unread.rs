@@ -231,3 +231,16 @@ fn what_a_sink_did_not_read_in_time_is_named_when_the_daemon_ends() {
     second.engine.close_books().unwrap();
     assert_eq!(second.in_flight(), [0, 0, 2 * spans]);
 }
+
+#[test]
+fn what_is_not_found_where_it_was_staged_is_given_up_and_keeps_nothing_back() {
+    let spans = 1000;
+    let node = Node::with_staged(spans, 16 << 20);
+    let mut second = node.worker();
+    let end = second.engine.staging.end();
+    let lost = second.engine.notes.len() as u64;
+    second.engine.notes.iter_mut().for_each(|note| (note.bytes, note.end) = (0, end));
+    second.round();
+    assert_eq!((lost > 0, second.in_flight()), (true, vec![0; 3]));
+    assert!(second.engine.snapshot().sinks.iter().all(|(_, sink)| sink.spool_evicted == 2 * spans));
+}

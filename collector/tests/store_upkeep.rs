@@ -14,6 +14,7 @@ use blkin_collector::ledger::{Count, Figure};
 use blkin_collector::merge::Piece;
 use blkin_collector::model::TraceId;
 use blkin_collector::query::{Defaults, Parameters, SearchRequest};
+use blkin_collector::store::engine::Engine;
 use blkin_collector::store::indexer::Indexer;
 use blkin_collector::store::{Batch, Retention, Room, Store, StoreError, TO_THE_END, TraceStore, Wanted};
 use blkin_daemon::Health;
@@ -364,6 +365,24 @@ fn a_store_that_is_opened_on_a_full_disk_answers_and_goes_on_once_there_is_room(
     store.upkeep(TO_THE_END).unwrap();
     assert!(store.index_size().segments > 0 && !store.index_size().is_overfull);
     check(&store, 1..=101);
+}
+
+#[test]
+fn a_trial_of_the_disk_writes_as_much_as_it_should_and_leaves_nothing_behind() {
+    const BYTES: usize = 100_000;
+    let engine = Faulty::default();
+    let store = open(&engine);
+    let left = || engine.read().unwrap().get(b"T").unwrap().map(|row| row.len());
+    engine.is_full.store(true, Ordering::Release);
+    assert!(matches!(store.try_out(BYTES), Err(StoreError::Full)));
+    engine.is_full.store(false, Ordering::Release);
+    // The transaction that removes it.
+    engine.fails_before.store(2, Ordering::Release);
+    assert!(store.try_out(BYTES).is_err());
+    assert!(left().is_some_and(|bytes| (BYTES..BYTES + 100).contains(&bytes)));
+    store.try_out(BYTES).unwrap();
+    assert_eq!(left(), None);
+    assert_eq!(store.count().unwrap(), Count::default());
 }
 
 fn until(what: &str, holds: impl Fn() -> bool) {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::ops::{ControlFlow, RangeInclusive};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,16 +20,20 @@ use blkin_collector::store::{
 use blkin_daemon::Health;
 use blkin_thrift::Span;
 
-/// A store whose commits wait until the test lets them go on, that cannot store the trace `POISON`, and that tells each look
-/// for what has to leave.
+/// A store whose commits wait until the test lets them go on, that cannot store the trace `POISON`, tells each look for what
+/// has to leave, and of each trial of its disk for how many bytes that was.
 struct Gated {
     store: TraceStore<Memory>,
     begun: SyncSender<usize>,
     go_on: Mutex<Receiver<()>>,
     looked: Sender<()>,
+    tried: Sender<usize>,
+    has_room: AtomicBool,
 }
 
 const POISON: i64 = 666;
+/// More than any of these tests takes.
+const LONG: Duration = Duration::from_secs(600);
 
 impl Store for Gated {
     fn commit(&self, batches: &[Batch], now_ms: u64) -> Result<(), StoreError> {
@@ -39,6 +44,11 @@ impl Store for Gated {
             return Err(StoreError::Damaged("the trace of this test".to_owned()));
         }
         self.store.commit(batches, now_ms)
+    }
+    fn try_out(&self, bytes: usize) -> Result<(), StoreError> {
+        // As below.
+        let _unheard = self.tried.send(bytes);
+        if self.has_room.load(Ordering::Acquire) { self.store.try_out(bytes) } else { Err(StoreError::Full) }
     }
     fn ledger(&self) -> Result<Ledger, StoreError> {
         self.store.ledger()
@@ -89,6 +99,7 @@ struct Gate {
     begun: Receiver<usize>,
     go_on: SyncSender<()>,
     looks: Receiver<()>,
+    trials: Receiver<usize>,
     health: Health,
     thread: std::thread::JoinHandle<()>,
 }
@@ -105,12 +116,13 @@ fn gate(queue_batches: usize, queue_bytes: usize) -> Gate {
 fn gate_of(options: WriterOptions) -> Gate {
     let (begun_here, begun) = sync_channel(100);
     let (go_on, waits) = sync_channel(100);
-    let (looked, looks) = channel();
+    let ((looked, looks), (tried, trials)) = (channel(), channel());
     let store = TraceStore::new(Memory::default()).unwrap();
-    let store = Arc::new(Gated { store, begun: begun_here, go_on: Mutex::new(waits), looked });
+    let (go_on_here, has_room) = (Mutex::new(waits), AtomicBool::new(false));
+    let store = Arc::new(Gated { store, begun: begun_here, go_on: go_on_here, looked, tried, has_room });
     let health = Health::new();
     let (writer, thread) = Writer::start(store.clone(), options, health.worker("store")).unwrap();
-    Gate { writer, store, begun, go_on, looks, health, thread }
+    Gate { writer, store, begun, go_on, looks, trials, health, thread }
 }
 
 impl Gate {
@@ -183,8 +195,8 @@ async fn a_batch_that_cannot_be_stored_spoils_no_other() {
     assert_eq!(gate.store.count().unwrap().spans, 3);
 }
 
-#[tokio::test]
-async fn once_a_commit_failed_nothing_but_a_commit_makes_it_healthy_again() {
+/// A gate whose only commit has failed, and that looks often for what has to leave.
+async fn gate_that_failed() -> Gate {
     let gate = gate_of(WriterOptions {
         queue_batches: 10,
         queue_bytes: 10_000,
@@ -194,11 +206,31 @@ async fn once_a_commit_failed_nothing_but_a_commit_makes_it_healthy_again() {
     (0..2).for_each(|_| gate.go_on.send(()).unwrap());
     assert_eq!(gate.writer.submit(batch(POISON)).unwrap().committed().await, Err(Refused::Failed));
     assert!(gate.becomes(false), "looks for what has to leave keep it healthy");
+    gate
+}
+
+#[tokio::test]
+async fn once_a_commit_failed_no_look_for_what_has_to_leave_makes_it_healthy_again() {
+    let gate = gate_that_failed().await;
     for () in gate.looks.iter().take(3) {
         assert!(!gate.health.report().healthy);
     }
     gate.writer.submit(batch(1)).unwrap().committed().await.unwrap();
     assert!(gate.becomes(true));
+}
+
+#[tokio::test]
+async fn once_a_commit_failed_it_is_healthy_again_when_the_disk_takes_as_much_though_nobody_sends() {
+    let gate = gate_that_failed().await;
+    for _ in 0..2 {
+        assert_eq!(gate.trials.recv_timeout(LONG), Ok(batch(POISON).memory()));
+    }
+    assert!(!gate.health.report().healthy, "a trial is no success");
+    gate.store.has_room.store(true, Ordering::Release);
+    assert!(gate.becomes(true));
+    let standings = gate.writer.standings();
+    assert!(standings.iter().all(|standing| standing.trouble().is_none()));
+    assert_eq!(gate.writer.commits(), 0);
 }
 
 #[tokio::test]

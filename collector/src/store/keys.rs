@@ -12,6 +12,7 @@
 //! 'M'                                    Manifest                       which segments make up the index
 //! 'X' segment:u64 column:u8 chunk:u32    checksum:u64 body              a part of the index; see segment.rs
 //! 'N' kind:u8 length:u16 service value   hour:u64                       names, and when last seen
+//! 'T'                                    anything                       to try whether the disk takes it; means nothing
 //! ```
 //!
 //! 'D', 'K' and 'N' are what is stored. 'M' and 'X' can be made again from 'D' and 'K', and are when they are damaged. 'E' is
@@ -26,6 +27,7 @@ pub(super) const PAYLOAD_BYTES: &[u8] = b"EB";
 pub(super) const NEXT_BLOCK: &[u8] = b"EQ";
 pub(super) const CURSOR: &[u8] = b"C";
 pub(super) const MANIFEST: &[u8] = b"M";
+pub(super) const TRIAL: &[u8] = b"T";
 pub(super) const BLOCKS: u8 = b'D';
 pub(super) const KEPT: u8 = b'K';
 pub(super) const CHUNKS: u8 = b'X';

@@ -68,6 +68,7 @@ pub use salvage::open;
 pub use terms::Wanted;
 
 use blkin_daemon::{Cause, Standing};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::ledger::{Count, Ledger};
 pub use crate::merge::Piece;
@@ -179,6 +180,13 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// When the engine fails.
     fn commit(&self, batches: &[Batch], now_ms: u64) -> Result<(), StoreError>;
+
+    /// Writes so many bytes that mean nothing as durably as a commit, and removes them: whether one of that size would
+    /// succeed.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    fn try_out(&self, bytes: usize) -> Result<(), StoreError>;
 
     /// The ledger as committed.
     ///
@@ -352,9 +360,22 @@ impl<E: Engine> TraceStore<E> {
     }
 }
 
+/// So many bytes, and a few more, of which no file system makes fewer.
+fn filler(bytes: usize) -> Vec<u8> {
+    (0..=bytes as u64 / 8).flat_map(|number| xxh3_64(&number.to_be_bytes()).to_be_bytes()).collect()
+}
+
 impl<E: Engine> Store for TraceStore<E> {
     fn commit(&self, batches: &[Batch], now_ms: u64) -> Result<(), StoreError> {
         self.commit_and(batches, now_ms, &mut |_| Ok(()))
+    }
+
+    fn try_out(&self, bytes: usize) -> Result<(), StoreError> {
+        self.make_room(TO_THE_END)?;
+        self.settle(&mut self.memory())?;
+        let filler = filler(bytes);
+        self.believed(self.engine.write(&mut |rows| rows.put(keys::TRIAL, &filler)))?;
+        self.believed(self.engine.write(&mut |rows| rows.delete(keys::TRIAL)))
     }
 
     fn ledger(&self) -> Result<Ledger, StoreError> {

@@ -26,6 +26,9 @@ const MAX_GROUP_BYTES: usize = 8 << 20;
 /// beside a small limit.
 const LOOK_AFTER_BYTES: usize = 16 << 20;
 
+/// Pause between trials whether the disk takes something again, while nobody sends anything.
+const TRY_EVERY: Duration = Duration::from_secs(2);
+
 /// Longest time for which a commit waits for more senders.
 const MAX_GATHER_TIME: Duration = Duration::from_millis(2);
 
@@ -131,7 +134,7 @@ impl Writer {
             shared: shared.clone(),
             expiry_every,
             heartbeat,
-            commits_work: true,
+            refused: None,
             expiry_works: true,
             last_expiry: None,
             unlooked_bytes: 0,
@@ -224,9 +227,10 @@ struct Thread {
     shared: Arc<Shared>,
     expiry_every: Duration,
     heartbeat: Heartbeat,
-    /// Whether the last commit was one, and the last look for what has to leave. Each tells for itself: that a look finds the
-    /// disk as it should be, which often is nothing to write, does not mean that commits succeed again.
-    commits_work: bool,
+    /// What the disk did not take, if the last commit failed, and whether the last look for what has to leave was well. Each
+    /// tells for itself: that a look finds the disk as it should be, which often is nothing to write, does not mean that commits
+    /// succeed again.
+    refused: Option<Refusal>,
     expiry_works: bool,
     last_expiry: Option<Instant>,
     /// What was committed since then.
@@ -239,13 +243,28 @@ struct Thread {
     lull: Lull,
 }
 
+/// What the disk did not take.
+struct Refusal {
+    /// Bytes of the least that was refused.
+    bytes: usize,
+    /// When it is tried whether the disk takes as much, unless there is something to store before.
+    try_at: Instant,
+}
+
+impl Refusal {
+    /// Of so many bytes, just now.
+    fn of(bytes: usize) -> Refusal {
+        Refusal { bytes, try_at: Instant::now() + TRY_EVERY }
+    }
+}
+
 impl Thread {
     fn run(mut self) {
         loop {
             self.beat();
             match self.group() {
                 Ok(group) => self.commit(group),
-                Err(Nothing::Yet) => {}
+                Err(Nothing::Yet) => self.try_disk(),
                 Err(Nothing::AnyMore) => break,
             }
             if self.expiry_is_due() {
@@ -257,7 +276,7 @@ impl Thread {
 
     /// Shows that it lives, and does what it is there for.
     fn beat(&self) {
-        if self.commits_work && self.expiry_works {
+        if self.refused.is_none() && self.expiry_works {
             self.heartbeat.beat();
         }
     }
@@ -267,10 +286,11 @@ impl Thread {
         self.last_group = group.len();
         let (batches, answers): (Vec<_>, Vec<_>) = group.into_iter().map(|job| (job.batch, job.done)).unzip();
         let bytes: usize = batches.iter().map(Batch::memory).sum();
+        let least = batches.iter().map(Batch::memory).min().unwrap_or(0);
         let results = self.store_each(batches);
         self.shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
-        self.commits_work = results.contains(&Ok(()));
-        if self.commits_work {
+        self.refused = (!results.contains(&Ok(()))).then(|| Refusal::of(least));
+        if self.refused.is_none() {
             self.publish();
             self.unlooked_bytes = self.unlooked_bytes.saturating_add(bytes);
         }
@@ -321,9 +341,26 @@ impl Thread {
             ControlFlow::Continue(())
         };
         let stored = self.store.make_room(&beat).and_then(|()| self.store.commit(batches, now_ms()));
-        match &stored {
+        if stored.is_ok() {
+            self.shared.commits.fetch_add(1, Ordering::AcqRel);
+        }
+        self.tell(&stored);
+        stored
+    }
+
+    /// After a commit that failed, tries now and then whether the disk takes as much again: senders may have gone elsewhere, and
+    /// whoever looks at the health sends none to a collector that is not well.
+    fn try_disk(&mut self) {
+        let Some(refusal) = self.refused.take_if(|refusal| Instant::now() >= refusal.try_at) else { return };
+        let tried = self.store.try_out(refusal.bytes);
+        self.tell(&tried);
+        self.refused = tried.is_err().then(|| Refusal::of(refusal.bytes));
+    }
+
+    /// Tells how the disk took what was to be written to it.
+    fn tell(&self, written: &Result<(), StoreError>) {
+        match written {
             Ok(()) => {
-                self.shared.commits.fetch_add(1, Ordering::AcqRel);
                 if let Some(over) = self.shared.committing.succeeded() {
                     let (seconds, failures) = (over.lasted.as_secs(), over.failures);
                     tracing::info!(seconds, failures, "commits succeed again");
@@ -341,7 +378,6 @@ impl Thread {
                 }
             }
         }
-        stored
     }
 
     fn publish(&self) {

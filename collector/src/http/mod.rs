@@ -59,16 +59,14 @@ impl App {
 pub fn router(app: Arc<App>, admin: Admin, live: Router) -> Router {
     let config = app.config();
     let api = api_routes(app.clone());
-    let mut router = Router::new()
+    let page = config.ui_dir.as_deref().map_or_else(page::missing, page::routes);
+    Router::new()
         .merge(api.clone())
         .nest("/zipkin", api)
         .merge(admin_routes(app, admin.clone()))
         .merge(admin::router(admin))
-        .merge(live);
-    if let Some(folder) = &config.ui_dir {
-        router = router.merge(page::routes(folder));
-    }
-    router
+        .merge(live)
+        .merge(page)
         .fallback(|| async { Problem::not_found("no such route: see /info or the documentation") })
         .layer(cors::layer(&config.cors_origins))
 }

@@ -21,6 +21,16 @@ pub(super) fn routes(folder: &Path) -> Router {
         .nest_service("/zipkin/", ServeDir::new(folder).fallback(own_routes))
 }
 
+/// What is said in its place if there is no folder.
+pub(super) fn missing() -> Router {
+    let told = || async {
+        Problem::not_found(
+            "no page here: ui_dir is not set. docs/deploy.md (\"Zipkin's page\") says how to get Zipkin's; the API needs none",
+        )
+    };
+    Router::new().route("/", get(told)).route("/zipkin", get(told)).route("/zipkin/", get(told))
+}
+
 async fn only_own_routes(request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let last = path.rsplit('/').next().unwrap_or("");

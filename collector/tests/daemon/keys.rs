@@ -65,6 +65,26 @@ fn offered_tags_are_those_that_are_configured() {
     assert_eq!(collector.get("/api/v2/autocompleteKeys").1, r#"["pool","disk"]"#);
 }
 
+#[test]
+fn where_the_page_would_be_it_says_which_key_it_needs() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("index.html"), "the page").unwrap();
+    let paths = ["/", "/zipkin", "/zipkin/"];
+    let collector = configured(folder.path(), "");
+    for path in paths {
+        let (status, said) = collector.get(path);
+        assert!(
+            status == 404 && said.contains("ui_dir is not set") && said.contains("docs/deploy.md"),
+            "{said}"
+        );
+    }
+    drop(collector);
+    let collector = configured(folder.path(), &format!("ui_dir = {:?}\n", folder.path()));
+    for path in paths {
+        assert_eq!(collector.get(path), (200, "the page".to_owned()), "{path}");
+    }
+}
+
 fn big_entry(trace_id: i64, bytes: usize) -> LogEntry {
     let mut big = span(trace_id);
     // Not in place of its begin, by which it is found.

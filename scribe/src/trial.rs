@@ -208,7 +208,9 @@ mod tests {
     #[test]
     fn the_entries_that_are_held_are_few_and_again_so_once_all_are_decided() {
         let mut trial = Trial::default();
+        assert!(trial.is_empty());
         trial.push(0);
+        assert!(!trial.is_empty());
         for entry in 1..10 * MOST_WITNESSES {
             trial.broke();
             if trial.wants_more() {

@@ -52,10 +52,7 @@ impl FrameReader {
 
     /// Takes bytes as they come from the peer.
     pub fn extend(&mut self, bytes: &[u8]) {
-        if self.start > 0 {
-            self.buffer.drain(..self.start);
-            self.start = 0;
-        }
+        self.buffer.drain(..std::mem::take(&mut self.start));
         self.buffer.extend_from_slice(bytes);
     }
 
@@ -77,5 +74,24 @@ impl FrameReader {
     /// Bytes that are held for a frame that is not whole yet.
     pub fn pending_bytes(&self) -> usize {
         self.buffer.len() - self.start
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_read_takes_no_memory_any_more() {
+        let mut reader = FrameReader::new(&Limits::default());
+        for _ in 0..1000 {
+            reader.extend(&[0, 0, 0, 5, 1, 2]);
+            assert_eq!(reader.next_frame().unwrap(), None);
+            assert_eq!(reader.pending_bytes(), 6);
+            reader.extend(&[3, 4, 5]);
+            assert_eq!(reader.next_frame().unwrap(), Some(&[1, 2, 3, 4, 5][..]));
+            assert_eq!(reader.pending_bytes(), 0);
+        }
+        assert!(reader.buffer.capacity() < 100, "{}", reader.buffer.capacity());
     }
 }

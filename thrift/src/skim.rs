@@ -200,6 +200,7 @@ mod tests {
     fn values_of_each_type_are_passed_whole() {
         assert_eq!(skip(2, &[1, 9]), Some(1));
         assert_eq!(skip(wire::I64, &[0; 9]), Some(8));
+        assert_eq!(skip(16, &[0; 17]), Some(16));
         assert_eq!(skip(wire::STRING, b"\0\0\0\x02ab!"), Some(6));
         assert_eq!(skip(wire::LIST, b"\x06\0\0\0\x02abcd!"), Some(9));
         assert_eq!(skip(wire::MAP, b"\x0b\x02\0\0\0\x01\0\0\0\x01k\x01!"), Some(12));

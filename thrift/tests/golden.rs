@@ -98,3 +98,17 @@ fn fb303_is_asked_and_answered_in_the_bytes_of_apache() {
         assert_eq!(status().answer(&call).as_deref(), Some(bytes), "{call:?}");
     }
 }
+
+#[test]
+fn one_counter_of_fb303_is_answered_by_its_name_and_0_is_one_that_it_does_not_have() {
+    let alive_since = golden!("alive_since_reply");
+    for (key, value) in [("received", 3_i64), ("stored", 2), ("lost", 0)] {
+        let method = Method::Fb303(Fb303::GetCounter(key.to_owned()));
+        let answer = status().answer(&Call { seq: 12, wants_reply: true, method }).unwrap();
+        // It differs in its name, which is as long, and in the number before the end.
+        let expected = alive_since.to_vec();
+        let expected = [&expected[..expected.len() - 9], &value.to_be_bytes(), &[0]].concat();
+        let expected = String::from_utf8_lossy(&expected).replace("aliveSince", "getCounter");
+        assert_eq!(String::from_utf8_lossy(&answer), expected);
+    }
+}

@@ -4,8 +4,8 @@
 mod common;
 
 use blkin_thrift::frame::FrameReader;
-use blkin_thrift::scribe::{self, Call, LogEntry, Method, Outcome, ResultCode};
-use blkin_thrift::{Limits, span};
+use blkin_thrift::scribe::{self, Call, Fb303, LogEntry, Method, Outcome, ResultCode, ServiceStatus, Status};
+use blkin_thrift::{Error, Limits, span};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -35,6 +35,45 @@ fn replies_are_told_apart() {
         let frame = one_frame(&scribe::encode_log_reply(-3, code));
         let reply = scribe::decode_reply(&frame, &Limits::default()).unwrap();
         assert_eq!((reply.seq, reply.outcome), (-3, Outcome::Result(code)));
+    }
+}
+
+#[test]
+fn an_answer_to_another_question_is_none_to_log() {
+    let status = ServiceStatus {
+        name: "n".into(),
+        version: "v".into(),
+        status: Status::Alive,
+        details: "d".into(),
+        alive_since: 7,
+        counters: Vec::new(),
+    };
+    let call = Call { seq: 1, wants_reply: true, method: Method::Fb303(Fb303::GetStatus) };
+    let reply = scribe::decode_reply(&one_frame(&status.answer(&call).unwrap()), &Limits::default());
+    assert!(matches!(reply, Err(Error::UnexpectedReply(_))), "{reply:?}");
+}
+
+/// A call with a field of another type, one of another number, and the key.
+fn question(name: &str, key: &str) -> Vec<u8> {
+    let text = |text: &str| [&(text.len() as u32).to_be_bytes()[..], text.as_bytes()].concat();
+    let key = [&[8, 0, 1, 0, 0, 0, 9, 11, 0, 2][..], &text("no key"), &[11, 0, 1], &text(key), &[0]].concat();
+    [&[0x80, 1, 0, 1][..], &text(name), &[0, 0, 0, 5], &key].concat()
+}
+
+#[test]
+fn every_question_of_fb303_is_read() {
+    let questions = [
+        ("getName", Fb303::GetName),
+        ("getVersion", Fb303::GetVersion),
+        ("getStatus", Fb303::GetStatus),
+        ("getStatusDetails", Fb303::GetStatusDetails),
+        ("aliveSince", Fb303::AliveSince),
+        ("getCounters", Fb303::GetCounters),
+        ("getCounter", Fb303::GetCounter("stored".into())),
+    ];
+    for (name, expected) in questions {
+        let call = scribe::parse_call(&question(name, "stored"), &Limits::default());
+        assert_eq!(call, Ok(Call { seq: 5, wants_reply: true, method: Method::Fb303(expected) }));
     }
 }
 

@@ -39,6 +39,18 @@ fn a_view_that_is_read_again_holds_the_new_span_alone() {
 }
 
 #[test]
+fn a_view_that_is_read_again_keeps_its_memory() {
+    let bytes = span::encode(&common::full_span());
+    let mut view = SpanView::default();
+    assert!(view.read(&bytes, &Limits::default()));
+    let at = (view.annotations.as_ptr(), view.binary_annotations.as_ptr());
+    let other = vec![view.annotations.clone(); 2];
+    assert!(view.read(&bytes, &Limits::default()));
+    assert_eq!((view.annotations.as_ptr(), view.binary_annotations.as_ptr()), at);
+    drop(other);
+}
+
+#[test]
 fn hosts_that_differ_are_told_apart() {
     let mut span = common::full_span();
     let host =

@@ -173,6 +173,24 @@ mod tests {
     }
 
     #[test]
+    fn a_call_that_wants_no_answer_has_its_entries_too() {
+        let mut call = encode_log_call(7, &entries())[HEADER_BYTES..].to_vec();
+        call[3] = 4;
+        let log = skim_log(&call, &Limits::default()).unwrap();
+        assert_eq!((log.wants_reply, log.entries.len()), (false, 3));
+        call[3] = 2;
+        assert_eq!(skim_log(&call, &Limits::default()), None, "an answer");
+    }
+
+    #[test]
+    fn entries_may_be_as_many_as_the_limit_and_more_than_structs_may_be_nested() {
+        let entries = vec![entries().remove(0); 100];
+        let limits = Limits { max_entries: 100, max_depth: 2, ..Limits::default() };
+        let call = encode_log_call(1, &entries);
+        assert_eq!(skim_log(&call[HEADER_BYTES..], &limits).unwrap().entries.len(), 100);
+    }
+
+    #[test]
     fn other_methods_and_too_many_entries_are_left_to_the_parser() {
         let name = [b"\x80\x01\x00\x01\0\0\0\x07getName\0\0\0\x01".as_slice(), &[0]].concat();
         assert_eq!(skim_log(&name, &Limits::default()), None);

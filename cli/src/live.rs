@@ -1,7 +1,7 @@
 //! Spans as they arrive: `blkin live`, a reader of `/api/blkin/live`.
 
 use std::fmt::Write as _;
-use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, IsTerminal, Read, Write};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -140,17 +140,19 @@ fn read_event(kind: &str, data: String) -> Result<Event> {
     }
 }
 
-/// Watches and prints until the stream ends, `limit` is reached or the reader of `out` goes away. With `json` each span,
-/// and `{"missed":{…}}`, is a line.
-///
-/// # Errors
-/// When the daemon cannot be reached or read, or `out` not written.
-pub fn run(base: &str, wanted: &LiveArguments, json: bool, style: Style, out: &mut dyn Write) -> Result<()> {
-    let mut stream = watch(base, wanted)?;
-    let mut left = wanted.limit.unwrap_or(u64::MAX);
+/// Prints what comes until the stream ends, so many spans were printed or the reader of `out` goes away. With `json` each
+/// span, and `{"missed":{…}}`, is a line.
+fn follow(
+    mut stream: Stream<impl Read>,
+    spans: u64,
+    json: bool,
+    style: Style,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let mut left = spans;
     while left > 0 {
         let Some(event) = stream.next_event()? else {
-            bail!("the stream ended: {base} is stopping, or took this viewer for dead");
+            bail!("the stream ended: the daemon is stopping, or took this viewer for dead");
         };
         left -= u64::from(matches!(event, Event::Span(_)));
         let line = if json { json_line(event)? } else { text_line(event, style)? };
@@ -243,7 +245,7 @@ fn time_of_day(us: u64) -> String {
 /// may be long in coming.
 ///
 /// # Errors
-/// As [`run`], and when no thread can be started.
+/// When the daemon cannot be reached or read, the standard output not written, or no thread started.
 pub fn print(base: &str, wanted: &LiveArguments, json: bool) -> Result<()> {
     std::thread::Builder::new()
         .name("hang-up".to_owned())
@@ -254,7 +256,12 @@ pub fn print(base: &str, wanted: &LiveArguments, json: bool) -> Result<()> {
         })
         .context("failed to start a thread")?;
     let style = Style::of_stdout_or(MOST_COLUMNS);
-    run(base, wanted, json, style, &mut io::stdout().lock())
+    let stream = watch(base, wanted)?;
+    // The first span may be long in coming.
+    if io::stderr().is_terminal() {
+        let _unsaid = writeln!(io::stderr(), "{base}: spans as they arrive, until Ctrl-C");
+    }
+    follow(stream, wanted.limit.unwrap_or(u64::MAX), json, style, &mut io::stdout().lock())
 }
 
 /// Waits until nobody reads what is written to `out` any more: true then, false if that is not to be known. A file waits for

@@ -383,6 +383,9 @@ mod tests {
             &["stats", "", "b"],
             &["traces", "--collector", "/etc/passwd"],
             &["live", "--limit", "0"],
+            &["set", "--off", "--label", ""],
+            &["snapshot", "--label", ""],
+            &["snapshot", "--pid", "0"],
             &["rejects", "--limit", "0"],
         ] {
             assert_eq!(refused(words).exit_code(), 2, "{words:?}");

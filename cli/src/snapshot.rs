@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use blkin_ringbuf::Attachment;
 use blkin_ringbuf::layout::{CONTROL_NAME, SEGMENT_NAME};
 use blkin_ringbuf::saved::{self, END_BYTES, Identity};
@@ -172,6 +172,7 @@ impl<R: Read> Read for Tail<R> {
 /// The saved segments of a process, through its own descriptors.
 fn of_process(pid: u32, last_us: Option<u64>) -> Result<Vec<u8>> {
     let folder = PathBuf::from(format!("/proc/{pid}"));
+    ensure!(folder.exists(), "no process has the id {pid}");
     let (segments, controls) = memfds(&folder)?;
     let mut file = Vec::new();
     // A process with several copies of the library has several of both, made and so numbered in pairs.
@@ -246,6 +247,17 @@ mod tests {
 
     fn target(words: &[&str]) -> Target {
         Command::parse_from(["snapshot"].iter().chain(words)).snapshot.target
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_told_from_one_without_rings() {
+        let error = |pid| format!("{:#}", of_process(pid, None).unwrap_err());
+        assert_eq!(error(u32::MAX), "no process has the id 4294967295");
+        assert!(
+            error(std::process::id()).contains("has no rings of its own"),
+            "{}",
+            error(std::process::id())
+        );
     }
 
     #[test]

@@ -2,12 +2,18 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
 const LIMIT: Duration = Duration::from_secs(60);
+/// The terminal shall not become that of this process.
+const NOCTTY: i32 = OpenptFlags::NOCTTY.bits().cast_signed();
 
 /// Takes a request for the stream, and answers with one span and nothing more.
 fn serve_one_span(listener: &TcpListener) -> TcpStream {
@@ -37,13 +43,37 @@ fn ended(child: &mut Child) -> ExitStatus {
     }
 }
 
+fn live(collector: &str) -> Command {
+    let mut blkin = Command::new(env!("CARGO_BIN_EXE_blkin"));
+    blkin.args(["live", "--json", "--collector", collector]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    blkin
+}
+
+#[test]
+fn a_terminal_is_told_that_it_watches_before_anything_comes() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let collector = format!("http://{}", listener.local_addr().unwrap());
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
+    let stderr = File::options().read(true).write(true).custom_flags(NOCTTY).open(name).unwrap();
+    let mut child = live(&collector).stderr(stderr).spawn().unwrap();
+    drop(serve_one_span(&listener));
+    assert!(!ended(&mut child).success(), "the stream broke off");
+
+    // All that was said, and then the error of a terminal that nobody has open.
+    let (mut terminal, mut said) = (File::from(terminal), Vec::new());
+    let _hung_up = terminal.read_to_end(&mut said);
+    let said = String::from_utf8(said).unwrap();
+    assert!(said.starts_with(&format!("{collector}: spans as they arrive, until Ctrl-C")), "{said}");
+}
+
 #[test]
 fn it_ends_with_the_reader_of_what_it_prints_though_no_further_span_comes() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let collector = format!("http://{}", listener.local_addr().unwrap());
-    let mut blkin = Command::new(env!("CARGO_BIN_EXE_blkin"));
-    blkin.args(["live", "--json", "--collector", &collector]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = blkin.spawn().unwrap();
+    let mut child = live(&collector).spawn().unwrap();
     let _open = serve_one_span(&listener);
     let mut reader = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();

@@ -92,16 +92,25 @@ pub fn intervals(
     let wanted = request.wanted();
     let complete = each_trace(store, &wanted, &request.window_us, reading, &mut |id| {
         traces += 1;
-        for (service, time_us) in request.times_of(&trace(store, id, reading)?) {
-            match time_us {
-                Some(time_us) => services.entry(service.to_owned()).or_default().add(time_us),
-                None => without_end += 1,
+        for (service, found) in request.times_of(&trace(store, id, reading)?) {
+            without_end += found.without_end;
+            if !found.times_us.is_empty() {
+                let times = services.entry(service.to_owned()).or_default();
+                found.times_us.into_iter().for_each(|time_us| times.add(time_us));
             }
         }
         Ok(ControlFlow::Continue(()))
     })?;
     let services = services.into_iter().map(|(service, times)| times.summary(service)).collect();
     Ok(Intervals { traces, complete, without_end, services })
+}
+
+/// What was measured from one span to one span.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Found {
+    times_us: Vec<u64>,
+    /// How many begins nothing ended.
+    without_end: u64,
 }
 
 impl IntervalRequest {
@@ -117,58 +126,59 @@ impl IntervalRequest {
         is(&self.service, span.local_service()) && is(&self.span_name, span.name.as_deref())
     }
 
-    /// What was measured in the spans of a trace, each time with its service; none where nothing ended what began.
-    fn times_of<'s>(&self, spans: &'s [Span]) -> Vec<(&'s str, Option<u64>)> {
+    /// What was measured in the spans of a trace, each with its service.
+    fn times_of<'s>(&self, spans: &'s [Span]) -> Vec<(&'s str, Found)> {
         let of_messages = (self.from.as_str(), self.to.as_str()) == ("ms", "mr");
         let alone = spans.iter().filter(|span| !(of_messages && is_of_message(span)) && self.takes(span));
-        let mut times = Vec::new();
-        for (service, span) in alone.filter_map(|span| Some((span.local_service()?, span))) {
-            times.extend(self.times_us(span).into_iter().map(|time_us| (service, time_us)));
-        }
+        let mut found: Vec<_> =
+            alone.filter_map(|span| Some((span.local_service()?, self.times_within(span)))).collect();
         if of_messages {
-            self.add_times_of_messages(spans, &mut times);
+            self.add_times_of_messages(spans, &mut found);
         }
-        times
+        found
     }
 
     /// The time from each `ms` to every `mr` of the same message: of the span's other side, or of its children. A message
     /// that nobody received has no end.
-    fn add_times_of_messages<'s>(&self, spans: &'s [Span], times: &mut Vec<(&'s str, Option<u64>)>) {
+    fn add_times_of_messages<'s>(&self, spans: &'s [Span], found: &mut Vec<(&'s str, Found)>) {
         let of_kind = |kind| spans.iter().filter(move |span| span.kind == Some(kind));
-        let sent: HashMap<SpanId, &Span> = of_kind(Kind::Producer).map(|span| (span.id, span)).collect();
+        // One may have been sent to very many.
+        let sent: HashMap<SpanId, Vec<Moment>> =
+            of_kind(Kind::Producer).map(|span| (span.id, moments(span, &self.from))).collect();
         let mut received = HashSet::new();
         for receiver in of_kind(Kind::Consumer) {
-            let sender = sent.get(&receiver.id).or_else(|| sent.get(&receiver.parent_id?));
-            let Some(&sender) = sender else { continue };
-            received.insert(sender.id);
+            let of_id = |id: SpanId| sent.get_key_value(&id);
+            let sender = of_id(receiver.id).or_else(|| of_id(receiver.parent_id?));
+            let Some((id, begins)) = sender else { continue };
+            received.insert(*id);
             if let Some(service) = receiver.local_service().filter(|_| self.takes(receiver)) {
-                times.extend(
-                    self.times_between(sender, receiver).into_iter().map(|time_us| (service, time_us)),
-                );
+                found.push((service, self.times_between(begins, receiver)));
             }
         }
         for sender in of_kind(Kind::Producer).filter(|sender| !received.contains(&sender.id)) {
-            times
-                .extend(sender.local_service().filter(|_| self.takes(sender)).map(|service| (service, None)));
+            let unreceived = Found { without_end: 1, ..Found::default() };
+            found.extend(
+                sender.local_service().filter(|_| self.takes(sender)).map(|service| (service, unreceived)),
+            );
         }
     }
 
-    /// The time from each `from` to the next `to` after it; none where none follows. Between the same annotation, the last only
-    /// ends an interval.
-    fn times_us(&self, span: &Span) -> Vec<Option<u64>> {
-        self.times_between(span, span)
+    /// The time from each `from` to the next `to` after it. Between the same annotation, the last only ends an interval.
+    fn times_within(&self, span: &Span) -> Found {
+        self.times_between(&moments(span, &self.from), span)
     }
 
     /// The same from what one span has to what another has.
-    fn times_between(&self, from: &Span, to: &Span) -> Vec<Option<u64>> {
+    fn times_between(&self, begins: &[Moment], to: &Span) -> Found {
         let mut ends = moments(to, &self.to).into_iter();
-        let mut begins = moments(from, &self.from);
-        if self.from == self.to {
-            begins.pop();
-        }
+        let begins =
+            if self.from == self.to { begins.split_last().map_or(begins, |(_, rest)| rest) } else { begins };
         // Senders write times that no clock shows: their difference may not fit, but is never below zero.
-        let time = |begin: Moment| Some(ends.find(|&end| self.follows(begin, end))?.us.abs_diff(begin.us));
-        begins.into_iter().map(time).collect()
+        let time = |&begin: &Moment| Some(ends.find(|&end| self.follows(begin, end))?.us.abs_diff(begin.us));
+        // After a begin that nothing ends there is no end for a later one.
+        let times_us: Vec<u64> = begins.iter().map_while(time).collect();
+        let without_end = (begins.len() - times_us.len()) as u64;
+        Found { times_us, without_end }
     }
 
     /// Two different annotations of one microsecond are an interval of nothing, unless their nanoseconds are known to be in the
@@ -278,19 +288,19 @@ mod tests {
     fn each_begin_is_paired_with_the_next_end_and_what_has_no_other_side_is_left_out() {
         let written =
             span(&[(1, "end"), (10, "begin"), (15, "end"), (20, "begin"), (20, "end"), (30, "begin")]);
-        assert_eq!(request("begin", "end").times_us(&written), [Some(5), Some(0), None]);
-        assert_eq!(request("begin", "begin").times_us(&written), [Some(10), Some(10)]);
-        assert_eq!(request("begin", "other").times_us(&written), [None; 3]);
-        assert!(request("other", "end").times_us(&written).is_empty());
+        assert_eq!(request("begin", "end").told_within(&written), [Some(5), Some(0), None]);
+        assert_eq!(request("begin", "begin").told_within(&written), [Some(10), Some(10)]);
+        assert_eq!(request("begin", "other").told_within(&written), [None; 3]);
+        assert!(request("other", "end").told_within(&written).is_empty());
     }
 
     #[test]
     fn an_end_that_came_before_the_begin_in_its_microsecond_is_another_ones() {
         let mut written = span(&[(10, "end"), (10, "begin"), (15, "end")]);
-        assert_eq!(request("begin", "end").times_us(&written), [Some(0)]);
+        assert_eq!(request("begin", "end").told_within(&written), [Some(0)]);
         written.annotations[0].nanos = 200;
         written.annotations[1].nanos = 700;
-        assert_eq!(request("begin", "end").times_us(&written), [Some(5)]);
+        assert_eq!(request("begin", "end").told_within(&written), [Some(5)]);
     }
 
     #[test]
@@ -301,9 +311,26 @@ mod tests {
             duration: Some(50),
             ..span(&[(120, "journal written")])
         };
-        assert_eq!(request("sr", "journal written").times_us(&served), [Some(20)]);
-        assert_eq!(request("journal written", "ss").times_us(&served), [Some(30)]);
-        assert!(request("cs", "ss").times_us(&served).is_empty());
+        assert_eq!(request("sr", "journal written").told_within(&served), [Some(20)]);
+        assert_eq!(request("journal written", "ss").told_within(&served), [Some(30)]);
+        assert!(request("cs", "ss").told_within(&served).is_empty());
+    }
+
+    fn told(found: &Found) -> Vec<Option<u64>> {
+        let ended = found.times_us.iter().copied().map(Some);
+        ended.chain((0..found.without_end).map(|_| None)).collect()
+    }
+
+    impl IntervalRequest {
+        fn told_within(&self, span: &Span) -> Vec<Option<u64>> {
+            told(&self.times_within(span))
+        }
+
+        fn told_of<'s>(&self, spans: &'s [Span]) -> Vec<(&'s str, Option<u64>)> {
+            let of_service =
+                |(service, found)| told(&found).into_iter().map(move |time_us| (service, time_us));
+            self.times_of(spans).into_iter().flat_map(of_service).collect()
+        }
     }
 
     /// A v1 piece of span 1, as the service told it.
@@ -321,7 +348,7 @@ mod tests {
 
     fn times_of(request: &IntervalRequest, pieces: &[V1Span]) -> Vec<Option<u64>> {
         let spans = assemble(pieces.iter().cloned().map(Piece::V1).collect());
-        request.times_of(&spans).into_iter().map(|(_, time_us)| time_us).collect()
+        request.told_of(&spans).into_iter().map(|(_, time_us)| time_us).collect()
     }
 
     /// A side of a message as v2 tells it, which took so long if it is told.
@@ -343,13 +370,28 @@ mod tests {
             side(3, Some(9), Kind::Consumer, 160, None),
         ];
         let spans = [&[sent.clone()][..], &received].concat();
-        assert_eq!(travel.times_of(&spans), [("osd", Some(30)), ("osd", Some(70))]);
-        assert_eq!(travel.times_of(slice::from_ref(&sent)), [("gateway", None)], "nobody received it");
+        assert_eq!(travel.told_of(&spans), [("osd", Some(30)), ("osd", Some(70))]);
+        assert_eq!(travel.told_of(slice::from_ref(&sent)), [("gateway", None)], "nobody received it");
         let by_a_clock_behind = side(1, None, Kind::Consumer, 90, None);
-        assert_eq!(travel.times_of(&[sent.clone(), by_a_clock_behind]), [("osd", None)]);
+        assert_eq!(travel.told_of(&[sent.clone(), by_a_clock_behind]), [("osd", None)]);
         let only = |service: &str| IntervalRequest { service: Some(service.to_owned()), ..travel.clone() };
-        assert_eq!(only("osd").times_of(&spans).len(), 2);
-        assert!(only("gateway").times_of(&spans).is_empty() && only("osd").times_of(&[sent]).is_empty());
+        assert_eq!(only("osd").told_of(&spans).len(), 2);
+        assert!(only("gateway").told_of(&spans).is_empty() && only("osd").told_of(&[sent]).is_empty());
+    }
+
+    #[test]
+    fn a_message_that_was_sent_and_received_very_often_takes_no_more_memory_than_its_trace() {
+        const OFTEN: u64 = 1000;
+        let sent = Span {
+            annotations: (1..OFTEN as i64).map(|us| Annotation::new(us, "ms")).collect(),
+            ..side(1, None, Kind::Producer, OFTEN as i64, None)
+        };
+        let received = (2..2 + OFTEN).map(|id| side(id, Some(1), Kind::Consumer, 500, None));
+        let spans: Vec<Span> = std::iter::once(sent).chain(received).collect();
+        let found = request("ms", "mr").times_of(&spans);
+        assert_eq!(found.len() as u64, OFTEN);
+        let each = Found { times_us: vec![499], without_end: OFTEN - 1 };
+        assert!(found.iter().all(|(_, found)| *found == each));
     }
 
     #[test]
@@ -367,7 +409,7 @@ mod tests {
             let wanted = request(from, to);
             assert_eq!(times_of(&wanted, &both), [Some(time_us)], "{from} {to} of two pieces");
             assert_eq!(times_of(&wanted, slice::from_ref(&whole)), [Some(time_us)], "{from} {to} of one");
-            let told: Vec<_> = wanted.times_of(&v2).into_iter().map(|(_, time_us)| time_us).collect();
+            let told: Vec<_> = wanted.told_of(&v2).into_iter().map(|(_, time_us)| time_us).collect();
             assert_eq!(told, [Some(time_us)], "{from} {to} of v2");
         }
         assert_eq!(times_of(&request("mr", "handled"), &both), [Some(2)]);
@@ -418,10 +460,10 @@ mod tests {
     #[test]
     fn times_that_no_clock_shows_are_measured_as_far_as_numbers_go() {
         let written = span(&[(i64::MIN, "begin"), (i64::MAX, "end")]);
-        assert_eq!(request("begin", "end").times_us(&written), [Some(u64::MAX)]);
+        assert_eq!(request("begin", "end").told_within(&written), [Some(u64::MAX)]);
         let (timestamp, duration) = (Some(i64::MAX), Some(i64::MAX));
         let served = Span { kind: Some(Kind::Server), timestamp, duration, ..span(&[(0, "begin")]) };
-        assert_eq!(request("begin", "ss").times_us(&served), [Some(i64::MAX as u64)]);
+        assert_eq!(request("begin", "ss").told_within(&served), [Some(i64::MAX as u64)]);
     }
 
     #[test]

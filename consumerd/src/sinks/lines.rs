@@ -80,27 +80,28 @@ impl Lines {
 }
 
 impl Lines {
-    fn deliver(&mut self, batch: &Batch) -> io::Result<()> {
-        let lines: Vec<&[u8]> = batch.entries.iter().map(|entry| &*entry.lines).collect();
-        let bytes = lines.concat();
-        let written = self.write(&bytes);
+    fn deliver(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let written = self.write(bytes);
         match &written {
             Ok(()) => self.written = 0,
-            Err(e) if e.kind() == ErrorKind::BrokenPipe => self.reopen_at_line_start(&bytes),
+            Err(e) if e.kind() == ErrorKind::BrokenPipe => self.reopen_at_line_start(bytes),
             Err(_) => {}
         }
         written
     }
 
     /// The batch that was begun will not be tried again.
-    fn give_up(&mut self) {
-        self.cut = self.written > 0;
-        self.written = 0;
+    fn give_up(&mut self, bytes: &[u8]) {
+        let last = bytes[..std::mem::take(&mut self.written)].last();
+        // Of what was cut before, the end may not be written yet.
+        self.cut |= last.is_some_and(|byte| *byte != b'\n');
     }
 
     fn ship(&mut self, batch: &Batch, pump: &mut Pump) -> io::Result<()> {
+        let lines: Vec<&[u8]> = batch.entries.iter().map(|entry| &*entry.lines).collect();
+        let bytes = lines.concat();
         while pump.queue.holds(batch) {
-            match self.deliver(batch) {
+            match self.deliver(&bytes) {
                 Ok(()) => {
                     pump.queue.settle(batch, Outcome::Acked);
                     pump.well();
@@ -109,7 +110,7 @@ impl Lines {
                 Err(error) => pump.later(cause(&error), &error)?,
             }
         }
-        self.give_up();
+        self.give_up(&bytes);
         Ok(())
     }
 }
@@ -229,6 +230,30 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         lines.write(b"{3}\n{4}\n{5}\n").unwrap();
         assert_eq!(read(&path), "{4}\n{5}\n");
+    }
+
+    #[test]
+    fn a_line_that_was_cut_is_ended_before_the_next_whatever_becomes_of_batches_between() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        let mut reader = File::options().read(true).write(true).open(&pipe).unwrap();
+        let mut lines = Lines::new(&pipe, &Config { io_timeout_ms: 1, ..Config::default() });
+        let long = [vec![b'x'; 1 << 20], vec![b'\n']].concat();
+        for batch in [&long[..], b"{2}\n"] {
+            let stalled = lines.deliver(batch).unwrap_err();
+            assert_eq!(cause(&stalled), Cause::NoReader);
+            lines.give_up(batch);
+        }
+        let mut read = vec![0; 1 << 20];
+        let half = reader.read(&mut read).unwrap();
+        lines.deliver(b"{3}\n").unwrap();
+        lines.written = 4;
+        lines.give_up(b"{4}\n{5}\n");
+        lines.deliver(b"{6}\n").unwrap();
+        let more = reader.read(&mut read[half..]).unwrap();
+        let shown = std::str::from_utf8(&read[..half + more]).unwrap();
+        assert_eq!(shown.trim_start_matches('x'), "\n{3}\n{6}\n");
     }
 
     #[test]

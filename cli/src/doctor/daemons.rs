@@ -64,6 +64,15 @@ impl Said {
         self.metrics.iter().any(|text| text.lines().any(|line| line.starts_with(named)))
     }
 
+    /// It is not well, and each of its workers that is not is one who writes to a disk that takes nothing.
+    fn is_held_up_by_its_disk(&self) -> bool {
+        let Ok(Answer { status: 503, body }) = &self.health else { return false };
+        let Health { workers, troubles } = serde_json::from_str(body).unwrap_or_default();
+        let mut unwell = workers.iter().filter(|worker| worker.state != "alive").peekable();
+        unwell.peek().is_some()
+            && unwell.all(|worker| troubles.iter().any(|trouble| trouble.name == worker.name))
+    }
+
     /// Who takes nothing of what it delivers; nobody if it does not answer, which is told of elsewhere.
     fn troubles(&self) -> Vec<Trouble> {
         let body = self.health.as_ref().map(|answer| &*answer.body).unwrap_or_default();
@@ -237,8 +246,12 @@ pub(super) fn deliveries(said: &Said) -> Vec<Check> {
 
 /// Whether traces have somewhere to go, and can be read. A Zipkin server will do.
 pub(super) fn collector(said: &Said) -> Check {
-    let advice = "start blkin-collector, or name it with --collector";
-    health("collector", said, None, advice)
+    let check = health("collector", said, None, "start blkin-collector, or name it with --collector");
+    if said.is_held_up_by_its_disk() {
+        let advice = "its disk takes nothing, see below: it goes on by itself once that does";
+        return Check { advice: Some(advice.to_owned()), ..check };
+    }
+    check
 }
 
 /// Who writes nothing to the collector's disk.
@@ -382,6 +395,25 @@ mod tests {
             _ => ("404 Not Found", "no such page"),
         }));
         assert!(disk(&zipkin).is_empty() && collector(&zipkin).status == Status::Ok);
+    }
+
+    #[test]
+    fn nobody_is_told_to_restart_a_collector_whose_disk_is_full() {
+        let advice = |body: &'static str| {
+            let ours = Said::by_collector(answering(move |path| match path {
+                "/metrics" => ("200 OK", "blkin_collector_commits_total 1\n"),
+                _ => ("503 Service Unavailable", body),
+            }));
+            let check = collector(&ours);
+            assert_eq!(check.status, Status::Failed);
+            assert!(check.found.ends_with("its store is stuck"), "{}", check.found);
+            check.advice.unwrap()
+        };
+        let full = r#"{"workers":[{"name":"store","state":"stuck"},{"name":"live","state":"alive"}],"troubles":
+            [{"name":"store","to":"disk","cause":"disk_full","reason":"no room","seconds":2}]}"#;
+        assert!(advice(full).starts_with("its disk takes nothing"), "{}", advice(full));
+        let stuck = r#"{"workers":[{"name":"store","state":"stuck"}],"troubles":[]}"#;
+        assert!(advice(stuck).ends_with("restart it"), "{}", advice(stuck));
     }
 
     #[test]

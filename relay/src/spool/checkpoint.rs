@@ -23,6 +23,7 @@ use std::path::Path;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::segment::is_of_bad_place;
 use crate::ledger::Count;
 
 /// Bytes of a slot.
@@ -88,24 +89,41 @@ pub struct Positions {
     generation: u64,
 }
 
+/// What the file says.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Found {
+    /// The latest of what was written that can be read.
+    Checkpoint(Checkpoint),
+    /// It is new.
+    Nothing,
+    /// Neither slot can be read. These are the bytes, with zeros where the disk does not give them back.
+    Unreadable(Vec<u8>),
+}
+
 impl Positions {
-    /// Opens or makes the file, and reads what it says: nothing if it is new, or if neither slot can be read.
+    /// Opens or makes the file, and reads what it says.
     ///
     /// # Errors
     /// When the file system refuses.
-    pub fn open(path: &Path) -> io::Result<(Positions, Option<Checkpoint>)> {
+    pub fn open(path: &Path) -> io::Result<(Positions, Found)> {
         let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
         let mut bytes = vec![0; 2 * SLOT_BYTES];
         if file.metadata()?.len() < bytes.len() as u64 {
             file.write_all_at(&bytes, 0)?;
             file.sync_all()?;
         }
-        file.read_exact_at(&mut bytes, 0)?;
-        let (old, new) = bytes.split_at(SLOT_BYTES);
-        let latest = [old, new].into_iter().filter_map(decode).max_by_key(|(generation, _)| *generation);
-        let (generation, checkpoint) =
-            latest.map_or((0, None), |(generation, found)| (generation, Some(found)));
-        Ok((Positions { file, generation }, checkpoint))
+        let mut has_bad_place = false;
+        for (slot, at) in bytes.chunks_exact_mut(SLOT_BYTES).zip([0, SLOT_BYTES as u64]) {
+            has_bad_place |= !read_slot(&file, slot, at)?;
+        }
+        let latest =
+            bytes.chunks_exact(SLOT_BYTES).filter_map(decode).max_by_key(|(generation, _)| *generation);
+        let is_new = !has_bad_place && bytes.iter().all(|byte| *byte == 0);
+        let (generation, found) = match latest {
+            Some((generation, checkpoint)) => (generation, Found::Checkpoint(checkpoint)),
+            None => (0, if is_new { Found::Nothing } else { Found::Unreadable(bytes) }),
+        };
+        Ok((Positions { file, generation }, found))
     }
 
     /// Where they are written.
@@ -129,11 +147,32 @@ impl Positions {
     pub fn write(&mut self, checkpoint: &Checkpoint) -> io::Result<()> {
         let generation = self.generation + 1;
         let slot = (generation % 2) * SLOT_BYTES as u64;
-        self.file.write_all_at(&encode(generation, checkpoint), slot)?;
+        let mut bytes = encode(generation, checkpoint);
+        // What is written whole is not read before, so that a place that the disk does not give back takes it.
+        bytes.resize(SLOT_BYTES, 0);
+        self.file.write_all_at(&bytes, slot)?;
         self.file.sync_data()?;
         self.generation = generation;
         Ok(())
     }
+}
+
+/// Says whether the disk gives it back; if not, the bytes are zeros.
+fn read_slot(file: &File, slot: &mut [u8], at: u64) -> io::Result<bool> {
+    match read_exact(file, slot, at) {
+        Err(error) if is_of_bad_place(&error) => {
+            tracing::warn!(at, "the disk does not give back a place of the spool's positions");
+            slot.fill(0);
+            Ok(false)
+        }
+        done => done.map(|()| true),
+    }
+}
+
+fn read_exact(file: &File, bytes: &mut [u8], at: u64) -> io::Result<()> {
+    #[cfg(test)]
+    tests::check_place(at)?;
+    file.read_exact_at(bytes, at)
 }
 
 /// The bytes of a slot.
@@ -225,7 +264,38 @@ impl<'a> Rest<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
+
+    thread_local! {
+        /// Where slots lie that the disk does not give back to this thread.
+        static BAD: RefCell<Vec<u64>> = RefCell::default();
+    }
+
+    pub(super) fn check_place(at: u64) -> io::Result<()> {
+        let is_bad = BAD.with_borrow(|bad| bad.contains(&at));
+        if is_bad { Err(io::Error::from_raw_os_error(5)) } else { Ok(()) }
+    }
+
+    #[test]
+    fn a_slot_that_the_disk_does_not_give_back_is_as_one_that_was_torn() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("positions");
+        let (mut positions, _) = Positions::open(&path).unwrap();
+        (1..=2).for_each(|generation| positions.write(&checkpoint(generation)).unwrap());
+        let found_without = |slots: &[u64]| {
+            BAD.replace(slots.to_vec());
+            let (positions, found) = Positions::open(&path).unwrap();
+            BAD.take();
+            (positions.generation, found)
+        };
+        // The second lies in the first slot.
+        assert_eq!(found_without(&[0]), (1, Found::Checkpoint(checkpoint(1))));
+        assert_eq!(found_without(&[SLOT_BYTES as u64]), (2, Found::Checkpoint(checkpoint(2))));
+        let nothing = vec![0; 2 * SLOT_BYTES];
+        assert_eq!(found_without(&[0, SLOT_BYTES as u64]), (0, Found::Unreadable(nothing)));
+    }
 
     fn checkpoint(entries: u64) -> Checkpoint {
         let count = |n: u64| Count { entries: entries + n, annotations: 10 * n };
@@ -246,15 +316,15 @@ mod tests {
     fn the_latest_whole_slot_counts() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("positions");
-        let (mut positions, none) = Positions::open(&path).unwrap();
-        assert_eq!(none, None);
+        let (mut positions, found) = Positions::open(&path).unwrap();
+        assert_eq!(found, Found::Nothing);
         for generation in 1..=3 {
             positions.write(&checkpoint(generation)).unwrap();
         }
-        assert_eq!(Positions::open(&path).unwrap().1, Some(checkpoint(3)));
+        assert_eq!(Positions::open(&path).unwrap().1, Found::Checkpoint(checkpoint(3)));
         // The third lies in the second slot; torn, the one before it counts.
         positions.file.write_all_at(&[0xff; 8], SLOT_BYTES as u64 + 100).unwrap();
-        assert_eq!(Positions::open(&path).unwrap().1, Some(checkpoint(2)));
+        assert_eq!(Positions::open(&path).unwrap().1, Found::Checkpoint(checkpoint(2)));
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 2 * SLOT_BYTES as u64);
     }
 

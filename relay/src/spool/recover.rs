@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use anyhow::{Context, Result};
 use blkin_scribe::Doorbell;
 
-use super::checkpoint::{Checkpoint, Position, Positions, SLOT_BYTES};
+use super::checkpoint::{self, Checkpoint, Position, Positions};
 use super::home::{ASIDE, Home, positions_path};
 use super::layout::SEGMENT_HEADER_BYTES;
 use super::segment::{self, BadPlace, Chunk, Found, Segment, is_of_bad_place};
@@ -82,15 +82,15 @@ impl Spool {
 
 fn open_positions(folder: &Path) -> io::Result<(Positions, Option<Checkpoint>)> {
     let path = positions_path(folder);
-    let (positions, checkpoint) = Positions::open(&path)?;
-    let content = fs::read(&path)?;
-    if checkpoint.is_none() && content.iter().any(|byte| *byte != 0) {
-        tracing::warn!(
-            "the spool's positions cannot be read: every upstream gets again what the spool holds"
-        );
-        fs::write(folder.join(ASIDE).join("positions"), &content[..content.len().min(2 * SLOT_BYTES)])?;
-    }
-    Ok((positions, checkpoint))
+    let (positions, found) = Positions::open(&path)?;
+    let content = match found {
+        checkpoint::Found::Checkpoint(checkpoint) => return Ok((positions, Some(checkpoint))),
+        checkpoint::Found::Nothing => return Ok((positions, None)),
+        checkpoint::Found::Unreadable(content) => content,
+    };
+    tracing::warn!("the spool's positions cannot be read: every upstream gets again what the spool holds");
+    fs::write(folder.join(ASIDE).join("positions"), content)?;
+    Ok((positions, None))
 }
 
 fn scan(folder: &Path, durable: Position) -> io::Result<Scan<'_>> {

@@ -117,7 +117,7 @@ fn slip_in<C: DeserializeOwned>(text: &str) -> Option<(usize, String)> {
     let reason = if keys.contains(&key.as_ref()) {
         format!("{} in `{key}`", error.message())
     } else {
-        let meant = nearest(key, keys).map(|meant| format!("; is `{meant}` meant?"));
+        let meant = nearest(key, keys).map(|meant| format!(" (is `{meant}` meant?)"));
         format!("there is no key `{key}`{}", meant.unwrap_or_default())
     };
     Some((line_of(text, place), reason))
@@ -323,7 +323,7 @@ mod tests {
         };
         let error = said("queue = 3\n\nlisen = 'a:2'\n");
         assert!(
-            error.contains("FILE, line 3: there is no key `lisen`; is `listen` meant?; remove"),
+            error.contains("FILE, line 3: there is no key `lisen` (is `listen` meant?); remove"),
             "{error}"
         );
         // Of two slips one is told of, in its own line.

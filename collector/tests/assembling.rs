@@ -290,7 +290,7 @@ fn through_a_store(pieces: &[V1Span]) -> Vec<Span> {
         store.commit(&[batch], 1).unwrap();
     }
     let reading = Reading { strict: true, max_bytes: usize::MAX, patience: Duration::from_secs(60) };
-    query::trace(&store, TraceId::new(0, 1).unwrap(), reading).unwrap()
+    query::trace(&store, TraceId::new(0, 1).unwrap(), reading).unwrap().found
 }
 
 proptest! {

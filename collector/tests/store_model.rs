@@ -472,7 +472,7 @@ impl<'s, P: Place> Beside<'s, P> {
         let pairs = all.map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let defaults = Defaults { now_ms: BEGIN_MS + SPREAD_US as u64, max_traces: 1000 };
         let request = SearchRequest::read(&Parameters(pairs), &defaults).unwrap();
-        let found = query::search(self.store(), &request, READING).unwrap();
+        let found = query::search(self.store(), &request, READING).unwrap().found;
         let mut found: Vec<TraceId> = found.iter().map(|spans| spans[0].trace_id).collect();
         let times = |id: &TraceId| std::cmp::Reverse(time_of(&model.traces[id]));
         assert!(found.is_sorted_by_key(times), "{parameters:?}: {found:?}");

@@ -9,9 +9,10 @@ use blkin_daemon::admin::Admin;
 use serde_json::json;
 
 use super::{App, Json, Problem};
-use crate::model::{Span, TraceId};
+use crate::model::TraceId;
 use crate::query::{
-    self, DEFAULT_LIMIT, DEFAULT_LOOKBACK_MS, Defaults, IntervalRequest, Parameters, SearchRequest,
+    self, Answer, Cut, DEFAULT_LIMIT, DEFAULT_LOOKBACK_MS, Defaults, IntervalRequest, Parameters,
+    SearchRequest,
 };
 use crate::store::writer::now_ms;
 use crate::store::{NameKind, Store, StoreError};
@@ -53,6 +54,18 @@ pub(super) async fn autocomplete_values(State(app): Shared, Query(pairs): Pairs)
 /// for more. Zipkin's clients pass over it.
 const LIMIT: HeaderName = HeaderName::from_static("blkin-limit");
 
+/// Says of an answer that something was left out: the key of the configuration that bounds it.
+const PARTIAL: HeaderName = HeaderName::from_static("blkin-partial");
+
+/// An answer that tells whether it is all.
+fn told(json: Json, cut: Option<Cut>) -> Response {
+    let mut answer = json.into_response();
+    if let Some(cut) = cut {
+        answer.headers_mut().insert(PARTIAL, HeaderValue::from_static(cut.key()));
+    }
+    answer
+}
+
 pub(super) async fn traces(State(app): Shared, Query(pairs): Pairs) -> Result<Response, Problem> {
     let parameters = Parameters(pairs);
     let request = SearchRequest::read(&parameters, &defaults(&app))?;
@@ -60,9 +73,9 @@ pub(super) async fn traces(State(app): Shared, Query(pairs): Pairs) -> Result<Re
         return Ok(Json("[]".to_owned()).into_response());
     }
     let (reading, most) = (app.config().reading(), request.limit);
-    let found = read(app, move |store| query::search(store, &request, reading)).await?;
+    let Answer { found, cut } = read(app, move |store| query::search(store, &request, reading)).await?;
     let asked = parameters.get("limit").and_then(|limit| limit.parse().ok()).unwrap_or(most);
-    let mut answer = Json(v2json::write_traces(&found)).into_response();
+    let mut answer = told(Json(v2json::write_traces(&found)), cut);
     if asked > most && found.len() == most {
         answer.headers_mut().insert(LIMIT, HeaderValue::from(most));
     }
@@ -73,19 +86,21 @@ pub(super) async fn trace(
     State(app): Shared,
     Path(text): Path<String>,
     Query(pairs): Pairs,
-) -> Result<Json, Problem> {
+) -> Result<Response, Problem> {
     let id: TraceId =
         text.trim().parse().map_err(|e| Problem::bad(format!("{text:?} is no trace id: {e}")))?;
     let reading = app.config().reading();
-    let spans: Vec<Span> = read(app, move |store| query::trace(store, id, reading)).await?;
+    let Answer { found: spans, cut } = read(app, move |store| query::trace(store, id, reading)).await?;
     if spans.is_empty() {
-        return Err(Problem::not_found(format!("{id} not found")));
+        let reason = cut.map(|cut| format!(": its first span alone is more than {} allows", cut.key()));
+        return Err(Problem::not_found(format!("{id} not found{}", reason.unwrap_or_default())));
     }
     let nanos = Parameters(pairs).get("nanos") == Some("true");
-    Ok(Json(if nanos { v2json::write_trace_with_nanos(&spans) } else { v2json::write_trace(&spans) }))
+    let json = if nanos { v2json::write_trace_with_nanos(&spans) } else { v2json::write_trace(&spans) };
+    Ok(told(Json(json), cut))
 }
 
-pub(super) async fn trace_many(State(app): Shared, Query(pairs): Pairs) -> Result<Json, Problem> {
+pub(super) async fn trace_many(State(app): Shared, Query(pairs): Pairs) -> Result<Response, Problem> {
     let parameters = Parameters(pairs);
     let reading = app.config().reading();
     let ids = query::read_trace_ids(parameters.required("traceIds")?, reading.strict)?;
@@ -93,17 +108,18 @@ pub(super) async fn trace_many(State(app): Shared, Query(pairs): Pairs) -> Resul
     if ids.len() > most {
         return Err(Problem::bad(format!("more than {most} trace ids: ask in several requests")));
     }
-    let found = read(app, move |store| query::traces(store, &ids, reading)).await?;
-    Ok(Json(v2json::write_traces(&found)))
+    let Answer { found, cut } = read(app, move |store| query::traces(store, &ids, reading)).await?;
+    Ok(told(Json(v2json::write_traces(&found)), cut))
 }
 
-pub(super) async fn dependencies(State(app): Shared, Query(pairs): Pairs) -> Result<Json, Problem> {
+pub(super) async fn dependencies(State(app): Shared, Query(pairs): Pairs) -> Result<Response, Problem> {
     let parameters = Parameters(pairs);
     parameters.required("endTs")?;
     let window_us = parameters.window_us(&defaults(&app))?;
     let reading = app.config().reading();
-    let links = read(app, move |store| query::dependencies(store, &window_us, reading)).await?;
-    Json::of(&links)
+    let Answer { found, cut } =
+        read(app, move |store| query::dependencies(store, &window_us, reading)).await?;
+    Ok(told(Json::of(&found)?, cut))
 }
 
 pub(super) async fn intervals(State(app): Shared, Query(pairs): Pairs) -> Result<Json, Problem> {

@@ -52,7 +52,8 @@ impl IntervalRequest {
 pub struct Intervals {
     /// Traces that were looked at.
     pub traces: u64,
-    /// Whether those are all of the window; if not, they are its latest, and time ran out.
+    /// Whether those are all of the window, with all their spans; if not, they are its latest, and time ran out, or a trace
+    /// has more than an answer may.
     pub complete: bool,
     /// How often `from` came and no `to` after it in the same span, so that there was nothing to measure: it never came, or its
     /// sender did not tell. A span that was sent in v2 without a duration does not tell when its call ended.
@@ -87,12 +88,14 @@ pub fn intervals(
     request: &IntervalRequest,
     reading: Reading,
 ) -> Result<Intervals, StoreError> {
-    let (mut traces, mut without_end) = (0, 0);
+    let (mut traces, mut without_end, mut whole) = (0, 0, true);
     let mut services: BTreeMap<String, Times> = BTreeMap::new();
     let wanted = request.wanted();
-    let complete = each_trace(store, &wanted, &request.window_us, reading, &mut |id| {
+    let in_time = each_trace(store, &wanted, &request.window_us, reading, &mut |id| {
         traces += 1;
-        for (service, found) in request.times_of(&trace(store, id, reading)?) {
+        let of_trace = trace(store, id, reading)?;
+        whole &= of_trace.cut.is_none();
+        for (service, found) in request.times_of(&of_trace.found) {
             without_end += found.without_end;
             if !found.times_us.is_empty() {
                 let times = services.entry(service.to_owned()).or_default();
@@ -102,7 +105,7 @@ pub fn intervals(
         Ok(ControlFlow::Continue(()))
     })?;
     let services = services.into_iter().map(|(service, times)| times.summary(service)).collect();
-    Ok(Intervals { traces, complete, without_end, services })
+    Ok(Intervals { traces, complete: in_time && whole, without_end, services })
 }
 
 /// What was measured from one span to one span.

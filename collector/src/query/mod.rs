@@ -8,4 +8,4 @@ pub use blkin_zipkin::query::{
     read_trace_ids,
 };
 pub use intervals::{IntervalRequest, Intervals, ServiceIntervals, intervals};
-pub use search::{Reading, dependencies, search, trace, traces};
+pub use search::{Answer, Cut, Reading, dependencies, search, trace, traces};

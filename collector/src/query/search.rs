@@ -16,30 +16,79 @@ use crate::trace::{DependencyLink, Linker};
 pub struct Reading {
     /// Whether trace ids are compared in all their 128 bits.
     pub strict: bool,
-    /// Most bytes, as stored, of all traces of an answer; what is beyond is left out, and the log tells.
+    /// Most bytes, as stored, of all traces of an answer; what is beyond is left out, which answer and log tell.
     pub max_bytes: usize,
-    /// After this time a search answers with what it has found until then, and the log tells.
+    /// After this time a search answers with what it has found until then, which both tell too.
     pub patience: Duration,
+}
+
+/// What was found, and whether that is all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer<T> {
+    /// What was found.
+    pub found: T,
+    /// What was left out, if anything was.
+    pub cut: Option<Cut>,
+}
+
+/// What was left out of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// Spans or traces beyond the most bytes of an answer.
+    Bytes,
+    /// Traces that were not reached in time.
+    Time,
+}
+
+impl Cut {
+    /// The key of the configuration that bounds it.
+    pub fn key(self) -> &'static str {
+        match self {
+            Cut::Bytes => "query_max_mib",
+            Cut::Time => "query_seconds",
+        }
+    }
+
+    /// Of an answer whose traces had room or not, and that was in time or not. The log tells, too.
+    fn noted(had_room: bool, in_time: bool) -> Option<Cut> {
+        let cut = if had_room { (!in_time).then_some(Cut::Time) } else { Some(Cut::Bytes) };
+        match cut {
+            None => {}
+            Some(Cut::Bytes) => {
+                tracing::warn!("left traces out of an answer: together they have more than query_max_mib");
+            }
+            Some(Cut::Time) => {
+                tracing::warn!(
+                    "left earlier traces out of an answer: they were not reached within query_seconds"
+                );
+            }
+        }
+        cut
+    }
 }
 
 /// One trace; empty if it is not known.
 ///
 /// # Errors
 /// When the store fails.
-pub fn trace(store: &dyn Store, id: TraceId, reading: Reading) -> Result<Vec<Span>, StoreError> {
+pub fn trace(store: &dyn Store, id: TraceId, reading: Reading) -> Result<Answer<Vec<Span>>, StoreError> {
     let mut room = Room::of(reading.max_bytes);
     let pieces = store.trace(id, reading.strict, &mut room)?;
     if room.exhausted {
         tracing::warn!(trace = %id, "left spans out of an answer: the trace has more than query_max_mib");
     }
-    Ok(assemble(pieces))
+    Ok(Answer { found: assemble(pieces), cut: room.exhausted.then_some(Cut::Bytes) })
 }
 
 /// The traces of these ids that are known.
 ///
 /// # Errors
 /// When the store fails.
-pub fn traces(store: &dyn Store, ids: &[TraceId], reading: Reading) -> Result<Vec<Vec<Span>>, StoreError> {
+pub fn traces(
+    store: &dyn Store,
+    ids: &[TraceId],
+    reading: Reading,
+) -> Result<Answer<Vec<Vec<Span>>>, StoreError> {
     let mut room = Room::of(reading.max_bytes);
     let mut found = Vec::new();
     for &id in ids {
@@ -52,8 +101,7 @@ pub fn traces(store: &dyn Store, ids: &[TraceId], reading: Reading) -> Result<Ve
             break;
         }
     }
-    tell_if_exhausted(&room);
-    Ok(found)
+    Ok(Answer { found, cut: Cut::noted(!room.exhausted, true) })
 }
 
 /// The traces that match, latest first.
@@ -64,16 +112,18 @@ pub fn search(
     store: &dyn Store,
     request: &SearchRequest,
     reading: Reading,
-) -> Result<Vec<Vec<Span>>, StoreError> {
+) -> Result<Answer<Vec<Vec<Span>>>, StoreError> {
     let mut room = Room::of(reading.max_bytes);
+    // Of all that were looked at: what had no room of one might have made it match.
+    let mut had_room = true;
     let mut found: Vec<Vec<Span>> = Vec::new();
     let wanted = if reading.strict { Wanted::by(request) } else { Wanted::by_any_part(request) };
-    let all = each_trace(store, &wanted, &request.window_us, reading, &mut |id| {
+    let in_time = each_trace(store, &wanted, &request.window_us, reading, &mut |id| {
         let mut after = room;
         let spans = assemble(store.trace(id, reading.strict, &mut after)?);
+        had_room &= !after.exhausted;
         // As above.
         if after.exhausted && !found.is_empty() {
-            room = after;
             return Ok(ControlFlow::Break(()));
         }
         if matches(request, &spans) {
@@ -83,9 +133,7 @@ pub fn search(
         let done = room.exhausted || found.len() >= request.limit;
         Ok(if done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
-    tell_if_exhausted(&room);
-    tell_if_late(all);
-    Ok(found)
+    Ok(Answer { found, cut: Cut::noted(had_room, in_time) })
 }
 
 /// The links between services in a window of time. Traces that share their low 64 bits count as one.
@@ -96,27 +144,17 @@ pub fn dependencies(
     store: &dyn Store,
     window_us: &RangeInclusive<u64>,
     reading: Reading,
-) -> Result<Vec<DependencyLink>, StoreError> {
+) -> Result<Answer<Vec<DependencyLink>>, StoreError> {
     let mut linker = Linker::default();
     let reading = Reading { strict: false, ..reading };
-    let all = each_trace(store, &Wanted::default(), window_us, reading, &mut |id| {
-        linker.add_trace(trace(store, id, reading)?);
+    let mut of_traces = None;
+    let in_time = each_trace(store, &Wanted::default(), window_us, reading, &mut |id| {
+        let Answer { found, cut } = trace(store, id, reading)?;
+        linker.add_trace(found);
+        of_traces = of_traces.or(cut);
         Ok(ControlFlow::Continue(()))
     })?;
-    tell_if_late(all);
-    Ok(linker.links())
-}
-
-fn tell_if_late(all: bool) {
-    if !all {
-        tracing::warn!("left earlier traces out of an answer: they were not reached within query_seconds");
-    }
-}
-
-fn tell_if_exhausted(room: &Room) {
-    if room.exhausted {
-        tracing::warn!("left traces out of an answer: together they have more than query_max_mib");
-    }
+    Ok(Answer { found: linker.links(), cut: of_traces.or(Cut::noted(true, in_time)) })
 }
 
 /// Visits the traces of a window, latest first, until told to stop or out of time; returns whether there was time.

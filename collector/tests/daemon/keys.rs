@@ -93,16 +93,25 @@ fn big_entry(trace_id: i64, bytes: usize) -> LogEntry {
     entry(span_message(&big))
 }
 
+const PARTIAL: &str = "blkin-partial";
+
 #[test]
 fn an_answer_has_no_more_of_spans_than_is_configured() {
-    for (query_max_mib, traces) in [(1, 1), (64, 3)] {
+    for (query_max_mib, traces, left_out) in [(1, 1, Some("query_max_mib")), (64, 3, None)] {
         let folder = tempfile::tempdir().unwrap();
         let collector = configured(folder.path(), &format!("query_max_mib = {query_max_mib}\n"));
         let mut scribe = Scribe::connect(collector.scribe);
         let some: Vec<_> = (1..=3).map(|trace| big_entry(trace, 700 << 10)).collect();
         assert_eq!(scribe.log(&some).unwrap(), ResultCode::Ok);
-        let found = collector.json("/api/v2/traces?endTs=1700000001000&lookback=10000");
-        assert_eq!(found.as_array().unwrap().len(), traces, "with {query_max_mib} MiB");
+        let path = "/api/v2/traces?endTs=1700000001000&lookback=10000";
+        assert_eq!(collector.json(path).as_array().unwrap().len(), traces, "with {query_max_mib} MiB");
+        let more =
+            ["/api/v2/traceMany?traceIds=1,2", "/api/v2/trace/1"].map(|path| collector.header(path, PARTIAL));
+        let told = left_out.map(str::to_owned);
+        assert_eq!((collector.header(path, PARTIAL), more), (told.clone(), [told, None]));
+        assert_eq!(scribe.log(&[big_entry(4, 1536 << 10)]).unwrap(), ResultCode::Ok);
+        let (status, said) = collector.get("/api/v2/trace/4");
+        assert_eq!((status == 404, said.contains("query_max_mib")), (left_out.is_some(), left_out.is_some()));
     }
 }
 

@@ -38,12 +38,12 @@ impl Subject for Direct<'_> {
     }
 
     fn trace(&self, id: &str) -> Vec<Value> {
-        values(&query::trace(self.0, id.parse().unwrap(), STRICT).unwrap())
+        values(&query::trace(self.0, id.parse().unwrap(), STRICT).unwrap().found)
     }
 
     fn traces(&self, ids: &[&str]) -> Vec<Vec<Value>> {
         let ids: Vec<TraceId> = ids.iter().map(|id| id.parse().unwrap()).collect();
-        query::traces(self.0, &ids, STRICT).unwrap().iter().map(|trace| values(trace)).collect()
+        query::traces(self.0, &ids, STRICT).unwrap().found.iter().map(|trace| values(trace)).collect()
     }
 
     fn search(&self, parameters: &[(&str, &str)]) -> Vec<Vec<Value>> {
@@ -60,7 +60,7 @@ impl Subject for Direct<'_> {
     }
 
     fn links(&self) -> Vec<Link> {
-        let links = query::dependencies(self.0, &(NOW_US - 86_400_000_000..=NOW_US), STRICT).unwrap();
+        let links = query::dependencies(self.0, &(NOW_US - 86_400_000_000..=NOW_US), STRICT).unwrap().found;
         let link = |link: DependencyLink| Link {
             parent: link.parent,
             child: link.child,
@@ -124,7 +124,7 @@ fn store_spans(store: &dyn Store, spans: &[Span]) {
 }
 
 fn read(store: &dyn Store, id: TraceId) -> Vec<Span> {
-    query::trace(store, id, STRICT).unwrap()
+    query::trace(store, id, STRICT).unwrap().found
 }
 
 /// Searches with these parameters; unless given, the window ends now.
@@ -133,10 +133,13 @@ fn search(store: &dyn Store, parameters: &[(&str, &str)]) -> Vec<Vec<Span>> {
 }
 
 fn search_as(store: &dyn Store, parameters: &[(&str, &str)], reading: Reading) -> Vec<Vec<Span>> {
+    query::search(store, &request(parameters), reading).unwrap().found
+}
+
+fn request(parameters: &[(&str, &str)]) -> SearchRequest {
     let pairs = parameters.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let defaults = Defaults { now_ms: NOW_MS, max_traces: 1000 };
-    let request = SearchRequest::read(&Parameters(pairs), &defaults).unwrap();
-    query::search(store, &request, reading).unwrap()
+    SearchRequest::read(&Parameters(pairs), &defaults).unwrap()
 }
 
 /// The ids of the traces found, latest first.
@@ -205,6 +208,7 @@ rules_of_ours! {
         traces_that_share_low_bits_are_one_if_not_strict
         traces_that_are_one_if_not_strict_meet_the_conditions_of_a_search_together
         what_has_no_room_in_an_answer_stays_in_the_store
+        an_answer_says_what_was_left_out_of_it
         annotations_of_a_microsecond_are_answered_in_the_order_of_their_nanoseconds
         only_configured_tags_are_offered;
     counting:

@@ -1,12 +1,16 @@
 //! What our stores do beyond what others must.
 
+use std::time::Duration;
+
 use blkin_collector::merge::Piece;
 use blkin_collector::model::TraceId;
-use blkin_collector::query::{self, Reading};
+use blkin_collector::query::{self, Cut, Reading};
 use blkin_collector::store::{NameKind, Store};
 use blkin_thrift::{Annotation, Endpoint, Span as V1Span};
 
-use super::{NOW_US, STRICT, found, id, of_service, read, search_as, span, store_pieces, store_spans};
+use super::{
+    NOW_US, STRICT, found, id, of_service, read, request, search_as, span, store_pieces, store_spans,
+};
 
 pub(crate) fn pieces_of_a_v1_span_that_arrive_apart_become_one_span(store: &dyn Store) {
     let host = Endpoint { service_name: "osd.0".to_owned(), ..Endpoint::default() };
@@ -58,7 +62,7 @@ pub(crate) fn traces_that_share_low_bits_are_one_if_not_strict(store: &dyn Store
     }
     let one = TraceId::new(1, 7).unwrap();
     assert_eq!(read(store, one).len(), 1);
-    assert_eq!(query::trace(store, one, Reading { strict: false, ..STRICT }).unwrap().len(), 4);
+    assert_eq!(query::trace(store, one, Reading { strict: false, ..STRICT }).unwrap().found.len(), 4);
 }
 
 pub(crate) fn traces_that_are_one_if_not_strict_meet_the_conditions_of_a_search_together(store: &dyn Store) {
@@ -98,12 +102,30 @@ pub(crate) fn what_has_no_room_in_an_answer_stays_in_the_store(store: &dyn Store
     store_spans(store, &spans);
     store_spans(store, &[of_service(2, 1, "a", "")]);
     let small = Reading { max_bytes: 5000, ..STRICT };
-    assert_eq!(query::trace(store, id(1), small).unwrap().len(), 4);
-    let lengths =
-        |ids: &[TraceId]| query::traces(store, ids, small).unwrap().iter().map(Vec::len).collect::<Vec<_>>();
+    assert_eq!(query::trace(store, id(1), small).unwrap().found.len(), 4);
+    let lengths = |ids: &[TraceId]| {
+        query::traces(store, ids, small).unwrap().found.iter().map(Vec::len).collect::<Vec<_>>()
+    };
     assert_eq!(lengths(&[id(2), id(1)]), [1]);
     assert_eq!(lengths(&[id(3), id(1), id(2)]), [4], "a huge trace does not look like none");
-    assert_eq!(query::trace(store, id(1), STRICT).unwrap().len(), 10);
+    assert_eq!(query::trace(store, id(1), STRICT).unwrap().found.len(), 10);
+}
+
+pub(crate) fn an_answer_says_what_was_left_out_of_it(store: &dyn Store) {
+    store_spans(store, &[of_service(1, 1, "a", ""), of_service(2, 1, "a", "")]);
+    let small = Reading { max_bytes: 1, ..STRICT };
+    let late = Reading { patience: Duration::ZERO, ..STRICT };
+    let ids = [id(1), id(2)];
+    let request = request(&[]);
+    let window_us = &request.window_us;
+    for (reading, cut) in [(STRICT, None), (small, Some(Cut::Bytes)), (late, Some(Cut::Time))] {
+        assert_eq!(query::search(store, &request, reading).unwrap().cut, cut);
+        assert_eq!(query::dependencies(store, window_us, reading).unwrap().cut, cut);
+        // For a trace by its id nobody waits long.
+        let cut = cut.filter(|&cut| cut == Cut::Bytes);
+        assert_eq!(query::trace(store, id(1), reading).unwrap().cut, cut);
+        assert_eq!(query::traces(store, &ids, reading).unwrap().cut, cut);
+    }
 }
 
 pub(crate) fn only_configured_tags_are_offered(store: &dyn Store) {

@@ -83,6 +83,7 @@ enum Command {
         collector: Collector,
     },
     /// Average, median and longest time between two annotations of a span, by service: journaling time of each daemon
+    #[command(after_help = stats::NOTE)]
     Stats {
         #[command(flatten)]
         wanted: StatsArguments,

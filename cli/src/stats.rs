@@ -12,6 +12,9 @@ use crate::moments;
 use crate::terminal::{Colour, Style, fit, fitting, safe, wrapped};
 use crate::units;
 
+/// What `blkin stats --help` says of its figures.
+pub const NOTE: &str = "p50 and p99 are rounded, by at most 1.6 %; count, average and max are exact.";
+
 /// What `blkin stats` is told.
 #[derive(Debug, Clone, Args)]
 pub struct StatsArguments {

@@ -220,7 +220,10 @@ fn a_hangup_lets_a_relay_read_its_configuration_again_as_far_as_it_can_follow() 
     relay.daemon.process.signal(Signal::HUP)?;
     let refused = || (relay.metrics().ok()?.sum("blkin_config_refused", &[]) == 1).then_some(());
     wait::until(LIMIT, "the relay to refuse a slip", refused)?;
-    assert_eq!(lines(&relay, "relay.toml, line 2: there is no key `batch_byte` (is `batch_bytes` meant?)"), 1);
+    assert_eq!(
+        lines(&relay, "relay.toml, line 2: there is no key `batch_byte` (is `batch_bytes` meant?)"),
+        1
+    );
     ensure!(send(&mut client(&relay), &spans(1..11))? == Reply::Ok, "not accepted");
     // It does not wait an hour for an upstream that is away.
     ensure!(relay.daemon.process.terminate()?.success(), "it ended badly");

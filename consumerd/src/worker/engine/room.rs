@@ -31,15 +31,21 @@ const _: () = assert!(5 * SPLIT_AT < 4 * GIVE_UP_AT && 2 * GIVE_UP_AT < PARTS);
 struct Share {
     programs: usize,
     bytes: u64,
-    /// Bytes of the largest.
-    largest: u64,
+    /// Bytes of those that have not ended, and stay.
+    live_bytes: u64,
+    /// Bytes of the largest that has.
+    largest_ended: u64,
 }
 
 impl Share {
-    fn add(&mut self, bytes: u64) {
+    fn add(&mut self, bytes: u64, has_ended: bool) {
         self.programs += 1;
         self.bytes += bytes;
-        self.largest = self.largest.max(bytes);
+        if has_ended {
+            self.largest_ended = self.largest_ended.max(bytes);
+        } else {
+            self.live_bytes += bytes;
+        }
     }
 
     fn remove(&mut self, bytes: u64) {
@@ -47,11 +53,14 @@ impl Share {
         self.bytes -= bytes;
     }
 
-    /// Whether more than some parts of a quota are used, or it leaves no room for another program as large as the largest.
+    /// Whether more than some parts of a quota are used. Of the memory that is what those that live leave of it, and there is
+    /// to be room for another program as large as any that has ended.
     fn uses_more_than(&self, parts: usize, config: &Config) -> bool {
         let quota = config.max_shared_bytes_per_uid;
-        let most_bytes = (quota / QUOTA_PARTS as u64 * parts as u64).min(quota.saturating_sub(self.largest));
-        self.programs > config.max_programs_per_uid * parts / QUOTA_PARTS || self.bytes > most_bytes
+        let left = quota.saturating_sub(self.live_bytes);
+        let to_be_free = (left / QUOTA_PARTS as u64 * (QUOTA_PARTS - parts) as u64).max(self.largest_ended);
+        self.programs > config.max_programs_per_uid * parts / QUOTA_PARTS
+            || quota.saturating_sub(self.bytes) < to_be_free
     }
 }
 
@@ -123,7 +132,7 @@ impl Engine {
         waiting.sort_unstable_by_key(|program| program.last_frame);
         let (mut all, mut by_uid) = (self.programs.len(), Map::<u32, Share>::default());
         for program in self.programs.values() {
-            by_uid.entry(program.identity.uid).or_default().add(program.shared_bytes());
+            by_uid.entry(program.identity.uid).or_default().add(program.shared_bytes(), program.ended);
         }
         let most = self.config.max_programs * parts / QUOTA_PARTS;
         let mut last = None;
@@ -158,5 +167,27 @@ impl Engine {
                 tracing::debug!(process = program.label, "the program has ended and is drained");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_programs_that_live_leaves_the_ended_what_is_left() {
+        let config = Config { max_shared_bytes_per_uid: 1000, ..Config::default() };
+        let is_full = |live: u64, ended: &[u64]| {
+            let mut share = Share::default();
+            share.add(live, false);
+            ended.iter().for_each(|bytes| share.add(*bytes, true));
+            share.uses_more_than(FULL_AT, &config)
+        };
+        assert!(!is_full(900, &[]), "nobody leaves who lives");
+        assert!(!is_full(900, &[20; 4]), "another one finds room");
+        assert!(is_full(900, &[20; 5]));
+        assert!(!is_full(200, &[100; 7]) && is_full(200, &[100; 8]));
+        assert!(!is_full(200, &[10; 70]) && is_full(200, &[10; 71]), "an eighth of 800 is free");
+        assert!(is_full(100, &[600]), "another such one finds no room");
     }
 }

@@ -87,6 +87,8 @@ pub struct Answer {
     pub status: u16,
     /// The body as text.
     pub body: String,
+    /// The key of the collector's configuration that left something out of it.
+    pub partial: Option<String>,
 }
 
 impl Client {
@@ -129,6 +131,7 @@ impl Client {
         let mut response =
             request.call().map_err(plain).with_context(|| unreachable(&self.base, self.option))?;
         let status = response.status().as_u16();
+        let partial = response.headers().get("blkin-partial").and_then(|key| key.to_str().ok()).map(safe);
         let body = response
             .body_mut()
             .with_config()
@@ -136,7 +139,7 @@ impl Client {
             .read_to_string()
             .map_err(plain)
             .with_context(|| format!("failed to read the answer of {}{path}", self.base))?;
-        Ok(Answer { status, body })
+        Ok(Answer { status, body, partial })
     }
 
     /// Gets `path` and takes anything but 200 for an error that carries the daemon's own words.

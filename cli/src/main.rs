@@ -13,6 +13,7 @@ use blkin_cli::snapshot::SnapshotArguments;
 use blkin_cli::stats::StatsArguments;
 use blkin_cli::target::OFFERS;
 use blkin_cli::terminal::Style;
+use blkin_cli::traces::Trace;
 use blkin_cli::waterfall::{self, View};
 use blkin_cli::{doctor, live, moments, recover, rejects, set, snapshot, stats, traces, units};
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -327,9 +328,13 @@ fn list(collector: &Client, wanted: &TracesArguments, json: bool) -> Result<()> 
 }
 
 fn draw(collector: &Client, id: &str, short: bool, json: bool) -> Result<()> {
-    let spans = traces::fetch(collector, id)?;
+    let Trace { spans, partial } = traces::fetch(collector, id)?;
     let view = View { style: Style::of_stdout(), annotations: !short };
-    put(&if json { pretty(&spans)? } else { waterfall::draw(&spans, view) })
+    put(&if json { pretty(&spans)? } else { waterfall::draw(&spans, view) })?;
+    if let Some(key) = partial {
+        eprintln!("spans are missing here: the trace has more than {key} of {} allows", collector.base());
+    }
+    Ok(())
 }
 
 fn pretty(value: &impl serde::Serialize) -> Result<String> {

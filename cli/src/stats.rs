@@ -44,7 +44,7 @@ pub struct StatsArguments {
 pub struct Stats {
     /// Traces that were looked at.
     pub traces: u64,
-    /// Whether those are all of that time; if not, they are its latest.
+    /// Whether those are all of that time, with all their spans; if not, the latest of them, or a part of a huge one.
     pub complete: bool,
     /// How often the first annotation came, and the second not after it in the same span.
     pub without_end: u64,
@@ -107,6 +107,10 @@ fn left_out(stats: &Stats) -> Option<String> {
     }
 }
 
+/// Of what was measured when that is not all.
+const NOT_ALL: &str =
+    "traces, and that is not all: query_seconds or query_max_mib of the collector left the rest out";
+
 /// The answer as a table, the service that takes longest on average first.
 pub fn table(stats: &Stats, style: Style) -> String {
     let names = style.columns.saturating_sub(60).max(12);
@@ -127,7 +131,7 @@ pub fn table(stats: &Stats, style: Style) -> String {
         let times = times.each_ref().map(String::as_str);
         let _ = writeln!(out, "{}", line(&safe(&found.service), &found.count.to_string(), times));
     }
-    let what = if stats.complete { "traces" } else { "traces, the latest; there was no time for all" };
+    let what = if stats.complete { "traces" } else { NOT_ALL };
     let below = std::iter::once(format!("of {} {what}", stats.traces)).chain(left_out(stats));
     for line in below.flat_map(|text| wrapped(&text, style.columns)) {
         let _ = writeln!(out, "{line}");
@@ -173,11 +177,11 @@ mod tests {
         let stats = Stats { traces: 7, complete: false, without_end: 12_345, services };
         let text = table(&stats, Style { columns: 80, colours: false });
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 5, "{text}");
+        assert_eq!(lines.len(), 6, "{text}");
         assert!(lines[1].starts_with("osd.1") && !text.contains('\u{1b}'), "{text}");
         assert!(lines[2].contains(&units::duration(250)), "{text}");
-        assert!(lines[3].contains("7 traces, the latest"), "{text}");
-        assert_eq!(lines[4], "12345 begins were left out: no end came after them in their span");
+        assert!(lines[3].contains("7 traces, and that is not all:"), "{text}");
+        assert_eq!(lines[5], "12345 begins were left out: no end came after them in their span");
         for columns in [40, 60, 80] {
             let text = table(&stats, Style { columns, colours: false });
             assert!(text.lines().all(|line| line.chars().count() <= columns), "{text}");

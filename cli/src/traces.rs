@@ -234,17 +234,26 @@ pub fn parse_id(text: &str) -> Result<String, String> {
     Ok(text.to_ascii_lowercase())
 }
 
+/// One trace, as far as the collector answers it.
+#[derive(Debug)]
+pub struct Trace {
+    /// Its spans.
+    pub spans: Vec<Span>,
+    /// The key of the collector's configuration that left some of them out.
+    pub partial: Option<String>,
+}
+
 /// Asks the collector for one trace, by an id of [`parse_id`]; once more for a moment if it is not there, because it may be on
 /// its way.
 ///
 /// # Errors
 /// When the collector cannot be reached, or there is no such trace.
-pub fn fetch(collector: &Client, id: &str) -> Result<Vec<Span>> {
+pub fn fetch(collector: &Client, id: &str) -> Result<Trace> {
     let found = arrived(|| fetch_once(collector, id), || std::thread::sleep(PAUSE))?;
     found.with_context(|| format!("no trace {id} in {} (`blkin traces` lists recent ones)", collector.base()))
 }
 
-fn fetch_once(collector: &Client, id: &str) -> Result<Option<Vec<Span>>> {
+fn fetch_once(collector: &Client, id: &str) -> Result<Option<Trace>> {
     // Zipkin does not know the parameter, and passes it over.
     let path = format!("/api/v2/trace/{id}");
     let answer = collector.get(&path, &[("nanos", "true")])?;
@@ -252,7 +261,8 @@ fn fetch_once(collector: &Client, id: &str) -> Result<Option<Vec<Span>>> {
         200 => {
             let spans: Vec<Span> =
                 serde_json::from_str(&answer.body).with_context(|| collector.strange("trace"))?;
-            Ok(Some(spans).filter(|spans| !spans.is_empty()))
+            let partial = answer.partial;
+            Ok((!spans.is_empty()).then_some(Trace { spans, partial }))
         }
         // Whoever answers nothing at all has no such path: a collector says what it has not found.
         404 if !answer.body.trim().is_empty() => Ok(None),
@@ -375,6 +385,15 @@ mod tests {
                 "{answer:?}"
             );
         }
+    }
+
+    #[test]
+    fn of_a_trace_that_was_cut_the_key_is_told_that_cut_it() {
+        let cut =
+            |status| fetch(&answering(move |_| (status, r#"[{"traceId":"1","id":"1"}]"#)), "1").unwrap();
+        assert_eq!(cut("200 OK").partial, None);
+        let cut = cut("200 OK\r\nblkin-partial: query_max_mib");
+        assert_eq!((cut.spans.len(), cut.partial.as_deref()), (1, Some("query_max_mib")));
     }
 
     #[test]

@@ -16,7 +16,7 @@ fn apaches_python_thrift_sends_a_span_to_the_collector() -> Result<()> {
     let said = output(client.arg(node.collector.address("scribe")?).arg("00000000000000ab"))?;
     assert_eq!(said.lines().collect::<Vec<_>>(), ["result 0", "exception 1"]);
 
-    let spans = traces::fetch(&node.collector.http, "00000000000000ab")?;
+    let spans = traces::fetch(&node.collector.http, "00000000000000ab")?.spans;
     assert_eq!(spans.len(), 1);
     let span = &spans[0];
     assert_eq!((span.name.as_deref(), span.kind.as_deref()), (Some("foreign call"), Some("SERVER")));

@@ -66,7 +66,7 @@ impl Said {
 
     /// It is not well, and each of its workers that is not is one who writes to a disk that takes nothing.
     fn is_held_up_by_its_disk(&self) -> bool {
-        let Ok(Answer { status: 503, body }) = &self.health else { return false };
+        let Ok(Answer { status: 503, body, .. }) = &self.health else { return false };
         let Health { workers, troubles } = serde_json::from_str(body).unwrap_or_default();
         let mut unwell = workers.iter().filter(|worker| worker.state != "alive").peekable();
         unwell.peek().is_some()
@@ -272,7 +272,7 @@ fn health(name: &'static str, said: &Said, metrics: Option<&str>, advice: &str) 
             Check::failed(name, format!("{base} is healthy, but no {name}"), advice)
         }
         Ok(Answer { status: 200, .. }) => Check::ok(name, format!("{base} is healthy")),
-        Ok(Answer { status: 503, body }) => Check::failed(
+        Ok(Answer { status: 503, body, .. }) => Check::failed(
             name,
             format!("{base} answered 503: {}", unwell(body)),
             "look at its log".to_owned() + IF_NOT,

@@ -1,5 +1,6 @@
 //! The parameters of a search, as Zipkin's query API takes them.
 
+use std::collections::HashSet;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
@@ -184,10 +185,10 @@ fn trimmed(text: &str) -> &str {
 /// # Errors
 /// When there are less than two, one is malformed, or one comes twice.
 pub fn read_trace_ids(text: &str, strict: bool) -> Result<Vec<TraceId>, BadRequest> {
-    let mut ids: Vec<TraceId> = Vec::new();
+    let (mut ids, mut seen) = (Vec::new(), HashSet::new());
     for part in text.split(',') {
         let id: TraceId = part.parse().map_err(|e| BadRequest(format!("{part:?}: {e}")))?;
-        if ids.iter().any(|&other| other == id || (!strict && other.low() == id.low())) {
+        if !seen.insert((if strict { id.high() } else { 0 }, id.low())) {
             return Err(BadRequest(format!("redundant trace id {part}")));
         }
         ids.push(id);

@@ -73,10 +73,14 @@ pub(super) async fn traces(State(app): Shared, Query(pairs): Pairs) -> Result<Re
         return Ok(Json("[]".to_owned()).into_response());
     }
     let (reading, most) = (app.config().reading(), request.limit);
-    let Answer { found, cut } = read(app, move |store| query::search(store, &request, reading)).await?;
+    let found = read(app, move |store| {
+        let written = |found: Vec<_>| (Json(v2json::write_traces(&found)), found.len());
+        Ok(query::search(store, &request, reading)?.map(written))
+    });
+    let Answer { found: (json, count), cut } = found.await?;
     let asked = parameters.get("limit").and_then(|limit| limit.parse().ok()).unwrap_or(most);
-    let mut answer = told(Json(v2json::write_traces(&found)), cut);
-    if asked > most && found.len() == most {
+    let mut answer = told(json, cut);
+    if asked > most && count == most {
         answer.headers_mut().insert(LIMIT, HeaderValue::from(most));
     }
     Ok(answer)
@@ -90,14 +94,17 @@ pub(super) async fn trace(
     let id: TraceId =
         text.trim().parse().map_err(|e| Problem::bad(format!("{text:?} is no trace id: {e}")))?;
     let reading = app.config().reading();
-    let Answer { found: spans, cut } = read(app, move |store| query::trace(store, id, reading)).await?;
-    if spans.is_empty() {
-        let reason = cut.map(|cut| format!(": its first span alone is more than {} allows", cut.key()));
-        return Err(Problem::not_found(format!("{id} not found{}", reason.unwrap_or_default())));
-    }
     let nanos = Parameters(pairs).get("nanos") == Some("true");
-    let json = if nanos { v2json::write_trace_with_nanos(&spans) } else { v2json::write_trace(&spans) };
-    Ok(told(Json(json), cut))
+    let write = if nanos { v2json::write_trace_with_nanos } else { v2json::write_trace };
+    let found = read(app, move |store| {
+        let written = |spans: Vec<_>| (!spans.is_empty()).then(|| Json(write(&spans)));
+        Ok(query::trace(store, id, reading)?.map(written))
+    });
+    let Answer { found, cut } = found.await?;
+    found.map(|json| told(json, cut)).ok_or_else(|| {
+        let reason = cut.map(|cut| format!(": its first span alone is more than {} allows", cut.key()));
+        Problem::not_found(format!("{id} not found{}", reason.unwrap_or_default()))
+    })
 }
 
 pub(super) async fn trace_many(State(app): Shared, Query(pairs): Pairs) -> Result<Response, Problem> {
@@ -108,8 +115,11 @@ pub(super) async fn trace_many(State(app): Shared, Query(pairs): Pairs) -> Resul
     if ids.len() > most {
         return Err(Problem::bad(format!("more than {most} trace ids: ask in several requests")));
     }
-    let Answer { found, cut } = read(app, move |store| query::traces(store, &ids, reading)).await?;
-    Ok(told(Json(v2json::write_traces(&found)), cut))
+    let found = read(app, move |store| {
+        Ok(query::traces(store, &ids, reading)?.map(|found| Json(v2json::write_traces(&found))))
+    });
+    let Answer { found: json, cut } = found.await?;
+    Ok(told(json, cut))
 }
 
 pub(super) async fn dependencies(State(app): Shared, Query(pairs): Pairs) -> Result<Response, Problem> {
@@ -169,7 +179,8 @@ async fn names(app: Arc<App>, kind: NameKind, of: String) -> Result<Vec<String>,
     read(app, move |store| store.names(kind, &of)).await
 }
 
-/// Runs a query of the store where it may block, once there is a place for it.
+/// Runs a query of the store where it may block, once there is a place for it. What may be large is written there too, and
+/// let go of: the threads of the sockets have others to serve.
 pub(super) async fn read<T: Send + 'static>(
     app: Arc<App>,
     query: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,

@@ -31,6 +31,13 @@ pub struct Answer<T> {
     pub cut: Option<Cut>,
 }
 
+impl<T> Answer<T> {
+    /// The same in another form.
+    pub fn map<U>(self, form: impl FnOnce(T) -> U) -> Answer<U> {
+        Answer { found: form(self.found), cut: self.cut }
+    }
+}
+
 /// What was left out of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {

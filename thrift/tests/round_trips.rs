@@ -5,7 +5,7 @@ mod common;
 
 use blkin_thrift::frame::FrameReader;
 use blkin_thrift::scribe::{self, Call, Fb303, LogEntry, Method, Outcome, ResultCode, ServiceStatus, Status};
-use blkin_thrift::{Error, Limits, span};
+use blkin_thrift::{AnnotationType, Error, Limits, Span, span};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -51,6 +51,50 @@ fn an_answer_to_another_question_is_none_to_log() {
     let call = Call { seq: 1, wants_reply: true, method: Method::Fb303(Fb303::GetStatus) };
     let reply = scribe::decode_reply(&one_frame(&status.answer(&call).unwrap()), &Limits::default());
     assert!(matches!(reply, Err(Error::UnexpectedReply(_))), "{reply:?}");
+}
+
+#[test]
+fn what_is_no_span_has_no_annotations_to_count() {
+    let full = common::full_span();
+    let count = |message: &[u8]| scribe::annotation_count(message, &mut Vec::new(), &Limits::default());
+    let held = full.annotations.len() + full.binary_annotations.len();
+    assert_eq!(count(&scribe::span_message(&full)), Some(held));
+    for without in [Span { trace_id: 0, ..full.clone() }, Span { id: 0, ..full.clone() }] {
+        assert_eq!(count(&scribe::span_message(&without)), None);
+    }
+    let bytes = span::encode(&full);
+    let mut cut = vec![0; scribe::message_bytes(bytes.len() - 1)];
+    scribe::write_message(&bytes[..bytes.len() - 1], &mut cut);
+    assert_eq!(count(&cut), None);
+}
+
+#[test]
+fn a_binary_annotation_without_key_or_value_is_bytes_whatever_its_type() {
+    let (key, value) = (&[11, 0, 1, 0, 0, 0, 1, b'k'][..], &[11, 0, 2, 0, 0, 0, 1, b'v'][..]);
+    let host = [&[12, 0, 4, 11, 0, 3, 0, 0, 0, 9][..], b"a service", &[0]].concat();
+    let kind_of = |fields: &[&[u8]]| {
+        let ids = [&[10, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1][..], &[10, 0, 4, 0, 0, 0, 0, 0, 0, 0, 2]].concat();
+        let list =
+            [&[15, 0, 8, 12, 0, 0, 0, 1][..], &fields.concat(), &host, &[8, 0, 3, 0, 0, 0, 6, 0]].concat();
+        let span = span::decode(&[ids, list, vec![0]].concat(), &Limits::default()).unwrap();
+        span.binary_annotations[0].kind
+    };
+    assert_eq!(kind_of(&[key, value]), AnnotationType::String);
+    for lacking in [&[key][..], &[value], &[]] {
+        assert_eq!(kind_of(lacking), AnnotationType::Bytes);
+    }
+}
+
+#[test]
+fn a_list_holds_as_many_spans_as_the_limit_and_no_more() {
+    let spans = vec![common::full_span(); 3];
+    let mut list = vec![12, 0, 0, 0, 3];
+    spans.iter().for_each(|one| list.extend(span::encode(one)));
+    let limits = |max_entries| Limits { max_entries, ..Limits::default() };
+    let decoded = span::decode_list(&list, &limits(3)).unwrap();
+    assert_eq!(decoded, spans.into_iter().map(Ok).collect::<Vec<_>>());
+    assert!(matches!(span::decode_list(&list, &limits(2)), Err(Error::TooLarge { size: 3, limit: 2, .. })));
+    assert!(span::decode_list(&list, &limits(1)).is_err());
 }
 
 /// A call with a field of another type, one of another number, and the key.

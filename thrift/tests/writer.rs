@@ -5,7 +5,7 @@ mod common;
 
 use blkin_thrift::scribe::{LogEntry, encode_log_call, message_bytes, span_message, write_message};
 use blkin_thrift::writer::{List, LogCallWriter, Place, Provenance, SpanFields, append_span};
-use blkin_thrift::{Span, span};
+use blkin_thrift::{Endpoint, Span, span};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -41,6 +41,23 @@ fn writable(mut span: Span) -> Span {
     span.annotations.iter_mut().for_each(|a| a.position = a.position.or(Some(1)));
     span.binary_annotations.iter_mut().for_each(|a| a.position = a.position.or(Some(2)));
     span
+}
+
+#[test]
+fn a_list_tells_what_it_holds_and_keeps_its_memory_when_it_is_emptied() {
+    let (short, long) = (Place::new("k", None), Place::new(&"k".repeat(100), Some(&Endpoint::default())));
+    // The text twice, for an annotation and a binary one, and the host twice.
+    assert!(long.bytes() - short.bytes() > 2 * 99 && long.bytes() < 300, "{}", long.bytes());
+    let from = Provenance { position: 1, source: None };
+    let mut list = List::default();
+    list.event(&long, 1, None, from);
+    let one = list.bytes();
+    list.event(&long, 2, None, from);
+    assert_eq!((list.count(), list.bytes()), (2, 2 * one));
+    assert!(one > 100 && list.capacity() >= 2 * one);
+    let held = list.capacity();
+    list.clear();
+    assert_eq!((list.count(), list.bytes(), list.capacity()), (0, 0, held));
 }
 
 proptest! {

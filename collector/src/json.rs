@@ -4,6 +4,7 @@
 //! Of a member that comes twice the later counts, as in Zipkin; a list that comes twice grows.
 
 mod members;
+mod mend;
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -16,6 +17,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqA
 use serde_json::value::RawValue;
 
 pub(crate) use self::members::{Common, EndpointWire, Moment, read_port, required};
+use self::mend::{blanked, mended};
 use crate::refusal::{BadEntry, BadList};
 
 /// Reads a list; each entry as a `T`. Bytes that are not UTF-8 are replaced.
@@ -24,8 +26,9 @@ pub(crate) fn read_entries<T: Object>(
     limits: &Limits,
 ) -> Result<Vec<Result<T, BadEntry>>, BadList> {
     let text = text_of(body);
-    let entries = entries(&text, limits)?;
-    Ok(entries.into_iter().map(|entry| read_entry(entry, limits)).collect())
+    let list = entries(&text, limits)?;
+    let read = list.entries.into_iter().map(|entry| read_entry(entry, limits));
+    Ok(read.chain(list.excess.map(Err)).collect())
 }
 
 /// A body as text; bytes that are not UTF-8 are replaced.
@@ -34,11 +37,36 @@ pub(crate) fn text_of(body: &[u8]) -> Cow<'_, str> {
     str::from_utf8(body).map_or_else(|_| String::from_utf8_lossy(body), Cow::Borrowed)
 }
 
-/// The texts of a list's entries. Each is JSON; of what kind is still to be seen.
+/// What a body holds.
+#[derive(Debug)]
+pub struct List<'a> {
+    /// The texts of the entries. Each is JSON, or can be mended to be; of what kind is still to be seen.
+    pub entries: Vec<&'a str>,
+    /// Stands for what comes after the list's end, where nothing should.
+    pub excess: Option<BadEntry>,
+}
+
+/// Takes a body apart.
 ///
 /// # Errors
 /// When the body is no JSON list, or has too many entries.
-pub fn entries<'a>(body: &'a str, limits: &Limits) -> Result<Vec<&'a str>, BadList> {
+pub fn entries<'a>(body: &'a str, limits: &Limits) -> Result<List<'a>, BadList> {
+    match split(body, limits) {
+        // What is wrong within the strings of one entry is no matter of the others.
+        Err(BadList::Json(_)) => {
+            let blanked = blanked(body);
+            let List { entries, excess } = split(&blanked, limits)?;
+            let own = |entry: &str| {
+                let begin = entry.as_ptr().addr() - blanked.as_ptr().addr();
+                &body[begin..begin + entry.len()]
+            };
+            Ok(List { entries: entries.into_iter().map(own).collect(), excess })
+        }
+        read => read,
+    }
+}
+
+fn split<'a>(body: &'a str, limits: &Limits) -> Result<List<'a>, BadList> {
     let mut deserializer = serde_json::Deserializer::from_str(body);
     let mut list = Entries { limits, entries: Vec::new(), too_many: false };
     let read = deserializer.deserialize_seq(&mut list);
@@ -46,8 +74,7 @@ pub fn entries<'a>(body: &'a str, limits: &Limits) -> Result<Vec<&'a str>, BadLi
         return Err(BadList::TooMany(limits.max_entries));
     }
     read?;
-    deserializer.end()?;
-    Ok(list.entries)
+    Ok(List { entries: list.entries, excess: deserializer.end().err().map(BadEntry::AfterList) })
 }
 
 struct Entries<'l, 'a> {
@@ -75,9 +102,19 @@ impl<'a> Visitor<'a> for &mut Entries<'_, 'a> {
     }
 }
 
-/// Reads one entry.
+/// Reads one entry; mends it only if it cannot be read as it is.
 pub(crate) fn read_entry<T: Object>(json: &str, limits: &Limits) -> Result<T, BadEntry> {
     BadEntry::check_length(json.len(), limits)?;
+    match read_object(json, limits) {
+        Err(BadEntry::Json(error)) => match mended(json) {
+            Some(mended) => read_object(&mended, limits),
+            None => Err(BadEntry::Json(error)),
+        },
+        read => read,
+    }
+}
+
+fn read_object<T: Object>(json: &str, limits: &Limits) -> Result<T, BadEntry> {
     let reading = Reading { limits, refusal: Cell::new(None) };
     let mut deserializer = serde_json::Deserializer::from_str(json);
     let read = reading.object().deserialize(&mut deserializer);

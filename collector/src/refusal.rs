@@ -76,6 +76,9 @@ pub enum BadEntry {
     /// A member has another type than it must have.
     #[error("failed to read a span: {0}")]
     Json(#[from] serde_json::Error),
+    /// No entry at all, but what follows the list.
+    #[error("failed to read what comes after the list of spans: {0}")]
+    AfterList(serde_json::Error),
     /// Protocol buffers that are none.
     #[error("failed to read a span: {0}")]
     Proto(&'static str),
@@ -142,7 +145,7 @@ impl Refusal for BadList {
 impl Refusal for BadEntry {
     fn cause(&self) -> Cause {
         match self {
-            BadEntry::Proto(_) => Cause::Syntax,
+            BadEntry::AfterList(_) | BadEntry::Proto(_) => Cause::Syntax,
             BadEntry::Missing(_) | BadEntry::Id { .. } => Cause::BadId,
             BadEntry::Json(_) | BadEntry::Kind(_) | BadEntry::Port(_) => Cause::BadValue,
             BadEntry::IncompleteAnnotation => Cause::EmptyAnnotation,

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use blkin_thrift::Limits;
 
-pub use crate::json::entries;
+pub use crate::json::{List, entries};
 use crate::model::{Annotation, BadId, Endpoint, Kind, Marks, Span, SpanId, TraceId, lower_name};
 
 /// A [`Span`] whose texts stay where they are, as written: not in lower case.

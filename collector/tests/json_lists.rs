@@ -43,6 +43,9 @@ fn a_bad_entry_is_refused_alone() {
         r#"{"traceId":"X","id":"2"}"#,
         r#"{"traceId":"1","id":"2","timestamp":{}}"#,
         r#"{"traceId":"1","id":"2","annotations":[{"value":"no time"}]}"#,
+        r#"{"traceId":"1","id":"2","name":"\x"}"#,
+        r#"{"traceId":"1","id":"2","name":"\ud83"}"#,
+        "{\"traceId\":\"1\",\u{1}\"id\":\"2\"}",
     ];
     for entry in bad {
         assert_eq!(taken(list(&[GOOD, entry, GOOD]).as_bytes()), [true, false, true], "{entry}");
@@ -70,7 +73,7 @@ fn what_is_wrong_is_said() {
 #[test]
 fn broken_json_is_refused_as_a_whole() {
     for body in
-        ["", "{}", "5", "[", "[{]", r#"[{"traceId":"1","id":"2"}"#, r#"[{"traceId":"1","id":"2"}]x"#, "[,]"]
+        ["", "{}", "5", "[", "[{]", r#"[{"traceId":"1","id":"2"}"#, r#"[{"traceId":"1","id":"2"}\]"#, "[,]"]
     {
         assert!(read_v2(body.as_bytes()).is_err(), "{body}");
         assert!(read_v1(body.as_bytes()).is_err(), "{body}");
@@ -103,6 +106,55 @@ fn bytes_that_are_not_utf_8_are_replaced() {
     let entries = read_v2(&body).unwrap();
     assert_eq!(entries[0].as_ref().unwrap().name.as_deref(), Some("a\u{fffd}"));
     assert_eq!(read_v1(&body).unwrap()[0].as_ref().unwrap().name, "a\u{fffd}");
+}
+
+/// JavaScript writes half a pair of a text that was cut within one; not every writer escapes what JSON wants escaped.
+#[test]
+fn strings_that_are_nearly_json_are_read_as_what_was_meant() {
+    for (written, read) in [
+        (r"cut \ud83d", "cut \u{fffd}"),
+        (r"\ude00\ud83d\ud83d\ude00", "\u{fffd}\u{fffd}😀"),
+        ("a\tb\n", "a\tb\n"),
+        ("\0\u{1}", "\0\u{1}"),
+        (r"it\'s", "it's"),
+    ] {
+        let odd = format!(
+            r#"{{"traceId":"1","id":"2","x{written}":["{written}"],"name":"{written}","annotations":[{{"timestamp":1,"value":"{written}"}}]"#
+        );
+        let v2 = list(&[GOOD, &format!(r#"{odd},"tags":{{"{written}":"{written}"}}}}"#), GOOD]);
+        let spans: Vec<Span> = read_v2(v2.as_bytes()).unwrap().into_iter().map(Result::unwrap).collect();
+        assert_eq!((spans.len(), spans[1].name.as_deref()), (3, Some(read)));
+        assert_eq!(spans[1].annotations[0].value, read);
+        assert_eq!(spans[1].tags, [(read.to_owned(), read.to_owned())].into());
+        let v1 = list(&[
+            GOOD,
+            &format!(r#"{odd},"binaryAnnotations":[{{"key":"{written}","value":"{written}"}}]}}"#),
+            GOOD,
+        ]);
+        let spans: Vec<_> = read_v1(v1.as_bytes()).unwrap().into_iter().map(Result::unwrap).collect();
+        assert_eq!((spans.len(), &*spans[1].name), (3, read));
+        assert_eq!(spans[1].annotations[0].value, read);
+        let tag = &spans[1].binary_annotations[0];
+        assert_eq!((&*tag.key, &*tag.value), (read, read.as_bytes()));
+    }
+}
+
+#[test]
+fn what_comes_after_the_list_is_one_more_entry_that_is_refused() {
+    for excess in ["x", "]", "\0", r#"[{"traceId":"1","id":"2"}]"#] {
+        assert_eq!(
+            taken(format!("{}{excess}", list(&[GOOD, GOOD])).as_bytes()),
+            [true, true, false],
+            "{excess}"
+        );
+    }
+    let refusal = read_v2(b"[] []").unwrap().remove(0).unwrap_err();
+    assert_eq!(refusal.cause(), Cause::Syntax);
+    assert!(
+        refusal.to_string().starts_with("failed to read what comes after the list of spans"),
+        "{refusal}"
+    );
+    assert!(read_v1(b" [ ]\r\n").unwrap().is_empty());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use blkin_collector::v2json;
-use blkin_collector::v2view::{V2List, V2View, entries};
+use blkin_collector::v2view::{List, V2List, V2View, entries};
 use blkin_thrift::Limits;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -140,7 +140,13 @@ fn every_truncation_is_not_plain() {
 #[test]
 fn a_list_is_split_into_the_texts_of_its_entries() {
     let body = format!(" [ {FULL} ,null,\n[1, 2]] ");
-    assert_eq!(entries(&body, &Limits::default()).unwrap(), [FULL, "null", "[1, 2]"]);
+    assert_eq!(entries(&body, &Limits::default()).unwrap().entries, [FULL, "null", "[1, 2]"]);
+    for odd in ["\t", "\u{1}", r"\x", r"\\", r#"\""#] {
+        let entry = format!("{{\"読\":\"a{odd}[\"}}");
+        let list = format!("[{FULL},{entry}, {FULL}]");
+        let read = entries(&list, &Limits::default()).unwrap();
+        assert_eq!(read.entries, [FULL, &entry, FULL], "{odd:?}");
+    }
 }
 
 /// Reads a list in place, and compares all that is read with what the list holds. How many entries that were, and whether
@@ -157,9 +163,9 @@ fn read_in_place(body: &str, limits: &Limits) -> (usize, bool) {
     assert!(list.next(&mut view, limits).is_none());
     assert_eq!(list.read(), texts.len());
     match entries(body, limits) {
-        Ok(entries) => {
+        Ok(List { entries, excess }) => {
             assert_eq!(entries[..texts.len()], texts);
-            assert!(!list.is_whole() || entries.len() == texts.len());
+            assert!(!list.is_whole() || entries.len() == texts.len() && excess.is_none());
         }
         Err(_) => assert!(!list.is_whole()),
     }
@@ -267,7 +273,7 @@ proptest! {
             entry.replace_range(at..=at, &text);
         }
         // What is no single entry of a list any more is not for a view to see.
-        if entries(&format!("[{entry}]"), &Limits::default()).is_ok_and(|entries| entries == [entry.trim()]) {
+        if entries(&format!("[{entry}]"), &Limits::default()).is_ok_and(|list| list.entries == [entry.trim()]) {
             is_plain(&entry, &Limits::default());
         }
     }

@@ -208,9 +208,10 @@ impl Ingest {
             return sorting.finish();
         }
         match v2view::entries(&text, &limits) {
-            Ok(entries) => {
+            Ok(v2view::List { entries, excess }) => {
                 let others = entries.into_iter().skip(list.read());
                 others.for_each(|entry| sorting.v2_text(entry, &mut view, &limits));
+                excess.iter().for_each(|refusal| sorting.malformed(refusal));
             }
             // A body that is no list counts as one entry, whatever it begins with.
             Err(refusal) => return self.broken_body(&refusal, source),

@@ -33,6 +33,28 @@ fn protocol_buffers_are_taken_plain_and_compressed_and_a_bad_span_is_refused_alo
 }
 
 #[test]
+fn a_span_whose_text_is_nearly_json_is_stored_and_one_that_is_none_is_refused_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = Collector::start(folder.path());
+    let span = |trace: &str, name: &str| format!(r#"{{"traceId":"{trace}","id":"1","name":"{name}"}}"#);
+    for (path, trace) in [("/api/v2/spans", "a"), ("/api/v1/spans", "b")] {
+        let [one, two, three] = [1, 2, 3].map(|number| format!("{trace}{number}"));
+        let list =
+            format!("[{},{},{}]", span(&one, "ok"), span(&two, r"cut \ud83d"), span(&three, "a\tb\u{1}"));
+        assert_eq!(collector.post(path, &[JSON], list.as_bytes()), (202, String::new()));
+        for (trace, name) in [(&one, "ok"), (&two, "cut \u{fffd}"), (&three, "a\tb\u{1}")] {
+            assert_eq!(collector.json(&format!("/api/v2/trace/{trace}"))[0]["name"], name);
+        }
+        let odd = format!("[{},{}]{}", span("c", "ok"), span("d", r"a\xb"), span("e", "behind"));
+        assert_eq!(collector.post(path, &[JSON], odd.as_bytes()).0, 202);
+        assert!(collector.has_trace(0xc) && !collector.has_trace(0xd) && !collector.has_trace(0xe));
+    }
+    let rejects = &collector.json("/api/blkin/rejects")["counts"];
+    assert_eq!(rejects["http_v1"], serde_json::json!({"syntax": 1, "bad_value": 1}));
+    assert_eq!(rejects["http_v2"], rejects["http_v1"]);
+}
+
+#[test]
 fn every_reject_is_counted_by_transport_and_cause_and_its_reason_can_be_read() {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start(folder.path());

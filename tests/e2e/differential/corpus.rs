@@ -55,6 +55,7 @@ pub(super) fn all() -> Result<Vec<Case>> {
     corpus.v2_edges();
     corpus.v1_edges();
     corpus.bodies();
+    corpus.nearly_json();
     corpus.shop();
     Ok(corpus.cases)
 }
@@ -343,6 +344,29 @@ impl Corpus {
             format!(r#"[{{"traceId":"{trace}","id":"2"}},{{"traceId":"{trace}","id":"X"}}]"#).into_bytes();
         self.http("v2 JSON, a bad entry among good ones", V2, &[JSON], mixed.clone(), &trace);
         self.http("v1 JSON, a bad entry among good ones", V1, &[JSON], mixed, &trace);
+    }
+
+    /// Bodies that JSON does not allow, some of which Zipkin's reader takes.
+    fn nearly_json(&mut self) {
+        for (name, text, rest) in [
+            ("half a surrogate pair", r"cut \ud83d", ""),
+            ("the other half", r"\ude00 cut", ""),
+            ("a tab", "a\tb", ""),
+            ("a control character", "a\u{1}b", ""),
+            ("an escaped apostrophe", r"it\'s", ""),
+            ("a wrong escape among good ones", r"a\xb", ""),
+            ("something after the list", "a", "x"),
+            ("a list after the list", "a", r#"[{"traceId":"1","id":"5"}]"#),
+        ] {
+            for (road, path) in [("v2 JSON", V2), ("v1 JSON", V1)] {
+                let trace = self.trace_id();
+                let span = |id, name| format!(r#"{{"traceId":"{trace}","id":"{id}","name":"{name}"}}"#);
+                let body = format!("[{},{},{}]{rest}", span(2, "one"), span(3, text), span(4, "three"));
+                self.http(&format!("{road}, {name}"), path, &[JSON], body.into_bytes(), &trace);
+            }
+        }
+        let trace = self.trace_id();
+        self.http("v2 JSON, something after nothing", V2, &[JSON], b"[]x".to_vec(), &trace);
     }
 
     /// Traces of today, for searches.

@@ -71,6 +71,7 @@ mod attach;
 mod clock;
 mod control;
 mod copies;
+mod cpu;
 mod cstring;
 mod drain;
 mod evict;

@@ -48,15 +48,28 @@ pub fn library() -> Result<PathBuf> {
     std::env::var_os("BLKIN_TEST_LIBDIR").map_or_else(|| Ok(built()?.to_owned()), |folder| Ok(folder.into()))
 }
 
-/// How that library can write rings, in the words of BLKIN_PRODUCER.
-///
-/// # Errors
-/// When the build fails.
-pub fn producers() -> Result<Vec<&'static str>> {
+/// A way in which that library can write rings.
+struct Producer {
+    name: &'static str,
+    /// What makes a program choose it.
+    environment: [(&'static str, &'static str); 2],
+}
+
+/// All of them.
+fn producers() -> Result<Vec<Producer>> {
     const SEQUENCE: &[u8] = b"blkin_rseq_push_event_start";
+    let way = |name, producer, areas| Producer {
+        name,
+        environment: [("BLKIN_PRODUCER", producer), ("GLIBC_TUNABLES", areas)],
+    };
     let library = std::fs::read(library()?.join("libblkin.so"))?;
     let has_rseq = library.windows(SEQUENCE.len()).any(|name| name == SEQUENCE);
-    Ok(if has_rseq { vec!["rseq", "portable"] } else { vec!["portable"] })
+    let portable = way("portable", "portable", "glibc.pthread.rseq=1");
+    let others = [
+        way("rseq", "rseq", "glibc.pthread.rseq=1"),
+        way("portable, without areas,", "portable", "glibc.pthread.rseq=0"),
+    ];
+    Ok(std::iter::once(portable).chain(others.into_iter().filter(|_| has_rseq)).collect())
 }
 
 /// Runs a test with each way of writing rings.
@@ -68,8 +81,8 @@ pub fn with_each_producer<'a>(
     test: impl Fn(&[(&'a str, &'a str)]) -> Result<()>,
 ) -> Result<()> {
     for producer in producers()? {
-        let environment = [environment, &[("BLKIN_PRODUCER", producer)]].concat();
-        test(&environment).with_context(|| format!("with the {producer} producer"))?;
+        let environment = [environment, &producer.environment].concat();
+        test(&environment).with_context(|| format!("with the {} producer", producer.name))?;
     }
     Ok(())
 }
@@ -119,7 +132,8 @@ fn compile(name: &str) -> Result<PathBuf> {
     cc.args(["-std=gnu11", "-O2", "-Wall", "-Werror", "-pthread"]);
     cc.arg("-I").arg(root().join("blkin-lib/include")).arg("-o").arg(&program);
     cc.arg(root().join(format!("tests/c/{name}.c"))).arg("-L").arg(&library).arg("-lblkin");
-    cc.arg(format!("-Wl,-rpath,{}", library.display()));
+    // Before LD_LIBRARY_PATH, in which cargo has the folder of this tree's library.
+    cc.args(["-Wl,--disable-new-dtags", &format!("-Wl,-rpath,{}", library.display())]);
     run(&mut cc)?;
     Ok(program)
 }

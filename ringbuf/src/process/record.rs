@@ -15,6 +15,7 @@ use super::start::open_slot;
 use super::state::{GATE, PORTABLE, RSEQ, STATE, clock, ring_of, ring_of_mode, words};
 use super::waking::{after_refusal, wake};
 use crate::clock::ClockKind;
+use crate::cpu;
 use crate::image::Image;
 use crate::layout::{MAX_SLOTS, ProducerKind, RingMode, header, slot};
 use crate::ring::{Refused, Ring};
@@ -296,10 +297,7 @@ fn push_draft(ring: &Ring<'_, [AtomicU64]>, draft: &Draft<'_>) -> Result<bool, R
 /// anywhere.
 #[inline]
 pub(super) fn own_number() -> usize {
-    let index = rseq::index(&STATE.hot).unwrap_or_else(|| {
-        // SAFETY: no preconditions; libc serves it from the vDSO, or by a system call that never fails here.
-        unsafe { libc::sched_getcpu() }.max(0) as usize
-    });
+    let index = rseq::index(&STATE.hot).unwrap_or_else(|| cpu::current(STATE.asks_processor.load(Relaxed)));
     let slots = STATE.slots.load(Relaxed).max(1);
     // Nearly always; a division would cost as much as the clock.
     if index < slots { index } else { index % slots }

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::start::{random, ready_or_start, seed};
 use super::state::{OFF, STATE, is_ready};
+use crate::cpu;
 use crate::hot::HotSlot;
 use crate::layout::control;
 use crate::rseq::{self, Outcome};
@@ -56,7 +57,15 @@ pub fn samples_root() -> bool {
 /// else whoever asks [`Turn::samples`] is told.
 #[inline(always)]
 pub fn count_root() -> Option<Turn> {
-    let Some(slot) = own_slot() else { return Some(Turn { slot: None, left: 0 }) };
+    match own_slot() {
+        Some(slot) => count_root_in(slot),
+        None => Some(Turn { slot: None, left: 0 }),
+    }
+}
+
+/// As [`count_root`], in this slot.
+#[inline(always)]
+fn count_root_in(slot: &'static HotSlot) -> Option<Turn> {
     let left = rseq::add(&slot.roots, 1_u64.wrapping_neg());
     // Neither due (1), nor not seeded yet (0), nor begun when the rate was a larger one.
     let is_left_out = left.wrapping_sub(2) < rate().saturating_sub(1);
@@ -82,15 +91,20 @@ fn ends_countdown(slot: &HotSlot, left: u64) -> bool {
     false
 }
 
-/// Without a slot of one's own: threads without an area for restartable sequences, and whole programs.
+/// Without an area for restartable sequences: by the CPU's slot, or by one for all.
 #[cold]
 #[inline(never)]
 fn samples_first_root() -> bool {
     if ready_or_start() == OFF {
         return false;
     }
+    if let Some(slot) = slot_of_cpu() {
+        return count_root_in(slot).is_some_and(Turn::samples);
+    }
     let rate = rate().max(1);
-    seed(&STATE.shared_slot.roots, 1 + random() % rate);
+    if STATE.shared_slot.roots.load(Relaxed) == 0 {
+        seed(&STATE.shared_slot.roots, 1 + random() % rate);
+    }
     STATE.shared_slot.roots.fetch_add(1, Relaxed).is_multiple_of(rate)
 }
 
@@ -151,17 +165,20 @@ fn next_number_otherwise() -> u64 {
         }
     }
     ready_or_start();
-    if STATE.shared_slot.ids.load(Relaxed) == 0 {
-        seed(&STATE.shared_slot.ids, random());
+    let slot = slot_of_cpu().unwrap_or(&STATE.shared_slot);
+    if slot.ids.load(Relaxed) == 0 {
+        seed(&slot.ids, random());
     }
-    STATE.shared_slot.ids.fetch_add(GOLDEN_GAMMA, Relaxed)
+    slot.ids.fetch_add(GOLDEN_GAMMA, Relaxed)
 }
 
 /// The slot of the calling thread at this moment. Only a hint for whoever uses no restartable sequence.
 #[inline(always)]
 fn own_slot() -> Option<&'static HotSlot> {
-    if STATE.hot.rseq_offset.load(Relaxed) == 0 {
-        return None;
-    }
     STATE.hot.slots.get(rseq::index(&STATE.hot)?)
+}
+
+/// The slot of the CPU, in a process without areas for restartable sequences where that is told as quickly.
+fn slot_of_cpu() -> Option<&'static HotSlot> {
+    if STATE.asks_processor.load(Relaxed) { STATE.hot.slots.get(cpu::current(true)) } else { None }
 }

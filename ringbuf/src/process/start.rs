@@ -19,7 +19,7 @@ use crate::kept::{CONTROL, KeptErrno, SEGMENT, SOCKET_PATH};
 use crate::layout::{self, ProducerKind, RingMode, control, header, slot};
 use crate::ring::{Head, RingShape};
 use crate::say::Once;
-use crate::{cstring, rseq, segment, settings};
+use crate::{cpu, cstring, rseq, segment, settings};
 
 /// The phase, after the process's first use has been begun by someone.
 #[inline]
@@ -127,6 +127,7 @@ fn make_segment() -> Result<ProducerKind, Errno> {
     STATE.clock_is_tsc.store(clock == ClockKind::Tsc, Relaxed);
     STATE.overwrites.store(mode == RingMode::Overwrite, Relaxed);
     STATE.reads_blocks.store(reads_blocks, Relaxed);
+    STATE.asks_processor.store(area.is_none() && cpu::has_instruction(), Relaxed);
     STATE.may_wake.store(settings::may_wake(), Relaxed);
     set_up_hot(area, producer, created.cookie);
     GATE.point_to(&created.control_words[control::BLOCKED]);

@@ -45,6 +45,8 @@ pub(crate) struct State {
     /// Records with texts are put together before they have a place, and then written by compare-and-swap. Stored last, with
     /// release.
     pub(super) pushes_images: AtomicBool,
+    /// A thread without an area asks the processor where it runs, not the system.
+    pub(super) asks_processor: AtomicBool,
     /// It may wake consumerd.
     pub(super) may_wake: AtomicBool,
     pub(super) waking: Waking,
@@ -75,6 +77,7 @@ pub(crate) static STATE: State = State {
     tries_first: AtomicBool::new(false),
     reads_blocks: AtomicBool::new(false),
     pushes_images: AtomicBool::new(false),
+    asks_processor: AtomicBool::new(false),
     may_wake: AtomicBool::new(false),
     waking: Waking::new(),
     attempted: AtomicU64::new(0),

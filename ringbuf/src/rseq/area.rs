@@ -48,13 +48,15 @@ pub(crate) fn area() -> Option<Area> {
     Some(Area { offset, index_offset: offset.checked_add(index_at)? })
 }
 
-/// The index of the calling thread's slot at this moment; `None` if the thread is not registered.
+/// The index of the calling thread's slot at this moment; `None` if the thread is not registered, or there are no areas.
 #[inline(always)]
 pub(crate) fn index(hot: &Hot) -> Option<usize> {
+    let offset = hot.rseq_offset.load(Relaxed);
+    if offset == 0 {
+        return None;
+    }
     // SAFETY: the area lies at that offset from the thread pointer in every thread (see `area`).
-    let (cpu, index) = unsafe {
-        cpu_and_index(hot.rseq_offset.load(Relaxed) as isize, hot.index_offset.load(Relaxed) as isize)
-    };
+    let (cpu, index) = unsafe { cpu_and_index(offset as isize, hot.index_offset.load(Relaxed) as isize) };
     (cpu >= 0).then_some(index as usize)
 }
 

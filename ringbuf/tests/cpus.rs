@@ -1,0 +1,44 @@
+//! Threads on different CPUs write different rings, also where the C library registers no areas that say where they are.
+
+mod own;
+
+use std::process::Command;
+
+use blkin_ringbuf::process::{self, Short, Status, init};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+const TUNABLES: &str = "GLIBC_TUNABLES";
+const NO_AREAS: &str = "glibc.pthread.rseq=0";
+
+#[test]
+fn without_areas_each_cpu_has_a_ring_of_its_own() {
+    if std::env::var(TUNABLES).is_ok_and(|value| value == NO_AREAS) {
+        return check_rings();
+    }
+    let program = std::env::current_exe().expect("this program has a path");
+    let status = Command::new(program).env(TUNABLES, NO_AREAS).status().expect("it starts again");
+    assert!(status.success());
+}
+
+/// Moves this thread from CPU to CPU, and looks at which rings it has written.
+fn check_rings() {
+    assert_eq!(init(), Status::Tracing);
+    let program = own::attach();
+    let allowed = sched_getaffinity(None).expect("it is told");
+    let mut written = 0;
+    let mut has_written = vec![false; program.slots()];
+    for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)) {
+        // There are as many rings as CPUs, and their numbers may be larger.
+        if std::mem::replace(&mut has_written[cpu % program.slots()], true) {
+            continue;
+        }
+        let mut here = CpuSet::new();
+        here.set(cpu);
+        sched_setaffinity(None, &here).expect("it may run there");
+        let name = process::declare(b"name");
+        process::record_short(&[1, 2, 3], u64::from(name) << 32 | u64::from(name), name, Short::Event, 4);
+        written += 1;
+        assert_eq!(program.opened().count_ones(), written, "after CPU {cpu}");
+    }
+    assert_eq!(program.pending(), u64::from(written));
+}

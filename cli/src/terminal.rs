@@ -67,9 +67,14 @@ pub enum Colour {
     Cyan = 36,
 }
 
-/// `text` without control characters: what a traced program wrote never drives the reader's terminal.
+/// `text` without control characters: what a traced program wrote never drives the reader's terminal, nor reorders a line.
 pub fn safe(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if c.is_control() || is_bidi_control(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// Unicode's characters (`Bidi_Control`) that turn the direction in which others are shown.
+fn is_bidi_control(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// `text` in lines of at most `columns`, broken at spaces; a word that is longer has a line for itself, in one piece.
@@ -135,6 +140,17 @@ mod tests {
     #[test]
     fn control_characters_never_reach_the_terminal() {
         assert_eq!(safe("a\x1b[31mb\nc\u{9b}d é"), "a\u{fffd}[31mb\u{fffd}c\u{fffd}d é");
+    }
+
+    #[test]
+    fn nothing_that_was_written_reorders_a_line() {
+        for control in
+            "\u{61c}\u{200e}\u{200f}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\u{2067}\u{2068}\u{2069}"
+                .chars()
+        {
+            assert_eq!(safe(&format!("a{control}b")), "a\u{fffd}b", "{control:?}");
+        }
+        assert_eq!(safe("שלום 中\u{200d}"), "שלום 中\u{200d}");
     }
 
     #[test]

@@ -156,6 +156,8 @@ pub struct Reading {
     pub ledger: Ledger,
     /// A sentence for each of the others: which, and why.
     pub unread: Vec<String>,
+    /// That a Zipkin server has the collector's place, which counts no annotations.
+    pub silent: Option<String>,
 }
 
 impl Reading {
@@ -167,13 +169,19 @@ impl Reading {
     fn take(&mut self, daemon: &str, client: &Client, equations: impl FnOnce(&Metrics) -> Ledger) {
         match client.get_ok("/metrics", &[]) {
             Ok(text) => match equations(&Metrics::parse(&text)).equations {
-                none if none.is_empty() && !is_zipkins(&text) => {
-                    self.unread.push(format!("{daemon} is missing in the ledger: {}", client.other(daemon)));
+                none if none.is_empty() && daemon == COLLECTOR && is_zipkins(&text) => {
+                    let silence = "a Zipkin server, which does not tell what became of annotations";
+                    self.silent = Some(format!("the ledger ends before {}: {silence}", client.base()));
                 }
+                none if none.is_empty() => self.miss(daemon, client.other(daemon)),
                 found => self.ledger.equations.extend(found),
             },
-            Err(error) => self.unread.push(format!("{daemon} is missing in the ledger: {error:#}")),
+            Err(error) => self.miss(daemon, format!("{error:#}")),
         }
+    }
+
+    fn miss(&mut self, daemon: &str, why: String) {
+        self.unread.push(format!("{daemon} is missing in the ledger: {why}"));
     }
 }
 
@@ -234,7 +242,7 @@ impl Ledger {
         for relay in relays {
             reading.take("relay", relay, |metrics| Ledger::of_relay(relay.host(), metrics));
         }
-        reading.take("collector", collector, Ledger::of_collector);
+        reading.take(COLLECTOR, collector, Ledger::of_collector);
         reading
     }
 
@@ -308,7 +316,7 @@ impl Ledger {
 }
 
 /// Metrics of a Zipkin server, which counts no annotations.
-fn is_zipkins(metrics: &str) -> bool {
+pub(crate) fn is_zipkins(metrics: &str) -> bool {
     metrics.contains("zipkin_collector")
 }
 
@@ -440,6 +448,7 @@ blkin_collector_duplicate_total 4
 blkin_collector_lost_total{cause=\"malformed\"} 1
 blkin_collector_lost_total{cause=\"expired\"} 7
 ";
+    const ZIPKIN: &str = r#"{"counter.zipkin_collector.spans.http":4.0}"#;
     const RELAY: &str = "\
 blkin_relay_received_total 50
 blkin_relay_accepted_total 48
@@ -582,17 +591,38 @@ blkin_relay_entries_upstream_lost_total{upstream=\"a:1\",cause=\"spool_evicted\"
         });
     }
 
+    fn serving(metrics: &'static str) -> Client {
+        answering(move |_| ("200 OK", metrics))
+    }
+
     #[test]
-    fn another_daemon_is_missing_in_it_and_a_zipkin_server_is_passed_over() {
-        let read = |collector: &'static str| {
-            let client = |text| answering(move |_| ("200 OK", text));
-            Ledger::read(&client(CONSUMERD), &[client(COLLECTOR)], &client(collector).named_by("--collector"))
+    fn whoever_is_another_daemon_or_none_is_missing_in_it() {
+        let read = |[consumerd, relay, collector]: [&'static str; 3]| {
+            Ledger::read(&serving(consumerd), &[serving(relay)], &serving(collector).named_by("--collector"))
         };
-        let reading = read(RELAY);
+        assert!(read([CONSUMERD, RELAY, COLLECTOR]).balances());
+        for (metrics, missing) in [
+            (["hi", "hi", "hi"], &["consumerd", "relay", "collector"][..]),
+            ([RELAY, COLLECTOR, CONSUMERD], &["consumerd", "relay", "collector"]),
+            ([ZIPKIN, ZIPKIN, ZIPKIN], &["consumerd", "relay"]),
+            ([CONSUMERD, COLLECTOR, RELAY], &["relay", "collector"]),
+        ] {
+            let reading = read(metrics);
+            let told: Vec<&str> = reading.unread.iter().map(|why| why.split(' ').next().unwrap()).collect();
+            assert_eq!(told, missing, "{:?}", reading.unread);
+            assert!(!reading.balances());
+        }
+        let wrong = read([CONSUMERD, RELAY, RELAY]).unread.remove(0);
+        assert!(wrong.contains(" has no figures of a collector (is it"), "{wrong}");
+    }
+
+    #[test]
+    fn a_zipkin_server_has_no_equation_and_is_said_not_to_tell() {
+        let reading = Ledger::read(&serving(CONSUMERD), &[], &serving(ZIPKIN));
         assert_eq!(reading.ledger, Ledger::of_consumerd(&Metrics::parse(CONSUMERD)));
-        assert_eq!(reading.unread.len(), 2, "{:?}", reading.unread);
-        assert!(reading.unread[1].contains(" has no figures of a collector (is it"), "{:?}", reading.unread);
-        assert_eq!(read(r#"{"counter.zipkin_collector.spans.http":4.0}"#).unread.len(), 1);
+        assert!(reading.balances(), "{:?}", reading.unread);
+        assert!(reading.silent.unwrap().contains("a Zipkin server, which does not tell"));
+        assert_eq!(Ledger::read(&serving(CONSUMERD), &[], &serving(COLLECTOR)).silent, None);
     }
 
     #[test]

@@ -281,7 +281,7 @@ fn print_saved(file: &Path, json: bool) -> Result<()> {
 fn check(reading: &Reading, json: bool) -> Result<ExitCode> {
     let ledger = &reading.ledger;
     put(&if json { pretty(ledger)? } else { ledger.table(Style::of_stdout()) })?;
-    reading.unread.iter().for_each(|missing| eprintln!("blkin: {missing}"));
+    reading.unread.iter().chain(&reading.silent).for_each(|missing| eprintln!("blkin: {missing}"));
     Ok(code(reading.balances()))
 }
 

@@ -89,7 +89,7 @@ pub fn examine(places: Places) -> Report {
     checks.push(daemons::consumerd(&said));
     checks.extend(daemons::sinks(&said));
     let consumerd = said.metrics();
-    let mut ledger = consumerd.as_ref().map(Ledger::of_consumerd).unwrap_or_default();
+    let mut told = vec![consumerd.as_ref().map(Ledger::of_consumerd).unwrap_or_default()];
     checks.push(programs::attachment(consumerd.as_ref(), &places.socket));
     checks.extend(consumerd.as_ref().map(programs::offers));
     checks.extend(consumerd.as_ref().and_then(room::of_consumerd));
@@ -98,21 +98,21 @@ pub fn examine(places: Places) -> Report {
         let relay = daemons::Said::by(relay, "/healthz");
         checks.push(daemons::relay(&relay));
         checks.extend(daemons::deliveries(&relay));
-        if let Some(metrics) = relay.metrics() {
-            ledger = ledger.and(Ledger::of_relay(&relay.host, &metrics));
-            checks.extend(room::of_relay(&relay.base, &metrics));
-            checks.extend(losses::of_relay(&relay.base, &metrics));
-        }
+        let metrics = relay.metrics().unwrap_or_default();
+        told.push(Ledger::of_relay(&relay.host, &metrics));
+        checks.extend(room::of_relay(&relay.base, &metrics));
+        checks.extend(losses::of_relay(&relay.base, &metrics));
     }
     let collector = daemons::Said::by_collector(places.collector);
     checks.push(daemons::collector(&collector));
     checks.extend(daemons::disk(&collector));
-    if let Some(metrics) = collector.metrics() {
-        ledger = ledger.and(Ledger::of_collector(&metrics));
-        checks.extend(room::of_collector(&collector.base, &metrics));
-        checks.extend(losses::of_collector(&metrics));
-    }
-    checks.push(ledger_check(&ledger, consumerd.is_some()));
+    let metrics = collector.metrics().unwrap_or_default();
+    told.push(Ledger::of_collector(&metrics));
+    checks.extend(room::of_collector(&collector.base, &metrics));
+    checks.extend(losses::of_collector(&metrics));
+    let all_told = told.iter().all(|of_one| !of_one.equations.is_empty());
+    let ledger = told.into_iter().fold(Ledger::default(), Ledger::and);
+    checks.push(ledger_check(&ledger, all_told));
     let balanced = ledger.balances();
     let healthy = balanced && checks.iter().all(|check| check.status != Status::Failed);
     Report { healthy, checks, balanced, ledger: ledger.equations }
@@ -122,7 +122,8 @@ pub fn examine(places: Places) -> Report {
 /// longer.
 const AS_CONFIGURED: [&str; 3] = ["expired", "sampled_out", "overwritten"];
 
-fn ledger_check(ledger: &Ledger, consumerd_was_read: bool) -> Check {
+/// What the figures of those that have some come to; nobody knows of a loss at one that has none.
+fn ledger_check(ledger: &Ledger, all_told: bool) -> Check {
     const NAME: &str = "ledger";
     let (configured, unwanted): (Vec<_>, Vec<_>) =
         ledger.lost_by_cause().into_iter().partition(|(cause, _)| AS_CONFIGURED.contains(cause));
@@ -146,7 +147,7 @@ fn ledger_check(ledger: &Ledger, consumerd_was_read: bool) -> Check {
         )
     } else if !configured.is_empty() {
         Check::ok(NAME, format!("balances; what went is what is configured to go: {}", counted(&configured)))
-    } else if consumerd_was_read {
+    } else if all_told {
         Check::ok(NAME, "balances, nothing was lost")
     } else {
         Check::ok(NAME, "what could be read balances, nothing was lost there")
@@ -201,6 +202,7 @@ fn put_check(out: &mut String, check: &Check, widest: usize, style: Style) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::answering;
     use crate::ledger::{Equation, Term};
 
     fn nobody() -> Places {
@@ -252,6 +254,27 @@ mod tests {
         assert_eq!(check.status, Status::Ok);
         assert!(check.found.ends_with("expired 4, overwritten 2"), "{}", check.found);
         assert_eq!(losing(&[("full", 0)]).found, "balances, nothing was lost");
+    }
+
+    #[test]
+    fn nothing_is_said_of_losses_at_whoever_has_no_figures() {
+        let of_consumerd = "blkin_sink_acked_total{sink=\"scribe\"} 0\n";
+        let ledger = |collector: &'static str| {
+            let consumerd = answering(move |_| ("200 OK", of_consumerd));
+            let collector = answering(move |_| ("200 OK", collector));
+            let places = Places { consumerd, relays: Vec::new(), collector, ..nobody() };
+            let report = examine(places);
+            let check = report.checks.into_iter().find(|check| check.name == "ledger").unwrap();
+            (check.status, check.found)
+        };
+        assert_eq!(
+            ledger("blkin_collector_received_total 0\n"),
+            (Status::Ok, "balances, nothing was lost".to_owned())
+        );
+        for other in [r#"{"counter.zipkin_collector.spans.http":4.0}"#, "hi"] {
+            let part = "what could be read balances, nothing was lost there".to_owned();
+            assert_eq!(ledger(other), (Status::Ok, part), "{other}");
+        }
     }
 
     #[test]

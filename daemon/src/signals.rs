@@ -1,17 +1,26 @@
 //! SIGTERM and SIGINT ask a daemon to drain and end, SIGHUP to read its configuration again, if it can. SIGXFSZ only comes with
 //! an error that says as much.
 
+use std::future::poll_fn;
 use std::io;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+/// A request to end that comes again within this time is still the same one: timeout(1), for one, signals a process and
+/// then its group.
+const SAME_REQUEST: Duration = Duration::from_secs(1);
 
 /// SIGXFSZ has this number wherever we run. It comes with EFBIG, for a file beyond the limit of the process.
 const FILE_TOO_LARGE: i32 = 25;
 
 /// Returns a token that SIGTERM or SIGINT cancels. Call it before telling that the daemon is ready and before it writes any
-/// file, inside a tokio runtime. A second signal while draining ends the process at once with exit code 1. A file that the
-/// limit of file sizes forbids is an error from then on; without that it would end the process, and say nothing.
+/// file, inside a tokio runtime. A second signal while draining, a second or more after the first, ends the process at once
+/// with exit code 1. A file that the limit of file sizes forbids is an error from then on; without that it would end the
+/// process, and say nothing.
 ///
 /// # Errors
 /// When the signal handlers cannot be installed.
@@ -23,10 +32,7 @@ pub fn stop_token() -> io::Result<CancellationToken> {
     let token = CancellationToken::new();
     let stop = token.clone();
     tokio::spawn(async move {
-        next(&mut terminate, &mut interrupt).await;
-        tracing::info!("stopping: finishing what is under way");
-        stop.cancel();
-        next(&mut terminate, &mut interrupt).await;
+        until_hurried(&stop, |context| poll_either(&mut terminate, &mut interrupt, context)).await;
         tracing::warn!("stopped by a second signal before everything was finished");
         std::process::exit(i32::from(crate::exit::RUNTIME_FAILURE));
     });
@@ -57,9 +63,51 @@ pub fn outlive_hangups() -> io::Result<()> {
     Ok(())
 }
 
-async fn next(terminate: &mut Signal, interrupt: &mut Signal) {
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+/// Cancels `stop` at the first request, and returns at the first further one that is no repetition of it.
+async fn until_hurried(stop: &CancellationToken, mut poll_request: impl FnMut(&mut Context<'_>) -> Poll<()>) {
+    poll_fn(&mut poll_request).await;
+    tracing::info!("stopping: finishing what is under way");
+    stop.cancel();
+    let asked = Instant::now();
+    loop {
+        poll_fn(&mut poll_request).await;
+        if asked.elapsed() >= SAME_REQUEST {
+            return;
+        }
+    }
+}
+
+fn poll_either(one: &mut Signal, other: &mut Signal, context: &mut Context<'_>) -> Poll<()> {
+    match one.poll_recv(context) {
+        Poll::Pending => other.poll_recv(context).map(|_| ()),
+        Poll::Ready(_) => Poll::Ready(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_request_that_is_no_repetition_of_the_first_cuts_the_end_short() {
+        // Nobody sleeps: time passes by `advance` alone. With room for one request, the last was heard once there is room.
+        let (requests, mut heard) = mpsc::channel(1);
+        let stop = CancellationToken::new();
+        let ending = stop.clone();
+        let hurried = tokio::spawn(async move {
+            until_hurried(&ending, |cx| heard.poll_recv(cx).map(Option::unwrap)).await;
+        });
+        requests.send(()).await.unwrap();
+        stop.cancelled().await;
+        for pause in [Duration::ZERO, SAME_REQUEST - Duration::from_millis(1)] {
+            tokio::time::advance(pause).await;
+            requests.send(()).await.unwrap();
+            drop(requests.reserve().await.expect("it waits for more"));
+        }
+        tokio::time::advance(Duration::from_millis(1)).await;
+        requests.send(()).await.unwrap();
+        hurried.await.unwrap();
     }
 }

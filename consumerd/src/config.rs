@@ -1,6 +1,6 @@
 //! Every setting, its default and its check. `config.example.toml` shows them all.
 
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 
 use blkin_daemon::checks::{in_ranges, invalid, listen_address, writable_folder};
 use blkin_daemon::config::{ConfigError, HOST_AND_PORT, is_host_and_port};
@@ -225,6 +225,7 @@ impl Config {
         check_upstream("json_scribe_upstream", &self.json_scribe_upstream)?;
         check_socket("socket", &self.socket)?;
         check_socket("control_socket", &self.control_socket())?;
+        self.check_sockets_differ()?;
         self.check_worker_ids()?;
         if !self.geometry().is_valid() || self.staging_bytes < 16 << 20 {
             return Err(invalid("staging_bytes", "a multiple of 4096 from 16 MiB to 1 TiB"));
@@ -254,6 +255,27 @@ impl Config {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
             writable_folder(key, folder.unwrap_or(Path::new(".")))
         })
+    }
+
+    /// With one path for two of them the daemon would wait for itself to end.
+    fn check_sockets_differ(&self) -> Result<(), ConfigError> {
+        let control = self.control_socket();
+        let rules = rules_beside(&control);
+        // However the path is written: "x" and "./x" are one.
+        let are_one =
+            |a: &Path, b: &Path| a == b || matches!((absolute(a), absolute(b)), (Ok(a), Ok(b)) if a == b);
+        if are_one(&self.socket, &control) {
+            let reason = format!("{} is `socket` already; set another", control.display());
+            return Err(invalid("control_socket", reason));
+        }
+        if are_one(&rules, &self.socket) || are_one(&rules, &control) {
+            let reason = format!(
+                "the rules beside it are kept in {}, which is a socket; set another",
+                rules.display()
+            );
+            return Err(invalid("control_socket", reason));
+        }
+        Ok(())
     }
 
     /// Of a worker that has another user and still root's group, or the other way round, nobody would think that it may do
@@ -311,6 +333,11 @@ impl Config {
         let checkpoint_bytes = (64 << 10) + (self.max_programs as u64).min(100_000) * per_program;
         Geometry { log_bytes: self.staging_bytes, checkpoint_bytes: checkpoint_bytes.next_multiple_of(4096) }
     }
+}
+
+/// Where the rules are kept that are made on this control socket.
+pub fn rules_beside(control_socket: &Path) -> PathBuf {
+    control_socket.with_extension("rules")
 }
 
 fn check_upstream(key: &'static str, upstream: &str) -> Result<(), ConfigError> {
@@ -420,7 +447,7 @@ mod tests {
             paths.check().map_err(|e| e.to_string())
         };
         let of_bytes = |bytes: usize| format!("/{}", "s".repeat(bytes - 1));
-        check(of_bytes(107), of_bytes(107)).unwrap();
+        check(of_bytes(107), of_bytes(106)).unwrap();
         let long = check(of_bytes(108), String::new()).unwrap_err();
         assert!(long.contains(": socket: ") && long.contains("has 108 bytes"), "{long}");
         assert!(check(of_bytes(9), of_bytes(108)).unwrap_err().contains("control_socket"));
@@ -429,6 +456,29 @@ mod tests {
         assert!(beside.contains("control_socket"), "{beside}");
         for nothing in ["", "/", "/run/.."] {
             assert!(check(nothing.into(), String::new()).unwrap_err().contains(": socket: "), "{nothing:?}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_two_sockets_or_the_rules_would_share_is_refused() {
+        let check = |socket: &str, control_socket: &str| {
+            let paths =
+                Config { socket: socket.into(), control_socket: control_socket.into(), ..Config::default() };
+            paths.check().map_err(|e| e.to_string())
+        };
+        check("/run/b/x", "/run/b/y").unwrap();
+        for (socket, control) in
+            [("/x", "/x"), ("x", "./x"), ("/run//x", "/run/./x"), ("/run/control.sock", "")]
+        {
+            let shared = check(socket, control).unwrap_err();
+            assert!(
+                shared.contains("control_socket: ") && shared.contains(" is `socket` already"),
+                "{shared}"
+            );
+        }
+        for (socket, control) in [("/run/control.rules", ""), ("/run/s", "/run/c.rules")] {
+            let shared = check(socket, control).unwrap_err();
+            assert!(shared.contains("control_socket: the rules beside it are kept in /run/c"), "{shared}");
         }
     }
 }

@@ -9,6 +9,7 @@ use rustix::fs::{FileType, Mode, OFlags, fstat, ftruncate, open};
 use rustix::net::SocketType;
 
 use super::local::LocalSocket;
+use crate::config::rules_beside;
 use crate::settings::file::FILE_BYTES;
 
 const BACKLOG: i32 = 128;
@@ -28,7 +29,7 @@ impl Control {
     pub(super) fn listen(path: &Path) -> io::Result<Self> {
         // The socket first: whoever listens has the file for himself.
         let socket = LocalSocket::listen(path, SocketType::STREAM, BACKLOG)?;
-        Ok(Self { socket, rules: rules_file(&path.with_extension("rules"))? })
+        Ok(Self { socket, rules: rules_file(&rules_beside(path))? })
     }
 
     /// The socket and the file, for a worker.

@@ -102,6 +102,9 @@ pub enum BadEntry {
     /// An annotation without time or value.
     #[error("failed to read a span: incomplete annotation")]
     IncompleteAnnotation,
+    /// A tag without key, which v1 calls a binary annotation.
+    #[error("failed to read a span: no key of a binary annotation")]
+    MissingKey,
     /// A member of the other version's spans: it would be lost.
     #[error(
         "failed to read a span: {0} is of the other version; post v1 to /api/v1/spans, v2 to /api/v2/spans"
@@ -148,7 +151,7 @@ impl Refusal for BadEntry {
             BadEntry::AfterList(_) | BadEntry::Proto(_) => Cause::Syntax,
             BadEntry::Missing(_) | BadEntry::Id { .. } => Cause::BadId,
             BadEntry::Json(_) | BadEntry::Kind(_) | BadEntry::Port(_) => Cause::BadValue,
-            BadEntry::IncompleteAnnotation => Cause::EmptyAnnotation,
+            BadEntry::IncompleteAnnotation | BadEntry::MissingKey => Cause::EmptyAnnotation,
             BadEntry::OtherVersion(_) => Cause::OtherVersion,
             BadEntry::TooLarge { .. } => Cause::TooLarge,
         }

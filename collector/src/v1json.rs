@@ -145,7 +145,7 @@ impl Object for BinaryAnnotation {
 
     /// A value is a string or, for an address, true; others mean nothing, and become a type that no reader shows.
     fn finish(parts: BinaryAnnotationParts) -> Result<Self, BadEntry> {
-        let Text(key) = parts.key.ok_or(BadEntry::Missing("key of a binary annotation"))?;
+        let Text(key) = parts.key.ok_or(BadEntry::MissingKey)?;
         let (kind, value) = match (parts.text, parts.flag) {
             (Some(text), _) => (AnnotationType::String, text.into_bytes()),
             (None, Some(flag)) => (AnnotationType::Bool, vec![u8::from(flag)]),

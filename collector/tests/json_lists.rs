@@ -71,6 +71,14 @@ fn what_is_wrong_is_said() {
 }
 
 #[test]
+fn a_tag_without_a_key_is_no_matter_of_an_id() {
+    let entry = r#"{"traceId":"1","id":"2","binaryAnnotations":[{"value":"v"}]}"#;
+    let error = read_v1(list(&[entry]).as_bytes()).unwrap().remove(0).unwrap_err();
+    assert_eq!(error.to_string(), "failed to read a span: no key of a binary annotation");
+    assert_eq!(error.cause(), Cause::EmptyAnnotation);
+}
+
+#[test]
 fn broken_json_is_refused_as_a_whole() {
     for body in
         ["", "{}", "5", "[", "[{]", r#"[{"traceId":"1","id":"2"}"#, r#"[{"traceId":"1","id":"2"}\]"#, "[,]"]

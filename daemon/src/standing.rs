@@ -229,18 +229,20 @@ impl Current {
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
 /// Encodes how it stands with several others, each with its labels, as `PREFIX_failures` by cause, `PREFIX_trouble` (1 for
-/// the cause for which the last attempt failed), `PREFIX_trouble_seconds` and `PREFIX_since_success_seconds`.
+/// the cause for which the last attempt failed), `PREFIX_trouble_seconds` and `PREFIX_since_success_seconds`. Their help calls an attempt one `to`
+/// do something, such as "to deliver".
 ///
 /// # Errors
 /// When the encoder fails.
 pub fn encode(
     encoder: &mut DescriptorEncoder<'_>,
     prefix: &str,
+    to: &str,
     standings: &[(Labels<'_>, &Standing)],
 ) -> fmt::Result {
     let name = format!("{prefix}_failures");
-    let help = "Attempts to deliver that failed since the start, by cause";
-    let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Counter)?;
+    let help = format!("Attempts {to} that failed since the start, by cause");
+    let mut family = encoder.encode_descriptor(&name, &help, None, MetricType::Counter)?;
     for (labels, standing) in standings {
         for (cause, count) in standing.failures() {
             let labels = with_cause(labels, cause);
@@ -248,8 +250,8 @@ pub fn encode(
         }
     }
     let name = format!("{prefix}_trouble");
-    let help = "1 for the cause for which the last attempt to deliver failed; none while it worked";
-    let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
+    let help = format!("1 for the cause for which the last attempt {to} failed; none while it worked");
+    let mut family = encoder.encode_descriptor(&name, &help, None, MetricType::Gauge)?;
     for (labels, standing) in standings {
         let now = standing.trouble().map(|trouble| trouble.cause);
         for cause in standing.causes {
@@ -258,11 +260,11 @@ pub fn encode(
         }
     }
     let lasts = |standing: &Standing| standing.trouble().map_or(0, |trouble| trouble.seconds);
-    let help = "How long attempts to deliver have been failing; 0 while they work";
-    encode_seconds(encoder, &format!("{prefix}_trouble_seconds"), help, standings, lasts)?;
-    let help = "Time since something was delivered, or since the start if nothing was";
+    let help = format!("How long attempts {to} have been failing; 0 while they work");
+    encode_seconds(encoder, &format!("{prefix}_trouble_seconds"), &help, standings, lasts)?;
+    let help = format!("Time since an attempt {to} worked, or since the start if none did");
     let name = format!("{prefix}_since_success_seconds");
-    encode_seconds(encoder, &name, help, standings, Standing::seconds_since_success)
+    encode_seconds(encoder, &name, &help, standings, Standing::seconds_since_success)
 }
 
 fn with_cause<'a>(labels: &Labels<'a>, cause: Cause) -> Labels<'a> {
@@ -337,6 +339,24 @@ mod tests {
         assert_eq!(said, Some(Begun { held_back: 0 }));
         let over = Over { lasted: 19 * SECOND, failures: 3 };
         assert_eq!(standing.succeeded_at(begin + 20 * SECOND), Some(over));
+    }
+
+    #[test]
+    fn the_help_says_what_is_attempted() {
+        #[derive(Debug)]
+        struct Disk(Standing);
+        impl prometheus_client::collector::Collector for Disk {
+            fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+                encode(&mut encoder, "disk", "to write", &[(Vec::new(), &self.0)])
+            }
+        }
+        let mut registry = prometheus_client::registry::Registry::default();
+        registry.register_collector(Box::new(Disk(standing())));
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let help: Vec<&str> = text.lines().filter(|line| line.starts_with("# HELP ")).collect();
+        assert_eq!(help.len(), 4);
+        assert!(help.iter().all(|line| line.contains(" to write ") && !line.contains("deliver")), "{help:?}");
     }
 
     #[test]

@@ -105,12 +105,12 @@ impl Metrics {
             let labels = vec![("upstream", standing.to())];
             (labels, &**standing)
         });
-        standing::encode(encoder, "blkin_relay_upstream", &Vec::from_iter(upstreams))?;
+        standing::encode(encoder, "blkin_relay_upstream", "to deliver", &Vec::from_iter(upstreams))?;
         let spool = self.spool_standings.iter().map(|standing| {
             let labels = vec![("what", standing.name())];
             (labels, &**standing)
         });
-        standing::encode(encoder, "blkin_relay_spool", &Vec::from_iter(spool))
+        standing::encode(encoder, "blkin_relay_spool", "to write to the spool", &Vec::from_iter(spool))
     }
 
     fn live_metrics(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

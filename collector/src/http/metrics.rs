@@ -92,7 +92,7 @@ impl Metrics {
 
     fn of_disk(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let disk = self.disk.iter().map(|standing| (vec![("what", standing.name())], &**standing));
-        standing::encode(&mut encoder, &full("disk"), &Vec::from_iter(disk))
+        standing::encode(&mut encoder, &full("disk"), "to write to the disk", &Vec::from_iter(disk))
     }
 
     fn of_store(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -48,7 +48,7 @@ impl Collector for EngineCollector {
             let labels = vec![("sink", other.name()), ("to", other.to())];
             (labels, &**other)
         });
-        standing::encode(&mut encoder, "blkin_sink", &others.collect::<Vec<_>>())?;
+        standing::encode(&mut encoder, "blkin_sink", "to deliver", &others.collect::<Vec<_>>())?;
         encode_spans(&mut encoder, &snapshot)?;
         encode_daemon(&mut encoder, &snapshot)?;
         let wakes = one(self.wakes.load(Relaxed));

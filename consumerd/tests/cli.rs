@@ -56,6 +56,20 @@ fn a_bad_configuration_ends_with_78_and_names_the_key() {
 }
 
 #[test]
+fn the_port_of_another_program_is_a_failure_that_nobody_waits_for() {
+    let stranger = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = stranger.local_addr().unwrap().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let places = ["--config", "/dev/null", "--socket", socket.to_str().unwrap(), "--http-listen", &address];
+    let output = consumerd(&places);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains(&format!("failed to listen on {address}; set `http_listen`")), "{said}");
+    assert!(!said.contains("waiting"), "{said}");
+}
+
+#[test]
 fn wrong_usage_ends_with_2_and_a_failure_with_1() {
     assert_eq!(consumerd(&["--no-such-flag"]).status.code(), Some(2));
     assert_eq!(consumerd(&["worker"]).status.code(), Some(1));

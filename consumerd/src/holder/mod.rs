@@ -38,7 +38,7 @@ use counters::{Count, Counters};
 use guard::Guard;
 use held::HeldPrograms;
 use offers::Offers;
-use predecessor::listen_when_free;
+use predecessor::Predecessor;
 use worker_process::{STUCK_AFTER, WorkerProcess};
 
 /// Pause while a message could not be handed over yet.
@@ -112,19 +112,22 @@ struct Listening {
 impl Listening {
     async fn start(config: &Config, stop: &CancellationToken) -> anyhow::Result<Self> {
         let shipping = Duration::from_millis(config.stop_timeout_ms);
-        let due = Instant::now() + shipping + predecessor::MARGIN;
+        let mut predecessor = Predecessor::new(Instant::now() + shipping + predecessor::MARGIN, stop);
         let failed = |what: &str, key: &str| format!("failed to listen on {what}; set `{key}`");
         let socket = config.socket.display().to_string();
-        let offers = listen_when_free(&socket, due, stop, || Offers::listen(&config.socket))
+        let offers = predecessor
+            .socket(&socket, || Offers::listen(&config.socket))
             .await
             .with_context(|| failed(&socket, "socket"))?;
         let path = config.control_socket();
         let what = path.display().to_string();
-        let control = listen_when_free(&what, due, stop, || Control::listen(&path))
+        let control = predecessor
+            .socket(&what, || Control::listen(&path))
             .await
             .with_context(|| failed(&what, "control_socket"))?;
         let address = &config.http_listen;
-        let http = listen_when_free(address, due, stop, || TcpListener::bind(address))
+        let http = predecessor
+            .port(address, || TcpListener::bind(address))
             .await
             .with_context(|| failed(address, "http_listen"))?;
         http.set_nonblocking(true).context("failed to prepare the HTTP listener")?;

@@ -87,6 +87,7 @@ pub struct Checkpoint {
 pub struct Positions {
     file: File,
     generation: u64,
+    has_bad_place: bool,
 }
 
 /// What the file says.
@@ -123,7 +124,12 @@ impl Positions {
             Some((generation, checkpoint)) => (generation, Found::Checkpoint(checkpoint)),
             None => (0, if is_new { Found::Nothing } else { Found::Unreadable(bytes) }),
         };
-        Ok((Positions { file, generation }, found))
+        Ok((Positions { file, generation, has_bad_place }, found))
+    }
+
+    /// Whether the disk did not give back a part of the file when it was opened.
+    pub fn has_bad_place(&self) -> bool {
+        self.has_bad_place
     }
 
     /// Where they are written.
@@ -161,7 +167,6 @@ impl Positions {
 fn read_slot(file: &File, slot: &mut [u8], at: u64) -> io::Result<bool> {
     match read_exact(file, slot, at) {
         Err(error) if is_of_bad_place(&error) => {
-            tracing::warn!(at, "the disk does not give back a place of the spool's positions");
             slot.fill(0);
             Ok(false)
         }
@@ -288,11 +293,13 @@ mod tests {
             BAD.replace(slots.to_vec());
             let (positions, found) = Positions::open(&path).unwrap();
             BAD.take();
+            assert_eq!(positions.has_bad_place(), !slots.is_empty());
             (positions.generation, found)
         };
         // The second lies in the first slot.
         assert_eq!(found_without(&[0]), (1, Found::Checkpoint(checkpoint(1))));
         assert_eq!(found_without(&[SLOT_BYTES as u64]), (2, Found::Checkpoint(checkpoint(2))));
+        assert_eq!(found_without(&[]), (2, Found::Checkpoint(checkpoint(2))));
         let nothing = vec![0; 2 * SLOT_BYTES];
         assert_eq!(found_without(&[0, SLOT_BYTES as u64]), (0, Found::Unreadable(nothing)));
     }

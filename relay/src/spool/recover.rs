@@ -83,6 +83,9 @@ impl Spool {
 fn open_positions(folder: &Path) -> io::Result<(Positions, Option<Checkpoint>)> {
     let path = positions_path(folder);
     let (positions, found) = Positions::open(&path)?;
+    if positions.has_bad_place() {
+        tracing::warn!("the disk does not give back a part of the spool's positions");
+    }
     let content = match found {
         checkpoint::Found::Checkpoint(checkpoint) => return Ok((positions, Some(checkpoint))),
         checkpoint::Found::Nothing => return Ok((positions, None)),

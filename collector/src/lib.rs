@@ -19,6 +19,7 @@ mod json;
 pub mod ledger;
 pub mod live;
 pub mod merge;
+mod named;
 pub mod proto3;
 pub mod query;
 pub mod refusal;

@@ -9,6 +9,7 @@ mod intake;
 mod ledger;
 mod metrics;
 mod page;
+mod path;
 mod queries;
 mod rejects;
 mod serve;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{StatusCode, header};
+use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use blkin_daemon::admin::{self, Admin};
@@ -28,6 +29,7 @@ pub use serve::serve;
 
 use crate::config::Config;
 use crate::ingest::Ingest;
+use crate::named::Named;
 use crate::settings::Settings;
 use crate::store::writer::Writer;
 use crate::store::{Store, StoreError};
@@ -60,6 +62,7 @@ pub fn router(app: Arc<App>, admin: Admin, live: Router) -> Router {
     let config = app.config();
     let api = api_routes(app.clone());
     let page = config.ui_dir.as_deref().map_or_else(page::missing, page::routes);
+    let named = Arc::<Named>::default();
     Router::new()
         .merge(api.clone())
         .nest("/zipkin", api)
@@ -67,7 +70,7 @@ pub fn router(app: Arc<App>, admin: Admin, live: Router) -> Router {
         .merge(admin::router(admin))
         .merge(live)
         .merge(page)
-        .fallback(|| async { Problem::not_found("no such route: see /info or the documentation") })
+        .fallback(async move |method: Method, uri: Uri| no_route(&method, &uri, &named))
         .layer(cors::layer(&config.cors_origins))
 }
 
@@ -156,6 +159,19 @@ impl IntoResponse for Json {
     fn into_response(self) -> Response {
         ([(header::CONTENT_TYPE, "application/json")], Body::from(self.0)).into_response()
     }
+}
+
+/// Who posts spans to where nothing is may never look at the answers: so the log names each such path, once.
+fn no_route(method: &Method, uri: &Uri, named: &Named) -> Problem {
+    if method == Method::POST
+        && let Some(path) = named.once(uri.path().as_bytes())
+    {
+        tracing::warn!(
+            ?path,
+            "refusing what is posted to an unknown path: spans go to /api/v2/spans or /api/v1/spans"
+        );
+    }
+    Problem::not_found("no such route: see /info or the documentation")
 }
 
 fn redirect_to_page() -> Redirect {

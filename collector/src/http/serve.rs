@@ -20,6 +20,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::path;
 use crate::settings::Settings;
 
 /// Pause after an error of accept, such as too many open files.
@@ -108,6 +109,7 @@ impl Service<Request<Incoming>> for Routes {
     type Future = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Future;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        path::simplify(request.uri_mut());
         request.extensions_mut().insert(self.peer);
         self.inner.call(request)
     }

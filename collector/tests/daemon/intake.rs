@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use serde_json::Value;
 
 use crate::bad_input::{GZIP, JSON, PROTOBUF, gzip};
-use crate::running::{Collector, Scribe, entry, span_entry};
+use crate::running::{Collector, Scribe, command, entry, span_entry};
 
 /// A list of one span with these ids, as protocol buffers.
 fn proto3(trace_id: u8, id: u8) -> Vec<u8> {
@@ -52,6 +52,28 @@ fn a_span_whose_text_is_nearly_json_is_stored_and_one_that_is_none_is_refused_al
     let rejects = &collector.json("/api/blkin/rejects")["counts"];
     assert_eq!(rejects["http_v1"], serde_json::json!({"syntax": 1, "bad_value": 1}));
     assert_eq!(rejects["http_v2"], rejects["http_v1"]);
+}
+
+#[test]
+fn a_path_with_more_slashes_or_escapes_than_it_needs_is_the_same_and_one_that_is_none_is_named_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let file = std::fs::File::create(&log).unwrap();
+    let collector = Collector::spawn_logging_to(folder.path(), &mut command(folder.path()), file.into());
+    let span = r#"[{"traceId":"1","id":"1","localEndpoint":{"serviceName":"there"}}]"#;
+    for path in ["//api/v2/spans", "/api/v2//spans", "/zipkin///api/v2/spans", "/api/v2/%73pans"] {
+        assert_eq!(collector.post(path, &[JSON], span.as_bytes()).0, 202, "{path}");
+    }
+    for path in ["//api/v2/services", "//zipkin/api//v2/%73ervices", "/api/v2/services?a=//"] {
+        assert_eq!(collector.get(path), (200, r#"["there"]"#.to_owned()), "{path}");
+    }
+    for path in ["/api/v2/span", "//api/v2/span", "/api%2Fv2/spans", "/api/v2/span"] {
+        assert_eq!(collector.post(path, &[JSON], span.as_bytes()).0, 404, "{path}");
+    }
+    assert_eq!(collector.get("/api/v2/gone").0, 404);
+    let said = std::fs::read_to_string(&log).unwrap();
+    let lines: Vec<_> = said.lines().filter(|line| line.contains("to an unknown path")).collect();
+    assert!(lines.len() == 2 && lines[0].contains("/api/v2/span\"") && lines[1].contains("%2F"), "{said}");
 }
 
 #[test]
@@ -109,7 +131,7 @@ fn web_pages_of_every_origin_may_query_and_post_unless_told_otherwise() {
 
     let file = folder.path().join("collector.toml");
     std::fs::write(&file, "cors_origins = [\"http://ours.example\"]\n").unwrap();
-    let mut command = crate::running::command(folder.path());
+    let mut command = command(folder.path());
     let collector = Collector::spawn(folder.path(), command.arg("--config").arg(&file));
     for (origin, allowed) in [("http://ours.example", true), ("http://page.example", false)] {
         let answer = head(&collector, &format!("GET /api/v2/services HTTP/1.1\r\nOrigin: {origin}"));

@@ -296,6 +296,12 @@ impl Corpus {
         );
         let trace = self.trace_id();
         self.http("v2 JSON, in /zipkin", "/zipkin/api/v2/spans", &[JSON], one(&trace), &trace);
+        for path in
+            ["//api/v2/spans", "/api/v2//spans", "/api/v2/%73pans", "/api%2Fv2/spans", "/api/v2/spans/"]
+        {
+            let trace = self.trace_id();
+            self.http(&format!("v2 JSON, at {path}"), path, &[JSON], one(&trace), &trace);
+        }
         let trace = self.trace_id();
         self.http("v2 JSON, not compressed as it says", V2, &[JSON, GZIP], one(&trace), &trace);
         for (name, body) in [

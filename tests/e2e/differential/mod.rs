@@ -192,6 +192,8 @@ fn queries(shops: &[String]) -> Vec<String> {
         format!("/api/v2/trace/{}?nanos=true", shops[0]),
         format!("/api/v2/dependencies?endTs={now_ms}&lookback=3600000"),
         "/api/v2/services".to_owned(),
+        "//api/v2//services".to_owned(),
+        "/zipkin/api/v2/%73ervices".to_owned(),
         "/api/v2/autocompleteKeys".to_owned(),
         "/api/v2/autocompleteValues?key=item".to_owned(),
     ];

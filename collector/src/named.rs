@@ -1,0 +1,40 @@
+//! What senders call things, for the log: each name once, and no more than a few.
+
+use std::borrow::Cow;
+use std::sync::{Mutex, PoisonError};
+
+/// So many names are told, and so much of each: they are whatever senders write.
+const MOST_NAMED: usize = 16;
+const MOST_BYTES: usize = 100;
+
+/// The names that were told.
+#[derive(Default)]
+pub(crate) struct Named(Mutex<Vec<Box<[u8]>>>);
+
+impl Named {
+    /// A name as it may be told, if it is new.
+    pub(crate) fn once<'n>(&self, name: &'n [u8]) -> Option<Cow<'n, str>> {
+        let name = &name[..name.len().min(MOST_BYTES)];
+        let mut named = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = named.len() < MOST_NAMED && !named.iter().any(|known| **known == *name);
+        is_new.then(|| {
+            named.push(name.into());
+            String::from_utf8_lossy(name)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_is_told_once_and_no_more_than_a_few_are() {
+        let named = Named::default();
+        assert_eq!(named.once(b"zipkn").as_deref(), Some("zipkn"));
+        assert_eq!(named.once(b"zipkn"), None);
+        assert_eq!(named.once(&[b'x'; 10_000]).map(|name| name.len()), Some(MOST_BYTES));
+        let told = (0..100_u8).filter(|name| named.once(&[*name]).is_some()).count();
+        assert_eq!(told, MOST_NAMED - 2);
+    }
+}

@@ -15,10 +15,12 @@ use super::{Problem, redirect_to_page};
 pub(super) fn routes(folder: &Path) -> Router {
     let index = ServeFile::new(folder.join("index.html"));
     let own_routes = Router::new().fallback_service(index).layer(from_fn(only_own_routes));
+    // A redirect to a folder would lack the prefix; no folder of the page has an index of its own.
+    let files = ServeDir::new(folder).redirect_to_trailing_slash(false);
     Router::new()
         .route("/", get(|| async { redirect_to_page() }))
         .route("/zipkin", get(|| async { redirect_to_page() }))
-        .nest_service("/zipkin/", ServeDir::new(folder).fallback(own_routes))
+        .nest_service("/zipkin/", files.fallback(own_routes))
 }
 
 /// What is said in its place if there is no folder.

@@ -299,6 +299,8 @@ fn a_page_is_served_with_its_routes_types_and_configuration() {
         ("/zipkin/", 200, "text/html", "<html>page</html>"),
         ("/zipkin/traces/0000000000000001", 200, "text/html", "<html>page</html>"),
         ("/zipkin/dependency?endTs=1", 200, "text/html", "<html>page</html>"),
+        ("/zipkin/static", 200, "text/html", "<html>page</html>"),
+        ("//zipkin//static/", 200, "text/html", "<html>page</html>"),
         ("/zipkin/static/js/index.js", 200, "text/javascript", "script"),
         ("/zipkin/static/js/gone.js", 404, "text/plain; charset=utf-8", "no such file"),
         ("/zipkin/api/v2/services", 200, "application/json", "[]"),

@@ -77,11 +77,13 @@ pub(super) async fn read(
 }
 
 fn is_gzip(headers: &HeaderMap) -> Result<bool, Problem> {
-    match headers.get(header::CONTENT_ENCODING).map(|value| value.as_bytes()) {
-        None | Some(b"" | b"identity") => Ok(false),
-        Some(value) if value.eq_ignore_ascii_case(b"gzip") => Ok(true),
-        Some(other) => {
-            let other = String::from_utf8_lossy(other).into_owned();
+    let Some(value) = headers.get(header::CONTENT_ENCODING) else { return Ok(false) };
+    match value.as_bytes().to_ascii_lowercase().as_slice() {
+        b"" | b"identity" => Ok(false),
+        // RFC 9110, 8.4.1.3: both are the same.
+        b"gzip" | b"x-gzip" => Ok(true),
+        _ => {
+            let other = String::from_utf8_lossy(value.as_bytes());
             Err(unsupported(format!("content encoding {other:?}: send gzip or none")))
         }
     }

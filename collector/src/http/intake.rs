@@ -31,12 +31,11 @@ pub(super) async fn v1(
 ) -> Answer {
     let source = source(Transport::HttpV1, peer);
     match content_type(&headers) {
-        "application/x-thrift" => take(app, source, &headers, body, Ingest::v1_thrift).await,
-        "application/x-protobuf" => {
+        ContentType::Thrift => take(app, source, &headers, body, Ingest::v1_thrift).await,
+        ContentType::Protobuf => {
             Err(unsupported("protobuf is v2: post it to /api/v2/spans, or send JSON or thrift".to_owned()))
         }
-        // As Zipkin: whatever else it calls itself is read as JSON.
-        _ => take(app, source, &headers, body, Ingest::v1_json).await,
+        ContentType::Json => take(app, source, &headers, body, Ingest::v1_json).await,
     }
 }
 
@@ -48,11 +47,11 @@ pub(super) async fn v2(
 ) -> Answer {
     let source = source(Transport::HttpV2, peer);
     match content_type(&headers) {
-        "application/x-protobuf" => take(app, source, &headers, body, Ingest::v2_proto3).await,
-        "application/x-thrift" => {
+        ContentType::Protobuf => take(app, source, &headers, body, Ingest::v2_proto3).await,
+        ContentType::Thrift => {
             Err(unsupported("thrift is v1: post it to /api/v1/spans, or send JSON or protobuf".to_owned()))
         }
-        _ => take(app, source, &headers, body, Ingest::v2_json).await,
+        ContentType::Json => take(app, source, &headers, body, Ingest::v2_json).await,
     }
 }
 
@@ -60,10 +59,24 @@ fn source(transport: Transport, peer: Option<Extension<Peer>>) -> Source {
     Source { transport, peer: peer.map(|Extension(Peer(address))| address) }
 }
 
-/// The media type without its parameters.
-fn content_type(headers: &HeaderMap) -> &str {
+/// What a body is read as.
+enum ContentType {
+    Thrift,
+    Protobuf,
+    Json,
+}
+
+/// The media type without its parameters; as Zipkin: whatever else it calls itself is read as JSON.
+fn content_type(headers: &HeaderMap) -> ContentType {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
-    value.split(';').next().unwrap_or("").trim()
+    let kind = value.split(';').next().unwrap_or("").trim();
+    if kind.eq_ignore_ascii_case("application/x-thrift") {
+        ContentType::Thrift
+    } else if kind.eq_ignore_ascii_case("application/x-protobuf") {
+        ContentType::Protobuf
+    } else {
+        ContentType::Json
+    }
 }
 
 async fn take(

@@ -77,6 +77,27 @@ fn a_path_with_more_slashes_or_escapes_than_it_needs_is_the_same_and_one_that_is
 }
 
 #[test]
+fn types_and_codings_are_what_they_are_in_any_case() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = Collector::start(folder.path());
+    let json = |trace: u64| format!(r#"[{{"traceId":"{trace}","id":"1"}}]"#).into_bytes();
+    let typed = ("content-type", "Application/X-Protobuf; a=b");
+    assert_eq!(collector.post("/api/v2/spans", &[typed], &proto3(1, 1)).0, 202);
+    let typed = ("content-type", "APPLICATION/X-THRIFT");
+    let list = [&[12, 0, 0, 0, 1][..], &blkin_thrift::span::encode(&crate::running::span(2))].concat();
+    assert_eq!(collector.post("/api/v1/spans", &[typed], &list).0, 202);
+    for (trace, coding) in [(3, "x-gzip"), (4, "X-GZip"), (5, "GZIP")] {
+        let coded = ("content-encoding", coding);
+        assert_eq!(collector.post("/api/v2/spans", &[JSON, coded], &gzip(&json(trace))).0, 202, "{coding}");
+    }
+    let plain = ("content-encoding", "Identity");
+    assert_eq!(collector.post("/api/v2/spans", &[JSON, plain], &json(6)).0, 202);
+    assert!((1..=6).all(|trace| collector.has_trace(trace)));
+    let (status, said) = collector.post("/api/v2/spans", &[JSON, ("content-encoding", "BR")], &json(7));
+    assert!(status == 415 && said.contains(r#""BR""#), "{status} {said}");
+}
+
+#[test]
 fn every_reject_is_counted_by_transport_and_cause_and_its_reason_can_be_read() {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start(folder.path());

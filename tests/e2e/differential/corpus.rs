@@ -303,6 +303,14 @@ impl Corpus {
             self.http(&format!("v2 JSON, at {path}"), path, &[JSON], one(&trace), &trace);
         }
         let trace = self.trace_id();
+        let coded = [JSON, ("Content-Encoding", "x-gzip")];
+        self.http("v2 JSON, compressed as it was once called", V2, &coded, gzip(&one(&trace)), &trace);
+        let trace = self.trace_id();
+        if let Some(body) = proto3_list(&[json!({"traceId": trace, "id": "2"})]) {
+            let typed = [("Content-Type", "Application/X-Protobuf")];
+            self.http("proto3, in another case", V2, &typed, body, &trace);
+        }
+        let trace = self.trace_id();
         self.http("v2 JSON, not compressed as it says", V2, &[JSON, GZIP], one(&trace), &trace);
         for (name, body) in [
             ("nothing", &b""[..]),

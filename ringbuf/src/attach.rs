@@ -297,7 +297,10 @@ impl Attachment {
     /// Whether the kernel says that no mapping is left through which anybody could write the segment: it then
     /// accepts the write seal. From then on [`Attachment::drain`] passes holes and counts them as torn.
     pub fn no_writer_left(&mut self) -> bool {
-        self.no_writer_left = self.no_writer_left || fcntl_add_seals(&self.segment, SealFlags::WRITE).is_ok();
+        // A program that has forbidden all further seals since it was taken in cannot be asked any more.
+        let is_sealed =
+            || matches!(fcntl_add_seals(&self.segment, SealFlags::WRITE), Ok(()) | Err(Errno::PERM));
+        self.no_writer_left = self.no_writer_left || is_sealed();
         self.no_writer_left
     }
 
@@ -368,9 +371,10 @@ fn largest_segment() -> usize {
     RINGS_OFFSET_BYTES + layout::MAX_ASKED_RING_BYTES
 }
 
+/// What must be sealed is, and one seal more can be added: by that it is known when a program has ended.
 fn check_seals(fd: &OwnedFd, what: &'static str, needed: SealFlags) -> Result<(), AttachError> {
     match fcntl_get_seals(fd) {
-        Ok(seals) if seals.contains(needed) => Ok(()),
+        Ok(seals) if seals.contains(needed) && !seals.contains(SealFlags::SEAL) => Ok(()),
         // Any file that is no memfd answers EINVAL.
         Ok(_) | Err(Errno::INVAL) => Err(AttachError::NotSealed(what)),
         Err(error) => Err(AttachError::System("read seals", error)),

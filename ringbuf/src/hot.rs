@@ -49,7 +49,8 @@ pub(crate) struct HotSlot {
     /// A head before this position may go on without another look at `tail`: what tail was when it was looked at last,
     /// plus the ring's grains. Modulo 2^36, the bits above mean nothing.
     pub(crate) limit: AtomicU64,
-    /// Its ring; stored before `limit`, which is 0 until then, as head is: so a sequence that has room has a ring.
+    /// Its ring; stored before `limit`, which is 0 until then, as head is: so a sequence that has room has a ring. That holds of
+    /// [`Hot::own_slots`] alone: the head of the shared slot moves.
     pub(crate) ring: AtomicPtr<AtomicU64>,
     /// State of the generator of ids; 0 until it is seeded.
     pub(crate) ids: AtomicU64,

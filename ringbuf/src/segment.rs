@@ -107,9 +107,14 @@ fn map(fd: &OwnedFd, bytes: usize, access: ProtFlags) -> Result<&'static [Atomic
 
 /// Gives write access to `bytes` from `offset` of a segment's mapping.
 fn open_for_writing(words: &[AtomicU64], offset: usize, bytes: usize) -> Result<(), Errno> {
-    let part = &words[offset / 8..(offset + bytes) / 8];
+    let part = part(words, offset..offset + bytes)?;
     // SAFETY: the range lies within our own mapping (invariants 1 and 2); more access invalidates no reference.
     unsafe { mprotect(part.as_ptr() as *mut _, bytes, MprotectFlags::READ | MprotectFlags::WRITE) }
+}
+
+/// These bytes of a segment. A child that was forked since the caller looked at it has none.
+fn part(words: &[AtomicU64], bytes: Range<usize>) -> Result<&[AtomicU64], Errno> {
+    words.get(bytes.start / 8..bytes.end / 8).ok_or(Errno::FAULT)
 }
 
 /// Makes a slot's ring writable. Idempotent. Async-signal-safe.
@@ -125,8 +130,8 @@ pub(crate) fn populate(
     ring_bytes: usize,
     bytes: Range<usize>,
 ) -> Result<(), Errno> {
-    let ring = &words[layout::ring_words(slot, ring_bytes)];
-    let part = &ring[bytes.start / 8..bytes.end / 8];
+    let ring = layout::ring_words(slot, ring_bytes).start * 8;
+    let part = part(words, ring + bytes.start..ring + bytes.end)?;
     // SAFETY: the range lies within our own mapping (invariants 1 and 2); populating changes no content.
     match unsafe { madvise(part.as_ptr() as *mut _, size_of_val(part), Advice::LinuxPopulateWrite) } {
         // Kernels before 5.14 do not know the advice: pages then come one by one.

@@ -131,6 +131,27 @@ fn what_is_no_sealed_memfd_is_refused() {
     assert!(matches!(swapped, Err(AttachError::NotSealed(_))));
 }
 
+#[test]
+fn what_may_not_be_sealed_any_more_is_refused() {
+    start();
+    let fd =
+        sealed(segment_bytes(2, 4096) as u64, &[u64::from_le_bytes(*b"BLKINSEG"), 2, 1, 4096, 2, 7, 9, 1]);
+    fcntl_add_seals(&fd, SealFlags::SEAL).expect("it is sealed for ever");
+    let opened = Attachment::open(fd, &own_memfd(CONTROL_NAME));
+    assert!(matches!(opened, Err(AttachError::NotSealed(_))));
+}
+
+#[test]
+fn a_program_that_forbids_to_ask_whether_it_has_ended_has_ended() {
+    start();
+    let fd =
+        sealed(segment_bytes(2, 4096) as u64, &[u64::from_le_bytes(*b"BLKINSEG"), 2, 1, 4096, 2, 7, 9, 1]);
+    let again = fd.try_clone().expect("another descriptor");
+    let mut program = Attachment::open(fd, &own_memfd(CONTROL_NAME)).expect("a true segment");
+    fcntl_add_seals(&again, SealFlags::SEAL).expect("it is sealed for ever");
+    assert!(program.no_writer_left());
+}
+
 fn sealed(bytes: u64, header: &[u64]) -> OwnedFd {
     let fd = memfd_create("sealed", MemfdFlags::ALLOW_SEALING).expect("a memfd");
     ftruncate(&fd, bytes).expect("it grows");

@@ -10,7 +10,7 @@ use super::Annotation;
 use super::call::string_bytes;
 use super::record::{end_push, is_event, own_number, record_portably, ring_to_try, words_of};
 use super::start::{Growth, count_without_segment, grow_slot, open_slot, ready_or_start};
-use super::state::{OFF, PORTABLE, RSEQ, STATE, clock, mode, ring_of, words};
+use super::state::{OFF, PORTABLE, RSEQ, STATE, add_to_word, clock, mode, ring_of};
 use super::text::{is_due, recognise_endpoint_if, recognise_if};
 use super::waking::{after_refusal, wake};
 use crate::clock::ClockKind;
@@ -233,7 +233,7 @@ pub(super) fn record_texts(draft: &Draft<'_>) {
 pub(super) fn record_draft(draft: &Draft<'_>) {
     match ready_or_start() {
         RSEQ if push_image(draft) => {}
-        RSEQ => record_portably(draft, STATE.slots.load(Relaxed) - 1),
+        RSEQ => record_portably(draft, last_slot()),
         PORTABLE => record_portably(draft, own_number()),
         OFF => {}
         phase => count_without_segment(phase),
@@ -306,9 +306,7 @@ pub(super) fn count(index: usize, number: u64) {
 #[inline(never)]
 fn count_elsewhere(index: usize, number: u64) {
     let slot = own_number() % STATE.slots.load(Relaxed).max(1);
-    if let Some(word) = words().get(layout::slot_header(slot) + index) {
-        word.fetch_add(number, Relaxed);
-    }
+    add_to_word(layout::slot_header(slot) + index, number);
 }
 
 /// Makes the ring of the calling thread's slot writable. False if it has none, or there is no memory.
@@ -327,15 +325,20 @@ fn own_slot() -> Option<(&'static HotSlot, usize)> {
     Some((&STATE.hot.slots[number], number))
 }
 
+/// The number of the slot that sequences do not write.
+fn last_slot() -> usize {
+    STATE.slots.load(Relaxed).saturating_sub(1)
+}
+
 /// Counts a record that found no room.
 fn refuse() {
     after_refusal();
     // SAFETY: this phase says that the rings are written so.
     let counted = (0..rseq::TRIES).any(|_| unsafe { rseq::refuse(&STATE.hot) } == Outcome::Done);
     if !counted {
-        let at = layout::slot_header(STATE.slots.load(Relaxed) - 1);
-        words()[at + slot::ATTEMPTED].fetch_add(1, Relaxed);
-        words()[at + slot::FULL].fetch_add(1, Relaxed);
+        let at = layout::slot_header(last_slot());
+        add_to_word(at + slot::ATTEMPTED, 1);
+        add_to_word(at + slot::FULL, 1);
     }
 }
 

@@ -12,7 +12,7 @@ use blkin_record::{Draft, GRAIN_WORDS, Payload, Source, traits_word};
 
 use super::long::{count, record_draft};
 use super::start::open_slot;
-use super::state::{GATE, PORTABLE, RSEQ, STATE, clock, ring_of, ring_of_mode, words};
+use super::state::{GATE, PORTABLE, RSEQ, STATE, add_to_word, clock, ring_of, ring_of_mode};
 use super::waking::{after_refusal, wake};
 use crate::clock::ClockKind;
 use crate::cpu;
@@ -264,12 +264,11 @@ pub(super) fn is_event(traits: u64) -> bool {
 #[inline(never)]
 pub(super) fn record_portably(draft: &Draft<'_>, number: usize) {
     let is_shared = STATE.hot.phase.load(Relaxed) == RSEQ;
-    let slot = if is_shared { &STATE.shared_slot } else { &STATE.hot.slots[number] };
-    let Some(ring) = ring_of(slot)
-        .or_else(|| open_slot(slot, number, ProducerKind::Portable).then(|| ring_of(slot)).flatten())
-    else {
-        words()[header::ATTEMPTED].fetch_add(1, Relaxed);
-        words()[header::NO_SEGMENT].fetch_add(1, Relaxed);
+    let slot = if is_shared { Some(&STATE.shared_slot) } else { STATE.hot.slots.get(number) };
+    let opened = |slot| open_slot(slot, number, ProducerKind::Portable).then(|| ring_of(slot)).flatten();
+    let Some(ring) = slot.and_then(|slot| ring_of(slot).or_else(|| opened(slot))) else {
+        add_to_word(header::ATTEMPTED, 1);
+        add_to_word(header::NO_SEGMENT, 1);
         return;
     };
     end_push(push_draft(&ring, draft));

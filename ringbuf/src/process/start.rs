@@ -162,7 +162,11 @@ fn share_names() {
     fence(SeqCst);
     let given = (NAMES.text()[0].load(Relaxed) as usize).min(layout::NAMES_TEXT_WORDS);
     for (to, from) in shared.iter().zip(NAMES.text()).take(given).skip(1) {
-        to.store(from.load(Relaxed), Relaxed);
+        let word = from.load(Relaxed);
+        // Else it is still to be written, and may have been since by whoever does, here too.
+        if word != 0 {
+            to.store(word, Relaxed);
+        }
     }
 }
 
@@ -196,6 +200,10 @@ const CHILD_PART_BYTES: usize = 64 << 10;
 pub(super) fn open_slot(slot: &HotSlot, number: usize, written: ProducerKind) -> bool {
     if !slot.header.load(Acquire).is_null() {
         return true;
+    }
+    // None in a child that was forked since the caller looked.
+    if number >= STATE.slots.load(Relaxed) {
+        return false;
     }
     let (words, ring_bytes) = (words(), STATE.ring_bytes.load(Relaxed));
     let bytes = match written {
@@ -276,6 +284,8 @@ fn has_memory(ask: impl FnOnce() -> Result<(), Errno>) -> bool {
     }
     let Err(error) = ask() else { return true };
     STATE.next_populate_seconds.store(now + 1, Relaxed);
-    REFUSED.say(format_args!("no memory for a ring ({error}); annotations there are lost and counted"));
+    if error != Errno::FAULT {
+        REFUSED.say(format_args!("no memory for a ring ({error}); annotations there are lost and counted"));
+    }
     false
 }

@@ -173,6 +173,13 @@ pub(super) fn words() -> &'static [AtomicU64] {
     unsafe { std::slice::from_raw_parts(start, STATE.words_count.load(Relaxed)) }
 }
 
+/// Adds to a word of the segment. A child that was forked since the caller looked has none, and nobody to tell.
+pub(super) fn add_to_word(index: usize, number: u64) {
+    if let Some(word) = words().get(index) {
+        word.fetch_add(number, Relaxed);
+    }
+}
+
 /// The control page; empty without one.
 pub(super) fn control_words() -> &'static [AtomicU64] {
     let start = STATE.hot.control.load(Relaxed);

@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
-use blkin_record::{EndpointParts, names_word};
+use blkin_record::{EndpointParts, MAX_IP_BYTES, names_word};
 
 use super::call::string_bytes;
 use super::state::{NAMES, STATE};
 use crate::cstring::{self, BLOCK};
-use crate::names::Hint;
+use crate::names::{Hint, Names};
 use crate::shapes::{Call, Met, Shapes, Size, TEXTS};
 
 /// Id of a name that the program declares: for as long as the process and its forked children live. 0: no room in the
@@ -18,9 +18,17 @@ pub fn declare(text: &[u8]) -> u32 {
     NAMES.declared().intern(&[text], share).unwrap_or(0)
 }
 
-/// As [`declare`], for an endpoint.
+/// As [`declare`], for an endpoint. 0 also for one whose address is longer than any: it travels, and is cut on the way.
 pub fn declare_endpoint(endpoint: &EndpointParts<'_>) -> u32 {
-    NAMES.declared().intern(&[&endpoint.fixed(), endpoint.ip, endpoint.name], share).unwrap_or(0)
+    intern_endpoint(&NAMES.declared(), endpoint)
+}
+
+/// Adds an endpoint to the table of names, if whoever decodes it would take it.
+fn intern_endpoint(names: &Names<'_, [AtomicU64]>, endpoint: &EndpointParts<'_>) -> u32 {
+    if endpoint.ip.len() > MAX_IP_BYTES {
+        return 0;
+    }
+    names.intern(&[&endpoint.fixed(), endpoint.ip, endpoint.name], share).unwrap_or(0)
 }
 
 /// Id of a text that may be another one at the same address the next time; 0 if it is not in the table and there is no
@@ -81,8 +89,7 @@ pub(super) fn endpoint_of(ip: u32, name: u32, port: u16) -> u32 {
 /// Adds an endpoint to the table of names. `ip` and `name`: the ids of its texts.
 #[inline(never)]
 pub(super) fn meet_endpoint(ip: u32, name: u32, endpoint: EndpointParts<'_>) -> u32 {
-    let pieces: [&[u8]; 3] = [&endpoint.fixed(), endpoint.ip, endpoint.name];
-    let id = NAMES.recognised().intern(&pieces, share).unwrap_or(0);
+    let id = intern_endpoint(&NAMES.recognised(), &endpoint);
     ENDPOINTS.keep(ip, name, endpoint.port, id);
     id
 }

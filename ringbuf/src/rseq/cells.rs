@@ -12,7 +12,8 @@ use blkin_record::{
 };
 
 use crate::cstring::{BLOCK, PAGE};
-use crate::layout::{MAX_SLOTS, slot};
+use crate::hot::Hot;
+use crate::layout::slot;
 use crate::process::record::Short;
 use crate::process::state::STATE;
 use crate::process::strings::{LEGACY_LEVEL, Place, call_at, push_cells_otherwise, record_brief_call};
@@ -96,7 +97,7 @@ push_sequence!(
                 ".Lblkin_rseq_push_cells_longer:\n",
                 "jmp {longer}\n",
                 ".Lblkin_rseq_push_cells_later:\n",
-                predicted_slot!("blkin_rseq_push_cells_other"),
+                predicted_slot!("blkin_rseq_push_cells_other", "rip + {hot} + {own_slots}"),
                 "lea rcx, [rcx + r11 * 4]\n",
                 "lea rax, [rip + {hot} + {slots}]\n",
                 "add r11, rax\n",
@@ -177,7 +178,7 @@ push_sequence!(
     page = const PAGE,
     grain = const GRAIN_BYTES,
     port = const offset_of!(Place, port),
-    max_slots = const MAX_SLOTS,
+    own_slots = const offset_of!(Hot, own_slots),
     not_interned = const slot::NOT_INTERNED * size_of::<u64>(),
 );
 

@@ -48,7 +48,18 @@ macro_rules! begin {
         )
     };
     ($name:literal) => {
-        begin!($name, "movsxd r10, dword ptr [rdi + {rseq_offset}]\n", "")
+        begin!(
+            $name,
+            concat!(
+                "movsxd r10, dword ptr [rdi + {rseq_offset}]\n",
+                // No more in a child that was forked since somebody looked.
+                "test r10, r10\n",
+                "jz .L",
+                $name,
+                "_off\n"
+            ),
+            ""
+        )
     };
 }
 
@@ -111,7 +122,11 @@ macro_rules! end {
             $name,
             "_leave:\n",
             $area,
+            // In a child that was forked between the look at the offset and the arming there is none, and nothing is its own.
+            "test r10, r10\n",
+            "jz 7f\n",
             "mov qword ptr fs:[r10 + 8], 0\n",
+            "7:\n",
             $exit,
             // The signature that libc registered, as an instruction that is never run.
             ".byte 0x0f, 0xb9, 0x3d\n.long 0x53053053\n",
@@ -143,7 +158,12 @@ macro_rules! end {
         )
     };
     ($name:literal, $result:expr) => {
-        end!($name, "movsxd r10, dword ptr [rdi + {rseq_offset}]\n", $result, "ret\n")
+        end!(
+            $name,
+            "movsxd r10, dword ptr [rdi + {rseq_offset}]\n",
+            concat!($result, ".L", $name, "_off:\nmov eax, {no_slot}\nret\n"),
+            "ret\n"
+        )
     };
 }
 
@@ -167,16 +187,19 @@ macro_rules! passed {
 }
 
 /// From a slot's number in r11 to its distance from the first, in bytes of [`HotSlot`]. The first slots, which are nearly
-/// all that are ever used, by branches: the processor guesses them, and need not wait for the number to go on.
+/// all that are ever used, by branches: the processor guesses them, and need not wait for the number to go on. `$own_slots`:
+/// where it says how many of them sequences write. The one behind these is the shared one, of which the head moves though its
+/// ring is not to be found in [`Hot`](crate::hot::Hot).
 macro_rules! predicted_slot {
-    ($name:literal) => {
+    ($name:literal, $own_slots:literal) => {
         concat!(
-            predicted_slot!(@pair $name, "1", "64", "0"),
-            predicted_slot!(@pair $name, "3", "192", "128"),
-            "cmp r11d, {max_slots}\n",
-            "jae .L",
+            "cmp r11d, dword ptr [",
+            $own_slots,
+            "]\njae .L",
             $name,
             "_no_slot\n",
+            predicted_slot!(@pair $name, "1", "64", "0"),
+            predicted_slot!(@pair $name, "3", "192", "128"),
             "shl r11d, 6\n",
             ".L",
             $name,
@@ -210,7 +233,6 @@ macro_rules! sequence {
             index_offset = const std::mem::offset_of!($crate::hot::Hot, index_offset),
             cpu_at = const $crate::rseq::area::CPU_AT,
             slots = const std::mem::offset_of!($crate::hot::Hot, slots),
-            max_slots = const $crate::layout::MAX_SLOTS,
             no_slot = const $crate::rseq::NO_SLOT,
             refused = const $crate::rseq::REFUSED,
             aborted = const $crate::rseq::ABORTED,

@@ -4,6 +4,7 @@ use std::mem::offset_of;
 
 use super::{ABORTED, Outcome};
 use crate::hot::{Hot, HotSlot};
+use crate::layout::MAX_SLOTS;
 
 // The slot's generator of ids goes on by rsi; its new state is in rax.
 sequence!(
@@ -17,6 +18,7 @@ sequence!(
         "mov qword ptr [r11 + {ids}], rax\n",
         end!("blkin_rseq_id", "ret\n"),
     ),
+    max_slots = MAX_SLOTS,
     ids = offset_of!(HotSlot, ids)
 );
 

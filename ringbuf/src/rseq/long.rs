@@ -7,7 +7,7 @@ use blkin_record::GRAIN_BYTES;
 use super::{AHEAD_BYTES, Outcome};
 use crate::hot::{Hot, HotSlot};
 use crate::image::{Counts, Image};
-use crate::layout::{MAX_SLOTS, slot};
+use crate::layout::slot;
 
 /// Where an image has its value, from its tail, which lies a grain behind its beginning.
 const VALUE_AT: isize = size_of::<u64>() as isize - GRAIN_BYTES as isize;
@@ -46,8 +46,8 @@ macro_rules! copy_grain {
 // rdi: ids; rsi: word 5; rdx: see `Counts`; rcx: the tail of an image, with a value before it; r8: word 6. Inside: r10 the rseq
 // area, then the ring, the head grain, and the area again; r11 the slot, then head; r9 the slot's header; then rdi what rdx was,
 // esi the grains that are left, rax a stamp, r8 what leads to the next one. A record over the end of its ring is not for this
-// sequence, nor is one over that of all positions, where head wraps: limit stops a grain before that. A slot without a ring
-// has a limit of 0, where its head is.
+// sequence, nor is one over that of all positions, where head wraps: limit stops a grain before that. A slot that
+// sequences write, but without a ring yet, has a limit of 0, where its head is.
 push_sequence!(
     concat!(
         begin!(
@@ -60,7 +60,7 @@ push_sequence!(
             ),
             concat!(
                 ".Lblkin_rseq_push_texts_later:\n",
-                predicted_slot!("blkin_rseq_push_texts_other"),
+                predicted_slot!("blkin_rseq_push_texts_other", "rip + {hot} + {own_slots}"),
                 "lea r9, [r9 + r11 * 4]\n",
                 "lea rax, [rip + {hot} + {slots}]\n",
                 "add r11, rax\n",
@@ -144,7 +144,7 @@ push_sequence!(
             "ret\n"
         )
     ),
-    max_slots = const MAX_SLOTS,
+    own_slots = const offset_of!(Hot, own_slots),
     not_interned = const slot::NOT_INTERNED * size_of::<u64>(),
     value = const VALUE_AT,
 );
@@ -162,7 +162,7 @@ sequence!(
         "2:\n",
         "movsxd r11, dword ptr [rdi + {index_offset}]\n",
         "mov r11d, dword ptr fs:[r11]\n",
-        predicted_slot!("blkin_rseq_push_long"),
+        predicted_slot!("blkin_rseq_push_long", "rdi + {own_slots}"),
         "mov r8, qword ptr [rdi + {headers}]\n",
         "lea r8, [r8 + r11 * 4]\n",
         "lea r9, [rdi + r11 + {slots}]\n",
@@ -239,6 +239,7 @@ sequence!(
         ),
     ),
     headers = offset_of!(Hot, headers),
+    own_slots = offset_of!(Hot, own_slots),
     tail = offset_of!(HotSlot, tail),
     limit = offset_of!(HotSlot, limit),
     open = offset_of!(HotSlot, open),

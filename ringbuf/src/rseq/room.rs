@@ -8,6 +8,7 @@ use blkin_record::POSITION_MASK;
 
 use super::{Outcome, index};
 use crate::hot::{Hot, HotSlot};
+use crate::layout::MAX_SLOTS;
 
 // Sets the limit of the slot whose header is rsi to rcx. One that was worked out long ago is too low at worst, and then
 // stops a record, which has it worked out anew.
@@ -20,6 +21,7 @@ sequence!(
         "mov qword ptr [r11 + {limit}], rcx\n",
         end!("blkin_rseq_set_limit", "xor eax, eax\nret\n"),
     ),
+    max_slots = MAX_SLOTS,
     header = offset_of!(HotSlot, header),
     limit = offset_of!(HotSlot, limit)
 );
@@ -35,6 +37,7 @@ sequence!(
         "movups xmmword ptr [rdx + 8], xmm0\n",
         end!("blkin_rseq_refuse", "xor eax, eax\nret\n"),
     ),
+    max_slots = MAX_SLOTS,
     header = offset_of!(HotSlot, header)
 );
 
@@ -51,6 +54,7 @@ sequence!(
         "movaps xmmword ptr [rdx + 32], xmm0\n",
         end!("blkin_rseq_evict", "xor eax, eax\nret\n"),
     ),
+    max_slots = MAX_SLOTS,
     header = offset_of!(HotSlot, header)
 );
 
@@ -114,4 +118,34 @@ pub(crate) unsafe fn evict(
 ) -> Outcome {
     // SAFETY: passed on from the caller.
     Outcome::from_code(unsafe { blkin_rseq_evict(hot, header, 0, to, overwritten, from) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::push_long;
+    use super::*;
+    use crate::image::Image;
+
+    /// The word behind the thread's pointer to itself, where its area would be if it lay there: libc's own.
+    fn word_of_libc() -> usize {
+        let word;
+        // SAFETY: the first words of a thread's block are libc's, and there to be read.
+        unsafe { std::arch::asm!("mov {}, fs:[8]", out(reg) word, options(readonly, nostack)) };
+        word
+    }
+
+    #[test]
+    fn a_forked_child_s_wiped_state_stops_what_its_parent_had_begun() {
+        let (hot, before) = (Hot::new(), word_of_libc());
+        let mut image = Image::new();
+        // SAFETY: nothing is set up, so that nothing is reached.
+        let refused = unsafe { refuse(&hot) };
+        // SAFETY: as above.
+        let evicted = unsafe { evict(&hot, std::ptr::null(), 0, 0, 0) };
+        // SAFETY: as above.
+        let pushed = unsafe { push_long(&hot, &mut image, 1, true) };
+        let after = word_of_libc();
+        assert_eq!(after, before);
+        assert_eq!([refused, evicted, pushed], [Outcome::NoSlot; 3]);
+    }
 }

@@ -34,6 +34,7 @@ class Case:
 
 
 PORTABLE = {"BLKIN_PRODUCER": "portable"}
+NO_AREAS = {"GLIBC_TUNABLES": "glibc.pthread.rseq=0"}
 OVERWRITE = {"BLKIN_MODE": "overwrite"}
 OFF = {"BLKIN_OFF": "1"}
 RARE = {"BLKIN_RATE": "1000000000"}
@@ -73,6 +74,9 @@ HOT = [
     blkin("legacy-string-portable", "legacy string, portable producer", "legacy-string", environment=PORTABLE),
     blkin("dynamic-event-portable", "every text new, portable producer", "dynamic-event", "-n", 2000,
           environment=PORTABLE),
+    blkin("event-no-areas", "event, as with a C library without areas for sequences", "event", environment=NO_AREAS),
+    blkin("root-no-areas", "… `blkin_init_new_trace`, sampled", "root", environment=NO_AREAS),
+    blkin("event-no-areas-two", "… two producers on two CPUs", "event", "-t", "-p", 8000, environment=NO_AREAS, pinned=False),
     blkin("event-overwrite", "event, flight recorder", "event", environment=OVERWRITE),
     blkin("event-two", "event, two producers on two CPUs", "event", "-t", "-p", 8000, pinned=False),
     blkin("legacy-event-two", "legacy event, two producers on two CPUs", "legacy-event", "-t", "-p", 8000, pinned=False),

@@ -8,6 +8,7 @@ use std::path::Path;
 use rustix::fs::{FileType, Mode, OFlags, fstat, ftruncate, open};
 use rustix::net::SocketType;
 
+use super::closer::Closer;
 use super::local::LocalSocket;
 use crate::config::rules_beside;
 use crate::settings::file::FILE_BYTES;
@@ -35,6 +36,11 @@ impl Control {
     /// The socket and the file, for a worker.
     pub(super) fn fds(&self) -> [BorrowedFd<'_>; 2] {
         [self.socket.fd().as_fd(), self.rules.as_fd()]
+    }
+
+    /// Lets go of both.
+    pub(super) fn end(self, closer: &Closer) {
+        closer.close(vec![self.socket.into_fd()]);
     }
 }
 

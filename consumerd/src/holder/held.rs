@@ -159,6 +159,11 @@ impl HeldPrograms {
     }
 }
 
+/// Whether a descriptor is that of a sealed memfd, which can be closed without waiting.
+pub(super) fn is_memfd(fd: &OwnedFd) -> bool {
+    memfd_file(fd).is_ok()
+}
+
 /// Identity and size of a memfd. Anything else is refused without a call into its file system, which may be a
 /// program's own (FUSE) and never answer: only memory files have seals, and the kernel itself says so.
 fn memfd_file(fd: impl AsFd) -> io::Result<((u64, u64), u64)> {

@@ -14,8 +14,12 @@ use rustix::net::{
 #[derive(Debug)]
 pub(super) struct LocalSocket {
     socket: OwnedFd,
-    path: Option<PathBuf>,
+    file: SocketFile,
 }
+
+/// The socket's file, unless it was removed.
+#[derive(Debug)]
+struct SocketFile(Option<PathBuf>);
 
 impl LocalSocket {
     /// Listens at `path`, for everybody; makes its folder. A socket that nobody listens on any more is replaced.
@@ -32,31 +36,38 @@ impl LocalSocket {
         bind(&socket, &address)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
         listen(&socket, backlog)?;
-        Ok(Self { socket, path: Some(path.into()) })
+        Ok(Self { socket, file: SocketFile(Some(path.into())) })
     }
 
     /// Refuses whoever connects from now on. Connections that nobody took yet can still be taken; closing the socket
     /// instead would drop those that came after the last look.
     pub(super) fn refuse_others(&mut self) -> io::Result<()> {
-        self.remove_file();
+        self.file.remove();
         Ok(shutdown(&self.socket, Shutdown::Read)?)
-    }
-
-    /// Once: the next daemon may listen there afterwards.
-    fn remove_file(&mut self) {
-        // Nobody is harmed by a socket file that stays: the next daemon replaces it.
-        let _ = self.path.take().map(std::fs::remove_file);
     }
 
     /// Its descriptor, which does not block.
     pub(super) fn fd(&self) -> &OwnedFd {
         &self.socket
     }
+
+    /// Its descriptor alone, to be closed: with it goes what those sent whom nobody took.
+    pub(super) fn into_fd(self) -> OwnedFd {
+        self.socket
+    }
 }
 
-impl Drop for LocalSocket {
+impl SocketFile {
+    /// Once: the next daemon may listen there afterwards.
+    fn remove(&mut self) {
+        // Nobody is harmed by a socket file that stays: the next daemon replaces it.
+        let _ = self.0.take().map(std::fs::remove_file);
+    }
+}
+
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        self.remove_file();
+        self.remove();
     }
 }
 

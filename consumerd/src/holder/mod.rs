@@ -5,6 +5,7 @@
 
 mod admission;
 mod claim;
+pub mod closer;
 mod control;
 pub mod counters;
 mod descriptors;
@@ -33,6 +34,7 @@ use crate::link::{Message, send, watch};
 use crate::staging::{Memfd, Staging};
 use crate::timer::Timer;
 use claim::Waiting;
+use closer::Closer;
 use control::Control;
 use counters::{Count, Counters};
 use guard::Guard;
@@ -84,6 +86,8 @@ fn warn_of_a_worker_of_root(config: &Config) {
 struct Holder<'a> {
     config: &'a Config,
     ready_file: Option<&'a Path>,
+    /// For what comes to the sockets and is of no use.
+    closer: Closer,
     offers: Offers,
     held: HeldPrograms,
     waiting: Waiting,
@@ -110,13 +114,13 @@ struct Listening {
 }
 
 impl Listening {
-    async fn start(config: &Config, stop: &CancellationToken) -> anyhow::Result<Self> {
+    async fn start(config: &Config, closer: &Closer, stop: &CancellationToken) -> anyhow::Result<Self> {
         let shipping = Duration::from_millis(config.stop_timeout_ms);
         let mut predecessor = Predecessor::new(Instant::now() + shipping + predecessor::MARGIN, stop);
         let failed = |what: &str, key: &str| format!("failed to listen on {what}; set `{key}`");
         let socket = config.socket.display().to_string();
         let offers = predecessor
-            .socket(&socket, || Offers::listen(&config.socket))
+            .socket(&socket, || Offers::listen(&config.socket, closer.clone()))
             .await
             .with_context(|| failed(&socket, "socket"))?;
         let path = config.control_socket();
@@ -155,7 +159,8 @@ impl<'a> Holder<'a> {
     async fn new(config: &'a Config, ready_file: Option<&'a Path>) -> anyhow::Result<Self> {
         let stop = signals::stop_token().context("failed to catch signals")?;
         signals::outlive_hangups().context("failed to catch signals")?;
-        let Listening { offers, control, http } = Listening::start(config, &stop).await?;
+        let closer = Closer::default();
+        let Listening { offers, control, http } = Listening::start(config, &closer, &stop).await?;
         let guard = Guard::new(&http).context("failed to prepare the HTTP listener")?;
         let mut staging =
             Memfd::create(config.geometry().total_bytes()).context("failed to make staging memory")?;
@@ -163,6 +168,7 @@ impl<'a> Holder<'a> {
         Ok(Self {
             config,
             ready_file,
+            closer,
             offers,
             held: HeldPrograms::new(config),
             waiting: Waiting::default(),
@@ -363,7 +369,8 @@ impl<'a> Holder<'a> {
         // Who offers itself from now on is refused, and knows that nobody reads it.
         self.offers.refuse_more();
         self.take_last_offers(&worker).await;
-        drop(self.offers);
+        self.offers.end();
+        self.control.end(&self.closer);
         worker.ask_to_end();
         let due = Instant::now() + Duration::from_millis(self.config.stop_timeout_ms) + AROUND_SHIPPING;
         loop {

@@ -4,18 +4,20 @@
 //! answered. Who offers is what the kernel says (SO_PEERCRED), never the message.
 
 use std::io::{self, ErrorKind};
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
-use rustix::net::{SocketFlags, SocketType, accept_with};
+use rustix::net::{RecvFlags, SocketFlags, SocketType, accept_with, recv};
 
+use super::closer::{Closer, Seen, look};
 use super::descriptors::{TO_ACCEPT, TO_RECEIVE, are_spare};
-use super::held::Refusal;
+use super::held::{Refusal, is_memfd};
 use super::local::LocalSocket;
-use crate::link::{Program, receive, shown_name};
+use crate::link::{Program, shown_name};
 
 /// What an offer of this version says.
 pub(super) const OFFER: [u8; 16] = *b"BLKOFFER\x01\0\0\0\0\0\0\0";
@@ -25,7 +27,7 @@ pub(super) const BACKLOG: usize = 4096;
 const MAX_WAITING: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// An offer that has the right shape.
+/// An offer that has the right shape. Its descriptors are those of memfds.
 #[derive(Debug)]
 pub(super) struct Offer {
     /// Who offers.
@@ -40,19 +42,21 @@ pub(super) struct Offer {
 #[derive(Debug)]
 pub(super) struct Offers {
     socket: LocalSocket,
+    closer: Closer,
     waiting: Vec<(OwnedFd, Instant)>,
     has_backlog: bool,
     is_short: bool,
 }
 
 impl Offers {
-    /// Listens at `path`, for everybody. A socket that nobody listens on any more is replaced.
+    /// Listens at `path`, for everybody. A socket that nobody listens on any more is replaced. What comes there and is of
+    /// no use is for `closer`.
     ///
     /// # Errors
     /// When another daemon listens there, or the path cannot be used.
-    pub(super) fn listen(path: &Path) -> io::Result<Self> {
+    pub(super) fn listen(path: &Path, closer: Closer) -> io::Result<Self> {
         let socket = LocalSocket::listen(path, SocketType::SEQPACKET, BACKLOG as i32)?;
-        Ok(Self { socket, waiting: Vec::new(), has_backlog: false, is_short: false })
+        Ok(Self { socket, closer, waiting: Vec::new(), has_backlog: false, is_short: false })
     }
 
     /// Lets nobody connect any more: who tries knows that nobody reads it. Who had connected is still to be taken; closing
@@ -62,6 +66,12 @@ impl Offers {
         if let Err(e) = self.socket.refuse_others() {
             tracing::debug!("failed to refuse further offers: {e}");
         }
+    }
+
+    /// Listens no longer.
+    pub(super) fn end(self) {
+        self.waiting.into_iter().for_each(|(connection, _)| self.closer.hang_up(connection));
+        self.closer.close(vec![self.socket.into_fd()]);
     }
 
     /// The socket, to wait on.
@@ -88,33 +98,40 @@ impl Offers {
     pub(super) fn take(&mut self, most: usize) -> Vec<Result<Offer, Refusal>> {
         self.is_short = false;
         self.accept(most);
-        let Self { socket, waiting, is_short, .. } = self;
         let mut out = Vec::new();
-        waiting.retain(|(connection, since)| {
-            if *is_short || !are_spare(socket.fd(), TO_RECEIVE) {
-                *is_short = true;
-                return true;
+        for (connection, since) in std::mem::take(&mut self.waiting) {
+            if !self.can_receive() {
+                self.waiting.push((connection, since));
+                continue;
             }
-            match read_offer(connection) {
-                Ok(Some(offer)) => {
-                    out.push(offer);
-                    false
+            match read_offer(&connection, &self.closer) {
+                Ok(None) if since.elapsed() < PATIENCE => self.waiting.push((connection, since)),
+                read => {
+                    out.extend(read.ok().flatten());
+                    self.closer.hang_up(connection);
                 }
-                Ok(None) => since.elapsed() < PATIENCE,
-                Err(_) => false,
             }
-        });
-        if !self.is_short {
+        }
+        if self.can_receive() {
             // Of these nobody has said anything.
             let excess = self.waiting.len().saturating_sub(MAX_WAITING);
-            self.waiting.drain(..excess);
+            self.waiting.drain(..excess).for_each(|(connection, _)| self.closer.hang_up(connection));
         }
         out
+    }
+
+    /// Whether an offer would not be lost for want of descriptors, and what is none could be closed.
+    fn can_receive(&mut self) -> bool {
+        self.is_short = self.is_short || !are_spare(self.socket.fd(), TO_RECEIVE);
+        !self.is_short && !self.closer.is_full()
     }
 
     fn accept(&mut self, most: usize) {
         self.has_backlog = true;
         for _ in 0..most {
+            if self.closer.is_full() {
+                return;
+            }
             if !are_spare(self.socket.fd(), TO_ACCEPT) {
                 self.is_short = true;
                 return;
@@ -133,26 +150,41 @@ impl Offers {
     }
 }
 
-/// `None` while the message is still to come.
-fn read_offer(connection: &OwnedFd) -> io::Result<Option<Result<Offer, Refusal>>> {
-    let received = match receive(connection, OFFER.len()) {
-        Ok(received) => received,
+/// `None` while the message is still to come. One that is no offer stays in the connection: to receive it is to close what
+/// came beside it.
+fn read_offer(connection: &OwnedFd, closer: &Closer) -> io::Result<Option<Result<Offer, Refusal>>> {
+    let mut bytes = [0; OFFER.len()];
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let seen = match look(connection, &mut bytes, &mut room) {
+        Ok(seen) => seen,
         Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
         Err(e) => return Err(e),
     };
-    if received.bytes.is_empty() && received.fds.is_empty() {
+    if seen.length == 0 && seen.fds.is_empty() && !seen.is_cut {
         return Err(ErrorKind::UnexpectedEof.into());
     }
-    let Ok([segment, control]) = <[OwnedFd; 2]>::try_from(received.fds) else {
-        return Ok(Some(Err(Refusal::Malformed)));
+    let [segment, control] = match memfds_of_offer(seen, &bytes) {
+        Ok(memfds) => memfds,
+        Err(foreign) => {
+            closer.close(foreign);
+            return Ok(Some(Err(Refusal::Malformed)));
+        }
     };
-    if received.bytes != OFFER || received.cut {
-        return Ok(Some(Err(Refusal::Malformed)));
-    }
+    // These are its descriptors once more, and none of them the last.
+    recv(connection, &mut bytes, RecvFlags::DONTWAIT)?;
     let who = socket_peercred(connection)?;
     let pid = who.pid.as_raw_nonzero().get().unsigned_abs();
     let program = Program { number: 0, uid: who.uid.as_raw(), pid, comm: comm(pid) };
     Ok(Some(Ok(Offer { program, segment, control })))
+}
+
+/// The descriptors of an offer, or those of what is none.
+fn memfds_of_offer(seen: Seen, bytes: &[u8]) -> Result<[OwnedFd; 2], Vec<OwnedFd>> {
+    let is_offer = seen.length == OFFER.len() && bytes == OFFER && !seen.is_cut;
+    if !is_offer || !seen.fds.iter().all(is_memfd) {
+        return Err(seen.fds);
+    }
+    seen.fds.try_into()
 }
 
 /// A process's name as the kernel knows it; [`NAMELESS`](crate::link::NAMELESS) once it is gone.
@@ -165,14 +197,15 @@ mod tests {
     use super::*;
     use crate::holder::local::unconnected;
     use crate::link::send;
-    use rustix::fs::{MemfdFlags, memfd_create};
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
     use rustix::net::{SocketAddrUnix, connect};
     use std::os::fd::AsFd;
 
     fn offer_from(path: &Path, bytes: &[u8], fds: usize) {
         let socket = unconnected(SocketType::SEQPACKET).unwrap();
         connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
-        let memfd = memfd_create("x", MemfdFlags::CLOEXEC).unwrap();
+        let memfd = memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW).unwrap();
         let fds = vec![memfd.as_fd(); fds];
         send(&socket, bytes, &fds).unwrap();
     }
@@ -181,7 +214,7 @@ mod tests {
     fn an_offer_is_taken_with_the_kernels_word_even_when_the_sender_is_gone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let mut offers = Offers::listen(&path).unwrap();
+        let mut offers = Offers::listen(&path, Closer::default()).unwrap();
         offer_from(&path, &OFFER, 2);
         let taken = offers.take(10);
         let offer = taken[0].as_ref().unwrap();
@@ -193,7 +226,7 @@ mod tests {
     fn who_had_connected_is_taken_when_nobody_else_is_let_in_any_more() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let mut offers = Offers::listen(&path).unwrap();
+        let mut offers = Offers::listen(&path, Closer::default()).unwrap();
         (0..3).for_each(|_| offer_from(&path, &OFFER, 2));
         offers.refuse_more();
         let late = unconnected(SocketType::SEQPACKET).unwrap();
@@ -207,7 +240,7 @@ mod tests {
     fn other_messages_are_refused_and_do_not_disturb() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let mut offers = Offers::listen(&path).unwrap();
+        let mut offers = Offers::listen(&path, Closer::default()).unwrap();
         offer_from(&path, b"hello", 2);
         offer_from(&path, &OFFER, 1);
         offer_from(&path, &[7; 100], 2);

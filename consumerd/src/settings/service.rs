@@ -7,8 +7,10 @@ use std::os::unix::net::UnixListener as StdListener;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::net::sockopt::set_socket_oobinline;
+use rustix::net::{RecvFlags, recv};
 use rustix::process::getuid;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
@@ -19,6 +21,7 @@ use super::live::as_kernel_has_it;
 use super::message::{Answer, MAX_REQUEST_BYTES, Snapshot, parse, snapshot};
 use super::peer::Reach;
 use super::rules::Target;
+use crate::holder::closer::{Closer, look};
 
 /// An asker has this long to say what he wants and to hear the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -71,7 +74,11 @@ async fn serve(listener: &UnixListener, settings: &Settings, recorders: &impl Re
     let places = Arc::new(Semaphore::new(COPIES_AT_ONCE));
     let mut askers = JoinSet::new();
     let mut order: VecDeque<AbortHandle> = VecDeque::new();
+    let closer = Closer::default();
     loop {
+        while closer.is_full() {
+            tokio::time::sleep(SHORTAGE_PAUSE).await;
+        }
         match listener.accept().await {
             Ok((stream, _)) => {
                 order.retain(|asker| !asker.is_finished());
@@ -80,7 +87,8 @@ async fn serve(listener: &UnixListener, settings: &Settings, recorders: &impl Re
                 {
                     first.abort();
                 }
-                let conversation = converse(stream, settings.clone(), recorders.clone(), places.clone());
+                let asker = Asker::new(stream, closer.clone());
+                let conversation = converse(asker, settings.clone(), recorders.clone(), places.clone());
                 order.push_back(askers.spawn(conversation));
             }
             Err(e) => {
@@ -93,14 +101,37 @@ async fn serve(listener: &UnixListener, settings: &Settings, recorders: &impl Re
     }
 }
 
+/// A connection, in which there may be anything when it ends, whatever ends it.
+struct Asker {
+    stream: Option<UnixStream>,
+    closer: Closer,
+}
+
+impl Asker {
+    fn new(stream: UnixStream, closer: Closer) -> Self {
+        // A byte out of band would be dropped by whoever reads past it, and descriptors with it. This fails on no local socket.
+        let _ = set_socket_oobinline(&stream, true);
+        Self { stream: Some(stream), closer }
+    }
+}
+
+impl Drop for Asker {
+    fn drop(&mut self) {
+        if let Some(Ok(stream)) = self.stream.take().map(UnixStream::into_std) {
+            self.closer.hang_up(stream.into());
+        }
+    }
+}
+
 async fn converse(
-    mut stream: UnixStream,
+    mut asker: Asker,
     settings: Settings,
     recorders: impl Recorders,
     places: Arc<Semaphore>,
 ) -> io::Result<()> {
+    let Some(stream) = &mut asker.stream else { return Ok(()) };
     let peer_uid = stream.peer_cred()?.uid();
-    let request = timeout(PATIENCE, read_request(&mut stream)).await??;
+    let request = timeout(PATIENCE, read_request(stream)).await??;
     let reach = Reach::of(peer_uid, getuid().as_raw());
     if let Some(Snapshot { target, last_ms }) = snapshot(&request) {
         let (target, last) = (as_kernel_has_it(target), last_ms.map(Duration::from_millis));
@@ -122,7 +153,7 @@ async fn converse(
 
 /// Sends a saved segment of each program, and keeps none of them in memory longer than that takes.
 async fn copy_rings(
-    mut stream: UnixStream,
+    stream: &mut UnixStream,
     recorders: &impl Recorders,
     programs: Vec<u64>,
     last: Option<Duration>,
@@ -143,11 +174,11 @@ async fn copy_rings(
 }
 
 /// Up to the end of the line, of what is sent, or of what may be.
-async fn read_request(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
+async fn read_request(stream: &UnixStream) -> io::Result<Vec<u8>> {
     let mut request = Vec::new();
     let mut part = [0; MAX_REQUEST_BYTES];
     loop {
-        let read = stream.read(&mut part).await?;
+        let read = stream.async_io(Interest::READABLE, || read_part(stream, &mut part)).await?;
         request.extend_from_slice(&part[..read]);
         if let Some(end) = request.iter().position(|byte| *byte == b'\n') {
             request.truncate(end);
@@ -159,7 +190,16 @@ async fn read_request(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
     }
 }
 
-async fn answer_line(mut stream: UnixStream, answer: &Answer) -> io::Result<()> {
+/// Reads bytes, but nothing beside which descriptors came: to receive that is to close them.
+fn read_part(stream: &UnixStream, part: &mut [u8]) -> io::Result<usize> {
+    let seen = look(stream, part, &mut [])?;
+    if seen.is_cut {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "descriptors came with a request"));
+    }
+    Ok(recv(stream, &mut part[..seen.length], RecvFlags::DONTWAIT)?.1)
+}
+
+async fn answer_line(stream: &mut UnixStream, answer: &Answer) -> io::Result<()> {
     let mut line = serde_json::to_vec(answer)?;
     line.push(b'\n');
     stream.write_all(&line).await?;

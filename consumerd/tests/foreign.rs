@@ -1,0 +1,152 @@
+//! Descriptors that local users send, and that cannot be closed before they allow it: nobody else waits for that.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::io::{ErrorKind, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use common::{Daemon, Site, send_signal, wait_for};
+use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_linger;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType, connect, sendmsg, socket_with,
+};
+use rustix::process::Signal;
+
+const OFFER: &[u8] = b"BLKOFFER\x01\0\0\0\0\0\0\0";
+
+/// A connection of which the last close waits until its other side reads, or is gone. That side comes beside it.
+fn lingering() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut connection = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (other, _) = listener.accept().unwrap();
+    connection.set_nonblocking(true).unwrap();
+    let full = loop {
+        if let Err(e) = connection.write(&[0; 1 << 16]) {
+            break e;
+        }
+    };
+    assert_eq!(full.kind(), ErrorKind::WouldBlock);
+    set_socket_linger(&connection, Some(Duration::from_secs(3600))).unwrap();
+    (connection, other)
+}
+
+fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>], flags: SendFlags) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
+    let sent = sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags);
+    // Not every kernel has bytes out of band on a local socket.
+    assert!(sent.is_ok() || (flags == SendFlags::OOB && sent == Err(Errno::OPNOTSUPP)), "{sent:?}");
+}
+
+fn connected(site: &Site) -> OwnedFd {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    connect(&socket, &SocketAddrUnix::new(site.socket()).unwrap()).unwrap();
+    socket
+}
+
+/// Does something while a process stands still, which has the last descriptors of what it is sent meanwhile.
+fn unheard_by<T>(pid: u32, send: impl FnOnce() -> T) -> T {
+    send_signal(pid, Signal::STOP);
+    wait_for("it stands still", || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit_once(')').unwrap().1.starts_with(" T").then_some(())
+    });
+    let done = send();
+    send_signal(pid, Signal::CONT);
+    done
+}
+
+/// Messages to the socket for offers, by the number of descriptors beside each; and the other side of those.
+fn send_offers(site: &Site, daemon: &Daemon, messages: &[(&[u8], usize)]) -> TcpStream {
+    unheard_by(daemon.pid(), || {
+        let (connection, other) = lingering();
+        let socket = connected(site);
+        for (bytes, fds) in messages {
+            send(&socket, bytes, &vec![connection.as_fd(); *fds], SendFlags::empty());
+        }
+        other
+    })
+}
+
+fn assert_takes_programs(site: &Site, daemon: &Daemon) {
+    let before = daemon.metrics().sum_where("blkin_offers_total", "taken");
+    let program = site.program(&[1, 1], &[]);
+    wait_for("an honest program is taken in", || {
+        (daemon.metrics().sum_where("blkin_offers_total", "taken") > before).then_some(())
+    });
+    program.finish();
+}
+
+fn assert_answers(site: &Site) {
+    let mut asker = UnixStream::connect(site.path("control.sock")).unwrap();
+    asker.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    asker.write_all(b"{\"show\":{}}\n").unwrap();
+    let mut answer = String::new();
+    asker.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("done"), "{answer}");
+}
+
+#[test]
+fn what_cannot_be_closed_keeps_no_program_from_being_taken_in_nor_the_daemon_from_ending() {
+    let offers: [&[(&[u8], usize)]; 5] = [
+        &[(OFFER, 2)],
+        // More than an offer has, another message, and what lies behind it unread.
+        &[(OFFER, 60)],
+        &[(b"hello", 1)],
+        &[(b"hello", 0), (OFFER, 2)],
+        &[(b"", 0), (b"", 1)],
+    ];
+    let site = Site::new();
+    let daemon = site.bare_daemon(&[]);
+    let mut others = Vec::new();
+    for messages in offers {
+        others.push(send_offers(&site, &daemon, messages));
+        assert_takes_programs(&site, &daemon);
+    }
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn an_asker_whose_descriptors_cannot_be_closed_keeps_nobody_from_an_answer() {
+    let site = Site::new();
+    let daemon = site.bare_daemon(&[]);
+    let requests: [(&[u8], SendFlags); 3] =
+        [(b"{\"show\":{}}\n", SendFlags::empty()), (b"{\"sh", SendFlags::empty()), (b"x", SendFlags::OOB)];
+    let mut others = Vec::new();
+    for (request, flags) in requests {
+        others.push(unheard_by(daemon.worker_pid(), || {
+            let (connection, other) = lingering();
+            let asker = UnixStream::connect(site.path("control.sock")).unwrap();
+            send(&asker, request, &[connection.as_fd()], flags);
+            other
+        }));
+        assert_answers(&site);
+    }
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn when_too_much_cannot_be_closed_it_says_so_and_goes_on_once_that_is_over() {
+    let site = Site::new();
+    let daemon = site.bare_daemon(&[]);
+    let others: Vec<_> = (0..8).map(|_| send_offers(&site, &daemon, &[(b"", 0), (OFFER, 2)])).collect();
+    // These must wait for those.
+    for _ in 0..70 {
+        let socket = connected(&site);
+        send(&socket, b"hello", &[socket.as_fd()], SendFlags::empty());
+    }
+    wait_for("it says that it is full", || daemon.said("cannot be closed").first().cloned());
+    daemon.assert_healthy();
+    drop(others);
+    wait_for("it says that it can close again", || daemon.said("can be closed again").first().cloned());
+    assert_takes_programs(&site, &daemon);
+}

@@ -13,7 +13,7 @@ use crate::terminal::{Colour, Style, fit, fitting, safe, wrapped};
 use crate::units;
 
 /// What `blkin stats --help` says of its figures.
-pub const NOTE: &str = "p50 and p99 are rounded, by at most 1.6 %; count, average and max are exact.";
+pub const NOTE: &str = "p50 and p99 are rounded, by at most 0.8 %; count, average and max are exact.";
 
 /// What `blkin stats` is told.
 #[derive(Debug, Clone, Args)]

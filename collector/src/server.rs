@@ -116,7 +116,8 @@ impl Collector {
         let (writer, thread) = Writer::start(store.clone(), config.writer_options(), health.worker("store"))?;
         let disk: Vec<_> = writer.standings().into_iter().chain([indexer.standing()]).collect();
         disk.iter().for_each(|standing| health.tells_of(standing.clone()));
-        let budget = Budget::new(config.max_reading_mib << 20);
+        // A body may be as large as a message, and so may be what it is decompressed to.
+        let budget = Budget::new(config.max_reading_mib << 20, 2 * config.max_message_bytes());
         let live = Live::start(config.live_options(), health.worker("live"))?;
         let settings = Settings::new(config);
         let ingest = Arc::new(Ingest::new(settings.clone(), writer.clone(), live.clone()));
@@ -164,6 +165,7 @@ impl Collector {
         let registry = registry(Metrics {
             writer: self.writer.clone(),
             ingest: self.ingest.clone(),
+            budget: self.budget.clone(),
             live,
             patience: patience.clone(),
             disk: self.disk.clone(),

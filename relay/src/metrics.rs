@@ -11,6 +11,7 @@ use blkin_daemon::prometheus_client::metrics::counter::ConstCounter;
 use blkin_daemon::prometheus_client::metrics::gauge::ConstGauge;
 use blkin_daemon::prometheus_client::registry::Registry;
 use blkin_daemon::{Patience, Standing, standing};
+use blkin_scribe::Budget;
 
 use crate::ledger::{Count, Delivered, Loss};
 use crate::live::Live;
@@ -30,6 +31,8 @@ pub(crate) struct Known {
 pub(crate) struct Metrics {
     pub(crate) spool: Arc<Spool>,
     pub(crate) gauge: Gauge,
+    /// Memory for calls being read.
+    pub(crate) budget: Budget,
     /// In the order of the spool's upstreams.
     pub(crate) upstreams: Vec<Known>,
     /// What is written into the spool's folder.
@@ -81,6 +84,11 @@ impl Metrics {
             ("spool_bytes", "bytes of the spool's segments", figures.bytes),
             ("spool_limit_bytes", "most bytes that these may have", self.spool.limit_bytes()),
             ("spool_segments", "segments of the spool", figures.segments as u64),
+            (
+                "messages_waiting",
+                "calls being read that wait for memory at this moment",
+                self.budget.waiting(),
+            ),
         ];
         for (name, help, value) in gauges {
             family(encoder, name, help, MetricType::Gauge, &[(Vec::new(), value)])?;
@@ -90,6 +98,11 @@ impl Metrics {
                 "returned_spans",
                 "times that a span, of which one is remembered at a time, came again since the start",
                 self.returning.times(),
+            ),
+            (
+                "messages_dropped",
+                "calls dropped because they came too slowly while others waited for memory, since the start",
+                self.budget.dropped(),
             ),
             ("commits", "groups of calls made durable since the start", figures.commits),
             ("damaged_regions", "regions of the spool that could not be read", figures.damaged_regions),

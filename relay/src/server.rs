@@ -67,6 +67,7 @@ struct Relay {
     returning: Arc<Returning>,
     live: Live,
     gauge: Gauge,
+    budget: Budget,
     ending: Ending,
     threads: Threads,
     upstreams: Vec<Known>,
@@ -94,6 +95,7 @@ impl Relay {
         let (writer, writer_thread) =
             Writer::start(spool.clone(), config.queue_mib << 20, entries.clone(), heartbeat)?;
         let gauge = writer.gauge();
+        let budget = Budget::new(config.max_reading_mib << 20, config.max_message_bytes());
         let counter = Counter::new(&config.span_category, config.thrift_limits());
         let live = Live::start(config.live_options(), health.worker("live"))?;
         let round = standing(&health, "loop", &config.upstreams.join(", "), Returning::CAUSES);
@@ -118,6 +120,7 @@ impl Relay {
             returning,
             live,
             gauge,
+            budget,
             ending: Ending::default(),
             threads: Threads { upstreams: Vec::new(), writer: writer_thread, sweeper, swept },
             upstreams: Vec::new(),
@@ -154,7 +157,7 @@ impl Relay {
         http: TcpListener,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
-        let options = scribe_options(&self.settings.now(), self.max_connections);
+        let options = scribe_options(&self.settings.now(), self.max_connections, self.budget.clone());
         let http_stop = CancellationToken::new();
         let http = self.serve_http(http, http_stop.clone());
         let writer = watch(self.threads.writer, stop.clone());
@@ -186,6 +189,7 @@ impl Relay {
         let registry = registry(Metrics {
             spool: self.spool.clone(),
             gauge: self.gauge.clone(),
+            budget: self.budget.clone(),
             upstreams: self.upstreams.clone(),
             spool_standings: self.spool_standings.clone(),
             returning: self.returning.clone(),
@@ -200,13 +204,13 @@ impl Relay {
 }
 
 /// How Scribe is served.
-fn scribe_options(config: &Config, max_connections: usize) -> server::Options {
+fn scribe_options(config: &Config, max_connections: usize, budget: Budget) -> server::Options {
     server::Options {
         max_frame_bytes: config.max_message_bytes(),
         max_connections,
         idle_time: Duration::from_secs(config.scribe_idle_seconds),
         frame_time: Duration::from_secs(config.scribe_frame_seconds),
-        budget: Budget::new(config.max_reading_mib << 20),
+        budget,
     }
 }
 

@@ -1,62 +1,311 @@
-//! Memory that messages under way may hold together: large ones wait for each other, small ones never do.
+//! Memory that messages under way may hold together. It is taken in steps as their bytes come, never for what was only
+//! announced, and small messages need none of it.
+//!
+//! Messages that are half there cannot wait for each other for ever: who finds no room in the common part may enter a lane,
+//! one at a time, for which as much is kept apart as the largest message needs. So one can always become whole. While
+//! others wait, who holds memory and sends too slowly is dropped.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{Instant, sleep_until};
 
 const UNIT_BYTES: usize = 1024;
-/// Messages up to this size need no leave.
+/// So much of each message needs no leave.
 const FREE_BYTES: usize = 64 * 1024;
+/// While others wait, so much must come of a message that holds memory within [`PACE_TIME`].
+const PACE_BYTES: usize = 256 * 1024;
+const PACE_TIME: Duration = Duration::from_secs(1);
 
-/// A share of memory for reading messages.
+/// The memory for messages being read.
 #[derive(Clone)]
-pub struct Budget {
-    units: Arc<Semaphore>,
-    most: usize,
+pub struct Budget(Arc<Pool>);
+
+struct Pool {
+    common: Arc<Semaphore>,
+    common_units: usize,
+    lane: Arc<Semaphore>,
+    waiting: watch::Sender<u64>,
+    dropped: AtomicU64,
 }
 
-/// A part of the budget; it returns when this is dropped.
-pub struct Share(#[allow(dead_code, reason = "held for its drop")] Option<OwnedSemaphorePermit>);
+/// Why a message is read no further.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Denied {
+    /// It came too slowly.
+    #[error("it came slower than {} KiB a second while others waited for memory", PACE_BYTES / 1024)]
+    Slow,
+    /// There is no memory, and none is waited for any more.
+    #[error("it needs memory that others hold, and the server is stopping")]
+    Stopping,
+}
 
 impl Budget {
-    /// A budget of so many bytes.
-    pub fn new(bytes: usize) -> Self {
-        let most = (bytes / UNIT_BYTES).clamp(1, Semaphore::MAX_PERMITS);
-        Budget { units: Arc::new(Semaphore::new(most)), most }
+    /// A budget of so many bytes, of which one message needs at most `largest`.
+    pub fn new(bytes: usize, largest: usize) -> Self {
+        let common_units = (bytes.saturating_sub(largest) / UNIT_BYTES).min(Semaphore::MAX_PERMITS);
+        Budget(Arc::new(Pool {
+            common: Arc::new(Semaphore::new(common_units)),
+            common_units,
+            lane: Arc::new(Semaphore::new(1)),
+            waiting: watch::Sender::new(0),
+            dropped: AtomicU64::new(0),
+        }))
     }
 
-    /// Waits until a message of this size may be read.
-    pub async fn take(&self, bytes: usize) -> Share {
-        if bytes <= FREE_BYTES {
-            return Share(None);
+    /// What a message holds before its first byte.
+    pub fn share(&self) -> Share {
+        Share {
+            pool: self.0.clone(),
+            granted: FREE_BYTES,
+            common: None,
+            lane: None,
+            paced: 0,
+            due: Instant::now() + PACE_TIME,
         }
-        let units = bytes.div_ceil(UNIT_BYTES).min(self.most);
+    }
+
+    /// Messages that wait for memory at this moment.
+    pub fn waiting(&self) -> u64 {
+        *self.0.waiting.borrow()
+    }
+
+    /// Messages dropped because they came too slowly while others waited.
+    pub fn dropped(&self) -> u64 {
+        self.0.dropped.load(Ordering::Relaxed)
+    }
+
+    /// From now on nobody waits for memory: who would is denied it.
+    pub fn close(&self) {
+        self.0.lane.close();
+    }
+}
+
+/// What one message holds; it returns when this is dropped.
+pub struct Share {
+    pool: Arc<Pool>,
+    granted: usize,
+    common: Option<OwnedSemaphorePermit>,
+    lane: Option<OwnedSemaphorePermit>,
+    /// How long the message was when `due` was set.
+    paced: usize,
+    due: Instant,
+}
+
+impl Share {
+    /// Waits until the message may hold `bytes` in all; says how many it may hold, which is more, so that it asks rarely.
+    ///
+    /// # Errors
+    /// When the wait was ended.
+    pub async fn grow(&mut self, bytes: usize) -> Result<usize, Denied> {
+        if bytes >= self.paced.saturating_add(PACE_BYTES) {
+            self.set_pace(bytes);
+        }
+        if bytes > self.granted {
+            let granted = bytes.checked_next_power_of_two().unwrap_or(bytes);
+            if self.lane.is_none() {
+                self.take((granted - self.granted).div_ceil(UNIT_BYTES)).await?;
+                self.set_pace(bytes);
+            }
+            self.granted = granted;
+        }
+        Ok(self.granted)
+    }
+
+    /// Waits for what comes next of the message.
+    ///
+    /// # Errors
+    /// When that takes too long while others wait for memory, and this message holds some.
+    pub async fn hurry<T>(&self, coming: impl Future<Output = T>) -> Result<T, Denied> {
+        tokio::select! {
+            biased;
+            came = coming => Ok(came),
+            () = self.overdue(), if self.common.is_some() || self.lane.is_some() => {
+                self.pool.dropped.fetch_add(1, Ordering::Relaxed);
+                Err(Denied::Slow)
+            }
+        }
+    }
+
+    fn set_pace(&mut self, bytes: usize) {
+        self.paced = bytes;
+        self.due = Instant::now() + PACE_TIME;
+    }
+
+    async fn take(&mut self, units: usize) -> Result<(), Denied> {
         let units = u32::try_from(units).unwrap_or(u32::MAX);
-        // The semaphore is never closed, so this fails never.
-        Share(self.units.clone().acquire_many_owned(units).await.ok())
+        let common = self.pool.common.clone();
+        if let Ok(permit) = common.clone().try_acquire_many_owned(units) {
+            self.hold(permit);
+            return Ok(());
+        }
+        let _waiting = Waiting::among(&self.pool.waiting);
+        // Who asks for more than there is would only gather what others could use.
+        let can_come = units as usize <= self.pool.common_units;
+        tokio::select! {
+            Ok(permit) = common.acquire_many_owned(units), if can_come => self.hold(permit),
+            lane = self.pool.lane.clone().acquire_owned() => {
+                self.lane = Some(lane.map_err(|_closed| Denied::Stopping)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, permit: OwnedSemaphorePermit) {
+        match &mut self.common {
+            Some(held) => held.merge(permit),
+            None => self.common = Some(permit),
+        }
+    }
+
+    async fn overdue(&self) {
+        sleep_until(self.due).await;
+        let mut waiting = self.pool.waiting.subscribe();
+        // The sender lives as long as the share.
+        let _seen = waiting.wait_for(|waiting| *waiting > 0).await;
+    }
+}
+
+/// One who waits.
+struct Waiting(watch::Sender<u64>);
+
+impl Waiting {
+    fn among(waiting: &watch::Sender<u64>) -> Self {
+        waiting.send_modify(|count| *count += 1);
+        Waiting(waiting.clone())
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+    use std::future::pending;
+    use std::sync::atomic::AtomicUsize;
 
-    #[tokio::test]
-    async fn large_messages_wait_for_each_other_and_small_ones_do_not() {
-        let budget = Budget::new(1 << 20);
-        let first = budget.take(1 << 20).await;
-        let second = budget.take(1 << 20);
-        tokio::pin!(second);
-        assert!(tokio::time::timeout(Duration::from_millis(10), &mut second).await.is_err());
-        let _small = budget.take(FREE_BYTES).await;
-        drop(first);
-        let _second = second.await;
+    use tokio::task::JoinSet;
+
+    const MIB: usize = 1 << 20;
+
+    /// A message that holds so much.
+    async fn held(budget: &Budget, bytes: usize) -> Share {
+        let mut share = budget.share();
+        share.grow(bytes).await.unwrap();
+        share
     }
 
-    #[tokio::test]
-    async fn a_message_larger_than_the_budget_takes_all_of_it() {
-        let budget = Budget::new(1 << 20);
-        let _share = budget.take(1 << 30).await;
+    #[tokio::test(start_paused = true)]
+    async fn what_is_announced_or_small_takes_nothing() {
+        let budget = Budget::new(3 * MIB, MIB);
+        let mut shares = Vec::new();
+        for _ in 0..1000 {
+            shares.push(held(&budget, FREE_BYTES).await);
+        }
+        let _large = (held(&budget, MIB).await, held(&budget, MIB).await);
+        assert_eq!(
+            budget.0.lane.available_permits(),
+            1,
+            "there was room in the common part, but for the free bytes"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn messages_that_are_half_there_become_whole_one_after_the_other() {
+        const TOTAL: usize = 4 * MIB;
+        let (budget, all) = (Budget::new(TOTAL, MIB), Arc::new(AtomicUsize::new(0)));
+        let mut messages = JoinSet::new();
+        for _ in 0..50 {
+            let (mut share, all) = (budget.share(), all.clone());
+            messages.spawn(async move {
+                let mut bytes = 0;
+                while bytes < MIB {
+                    let granted = share.grow(bytes + 1).await.unwrap().min(MIB);
+                    let now = all.fetch_add(granted - bytes, Ordering::Relaxed) + granted - bytes;
+                    assert!(now <= TOTAL + 50 * FREE_BYTES, "{now} bytes are held");
+                    bytes = granted;
+                    tokio::task::yield_now().await;
+                }
+                all.fetch_sub(bytes, Ordering::Relaxed);
+            });
+        }
+        let began = Instant::now();
+        messages.join_all().await;
+        assert_eq!((began.elapsed(), budget.waiting(), budget.dropped()), (Duration::ZERO, 0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_holds_memory_in_silence_is_dropped_once_others_wait() {
+        let budget = Budget::new(MIB, MIB);
+        let silent = held(&budget, MIB).await;
+        let day = Duration::from_secs(86_400);
+        assert!(tokio::time::timeout(day, silent.hurry(pending::<()>())).await.is_err(), "nobody waits");
+        let (began, waiting) = (
+            Instant::now(),
+            tokio::spawn({
+                let budget = budget.clone();
+                async move { held(&budget, MIB).await }
+            }),
+        );
+        assert_eq!(silent.hurry(pending::<()>()).await, Err(Denied::Slow));
+        assert_eq!((began.elapsed(), budget.waiting(), budget.dropped()), (Duration::ZERO, 1, 1));
+        drop(silent);
+        let _next = waiting.await.unwrap();
+        assert_eq!(budget.waiting(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn others_wait_for_who_sends_fast_enough() {
+        let budget = Budget::new(64 * MIB, 64 * MIB);
+        let mut share = held(&budget, MIB).await;
+        let mut other = budget.share();
+        let other = other.grow(MIB);
+        tokio::pin!(other);
+        assert!(tokio::time::timeout(Duration::ZERO, &mut other).await.is_err());
+        for bytes in (MIB..64 * MIB).step_by(PACE_BYTES) {
+            share.grow(bytes).await.unwrap();
+            share.hurry(tokio::time::sleep(PACE_TIME - Duration::from_millis(1))).await.unwrap();
+        }
+        drop(share);
+        other.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_that_drip_do_not_make_up_for_slowness() {
+        let budget = Budget::new(MIB, MIB);
+        let mut share = held(&budget, MIB / 2).await;
+        let mut other = budget.share();
+        let other = other.grow(MIB);
+        tokio::pin!(other);
+        assert!(tokio::time::timeout(Duration::ZERO, &mut other).await.is_err());
+        let began = Instant::now();
+        for bytes in MIB / 2.. {
+            share.grow(bytes).await.unwrap();
+            if share.hurry(tokio::time::sleep(PACE_TIME / 10)).await.is_err() {
+                break;
+            }
+        }
+        assert_eq!(began.elapsed(), PACE_TIME);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_memory_of_a_closed_budget() {
+        let budget = Budget::new(2 * MIB, MIB);
+        let _held = (held(&budget, MIB).await, held(&budget, 2 * MIB).await);
+        let waiting = tokio::spawn({
+            let mut share = budget.share();
+            async move { share.grow(MIB).await }
+        });
+        budget.0.waiting.subscribe().wait_for(|waiting| *waiting == 1).await.unwrap();
+        budget.close();
+        assert_eq!(waiting.await.unwrap(), Err(Denied::Stopping));
+        assert_eq!(budget.share().grow(MIB).await, Err(Denied::Stopping));
+        assert!(budget.share().grow(FREE_BYTES).await.is_ok());
     }
 }

@@ -16,7 +16,7 @@ pub mod server;
 pub mod trial;
 
 pub use backoff::Backoff;
-pub use budget::Budget;
+pub use budget::{Budget, Denied, Share};
 pub use client::{Client, Reply};
 pub use doorbell::Doorbell;
 pub use pipeline::{Pipeline, Trouble, Verdict, Window};

@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
-use crate::Budget;
+use crate::{Budget, Denied, Share};
 
 /// Answers of one connection that may wait for their outcome; then its requests are read no further.
 const MAX_PIPELINED: usize = 64;
@@ -66,11 +66,11 @@ pub struct Options {
     pub idle_time: Duration,
     /// A frame that has begun must be whole after this time, and an answer taken.
     pub frame_time: Duration,
-    /// Memory for frames being read.
+    /// Memory for frames being read; closed when serving ends.
     pub budget: Budget,
 }
 
-/// Serves until `stop`, then lets the connections finish the requests that they have read.
+/// Serves until `stop`, then lets the connections finish the requests that they have read whole.
 pub async fn serve<S: Service>(
     listener: TcpListener,
     service: Arc<S>,
@@ -111,6 +111,7 @@ pub async fn serve<S: Service>(
         }
     }
     drop(listener);
+    options.budget.close();
     while connections.join_next().await.is_some() {}
     heartbeat.finish();
 }
@@ -158,6 +159,8 @@ enum Closing {
     #[error("a frame took too long to arrive")]
     Slow,
     #[error("{0}")]
+    Denied(#[from] Denied),
+    #[error("{0}")]
     Broken(#[from] std::io::Error),
     #[error("{0}")]
     BadFrame(#[from] blkin_thrift::Error),
@@ -171,16 +174,22 @@ async fn read_calls<S: Service>(
     answers: mpsc::Sender<Answer<S::Pending>>,
 ) -> Result<(), Closing> {
     loop {
-        let length = tokio::select! {
+        let mut header = [0; frame::HEADER_BYTES];
+        let got = tokio::select! {
             () = stop.cancelled() => return Ok(()),
             () = answers.closed() => return Ok(()),
-            length = read_header(&mut reader, options) => length?,
+            got = tokio::time::timeout(options.idle_time, reader.read(&mut header)) => got.map_err(|_| Closing::Idle)??,
         };
-        let Some(length) = length else { return Ok(()) };
-        let share = options.budget.take(length).await;
-        let frame = tokio::time::timeout(options.frame_time, read_body(&mut reader, length))
-            .await
-            .map_err(|_| Closing::Slow)??;
+        if got == 0 {
+            return Ok(());
+        }
+        let mut share = options.budget.share();
+        let reading = read_frame(&mut reader, header, got, options.max_frame_bytes, &mut share);
+        // The clock runs from the first byte on, also while the frame waits for memory.
+        let frame = tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            frame = tokio::time::timeout(options.frame_time, reading) => frame.map_err(|_| Closing::Slow)??,
+        };
         let answer = if frame.len() > LARGE_FRAME_BYTES {
             let service = service.clone();
             let work = tokio::task::spawn_blocking(move || service.call(&frame));
@@ -195,31 +204,25 @@ async fn read_calls<S: Service>(
     }
 }
 
-/// The length of the next frame; none when the client has closed between two frames.
-async fn read_header(
+/// Reads a frame without its header, of which `got` bytes are there; memory grows with what came, not with what was
+/// announced.
+async fn read_frame(
     reader: &mut (impl AsyncRead + Unpin),
-    options: &Options,
-) -> Result<Option<usize>, Closing> {
-    let mut header = [0; frame::HEADER_BYTES];
-    let first = tokio::time::timeout(options.idle_time, reader.read(&mut header)).await;
-    let got = first.map_err(|_| Closing::Idle)??;
-    if got == 0 {
-        return Ok(None);
-    }
-    let rest = tokio::time::timeout(options.frame_time, reader.read_exact(&mut header[got..])).await;
-    rest.map_err(|_| Closing::Slow)??;
-    Ok(Some(frame::read_length(header, options.max_frame_bytes)?))
-}
-
-/// Reads a frame's body; memory grows with what came, not with what was announced.
-async fn read_body(reader: &mut (impl AsyncRead + Unpin), length: usize) -> std::io::Result<Vec<u8>> {
-    let mut body = Vec::with_capacity(length.min(64 * 1024));
-    reader.take(length as u64).read_to_end(&mut body).await?;
-    if body.len() < length {
-        return Err(std::io::Error::new(
-            std::io::ErrorKind::UnexpectedEof,
-            format!("a frame of {length} bytes ended after {}", body.len()),
-        ));
+    mut header: [u8; frame::HEADER_BYTES],
+    got: usize,
+    max_frame_bytes: usize,
+    share: &mut Share,
+) -> Result<Vec<u8>, Closing> {
+    reader.read_exact(&mut header[got..]).await?;
+    let length = frame::read_length(header, max_frame_bytes)?;
+    let (mut reader, mut body) = (reader.take(length as u64), Vec::new());
+    while body.len() < length {
+        let room = share.grow(body.len() + 1).await?.min(length);
+        body.reserve_exact(room - body.len());
+        if share.hurry(reader.read_buf(&mut body)).await?? == 0 {
+            let reason = format!("a frame of {length} bytes ended after {}", body.len());
+            return Err(std::io::Error::new(std::io::ErrorKind::UnexpectedEof, reason).into());
+        }
     }
     Ok(body)
 }
@@ -287,7 +290,7 @@ mod tests {
             max_connections: 1,
             idle_time: long,
             frame_time: long,
-            budget: Budget::new(1 << 20),
+            budget: Budget::new(2 << 20, 1 << 20),
         }
     }
 
@@ -340,5 +343,94 @@ mod tests {
         let reading = read_calls(&calls[..], &service, &options, &stop, answers);
         assert!(tokio::time::timeout(Duration::from_millis(50), reading).await.is_err(), "it read them all");
         assert_eq!(service.0.load(Ordering::Relaxed), MAX_PIPELINED + 1);
+    }
+
+    /// A connection to a service that settles each call, and the end of serving it.
+    fn connect(
+        options: &Options,
+        stop: &CancellationToken,
+    ) -> (tokio::io::DuplexStream, tokio::task::JoinHandle<Result<(), Closing>>) {
+        let (client, server) = tokio::io::duplex(1 << 20);
+        let (reader, writer) = tokio::io::split(server);
+        let (options, stop) = (options.clone(), stop.clone());
+        let service = Arc::new(Together { wanted: 0, came: watch::Sender::new(0) });
+        let (answers, queue) = mpsc::channel(MAX_PIPELINED);
+        let serving = tokio::spawn(async move {
+            let reading = read_calls(reader, &service, &options, &stop, answers);
+            tokio::join!(reading, write_answers(writer, queue, &*service, options.frame_time)).0
+        });
+        (client, serving)
+    }
+
+    /// A call of more than a message has for nothing.
+    fn large_call() -> Vec<u8> {
+        let entry = scribe::LogEntry { category: "zipkin".to_owned(), message: vec![b'A'; 100 << 10] };
+        encode_log_call(1, &[entry])
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_that_only_announce_keep_nobody_waiting() {
+        let (options, stop) = (options(), CancellationToken::new());
+        let mut idle = Vec::new();
+        for _ in 0..40 {
+            let mut connection = connect(&options, &stop);
+            connection.0.write_all(&(1_u32 << 20).to_be_bytes()).await.unwrap();
+            idle.push(connection);
+        }
+        // So that all have been looked at.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let began = tokio::time::Instant::now();
+        let (mut client, _serving) = connect(&options, &stop);
+        client.write_all(&large_call()).await.unwrap();
+        assert!(client.read_u32().await.unwrap() > 0);
+        assert_eq!((began.elapsed(), options.budget.dropped()), (Duration::ZERO, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn half_a_frame_that_holds_memory_is_dropped_once_others_wait() {
+        let (mut options, stop) = (options(), CancellationToken::new());
+        // One at a time.
+        options.budget = Budget::new(1 << 20, 1 << 20);
+        let (mut half, held) = connect(&options, &stop);
+        let call = large_call();
+        half.write_all(&call[..call.len() - 1]).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let (mut client, _serving) = connect(&options, &stop);
+        client.write_all(&call).await.unwrap();
+        assert!(client.read_u32().await.unwrap() > 0);
+        assert!(matches!(held.await.unwrap(), Err(Closing::Denied(Denied::Slow))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_clock_of_a_frame_runs_while_it_waits_for_memory() {
+        let (mut options, stop) = (options(), CancellationToken::new());
+        options.budget = Budget::new(0, 0);
+        let mut other = options.budget.share();
+        other.grow(100 << 10).await.unwrap();
+        let (mut client, serving) = connect(&options, &stop);
+        client.write_all(&large_call()).await.unwrap();
+        assert!(matches!(serving.await.unwrap(), Err(Closing::Slow)));
+        assert_eq!(options.budget.waiting(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn half_frames_and_those_that_wait_do_not_keep_a_server_from_stopping() {
+        let (mut options, stop) = (options(), CancellationToken::new());
+        options.budget = Budget::new(0, 0);
+        let call = large_call();
+        let mut connections = Vec::new();
+        for length in [4, call.len() - 1, call.len()] {
+            let mut connection = connect(&options, &stop);
+            connection.0.write_all(&call[..length]).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            connections.push(connection);
+        }
+        assert_eq!(options.budget.waiting(), 1);
+        let began = tokio::time::Instant::now();
+        stop.cancel();
+        for (_client, serving) in connections {
+            serving.await.unwrap().unwrap();
+        }
+        assert_eq!(began.elapsed(), Duration::ZERO);
     }
 }

@@ -1,14 +1,15 @@
 //! Reading a request's body: bounded on the wire, bounded once decompressed.
 
 use std::future::poll_fn;
-use std::io::Read;
+use std::io::{Cursor, Read};
 use std::pin::Pin;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
 use axum::http::{HeaderMap, StatusCode, header};
+use blkin_scribe::{Denied, Share};
 use bytes::Bytes;
-use flate2::read::MultiGzDecoder;
+use flate2::bufread::MultiGzDecoder;
 
 use super::Problem;
 use crate::refusal::{Cause, Refusal};
@@ -47,6 +48,12 @@ impl From<Problem> for BadBody {
     }
 }
 
+impl From<Denied> for BadBody {
+    fn from(reason: Denied) -> Self {
+        Problem::unavailable(format!("the body was read no further: {reason}")).into()
+    }
+}
+
 impl From<BadBytes> for BadBody {
     fn from(refusal: BadBytes) -> Self {
         let status = match refusal {
@@ -64,16 +71,33 @@ pub(super) async fn read(
     body: Body,
     most: usize,
     patience: Duration,
+    share: &mut Share,
 ) -> Result<Bytes, BadBody> {
     let gzip = is_gzip(headers)?;
-    let bytes = tokio::time::timeout(patience, collect(body, most))
+    let whole = async {
+        if body.size_hint().lower() > most as u64 {
+            return Err(refused(headers, body, most).await);
+        }
+        let bytes = collect(body, most, share).await?;
+        if gzip && !bytes.is_empty() { gunzip(bytes, most, share).await } else { Ok(bytes) }
+    };
+    tokio::time::timeout(patience, whole)
         .await
-        .map_err(|_| Problem(StatusCode::REQUEST_TIMEOUT, "the body took too long to arrive".to_owned()))??;
-    if !gzip || bytes.is_empty() {
-        return Ok(bytes);
+        .map_err(|_| Problem(StatusCode::REQUEST_TIMEOUT, "the body took too long to arrive".to_owned()))?
+}
+
+/// Refuses a body that announces too much. A client that sends without being asked to hears the answer only if its bytes
+/// are taken first, up to the limit; they are not kept.
+async fn refused(headers: &HeaderMap, mut body: Body, most: usize) -> BadBody {
+    let mut came = if headers.contains_key(header::EXPECT) { most } else { 0 };
+    while came < most {
+        match next_piece(&mut body, came, most).await {
+            Ok(Some(piece)) => came += piece.len(),
+            Ok(None) => break,
+            Err(bad) => return bad,
+        }
     }
-    let work = tokio::task::spawn_blocking(move || gunzip(&bytes, most));
-    Ok(work.await.map_err(|e| Problem::unavailable(e.to_string()))??)
+    BadBytes::TooLarge(most).into()
 }
 
 fn is_gzip(headers: &HeaderMap) -> Result<bool, Problem> {
@@ -95,15 +119,18 @@ pub(super) fn unsupported(reason: String) -> Problem {
 }
 
 /// The whole of a body of at most `most` bytes; what comes in one piece is not copied.
-async fn collect(mut body: Body, most: usize) -> Result<Bytes, BadBody> {
-    let first = next_piece(&mut body, 0, most).await?.unwrap_or_default();
-    let Some(mut piece) = next_piece(&mut body, first.len(), most).await? else { return Ok(first) };
-    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-    let mut whole = Vec::with_capacity((first.len() + piece.len()).saturating_add(announced).min(most));
-    whole.extend_from_slice(&first);
+async fn collect(mut body: Body, most: usize, share: &mut Share) -> Result<Bytes, BadBody> {
+    let first = share.hurry(next_piece(&mut body, 0, most)).await??.unwrap_or_default();
+    share.grow(first.len()).await?;
+    let Some(mut piece) = share.hurry(next_piece(&mut body, first.len(), most)).await?? else {
+        return Ok(first);
+    };
+    let mut whole = first.to_vec();
     loop {
+        let room = share.grow(whole.len() + piece.len()).await?.min(most);
+        whole.reserve_exact(room - whole.len());
         whole.extend_from_slice(&piece);
-        match next_piece(&mut body, whole.len(), most).await? {
+        match share.hurry(next_piece(&mut body, whole.len(), most)).await?? {
             Some(next) => piece = next,
             None => return Ok(whole.into()),
         }
@@ -125,22 +152,35 @@ async fn next_piece(body: &mut Body, before: usize, most: usize) -> Result<Optio
 
 /// Decompresses up to `most` bytes; memory grows with what comes out, never beyond that. Nothing must not come out: a body
 /// may be empty, but what was compressed to say so is more likely broken, and Zipkin refuses it too.
-fn gunzip(bytes: &[u8], most: usize) -> Result<Bytes, BadBytes> {
-    let mut plain = Vec::new();
-    let mut decoder = MultiGzDecoder::new(bytes).take(most as u64 + 1);
-    decoder.read_to_end(&mut plain).map_err(BadBytes::Gzip)?;
-    if plain.len() > most {
-        return Err(BadBytes::TooLarge(most));
+async fn gunzip(bytes: Bytes, most: usize, share: &mut Share) -> Result<Bytes, BadBody> {
+    let compressed = bytes.len();
+    let (mut decoder, mut plain) = (MultiGzDecoder::new(Cursor::new(bytes)), Vec::new());
+    loop {
+        // A byte beyond the limit tells that there are more.
+        let room = (share.grow(compressed + plain.len() + 1).await? - compressed).min(most + 1);
+        let work = tokio::task::spawn_blocking(move || {
+            plain.reserve_exact(room - plain.len());
+            let read = decoder.by_ref().take((room - plain.len()) as u64).read_to_end(&mut plain);
+            read.map(|_| (decoder, plain))
+        });
+        let read = work.await.map_err(|e| Problem::unavailable(e.to_string()))?;
+        (decoder, plain) = read.map_err(BadBytes::Gzip)?;
+        if plain.len() > most {
+            return Err(BadBytes::TooLarge(most).into());
+        }
+        if plain.is_empty() {
+            return Err(BadBytes::Nothing.into());
+        }
+        if plain.len() < room {
+            return Ok(plain.into());
+        }
     }
-    if plain.is_empty() {
-        return Err(BadBytes::Nothing);
-    }
-    Ok(plain.into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blkin_scribe::Budget;
     use flate2::Compression;
     use flate2::write::GzEncoder;
     use hyper::body::Frame;
@@ -165,9 +205,13 @@ mod tests {
         }
     }
 
+    fn share() -> Share {
+        Budget::new(64 << 20, 32 << 20).share()
+    }
+
     async fn collected(pieces: &[Option<&'static str>], most: usize) -> Result<Bytes, StatusCode> {
         let body = Body::new(Pieces(pieces.iter().copied().collect()));
-        collect(body, most).await.map_err(|bad| {
+        collect(body, most, &mut share()).await.map_err(|bad| {
             let is_too_large = matches!(bad.refusal, Some(BadBytes::TooLarge(of)) if of == most);
             assert_eq!(is_too_large, bad.problem.0 == StatusCode::PAYLOAD_TOO_LARGE);
             bad.problem.0
@@ -198,26 +242,30 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    #[test]
-    fn gzip_is_decompressed_up_to_the_limit_and_not_a_byte_beyond() {
-        let bomb = gzip(&vec![b' '; 10 << 20]);
+    #[tokio::test]
+    async fn gzip_is_decompressed_up_to_the_limit_and_not_a_byte_beyond() {
+        let bomb = Bytes::from(gzip(&vec![b' '; 10 << 20]));
         assert!(bomb.len() < 20_000);
-        assert!(matches!(gunzip(&bomb, 1 << 20), Err(BadBytes::TooLarge(_))));
-        assert_eq!(gunzip(&bomb, 10 << 20).unwrap().len(), 10 << 20);
+        for too_few in [1 << 20, (10 << 20) - 1] {
+            let bad = gunzip(bomb.clone(), too_few, &mut share()).await.unwrap_err();
+            assert!(matches!(bad.refusal, Some(BadBytes::TooLarge(of)) if of == too_few));
+        }
+        assert_eq!(gunzip(bomb, 10 << 20, &mut share()).await.unwrap(), vec![b' '; 10 << 20]);
     }
 
-    #[test]
-    fn what_is_not_gzip_or_is_cut_off_is_a_bad_request() {
+    #[tokio::test]
+    async fn what_is_not_gzip_or_is_cut_off_is_a_bad_request() {
         let whole = gzip(b"[]");
         for bytes in [&b"[]"[..], &whole[..whole.len() - 9], &[]] {
-            assert!(gunzip(bytes, 100).is_err(), "{bytes:?}");
+            assert!(gunzip(bytes.to_vec().into(), 100, &mut share()).await.is_err(), "{bytes:?}");
         }
     }
 
     #[tokio::test]
     async fn nothing_is_taken_for_nothing_unless_it_was_compressed() {
         let headers = HeaderMap::from_iter([(header::CONTENT_ENCODING, "gzip".parse().unwrap())]);
-        let read_body = |bytes: Vec<u8>| read(&headers, bytes.into(), 100, Duration::from_secs(600));
+        let long = Duration::from_secs(600);
+        let read_body = async |bytes: Vec<u8>| read(&headers, bytes.into(), 100, long, &mut share()).await;
         assert!(read_body(Vec::new()).await.unwrap().is_empty());
         let compressed = read_body(gzip(b"")).await.unwrap_err();
         assert_eq!(compressed.problem.0, StatusCode::BAD_REQUEST);

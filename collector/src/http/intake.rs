@@ -88,8 +88,8 @@ async fn take(
 ) -> Answer {
     let config = app.config();
     let most = config.max_message_bytes();
-    let share = app.budget.take(announced(headers, most)).await;
-    let bytes = match body::read(headers, body, most, config.message_time()).await {
+    let mut share = app.budget.share();
+    let bytes = match body::read(headers, body, most, config.message_time(), &mut share).await {
         Ok(bytes) => bytes,
         Err(BadBody { problem, refusal }) => {
             if let Some(refusal) = refusal {
@@ -129,15 +129,4 @@ async fn sorted(
 async fn store(ingest: &Ingest, batch: Batch) -> Result<(), Problem> {
     let pending = ingest.submit(batch).map_err(|e| Problem::unavailable(e.to_string()))?;
     ingest.committed(pending).await.map_err(|e| Problem::unavailable(e.to_string()))
-}
-
-/// Memory that reading this body may take: what it announces, and as much as may be if it is compressed or silent.
-fn announced(headers: &HeaderMap, most: usize) -> usize {
-    let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-    let compressed = headers.contains_key(header::CONTENT_ENCODING);
-    match length {
-        Some(length) if !compressed => most.min(length),
-        Some(length) => most.min(length) + most,
-        None => 2 * most,
-    }
 }

@@ -10,6 +10,7 @@ use blkin_daemon::prometheus_client::metrics::counter::ConstCounter;
 use blkin_daemon::prometheus_client::metrics::gauge::ConstGauge;
 use blkin_daemon::prometheus_client::registry::Registry;
 use blkin_daemon::{Patience, Standing, standing};
+use blkin_scribe::Budget;
 
 use crate::ingest::{ALL_TRANSPORTS, Ingest, Rejects};
 use crate::ledger::{Count, Figure, Ledger};
@@ -30,6 +31,8 @@ pub struct Metrics {
     pub writer: Writer,
     /// Reads what arrives.
     pub ingest: Arc<Ingest>,
+    /// Memory for messages being read.
+    pub budget: Budget,
     /// Live viewers.
     pub live: Live,
     /// How long HTTP clients are waited for.
@@ -74,6 +77,10 @@ impl Metrics {
         rejected(encoder, self.ingest.rejects())?;
         let help = "Scribe entries of other categories, which hold no spans";
         counter(encoder, "skipped_entries", help, self.ingest.skipped().entries())?;
+        let help = "messages being read that wait for memory at this moment";
+        gauge(encoder, "messages_waiting", help, self.budget.waiting())?;
+        let help = "messages dropped because they came too slowly while others waited for memory";
+        counter(encoder, "messages_dropped", help, self.budget.dropped())?;
         let help = "HTTP clients let go because they did not take what they were sent";
         counter(encoder, "http_stalled", help, self.patience.stalled())
     }

@@ -160,7 +160,6 @@ fn announced_lengths_take_no_memory_before_their_bytes_come() {
             stream
         })
         .collect();
-    // The budget lets few of them read: small calls still pass.
     let mut neighbour = Scribe::connect(collector.scribe);
     assert_eq!(neighbour.log(&[span_entry(1)]).unwrap(), ResultCode::Ok);
     let grown = collector.peak_kib() - before;

@@ -185,3 +185,77 @@ fn a_scribe_frame_that_takes_too_long_ends_its_connection() {
     slow.0.write_all(&[0, 0, 0, 100, 1]).unwrap();
     assert!(slow.reply().is_err());
 }
+
+/// JSON that is a list of one span whatever its length.
+fn padded(length: usize) -> Vec<u8> {
+    let mut body = br#"[{"traceId":"1","id":"1"}]"#.to_vec();
+    body.resize(length, b' ');
+    body
+}
+
+#[test]
+fn messages_that_are_only_announced_keep_nobody_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = configured(folder.path(), "message_seconds = 3600\nhttp_idle_seconds = 3600\n");
+    let head = "POST /api/v2/spans HTTP/1.1\r\nHost: x\r\n";
+    let mut idle = Vec::new();
+    for rest in [
+        "Transfer-Encoding: chunked",
+        "Content-Encoding: gzip\r\nContent-Length: 99",
+        "Content-Length: 16777216",
+    ] {
+        for _ in 0..8 {
+            let mut stream = TcpStream::connect(collector.http).unwrap();
+            stream.write_all(format!("{head}{rest}\r\n\r\n").as_bytes()).unwrap();
+            idle.push(stream);
+        }
+    }
+    for _ in 0..40 {
+        let mut stream = TcpStream::connect(collector.scribe).unwrap();
+        stream.write_all(&(16_u32 << 20).to_be_bytes()).unwrap();
+        idle.push(stream);
+    }
+    for _ in 0..3 {
+        assert_eq!(collector.post("/api/v2/spans", &[JSON, GZIP], &gzip(&padded(30))).0, 202);
+        assert_eq!(collector.post("/api/v2/spans", &[JSON], &padded(1 << 20)).0, 202);
+        let large = [span_entry(2), entry(vec![b'A'; 100 << 10])];
+        assert_eq!(Scribe::connect(collector.scribe).log(&large).unwrap(), ResultCode::Ok);
+    }
+    let metrics = collector.get("/metrics").1;
+    assert!(metrics.contains("\nblkin_collector_messages_waiting 0\n"), "{metrics}");
+    assert!(metrics.contains("\nblkin_collector_messages_dropped_total 0\n"), "{metrics}");
+}
+
+#[test]
+fn who_holds_memory_in_silence_makes_room_for_others() {
+    let folder = tempfile::tempdir().unwrap();
+    // One large message at a time.
+    let text = "max_message_mib = 1\nmax_reading_mib = 2\nmessage_seconds = 3600\nhttp_idle_seconds = 3600\n";
+    let collector = configured(folder.path(), text);
+    let mut silent = TcpStream::connect(collector.http).unwrap();
+    let head = "POST /api/v2/spans HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n";
+    silent.write_all(&[head.as_bytes(), &padded(500_000)].concat()).unwrap();
+    let post = || collector.post("/api/v2/spans", &[JSON], &padded(500_000)).0;
+    wait_for(|| {
+        // It may be the first, and be too slow itself on a machine that stands still.
+        let _accepted_or_not = post();
+        let metrics = collector.get("/metrics").1;
+        (!metrics.contains("\nblkin_collector_messages_dropped_total 0\n")).then_some(())
+    });
+    wait_for(|| (post() == 202).then_some(()));
+    let said = closed(&mut silent);
+    assert!(said.starts_with("HTTP/1.1 503") && said.contains("others waited for memory"), "{said}");
+}
+
+#[test]
+fn a_body_that_announces_too_much_is_refused_before_it_is_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = Collector::start(folder.path());
+    let mut stream = TcpStream::connect(collector.http).unwrap();
+    let head = "POST /api/v2/spans HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n";
+    stream.write_all(format!("{head}Expect: 100-continue\r\n\r\n").as_bytes()).unwrap();
+    let said = closed(&mut stream);
+    assert!(said.starts_with("HTTP/1.1 413"), "{said}");
+    let counts = &collector.json("/api/blkin/rejects")["counts"];
+    assert_eq!(counts["http_v2"]["too_large"], 1, "{counts}");
+}

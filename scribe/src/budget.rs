@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use blkin_daemon::CancellationToken;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep_until};
 
@@ -29,6 +30,7 @@ struct Pool {
     lane: Arc<Semaphore>,
     waiting: watch::Sender<u64>,
     dropped: AtomicU64,
+    closed: CancellationToken,
 }
 
 /// Why a message is read no further.
@@ -37,8 +39,8 @@ pub enum Denied {
     /// It came too slowly.
     #[error("it came slower than {} KiB a second while others waited for memory", PACE_BYTES / 1024)]
     Slow,
-    /// There is no memory, and none is waited for any more.
-    #[error("it needs memory that others hold, and the server is stopping")]
+    /// It came too slowly, or found no memory, when the budget was closed.
+    #[error("the server is stopping")]
     Stopping,
 }
 
@@ -52,6 +54,7 @@ impl Budget {
             lane: Arc::new(Semaphore::new(1)),
             waiting: watch::Sender::new(0),
             dropped: AtomicU64::new(0),
+            closed: CancellationToken::new(),
         }))
     }
 
@@ -77,8 +80,9 @@ impl Budget {
         self.0.dropped.load(Ordering::Relaxed)
     }
 
-    /// From now on nobody waits for memory: who would is denied it.
+    /// From now on nobody waits for memory, nor is anybody who sends too slowly waited for.
     pub fn close(&self) {
+        self.0.closed.cancel();
         self.0.lane.close();
     }
 }
@@ -117,15 +121,12 @@ impl Share {
     /// Waits for what comes next of the message.
     ///
     /// # Errors
-    /// When that takes too long while others wait for memory, and this message holds some.
+    /// When that takes too long while others wait for memory, and this message holds some, or when the budget is closed.
     pub async fn hurry<T>(&self, coming: impl Future<Output = T>) -> Result<T, Denied> {
         tokio::select! {
             biased;
             came = coming => Ok(came),
-            () = self.overdue(), if self.common.is_some() || self.lane.is_some() => {
-                self.pool.dropped.fetch_add(1, Ordering::Relaxed);
-                Err(Denied::Slow)
-            }
+            denied = self.overdue() => Err(denied),
         }
     }
 
@@ -160,11 +161,17 @@ impl Share {
         }
     }
 
-    async fn overdue(&self) {
+    async fn overdue(&self) -> Denied {
         sleep_until(self.due).await;
         let mut waiting = self.pool.waiting.subscribe();
-        // The sender lives as long as the share.
-        let _seen = waiting.wait_for(|waiting| *waiting > 0).await;
+        tokio::select! {
+            () = self.pool.closed.cancelled() => Denied::Stopping,
+            // The sender lives as long as the share.
+            _ = waiting.wait_for(|waiting| *waiting > 0), if self.common.is_some() || self.lane.is_some() => {
+                self.pool.dropped.fetch_add(1, Ordering::Relaxed);
+                Denied::Slow
+            }
+        }
     }
 }
 
@@ -307,5 +314,15 @@ mod tests {
         assert_eq!(waiting.await.unwrap(), Err(Denied::Stopping));
         assert_eq!(budget.share().grow(MIB).await, Err(Denied::Stopping));
         assert!(budget.share().grow(FREE_BYTES).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_slow_is_not_waited_for_once_the_budget_is_closed() {
+        let budget = Budget::new(2 * MIB, MIB);
+        let (share, began) = (budget.share(), Instant::now());
+        budget.close();
+        assert_eq!(share.hurry(tokio::time::sleep(PACE_TIME / 2)).await, Ok(()));
+        assert_eq!(share.hurry(pending::<()>()).await, Err(Denied::Stopping));
+        assert_eq!((began.elapsed(), budget.dropped()), (PACE_TIME, 0));
     }
 }

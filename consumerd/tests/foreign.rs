@@ -53,7 +53,8 @@ fn connected(site: &Site) -> OwnedFd {
     socket
 }
 
-/// Does something while a process stands still, which has the last descriptors of what it is sent meanwhile.
+/// Does something while a process stands still, which has the last descriptors of what it is sent meanwhile. What it could
+/// not close until then it can: stopping interrupts that.
 fn unheard_by<T>(pid: u32, send: impl FnOnce() -> T) -> T {
     send_signal(pid, Signal::STOP);
     wait_for("it stands still", || {
@@ -66,15 +67,21 @@ fn unheard_by<T>(pid: u32, send: impl FnOnce() -> T) -> T {
 }
 
 /// Messages to the socket for offers, by the number of descriptors beside each; and the other side of those.
-fn send_offers(site: &Site, daemon: &Daemon, messages: &[(&[u8], usize)]) -> TcpStream {
-    unheard_by(daemon.pid(), || {
-        let (connection, other) = lingering();
-        let socket = connected(site);
-        for (bytes, fds) in messages {
-            send(&socket, bytes, &vec![connection.as_fd(); *fds], SendFlags::empty());
-        }
-        other
-    })
+fn send_offer(site: &Site, messages: &[(&[u8], usize)]) -> TcpStream {
+    let (connection, other) = lingering();
+    let socket = connected(site);
+    for (bytes, fds) in messages {
+        send(&socket, bytes, &vec![connection.as_fd(); *fds], SendFlags::empty());
+    }
+    other
+}
+
+/// How many threads of a daemon close what others sent.
+fn closers(daemon: &Daemon) -> usize {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap();
+    let names =
+        threads.filter_map(|thread| std::fs::read_to_string(thread.unwrap().path().join("comm")).ok());
+    names.filter(|name| name == "blkin-closer\n").count()
 }
 
 fn assert_takes_programs(site: &Site, daemon: &Daemon) {
@@ -109,7 +116,7 @@ fn what_cannot_be_closed_keeps_no_program_from_being_taken_in_nor_the_daemon_fro
     let daemon = site.bare_daemon(&[]);
     let mut others = Vec::new();
     for messages in offers {
-        others.push(send_offers(&site, &daemon, messages));
+        others.push(unheard_by(daemon.pid(), || send_offer(&site, messages)));
         assert_takes_programs(&site, &daemon);
     }
     assert!(daemon.stop().success());
@@ -138,7 +145,9 @@ fn an_asker_whose_descriptors_cannot_be_closed_keeps_nobody_from_an_answer() {
 fn when_too_much_cannot_be_closed_it_says_so_and_goes_on_once_that_is_over() {
     let site = Site::new();
     let daemon = site.bare_daemon(&[]);
-    let others: Vec<_> = (0..8).map(|_| send_offers(&site, &daemon, &[(b"", 0), (OFFER, 2)])).collect();
+    let others: Vec<_> =
+        unheard_by(daemon.pid(), || (0..8).map(|_| send_offer(&site, &[(b"", 0), (OFFER, 2)])).collect());
+    wait_for("each of its threads waits for one", || (closers(&daemon) == 8).then_some(()));
     // These must wait for those.
     for _ in 0..70 {
         let socket = connected(&site);
@@ -146,6 +155,7 @@ fn when_too_much_cannot_be_closed_it_says_so_and_goes_on_once_that_is_over() {
     }
     wait_for("it says that it is full", || daemon.said("cannot be closed").first().cloned());
     daemon.assert_healthy();
+    assert!(daemon.said("can be closed again").is_empty());
     drop(others);
     wait_for("it says that it can close again", || daemon.said("can be closed again").first().cloned());
     assert_takes_programs(&site, &daemon);

@@ -4,6 +4,7 @@
 
 mod api;
 mod body;
+mod compression;
 mod cors;
 mod intake;
 mod ledger;
@@ -69,15 +70,14 @@ pub fn router(app: Arc<App>, admin: Admin, live: Router) -> Router {
         .merge(admin_routes(app, admin.clone()))
         .merge(admin::router(admin))
         .merge(live)
-        .merge(page)
+        .merge(page.layer(compression::layer()))
         .fallback(async move |method: Method, uri: Uri| no_route(&method, &uri, &named))
         .layer(cors::layer(&config.cors_origins))
 }
 
 fn api_routes(app: Arc<App>) -> Router {
-    Router::new()
-        .route("/api/v1/spans", post(intake::v1))
-        .route("/api/v2/spans", get(api::span_names).post(intake::v2))
+    let compressed = compression::layer();
+    let queries = Router::new()
         .route("/api/v2/services", get(api::services))
         .route("/api/v2/remoteServices", get(api::remote_services))
         .route("/api/v2/traces", get(api::traces))
@@ -87,6 +87,11 @@ fn api_routes(app: Arc<App>) -> Router {
         .route("/api/v2/autocompleteKeys", get(api::autocomplete_keys))
         .route("/api/v2/autocompleteValues", get(api::autocomplete_values))
         .route("/config.json", get(api::config))
+        .layer(compressed.clone());
+    Router::new()
+        .route("/api/v1/spans", post(intake::v1))
+        .route("/api/v2/spans", get(api::span_names).layer(compressed).post(intake::v2))
+        .merge(queries)
         .with_state(app)
 }
 

@@ -1,5 +1,9 @@
 //! What the configuration says of queries, and the intervals between annotations.
 
+use std::io::Read;
+
+use flate2::read::GzDecoder;
+
 use crate::bad_input::JSON;
 use crate::limits::configured;
 use crate::running::Collector;
@@ -116,6 +120,30 @@ fn an_answer_says_when_the_configuration_let_it_have_fewer_traces_than_were_aske
     }
     assert_eq!((ask(1), ask(2)), ((1, None), (2, None)));
     assert_eq!(ask(3), (2, Some("2".to_owned())));
+}
+
+#[test]
+fn an_answer_of_some_size_is_compressed_for_who_takes_that() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("index.html");
+    std::fs::write(&page, "again and ".repeat(1000)).unwrap();
+    let collector = configured(folder.path(), &format!("ui_dir = {:?}\n", folder.path()));
+    let span = |id| format!(r#"{{"traceId":"1","id":"{id}","tags":{{"repeats":"itself"}}}}"#);
+    let spans: Vec<String> = (1..100).map(span).collect();
+    assert_eq!(collector.post("/api/v2/spans", &[JSON], format!("[{}]", spans.join(",")).as_bytes()).0, 202);
+    for path in ["/api/v2/trace/1", "/zipkin/"] {
+        let plain = collector.get(path).1.into_bytes();
+        let (coding, bytes) = collector.coded(path, "deflate, gzip");
+        assert!(coding.as_deref() == Some("gzip") && bytes.len() * 5 < plain.len(), "{path} {coding:?}");
+        let mut read = Vec::new();
+        GzDecoder::new(&bytes[..]).read_to_end(&mut read).unwrap();
+        assert_eq!(read, plain);
+        for accepted in ["gzip;q=0", "br", "identity"] {
+            assert_eq!(collector.coded(path, accepted), (None, plain.clone()), "{path} {accepted}");
+        }
+        assert!(collector.header(path, "vary").is_some_and(|vary| vary.contains("accept-encoding")));
+    }
+    assert_eq!(collector.coded("/api/v2/services", "gzip"), (None, b"[]".to_vec()));
 }
 
 #[test]

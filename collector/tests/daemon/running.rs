@@ -86,6 +86,14 @@ impl Collector {
         answer.headers().get(name).map(|value| value.to_str().unwrap().to_owned())
     }
 
+    /// What whoever accepts these codings gets: the coding of the answer, and its bytes.
+    pub(crate) fn coded(&self, path: &str, accepted: &str) -> (Option<String>, Vec<u8>) {
+        let request = agent().get(format!("http://{}{path}", self.http)).header("accept-encoding", accepted);
+        let mut answer = request.call().unwrap();
+        let coding = answer.headers().get("content-encoding").map(|value| value.to_str().unwrap().to_owned());
+        (coding, answer.body_mut().read_to_vec().unwrap())
+    }
+
     /// Status, content type and body of a GET.
     pub(crate) fn get_typed(&self, path: &str) -> (u16, String, String) {
         let mut answer = agent().get(format!("http://{}{path}", self.http)).call().unwrap();

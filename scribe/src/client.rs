@@ -120,7 +120,11 @@ impl Client {
     pub fn send(&mut self, request: impl FnOnce(i32) -> Vec<u8>, alive: Alive<'_>) -> io::Result<()> {
         self.was_sent = false;
         let mut connection = match self.connection.take() {
-            Some(connection) => connection,
+            Some(connection) => {
+                // Many calls may be sent one behind the other, each of which takes its time.
+                alive()?;
+                connection
+            }
             None => Connection::new(self.connect(alive)?),
         };
         self.sequence = self.sequence.wrapping_add(1);
@@ -297,23 +301,28 @@ fn is_patience(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
-/// A stream whose short waits are repeated until there was no progress for `timeout`.
-struct Patient<'a> {
-    stream: &'a mut TcpStream,
+/// A stream whose short waits are repeated until there was no progress for `timeout`. Each of them ends with a part written, or
+/// with nothing.
+struct Patient<'a, S> {
+    stream: S,
     timeout: Duration,
     alive: Alive<'a>,
 }
 
-impl Write for Patient<'_> {
+impl<S: Write> Write for Patient<'_, S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let began = Instant::now();
         loop {
-            match self.stream.write(bytes) {
-                Err(e) if is_patience(&e) => {}
+            let written = match self.stream.write(bytes) {
+                Err(e) if is_patience(&e) => None,
+                Ok(part) if part < bytes.len() => Some(part),
                 done => return done,
-            }
+            };
             // Of whatever kind: what is only interrupted, `write_all` would try again.
             (self.alive)().map_err(io::Error::other)?;
+            if let Some(part) = written {
+                return Ok(part);
+            }
             if began.elapsed() >= self.timeout {
                 let silent = format!("it took nothing for {:?}", self.timeout);
                 return Err(io::Error::new(ErrorKind::TimedOut, silent));
@@ -455,6 +464,49 @@ mod tests {
         };
         let error = client.send(|_| vec![0; 64 << 20], &mut alive).unwrap_err();
         assert_eq!((error.to_string().as_str(), asked), ("the end", 2));
+    }
+
+    /// Takes a byte at a time.
+    struct Dripping(usize);
+
+    impl Write for Dripping {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            self.0 += 1;
+            Ok(1)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_caller_hears_of_the_wait_and_ends_it_while_an_upstream_takes_little_by_little() {
+        let mut asked = 0;
+        let mut alive = || {
+            asked += 1;
+            if asked < 5 { Ok(()) } else { Err(io::Error::new(ErrorKind::Interrupted, "the end")) }
+        };
+        let mut patient = Patient { stream: Dripping(0), timeout: LIMIT, alive: &mut alive };
+        assert_eq!(patient.write_all(&[0; 100]).unwrap_err().to_string(), "the end");
+        assert_eq!((patient.stream.0, asked), (5, 5));
+    }
+
+    #[test]
+    fn a_caller_hears_of_every_call_and_none_waits_for_an_answer_once_it_ends() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = Client::new(&listener.local_addr().unwrap().to_string(), LIMIT);
+        let mut asked = 0;
+        let mut alive = || {
+            asked += 1;
+            if asked < 4 { Ok(()) } else { Err(io::Error::new(ErrorKind::Interrupted, "the end")) }
+        };
+        for sent in 1..4 {
+            client.send(|seq| encode_log_call(seq, &[]), &mut alive).unwrap();
+            assert_eq!(client.unanswered(), sent);
+        }
+        assert!(client.send(|seq| encode_log_call(seq, &[]), &mut alive).is_err());
+        assert_eq!((client.unanswered(), client.was_sent()), (0, false));
     }
 
     #[test]

@@ -48,6 +48,24 @@ check "--help exits with 0" exits 0 scripts/install --help
 check "nothing installed: --uninstall exits with 1" exits 1 scripts/install --prefix /usr --destdir "$dest" --uninstall
 [ ! -e "$dest" ] || { echo "FAILED  and leaves nothing behind"; failed=$((failed + 1)); }
 
+# A copy that cannot be built, and somebody who may not write there.
+not_root() { if [ "$(id -u)" = 0 ]; then setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; else "$@"; fi; }
+says_who_may_write() {
+    local said
+    said=$(not_root env PATH="$work/stubs:$PATH" "$work/tree/scripts/install" --prefix "$work/closed/usr" "$@" 2>&1) && return 1
+    echo "$said"
+    [[ $said == "install: failed to write below $work/closed: "*root* ]]
+}
+chmod 0755 "$work"
+mkdir "$work/tree" "$work/stubs" "$work/closed" "$work/mine"
+chmod 0555 "$work/closed"
+chmod 0777 "$work/mine"
+cp -r scripts "$work/tree/"
+ln -s /bin/false "$work/stubs/cargo"
+check "who may not write there is told before anything is built" says_who_may_write
+check "of a library alone too" says_who_may_write --library-only
+check "of the configuration too" says_who_may_write --prefix "$work/mine" --sysconfdir "$work/closed/etc"
+
 check "installs the library" scripts/install --prefix /usr --destdir "$dest" --library-only
 cat >"$work/expected" <<LIST
 ./usr/include/blkin/blkin-front.h

@@ -175,7 +175,8 @@ fn text_line(event: Event, style: Style) -> Result<String> {
     Ok(match event {
         Event::Span(json) => span_line(&serde_json::from_str(&json).context("failed to read a span")?, style),
         Event::Missed(missed) => {
-            let text = format!("missed {} spans, and {} that nobody looked at", missed.spans, missed.unseen);
+            let spans = units::counted(missed.spans, "span");
+            let text = format!("missed {spans}, and {} that nobody looked at", missed.unseen);
             let lines = wrapped(&text, style.columns);
             lines.iter().map(|line| style.paint(Colour::Yellow, line) + "\n").collect()
         }

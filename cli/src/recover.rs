@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::moments;
 use crate::terminal::safe;
+use crate::units;
 
 /// Syslog's names of levels.
 const LEVELS: [&str; 8] = ["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"];
@@ -114,9 +115,8 @@ fn summarize(program: &Saved, count: Count, unreadable: u64, is_foreign: bool, o
     if !of.host.is_empty() {
         let _ = write!(out, " on {}", safe(&of.host));
     }
-    let read = count.read - unreadable;
-    let _ =
-        write!(out, ": {read} annotations, {} spoilt, {} missing", count.invalid + unreadable, count.missing);
+    let read = units::counted(count.read - unreadable, "annotation");
+    let _ = write!(out, ": {read}, {} spoilt, {} missing", count.invalid + unreadable, count.missing);
     let state = if of.ended { "; it had ended" } else { "" };
     let _ = writeln!(out, "{state}");
     if is_foreign {

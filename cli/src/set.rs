@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::target::{ControlSocket, Target};
 use crate::terminal::{Colour, Style, safe};
+use crate::units;
 
 /// What `blkin set --help` ends with.
 pub const EXAMPLES: &str = "\
@@ -229,10 +230,10 @@ fn shown(arguments: &SetArguments, done: &Done, style: Style) -> String {
         let _ = writeln!(out, "\n{}", style.paint(Colour::Bold, "In force"));
     } else {
         let verb = if arguments.reset { "Reset" } else { "Set" };
-        let (count, plural) = (done.programs.len(), if done.programs.len() == 1 { "" } else { "s" });
+        let programs = units::counted(done.programs.len() as u64, "program");
         let whose = if done.is_limited_to(rustix::process::geteuid().as_raw()) { " of yours" } else { "" };
         let to_come = if arguments.target.pid.is_some() { "" } else { " and for those to come" };
-        let _ = writeln!(out, "{verb} for {count} program{plural}{whose}{to_come}; in force now.");
+        let _ = writeln!(out, "{verb} for {programs}{whose}{to_come}; in force now.");
     }
     let rows: Vec<[String; 6]> = done.programs.iter().map(program_row).collect();
     if !rows.is_empty() || arguments.show {

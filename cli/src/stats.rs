@@ -90,8 +90,8 @@ pub fn fetch(collector: &Client, wanted: &StatsArguments) -> Result<Stats> {
 
 /// The sentence of an answer without services.
 pub fn nothing(stats: &Stats, wanted: &StatsArguments) -> String {
-    let both =
-        format!("none of {} traces has a span with both {:?} and {:?}", stats.traces, wanted.from, wanted.to);
+    let looked_at = units::counted(stats.traces, "trace");
+    let both = format!("none of {looked_at} has a span with both {:?} and {:?}", wanted.from, wanted.to);
     match left_out(stats) {
         Some(left_out) => format!("{both}: {left_out}"),
         None => both,
@@ -109,7 +109,7 @@ fn left_out(stats: &Stats) -> Option<String> {
 
 /// Of what was measured when that is not all.
 const NOT_ALL: &str =
-    "traces, and that is not all: query_seconds or query_max_mib of the collector left the rest out";
+    ", and that is not all: query_seconds or query_max_mib of the collector left the rest out";
 
 /// The answer as a table, the service that takes longest on average first.
 pub fn table(stats: &Stats, style: Style) -> String {
@@ -131,8 +131,9 @@ pub fn table(stats: &Stats, style: Style) -> String {
         let times = times.each_ref().map(String::as_str);
         let _ = writeln!(out, "{}", line(&safe(&found.service), &found.count.to_string(), times));
     }
-    let what = if stats.complete { "traces" } else { NOT_ALL };
-    let below = std::iter::once(format!("of {} {what}", stats.traces)).chain(left_out(stats));
+    let rest = if stats.complete { "" } else { NOT_ALL };
+    let looked_at = format!("of {}{rest}", units::counted(stats.traces, "trace"));
+    let below = std::iter::once(looked_at).chain(left_out(stats));
     for line in below.flat_map(|text| wrapped(&text, style.columns)) {
         let _ = writeln!(out, "{line}");
     }
@@ -175,6 +176,8 @@ mod tests {
         };
         let services = vec![service("osd.0", 250.4), service("osd.1\u{1b}[2J", 1_500.0)];
         let stats = Stats { traces: 7, complete: false, without_end: 12_345, services };
+        let one = Stats { traces: 1, complete: true, without_end: 0, ..stats.clone() };
+        assert_eq!(table(&one, Style { columns: 80, colours: false }).lines().last(), Some("of 1 trace"));
         let text = table(&stats, Style { columns: 80, colours: false });
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 6, "{text}");

@@ -1,4 +1,4 @@
-//! Durations and ages as people read them.
+//! Durations, ages and counts as people read them.
 
 /// `duration_us` with three digits that matter: `870 µs`, `4.874 ms`, `1.250 s`, `12 min 5 s`.
 pub fn duration(duration_us: u64) -> String {
@@ -25,6 +25,11 @@ pub fn age(age_us: u64) -> String {
         3_600..86_400 => format!("{} h ago", seconds / 3_600),
         _ => format!("{} d ago", seconds / 86_400),
     }
+}
+
+/// `1 trace`, `7 traces`.
+pub fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Reads `250us`, `10ms`, `1.5s`, `30m`, `2h`, `1d`. A number without a unit is refused, for it could mean any; but 0 is 0.
@@ -66,6 +71,11 @@ mod tests {
     #[test]
     fn ages_are_rounded_down() {
         assert_eq!([3_900_000, 720_000_000, 20_000_000_000].map(age), ["3 s ago", "12 min ago", "5 h ago"]);
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        assert_eq!([0, 1, 2].map(|count| counted(count, "trace")), ["0 traces", "1 trace", "2 traces"]);
     }
 
     #[test]

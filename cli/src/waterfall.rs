@@ -51,7 +51,7 @@ pub fn draw(spans: &[Span], view: View) -> String {
 fn heading(spans: &[Span], rows: &[Row], begin: u64, end: u64, style: Style) -> String {
     let id = spans.first().map_or("", |span| span.trace_id.as_str());
     let (count, depth) = (views::count(spans), levels(spans, rows));
-    let count = format!(" {count} span{},", if count == 1 { "" } else { "s" });
+    let count = format!(" {},", units::counted(count as u64, "span"));
     let depth = format!("depth {depth},");
     let took = units::duration(end.saturating_sub(begin)) + ",";
     let when = if end == 0 { "no time recorded".to_owned() } else { moments::moment(begin) };

@@ -20,10 +20,10 @@ struct Arguments {
     /// Configuration file [default: /etc/blkin/consumerd.toml, if it exists]
     #[arg(long, env = "BLKIN_CONSUMERD_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Check the configuration and end
+    /// Check the configuration, say so, and end
     #[arg(long)]
     check_config: bool,
-    /// Write {"http":…,"socket":…} there once ready
+    /// Write {"http": "ADDRESS", "socket": "PATH", "control": "PATH"} to this file once ready
     #[arg(long, env = "BLKIN_CONSUMERD_READY_FILE", value_name = "FILE")]
     ready_file: Option<PathBuf>,
     #[command(flatten)]

@@ -105,25 +105,23 @@ impl Intake {
     }
 
     /// Everything but a `Log` call that can be read.
-    fn other_call(&self, frame: &[u8]) -> Result<Vec<u8>, Error> {
+    fn other_call<P>(&self, frame: &[u8]) -> Result<Answer<P>, Error> {
         let call = match parse_call(frame, &self.limits) {
             Ok(call) => call,
             Err(bad) => {
                 self.spool.count_malformed();
-                return bad.reply.ok_or(bad.cause);
+                let Some(reply) = bad.reply else { return Err(bad.cause) };
+                return Ok(Answer::Unreadable { reply, reason: bad.cause.to_string() });
             }
         };
         Ok(match &call.method {
-            Method::Fb303(_) => self.status().answer(&call).unwrap_or_default(),
-            Method::Unknown(_) => call.unknown_method_reply().unwrap_or_default(),
+            Method::Fb303(_) => Answer::Ready(self.status().answer(&call).unwrap_or_default()),
+            Method::Unknown(_) => Answer::Ready(call.unknown_method_reply().unwrap_or_default()),
             Method::Log(_) => {
                 self.spool.count_malformed();
-                encode_exception(
-                    "Log",
-                    call.seq,
-                    ExceptionKind::ProtocolError,
-                    "failed to tell the entries apart",
-                )
+                let reason = "failed to tell the entries apart".to_owned();
+                let reply = encode_exception("Log", call.seq, ExceptionKind::ProtocolError, &reason);
+                Answer::Unreadable { reply, reason }
             }
         })
     }
@@ -142,7 +140,7 @@ impl Service for Intake {
 
     fn call(&self, frame: &[u8]) -> Result<Answer<Self::Pending>, Error> {
         let Some(log) = skim_log(frame, &self.limits) else {
-            return self.other_call(frame).map(Answer::Ready);
+            return self.other_call(frame);
         };
         let draft = self.draft(&log.entries);
         if draft.is_empty() {

@@ -4,7 +4,7 @@
 //! ends its connection.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use blkin_daemon::{CancellationToken, Heartbeat, Notices};
@@ -44,6 +44,13 @@ pub trait Service: Send + Sync + 'static {
 pub enum Answer<P> {
     /// These bytes, framed; none for a call that wants no answer.
     Ready(Vec<u8>),
+    /// An exception: the call cannot be read. The log says who sent it.
+    Unreadable {
+        /// It, framed.
+        reply: Vec<u8>,
+        /// Why the call cannot be read.
+        reason: String,
+    },
     /// The result code of a `Log` call.
     Later {
         /// The call's number.
@@ -82,6 +89,7 @@ pub async fn serve<S: Service>(
     let mut connections = JoinSet::new();
     let mut pulse = tokio::time::interval(blkin_daemon::health::BEAT_EVERY);
     let (mut refusals, mut failures) = (Notices::default(), Notices::default());
+    let told = Arc::new(Told::default());
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
@@ -90,6 +98,7 @@ pub async fn serve<S: Service>(
                 if let Some(unsaid) = refusals.rest(Instant::now()) {
                     tracing::warn!(unsaid, "refused more Scribe connections");
                 }
+                told.rest(Instant::now());
             }
             Some(_) = connections.join_next() => {}
             accepted = accept(&listener, &mut failures) => {
@@ -103,8 +112,9 @@ pub async fn serve<S: Service>(
                     continue;
                 };
                 let (service, options, stop) = (service.clone(), options.clone(), stop.clone());
+                let told = told.clone();
                 connections.spawn(async move {
-                    connection(stream, peer, &service, &options, &stop).await;
+                    connection(stream, peer, &service, &options, &stop, &told).await;
                     drop(place);
                 });
             }
@@ -135,20 +145,61 @@ async fn connection<S: Service>(
     service: &Arc<S>,
     options: &Options,
     stop: &CancellationToken,
+    told: &Told,
 ) {
     // Answers are small and waited for; failing to say so costs only time.
     let _slower = stream.set_nodelay(true);
     let (reader, writer) = stream.into_split();
     let (answers, queue) = mpsc::channel(MAX_PIPELINED);
     let reading = read_calls(reader, service, options, stop, answers);
+    let unreadable = |reason: &str| told.unreadable(peer, reason);
     let ((), ()) = tokio::join!(
         async {
             if let Err(reason) = reading.await {
-                tracing::info!(%peer, "closing a Scribe connection: {reason}");
+                told.closing(peer, &reason);
             }
         },
-        write_answers(writer, queue, &**service, options.frame_time),
+        write_answers(writer, queue, &**service, options.frame_time, unreadable),
     );
+}
+
+/// What is said of connections, of all of them together: whoever opens one after the other must not fill the disk with it.
+#[derive(Debug, Default)]
+struct Told {
+    /// Of what cannot be read,
+    unreadable: Mutex<Notices>,
+    /// and of all else that connections are closed for.
+    closings: Mutex<Notices>,
+}
+
+impl Told {
+    fn unreadable(&self, peer: SocketAddr, reason: &str) {
+        if let Some(unsaid) = lock(&self.unreadable).admit(Instant::now()) {
+            tracing::warn!(%peer, unsaid, "a Scribe call cannot be read: {reason}");
+        }
+    }
+
+    fn closing(&self, peer: SocketAddr, reason: &Closing) {
+        let is_unreadable = matches!(reason, Closing::BadFrame(_));
+        let notices = if is_unreadable { &self.unreadable } else { &self.closings };
+        if let Some(unsaid) = lock(notices).admit(Instant::now()) {
+            tracing::info!(%peer, unsaid, "closing a Scribe connection: {reason}");
+        }
+    }
+
+    /// Tells how many there were since of which nothing was said.
+    fn rest(&self, now: Instant) {
+        if let Some(unsaid) = lock(&self.unreadable).rest(now) {
+            tracing::warn!(unsaid, "more Scribe calls cannot be read");
+        }
+        if let Some(unsaid) = lock(&self.closings).rest(now) {
+            tracing::info!(unsaid, "closed more Scribe connections");
+        }
+    }
+}
+
+fn lock(notices: &Mutex<Notices>) -> MutexGuard<'_, Notices> {
+    notices.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Why a connection is closed before its client closed it.
@@ -232,10 +283,15 @@ async fn write_answers<S: Service>(
     mut queue: mpsc::Receiver<Answer<S::Pending>>,
     service: &S,
     patience: Duration,
+    unreadable: impl Fn(&str),
 ) {
     while let Some(answer) = queue.recv().await {
         let bytes = match answer {
             Answer::Ready(bytes) => bytes,
+            Answer::Unreadable { reply, reason } => {
+                unreadable(&reason);
+                reply
+            }
             Answer::Later { seq, wants_reply, pending } => {
                 let code = service.settled(pending).await;
                 if wants_reply { encode_log_reply(seq, code) } else { Vec::new() }
@@ -357,7 +413,7 @@ mod tests {
         let (answers, queue) = mpsc::channel(MAX_PIPELINED);
         let serving = tokio::spawn(async move {
             let reading = read_calls(reader, &service, &options, &stop, answers);
-            tokio::join!(reading, write_answers(writer, queue, &*service, options.frame_time)).0
+            tokio::join!(reading, write_answers(writer, queue, &*service, options.frame_time, |_| {})).0
         });
         (client, serving)
     }

@@ -31,7 +31,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
+use blkin_daemon::Notices;
 use blkin_scribe::Doorbell;
 use serde::{Deserialize, Serialize};
 
@@ -165,6 +167,8 @@ struct State {
     forgotten: Count,
     /// Something is not in the file of positions yet.
     dirty: bool,
+    /// Of segments that leave before every upstream has them.
+    evictions: Notices,
 }
 
 impl State {
@@ -436,10 +440,12 @@ impl Spool {
             }
         }
         state.dirty = true;
+        let said = if lost.entries > 0 { state.evictions.admit(Instant::now()) } else { None };
         drop(state);
-        if lost.entries > 0 {
+        if let Some(held_back) = said {
             tracing::warn!(
                 entries = lost.entries,
+                held_back,
                 "the spool is full: its oldest segment leaves, lost to upstreams"
             );
         }

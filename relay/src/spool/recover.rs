@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use anyhow::{Context, Result};
+use blkin_daemon::Notices;
 use blkin_scribe::Doorbell;
 
 use super::checkpoint::{self, Checkpoint, Position, Positions};
@@ -252,6 +253,7 @@ fn state(
         damaged_regions: scan.damaged_regions,
         forgotten: Count::default(),
         dirty: true,
+        evictions: Notices::default(),
     };
     let end = state.end();
     let begin = if checkpoint.is_some() { end } else { first };

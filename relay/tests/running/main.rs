@@ -4,6 +4,7 @@
 mod answers;
 mod connections;
 mod dying;
+mod floods;
 mod keys;
 mod process;
 mod upstream;

@@ -1,0 +1,72 @@
+//! What the log says of what happens again and again, and of whom: who causes it must not fill the disk with it.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Instant;
+
+use blkin_thrift::scribe::{LogEntry, encode_log_call};
+
+use crate::keys::sum;
+use crate::process::{Relay, program};
+use crate::upstream::{LIMIT, Sender};
+
+/// At most this many lines with `words` may be told since `begun`: one a second.
+fn assert_few(told: &[String], words: &str, begun: Instant) {
+    let (lines, seconds) =
+        (told.iter().filter(|line| line.contains(words)).count(), begun.elapsed().as_secs());
+    assert!((1..=1 + seconds as usize).contains(&lines), "{lines} lines in {seconds} s");
+}
+
+fn connect(relay: &Relay) -> TcpStream {
+    let stream = TcpStream::connect(&relay.scribe).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    stream
+}
+
+#[test]
+fn the_log_names_who_sent_a_call_that_cannot_be_read_and_not_each_of_a_flood() {
+    let (folder, begun) = (tempfile::tempdir().unwrap(), Instant::now());
+    let relay = Relay::start(program(), folder.path(), "127.0.0.1:1", "");
+    let call = encode_log_call(1, &[LogEntry { category: "zipkin".into(), message: b"AA==".to_vec() }]);
+    // A whole frame whose call breaks off: there is an exception, and the connection goes on.
+    let mut broken = ((call.len() - 4 - 3) as u32).to_be_bytes().to_vec();
+    broken.extend_from_slice(&call[4..call.len() - 3]);
+    let mut stream = connect(&relay);
+    for _ in 0..300 {
+        stream.write_all(&broken).unwrap();
+        let mut header = [0; 4];
+        stream.read_exact(&mut header).unwrap();
+        stream.read_exact(&mut vec![0; u32::from_be_bytes(header) as usize]).unwrap();
+    }
+    assert_eq!(sum(&relay, "blkin_relay_entries_lost_total{cause=\"malformed\"}"), 300);
+    let peer = format!("peer={}", stream.local_addr().unwrap());
+    let told = relay.end();
+    let named =
+        told.iter().find(|line| line.contains("a Scribe call cannot be read: ")).expect("nothing is told");
+    assert!(named.contains(&peer), "{named} should name {peer}");
+    assert_few(&told, "be read", begun);
+}
+
+#[test]
+fn connections_that_are_closed_for_what_they_send_are_not_each_told_of() {
+    let (folder, begun) = (tempfile::tempdir().unwrap(), Instant::now());
+    let relay = Relay::start(program(), folder.path(), "127.0.0.1:1", "");
+    for _ in 0..300 {
+        let mut stream = connect(&relay);
+        stream.write_all(b"\0\0\0\x08garbage!").unwrap();
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+    }
+    assert_few(&relay.end(), "closing a Scribe connection", begun);
+}
+
+#[test]
+fn segments_that_leave_a_full_spool_are_not_each_told_of() {
+    let (folder, begun) = (tempfile::tempdir().unwrap(), Instant::now());
+    let smallest = "max_message_mib = 1\nmax_reading_mib = 2\nspool_bytes = 4194304";
+    let relay = Relay::start(program(), folder.path(), "127.0.0.1:1", smallest);
+    let mut sender = Sender::of(&relay);
+    // Each has a segment to itself.
+    (0..60).for_each(|_| sender.send("zipkin", vec![b'A'; 900 << 10]));
+    assert!(sum(&relay, "blkin_relay_entries_upstream_lost_total{") > 50);
+    assert_few(&relay.end(), "its oldest segment leaves", begun);
+}

@@ -81,6 +81,12 @@ pub(super) fn names_prefix(kind: u8, service: &str) -> Vec<u8> {
     key
 }
 
+/// The part of a name's row that is the same for all names of its kind that belong to one service.
+pub(super) fn prefix_of_name(key: &[u8]) -> Option<&[u8]> {
+    let length = u16::from_be_bytes(key.get(2..4)?.try_into().ok()?);
+    key.get(..4 + usize::from(length))
+}
+
 /// The row of one name.
 pub(super) fn name(kind: u8, service: &str, value: &str) -> Vec<u8> {
     let mut key = names_prefix(kind, service);
@@ -102,5 +108,7 @@ mod tests {
         assert_eq!(hex(&kept(3)), "4b0000000000000003");
         assert_eq!(hex(&chunk(1, 2, 3)), "5800000000000000010200000003");
         assert_eq!(hex(&name(1, "ab", "c")), "4e010002616263");
+        assert_eq!(prefix_of_name(&name(1, "ab", "c")), Some(&*names_prefix(1, "ab")));
+        assert_eq!(prefix_of_name(b"N\x01\x00\x02a"), None);
     }
 }

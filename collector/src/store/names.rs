@@ -1,6 +1,6 @@
 //! Names that were seen: services, their spans, who they talk to, and values of tags offered for completion.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
 use foldhash::fast::RandomState;
@@ -17,6 +17,9 @@ const MAX_RECENT: usize = 65_536;
 /// Names of a kind that are listed at most: they stay after their spans have left by size, and some programs make a new one
 /// for each request.
 const MOST_LISTED: usize = 200_000;
+/// Of them, names that belong to one service, and values of one tag: who makes a new one for each request leaves room for
+/// those of others.
+const MOST_OF_ONE: usize = 20_000;
 /// Room for the number of each kind.
 const KINDS: usize = 5;
 
@@ -41,10 +44,10 @@ pub(super) struct Recent {
     /// The kind of each, and what stands for whom it belongs to and for itself: nobody can keep another's name from being
     /// listed by one of equal hash.
     names: HashSet<(u8, u64, u64), RandomState>,
-    /// How many of each kind are listed, once that was counted.
-    listed: Option<[usize; KINDS]>,
-    /// Whether it was said in this hour that there is no room for one.
-    told: bool,
+    /// How many are listed, once that was counted.
+    listed: Option<Listed>,
+    /// The most names that it was said of in this hour that there is room for no more.
+    told: usize,
     /// All that was last seen before this hour has left.
     left_before: u64,
 }
@@ -60,32 +63,78 @@ impl Recent {
             self.names.clear();
         }
         if self.hour != hour {
-            (self.hour, self.told) = (hour, false);
+            (self.hour, self.told) = (hour, 0);
         }
     }
 
     /// Counts a name that is not listed yet; false if there is no room for it.
-    fn list(&mut self, rows: &dyn Snapshot, kind: NameKind) -> Result<bool, StoreError> {
+    fn list(&mut self, rows: &dyn Snapshot, kind: NameKind, of: &str) -> Result<bool, StoreError> {
         let listed = match &mut self.listed {
             Some(listed) => listed,
-            none => none.insert(count(rows)?),
+            none => none.insert(Listed::count(rows)?),
         };
-        let of_kind = &mut listed[kind as usize];
-        let has_room = *of_kind < MOST_LISTED;
-        *of_kind += usize::from(has_room);
-        if !has_room && !std::mem::replace(&mut self.told, true) {
+        let Err(most) = listed.add(kind, of) else { return Ok(true) };
+        if most > self.told {
+            self.told = most;
+            let whose = if most == MOST_LISTED { String::new() } else { format!(" of {of:?}") };
             tracing::warn!(
-                "left a name of a {kind:?} out of the lists, where there are {MOST_LISTED} already; its spans are stored \
+                "left a name of a {kind:?}{whose} out of the lists, where there are {most} already; its spans are stored \
                  and found, and it is listed once others were not seen for as long as traces are kept"
             );
         }
-        Ok(has_room)
+        Ok(false)
     }
 
     /// Whether a name was not noted yet; from now on it is.
     fn is_new(&mut self, kind: NameKind, of: &str, name: &str) -> bool {
         let secret = Secret::of_process();
         self.names.insert((kind as u8, secret.half_stamp(of.as_bytes()), secret.half_stamp(name.as_bytes())))
+    }
+}
+
+/// How many names are listed.
+#[derive(Debug, Default)]
+struct Listed {
+    of_kind: [usize; KINDS],
+    /// Those that belong to one, by what stands for its rows.
+    of_one: HashMap<u64, usize, RandomState>,
+}
+
+impl Listed {
+    fn count(rows: &dyn Snapshot) -> Result<Listed, StoreError> {
+        let mut listed = Listed::default();
+        rows.scan(&[keys::NAMES], &[keys::NAMES], &mut |key, _| {
+            let of_kind = key.get(1).and_then(|&kind| listed.of_kind.get_mut(usize::from(kind)));
+            if let Some((count, prefix)) = of_kind.zip(keys::prefix_of_name(key)) {
+                *count += 1;
+                *listed.of_one.entry(Listed::one(prefix)).or_default() += 1;
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(listed)
+    }
+
+    /// Counts one more.
+    ///
+    /// # Errors
+    /// When there are so many already.
+    fn add(&mut self, kind: NameKind, of: &str) -> Result<(), usize> {
+        let most_of_one = if kind == NameKind::Service { MOST_LISTED } else { MOST_OF_ONE };
+        let of_kind = &mut self.of_kind[kind as usize];
+        if *of_kind >= MOST_LISTED {
+            return Err(MOST_LISTED);
+        }
+        let of_one = self.of_one.entry(Listed::one(&keys::names_prefix(kind as u8, of))).or_default();
+        if *of_one >= most_of_one {
+            return Err(most_of_one);
+        }
+        *of_kind += 1;
+        *of_one += 1;
+        Ok(())
+    }
+
+    fn one(prefix: &[u8]) -> u64 {
+        Secret::of_process().half_stamp(prefix)
     }
 }
 
@@ -119,21 +168,9 @@ fn note(
     let hour = recent.hour.to_be_bytes();
     let is_wanted = match rows.get(&key)? {
         Some(last) => last != hour,
-        None => recent.list(&*rows, kind)?,
+        None => recent.list(&*rows, kind, of)?,
     };
     if is_wanted { rows.put(&key, &hour) } else { Ok(()) }
-}
-
-/// How many names of each kind there are.
-fn count(rows: &dyn Snapshot) -> Result<[usize; KINDS], StoreError> {
-    let mut counts = [0; KINDS];
-    rows.scan(&[keys::NAMES], &[keys::NAMES], &mut |key, _| {
-        if let Some(count) = key.get(1).and_then(|&kind| counts.get_mut(usize::from(kind))) {
-            *count += 1;
-        }
-        Ok(ControlFlow::Continue(()))
-    })?;
-    Ok(counts)
 }
 
 /// Names of a kind, sorted.
@@ -182,14 +219,35 @@ mod tests {
     use crate::store::{Retention, Store, TraceStore};
 
     fn of_services(names: impl Iterator<Item = String>) -> Batch {
+        of_spans(names.map(|service| (service, String::new())))
+    }
+
+    /// Spans with names, each of a service.
+    fn of_spans(spans: impl Iterator<Item = (String, String)>) -> Batch {
         let mut batch = Batch::default();
-        for service_name in names {
+        for (service_name, name) in spans {
             let host = Some(Endpoint { service_name, ..Endpoint::default() });
             let annotations =
                 vec![Annotation { timestamp: 1, value: "sr".to_owned(), host, ..Annotation::default() }];
-            batch.push(&Piece::V1(Span { trace_id: 1, id: 1, annotations, ..Span::default() }));
+            batch.push(&Piece::V1(Span { trace_id: 1, id: 1, name, annotations, ..Span::default() }));
         }
         batch
+    }
+
+    #[test]
+    fn a_service_with_names_without_end_leaves_room_for_those_of_others() {
+        let store = TraceStore::new(Memory::default()).unwrap();
+        let names = |service: &str| store.names(NameKind::Span, service).unwrap();
+        let numbered =
+            |from: usize, to: usize| of_spans((from..to).map(|n| ("big".to_owned(), format!("n{n}"))));
+        store.commit(&[numbered(0, MOST_OF_ONE - 1)], 2 * HOUR_MS).unwrap();
+        let retention = Retention { max_age_ms: HOUR_MS, max_bytes: 0 };
+        // What was counted is forgotten, and counted again.
+        while store.expire(&retention, 2 * HOUR_MS + 1).unwrap() {}
+        store.commit(&[numbered(MOST_OF_ONE - 1, MOST_LISTED + 10)], 2 * HOUR_MS + 2).unwrap();
+        assert_eq!(names("big").len(), MOST_OF_ONE);
+        store.commit(&[of_spans([("small".to_owned(), "put".to_owned())].into_iter())], 2 * HOUR_MS).unwrap();
+        assert_eq!(names("small"), ["put"]);
     }
 
     #[test]

@@ -61,6 +61,29 @@ for unit in blkin-consumerd blkin-relay blkin-collector; do
     check "$unit stops in order" stops $unit
 done
 
+# The address of one is the other's.
+config=/etc/blkin/collector.toml
+start_in_vain() {
+    sed -i 's/^scribe_listen = .*/scribe_listen = "127.0.0.1:1463"/' $config
+    ! systemctl start blkin-collector
+}
+goes_on_trying() { [ "$(property blkin-collector NRestarts)" -gt 6 ]; }
+check "relay starts once more" systemctl start blkin-relay
+check "a collector does not start whose address is taken" start_in_vain
+check "it is started again, more often than systemd would by itself" until_true goes_on_trying
+check "relay stops" systemctl stop blkin-relay
+check "the collector runs once the address is free" until_true state_is blkin-collector active
+
+# Where docs/deploy.md has it keep its data elsewhere.
+keep_elsewhere() {
+    install -d -o blkin -g blkin /srv/spans /etc/systemd/system/blkin-collector.service.d
+    printf '[Service]\nReadWritePaths=/srv/spans\n' >/etc/systemd/system/blkin-collector.service.d/override.conf
+    sed -i -e 's/^scribe_listen = .*/scribe_listen = "127.0.0.1:9410"/' -e 's,^data_dir = .*,data_dir = "/srv/spans",' $config
+    systemctl daemon-reload && systemctl restart blkin-collector && ls /srv/spans | grep -q .
+}
+check "the collector keeps its data in a folder that it may write to" keep_elsewhere
+check "collector stops" systemctl stop blkin-collector
+
 fails_for_good() {
     sed -i 's/^http_listen = .*/http_listen = "nowhere"/' /etc/blkin/consumerd.toml
     ! systemctl start blkin-consumerd && state_is blkin-consumerd failed &&

@@ -18,12 +18,22 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A sentence that says which scheme is spoken.
 pub fn parse_url(text: &str) -> Result<String, String> {
     let url = with_scheme(text);
-    match url.strip_prefix("http://") {
-        Some(rest) if !rest.is_empty() && !rest.starts_with('/') => Ok(url),
+    match url.strip_prefix("http://").and_then(|rest| rest.split('/').next()) {
+        Some(host) if !has_usable_port(host) => {
+            Err(format!("write http://HOST:PORT: {host:?} names no port"))
+        }
+        Some(host) if !host.is_empty() => Ok(url),
         _ => {
             Err("write http://HOST:PORT: only http is spoken here, put a proxy before it for TLS".to_owned())
         }
     }
+}
+
+/// Whether a port behind the host, if there is one, is a port: whoever asks would take another one for none, and ask port 80.
+fn has_usable_port(host: &str) -> bool {
+    let behind = |mark| host.rsplit_once(mark).map(|(_, behind)| behind);
+    let behind_address = behind(']').or_else(|| behind('@')).unwrap_or(host);
+    behind_address.split_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0))
 }
 
 /// What is said when nobody answers at `base`.
@@ -215,6 +225,14 @@ mod tests {
     fn only_http_is_spoken_and_its_name_may_be_left_out() {
         for url in ["http://10.0.0.5:9411/", "10.0.0.5:9411"] {
             assert_eq!(parse_url(url).unwrap(), "http://10.0.0.5:9411");
+        }
+        for url in ["http://10.0.0.5:94110", "10.0.0.5:", "[::1]:x/zipkin", "fd00::5:9411", "10.0.0.5:0"] {
+            assert!(parse_url(url).unwrap_err().contains(" names no port"), "{url}");
+        }
+        for url in
+            ["10.0.0.5", "http://[::1]:9411", "[::1]", "proxy/zipkin", "proxy:80/a:b", "me:secret@proxy:80"]
+        {
+            assert!(parse_url(url).is_ok(), "{url}");
         }
         for url in ["https://10.0.0.5:9411", "file:///etc/passwd", "/etc/passwd", "", "http://"] {
             assert!(parse_url(url).unwrap_err().contains("only http is spoken"), "{url}");

@@ -41,7 +41,11 @@ pub enum ConfigError {
         bytes: u64,
     },
     /// The file is not TOML.
-    #[error("failed to parse the configuration {}, line {line}: {reason}", path.display())]
+    #[error(
+        "failed to parse the configuration {}, line {line}: {reason}; write KEY = VALUE, addresses, paths and other texts in \
+         quotes",
+        path.display()
+    )]
     Syntax {
         /// The file.
         path: PathBuf,
@@ -354,6 +358,10 @@ mod tests {
             layered::<Config>(Some(file.path()), NOWHERE, &Overrides::default()).unwrap_err().to_string();
         assert!(error.contains(&format!("{}, line 2: ", file.path().display())), "{error}");
         assert!(!error.contains('\n'), "it is a line of the log: {error}");
+        assert!(
+            error.ends_with("; write KEY = VALUE, addresses, paths and other texts in quotes"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -2,10 +2,16 @@
 
 use std::sync::Arc;
 
+use blkin_record::Endpoint;
+
 use super::part::Part;
 use super::share::Share;
 use super::spare::Spare;
 use crate::annotation::{Annotation, Labels};
+
+/// The services of a span are looked for in so many of its first messages and of its last: one with a great many services,
+/// which a program can write, is not gone through for each annotation. A service that is not found begins another message.
+const MOST_SEARCHED: usize = 64;
 
 /// Why a piece left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +92,8 @@ impl SpanPiece {
         let (labels, time) = (annotation.labels, annotation.time_ns());
         self.note_name(labels, time);
         let mut bytes = 0;
-        let known = self.shares.iter().position(|share| share.is_of(&labels.endpoint));
+        let known = self.shares.iter().take(MOST_SEARCHED).position(|share| share.is_of(&labels.endpoint));
+        let known = known.or_else(|| self.last_share_of(&labels.endpoint));
         let first = known.unwrap_or_else(|| {
             bytes += size_of::<Share>();
             self.shares.push(spare.share(annotation));
@@ -103,14 +110,19 @@ impl SpanPiece {
     /// The message that follows those of this service which are full.
     #[cold]
     fn further(&mut self, annotation: &Annotation<'_>, spare: &mut Spare) -> usize {
-        let endpoint = &annotation.labels.endpoint;
-        let last = self.shares.iter().rposition(|share| share.is_of(endpoint));
+        let last = self.last_share_of(&annotation.labels.endpoint);
         last.filter(|last| !self.shares[*last].is_full()).unwrap_or_else(|| {
             let mut share = spare.share(annotation);
             share.is_further = true;
             self.shares.push(share);
             self.shares.len() - 1
         })
+    }
+
+    fn last_share_of(&self, endpoint: &Arc<Endpoint>) -> Option<usize> {
+        let first = self.shares.len().saturating_sub(MOST_SEARCHED);
+        let last = self.shares[first..].iter().rposition(|share| share.is_of(endpoint));
+        last.map(|last| first + last)
     }
 
     #[inline]

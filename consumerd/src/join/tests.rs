@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use blkin_record::Endpoint;
 use proptest::prelude::*;
 
 use super::{Join, Reason, Rules, SpanPiece, Timing};
@@ -227,4 +228,25 @@ proptest! {
         prop_assert_eq!(seen, (0..steps.len() as i64).collect::<Vec<_>>());
         prop_assert_eq!((join.open_spans(), join.open_bytes()), (0, 0));
     }
+}
+
+#[test]
+fn a_span_of_very_many_services_is_not_gone_through_for_each_annotation() {
+    let service = |number: usize| {
+        let endpoint = Endpoint { name: format!("service {number}"), ..Endpoint::default() };
+        let labels: &'static Labels =
+            Box::leak(Box::new(Labels::new("op".into(), endpoint.into(), "key".into())));
+        Annotation { labels, ..event(1, 1, "key", 1) }
+    };
+    let mut join = Join::new(rules());
+    let mut add = |number| join.add(&service(number), 0, Duration::ZERO);
+    (0..200).for_each(&mut add);
+    [0, 63, 136, 199].into_iter().for_each(&mut add);
+    add(100);
+    let mut out = Vec::new();
+    join.leave_all(&mut out);
+    let shares: Vec<_> = out[0].shares.iter().map(|share| (share.service(), share.annotations())).collect();
+    assert_eq!(shares.len(), 201);
+    assert_eq!((shares[100], shares[200]), (("service 100", 1), ("service 100", 1)));
+    assert!([0, 63, 136, 199].iter().all(|number| shares[*number].1 == 2), "{shares:?}");
 }

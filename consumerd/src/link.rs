@@ -28,11 +28,13 @@ pub const COMM_BYTES: usize = 16;
 /// Shown of a process that nothing is known of any more.
 pub const NAMELESS: &str = "?";
 
-/// The name of a process as it is shown, of its bytes: up to a zero, and without the line's end behind it.
+/// The name of a process as it is shown, of its bytes: up to a zero, and without the line's end behind it. Of what is neither
+/// letter nor number, only ASCII is shown: nothing that drives a terminal, or reorders a line.
 pub fn shown_name(bytes: &[u8]) -> String {
     let bytes = &bytes[..bytes.len().min(COMM_BYTES)];
     let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-    let shown = |c: char| if c.is_control() || c == char::REPLACEMENT_CHARACTER { '?' } else { c };
+    let is_shown = |c: char| c.is_alphanumeric() || c.is_ascii_graphic() || c == ' ';
+    let shown = |c: char| if is_shown(c) { c } else { '?' };
     let clean: String = String::from_utf8_lossy(text).trim_end().chars().map(shown).collect();
     if clean.is_empty() { NAMELESS.into() } else { clean }
 }
@@ -235,6 +237,8 @@ mod tests {
             (&b"ceph-osd\n"[..], "ceph-osd"),
             (b"osd\0\0\0\0", "osd"),
             (b"a\nb\x1b\xff\n", "a?b??"),
+            ("größe (1)".as_bytes(), "größe (1)"),
+            ("a\u{202e}b\u{2028}".as_bytes(), "a?b"),
             (b"0123456789abcdefgh", "0123456789abcdef"),
             (b"", NAMELESS),
             (&[0; 16], NAMELESS),

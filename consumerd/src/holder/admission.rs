@@ -27,7 +27,7 @@ const NO_DESCRIPTORS: &str =
 
 impl Holder<'_> {
     pub(super) fn scan(&mut self) {
-        for offer in scan::live_programs() {
+        for offer in scan::live_programs(&self.staging) {
             tracing::info!(pid = offer.program.pid, comm = offer.program.comm, "found a live program");
             self.counters.add(Count::Scan);
             self.admit(offer, Instant::now());

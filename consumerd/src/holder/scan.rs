@@ -6,14 +6,17 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+
+use rustix::fs::{fstat, major, minor};
 
 use super::offers::{Offer, comm};
 use crate::link::Program;
 
 /// How the maps of a process name the two memfds, and the access that a program has to them; a daemon that reads the
-/// program has them mapped the other way round.
+/// program has them mapped the other way round. Files of other devices may have the same names, and are left alone: their
+/// file systems may be a program's own (FUSE) and never answer.
 const SEGMENT: (&str, &str) = ("/memfd:blkin-segment (deleted)", "rw-s");
 const CONTROL: (&str, &str) = ("/memfd:blkin-control (deleted)", "r--s");
 /// Longest list of mappings that is read; a process with more is looked at only this far.
@@ -25,17 +28,23 @@ struct Mapped {
     inode: u64,
 }
 
-/// Every live program that can be opened.
-pub(super) fn live_programs() -> Vec<Offer> {
+/// Every live program that can be opened; `memfd` is any, for they all have one device.
+pub(super) fn live_programs(memfd: impl AsFd) -> Vec<Offer> {
+    let Ok(device) = fstat(memfd).map(|stat| shown_device(stat.st_dev)) else { return Vec::new() };
     let own = std::process::id();
     let Ok(folder) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = folder.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter(|pid| *pid != own).flat_map(programs_of).collect()
+    pids.filter(|pid| *pid != own).flat_map(|pid| programs_of(pid, &device)).collect()
 }
 
-fn programs_of(pid: u32) -> Vec<Offer> {
+/// As the maps of a process show it.
+fn shown_device(device: u64) -> String {
+    format!("{:02x}:{:02x}", major(device), minor(device))
+}
+
+fn programs_of(pid: u32, device: &str) -> Vec<Offer> {
     let Ok(maps) = read_maps(pid) else { return Vec::new() };
-    let (segments, controls) = (mapped(&maps, SEGMENT), mapped(&maps, CONTROL));
+    let (segments, controls) = (mapped(&maps, device, SEGMENT), mapped(&maps, device, CONTROL));
     let Ok(uid) = fs::metadata(format!("/proc/{pid}")).map(|metadata| metadata.uid()) else {
         return Vec::new();
     };
@@ -65,16 +74,15 @@ fn read_maps(pid: u32) -> io::Result<String> {
 }
 
 /// The first mapping of each memfd of that name and access, by inode.
-fn mapped(maps: &str, (name, access): (&str, &str)) -> Vec<Mapped> {
+fn mapped(maps: &str, device: &str, (name, access): (&str, &str)) -> Vec<Mapped> {
     let mut found: Vec<Mapped> = Vec::new();
     for line in maps.lines().filter(|line| line.ends_with(name)) {
         let mut fields = line.split_ascii_whitespace();
-        let (Some(range), Some(of), Some(inode)) =
-            (fields.next(), fields.next(), fields.nth(2).and_then(|inode| inode.parse().ok()))
-        else {
+        let (Some(range), Some(of), Some(on)) = (fields.next(), fields.next(), fields.nth(1)) else {
             continue;
         };
-        if of != access {
+        let Some(inode) = fields.next().and_then(|inode| inode.parse().ok()) else { continue };
+        if of != access || on != device {
             continue;
         }
         if found.iter().all(|known| known.inode != inode) {
@@ -92,9 +100,10 @@ fn open(pid: u32, mapped: &Mapped) -> io::Result<OwnedFd> {
 
 fn open_descriptor(pid: u32, inode: u64) -> Option<OwnedFd> {
     let fds = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    // The link first: what else a process has open may be in a file system that does not answer.
     let path = fds.flatten().map(|entry| entry.path()).find(|path| {
-        fs::metadata(path).is_ok_and(|metadata| metadata.ino() == inode)
-            && fs::read_link(path).is_ok_and(|link| link.to_string_lossy().starts_with("/memfd:blkin-"))
+        fs::read_link(path).is_ok_and(|link| link.to_string_lossy().starts_with("/memfd:blkin-"))
+            && fs::metadata(path).is_ok_and(|metadata| metadata.ino() == inode)
     })?;
     open_inode(path.to_str()?, inode).ok()
 }
@@ -122,12 +131,13 @@ mod tests {
 7e40-7e50 r--s 00000000 00:01 2075                       /memfd:blkin-segment (deleted)
 7e50-7e60 rw-s 00000000 00:01 2076                       /memfd:blkin-control (deleted)
 7f40-7f50 r-xp 00000000 08:01 99                         /usr/lib/libc.so.6
+7f60-7f70 rw-s 00000000 00:2f 2069                       /home/x/memfd:blkin-segment (deleted)
 ";
         let expected = [
             Mapped { range: "7f30-7f40".into(), inode: 2070 },
             Mapped { range: "7f00-7f10".into(), inode: 2077 },
         ];
-        assert_eq!(mapped(maps, SEGMENT), expected);
-        assert_eq!(mapped(maps, CONTROL).len(), 1);
+        assert_eq!(mapped(maps, "00:01", SEGMENT), expected);
+        assert_eq!(mapped(maps, "00:01", CONTROL).len(), 1);
     }
 }

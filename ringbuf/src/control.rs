@@ -1,17 +1,16 @@
 //! What a consumer tells one program: a handle on its control page that any thread may hold.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
-use rustix::io::{Errno, pwrite};
 use rustix::mm::ProtFlags;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::attach::AttachError;
-use crate::layout::{CONTROL_BYTES, WORD_BYTES, control};
+use crate::layout::{CONTROL_BYTES, control};
 use crate::mapping::Mapping;
 
 /// Why a consumer does not read a program that offered itself.
@@ -43,9 +42,11 @@ impl Unread {
     /// offers itself more rarely.
     ///
     /// # Errors
-    /// When the page cannot be written. Only the program itself can bring that about.
-    pub fn tell(self, control: impl AsFd) -> Result<(), Errno> {
-        pwrite(control, &self.to_word().to_ne_bytes(), (control::UNREAD * WORD_BYTES) as u64).map(|_| ())
+    /// When the page cannot be mapped. Only the program itself, or want of memory, can bring that about.
+    pub fn tell(self, control: &OwnedFd) -> Result<(), AttachError> {
+        // A call that writes the file would wait for whoever else is writing it: a program could have it wait for ever.
+        ControlPage::open(control)?.word(control::UNREAD).store(self.to_word(), Relaxed);
+        Ok(())
     }
 }
 

@@ -13,6 +13,7 @@ use common::{Site, wait_for};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::{pread, pwrite};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
 
 const SLOTS: usize = 64;
 const RING_BYTES: usize = 4096;
@@ -26,6 +27,17 @@ const MODE: usize = 10;
 const SLOT_LINES: usize = 64;
 /// The control page's word that says why the program is not read.
 const UNREAD: usize = 7;
+
+const HEADER: [u64; 8] = [
+    u64::from_le_bytes(*b"BLKINSEG"),
+    LAYOUT_VERSION,
+    blkin_record::VERSION as u64,
+    RING_BYTES as u64,
+    SLOTS as u64,
+    1,
+    COOKIE as u64,
+    2,
+];
 
 /// Numbers that look random and are the same each time.
 struct Numbers(u64);
@@ -59,17 +71,7 @@ fn sealed(name: &str, words: &[u64], seals: SealFlags) -> OwnedFd {
 fn segment_and_control(numbers: &mut Numbers) -> (Vec<u64>, Vec<u64>) {
     let mut segment: Vec<u64> = (0..segment_bytes(SLOTS, RING_BYTES) / 8).map(|_| numbers.next()).collect();
     let mut control: Vec<u64> = (0..CONTROL_BYTES / 8).map(|_| numbers.next()).collect();
-    let header = [
-        u64::from_le_bytes(*b"BLKINSEG"),
-        LAYOUT_VERSION,
-        u64::from(blkin_record::VERSION),
-        RING_BYTES as u64,
-        SLOTS as u64,
-        1,
-        u64::from(COOKIE),
-        2,
-    ];
-    segment[..header.len()].copy_from_slice(&header);
+    segment[..HEADER.len()].copy_from_slice(&HEADER);
     // Full rings discard; either producer.
     segment[MODE..MODE + 2].copy_from_slice(&[0, numbers.next() % 2]);
     // Lengths of texts that may be true.
@@ -95,13 +97,21 @@ fn segment_and_control(numbers: &mut Numbers) -> (Vec<u64>, Vec<u64>) {
 }
 
 /// Offers it; the descriptor of its control page.
-fn offer(site: &Site, (segment, control): (Vec<u64>, Vec<u64>)) -> OwnedFd {
+fn offer(site: &Site, words: (Vec<u64>, Vec<u64>)) -> OwnedFd {
+    let (segment, control) = memfds(words);
+    offer_memfds(site, &segment, &control);
+    control
+}
+
+fn memfds((segment, control): (Vec<u64>, Vec<u64>)) -> (OwnedFd, OwnedFd) {
     let segment = sealed("blkin-segment", &segment, SealFlags::FUTURE_WRITE);
-    let control = sealed("blkin-control", &control, SealFlags::empty());
+    (segment, sealed("blkin-control", &control, SealFlags::empty()))
+}
+
+fn offer_memfds(site: &Site, segment: &OwnedFd, control: &OwnedFd) {
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
     connect(&socket, &SocketAddrUnix::new(site.socket()).unwrap()).unwrap();
     send(&socket, b"BLKOFFER\x01\0\0\0\0\0\0\0", &[segment.as_fd(), control.as_fd()]).unwrap();
-    control
 }
 
 #[test]
@@ -157,4 +167,36 @@ fn programs_that_are_refused_are_told_why() {
     let one_more = offer(&site, header(LAYOUT_VERSION));
     assert_eq!(wait_for("one program too many is told", || told(&one_more)), 2);
     program.finish();
+}
+
+/// The kernel waits a sixth of a second for pages that are in use elsewhere before it says that a segment may still be written.
+#[test]
+fn programs_about_which_the_kernel_answers_late_hold_nobody_up() {
+    let site = Site::new();
+    let config = site.path("config.toml");
+    std::fs::write(&config, "stuck_kill_ms = 5000\n").unwrap();
+    let daemon = site.daemon(&["--config", config.to_str().unwrap()]);
+    let pipes: Vec<_> = (0..60)
+        .map(|_| {
+            let mut segment = vec![0; segment_bytes(SLOTS, RING_BYTES) / 8];
+            segment[..HEADER.len()].copy_from_slice(&HEADER);
+            let (segment, control) = memfds((segment, vec![0; CONTROL_BYTES / 8]));
+            let (read, write) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+            assert_eq!(splice(&segment, Some(&mut 0), &write, None, 64, SpliceFlags::empty()).unwrap(), 64);
+            offer_memfds(&site, &segment, &control);
+            (read, write)
+        })
+        .collect();
+    wait_for("all are held", || (daemon.metrics().sum("blkin_programs_held") == 60).then_some(()));
+    let mut program = site.program(&[500, 2, 100], &[]);
+    let calls = program.calls();
+    daemon.settled_of(&program, calls);
+    drop(pipes);
+    let metrics = wait_for("the programs are through", || {
+        let metrics = daemon.metrics();
+        (metrics.sum("blkin_programs_departed_total") == 60).then_some(metrics)
+    });
+    assert_eq!(metrics.sum("blkin_worker_restarts_total"), 0);
+    metrics.assert_balanced();
+    program.end();
 }

@@ -105,7 +105,7 @@ const _: () = assert!(MAX_SLOTS <= u64::BITS as usize);
 
 /// One program's segment and control page, mapped.
 pub struct Attachment {
-    segment: OwnedFd,
+    segment: Arc<OwnedFd>,
     words: Mapping,
     control: Arc<Mapping>,
     info: ProgramInfo,
@@ -134,7 +134,15 @@ impl Attachment {
             |slot: usize| control.words()[control::slot_line(slot) + control::WAITING_AT_HOLE].load(Relaxed);
         let at_hole = (0..MAX_SLOTS).fold(0, |bits, slot| bits | u64::from(waiting(slot) != 0) << slot);
         let control = Arc::new(control);
-        Ok(Attachment { segment, words, control, info, at, at_hole, no_writer_left: false })
+        Ok(Attachment {
+            segment: Arc::new(segment),
+            words,
+            control,
+            info,
+            at,
+            at_hole,
+            no_writer_left: false,
+        })
     }
 
     /// What the program said of itself.
@@ -294,14 +302,23 @@ impl Attachment {
         Texts { text, text_words: layout::NAMES_TEXT_WORDS }.text(id)
     }
 
-    /// Whether the kernel says that no mapping is left through which anybody could write the segment: it then
-    /// accepts the write seal. From then on [`Attachment::drain`] passes holes and counts them as torn.
+    /// Asks whether [all writers are gone](Writers::are_gone), which may take long, and remembers it if so.
     pub fn no_writer_left(&mut self) -> bool {
-        // A program that has forbidden all further seals since it was taken in cannot be asked any more.
-        let is_sealed =
-            || matches!(fcntl_add_seals(&self.segment, SealFlags::WRITE), Ok(()) | Err(Errno::PERM));
-        self.no_writer_left = self.no_writer_left || is_sealed();
+        if !self.no_writer_left && self.writers().are_gone() {
+            self.set_no_writer_left();
+        }
         self.no_writer_left
+    }
+
+    /// Remembers that [all writers are gone](Writers::are_gone): from now on [`Attachment::drain`] passes holes and counts
+    /// them as torn.
+    pub fn set_no_writer_left(&mut self) {
+        self.no_writer_left = true;
+    }
+
+    /// Those who can write the segment.
+    pub fn writers(&self) -> Writers {
+        Writers(self.segment.clone())
     }
 
     /// Tells the program that somebody reads (it stops offering itself) or nobody does any more.
@@ -349,6 +366,22 @@ impl Attachment {
             grains: &words[layout::ring_words(slot, self.info.ring_bytes)],
             shape: RingShape::new(self.info.ring_bytes, self.info.cookie),
         }
+    }
+}
+
+/// Those who can write a program's segment: a handle with which any thread may ask the kernel about them.
+#[derive(Clone, Debug)]
+pub struct Writers(Arc<OwnedFd>);
+
+impl Writers {
+    /// Whether the kernel says that no mapping is left through which anybody could write the segment: it then accepts the
+    /// write seal.
+    ///
+    /// A program may have it answer late, or on older kernels never: it waits for pages that are in use elsewhere, and for
+    /// whoever holds the lock of the file.
+    pub fn are_gone(&self) -> bool {
+        // A program that has forbidden all further seals since it was taken in cannot be asked any more.
+        matches!(fcntl_add_seals(&self.0, SealFlags::WRITE), Ok(()) | Err(Errno::PERM))
     }
 }
 

@@ -101,7 +101,7 @@ mod unsignalled;
 pub mod wake;
 mod words;
 
-pub use attach::{AttachError, Attachment, ProgramCounters, ProgramInfo};
+pub use attach::{AttachError, Attachment, ProgramCounters, ProgramInfo, Writers};
 pub use clock::{Anchor, ClockKind, ClockSeries, RingTime};
 pub use control::{ControlPage, Unread};
 pub use drain::{Drained, Position, RingReader};

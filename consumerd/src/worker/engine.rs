@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use blkin_ringbuf::{AttachError, ClockSeries, Unread};
 use rustix::io::Errno;
 
+use super::askers::Askers;
 use super::feed::Feeder;
 use super::ledger::Ledger;
 use super::program::Program;
@@ -28,6 +29,7 @@ mod retire;
 mod room;
 #[cfg(test)]
 mod tests;
+mod writers;
 
 pub use figures::{Snapshot, SpanFigures};
 
@@ -79,6 +81,7 @@ pub(super) struct Engine {
     departed_programs: u64,
     /// Programs to let go, with the state that stays in checkpoints until that has been said.
     to_release: BTreeMap<u64, ProgramState>,
+    askers: Askers,
     retired_end: u64,
     /// No span that is open has anything of a frame up to this one.
     hurried_to: u64,
@@ -135,6 +138,7 @@ impl Engine {
             departed: checkpoint.departed,
             departed_programs: checkpoint.programs_departed,
             to_release: BTreeMap::new(),
+            askers: Askers::default(),
             retired_end: recovered.tail,
             hurried_to: 0,
             crowded_since: None,

@@ -1,5 +1,6 @@
 //! The worker: reads what programs wrote, and ships it. It has no privileges and may be killed at any time.
 
+mod askers;
 mod before;
 mod engine;
 mod feed;

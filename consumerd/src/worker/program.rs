@@ -8,6 +8,7 @@ use blkin_record::GRAIN_BYTES;
 use blkin_ringbuf::layout::{CONTROL_BYTES, segment_bytes};
 use blkin_ringbuf::{AttachError, Attachment, Position, RingMode, RingTime};
 
+use super::askers::Askers;
 use super::before::Before;
 use super::ledger::DrainFigures;
 use super::resolve::Texts;
@@ -19,7 +20,7 @@ use crate::staging::log::Place;
 use crate::staging::{Frame, ProgramState, SlotState};
 
 /// Time between two questions whether anybody can still write a segment.
-const SEAL_CHECK_EVERY: Duration = Duration::from_millis(450);
+const ASK_EVERY: Duration = Duration::from_millis(450);
 
 /// One program.
 pub(super) struct Program {
@@ -52,7 +53,10 @@ pub(super) struct Program {
     /// it looked. None of a ring that contradicts itself.
     opened: u64,
     ends: Vec<Option<u64>>,
-    last_seal_check: Option<Duration>,
+    /// When the kernel was last asked about its writers,
+    last_asked: Option<Duration>,
+    /// and that it has not answered yet.
+    is_asked: bool,
     was_insane: bool,
     /// Nobody can write its rings any more.
     writers_gone: bool,
@@ -119,7 +123,8 @@ impl Program {
             next_slot: 0,
             opened: 0,
             ends: vec![None; slots],
-            last_seal_check: None,
+            last_asked: None,
+            is_asked: false,
             was_insane: false,
             writers_gone: false,
             is_drained: false,
@@ -243,17 +248,45 @@ impl Program {
         annotations
     }
 
-    /// Whether it has ended just now: its last writer has gone (the kernel is asked about twice a second), and
-    /// a round after that found nothing more.
+    /// Has the kernel asked about its writers, unless that was done a moment ago.
+    pub(super) fn ask_at(&mut self, now: Duration, askers: &mut Askers) {
+        if self.last_asked.is_none_or(|last| now.saturating_sub(last) >= ASK_EVERY) {
+            self.last_asked = Some(now);
+            self.ask(askers);
+        }
+    }
+
+    /// Has the kernel asked about its writers, unless it has yet to answer, or they are known to be gone.
+    pub(super) fn ask(&mut self, askers: &mut Askers) {
+        if !self.is_asked && !self.writers_gone {
+            self.is_asked = askers.ask(self.identity.uid, (self.identity.number, self.attachment.writers()));
+        }
+    }
+
+    /// Takes the kernel's answer.
+    pub(super) fn hear(&mut self, are_gone: bool, now: Duration) {
+        self.is_asked = false;
+        if are_gone {
+            self.writers_gone = true;
+            self.attachment.set_no_writer_left();
+            self.ended_at = self.is_recorder().then_some(now);
+        }
+    }
+
+    /// Whether nobody can write its rings any more.
+    pub(super) fn has_no_writer(&self) -> bool {
+        self.writers_gone
+    }
+
+    /// Whether the kernel has yet to answer.
+    pub(super) fn is_asked(&self) -> bool {
+        self.is_asked
+    }
+
+    /// Whether it has ended just now: its last writer has gone, and a round after that found nothing more.
     pub(super) fn has_ended(&mut self, now: Duration) -> bool {
         if self.ended {
             return false;
-        }
-        let is_due = self.last_seal_check.is_none_or(|last| now.saturating_sub(last) >= SEAL_CHECK_EVERY);
-        if !self.writers_gone && is_due {
-            self.last_seal_check = Some(now);
-            self.writers_gone = self.attachment.no_writer_left();
-            self.ended_at = self.writers_gone.then_some(now).filter(|_| self.is_recorder());
         }
         self.ended = self.is_drained || self.given_up.is_some();
         self.ended_since = now;

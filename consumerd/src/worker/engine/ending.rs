@@ -1,10 +1,13 @@
 //! The daemon ends.
 
 use std::sync::atomic::{Ordering::SeqCst, fence};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Engine, Progress};
 use crate::staging::StagingError;
+
+/// Longest wait for what the kernel says of programs, at the end.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
 impl Engine {
     /// The daemon ends: nothing lingers in the sinks any longer.
@@ -53,11 +56,11 @@ impl Engine {
     }
 
     /// Annotations that are still in the rings of programs that have ended: nobody else will read them, nor does anybody live
-    /// who would name them.
+    /// who would name them. A program about which the kernel does not answer in time counts as alive.
     pub(in crate::worker) fn left_behind(&mut self) -> u64 {
-        let unread = self.live_programs().filter(|program| !program.is_recorder());
-        let unread = unread.map(|program| &mut program.attachment);
-        unread.filter_map(|rings| rings.no_writer_left().then(|| rings.pending())).sum()
+        self.ask_of_writers_by(Instant::now() + LAST_ANSWERS);
+        let unread = self.live_programs().filter(|program| !program.is_recorder() && program.has_no_writer());
+        unread.map(|program| program.attachment.pending()).sum()
     }
 
     /// Says how much is settled.

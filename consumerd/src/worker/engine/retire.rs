@@ -41,6 +41,7 @@ impl Engine {
         let program = self.programs.remove(&number)?;
         program.totals().fold_into(&mut self.departed);
         self.departed_programs += 1;
+        self.forget_asker_of(&program);
         self.to_release.insert(number, program.state(true));
         Some(program)
     }

@@ -41,7 +41,7 @@ const CONFIG_REFUSED: Counter = counter(
     "its log says why, and so does `--check-config`: mend the file before its next start, which fails by it",
 );
 
-const RELAY: [Counter; 5] = [
+const RELAY: [Counter; 6] = [
     CONFIG_REFUSED,
     counter(
         "blkin_relay_entries_lost_total",
@@ -63,9 +63,14 @@ const RELAY: [Counter; 5] = [
         "regions of the spool that could not be read",
         "look at the relay's log, and at the disk",
     ),
+    counter(
+        "blkin_relay_messages_dropped_total",
+        "calls that came too slowly were dropped while others waited for memory",
+        "raise max_reading_mib, or have senders make smaller messages; they send again what was dropped",
+    ),
 ];
 
-const COLLECTOR: [Counter; 5] = [
+const COLLECTOR: [Counter; 6] = [
     CONFIG_REFUSED,
     counter(
         "blkin_collector_rejected_total",
@@ -87,6 +92,11 @@ const COLLECTOR: [Counter; 5] = [
         "blkin_collector_damaged_files_total",
         "damaged files of the store that were set aside",
         "look at the collector's log, and at the disk; what was whole in them was stored anew",
+    ),
+    counter(
+        "blkin_collector_messages_dropped_total",
+        "messages that came too slowly were dropped while others waited for memory",
+        "raise max_reading_mib, or have senders make smaller messages; they send again what was dropped",
     ),
 ];
 

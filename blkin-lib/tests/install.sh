@@ -195,7 +195,8 @@ check "nothing is left" nothing_left
 check "installs everything" scripts/install --prefix /usr --destdir "$dest"
 for file in usr/bin/blkin usr/bin/blkin-consumerd usr/bin/blkin-collector etc/blkin/consumerd.toml etc/blkin/collector.toml \
     usr/lib/systemd/system/blkin-consumerd.service usr/lib/systemd/system/blkin-collector.service \
-    usr/lib/sysusers.d/blkin.conf usr/lib/tmpfiles.d/blkin.conf usr/lib/libblkin.so.0; do
+    usr/lib/sysusers.d/blkin.conf usr/lib/tmpfiles.d/blkin.conf usr/lib/libblkin.so.0 usr/share/doc/blkin/deploy.md \
+    usr/share/doc/blkin/operations.md; do
     check "lays down $file" test -f "$dest/$file"
 done
 for name in consumerd collector; do

@@ -31,6 +31,10 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
+/// Digits of milliseconds since 1970, from 2001 to 2286. With fewer they are seconds, with more microseconds, as `start_us` is
+/// of `blkin traces --json`: taken for milliseconds they would be a time of which there is nothing.
+const MILLISECONDS_DIGITS: usize = 13;
+
 /// Reads a moment, as the command line has it.
 ///
 /// # Errors
@@ -45,7 +49,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
 /// # Errors
 /// A sentence that says which forms are read.
 pub fn parse_moment_us(text: &str, now_us: u64) -> Result<u64, String> {
-    if let Some(milliseconds) = text.parse::<u64>().ok().filter(|_| text.len() > 8) {
+    if let Some(milliseconds) = text.parse::<u64>().ok().filter(|_| text.len() == MILLISECONDS_DIGITS) {
         return Ok(milliseconds.saturating_mul(1_000));
     }
     if let Ok(ago_us) = units::parse_duration_us(text) {
@@ -53,7 +57,7 @@ pub fn parse_moment_us(text: &str, now_us: u64) -> Result<u64, String> {
     }
     parse_date_us(text.trim()).ok_or_else(|| {
         "write how long ago (30m, 2h), a date and time with its zone (2026-11-20T19:52:00Z, 2026-11-20 20:52+01:00), or \
-         milliseconds since 1970"
+         milliseconds since 1970 (13 digits)"
             .to_owned()
     })
 }
@@ -158,6 +162,9 @@ mod tests {
             "-1-01-01T00:00:00Z",
             "+026-11-20T19:52:00Z",
             "12345",
+            "1795204320",
+            "1795204320175031",
+            "1795204320175031000",
             "\u{661}\u{661}Z",
         ] {
             assert!(parse_moment_us(text, 0).unwrap_err().contains("with its zone"), "{text}");

@@ -245,11 +245,11 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 fn list_rejects(collector: &Client, limit: u16, json: bool) -> Result<()> {
-    let rejects = rejects::fetch(collector)?;
+    let rejects = rejects::fetch(collector, usize::from(limit))?;
     match json {
         true => put(&pretty(&rejects)?),
         false if rejects.is_empty() => nothing("nothing was rejected", collector),
-        false => put(&rejects::table(&rejects, usize::from(limit), moments::now_us(), Style::of_stdout())),
+        false => put(&rejects::table(&rejects, moments::now_us(), Style::of_stdout())),
     }
 }
 

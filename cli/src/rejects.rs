@@ -44,21 +44,23 @@ pub struct Reject {
     pub reason: String,
 }
 
-/// Asks the collector.
+/// Asks the collector for the counts and the latest `limit` rejects.
 ///
 /// # Errors
 /// When it cannot be reached, or is a Zipkin server, which does not tell.
-pub fn fetch(collector: &Client) -> Result<Rejects> {
+pub fn fetch(collector: &Client, limit: usize) -> Result<Rejects> {
     let body = collector.get_ok("/api/blkin/rejects", &[])?;
-    serde_json::from_str(&body).with_context(|| collector.strange("rejects"))
+    let mut rejects: Rejects = serde_json::from_str(&body).with_context(|| collector.strange("rejects"))?;
+    rejects.recent.truncate(limit);
+    Ok(rejects)
 }
 
-/// The latest `limit` rejects as a table, then the counts.
-pub fn table(rejects: &Rejects, limit: usize, now_us: u64, style: Style) -> String {
+/// The rejects as a table, then the counts.
+pub fn table(rejects: &Rejects, now_us: u64, style: Style) -> String {
     let mut out = String::new();
     let head = format!("{:>11}  {:<9}  {:<21}  {:<16}  reason", "when", "transport", "from", "cause");
     let _ = writeln!(out, "{}", style.paint(Colour::Bold, &head));
-    for reject in rejects.recent.iter().take(limit) {
+    for reject in &rejects.recent {
         let _ = writeln!(
             out,
             "{:>11}  {}  {}  {}  {}",
@@ -80,6 +82,7 @@ pub fn table(rejects: &Rejects, limit: usize, now_us: u64, style: Style) -> Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::answering;
 
     #[test]
     fn counts_of_zero_are_nothing() {
@@ -88,6 +91,14 @@ mod tests {
             recent: Vec::new(),
         };
         assert!(Rejects::default().is_empty() && of(0).is_empty() && !of(1).is_empty());
+    }
+
+    #[test]
+    fn the_latest_are_given_and_no_more_than_are_wanted() {
+        let body = r#"{"counts":{"scribe":{"syntax":2}},"recent":[{"time_ms":2,"cause":"new"},{"time_ms":1,"cause":"old"}]}"#;
+        let found = fetch(&answering(move |_| ("200 OK", body)), 1).unwrap();
+        assert_eq!((found.recent.len(), &*found.recent[0].cause), (1, "new"));
+        assert_eq!(found.counts["scribe"]["syntax"], 2);
     }
 
     #[test]
@@ -100,8 +111,8 @@ mod tests {
             reason: "unknown kind \"\u{1b}[2J\"".into(),
         };
         let counts = [("http_v2".to_owned(), [("bad_value".to_owned(), 7)].into())].into();
-        let rejects = Rejects { counts, recent: vec![reject.clone(), reject] };
-        let text = table(&rejects, 1, 61_000_000, Style { columns: 80, colours: false });
+        let rejects = Rejects { counts, recent: vec![reject] };
+        let text = table(&rejects, 61_000_000, Style { columns: 80, colours: false });
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3, "{text}");
         assert!(lines[1].contains("10.0.0.1:5") && lines[1].contains("bad_value"), "{text}");

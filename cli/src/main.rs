@@ -1,5 +1,4 @@
 //! `blkin`: looks at traces and at the health of tracing.
-#![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -211,7 +210,7 @@ fn main() -> ExitCode {
     match run(&arguments) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("blkin: {error:#}");
+            tell(&format!("blkin: {error:#}\n"));
             ExitCode::FAILURE
         }
     }
@@ -267,13 +266,13 @@ fn take_snapshot(wanted: &SnapshotArguments, json: bool) -> Result<()> {
     if json {
         return put(&pretty(&written)?);
     }
-    eprint!("{}", written.text());
+    tell(&written.text());
     Ok(())
 }
 
 fn print_saved(file: &Path, json: bool) -> Result<()> {
     let recovery = recover::recover(file)?;
-    eprint!("{}", recovery.summary);
+    tell(&recovery.summary);
     let annotations = &recovery.annotations;
     put(&if json { recover::json_lines(annotations)? } else { recover::text(annotations) })
 }
@@ -281,7 +280,7 @@ fn print_saved(file: &Path, json: bool) -> Result<()> {
 fn check(reading: &Reading, json: bool) -> Result<ExitCode> {
     let ledger = &reading.ledger;
     put(&if json { pretty(ledger)? } else { ledger.table(Style::of_stdout()) })?;
-    reading.unread.iter().chain(&reading.silent).for_each(|missing| eprintln!("blkin: {missing}"));
+    reading.unread.iter().chain(&reading.silent).for_each(|missing| tell(&format!("blkin: {missing}\n")));
     Ok(code(reading.balances()))
 }
 
@@ -297,7 +296,7 @@ fn code(is_well: bool) -> ExitCode {
 
 /// Says that there is nothing to print, where scripts do not take it for something.
 fn nothing(what: &str, collector: &Client) -> Result<()> {
-    eprintln!("{what} ({})", collector.base());
+    tell(&format!("{what} ({})\n", collector.base()));
     Ok(())
 }
 
@@ -321,7 +320,7 @@ fn list(collector: &Client, wanted: &TracesArguments, json: bool) -> Result<()> 
         return put(&pretty(&found)?);
     }
     if found.is_empty() {
-        eprintln!("{}", traces::nothing(collector, &search));
+        tell(&(traces::nothing(collector, &search) + "\n"));
         return Ok(());
     }
     put(&traces::table(&found, moments::now_us(), search.slowest, Style::of_stdout()))
@@ -332,7 +331,8 @@ fn draw(collector: &Client, id: &str, short: bool, json: bool) -> Result<()> {
     let view = View { style: Style::of_stdout(), annotations: !short };
     put(&if json { pretty(&spans)? } else { waterfall::draw(&spans, view) })?;
     if let Some(key) = partial {
-        eprintln!("spans are missing here: the trace has more than {key} of {} allows", collector.base());
+        let base = collector.base();
+        tell(&format!("spans are missing here: the trace has more than {key} of {base} allows\n"));
     }
     Ok(())
 }
@@ -341,6 +341,11 @@ fn pretty(value: &impl serde::Serialize) -> Result<String> {
     let mut text = serde_json::to_string_pretty(value).context("failed to write JSON")?;
     text.push('\n');
     Ok(text)
+}
+
+/// Says something to people. Nobody may listen any more: the exit code tells it too.
+fn tell(text: &str) {
+    let _unsaid = std::io::stderr().write_all(text.as_bytes());
 }
 
 /// Writes to the standard output; a reader that went away (`| head`) is no error.

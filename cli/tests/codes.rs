@@ -8,9 +8,20 @@ use std::process::{Command, Stdio};
 const NOBODY: &str = "127.0.0.1:1";
 
 fn code(arguments: &[&str]) -> i32 {
+    code_with(arguments, Stdio::null)
+}
+
+/// With its outputs going there.
+fn code_with(arguments: &[&str], output: impl Fn() -> Stdio) -> i32 {
     let mut blkin = Command::new(env!("CARGO_BIN_EXE_blkin"));
-    blkin.env("BLKIN_COLLECTOR_URL", NOBODY).args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
+    blkin.env("BLKIN_COLLECTOR_URL", NOBODY).args(arguments).stdout(output()).stderr(output());
     blkin.status().unwrap().code().unwrap()
+}
+
+/// A pipe whose reader has gone.
+fn left() -> Stdio {
+    let (_reader, writer) = std::io::pipe().unwrap();
+    writer.into()
 }
 
 #[test]
@@ -27,4 +38,13 @@ fn each_exit_code_is_what_the_help_says() {
     for wrong in [&[][..], &["trcaes"], &["traces", "--limit", "0"], &["trace", "xyz"], &["set", "--all"]] {
         assert_eq!(code(wrong), 2, "{wrong:?}");
     }
+}
+
+#[test]
+fn an_exit_code_is_the_same_when_nobody_reads_what_is_said() {
+    assert_eq!(code_with(&["--help"], left), 0);
+    assert_eq!(code_with(&["traces"], left), 1);
+    assert_eq!(code_with(&["recover", "/nonexistent"], left), 1);
+    assert_eq!(code_with(&["ledger", "--consumerd", NOBODY], left), 1);
+    assert_eq!(code_with(&["trcaes"], left), 2);
 }

@@ -1,5 +1,6 @@
 //! Exit codes of the daemons: 0 ended well, 1 failed while running, 2 wrong usage (by clap), 78 bad configuration.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use crate::config::ConfigError;
@@ -33,13 +34,13 @@ impl Failure {
 
 /// Turns the result of a daemon's main function into its exit code; a failure is told on stderr,
 /// because logging may not have started yet.
-#[allow(clippy::print_stderr)]
 pub fn report(program: &str, result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let priority = if journal::reads_stderr() { journal::ERROR } else { "" };
-            eprintln!("{priority}{program}: {failure}");
+            // Nobody may read it any more: the exit code tells it too.
+            let _unsaid = writeln!(io::stderr(), "{priority}{program}: {failure}");
             ExitCode::from(failure.code())
         }
     }

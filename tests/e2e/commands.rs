@@ -1,8 +1,8 @@
-//! The JSON that the `blkin` command prints for other programs.
+//! What commands say to other programs: JSON, and exit codes.
 
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use blkin_cli::moments;
 use blkin_cli::span::Span;
 use blkin_tests::artifacts::{binary, output};
@@ -10,6 +10,7 @@ use blkin_tests::daemons::{Node, Setup};
 use blkin_tests::ingest::{now_us, post};
 use blkin_tests::program::Program;
 use blkin_tests::sums::check_lossless;
+use tempfile::TempDir;
 
 use crate::ledger::ROOMY;
 
@@ -95,6 +96,30 @@ fn traces_and_a_trace_are_printed_as_json() -> Result<()> {
         assert_eq!(spans.len(), 1);
         assert_eq!((spans[0].trace_id.as_str(), spans[0].service()), (id, "writer"));
         assert_eq!(spans[0].tags.get("Object").map(String::as_str), Some("second"));
+    }
+    Ok(())
+}
+
+/// The exit code of a daemon whose outputs lead into a pipe that nobody reads any more.
+fn code_unread(daemon: &str, arguments: &[&str]) -> Result<Option<i32>> {
+    let (reader, writer) = std::io::pipe()?;
+    drop(reader);
+    let mut command = Command::new(binary(daemon)?);
+    command.args(arguments).stdout(writer.try_clone()?).stderr(writer);
+    Ok(command.status()?.code())
+}
+
+#[test]
+fn a_daemons_exit_code_is_the_same_when_nobody_reads_what_it_says() -> Result<()> {
+    let folder = TempDir::new()?;
+    let inside = folder.path().join("x").display().to_string();
+    for (daemon, flag) in
+        [("blkin-consumerd", "--socket"), ("blkin-relay", "--spool-dir"), ("blkin-collector", "--data-dir")]
+    {
+        let check = ["--check-config", flag, &inside];
+        ensure!(code_unread(daemon, &check)? == Some(0), "{daemon}");
+        let no_file = [&check[..], &["--config", "/nonexistent"]].concat();
+        ensure!(code_unread(daemon, &no_file)? == Some(78), "{daemon}");
     }
     Ok(())
 }

@@ -87,7 +87,7 @@ pub fn filled<'a>(pieces: impl IntoIterator<Item = &'a str>, columns: usize) -> 
     let mut lines: Vec<String> = Vec::new();
     for piece in pieces {
         match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + piece.chars().count() <= columns => {
+            Some(line) if width(line) + 1 + width(piece) <= columns => {
                 line.push(' ');
                 line.push_str(piece);
             }
@@ -97,17 +97,45 @@ pub fn filled<'a>(pieces: impl IntoIterator<Item = &'a str>, columns: usize) -> 
     lines
 }
 
+/// Columns that `text` takes.
+pub fn width(text: &str) -> usize {
+    text.chars().map(columns_of).sum()
+}
+
+/// Two for characters of East Asia and for pictures (by blocks of Unicode's `East_Asian_Width`), none for those that are drawn
+/// above or below another.
+fn columns_of(c: char) -> usize {
+    match c {
+        '\u{300}'..='\u{36f}' | '\u{200b}'..='\u{200d}' | '\u{fe00}'..='\u{fe0f}' => 0,
+        '\u{1100}'..='\u{115f}'
+        | '\u{2e80}'..='\u{a4cf}'
+        | '\u{ac00}'..='\u{d7a3}'
+        | '\u{f900}'..='\u{faff}'
+        | '\u{fe30}'..='\u{fe6f}'
+        | '\u{ff00}'..='\u{ff60}'
+        | '\u{ffe0}'..='\u{ffe6}'
+        | '\u{1f300}'..='\u{1f64f}'
+        | '\u{1f680}'..='\u{1f6ff}'
+        | '\u{1f900}'..='\u{1f9ff}'
+        | '\u{20000}'..='\u{3fffd}' => 2,
+        _ => 1,
+    }
+}
+
 /// `text` cut to `columns` with an ellipsis, or padded to it.
 pub fn fit(text: &str, columns: usize) -> String {
-    let length = text.chars().count();
-    if length <= columns {
-        return format!("{text}{}", " ".repeat(columns - length));
+    if let Some(left) = columns.checked_sub(width(text)) {
+        return format!("{text}{}", " ".repeat(left));
     }
-    let mut cut: String = text.chars().take(columns.saturating_sub(1)).collect();
-    if columns > 0 {
-        cut.push('…');
+    // The ellipsis takes one.
+    let Some(mut left) = columns.checked_sub(1) else { return String::new() };
+    let mut cut = String::new();
+    for c in text.chars() {
+        let Some(rest) = left.checked_sub(columns_of(c)) else { break };
+        cut.push(c);
+        left = rest;
     }
-    cut
+    format!("{cut}…{}", " ".repeat(left))
 }
 
 /// How many columns of a table, from the first on, have room with two spaces between them.
@@ -158,6 +186,16 @@ mod tests {
         assert_eq!(fit("abc", 5), "abc  ");
         assert_eq!(fit("abcdef", 4), "abc…");
         assert_eq!(fit("abc", 0), "");
+    }
+
+    #[test]
+    fn wide_characters_take_two_columns_and_what_stands_above_another_none() {
+        assert_eq!(fit("商店", 5), "商店 ");
+        assert_eq!(fit("商店店", 5), "商店…");
+        assert_eq!(fit("商店店", 4), "商… ");
+        assert_eq!(fit("e\u{301}s", 3), "e\u{301}s ");
+        assert_eq!(cut("商店店", 4), "商…");
+        assert_eq!(wrapped("商店 商店", 8), ["商店", "商店"]);
     }
 
     #[test]

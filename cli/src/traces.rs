@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::http::Client;
 use crate::moments;
 use crate::span::{self, Span};
-use crate::terminal::{Colour, Style, cut, fit, fitting, safe};
+use crate::terminal::{Colour, Style, cut, fit, fitting, safe, width};
 use crate::units;
 use crate::views;
 
@@ -333,13 +333,13 @@ pub fn table(traces: &[Summary], now_us: u64, slowest: bool, style: Style) -> St
 fn services(names: &BTreeSet<String>, columns: usize) -> String {
     let names: Vec<String> = names.iter().map(|name| safe(name)).collect();
     let all = names.join(" ");
-    if all.chars().count() <= columns {
+    if width(&all) <= columns {
         return all;
     }
     let mut left = columns.saturating_sub(" +999".len());
     let mut shown = Vec::new();
     for name in &names {
-        if let Some(rest) = left.checked_sub(name.chars().count() + usize::from(!shown.is_empty())) {
+        if let Some(rest) = left.checked_sub(width(name) + usize::from(!shown.is_empty())) {
             left = rest;
             shown.push(name.as_str());
         }

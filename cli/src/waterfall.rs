@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::moments;
 use crate::span::{self, Annotation, Span};
-use crate::terminal::{Colour, Style, cut, filled, fit, safe};
+use crate::terminal::{Colour, Style, cut, filled, fit, safe, width};
 use crate::tree::{self, Fold, Row};
 use crate::units;
 use crate::views;
@@ -84,10 +84,9 @@ fn label(span: &Span) -> String {
 
 fn columns(spans: &[Span], rows: &[Row], total: usize) -> Columns {
     // Lines and name share a column.
-    let fold = Fold::new(total * 2 / 5, rows, |row| label(&spans[row.span]).chars().count());
-    let widest_name =
-        rows.iter().map(|row| row.branch(&fold).chars().count() + label(&spans[row.span]).chars().count());
-    let widest_service = spans.iter().map(|span| span.service().chars().count());
+    let fold = Fold::new(total * 2 / 5, rows, |row| width(&label(&spans[row.span])));
+    let widest_name = rows.iter().map(|row| width(&row.branch(&fold)) + width(&label(&spans[row.span])));
+    let widest_service = spans.iter().map(|span| width(span.service()));
     let name = widest_name.max().unwrap_or(0).clamp(10, total * 2 / 5);
     let service = widest_service.max().unwrap_or(0).clamp(7, total / 5);
     let room = total.saturating_sub(name + service + DURATION_COLUMNS + 6);
@@ -139,7 +138,7 @@ fn details(out: &mut String, span: &Span, trunk: &str, begin: u64, style: Style)
 }
 
 fn put_detail(out: &mut String, trunk: &str, text: &str, style: Style) {
-    let room = style.columns.saturating_sub(trunk.chars().count() + 2);
+    let room = style.columns.saturating_sub(width(trunk) + 2);
     let _ = writeln!(out, "{trunk}· {}", style.paint(Colour::Dim, &cut(text, room)));
 }
 
@@ -176,6 +175,19 @@ op a        osd.0        4.000 ms  ███████████████
 └─ op c     osd.0            1 µs                                                  █
 ";
         assert_eq!(draw(&spans, view(false)), expected);
+    }
+
+    #[test]
+    fn bars_of_spans_with_wide_names_begin_below_one_another() {
+        let mut child = span("b", Some("a"), 0, 4_000);
+        child.name = Some("读取对象".into());
+        child.local_endpoint =
+            Some(Endpoint { service_name: Some("对象存储".into()), ..Endpoint::default() });
+        let drawn = draw(&[span("a", None, 0, 4_000), child], view(false));
+        let before: Vec<usize> =
+            drawn.lines().skip(1).map(|line| width(line.split('█').next().unwrap_or_default())).collect();
+        assert_eq!(before[0], before[1], "{drawn}");
+        assert!(drawn.lines().all(|line| width(line) <= 84), "{drawn}");
     }
 
     #[test]

@@ -128,14 +128,14 @@ pub(super) async fn dependencies(State(app): Shared, Query(pairs): Pairs) -> Res
     let window_us = parameters.window_us(&defaults(&app))?;
     let reading = app.config().reading();
     let Answer { found, cut } =
-        read(app, move |store| query::dependencies(store, &window_us, reading)).await?;
+        read_long(app, move |store| query::dependencies(store, &window_us, reading)).await?;
     Ok(told(Json::of(&found)?, cut))
 }
 
 pub(super) async fn intervals(State(app): Shared, Query(pairs): Pairs) -> Result<Json, Problem> {
     let request = IntervalRequest::read(&Parameters(pairs), &defaults(&app))?;
     let reading = app.config().reading();
-    Json::of(&read(app, move |store| query::intervals(store, &request, reading)).await?)
+    Json::of(&read_long(app, move |store| query::intervals(store, &request, reading)).await?)
 }
 
 pub(super) async fn config(State(app): Shared) -> Result<Json, Problem> {
@@ -187,4 +187,13 @@ pub(super) async fn read<T: Send + 'static>(
 ) -> Result<T, Problem> {
     let store = app.store.clone();
     Ok(app.queries.run(move || query(&*store)).await?)
+}
+
+/// The same for one that reads all there is, or all of a window of time: such leave a place to others.
+pub(super) async fn read_long<T: Send + 'static>(
+    app: Arc<App>,
+    query: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, Problem> {
+    let store = app.store.clone();
+    Ok(app.queries.run_long(move || query(&*store)).await?)
 }

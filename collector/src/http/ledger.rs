@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Query, State};
 use serde_json::{Value, json};
 
-use super::api::read;
+use super::api::{read, read_long};
 use super::{App, Json, Problem};
 use crate::ledger::{Count, Figure, Ledger};
 use crate::query::Parameters;
@@ -20,7 +20,7 @@ pub(super) async fn ledger(
         Some("store") => true,
         Some(other) => return Err(Problem::bad(format!("count={other:?}: only count=store is known"))),
     };
-    let answer = read(app, move |store: &dyn Store| {
+    let answer = move |store: &dyn Store| {
         let ledger = store.ledger()?;
         let mut answer = json!({
             "annotations": figures(&ledger, |count| count.annotations),
@@ -31,8 +31,8 @@ pub(super) async fn ledger(
             answer["counted_in_store"] = json!(store.count()?);
         }
         Ok(answer)
-    });
-    Json::of(&answer.await?)
+    };
+    Json::of(&if count { read_long(app, answer).await? } else { read(app, answer).await? })
 }
 
 fn figures(ledger: &Ledger, unit: fn(Count) -> u64) -> Value {

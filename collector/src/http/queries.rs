@@ -8,18 +8,23 @@ use crate::store::StoreError;
 
 /// Places for queries. Clones share them.
 #[derive(Debug, Clone)]
-pub struct Queries(Arc<Semaphore>);
+pub struct Queries {
+    places: Arc<Semaphore>,
+    /// Of them those that long queries may take.
+    for_long: Arc<Semaphore>,
+}
 
 impl Queries {
-    /// Places for so many.
+    /// Places for so many, of which long ones leave one to others, if there are two.
     pub fn at_most(most: usize) -> Queries {
-        Queries(Arc::new(Semaphore::new(most)))
+        let places = |number| Arc::new(Semaphore::new(number));
+        Queries { places: places(most), for_long: places(most.saturating_sub(1).max(1)) }
     }
 
     /// How many could run now, beside those that do.
     #[cfg(test)]
     pub(crate) fn free(&self) -> usize {
-        self.0.available_permits()
+        self.places.available_permits()
     }
 
     /// Runs a query once there is a place for it.
@@ -30,7 +35,7 @@ impl Queries {
         &self,
         query: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let place = self.0.clone().acquire_owned().await;
+        let place = self.places.clone().acquire_owned().await;
         let work = tokio::task::spawn_blocking(move || {
             let _place = place;
             query()
@@ -39,6 +44,22 @@ impl Queries {
             Ok(answer) => answer,
             Err(error) => Err(StoreError::Engine(format!("a query ended early: {error}"))),
         }
+    }
+
+    /// The same for a query that reads all there is, or all of a window of time, which may take seconds.
+    ///
+    /// # Errors
+    /// As [`Queries::run`].
+    pub async fn run_long<T: Send + 'static>(
+        &self,
+        query: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let long = self.for_long.clone().acquire_owned().await;
+        self.run(move || {
+            let _long = long;
+            query()
+        })
+        .await
     }
 }
 
@@ -78,6 +99,31 @@ mod tests {
         assert_eq!(first_done.await.unwrap().unwrap(), 1);
         assert_eq!(third.await.unwrap(), 3);
         assert_eq!(begun.recv().await, Some(3));
+    }
+
+    #[tokio::test]
+    async fn long_queries_leave_a_place_to_others() {
+        let queries = Queries::at_most(2);
+        let (begin, mut begun) = tokio::sync::mpsc::unbounded_channel();
+        let (release, released) = channel::<()>();
+        let long = queries.clone();
+        let first = tokio::spawn(async move {
+            let query = move || {
+                begin.send(()).unwrap();
+                let _is_released = released.recv();
+                Ok(1)
+            };
+            long.run_long(query).await
+        });
+        assert_eq!(begun.recv().await, Some(()));
+        let second = queries.clone();
+        let mut second = pin!(second.run_long(|| Ok(2)));
+        assert!(second.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert_eq!(queries.free(), 1, "it does not wait in a place");
+        assert_eq!(queries.run(|| Ok(3)).await.unwrap(), 3);
+        drop(release);
+        assert_eq!((first.await.unwrap().unwrap(), second.await.unwrap()), (1, 2));
+        assert_eq!(Queries::at_most(1).run_long(|| Ok(4)).await.unwrap(), 4, "a single place is for all");
     }
 
     #[tokio::test]

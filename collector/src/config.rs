@@ -361,6 +361,11 @@ impl Config {
         Queries::at_most(self.query_concurrency)
     }
 
+    /// Most bytes of large answers that wait for their readers to take them: an answer is about as long as its spans.
+    pub fn most_untaken_bytes(&self) -> u64 {
+        2 * self.query_concurrency as u64 * (self.query_max_mib * MIB) as u64
+    }
+
     /// How the store's thread works.
     pub fn writer_options(&self) -> WriterOptions {
         WriterOptions {

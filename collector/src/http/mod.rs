@@ -14,12 +14,14 @@ mod path;
 mod queries;
 mod rejects;
 mod serve;
+mod untaken;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Method, StatusCode, Uri, header};
+use axum::middleware::map_response_with_state;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use blkin_daemon::admin::{self, Admin};
@@ -27,6 +29,7 @@ use blkin_daemon::admin::{self, Admin};
 pub use metrics::{Metrics, registry};
 pub use queries::Queries;
 pub use serve::serve;
+use untaken::Untaken;
 
 use crate::config::Config;
 use crate::ingest::Ingest;
@@ -61,7 +64,7 @@ impl App {
 /// All routes; `live` are those of the live stream.
 pub fn router(app: Arc<App>, admin: Admin, live: Router) -> Router {
     let config = app.config();
-    let api = api_routes(app.clone());
+    let api = api_routes(app.clone(), Untaken::new(app.settings.clone()));
     let page = config.ui_dir.as_deref().map_or_else(page::missing, page::routes);
     let named = Arc::<Named>::default();
     Router::new()
@@ -75,8 +78,9 @@ pub fn router(app: Arc<App>, admin: Admin, live: Router) -> Router {
         .layer(cors::layer(&config.cors_origins))
 }
 
-fn api_routes(app: Arc<App>) -> Router {
-    let compressed = compression::layer();
+fn api_routes(app: Arc<App>, untaken: Untaken) -> Router {
+    // The first is the outermost.
+    let layers = (compression::layer(), map_response_with_state(untaken, untaken::count));
     let queries = Router::new()
         .route("/api/v2/services", get(api::services))
         .route("/api/v2/remoteServices", get(api::remote_services))
@@ -87,10 +91,10 @@ fn api_routes(app: Arc<App>) -> Router {
         .route("/api/v2/autocompleteKeys", get(api::autocomplete_keys))
         .route("/api/v2/autocompleteValues", get(api::autocomplete_values))
         .route("/config.json", get(api::config))
-        .layer(compressed.clone());
+        .layer(layers.clone());
     Router::new()
         .route("/api/v1/spans", post(intake::v1))
-        .route("/api/v2/spans", get(api::span_names).layer(compressed).post(intake::v2))
+        .route("/api/v2/spans", get(api::span_names).layer(layers).post(intake::v2))
         .merge(queries)
         .with_state(app)
 }

@@ -322,30 +322,12 @@ pub(crate) struct Whole(pub(crate) i64);
 
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextVisitor;
-        impl Visitor<'_> for TextVisitor {
-            type Value = Text;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Text, E> {
-                Ok(Text(text.to_owned()))
-            }
-            fn visit_string<E>(self, text: String) -> Result<Text, E> {
-                Ok(Text(text))
-            }
-            fn visit_i64<E>(self, number: i64) -> Result<Text, E> {
-                Ok(Text(number.to_string()))
-            }
-            fn visit_u64<E>(self, number: u64) -> Result<Text, E> {
-                Ok(Text(number.to_string()))
-            }
-            fn visit_f64<E>(self, number: f64) -> Result<Text, E> {
-                // With its point, as it was written: 17.0 and not 17.
-                Ok(Text(format!("{number:?}")))
-            }
+        let json = <&RawValue>::deserialize(deserializer)?.get();
+        match json.as_bytes().first() {
+            // As it was written: no number of ours holds 1.10, or thirty digits.
+            Some(b'-' | b'0'..=b'9') => Ok(Text(json.to_owned())),
+            _ => serde_json::from_str(json).map(Text).map_err(de::Error::custom),
         }
-        deserializer.deserialize_any(TextVisitor)
     }
 }
 

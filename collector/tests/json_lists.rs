@@ -148,6 +148,21 @@ fn strings_that_are_nearly_json_are_read_as_what_was_meant() {
 }
 
 #[test]
+fn a_number_is_the_text_that_it_was_written_as() {
+    for number in ["7", "17.0", "1.10", "-0", "1e3", "1E400", "123456789012345678901234567890"] {
+        let body = format!(
+            r#"[{{"traceId":"1","id":"2","name":{number},"annotations":[{{"timestamp":1,"value":{number}}}]}}]"#
+        );
+        let (v1, v2) = (read_v1(body.as_bytes()).unwrap(), read_v2(body.as_bytes()).unwrap());
+        let (v1, v2) = (v1[0].as_ref().unwrap(), v2[0].as_ref().unwrap());
+        assert_eq!((&*v1.annotations[0].value, &*v2.annotations[0].value), (number, number));
+        assert_eq!(v2.name, Some(number.to_lowercase()));
+    }
+    let body = br#"[{"traceId":"1","id":"2","tags":{"size":1.10}}]"#;
+    assert_eq!(read_v2(body).unwrap()[0].as_ref().unwrap().tags["size"], "1.10");
+}
+
+#[test]
 fn what_comes_after_the_list_is_one_more_entry_that_is_refused() {
     for excess in ["x", "]", "\0", r#"[{"traceId":"1","id":"2"}]"#] {
         assert_eq!(

@@ -68,7 +68,7 @@ pub(crate) fn plain(error: ureq::Error) -> anyhow::Error {
         ureq::Error::Io(error) => error.into(),
         ureq::Error::Protocol(_) => anyhow!("what it says is no HTTP"),
         ureq::Error::Timeout(ureq::Timeout::Connect) => anyhow!("no connection came about in time"),
-        ureq::Error::Timeout(ureq::Timeout::Global) => Silence.into(),
+        ureq::Error::Timeout(ureq::Timeout::Global | ureq::Timeout::PerRead) => Silence.into(),
         other => other.into(),
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, ErrorKind, IsTerminal, Read, Write};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -19,6 +19,8 @@ use crate::units;
 
 /// No event is read beyond this; a span is smaller than what the daemons take in.
 const MAX_EVENT_BYTES: u64 = 64 << 20;
+/// A stream without spans says every ten seconds that it still is one. Nobody is there any more after so long without a word.
+const SILENCE: Duration = Duration::from_secs(30);
 /// Most characters of events and tags on a line.
 const NOTES_COLUMNS: usize = 200;
 
@@ -73,8 +75,17 @@ pub struct Stream<R> {
 /// # Errors
 /// When nobody answers there, or the answer is no stream; the daemon's words are in the error.
 pub fn watch(base: &str, wanted: &LiveArguments) -> Result<Stream<impl Read + use<>>> {
+    watch_patiently(base, wanted, SILENCE)
+}
+
+fn watch_patiently(
+    base: &str,
+    wanted: &LiveArguments,
+    patience: Duration,
+) -> Result<Stream<impl Read + use<>>> {
     let config = ureq::Agent::config_builder()
         .timeout_connect(Some(Duration::from_secs(3)))
+        .timeout_per_read(Some(patience))
         .http_status_as_error(false)
         .build();
     let mut request = config.new_agent().get(format!("{base}/api/blkin/live"));
@@ -117,7 +128,7 @@ impl<R: Read> Stream<R> {
         loop {
             let mut line = String::new();
             let read = (&mut self.reader).take(MAX_EVENT_BYTES).read_line(&mut line);
-            if read.context("the stream broke off")? == 0 {
+            if read.map_err(broken_off)? == 0 {
                 return Ok(None);
             }
             let line = line.trim_end_matches(['\r', '\n']);
@@ -130,6 +141,16 @@ impl<R: Read> Stream<R> {
                 _ => {}
             }
         }
+    }
+}
+
+fn broken_off(error: io::Error) -> anyhow::Error {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
+    match cause {
+        Some(ureq::Error::Timeout(_)) => {
+            anyhow!("the stream is silent: the daemon is stuck, or the network to it is gone")
+        }
+        _ => anyhow::Error::new(error).context("the stream broke off"),
     }
 }
 
@@ -339,6 +360,19 @@ mod tests {
         assert_eq!(of(40), Cells { service: 10, name: 0, id: 0, notes: 0 });
         assert_eq!(of(80), Cells { service: 14, name: 16, id: 16, notes: 0 });
         assert_eq!(of(100), Cells { service: 14, name: 20, id: 16, notes: 14 });
+    }
+
+    #[test]
+    fn a_daemon_that_says_nothing_any_more_is_not_waited_for() {
+        let daemon = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let base = format!("http://{}", daemon.local_addr().unwrap());
+        // The system takes the connection, and nobody answers.
+        let watched = watch_patiently(&base, &LiveArguments::default(), Duration::from_millis(10));
+        let error = format!("{:#}", watched.err().unwrap());
+        assert!(error.ends_with(": it does not answer in time"), "{error}");
+        let silent = ureq::Error::Timeout(ureq::Timeout::PerRead).into_io();
+        let broken = broken_off(silent).to_string();
+        assert!(broken.starts_with("the stream is silent"), "{broken}");
     }
 
     #[test]

@@ -29,9 +29,17 @@ pub(super) struct Answer {
 /// The threads, by user.
 #[derive(Debug)]
 pub(super) struct Askers {
-    threads: Map<u32, Sender<Question>>,
+    threads: Map<u32, Asker>,
     answering: Sender<Answer>,
     answers: Receiver<Answer>,
+}
+
+/// One thread.
+#[derive(Debug)]
+struct Asker {
+    asking: Sender<Vec<Question>>,
+    /// What it is to be asked next, together: each time it wakes.
+    questions: Vec<Question>,
 }
 
 impl Default for Askers {
@@ -42,13 +50,22 @@ impl Default for Askers {
 }
 
 impl Askers {
-    /// Asks about a program of a user. Says whether that could be done: an answer comes then.
+    /// Asks about a program of a user, with the next [`Askers::send`]. Says whether that can be done: an answer comes then.
     pub(super) fn ask(&mut self, uid: u32, question: Question) -> bool {
         if !self.threads.contains_key(&uid) {
             let Ok(thread) = start(self.answering.clone()) else { return false };
             self.threads.insert(uid, thread);
         }
-        self.threads.get(&uid).is_some_and(|thread| thread.send(question).is_ok())
+        let asker = self.threads.get_mut(&uid);
+        asker.map(|asker| asker.questions.push(question)).is_some()
+    }
+
+    /// Has the threads ask.
+    pub(super) fn send(&mut self) {
+        for asker in self.threads.values_mut().filter(|asker| !asker.questions.is_empty()) {
+            // It lives as long as this side.
+            let _ = asker.asking.send(std::mem::take(&mut asker.questions));
+        }
     }
 
     /// The next answer, if it has come.
@@ -67,14 +84,14 @@ impl Askers {
     }
 }
 
-fn start(answering: Sender<Answer>) -> io::Result<Sender<Question>> {
-    let (asking, questions) = channel::<Question>();
+fn start(answering: Sender<Answer>) -> io::Result<Asker> {
+    let (asking, questions) = channel::<Vec<Question>>();
     let work = move || {
-        for (program, writers) in questions {
+        for (program, writers) in questions.into_iter().flatten() {
             // Whoever asked may have ended.
             let _ = answering.send(Answer { program, are_gone: writers.are_gone() });
         }
     };
     thread::Builder::new().name("blkin-asker".into()).spawn(work)?;
-    Ok(asking)
+    Ok(Asker { asking, questions: Vec::new() })
 }

@@ -15,6 +15,7 @@ impl Engine {
         for program in self.programs.values_mut() {
             program.ask_at(now, &mut self.askers);
         }
+        self.askers.send();
     }
 
     /// Has the kernel asked about all programs, and waits for its answers until `due`.
@@ -22,6 +23,7 @@ impl Engine {
         for program in self.programs.values_mut() {
             program.ask(&mut self.askers);
         }
+        self.askers.send();
         while self.programs.values().any(|program| program.is_asked()) {
             let Some(answer) = self.askers.answer_by(due) else { return };
             self.hear(answer, self.now());

@@ -10,7 +10,7 @@ use super::file::RulesFile;
 use super::message::{Answer, Cause, ProgramView, Request};
 use super::peer::Reach;
 use super::rules::{Change, InForce, Rule, Rules, Subject, Target};
-use crate::link::{COMM_BYTES, Program};
+use crate::link::{COMM_BYTES, Program, shown_name};
 use crate::staging::Memfd;
 
 /// An error names at most this many programs.
@@ -236,15 +236,12 @@ impl Live {
     }
 }
 
-/// The kernel keeps but the beginning of a name, of which [`Program::comm`] is a readable copy.
+/// The kernel keeps but the beginning of a name, of which [`Program::comm`] shows a readable copy.
 pub(super) fn as_kernel_has_it(target: Target) -> Target {
     match target {
         Target::Label(label) => {
-            let mut end = label.len().min(COMM_BYTES - 1);
-            while !label.is_char_boundary(end) {
-                end -= 1;
-            }
-            Target::Label(label[..end].trim_end().to_owned())
+            let kept = label.len().min(COMM_BYTES - 1);
+            Target::Label(shown_name(&label.as_bytes()[..kept]))
         }
         other => other,
     }

@@ -154,6 +154,18 @@ fn a_label_is_as_long_as_the_kernel_lets_a_name_be() {
 }
 
 #[test]
+fn a_label_means_programs_of_that_name_also_where_it_is_shown_otherwise() {
+    for (name, shown) in [("ääääääää", "äääääää?"), ("osd→1", "osd?1")] {
+        let settings = Settings::default();
+        let page = attached(&settings, 1, 5, 101, shown);
+        for (rate, label) in [(2, name), (3, shown)] {
+            ask(&settings, DAEMON, &format!(r#"{{"set":{{"target":{{"label":"{label}"}},"rate":{rate}}}}}"#));
+            assert_eq!(page.told(), (0, rate), "{label}");
+        }
+    }
+}
+
+#[test]
 fn a_process_with_several_programs_has_one_rule_for_all_of_them() {
     let settings = Settings::default();
     let pages = [attached(&settings, 1, 5, 101, "osd"), attached(&settings, 2, 5, 101, "osd")];

@@ -194,11 +194,10 @@ impl Join {
         }
     }
 
-    /// A program has ended and is drained: nothing more can come from it.
-    pub fn program_ended(&mut self, program: u64) {
+    /// Programs have ended and are drained: nothing more can come from them. Goes over all open spans, once for all programs.
+    pub fn programs_ended(&mut self, has_ended: impl Fn(u64) -> bool) {
         for (ticket, open) in self.open.iter_mut() {
-            let Some(part) = open.parts.iter_mut().find(|part| part.program() == program) else { continue };
-            part.end();
+            open.parts.iter_mut().filter(|part| has_ended(part.program())).for_each(Part::end);
             if !open.listed_as_closed && open.parts.iter().all(Part::is_closed) {
                 open.listed_as_closed = true;
                 self.closed.push(ticket);

@@ -185,11 +185,12 @@ fn too_many_spans_or_bytes_split_the_oldest() {
 }
 
 #[test]
-fn the_end_of_a_program_closes_its_part() {
+fn the_end_of_programs_closes_their_parts() {
     let mut join = Join::new(rules());
     join.add(&event(1, 5, "cs", 100), 0, SECOND);
+    join.add(&event(3, 5, "start", 100), 0, SECOND);
     join.add(&event(2, 6, "start", 100), 0, SECOND);
-    join.program_ended(1);
+    join.programs_ended(|program| program != 2);
     assert_eq!(one(&mut join).span_id, 5);
 }
 
@@ -221,7 +222,7 @@ proptest! {
             join.leave(now, |_, sweep| sweep + 3 < number as u64, &mut out);
             prop_assert!(join.open_spans() <= max_spans);
         }
-        join.program_ended(1);
+        join.programs_ended(|program| program == 1);
         join.leave_all(&mut out);
         let mut seen: Vec<_> = out.iter().flat_map(positions).collect();
         seen.sort_unstable();

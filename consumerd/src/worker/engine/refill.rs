@@ -66,8 +66,7 @@ impl Engine {
     fn catch_up(&mut self, sink: usize) {
         self.feeder.caught_up(sink, self.ledger.next_frame());
         if self.feeder.feed(sink) == Some(Feed::Spans) {
-            let ended = self.programs.iter().filter(|(_, program)| program.ended);
-            ended.for_each(|(number, _)| self.join.program_ended(*number));
+            self.close_parts_of_the_ended();
         }
     }
 }

@@ -161,13 +161,23 @@ impl Engine {
     pub(super) fn end_programs(&mut self, now: Duration) {
         self.ask_of_writers(now);
         self.recorders_evicted += keep_within_bounds(&mut self.programs, &self.config, now);
+        let mut have_ended = false;
         for (number, program) in &mut self.programs {
             if program.has_ended(now) {
                 self.settings.depart(*number);
-                self.join.program_ended(*number);
                 tracing::debug!(process = program.label, "the program has ended and is drained");
+                have_ended = true;
             }
         }
+        if have_ended {
+            self.close_parts_of_the_ended();
+        }
+    }
+
+    /// Spans wait no more for programs that have ended.
+    pub(super) fn close_parts_of_the_ended(&mut self) {
+        let programs = &self.programs;
+        self.join.programs_ended(|number| programs.get(&number).is_none_or(|program| program.ended));
     }
 }
 

@@ -357,3 +357,26 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         Err(why)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_made_of_counts_that_are_longer_than_it_has_room_for() {
+        let head = Head::of(POSITION_MASK + 1 + 7, ORDINAL_MASK + 1 + 5);
+        assert_eq!((head.position(), head.records()), (7, 5));
+        assert_eq!(Head::of(POSITION_MASK, ORDINAL_MASK), Head(u64::MAX));
+    }
+
+    #[test]
+    fn position_and_records_of_a_head_start_over_each_by_itself() {
+        let behind = Head::of(POSITION_MASK, 5).after(3);
+        assert_eq!((behind.position(), behind.records()), (2, 6));
+        let behind = Head::of(7, ORDINAL_MASK).after(3);
+        assert_eq!((behind.position(), behind.records()), (10, 0));
+        let before = Head(u64::MAX);
+        let after = before.after(1).after(2);
+        assert_eq!((after.grains_since(before), after.records_since(before)), (3, 2));
+    }
+}

@@ -1,19 +1,25 @@
 //! The memory of large answers until their readers have taken them. What queries hold while they run is bounded; who asks
 //! again and again, and reads none of it, would have the collector hold every answer until its time is over.
 
+use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 
 use axum::body::{Body, HttpBody, to_bytes};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use hyper::body::{Frame, SizeHint};
 
 use super::Problem;
 use crate::settings::Settings;
 
 /// What is smaller is not counted: all connections together hold little of such.
 const SMALL_BYTES: u64 = 64 << 10;
+/// What a connection is given at a time: it copies that, and asks for more once it has sent some.
+const PART_BYTES: usize = 64 << 10;
 
 /// Counts what answers hold. Clones share it.
 #[derive(Clone)]
@@ -48,15 +54,31 @@ impl Drop for Held {
     }
 }
 
-/// The text of an answer, counted for as long as any part of it is there.
+/// What is left of an answer, which is counted until all of it was taken.
 struct Counted {
-    text: Bytes,
+    rest: Bytes,
     _held: Held,
 }
 
-impl AsRef<[u8]> for Counted {
-    fn as_ref(&self) -> &[u8] {
-        &self.text
+impl HttpBody for Counted {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let length = self.rest.len().min(PART_BYTES);
+        let part = self.rest.split_to(length);
+        Poll::Ready((length > 0).then_some(Ok(Frame::data(part))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.rest.len() as u64)
     }
 }
 
@@ -73,13 +95,15 @@ pub(super) async fn count(State(untaken): State<Untaken>, answer: Response) -> R
     };
     let (head, body) = answer.into_parts();
     match to_bytes(body, usize::MAX).await {
-        Ok(text) => Response::from_parts(head, Body::from(Bytes::from_owner(Counted { text, _held: held }))),
+        Ok(text) => Response::from_parts(head, Body::new(Counted { rest: text, _held: held })),
         Err(error) => Problem::unavailable(format!("failed to write an answer: {error}")).into_response(),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+
     use axum::http::StatusCode;
 
     use super::*;
@@ -87,10 +111,16 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    /// The status of an answer of so many bytes, and its text.
-    async fn answered(untaken: &Untaken, bytes: usize) -> (StatusCode, Bytes) {
+    /// The status of an answer of so many bytes, and what there is to take.
+    async fn answered(untaken: &Untaken, bytes: usize) -> (StatusCode, Body) {
         let answer = count(State(untaken.clone()), Body::from("x".repeat(bytes)).into_response()).await;
-        (answer.status(), to_bytes(answer.into_body(), usize::MAX).await.unwrap())
+        (answer.status(), answer.into_body())
+    }
+
+    /// The length of what a connection takes next.
+    async fn taken(body: &mut Body) -> Option<usize> {
+        let frame = poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await?;
+        Some(frame.unwrap().into_data().unwrap().len())
     }
 
     #[tokio::test]
@@ -98,16 +128,19 @@ mod tests {
         let config = Config { query_concurrency: 1, query_max_mib: 1, ..Config::default() };
         assert_eq!(config.most_untaken_bytes(), 2 * MIB as u64);
         let untaken = Untaken::new(Settings::new(config));
-        let (status, first) = answered(&untaken, MIB).await;
-        assert_eq!((status, first.len()), (StatusCode::OK, MIB));
-        let begin_of_first = first.slice(..1);
-        drop(first);
+        let (_, mut first) = answered(&untaken, MIB).await;
+        assert_eq!(first.size_hint().exact(), Some(MIB as u64));
+        assert_eq!(taken(&mut first).await, Some(PART_BYTES));
         let (status, second) = answered(&untaken, MIB).await;
         assert_eq!(status, StatusCode::OK);
-        let refused = answered(&untaken, MIB).await;
-        assert_eq!(refused.0, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(answered(&untaken, MIB).await.0, StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(answered(&untaken, SMALL_BYTES as usize).await.0, StatusCode::OK, "of a small one");
-        drop(begin_of_first);
+        let mut rest = 0;
+        while let Some(length) = taken(&mut first).await {
+            rest += length;
+        }
+        assert_eq!(rest, MIB - PART_BYTES);
+        drop(first);
         let (status, third) = answered(&untaken, MIB).await;
         assert_eq!(status, StatusCode::OK);
         drop((second, third));

@@ -1,8 +1,9 @@
 //! Every setting, its default and its check. `config.example.toml` shows them all.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf, absolute};
 
-use blkin_daemon::checks::{in_ranges, invalid, listen_address, writable_folder};
+use blkin_daemon::checks::{in_ranges, invalid, listen_address, read_listen_address, writable_folder};
 use blkin_daemon::config::{ConfigError, HOST_AND_PORT, is_host_and_port};
 use blkin_daemon::logging::{self, LogFormat, LogOverrides};
 use serde::{Deserialize, Serialize};
@@ -29,7 +30,8 @@ pub struct Config {
     /// beside it, in a file whose name ends with `.rules`.
     pub control_socket: PathBuf,
     /// Address of `/metrics` and `/healthz`.
-    pub http_listen: String,
+    #[serde(deserialize_with = "read_listen_address")]
+    pub http_listen: SocketAddr,
     /// Scribe server that gets whole Zipkin spans; "" switches the sink off.
     pub scribe_upstream: String,
     /// Its category.
@@ -108,7 +110,7 @@ impl Default for Config {
         Self {
             socket: "/run/blkin/consumerd.sock".into(),
             control_socket: PathBuf::new(),
-            http_listen: "127.0.0.1:9412".into(),
+            http_listen: SocketAddr::from(([127, 0, 0, 1], 9412)),
             scribe_upstream: "127.0.0.1:9410".into(),
             scribe_category: "zipkin".into(),
             json_scribe_upstream: String::new(),
@@ -160,9 +162,9 @@ pub struct Overrides {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control_socket: Option<PathBuf>,
     /// Address of /metrics and /healthz [default: 127.0.0.1:9412]
-    #[arg(long, env = "BLKIN_CONSUMERD_HTTP_LISTEN", value_name = "ADDRESS:PORT")]
+    #[arg(long, env = "BLKIN_CONSUMERD_HTTP_LISTEN", value_name = "ADDRESS", value_parser = listen_address)]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub http_listen: Option<String>,
+    pub http_listen: Option<SocketAddr>,
     /// Scribe server that gets whole Zipkin spans; empty switches the sink off [default: 127.0.0.1:9410]
     #[arg(long, env = "BLKIN_CONSUMERD_SCRIBE_UPSTREAM", value_name = "HOST:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -220,7 +222,6 @@ impl Config {
     /// Names the first key that does not, and what is allowed.
     pub fn check(&self) -> Result<(), ConfigError> {
         logging::check(&self.log)?;
-        listen_address(&self.http_listen).map_err(|reason| invalid("http_listen", reason))?;
         check_upstream("scribe_upstream", &self.scribe_upstream)?;
         check_upstream("json_scribe_upstream", &self.json_scribe_upstream)?;
         check_socket("socket", &self.socket)?;
@@ -427,8 +428,6 @@ mod tests {
         assert!(bare.contains("scribe_upstream") && bare.contains("[fd00::5]:9410"), "{bare}");
         let url = refused(&|c| c.json_scribe_upstream = "http://10.0.0.5:9410".into());
         assert!(url.contains("json_scribe_upstream") && url.contains("write HOST:PORT"), "{url}");
-        let name = refused(&|c| c.http_listen = "localhost:9412".into());
-        assert!(name.contains("http_listen: \"localhost:9412\" is nothing to listen on"), "{name}");
         assert!(refused(&|c| c.staging_bytes = 5).contains("staging_bytes"));
         assert!(refused(&|c| c.poll_idle_ms = 0).contains("poll_idle_ms"));
         let round = |c: &mut Config| (c.ring_budget_bytes, c.staging_bytes) = (4 << 20, 32 << 20);

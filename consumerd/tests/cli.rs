@@ -91,16 +91,30 @@ fn a_limit_of_file_sizes_that_is_too_small_is_an_error_and_no_signal() {
 
 #[test]
 fn a_flag_wins_over_the_environment_and_both_over_the_file() {
-    let (_file, path) = with_file("http_listen = \"bad\"\n");
+    let (_file, path) = with_file("scribe_upstream = \"bad\"\n");
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
     let common = ["--check-config", "--config", &path, "--socket", socket.to_str().unwrap()];
     assert_eq!(consumerd(&common).status.code(), Some(78));
-    let arguments = [&common[..], &["--http-listen", "127.0.0.1:0"]].concat();
+    let arguments = [&common[..], &["--scribe-upstream", "127.0.0.1:9410"]].concat();
     assert_eq!(consumerd(&arguments).status.code(), Some(0));
     let mut command = Command::new(env!("CARGO_BIN_EXE_blkin-consumerd"));
-    command.args(common).env("BLKIN_CONSUMERD_HTTP_LISTEN", "127.0.0.1:0");
+    command.args(common).env("BLKIN_CONSUMERD_SCRIBE_UPSTREAM", "127.0.0.1:9410");
     assert_eq!(command.output().unwrap().status.code(), Some(0));
+}
+
+#[test]
+fn an_address_that_is_none_is_named_with_where_it_stands() {
+    let (_file, path) = with_file("log = \"info\"\nhttp_listen = \"bad\"\n");
+    for (arguments, code, place) in [
+        (["--config", &path], 78, format!("{path}, line 2: \"bad\"")),
+        (["--http-listen", "bad"], 2, "\"bad\"".to_owned()),
+    ] {
+        let refused = consumerd(&[&arguments[..], &["--check-config"]].concat());
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(said.contains(&format!("{place} is nothing to listen on")), "{said}");
+        assert_eq!(refused.status.code(), Some(code), "{said}");
+    }
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub fn in_ranges(
 pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         let wanted =
-            "write ADDRESS:PORT, such as 127.0.0.1:9410, [::1]:9410 or 0.0.0.0:9410 for every address";
+            "write ADDRESS:PORT, such as 127.0.0.1:9410, [::1]:9410, or for every address 0.0.0.0:9410";
         format!("{text:?} is nothing to listen on; {wanted}")
     })
 }

@@ -129,11 +129,11 @@ impl Listening {
             .socket(&what, || Control::listen(&path))
             .await
             .with_context(|| failed(&what, "control_socket"))?;
-        let address = &config.http_listen;
+        let address = config.http_listen.to_string();
         let http = predecessor
-            .port(address, || TcpListener::bind(address))
+            .port(&address, || TcpListener::bind(config.http_listen))
             .await
-            .with_context(|| failed(address, "http_listen"))?;
+            .with_context(|| failed(&address, "http_listen"))?;
         http.set_nonblocking(true).context("failed to prepare the HTTP listener")?;
         Ok(Self { offers, control, http })
     }

@@ -32,7 +32,7 @@ pub enum Reply {
     Ok,
     /// It has none of them: the same call again, later.
     TryLater,
-    /// It cannot read the call, and never will.
+    /// It cannot read the call, and never will. What it says of that, on one line of a log.
     Refused(String),
 }
 
@@ -292,9 +292,13 @@ impl Connection {
         Ok(Some(match reply.outcome {
             Outcome::Result(ResultCode::Ok) => Reply::Ok,
             Outcome::Result(ResultCode::TryLater) => Reply::TryLater,
-            Outcome::Exception(exception) => Reply::Refused(exception.message),
+            Outcome::Exception(exception) => Reply::Refused(one_line(&exception.message)),
         }))
     }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn is_patience(error: &io::Error) -> bool {
@@ -338,7 +342,9 @@ impl<S: Write> Write for Patient<'_, S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blkin_thrift::scribe::{LogEntry, encode_log_call, encode_log_reply};
+    use blkin_thrift::scribe::{
+        ExceptionKind, LogEntry, encode_exception, encode_log_call, encode_log_reply,
+    };
     use std::net::TcpListener;
 
     /// Longest wait for anything, on whatever machine.
@@ -379,6 +385,15 @@ mod tests {
         assert_eq!(call(&mut client).unwrap(), Reply::Ok);
         assert!(client.is_connected());
         assert_eq!(call(&mut client).unwrap(), Reply::TryLater);
+    }
+
+    #[test]
+    fn what_an_upstream_says_of_a_refusal_makes_no_lines_of_its_own() {
+        let said = "bad\n2026-11-24T00:00:00Z INFO all is well\r\u{2028}\n";
+        let address =
+            server(move |seq| Some(encode_exception("Log", seq, ExceptionKind::ProtocolError, said)));
+        let refused = Reply::Refused("bad 2026-11-24T00:00:00Z INFO all is well".into());
+        assert_eq!(call(&mut Client::new(&address, LIMIT)).unwrap(), refused);
     }
 
     #[test]

@@ -167,6 +167,10 @@ impl Corpus {
             ("numbers as strings", r#""timestamp":"17.0","localEndpoint":{"port":"80"}"#),
             ("a number with exponent", r#""timestamp":1.7e3,"duration":2e0"#),
             ("a number as name", r#""name":17.0"#),
+            (
+                "numbers that no type holds",
+                r#""name":1.10,"tags":{"digits":123456789012345678901234,"exponent":1e3}"#,
+            ),
             ("time beyond 63 bits", r#""timestamp":9223372036854775808"#),
             ("deep unknown member", r#""x":[[[[[[[[[[[[[[[[{"a":[]}]]]]]]]]]]]]]]]]"#),
             ("an IPv4-mapped address", r#""localEndpoint":{"ipv6":"::ffff:43.0.192.2"}"#),
@@ -348,6 +352,9 @@ impl Corpus {
                 &trace,
             );
         }
+        let trace = self.trace_id();
+        let zero = format!(r#"[{{"traceId":"{trace}","id":"0"}}]"#);
+        self.http("v2 JSON, a short id of 0", V2, &[JSON], zero.into_bytes(), &trace);
         let trace = self.trace_id();
         let v1 = format!(r#"[{{"traceId":"{trace}","id":"2","binaryAnnotations":[]}}]"#);
         self.http("v2 JSON, a span of v1", V2, &[JSON], v1.into_bytes(), &trace);

@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf, absolute};
 
 use blkin_daemon::checks::{in_ranges, invalid, listen_address, read_listen_address, writable_folder};
-use blkin_daemon::config::{ConfigError, HOST_AND_PORT, is_host_and_port};
+use blkin_daemon::config::ConfigError;
 use blkin_daemon::logging::{self, LogFormat, LogOverrides};
+use blkin_daemon::upstream::{HOST_AND_PORT, is_host_and_port};
 use serde::{Deserialize, Serialize};
 
 use crate::staging::Geometry;

@@ -10,7 +10,6 @@
 //! value of the wrong type is an error wherever it came from. Every key has a variable, also one that has no flag.
 
 use std::ffi::OsString;
-use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
 use serde::{Serialize, de::DeserializeOwned};
@@ -208,20 +207,6 @@ fn parse(path: &Path, text: &str) -> Result<toml::Table, ConfigError> {
     })
 }
 
-/// How an upstream is written, for whoever wrote it otherwise.
-pub const HOST_AND_PORT: &str = "HOST:PORT, such as 10.0.0.5:9410 or [fd00::5]:9410";
-
-/// Whether `text` is the name or address of a host, and a port: what an upstream is, but not a URL. An address of version 6
-/// stands in brackets, for its last part looks like a port.
-pub fn is_host_and_port(text: &str) -> bool {
-    let Some((host, port)) = text.rsplit_once(':') else { return false };
-    let is_of_name = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-    let is_name = !host.is_empty() && host.chars().all(is_of_name);
-    let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let is_address = |text: &str| text.split('%').next().is_some_and(|text| text.parse::<Ipv6Addr>().is_ok());
-    (is_name || bracketed.is_some_and(is_address)) && port.parse::<u16>().is_ok_and(|port| port > 0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -373,21 +358,5 @@ mod tests {
             layered::<Config>(named.as_deref(), NOWHERE, &Overrides::default()),
             Err(ConfigError::Read { .. })
         ));
-    }
-
-    #[test]
-    fn an_upstream_is_a_host_and_a_port_and_no_url() {
-        for good in ["10.0.0.5:9410", "collector_1.site:9410", "[::1]:9410", "[fe80::1%eth0]:9410"] {
-            assert!(is_host_and_port(good), "{good}");
-        }
-        for bad in
-            ["", "a", ":9410", "a:", "a:0", "a:65536", "http://10.0.0.5:9410", "http:a:9410", "a b:1", "a:1/"]
-        {
-            assert!(!is_host_and_port(bad), "{bad}");
-        }
-        // Perhaps the port 9410 of ::1, and perhaps the address ::1:9410 without its port.
-        for bad in ["::1:9410", "fd00::5", "[::1:9410", "[::1]9410", "[]:9410", "[a]:9410"] {
-            assert!(!is_host_and_port(bad), "{bad}");
-        }
     }
 }

@@ -41,6 +41,7 @@ pub mod settings;
 pub mod signals;
 pub mod standing;
 pub mod start;
+pub mod upstream;
 
 pub use connection::{Connection, Patience};
 pub use exit::Failure;

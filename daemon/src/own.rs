@@ -1,8 +1,10 @@
 //! Whether an address leads back to the daemon that would call it: what it takes in would come out to come in again.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
+
+use crate::upstream::addresses;
 
 /// Longest wait for the addresses of names.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -21,7 +23,7 @@ pub fn own_among(listen: SocketAddr, upstreams: &[String]) -> Option<&String> {
     for (index, upstream) in upstreams.iter().cloned().enumerate() {
         let found = found.clone();
         let leads_back = move || {
-            let mut addresses = upstream.to_socket_addrs().into_iter().flatten();
+            let mut addresses = addresses(&upstream).into_iter().flatten();
             addresses.any(|address| is_own(listen, address))
         };
         // A name server that does not answer holds up a thread, which nobody waits for.

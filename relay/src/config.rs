@@ -10,9 +10,10 @@ use blkin_daemon::admin::ADMIN_CONNECTIONS;
 use blkin_daemon::checks::{
     in_ranges, invalid, listen_address, listen_apart, read_listen_address, writable_folder,
 };
-use blkin_daemon::config::{ConfigError, file_to_read, is_host_and_port, layered};
+use blkin_daemon::config::{ConfigError, file_to_read, layered};
 use blkin_daemon::logging::{self, LogFormat, LogOverrides};
 use blkin_daemon::own::own_among;
+use blkin_daemon::upstream::is_host_and_port;
 use blkin_live::Options;
 use blkin_scribe::Window;
 use blkin_thrift::Limits;

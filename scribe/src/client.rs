@@ -3,12 +3,13 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use blkin_daemon::own::is_own;
+use blkin_daemon::upstream::addresses;
 use blkin_thrift::scribe::{Outcome, ResultCode, decode_reply};
 use blkin_thrift::{Limits, frame};
 
@@ -38,10 +39,6 @@ pub enum Reply {
 
 /// Finds the addresses of a name and port.
 type Resolver = fn(&str) -> io::Result<Vec<SocketAddr>>;
-
-fn resolve(upstream: &str) -> io::Result<Vec<SocketAddr>> {
-    Ok(upstream.to_socket_addrs()?.collect())
-}
 
 /// A client of one upstream.
 #[derive(Debug)]
@@ -75,7 +72,7 @@ impl Client {
             upstream,
             timeout,
             own: None,
-            resolver: resolve,
+            resolver: addresses,
             connection: None,
             sequence: 0,
             was_sent: false,

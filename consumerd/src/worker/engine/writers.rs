@@ -20,10 +20,16 @@ impl Engine {
 
     /// Has the kernel asked about all programs, and waits for its answers until `due`.
     pub(super) fn ask_of_writers_by(&mut self, due: Instant) {
+        // What was asked before may have been answered before a program ended.
+        self.hear_all_by(due);
         for program in self.programs.values_mut() {
             program.ask(&mut self.askers);
         }
         self.askers.send();
+        self.hear_all_by(due);
+    }
+
+    fn hear_all_by(&mut self, due: Instant) {
         while self.programs.values().any(|program| program.is_asked()) {
             let Some(answer) = self.askers.answer_by(due) else { return };
             self.hear(answer, self.now());

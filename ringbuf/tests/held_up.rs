@@ -12,7 +12,6 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::io::pwrite;
 use rustix::mm::{MapFlags, ProtFlags, UserfaultfdFlags, mmap_anonymous, userfaultfd};
 
-const PAGE: usize = 4096;
 /// UFFDIO_API and UFFDIO_REGISTER with their arguments: the only version, of no features; and for pages that are missing.
 const API: (libc::Ioctl, [u64; 3]) = (0xc018_aa3f_u32 as libc::Ioctl, [0xaa, 0, 0]);
 const REGISTER: libc::Ioctl = 0xc020_aa00_u32 as libc::Ioctl;
@@ -21,20 +20,22 @@ const MISSING: u64 = 1;
 /// A page that nobody gives until the file is closed, which tells of everybody who waits for it. None if this user may not
 /// make the kernel wait.
 fn page_that_never_comes() -> Option<(&'static [u8], std::fs::File)> {
+    // SAFETY: no preconditions.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping of its own.
-    let page = unsafe { mmap_anonymous(std::ptr::null_mut(), PAGE, protection, MapFlags::PRIVATE) };
+    let page = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) };
     let page = page.expect("a page");
     // SAFETY: only the page that is registered below, of which nobody else knows, waits for what is done with the descriptor.
     let faults = unsafe { userfaultfd(UserfaultfdFlags::CLOEXEC) }.ok()?;
     let (api, mut version) = API;
     // SAFETY: the kernel writes the three words.
     assert_eq!(unsafe { libc::ioctl(faults.as_raw_fd(), api, version.as_mut_ptr()) }, 0);
-    let mut range = [page.addr() as u64, PAGE as u64, MISSING, 0];
+    let mut range = [page.addr() as u64, bytes as u64, MISSING, 0];
     // SAFETY: the kernel writes the four words.
     assert_eq!(unsafe { libc::ioctl(faults.as_raw_fd(), REGISTER, range.as_mut_ptr()) }, 0);
     // SAFETY: mapped, and never unmapped nor written.
-    Some((unsafe { std::slice::from_raw_parts(page.cast(), PAGE) }, faults.into()))
+    Some((unsafe { std::slice::from_raw_parts(page.cast(), bytes) }, faults.into()))
 }
 
 fn control_page() -> OwnedFd {

@@ -326,7 +326,11 @@ impl<'de> Deserialize<'de> for Text {
         match json.as_bytes().first() {
             // As it was written: no number of ours holds 1.10, or thirty digits.
             Some(b'-' | b'0'..=b'9') => Ok(Text(json.to_owned())),
-            _ => serde_json::from_str(json).map(Text).map_err(de::Error::custom),
+            _ => serde_json::from_str(json).map(Text).map_err(|error| {
+                // The place would be one within the value. Whoever reads the whole adds the right one.
+                let said = error.to_string();
+                de::Error::custom(said.rsplit_once(" at line ").map_or(&*said, |(reason, _)| reason))
+            }),
         }
     }
 }

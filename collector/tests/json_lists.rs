@@ -359,3 +359,14 @@ proptest! {
         let _ = read_v2(&body);
     }
 }
+
+#[test]
+fn what_is_no_text_is_named_with_its_place_in_its_entry() {
+    for (entry, column) in
+        [(r#"{"traceId":"1","id":null}"#, 25), (r#"{"traceId":"1","id":"2","name":true}"#, 36)]
+    {
+        let reason = read_v2(format!("[{entry}]").as_bytes()).unwrap()[0].as_ref().unwrap_err().to_string();
+        assert!(reason.contains("expected a string"), "{reason}");
+        assert!(reason.ends_with(&format!(" at line 1 column {column}")), "{reason}");
+    }
+}

@@ -38,7 +38,7 @@ pub enum Trouble {
     /// The upstream wants them later.
     #[error("it answered TRY_LATER")]
     TryLater,
-    /// No connection could be made; nothing is under way.
+    /// No connection could be made, or nothing more is to be sent: of calls that were under way nothing is known.
     #[error("it cannot be reached: {0}")]
     Unreachable(io::Error),
     /// The connection broke: what became of the calls under way is not known.

@@ -180,9 +180,12 @@ impl Told {
     }
 
     fn closing(&self, peer: SocketAddr, reason: &Closing) {
-        let is_unreadable = matches!(reason, Closing::BadFrame(_));
-        let notices = if is_unreadable { &self.unreadable } else { &self.closings };
-        if let Some(unsaid) = lock(notices).admit(Instant::now()) {
+        let now = Instant::now();
+        if matches!(reason, Closing::BadFrame(_)) {
+            if let Some(unsaid) = lock(&self.unreadable).admit(now) {
+                tracing::warn!(%peer, unsaid, "closing a Scribe connection: {reason}");
+            }
+        } else if let Some(unsaid) = lock(&self.closings).admit(now) {
             tracing::info!(%peer, unsaid, "closing a Scribe connection: {reason}");
         }
     }

@@ -167,11 +167,19 @@ struct State {
     forgotten: Count,
     /// Something is not in the file of positions yet.
     dirty: bool,
-    /// Of segments that leave before every upstream has them.
+    /// Of segments that leave before every upstream has them,
     evictions: Notices,
+    /// and what they held of which nothing was said.
+    evicted_unsaid: u64,
 }
 
 impl State {
+    /// Says how much left since that was last said.
+    fn tell_evicted(&mut self) {
+        let entries = std::mem::take(&mut self.evicted_unsaid);
+        tracing::warn!(entries, "the spool is full: its oldest segments leave, lost to upstreams");
+    }
+
     fn last(&self) -> &Segment {
         self.segments.back().expect("a spool has a segment")
     }
@@ -327,7 +335,13 @@ impl Spool {
     /// # Errors
     /// When the positions cannot be written; nothing is removed then.
     pub fn sweep(&self) -> io::Result<()> {
-        if !self.lock().dirty {
+        let mut state = self.lock();
+        if state.evictions.rest(Instant::now()).is_some() {
+            state.tell_evicted();
+        }
+        let is_dirty = state.dirty;
+        drop(state);
+        if !is_dirty {
             return Ok(());
         }
         let written = self.write_positions()?;
@@ -440,15 +454,11 @@ impl Spool {
             }
         }
         state.dirty = true;
-        let said = if lost.entries > 0 { state.evictions.admit(Instant::now()) } else { None };
-        drop(state);
-        if let Some(held_back) = said {
-            tracing::warn!(
-                entries = lost.entries,
-                held_back,
-                "the spool is full: its oldest segment leaves, lost to upstreams"
-            );
+        state.evicted_unsaid += lost.entries;
+        if lost.entries > 0 && state.evictions.admit(Instant::now()).is_some() {
+            state.tell_evicted();
         }
+        drop(state);
         if let Err(error) = self.write_positions() {
             tracing::warn!("failed to write down that a segment left the spool: {error}");
         }

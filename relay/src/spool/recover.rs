@@ -254,6 +254,7 @@ fn state(
         forgotten: Count::default(),
         dirty: true,
         evictions: Notices::default(),
+        evicted_unsaid: 0,
     };
     let end = state.end();
     let begin = if checkpoint.is_some() { end } else { first };

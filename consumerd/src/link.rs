@@ -29,7 +29,7 @@ pub const COMM_BYTES: usize = 16;
 pub const NAMELESS: &str = "?";
 
 /// The name of a process as it is shown, of its bytes: up to a zero, and without the line's end behind it. Of what is neither
-/// letter nor number, only ASCII is shown: nothing that drives a terminal, or reorders a line.
+/// letter nor number, only ASCII is shown: nothing that drives a terminal, or is there to reorder a line.
 pub fn shown_name(bytes: &[u8]) -> String {
     let bytes = &bytes[..bytes.len().min(COMM_BYTES)];
     let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();

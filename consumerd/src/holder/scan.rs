@@ -16,7 +16,8 @@ use crate::link::Program;
 
 /// How the maps of a process name the two memfds, and the access that a program has to them; a daemon that reads the
 /// program has them mapped the other way round. Files of other devices may have the same names, and are left alone: their
-/// file systems may be a program's own (FUSE) and never answer.
+/// file systems may be a program's own (FUSE) and never answer. (A program that exchanges a file between its list and a look at
+/// it may have that asked all the same, if its file system answers others than its user.)
 const SEGMENT: (&str, &str) = ("/memfd:blkin-segment (deleted)", "rw-s");
 const CONTROL: (&str, &str) = ("/memfd:blkin-control (deleted)", "r--s");
 /// Longest list of mappings that is read; a process with more is looked at only this far.

@@ -3,7 +3,7 @@
 //! It answers once it has the program's file to itself: it waits for pages that are in use elsewhere, such as in pipes, and
 //! older kernels wait for whoever writes the file from memory of which a page never comes (Linux 6.18 does not). A program can
 //! so have it answer late, or never. Therefore the programs of each user have a thread of their own: no others are seen late
-//! to have ended.
+//! to have ended. Only the end of the process waits for a call that the kernel does not come back from.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -360,13 +360,13 @@ impl Worker {
         }
         let mut engine = self.engine();
         engine.close_books()?;
-        let annotations = engine.left_behind();
-        if annotations > 0 {
-            tracing::warn!(annotations, "ended before the rings of programs that have ended were read");
-        }
         let after = engine.snapshot().sinks;
         for ((before, after), standing) in before.into_iter().zip(after).zip(&self.standings) {
             tell_the_last(standing, &before.1, &after.1);
+        }
+        let annotations = engine.left_behind();
+        if annotations > 0 {
+            tracing::warn!(annotations, "ended before the rings of programs that have ended were read");
         }
         Ok(())
     }

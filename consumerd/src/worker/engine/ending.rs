@@ -7,7 +7,7 @@ use super::{Engine, Progress};
 use crate::staging::StagingError;
 
 /// Longest wait for what the kernel says of programs, at the end.
-const LAST_ANSWERS: Duration = Duration::from_secs(2);
+const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
 impl Engine {
     /// The daemon ends: nothing lingers in the sinks any longer.

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::http::Client;
 use crate::metrics::Metrics;
-use crate::terminal::{Colour, Style, safe};
+use crate::terminal::{Colour, Style, fit, safe, width};
 
 /// A named figure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -89,7 +89,7 @@ impl Equation {
         let shown = self.right.iter().filter(|term| term.value != 0 || !term.is_rare());
         let parts: Vec<String> = shown.map(|term| format!("{} {}", term.name, term.value)).collect();
         let (whom, left) = (self.whom(), format!("{} {}", self.left.name, self.left.value));
-        format!("    {whom:<widest$}  {left} = {}  {verdict}", parts.join(" + "))
+        format!("    {}  {left} = {}  {verdict}", fit(&whom, widest), parts.join(" + "))
     }
 
     /// Whether both sides are equal.
@@ -302,8 +302,7 @@ impl Ledger {
     pub fn table(&self, style: Style) -> String {
         let of_step = |step| self.equations.iter().filter(|equation| equation.step() == step).collect();
         let steps: Vec<Vec<Equation>> = (0..STEPS.len()).map(|step| told(of_step(step))).collect();
-        let widest =
-            steps.iter().flatten().map(|equation| equation.whom().chars().count()).max().unwrap_or(0);
+        let widest = steps.iter().flatten().map(|equation| width(&equation.whom())).max().unwrap_or(0);
         let mut out = String::new();
         for (equations, what) in steps.iter().zip(STEPS).filter(|(equations, _)| !equations.is_empty()) {
             let _ = writeln!(out, "  {what}");

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::target::{ControlSocket, Target};
-use crate::terminal::{Colour, Style, safe};
+use crate::terminal::{Colour, Style, fit, safe, width};
 use crate::units;
 
 /// What `blkin set --help` ends with.
@@ -305,12 +305,12 @@ fn table<const N: usize>(head: [&str; N], rows: &[[String; N]], when_empty: &str
     }
     let widths: Vec<usize> = (0..N)
         .map(|column| {
-            rows.iter().map(|row| row[column].chars().count()).chain([head[column].len()]).max().unwrap_or(0)
+            rows.iter().map(|row| width(&row[column])).chain([head[column].len()]).max().unwrap_or(0)
         })
         .collect();
     let mut out = String::new();
     let mut line = |cells: [&str; N]| {
-        let padded = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        let padded = cells.iter().zip(&widths).map(|(cell, columns)| fit(cell, *columns));
         let _ = writeln!(out, "  {}", padded.collect::<Vec<_>>().join("  ").trim_end());
     };
     line(head);
@@ -419,6 +419,12 @@ mod tests {
         assert!(text.contains("  label osd  7     -        1 of 100  -\n"), "{text}");
         let text = told("--show", true, done).unwrap();
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["programs"][0]["pid"], 12);
+    }
+
+    #[test]
+    fn names_of_two_columns_a_character_stand_in_their_column() {
+        let text = table(["a", "b"], &[["存储".into(), "1".into()], ["osd".into(), "2".into()]], "none");
+        assert_eq!(text, "  a     b\n  存储  1\n  osd   2\n");
     }
 
     #[test]

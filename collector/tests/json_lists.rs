@@ -372,7 +372,7 @@ fn what_is_no_text_is_named_with_its_place_in_its_entry() {
 }
 
 #[test]
-fn what_is_odd_outside_of_strings_is_no_list_nor_hides_what_comes_after_one() {
+fn what_is_odd_outside_of_strings_does_not_hide_what_comes_after_the_list() {
     for body in [&b"[2\0\0]\\]"[..], b"[2]\0\\]", br#"[{"traceId":"1","id":"2"}]\]"#] {
         let hides =
             read_v2(body).is_ok_and(|entries| !matches!(entries.last(), Some(Err(BadEntry::AfterList(_)))));

@@ -1,12 +1,12 @@
 //! What JSON does not allow and Zipkin's reader takes all the same, written as JSON: half a surrogate pair, which is what
 //! JavaScript writes of a text that was cut within one, control characters as they are, and `\'`.
 
-/// A body of the same length with a blank in place of everything within its strings that may be no JSON: every control
-/// character, every backslash and what it escapes. Its entries are where those of the body are.
+/// A body of the same length with a blank in place of what one entry may have that is no JSON: every control character and,
+/// within strings, every backslash and what it escapes. Its entries are where those of the body are.
 pub(super) fn blanked(body: &str) -> String {
     let (mut in_string, mut is_escaped) = (false, false);
     let blank = |character: char| {
-        let is_odd = in_string && (character < ' ' || character == '\\' || is_escaped);
+        let is_odd = character < ' ' || (in_string && character == '\\') || is_escaped;
         in_string ^= character == '"' && !is_escaped;
         is_escaped = in_string && character == '\\' && !is_escaped;
         if is_odd && character.is_ascii() { ' ' } else { character }
@@ -104,7 +104,7 @@ mod tests {
         for (body, expected) in [
             ("[\"a\tb\",\"\\\"\\\\\"]", "[\"a b\",\"    \"]"),
             ("\"\\ud83d日\\日\\\"", "\"  d83d日 日  "),
-            ("[2\0]\\]", "[2\0]\\]"),
+            ("[2\0]\\]", "[2 ]\\]"),
         ] {
             assert_eq!(blanked(body), expected);
             assert_eq!(blanked(body).len(), body.len());

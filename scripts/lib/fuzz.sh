@@ -6,8 +6,12 @@ fuzz_triple=x86_64-unknown-linux-gnu
 fuzz_flags="--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table
     -Cllvm-args=-sanitizer-coverage-trace-compares"
-# One allocation above this is a length that was believed before it was checked.
-fuzz_limits=(-runs=20000 -max_total_time=6 -timeout=5 -malloc_limit_mb=64 -verbosity=0 -print_final_stats=1)
+# The same inputs in each fresh clone, so that what fails is of the change that is tested; BLKIN_FUZZ="SEED RUNS" looks
+# elsewhere, and longer.
+read -r fuzz_seed fuzz_runs <<<"${BLKIN_FUZZ:-1 20000}"
+# A target that is slow stops after a while. One allocation above the limit is a length that was believed before it was checked.
+fuzz_limits=(-seed="$fuzz_seed" -runs="$fuzz_runs" -max_total_time=$((fuzz_runs / 3000)) -timeout=5 -malloc_limit_mb=64
+    -verbosity=0 -print_final_stats=1)
 
 # build_targets CRATE: all of them, unoptimised but for the least, and with checks of overflow.
 build_targets() {

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::http::Client;
 use crate::metrics::Metrics;
-use crate::terminal::{Colour, Style, fit, safe, width};
+use crate::terminal::{Colour, Style, filled, fit, safe, width};
 
 /// A named figure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -79,17 +79,23 @@ impl Equation {
         safe(if self.scope == DEPARTED { "ended programs" } else { &self.scope })
     }
 
-    /// Its line. What is rarely other than 0, and is 0, is left out.
-    fn line(&self, widest: usize, style: Style) -> String {
-        let verdict = if self.holds() {
-            style.paint(Colour::Green, "holds")
-        } else {
-            style.paint(Colour::Red, "DOES NOT HOLD")
-        };
+    /// Its line, or where that has no room whom it speaks of in one and the rest below. What is rarely other than 0, and is 0,
+    /// is left out.
+    fn text(&self, widest: usize, style: Style) -> String {
+        let (verdict, colour) =
+            if self.holds() { ("holds", Colour::Green) } else { ("DOES NOT HOLD", Colour::Red) };
         let shown = self.right.iter().filter(|term| term.value != 0 || !term.is_rare());
-        let parts: Vec<String> = shown.map(|term| format!("{} {}", term.name, term.value)).collect();
-        let (whom, left) = (self.whom(), format!("{} {}", self.left.name, self.left.value));
-        format!("    {}  {left} = {}  {verdict}", fit(&whom, widest), parts.join(" + "))
+        let terms: Vec<String> = shown.map(|term| format!("{} {}", term.name, term.value)).collect();
+        let sum = safe(&format!("{} {} = {}", self.left.name, self.left.value, terms.join(" + ")));
+        let whom = self.whom();
+        let mut text = format!("    {}  {sum}  {verdict}", fit(&whom, widest));
+        if width(&text) > style.columns {
+            let pieces = sum.split_inclusive(['=', '+']).map(str::trim).chain([verdict]);
+            let below = filled(pieces, style.columns.saturating_sub(6));
+            text = format!("    {whom}\n      {}", below.join("\n      "));
+        }
+        text.truncate(text.len() - verdict.len());
+        text + &style.paint(colour, verdict)
     }
 
     /// Whether both sides are equal.
@@ -302,12 +308,12 @@ impl Ledger {
     pub fn table(&self, style: Style) -> String {
         let of_step = |step| self.equations.iter().filter(|equation| equation.step() == step).collect();
         let steps: Vec<Vec<Equation>> = (0..STEPS.len()).map(|step| told(of_step(step))).collect();
-        let widest = steps.iter().flatten().map(|equation| width(&equation.whom())).max().unwrap_or(0);
         let mut out = String::new();
         for (equations, what) in steps.iter().zip(STEPS).filter(|(equations, _)| !equations.is_empty()) {
             let _ = writeln!(out, "  {what}");
+            let widest = equations.iter().map(|equation| width(&equation.whom())).max().unwrap_or(0);
             for equation in equations {
-                let _ = writeln!(out, "{}", equation.line(widest, style));
+                let _ = writeln!(out, "{}", equation.text(widest, style));
             }
         }
         out
@@ -493,7 +499,7 @@ blkin_relay_entries_upstream_lost_total{upstream=\"a:1\",cause=\"spool_evicted\"
         let shown = ledger.table(Style { columns: 100, colours: false });
         assert!(
             shown.contains(
-                "osd:1        attempted 116 = committed 106 + lost{full} 7 + lost{too_large} 3  holds"
+                "    osd:1  attempted 116 = committed 106 + lost{full} 7 + lost{too_large} 3  holds\n"
             ),
             "{shown}"
         );
@@ -509,12 +515,29 @@ blkin_relay_entries_upstream_lost_total{upstream=\"a:1\",cause=\"spool_evicted\"
     }
 
     #[test]
+    fn what_a_terminal_has_no_room_for_goes_on_below_whom_it_speaks_of() {
+        let of_relay = Ledger::of_relay("relay.site-a.example:9413", &Metrics::parse(RELAY));
+        let all = ledger(&CONSUMERD.replace("osd:1", "store-daemon:4711"), COLLECTOR).and(of_relay);
+        for columns in [50, 60, 80, 100] {
+            let shown = all.table(Style { columns, colours: false });
+            // Names are never cut: one of a relay has its upstream's behind it.
+            let wide = shown.lines().filter(|line| width(line) > columns);
+            assert!(wide.into_iter().all(|line| line.trim().starts_with("relay ")), "{shown}");
+            assert_eq!(shown.matches(" holds\n").count(), all.equations.len(), "{shown}");
+        }
+        let shown = all.table(Style { columns: 60, colours: true });
+        let expected = "    store-daemon:4711\n      attempted 116 = committed 106 + lost{full} 7 +\n      \
+                        lost{too_large} 3 \u{1b}[32mholds\u{1b}[0m\n";
+        assert!(shown.contains(expected), "{shown}");
+    }
+
+    #[test]
     fn each_step_is_told_once_and_ended_programs_are_called_that() {
         let departed = CONSUMERD.lines().filter(|line| line.contains("osd:1"));
         let departed: String = departed.map(|line| line.replace("osd:1", DEPARTED) + "\n").collect();
         let of_relay = Ledger::of_relay("r:1", &Metrics::parse(RELAY));
         let all = ledger(&(departed + CONSUMERD), COLLECTOR).and(of_relay);
-        let shown = all.table(Style { columns: 100, colours: false });
+        let shown = all.table(Style { columns: 200, colours: false });
         let told: Vec<&str> = shown.lines().filter_map(|line| line.strip_prefix("  ")).collect();
         let (lines, steps): (Vec<&str>, Vec<&str>) = told.into_iter().partition(|line| line.starts_with(' '));
         assert_eq!(steps, STEPS);

@@ -11,7 +11,7 @@ use blkin_cli::ledger::{Ledger, Reading};
 use blkin_cli::snapshot::SnapshotArguments;
 use blkin_cli::stats::StatsArguments;
 use blkin_cli::target::OFFERS;
-use blkin_cli::terminal::Style;
+use blkin_cli::terminal::{MOST_COLUMNS, Style};
 use blkin_cli::traces::Trace;
 use blkin_cli::waterfall::{self, View};
 use blkin_cli::{doctor, live, moments, recover, rejects, set, snapshot, stats, traces, units};
@@ -232,7 +232,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
             let patience = Duration::from_micros(*settle);
             return check(&Ledger::settled(&consumerd, &relays, &collector.client(), patience), json);
         }
-        Command::Set(wanted) => put(&set::run(wanted, json, Style::of_stdout())?)?,
+        Command::Set(wanted) => put(&set::run(wanted, json, Style::of_stdout_or(MOST_COLUMNS))?)?,
         Command::Doctor { consumerd, socket, relays, collector } => {
             // It has advice of its own for whom it does not reach.
             let [consumerd, collector] = [consumerd, &collector.url].map(|url| Client::new(url));
@@ -248,7 +248,7 @@ fn list_rejects(collector: &Client, limit: u16, json: bool) -> Result<()> {
     match json {
         true => put(&pretty(&rejects)?),
         false if rejects.is_empty() => nothing("nothing was rejected", collector),
-        false => put(&rejects::table(&rejects, moments::now_us(), Style::of_stdout())),
+        false => put(&rejects::table(&rejects, moments::now_us(), Style::of_stdout_or(MOST_COLUMNS))),
     }
 }
 
@@ -279,7 +279,7 @@ fn print_saved(file: &Path, json: bool) -> Result<()> {
 
 fn check(reading: &Reading, json: bool) -> Result<ExitCode> {
     let ledger = &reading.ledger;
-    put(&if json { pretty(ledger)? } else { ledger.table(Style::of_stdout()) })?;
+    put(&if json { pretty(ledger)? } else { ledger.table(Style::of_stdout_or(MOST_COLUMNS)) })?;
     reading.unread.iter().chain(&reading.silent).for_each(|missing| tell(&format!("blkin: {missing}\n")));
     Ok(code(reading.balances()))
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::http::Client;
-use crate::terminal::{Colour, Style, fit, safe};
+use crate::terminal::{Colour, Style, cut, fit, fitting, safe, width, wrapped};
 use crate::units;
 
 /// The collector's answer.
@@ -55,21 +55,32 @@ pub fn fetch(collector: &Client, limit: usize) -> Result<Rejects> {
     Ok(rejects)
 }
 
-/// The rejects as a table, then the counts.
+/// Columns of when, by what road, from whom and why something was rejected.
+const WIDTHS: [usize; 4] = [11, 9, 21, 16];
+
+/// The rejects as a table, then the counts. A reason that has no room beside the rest stands below it.
 pub fn table(rejects: &Rejects, now_us: u64, style: Style) -> String {
-    let mut out = String::new();
-    let head = format!("{:>11}  {:<9}  {:<21}  {:<16}  reason", "when", "transport", "from", "cause");
-    let _ = writeln!(out, "{}", style.paint(Colour::Bold, &head));
+    let shown = fitting(&WIDTHS, style.columns);
+    let line = |when: &str, others: [&str; 3]| {
+        let mut cells = vec![format!("{when:>11}")];
+        cells.extend(others.iter().zip(&WIDTHS[1..]).map(|(cell, columns)| fit(&safe(cell), *columns)));
+        cells.truncate(shown);
+        cells.join("  ")
+    };
+    let head = line("when", ["transport", "from", "cause"]) + "  reason";
+    let mut out = format!("{}\n", style.paint(Colour::Bold, &cut(&head, style.columns)));
     for reject in &rejects.recent {
-        let _ = writeln!(
-            out,
-            "{:>11}  {}  {}  {}  {}",
-            units::age(now_us.saturating_sub(reject.time_ms.saturating_mul(1000))),
-            fit(&safe(&reject.transport), 9),
-            fit(&safe(reject.peer.as_deref().unwrap_or("")), 21),
-            fit(&safe(&reject.cause), 16),
-            safe(&reject.reason),
-        );
+        let when = units::age(now_us.saturating_sub(reject.time_ms.saturating_mul(1000)));
+        let from = reject.peer.as_deref().unwrap_or("");
+        let line = line(&when, [&reject.transport, from, &reject.cause]);
+        let reason = safe(&reject.reason);
+        let beside = format!("{line}  {reason}");
+        if width(&beside) <= style.columns {
+            let _ = writeln!(out, "{beside}");
+        } else {
+            let below = wrapped(&reason, style.columns.saturating_sub(4)).join("\n    ");
+            let _ = writeln!(out, "{}\n    {below}", line.trim_end());
+        }
     }
     for (transport, causes) in &rejects.counts {
         for (cause, count) in causes {
@@ -112,11 +123,16 @@ mod tests {
         };
         let counts = [("http_v2".to_owned(), [("bad_value".to_owned(), 7)].into())].into();
         let rejects = Rejects { counts, recent: vec![reject] };
-        let text = table(&rejects, 61_000_000, Style { columns: 80, colours: false });
+        let text = table(&rejects, 61_000_000, Style { columns: 100, colours: false });
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3, "{text}");
         assert!(lines[1].contains("10.0.0.1:5") && lines[1].contains("bad_value"), "{text}");
         assert!(!text.contains('\u{1b}'), "{text}");
         assert_eq!(lines[2], "7 by http_v2: bad_value");
+        for columns in [40, 60, 80] {
+            let text = table(&rejects, 61_000_000, Style { columns, colours: false });
+            assert!(text.lines().all(|line| line.chars().count() <= columns), "{text}");
+            assert!(text.contains("\n    unknown kind "), "{text}");
+        }
     }
 }

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::target::{ControlSocket, Target};
-use crate::terminal::{Colour, Style, fit, safe, width};
+use crate::terminal::{Colour, Style, fit, safe, width, wrapped};
 use crate::units;
 
 /// What `blkin set --help` ends with.
@@ -226,7 +226,7 @@ fn shown(arguments: &SetArguments, done: &Done, style: Style) -> String {
     if arguments.show {
         let _ = writeln!(out, "{}", style.paint(Colour::Bold, "Set"));
         let rows: Vec<[String; 5]> = done.rules.iter().map(rule_row).collect();
-        out.push_str(&table(["FOR", "USER", "RECORDS", "RATE", "LEVELS"], &rows, "nothing"));
+        out.push_str(&table(["FOR", "USER", "RECORDS", "RATE", "LEVELS"], &rows, "nothing", style));
         let _ = writeln!(out, "\n{}", style.paint(Colour::Bold, "In force"));
     } else {
         let verb = if arguments.reset { "Reset" } else { "Set" };
@@ -241,6 +241,7 @@ fn shown(arguments: &SetArguments, done: &Done, style: Style) -> String {
             ["PID", "PROGRAM", "USER", "RECORDS", "RATE", "LEVELS"],
             &rows,
             "no program is attached",
+            style,
         ));
     }
     out
@@ -298,20 +299,20 @@ fn levels(named: &[String]) -> String {
     }
 }
 
-/// Columns as wide as their widest entry, but for the last.
-fn table<const N: usize>(head: [&str; N], rows: &[[String; N]], when_empty: &str) -> String {
+/// Columns as wide as their widest entry, but for the last, which takes the room that is left and more lines if it must.
+fn table<const N: usize>(head: [&str; N], rows: &[[String; N]], when_empty: &str, style: Style) -> String {
     if rows.is_empty() {
         return format!("  {when_empty}\n");
     }
-    let widths: Vec<usize> = (0..N)
-        .map(|column| {
-            rows.iter().map(|row| width(&row[column])).chain([head[column].len()]).max().unwrap_or(0)
-        })
-        .collect();
+    let widest = |column: usize| rows.iter().map(|row| width(&row[column])).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..N - 1).map(|column| widest(column).max(head[column].len())).collect();
+    let before: usize = 2 + widths.iter().map(|columns| columns + 2).sum::<usize>();
     let mut out = String::new();
     let mut line = |cells: [&str; N]| {
-        let padded = cells.iter().zip(&widths).map(|(cell, columns)| fit(cell, *columns));
-        let _ = writeln!(out, "  {}", padded.collect::<Vec<_>>().join("  ").trim_end());
+        let padded = cells.iter().zip(&widths).map(|(cell, columns)| fit(cell, *columns) + "  ");
+        let last = wrapped(cells[N - 1], style.columns.saturating_sub(before));
+        let last = last.join(&format!("\n{:before$}", ""));
+        let _ = writeln!(out, "  {}{last}", padded.collect::<String>());
     };
     line(head);
     rows.iter().for_each(|row| line(row.each_ref().map(String::as_str)));
@@ -423,8 +424,16 @@ mod tests {
 
     #[test]
     fn names_of_two_columns_a_character_stand_in_their_column() {
-        let text = table(["a", "b"], &[["存储".into(), "1".into()], ["osd".into(), "2".into()]], "none");
-        assert_eq!(text, "  a     b\n  存储  1\n  osd   2\n");
+        let rows = [["存储".into(), "1".into()], ["osd".into(), "2".into()]];
+        assert_eq!(table(["a", "b"], &rows, "none", STYLE), "  a     b\n  存储  1\n  osd   2\n");
+    }
+
+    #[test]
+    fn levels_that_have_no_room_go_on_below() {
+        let rows = [["osd".into(), "emerg crit warning info".into()], ["mon".into(), "all".into()]];
+        let text = table(["PROGRAM", "LEVELS"], &rows, "none", Style { columns: 28, ..STYLE });
+        let expected = "  PROGRAM  LEVELS\n  osd      emerg crit\n           warning info\n  mon      all\n";
+        assert_eq!(text, expected);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! One segment file: made, found, read. What it holds is input: everything is checked before it is believed.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
@@ -92,17 +93,18 @@ pub fn path(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("{number:016x}.spool"))
 }
 
-/// The numbers of all segments in a folder, in order.
+/// The numbers of all segments in a folder, in order. A name that [`path`] does not give is of no segment, nor is the last
+/// number of all, which none could follow.
 ///
 /// # Errors
 /// When the folder cannot be read.
 pub fn numbers(folder: &Path) -> io::Result<Vec<u64>> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir(folder)? {
-        let name = entry?.file_name();
-        let digits = name.to_str().and_then(|name| name.strip_suffix(".spool"));
-        let number = digits.filter(|digits| digits.len() == 16).and_then(|d| u64::from_str_radix(d, 16).ok());
-        numbers.extend(number);
+        let found = entry?.path();
+        let digits = found.file_name().and_then(OsStr::to_str).and_then(|name| name.strip_suffix(".spool"));
+        let number = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        numbers.extend(number.filter(|number| *number < u64::MAX && path(folder, *number) == found));
     }
     numbers.sort_unstable();
     Ok(numbers)

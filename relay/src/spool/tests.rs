@@ -262,6 +262,21 @@ fn a_spool_of_another_version_is_refused_and_left_as_it_is() {
 }
 
 #[test]
+fn a_file_whose_name_no_segment_can_have_is_left_alone() {
+    let mut fixture = Fixture::new(roomy(), &["a"]);
+    let names = ["ffffffffffffffff.spool", "00000000000000AB.spool", "+00000000000000a.spool", "b.spool"];
+    for name in names {
+        fs::write(fixture.folder.path().join(name), "not of a spool").unwrap();
+    }
+    fixture.open();
+    fixture.append(3).unwrap();
+    fixture.open();
+    assert_eq!(fixture.drain(0), [0, 1, 2]);
+    fixture.check();
+    assert!(names.iter().all(|name| fixture.folder.path().join(name).exists()));
+}
+
+#[test]
 fn positions_that_were_removed_are_written_down_anew() {
     let mut fixture = Fixture::new(roomy(), &["a"]);
     fixture.append(100).unwrap();

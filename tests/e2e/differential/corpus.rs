@@ -175,6 +175,7 @@ impl Corpus {
             ("deep unknown member", r#""x":[[[[[[[[[[[[[[[[{"a":[]}]]]]]]]]]]]]]]]]"#),
             ("an IPv4-mapped address", r#""localEndpoint":{"ipv6":"::ffff:43.0.192.2"}"#),
             ("an IPv4-compatible address", r#""localEndpoint":{"ipv6":"::43.0.192.2"}"#),
+            ("an address with leading zeros", r#""localEndpoint":{"serviceName":"x","ipv4":"01.2.3.4"}"#),
             ("both addresses", r#""localEndpoint":{"ipv4":"1.2.3.4","ipv6":"2001:db8::c001","port":65535}"#),
         ];
         for (name, members) in members {
@@ -211,6 +212,7 @@ impl Corpus {
         self.numbers();
         self.nanoseconds();
         self.pieces();
+        self.beyond_thrift();
         self.scribe_calls();
     }
 
@@ -266,6 +268,22 @@ impl Corpus {
         };
         let body = Value::Array(vec![piece(10, "sr"), piece(30, "ss")]).to_string().into_bytes();
         self.http("v1 JSON, pieces of a span", V1, &[JSON], body, &trace);
+    }
+
+    /// What v1 says in JSON alone: thrift has an address of zeros for none, and ids of 64 or 128 bits.
+    fn beyond_thrift(&mut self) {
+        for (name, address) in
+            [("no address", r#""ipv4":"0.0.0.0""#), ("no address, longer", r#""ipv6":"::""#)]
+        {
+            let trace = self.trace_id();
+            let endpoint = format!(r#"{{"serviceName":"edge",{address}}}"#);
+            let annotations = format!(r#"[{{"timestamp":9,"value":"x","endpoint":{endpoint}}}]"#);
+            let body = format!(r#"[{{"traceId":"{trace}","id":"2","annotations":{annotations}}}]"#);
+            self.http(&format!("v1 JSON, {name}"), V1, &[JSON], body.into_bytes(), &trace);
+        }
+        let trace = self.trace_id();
+        let body = format!(r#"[{{"traceId":"3{trace}","id":"2"}}]"#);
+        self.http("v1 JSON, an id of 17 digits", V1, &[JSON], body.into_bytes(), &trace);
     }
 
     fn scribe_calls(&mut self) {

@@ -270,10 +270,10 @@ public:
 	{
 		blkin_init_new_trace(&trace, _name.c_str(), raw(_ep));
 	}
-	// A child of t, at t's endpoint or at ep.
-	ZTrace(string name, ZTraceRef t) : ZTrace(std::move(name), t, t ? t->_ep : ZTraceEndpointRef()) {}
+	// A child of t, at ep or, without one, at t's endpoint.
+	ZTrace(string name, ZTraceRef t) : ZTrace(std::move(name), t, ZTraceEndpointRef()) {}
 	ZTrace(string name, ZTraceRef t, ZTraceEndpointRef ep)
-	    : _name(std::move(name)), _ep(std::move(ep)), trace()
+	    : _name(std::move(name)), _ep(ep || !t ? std::move(ep) : t->_ep), trace()
 	{
 		blkin_init_child(&trace, t ? &t->trace : nullptr, raw(_ep), _name.c_str());
 	}

@@ -99,6 +99,17 @@ static void every_overload_records()
 	expect(&info, "overloads", "10.0.0.2", 2, "two", "key", "=there");
 }
 
+static void a_child_keeps_the_endpoint_that_it_has_from_its_parent()
+{
+	ZTracer::ZTraceRef parent = ZTracer::create_ZTrace("parent", ZTracer::create_ZTraceEndpoint("10.0.0.1", 1, "one"));
+	ZTracer::ZTraceRef child = ZTracer::create_ZTrace("orphan", parent, ZTracer::ZTraceEndpointRef());
+	struct blkin_trace_info info = ids(child);
+
+	parent.reset();
+	CHECK(child->get_endpoint() && child->event("alone") == 0);
+	expect(&info, "orphan", "10.0.0.1", 1, "one", "alone", "!");
+}
+
 static void both_families_share_a_trace()
 {
 	ZTracer::ZTraceRef root = ZTracer::create_ZTrace("root", ZTracer::create_ZTraceEndpoint("10.0.0.1", 1, "one"));
@@ -120,6 +131,7 @@ int main()
 	every_factory_makes_a_trace();
 	every_constructor_makes_a_trace();
 	every_overload_records();
+	a_child_keeps_the_endpoint_that_it_has_from_its_parent();
 	both_families_share_a_trace();
 	return 0;
 }

@@ -13,7 +13,8 @@ unsafe extern "C" {
     fn secure_getenv(name: *const c_char) -> *const c_char;
 }
 
-/// Reads a variable without a lock or an allocation; programs that run with another's privileges see none.
+/// Reads a variable without a lock or an allocation; programs that run with another's privileges see none. One that is empty
+/// counts as not set.
 ///
 /// The bytes stay as they are until the program changes that very variable.
 pub(crate) fn variable(name: &CStr) -> Option<&'static [u8]> {
@@ -25,16 +26,16 @@ pub(crate) fn variable(name: &CStr) -> Option<&'static [u8]> {
     }
     // SAFETY: a value that getenv returned is a C string in the environment (see above).
     let value = unsafe { CStr::from_ptr(value) };
-    Some(value.to_bytes())
+    Some(value.to_bytes()).filter(|bytes| !bytes.is_empty())
 }
 
-/// BLKIN_OFF is set to anything but nothing or 0.
+/// BLKIN_OFF is set to anything but 0.
 pub(crate) fn is_off() -> bool {
-    variable(c"BLKIN_OFF").is_some_and(|value| !value.is_empty() && value != b"0")
+    variable(c"BLKIN_OFF").is_some_and(|value| value != b"0")
 }
 
 pub(crate) fn socket() -> &'static [u8] {
-    variable(c"BLKIN_SOCKET").filter(|path| !path.is_empty()).unwrap_or(DEFAULT_SOCKET)
+    variable(c"BLKIN_SOCKET").unwrap_or(DEFAULT_SOCKET)
 }
 
 /// BLKIN_RING_BYTES; `None` for the default, also (said once) if that is no possible size.
@@ -56,7 +57,7 @@ pub(crate) fn producer(can_rseq: bool) -> ProducerKind {
     static BAD: Once = Once::new();
     let best = if can_rseq { ProducerKind::Rseq } else { ProducerKind::Portable };
     match variable(c"BLKIN_PRODUCER") {
-        None | Some(b"") => best,
+        None => best,
         Some(b"portable") => ProducerKind::Portable,
         Some(b"rseq") if can_rseq => best,
         Some(b"rseq") => {
@@ -74,7 +75,7 @@ pub(crate) fn producer(can_rseq: bool) -> ProducerKind {
 pub(crate) fn reads_blocks(default: bool) -> bool {
     static BAD: Once = Once::new();
     match variable(c"BLKIN_STRINGS") {
-        None | Some(b"") => default,
+        None => default,
         Some(b"bytes") => false,
         Some(b"blocks") if cstring::HAS_BLOCKS => true,
         Some(_) => {
@@ -94,7 +95,7 @@ pub(crate) fn mode() -> RingMode {
     static BAD: Once = Once::new();
     match variable(c"BLKIN_MODE") {
         Some(b"overwrite") => RingMode::Overwrite,
-        None | Some(b"" | b"discard") => RingMode::Discard,
+        None | Some(b"discard") => RingMode::Discard,
         Some(_) => {
             BAD.say(format_args!("BLKIN_MODE must be discard or overwrite; using discard"));
             RingMode::Discard

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use super::state::{STATE, control_words, is_ready, words};
+use super::state::{FAILED, STATE, control_words, is_ready, words};
 use crate::clock::coarse_seconds;
 use crate::control::Unread;
 use crate::kept::{CONTROL, SEGMENT, SOCKET_PATH};
@@ -77,7 +77,11 @@ fn is_set(word: usize) -> bool {
 /// more, and names the annotations that nobody will ever read. Where a consumer reads it, nothing happens.
 extern "C" fn tell_at_exit() {
     static NOT_COLLECTED: Once = Once::new();
-    if !is_ready(STATE.hot.phase.load(Acquire)) {
+    let phase = STATE.hot.phase.load(Acquire);
+    if phase == FAILED {
+        return tell_what_had_no_memory(STATE.attempted.load(Relaxed));
+    }
+    if !is_ready(phase) {
         return;
     }
     let unread = if is_attached() { None } else { unread() };
@@ -100,7 +104,7 @@ extern "C" fn tell_at_exit() {
     if all == 0 {
         return;
     }
-    let (noun, were) = if all == 1 { ("annotation", "was") } else { ("annotations", "were") };
+    let (noun, were) = words_for(all);
     with_socket(|socket| match unread {
         None => NOT_COLLECTED.say(format_args!(
             "{all} {noun} of this program {were} not collected: {}{socket}{} (run `blkin doctor`)",
@@ -112,6 +116,21 @@ extern "C" fn tell_at_exit() {
             because(unread),
         )),
     });
+}
+
+/// There never was shared memory: nobody else can know of these.
+fn tell_what_had_no_memory(all: u64) {
+    static NOT_RECORDED: Once = Once::new();
+    let (noun, were) = words_for(all);
+    if all != 0 {
+        NOT_RECORDED.say(format_args!(
+            "{all} {noun} of this program {were} not recorded: there was no shared memory"
+        ));
+    }
+}
+
+fn words_for(annotations: u64) -> (&'static str, &'static str) {
+    if annotations == 1 { ("annotation", "was") } else { ("annotations", "were") }
 }
 
 /// Why an offer fails with this error, in words before and behind the path of the socket.

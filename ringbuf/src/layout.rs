@@ -219,11 +219,11 @@ pub fn ring_bytes_are_valid(ring_bytes: usize) -> bool {
     ring_bytes.is_power_of_two() && (MIN_RING_BYTES..=MAX_RING_BYTES).contains(&ring_bytes)
 }
 
-/// How many slots a program gets, and rings of what size, if it may run on `cpus` CPUs at once and asks for rings of
-/// `asked` bytes. One slot more than CPUs, for threads that have none of their own; all rings together have at most
+/// How many slots a program gets, and rings of what size, if its threads may have `indexes` indexes at once and it asks for rings of
+/// `asked` bytes. One slot more than those, for threads that have none of their own; all rings together have at most
 /// [`MAX_SEGMENT_RING_BYTES`], or, if asked, [`MAX_ASKED_RING_BYTES`].
-pub(crate) fn shape_for(cpus: usize, asked: Option<usize>) -> (usize, usize) {
-    let slots = (cpus + 1).next_power_of_two().clamp(MIN_SLOTS, MAX_SLOTS);
+pub(crate) fn shape_for(indexes: usize, asked: Option<usize>) -> (usize, usize) {
+    let slots = (indexes + 1).next_power_of_two().clamp(MIN_SLOTS, MAX_SLOTS);
     match asked {
         Some(bytes) => ((MAX_ASKED_RING_BYTES / bytes).clamp(1, slots), bytes),
         None => (slots, DEFAULT_RING_BYTES.min(MAX_SEGMENT_RING_BYTES / slots)),

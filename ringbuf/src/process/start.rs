@@ -6,7 +6,9 @@ use std::sync::atomic::fence;
 use blkin_record::GRAIN_BYTES;
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
+use rustix::process::getpid;
 use rustix::rand::{GetRandomFlags, getrandom};
+use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::offered::offer_if_due;
 use super::state::{
@@ -106,9 +108,10 @@ fn make_segment() -> Result<ProducerKind, Errno> {
     let is_child = SEGMENT.close_inherited();
     CONTROL.close_inherited();
     SOCKET_PATH.keep(settings::socket());
-    let (slots, ring_bytes) = layout::shape_for(cpus(), settings::ring_bytes());
-    let mode = settings::mode();
     let area = rseq::area();
+    let indexes = indexes(area.is_some_and(rseq::Area::is_by_cpu));
+    let (slots, ring_bytes) = layout::shape_for(indexes, settings::ring_bytes());
+    let mode = settings::mode();
     let clock = ClockKind::detect();
     let reads_blocks = settings::reads_blocks(cstring::may_read_blocks());
     // The sequences are given records that were put together in blocks.
@@ -170,9 +173,19 @@ fn share_names() {
     }
 }
 
-/// How many CPUs the process may run on.
-fn cpus() -> usize {
-    rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count() as usize)
+/// From how many indexes threads can have one at a time. The thread that comes first may be the only one on its CPU: the first
+/// thread of the process, from which others inherit theirs, is asked too.
+fn indexes(is_by_cpu: bool) -> usize {
+    let threads = [None, Some(getpid())];
+    let masks = threads.map(|thread| sched_getaffinity(thread).unwrap_or_default());
+    indexes_on(is_by_cpu, |cpu| masks.iter().any(|mask| mask.is_set(cpu)))
+}
+
+/// As [`indexes`], on these CPUs: as many as there are, or, where CPUs are the indexes, up to the last of them.
+fn indexes_on(is_by_cpu: bool, may_run_on: impl Fn(usize) -> bool) -> usize {
+    let cpus = (0..CpuSet::MAX_CPU).filter(|cpu| may_run_on(*cpu));
+    let indexes = if is_by_cpu { cpus.last().map_or(0, |last| last + 1) } else { cpus.count() };
+    indexes.max(1)
 }
 
 /// Sets a word that is still 0; of several callers at once the first one's value stays.
@@ -288,4 +301,29 @@ fn has_memory(ask: impl FnOnce() -> Result<(), Errno>) -> bool {
         REFUSED.say(format_args!("no memory for a ring ({error}); annotations there are lost and counted"));
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_indexes_for_all_cpus_and_where_these_are_the_indexes_up_to_the_last() {
+        let of = |is_by_cpu| indexes_on(is_by_cpu, |cpu| (20..24).contains(&cpu));
+        assert_eq!((of(false), of(true)), (4, 24));
+        assert_eq!((indexes_on(false, |_| false), indexes_on(true, |_| false)), (1, 1));
+    }
+
+    #[test]
+    fn a_thread_that_may_run_on_one_cpu_alone_sees_those_of_the_first_thread_too() {
+        let before = indexes(false);
+        let mut one = CpuSet::new();
+        let own = sched_getaffinity(None).expect("the system says it");
+        one.set((0..CpuSet::MAX_CPU).find(|cpu| own.is_set(*cpu)).expect("a CPU"));
+        let on_one = std::thread::spawn(move || {
+            rustix::thread::sched_setaffinity(None, &one).expect("a part of what was allowed");
+            indexes(false)
+        });
+        assert_eq!(on_one.join().expect("it ends"), before);
+    }
 }

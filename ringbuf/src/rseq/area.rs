@@ -12,6 +12,13 @@ pub(crate) struct Area {
     pub(crate) index_offset: i32,
 }
 
+impl Area {
+    /// Whether slots are named after CPUs: a kernel before 6.3 gives threads no concurrency ids.
+    pub(crate) fn is_by_cpu(self) -> bool {
+        self.index_offset == self.offset + CPU_AT
+    }
+}
+
 const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
 pub(super) const CPU_AT: i32 = 4;
 const MM_CID_AT: i32 = 24;

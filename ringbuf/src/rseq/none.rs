@@ -17,6 +17,12 @@ pub(crate) struct Area {
     pub(crate) index_offset: i32,
 }
 
+impl Area {
+    pub(crate) fn is_by_cpu(self) -> bool {
+        false
+    }
+}
+
 #[expect(dead_code, reason = "the callers ask for what only sequences answer")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {

@@ -88,6 +88,10 @@ BENCH_CASE(event_unsampled, BLKIN_EVENT(&unsampled_span, "Enqueued op"))
 
 BENCH_CASE(legacy_event, BLKIN_TIMESTAMP(TRACE, &endpoint, "Enqueued op"))
 BENCH_CASE(record, blkin_record(TRACE, &prepared))
+/* As a program that found it by dlsym(): nothing of the header is inlined. */
+static int (*volatile found_record)(const struct blkin_trace *, const struct blkin_annotation *) = blkin_record;
+BENCH_CASE(record_found, found_record(TRACE, &prepared))
+BENCH_CASE(legacy_long, BLKIN_TIMESTAMP(TRACE, &endpoint, "Enqueued op in the write queue"))
 BENCH_CASE(legacy_integer, BLKIN_KEYVAL_INTEGER(TRACE, &endpoint, "bytes", i))
 BENCH_CASE(legacy_string, BLKIN_KEYVAL_STRING(TRACE, &endpoint, "Object", "rbd_data.1"))
 BENCH_CASE(legacy_unsampled, BLKIN_TIMESTAMP(&unsampled, &endpoint, "Enqueued op"))
@@ -108,6 +112,8 @@ const struct bench_case bench_cases[] = {
 	{ "event-unsampled", event_unsampled, NULL },
 	{ "legacy-event", legacy_event, new_requests },
 	{ "record", record, new_requests },
+	{ "record-found", record_found, new_requests },
+	{ "legacy-long", legacy_long, new_requests },
 	{ "legacy-integer", legacy_integer, new_requests },
 	{ "legacy-string", legacy_string, new_requests },
 	{ "legacy-unsampled", legacy_unsampled, NULL },

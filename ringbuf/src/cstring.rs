@@ -106,11 +106,28 @@ pub(crate) unsafe fn is(text: *const u8, table: &[AtomicU64], id: usize, wide: b
     #[cfg(target_arch = "x86_64")]
     if wide {
         // SAFETY: passed on from the caller; the bounds of the stored text were checked above.
-        return unsafe { blocks_are(text, stored, length) };
+        return unsafe { blocks_are_from(text, stored, length, 0) };
     }
     let _ = wide;
     // SAFETY: passed on from the caller.
     unsafe { bytes_are(text, stored, length) }
+}
+
+/// As [`is`], of a text of at least a block, which the string is known to begin with.
+///
+/// # Safety
+/// As [`is`].
+#[inline(always)]
+pub(crate) unsafe fn goes_on(text: *const u8, table: &[AtomicU64], id: usize) -> bool {
+    let Some((length, stored)) = table.get(id..).and_then(<[AtomicU64]>::split_first) else { return false };
+    let length = length.load(Relaxed) as usize;
+    #[cfg(target_arch = "x86_64")]
+    if length / 8 + 3 <= stored.len() {
+        // SAFETY: passed on from the caller; the bounds of the stored text were checked above.
+        return unsafe { blocks_are_from(text, stored, length, BLOCK) };
+    }
+    // SAFETY: passed on from the caller.
+    unsafe { bytes_are_from(text, stored, length, BLOCK) }
 }
 
 /// Bytes of the string at `text` before its end; of one that is longer than `most`, as many as that or a few more. `wide`:
@@ -150,11 +167,11 @@ unsafe fn length_by_blocks(text: *const u8, most: usize) -> usize {
 }
 
 /// # Safety
-/// `text` points to a string that ends with a 0; `stored` has at least 16 bytes from each multiple of 16 up to `length`.
+/// As [`bytes_are_from`]; `stored` has at least 16 bytes from each multiple of 16 up to `length`.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-unsafe fn blocks_are(text: *const u8, stored: &[AtomicU64], length: usize) -> bool {
-    let mut at = 0;
+unsafe fn blocks_are_from(text: *const u8, stored: &[AtomicU64], length: usize, from: usize) -> bool {
+    let mut at = from;
     loop {
         let block = text.wrapping_add(at);
         if block.addr() % PAGE > PAGE - BLOCK {

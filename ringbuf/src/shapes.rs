@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 use crate::cstring::{self, BLOCK, PAGE};
+use crate::layout::NAMES_TEXT_WORDS;
 
 /// Texts of a call.
 pub(crate) const TEXTS: usize = 4;
@@ -22,6 +23,8 @@ const ADDRESS: usize = 1;
 const COUNT: usize = 256;
 /// In the word with the port.
 const TRAVELS: u32 = 0xf << 20;
+/// There too.
+const LONGER: u32 = 0xf << 16;
 /// There too: all texts travel, and none was longer than [`crate::image::Brief`] can be, as far as is known.
 const BRIEF: u32 = 1 << 24;
 /// There too, never without the other: none was longer than its cells.
@@ -46,12 +49,55 @@ pub struct Call {
 pub enum Met {
     /// With all of its texts: word 5 of its records, and the key's id.
     Whole(u64, u32),
+    /// With texts that begin so, one of which at least is longer than what was compared: word 5 of its records, and what
+    /// [`crate::process::recognise_longer`] needs to tell.
+    Longer(u64, Ids),
     /// With other texts at some of the places; these have no id here.
     InPart(u64, u32),
     /// With other texts at all of the places, none of which was long. Then none is NULL.
     New(Size),
     /// Not at all.
     Never,
+}
+
+/// Ids of the texts of a call, sixteen bits each, the first one lowest; the highest of these says that the text is longer than a
+/// block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ids(pub u64);
+
+impl Ids {
+    const BITS: u32 = 16;
+    const LONG: u64 = 1 << (Self::BITS - 1);
+
+    const fn of(number: usize, id: u32, is_long: bool) -> u64 {
+        (id as u64 | if is_long { Self::LONG } else { 0 }) << (Self::BITS * number as u32)
+    }
+
+    fn id(self, number: usize) -> usize {
+        (self.0 >> (Self::BITS * number as u32) & (Self::LONG - 1)) as usize
+    }
+
+    fn is_long(self, number: usize) -> bool {
+        self.0 & Self::of(number, 0, true) != 0
+    }
+
+    /// Of the key.
+    #[inline(always)]
+    pub(crate) fn key(self) -> u32 {
+        self.id(TEXTS - 1) as u32
+    }
+
+    /// Whether the texts that are longer than a block are these ones, all of which begin so.
+    ///
+    /// # Safety
+    /// The texts that are long are C strings that do not change during the call.
+    #[inline(always)]
+    pub(crate) unsafe fn are_of(self, call: &Call, table: &[AtomicU64]) -> bool {
+        (0..TEXTS).filter(|number| self.is_long(*number)).all(|number| {
+            // SAFETY: passed on from the caller.
+            unsafe { cstring::goes_on(call.texts[number], table, self.id(number)) }
+        })
+    }
 }
 
 /// How long texts that are new each time were, as far as is known.
@@ -63,8 +109,9 @@ pub enum Size {
     Brief,
 }
 
-/// A call; a line for what is looked at first, and two for the beginnings of its texts.
-#[repr(C, align(64))]
+/// A call; a line for what is looked at first, and two for the beginnings of its texts. A power of two apart, so that it is found
+/// by a shift.
+#[repr(C, align(256))]
 struct Entry {
     version: AtomicU64,
     texts: [AtomicU64; TEXTS],
@@ -72,8 +119,8 @@ struct Entry {
     /// 32 on the key's id.
     port_and_key: AtomicU64,
     names: AtomicU64,
-    /// Ids of the texts, for those that are longer.
-    ids: [AtomicU32; TEXTS],
+    /// See [`Ids`].
+    ids: AtomicU64,
     blocks: Blocks,
 }
 
@@ -83,6 +130,8 @@ struct Blocks {
     bytes: [[AtomicU64; 2]; TEXTS],
     behind: [[AtomicU64; 2]; TEXTS],
 }
+
+const _: () = assert!(size_of::<Entry>() == 256 && NAMES_TEXT_WORDS as u64 <= Ids::LONG);
 
 /// All entries. Survives a fork, as the table of names does.
 pub(crate) struct Shapes {
@@ -123,7 +172,7 @@ impl Entry {
             texts: [const { AtomicU64::new(0) }; TEXTS],
             port_and_key: AtomicU64::new(0),
             names: AtomicU64::new(0),
-            ids: [const { AtomicU32::new(0) }; TEXTS],
+            ids: AtomicU64::new(0),
             blocks: Blocks::new(),
         }
     }
@@ -210,40 +259,26 @@ impl Entry {
         false
     }
 
-    /// Whether the texts that are longer than a block go on as they should.
-    ///
-    /// # Safety
-    /// As [`Shapes::find`]; all texts begin as the entry says.
-    unsafe fn go_on(&self, longer: u32, call: &Call, table: &[AtomicU64]) -> bool {
-        (0..TEXTS).filter(|number| longer >> number & 1 != 0).all(|number| {
-            let id = self.ids[number].load(Relaxed) as usize;
-            // SAFETY: passed on from the caller.
-            unsafe { cstring::is(call.texts[number], table, id, true) }
-        })
-    }
-
-    /// Word 5 and what stands beside the port.
+    /// Word 5, what stands beside the port, and the version that has both.
     ///
     /// # Safety
     /// As [`Shapes::find`]; the texts lie where the entry says, or said a moment ago.
     #[inline(always)]
-    unsafe fn find_if(
-        &self,
-        call: &Call,
-        is_all: impl FnOnce(&Entry, u32, u16) -> bool,
-    ) -> Option<(u64, u64)> {
+    unsafe fn read_if_it_begins(&self, call: &Call) -> Option<(u64, u64, u64)> {
         let version = self.version.load(Acquire);
         // SAFETY: see `lies_at`.
         if version & 1 != 0 || !unsafe { self.begins(&call.texts) } {
             return None;
         }
-        let port_and_key = self.port_and_key.load(Relaxed);
-        let names = self.names.load(Relaxed);
-        if !is_all(self, port_and_key as u32, call.port) {
-            return None;
-        }
+        let found = (self.names.load(Relaxed), self.port_and_key.load(Relaxed), version);
+        self.is_still(version).then_some(found)
+    }
+
+    /// Whether all that was loaded before is of this version.
+    #[inline(always)]
+    fn is_still(&self, version: u64) -> bool {
         fence(Acquire);
-        (self.version.load(Relaxed) == version).then_some((names, port_and_key))
+        self.version.load(Relaxed) == version
     }
 }
 
@@ -261,7 +296,7 @@ impl Shapes {
         &self.entries[hash as usize]
     }
 
-    /// How a call was met before, if it still says the same; never one with a text that is longer than a block. Texts that
+    /// How a call was met before, if it still says the same, as far as a block of each text tells. Texts that
     /// are new each time have no id there: of these the places alone are compared. Nothing in here calls another function, so
     /// that its caller has nothing to keep.
     ///
@@ -279,7 +314,7 @@ impl Shapes {
             return Met::New(if marks & CELLS != 0 { Size::Cells } else { Size::Brief });
         }
         // SAFETY: passed on from the caller; they lie there.
-        let Some((names, port_and_key)) = (unsafe { entry.find_if(&call, |_, _, _| true) }) else {
+        let Some((names, port_and_key, version)) = (unsafe { entry.read_if_it_begins(&call) }) else {
             return Met::Never;
         };
         let (port_and_others, port) = (port_and_key as u32, u32::from(call.port));
@@ -288,40 +323,41 @@ impl Shapes {
             Met::Whole(names, key)
         } else if port_and_others & !TRAVELS == port {
             Met::InPart(names, key)
+        } else if port_and_others & !LONGER == port {
+            let ids = Ids(entry.ids.load(Relaxed));
+            if entry.is_still(version) { Met::Longer(names, ids) } else { Met::Never }
         } else {
             Met::Never
         }
     }
 
-    /// As [`Shapes::find`], of texts of any length. `table`: the texts of the table of names.
+    /// As [`Shapes::find`], of all texts whole. `table`: the texts of the table of names.
     ///
     /// # Safety
     /// As [`Shapes::find`].
-    pub(crate) unsafe fn find_longer(&self, call: Call, table: &[AtomicU64]) -> Option<(u64, u32)> {
-        // SAFETY: passed on from the caller; they begin so.
-        let goes_on = |entry: &Entry, port_and_longer: u32, port: u16| unsafe {
-            port_and_longer as u16 == port
-                && port_and_longer & TRAVELS == 0
-                && entry.go_on(port_and_longer >> 16, &call, table)
-        };
-        let entry = self.entry(&call);
-        if !entry.lies_at(&call.texts) {
-            return None;
+    pub(crate) unsafe fn find_whole(&self, call: Call, table: &[AtomicU64]) -> Option<(u64, u32)> {
+        // SAFETY: passed on from the caller.
+        match unsafe { self.find(call) } {
+            Met::Whole(names, key) => Some((names, key)),
+            // SAFETY: passed on from the caller; what was met so is not NULL.
+            Met::Longer(names, ids) if unsafe { ids.are_of(&call, table) } => Some((names, ids.key())),
+            _ => None,
         }
-        // SAFETY: passed on from the caller; they lie there.
-        let found = unsafe { entry.find_if(&call, goes_on) };
-        found.map(|(names, port_and_key)| (names, (port_and_key >> 32) as u32))
     }
 
-    /// Keeps a call, unless it cannot be compared later, or another one shall stay. `ids`: of its texts, in `table`, 0 for one
+    /// Keeps a call, unless it cannot be compared later (a text lies at the end of a page, or one is long and another new each
+    /// time), or another one shall stay. `ids`: of its texts, in `table`, 0 for one
     /// that is new each time; `names`: its name and endpoint as a record has them, each with an id if its texts have.
     pub(crate) fn keep(&self, call: &Call, ids: [u32; TEXTS], names: u64, table: &[AtomicU64]) {
         let ends_in_page = |text: &*const u8| text.addr() % PAGE <= PAGE - BLOCK;
+        let word = |at: usize| table.get(at).map_or(0, |word| word.load(Relaxed));
+        let is_long = |id: &u32| *id != 0 && word(*id as usize) as usize >= BLOCK;
         let entry = self.entry(call);
         let lies_at = |number: usize| entry.texts[number].load(Relaxed) as usize;
         let is_empty = lies_at(ADDRESS) == 0;
         let is_same = call.texts.iter().enumerate().all(|(number, text)| lies_at(number) == text.addr());
         if call.texts.iter().any(|text| text.is_null() || !ends_in_page(text))
+            || ids.contains(&0) && ids.iter().any(is_long)
             || !(is_empty || is_same || self.is_taken())
         {
             return;
@@ -333,30 +369,33 @@ impl Shapes {
             return;
         }
         fence(Release);
-        let word = |at: usize| table.get(at).map_or(0, |word| word.load(Relaxed));
-        let (mut longer, mut travels) = (0, 0);
+        let (mut longer, mut travels, mut lanes) = (0, 0, 0);
         for (number, id) in ids.into_iter().enumerate() {
             let at = id as usize;
-            let length = word(at) as usize;
             if number != ADDRESS {
                 entry.texts[number].store(call.texts[number].addr() as u64, Relaxed);
             }
-            entry.ids[number].store(id, Relaxed);
+            lanes |= Ids::of(number, id, is_long(&id));
             if id == 0 {
                 entry.blocks.set_any(number);
                 travels |= 1 << number;
                 continue;
             }
-            entry.blocks.set(number, [word(at + 1), word(at + 2)], length);
-            longer |= u64::from(length >= BLOCK) << number;
+            entry.blocks.set(number, [word(at + 1), word(at + 2)], word(at) as usize);
+            longer |= u64::from(is_long(&id)) << number;
         }
+        entry.ids.store(lanes, Relaxed);
         // Release: who finds this address finds no NULL among the others.
         entry.texts[ADDRESS].store(call.texts[ADDRESS].addr() as u64, Release);
         let key = u64::from(ids[TEXTS - 1]);
         // Whether they are brief is found out when they are copied.
         let brief = if travels == 0xf { u64::from(BRIEF | CELLS) } else { 0 };
         entry.port_and_key.store(
-            u64::from(call.port) | longer << 16 | travels << TRAVELS.trailing_zeros() | brief | key << 32,
+            u64::from(call.port)
+                | longer << LONGER.trailing_zeros()
+                | travels << TRAVELS.trailing_zeros()
+                | brief
+                | key << 32,
             Release,
         );
         entry.names.store(names, Relaxed);
@@ -431,15 +470,16 @@ mod tests {
             let Some(call) = at(&places) else { return Ok(()) };
             let shapes = Box::new(Shapes::new());
             // SAFETY: strings with an end.
-            let find = |call: Call| unsafe { shapes.find_longer(call, &table) };
+            let find = |call: Call| unsafe { shapes.find_whole(call, &table) };
             prop_assert_eq!(find(call), None);
             shapes.keep(&call, ids, 77, &table);
             prop_assert_eq!(find(call), Some((77, ids[3])));
             prop_assert_eq!(find(Call { port: 1, ..call }), None);
             let are_short = texts.iter().all(|text| text.len() < BLOCK);
-            let met = if are_short { Met::Whole(77, ids[3]) } else { Met::Never };
             // SAFETY: as above.
-            prop_assert_eq!(unsafe { shapes.find(call) }, met);
+            let met = unsafe { shapes.find(call) };
+            prop_assert_eq!(are_short, met == Met::Whole(77, ids[3]));
+            prop_assert_eq!(!are_short, matches!(met, Met::Longer(77, _)));
             places[changed][..other.len()].copy_from_slice(other.as_bytes());
             places[changed][other.len()] = 0;
             let expected = (other == texts[changed]).then_some((77, ids[3]));
@@ -464,7 +504,7 @@ mod tests {
         places[3][..20].copy_from_slice(b"another key, and a l");
         assert_eq!(find(), Met::InPart(77, 0));
         // SAFETY: as above.
-        assert_eq!(unsafe { shapes.find_longer(call, &table) }, None);
+        assert_eq!(unsafe { shapes.find_whole(call, &table) }, None);
         // What is known better of a call replaces what was known of it.
         shapes.keep(&call, ids, 78, &table);
         assert_eq!(find(), Met::Never);
@@ -502,7 +542,7 @@ mod tests {
         shapes.set_longer(&call, Size::Brief);
         assert_eq!(find(call), Met::InPart(0, 0));
         // SAFETY: strings with an end.
-        assert_eq!(unsafe { shapes.find_longer(call, &table) }, None);
+        assert_eq!(unsafe { shapes.find_whole(call, &table) }, None);
     }
 
     #[test]
@@ -518,7 +558,7 @@ mod tests {
         let shapes = Box::new(Shapes::new());
         shapes.keep(&call, ids, 77, &table);
         // SAFETY: nothing was kept, so nothing is read.
-        assert_eq!(unsafe { shapes.find_longer(call, &table) }, None);
+        assert_eq!(unsafe { shapes.find_whole(call, &table) }, None);
     }
 
     #[test]
@@ -539,6 +579,6 @@ mod tests {
             shapes.keep(&rival, ids, 78, &table);
         }
         // SAFETY: strings with an end.
-        assert_eq!(unsafe { shapes.find_longer(first, &table) }, Some((77, ids[3])));
+        assert_eq!(unsafe { shapes.find_whole(first, &table) }, Some((77, ids[3])));
     }
 }

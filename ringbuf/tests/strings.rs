@@ -4,7 +4,9 @@ mod own;
 
 use blkin_record::{Endpoint, EndpointRef, Record, Text, Value, records};
 use blkin_ringbuf::Attachment;
-use blkin_ringbuf::process::{self, Call, Met, Place, Said, Short, Size, Status, init, recognise_call};
+use blkin_ringbuf::process::{
+    self, Call, Met, Place, Said, Short, Size, Status, init, recognise_call, recognise_longer,
+};
 
 const CALLS: usize = 6000;
 const PLACES: usize = 13;
@@ -84,6 +86,13 @@ fn record(buffers: &[Vec<u8>; 5], place: &Place, number: usize) -> Option<Size> 
         },
         // SAFETY: as above.
         Met::Whole(names, key) => unsafe { process::record_known(ids, names, key, said, 4) }.is_some(),
+        // SAFETY: as above.
+        Met::Longer(names, text_ids) => match unsafe { recognise_longer(&call, text_ids) } {
+            // SAFETY: as above.
+            Some(key) => unsafe { process::record_known(ids, names, key, said, 4) }.is_some(),
+            // SAFETY: as above.
+            None => unsafe { process::record_new_call(ids, call, said, 4) },
+        },
         // SAFETY: as above.
         Met::InPart(names, key) => unsafe { process::record_travelling_call(ids, call, names, key, said, 4) },
         // SAFETY: as above.

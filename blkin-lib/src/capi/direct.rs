@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::ptr;
 
-use blkin_ringbuf::process::{self, Call, Met, Short, Size};
+use blkin_ringbuf::process::{self, Call, Ids, Met, Short, Size};
 
 use super::layout::{Annotation, AnnotationValue, Endpoint, INTEGER, TIMESTAMP, Trace};
 use super::record::{EndpointTexts, LEGACY_LEVEL, ids_of, place_of, record_if_new, record_travelling};
@@ -32,6 +32,8 @@ pub(super) unsafe extern "C" fn blkin_trace_event(
             unsafe { process::record_in_cells(ids, place.cast(), call.texts) }
         }
         // SAFETY: passed on from the caller; what it was met as.
+        Met::Longer(names, ids) => unsafe { record_longer_event(trace, place, event, names, ids.0) },
+        // SAFETY: as above.
         Met::New(Size::Brief) => unsafe { record_brief_event(trace, place, event) },
         // SAFETY: passed on from the caller.
         Met::InPart(names, key_id) => unsafe { record_event_in_part(trace, place, event, names, key_id) },
@@ -59,6 +61,8 @@ pub(super) unsafe extern "C" fn blkin_trace_integer(
     match unsafe { record(trace, call, Short::Integer(val)) } {
         Met::Whole(..) => {}
         // SAFETY: passed on from the caller; what it was met as.
+        Met::Longer(names, ids) => unsafe { record_longer_integer(trace, place, key, val, names, ids.0) },
+        // SAFETY: as above.
         Met::New(_) => unsafe { record_brief_integer(trace, place, key, val) },
         // SAFETY: passed on from the caller.
         Met::InPart(names, key_id) => unsafe {
@@ -132,6 +136,80 @@ unsafe extern "C" fn record_brief_integer(
     }
 }
 
+/// As [`record`], of a call that was recognised but for the ends of its texts. Its arguments are its caller's, which so keeps
+/// nothing.
+///
+/// # Safety
+/// As [`record_brief_event`].
+#[inline(never)]
+unsafe extern "C" fn record_longer_event(
+    trace: *const Trace,
+    endpoint: *const Endpoint,
+    event: *const c_char,
+    names: u64,
+    ids: u64,
+) {
+    // SAFETY: passed on from the caller.
+    if !unsafe { record_longer(trace, endpoint, event, Short::Event, names, Ids(ids)) } {
+        // SAFETY: as above.
+        unsafe { record_event(trace, endpoint, event) };
+    }
+}
+
+/// As [`record_longer_event`].
+///
+/// # Safety
+/// As [`record_brief_event`].
+#[inline(never)]
+unsafe extern "C" fn record_longer_integer(
+    trace: *const Trace,
+    endpoint: *const Endpoint,
+    key: *const c_char,
+    val: i64,
+    names: u64,
+    ids: u64,
+) {
+    // SAFETY: passed on from the caller.
+    if !unsafe { record_longer(trace, endpoint, key, Short::Integer(val), names, Ids(ids)) } {
+        // SAFETY: as above.
+        unsafe { record_integer(trace, endpoint, key, val) };
+    }
+}
+
+/// # Safety
+/// As [`record_brief_event`].
+#[inline(always)]
+unsafe fn record_longer(
+    trace: *const Trace,
+    endpoint: *const Endpoint,
+    key: *const c_char,
+    what: Short,
+    names: u64,
+    ids: Ids,
+) -> bool {
+    // SAFETY: passed on from the caller.
+    let call = unsafe { call_of_span(trace, endpoint, key) };
+    // SAFETY: strings of the caller (Invariant 2): what was met so is not NULL.
+    let Some(key) = (unsafe { process::recognise_longer(&call, ids) }) else { return false };
+    // SAFETY: passed on from the caller.
+    let ids = unsafe { ids_of(trace) };
+    // SAFETY: three integers in a row, only read (by Invariant 3).
+    unsafe { process::record_short_at(ids, names, key, what, LEGACY_LEVEL) };
+    true
+}
+
+/// As [`call_in`], by the span.
+///
+/// # Safety
+/// Invariants 1 and 2; neither `trace` nor `endpoint` is NULL.
+#[inline(always)]
+unsafe fn call_of_span(trace: *const Trace, endpoint: *const Endpoint, key: *const c_char) -> Call {
+    // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
+    let name = unsafe { (*trace).name };
+    // SAFETY: passed on from the caller.
+    unsafe { call_in(name, endpoint, key) }
+}
+
 /// # Safety
 /// As [`record_brief_event`].
 #[inline(always)]
@@ -141,13 +219,12 @@ unsafe fn record_brief(
     key: *const c_char,
     what: Short,
 ) -> bool {
-    // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
-    let texts = EndpointTexts::of(unsafe { endpoint.read() });
-    if texts.service.is_null() {
+    // SAFETY: passed on from the caller.
+    let call = unsafe { call_of_span(trace, endpoint, key) };
+    let [_, _, service, _] = call.texts;
+    if service.is_null() {
         return false;
     }
-    // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
-    let call = texts.call(unsafe { (*trace).name }, endpoint, key);
     // SAFETY: passed on from the caller.
     let ids = unsafe { ids_of(trace) };
     // SAFETY: three integers in a row, only read (by Invariant 3); strings of the caller (Invariant 2).

@@ -24,7 +24,7 @@ pub(crate) mod waking;
 
 use blkin_record::{EndpointParts, Payload, Source};
 
-pub use crate::shapes::{Call, Met, Size};
+pub use crate::shapes::{Call, Ids, Met, Size};
 pub use call::{Said, record_call, record_known, string_bytes};
 pub use long::{may_at_once, record, record_string};
 pub use record::{Short, is_on, record_short, record_short_at};
@@ -33,7 +33,8 @@ pub use strings::{
     LEGACY_LEVEL, Place, record_brief_call, record_in_cells, record_new_call, record_travelling_call,
 };
 pub use text::{
-    declare, declare_endpoint, meet_span, recognise, recognise_call, recognise_endpoint, recognise_span,
+    declare, declare_endpoint, meet_span, recognise, recognise_call, recognise_endpoint, recognise_longer,
+    recognise_span,
 };
 
 /// One annotation as the caller has it. Longer texts than [`blkin_record::MAX_TEXT_BYTES`] are cut.

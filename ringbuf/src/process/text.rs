@@ -10,7 +10,7 @@ use super::call::string_bytes;
 use super::state::{NAMES, STATE};
 use crate::cstring::{self, BLOCK};
 use crate::names::{Hint, Names};
-use crate::shapes::{Call, Met, Shapes, Size, TEXTS};
+use crate::shapes::{Call, Ids, Met, Shapes, Size, TEXTS};
 
 /// Id of a name that the program declares: for as long as the process and its forked children live. 0: no room in the
 /// table, or too long; the text then travels in the record. Lock-free, async-signal-safe.
@@ -95,8 +95,8 @@ pub(super) fn meet_endpoint(ip: u32, name: u32, endpoint: EndpointParts<'_>) -> 
 }
 
 /// How a call was met before with its texts where they lie now: name, address (never NULL) and name of the endpoint, and key,
-/// compared by content, no further than their ends. [`Met::Never`] also if one is long; then [`super::record_new_call`] knows
-/// more. What is new each time [`super::record_travelling_call`] has to record, or what [`Met::New`] names.
+/// compared by content, no further than their ends. Of [`Met::Longer`] [`recognise_longer`] knows more, of [`Met::Never`]
+/// [`super::record_new_call`]. What is new each time [`super::record_travelling_call`] has to record, or what [`Met::New`] names.
 ///
 /// # Safety
 /// The texts end with a 0 and do not change during the call, or are NULL.
@@ -104,6 +104,16 @@ pub(super) fn meet_endpoint(ip: u32, name: u32, endpoint: EndpointParts<'_>) -> 
 pub unsafe fn recognise_call(call: Call) -> Met {
     // SAFETY: passed on from the caller.
     unsafe { SHAPES.find(call) }
+}
+
+/// Of a call that was met as [`Met::Longer`]: the key's id, if all of its texts go on as they did.
+///
+/// # Safety
+/// As [`recognise_call`]; no text is NULL.
+#[inline(always)]
+pub unsafe fn recognise_longer(call: &Call, ids: Ids) -> Option<u32> {
+    // SAFETY: passed on from the caller.
+    unsafe { ids.are_of(call, NAMES.text()) }.then(|| ids.key())
 }
 
 /// The key of a span, which says nothing. A block, so that it lies in one page.
@@ -121,9 +131,8 @@ static NO_KEY: NoKey = NoKey([0; BLOCK]);
 pub unsafe fn recognise_span(call: Call) -> Option<u64> {
     // SAFETY: passed on from the caller.
     match unsafe { recognise_call(without_key(call)) } {
-        Met::Whole(names, _) | Met::InPart(names, _) => Some(names),
-        Met::New(_) => Some(0),
-        Met::Never => None,
+        Met::Whole(names, _) => Some(names),
+        _ => None,
     }
 }
 
@@ -161,22 +170,22 @@ pub unsafe fn meet_span(call: Call) -> u64 {
 /// # Safety
 /// As [`recognise_call`].
 pub(super) unsafe fn recognise_longer_call(call: Call) -> Option<(u64, u32)> {
+    // SAFETY: passed on from the caller.
+    unsafe { SHAPES.find_whole(call, NAMES.text()) }
+        // SAFETY: as above.
+        .or_else(|| unsafe { recognise_parts(call) })
+}
+
+/// By the ids that the texts had last, where they lie.
+///
+/// # Safety
+/// As [`recognise_call`].
+unsafe fn recognise_parts(call: Call) -> Option<(u64, u32)> {
     let mut ids = [0; TEXTS];
     for (id, text) in ids.iter_mut().zip(call.texts) {
         let Hint::Id(hinted) = NAMES.hints.at(text.addr()) else { return None };
         *id = hinted;
     }
-    // SAFETY: passed on from the caller.
-    unsafe { SHAPES.find_longer(call, NAMES.text()) }
-        // SAFETY: as above.
-        .or_else(|| unsafe { recognise_parts(call, ids) })
-}
-
-/// `ids`: what the texts had last, where they lie.
-///
-/// # Safety
-/// As [`recognise_call`]; no text is NULL.
-unsafe fn recognise_parts(call: Call, ids: [u32; TEXTS]) -> Option<(u64, u32)> {
     let wide = STATE.reads_blocks.load(Relaxed);
     // SAFETY: passed on from the caller.
     let is_same = |(text, id)| unsafe { cstring::is(text, NAMES.text(), id as usize, wide) };

@@ -30,6 +30,8 @@
 //! Recording makes no system call, takes no lock and allocates nothing in the steady state, may be done in signal
 //! handlers, and keeps errno. A forked child records on its own without any help.
 //!
+//! A variable that is empty counts as not set.
+//!
 //! | variable | meaning |
 //! |---|---|
 //! | `BLKIN_OFF` | any value but `0`: record nothing |

@@ -3,7 +3,7 @@
  *
  * One header for every BlkKin dialect: the fields and names of the original branch (trace_endpoint,
  * annotation_endpoint, val, BLKIN_KEYVAL, int ports, non-const arguments) and those of the later ones mean
- * the same thing here. C11 and C++17; link with -lblkin (see blkin.pc, or find_package(Blkin)).
+ * the same thing here. C from C89 on and C++ from C++11 on; link with -lblkin (see blkin.pc, or find_package(Blkin)).
  *
  * What holds for every function below, unless it says otherwise:
  *
@@ -22,6 +22,7 @@
 #ifndef BLKIN_ZIPKIN_C_H
 #define BLKIN_ZIPKIN_C_H
 
+#include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <asm/byteorder.h>
@@ -34,6 +35,17 @@
 #endif
 #ifndef BLKIN_NOPLT
 #define BLKIN_NOPLT
+#endif
+
+/* A function that has no code of its own in the program: it is inlined, or the library's of the same name is called. */
+#if defined(__has_attribute)
+#if __has_attribute(gnu_inline) && __has_attribute(always_inline)
+#define BLKIN_HAS_GNU_INLINE
+#define BLKIN_INLINE extern __inline__ __attribute__((gnu_inline, always_inline))
+#endif
+#endif
+#ifndef BLKIN_INLINE
+#define BLKIN_INLINE static __inline__
 #endif
 
 /* A pointer as one of another type, written so that compilers which warn of the other language's casts do not. */
@@ -131,7 +143,9 @@ struct blkin_annotation {
  * blkin_init - get ready early
  *
  * Creates the memory that annotations go to and offers it to the node's daemon, so that the first record
- * need not. Optional: the first record does the same. May be called any number of times, from any thread.
+ * need not. Optional: the first record does the same. May be called any number of times, from any thread. A program that
+ * pins all of its threads, the first one too, to a CPU each should call it before: there are as many rings as the CPUs
+ * that the calling thread and the first one may run on, and at least 15.
  * The program's own state (srand(), signals, descriptors 0-2, environment) is left alone.
  *
  * Returns 0, always: a program runs the same whether or not it can be traced. What is lost because it could
@@ -299,15 +313,8 @@ struct blkin_gate_words {
  */
 int blkin_level_is_on(unsigned int level);
 
-/*
- * blkin_is_on - whether annotations of this level are recorded now
- *
- * Changes while the program runs (`blkin set`), at any time. Costs two loads; worth asking before costly values are
- * made. The macros below ask by themselves.
- *
- * Returns 1 or 0.
- */
-static inline int blkin_is_on(unsigned int level)
+/* What blkin_is_on() does, for the library's own inline functions, too. */
+BLKIN_INLINE int blkin_gate_is_open(unsigned int level)
 {
 #if defined(__x86_64__) && defined(__LP64__)
 	const struct blkin_gate_words *gate;
@@ -322,6 +329,19 @@ static inline int blkin_is_on(unsigned int level)
 #else
 	return blkin_level_is_on(level);
 #endif
+}
+
+/*
+ * blkin_is_on - whether annotations of this level are recorded now
+ *
+ * Changes while the program runs (`blkin set`), at any time. Costs two loads; worth asking before costly values are
+ * made. The macros below ask by themselves.
+ *
+ * Returns 1 or 0.
+ */
+static __inline__ int blkin_is_on(unsigned int level)
+{
+	return blkin_gate_is_open(level);
 }
 
 /*
@@ -374,21 +394,21 @@ void blkin_span_string(const struct blkin_span *span, struct blkin_name *key, co
 		       unsigned int level);
 
 /* The bodies of the macros below: the tests that cost nothing to speak of are made where they are written. */
-static inline void blkin_macro_span_event(const struct blkin_span *span, struct blkin_name *event,
+static __inline__ void blkin_macro_span_event(const struct blkin_span *span, struct blkin_name *event,
 					  unsigned int level)
 {
 	if (span->trace.info.trace_id != 0 && blkin_is_on(level))
 		blkin_span_event(span, event, level);
 }
 
-static inline void blkin_macro_span_integer(const struct blkin_span *span, struct blkin_name *key, int64_t val,
+static __inline__ void blkin_macro_span_integer(const struct blkin_span *span, struct blkin_name *key, int64_t val,
 					    unsigned int level)
 {
 	if (span->trace.info.trace_id != 0 && blkin_is_on(level))
 		blkin_span_integer(span, key, val, level);
 }
 
-static inline void blkin_macro_span_string(const struct blkin_span *span, struct blkin_name *key,
+static __inline__ void blkin_macro_span_string(const struct blkin_span *span, struct blkin_name *key,
 					   const char *val, unsigned int level)
 {
 	if (span->trace.info.trace_id != 0 && blkin_is_on(level))
@@ -424,6 +444,31 @@ static inline void blkin_macro_span_string(const struct blkin_span *span, struct
 #define BLKIN_STRING(span, key, val) BLKIN_STRING_AT(BLKIN_LEVEL_WARNING, span, key, val)
 
 /*
+ * blkin_trace_annotation - blkin_record() of a span that is sampled, while warnings are on
+ *
+ * What blkin_record() and the macros below call then: it asks neither. No argument may be NULL.
+ *
+ * Returns what blkin_record() does.
+ */
+BLKIN_NOPLT
+int blkin_trace_annotation(const struct blkin_trace *trace, const struct blkin_annotation *annotation);
+
+#ifdef BLKIN_HAS_GNU_INLINE
+/*
+ * Asks whether anything is to be recorded before it calls the library. The function itself, which has its address and takes
+ * what is not inlined, is the library's.
+ */
+BLKIN_INLINE int blkin_record(const struct blkin_trace *trace, const struct blkin_annotation *annotation)
+{
+	if (!trace || !annotation)
+		return -EINVAL;
+	if (trace->info.trace_id == 0 || !blkin_gate_is_open(BLKIN_LEVEL_WARNING))
+		return 0;
+	return blkin_trace_annotation(trace, annotation);
+}
+#endif
+
+/*
  * blkin_trace_event, blkin_trace_integer - blkin_record() of an annotation that is not put together first
  *
  * What the macros below call when the span is sampled and the level is on: these functions ask neither. trace, event and
@@ -439,19 +484,19 @@ void blkin_trace_integer(const struct blkin_trace *trace, const struct blkin_end
  * The bodies of the macros below. A span that is not sampled, or a level that is switched off, costs a branch or two
  * here; where blkin_init_..._annotation() would return -EINVAL nothing is recorded.
  */
-static inline int blkin_macro_wants(const struct blkin_trace *trace)
+static __inline__ int blkin_macro_wants(const struct blkin_trace *trace)
 {
 	return trace && trace->info.trace_id != 0 && blkin_is_on(BLKIN_LEVEL_WARNING);
 }
 
-static inline void blkin_macro_timestamp(const struct blkin_trace *trace, const struct blkin_endpoint *endp,
+static __inline__ void blkin_macro_timestamp(const struct blkin_trace *trace, const struct blkin_endpoint *endp,
 					 const char *event)
 {
 	if (blkin_macro_wants(trace) && event)
 		blkin_trace_event(trace, endp, event);
 }
 
-static inline void blkin_macro_string(const struct blkin_trace *trace, const struct blkin_endpoint *endp,
+static __inline__ void blkin_macro_string(const struct blkin_trace *trace, const struct blkin_endpoint *endp,
 				      const char *key, const char *val)
 {
 	struct blkin_annotation annot;
@@ -462,10 +507,10 @@ static inline void blkin_macro_string(const struct blkin_trace *trace, const str
 	annot.key = key;
 	annot.val_str = val;
 	annot.endpoint = endp;
-	(void)blkin_record(trace, &annot);
+	(void)blkin_trace_annotation(trace, &annot);
 }
 
-static inline void blkin_macro_integer(const struct blkin_trace *trace, const struct blkin_endpoint *endp,
+static __inline__ void blkin_macro_integer(const struct blkin_trace *trace, const struct blkin_endpoint *endp,
 				       const char *key, int64_t val)
 {
 	if (blkin_macro_wants(trace) && key)
@@ -498,6 +543,8 @@ static inline void blkin_macro_integer(const struct blkin_trace *trace, const st
 #define BLKIN_KEYVAL(trace, endp, key, val) BLKIN_KEYVAL_STRING(trace, endp, key, val)
 
 #undef BLKIN_POINTER
+#undef BLKIN_INLINE
+#undef BLKIN_HAS_GNU_INLINE
 
 #ifdef __cplusplus
 }

@@ -6,7 +6,7 @@ use super::layout::{Annotation, Endpoint, INTEGER, TIMESTAMP, Trace};
 use super::{INVALID, OK, bytes, guard};
 use crate::raw::EndpointBytes;
 pub(super) use blkin_ringbuf::process::LEGACY_LEVEL;
-use blkin_ringbuf::process::{self, Call, Met, Said, Short};
+use blkin_ringbuf::process::{self, Call, Ids, Met, Said, Short};
 
 /// The address of an endpoint without one.
 const NO_IP: &std::ffi::CStr = c"";
@@ -25,16 +25,16 @@ pub(super) unsafe extern "C" fn blkin_record(trace: *const Trace, annotation: *c
         return OK;
     }
     // SAFETY: neither is NULL; the rest is passed on from the caller.
-    unsafe { record_if_recognised(trace, annotation) }
+    unsafe { blkin_trace_annotation(trace, annotation) }
 }
 
-/// A call of a sampled span that is on. By itself, so that a call that is off has nothing to keep; a C function, which never
-/// unwinds, so that it can be the end of its caller.
+/// See `zipkin_c.h`. A call that is off does not come here, and so has nothing to keep.
 ///
 /// # Safety
 /// Neither is NULL; Invariants 1, 2 and 5.
 #[inline(never)]
-unsafe extern "C" fn record_if_recognised(trace: *const Trace, annotation: *const Annotation) -> c_int {
+#[unsafe(no_mangle)]
+unsafe extern "C" fn blkin_trace_annotation(trace: *const Trace, annotation: *const Annotation) -> c_int {
     // SAFETY: passed on from the caller.
     let Some((call, said)) = (unsafe { call_of(trace, annotation) }) else {
         // SAFETY: as above.
@@ -46,6 +46,8 @@ unsafe extern "C" fn record_if_recognised(trace: *const Trace, annotation: *cons
     match unsafe { process::recognise_call(call) } {
         // SAFETY: passed on from the caller.
         Met::Whole(names, key) => unsafe { record_whole(ids, names, key, said) },
+        // SAFETY: as above.
+        Met::Longer(names, ids) => unsafe { record_longer(trace, annotation, names, ids.0) },
         // SAFETY: as above.
         Met::InPart(names, key) => unsafe { record_travelling(trace, annotation, names, key) },
         // SAFETY: as above.
@@ -69,6 +71,31 @@ unsafe fn record_whole(ids: *const u64, names: u64, key: u32, said: Said) -> c_i
         // SAFETY: passed on from the caller.
         Said::String(value) => unsafe { record_string(ids, names, key, value) },
     }
+}
+
+/// A call that was recognised but for the ends of its texts, some of which are longer than others are.
+///
+/// # Safety
+/// Neither is NULL; Invariants 1, 2 and 5.
+#[inline(never)]
+unsafe extern "C" fn record_longer(
+    trace: *const Trace,
+    annotation: *const Annotation,
+    names: u64,
+    ids: u64,
+) -> c_int {
+    // SAFETY: passed on from the caller.
+    if let Some((call, said)) = unsafe { call_of(trace, annotation) } {
+        // SAFETY: strings of the caller (Invariant 2): what was met so is not NULL.
+        if let Some(key) = unsafe { process::recognise_longer(&call, Ids(ids)) } {
+            // SAFETY: passed on from the caller.
+            let ids = unsafe { ids_of(trace) };
+            // SAFETY: passed on from the caller.
+            return unsafe { record_whole(ids, names, key, said) };
+        }
+    }
+    // SAFETY: passed on from the caller.
+    unsafe { record_if_new(trace, annotation) }
 }
 
 /// A call that was not recognised at once, likely because a text of it is new. A C function, as its caller.

@@ -50,7 +50,7 @@ silent() {
         -Wcast-qual -Werror -I"$include/blkin" -c "$here/warnings.c" -o "$work/warnings.o"
 }
 for compiler in gcc clang; do
-    for standard in c99 c11 c17; do
+    for standard in c89 c99 c11 c17; do
         check "$compiler warns of nothing in the headers as $standard" silent $compiler $standard -Wstrict-prototypes \
             -Wdeclaration-after-statement
     done
@@ -139,6 +139,12 @@ in_one_ring() {
 }
 check "gcc builds unharmed.c" build unharmed gcc unharmed.c
 check "trouble with tracing does the program no harm" with BLKIN_SOCKET=/nonexistent timeout 120 "$work/unharmed"
+# Where there is nowhere to count them the program tells how many there were.
+without_memory() {
+    (ulimit -f 0; with BLKIN_SOCKET=/nonexistent "$work/quickstart") 2>&1 |
+        grep '6 annotations of this program were not recorded'
+}
+check "a program without shared memory says how many annotations that cost" without_memory
 # The calls that docs/deploy.md wants a filter to let through, but for the one that a steady program makes.
 filtered_calls() {
     sed -nE 's/^\| (at the first record|at its end|when the library)[^|]*\|([^|]*)\|$/\2/p' docs/deploy.md |
@@ -220,6 +226,7 @@ off=$(nproc --all)
 [ "$off" -ge 4 ] || off=4
 check "RATE=500 samples 1 in 500 over 4 threads" sampled_within $((200 - off)) $((200 + off)) RATE=500 -- threads 4 100000
 check "BLKIN_RATE wins over RATE" sampled_within $((200 - off)) $((200 + off)) RATE=2 BLKIN_RATE=500 -- threads 4 100000
+check "an empty BLKIN_RATE leaves it to RATE" sampled_within $((200 - off)) $((200 + off)) RATE=500 BLKIN_RATE= -- threads 4 100000
 check "no RATE samples all" sampled_within 1000 1000 X=1 -- threads 4 1000
 for rate in 0 -3 many; do
     check "RATE=$rate samples all" sampled_within 1000 1000 RATE=$rate -- threads 4 1000

@@ -74,6 +74,7 @@ void (*span_string)(const struct blkin_span *, struct blkin_name *, const char *
 void (*trace_event)(const struct blkin_trace *, const struct blkin_endpoint *, const char *) = blkin_trace_event;
 void (*trace_integer)(const struct blkin_trace *, const struct blkin_endpoint *, const char *,
 		      int64_t) = blkin_trace_integer;
+int (*trace_annotation)(const struct blkin_trace *, const struct blkin_annotation *) = blkin_trace_annotation;
 int (*level_is_on)(unsigned int) = blkin_level_is_on;
 const char *const *const constants[] = {
 	&CLIENT_SEND,          &CLIENT_RECV,          &SERVER_SEND,          &SERVER_RECV,
@@ -91,6 +92,6 @@ int main(void)
 	return !(init && init_new_trace && init_trace_info && init_child && init_child_info && init_endpoint &&
 		 init_string && init_integer && init_timestamp && record && get_trace_info && set_trace_info &&
 		 set_trace_properties && pack && unpack && span_of && span_event && span_integer && span_string && trace_event &&
-		 trace_integer &&
+		 trace_integer && trace_annotation &&
 		 level_is_on(BLKIN_LEVEL_ERR) == blkin_is_on(BLKIN_LEVEL_ERR));
 }

@@ -6,6 +6,16 @@
 #include <zipkin_c.h>
 
 void blkin_test_macros(const struct blkin_trace *trace, const struct blkin_endpoint *endpoint);
+int blkin_test_record(const struct blkin_trace *trace, const struct blkin_endpoint *endpoint);
+
+int blkin_test_record(const struct blkin_trace *trace, const struct blkin_endpoint *endpoint)
+{
+	struct blkin_annotation annotation;
+
+	if (blkin_init_timestamp_annotation(&annotation, SERVER_RECV, endpoint) != 0)
+		return 1;
+	return blkin_record(trace, &annotation);
+}
 
 void blkin_test_macros(const struct blkin_trace *trace, const struct blkin_endpoint *endpoint)
 {

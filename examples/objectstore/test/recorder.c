@@ -63,15 +63,13 @@ static void write_line(const char *line, size_t len)
 	close(fd);
 }
 
-int blkin_record(const struct blkin_trace *trace, const struct blkin_annotation *annotation)
+int blkin_trace_annotation(const struct blkin_trace *trace, const struct blkin_annotation *annotation)
 {
 	const struct blkin_endpoint *endpoint = annotation->endpoint ? annotation->endpoint : trace->endpoint;
 	struct timespec now;
 	char line[2048], value[512];
 	int len;
 
-	if (trace->info.trace_id == 0)
-		return 0;
 	clock_gettime(CLOCK_REALTIME, &now);
 	if (annotation->type == ANNOT_INTEGER)
 		snprintf(value, sizeof value, "%" PRId64, annotation->val_int);
@@ -90,12 +88,12 @@ int blkin_record(const struct blkin_trace *trace, const struct blkin_annotation 
 
 void blkin_trace_event(const struct blkin_trace *trace, const struct blkin_endpoint *endpoint, const char *event)
 {
-	blkin_record(trace, &(struct blkin_annotation){.type = ANNOT_TIMESTAMP, .val_str = event, .endpoint = endpoint});
+	blkin_trace_annotation(trace, &(struct blkin_annotation){.type = ANNOT_TIMESTAMP, .val_str = event, .endpoint = endpoint});
 }
 
 void blkin_trace_integer(const struct blkin_trace *trace, const struct blkin_endpoint *endpoint, const char *key,
 			 int64_t val)
 {
-	blkin_record(trace, &(struct blkin_annotation){
+	blkin_trace_annotation(trace, &(struct blkin_annotation){
 				    .type = ANNOT_INTEGER, .key = key, .val_int = val, .endpoint = endpoint});
 }

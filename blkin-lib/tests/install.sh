@@ -146,6 +146,13 @@ with_cmake() {
 }
 check "CMake builds a project" with_cmake
 check "which is traced" traces 3 example-cmake "$work/cmake/example-cmake"
+# through_a_link: as where /lib is a link to /usr/lib, and CMake looks there first.
+through_a_link() {
+    mkdir "$work/linked" && ln -s "$usr/lib" "$work/linked/lib" &&
+        cmake -DBlkin_DIR="$work/linked/lib/cmake/Blkin" -S "$work/examples/cmake" -B "$work/cmake-linked" &&
+        cmake --build "$work/cmake-linked"
+}
+check "CMake finds it through a link to its folder" through_a_link
 cmake_static() {
     mkdir -p "$work/static" && cp "$work/examples/cmake/main.cpp" "$work/static" &&
         sed 's/Blkin::blkin/Blkin::static/' "$work/examples/cmake/CMakeLists.txt" >"$work/static/CMakeLists.txt" &&

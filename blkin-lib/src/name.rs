@@ -36,7 +36,10 @@ impl Name {
     #[cold]
     fn declare(&self) -> Source<&'static [u8]> {
         let id = process::declare(self.text.as_bytes());
-        self.id.store(id, Release);
+        // Without room there is no id, now or later, and all threads look at this word.
+        if id != 0 {
+            self.id.store(id, Release);
+        }
         Source::new(id, self.text.as_bytes())
     }
 }

@@ -250,6 +250,9 @@ unsafe fn known<'a>(name: *mut Name) -> Option<Source<&'a [u8]>> {
     // SAFETY: NULL or a string of the caller (Invariant 2).
     let text = unsafe { bytes(text) }?;
     let declared = process::declare(text);
-    id.store(declared, Release);
+    // Without room there is no id, now or later, and all threads look at this word.
+    if declared != 0 {
+        id.store(declared, Release);
+    }
     Some(Source::new(declared, text))
 }

@@ -100,6 +100,30 @@ pub struct ProgramCounters {
     pub overwritten: u64,
 }
 
+impl ProgramCounters {
+    /// Whether each attempt has become a record or a loss.
+    fn add_up(&self) -> bool {
+        let lost = [self.full, self.no_segment, self.too_large, self.starting, self.stalled];
+        self.attempted == lost.into_iter().fold(self.committed, u64::wrapping_add)
+    }
+
+    fn plus(&self, other: &Self) -> Self {
+        let sum = |field: fn(&Self) -> u64| field(self).wrapping_add(field(other));
+        Self {
+            attempted: sum(|counters| counters.attempted),
+            committed: sum(|counters| counters.committed),
+            full: sum(|counters| counters.full),
+            no_segment: sum(|counters| counters.no_segment),
+            too_large: sum(|counters| counters.too_large),
+            starting: sum(|counters| counters.starting),
+            stalled: sum(|counters| counters.stalled),
+            truncated: sum(|counters| counters.truncated),
+            not_interned: sum(|counters| counters.not_interned),
+            overwritten: sum(|counters| counters.overwritten),
+        }
+    }
+}
+
 // One bit each in `Attachment::at_hole`.
 const _: () = assert!(MAX_SLOTS <= u64::BITS as usize);
 
@@ -248,47 +272,59 @@ impl Attachment {
 
     /// The program's counters now.
     pub fn counters(&self) -> ProgramCounters {
-        let words = self.words.words();
-        let outside = |index: usize| words[index].load(Relaxed);
-        let mut sum = ProgramCounters {
+        self.counters_and_pending().0
+    }
+
+    /// The program's counters, and of the same look the records that it has committed and this side has not read: the program goes
+    /// on recording meanwhile, and what is looked at one after the other would not add up.
+    pub fn counters_and_pending(&self) -> (ProgramCounters, u64) {
+        let slots = (0..self.info.slots).map(|slot| {
+            let header = self.slot_header(slot);
+            look_until_it_adds_up(|| self.look_at(slot, |index| header[index].load(Acquire)))
+        });
+        let outside = look_until_it_adds_up(|| self.look_outside());
+        slots
+            .fold(outside, |(sum, pending), (slot, of_slot)| (sum.plus(&slot), pending.wrapping_add(of_slot)))
+    }
+
+    /// What was counted outside of rings.
+    fn look_outside(&self) -> (ProgramCounters, u64) {
+        let outside = |index: usize| self.words.words()[index].load(Acquire);
+        let counters = ProgramCounters {
             attempted: outside(header::ATTEMPTED),
             no_segment: outside(header::NO_SEGMENT),
             starting: outside(header::STARTING),
             ..ProgramCounters::default()
         };
-        for slot in 0..self.info.slots {
-            self.add_slot(slot, &mut sum);
-        }
-        sum
+        (counters, 0)
     }
 
-    fn add_slot(&self, slot: usize, sum: &mut ProgramCounters) {
-        let header = self.slot_header(slot);
-        let count = |index: usize| header[index].load(Relaxed);
-        let fields = [
-            (&mut sum.attempted, slot::ATTEMPTED),
-            (&mut sum.full, slot::FULL),
-            (&mut sum.stalled, slot::STALLED),
-            (&mut sum.too_large, slot::TOO_LARGE),
-            (&mut sum.truncated, slot::TRUNCATED),
-            (&mut sum.not_interned, slot::NOT_INTERNED),
-        ];
-        for (field, index) in fields {
-            *field = field.wrapping_add(count(index));
-        }
-        let committed = match self.info.mode {
-            RingMode::Overwrite => recorded(count, sum),
+    fn look_at(&self, slot: usize, count: impl Fn(usize) -> u64) -> (ProgramCounters, u64) {
+        let mut counters = ProgramCounters::default();
+        let pending = match self.info.mode {
+            RingMode::Overwrite => {
+                (counters.overwritten, counters.committed) = recorded(&count);
+                counters.committed.wrapping_sub(counters.overwritten)
+            }
             RingMode::Discard => {
                 // Head keeps 28 bits of the count; what has been read tells the rest.
                 let read = self.at[slot].records;
-                read.wrapping_add(Head(count(slot::HEAD)).records().wrapping_sub(read) & ORDINAL_MASK)
+                let unread = Head(count(slot::HEAD)).records().wrapping_sub(read) & ORDINAL_MASK;
+                counters.committed = read.wrapping_add(unread);
+                unread
             }
         };
-        sum.committed = sum.committed.wrapping_add(committed);
+        counters.attempted = count(slot::ATTEMPTED);
         if self.is_written_portably(slot) {
             // There head alone counts the attempts that found a place.
-            sum.attempted = sum.attempted.wrapping_add(committed);
+            counters.attempted = counters.attempted.wrapping_add(counters.committed);
         }
+        counters.full = count(slot::FULL);
+        counters.stalled = count(slot::STALLED);
+        counters.too_large = count(slot::TOO_LARGE);
+        counters.truncated = count(slot::TRUNCATED);
+        counters.not_interned = count(slot::NOT_INTERNED);
+        (counters, pending.min(self.reader(slot).shape.grains()))
     }
 
     fn is_written_portably(&self, slot: usize) -> bool {
@@ -385,12 +421,20 @@ impl Writers {
     }
 }
 
-/// What an overwriting ring recorded, after adding what it overwrote. Both words keep 28 bits of their counts; the counter of
+/// So often counters are looked at until they add up. A writer that is between two looks, or stopped between an attempt and its
+/// loss, which are two steps of the portable producer, makes them differ for a moment; what differs for ever is an error.
+const LOOKS: usize = 1000;
+
+fn look_until_it_adds_up(look: impl Fn() -> (ProgramCounters, u64)) -> (ProgramCounters, u64) {
+    let mut looks = (1..LOOKS).map(|_| look());
+    looks.find(|(counters, _)| counters.add_up()).unwrap_or_else(look)
+}
+
+/// What an overwriting ring overwrote, and what it recorded. Both words keep 28 bits of their counts; the counter of
 /// what was overwritten, which a kill may leave a little behind, tells the rest: a ring holds far fewer records than that.
-fn recorded(count: impl Fn(usize) -> u64, sum: &mut ProgramCounters) -> u64 {
+fn recorded(count: impl Fn(usize) -> u64) -> (u64, u64) {
     let overwritten = nearest_count(Head(count(slot::OLDEST)).records(), count(slot::OVERWRITTEN));
-    sum.overwritten = sum.overwritten.wrapping_add(overwritten);
-    nearest_count(Head(count(slot::HEAD)).records(), overwritten)
+    (overwritten, nearest_count(Head(count(slot::HEAD)).records(), overwritten))
 }
 
 /// Where an earlier consumer stopped; the start of the ring if there was none. Bounded, because the page is shared.

@@ -330,13 +330,13 @@ impl Program {
 
     /// Its figures as they are now.
     pub(super) fn totals(&self) -> Totals {
-        let mut counters = self.attachment.counters();
+        let (mut counters, pending) = self.attachment.counters_and_pending();
         counters.overwritten = counters.overwritten.wrapping_add(self.given_up.unwrap_or(0));
         Totals {
             counters,
             drained_before: self.before.settled,
             unsettled: self.before.unsettled,
-            pending: if self.given_up.is_some() { 0 } else { self.attachment.pending() },
+            pending: if self.given_up.is_some() { 0 } else { pending },
             drain: self.figures,
         }
     }

@@ -1,0 +1,50 @@
+//! The figures of a program that goes on recording add up at each look.
+
+mod own;
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+use blkin_record::{EndpointParts, names_word};
+use blkin_ringbuf::Attachment;
+use blkin_ringbuf::process::{Short, Status, declare, declare_endpoint, init, record_short};
+
+const LOOKS: usize = 20_000;
+
+/// What found no room, if the rest adds up to it.
+fn full_when_adding_up(attachment: &Attachment, drained: u64) -> u64 {
+    let (counters, pending) = attachment.counters_and_pending();
+    assert_eq!(counters.attempted, counters.committed + counters.full);
+    assert_eq!(counters.committed, drained + pending);
+    counters.full
+}
+
+#[test]
+fn figures_add_up_while_a_program_records() {
+    assert_eq!(init(), Status::Tracing);
+    let mut attachment = own::attach();
+    attachment.mark_attached(true);
+    let endpoint = EndpointParts { ip: b"", port: 1, name: b"service" };
+    let names = names_word(declare(b"name"), declare_endpoint(&endpoint));
+    let key = declare(b"key");
+    let goes_on = AtomicBool::new(true);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while goes_on.load(Relaxed) {
+                record_short(&[1, 2, 0], names, key, Short::Integer(3), 4);
+            }
+        });
+        let (mut drained, mut raw) = (0, Vec::new());
+        for _ in 0..LOOKS {
+            for slot in 0..attachment.slots() {
+                raw.clear();
+                drained += attachment.drain(slot, 1 << 16, &mut raw).records;
+                attachment.publish(slot);
+            }
+            full_when_adding_up(&attachment, drained);
+        }
+        while full_when_adding_up(&attachment, drained) < LOOKS as u64 {}
+        goes_on.store(false, Relaxed);
+        assert!(drained > 0);
+    });
+}

@@ -46,9 +46,7 @@ fn shown_device(device: u64) -> String {
 fn programs_of(pid: u32, device: &str) -> Vec<Offer> {
     let Ok(maps) = read_maps(pid) else { return Vec::new() };
     let (segments, controls) = (mapped(&maps, device, SEGMENT), mapped(&maps, device, CONTROL));
-    let Ok(uid) = fs::metadata(format!("/proc/{pid}")).map(|metadata| metadata.uid()) else {
-        return Vec::new();
-    };
+    let Some(uid) = user_of(pid) else { return Vec::new() };
     let mut out = Vec::new();
     // Each copy of the library makes its segment and then its control page: inodes tell which go together.
     for (segment, control) in segments.iter().zip(&controls) {
@@ -66,6 +64,17 @@ fn programs_of(pid: u32, device: &str) -> Vec<Offer> {
         }
     }
     out
+}
+
+/// The effective user of a process. The owner of its folder is root's as soon as it is not dumpable.
+fn user_of(pid: u32) -> Option<u32> {
+    effective_uid(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+}
+
+/// In a `status` of /proc, which has the name of the process in its first line, escaped: real, effective and others.
+fn effective_uid(status: &str) -> Option<u32> {
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    ids.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 fn read_maps(pid: u32) -> io::Result<String> {
@@ -121,6 +130,14 @@ fn open_inode(path: &str, inode: u64) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_user_of_a_process_is_the_effective_one() {
+        let status = "Name:\tUid:\\n\nUmask:\t0022\nUid:\t1000\t1001\t1002\t1003\nGid:\t5\t6\t7\t8\n";
+        assert_eq!(effective_uid(status), Some(1001));
+        assert_eq!(effective_uid("Name:\tx\nUid:\t1000\n"), None);
+        assert_eq!(user_of(std::process::id()), Some(rustix::process::geteuid().as_raw()));
+    }
 
     #[test]
     fn each_memfd_of_a_writer_is_found_once_in_the_order_of_inodes() {

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf, absolute};
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
+
 use blkin_daemon::checks::{in_ranges, invalid, listen_address, read_listen_address, writable_folder};
 use blkin_daemon::config::ConfigError;
 use blkin_daemon::logging::{self, LogFormat, LogOverrides};
@@ -159,7 +161,7 @@ pub struct Overrides {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
     /// Socket on which `blkin set` asks; empty: control.sock in the folder of the other
-    #[arg(long, env = "BLKIN_CONSUMERD_CONTROL_SOCKET", value_name = "PATH")]
+    #[arg(long, env = "BLKIN_CONSUMERD_CONTROL_SOCKET", value_name = "PATH", value_parser = path_or_nothing())]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control_socket: Option<PathBuf>,
     /// Address of /metrics and /healthz [default: 127.0.0.1:9412]
@@ -175,7 +177,7 @@ pub struct Overrides {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub json_scribe_upstream: Option<String>,
     /// File or named pipe that gets one JSON line for each annotation [default: none]
-    #[arg(long, env = "BLKIN_CONSUMERD_JSON_LINES", value_name = "PATH")]
+    #[arg(long, env = "BLKIN_CONSUMERD_JSON_LINES", value_name = "PATH", value_parser = path_or_nothing())]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub json_lines: Option<PathBuf>,
     /// A span without a new annotation for this long leaves as it is [default: 10000]
@@ -340,6 +342,11 @@ impl Config {
 /// Where the rules are kept that are made on this control socket.
 pub fn rules_beside(control_socket: &Path) -> PathBuf {
     control_socket.with_extension("rules")
+}
+
+/// A path, or "": that of clap takes no empty one.
+fn path_or_nothing() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
 }
 
 fn check_upstream(key: &'static str, upstream: &str) -> Result<(), ConfigError> {

@@ -104,6 +104,23 @@ fn a_flag_wins_over_the_environment_and_both_over_the_file() {
 }
 
 #[test]
+fn paths_that_may_be_empty_are_so_by_flag_and_by_environment() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    // What the file says is overruled, and no socket can be there.
+    let (_file, path) = with_file("control_socket = \"/\"\njson_lines = \"/nowhere/lines\"\n");
+    let common = ["--check-config", "--config", &path, "--socket", socket.to_str().unwrap()];
+    assert_eq!(consumerd(&common).status.code(), Some(78));
+    let by_flag = consumerd(&[&common[..], &["--control-socket", "", "--json-lines", ""]].concat());
+    assert_eq!(by_flag.status.code(), Some(0), "{}", String::from_utf8_lossy(&by_flag.stderr));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_blkin-consumerd"));
+    command.args(common).env("BLKIN_CONSUMERD_CONTROL_SOCKET", "").env("BLKIN_CONSUMERD_JSON_LINES", "");
+    let by_environment = command.output().unwrap();
+    let said = String::from_utf8_lossy(&by_environment.stderr);
+    assert_eq!(by_environment.status.code(), Some(0), "{said}");
+}
+
+#[test]
 fn an_address_that_is_none_is_named_with_where_it_stands() {
     let (_file, path) = with_file("log = \"info\"\nhttp_listen = \"bad\"\n");
     for (arguments, code, place) in [

@@ -293,7 +293,7 @@ impl Config {
         Err(invalid(missing, format!("is needed beside {given}: set both or neither")))
     }
 
-    fn bounds(&self) -> [(&'static str, u64, u64, u64); 18] {
+    fn bounds(&self) -> [(&'static str, u64, u64, u64); 20] {
         let of = |n: usize| n as u64;
         [
             ("quiet_ms", self.quiet_ms, 1, 86_400_000),
@@ -314,6 +314,9 @@ impl Config {
             ("recorder_keep", of(self.recorder_keep), 0, 100_000),
             ("recorder_keep_ms", self.recorder_keep_ms, 0, 30 * 86_400_000),
             ("max_programs", of(self.max_programs), 1, 100_000),
+            ("stop_timeout_ms", self.stop_timeout_ms, 0, 3_600_000),
+            // A worker shows a sign of life far more often, but may be kept from it for a moment.
+            ("stuck_kill_ms", self.stuck_kill_ms, 2000, 3_600_000),
         ]
     }
 
@@ -438,6 +441,9 @@ mod tests {
         assert!(url.contains("json_scribe_upstream") && url.contains("write HOST:PORT"), "{url}");
         assert!(refused(&|c| c.staging_bytes = 5).contains("staging_bytes"));
         assert!(refused(&|c| c.poll_idle_ms = 0).contains("poll_idle_ms"));
+        assert!(refused(&|c| c.stuck_kill_ms = 1999).contains("stuck_kill_ms"));
+        assert!(refused(&|c| c.stuck_kill_ms = 3_600_001).contains("stuck_kill_ms"));
+        assert!(refused(&|c| c.stop_timeout_ms = 3_600_001).contains("stop_timeout_ms"));
         let round = |c: &mut Config| (c.ring_budget_bytes, c.staging_bytes) = (4 << 20, 32 << 20);
         assert!(refused(&round).contains("ring_budget_bytes: needs staging_bytes of 50331648 or more"));
         assert!(refused(&|c| c.backoff_min_ms = 6000).contains("backoff_min_ms"));

@@ -182,12 +182,13 @@ impl Engine {
             return Ok(());
         }
         let (pid, comm) = (identity.pid, identity.comm.clone());
-        match Program::attach(identity.clone(), segment, &control, &self.boot, saved) {
+        match Program::attach(identity, segment, &control, &self.boot, saved) {
             Ok(program) => {
                 program.attachment.mark_attached(true);
                 // An earlier worker may have been killed in its sleep.
                 program.attachment.control().set_sleeping(false);
-                self.settings.attach(&identity, program.attachment.control());
+                // It may know its name alone.
+                self.settings.attach(&program.identity, program.attachment.control());
                 tracing::debug!(pid, comm, "attached");
                 self.programs.insert(number, Box::new(program));
             }

@@ -86,6 +86,8 @@ fn a_program_that_was_gone_before_anybody_looked_is_shown_by_the_name_it_gave() 
     }
     let labels: Vec<&str> = engine.programs.values().map(|program| &*program.label).collect();
     assert_eq!(labels, ["own name:1", "x:1"], "what the kernel says comes first");
+    let told = engine.settings.figures().programs;
+    assert_eq!(told.keys().collect::<Vec<_>>(), ["own name:1", "x:1"], "rules find it under that name");
 }
 
 /// The last record of a round may go beyond what its ring may give.

@@ -12,6 +12,8 @@ use super::peer::Reach;
 
 /// Most rules.
 pub const MAX_RULES: usize = 256;
+/// So many of them only who reaches all programs may make, whatever users have made.
+pub const RULES_FOR_ALL: usize = 64;
 /// Most rules that one user may make about his own programs.
 pub const MAX_RULES_OF_USER: usize = 16;
 
@@ -163,7 +165,8 @@ impl Rules {
             rule.says = new.says.over(rule.says);
             return Ok(());
         }
-        if self.0.len() >= MAX_RULES {
+        let most = if reach == Reach::All { MAX_RULES } else { MAX_RULES - RULES_FOR_ALL };
+        if self.0.len() >= most {
             return Err(Full(self.0.len()));
         }
         let of_user = self.0.iter().filter(|rule| rule.uid == new.uid).count();
@@ -318,5 +321,17 @@ mod tests {
             make(Reach::All, number).unwrap();
         }
         assert_eq!(make(Reach::All, MAX_RULES), Err(Full(MAX_RULES)));
+    }
+
+    #[test]
+    fn whatever_users_have_made_all_can_still_be_switched_off() {
+        let mut rules = Rules::default();
+        let by_users = (0..MAX_RULES).filter(|number| {
+            let user = Reach::Own((number / MAX_RULES_OF_USER) as u32);
+            rules.change(Rule::about_many(label(&number.to_string()), user, OFF), user).is_ok()
+        });
+        assert_eq!(by_users.count(), MAX_RULES - RULES_FOR_ALL);
+        assert_eq!(rules.change(many(Target::All, OFF), Reach::All), Ok(()));
+        assert!(!rules.in_force(&osd(7)).on);
     }
 }

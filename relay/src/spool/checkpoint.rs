@@ -109,8 +109,16 @@ impl Positions {
     pub fn open(path: &Path) -> io::Result<(Positions, Found)> {
         let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
         let mut bytes = vec![0; 2 * SLOT_BYTES];
-        if file.metadata()?.len() < bytes.len() as u64 {
+        let length = file.metadata()?.len();
+        let is_short = length < bytes.len() as u64;
+        if is_short {
+            // Of one that was cut short what is left may still be read. A new one is never left with a part of its length.
+            file.set_len(bytes.len() as u64)?;
+        }
+        if length == 0 {
             file.write_all_at(&bytes, 0)?;
+        }
+        if is_short {
             file.sync_all()?;
         }
         let mut has_bad_place = false;
@@ -119,7 +127,8 @@ impl Positions {
         }
         let latest =
             bytes.chunks_exact(SLOT_BYTES).filter_map(decode).max_by_key(|(generation, _)| *generation);
-        let is_new = !has_bad_place && bytes.iter().all(|byte| *byte == 0);
+        let was_cut = is_short && length > 0;
+        let is_new = !has_bad_place && !was_cut && bytes.iter().all(|byte| *byte == 0);
         let (generation, found) = match latest {
             Some((generation, checkpoint)) => (generation, Found::Checkpoint(checkpoint)),
             None => (0, if is_new { Found::Nothing } else { Found::Unreadable(bytes) }),
@@ -333,6 +342,27 @@ mod tests {
         positions.file.write_all_at(&[0xff; 8], SLOT_BYTES as u64 + 100).unwrap();
         assert_eq!(Positions::open(&path).unwrap().1, Found::Checkpoint(checkpoint(2)));
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 2 * SLOT_BYTES as u64);
+    }
+
+    #[test]
+    fn of_a_file_that_was_cut_short_the_slot_that_is_left_counts_and_without_one_it_is_not_new() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("positions");
+        let found_cut_to = |generations: u64, bytes: usize| {
+            let _ = std::fs::remove_file(&path);
+            let (mut positions, _) = Positions::open(&path).unwrap();
+            (1..=generations).for_each(|generation| positions.write(&checkpoint(generation)).unwrap());
+            positions.file.set_len(bytes as u64).unwrap();
+            let found = Positions::open(&path).unwrap().1;
+            assert_eq!(std::fs::metadata(&path).unwrap().len(), 2 * SLOT_BYTES as u64);
+            found
+        };
+        // The second lies in the first slot, the first in the second.
+        assert_eq!(found_cut_to(2, 2 * SLOT_BYTES - 1), Found::Checkpoint(checkpoint(2)));
+        assert_eq!(found_cut_to(3, SLOT_BYTES), Found::Checkpoint(checkpoint(2)));
+        assert!(matches!(found_cut_to(2, 100), Found::Unreadable(content) if content[..8] == MAGIC));
+        assert!(matches!(found_cut_to(1, SLOT_BYTES), Found::Unreadable(_)), "its only slot is gone");
+        assert_eq!(found_cut_to(2, 0), Found::Nothing);
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub struct Traffic {
     pub calls: AtomicU64,
     /// Entries of calls that broke off after they were sent: they may arrive twice.
     pub uncertain: AtomicU64,
-    /// 1 while the last call was answered.
+    /// 1 from a call that was answered with `OK` on, until one fails.
     pub up: AtomicU64,
 }
 
@@ -246,7 +246,7 @@ impl Upstream {
             }
             self.spool.settle(self.number, &batch);
             if !batch.is_empty() {
-                self.answered();
+                self.succeeded();
                 self.batch_bytes = (self.batch_bytes * 2).min(self.options.batch_bytes);
             }
         }
@@ -258,11 +258,17 @@ impl Upstream {
         }
     }
 
+    /// Whatever it says to a call, an upstream that answers is there.
     fn answered(&mut self) {
-        self.traffic.calls.fetch_add(1, Ordering::Relaxed);
-        self.traffic.up.store(1, Ordering::Relaxed);
         self.backoff.reset();
         self.breaks = 0;
+    }
+
+    /// It answered `OK`.
+    fn succeeded(&mut self) {
+        self.answered();
+        self.traffic.calls.fetch_add(1, Ordering::Relaxed);
+        self.traffic.up.store(1, Ordering::Relaxed);
         if let Some(over) = self.standing.succeeded() {
             let (seconds, failures) = (over.lasted.as_secs(), over.failures);
             tracing::info!(upstream = self.name, seconds, failures, "sending again");

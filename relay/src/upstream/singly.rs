@@ -164,7 +164,10 @@ impl Upstream {
         let called = self.singly.next().map(<[u8]>::to_vec);
         if let Some(entry) = called {
             match self.call_singly(&entry) {
-                Ok(Reply::Ok) => self.decide(Count::default()),
+                Ok(Reply::Ok) => {
+                    self.decide(Count::default());
+                    self.succeeded();
+                }
                 Ok(Reply::Refused(why)) => {
                     self.tell_refused(&format_args!("an entry was refused: {why}"));
                     let rejected = self.count(&entry);

@@ -6,7 +6,8 @@ use std::net::{TcpListener, TcpStream};
 use blkin_daemon::Health;
 use blkin_thrift::Limits;
 use blkin_thrift::scribe::{
-    LogEntry, Method, ResultCode, encode_log_call, encode_log_reply, parse_call, skim_log,
+    ExceptionKind, LogEntry, Method, ResultCode, encode_exception, encode_log_call, encode_log_reply,
+    parse_call, skim_log,
 };
 use tempfile::TempDir;
 
@@ -24,6 +25,7 @@ struct Fixture {
     listener: TcpListener,
     spool: Arc<Spool>,
     standing: Arc<Standing>,
+    traffic: Arc<Traffic>,
     ending: Ending,
     thread: JoinHandle<()>,
 }
@@ -54,8 +56,8 @@ impl Fixture {
             heartbeat: Health::new().worker("upstream"),
             standing: standing.clone(),
         };
-        let (thread, _traffic) = Upstream::start(start).unwrap();
-        Fixture { _folder: folder, listener, spool, standing, ending, thread }
+        let (thread, traffic) = Upstream::start(start).unwrap();
+        Fixture { _folder: folder, listener, spool, standing, traffic, ending, thread }
     }
 
     fn append(&self, message: &str) {
@@ -188,5 +190,29 @@ fn what_is_called_one_by_one_takes_no_more_memory_than_what_may_be_under_way() {
     // The first by itself, then each other time another one.
     assert_eq!(called[..6], [0, 1, 0, 2, 0, 1]);
     assert!(called.len() == 20 && called.iter().all(|number| *number < 3), "{called:?}");
+    fixture.end();
+}
+
+#[test]
+fn a_call_that_is_refused_is_none_that_was_answered_with_ok() {
+    let fixture = Fixture::new();
+    fixture.append("first");
+    let (mut stream, _) = fixture.listener.accept().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    // Once in a call of as many as there are, once by itself.
+    for _ in 0..2 {
+        let (call, _) = next_call(&mut stream);
+        let refusal = encode_exception("Log", call, ExceptionKind::ProtocolError, "no");
+        stream.write_all(&refusal).unwrap();
+    }
+    fixture.wait_for("it is given up", |fixture| fixture.spool.is_drained(0));
+    fixture.append("second");
+    let (second, _) = next_call(&mut stream);
+    let figures = |fixture: &Fixture| {
+        [&fixture.traffic.calls, &fixture.traffic.up].map(|figure| figure.load(Ordering::Relaxed))
+    };
+    assert_eq!(figures(&fixture), [0, 0]);
+    stream.write_all(&encode_log_reply(second, ResultCode::Ok)).unwrap();
+    fixture.wait_for("the answer counts", |fixture| figures(fixture) == [1, 1]);
     fixture.end();
 }

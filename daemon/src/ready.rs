@@ -3,6 +3,7 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 use sd_notify::NotifyState;
@@ -19,6 +20,16 @@ pub fn tell(path: Option<&Path>, content: &impl Serialize) -> anyhow::Result<()>
             .with_context(|| format!("failed to write the ready file {}", path.display()))?;
     }
     sd_notify::notify(&[NotifyState::Ready]).context("failed to tell systemd ($NOTIFY_SOCKET)")
+}
+
+/// Asks systemd for so much time to end, and a margin, if its unit does not leave as much: how long that takes is a matter
+/// of the configuration, which the unit does not know.
+pub fn ask_for_time_to_end(time: Duration) {
+    const MARGIN: Duration = Duration::from_secs(10);
+    let time = u32::try_from((time + MARGIN).as_micros()).unwrap_or(u32::MAX);
+    if let Err(error) = sd_notify::notify(&[NotifyState::ExtendTimeoutUsec(time)]) {
+        tracing::warn!("failed to ask systemd ($NOTIFY_SOCKET) for time to end: {error}");
+    }
 }
 
 fn write_to(path: &Path, content: &impl Serialize) -> io::Result<()> {

@@ -164,9 +164,10 @@ impl Relay {
         // The last of the intake lets the spool's thread end.
         let scribe = server::serve(scribe, self.intake, options, stop.clone(), self.health.worker("scribe"));
         drain(scribe, stop, "calls").await;
+        let stop_timeout_ms = self.settings.now().stop_timeout_ms;
+        ready::ask_for_time_to_end(DRAIN_TIME + Duration::from_millis(stop_timeout_ms));
         let written = tokio::time::timeout(DRAIN_TIME, writer).await;
         self.ending.when_drained.cancel();
-        let stop_timeout_ms = self.settings.now().stop_timeout_ms;
         let upstreams = join_all(self.threads.upstreams, &self.ending, stop_timeout_ms).await;
         self.threads.swept.cancel();
         let swept = tokio::task::spawn_blocking(move || self.threads.sweeper.join()).await?;

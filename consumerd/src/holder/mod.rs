@@ -364,6 +364,8 @@ impl<'a> Holder<'a> {
 
     /// Lets the worker ship what it has, for a bounded time.
     async fn finish(mut self, mut worker: WorkerProcess) -> anyhow::Result<()> {
+        let shipping = Duration::from_millis(self.config.stop_timeout_ms) + AROUND_SHIPPING;
+        ready::ask_for_time_to_end(shipping);
         // Who is there already need not learn of it.
         self.take_offers();
         // Who offers itself from now on is refused, and knows that nobody reads it.
@@ -372,7 +374,7 @@ impl<'a> Holder<'a> {
         self.offers.end();
         self.control.end(&self.closer);
         worker.ask_to_end();
-        let due = Instant::now() + Duration::from_millis(self.config.stop_timeout_ms) + AROUND_SHIPPING;
+        let due = Instant::now() + shipping;
         loop {
             if let Some(status) = worker.ended().context("failed to wait for the worker")? {
                 return if status.success() {

@@ -10,10 +10,7 @@ use serde_json::json;
 
 use super::{App, Json, Problem};
 use crate::model::TraceId;
-use crate::query::{
-    self, Answer, Cut, DEFAULT_LIMIT, DEFAULT_LOOKBACK_MS, Defaults, IntervalRequest, Parameters,
-    SearchRequest,
-};
+use crate::query::{self, Answer, Cut, DEFAULT_LIMIT, Defaults, IntervalRequest, Parameters, SearchRequest};
 use crate::store::writer::now_ms;
 use crate::store::{NameKind, Store, StoreError};
 use crate::v2json;
@@ -138,18 +135,20 @@ pub(super) async fn intervals(State(app): Shared, Query(pairs): Pairs) -> Result
     Json::of(&read_long(app, move |store| query::intervals(store, &request, reading)).await?)
 }
 
+/// The time that Zipkin's page looks back unless it is told otherwise; the API itself looks back a day.
+const PAGE_LOOKBACK_MS: u64 = 900_000;
+
 pub(super) async fn config(State(app): Shared) -> Result<Json, Problem> {
     Json::of(&json!({
         "environment": "",
         "queryLimit": DEFAULT_LIMIT,
-        "defaultLookback": DEFAULT_LOOKBACK_MS,
+        "defaultLookback": PAGE_LOOKBACK_MS,
         "searchEnabled": app.config().search_enabled,
         "logsUrl": null,
         "supportUrl": null,
         "archivePostUrl": null,
         "archiveUrl": null,
         "dependency": {"enabled": true, "lowErrorRate": 0.5, "highErrorRate": 0.75},
-        "autocompleteKeys": app.config().autocomplete_keys,
     }))
 }
 

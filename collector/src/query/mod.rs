@@ -4,8 +4,7 @@ mod intervals;
 mod search;
 
 pub use blkin_zipkin::query::{
-    BadRequest, DEFAULT_LIMIT, DEFAULT_LOOKBACK_MS, Defaults, Parameters, SearchRequest, TagQuery, matches,
-    read_trace_ids,
+    BadRequest, DEFAULT_LIMIT, Defaults, Parameters, SearchRequest, TagQuery, matches, read_trace_ids,
 };
 pub use intervals::{IntervalRequest, Intervals, ServiceIntervals, intervals};
 pub use search::{Answer, Cut, Reading, dependencies, search, trace, traces};

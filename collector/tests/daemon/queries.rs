@@ -146,6 +146,27 @@ fn an_answer_of_some_size_is_compressed_for_who_takes_that() {
     assert_eq!(collector.coded("/api/v2/services", "gzip"), (None, b"[]".to_vec()));
 }
 
+/// As Zipkin answers it, member by member.
+#[test]
+fn the_page_looks_back_a_quarter_of_an_hour_unless_told_otherwise() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = configured(folder.path(), "autocomplete_keys = [\"pool\"]\n");
+    let of_zipkin = serde_json::json!({
+        "environment": "",
+        "queryLimit": 10,
+        "defaultLookback": 900_000,
+        "searchEnabled": true,
+        "logsUrl": null,
+        "supportUrl": null,
+        "archivePostUrl": null,
+        "archiveUrl": null,
+        "dependency": {"enabled": true, "lowErrorRate": 0.5, "highErrorRate": 0.75},
+    });
+    for path in ["/config.json", "/zipkin/config.json"] {
+        assert_eq!(collector.json(path), of_zipkin, "{path}");
+    }
+}
+
 #[test]
 fn without_search_traces_are_read_by_id_alone_as_in_zipkin() {
     let folder = tempfile::tempdir().unwrap();

@@ -59,10 +59,10 @@ fn structures_nest_as_deep_as_is_configured() {
 }
 
 #[test]
-fn offered_tags_are_those_that_are_configured() {
+fn offered_tags_are_those_that_are_configured_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let collector = configured(folder.path(), "autocomplete_keys = [\"pool\", \"disk\"]\n");
-    assert_eq!(collector.get("/api/v2/autocompleteKeys").1, r#"["pool","disk"]"#);
+    assert_eq!(collector.get("/api/v2/autocompleteKeys").1, r#"["disk","pool"]"#);
 }
 
 #[test]

@@ -177,12 +177,12 @@ fn without_search_traces_are_read_by_id_alone_as_in_zipkin() {
         "/api/v2/spans?serviceName=osd.0",
         "/api/v2/remoteServices?serviceName=osd.0",
         "/api/v2/traces?endTs=2000&lookback=2000",
-        "/api/v2/autocompleteKeys",
         "/api/v2/autocompleteValues?key=pool",
         "/api/v2/dependencies?endTs=2000",
     ] {
         assert_eq!(collector.get(path), (200, "[]".to_owned()), "{path}");
     }
+    assert_eq!(collector.get("/api/v2/autocompleteKeys").1, r#"["pool"]"#);
     assert_eq!(collector.json("/config.json")["searchEnabled"], false);
     assert!(collector.has_trace(1));
 }

@@ -107,7 +107,7 @@ pub(super) async fn trace(
 pub(super) async fn trace_many(State(app): Shared, Query(pairs): Pairs) -> Result<Response, Problem> {
     let parameters = Parameters(pairs);
     let reading = app.config().reading();
-    let ids = query::read_trace_ids(parameters.required("traceIds")?, reading.strict)?;
+    let ids = query::read_trace_ids(parameters.required("traceIds")?)?;
     let most = app.config().query_max_traces;
     if ids.len() > most {
         return Err(Problem::bad(format!("more than {most} trace ids: ask in several requests")));

@@ -14,7 +14,8 @@ const LOOKS: usize = 20_000;
 /// What found no room, if the rest adds up to it.
 fn full_when_adding_up(attachment: &Attachment, drained: u64) -> u64 {
     let (counters, pending) = attachment.counters_and_pending();
-    assert_eq!(counters.attempted, counters.committed + counters.full);
+    // The one writer may have been stopped between an attempt and its loss, where these are two steps.
+    assert!(counters.attempted - (counters.committed + counters.full) <= 1, "{counters:?}");
     assert_eq!(counters.committed, drained + pending);
     counters.full
 }

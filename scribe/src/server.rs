@@ -297,6 +297,10 @@ async fn write_answers<S: Service>(
             }
             Answer::Later { seq, wants_reply, pending } => {
                 let code = service.settled(pending).await;
+                // Whoever waits for no answer would take it for kept; by the end of the connection its sender may know.
+                if !wants_reply && code != ResultCode::Ok {
+                    return;
+                }
                 if wants_reply { encode_log_reply(seq, code) } else { Vec::new() }
             }
         };
@@ -371,6 +375,34 @@ mod tests {
             let reply = decode_reply(&reply, &Limits::default()).unwrap();
             assert_eq!((reply.seq, reply.outcome), (seq, scribe::Outcome::Result(ResultCode::Ok)));
         }
+        stop.cancel();
+        serving.await.unwrap();
+    }
+
+    /// Keeps no call, and waits for no client.
+    struct Full;
+
+    impl Service for Full {
+        type Pending = ();
+
+        fn call(&self, _: &[u8]) -> Result<Answer<()>, blkin_thrift::Error> {
+            Ok(Answer::Later { seq: 0, wants_reply: false, pending: () })
+        }
+
+        async fn settled(&self, (): ()) -> ResultCode {
+            ResultCode::TryLater
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_that_wants_no_answer_and_is_not_kept_ends_its_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let stop = CancellationToken::new();
+        let heartbeat = Health::new().worker("scribe");
+        let serving = tokio::spawn(serve(listener, Arc::new(Full), options(), stop.clone(), heartbeat));
+        client.write_all(&encode_log_call(0, &[])).await.unwrap();
+        assert_eq!(client.read(&mut [0; 8]).await.unwrap(), 0);
         stop.cancel();
         serving.await.unwrap();
     }

@@ -280,6 +280,31 @@ fn of_a_trace_that_goes_on_for_longer_than_others_are_kept_nothing_is_forgotten(
     assert!(ids.bytes < few.bytes, "{ids:?} after {few:?}");
 }
 
+#[test]
+fn blocks_that_a_clock_which_was_ahead_has_dated_hold_up_no_others_and_leave_with_the_next() {
+    const DAY_MS: u64 = 86_400_000;
+    let store = open(&Faulty::default());
+    let arrivals = [(1, 10), (2, 400), (3, 401), (4, 11), (5, 500)];
+    for (trace, day) in arrivals {
+        store.commit(&[batch([trace])], day * DAY_MS).unwrap();
+    }
+    let retention = Retention { max_age_ms: DAY_MS, max_bytes: 0 };
+    let left_at = |day: u64| {
+        while store.expire(&retention, day * DAY_MS).unwrap() {}
+        assert!(store.ledger().unwrap().balances());
+        left_on(&store)
+    };
+    // The last has none behind it: it stays until there is.
+    assert_eq!((left_at(11), left_at(12), left_at(13)), (2, 5, 5));
+    store.commit(&[batch([6])], 13 * DAY_MS).unwrap();
+    assert_eq!((left_at(13), left_at(14)), (5, 7));
+}
+
+/// The first of the traces that were stored one after the other that has not left.
+fn left_on(store: &dyn Store) -> u64 {
+    (1..7).find(|&trace| pieces_of(store, trace) > 0).unwrap_or(7)
+}
+
 /// Each of its blocks is passed, and in each it is met.
 #[test]
 fn a_trace_in_many_blocks_costs_retention_no_more_for_each_the_more_they_are() {

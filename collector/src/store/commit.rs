@@ -8,7 +8,7 @@ use foldhash::fast::RandomState;
 
 use super::batch::{Batch, Part};
 use super::engine::{Snapshot, Transaction};
-use super::expire::Ahead;
+use super::expire::{Ahead, Misdated};
 use super::facts::Time;
 use super::head::{Growth, Learned, Rest, Version};
 use super::index::{Index, View};
@@ -25,6 +25,7 @@ pub(super) struct Memory {
     pub(super) recent: Recent,
     pub(super) known: Known,
     pub(super) ahead: Ahead,
+    pub(super) misdated: Misdated,
     /// Blocks that the last commit wrote.
     pub(super) last_blocks: u64,
     /// Whether a transaction failed, and may be durable all the same.

@@ -18,6 +18,10 @@ use crate::model::TraceId;
 const BLOCKS_PER_STEP: u64 = 16;
 /// Or so many times what the last commit wrote: else commits, one for each step, would fill the disk.
 const AHEAD: u64 = 2;
+/// So far beyond now an arrival is believed: clocks differ a little. What is beyond was stamped by a clock that was wrong.
+pub(super) const BELIEVED_MS: u64 = 600_000;
+/// Blocks behind such a one that a step looks at, for the next that is believed.
+const LOOKED_AT_PER_STEP: u64 = 1024;
 
 /// How long, and how much, the store keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +62,49 @@ impl Ahead {
     }
 }
 
+/// Blocks in a row whose arrival is not believed. They came no later than the next that is, so its arrival counts for them:
+/// they hold up nothing that came later, and leave no earlier than that.
+#[derive(Debug, Default)]
+pub(super) struct Misdated {
+    /// The first block behind them, as far as was looked.
+    next: u64,
+    /// When it arrived, once it is found.
+    next_ms: Option<u64>,
+}
+
+impl Misdated {
+    /// When a block arrived that says `told_ms` itself; never, as long as no later one is known that is believed.
+    fn arrival_ms(
+        &mut self,
+        rows: &dyn Transaction,
+        (block, told_ms): (u64, u64),
+        latest_ms: u64,
+    ) -> Result<u64, StoreError> {
+        if told_ms <= latest_ms {
+            return Ok(told_ms);
+        }
+        if self.next <= block {
+            *self = Misdated { next: block + 1, next_ms: None };
+            tracing::warn!(
+                block,
+                "passing over a time of arrival that is still to come: the clock was ahead"
+            );
+        }
+        self.look_on(rows, latest_ms)?;
+        Ok(self.next_ms.unwrap_or(u64::MAX))
+    }
+
+    fn look_on(&mut self, rows: &dyn Transaction, latest_ms: u64) -> Result<(), StoreError> {
+        let end = number(rows, keys::NEXT_BLOCK)?.min(self.next.saturating_add(LOOKED_AT_PER_STEP));
+        while self.next_ms.is_none() && self.next < end {
+            let row = rows.get(&keys::block(self.next))?;
+            self.next_ms = row.map(|row| block::arrival_ms(&row)).filter(|&arrival| arrival <= latest_ms);
+            self.next += u64::from(self.next_ms.is_none());
+        }
+        Ok(())
+    }
+}
+
 /// What a step has done.
 #[derive(Debug)]
 pub(super) struct Passed {
@@ -78,13 +125,14 @@ pub(super) fn step(
     memory: &mut Memory,
 ) -> Result<Option<Passed>, StoreError> {
     let (begin, end) = (number(rows, keys::CURSOR)?, number(rows, keys::NEXT_BLOCK)?);
-    let before_ms = retention.before_ms(now_ms);
+    let (before_ms, latest_ms) = (retention.before_ms(now_ms), now_ms.saturating_add(BELIEVED_MS));
     let mut bytes = number(rows, keys::PAYLOAD_BYTES)?;
     let (mut gone, mut cursor) = (Gone::default(), begin);
     let most = BLOCKS_PER_STEP.max(memory.last_blocks.saturating_mul(AHEAD));
     while cursor < end.min(begin.saturating_add(most)) {
         if let Some(row) = rows.get(&keys::block(cursor))? {
-            let too_old = block::arrival_ms(&row) <= before_ms;
+            let told = (cursor, block::arrival_ms(&row));
+            let too_old = memory.misdated.arrival_ms(&*rows, told, latest_ms)? <= before_ms;
             let too_much = retention.max_bytes != 0 && bytes > retention.max_bytes;
             if !(too_old || too_much) {
                 break;
@@ -96,7 +144,7 @@ pub(super) fn step(
         cursor += 1;
     }
     if cursor == begin {
-        names::expire(rows, before_ms, &mut memory.recent)?;
+        names::expire(rows, before_ms, now_ms, &mut memory.recent)?;
         return Ok(None);
     }
     rows.put(keys::CURSOR, &cursor.to_be_bytes())?;

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use foldhash::fast::RandomState;
 
 use super::engine::{Snapshot, Transaction};
+use super::expire::BELIEVED_MS;
 use super::secret::Secret;
 use super::{Batch, StoreError, keys};
 
@@ -186,24 +187,31 @@ pub(super) fn list(rows: &dyn Snapshot, kind: NameKind, of: &str) -> Result<Vec<
     Ok(names)
 }
 
-/// Removes names that were last seen before `before_ms`, whose hour tells.
+/// Removes names that were last seen before `before_ms`, whose hour tells. One that a clock which was ahead has dated counts
+/// as seen now: else it stayed until that hour.
 pub(super) fn expire(
     rows: &mut dyn Transaction,
     before_ms: u64,
+    now_ms: u64,
     recent: &mut Recent,
 ) -> Result<(), StoreError> {
     let before = before_ms / HOUR_MS;
     if before == recent.left_before {
         return Ok(());
     }
-    let mut old = Vec::new();
+    let latest = now_ms.saturating_add(BELIEVED_MS) / HOUR_MS;
+    let (mut old, mut misdated) = (Vec::new(), Vec::new());
     rows.scan(&[keys::NAMES], &[keys::NAMES], &mut |key, hour| {
-        if keys::read_u64(hour, 0).is_none_or(|hour| hour < before) {
-            old.push(key.to_vec());
+        match keys::read_u64(hour, 0) {
+            Some(hour) if hour > latest => misdated.push(key.to_vec()),
+            Some(hour) if hour >= before => {}
+            _ => old.push(key.to_vec()),
         }
         Ok(ControlFlow::Continue(()))
     })?;
     old.iter().try_for_each(|key| rows.delete(key))?;
+    let now = (now_ms / HOUR_MS).to_be_bytes();
+    misdated.iter().try_for_each(|key| rows.put(key, &now))?;
     recent.forget();
     recent.left_before = before;
     Ok(())
@@ -248,6 +256,19 @@ mod tests {
         assert_eq!(names("big").len(), MOST_OF_ONE);
         store.commit(&[of_spans([("small".to_owned(), "put".to_owned())].into_iter())], 2 * HOUR_MS).unwrap();
         assert_eq!(names("small"), ["put"]);
+    }
+
+    #[test]
+    fn a_name_that_a_clock_which_was_ahead_has_dated_leaves_as_others_do() {
+        let store = TraceStore::new(Memory::default()).unwrap();
+        store.commit(&[of_services(["a".to_owned()].into_iter())], 1000 * HOUR_MS).unwrap();
+        let retention = Retention { max_age_ms: 2 * HOUR_MS, max_bytes: 0 };
+        let services_at = |hour: u64| {
+            while store.expire(&retention, hour * HOUR_MS).unwrap() {}
+            store.names(NameKind::Service, "").unwrap()
+        };
+        assert_eq!((services_at(10), services_at(12)), (vec!["a".to_owned()], vec!["a".to_owned()]));
+        assert!(services_at(13).is_empty());
     }
 
     #[test]

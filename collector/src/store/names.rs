@@ -49,6 +49,8 @@ pub(super) struct Recent {
     listed: Option<Listed>,
     /// The most names that it was said of in this hour that there is room for no more.
     told: usize,
+    /// Whether it was said of one that it is too long to be listed; once.
+    told_of_long: bool,
     /// All that was last seen before this hour has left.
     left_before: u64,
 }
@@ -56,7 +58,7 @@ pub(super) struct Recent {
 impl Recent {
     /// Forgets all, because rows may be gone.
     pub(super) fn forget(&mut self) {
-        *self = Recent::default();
+        *self = Recent { told_of_long: self.told_of_long, ..Recent::default() };
     }
 
     fn begin(&mut self, hour: u64) {
@@ -65,6 +67,16 @@ impl Recent {
         }
         if self.hour != hour {
             (self.hour, self.told) = (hour, 0);
+        }
+    }
+
+    fn tell_of_long(&mut self, kind: NameKind, bytes: usize) {
+        if !std::mem::replace(&mut self.told_of_long, true) {
+            tracing::warn!(
+                bytes,
+                "left a name of a {kind:?} out of the lists, and others like it: it, or whom it belongs to, has more than \
+                 {MAX_NAME_BYTES} bytes; its spans are stored and found"
+            );
         }
     }
 
@@ -163,6 +175,7 @@ fn note(
     recent: &mut Recent,
 ) -> Result<(), StoreError> {
     if of.len() > MAX_NAME_BYTES || name.len() > MAX_NAME_BYTES {
+        recent.tell_of_long(kind, of.len().max(name.len()));
         return Ok(());
     }
     let key = keys::name(kind as u8, of, name);
@@ -223,6 +236,7 @@ mod tests {
 
     use super::*;
     use crate::merge::Piece;
+    use crate::store::engine::Engine;
     use crate::store::memory::Memory;
     use crate::store::{Retention, Store, TraceStore};
 
@@ -269,6 +283,19 @@ mod tests {
         };
         assert_eq!((services_at(10), services_at(12)), (vec!["a".to_owned()], vec!["a".to_owned()]));
         assert!(services_at(13).is_empty());
+    }
+
+    #[test]
+    fn a_name_is_listed_up_to_a_length_and_a_longer_one_is_told_of() {
+        let store = TraceStore::new(Memory::default()).unwrap();
+        let [most, more] = [MAX_NAME_BYTES, MAX_NAME_BYTES + 1].map(|bytes| "n".repeat(bytes));
+        store.commit(&[of_services([most.clone(), more].into_iter())], 1).unwrap();
+        assert_eq!(store.names(NameKind::Service, "").unwrap(), [most]);
+        let mut recent = Recent::default();
+        let batch = of_services(["n".repeat(MAX_NAME_BYTES + 1)].into_iter());
+        store.engine.write(&mut |rows| learn(rows, &batch, 1, &mut recent)).unwrap();
+        recent.forget();
+        assert!(recent.told_of_long, "once is enough");
     }
 
     #[test]

@@ -195,6 +195,9 @@ fn queries(shops: &[String]) -> Vec<String> {
         "//api/v2//services".to_owned(),
         "/zipkin/api/v2/%73ervices".to_owned(),
         "/zipkin/config.json".to_owned(),
+        "/metrics".to_owned(),
+        "/info".to_owned(),
+        "/health".to_owned(),
         "/api/v2/autocompleteKeys".to_owned(),
         "/api/v2/autocompleteValues?key=item".to_owned(),
     ];

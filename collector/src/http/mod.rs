@@ -20,9 +20,9 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{Method, StatusCode, Uri, header};
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::map_response_with_state;
-use axum::response::{IntoResponse, Redirect, Response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use blkin_daemon::admin::{self, Admin};
 
@@ -135,7 +135,7 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let mut response = (self.0, self.1).into_response();
         if self.0 == StatusCode::SERVICE_UNAVAILABLE {
-            response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
     }
@@ -170,6 +170,15 @@ impl IntoResponse for Json {
     }
 }
 
+/// An answer that says how long a browser may keep it, if it is one to keep.
+fn kept(answer: impl IntoResponse, how_long: &'static str) -> Response {
+    let mut answer = answer.into_response();
+    if answer.status().is_success() || answer.status() == StatusCode::NOT_MODIFIED {
+        answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static(how_long));
+    }
+    answer
+}
+
 /// Who posts spans to where nothing is may never look at the answers: so the log names each such path, once.
 fn no_route(method: &Method, uri: &Uri, named: &Named) -> Problem {
     if method == Method::POST
@@ -181,8 +190,4 @@ fn no_route(method: &Method, uri: &Uri, named: &Named) -> Problem {
         );
     }
     Problem::not_found("no such route: see /info or the documentation")
-}
-
-fn redirect_to_page() -> Redirect {
-    Redirect::temporary("/zipkin/")
 }

@@ -1,26 +1,60 @@
-//! The page: a folder of static files under `/zipkin/`. A path that is no file is one of the page's own routes
-//! (`/zipkin/traces/{id}`), so it gets `index.html`; but a missing script or an unknown API route is missing.
+//! The page: a folder of static files under `/zipkin/`. The paths at which the page itself shows something
+//! (`/zipkin/traces/{id}`) get `index.html`, as in Zipkin; whatever else is no file is missing, `/zipkin/health` too: who probes
+//! there must not take a page for an answer.
 
 use std::path::Path;
 
 use axum::Router;
-use axum::extract::Request;
-use axum::middleware::{Next, from_fn};
+use axum::http::{HeaderValue, StatusCode, Uri, header};
+use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tower_http::services::{ServeDir, ServeFile};
 
-use super::{Problem, redirect_to_page};
+use super::{Problem, kept};
+
+/// The page names its scripts, so it is asked for again soon.
+const PAGE_KEPT: &str = "max-age=60";
+/// They are named by what is in them, so another version has others.
+const FILES_KEPT: &str = "max-age=31536000";
 
 pub(super) fn routes(folder: &Path) -> Router {
-    let index = ServeFile::new(folder.join("index.html"));
-    let own_routes = Router::new().fallback_service(index).layer(from_fn(only_own_routes));
     // A redirect to a folder would lack the prefix; no folder of the page has an index of its own.
-    let files = ServeDir::new(folder).redirect_to_trailing_slash(false);
+    let files =
+        ServeDir::new(folder).redirect_to_trailing_slash(false).append_index_html_on_directories(false);
+    let missing = Router::new().fallback(async || Problem::not_found("no such file"));
+    let files = Router::new()
+        .fallback_service(files.fallback(missing))
+        .layer(map_response(async |answer: Response| kept(answer, FILES_KEPT)));
     Router::new()
-        .route("/", get(|| async { redirect_to_page() }))
-        .route("/zipkin", get(|| async { redirect_to_page() }))
-        .nest_service("/zipkin/", files.fallback(own_routes))
+        .route("/", get(redirect))
+        .route("/zipkin", get(redirect))
+        .route("/favicon.ico", get(redirect))
+        .nest_service("/zipkin/", own_routes(folder).fallback_service(files))
+}
+
+/// Those of Zipkin's page.
+fn own_routes(folder: &Path) -> Router {
+    let index = ServeFile::new(folder.join("index.html"));
+    ["/", "/index.html", "/traces/{id}", "/dependency", "/traceViewer"]
+        .into_iter()
+        .fold(Router::new(), |routes, path| routes.route_service(path, index.clone()))
+        .layer(map_response(async |answer| kept(as_utf8(answer), PAGE_KEPT)))
+}
+
+/// Names the encoding of a page, which its name does not tell.
+fn as_utf8(mut answer: Response) -> Response {
+    if let Some(kind) = answer.headers_mut().get_mut(header::CONTENT_TYPE) {
+        *kind = HeaderValue::from_static("text/html; charset=utf-8");
+    }
+    answer
+}
+
+/// To the same under `/zipkin/`, as Zipkin sends it: with 302, and with what was asked.
+async fn redirect(uri: Uri) -> impl IntoResponse {
+    let file = uri.path().trim_start_matches('/').trim_start_matches("zipkin");
+    let query = uri.query().map_or_else(String::new, |query| format!("?{query}"));
+    (StatusCode::FOUND, [(header::LOCATION, format!("/zipkin/{file}{query}"))])
 }
 
 /// What is said in its place if there is no folder.
@@ -31,13 +65,4 @@ pub(super) fn missing() -> Router {
         )
     };
     Router::new().route("/", get(told)).route("/zipkin", get(told)).route("/zipkin/", get(told))
-}
-
-async fn only_own_routes(request: Request, next: Next) -> Response {
-    let path = request.uri().path();
-    let last = path.rsplit('/').next().unwrap_or("");
-    if last.contains('.') || path.starts_with("/api/") {
-        return Problem::not_found("no such file").into_response();
-    }
-    next.run(request).await
 }

@@ -293,24 +293,47 @@ fn a_page_is_served_with_its_routes_types_and_configuration() {
     std::fs::write(page.join("static/js/index.js"), "script").unwrap();
     std::fs::write(folder.path().join("secret"), "secret").unwrap();
     let collector = Collector::spawn(folder.path(), command(folder.path()).arg("--ui-dir").arg(&page));
-    for (path, status, kind, body) in [
-        ("/", 200, "text/html", "<html>page</html>"),
-        ("/zipkin", 200, "text/html", "<html>page</html>"),
-        ("/zipkin/", 200, "text/html", "<html>page</html>"),
-        ("/zipkin/traces/0000000000000001", 200, "text/html", "<html>page</html>"),
-        ("/zipkin/dependency?endTs=1", 200, "text/html", "<html>page</html>"),
-        ("/zipkin/static", 200, "text/html", "<html>page</html>"),
-        ("//zipkin//static/", 200, "text/html", "<html>page</html>"),
-        ("/zipkin/static/js/index.js", 200, "text/javascript", "script"),
-        ("/zipkin/static/js/gone.js", 404, "text/plain; charset=utf-8", "no such file"),
-        ("/zipkin/api/v2/services", 200, "application/json", "[]"),
-        ("/zipkin/api/v2/nothing", 404, "text/plain; charset=utf-8", "no such file"),
+    let (html, text) = ("text/html; charset=utf-8", "text/plain; charset=utf-8");
+    let (soon, late) = (Some("max-age=60"), Some("max-age=31536000"));
+    for (path, status, kind, body, kept) in [
+        ("/", 200, html, "<html>page</html>", soon),
+        ("/zipkin", 200, html, "<html>page</html>", soon),
+        ("/zipkin/", 200, html, "<html>page</html>", soon),
+        ("//zipkin//", 200, html, "<html>page</html>", soon),
+        ("/zipkin/index.html", 200, html, "<html>page</html>", soon),
+        ("/zipkin/traces/0000000000000001", 200, html, "<html>page</html>", soon),
+        ("/zipkin/dependency?endTs=1", 200, html, "<html>page</html>", soon),
+        ("/zipkin/traceViewer", 200, html, "<html>page</html>", soon),
+        ("/zipkin/static/js/index.js", 200, "text/javascript", "script", late),
+        ("/zipkin/static/js/gone.js", 404, text, "no such file", None),
+        ("/zipkin/static/", 404, text, "no such file", None),
+        ("/zipkin/health", 404, text, "no such file", None),
+        ("/zipkin/api/v2/services", 200, "application/json", "[]", None),
+        ("/zipkin/api/v2/nothing", 404, text, "no such file", None),
     ] {
         let (found, found_kind, found_body) = collector.get_typed(path);
         assert_eq!((found, found_kind.as_str(), found_body.as_str()), (status, kind, body), "{path}");
+        assert_eq!(collector.header(path, "cache-control").as_deref(), kept, "{path}");
     }
     for outside in ["/zipkin/../secret", "/zipkin/%2e%2e/secret", "/zipkin/..%2fsecret"] {
         assert_ne!(collector.get(outside).1, "secret", "{outside}");
     }
     assert_eq!(collector.json("/zipkin/config.json")["searchEnabled"], true);
+}
+
+#[test]
+fn who_leaves_out_zipkin_is_sent_there_with_what_was_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("index.html"), "the page").unwrap();
+    let collector =
+        Collector::spawn(folder.path(), command(folder.path()).arg("--ui-dir").arg(folder.path()));
+    for (path, place) in [
+        ("/", "/zipkin/"),
+        ("/zipkin", "/zipkin/"),
+        ("/zipkin?serviceName=osd.0", "/zipkin/?serviceName=osd.0"),
+        ("/?lookback=1", "/zipkin/?lookback=1"),
+        ("/favicon.ico", "/zipkin/favicon.ico"),
+    ] {
+        assert_eq!(collector.sent_to(path), (302, Some(place.to_owned())), "{path}");
+    }
 }

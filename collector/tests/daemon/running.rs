@@ -86,6 +86,14 @@ impl Collector {
         answer.headers().get(name).map(|value| value.to_str().unwrap().to_owned())
     }
 
+    /// The status of the answer to a GET, and where it sends.
+    pub(crate) fn sent_to(&self, path: &str) -> (u16, Option<String>) {
+        let request = agent().get(format!("http://{}{path}", self.http));
+        let answer = request.config().max_redirects(0).build().call().unwrap();
+        let place = answer.headers().get("location").map(|value| value.to_str().unwrap().to_owned());
+        (answer.status().as_u16(), place)
+    }
+
     /// What whoever accepts these codings gets: the coding of the answer, and its bytes.
     pub(crate) fn coded(&self, path: &str, accepted: &str) -> (Option<String>, Vec<u8>) {
         let request = agent().get(format!("http://{}{path}", self.http)).header("accept-encoding", accepted);

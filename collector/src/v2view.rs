@@ -162,7 +162,7 @@ impl<'a> V2View<'a> {
             } else if text.named("duration") {
                 once(&mut members.duration, text.number())
             } else if text.named("localEndpoint") {
-                once(&mut members.local, place(text))
+                once(&mut members.local, local_place(text))
             } else if text.named("remoteEndpoint") {
                 once(&mut members.remote, place(text))
             } else if text.named("annotations") {
@@ -308,6 +308,20 @@ fn once<T>(place: &mut Option<T>, value: Option<T>) -> Option<()> {
     place.replace(value?).is_none().then_some(())
 }
 
+/// The endpoint of who recorded a span: of one process nearly always, and written as before.
+fn local_place<'a>(text: &mut Text<'a>) -> Option<Place<'a>> {
+    let (written, place_before) = text.place_before;
+    let rest = &text.json.as_bytes()[text.at..];
+    if !written.is_empty() && rest.starts_with(written) {
+        text.at += written.len();
+        return Some(place_before);
+    }
+    let place = place(text)?;
+    let length = text.json.len() - text.at;
+    text.place_before = (&rest[..rest.len() - length], place);
+    Some(place)
+}
+
 /// An endpoint, whose addresses are taken as [`v2json`](crate::v2json) takes them: each as what it looks like.
 fn place<'a>(text: &mut Text<'a>) -> Option<Place<'a>> {
     let (mut service, mut ipv4, mut ipv6, mut port) = (None, None, None, None);
@@ -372,13 +386,15 @@ struct Text<'a> {
     at: usize,
     /// Whether no string of it can end otherwise than by its quote.
     is_plain: bool,
+    /// The endpoint that was read last of who recorded a span, and how it was written.
+    place_before: (&'a [u8], Place<'a>),
 }
 
 impl<'a> Text<'a> {
     /// At the beginning. All of it is looked at once, many bytes at a time: then nearly no string needs to be looked at for
     /// anything but its end.
     fn new(json: &'a str) -> Self {
-        Text { json, at: 0, is_plain: is_plain(json.as_bytes()) }
+        Text { json, at: 0, is_plain: is_plain(json.as_bytes()), place_before: (&[], Place::default()) }
     }
 
     /// Passes blanks, which few reporters write, and says what comes then.
@@ -636,6 +652,43 @@ mod tests {
             while list.next(&mut view, &Limits::default()).is_some() {}
             assert_eq!((list.read(), list.is_whole()), (read, read == 2), "{odd:?}");
         }
+    }
+
+    /// An endpoint is whole at its last brace, so that one that begins as another does is never taken for it.
+    #[test]
+    fn each_span_has_its_own_endpoint_however_alike_they_are_written() {
+        let places = [
+            r#"{"serviceName":"a","ipv4":"10.0.0.1"}"#,
+            r#"{"serviceName":"a","ipv4":"10.0.0.1"}"#,
+            r#"{"serviceName":"a","ipv4":"10.0.0.1","port":7}"#,
+            r#" {"serviceName":"a","ipv4":"10.0.0.1"}"#,
+            r#"{"serviceName":"a"}"#,
+            "{}",
+            "{}",
+            r#"{"serviceName":"a"}"#,
+        ];
+        let spans: Vec<_> = places
+            .iter()
+            .map(|place| format!(r#"{{"traceId":"1","id":"2","localEndpoint":{place},"name":"n"}}"#))
+            .collect();
+        let json = format!("[{}]", spans.join(","));
+        let (mut list, mut view, mut read) = (V2List::new(&json), V2View::default(), Vec::new());
+        while list.next(&mut view, &Limits::default()).is_some() {
+            read.push((view.local, view.name));
+        }
+        assert!(list.is_whole());
+        let alone: Vec<_> = spans
+            .iter()
+            .map(|span| {
+                let mut view = V2View::default();
+                assert!(view.read(span, &Limits::default()));
+                (view.local, view.name)
+            })
+            .collect();
+        assert_eq!(read, alone);
+        let ports: Vec<_> = read.iter().map(|(place, _)| place.port).collect();
+        assert_eq!(ports, [None, None, Some(7), None, None, None, None, None]);
+        assert!(read.iter().all(|(_, name)| *name == Some("n")));
     }
 
     #[test]

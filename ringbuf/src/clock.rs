@@ -5,10 +5,12 @@
 //!
 //! `--cfg blkin_portable` leaves the time stamp counter out, as on a CPU that has none.
 
+mod counter;
 mod series;
 
 use rustix::time::{ClockId, clock_gettime};
 
+pub use counter::Counter;
 pub use series::{ClockSeries, RingTime};
 
 /// Which clock a program's raw values come from.
@@ -21,9 +23,12 @@ pub enum ClockKind {
 }
 
 impl ClockKind {
-    /// The best clock of this machine.
+    /// The best clock of this machine. Reads a file the first time; async-signal-safe.
     pub fn detect() -> ClockKind {
-        if tsc::is_invariant() { ClockKind::Tsc } else { ClockKind::Monotonic }
+        match Counter::of_machine() {
+            Counter::Trusted => ClockKind::Tsc,
+            Counter::NotInvariant | Counter::Distrusted => ClockKind::Monotonic,
+        }
     }
 
     /// One reading. No system call where the vDSO serves the clock; async-signal-safe; keeps errno.

@@ -102,7 +102,7 @@ pub mod wake;
 mod words;
 
 pub use attach::{AttachError, Attachment, ProgramCounters, ProgramInfo, Writers};
-pub use clock::{Anchor, ClockKind, ClockSeries, RingTime};
+pub use clock::{Anchor, ClockKind, ClockSeries, Counter, RingTime};
 pub use control::{ControlPage, Unread};
 pub use drain::{Drained, Position, RingReader};
 pub use layout::{ProducerKind, RingMode};

@@ -1,9 +1,12 @@
 //! What the kernel gives: sealed shared memory, restartable sequences, a clock that is cheap to read.
 
+use blkin_ringbuf::Counter;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
 use super::Check;
 
+/// Where the kernel tells of its clock sources.
+const CLOCK_SOURCES: &str = "/sys/devices/system/clocksource/clocksource0";
 /// Auxiliary vector entry with the size of the kernel's rseq area (`AT_RSEQ_FEATURE_SIZE`).
 const AT_RSEQ_FEATURE_SIZE: u64 = 27;
 /// From this size on the area tells `mm_cid`, a compact slot number.
@@ -52,29 +55,60 @@ fn auxiliary(wanted: u64) -> Option<u64> {
     })
 }
 
-/// Whether the time stamp counter can be the clock.
+/// Which clock programs read, and why.
 pub(super) fn clock() -> Check {
+    let read = |name: &str| std::fs::read_to_string(format!("{CLOCK_SOURCES}/{name}_clocksource"));
+    let [used, available] = ["current", "available"].map(|name| read(name).unwrap_or_default());
+    judge_clock(Counter::of_machine(), used.trim(), available.trim())
+}
+
+fn judge_clock(counter: Counter, used: &str, available: &str) -> Check {
     const NAME: &str = "clock";
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let source = read("/sys/devices/system/clocksource/clocksource0/current_clocksource");
-    let cpuinfo = read("/proc/cpuinfo");
-    let flags = cpuinfo.lines().find(|line| line.starts_with("flags")).unwrap_or("");
-    let invariant =
-        ["constant_tsc", "nonstop_tsc"].iter().all(|flag| flags.split_whitespace().any(|word| word == *flag));
-    match (source.trim(), invariant) {
-        ("tsc", true) => Check::ok(NAME, "invariant TSC"),
-        (source, true) => Check::ok(NAME, format!("invariant TSC (the kernel itself uses {source})")),
-        (source, false) => Check::warning(
-            NAME,
-            format!("no invariant TSC (clock source: {source})"),
-            "tracing works: time comes from clock_gettime, about 15 ns more for each event",
-        ),
+    const SLOWER: &str = "tracing works: time comes from clock_gettime, about 15 ns more for each event, or a system call where the \
+                          kernel's own source is hpet or acpi_pm";
+    let used = if used.is_empty() { "unknown" } else { used };
+    match counter {
+        Counter::Trusted if matches!(used, "tsc" | "unknown") => Check::ok(NAME, "invariant TSC"),
+        Counter::Trusted => Check::ok(NAME, format!("invariant TSC (the kernel itself uses {used})")),
+        Counter::NotInvariant => {
+            Check::warning(NAME, format!("CLOCK_MONOTONIC: no invariant TSC (clock source: {used})"), SLOWER)
+        }
+        Counter::Distrusted => {
+            let found = format!(
+                "CLOCK_MONOTONIC: the TSC is invariant by CPUID, but the kernel does not list it as a clock source (listed: \
+                 {available}; clock source: {used})"
+            );
+            Check::warning(
+                NAME,
+                found,
+                format!("{SLOWER}; what the kernel found against the TSC is in `dmesg | grep -i tsc`"),
+            )
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Status;
     use super::*;
+
+    #[test]
+    fn the_clock_is_named_with_what_speaks_against_the_counter() {
+        let judged = |counter, used, available| judge_clock(counter, used, available);
+        let well = judged(Counter::Trusted, "kvm-clock", "kvm-clock tsc");
+        assert_eq!(
+            (well.status, &*well.found),
+            (Status::Ok, "invariant TSC (the kernel itself uses kvm-clock)")
+        );
+        assert_eq!(judged(Counter::Trusted, "", "").found, "invariant TSC");
+        let uneven = judged(Counter::NotInvariant, "hpet", "hpet");
+        assert_eq!(uneven.status, Status::Warning);
+        assert!(uneven.found.starts_with("CLOCK_MONOTONIC: no invariant TSC"), "{}", uneven.found);
+        let rejected = judged(Counter::Distrusted, "hpet", "hpet acpi_pm");
+        assert_eq!(rejected.status, Status::Warning);
+        assert!(rejected.found.contains("(listed: hpet acpi_pm; clock source: hpet)"), "{}", rejected.found);
+        assert!(rejected.advice.is_some_and(|advice| advice.contains("dmesg")));
+    }
 
     #[test]
     fn the_auxiliary_vector_is_read() {

@@ -199,7 +199,7 @@ pub(super) fn random() -> u64 {
     let mut bytes = [0u8; 8];
     match getrandom(&mut bytes, GetRandomFlags::NONBLOCK) {
         Ok(filled) if filled == bytes.len() => u64::from_le_bytes(bytes),
-        _ => ClockKind::detect().read().wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        _ => ClockKind::Monotonic.read().wrapping_mul(0x9e37_79b9_7f4a_7c15),
     }
 }
 

@@ -1,0 +1,55 @@
+//! A program on a machine whose kernel does not trust the time stamp counter reads CLOCK_MONOTONIC. Such a machine is made by
+//! laying another list of clock sources over the kernel's, in a mount namespace of the program's own.
+
+mod own;
+
+use std::process::Command;
+
+use blkin_ringbuf::ClockKind;
+use blkin_ringbuf::process::{Status, init};
+
+const AVAILABLE: &str = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
+/// Set in the namespace.
+const INSIDE: &str = "BLKIN_TEST_INSIDE";
+
+/// Whether such namespaces can be made here.
+fn has_namespaces() -> bool {
+    let made = Command::new("unshare").args(["--mount", "test", "-f", AVAILABLE]).status();
+    rustix::process::geteuid().is_root() && made.is_ok_and(|status| status.success())
+}
+
+#[test]
+fn a_program_reads_the_clock_that_the_kernel_trusts_and_its_children_need_not_ask() {
+    if std::env::var_os(INSIDE).is_some() {
+        return reads_monotonic();
+    }
+    if !has_namespaces() {
+        return;
+    }
+    let list = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(list.path(), "hpet acpi_pm \n").expect("it is written");
+    let program = std::env::current_exe().expect("this program has a path");
+    let script = "mount --bind \"$0\" \"$1\" && exec \"$2\" --exact \
+                  a_program_reads_the_clock_that_the_kernel_trusts_and_its_children_need_not_ask";
+    let inside = Command::new("unshare")
+        .args(["--mount", "sh", "-c", script])
+        .arg(list.path())
+        .arg(AVAILABLE)
+        .arg(program)
+        .env(INSIDE, "1")
+        .output()
+        .expect("it starts");
+    let said = String::from_utf8_lossy(&inside.stdout) + String::from_utf8_lossy(&inside.stderr);
+    assert!(inside.status.success() && said.contains("1 passed"), "{said}");
+}
+
+fn reads_monotonic() {
+    assert_eq!(init(), Status::Tracing);
+    assert_eq!(own::attach().info().clock, ClockKind::Monotonic);
+    // What the kernel says from here on is not asked for.
+    assert!(Command::new("umount").arg(AVAILABLE).status().expect("it starts").success());
+    own::in_forked_child(|| {
+        assert_eq!(init(), Status::Tracing);
+        assert_eq!(own::attach().info().clock, ClockKind::Monotonic);
+    });
+}

@@ -5,7 +5,9 @@
 mod common;
 
 use std::collections::BTreeSet;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -420,4 +422,76 @@ fn programs_that_have_ended_are_let_go_although_a_span_stays_open() {
     assert!(metrics.sum_where("blkin_spans_left_total", "split") > 0);
     assert!(daemon.stop().success());
     assert_eq!(annotations(&scribe) as u64, made);
+}
+
+/// Keeps whoever opens this file waiting, as a disk that does not answer does: by a lease, which the kernel takes away after
+/// /proc/sys/fs/lease-break-time. Ends with its standard input.
+struct Hang(Child);
+
+impl Hang {
+    const SCRIPT: &str = "import fcntl, signal, sys\n\
+                          signal.signal(signal.SIGIO, signal.SIG_IGN)\n\
+                          held = open(sys.argv[1], 'r+')\n\
+                          fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_WRLCK)\n\
+                          print('held', flush=True)\n\
+                          sys.stdin.read()\n";
+
+    fn on(path: &Path) -> Self {
+        let mut python = Command::new("python3");
+        python.args(["-c", Self::SCRIPT]).arg(path).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = python.spawn().unwrap();
+        let mut word = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut word).unwrap();
+        assert_eq!(word, "held\n");
+        Hang(child)
+    }
+
+    fn end(mut self) {
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+/// A daemon whose file hangs as soon as there is something to write, and the annotations that wait.
+fn hanging(site: &Site, arguments: &[&str]) -> (Daemon, Hang, u64) {
+    std::fs::write(site.lines_path(), "").unwrap();
+    let hang = Hang::on(&site.lines_path());
+    let daemon = site.daemon(arguments);
+    daemon.assert_healthy();
+    let made = site.program(&[100, 1], &[]).finish();
+    wait_for("the sink is told of as stuck", || {
+        let workers = daemon.report()["workers"].clone();
+        let state = |name: &str| {
+            let of_name = workers.as_array()?.iter().find(|worker| worker["name"] == name)?;
+            Some(of_name["state"].as_str()?.to_owned())
+        };
+        assert_ne!(state("drain").as_deref(), Some("dead"));
+        (state("json_lines")? == "stuck").then_some(())
+    });
+    assert_eq!(daemon.health(), Some(503));
+    (daemon, hang, made)
+}
+
+#[test]
+fn a_sink_that_hangs_turns_health_red_until_it_goes_on_and_the_ledger_stays_true() {
+    let site = Site::new();
+    let (daemon, hang, made) = hanging(&site, &[]);
+    let metrics = daemon.metrics();
+    metrics.assert_balanced();
+    assert_eq!((metrics.sum("blkin_sink_in_flight"), metrics.sum("blkin_sink_acked_total")), (made, 0));
+    hang.end();
+    daemon.settled(made).assert_balanced();
+    daemon.assert_healthy();
+    assert_eq!(site.lines().len() as u64, made);
+}
+
+#[test]
+fn a_daemon_one_of_whose_sinks_hangs_ends_in_time_and_names_what_is_left() {
+    let site = Site::new();
+    let (mut daemon, _hang, made) = hanging(&site, &["--stop-timeout-ms", "500"]);
+    daemon.ask_to_end();
+    assert!(daemon.ended().success());
+    let left = daemon.said("ended before everything was shipped");
+    assert_eq!(field(&left, "annotations"), made, "{left:?}");
+    assert!(daemon.said("did not end in time").is_empty(), "the worker ended by itself");
 }

@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use blkin_daemon::Cause;
@@ -16,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use super::life::Life;
 use super::pump::{Outlet, Pump};
 use super::queue::{Batch, Outcome};
 use crate::config::Config;
@@ -30,13 +32,15 @@ pub struct Lines {
     written: usize,
     /// The last write ended inside a line that will not be continued.
     cut: bool,
+    /// Told of each write: one to a pipe whose reader is slow is many, and one to a disk that does not answer none.
+    life: Arc<Life>,
 }
 
 impl Lines {
     /// Not opened yet.
     pub fn new(path: &Path, config: &Config) -> Self {
         let timeout = Duration::from_millis(config.io_timeout_ms.min(1000));
-        Self { path: path.into(), timeout, file: None, written: 0, cut: false }
+        Self { path: path.into(), timeout, file: None, written: 0, cut: false, life: Arc::default() }
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -60,6 +64,7 @@ impl Lines {
     fn write_part(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Some(file) = &mut self.file else { return Err(ErrorKind::NotConnected.into()) };
         loop {
+            self.life.works();
             match file.write(bytes) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(n) => return Ok(n),
@@ -117,6 +122,7 @@ impl Lines {
 
 impl Outlet for Lines {
     fn run(mut self, mut pump: Pump) -> io::Result<()> {
+        self.life = pump.queue.life().clone();
         while let Some(batch) = pump.queue.next_batch()? {
             self.ship(&batch, &mut pump)?;
         }

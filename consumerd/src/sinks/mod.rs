@@ -2,6 +2,7 @@
 //! slow, away or broken costs the others nothing. What falls out of a queue is counted by cause.
 
 pub mod json;
+pub mod life;
 pub mod lines;
 pub mod pump;
 pub mod queue;
@@ -23,6 +24,17 @@ pub enum Feed {
     Spans,
     /// Single annotations, as JSON.
     Annotations,
+}
+
+/// What the thread of a sink shows of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sign {
+    /// It gets on, waits where it should, or has done all there was to do.
+    Life,
+    /// It is at the same thing as at the last look, such as a call of the system that does not return.
+    Silence,
+    /// It has ended too early.
+    Death,
 }
 
 /// One sink that runs.
@@ -63,9 +75,16 @@ impl Sink {
         Ok(Self { name, feed, queue, standing, thread: Some(thread) })
     }
 
-    /// Whether its thread still runs, or has ended because everything is shipped and nothing more comes.
-    pub fn is_alive(&self) -> bool {
-        self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) || self.queue.is_through()
+    /// How its thread is; ask from one place alone, that of its watcher.
+    pub fn sign(&self) -> Sign {
+        let has_ended = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        match (has_ended, self.queue.is_through()) {
+            // Everything is shipped and nothing more comes.
+            (_, true) => Sign::Life,
+            (true, false) => Sign::Death,
+            (false, false) if self.queue.life().gets_on() => Sign::Life,
+            (false, false) => Sign::Silence,
+        }
     }
 }
 

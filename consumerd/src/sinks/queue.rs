@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use blkin_scribe::Doorbell;
 
+use super::life::Life;
 use crate::hash::Map;
 pub use entry::{Entry, Refs};
 
@@ -130,6 +131,8 @@ pub struct Queue {
     state: Mutex<State>,
     /// Rung for the sink's thread.
     bell: Doorbell,
+    /// That thread's.
+    life: Arc<Life>,
 }
 
 impl Queue {
@@ -139,12 +142,17 @@ impl Queue {
     /// When there is no descriptor left.
     pub fn new(limits: Limits) -> io::Result<Self> {
         let state = State { batch_bytes: limits.batch_bytes, ..State::default() };
-        Ok(Self { limits, state: Mutex::new(state), bell: Doorbell::new()? })
+        Ok(Self { limits, state: Mutex::new(state), bell: Doorbell::new()?, life: Arc::default() })
     }
 
     /// What the sink's thread listens to while there is nothing to do.
     pub fn bell(&self) -> &Doorbell {
         &self.bell
+    }
+
+    /// Where the sink's thread says that it gets on.
+    pub fn life(&self) -> &Arc<Life> {
+        &self.life
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -281,7 +289,7 @@ impl Queue {
         loop {
             match self.next(Instant::now()) {
                 Next::Batch(batch) => return Ok(Some(batch)),
-                Next::Wait(due) => self.bell.wait(due)?,
+                Next::Wait(due) => self.rest(due)?,
                 Next::Ended => return Ok(None),
             }
         }
@@ -383,9 +391,16 @@ impl Queue {
     fn pause_since(&self, stage: Stage, pause: Duration) -> io::Result<()> {
         let due = Instant::now() + pause;
         while Instant::now() < due && self.stage() == stage {
-            self.bell.wait(Some(due))?;
+            self.rest(Some(due))?;
         }
         Ok(())
+    }
+
+    fn rest(&self, due: Option<Instant>) -> io::Result<()> {
+        self.life.rests();
+        let waited = self.bell.wait(due);
+        self.life.works();
+        waited
     }
 
     fn stage(&self) -> Stage {

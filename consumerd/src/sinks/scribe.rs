@@ -5,11 +5,13 @@ use std::fmt::Display;
 use std::io;
 use std::time::{Duration, Instant};
 
+use blkin_daemon::health::BEAT_EVERY;
 use blkin_daemon::{Cause, Notices};
 use blkin_scribe::trial::TIMES;
 use blkin_scribe::{Client, Pipeline, Reply, Trial, Trouble, Verdict, Window};
 use blkin_thrift::writer::LogCallWriter;
 
+use super::life::Life;
 use super::pump::{Outlet, Pump};
 use super::queue::{Batch, Entry, Next, Outcome};
 use crate::config::Config;
@@ -67,7 +69,10 @@ impl Scribe {
     fn turn(&mut self, due: Option<Instant>, pump: &mut Pump) -> io::Result<()> {
         let category = &self.category;
         let call = |batch: &Batch, sequence| encode(category, &batch.entries, sequence);
-        let turned = self.pipeline.turn(call, pump.queue.bell(), due, &mut || Ok(()));
+        let life = pump.queue.life();
+        let due = until(due, self.pipeline.is_empty(), life);
+        let turned = self.pipeline.turn(call, pump.queue.bell(), due, &mut || sign_of(life));
+        life.works();
         self.settle_answered(pump);
         if self.pipeline.in_the_dark().next().is_some() {
             pump.queue.give_back(self.pipeline.take_waiting().into_iter());
@@ -110,7 +115,8 @@ impl Scribe {
         }
         let Some(batch) = self.trial.next() else { return Ok(()) };
         let call = |sequence| encode(&self.category, &batch.entries, sequence);
-        let outcome = match self.pipeline.call(call, &mut || Ok(())) {
+        let life = pump.queue.life();
+        let outcome = match self.pipeline.call(call, &mut || sign_of(life)) {
             Ok(Reply::Ok) => Outcome::Acked,
             Ok(Reply::Refused(why)) => {
                 self.tell_refused(&format_args!("a message was refused: {why}"));
@@ -160,6 +166,23 @@ impl Outlet for Scribe {
             }
         }
     }
+}
+
+/// Until when it may wait. While nothing is under way, that is no more than waiting for something to do; else it shows often
+/// enough that it gets on.
+fn until(due: Option<Instant>, is_idle: bool, life: &Life) -> Option<Instant> {
+    if is_idle {
+        life.rests();
+        return due;
+    }
+    life.works();
+    let sign_due = Instant::now() + BEAT_EVERY;
+    Some(due.map_or(sign_due, |due| due.min(sign_due)))
+}
+
+fn sign_of(life: &Life) -> io::Result<()> {
+    life.works();
+    Ok(())
 }
 
 /// What a call and each of its messages take on the wire beside texts; a guess that is too low costs a copy.

@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::join::{Join, Rules, SpanPiece};
 use crate::link;
 use crate::settings::Settings;
-use crate::sinks::Sink;
+use crate::sinks::{Sign, Sink};
 use crate::staging::log::Place;
 use crate::staging::{DepartedTotals, Frame, Memfd, ProgramState, Staging, StagingError};
 
@@ -380,9 +380,9 @@ impl Engine {
         self.programs.iter().map(|(number, program)| (*number, program.figures.drained)).collect()
     }
 
-    /// Sinks and whether their threads run.
-    pub(super) fn sinks_alive(&self) -> Vec<(&'static str, bool)> {
-        self.feeder.alive()
+    /// Sinks and how their threads are.
+    pub(super) fn signs_of_sinks(&self) -> Vec<(&'static str, Sign)> {
+        self.feeder.signs()
     }
 }
 

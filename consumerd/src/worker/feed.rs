@@ -12,7 +12,7 @@ use crate::annotation::Annotation;
 use crate::join::SpanPiece;
 use crate::sinks::queue::{Entry, Fill, Queue, Refs, Settled};
 use crate::sinks::zipkin::Encoder;
-use crate::sinks::{Feed, Sink, json};
+use crate::sinks::{Feed, Sign, Sink, json};
 
 /// JSON lines go to the queues in portions of about this size; messages of spans have their memory in such.
 const PORTION_BYTES: usize = 64 << 10;
@@ -201,9 +201,9 @@ impl Feeder {
         self.queues().for_each(Queue::end);
     }
 
-    /// Each sink, and whether its thread runs.
-    pub(super) fn alive(&self) -> Vec<(&'static str, bool)> {
-        self.sinks.iter().map(|fed| (fed.sink.name, fed.sink.is_alive())).collect()
+    /// Each sink, and how its thread is.
+    pub(super) fn signs(&self) -> Vec<(&'static str, Sign)> {
+        self.sinks.iter().map(|fed| (fed.sink.name, fed.sink.sign())).collect()
     }
 
     /// How full each sink's queue is.

@@ -33,7 +33,7 @@ use crate::clock_set::ClockSet;
 use crate::config::Config;
 use crate::link::{MAX_MESSAGE_BYTES, Message, receive, send, watch};
 use crate::settings::{self, Settings};
-use crate::sinks;
+use crate::sinks::{self, Sign};
 use crate::staging::Memfd;
 use crate::timer::Timer;
 use engine::{Engine, Progress};
@@ -221,7 +221,7 @@ impl Worker {
     }
 
     fn heartbeats(&self) -> Heartbeats {
-        let sinks = self.engine().sinks_alive();
+        let sinks = self.engine().signs_of_sinks();
         let names = sinks.into_iter().map(|(name, _)| name).chain(["drain"]);
         names.map(|name| (name, self.health.worker(name))).collect()
     }
@@ -237,12 +237,12 @@ impl Worker {
         Ok(())
     }
 
-    /// Of the drain, and of each sink that is alive. Gives one that is dead.
+    /// Of the drain, and of each sink that gives a sign of life. Gives one that is dead.
     fn beat(&self, heartbeats: &Heartbeats) -> Option<&'static str> {
-        let alive = self.engine().sinks_alive();
-        let is_dead = |name: &str| alive.iter().any(|(sink, is_alive)| *sink == name && !is_alive);
-        heartbeats.iter().filter(|(name, _)| !is_dead(name)).for_each(|(_, heartbeat)| heartbeat.beat());
-        alive.iter().find(|(_, is_alive)| !is_alive).map(|(sink, _)| *sink)
+        let signs = self.engine().signs_of_sinks();
+        let lives = |name: &str| signs.iter().all(|(sink, sign)| *sink != name || *sign == Sign::Life);
+        heartbeats.iter().filter(|(name, _)| lives(name)).for_each(|(_, heartbeat)| heartbeat.beat());
+        signs.iter().find(|(_, sign)| *sign == Sign::Death).map(|(sink, _)| *sink)
     }
 
     /// Sleeps between rounds, begun so long after each other: not at all while there is more, shortly while there is

@@ -150,9 +150,8 @@ impl Metrics {
                 names.zip(self.upstreams.iter().map(|known| value(&known.traffic))).collect();
             family(encoder, name, help, kind, &values)
         };
-        each("upstream_up", "1 while the last call was answered with OK", MetricType::Gauge, |traffic| {
-            traffic.up.load(Ordering::Relaxed)
-        })?;
+        let help = "1 while the last call was answered with OK; 0 also before the first";
+        each("upstream_up", help, MetricType::Gauge, |traffic| traffic.up.load(Ordering::Relaxed))?;
         each("upstream_calls", "calls answered with OK since the start", MetricType::Counter, |traffic| {
             traffic.calls.load(Ordering::Relaxed)
         })?;

@@ -64,7 +64,7 @@ pub struct Traffic {
     pub calls: AtomicU64,
     /// Entries of calls that broke off after they were sent: they may arrive twice.
     pub uncertain: AtomicU64,
-    /// 1 from a call that was answered with `OK` on, until one fails.
+    /// 1 from a call that was answered with `OK` on, until one has another answer or none, or cannot be made.
     pub up: AtomicU64,
 }
 
@@ -241,6 +241,7 @@ impl Upstream {
             && let Some((batch, verdict)) = self.pipeline.pop()
         {
             if verdict == Verdict::Refused {
+                self.is_down();
                 self.singly.hold(batch);
                 continue;
             }
@@ -275,6 +276,11 @@ impl Upstream {
         }
     }
 
+    /// A call had another answer than `OK`, or none.
+    fn is_down(&self) {
+        self.traffic.up.store(0, Ordering::Relaxed);
+    }
+
     /// After a connection that broke, what is in the dark is read again, in smaller calls: the upstream may not take large
     /// ones. Once that has happened several times in a row, the entries come one by one: it may not take one of them.
     fn read_again_in_smaller_calls(&mut self) {
@@ -298,7 +304,10 @@ impl Upstream {
         if self.ending.now.is_cancelled() {
             return;
         }
-        self.traffic.up.store(0, Ordering::Relaxed);
+        // That the spool cannot be read says nothing of the upstream.
+        if cause != Cause::Failed {
+            self.is_down();
+        }
         if let Some(begun) = self.standing.failed(cause, reason) {
             let (cause, held_back) = (cause.label(), begun.held_back);
             tracing::warn!(

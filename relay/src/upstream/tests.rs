@@ -80,6 +80,10 @@ impl Fixture {
         self.spool.figures().upstreams[0].1.acked.entries
     }
 
+    fn is_up(&self) -> bool {
+        self.traffic.up.load(Ordering::Relaxed) == 1
+    }
+
     fn end(self) {
         self.ending.now.cancel();
         self.thread.join().unwrap();
@@ -214,5 +218,50 @@ fn a_call_that_is_refused_is_none_that_was_answered_with_ok() {
     assert_eq!(figures(&fixture), [0, 0]);
     stream.write_all(&encode_log_reply(second, ResultCode::Ok)).unwrap();
     fixture.wait_for("the answer counts", |fixture| figures(fixture) == [1, 1]);
+    fixture.end();
+}
+
+/// An upstream that has answered one call with OK, and the connection to it.
+fn up() -> (Fixture, TcpStream) {
+    let fixture = Fixture::new();
+    fixture.append("first");
+    let (mut stream, _) = fixture.listener.accept().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (first, _) = next_call(&mut stream);
+    stream.write_all(&encode_log_reply(first, ResultCode::Ok)).unwrap();
+    fixture.wait_for("it is up", Fixture::is_up);
+    fixture.append("second");
+    (fixture, stream)
+}
+
+#[test]
+fn an_upstream_whose_last_call_was_not_answered_with_ok_is_not_up() {
+    let later = |call| encode_log_reply(call, ResultCode::TryLater);
+    let refused = |call| encode_exception("Log", call, ExceptionKind::ProtocolError, "no");
+    let answers: [&dyn Fn(i32) -> Vec<u8>; 2] = [&later, &refused];
+    for answer in answers {
+        let (fixture, mut stream) = up();
+        let (second, _) = next_call(&mut stream);
+        stream.write_all(&answer(second)).unwrap();
+        // It is called again, by when the answer counts.
+        let (again, _) = next_call(&mut stream);
+        assert!(!fixture.is_up());
+        stream.write_all(&encode_log_reply(again, ResultCode::Ok)).unwrap();
+        fixture.wait_for("it is up again", Fixture::is_up);
+        fixture.end();
+    }
+}
+
+#[test]
+fn an_upstream_that_is_gone_is_not_up() {
+    let (mut fixture, stream) = up();
+    // Nobody listens there any more.
+    fixture.listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    drop(stream);
+    let is_unreachable = |fixture: &Fixture| {
+        fixture.standing.trouble().is_some_and(|trouble| trouble.cause == Cause::Unreachable)
+    };
+    fixture.wait_for("no connection can be made", is_unreachable);
+    assert!(!fixture.is_up());
     fixture.end();
 }

@@ -1,6 +1,6 @@
 //! A traced program for the tests: `producer SPANS THREADS [PAUSE_US [OBJECT_BYTES]]` records spans of four annotations on
 //! each thread, and says how many calls it made. It does so once more for each line of its standard input, with which it
-//! ends.
+//! ends. With NOT_DUMPABLE in its environment /proc shows of it what root may see alone, as of programs that keep secrets.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
@@ -8,6 +8,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use blkin::{Endpoint, Span};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 fn main() {
     let arguments: Vec<u64> = std::env::args().skip(1).map(|argument| argument.parse().unwrap()).collect();
@@ -15,6 +16,9 @@ fn main() {
     let pause = arguments.get(2).copied().unwrap_or(0);
     let object =
         arguments.get(3).map_or("object-1".to_owned(), |bytes| "o".repeat(usize::try_from(*bytes).unwrap()));
+    if std::env::var_os("NOT_DUMPABLE").is_some() {
+        set_dumpable_behavior(DumpableBehavior::NotDumpable).unwrap();
+    }
     // Threads that record while the segment is being made would lose annotations, counted as `starting`.
     blkin::init();
     let start = |_| {

@@ -5,6 +5,8 @@
 
 mod common;
 
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::Mutex;
 
 use common::{Daemon, Program, Site, send_signal, wait_for};
@@ -18,6 +20,27 @@ fn a_program_that_started_before_the_daemon_is_found() {
     let site = Site::new();
     let mut program = site.program(&[200, 2], &[]);
     let calls = program.calls();
+    let daemon = site.daemon(&["--scan", "true"]);
+    let drained = daemon.settled_of(&program, calls);
+    drained.assert_balanced();
+    assert!(drained.sum("blkin_scan_found_total") >= 1);
+    program.end();
+}
+
+#[test]
+fn a_program_of_another_user_that_is_not_dumpable_is_found() {
+    const NOBODY: u32 = 65534;
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let _alone = ALONE.lock();
+    let (site, open) = (Site::new(), tempfile::tempdir().unwrap());
+    std::fs::set_permissions(open.path(), Permissions::from_mode(0o755)).unwrap();
+    let mut program = site.closed_program(open.path(), NOBODY, &[200, 2]);
+    let calls = program.calls();
+    // Else this tests what others do.
+    let owner = std::fs::metadata(format!("/proc/{}/status", program.pid())).unwrap().uid();
+    assert_eq!(owner, 0, "it is dumpable");
     let daemon = site.daemon(&["--scan", "true"]);
     let drained = daemon.settled_of(&program, calls);
     drained.assert_balanced();

@@ -94,13 +94,35 @@ impl Site {
 
     /// Starts a program that records; see `examples/producer.rs`.
     pub fn program(&self, arguments: &[u64], environment: &[(&str, &str)]) -> Program {
-        let path = Path::new(env!("CARGO_BIN_EXE_blkin-consumerd")).with_file_name("examples/producer");
-        let mut command = Command::new(path);
+        self.start_program(Command::new(producer()), arguments, environment)
+    }
+
+    /// Starts a program that is not dumpable, as this user, who does not reach the socket. `folder`, which that user may
+    /// enter, gets a copy of the program: the folder of the build may be closed to others.
+    pub fn closed_program(&self, folder: &Path, uid: u32, arguments: &[u64]) -> Program {
+        let copy = folder.join("producer");
+        std::fs::copy(producer(), &copy).unwrap();
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", &uid.to_string(), "--clear-groups"]).arg(copy);
+        self.start_program(command, arguments, &[("NOT_DUMPABLE", "1")])
+    }
+
+    fn start_program(
+        &self,
+        mut command: Command,
+        arguments: &[u64],
+        environment: &[(&str, &str)],
+    ) -> Program {
         command.env("BLKIN_SOCKET", self.socket()).envs(environment.iter().copied());
         command.args(arguments.iter().map(u64::to_string));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         Program { stdin: child.stdin.take(), child }
     }
+}
+
+/// Where the traced program is.
+fn producer() -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_blkin-consumerd")).with_file_name("examples/producer")
 }
 
 /// The daemon, before it has said that it is ready.

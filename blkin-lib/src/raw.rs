@@ -38,6 +38,7 @@ pub(crate) struct Texts<'a> {
 }
 
 /// Attaches to consumerd early, so that the first annotation need not. Idempotent; never fails its caller.
+/// Where that failed, as without a free descriptor, each further call tries again; nothing else does, but for a forked child.
 pub fn init() -> process::Status {
     process::init()
 }

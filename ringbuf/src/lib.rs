@@ -31,7 +31,7 @@
 //!
 //! 1. *Bounds.* Every index into a mapping is below its length: ring indices are masked with the producer's own
 //!    capacity, all others are constants of [`layout`](mod@layout) or checked against the table they index.
-//! 2. *Alive.* A mapping outlives every reference into it: the producer's is never unmapped, the consumer's is
+//! 2. *Alive.* A mapping outlives every reference into it: the producer's is never unmapped once it is handed out, the consumer's is
 //!    unmapped when the [`Attachment`] that lends it out is dropped.
 //! 3. *Atomic words.* Shared memory is only ever seen as `AtomicU64`, aligned to 8 bytes, through which other
 //!    processes may write at any time.

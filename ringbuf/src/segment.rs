@@ -1,6 +1,7 @@
 //! Making a segment: the memfds, their seals and the program's mappings of them.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
+use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr;
@@ -9,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 use blkin_record::Stamp;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 use rustix::io::{Errno, fcntl_dupfd_cloexec, pwrite};
-use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mprotect};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mprotect, munmap};
 
 use crate::clock::{Anchor, ClockKind};
 use crate::kept::KeptErrno;
@@ -49,9 +50,9 @@ pub(crate) fn create(
     write_control_header(&control)?;
     // Mapped before the seal that forbids new writable mappings; without access to the rings, so that mlockall and
     // core dumps find nothing there.
-    let words = map(&segment, bytes, ProtFlags::empty())?;
-    open_for_writing(words, 0, RINGS_OFFSET_BYTES)?;
-    let control_words = map(&control, CONTROL_BYTES, ProtFlags::READ)?;
+    let words = Mapped::new(&segment, bytes, ProtFlags::empty())?;
+    open_for_writing(words.words(), 0, RINGS_OFFSET_BYTES)?;
+    let control_words = Mapped::new(&control, CONTROL_BYTES, ProtFlags::READ)?;
     fcntl_add_seals(&segment, SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE)?;
     fcntl_add_seals(&control, SealFlags::SHRINK | SealFlags::GROW)?;
     let created = Created {
@@ -59,8 +60,8 @@ pub(crate) fn create(
         control_identity: Identity::of(&control)?,
         segment,
         control,
-        words,
-        control_words,
+        words: words.keep(),
+        control_words: control_words.keep(),
         cookie: Stamp::cookie_from(random),
     };
     write_header(&created, (ring_bytes, slots), mode, producer, clock);
@@ -92,17 +93,44 @@ fn write_control_header(fd: &OwnedFd) -> Result<(), Errno> {
     if pwrite(fd, &bytes, 0)? == bytes.len() { Ok(()) } else { Err(Errno::IO) }
 }
 
-fn map(fd: &OwnedFd, bytes: usize, access: ProtFlags) -> Result<&'static [AtomicU64], Errno> {
-    // SAFETY: a new mapping at a place of the kernel's choice touches nothing that exists.
-    let start = unsafe { mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, fd, 0)? };
-    // Neither a core dump nor a forked child needs it (invariant 7).
-    for advice in [Advice::LinuxDontDump, Advice::LinuxDontFork] {
-        // SAFETY: the range is the mapping that was just made, and nobody knows it yet.
-        unsafe { madvise(start, bytes, advice)? };
+/// A mapping that goes again unless it is kept: who tries to start again and again leaves none behind.
+struct Mapped {
+    start: *mut c_void,
+    bytes: usize,
+}
+
+impl Mapped {
+    fn new(fd: &OwnedFd, bytes: usize, access: ProtFlags) -> Result<Mapped, Errno> {
+        // SAFETY: a new mapping at a place of the kernel's choice touches nothing that exists.
+        let start = unsafe { mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, fd, 0)? };
+        let mapped = Mapped { start, bytes };
+        // Neither a core dump nor a forked child needs it (invariant 7).
+        for advice in [Advice::LinuxDontDump, Advice::LinuxDontFork] {
+            // SAFETY: the range is the mapping that was just made, and nobody knows it yet.
+            unsafe { madvise(start, bytes, advice)? };
+        }
+        Ok(mapped)
     }
-    // SAFETY: page-aligned, `bytes` long, never unmapped (invariant 2), only seen as atomic words (invariant 3);
-    // its pages are touched only where access was given (invariant 8).
-    Ok(unsafe { std::slice::from_raw_parts(start.cast::<AtomicU64>(), bytes / 8) })
+
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: page-aligned, `bytes` long, mapped for as long as this is borrowed (invariant 2), only seen as atomic
+        // words (invariant 3); its pages are touched only where access was given (invariant 8).
+        unsafe { std::slice::from_raw_parts(self.start.cast::<AtomicU64>(), self.bytes / 8) }
+    }
+
+    /// It stays for as long as the process image.
+    fn keep(self) -> &'static [AtomicU64] {
+        let kept = ManuallyDrop::new(self);
+        // SAFETY: as in `words`; from here on it is never unmapped (invariant 2).
+        unsafe { std::slice::from_raw_parts(kept.start.cast::<AtomicU64>(), kept.bytes / 8) }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, which was not kept, and to which no reference is left (invariant 2).
+        let _ = unsafe { munmap(self.start, self.bytes) };
+    }
 }
 
 /// Gives write access to `bytes` from `offset` of a segment's mapping.
@@ -208,4 +236,21 @@ impl Identity {
 /// Whether `fd` still is that file: a daemon that closed every descriptor may have another file there.
 pub(crate) fn is_still(fd: impl AsFd, identity: Identity) -> bool {
     Identity::of(fd) == Ok(identity)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapping_that_is_not_kept_goes_again() {
+        let fd = sized_memfd(c"blkin-test-gone", 4096).expect("a memfd");
+        let is_there = || {
+            std::fs::read_to_string("/proc/self/maps").expect("/proc is there").contains("blkin-test-gone")
+        };
+        let mapped = Mapped::new(&fd, 4096, ProtFlags::READ).expect("it is mapped");
+        assert!(is_there());
+        drop(mapped);
+        assert!(!is_there());
+    }
 }

@@ -145,7 +145,8 @@ struct blkin_annotation {
  * Creates the memory that annotations go to and offers it to the node's daemon, so that the first record
  * need not. Optional: the first record does the same. May be called any number of times, from any thread. A program that
  * pins all of its threads, the first one too, to a CPU each should call it before: there are as many rings as the CPUs
- * that the calling thread and the first one may run on, and at least 15.
+ * that the calling thread and the first one may run on, and at least 15. Where the memory could not be made, as
+ * without a free descriptor, each further call tries again; nothing else does, but for a forked child.
  * The program's own state (srand(), signals, descriptors 0-2, environment) is left alone.
  *
  * Returns 0, always: a program runs the same whether or not it can be traced. What is lost because it could

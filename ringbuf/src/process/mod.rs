@@ -5,6 +5,8 @@
 //!  FRESH ───────────────▶ STARTING ───────────────▶ RSEQ or PORTABLE
 //!    ▲                       │ BLKIN_OFF ──▶ OFF
 //!    │ fork (pages wiped)    │ no memory, no descriptors … ──▶ FAILED (said once)
+//!                            ▲                                          │
+//!                            └──────────────── init() ──────────────────┘
 //! ```
 //!
 //! What survives a fork is in `kept` and in the table of names. Nothing here blocks, takes a lock, allocates or touches
@@ -70,9 +72,10 @@ pub enum Status {
 }
 
 /// Creates the segment and offers it to consumerd, unless that was done. Never fails its caller: without a segment
-/// the program goes on untraced, and says so once.
+/// the program goes on untraced, and says so once. What failed is tried again by each call of this, and by nothing else; what
+/// was lost meanwhile is counted in the segment that is made then.
 pub fn init() -> Status {
-    match start::ready_or_start() {
+    match start::ready_or_start_again() {
         state::PORTABLE | state::RSEQ => {
             offered::offer_if_due();
             Status::Tracing

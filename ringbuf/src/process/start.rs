@@ -27,7 +27,16 @@ use crate::{cpu, cstring, rseq, segment, settings};
 #[inline]
 pub(super) fn ready_or_start() -> u64 {
     match STATE.hot.phase.load(Acquire) {
-        FRESH => start(),
+        FRESH => start(FRESH),
+        phase => phase,
+    }
+}
+
+/// As [`ready_or_start`], also after a first use that failed: only the program knows when trying again may do no harm, such as
+/// before it filters its system calls.
+pub(super) fn ready_or_start_again() -> u64 {
+    match STATE.hot.phase.load(Acquire) {
+        phase @ (FRESH | FAILED) => start(phase),
         phase => phase,
     }
 }
@@ -58,16 +67,16 @@ fn report_early_counts() {
     }
 }
 
-/// Makes the segment. Exactly one caller in a process does it; all others meanwhile see STARTING.
+/// Makes the segment, from FRESH or FAILED. Exactly one caller in a process does it; all others meanwhile see STARTING.
 #[cold]
-fn start() -> u64 {
+fn start(from: u64) -> u64 {
     static FAILURE: Once = Once::new();
     let _kept = KeptErrno::new();
     // Before anybody can meet STARTING: a root that another thread starts meanwhile is sampled like any other.
     STATE.hot.rate.store(settings::rate(), Relaxed);
     // Before STARTING too: a child that another thread forks meanwhile must not inherit it for ever.
     let wiped = wipe_on_fork();
-    if let Err(phase) = STATE.hot.phase.compare_exchange(FRESH, STARTING, AcqRel, Acquire) {
+    if let Err(phase) = STATE.hot.phase.compare_exchange(from, STARTING, AcqRel, Acquire) {
         return phase;
     }
     if settings::is_off() {
@@ -79,7 +88,9 @@ fn start() -> u64 {
         Ok(ProducerKind::Rseq) => RSEQ,
         Ok(ProducerKind::Portable) => PORTABLE,
         Err(error) => {
-            FAILURE.say(format_args!("cannot create shared memory ({error}); this program runs untraced"));
+            FAILURE.say(format_args!(
+                "cannot create shared memory ({error}); this program runs untraced unless it calls blkin_init() again"
+            ));
             FAILED
         }
     };

@@ -1,0 +1,27 @@
+//! A program that has no descriptor left at its first record is traced from the `init` on that finds some, and what it lost
+//! before is counted.
+
+mod own;
+
+use blkin_record::names_word;
+use blkin_ringbuf::process::{Short, Status, declare, init, record_short};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+fn record() {
+    let names = names_word(declare(b"name"), declare(b"endpoint"));
+    record_short(&[7, 8, 9], names, declare(b"key"), Short::Integer(1), 4);
+}
+
+#[test]
+fn a_start_that_failed_is_tried_again_by_init_alone_and_what_was_lost_meanwhile_is_counted() {
+    let before = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..before }).expect("a lower limit");
+    record();
+    assert_eq!(init(), Status::Without);
+    setrlimit(Resource::Nofile, before).expect("the limit that it had");
+    record();
+    assert_eq!(init(), Status::Tracing);
+    record();
+    let counters = own::attach().counters();
+    assert_eq!((counters.attempted, counters.no_segment, counters.committed), (3, 2, 1));
+}

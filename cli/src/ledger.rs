@@ -358,6 +358,7 @@ fn drain(metrics: &Metrics, process: &str) -> Equation {
         term("pending", metrics.sum("blkin_pending", &of)),
         term("lost{torn}", lost("torn")),
         term("lost{overwritten}", lost("overwritten")),
+        term("lost{recorder_released}", lost("recorder_released")),
         term("lost{unsettled}", lost("unsettled")),
     ];
     let left = term("committed", metrics.sum("blkin_program_committed_total", &of));
@@ -437,7 +438,8 @@ blkin_drained_total{process=\"osd:1\"} 80
 blkin_drained_before_total{process=\"osd:1\"} 10
 blkin_lost_total{process=\"osd:1\",cause=\"unsettled\"} 6
 blkin_pending{process=\"osd:1\"} 4
-blkin_lost_total{process=\"osd:1\",cause=\"overwritten\"} 5
+blkin_lost_total{process=\"osd:1\",cause=\"overwritten\"} 2
+blkin_lost_total{process=\"osd:1\",cause=\"recorder_released\"} 3
 blkin_lost_total{process=\"osd:1\",cause=\"torn\"} 1
 blkin_lost_total{process=\"osd:1\",cause=\"invalid\"} 2
 blkin_valid_total{process=\"osd:1\"} 78

@@ -119,8 +119,8 @@ pub fn examine(places: Places) -> Report {
 }
 
 /// Causes by which nothing goes but what the configuration says: old traces, a sample's rest, what a flight recorder keeps no
-/// longer.
-const AS_CONFIGURED: [&str; 3] = ["expired", "sampled_out", "overwritten"];
+/// longer, and what it still held when it was let go.
+const AS_CONFIGURED: [&str; 4] = ["expired", "sampled_out", "overwritten", "recorder_released"];
 
 /// What the figures of those that have some come to; nobody knows of a loss at one that has none.
 fn ledger_check(ledger: &Ledger, all_told: bool) -> Check {
@@ -250,9 +250,9 @@ mod tests {
 
     #[test]
     fn what_goes_as_configured_is_no_reason_to_warn() {
-        let check = losing(&[("expired", 2), ("overwritten", 1), ("full", 0)]);
+        let check = losing(&[("expired", 2), ("overwritten", 1), ("recorder_released", 3), ("full", 0)]);
         assert_eq!(check.status, Status::Ok);
-        assert!(check.found.ends_with("expired 4, overwritten 2"), "{}", check.found);
+        assert!(check.found.ends_with("expired 4, overwritten 2, recorder_released 6"), "{}", check.found);
         assert_eq!(losing(&[("full", 0)]).found, "balances, nothing was lost");
     }
 

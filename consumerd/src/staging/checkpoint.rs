@@ -50,7 +50,7 @@ pub struct SinkState {
 }
 
 /// Number of figures in [`DepartedTotals`].
-pub const DEPARTED_FIGURES: usize = 16;
+pub const DEPARTED_FIGURES: usize = 17;
 
 /// Sums over every program that has ended, in a fixed order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

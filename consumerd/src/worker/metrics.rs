@@ -86,10 +86,11 @@ fn encode_programs(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> 
     ];
     let lost = by_cause(&all, &causes);
     counters_of(encoder, "blkin_program_lost", "Records lost in the program", lost)?;
-    let causes: [Cause; 4] = [
+    let causes: [Cause; 5] = [
         ("torn", |t| t.drain.torn),
         ("invalid", |t| t.drain.invalid),
         ("overwritten", |t| t.counters.overwritten),
+        ("recorder_released", |t| t.released),
         ("unsettled", |t| t.unsettled),
     ];
     counters_of(

@@ -238,7 +238,7 @@ impl Program {
     }
 
     /// Keeps a flight recorder that has ended no longer. Answers how many annotations were in it, which count as
-    /// overwritten from now on; holes that its writers left count as torn.
+    /// released from now on; holes that its writers left count as torn.
     pub(super) fn give_up(&mut self) -> u64 {
         let pending = self.attachment.pending();
         let held = super::snapshot::save(self).records(|_| {});
@@ -330,13 +330,13 @@ impl Program {
 
     /// Its figures as they are now.
     pub(super) fn totals(&self) -> Totals {
-        let (mut counters, pending) = self.attachment.counters_and_pending();
-        counters.overwritten = counters.overwritten.wrapping_add(self.given_up.unwrap_or(0));
+        let (counters, pending) = self.attachment.counters_and_pending();
         Totals {
             counters,
             drained_before: self.before.settled,
             unsettled: self.before.unsettled,
             pending: if self.given_up.is_some() { 0 } else { pending },
+            released: self.given_up.unwrap_or(0),
             drain: self.figures,
         }
     }

@@ -17,6 +17,8 @@ pub struct Totals {
     pub unsettled: u64,
     /// Records that wait in the rings.
     pub pending: u64,
+    /// Records that were in the rings of an ended flight recorder when these were let go.
+    pub released: u64,
     /// What was drained, and what became of it.
     pub drain: DrainFigures,
 }
@@ -27,11 +29,11 @@ impl Totals {
         let before = drained_before.wrapping_add(unsettled);
         let committed = before.wrapping_add(drain.drained).wrapping_add(drain.torn);
         let counters = ProgramCounters { attempted: committed, committed, ..ProgramCounters::default() };
-        Self { counters, drained_before, unsettled, pending: 0, drain }
+        Self { counters, drained_before, unsettled, drain, ..Self::default() }
     }
 
-    /// Whether committed = drained + pending + torn + overwritten; with what an earlier daemon had drained, settled
-    /// or not.
+    /// Whether committed = drained + pending + torn + overwritten + released; with what an earlier daemon had drained,
+    /// settled or not.
     pub fn balances(&self) -> bool {
         self.counters.committed == self.accounted().wrapping_add(self.pending)
             && self.drain.drained == self.drain.valid + self.drain.invalid
@@ -56,7 +58,8 @@ impl Totals {
     fn accounted(&self) -> u64 {
         let before = self.drained_before.wrapping_add(self.unsettled);
         let drained = before.wrapping_add(self.drain.drained);
-        drained.wrapping_add(self.drain.torn).wrapping_add(self.counters.overwritten)
+        let left = self.counters.overwritten.wrapping_add(self.released);
+        drained.wrapping_add(self.drain.torn).wrapping_add(left)
     }
 
     /// The other way round; nothing is pending of a program that has ended.
@@ -72,7 +75,7 @@ impl Totals {
 
     /// Those that are kept of programs that have ended, in the order in which checkpoints have them.
     fn figures(&mut self) -> [&mut u64; DEPARTED_FIGURES] {
-        let Self { counters: c, drained_before, unsettled, pending: _, drain: d } = self;
+        let Self { counters: c, drained_before, unsettled, pending: _, released, drain: d } = self;
         [
             &mut c.attempted,
             &mut c.committed,
@@ -90,6 +93,7 @@ impl Totals {
             &mut d.valid,
             &mut d.invalid,
             &mut d.torn,
+            released,
         ]
     }
 }
@@ -108,8 +112,8 @@ mod tests {
     fn balanced() -> Totals {
         Totals {
             counters: ProgramCounters {
-                attempted: 23,
-                committed: 21,
+                attempted: 26,
+                committed: 24,
                 full: 2,
                 overwritten: 4,
                 ..ProgramCounters::default()
@@ -117,6 +121,7 @@ mod tests {
             drained_before: 1,
             unsettled: 7,
             pending: 2,
+            released: 3,
             drain: DrainFigures { drained: 6, valid: 5, invalid: 1, torn: 1 },
         }
     }
@@ -124,12 +129,13 @@ mod tests {
     #[test]
     fn each_record_dropped_uncounted_turns_the_balance_red() {
         assert!(balanced().balances());
-        let changes: [fn(&mut Totals); 8] = [
+        let changes: [fn(&mut Totals); 9] = [
             |t| t.counters.committed += 1,
             |t| t.counters.overwritten -= 1,
             |t| t.drained_before -= 1,
             |t| t.unsettled -= 1,
             |t| t.pending -= 1,
+            |t| t.released -= 1,
             |t| t.drain.drained -= 1,
             |t| t.drain.valid -= 1,
             |t| t.drain.torn -= 1,
@@ -148,7 +154,7 @@ mod tests {
         one.fold_into(&mut departed);
         one.fold_into(&mut departed);
         let sum = Totals::of_departed(&departed);
-        assert_eq!((sum.counters.attempted, sum.drain.torn), (46, 6));
+        assert_eq!((sum.counters.attempted, sum.drain.torn), (52, 6));
         assert!(sum.balances());
     }
 

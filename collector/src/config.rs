@@ -9,8 +9,9 @@ use blkin_daemon::Reloadable;
 use blkin_daemon::checks::{
     in_ranges, invalid, listen_address, listen_apart, read_listen_address, writable_folder,
 };
-use blkin_daemon::config::{ConfigError, file_to_read, layered};
+use blkin_daemon::config::{ConfigError, Layered, file_to_read, layered};
 use blkin_daemon::logging::{self, LogFormat, LogOverrides};
+use blkin_daemon::start::after_help;
 use blkin_thrift::Limits;
 use clap::{Args, Parser};
 use serde::{Deserialize, Serialize};
@@ -23,19 +24,20 @@ use crate::store::writer::WriterOptions;
 /// The file that is read when none is named.
 pub const DEFAULT_FILE: &str = "/etc/blkin/collector.toml";
 
+/// How the names of variables begin.
+const VARIABLES: &str = "BLKIN_COLLECTOR_";
+
 const MIB: usize = 1 << 20;
 /// No configuration allows longer messages.
 pub(crate) const MOST_MESSAGE_BYTES: u64 = 1 << 30;
 const HOUR_MS: u64 = 3_600_000;
 
 /// BlkKin's collector: takes spans by Scribe and HTTP, stores them, and answers Zipkin's query API.
-///
-/// Exit codes: 0 ended well, 1 failed while running, 2 wrong usage, 78 bad configuration.
 #[derive(Debug, Clone, Parser)]
-#[command(name = "blkin-collector", version)]
+#[command(name = "blkin-collector", version, after_help = after_help(VARIABLES))]
 pub struct Arguments {
-    /// Configuration file [default: /etc/blkin/collector.toml, if it exists]
-    #[arg(long, env = "BLKIN_COLLECTOR_CONFIG", value_name = "FILE")]
+    /// Configuration file, also BLKIN_COLLECTOR_CONFIG [default: /etc/blkin/collector.toml, if it exists]
+    #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Check the configuration, say so, and end
     #[arg(long)]
@@ -43,48 +45,48 @@ pub struct Arguments {
     /// Write {"scribe": "ADDRESS", "http": "ADDRESS"} to this file once ready
     #[arg(long, value_name = "FILE")]
     pub ready_file: Option<PathBuf>,
-    /// What the environment and the flags say.
+    /// What the flags say.
     #[command(flatten)]
     pub overrides: Overrides,
 }
 
-/// What the environment and the flags say; the rest comes from the file, or is the default.
+/// What the flags say; the rest comes from the environment or the file, or is the default.
 #[derive(Debug, Clone, Default, Args, Serialize)]
 pub struct Overrides {
     /// Where to listen for Scribe [default: 127.0.0.1:9410]
-    #[arg(long, env = "BLKIN_COLLECTOR_SCRIBE_LISTEN", value_name = "ADDRESS", value_parser = listen_address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = listen_address)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scribe_listen: Option<SocketAddr>,
     /// Where to listen for HTTP [default: 127.0.0.1:9411]
-    #[arg(long, env = "BLKIN_COLLECTOR_HTTP_LISTEN", value_name = "ADDRESS", value_parser = listen_address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = listen_address)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_listen: Option<SocketAddr>,
     /// Folder of the store [default: /var/lib/blkin]
-    #[arg(long, env = "BLKIN_COLLECTOR_DATA_DIR", value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_dir: Option<PathBuf>,
     /// Folder of a Zipkin page to serve [default: none]
-    #[arg(long, env = "BLKIN_COLLECTOR_UI_DIR", value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ui_dir: Option<PathBuf>,
     /// Share of traces to keep, 0 to 1 [default: 1]
-    #[arg(long, env = "BLKIN_COLLECTOR_SAMPLE_RATE", value_name = "RATE")]
+    #[arg(long, value_name = "RATE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample_rate: Option<f64>,
     /// Keep a trace for so many hours after its last arrival, 0 for ever [default: 168]
-    #[arg(long, env = "BLKIN_COLLECTOR_RETENTION_HOURS", value_name = "HOURS")]
+    #[arg(long, value_name = "HOURS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retention_hours: Option<u64>,
     /// Keep at most so many MiB of spans, 0 for no limit [default: 10240]
-    #[arg(long, env = "BLKIN_COLLECTOR_RETENTION_MIB", value_name = "MIB")]
+    #[arg(long, value_name = "MIB")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retention_mib: Option<u64>,
     /// Most live viewers at a time; 0: none [default: 16]
-    #[arg(long, env = "BLKIN_COLLECTOR_LIVE_VIEWERS", value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live_viewers: Option<usize>,
     /// KiB of spans that a live viewer may lag behind [default: 4096]
-    #[arg(long, env = "BLKIN_COLLECTOR_LIVE_QUEUE_KIB", value_name = "KIB")]
+    #[arg(long, value_name = "KIB")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live_queue_kib: Option<usize>,
     /// How to log.
@@ -238,11 +240,11 @@ impl Arguments {
     ///
     /// # Errors
     /// When the file cannot be read, or a key or value cannot be used.
-    pub fn configuration(&self) -> Result<Config, ConfigError> {
-        let file = file_to_read(self.config.as_deref(), Path::new(DEFAULT_FILE));
-        let config: Config = layered(file.as_deref(), "BLKIN_COLLECTOR_", &self.overrides)?;
-        config.check()?;
-        Ok(config)
+    pub fn configuration(&self) -> Result<Layered<Config>, ConfigError> {
+        let file = file_to_read(self.config.as_deref(), VARIABLES, Path::new(DEFAULT_FILE))?;
+        let read = layered(file.as_deref(), VARIABLES, &self.overrides)?;
+        read.check(Config::check)?;
+        Ok(read)
     }
 }
 
@@ -396,7 +398,7 @@ mod tests {
 
     fn configuration(arguments: &[&str]) -> Result<Config, ConfigError> {
         let all = std::iter::once("blkin-collector").chain(arguments.iter().copied());
-        Arguments::parse_from(all).configuration()
+        Arguments::parse_from(all).configuration().map(|read| read.config)
     }
 
     #[test]

@@ -29,11 +29,12 @@ const STORE_FILES: u64 = 64;
 /// # Errors
 /// When the configuration cannot be used, the collector cannot start, or something it cannot do without fails.
 pub fn main(arguments: &Arguments) -> Result<(), Failure> {
-    let config = arguments.configuration()?;
+    let read = arguments.configuration()?;
     if arguments.check_config {
-        config.check_folders()?;
+        read.check(Config::check_folders)?;
         return say_configuration_is_good();
     }
+    let config = read.config;
     logging::init(&config.log, config.log_format)?;
     run_server(run(config, arguments))
 }
@@ -47,7 +48,11 @@ async fn run(config: Config, arguments: &Arguments) -> anyhow::Result<()> {
     tracing::info!(scribe = %addresses.scribe, http = %addresses.http, "ready");
     let (read_again, retention) = (arguments.clone(), collector.writer.retention());
     let changed = move |config: &Config| retention.set(config.retention());
-    collector.settings.reload_on(reloads, move || read_again.configuration(), changed);
+    collector.settings.reload_on(
+        reloads,
+        move || read_again.configuration().map(|read| read.config),
+        changed,
+    );
     ready::tell(arguments.ready_file.as_deref(), &addresses)?;
     let watch = watch_store(store_thread, stop.clone());
     collector.serve(scribe, http, stop).await;

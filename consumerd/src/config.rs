@@ -153,63 +153,63 @@ impl Default for Config {
     }
 }
 
-/// What flags and environment may say; a flag wins over the environment, both over the file.
+/// What flags may say; a flag wins over the environment, both over the file.
 #[derive(Clone, Debug, Default, clap::Args, Serialize)]
 pub struct Overrides {
     /// Socket on which programs offer themselves [default: /run/blkin/consumerd.sock]
-    #[arg(long, env = "BLKIN_CONSUMERD_SOCKET", value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
     /// Socket on which `blkin set` asks; empty: control.sock in the folder of the other
-    #[arg(long, env = "BLKIN_CONSUMERD_CONTROL_SOCKET", value_name = "PATH", value_parser = path_or_nothing())]
+    #[arg(long, value_name = "PATH", value_parser = path_or_nothing())]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control_socket: Option<PathBuf>,
     /// Address of /metrics and /healthz [default: 127.0.0.1:9412]
-    #[arg(long, env = "BLKIN_CONSUMERD_HTTP_LISTEN", value_name = "ADDRESS", value_parser = listen_address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = listen_address)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_listen: Option<SocketAddr>,
     /// Scribe server that gets whole Zipkin spans; empty switches the sink off [default: 127.0.0.1:9410]
-    #[arg(long, env = "BLKIN_CONSUMERD_SCRIBE_UPSTREAM", value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scribe_upstream: Option<String>,
     /// Scribe server that gets one JSON object for each annotation [default: none]
-    #[arg(long, env = "BLKIN_CONSUMERD_JSON_SCRIBE_UPSTREAM", value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub json_scribe_upstream: Option<String>,
     /// File or named pipe that gets one JSON line for each annotation [default: none]
-    #[arg(long, env = "BLKIN_CONSUMERD_JSON_LINES", value_name = "PATH", value_parser = path_or_nothing())]
+    #[arg(long, value_name = "PATH", value_parser = path_or_nothing())]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub json_lines: Option<PathBuf>,
     /// A span without a new annotation for this long leaves as it is [default: 10000]
-    #[arg(long, env = "BLKIN_CONSUMERD_QUIET_MS", value_name = "MS")]
+    #[arg(long, value_name = "MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quiet_ms: Option<u64>,
     /// What each sink may hold before it loses annotations [default: 67108864]
-    #[arg(long, env = "BLKIN_CONSUMERD_QUEUE_BYTES", value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_bytes: Option<usize>,
     /// Memory for what is drained but not acknowledged [default: 268435456]
-    #[arg(long, env = "BLKIN_CONSUMERD_STAGING_BYTES", value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub staging_bytes: Option<u64>,
     /// Look at start for live programs that offered themselves to nobody [default: true]
-    #[arg(long, env = "BLKIN_CONSUMERD_SCAN", value_name = "BOOL")]
+    #[arg(long, value_name = "BOOL")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scan: Option<bool>,
     /// SIGTERM: time to ship what was drained [default: 5000]
-    #[arg(long, env = "BLKIN_CONSUMERD_STOP_TIMEOUT_MS", value_name = "MS")]
+    #[arg(long, value_name = "MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_timeout_ms: Option<u64>,
     /// A worker without a sign of life for this long is killed and started anew [default: 30000]
-    #[arg(long, env = "BLKIN_CONSUMERD_STUCK_KILL_MS", value_name = "MS")]
+    #[arg(long, value_name = "MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stuck_kill_ms: Option<u64>,
     /// User id of the worker when the daemon runs as root [default: none: root]
-    #[arg(long, env = "BLKIN_CONSUMERD_WORKER_UID", value_name = "UID")]
+    #[arg(long, value_name = "UID")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker_uid: Option<u32>,
     /// Group id of the worker when the daemon runs as root [default: none: root]
-    #[arg(long, env = "BLKIN_CONSUMERD_WORKER_GID", value_name = "GID")]
+    #[arg(long, value_name = "GID")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker_gid: Option<u32>,
     #[command(flatten)]

@@ -5,26 +5,29 @@ use std::process::ExitCode;
 
 use blkin_consumerd::config::{Config, DEFAULT_FILE, Overrides};
 use blkin_consumerd::{holder, worker};
-use blkin_daemon::config::{file_to_read, layered};
+use blkin_daemon::config::{file_to_read, layered, path_of};
 use blkin_daemon::exit::{Failure, report};
 use blkin_daemon::logging;
-use blkin_daemon::start::say_configuration_is_good;
+use blkin_daemon::start::{after_help, say_configuration_is_good};
 use clap::{Parser, Subcommand};
 
+/// How the names of variables begin.
+const VARIABLES: &str = "BLKIN_CONSUMERD_";
+/// Names the file to write once ready, if no flag does.
+const READY_FILE: &str = "BLKIN_CONSUMERD_READY_FILE";
+
 /// Drains every traced program of this machine, joins annotations into spans and ships them
-///
-/// Exit codes: 0 ended as asked, 1 failed while running, 2 wrong usage, 78 bad configuration.
 #[derive(Debug, Parser)]
-#[command(name = "blkin-consumerd", version)]
+#[command(name = "blkin-consumerd", version, after_help = after_help(VARIABLES))]
 struct Arguments {
-    /// Configuration file [default: /etc/blkin/consumerd.toml, if it exists]
-    #[arg(long, env = "BLKIN_CONSUMERD_CONFIG", value_name = "FILE")]
+    /// Configuration file, also BLKIN_CONSUMERD_CONFIG [default: /etc/blkin/consumerd.toml, if it exists]
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Check the configuration, say so, and end
     #[arg(long)]
     check_config: bool,
-    /// Write {"http": "ADDRESS", "socket": "PATH", "control": "PATH"} to this file once ready
-    #[arg(long, env = "BLKIN_CONSUMERD_READY_FILE", value_name = "FILE")]
+    /// Write {"http": "ADDRESS", "socket": "PATH", "control": "PATH"} to this file once ready, also BLKIN_CONSUMERD_READY_FILE
+    #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
@@ -47,13 +50,16 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(Command::Worker) = arguments.command {
         return worker::run();
     }
-    let file = file_to_read(arguments.config.as_deref(), Path::new(DEFAULT_FILE));
-    let config: Config = layered(file.as_deref(), "BLKIN_CONSUMERD_", &arguments.overrides)?;
-    config.check()?;
+    let file = file_to_read(arguments.config.as_deref(), VARIABLES, Path::new(DEFAULT_FILE))?;
+    let read = layered(file.as_deref(), VARIABLES, &arguments.overrides)?;
+    read.check(Config::check)?;
     if arguments.check_config {
-        config.check_folders()?;
+        read.check(Config::check_folders)?;
         return say_configuration_is_good();
     }
+    let config = read.config;
     logging::init(&config.log, config.log_format)?;
-    holder::run(&config, arguments.ready_file.as_deref())
+    let ready_file =
+        arguments.ready_file.clone().map_or_else(|| path_of(READY_FILE), |path| Ok(Some(path)))?;
+    holder::run(&config, ready_file.as_deref())
 }

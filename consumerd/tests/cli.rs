@@ -104,6 +104,36 @@ fn a_flag_wins_over_the_environment_and_both_over_the_file() {
 }
 
 #[test]
+fn a_wrong_variable_is_bad_configuration_that_names_it_and_a_value_as_it_should_be() {
+    for (variable, text, said) in [
+        (
+            "BLKIN_CONSUMERD_QUEUE_BYTES",
+            "64M",
+            "\"64M\" cannot be used; write a whole number of 0 or more, such as 67108864",
+        ),
+        ("BLKIN_CONSUMERD_BATCH_BYTES", "64M", "write a whole number of 0 or more, such as 1048576"),
+        ("BLKIN_CONSUMERD_WORKER_UID", "me", "write a whole number of 0 or more, such as 1000"),
+        ("BLKIN_CONSUMERD_HTTP_LISTEN", "9412", "write ADDRESS:PORT, such as 127.0.0.1:9410"),
+        ("BLKIN_CONSUMERD_SCAN", "yes", "write true or false"),
+        ("BLKIN_CONSUMERD_LOG_FORMAT", "xml", "write `text` or `json`"),
+        ("BLKIN_LOG_FORMAT", "xml", "write `text` or `json`"),
+        ("BLKIN_LOG", "loud", "use a level (error, warn, info, debug, trace"),
+        ("BLKIN_CONSUMERD_QUIET_MS", "0", "0 is not between 1 and 86400000"),
+        ("BLKIN_CONSUMERD_CONFIG", "", "name a file"),
+        ("BLKIN_CONSUMERD_QUEUE_BYTE", "64", "BLKIN_CONSUMERD_QUEUE_BYTES if that is meant"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_blkin-consumerd"));
+        let output = command.arg("--check-config").env(variable, text).output().unwrap();
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            words.contains(&format!("failed to use the variable {variable}: ")) && words.contains(said),
+            "{words}"
+        );
+        assert_eq!(output.status.code(), Some(78), "{words}");
+    }
+}
+
+#[test]
 fn paths_that_may_be_empty_are_so_by_flag_and_by_environment() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
@@ -124,7 +154,7 @@ fn paths_that_may_be_empty_are_so_by_flag_and_by_environment() {
 fn an_address_that_is_none_is_named_with_where_it_stands() {
     let (_file, path) = with_file("log = \"info\"\nhttp_listen = \"bad\"\n");
     for (arguments, code, place) in [
-        (["--config", &path], 78, format!("{path}, line 2: \"bad\"")),
+        (["--config", &path], 78, format!("{path}, line 2: http_listen: \"bad\"")),
         (["--http-listen", "bad"], 2, "\"bad\"".to_owned()),
     ] {
         let refused = consumerd(&[&arguments[..], &["--check-config"]].concat());

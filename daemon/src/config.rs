@@ -3,19 +3,30 @@
 //! A daemon describes its configuration twice, with the same flat key names:
 //!
 //! - a `Config` (`Deserialize`, `#[serde(default, deny_unknown_fields)]`) that holds every value and its default;
-//! - the `Overrides` (`clap::Args` with `env`, and `Serialize`), whose fields are all `Option` and
-//!   `#[serde(skip_serializing_if = "Option::is_none")]`. clap already lets a flag win over the environment.
+//! - the `Overrides` (`clap::Args` and `Serialize`): its flags, all `Option` and
+//!   `#[serde(skip_serializing_if = "Option::is_none")]`. clap does not read the environment: for what is wrong there it has
+//!   neither our exit code nor our words.
 //!
-//! [`layered`] lays the environment and the overrides over the file and reads the whole as a `Config`, so an unknown key or a
-//! value of the wrong type is an error wherever it came from. Every key has a variable, also one that has no flag.
+//! [`layered`] lays the environment and the flags over the file and reads the whole as a `Config`, so an unknown key or a
+//! value of the wrong type is an error wherever it came from, which names that place.
 
-use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::{Serialize, de::DeserializeOwned};
 use toml::de::DeTable;
 
 use crate::keys::{keys, nearest};
+use place::{Places, flag};
+use variables::Variables;
+use words::fault;
+
+mod place;
+mod variables;
+mod words;
+
+pub use place::Place;
+pub use variables::path_of;
 
 /// Largest configuration file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -24,7 +35,7 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file could not be read.
-    #[error("failed to read the configuration {}: {source}; check that it exists and is readable", path.display())]
+    #[error("failed to read the configuration {}: {source}; {}", path.display(), advice(source))]
     Read {
         /// The file.
         path: PathBuf,
@@ -53,20 +64,19 @@ pub enum ConfigError {
         /// Why.
         reason: String,
     },
-    /// A key of the file is unknown, or its value has the wrong type.
-    #[error("failed to use the configuration {}, line {line}: {reason}; remove or correct that key", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Where in it.
-        line: usize,
+    /// A key or variable is unknown, or a value cannot be used.
+    #[error("failed to use {place}: {reason}")]
+    Unusable {
+        /// Where it stands.
+        place: Place,
         /// The key, and what is wrong with it.
         reason: String,
     },
-    /// A value has the wrong type.
-    #[error("failed to use the configuration: {0}; remove or correct that key")]
+    /// The configuration does not read back what it wrote.
+    #[error("failed to use the configuration: {0}")]
     Value(String),
-    /// A value is of the right type but makes no sense; daemons report their own checks by this.
+    /// A value is of the right type but makes no sense; daemons report their own checks by this, and [`Layered::check`] says
+    /// where it stands.
     #[error("failed to use the configuration: {key}: {reason}")]
     Invalid {
         /// The key.
@@ -76,15 +86,56 @@ pub enum ConfigError {
     },
 }
 
-/// The file to read: the one named, or else the default one if it exists.
-pub fn file_to_read(named: Option<&Path>, default: &Path) -> Option<PathBuf> {
-    match named {
-        Some(path) => Some(path.to_path_buf()),
-        None => default.exists().then(|| default.to_path_buf()),
+/// What to do about a file that cannot be read.
+fn advice(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::InvalidData => "save it as UTF-8",
+        ErrorKind::IsADirectory => "name a file in it",
+        _ => "check that it exists and is readable",
     }
 }
 
-/// Reads `file` if there is one, lays variables of the environment (`prefix` and a key in capitals) and `overrides` over it
+/// A configuration, and where each of its values stands.
+#[derive(Debug, Clone)]
+pub struct Layered<C> {
+    /// The configuration.
+    pub config: C,
+    places: Places,
+}
+
+impl<C> Layered<C> {
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    /// That of the check, with the place of the value that it names.
+    pub fn check(&self, check: impl FnOnce(&C) -> Result<(), ConfigError>) -> Result<(), ConfigError> {
+        check(&self.config).map_err(|error| match error {
+            ConfigError::Invalid { key, reason } => {
+                ConfigError::Unusable { place: self.places.of(key), reason: format!("{key}: {reason}") }
+            }
+            other => other,
+        })
+    }
+}
+
+/// The file to read: the one that the flag names, or else the variable (`prefix` and `CONFIG`), or else the default one if it
+/// exists.
+///
+/// # Errors
+/// When the variable is there and names none.
+pub fn file_to_read(
+    named: Option<&Path>,
+    prefix: &str,
+    default: &Path,
+) -> Result<Option<PathBuf>, ConfigError> {
+    let named = match named {
+        Some(path) => Some(path.to_path_buf()),
+        None => path_of(&format!("{prefix}CONFIG"))?,
+    };
+    Ok(named.or_else(|| default.exists().then(|| default.to_path_buf())))
+}
+
+/// Reads `file` if there is one, lays variables of the environment (`prefix` and a key in capitals) and `flags` over it
 /// and returns the whole as a `Config`.
 ///
 /// # Errors
@@ -92,103 +143,72 @@ pub fn file_to_read(named: Option<&Path>, default: &Path) -> Option<PathBuf> {
 pub fn layered<C: Default + Serialize + DeserializeOwned>(
     file: Option<&Path>,
     prefix: &str,
-    overrides: &impl Serialize,
-) -> Result<C, ConfigError> {
-    let mut table = toml::Table::new();
-    if let Some(path) = file {
-        let text = read(path)?;
-        table = parse(path, &text)?;
-        if let Some((line, reason)) = slip_in::<C>(&text) {
-            return Err(ConfigError::File { path: path.to_path_buf(), line, reason });
-        }
+    flags: &impl Serialize,
+) -> Result<Layered<C>, ConfigError> {
+    let (mut table, mut places) = file.map_or_else(|| Ok(Default::default()), of_file::<C>)?;
+    let (variables, flags) = (Variables::of_process(prefix), as_table(flags)?);
+    variables.check_names::<C>()?;
+    for (key, name, value) in variables.values::<C>(&flags)? {
+        places.set(key, Place::Variable(name));
+        table.insert(key.to_owned(), value);
     }
-    let variables: Vec<_> =
-        std::env::vars_os().filter_map(|(name, text)| Some((name.into_string().ok()?, text))).collect();
-    slips(prefix, keys::<C>(), &variables)?;
-    table.extend(environment(&as_table(&C::default())?, prefix, &variables)?);
-    table.extend(as_table(overrides)?);
-    understood(&table).map_err(ConfigError::Value)
+    flags.keys().for_each(|key| places.set(key, flag(key)));
+    table.extend(flags);
+    let config = understood(table).map_err(|e| ConfigError::Value(e.message().to_owned()))?;
+    Ok(Layered { config, places })
+}
+
+/// What a file says, and where.
+fn of_file<C: Default + Serialize + DeserializeOwned>(
+    path: &Path,
+) -> Result<(toml::Table, Places), ConfigError> {
+    let text = read(path)?;
+    let syntax = |error: toml::de::Error| {
+        let line = line_of(&text, error.span().map_or(0, |span| span.start));
+        ConfigError::Syntax { path: path.to_path_buf(), line, reason: error.message().to_owned() }
+    };
+    let parsed = DeTable::parse(&text).map_err(syntax)?;
+    if let Some((line, reason)) = slip_in::<C>(&text, parsed.get_ref(), &as_table(&C::default())?) {
+        let place = Place::File { path: path.to_path_buf(), line };
+        return Err(ConfigError::Unusable { place, reason });
+    }
+    let lines =
+        parsed.get_ref().keys().map(|key| (key.get_ref().to_string(), line_of(&text, key.span().start)));
+    Ok((text.parse().map_err(syntax)?, Places::of_file(path, lines)))
 }
 
 /// Where a file that is TOML cannot be made a configuration of: the line, and what is wrong there.
-fn slip_in<C: DeserializeOwned>(text: &str) -> Option<(usize, String)> {
+fn slip_in<C: DeserializeOwned>(
+    text: &str,
+    table: &DeTable<'_>,
+    defaults: &toml::Table,
+) -> Option<(usize, String)> {
     let error = toml::from_str::<C>(text).err()?;
-    let place = error.span().map_or(0, |span| span.start);
-    let (table, keys) = (DeTable::parse(text).ok()?, keys::<C>());
-    let before = table.get_ref().keys().filter(|key| key.span().start <= place);
+    let place = error.span().unwrap_or_default();
+    let keys = keys::<C>();
+    let before = table.keys().filter(|key| key.span().start <= place.start);
     let key = before.max_by_key(|key| key.span().start)?.get_ref();
     let reason = if keys.contains(&key.as_ref()) {
-        format!("{} in `{key}`", error.message())
+        let given = text.get(place.clone()).unwrap_or_default();
+        format!("{key}: {}", fault(given, error.message(), defaults.get(key.as_ref())))
     } else {
         let meant = nearest(key, keys).map(|meant| format!(" (is `{meant}` meant?)"));
-        format!("there is no key `{key}`{}", meant.unwrap_or_default())
+        format!("there is no key `{key}`{}; remove or correct that key", meant.unwrap_or_default())
     };
-    Some((line_of(text, place), reason))
+    Some((line_of(text, place.start), reason))
 }
 
 fn line_of(text: &str, place: usize) -> usize {
     1 + text.bytes().take(place).filter(|byte| *byte == b'\n').count()
 }
 
-/// Refuses variables that are nearly those of a key. Others that begin with the prefix are somebody else's: those of the
-/// command `blkin`, or what Kubernetes tells of a service of the daemon's name.
-fn slips(prefix: &str, keys: &[&str], variables: &[(String, OsString)]) -> Result<(), ConfigError> {
-    for (name, _) in variables {
-        let Some(key) = name.strip_prefix(prefix).map(str::to_lowercase) else { continue };
-        if let Some(meant) = nearest(&key, keys).filter(|meant| *meant != key) {
-            let meant = meant.to_uppercase();
-            return Err(ConfigError::Value(format!(
-                "the variable {name} is none of ours; is {prefix}{meant} meant?"
-            )));
-        }
-    }
-    Ok(())
-}
-
 /// What a table says, or what in it cannot be understood.
-fn understood<C: DeserializeOwned>(table: &toml::Table) -> Result<C, String> {
-    // Shown, the error names the key, on a line of its own: "invalid type: ...\nin `scan`\n".
-    let shown = |e: toml::de::Error| e.to_string().trim_end().replace("\nin `", " in `");
-    table.clone().try_into().map_err(shown)
+fn understood<C: DeserializeOwned>(table: toml::Table) -> Result<C, toml::de::Error> {
+    table.try_into()
 }
 
 fn as_table(values: &impl Serialize) -> Result<toml::Table, ConfigError> {
     toml::Table::try_from(values).map_err(|e| ConfigError::Value(e.to_string()))
-}
-
-/// What variables say of the keys that have a default.
-fn environment(
-    defaults: &toml::Table,
-    prefix: &str,
-    variables: &[(String, OsString)],
-) -> Result<toml::Table, ConfigError> {
-    let mut said = toml::Table::new();
-    for (key, default) in defaults {
-        let name = format!("{prefix}{}", key.to_uppercase());
-        let Some((_, text)) = variables.iter().find(|(of, _)| *of == name) else { continue };
-        let value = text.to_str().and_then(|text| value_like(default, text));
-        let value = value.ok_or_else(|| {
-            let given = text.display();
-            ConfigError::Value(format!("{name}={given} is no value such as {default}"))
-        })?;
-        said.insert(key.clone(), value);
-    }
-    Ok(said)
-}
-
-/// A text as it stands, several with commas between, or a number or the like as in the file.
-fn value_like(default: &toml::Value, text: &str) -> Option<toml::Value> {
-    match default {
-        toml::Value::String(_) => Some(text.into()),
-        toml::Value::Array(_) => {
-            let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-            Some(parts.map(toml::Value::from).collect::<Vec<_>>().into())
-        }
-        _ => {
-            let table: toml::Table = format!("value = {text}").parse().ok()?;
-            table.into_iter().next().filter(|_| !text.contains('\n')).map(|(_, value)| value)
-        }
-    }
 }
 
 fn read(path: &Path) -> Result<String, ConfigError> {
@@ -198,13 +218,6 @@ fn read(path: &Path) -> Result<String, ConfigError> {
         return Err(ConfigError::TooLarge { path: path.to_path_buf(), bytes });
     }
     std::fs::read_to_string(path).map_err(failed)
-}
-
-fn parse(path: &Path, text: &str) -> Result<toml::Table, ConfigError> {
-    text.parse().map_err(|error: toml::de::Error| {
-        let line = line_of(text, error.span().map_or(0, |span| span.start));
-        ConfigError::Syntax { path: path.to_path_buf(), line, reason: error.message().to_owned() }
-    })
 }
 
 #[cfg(test)]
@@ -217,16 +230,27 @@ mod tests {
 
     #[derive(Serialize, Deserialize, Debug, PartialEq)]
     #[serde(default, deny_unknown_fields)]
-    struct Config {
-        listen: String,
-        queue: usize,
-        share: f64,
-        events: Vec<String>,
+    pub(super) struct Config {
+        pub(super) listen: String,
+        pub(super) queue: usize,
+        pub(super) share: f64,
+        pub(super) events: Vec<String>,
+        pub(super) folder: Option<PathBuf>,
+        pub(super) user: Option<u32>,
+        pub(super) log: String,
     }
 
     impl Default for Config {
         fn default() -> Self {
-            Config { listen: "127.0.0.1:1".into(), queue: 7, share: 1.0, events: Vec::new() }
+            Config {
+                listen: "127.0.0.1:1".into(),
+                queue: 7,
+                share: 1.0,
+                events: Vec::new(),
+                folder: None,
+                user: None,
+                log: "info".into(),
+            }
         }
     }
 
@@ -246,61 +270,16 @@ mod tests {
 
     #[test]
     fn nothing_given_means_the_defaults() {
-        let config: Config = layered(None, NOWHERE, &Overrides::default()).unwrap();
-        assert_eq!(config, Config::default());
+        let read = layered::<Config>(None, NOWHERE, &Overrides::default()).unwrap();
+        assert_eq!(read.config, Config::default());
     }
 
     #[test]
     fn the_file_wins_over_defaults_and_overrides_win_over_the_file() {
         let file = file("listen = 'a:2'\nqueue = 9\n");
         let given = Overrides { queue: Some(11), ..Default::default() };
-        let config: Config = layered(Some(file.path()), NOWHERE, &given).unwrap();
-        assert_eq!(config, Config { listen: "a:2".into(), queue: 11, ..Config::default() });
-    }
-
-    fn of_variables(variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
-        let defaults = as_table(&Config::default()).unwrap();
-        environment(&defaults, "BLKIN_X_", &given(variables)).map(|said| said.try_into().unwrap())
-    }
-
-    fn given(variables: &[(&str, &str)]) -> Vec<(String, OsString)> {
-        variables.iter().map(|(name, text)| ((*name).to_owned(), text.into())).collect()
-    }
-
-    #[test]
-    fn a_variable_that_is_nearly_one_of_ours_is_an_error_that_names_both() {
-        let slips = |name: &str| slips("BLKIN_X_", keys::<Config>(), &given(&[(name, "1")]));
-        let error = slips("BLKIN_X_LISEN").unwrap_err().to_string();
-        assert!(
-            error.contains("the variable BLKIN_X_LISEN is none of ours; is BLKIN_X_LISTEN meant?"),
-            "{error}"
-        );
-        for other in ["BLKIN_X_LISTEN", "BLKIN_X_URL", "BLKIN_X_PORT_1463_TCP", "BLKIN_Y_LISEN", "BLKIN_X_"] {
-            slips(other).unwrap();
-        }
-    }
-
-    #[test]
-    fn every_key_has_a_variable() {
-        let variables = [
-            ("BLKIN_X_LISTEN", "a:2"),
-            ("BLKIN_X_QUEUE", "11"),
-            ("BLKIN_X_SHARE", "0.5"),
-            ("BLKIN_X_EVENTS", "end, Span ended,"),
-            ("BLKIN_X_URL", "of somebody else"),
-        ];
-        let events = vec!["end".to_owned(), "Span ended".to_owned()];
-        let expected = Config { listen: "a:2".into(), queue: 11, share: 0.5, events };
-        assert_eq!(of_variables(&variables).unwrap(), expected);
-        assert_eq!(of_variables(&[]).unwrap(), Config::default());
-    }
-
-    #[test]
-    fn a_variable_that_is_no_value_is_an_error_that_names_it() {
-        for text in ["many", "", "1\nlisten = 'b'", "1 2"] {
-            let error = of_variables(&[("BLKIN_X_QUEUE", text)]).unwrap_err().to_string();
-            assert!(error.contains("BLKIN_X_QUEUE="), "{error}");
-        }
+        let read = layered::<Config>(Some(file.path()), NOWHERE, &given).unwrap();
+        assert_eq!(read.config, Config { listen: "a:2".into(), queue: 11, ..Config::default() });
     }
 
     #[test]
@@ -325,15 +304,57 @@ mod tests {
         );
     }
 
+    fn refused(path: &Path) -> String {
+        layered::<Config>(Some(path), NOWHERE, &Overrides::default()).unwrap_err().to_string()
+    }
+
     #[test]
-    fn a_value_of_the_wrong_type_is_an_error_that_names_its_key() {
-        let file = file("listen = 'a:2'\nqueue = 'many'\n");
-        let error =
-            layered::<Config>(Some(file.path()), NOWHERE, &Overrides::default()).unwrap_err().to_string();
-        assert!(
-            error.contains(", line 2: ") && error.contains("expected usize in `queue`; remove"),
-            "{error}"
-        );
+    fn a_value_of_the_wrong_type_is_an_error_that_names_its_key_and_an_example() {
+        for (value, wrong) in [
+            ("'many'", "'many' cannot be used"),
+            ("-1", "-1 cannot be used"),
+            ("99999999999999999999999", "99999999999999999999999 is too large"),
+        ] {
+            let file = file(&format!("listen = 'a:2'\nqueue = {value}\n"));
+            let said = format!(
+                "failed to use the configuration {}, line 2: queue: {wrong}; write a whole number of 0 or more, such as 7",
+                file.path().display()
+            );
+            assert_eq!(refused(file.path()), said);
+        }
+    }
+
+    #[test]
+    fn a_value_that_makes_no_sense_is_told_with_its_place() {
+        let file = file("listen = 'a:2'\nqueue = 3\n");
+        let check = |config: &Config| {
+            let reason = format!("{} is too many", config.queue);
+            Err(ConfigError::Invalid { key: "queue", reason })
+        };
+        let told = |file: Option<&Path>, queue| {
+            let flags = Overrides { queue, ..Default::default() };
+            let read = layered::<Config>(file, NOWHERE, &flags).unwrap();
+            read.check(check).unwrap_err().to_string()
+        };
+        let place = format!("the configuration {}, line 2", file.path().display());
+        for (said, place) in [
+            (told(Some(file.path()), None), place.as_str()),
+            (told(Some(file.path()), Some(3)), "the flag --queue"),
+            (told(None, None).replace('7', "3"), "a default of the configuration"),
+        ] {
+            assert_eq!(said, format!("failed to use {place}: queue: 3 is too many"));
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_told_what_to_do_about_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let latin = folder.path().join("latin");
+        std::fs::write(&latin, b"log = '\xe4'").unwrap();
+        assert!(refused(&latin).ends_with("; save it as UTF-8"), "{}", refused(&latin));
+        assert!(refused(folder.path()).ends_with("; name a file in it"), "{}", refused(folder.path()));
+        let nowhere = refused(&folder.path().join("nowhere"));
+        assert!(nowhere.ends_with("; check that it exists and is readable"), "{nowhere}");
     }
 
     #[test]
@@ -352,8 +373,8 @@ mod tests {
     #[test]
     fn a_named_file_that_is_missing_is_an_error_but_a_missing_default_is_not() {
         let missing = Path::new("/nonexistent/blkin.toml");
-        assert_eq!(file_to_read(None, missing), None);
-        let named = file_to_read(Some(missing), missing);
+        assert_eq!(file_to_read(None, NOWHERE, missing).unwrap(), None);
+        let named = file_to_read(Some(missing), NOWHERE, missing).unwrap();
         assert!(matches!(
             layered::<Config>(named.as_deref(), NOWHERE, &Overrides::default()),
             Err(ConfigError::Read { .. })

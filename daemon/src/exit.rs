@@ -1,4 +1,4 @@
-//! Exit codes of the daemons: 0 ended well, 1 failed while running, 2 wrong usage (by clap), 78 bad configuration.
+//! Exit codes of the daemons: 0 ended as asked, 1 failed while running, 2 wrong usage (by clap), 78 bad configuration.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -4,7 +4,7 @@
 //! - `keys`: which keys it has, and which one a slip was meant for.
 //! - [`settings`]: the configuration of this moment, which SIGHUP changes.
 //! - [`checks`]: what of it is checked before a daemon starts.
-//! - [`logging`]: structured logs on stderr, as text or JSON, filtered by `BLKIN_LOG` or `--log`.
+//! - [`logging`]: structured logs on stderr, as text or JSON, filtered by what the configuration says.
 //! - `journal`: what systemd's journal is told of each line.
 //! - [`health`]: workers beat; a dead or stuck one turns `/healthz` red within two seconds.
 //! - [`standing`]: how it stands with an upstream or a file, for logs, `/metrics` and `/healthz`.

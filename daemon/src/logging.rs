@@ -22,16 +22,16 @@ pub enum LogFormat {
     Json,
 }
 
-/// The flags and environment of logging; flatten it into a daemon's overrides (clap and serde). The daemon's
+/// The flags of logging; flatten it into a daemon's overrides (clap and serde). The daemon's
 /// configuration then has the keys `log: String` (default `"info"`) and `log_format: LogFormat`.
 #[derive(Debug, Clone, Default, clap::Args, Serialize)]
 pub struct LogOverrides {
-    /// What to log: a level (error, warn, info, debug, trace) or a tracing filter
-    #[arg(long, env = "BLKIN_LOG", value_name = "FILTER")]
+    /// What to log: a level (error, warn, info, debug, trace) or a tracing filter; also BLKIN_LOG
+    #[arg(long, value_name = "FILTER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
-    /// How to write logs
-    #[arg(long, env = "BLKIN_LOG_FORMAT", value_name = "FORMAT")]
+    /// How to write logs; also BLKIN_LOG_FORMAT
+    #[arg(long, value_name = "FORMAT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_format: Option<LogFormat>,
 }

@@ -16,6 +16,16 @@ use crate::Failure;
 /// of them come at once.
 const WAITING_CLIENTS: u32 = 4096;
 
+/// What the help of every daemon ends with; `prefix` is that of its variables.
+pub fn after_help(prefix: &str) -> String {
+    format!(
+        "Every key of the configuration file has a variable, also one without a flag: {prefix} and the key in capitals. A \
+         variable wins over the file, a flag over both. BLKIN_LOG and BLKIN_LOG_FORMAT are for all daemons, and win over \
+         {prefix}LOG and {prefix}LOG_FORMAT.\n\nExit codes: 0 ended as asked, 1 failed while running, 2 wrong usage, \
+         78 bad configuration, in the file, a variable or a flag."
+    )
+}
+
 /// What `--check-config` says of a configuration that can be used.
 ///
 /// # Errors

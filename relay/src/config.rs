@@ -10,9 +10,10 @@ use blkin_daemon::admin::ADMIN_CONNECTIONS;
 use blkin_daemon::checks::{
     in_ranges, invalid, listen_address, listen_apart, read_listen_address, writable_folder,
 };
-use blkin_daemon::config::{ConfigError, file_to_read, layered};
+use blkin_daemon::config::{ConfigError, Layered, file_to_read, layered};
 use blkin_daemon::logging::{self, LogFormat, LogOverrides};
 use blkin_daemon::own::own_among;
+use blkin_daemon::start::after_help;
 use blkin_daemon::upstream::is_host_and_port;
 use blkin_live::Options;
 use blkin_scribe::Window;
@@ -27,16 +28,17 @@ use crate::upstream;
 /// The file that is read when none is named.
 pub const DEFAULT_FILE: &str = "/etc/blkin/relay.toml";
 
+/// How the names of variables begin.
+const VARIABLES: &str = "BLKIN_RELAY_";
+
 const MIB: usize = 1 << 20;
 
 /// BlkKin's relay: takes Scribe entries from nodes and other relays, spools them on disk, and passes them on.
-///
-/// Exit codes: 0 ended well, 1 failed while running, 2 wrong usage, 78 bad configuration.
 #[derive(Debug, Clone, Parser)]
-#[command(name = "blkin-relay", version)]
+#[command(name = "blkin-relay", version, after_help = after_help(VARIABLES))]
 pub struct Arguments {
-    /// Configuration file [default: /etc/blkin/relay.toml, if it exists]
-    #[arg(long, env = "BLKIN_RELAY_CONFIG", value_name = "FILE")]
+    /// Configuration file, also BLKIN_RELAY_CONFIG [default: /etc/blkin/relay.toml, if it exists]
+    #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Check the configuration, say so, and end
     #[arg(long)]
@@ -44,60 +46,60 @@ pub struct Arguments {
     /// Write {"scribe": "ADDRESS", "http": "ADDRESS"} to this file once ready
     #[arg(long, value_name = "FILE")]
     pub ready_file: Option<PathBuf>,
-    /// What the environment and the flags say.
+    /// What the flags say.
     #[command(flatten)]
     pub overrides: Overrides,
 }
 
-/// What the environment and the flags say; the rest comes from the file, or is the default.
+/// What the flags say; the rest comes from the environment or the file, or is the default.
 #[derive(Debug, Clone, Default, Args, Serialize)]
 pub struct Overrides {
     /// Where to listen for Scribe [default: 127.0.0.1:1463]
-    #[arg(long, env = "BLKIN_RELAY_SCRIBE_LISTEN", value_name = "ADDRESS", value_parser = listen_address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = listen_address)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scribe_listen: Option<SocketAddr>,
     /// Address of /metrics, /healthz and the live stream [default: 127.0.0.1:9413]
-    #[arg(long, env = "BLKIN_RELAY_HTTP_LISTEN", value_name = "ADDRESS", value_parser = listen_address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = listen_address)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_listen: Option<SocketAddr>,
     /// Scribe servers that each get everything, separated by commas [default: 127.0.0.1:9410]
-    #[arg(long, env = "BLKIN_RELAY_UPSTREAMS", value_name = "HOST:PORT,...", value_delimiter = ',')]
+    #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstreams: Option<Vec<String>>,
     /// Folder of the spool [default: /var/lib/blkin/relay]
-    #[arg(long, env = "BLKIN_RELAY_SPOOL_DIR", value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spool_dir: Option<PathBuf>,
     /// Most bytes of the spool [default: 1073741824]
-    #[arg(long, env = "BLKIN_RELAY_SPOOL_BYTES", value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spool_bytes: Option<u64>,
     /// What happens when the spool has reached its bound [default: drop_oldest]
-    #[arg(long, env = "BLKIN_RELAY_WHEN_FULL", value_name = "WHAT")]
+    #[arg(long, value_name = "WHAT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when_full: Option<WhenFull>,
     /// Longest Scribe frame in MiB [default: 16]
-    #[arg(long, env = "BLKIN_RELAY_MAX_MESSAGE_MIB", value_name = "MIB")]
+    #[arg(long, value_name = "MIB")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_message_mib: Option<usize>,
     /// Close a connection that says nothing for so many seconds [default: 600]
-    #[arg(long, env = "BLKIN_RELAY_SCRIBE_IDLE_SECONDS", value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scribe_idle_seconds: Option<u64>,
     /// Close a connection whose frame is not whole, or whose answer is not taken, after so many seconds [default: 60]
-    #[arg(long, env = "BLKIN_RELAY_SCRIBE_FRAME_SECONDS", value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scribe_frame_seconds: Option<u64>,
     /// Most live viewers at a time; 0: none [default: 16]
-    #[arg(long, env = "BLKIN_RELAY_LIVE_VIEWERS", value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live_viewers: Option<usize>,
     /// KiB of spans that a live viewer may lag behind [default: 4096]
-    #[arg(long, env = "BLKIN_RELAY_LIVE_QUEUE_KIB", value_name = "KIB")]
+    #[arg(long, value_name = "KIB")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live_queue_kib: Option<usize>,
     /// SIGTERM: time to send what is spooled; the rest stays for the next start [default: 5000]
-    #[arg(long, env = "BLKIN_RELAY_STOP_TIMEOUT_MS", value_name = "MS")]
+    #[arg(long, value_name = "MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_timeout_ms: Option<u64>,
     /// How to log.
@@ -218,11 +220,11 @@ impl Arguments {
     ///
     /// # Errors
     /// When the file cannot be read, or a key or value cannot be used.
-    pub fn configuration(&self) -> Result<Config, ConfigError> {
-        let file = file_to_read(self.config.as_deref(), Path::new(DEFAULT_FILE));
-        let config: Config = layered(file.as_deref(), "BLKIN_RELAY_", &self.overrides)?;
-        config.check()?;
-        Ok(config)
+    pub fn configuration(&self) -> Result<Layered<Config>, ConfigError> {
+        let file = file_to_read(self.config.as_deref(), VARIABLES, Path::new(DEFAULT_FILE))?;
+        let read = layered(file.as_deref(), VARIABLES, &self.overrides)?;
+        read.check(Config::check)?;
+        Ok(read)
     }
 }
 
@@ -255,8 +257,10 @@ impl Config {
 
     fn check_upstreams(&self) -> Result<(), ConfigError> {
         let refused = |reason: String| Err(invalid("upstreams", reason));
-        if !(1..=MAX_UPSTREAMS).contains(&self.upstreams.len()) {
-            return refused(format!("{} are not between 1 and {MAX_UPSTREAMS}", self.upstreams.len()));
+        match self.upstreams.len() {
+            0 => return refused("none is named; name at least one, such as \"10.0.0.5:9410\"".to_owned()),
+            1..=MAX_UPSTREAMS => {}
+            many => return refused(format!("{many} are named, at most {MAX_UPSTREAMS} are possible")),
         }
         for upstream in &self.upstreams {
             if !is_host_and_port(upstream) || upstream.len() > MAX_NAME_BYTES {
@@ -353,7 +357,7 @@ mod tests {
 
     fn configuration(arguments: &[&str]) -> Result<Config, ConfigError> {
         let all = std::iter::once("blkin-relay").chain(arguments.iter().copied());
-        Arguments::parse_from(all).configuration()
+        Arguments::parse_from(all).configuration().map(|read| read.config)
     }
 
     #[test]

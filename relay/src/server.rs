@@ -34,12 +34,13 @@ use crate::upstream::{Ending, Start, Upstream};
 /// # Errors
 /// When the configuration cannot be used, the relay cannot start, or something it cannot do without fails.
 pub fn main(arguments: &Arguments) -> Result<(), Failure> {
-    let config = arguments.configuration()?;
-    config.check_loops()?;
+    let read = arguments.configuration()?;
+    read.check(Config::check_loops)?;
     if arguments.check_config {
-        config.check_folders()?;
+        read.check(Config::check_folders)?;
         return say_configuration_is_good();
     }
+    let config = read.config;
     logging::init(&config.log, config.log_format)?;
     run_server(run(config, arguments))
 }
@@ -52,7 +53,7 @@ async fn run(config: Config, arguments: &Arguments) -> anyhow::Result<()> {
     let relay = Relay::open(config.clone(), addresses.scribe)?;
     tracing::info!(scribe = %addresses.scribe, http = %addresses.http, upstreams = ?config.upstreams, "ready");
     let read_again = arguments.clone();
-    relay.settings.reload_on(reloads, move || read_again.configuration(), |_| {});
+    relay.settings.reload_on(reloads, move || read_again.configuration().map(|read| read.config), |_| {});
     ready::tell(arguments.ready_file.as_deref(), &addresses)?;
     relay.serve(scribe, http, stop).await
 }

@@ -33,6 +33,23 @@ fn a_configuration_is_checked_and_a_bad_one_has_its_own_exit_code() {
 }
 
 #[test]
+fn a_wrong_variable_is_bad_configuration_and_named() {
+    for (variable, text) in [
+        ("BLKIN_RELAY_SPOOL_BYTES", "1G"),
+        ("BLKIN_RELAY_WHEN_FULL", "block"),
+        ("BLKIN_RELAY_UPSTREAMS", "nowhere"),
+        ("BLKIN_RELAY_QUEUE_MIB", "64M"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_blkin-relay"));
+        let refused =
+            command.args(["--check-config", "--config", "/dev/null"]).env(variable, text).output().unwrap();
+        let words = String::from_utf8_lossy(&refused.stderr);
+        assert!(words.contains(&format!("failed to use the variable {variable}: ")), "{words}");
+        assert_eq!(refused.status.code(), Some(78));
+    }
+}
+
+#[test]
 fn a_relay_that_is_its_own_upstream_is_refused_at_the_check_and_at_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let spool = folder.path().join("spool");

@@ -229,10 +229,27 @@ fn exit_codes_tell_a_good_a_bad_and_an_unusable_configuration_apart() {
     let no_flags =
         Command::new(env!("CARGO_BIN_EXE_blkin-collector")).args(["--config", path]).output().unwrap();
     let said = String::from_utf8(no_flags.stderr).unwrap();
-    let told = said.contains("[::1]:9410") && said.contains("in `http_listen`");
+    let told = said.contains("[::1]:9410") && said.contains("line 1: http_listen: ");
     assert!(no_flags.status.code() == Some(78) && told, "{said}");
     assert_eq!(run(&["--no-such-flag"]).0, Some(2));
     assert_eq!(run(&["--sample-rate", "7"]).0, Some(78));
+}
+
+#[test]
+fn a_wrong_variable_is_bad_configuration_and_named() {
+    for (variable, text) in [
+        ("BLKIN_COLLECTOR_SAMPLE_RATE", "half"),
+        ("BLKIN_COLLECTOR_SAMPLE_RATE", "7"),
+        ("BLKIN_COLLECTOR_UI_DIR", "/nonexistent"),
+        ("BLKIN_COLLECTOR_CACHE_MIB", "1G"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_blkin-collector"));
+        let check = command.args(["--check-config", "--config", "/dev/null"]).env(variable, text);
+        let refused = check.output().unwrap();
+        let words = String::from_utf8_lossy(&refused.stderr);
+        assert!(words.contains(&format!("failed to use the variable {variable}: ")), "{words}");
+        assert_eq!(refused.status.code(), Some(78));
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::http::HeaderValue;
 use blkin_daemon::Reloadable;
 use blkin_daemon::checks::{
-    in_ranges, invalid, listen_address, listen_apart, read_listen_address, writable_folder,
+    in_ranges, invalid, listen_address, listen_apart, named_folder, read_listen_address, writable_folder,
 };
 use blkin_daemon::config::{ConfigError, Layered, file_to_read, layered};
 use blkin_daemon::logging::{self, LogFormat, LogOverrides};
@@ -251,6 +251,7 @@ impl Arguments {
 impl Config {
     fn check(&self) -> Result<(), ConfigError> {
         logging::check(&self.log)?;
+        named_folder("data_dir", &self.data_dir)?;
         if !(0.0..=1.0).contains(&self.sample_rate) {
             return Err(invalid("sample_rate", format!("{} is not between 0 and 1", self.sample_rate)));
         }

@@ -74,14 +74,20 @@ fn share(one: IpAddr, other: IpAddr) -> bool {
     one == other || takes(one, other) || takes(other, one)
 }
 
+/// Checks that a folder is named: an empty one would be the working directory.
+///
+/// # Errors
+/// When it is empty.
+pub fn named_folder(key: &'static str, folder: &Path) -> Result<(), ConfigError> {
+    if folder.as_os_str().is_empty() { Err(invalid(key, "a folder is needed")) } else { Ok(()) }
+}
+
 /// Checks that this process may write into a folder, or make it if it is not there yet. Nothing is left behind.
 ///
 /// # Errors
 /// Says what cannot be written, and why.
 pub fn writable_folder(key: &'static str, folder: &Path) -> Result<(), ConfigError> {
-    if folder.as_os_str().is_empty() {
-        return Err(invalid(key, "a folder is needed"));
-    }
+    named_folder(key, folder)?;
     let there = folder.ancestors().find(|part| part.exists()).unwrap_or(Path::new("."));
     let what = if there == folder { "is there" } else { "is the nearest that is there" };
     if !there.is_dir() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use blkin_daemon::Reloadable;
 use blkin_daemon::admin::ADMIN_CONNECTIONS;
 use blkin_daemon::checks::{
-    in_ranges, invalid, listen_address, listen_apart, read_listen_address, writable_folder,
+    in_ranges, invalid, listen_address, listen_apart, named_folder, read_listen_address, writable_folder,
 };
 use blkin_daemon::config::{ConfigError, Layered, file_to_read, layered};
 use blkin_daemon::logging::{self, LogFormat, LogOverrides};
@@ -232,6 +232,7 @@ impl Config {
     fn check(&self) -> Result<(), ConfigError> {
         logging::check(&self.log)?;
         self.check_upstreams()?;
+        named_folder("spool_dir", &self.spool_dir)?;
         listen_apart(("scribe_listen", self.scribe_listen), ("http_listen", self.http_listen))?;
         in_ranges([
             ("scribe_max_connections", self.scribe_max_connections as u64, 1, 65_536),

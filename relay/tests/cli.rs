@@ -39,6 +39,7 @@ fn a_wrong_variable_is_bad_configuration_and_named() {
         ("BLKIN_RELAY_WHEN_FULL", "block"),
         ("BLKIN_RELAY_UPSTREAMS", "nowhere"),
         ("BLKIN_RELAY_QUEUE_MIB", "64M"),
+        ("BLKIN_RELAY_SPOOL_DIR", ""),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_blkin-relay"));
         let refused =

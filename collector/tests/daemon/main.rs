@@ -242,6 +242,7 @@ fn a_wrong_variable_is_bad_configuration_and_named() {
         ("BLKIN_COLLECTOR_SAMPLE_RATE", "7"),
         ("BLKIN_COLLECTOR_UI_DIR", "/nonexistent"),
         ("BLKIN_COLLECTOR_CACHE_MIB", "1G"),
+        ("BLKIN_COLLECTOR_DATA_DIR", ""),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_blkin-collector"));
         let check = command.args(["--check-config", "--config", "/dev/null"]).env(variable, text);

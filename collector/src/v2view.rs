@@ -5,10 +5,13 @@
 //! twice or that nobody knows, a number as text or an escaped string, it says no, and [`v2json`](crate::v2json), which
 //! is the definition, reads the span.
 
+mod text;
+
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use blkin_thrift::Limits;
 
+use self::text::Text;
 pub use crate::json::{List, entries};
 use crate::model::{Annotation, BadId, Endpoint, Kind, Marks, Span, SpanId, TraceId, lower_name};
 
@@ -130,21 +133,21 @@ impl<'a> V2View<'a> {
     /// nothing of use.
     pub fn read(&mut self, json: &'a str, limits: &Limits) -> bool {
         let mut text = Text::new(json);
-        self.read_next(&mut text, limits) && text.end().is_some()
+        self.read_next(&mut text, &mut Locals::default(), limits) && text.end().is_some()
     }
 
     /// As [`V2View::read`], of the entry that comes next in a text.
-    fn read_next(&mut self, text: &mut Text<'a>, limits: &Limits) -> bool {
+    fn read_next(&mut self, text: &mut Text<'a>, locals: &mut Locals<'a>, limits: &Limits) -> bool {
         let (mut annotations, mut tags) =
             (std::mem::take(&mut self.annotations), std::mem::take(&mut self.tags));
         annotations.clear();
         tags.clear();
         *self = V2View { annotations, tags, ..V2View::default() };
         let begin = text.at;
-        self.fill(text, limits.max_annotations).is_some() && text.at - begin <= limits.max_span_bytes
+        self.fill(text, locals, limits.max_annotations).is_some() && text.at - begin <= limits.max_span_bytes
     }
 
-    fn fill(&mut self, text: &mut Text<'a>, max: usize) -> Option<()> {
+    fn fill(&mut self, text: &mut Text<'a>, locals: &mut Locals<'a>, max: usize) -> Option<()> {
         let mut members = Members::default();
         text.object(|text| {
             if text.named("traceId") {
@@ -162,7 +165,7 @@ impl<'a> V2View<'a> {
             } else if text.named("duration") {
                 once(&mut members.duration, text.number())
             } else if text.named("localEndpoint") {
-                once(&mut members.local, local_place(text))
+                once(&mut members.local, locals.next(text))
             } else if text.named("remoteEndpoint") {
                 once(&mut members.remote, place(text))
             } else if text.named("annotations") {
@@ -204,6 +207,7 @@ impl<'a> V2View<'a> {
 /// A list of spans, read in place from its beginning on, for as long as it is what reporters write.
 pub struct V2List<'a> {
     text: Text<'a>,
+    locals: Locals<'a>,
     read: usize,
     state: State,
 }
@@ -223,7 +227,7 @@ enum State {
 impl<'a> V2List<'a> {
     /// The list of a body.
     pub fn new(json: &'a str) -> V2List<'a> {
-        V2List { text: Text::new(json), read: 0, state: State::Fresh }
+        V2List { text: Text::new(json), locals: Locals::default(), read: 0, state: State::Fresh }
     }
 
     /// Reads the next entry into `view`, as [`V2View::read`] does, and returns its text; none at the end, and where the list
@@ -235,7 +239,7 @@ impl<'a> V2List<'a> {
         // Past the blanks.
         self.text.peek();
         let begin = self.text.at;
-        if self.read == limits.max_entries || !view.read_next(&mut self.text, limits) {
+        if self.read == limits.max_entries || !view.read_next(&mut self.text, &mut self.locals, limits) {
             self.state = State::Unusual;
             return None;
         }
@@ -308,18 +312,25 @@ fn once<T>(place: &mut Option<T>, value: Option<T>) -> Option<()> {
     place.replace(value?).is_none().then_some(())
 }
 
-/// The endpoint of who recorded a span: of one process nearly always, and written as before.
-fn local_place<'a>(text: &mut Text<'a>) -> Option<Place<'a>> {
-    let (written, place_before) = text.place_before;
-    let rest = &text.json.as_bytes()[text.at..];
-    if !written.is_empty() && rest.starts_with(written) {
-        text.at += written.len();
-        return Some(place_before);
+/// Who recorded spans: one process nearly always, and written as before.
+#[derive(Default)]
+struct Locals<'a> {
+    written: &'a [u8],
+    last: Place<'a>,
+}
+
+impl<'a> Locals<'a> {
+    fn next(&mut self, text: &mut Text<'a>) -> Option<Place<'a>> {
+        let rest = &text.json.as_bytes()[text.at..];
+        if !self.written.is_empty() && rest.starts_with(self.written) {
+            text.at += self.written.len();
+            return Some(self.last);
+        }
+        let begin = text.at;
+        self.last = place(text)?;
+        self.written = &rest[..text.at - begin];
+        Some(self.last)
     }
-    let place = place(text)?;
-    let length = text.json.len() - text.at;
-    text.place_before = (&rest[..rest.len() - length], place);
-    Some(place)
 }
 
 /// An endpoint, whose addresses are taken as [`v2json`](crate::v2json) takes them: each as what it looks like.
@@ -379,269 +390,9 @@ fn push<T>(list: &mut Vec<T>, item: T, max: usize) -> Option<()> {
     (list.len() < max).then(|| list.push(item))
 }
 
-/// A place in JSON. Each method passes what it names, if that comes next in its plainest form. The small ones are put where
-/// they are used: with the place in registers, a span is read in a fifth less of the time.
-struct Text<'a> {
-    json: &'a str,
-    at: usize,
-    /// Whether no string of it can end otherwise than by its quote.
-    is_plain: bool,
-    /// The endpoint that was read last of who recorded a span, and how it was written.
-    place_before: (&'a [u8], Place<'a>),
-}
-
-impl<'a> Text<'a> {
-    /// At the beginning. All of it is looked at once, many bytes at a time: then nearly no string needs to be looked at for
-    /// anything but its end.
-    fn new(json: &'a str) -> Self {
-        Text { json, at: 0, is_plain: is_plain(json.as_bytes()), place_before: (&[], Place::default()) }
-    }
-
-    /// Passes blanks, which few reporters write, and says what comes then.
-    #[cold]
-    fn peek(&mut self) -> Option<u8> {
-        loop {
-            let next = *self.json.as_bytes().get(self.at)?;
-            if !matches!(next, b' ' | b'\n' | b'\r' | b'\t') {
-                return Some(next);
-            }
-            self.at += 1;
-        }
-    }
-
-    #[inline(always)]
-    fn pass(&mut self, byte: u8) -> bool {
-        match self.json.as_bytes().get(self.at) {
-            Some(&next) if next == byte => {
-                self.at += 1;
-                true
-            }
-            Some(&next) if next > b' ' => false,
-            _ => self.pass_behind_blanks(byte),
-        }
-    }
-
-    #[cold]
-    fn pass_behind_blanks(&mut self, byte: u8) -> bool {
-        let is_next = self.peek() == Some(byte);
-        self.at += usize::from(is_next);
-        is_next
-    }
-
-    #[inline(always)]
-    fn expect(&mut self, byte: u8) -> Option<()> {
-        self.pass(byte).then_some(())
-    }
-
-    fn end(&mut self) -> Option<()> {
-        self.peek().is_none().then_some(())
-    }
-
-    /// An object, of which `member` passes each name, behind its first quote, and value.
-    #[inline]
-    fn object(&mut self, mut member: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
-        self.expect(b'{')?;
-        if self.pass(b'}') {
-            return Some(());
-        }
-        loop {
-            self.expect(b'"')?;
-            member(self)?;
-            if !self.pass(b',') {
-                return self.expect(b'}');
-            }
-        }
-    }
-
-    /// A list, of which `element` passes each element.
-    #[inline]
-    fn list(&mut self, mut element: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
-        self.expect(b'[')?;
-        if self.pass(b']') {
-            return Some(());
-        }
-        loop {
-            element(self)?;
-            if !self.pass(b',') {
-                return self.expect(b']');
-            }
-        }
-    }
-
-    /// Passes the name of a member, behind its first quote, if it is this one. Members come in one order from span to span, so
-    /// that a processor guesses them: where the value begins it knows then before it has looked for the name's end.
-    #[inline(always)]
-    fn named(&mut self, name: &'static str) -> bool {
-        let rest = &self.json.as_bytes()[self.at..];
-        let is_next = rest.starts_with(name.as_bytes()) && rest.get(name.len()) == Some(&b'"');
-        if is_next {
-            self.at += name.len() + 1;
-        }
-        is_next && self.pass(b':')
-    }
-
-    /// A string that is an id, in sixteen digits nearly always: then its end is where it was guessed to be.
-    #[inline(always)]
-    fn id(&mut self) -> Option<&'a str> {
-        const USUAL: usize = 16;
-        self.expect(b'"')?;
-        let rest = &self.json.as_bytes()[self.at..];
-        match rest.split_at_checked(USUAL) {
-            Some((digits, [b'"', ..])) if unquoted_length(digits) == USUAL => {
-                let id = self.json.get(self.at..self.at + USUAL);
-                self.at += USUAL + 1;
-                id
-            }
-            _ => self.unquoted(),
-        }
-    }
-
-    /// A string in which nothing is escaped.
-    #[inline(always)]
-    fn string(&mut self) -> Option<&'a str> {
-        self.expect(b'"')?;
-        self.unquoted()
-    }
-
-    /// The same, behind its first quote.
-    #[inline(always)]
-    fn unquoted(&mut self) -> Option<&'a str> {
-        let start = self.at;
-        let rest = &self.json.as_bytes()[start..];
-        self.at += if self.is_plain { unquoted_length(rest) } else { plain_length(rest) };
-        let string = &self.json[start..self.at];
-        // What ends it may also be an escape, or a control character, which is not allowed.
-        (self.json.as_bytes().get(self.at) == Some(&b'"')).then(|| {
-            self.at += 1;
-            string
-        })
-    }
-
-    /// A whole number of at most 18 digits, which any i64 can hold.
-    #[inline(always)]
-    fn number(&mut self) -> Option<i64> {
-        let negative = self.pass(b'-');
-        let start = self.at;
-        let mut number = 0;
-        // Times have sixteen digits.
-        while self.at - start < 16
-            && let Some(eight) = self.json.as_bytes()[self.at..].first_chunk().and_then(eight_digits)
-        {
-            number = number * 100_000_000 + eight;
-            self.at += 8;
-        }
-        while let Some(digit @ b'0'..=b'9') = self.json.as_bytes().get(self.at) {
-            if self.at - start == 18 {
-                return None;
-            }
-            number = number * 10 + i64::from(digit - b'0');
-            self.at += 1;
-        }
-        match (self.json.as_bytes().get(start)?, self.at - start) {
-            // No digit; zeros before others, or a negative zero, are no plain numbers.
-            (_, 0) => None,
-            (b'0', length) if length > 1 || negative => None,
-            _ if negative => Some(-number),
-            _ => Some(number),
-        }
-    }
-
-    fn flag(&mut self) -> Option<bool> {
-        let flag = self.peek()? == b't';
-        let word = if flag { "true" } else { "false" };
-        self.json.as_bytes()[self.at..].starts_with(word.as_bytes()).then(|| {
-            self.at += word.len();
-            flag
-        })
-    }
-}
-
-/// Eight digits as one word: neighbours become numbers of two, then of four, then of eight digits.
-#[inline]
-fn eight_digits(bytes: &[u8; 8]) -> Option<i64> {
-    const EACH: u64 = u64::from_ne_bytes([1; 8]);
-    let worth = u64::from_le_bytes(*bytes) ^ (EACH * u64::from(b'0'));
-    // At most nine: no byte that is touches another.
-    if (worth | ((worth & (EACH * 0x7f)) + EACH * (0x7f - 9))) & (EACH << 7) != 0 {
-        return None;
-    }
-    let twos = (worth.wrapping_mul(10) + (worth >> 8)) & 0x00ff_00ff_00ff_00ff;
-    let fours = (twos.wrapping_mul(100) + (twos >> 16)) & 0x0000_ffff_0000_ffff;
-    Some((fours.wrapping_mul(10_000) + (fours >> 32)) as i64 & 0xffff_ffff)
-}
-
-/// Whether there is neither a backslash nor a control character.
-fn is_plain(bytes: &[u8]) -> bool {
-    // Without an early end within a part, the compiler looks at many bytes at once.
-    let is_plain =
-        |part: &[u8]| part.iter().fold(true, |plain, &byte| plain & (byte >= b' ') & (byte != b'\\'));
-    bytes.chunks(1024).all(is_plain)
-}
-
-/// How many bytes come before the first quote, eight looked at as one.
-#[inline]
-fn unquoted_length(bytes: &[u8]) -> usize {
-    const EACH: u64 = u64::from_ne_bytes([1; 8]);
-    let (chunks, rest) = bytes.as_chunks::<8>();
-    for (at, chunk) in chunks.iter().enumerate() {
-        let quote = u64::from_le_bytes(*chunk) ^ (EACH * u64::from(b'"'));
-        // Only a byte of zero borrows from its highest bit without having had it; what is further up is of no interest.
-        let ends = quote.wrapping_sub(EACH) & !quote & (EACH << 7);
-        if ends != 0 {
-            return at * 8 + ends.trailing_zeros() as usize / 8;
-        }
-    }
-    chunks.len() * 8 + rest.iter().position(|&byte| byte == b'"').unwrap_or(rest.len())
-}
-
-/// How many bytes come before the first that is a quote, a backslash or a control character. Eight are looked at as one:
-/// of bytes below 128, one that is less than another borrows from its highest bit; what is borrowed further up is of no
-/// interest, because the first such byte counts.
-#[inline]
-fn plain_length(bytes: &[u8]) -> usize {
-    const EACH: u64 = u64::from_ne_bytes([1; 8]);
-    let below = |word: u64, bound: u64| word.wrapping_sub(EACH * bound);
-    let (chunks, rest) = bytes.as_chunks::<8>();
-    for (at, chunk) in chunks.iter().enumerate() {
-        let word = u64::from_le_bytes(*chunk);
-        let (quote, backslash) = (word ^ (EACH * u64::from(b'"')), word ^ (EACH * u64::from(b'\\')));
-        let ends = (below(word, b' '.into()) | below(quote, 1) | below(backslash, 1)) & !word & (EACH << 7);
-        if ends != 0 {
-            return at * 8 + ends.trailing_zeros() as usize / 8;
-        }
-    }
-    let is_end = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..b' ');
-    chunks.len() * 8 + rest.iter().position(is_end).unwrap_or(rest.len())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn eight_digits_are_a_number_whatever_byte_is_among_them() {
-        for at in 0..8 {
-            for byte in 0..=255_u8 {
-                let mut digits = *b"98765432";
-                digits[at] = byte;
-                let all = digits.iter().all(u8::is_ascii_digit);
-                let number = all.then(|| str::from_utf8(&digits).unwrap().parse().unwrap());
-                assert_eq!(eight_digits(&digits), number, "{byte} at {at}");
-            }
-        }
-        assert_eq!(eight_digits(b"99999999"), Some(99_999_999));
-    }
-
-    #[test]
-    fn one_byte_that_strings_cannot_hold_is_seen_wherever_it_is() {
-        for at in [0, 1, 1023, 1024, 2999] {
-            for byte in 0..=255_u8 {
-                let mut bytes = vec![b'a'; 3000];
-                bytes[at] = byte;
-                assert_eq!(is_plain(&bytes), byte >= b' ' && byte != b'\\', "{byte} at {at}");
-            }
-        }
-    }
 
     /// What stands in one string must not be overlooked because the others are plain.
     #[test]
@@ -689,20 +440,5 @@ mod tests {
         let ports: Vec<_> = read.iter().map(|(place, _)| place.port).collect();
         assert_eq!(ports, [None, None, Some(7), None, None, None, None, None]);
         assert!(read.iter().all(|(_, name)| *name == Some("n")));
-    }
-
-    #[test]
-    fn a_string_ends_at_the_first_byte_that_may_not_stand_in_it_wherever_that_is() {
-        for length in 0..40 {
-            for end in 0..=255_u8 {
-                for filler in [b'a', b'!', b'#', b'[', b']', b' ', 0x7f, 0x80, 0xff] {
-                    let bytes = [&vec![filler; length][..], &[end, b'"'], &[filler; 9]].concat();
-                    let ends = matches!(end, b'"' | b'\\' | 0..=0x1f);
-                    assert_eq!(plain_length(&bytes), length + usize::from(!ends), "{length} {end} {filler}");
-                    let unquoted = length + usize::from(end != b'"');
-                    assert_eq!(unquoted_length(&bytes), unquoted, "{length} {end} {filler}");
-                }
-            }
-        }
     }
 }

@@ -2,10 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::io::ErrorKind;
-use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
 
 fn consumerd(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_blkin-consumerd"));
@@ -162,39 +159,4 @@ fn an_address_that_is_none_is_named_with_where_it_stands() {
         assert!(said.contains(&format!("{place} is nothing to listen on")), "{said}");
         assert_eq!(refused.status.code(), Some(code), "{said}");
     }
-}
-
-#[test]
-fn systemd_is_told_once_programs_can_come_and_how_long_an_end_may_take() {
-    let folder = tempfile::tempdir().unwrap();
-    let (systemd, socket) = (folder.path().join("systemd"), folder.path().join("socket"));
-    let listening = UnixDatagram::bind(&systemd).unwrap();
-    listening.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_blkin-consumerd"));
-    command.env("NOTIFY_SOCKET", &systemd).arg("--socket").arg(&socket);
-    command.args(["--http-listen", "127.0.0.1:0", "--scan", "false", "--scribe-upstream", ""]);
-    command.args(["--stop-timeout-ms", "60000"]);
-    let mut daemon = command.stdin(Stdio::null()).spawn().unwrap();
-    let ready = told(&listening);
-    let is_there = socket.exists();
-    let pid = rustix::process::Pid::from_child(&daemon);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    let time = told(&listening);
-    let ended = daemon.wait().unwrap();
-    assert_eq!(ready, "READY=1");
-    assert!(is_there && ended.success());
-    let time = time.strip_prefix("EXTEND_TIMEOUT_USEC=").map(str::parse::<u64>);
-    assert!(matches!(time, Some(Ok(60_000_000..))), "{time:?}");
-}
-
-fn told(listening: &UnixDatagram) -> String {
-    let mut told = [0; 64];
-    // A wait that has a limit does not go on by itself when the process is stopped meanwhile and goes on.
-    let length = loop {
-        match listening.recv(&mut told) {
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            received => break received.unwrap(),
-        }
-    };
-    String::from_utf8_lossy(&told[..length]).trim_end().to_owned()
 }

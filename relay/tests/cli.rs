@@ -1,10 +1,7 @@
 //! What `blkin-relay` says of configurations, by words and by exit code.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
-use std::io::ErrorKind;
-use std::os::unix::net::UnixDatagram;
-use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::process::{Command, Output};
 
 fn relay(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_blkin-relay")).args(arguments).output().unwrap()
@@ -75,38 +72,4 @@ fn a_spool_that_cannot_be_used_ends_the_relay_with_a_reason() {
     let failed = relay(&["--spool-dir", path, "--scribe-listen", any, "--http-listen", any]);
     assert_eq!(failed.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&failed.stderr).contains(path));
-}
-
-#[test]
-fn systemd_is_told_once_senders_can_come_and_how_long_an_end_may_take() {
-    let folder = tempfile::tempdir().unwrap();
-    let (systemd, spool) = (folder.path().join("systemd"), folder.path().join("spool"));
-    let listening = UnixDatagram::bind(&systemd).unwrap();
-    listening.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_blkin-relay"));
-    command.env("NOTIFY_SOCKET", &systemd).arg("--spool-dir").arg(&spool);
-    command.args(["--scribe-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]);
-    command.args(["--upstreams", "127.0.0.1:1", "--stop-timeout-ms", "60000"]);
-    let mut relay = command.stdin(Stdio::null()).spawn().unwrap();
-    let ready = told(&listening);
-    let pid = rustix::process::Pid::from_child(&relay);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    let time = told(&listening);
-    let ended = relay.wait().unwrap();
-    assert_eq!(ready, "READY=1");
-    assert!(ended.success());
-    let time = time.strip_prefix("EXTEND_TIMEOUT_USEC=").map(str::parse::<u64>);
-    assert!(matches!(time, Some(Ok(60_000_000..))), "{time:?}");
-}
-
-fn told(listening: &UnixDatagram) -> String {
-    let mut told = [0; 64];
-    // A wait that has a limit does not go on by itself when the process is stopped meanwhile and goes on.
-    let length = loop {
-        match listening.recv(&mut told) {
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            received => break received.unwrap(),
-        }
-    };
-    String::from_utf8_lossy(&told[..length]).trim_end().to_owned()
 }

@@ -1,6 +1,6 @@
 //! A program on a machine whose kernel does not trust the time stamp counter reads CLOCK_MONOTONIC. Such a machine is made by
-//! laying another list of clock sources over the kernel's, in a mount namespace of the program's own. Without a counter to distrust there is
-//! nothing to see.
+//! laying another list of clock sources over the kernel's, in a mount namespace of the program's own. Without a
+//! counter to distrust there is nothing to see.
 
 #![cfg(all(target_arch = "x86_64", not(blkin_portable)))]
 

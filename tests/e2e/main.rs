@@ -16,6 +16,7 @@ mod install;
 mod ledger;
 mod lifecycle;
 mod live;
+mod notify;
 mod operation;
 mod order;
 mod recorder;

@@ -153,8 +153,8 @@ fn what_lies_behind_a_place_that_the_disk_does_not_give_back_is_sent_in_the_end(
     fixture.end();
 }
 
-#[test]
-fn less_is_read_at_a_time_after_what_could_not_be_read() {
+/// An upstream that has answered one call with OK, and the connection to it.
+fn answered() -> (Fixture, TcpStream) {
     let fixture = Fixture::new();
     fixture.append("first");
     let (mut stream, _) = fixture.listener.accept().unwrap();
@@ -162,6 +162,12 @@ fn less_is_read_at_a_time_after_what_could_not_be_read() {
     let (first, _) = next_call(&mut stream);
     stream.write_all(&encode_log_reply(first, ResultCode::Ok)).unwrap();
     fixture.wait_for("the answer is taken", |fixture| fixture.acked() == 1);
+    (fixture, stream)
+}
+
+#[test]
+fn less_is_read_at_a_time_after_what_could_not_be_read() {
+    let (fixture, mut stream) = answered();
     fixture.spool.set_readable(false);
     let message = "x".repeat(3000);
     (0..4).for_each(|_| fixture.append(&message));
@@ -221,14 +227,9 @@ fn a_call_that_is_refused_is_none_that_was_answered_with_ok() {
     fixture.end();
 }
 
-/// An upstream that has answered one call with OK, and the connection to it.
+/// One that is up and has another entry to take.
 fn up() -> (Fixture, TcpStream) {
-    let fixture = Fixture::new();
-    fixture.append("first");
-    let (mut stream, _) = fixture.listener.accept().unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let (first, _) = next_call(&mut stream);
-    stream.write_all(&encode_log_reply(first, ResultCode::Ok)).unwrap();
+    let (fixture, stream) = answered();
     fixture.wait_for("it is up", Fixture::is_up);
     fixture.append("second");
     (fixture, stream)

@@ -189,7 +189,8 @@ fn join(pieces: Vec<V1Span>) -> V1Span {
     let any_client = pieces.iter().any(has_call_mark);
     let (timestamp, duration) = join_times(pieces.iter().filter(|piece| !any_client || has_call_mark(piece)));
     let mut joined = V1Span { timestamp, duration, ..V1Span::default() };
-    for piece in pieces {
+    for mut piece in pieces {
+        keep_source(&mut piece);
         joined.trace_id = piece.trace_id;
         joined.trace_id_high = joined.trace_id_high.or(piece.trace_id_high);
         joined.id = piece.id;
@@ -202,6 +203,13 @@ fn join(pieces: Vec<V1Span>) -> V1Span {
         joined.binary_annotations.extend(piece.binary_annotations);
     }
     joined
+}
+
+/// What has a place tells of which segment, as its piece no more does when it is joined with others.
+fn keep_source(piece: &mut V1Span) {
+    let events = piece.annotations.iter_mut().map(|annotation| &mut annotation.source);
+    let tags = piece.binary_annotations.iter_mut().map(|annotation| &mut annotation.source);
+    events.chain(tags).for_each(|source| *source = source.or(piece.source));
 }
 
 /// Start and duration in microseconds.

@@ -14,7 +14,9 @@ use blkin_collector::store::memory::Memory;
 use blkin_collector::store::{Batch, Store, TraceStore};
 use blkin_collector::v2json::{read_list, write_span, write_trace};
 use blkin_thrift::scribe::{decode_message, span_message};
-use blkin_thrift::{Annotation, AnnotationType, BinaryAnnotation, Endpoint, Limits, Span as V1Span};
+use blkin_thrift::{
+    Annotation, AnnotationType, BinaryAnnotation, Endpoint, Limits, Span as V1Span, position,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -115,6 +117,30 @@ fn the_same_place_in_another_ring_is_another_record() {
         ..piece("op", vec![Annotation { position: Some(1), ..event(source, "x", "osd") }])
     };
     assert_eq!(assemble_v1(&[of(1), of(2)])[0].annotations.len(), 2);
+}
+
+/// Each piece tells its segment once, for all that it holds.
+#[test]
+fn the_later_of_two_values_is_shown_whichever_piece_it_came_in() {
+    let placed = |slot, grain: u64, start, value: &str| V1Span {
+        source: Some(9),
+        annotations: vec![Annotation {
+            position: Some(position::of(slot, grain)),
+            ..event(start, "x", "osd")
+        }],
+        binary_annotations: vec![BinaryAnnotation {
+            value: value.into(),
+            position: Some(position::of(slot, grain + 1)),
+            ..tag("state", "", at("osd"))
+        }],
+        ..piece("op", Vec::new())
+    };
+    let (earlier, later) = (placed(1, 4, 5, "earlier"), placed(0, 2, 7, "later"));
+    let before = V1Span { annotations: vec![event(1, "begin", "osd")], ..later.clone() };
+    let timed = V1Span { binary_annotations: Vec::new(), ..later };
+    for pieces in [[before.clone(), earlier.clone(), timed.clone()], [timed, before, earlier]] {
+        assert_eq!(assemble_v1(&pieces)[0].tags["state"], "later");
+    }
 }
 
 #[test]

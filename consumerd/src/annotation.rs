@@ -26,7 +26,7 @@ pub struct Origin {
     pub program: u64,
     /// Hash of the segment's identity, the same for every consumer of this boot.
     pub source: i64,
-    /// Ring and grain: `slot << 40 | grain`.
+    /// Ring and grain, as [`thrift::position`] has them.
     pub position: i64,
     /// Staged frame that holds it.
     pub frame: u64,
@@ -145,21 +145,9 @@ impl Annotation<'_> {
     }
 }
 
-/// Puts ring and grain into one number.
-pub fn position(slot: u32, grain: u64) -> i64 {
-    ((i64::from(slot) & 0x7f_ffff) << 40) | (grain & ((1 << 40) - 1)) as i64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ring_and_grain_share_a_positive_number() {
-        assert_eq!(position(3, 7), 3 << 40 | 7);
-        assert_eq!(position(0, (1 << 40) + 5), 5);
-        assert!(position(u32::MAX, u64::MAX) > 0);
-    }
 
     #[test]
     fn addresses_may_be_ipv6_or_none() {

@@ -1,14 +1,18 @@
 /*
  * Writes annotations in a chosen shape and counts its own calls of record.
  *
- *   writer [--threads T] [--forks F] [--traces N] [--pace-us P] [--close-all 1] [--service NAME]
+ *   writer [--threads T] [--forks F] [--traces N] [--pace-us P] [--hop 1] [--close-all 1] [--service NAME]
  *
  * Every round, each of T threads of this process and of F forked children starts N traces of 8 annotations: client and
  * server halves' events, the same key twice, the same event twice in a row. With --pace-us each trace is followed by
- * a pause; with --close-all the first round is followed by closing every descriptor but the standard ones. Says "ready"; each line on stdin is a round, answered by "wrote CALLS"; ends at the end of stdin.
+ * a pause; with --hop a thread goes to another CPU between the key's two values, where the next trace begins; with
+ * --close-all the first round is followed by closing every descriptor but the standard ones. Says "ready"; each line on
+ * stdin is a round, answered by "wrote CALLS"; ends at the end of stdin.
  */
+#define _GNU_SOURCE
 #include <blkin/zipkin_c.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static long threads = 1, forks, traces = 100, pace_us, close_all;
+static long threads = 1, forks, traces = 100, pace_us, hop, close_all;
 static const char *service = "writer";
 static struct blkin_endpoint endpoint;
 /* Shared with forked children: every writer adds what it called. */
@@ -36,6 +40,25 @@ static void pause_us(long us)
 		nanosleep(&pause, NULL);
 }
 
+/* To the next CPU that the process may run on, round and round; to none if there is only one. */
+static void go_to_another_cpu(void)
+{
+	static cpu_set_t allowed;
+	static int known, now = -1;
+	cpu_set_t there;
+
+	if (!known && sched_getaffinity(0, sizeof(allowed), &allowed))
+		abort();
+	known = 1;
+	do
+		now = (now + 1) % CPU_SETSIZE;
+	while (!CPU_ISSET(now, &allowed));
+	CPU_ZERO(&there);
+	CPU_SET(now, &there);
+	if (sched_setaffinity(0, sizeof(there), &there))
+		abort();
+}
+
 static void one_trace(long number)
 {
 	struct blkin_trace trace;
@@ -46,6 +69,8 @@ static void one_trace(long number)
 		return;
 	BLKIN_TIMESTAMP(&trace, &endpoint, "cs"); before++;
 	BLKIN_KEYVAL_STRING(&trace, &endpoint, "Object", "first"); before++;
+	if (hop)
+		go_to_another_cpu();
 	BLKIN_KEYVAL_STRING(&trace, &endpoint, "Object", "second"); before++;
 	BLKIN_KEYVAL_INTEGER(&trace, &endpoint, "number", number); before++;
 	BLKIN_TIMESTAMP(&trace, &endpoint, "again"); before++;
@@ -107,7 +132,7 @@ static void read_arguments(int argc, char **argv)
 {
 	struct { const char *name; long *value; } known[] = {
 		{ "--threads", &threads }, { "--forks", &forks },
-		{ "--traces", &traces }, { "--pace-us", &pace_us },
+		{ "--traces", &traces }, { "--pace-us", &pace_us }, { "--hop", &hop },
 		{ "--close-all", &close_all },
 	};
 

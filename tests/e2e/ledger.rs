@@ -56,6 +56,24 @@ fn a_paced_program_loses_nothing_in_rings_of_the_default_size() -> Result<()> {
     check_lossless(&node, calls)
 }
 
+/// The rings of two CPUs are read one after the other, whichever was written first.
+#[test]
+fn of_a_key_written_twice_the_later_value_is_shown_although_the_thread_went_to_another_cpu() -> Result<()> {
+    with_each_producer(&ROOMY, |environment| {
+        let (node, calls) = written(&["--traces", "100", "--hop", "1"], environment)?;
+        check_lossless(&node, calls)?;
+        let query = [("serviceName", "writer"), ("limit", "1000")];
+        let traces: Vec<Vec<Span>> =
+            serde_json::from_str(&node.collector.http.get_ok("/api/v2/traces", &query)?)?;
+        ensure!(traces.len() == 100);
+        // The first trace begins wherever the scheduler wants, and may be moved once more.
+        let hopped = traces.iter().flatten().filter(|span| span.tags["number"] != "0");
+        let shown: Vec<&str> = hopped.map(|span| span.tags["Object"].as_str()).collect();
+        ensure!(shown == ["second"; 99], "{shown:?}");
+        Ok(())
+    })
+}
+
 #[test]
 fn what_was_stored_outlives_the_collector() -> Result<()> {
     let (mut node, calls) = written(&["--traces", "100"], &ROOMY)?;
@@ -69,11 +87,6 @@ fn what_was_stored_outlives_the_collector() -> Result<()> {
     assert_eq!(
         (span.name.as_deref(), span.kind.as_deref(), span.service()),
         (Some("write"), Some("CLIENT"), "writer")
-    );
-    assert_eq!(
-        span.tags.get("Object").map(String::as_str),
-        Some("second"),
-        "Zipkin's view: the later value wins"
     );
     Ok(())
 }

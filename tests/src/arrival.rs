@@ -57,11 +57,11 @@ pub fn all_stored(node: &Node, service: &str, calls: i64) -> Result<()> {
     Ok(())
 }
 
-/// Whether a span has all that the writer writes, as far as Zipkin's view tells: of a repeated key the later value.
+/// Whether a span has all that the writer writes, as far as Zipkin's view tells: of a repeated key one value.
 fn is_whole(span: &Span) -> bool {
     span.kind.as_deref() == Some("CLIENT")
         && span.duration.is_some()
-        && span.tags.get("Object").is_some_and(|value| value == "second")
+        && span.tags.contains_key("Object")
         && span.tags.contains_key("number")
         && span.annotations.iter().any(|annotation| annotation.value == "again")
 }

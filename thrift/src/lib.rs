@@ -7,6 +7,7 @@
 //! | module | what it speaks |
 //! |---|---|
 //! | [`span`] | `zipkinCore.thrift`: one span, or a list of them, in TBinary |
+//! | [`position`] | what its extension field of that name says |
 //! | [`view`] | the span again, read in place, for whoever takes in very many |
 //! | [`frame`] | the four-byte length before each message of a framed transport |
 //! | [`writer`] | the span and the `Log` call again, from borrowed parts, for whoever ships very many |
@@ -18,6 +19,7 @@ mod binary;
 mod error;
 pub mod frame;
 mod limits;
+pub mod position;
 pub mod scribe;
 mod skim;
 pub mod span;

@@ -12,7 +12,7 @@ use crate::binary::{
 use crate::skim::{Skim, wire};
 use crate::{Error, Limits};
 
-/// Extension field of [`Annotation`] and [`BinaryAnnotation`]: the place in the ring.
+/// Extension field of [`Annotation`] and [`BinaryAnnotation`]: the place in the ring, as [`position`](crate::position) has it.
 pub const FIELD_POSITION: i16 = 32001;
 /// Extension field of [`Span`], [`Annotation`] and [`BinaryAnnotation`]: the ring segment.
 pub const FIELD_SOURCE: i16 = 32002;

@@ -10,9 +10,11 @@
 //! | times, shared spans, messages | `timing` |
 //! | tags and addresses | `tags` |
 //!
-//! BlkKin goes beyond Zipkin in one point: it also shows numeric values (`I16` to `DOUBLE`), which Zipkin drops.
+//! BlkKin goes beyond Zipkin in two points: it also shows numeric values (`I16` to `DOUBLE`), which Zipkin drops; and of a key
+//! with several values the one that was written last, where Zipkin shows the one that came last (`order`).
 
 mod core;
+mod order;
 mod read;
 mod sides;
 mod tags;

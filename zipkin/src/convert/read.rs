@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-use blkin_thrift::{Annotation, AnnotationType, BinaryAnnotation};
+use blkin_thrift::{Annotation, AnnotationType, BinaryAnnotation, Span};
 
+use super::order::{Place, place, settle_repeats};
 use crate::model::{self, Endpoint, SpanId, TraceId, lower_name};
 
 /// A v1 span as Zipkin understands it: zeros and empty texts are absent, what Zipkin ignores is gone, and all is
@@ -47,15 +48,18 @@ pub(super) struct Tag<'a> {
     pub(super) key: &'a str,
     pub(super) value: Cow<'a, str>,
     pub(super) endpoint: Option<Endpoint>,
+    /// Where it was written.
+    pub(super) place: Option<Place>,
 }
 
 impl<'a> V1<'a> {
-    pub(super) fn read(span: &'a blkin_thrift::Span) -> Option<V1<'a>> {
+    pub(super) fn read(span: &'a Span) -> Option<V1<'a>> {
         let high = span.trace_id_high.unwrap_or(0);
         let mut events: Vec<_> = span.annotations.iter().map(read_event).collect();
         events.sort_by(|left, right| left.order().cmp(&right.order()));
-        let mut tags: Vec<_> = span.binary_annotations.iter().filter_map(read_tag).collect();
+        let mut tags: Vec<_> = span.binary_annotations.iter().filter_map(|tag| read_tag(span, tag)).collect();
         tags.sort_by(|left, right| left.key.cmp(right.key));
+        settle_repeats(span, &mut tags);
         Some(V1 {
             trace_id: TraceId::new(high as u64, span.trace_id as u64)?,
             parent_id: SpanId::new(span.parent_id.unwrap_or(0) as u64),
@@ -80,14 +84,14 @@ fn read_nanos(nanos: Option<i16>) -> u16 {
     nanos.and_then(|nanos| u16::try_from(nanos).ok()).filter(|&nanos| nanos < 1000).unwrap_or(0)
 }
 
-fn read_tag(annotation: &BinaryAnnotation) -> Option<Tag<'_>> {
+fn read_tag<'a>(span: &Span, annotation: &'a BinaryAnnotation) -> Option<Tag<'a>> {
     let BinaryAnnotation { key, host, .. } = annotation;
     let endpoint = read_host(host.as_ref());
     let value = match (annotation.kind, annotation.value.as_slice()) {
         (AnnotationType::Bool, [1]) if endpoint.is_some() && is_address(key) => Cow::Borrowed("true"),
         (kind, value) => shown_value(kind, value)?,
     };
-    Some(Tag { key, value, endpoint })
+    Some(Tag { key, value, endpoint, place: place(span, annotation.source, annotation.position) })
 }
 
 /// Whether a key tells who is on the other side: of the server, the client, the message.
@@ -151,7 +155,11 @@ mod tests {
             let key = "key".to_owned();
             let annotation =
                 BinaryAnnotation { key, value: value.to_vec(), kind, ..BinaryAnnotation::default() };
-            assert_eq!(read_tag(&annotation).map(|tag| tag.value.into_owned()).as_deref(), shown, "{kind:?}");
+            assert_eq!(
+                read_tag(&Span::default(), &annotation).map(|tag| tag.value.into_owned()).as_deref(),
+                shown,
+                "{kind:?}"
+            );
         }
     }
 
@@ -167,7 +175,7 @@ mod tests {
         for (key, host, counts) in [("sa", host.clone(), true), ("sa", None, false), ("xx", host, false)] {
             let (key, value, kind) = (key.to_owned(), vec![1], AnnotationType::Bool);
             let annotation = BinaryAnnotation { key, value, kind, host, ..BinaryAnnotation::default() };
-            assert_eq!(read_tag(&annotation).is_some(), counts);
+            assert_eq!(read_tag(&Span::default(), &annotation).is_some(), counts);
         }
     }
 

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use blkin_record::{POSITION_MASK, records};
 use blkin_ringbuf::RingTime;
+use blkin_thrift::position;
 
 use super::{Engine, FrameNote};
-use crate::annotation::{Origin, position};
+use crate::annotation::Origin;
 use crate::join::{Reason, SpanPiece};
 use crate::staging::Frame;
 use crate::worker::feed::Lines;
@@ -63,7 +64,7 @@ impl Engine {
             let resolved = record.ok().and_then(|record| {
                 let ahead = record.position.wrapping_sub(frame.from.grain) & POSITION_MASK;
                 let grain = frame.from.grain + ahead;
-                let position = position(frame.slot, grain);
+                let position = position::of(frame.slot, grain);
                 let origin =
                     Origin { program: frame.program, source: program.source, position, frame: number };
                 let texts = &mut program.texts;

@@ -1,0 +1,27 @@
+//! What the extension field of a position says: a ring of the segment, and where in it an annotation lies.
+
+/// Of the place within the ring, in grains.
+const GRAIN_BITS: u32 = 40;
+
+/// Puts ring and grain into one number, which is never negative. Within a ring later annotations have larger ones.
+pub fn of(slot: u32, grain: u64) -> i64 {
+    ((i64::from(slot) & 0x7f_ffff) << GRAIN_BITS) | (grain & ((1 << GRAIN_BITS) - 1)) as i64
+}
+
+/// The ring.
+pub fn ring(position: i64) -> i64 {
+    position >> GRAIN_BITS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ring_and_grain_share_a_positive_number() {
+        assert_eq!(of(3, 7), 3 << 40 | 7);
+        assert_eq!(of(0, (1 << 40) + 5), 5);
+        assert!(of(u32::MAX, u64::MAX) > 0);
+        assert_eq!((ring(of(3, 7)), ring(of(0, u64::MAX))), (3, 0));
+    }
+}

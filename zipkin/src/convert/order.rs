@@ -1,0 +1,114 @@
+//! Which of a key's values is the later one, as far as the rings tell that annotations came from.
+//!
+//! A value has no time of its own. The rings of two CPUs are read one after the other, whichever was written first: where a
+//! thread went to another CPU between two values, these may arrive in either order. But each has a place in its ring, and
+//! the events of its span that lie beside it there have a time.
+
+use blkin_thrift::{Span, position};
+
+use super::read::Tag;
+
+/// Segment and position.
+pub(super) type Place = (i64, i64);
+
+/// Where an annotation lies, if its sender tells.
+pub(super) fn place(span: &Span, source: Option<i64>, position: Option<i64>) -> Option<Place> {
+    source.or(span.source).zip(position)
+}
+
+/// As much of a value's time as is known: that of an event, whether the value lies behind it, and where.
+type Moment = ((i64, i16), bool, i64);
+
+/// Puts the values of each key into the order in which they were written, if that is known of all of them; `tags` are
+/// sorted by their keys.
+pub(super) fn settle_repeats(span: &Span, tags: &mut [Tag<'_>]) {
+    let mut events = None;
+    for same in tags.chunk_by_mut(|left, right| left.key == right.key).filter(|same| same.len() > 1) {
+        let events = events.get_or_insert_with(|| Events::of(span));
+        if same.iter().all(|tag| events.moment(tag.place).is_some()) {
+            same.sort_by_cached_key(|tag| events.moment(tag.place));
+        }
+    }
+}
+
+/// The events of a span by their places.
+struct Events(Vec<(Place, (i64, i16))>);
+
+impl Events {
+    fn of(span: &Span) -> Self {
+        let events = span.annotations.iter().filter_map(|annotation| {
+            let place = place(span, annotation.source, annotation.position)?;
+            Some((place, (annotation.timestamp, annotation.nanos.unwrap_or(0))))
+        });
+        let mut events: Vec<_> = events.collect();
+        events.sort_unstable();
+        Self(events)
+    }
+
+    /// By the event before it in its ring; by the one after it, if it comes before all of them.
+    fn moment(&self, place: Option<Place>) -> Option<Moment> {
+        let (source, position) = place?;
+        let ring = |place: Place| (place.0, position::ring(place.1));
+        let is_beside = |event: &&(Place, _)| ring(event.0) == ring((source, position));
+        let (before, after) = self.0.split_at(self.0.partition_point(|event| event.0 < (source, position)));
+        let behind = before.last().filter(is_beside).map(|event| (event.1, true, position));
+        behind.or_else(|| after.first().filter(is_beside).map(|event| (event.1, false, position)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use blkin_thrift::{Annotation, AnnotationType, BinaryAnnotation};
+
+    use super::*;
+    use crate::convert::v1_to_v2;
+
+    fn event(slot: u32, grain: u64, timestamp: i64) -> Annotation {
+        let position = Some(position::of(slot, grain));
+        Annotation { timestamp, value: "e".to_owned(), position, ..Annotation::default() }
+    }
+
+    fn value(slot: u32, grain: u64, value: &str) -> BinaryAnnotation {
+        BinaryAnnotation {
+            key: "k".to_owned(),
+            value: value.as_bytes().to_vec(),
+            kind: AnnotationType::String,
+            position: Some(position::of(slot, grain)),
+            ..BinaryAnnotation::default()
+        }
+    }
+
+    /// The value of "k" that is shown.
+    fn shown(annotations: Vec<Annotation>, binary_annotations: Vec<BinaryAnnotation>) -> String {
+        let span =
+            Span { trace_id: 1, id: 1, source: Some(9), annotations, binary_annotations, ..Span::default() };
+        v1_to_v2(&span)[0].tags["k"].clone()
+    }
+
+    #[test]
+    fn the_later_value_is_shown_although_its_ring_was_read_first() {
+        let events = || vec![event(1, 5, 100), event(0, 9, 300)];
+        for slots in [[1, 0], [0, 1]] {
+            let events = vec![event(slots[0], 5, 100), event(slots[1], 9, 300)];
+            let values = vec![value(slots[1], 8, "later"), value(slots[0], 6, "earlier")];
+            assert_eq!(shown(events, values), "later", "from ring {} to {}", slots[0], slots[1]);
+        }
+        let back = vec![value(1, 6, "a"), value(0, 10, "c"), value(0, 8, "b")];
+        assert_eq!(shown(events(), back), "c", "of one ring its order counts");
+    }
+
+    #[test]
+    fn values_of_which_one_is_not_bounded_stay_in_the_order_in_which_they_came() {
+        let unbounded = vec![value(0, 8, "first"), value(2, 6, "second"), value(1, 1, "third")];
+        assert_eq!(shown(vec![event(1, 5, 100), event(0, 9, 300)], unbounded), "third");
+        let of_others =
+            vec![value(0, 8, "first"), BinaryAnnotation { position: None, ..value(1, 1, "second") }];
+        assert_eq!(shown(vec![event(1, 5, 100), event(0, 9, 300)], of_others), "second");
+    }
+
+    #[test]
+    fn a_ring_of_another_segment_is_another_ring() {
+        let elsewhere = BinaryAnnotation { source: Some(8), ..value(1, 6, "second") };
+        assert_eq!(shown(vec![event(1, 5, 100)], vec![value(1, 7, "first"), elsewhere]), "second");
+    }
+}

@@ -249,6 +249,12 @@ impl Config {
         Ok(())
     }
 
+    /// Whether there is any sink.
+    pub fn ships(&self) -> bool {
+        let Self { scribe_upstream, json_scribe_upstream, json_lines, .. } = self;
+        !(scribe_upstream.is_empty() && json_scribe_upstream.is_empty() && json_lines.as_os_str().is_empty())
+    }
+
     /// Whether the sockets can be made by whoever asks.
     ///
     /// # Errors

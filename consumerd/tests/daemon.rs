@@ -41,6 +41,25 @@ fn every_annotation_of_several_programs_arrives_and_the_ledger_balances() {
 }
 
 #[test]
+fn without_a_sink_what_is_drained_counts_as_lost_also_once_a_worker_was_killed() {
+    let site = Site::new();
+    let daemon = site.bare_daemon(&[]);
+    assert_eq!(daemon.said("nothing is shipped").len(), 1);
+    let lost = |calls| {
+        let metrics = daemon.settled(calls);
+        metrics.assert_balanced();
+        metrics.sum_where("blkin_sink_lost_total", "sink=\"none\",cause=\"no_sink\"")
+    };
+    let first = site.program(&[500, 2], &[]).finish();
+    assert_eq!(lost(first), first);
+    let killed = daemon.worker_pid();
+    send_signal(killed, Signal::KILL);
+    wait_for("another worker runs", || (daemon.worker_pid() != killed).then_some(()));
+    let calls = first + site.program(&[300, 2], &[]).finish();
+    assert_eq!(lost(calls), calls);
+}
+
+#[test]
 fn a_tiny_ring_loses_and_names_every_loss() {
     let site = Site::new();
     let daemon = site.daemon(&[]);

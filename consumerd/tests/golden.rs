@@ -1,4 +1,4 @@
-//! The staging log of version 3 is kept under version control, and a decoder that shares no code with ours reads it.
+//! The staging log is kept under version control, and a decoder that shares no code with ours reads it.
 //! `BLKIN_BLESS=1 cargo test -p blkin-consumerd --test golden` writes it anew, for a new version of the layout only.
 
 #![allow(clippy::unwrap_used)]
@@ -63,8 +63,14 @@ fn frames() -> [Frame; 4] {
 }
 
 fn checkpoint() -> Checkpoint {
-    let scribe =
-        SinkState { name: "scribe".to_owned(), acked: 41, queue_full: 42, spool_evicted: 43, rejected: 44 };
+    let scribe = SinkState {
+        name: "scribe".to_owned(),
+        acked: 41,
+        queue_full: 42,
+        spool_evicted: 43,
+        rejected: 44,
+        no_sink: 45,
+    };
     let program = ProgramState {
         program: 0x0102_0304_0506_0700,
         folded: false,

@@ -246,7 +246,7 @@ proptest! {
 
     #[test]
     fn a_checkpoint_reads_back_as_it_was_written(next_frame: u64, split: u64, programs in 0_usize..5, name in "[a-z]{0,9}") {
-        let sink = blkin_consumerd::staging::SinkState { name, acked: 1, queue_full: 2, spool_evicted: 3, rejected: 4 };
+        let sink = blkin_consumerd::staging::SinkState { name, acked: 1, queue_full: 2, spool_evicted: 3, rejected: 4, no_sink: 5 };
         let slots = vec![blkin_consumerd::staging::SlotState { slot: 9, grain: 8, records: 7 }];
         let program = ProgramState { program: 5, folded: true, valid: 3, slots, ..ProgramState::default() };
         let checkpoint = Checkpoint {
@@ -284,7 +284,7 @@ fn the_layout_is_the_documented_one() {
     staging.append(&frame).unwrap();
     staging.commit().unwrap();
     let bytes = memory.bytes.borrow();
-    assert_eq!(&bytes[..12], b"BLKSTAGE\x04\0\0\0");
+    assert_eq!(&bytes[..12], b"BLKSTAGE\x05\0\0\0");
     assert_eq!(bytes[64], 144);
     let log = &bytes[4096 + 2 * 4096..];
     let mut expected = b"BFRM\x90\0\0\0".to_vec();

@@ -15,7 +15,7 @@ use crate::relays::Relay;
 const TWINS: [&str; 3] =
     ["blkin_relay_lost_total", "blkin_relay_upstream_lost_total", "blkin_collector_spans_lost_total"];
 
-/// `/metrics` of a consumerd, a relay and a collector.
+/// `/metrics` of a consumerd, a relay and a collector, and of a consumerd that ships nowhere.
 ///
 /// # Errors
 /// When one does not become ready, or does not answer.
@@ -24,7 +24,9 @@ pub fn of_each_daemon() -> Result<String> {
     let relay = Relay::start(node.folder(), "relay", &[&node.collector.address("scribe")?], &[])?;
     node.ship_to(&relay.scribe);
     node.start_consumerd()?;
-    let daemons = [node.consumerd()?, &relay.daemon, &node.collector];
+    let nowhere = Setup { upstream: Some(String::new()), ..Setup::default() };
+    let other = Node::start(nowhere)?;
+    let daemons = [node.consumerd()?, other.consumerd()?, &relay.daemon, &node.collector];
     let each = daemons.map(|daemon| daemon.http.get_ok("/metrics", &[]));
     Ok(each.into_iter().collect::<Result<Vec<_>>>()?.concat())
 }

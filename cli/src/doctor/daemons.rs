@@ -9,7 +9,7 @@ use anyhow::Result;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde::Deserialize;
 
-use super::{Check, Status};
+use super::{Check, Status, losses};
 use crate::http::{Answer, Client, Silence};
 use crate::ledger::is_zipkins;
 use crate::metrics::Metrics;
@@ -228,6 +228,15 @@ pub(super) fn sinks(said: &Said) -> Vec<Check> {
     said.troubles().iter().map(sink).collect()
 }
 
+/// Whether consumerd ships to nobody at all.
+pub(super) fn no_sink(consumerd: &Metrics) -> Option<Check> {
+    let sinks = consumerd.values("blkin_sink_valid_total", "sink");
+    sinks.iter().any(|sink| sink == "none").then(|| {
+        let found = "none is configured: what programs record is lost, but for flight recorders";
+        Check::warning("consumerd's sinks", found, losses::advice(["no_sink"].into_iter()))
+    })
+}
+
 /// Whether a relay's workers are alive.
 pub(super) fn relay(said: &Said) -> Check {
     let advice = "start blkin-relay there, or name its metrics address with --relay";
@@ -367,6 +376,14 @@ mod tests {
         let away = consumerd(&said(Client::new("127.0.0.1:1")));
         assert!(away.found.ends_with("Connection refused (os error 111)"), "{}", away.found);
         assert!(away.advice.unwrap().starts_with("start blkin-consumerd"));
+    }
+
+    #[test]
+    fn a_consumerd_that_ships_nowhere_is_told_of() {
+        let with = |sink| no_sink(&Metrics::parse(&format!("blkin_sink_valid_total{{sink=\"{sink}\"}} 0\n")));
+        assert!(with("scribe").is_none());
+        let check = with("none").unwrap();
+        assert!(check.status == Status::Warning && check.advice.unwrap().contains("scribe_upstream"));
     }
 
     #[test]

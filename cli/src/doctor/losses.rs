@@ -101,7 +101,7 @@ const COLLECTOR: [Counter; 6] = [
 ];
 
 /// What to do about each cause of a loss that the ledger names; docs/operations.md has them at length.
-const CAUSES: [(&str, &str); 13] = [
+const CAUSES: [(&str, &str); 14] = [
     ("full", "give the program a larger BLKIN_RING_BYTES or a RATE, or consumerd more CPU"),
     ("stalled", "let a stopped program go on; if it was killed while it recorded, this ends with it"),
     ("starting", "call blkin_init() before starting threads"),
@@ -110,6 +110,7 @@ const CAUSES: [(&str, &str); 13] = [
     ("torn", "find out why a program died while it recorded"),
     ("invalid", "look for an error of the program in its memory: valgrind or ASan may name it"),
     ("unsettled", "give consumerd a longer stop_timeout_ms, or repair the upstream"),
+    ("no_sink", "consumerd has nowhere to ship to: set scribe_upstream, json_scribe_upstream or json_lines"),
     ("queue_full", "repair the upstream, or raise queue_bytes of consumerd"),
     ("spool_evicted", "repair the upstream, or raise staging_bytes of consumerd, spool_bytes of a relay"),
     ("rejected", "look at the receiver's log; `blkin rejects`, if it is the collector"),

@@ -89,6 +89,7 @@ pub fn examine(places: Places) -> Report {
     checks.push(daemons::consumerd(&said));
     checks.extend(daemons::sinks(&said));
     let consumerd = said.metrics();
+    checks.extend(consumerd.as_ref().and_then(daemons::no_sink));
     let mut told = vec![consumerd.as_ref().map(Ledger::of_consumerd).unwrap_or_default()];
     checks.push(programs::attachment(consumerd.as_ref(), &places.socket));
     checks.extend(consumerd.as_ref().map(programs::offers));

@@ -195,22 +195,29 @@ fn unreached(who: &str, pid: u32, socket: &Path) -> String {
     if in_other_mount_namespace(pid) && fs::symlink_metadata(&inside).is_err() {
         return format!("{who} sees no {shown} in its container: mount that folder into it");
     }
-    let owner = fs::metadata(format!("/proc/{pid}")).map(|metadata| metadata.uid());
     let Some(uid) = real_uid(pid) else { return format!("{who} has just ended or cannot be examined") };
-    match (owner, closed_to_others(socket)) {
-        (_, Some(closed)) if uid != 0 => {
+    match closed_to_others(socket) {
+        Some(closed) if uid != 0 => {
             format!(
                 "{who} of user {uid} does not reach {shown}: {closed}; it tries again by itself once it may"
             )
         }
-        (Ok(0), _) if uid != 0 => {
-            format!("{who} of user {uid} is not dumpable, so a scan cannot see it: let it reach {shown}")
-        }
+        _ if is_hidden(pid, uid) => format!(
+            "{who} of user {uid} is not dumpable, so that only a blkin-consumerd with CAP_SYS_PTRACE finds it by a scan: let \
+             it reach {shown}"
+        ),
         _ => format!(
             "{who} of user {uid} did not reach {shown}: it tries again at its next drop or first use of a CPU; \
              restarting blkin-consumerd (with CAP_SYS_PTRACE) scans for it"
         ),
     }
+}
+
+/// Whether the kernel shows a process of this user to nobody who lacks CAP_SYS_PTRACE: it gives root the files in its folder,
+/// though not the folder (proc(5)).
+fn is_hidden(pid: u32, uid: u32) -> bool {
+    let owner = fs::metadata(format!("/proc/{pid}/status")).map(|metadata| metadata.uid());
+    uid != 0 && owner.is_ok_and(|owner| owner == 0)
 }
 
 fn in_other_mount_namespace(pid: u32) -> bool {
@@ -226,6 +233,10 @@ fn real_uid(pid: u32) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
     use super::super::Status;
     use super::*;
 
@@ -297,6 +308,30 @@ mod tests {
         for stat in ["4711 (blkin-consumerd) T 1", "4711 (blkin-consumerd) Z 1", "4711 (vim) S 1", ""] {
             assert!(!is_running_consumerd(stat), "{stat}");
         }
+    }
+
+    /// A program that its user may not read is not dumpable.
+    #[test]
+    fn a_process_that_is_not_dumpable_is_told_from_one_that_is() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let hidden = |mode| {
+            let sleep = folder.path().join("sleep");
+            let _ = fs::remove_file(&sleep);
+            fs::copy("/bin/sleep", &sleep).unwrap();
+            fs::set_permissions(&sleep, fs::Permissions::from_mode(mode)).unwrap();
+            let mut child = Command::new(&sleep).arg("100").uid(65534).spawn().unwrap();
+            let hidden = is_hidden(child.id(), 65534);
+            child.kill().unwrap();
+            child.wait().unwrap();
+            hidden
+        };
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711)).unwrap();
+        assert!(!hidden(0o755));
+        assert!(hidden(0o711));
+        assert!(!is_hidden(std::process::id(), 0), "of root nothing is known");
     }
 
     #[test]

@@ -74,6 +74,16 @@ pub fn run(config: &Config, ready_file: Option<&Path>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Says so when what programs record goes nowhere.
+fn warn_without_sinks(config: &Config) {
+    if !config.ships() {
+        tracing::warn!(
+            "nothing is shipped, and what programs record is lost (counted as no_sink): set `scribe_upstream`, \
+             `json_scribe_upstream` or `json_lines`"
+        );
+    }
+}
+
 /// Says so when what programs wrote is read by root.
 fn warn_of_a_worker_of_root(config: &Config) {
     if config.worker_uid.is_none() && geteuid().is_root() {
@@ -189,6 +199,7 @@ impl<'a> Holder<'a> {
 
     async fn run(mut self) -> anyhow::Result<()> {
         warn_of_a_worker_of_root(self.config);
+        warn_without_sinks(self.config);
         if self.config.scan {
             self.scan();
         }

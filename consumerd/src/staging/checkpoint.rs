@@ -47,6 +47,8 @@ pub struct SinkState {
     pub spool_evicted: u64,
     /// Lost because the other side refused them for good.
     pub rejected: u64,
+    /// Lost because there was no sink.
+    pub no_sink: u64,
 }
 
 /// Number of figures in [`DepartedTotals`].
@@ -86,7 +88,7 @@ impl Checkpoint {
         put(&mut out, &self.departed.0);
         put(&mut out, &[self.sinks.len() as u64]);
         for sink in &self.sinks {
-            put(&mut out, &[sink.acked, sink.queue_full, sink.spool_evicted, sink.rejected]);
+            put(&mut out, &[sink.acked, sink.queue_full, sink.spool_evicted, sink.rejected, sink.no_sink]);
             put(&mut out, &[sink.name.len() as u64]);
             out.extend_from_slice(sink.name.as_bytes());
         }
@@ -162,12 +164,13 @@ fn take_list<T>(rest: &mut &[u8], most: u64, one: impl Fn(&mut &[u8]) -> Option<
 }
 
 fn take_sink(rest: &mut &[u8]) -> Option<SinkState> {
-    let [acked, queue_full, spool_evicted, rejected] = [take(rest)?, take(rest)?, take(rest)?, take(rest)?];
+    let (acked, queue_full, spool_evicted) = (take(rest)?, take(rest)?, take(rest)?);
+    let (rejected, no_sink) = (take(rest)?, take(rest)?);
     let length = usize::try_from(take(rest)?).ok()?;
     let (name, after) = rest.split_at_checked(length)?;
     *rest = after;
     let name = String::from_utf8(name.to_vec()).ok()?;
-    Some(SinkState { name, acked, queue_full, spool_evicted, rejected })
+    Some(SinkState { name, acked, queue_full, spool_evicted, rejected, no_sink })
 }
 
 fn take_program(rest: &mut &[u8]) -> Option<ProgramState> {

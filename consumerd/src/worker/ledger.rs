@@ -39,6 +39,9 @@ impl ProgramState {
     }
 }
 
+/// Stands for a sink where none is configured: what is drained then is lost, and that is counted.
+pub const NO_SINK: &str = "none";
+
 /// Figures of one sink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SinkFigures {
@@ -52,6 +55,8 @@ pub struct SinkFigures {
     pub spool_evicted: u64,
     /// Lost because the other side refused them.
     pub rejected: u64,
+    /// Lost because there is no sink at all; see [`NO_SINK`].
+    pub no_sink: u64,
     /// Given and not settled; counted up and down where it happens, not computed.
     pub in_flight: u64,
 }
@@ -67,9 +72,28 @@ impl SinkFigures {
         *figure += annotations;
     }
 
+    /// Of what a frame brings to a sink, or to none.
+    fn given(valid: u64, is_shipped: bool) -> Self {
+        let (in_flight, no_sink) = if is_shipped { (valid, 0) } else { (0, valid) };
+        Self { valid, in_flight, no_sink, ..Self::default() }
+    }
+
+    /// Causes of loss with their figures: of no sink its own alone.
+    pub fn lost(&self, sink: &str) -> Vec<(&'static str, u64)> {
+        match sink {
+            NO_SINK => vec![("no_sink", self.no_sink)],
+            _ => vec![
+                ("queue_full", self.queue_full),
+                ("spool_evicted", self.spool_evicted),
+                ("rejected", self.rejected),
+            ],
+        }
+    }
+
     /// Whether valid = acked + in_flight + lost.
     pub fn balances(&self) -> bool {
-        self.valid == self.acked + self.in_flight + self.queue_full + self.spool_evicted + self.rejected
+        let lost = self.queue_full + self.spool_evicted + self.rejected + self.no_sink;
+        self.valid == self.acked + self.in_flight + lost
     }
 }
 
@@ -95,6 +119,7 @@ pub struct RetiredFrame {
 pub struct Ledger {
     first: u64,
     frames: VecDeque<OpenFrame>,
+    /// Never empty.
     names: Vec<&'static str>,
     now: Vec<SinkFigures>,
     retired: Vec<SinkFigures>,
@@ -102,7 +127,10 @@ pub struct Ledger {
 
 impl Ledger {
     /// Goes on from what a checkpoint says; `first` is the number of the first frame that is not retired.
-    pub fn new(names: Vec<&'static str>, saved: &[SinkState], first: u64) -> Self {
+    pub fn new(mut names: Vec<&'static str>, saved: &[SinkState], first: u64) -> Self {
+        if names.is_empty() {
+            names.push(NO_SINK);
+        }
         let retired: Vec<_> =
             names.iter().map(|name| restored(saved.iter().find(|s| s.name == *name))).collect();
         Self { first, frames: VecDeque::new(), names, now: retired.clone(), retired }
@@ -110,10 +138,11 @@ impl Ledger {
 
     /// A frame was staged: its valid annotations are now every sink's.
     pub fn open_frame(&mut self, program: u64, end: u64, figures: DrainFigures) {
-        let given = SinkFigures { valid: figures.valid, in_flight: figures.valid, ..SinkFigures::default() };
+        let given = SinkFigures::given(figures.valid, self.names != [NO_SINK]);
         for now in &mut self.now {
             now.valid += given.valid;
             now.in_flight += given.in_flight;
+            now.no_sink += given.no_sink;
         }
         self.frames.push_back(OpenFrame { program, end, figures, sinks: vec![given; self.names.len()] });
     }
@@ -154,6 +183,7 @@ impl Ledger {
             sum.queue_full += of_frame.queue_full;
             sum.spool_evicted += of_frame.spool_evicted;
             sum.rejected += of_frame.rejected;
+            sum.no_sink += of_frame.no_sink;
         }
         Some(RetiredFrame { program: frame.program, figures: frame.figures })
     }
@@ -191,6 +221,7 @@ impl Ledger {
             queue_full: figures.queue_full,
             spool_evicted: figures.spool_evicted,
             rejected: figures.rejected,
+            no_sink: figures.no_sink,
         };
         self.names.iter().zip(&self.retired).map(state).collect()
     }
@@ -198,11 +229,12 @@ impl Ledger {
 
 fn restored(saved: Option<&SinkState>) -> SinkFigures {
     saved.map_or_else(SinkFigures::default, |s| SinkFigures {
-        valid: s.acked + s.queue_full + s.spool_evicted + s.rejected,
+        valid: s.acked + s.queue_full + s.spool_evicted + s.rejected + s.no_sink,
         acked: s.acked,
         queue_full: s.queue_full,
         spool_evicted: s.spool_evicted,
         rejected: s.rejected,
+        no_sink: s.no_sink,
         in_flight: 0,
     })
 }
@@ -214,6 +246,22 @@ mod tests {
 
     fn figures(valid: u64) -> DrainFigures {
         DrainFigures { drained: valid + 1, valid, invalid: 1, torn: 0 }
+    }
+
+    #[test]
+    fn without_a_sink_what_is_drained_is_lost_also_after_a_restart() {
+        let mut ledger = Ledger::new(Vec::new(), &[], 0);
+        ledger.open_frame(1, 100, figures(3));
+        let lost = |ledger: &Ledger| {
+            let (name, figures) = ledger.sinks().next().unwrap();
+            assert!(figures.balances() && figures.valid == figures.no_sink && name == NO_SINK);
+            figures.lost(name)
+        };
+        assert_eq!(lost(&ledger), [("no_sink", 3)]);
+        assert_eq!(ledger.retire_first(), Some(RetiredFrame { program: 1, figures: figures(3) }));
+        let mut next = Ledger::new(Vec::new(), &ledger.checkpoint(), 1);
+        next.open_frame(1, 200, figures(4));
+        assert_eq!(lost(&next), [("no_sink", 7)]);
     }
 
     #[test]

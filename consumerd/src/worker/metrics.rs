@@ -129,11 +129,7 @@ fn encode_sinks(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt
     let valid = sinks.iter().map(|(name, sink)| (vec![("sink", *name)], sink.valid));
     counters_of(encoder, "blkin_sink_valid", "Annotations that the sink was given", valid.collect())?;
     let lost = sinks.iter().flat_map(|(name, sink)| {
-        let causes = [
-            ("queue_full", sink.queue_full),
-            ("spool_evicted", sink.spool_evicted),
-            ("rejected", sink.rejected),
-        ];
+        let causes = sink.lost(name).into_iter();
         causes.map(|(cause, figure)| (vec![("sink", *name), ("cause", cause)], figure))
     });
     counters_of(encoder, "blkin_sink_lost", "Annotations that the sink lost", lost.collect())?;

@@ -45,8 +45,8 @@ class Words:
         return self.raw[self.at - length : self.at].decode()
 
     def sink(self):
-        names = ["acked", "queue_full", "spool_evicted", "rejected"]
-        return dict(zip(names, self.take(4)), name=self.text())
+        names = ["acked", "queue_full", "spool_evicted", "rejected", "no_sink"]
+        return dict(zip(names, self.take(5)), name=self.text())
 
     def program(self):
         names = ["program", "folded", "drained_before", "unsettled", "drained", "valid", "invalid", "torn"]
@@ -88,7 +88,7 @@ def entry(log, at):
 def main():
     memory = load(sys.argv[1])
     magic, version, zero, log_bytes, checkpoint_bytes = struct.unpack_from("<8sIIQQ", memory)
-    assert (magic, version, zero) == (b"BLKSTAGE", 4, 0)
+    assert (magic, version, zero) == (b"BLKSTAGE", 5, 0)
     (head,) = struct.unpack_from("<Q", memory, 64)
     log_at = HEADER + 2 * checkpoint_bytes
     copies = [checkpoint(memory[at : at + checkpoint_bytes]) for at in range(HEADER, log_at, checkpoint_bytes)]

@@ -33,7 +33,7 @@ It is in force when the command returns. On or off, the rate and the levels are 
 the narrowest that was set wins: a process over a name, a name over all. What is set for a process ends with \
 it; the rest also holds for programs that start later, until it is reset or the machine starts anew. Root \
 and the daemon's user set all programs, others their own. Calls without a level are warnings. The name is \
-that of /proc/PID/comm, at most 15 bytes.";
+that of /proc/PID/comm, of which the kernel keeps 15 bytes: programs that begin alike have the same.";
 
 /// An answer may be this long: some hundred bytes for each program.
 const MAX_ANSWER_BYTES: u64 = 64 << 20;
@@ -234,6 +234,12 @@ fn shown(arguments: &SetArguments, done: &Done, style: Style) -> String {
         let whose = if done.is_limited_to(rustix::process::geteuid().as_raw()) { " of yours" } else { "" };
         let to_come = if arguments.target.pid.is_some() { "" } else { " and for those to come" };
         let _ = writeln!(out, "{verb} for {programs}{whose}{to_come}; in force now.");
+        if let Some(name) = arguments.target.cut_name() {
+            let _ = writeln!(
+                out,
+                "The kernel keeps 15 bytes of a name: this holds for all that it names {name}."
+            );
+        }
     }
     let rows: Vec<[String; 6]> = done.programs.iter().map(program_row).collect();
     if !rows.is_empty() || arguments.show {
@@ -379,6 +385,7 @@ mod tests {
             assert!(parsed(line).is_err(), "{line}");
         }
         assert!(parsed("--all --level loud").unwrap_err().contains("emerg"));
+        assert!(parsed("--on --label a\u{1b}b").unwrap_err().contains("write ? for each control character"));
     }
 
     /// Answers one request with a line, and gives the request.
@@ -434,6 +441,19 @@ mod tests {
         let text = table(["PROGRAM", "LEVELS"], &rows, "none", Style { columns: 28, ..STYLE });
         let expected = "  PROGRAM  LEVELS\n  osd      emerg crit\n           warning info\n  mon      all\n";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn of_a_name_that_the_kernel_cuts_it_is_told_what_is_left() {
+        let said = |line: &str| {
+            shown(&parsed(line).unwrap(), &Done { rules: Vec::new(), programs: Vec::new() }, STYLE)
+        };
+        let cut = "The kernel keeps 15 bytes of a name: this holds for all that it names a-very-long-nam.\n";
+        for line in ["--label a-very-long-name --off", "--label a-very-long-name-indeed --reset"] {
+            assert!(said(line).ends_with(cut), "{line}");
+        }
+        assert!(!said("--label a-very-long-nam --off").contains("kernel"));
+        assert!(said("--label ääääääää --off").contains("kernel"), "bytes are counted");
     }
 
     #[test]

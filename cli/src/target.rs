@@ -4,13 +4,15 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::NonEmptyStringValueParser;
+use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
 use serde_json::{Value, json};
 
 use crate::terminal::safe;
 
 /// Where programs offer themselves unless `BLKIN_SOCKET` says otherwise.
 pub const OFFERS: &str = "/run/blkin/consumerd.sock";
+/// So much the kernel keeps of a name, and consumerd knows programs by that.
+const NAME_BYTES: usize = 15;
 
 /// At most one of them; a command refers to them as the group `target`.
 #[derive(Args, Debug)]
@@ -19,8 +21,8 @@ pub struct Target {
     /// Every program
     #[arg(long)]
     all: bool,
-    /// Programs of this name
-    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    /// Programs of this name, of which the first 15 bytes count
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new().try_map(parse_name))]
     label: Option<String>,
     /// One process
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
@@ -42,6 +44,12 @@ impl Target {
         }
     }
 
+    /// What the kernel keeps of the name, if that is not all of it.
+    pub(crate) fn cut_name(&self) -> Option<String> {
+        let name = self.label.as_deref().filter(|name| name.len() > NAME_BYTES)?;
+        Some(safe(&String::from_utf8_lossy(&name.as_bytes()[..NAME_BYTES])))
+    }
+
     /// What a sentence about its programs ends with; nothing if they are all.
     pub(crate) fn suffix(&self) -> String {
         match (&self.label, self.pid) {
@@ -49,6 +57,14 @@ impl Target {
             (None, Some(pid)) => format!(" under process id {pid}"),
             (None, None) => String::new(),
         }
+    }
+}
+
+/// A name with a control character would be kept otherwise than it was written.
+fn parse_name(name: String) -> Result<String, &'static str> {
+    match name.contains(char::is_control) {
+        true => Err("write ? for each control character, as such a name is shown"),
+        false => Ok(name),
     }
 }
 

@@ -32,7 +32,7 @@ Exit codes: 0 well · 1 failed, not found, (ledger) it does not balance or a dae
 
 /// Look at traces of BlkKin, and at the health of tracing on this machine.
 #[derive(Parser)]
-#[command(name = "blkin", version, after_help = AFTER_HELP)]
+#[command(name = "blkin", version, after_help = AFTER_HELP, disable_help_subcommand = true)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -155,6 +155,12 @@ enum Command {
         #[command(flatten)]
         collector: Collector,
     },
+    // clap's own takes no --help, which every other command has.
+    /// Say all of a command, or which commands there are
+    Help {
+        /// The command
+        command: Option<String>,
+    },
 }
 
 /// Nobody but the user knows which relays there are on the way: consumerd knows its upstream by its Scribe port.
@@ -232,6 +238,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
             let patience = Duration::from_micros(*settle);
             return check(&Ledger::settled(&consumerd, &relays, &collector.client(), patience), json);
         }
+        Command::Help { command } => help(command.as_deref()),
         Command::Set(wanted) => put(&set::run(wanted, json, Style::of_stdout_or(MOST_COLUMNS))?)?,
         Command::Doctor { consumerd, socket, relays, collector } => {
             // It has advice of its own for whom it does not reach.
@@ -241,6 +248,14 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// As `blkin COMMAND --help`, which ends the process, says it.
+fn help(command: Option<&str>) {
+    let words = ["blkin"].into_iter().chain(command).chain(["--help"]);
+    if let Err(said) = Arguments::try_parse_from(words) {
+        said.exit();
+    }
 }
 
 fn list_rejects(collector: &Client, limit: u16, json: bool) -> Result<()> {

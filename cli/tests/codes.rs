@@ -35,8 +35,35 @@ fn each_exit_code_is_what_the_help_says() {
         1,
         "tracing does not work"
     );
-    for wrong in [&[][..], &["trcaes"], &["traces", "--limit", "0"], &["trace", "xyz"], &["set", "--all"]] {
+    for wrong in [
+        &[][..],
+        &["trcaes"],
+        &["traces", "--limit", "0"],
+        &["trace", "xyz"],
+        &["set", "--all"],
+        &["help", "trcaes"],
+    ] {
         assert_eq!(code(wrong), 2, "{wrong:?}");
+    }
+}
+
+#[test]
+fn every_command_says_all_of_itself_in_both_ways() {
+    let said = |arguments: &[&str]| {
+        let blkin = Command::new(env!("CARGO_BIN_EXE_blkin")).args(arguments).output().unwrap();
+        assert!(blkin.status.success(), "{arguments:?}");
+        String::from_utf8(blkin.stdout).unwrap()
+    };
+    let all = said(&["help"]);
+    assert_eq!(all, said(&["--help"]));
+    let commands = all.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let commands = commands.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("   "));
+    let names: Vec<&str> = commands.map(|line| line.split_whitespace().next().unwrap()).collect();
+    assert!(names.contains(&"traces") && names.contains(&"help"), "{names:?}");
+    for name in names {
+        let help = said(&["help", name]);
+        assert!(help.contains(&format!("Usage: blkin {name}")), "{help}");
+        assert_eq!(help, said(&[name, "--help"]));
     }
 }
 

@@ -43,8 +43,8 @@ pub fn parse(text: &str) -> Result<u64, String> {
     parse_moment_us(text, now_us())
 }
 
-/// Reads a moment: how long ago it was (`2h`), a date and a time with its zone (`2026-11-20 19:52 UTC`,
-/// `2026-11-20T20:52:00.5+01:00`), or milliseconds since 1970. In microseconds since then.
+/// Reads a moment: how long ago it was (`2h`), a date, which means 00:00 UTC (`2026-11-20`), a date and a time with its zone
+/// (`2026-11-20 19:52 UTC`, `2026-11-20T20:52:00.5+01:00`), or milliseconds since 1970. In microseconds since then.
 ///
 /// # Errors
 /// A sentence that says which forms are read.
@@ -56,24 +56,32 @@ pub fn parse_moment_us(text: &str, now_us: u64) -> Result<u64, String> {
         return Ok(now_us.saturating_sub(ago_us));
     }
     parse_date_us(text.trim()).ok_or_else(|| {
-        "write how long ago (30m, 2h), a date and time with its zone (2026-11-20T19:52:00Z, 2026-11-20 20:52+01:00), or \
-         milliseconds since 1970 (13 digits)"
+        "write how long ago (30m, 2h), a date (2026-11-20: 00:00 UTC), a date and time with its zone \
+         (2026-11-20T19:52:00Z, 2026-11-20 20:52+01:00), or milliseconds since 1970 (13 digits)"
             .to_owned()
     })
 }
 
 fn parse_date_us(text: &str) -> Option<u64> {
+    if let Some(days) = parse_day(text) {
+        return u64::try_from(days).ok()?.checked_mul(86_400_000_000);
+    }
     let (local, offset_seconds) = zone(text)?;
     let (date, time) = local.split_once(['T', 't', ' '])?;
-    let [year, month, day] = parts(date, '-')?;
     let (time, fraction) = time.split_once('.').unwrap_or((time, "0"));
     let with_seconds = if time.len() == 5 { format!("{time}:00") } else { time.to_owned() };
     let [hour, minute, second] = parts(&with_seconds, ':')?;
-    let days = days_of(year, month, day)?;
+    let days = parse_day(date)?;
     let in_time = hour < 24 && minute < 60 && second <= 60;
     let seconds = days * 86_400 + hour * 3_600 + minute * 60 + second - offset_seconds;
     let micros: u64 = format!("{:0<6}", digits(fraction)?).get(..6)?.parse().ok()?;
     u64::try_from(seconds).ok().filter(|_| in_time)?.checked_mul(1_000_000)?.checked_add(micros)
+}
+
+/// Days from 1970-01-01 to a date.
+fn parse_day(date: &str) -> Option<i64> {
+    let [year, month, day] = parts(date, '-')?;
+    days_of(year, month, day)
 }
 
 /// What stands before the zone, and how many seconds this is ahead of UTC.
@@ -125,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_is_read_with_its_zone_and_as_it_is_shown() {
+    fn a_moment_is_read_with_its_zone_and_as_it_is_shown_and_a_date_is_where_its_day_begins() {
         const SHOWN: u64 = 1_795_204_320_175_000;
         for text in [
             "2026-11-20T19:52:00.175Z",
@@ -138,7 +146,9 @@ mod tests {
             assert_eq!(parse_moment_us(text, 0).unwrap(), SHOWN, "{text}");
         }
         assert_eq!(parse_moment_us("2026-11-20T19:52Z", 0).unwrap(), SHOWN - 175_000);
-        assert_eq!(parse_moment_us("2000-02-29T00:00:00Z", 0).unwrap(), 951_782_400_000_000);
+        for begin in ["2000-02-29T00:00:00Z", "2000-02-29"] {
+            assert_eq!(parse_moment_us(begin, 0).unwrap(), 951_782_400_000_000, "{begin}");
+        }
         assert_eq!(parse_moment_us("2s", 5_000_000).unwrap(), 3_000_000);
         assert_eq!(parse_moment_us("0", 5_000_000).unwrap(), 5_000_000);
     }
@@ -149,7 +159,12 @@ mod tests {
             "",
             "yesterday",
             "19:52",
-            "2026-11-20",
+            "2026-11",
+            "2026-11-20Z",
+            "2026-11-20+01:00",
+            "2026-02-29",
+            "1969-12-31",
+            "20261120",
             "2026-11-20T19:52:00",
             "2026-11-20 19:52",
             "2026-02-29T00:00:00Z",

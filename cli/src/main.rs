@@ -27,8 +27,12 @@ Examples:
   blkin stats 'Write begins' 'Span ended'  how long journal and store take, by daemon
   blkin set --label ceph-osd --rate 100    trace one of a hundred of its requests from now on
 
-Exit codes: 0 well · 1 failed, not found, (ledger) it does not balance or a daemon is
-            missing in it, or (doctor) tracing does not work · 2 wrong usage";
+Exit codes:
+  0  well; also if a list is empty, or `recover` reads but a part of a damaged or cut file
+  1  failed; (trace) no such trace, (set --pid, snapshot) no such program, (recover) nothing in the
+     file can be read, (ledger) it does not balance or a daemon is missing in it, (doctor) tracing
+     does not work
+  2  wrong usage";
 
 /// Look at traces of BlkKin, and at the health of tracing on this machine.
 #[derive(Parser)]

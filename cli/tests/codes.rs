@@ -2,7 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
+
+use blkin_ringbuf::saved::{self, Saved};
 
 /// Nobody listens there.
 const NOBODY: &str = "127.0.0.1:1";
@@ -44,6 +48,45 @@ fn each_exit_code_is_what_the_help_says() {
         &["help", "trcaes"],
     ] {
         assert_eq!(code(wrong), 2, "{wrong:?}");
+    }
+}
+
+/// Where a collector answers whatever it is asked with this.
+fn collector(status: &'static str, body: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for mut asker in listener.incoming().flatten() {
+            let mut lines = BufReader::new(asker.try_clone().unwrap()).lines();
+            while lines.next().is_some_and(|line| !line.unwrap().is_empty()) {}
+            let length = body.len();
+            let head = format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
+            asker.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        }
+    });
+    address
+}
+
+#[test]
+fn one_trace_that_is_not_there_is_a_failure_and_an_empty_list_is_none() {
+    let (unknown, nothing) = (collector("404 Not Found", "1 not found"), collector("200 OK", "[]"));
+    assert_eq!(code(&["trace", "1", "--collector", &unknown]), 1);
+    assert_eq!(code(&["traces", "--service", "unknown", "--collector", &nothing]), 0);
+    assert_eq!(code(&["rejects", "--collector", &nothing]), 0);
+}
+
+#[test]
+fn a_file_is_recovered_if_a_part_of_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = Vec::new();
+    saved::write(&Saved::default(), &mut file);
+    let mut damaged = file.clone();
+    damaged[saved::END_BYTES] ^= 1;
+    let cut = &file[..file.len() - saved::END_BYTES];
+    for (bytes, expected) in [(&file[..], 0), (&damaged, 0), (cut, 0), (&cut[..8], 1), (b"", 1)] {
+        let path = folder.path().join("file");
+        std::fs::write(&path, bytes).unwrap();
+        assert_eq!(code(&["recover", path.to_str().unwrap()]), expected, "{} bytes", bytes.len());
     }
 }
 

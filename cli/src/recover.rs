@@ -75,7 +75,7 @@ pub fn recover(path: &Path) -> Result<Recovery> {
     let bytes = File::open(path).with_context(context)?.take(MAX_FILE_BYTES).read_to_end(&mut file);
     let bytes = bytes.with_context(context)? as u64;
     let mut recovery = of_bytes(&file)
-        .with_context(|| format!("{} is neither a saved segment nor a copy of one", path.display()))?;
+        .with_context(|| format!("nothing in the {bytes} bytes of {} can be read", path.display()))?;
     if bytes == MAX_FILE_BYTES {
         let _ = writeln!(recovery.summary, "the file is longer than 1 GiB; what follows was not read");
     }
@@ -88,8 +88,10 @@ pub fn recover(path: &Path) -> Result<Recovery> {
 /// When nothing in it is a saved segment.
 pub fn of_bytes(file: &[u8]) -> Result<Recovery> {
     let mut reading = saved::read(file);
-    if reading.programs.is_empty() {
-        bail!("nothing in its {} bytes could be read", file.len());
+    match reading.programs.is_empty() {
+        true if reading.is_cut => bail!("it begins like a saved segment, and ends too early: it was cut"),
+        true => bail!("it is neither a saved segment nor a copy of one"),
+        false => {}
     }
     let mut recovery = Recovery::default();
     for program in &mut reading.programs {
@@ -129,13 +131,29 @@ fn summarize(program: &Saved, count: Count, unreadable: u64, is_foreign: bool, o
 
 fn damage(reading: &Reading, out: &mut String) {
     let facts = [
-        (reading.damaged_bytes, "bytes are damaged and were left out"),
-        (reading.missing_sections, "sections are missing"),
-        (reading.skipped_sections, "sections make no sense, or are of a later version"),
-        (reading.unfinished, "programs are cut: the file ends too early"),
+        (reading.damaged_bytes, "byte is damaged and was left out", "bytes are damaged and were left out"),
+        (reading.missing_sections, "section is missing", "sections are missing"),
+        (
+            reading.skipped_sections,
+            "section makes no sense, or is of a later version",
+            "sections make no sense, or are of a later version",
+        ),
+        (reading.unfinished, "program has a damaged end", "programs have damaged ends"),
     ];
-    for (number, fact) in facts.iter().filter(|(number, _)| *number > 0) {
-        let _ = writeln!(out, "{number} {fact}");
+    for (number, one, many) in facts.iter().filter(|(number, ..)| *number > 0) {
+        let _ = writeln!(out, "{number} {}", if *number == 1 { one } else { many });
+    }
+    if reading.is_cut {
+        let _ = writeln!(out, "the file ends too early: it was cut{}", left_out(reading.cut_bytes));
+    }
+}
+
+fn left_out(cut_bytes: u64) -> String {
+    match cut_bytes {
+        0 => String::new(),
+        some => {
+            format!(", and what is left of its last section ({}) was left out", units::counted(some, "byte"))
+        }
     }
 }
 
@@ -201,7 +219,7 @@ impl Texts<'_> {
 
 /// What `blkin recover --help` says of its lines.
 pub const NOTE: &str = "\
-A line for each annotation: when, program, service, span, ids of trace and span, severity, and what was
+A line for each annotation: when, program, service, span, ids of trace and span, severity, and what was \
 recorded. A key has no time of its own: ~ stands before that of the event before it in its ring.";
 
 /// Lines for people: time of day (`~` before one that is not its own), program, service, span, ids, what happened.
@@ -242,4 +260,57 @@ pub fn json_lines(annotations: &[Recovered]) -> Result<String> {
         out.push('\n');
     }
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn saved() -> Vec<u8> {
+        let mut file = Vec::new();
+        saved::write(&Saved::default(), &mut file);
+        file
+    }
+
+    fn summary(file: &[u8]) -> String {
+        of_bytes(file).unwrap().summary
+    }
+
+    #[test]
+    fn a_file_that_was_cut_is_not_called_damaged() {
+        let file = saved();
+        let end = file.len() - saved::END_BYTES;
+        assert!(!summary(&file).contains("cut"));
+        assert!(summary(&file[..end]).ends_with("\nthe file ends too early: it was cut\n"));
+        let cut = summary(&file[..=end]);
+        assert!(
+            cut.ends_with("it was cut, and what is left of its last section (1 byte) was left out\n"),
+            "{cut}"
+        );
+        assert!(!cut.contains("damaged"), "{cut}");
+        let copy = summary(&b"BLKINSEG".repeat(20));
+        assert!(copy.ends_with("\nthe file ends too early: it was cut\n"), "{copy}");
+    }
+
+    #[test]
+    fn damage_is_counted_and_one_is_not_told_as_many() {
+        let mut file = saved();
+        let last = file.len() - 1;
+        file[last] ^= 1;
+        let damaged = summary(&file);
+        assert!(
+            damaged.ends_with("32 bytes are damaged and were left out\n1 program has a damaged end\n"),
+            "{damaged}"
+        );
+        assert!(summary(&file.repeat(2)).contains("\n2 programs have damaged ends\n"));
+        let longer = [&saved()[..], b"x"].concat();
+        assert!(summary(&longer).ends_with("1 byte is damaged and was left out\n"));
+    }
+
+    #[test]
+    fn a_file_of_nothing_is_told_from_one_of_which_nothing_is_left() {
+        let why = |file: &[u8]| of_bytes(file).unwrap_err().to_string();
+        assert!(why(b"something else").contains("neither a saved segment nor a copy"));
+        assert!(why(&saved()[..10]).contains("ends too early: it was cut"));
+    }
 }

@@ -17,8 +17,8 @@ struct Grains<'a> {
     cookie: u32,
 }
 
-/// The rings in the copy; `None` when it is none.
-pub(super) fn read(file: &[u8]) -> Option<Saved> {
+/// The rings in the copy, and whether it is cut; `None` when it is none.
+pub(super) fn read(file: &[u8]) -> Option<(Saved, bool)> {
     let at = |index: usize| word(file, index).unwrap_or(0);
     if at(header::MAGIC) != SEGMENT_MAGIC {
         return None;
@@ -36,7 +36,10 @@ pub(super) fn read(file: &[u8]) -> Option<Saved> {
     };
     let ring_bytes =
         usize::try_from(at(header::RING_BYTES)).ok().filter(|size| layout::ring_bytes_are_valid(*size));
-    let Some(ring_bytes) = ring_bytes else { return Some(saved) };
+    let slots = usize::try_from(at(header::SLOTS)).ok().filter(|slots| *slots <= MAX_SLOTS);
+    let whole = layout::segment_bytes(slots.unwrap_or(0), ring_bytes.unwrap_or(0));
+    let is_cut = file.len() < whole;
+    let Some(ring_bytes) = ring_bytes else { return Some((saved, is_cut)) };
     for number in 0..MAX_SLOTS {
         let start = layout::ring_words(number, ring_bytes).start * 8;
         let Some(bytes) = file.get(start..) else { break };
@@ -51,7 +54,7 @@ pub(super) fn read(file: &[u8]) -> Option<Saved> {
             saved.slots.push(slot);
         }
     }
-    Some(saved)
+    Some((saved, is_cut))
 }
 
 fn ring(number: u32, header: Vec<u64>, grains: &Grains<'_>, overwrites: bool) -> Option<SavedSlot> {

@@ -23,8 +23,12 @@ pub struct Reading {
     pub skipped_sections: u64,
     /// Sections that must have been there and are not.
     pub missing_sections: u64,
-    /// Programs behind whose rings the file does not go on as it should: it was cut.
+    /// Programs behind whose rings no end stands, because that is damaged.
     pub unfinished: u64,
+    /// The file ends before what it holds does.
+    pub is_cut: bool,
+    /// Bytes of the section in whose midst it ends; they were not used.
+    pub cut_bytes: u64,
     /// It is a copy of a program's memory, and nothing in it has a checksum.
     pub is_raw: bool,
 }
@@ -32,15 +36,15 @@ pub struct Reading {
 /// Reads a saved segment, or a copy of the segment of a program. Never fails: a file of anything else holds no program.
 /// Takes about as much memory as the file is long.
 pub fn read(file: &[u8]) -> Reading {
-    if let Some(saved) = raw::read(file) {
-        return Reading { programs: vec![saved], is_raw: true, ..Reading::default() };
+    if let Some((saved, is_cut)) = raw::read(file) {
+        return Reading { programs: vec![saved], is_cut, is_raw: true, ..Reading::default() };
     }
     let mut reading = Reading::default();
     let mut program: Option<Assembly> = None;
     let mut sections = Sections::of(file);
     for section in &mut sections {
         if section.kind == kind::PROGRAM {
-            reading.finish(program.take());
+            reading.give_up(program.take());
         }
         match (&mut program, section.kind) {
             (None, kind::PROGRAM) => match identity(section.content) {
@@ -55,21 +59,25 @@ pub fn read(file: &[u8]) -> Reading {
             }
             (Some(program), _) => program.add(section, &mut reading),
         }
-        if program.as_ref().is_some_and(|program| program.is_complete) {
-            reading.finish(program.take());
+        if let Some(complete) = program.take_if(|program| program.is_complete) {
+            reading.programs.push(complete.saved);
         }
     }
-    reading.finish(program);
     reading.damaged_bytes = sections.damaged_bytes;
+    reading.cut_bytes = sections.cut_bytes;
+    reading.is_cut = sections.cut_bytes > 0 || program.is_some() && !sections.ends_damaged;
+    match program {
+        Some(cut) if reading.is_cut => reading.programs.push(cut.saved),
+        other => reading.give_up(other),
+    }
     reading
 }
 
 impl Reading {
-    fn finish(&mut self, program: Option<Assembly>) {
-        if let Some(program) = program {
-            self.unfinished += u64::from(!program.is_complete);
-            self.programs.push(program.saved);
-        }
+    /// Takes a program whose end is not where it should be.
+    fn give_up(&mut self, program: Option<Assembly>) {
+        self.unfinished += u64::from(program.is_some());
+        self.programs.extend(program.map(|program| program.saved));
     }
 }
 

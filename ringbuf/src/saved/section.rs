@@ -48,6 +48,10 @@ pub fn ends_whole(tail: &[u8]) -> bool {
 pub(super) struct Sections<'a> {
     rest: &'a [u8],
     pub(super) damaged_bytes: u64,
+    /// Nothing that can be read stands behind the damage that was met last.
+    pub(super) ends_damaged: bool,
+    /// Bytes of the section in whose midst the file ends.
+    pub(super) cut_bytes: u64,
     /// Bytes that may still be looked at in vain: a file of nothing but beginnings must not cost a look at all that
     /// follows for each of them.
     budget: u64,
@@ -55,7 +59,8 @@ pub(super) struct Sections<'a> {
 
 impl<'a> Sections<'a> {
     pub(super) fn of(file: &'a [u8]) -> Self {
-        Self { rest: file, damaged_bytes: 0, budget: 4 * file.len() as u64 + (1 << 20) }
+        let budget = 4 * file.len() as u64 + (1 << 20);
+        Self { rest: file, damaged_bytes: 0, ends_damaged: false, cut_bytes: 0, budget }
     }
 }
 
@@ -66,12 +71,19 @@ impl<'a> Iterator for Sections<'a> {
         while !self.rest.is_empty() {
             if let Some((section, bytes)) = first(self.rest) {
                 self.rest = &self.rest[bytes..];
+                self.ends_damaged = false;
                 return Some(section);
             }
             self.budget = self.budget.saturating_sub(MAX_CONTENT_BYTES.min(self.rest.len()) as u64);
             let next = self.rest[1..].windows(MAGIC.len()).position(|window| window == MAGIC);
+            if next.is_none() && is_cut(self.rest) {
+                self.cut_bytes = self.rest.len() as u64;
+                self.rest = &[];
+                return None;
+            }
             let skipped = next.filter(|_| self.budget > 0).map_or(self.rest.len(), |at| at + 1);
             self.damaged_bytes += skipped as u64;
+            self.ends_damaged = true;
             self.rest = &self.rest[skipped..];
         }
         None
@@ -93,6 +105,14 @@ fn first(bytes: &[u8]) -> Option<(Section<'_>, usize)> {
     let whole = checksum(&[&header[8..16], content]) == word(header, 2)?;
     let bytes_with_padding = (HEADER_BYTES + length.next_multiple_of(8)).min(bytes.len());
     whole.then_some((Section { kind: traits as u32, content }, bytes_with_padding))
+}
+
+/// Whether `bytes` begin like a section that is longer than they are.
+fn is_cut(bytes: &[u8]) -> bool {
+    let magic = bytes.len().min(MAGIC.len());
+    let length = word(bytes, 1).map(|traits| (traits >> 32) as usize);
+    let is_longer = |length| length <= MAX_CONTENT_BYTES && bytes.len() < HEADER_BYTES + length;
+    bytes[..magic] == MAGIC[..magic] && length.is_none_or(is_longer)
 }
 
 /// A word of bytes, if they are so long.

@@ -134,6 +134,31 @@ fn a_lost_section_is_counted_and_the_others_are_read() {
     assert_eq!(spans(&reading.programs[1]).1.read, 2990);
 }
 
+#[test]
+fn a_cut_is_told_from_damage() {
+    let file = file();
+    let half = file.len() / 2;
+    let programs = |reading: &Reading| reading.programs.len();
+    // In the midst of a section's beginning, of its content, before the last program's end, and in that.
+    for end in [half + 5, half + 8, half + 40, file.len() - END_BYTES, file.len() - 1] {
+        let reading = read(&file[..end]);
+        assert!(reading.is_cut && reading.cut_bytes < 128 << 10, "{end}");
+        assert_eq!((reading.damaged_bytes, reading.unfinished), (0, 0), "{end}");
+        assert_eq!(programs(&reading), 1 + usize::from(end > half + 40), "{end}");
+    }
+    assert_eq!(read(&file[..file.len() - 1]).cut_bytes, END_BYTES as u64 - 1);
+    // Ends of the first program and of the last, and what stands behind that.
+    for at in [half - 1, file.len() - 1] {
+        let mut damaged = file.clone();
+        damaged[at] ^= 1;
+        let reading = read(&damaged);
+        assert_eq!((reading.is_cut, reading.unfinished, programs(&reading)), (false, 1, 2), "{at}");
+        assert_eq!(reading.damaged_bytes, END_BYTES as u64, "{at}");
+    }
+    let reading = read(&[&file[..], b"something else"].concat());
+    assert_eq!((reading.is_cut, reading.unfinished, reading.damaged_bytes), (false, 0, 14));
+}
+
 /// A segment of two rings of 4096 bytes, as a program has it in its memory.
 fn memory(head: u64, oldest: u64, mode: u64, run: &Run) -> Vec<u8> {
     let mut bytes = vec![0; layout::segment_bytes(2, 4096)];
@@ -158,7 +183,7 @@ fn a_copy_of_the_memory_is_read_also_when_it_is_cut_or_its_heads_are_spoilt() {
     let run = run(1000, 10..30, 5);
     let (from, to) = (5 << 36 | 1000, 25 << 36 | run.end());
     let whole = read(&memory(to, from, 1, &run));
-    assert!(whole.is_raw);
+    assert!(whole.is_raw && !whole.is_cut);
     assert_eq!(spans(&whole.programs[0]), ((10..30).collect(), Count { read: 20, ..Count::default() }));
     for (head, oldest, mode) in [(to, from, 0), (u64::MAX, 3, 1), (0, 0, 1)] {
         let reading = read(&memory(head, oldest, mode, &run));
@@ -170,6 +195,9 @@ fn a_copy_of_the_memory_is_read_also_when_it_is_cut_or_its_heads_are_spoilt() {
     let (found, count) = spans(&read(&cut).programs[0]);
     assert_eq!(found.len() as u64 + count.missing + count.invalid, 20);
     assert!(count.read > 0);
+    for left in [8, 40, layout::RINGS_OFFSET_BYTES, cut.len()] {
+        assert!(read(&cut[..left]).is_cut, "{left}");
+    }
 }
 
 proptest! {

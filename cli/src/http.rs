@@ -1,6 +1,9 @@
 //! Bounded GET requests to the daemons' HTTP interfaces.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Once};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -11,6 +14,8 @@ use crate::terminal::safe;
 const MAX_BODY_BYTES: u64 = 256 << 20;
 /// An answer is waited for this long, unless [`Client::patient_for`] says otherwise: a search over much may take its time.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Whoever waits for longer than that is told for whom.
+const LONG: Duration = Duration::from_secs(3);
 
 /// Reads the address of a daemon, as the command line has it.
 ///
@@ -36,12 +41,22 @@ fn has_usable_port(host: &str) -> bool {
     behind_address.split_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0))
 }
 
-/// What is said when nobody answers at `base`.
-pub(crate) fn unreachable(base: &str, option: Option<&str>) -> String {
+/// Why a request has no answer.
+pub(crate) fn unanswered(
+    error: ureq::Error,
+    base: &str,
+    patience: Duration,
+    option: Option<&str>,
+) -> anyhow::Error {
     let hint = option
         .map(|option| format!(" (does it serve HTTP there? {option} names another)"))
         .unwrap_or_default();
-    format!("failed to reach {base}{hint}")
+    match error {
+        ureq::Error::Timeout(ureq::Timeout::Global | ureq::Timeout::PerRead) => {
+            Silence(format!("{base} was reached, but did not answer within {patience:?}{hint}")).into()
+        }
+        other => plain(other).context(format!("failed to reach {base}{hint}")),
+    }
 }
 
 fn with_scheme(url: &str) -> String {
@@ -49,17 +64,42 @@ fn with_scheme(url: &str) -> String {
     format!("{scheme}://{}", rest.trim_end_matches('/'))
 }
 
-/// Whoever listens there has not answered in time.
+/// Whoever listens there has taken the connection, and not answered in time.
 #[derive(Debug)]
-pub(crate) struct Silence;
+pub(crate) struct Silence(String);
 
 impl std::fmt::Display for Silence {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str("it does not answer in time")
+        out.write_str(&self.0)
     }
 }
 
 impl std::error::Error for Silence {}
+
+/// Tells a terminal for whom it waits, once and unless the answer, with which the sender goes, comes soon.
+pub(crate) fn tell_of_waiting(base: &str, patience: Duration, once: Arc<Once>) -> Option<Sender<()>> {
+    let text = format!("{base}: no answer yet, waiting for up to {patience:?}\n");
+    io::stderr().is_terminal().then(|| tell_later(LONG, text, once, io::stderr())).flatten()
+}
+
+/// Without a thread for it, nobody is told.
+fn tell_later(
+    after: Duration,
+    text: String,
+    once: Arc<Once>,
+    mut out: impl Write + Send + 'static,
+) -> Option<Sender<()>> {
+    let (answered, waiting) = mpsc::channel();
+    let wait = move || {
+        if waiting.recv_timeout(after) == Err(RecvTimeoutError::Timeout) {
+            once.call_once(|| {
+                let _unsaid = out.write_all(text.as_bytes());
+            });
+        }
+    };
+    thread::Builder::new().name("waiting".to_owned()).spawn(wait).ok()?;
+    Some(answered)
+}
 
 /// Why nobody was reached, or nothing came back, without the names of parts that this program is made of.
 pub(crate) fn plain(error: ureq::Error) -> anyhow::Error {
@@ -68,7 +108,9 @@ pub(crate) fn plain(error: ureq::Error) -> anyhow::Error {
         ureq::Error::Io(error) => error.into(),
         ureq::Error::Protocol(_) => anyhow!("what it says is no HTTP"),
         ureq::Error::Timeout(ureq::Timeout::Connect) => anyhow!("no connection came about in time"),
-        ureq::Error::Timeout(ureq::Timeout::Global | ureq::Timeout::PerRead) => Silence.into(),
+        ureq::Error::Timeout(ureq::Timeout::Global | ureq::Timeout::PerRead) => {
+            anyhow!("not all of it came in time")
+        }
         other => other.into(),
     }
 }
@@ -86,8 +128,11 @@ fn agent(patience: Duration) -> ureq::Agent {
 #[derive(Debug)]
 pub struct Client {
     agent: ureq::Agent,
+    patience: Duration,
     base: String,
     option: Option<&'static str>,
+    /// Done once somebody was told that it is waited for.
+    told: Arc<Once>,
 }
 
 /// An answer: status and body.
@@ -104,13 +149,14 @@ pub struct Answer {
 impl Client {
     /// A client of the daemon at `url`, such as `http://127.0.0.1:9411`; the scheme may be left out.
     pub fn new(url: &str) -> Client {
-        Client { agent: agent(PATIENCE), base: with_scheme(url), option: None }
+        let (agent, base) = (agent(PATIENCE), with_scheme(url));
+        Client { agent, patience: PATIENCE, base, option: None, told: Arc::new(Once::new()) }
     }
 
     /// The same, which waits no longer than that for an answer.
     #[must_use]
     pub fn patient_for(self, patience: Duration) -> Client {
-        Client { agent: agent(patience), ..self }
+        Client { agent: agent(patience), patience, ..self }
     }
 
     /// The same, which tells by what option another daemon is named when it reaches nobody.
@@ -138,8 +184,10 @@ impl Client {
         for (key, value) in query {
             request = request.query(key, value);
         }
+        let waiting = tell_of_waiting(&self.base, self.patience, self.told.clone());
         let mut response =
-            request.call().map_err(plain).with_context(|| unreachable(&self.base, self.option))?;
+            request.call().map_err(|error| unanswered(error, &self.base, self.patience, self.option))?;
+        drop(waiting);
         let status = response.status().as_u16();
         let partial = response.headers().get("blkin-partial").and_then(|key| key.to_str().ok()).map(safe);
         let body = response
@@ -201,7 +249,7 @@ pub(crate) fn answering(answer: impl Fn(&str) -> (&'static str, &'static str) + 
 
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let client = Client::new(&listener.local_addr().unwrap().to_string());
-    std::thread::spawn(move || {
+    thread::spawn(move || {
         for mut connection in listener.incoming().flatten() {
             let mut request = [0; 4096];
             let Ok(length) = connection.read(&mut request) else { continue };
@@ -255,8 +303,27 @@ mod tests {
 
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let client = Client::new(&silent.local_addr().unwrap().to_string());
-        let error = client.patient_for(Duration::from_millis(1)).get("/", &[]).unwrap_err();
-        assert!(format!("{error:#}").ends_with(": it does not answer in time"), "{error:#}");
+        let client = client.patient_for(Duration::from_millis(1)).named_by("--collector");
+        let error = format!("{:#}", client.get("/", &[]).unwrap_err());
+        assert!(error.contains(" was reached, but did not answer within 1ms (does it serve HTTP"), "{error}");
+    }
+
+    #[test]
+    fn whoever_waits_for_long_is_told_so_once_and_nobody_else() {
+        let told = |after, once: &Arc<Once>| {
+            let (mut reader, writer) = io::pipe().unwrap();
+            let answered = tell_later(after, "waiting\n".to_owned(), once.clone(), writer);
+            // Until then the thread has the writer.
+            let answered = answered.filter(|_| after.is_zero());
+            let mut said = String::new();
+            reader.read_to_string(&mut said).unwrap();
+            drop(answered);
+            said
+        };
+        let once = Arc::new(Once::new());
+        assert_eq!(told(Duration::from_secs(3600), &once), "");
+        assert_eq!(told(Duration::ZERO, &once), "waiting\n");
+        assert_eq!(told(Duration::ZERO, &once), "");
     }
 
     #[test]
@@ -266,7 +333,7 @@ mod tests {
         {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let client = Client::new(&listener.local_addr().unwrap().to_string());
-            let answering = std::thread::spawn(move || {
+            let answering = thread::spawn(move || {
                 let (mut connection, _) = listener.accept().unwrap();
                 let _asked = connection.read(&mut [0; 4096]).unwrap();
                 connection.write_all(says.as_bytes()).unwrap();

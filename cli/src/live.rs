@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, ErrorKind, IsTerminal, Read, Write};
 use std::os::fd::AsFd;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -100,8 +101,9 @@ fn watch_patiently(
             request = request.query(key, value);
         }
     }
-    let mut response =
-        request.call().map_err(http::plain).with_context(|| http::unreachable(base, OPTION))?;
+    let waiting = http::tell_of_waiting(base, patience, Arc::new(Once::new()));
+    let mut response = request.call().map_err(|error| http::unanswered(error, base, patience, OPTION))?;
+    drop(waiting);
     if response.status() != 200 {
         let body = response.body_mut().with_config().limit(4096).read_to_string().unwrap_or_default();
         bail!("{base} answered {}{}", response.status().as_u16(), http::words(&body, OPTION));
@@ -369,7 +371,7 @@ mod tests {
         // The system takes the connection, and nobody answers.
         let watched = watch_patiently(&base, &LiveArguments::default(), Duration::from_millis(10));
         let error = format!("{:#}", watched.err().unwrap());
-        assert!(error.ends_with(": it does not answer in time"), "{error}");
+        assert!(error.contains(" was reached, but did not answer within 10ms (does it serve"), "{error}");
         let silent = ureq::Error::Timeout(ureq::Timeout::PerRead).into_io();
         let broken = broken_off(silent).to_string();
         assert!(broken.starts_with("the stream is silent"), "{broken}");

@@ -49,21 +49,40 @@ fn live(collector: &str) -> Command {
     blkin
 }
 
-#[test]
-fn a_terminal_is_told_that_it_watches_before_anything_comes() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let collector = format!("http://{}", listener.local_addr().unwrap());
+/// What is read from a terminal, and what stands for it in a process.
+fn terminal() -> (File, File) {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&terminal).unwrap();
     unlockpt(&terminal).unwrap();
     let name = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
-    let stderr = File::options().read(true).write(true).custom_flags(NOCTTY).open(name).unwrap();
+    let inner = File::options().read(true).write(true).custom_flags(NOCTTY).open(name).unwrap();
+    (terminal.into(), inner)
+}
+
+#[test]
+fn a_terminal_is_told_that_the_daemon_has_not_answered_yet() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let collector = format!("http://{}", listener.local_addr().unwrap());
+    let (terminal, stderr) = terminal();
+    let mut child = live(&collector).args(["--limit", "1"]).stderr(stderr).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(&terminal).read_line(&mut said).unwrap();
+    assert_eq!(said.trim_end(), format!("{collector}: no answer yet, waiting for up to 30s"));
+    serve_one_span(&listener);
+    assert!(ended(&mut child).success());
+}
+
+#[test]
+fn a_terminal_is_told_that_it_watches_before_anything_comes() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let collector = format!("http://{}", listener.local_addr().unwrap());
+    let (mut terminal, stderr) = terminal();
     let mut child = live(&collector).stderr(stderr).spawn().unwrap();
     drop(serve_one_span(&listener));
     assert!(!ended(&mut child).success(), "the stream broke off");
 
     // All that was said, and then the error of a terminal that nobody has open.
-    let (mut terminal, mut said) = (File::from(terminal), Vec::new());
+    let mut said = Vec::new();
     let _hung_up = terminal.read_to_end(&mut said);
     let said = String::from_utf8(said).unwrap();
     assert!(said.starts_with(&format!("{collector}: spans as they arrive, until Ctrl-C")), "{said}");

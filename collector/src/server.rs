@@ -1,6 +1,7 @@
 //! Starting the collector, and draining it: listeners stop, requests under way are answered, what waits is committed.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
 use anyhow::Context;
@@ -183,6 +184,7 @@ impl Collector {
             ingest: self.ingest.clone(),
             budget: self.budget.clone(),
             queries: self.settings.now().queries(),
+            many_services: AtomicBool::default(),
         };
         let routes = router(Arc::new(app), admin, blkin_live::router(self.live.clone()));
         let max_connections = self.connections.http;

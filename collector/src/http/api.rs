@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderName, HeaderValue};
@@ -9,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use blkin_daemon::admin::Admin;
 use serde_json::json;
 
-use super::{App, Json, Problem};
+use super::{App, Json, Problem, kept};
 use crate::model::TraceId;
 use crate::query::{self, Answer, Cut, DEFAULT_LIMIT, Defaults, IntervalRequest, Parameters, SearchRequest};
 use crate::store::writer::now_ms;
@@ -19,32 +20,52 @@ use crate::v2json;
 type Shared = State<Arc<App>>;
 type Pairs = Query<Vec<(String, String)>>;
 
-pub(super) async fn services(State(app): Shared) -> Result<Json, Problem> {
-    Json::of(&names(app, NameKind::Service, String::new()).await?)
+/// Of so few names the next one is awaited: somebody is trying tracing out.
+const FEW: usize = 3;
+/// How long browsers may keep more names than these.
+const NAMES_KEPT: &str = "max-age=300, must-revalidate";
+
+pub(super) async fn services(State(app): Shared) -> Result<Response, Problem> {
+    let services = names(app.clone(), NameKind::Service, String::new()).await?;
+    app.many_services.store(services.len() > FEW, Ordering::Relaxed);
+    listed(&app, &services)
 }
 
-pub(super) async fn span_names(State(app): Shared, Query(pairs): Pairs) -> Result<Json, Problem> {
+pub(super) async fn span_names(State(app): Shared, Query(pairs): Pairs) -> Result<Response, Problem> {
     let service = Parameters(pairs).present("serviceName")?.to_lowercase();
-    Json::of(&names(app, NameKind::Span, service).await?)
+    listed(&app, &names(app.clone(), NameKind::Span, service).await?)
 }
 
-pub(super) async fn remote_services(State(app): Shared, Query(pairs): Pairs) -> Result<Json, Problem> {
+pub(super) async fn remote_services(State(app): Shared, Query(pairs): Pairs) -> Result<Response, Problem> {
     let service = Parameters(pairs).present("serviceName")?.to_lowercase();
-    Json::of(&names(app, NameKind::RemoteService, service).await?)
+    listed(&app, &names(app.clone(), NameKind::RemoteService, service).await?)
+}
+
+/// The names of services, or of one. As Zipkin: they may be kept if services were many when they were last asked for.
+fn listed(app: &App, names: &[String]) -> Result<Response, Problem> {
+    Ok(kept_if(app.many_services.load(Ordering::Relaxed), Json::of(&names)?))
+}
+
+fn kept_if(many: bool, json: Json) -> Response {
+    if many { kept(json, NAMES_KEPT) } else { json.into_response() }
 }
 
 /// As Zipkin: in order, each once, and also where search is off.
-pub(super) async fn autocomplete_keys(State(app): Shared) -> Result<Json, Problem> {
-    Json::of(&BTreeSet::from_iter(&app.config().autocomplete_keys))
+pub(super) async fn autocomplete_keys(State(app): Shared) -> Result<Response, Problem> {
+    Ok(kept(Json::of(&BTreeSet::from_iter(&app.config().autocomplete_keys))?, NAMES_KEPT))
 }
 
-pub(super) async fn autocomplete_values(State(app): Shared, Query(pairs): Pairs) -> Result<Json, Problem> {
+pub(super) async fn autocomplete_values(
+    State(app): Shared,
+    Query(pairs): Pairs,
+) -> Result<Response, Problem> {
     let parameters = Parameters(pairs);
     let key = parameters.required("key")?;
     if !app.config().autocomplete_keys.iter().any(|configured| configured == key) {
-        return Ok(Json("[]".to_owned()));
+        return Ok(Json("[]".to_owned()).into_response());
     }
-    Json::of(&names(app, NameKind::TagValue, key.to_owned()).await?)
+    let values = names(app, NameKind::TagValue, key.to_owned()).await?;
+    Ok(kept_if(values.len() > FEW, Json::of(&values)?))
 }
 
 /// Says of an answer that there may be more traces: it has as many as the configuration lets one have, and the client asked
@@ -137,9 +158,11 @@ pub(super) async fn intervals(State(app): Shared, Query(pairs): Pairs) -> Result
 
 /// The time that Zipkin's page looks back unless it is told otherwise; the API itself looks back a day.
 const PAGE_LOOKBACK_MS: u64 = 900_000;
+/// The page asks for its configuration whenever it is opened; it is another one only after the collector was told so.
+const CONFIG_KEPT: &str = "max-age=600";
 
-pub(super) async fn config(State(app): Shared) -> Result<Json, Problem> {
-    Json::of(&json!({
+pub(super) async fn config(State(app): Shared) -> Result<Response, Problem> {
+    let config = json!({
         "environment": "",
         "queryLimit": DEFAULT_LIMIT,
         "defaultLookback": PAGE_LOOKBACK_MS,
@@ -149,7 +172,8 @@ pub(super) async fn config(State(app): Shared) -> Result<Json, Problem> {
         "archivePostUrl": null,
         "archiveUrl": null,
         "dependency": {"enabled": true, "lowErrorRate": 0.5, "highErrorRate": 0.75},
-    }))
+    });
+    Ok(kept(Json::of(&config)?, CONFIG_KEPT))
 }
 
 pub(super) async fn info(State(_): Shared) -> Result<Json, Problem> {

@@ -17,6 +17,7 @@ mod serve;
 mod untaken;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use axum::Router;
 use axum::body::Body;
@@ -52,6 +53,8 @@ pub struct App {
     pub budget: blkin_scribe::Budget,
     /// Places for queries.
     pub queries: Queries,
+    /// Whether the services were many when they were last asked for.
+    pub many_services: AtomicBool,
 }
 
 impl App {

@@ -164,6 +164,44 @@ fn the_page_looks_back_a_quarter_of_an_hour_unless_told_otherwise() {
     });
     for path in ["/config.json", "/zipkin/config.json"] {
         assert_eq!(collector.json(path), of_zipkin, "{path}");
+        assert_eq!(collector.header(path, "cache-control").as_deref(), Some("max-age=600"), "{path}");
+    }
+}
+
+/// A trace in which this service calls another one, with a tag of its own.
+fn post_service(collector: &Collector, number: u32) {
+    let body = format!(
+        r#"[{{"traceId":"{number}","id":"1","kind":"CLIENT","name":"call","tags":{{"pool":"{number}"}},
+            "localEndpoint":{{"serviceName":"osd.{number}"}},"remoteEndpoint":{{"serviceName":"disk"}}}}]"#
+    );
+    assert_eq!(collector.post("/api/v2/spans", &[JSON], body.as_bytes()).0, 202);
+}
+
+#[test]
+fn names_may_be_kept_for_a_while_once_there_are_many_services() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = configured(folder.path(), "autocomplete_keys = [\"pool\"]\n");
+    let kept = |path: &str| collector.header(path, "cache-control");
+    let of_services = [
+        "/api/v2/services",
+        "/zipkin/api/v2/services",
+        "/api/v2/spans?serviceName=osd.1",
+        "/api/v2/remoteServices?serviceName=osd.1",
+        "/api/v2/spans?serviceName=nobody",
+    ];
+    let values = "/api/v2/autocompleteValues?key=pool";
+    let long = Some("max-age=300, must-revalidate".to_owned());
+    (1..=3).for_each(|number| post_service(&collector, number));
+    for path in of_services.into_iter().chain([values]) {
+        assert_eq!(kept(path), None, "{path}, of three");
+    }
+    post_service(&collector, 4);
+    for path in of_services.into_iter().chain([values]) {
+        assert_eq!(kept(path), long, "{path}, of four");
+    }
+    assert_eq!(kept("/api/v2/autocompleteKeys"), long);
+    for path in ["/api/v2/autocompleteValues?key=other", "/api/v2/spans", "/api/v2/traces"] {
+        assert_eq!(kept(path), None, "{path}");
     }
 }
 

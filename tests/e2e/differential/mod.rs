@@ -1,5 +1,5 @@
-//! The real Zipkin server is given the same inputs as our collector, and must answer the same, but for what
-//! `zipkin_differences.toml` lists, with its reason. A difference that is listed and not found fails too. Then both are
+//! The real Zipkin server is given the same inputs as our collector, and asked the same, and must answer the same, but for
+//! what `zipkin_differences.toml` lists, with its reason. A difference that is listed and not found fails too. Then both are
 //! held against the rules of what a store must do.
 
 mod corpus;
@@ -36,7 +36,7 @@ struct Difference {
     case: String,
     /// What we do better, or why it does not matter.
     why: String,
-    /// What Zipkin answers to the sender, if not the same as we.
+    /// What Zipkin answers to the sender, or the status of its answer to the query, if not the same as we.
     zipkin: Option<String>,
     /// What we answer then.
     ours: Option<String>,
@@ -57,6 +57,14 @@ struct Outcome {
     spans: Vec<Value>,
 }
 
+/// The answer to a query: status, how long it may be kept, and the body if it is JSON, in an order of its own.
+#[derive(Debug, PartialEq)]
+struct Answer {
+    status: u16,
+    kept: Option<String>,
+    body: Value,
+}
+
 struct Server<'a> {
     http: &'a Client,
     scribe: String,
@@ -67,8 +75,7 @@ impl Server<'_> {
         match road {
             Road::Scribe { category, messages } => wire::log(&self.scribe, category, messages),
             Road::Http { path, headers, body } => {
-                let config = ureq::Agent::config_builder().http_status_as_error(false);
-                let mut request = config.build().new_agent().post(format!("{}{path}", self.http.base()));
+                let mut request = agent().post(format!("{}{path}", self.http.base()));
                 for (name, value) in headers {
                     request = request.header(*name, *value);
                 }
@@ -91,10 +98,16 @@ impl Server<'_> {
         Ok(spans)
     }
 
-    /// Status, and the body if it is JSON, in an order of its own.
-    fn ask(&self, query: &str) -> Result<(u16, Value)> {
-        let answer = self.http.get(query, &[])?;
-        let mut body = serde_json::from_str(&answer.body).unwrap_or(Value::Null);
+    /// A query is a path, after a method if that is not GET.
+    fn ask(&self, query: &str) -> Result<Answer> {
+        let (method, path) = query.split_once(' ').unwrap_or(("GET", query));
+        let uri = format!("{}{path}", self.http.base());
+        let request = ureq::http::Request::builder().method(method).uri(uri).body(())?;
+        let mut answer = agent().run(request)?;
+        let status = answer.status().as_u16();
+        let kept = answer.headers().get("Cache-Control").map(|kept| kept.to_str().map(str::to_owned));
+        let body = answer.body_mut().read_to_string()?;
+        let mut body = serde_json::from_str(&body).unwrap_or(Value::Null);
         if let Value::Array(entries) = &mut body {
             entries
                 .iter_mut()
@@ -102,20 +115,29 @@ impl Server<'_> {
                 .for_each(|inner| inner.sort_by_key(Value::to_string));
             entries.sort_by_key(Value::to_string);
         }
-        Ok((answer.status, if answer.status == 200 { body } else { Value::Null }))
+        let body = if status == 200 { body } else { Value::Null };
+        Ok(Answer { status, kept: kept.transpose()?, body })
     }
+}
+
+fn agent() -> ureq::Agent {
+    ureq::Agent::config_builder().http_status_as_error(false).build().new_agent()
 }
 
 impl Difference {
     /// Whether this is how the outcomes differ.
     fn explains(&self, zipkin: &Outcome, ours: &Outcome) -> bool {
-        let answers = match (&self.zipkin, &self.ours) {
-            (Some(theirs), Some(our)) => *theirs == zipkin.answer && *our == ours.answer,
-            _ => zipkin.answer == ours.answer,
-        };
         let more = || zipkin.spans.iter().all(|span| ours.spans.iter().any(|our| is_part(span, our)));
         let spans = zipkin.spans == ours.spans || self.other_spans || self.ours_says_more && more();
-        answers && spans
+        self.answers(&zipkin.answer, &ours.answer) && spans
+    }
+
+    /// Whether these are the answers, or their statuses.
+    fn answers(&self, zipkin: &str, ours: &str) -> bool {
+        match (&self.zipkin, &self.ours) {
+            (Some(theirs), Some(our)) => theirs == zipkin && our == ours,
+            _ => zipkin == ours,
+        }
     }
 }
 
@@ -166,6 +188,26 @@ fn compare(
     let theirs = Outcome { answer, spans: zipkin.spans(&case.traces)? };
     let show = |outcome: &Outcome| format!("{} {}", outcome.answer, Value::Array(outcome.spans.clone()));
     Ok(Some(format!("{}\n  zipkin {}\n  ours   {}", case.name, show(&theirs), show(&our))))
+}
+
+/// What is wrong with the answers to a query, if anything is.
+fn compare_answers(
+    query: &str,
+    zipkin: &Server<'_>,
+    ours: &Server<'_>,
+    known: &[Difference],
+) -> Result<Option<String>> {
+    let (their, our) = (zipkin.ask(query)?, ours.ask(query)?);
+    if their == our {
+        return Ok(None);
+    }
+    let (theirs, ours) = (their.status.to_string(), our.status.to_string());
+    let explains = |known: &&Difference| query.starts_with(&known.case) && known.answers(&theirs, &ours);
+    if let Some(known) = known.iter().find(explains) {
+        known.found.set(true);
+        return Ok(None);
+    }
+    Ok(Some(format!("{query}\n  zipkin {their:?}\n  ours   {our:?}")))
 }
 
 /// Queries over the traces of today, and what is no query.
@@ -313,12 +355,7 @@ fn the_collector_answers_as_zipkin_does_and_both_follow_the_rules_of_a_store() -
     }
     let shops = cases.iter().filter(|case| case.name.contains("shop")).map(|case| case.traces[0].clone());
     for query in queries(&shops.collect::<Vec<_>>()) {
-        let (their, our) = (theirs.ask(&query)?, ours.ask(&query)?);
-        match known.iter().find(|known| query.starts_with(&known.case)) {
-            Some(known) if their != our => known.found.set(true),
-            None if their != our => wrong.push(format!("{query}\n  zipkin {their:?}\n  ours   {our:?}")),
-            _ => {}
-        }
+        wrong.extend(compare_answers(&query, &theirs, &ours, &known)?);
     }
     wrong.extend(
         known.iter().filter(|known| !known.found.get()).map(|known| {

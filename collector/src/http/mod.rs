@@ -22,7 +22,7 @@ use std::sync::atomic::AtomicBool;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
-use axum::middleware::map_response_with_state;
+use axum::middleware::{from_fn, map_response_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use blkin_daemon::admin::{self, Admin};
@@ -78,6 +78,7 @@ pub fn router(app: Arc<App>, admin: Admin, live: Router) -> Router {
         .merge(live)
         .merge(page.layer(compression::layer()))
         .fallback(async move |method: Method, uri: Uri| no_route(&method, &uri, &named))
+        .layer(from_fn(path::refuse_wrong_escapes))
         .layer(cors::layer(&config.cors_origins))
 }
 

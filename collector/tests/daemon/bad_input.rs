@@ -307,6 +307,11 @@ fn queries_that_make_no_sense_are_bad_requests_in_plain_text() {
         "/api/v2/remoteServices",
         "/api/v2/autocompleteValues",
         "/api/blkin/ledger?count=all",
+        "/api/v2/services?nobody=%",
+        "/api/v2/traces?serviceName=100%&limit=1",
+        "/zipkin/api/v2/spans?serviceName=%zz",
+        "/health?%zz=1",
+        "/nothing/%2",
     ] {
         let (status, kind, reason) = collector.get_typed(path);
         assert_eq!((status, kind.as_str()), (400, "text/plain; charset=utf-8"), "{path}: {reason}");
@@ -323,4 +328,6 @@ fn queries_that_make_no_sense_are_bad_requests_in_plain_text() {
     {
         assert_eq!(collector.get(path).0, 200, "{path}");
     }
+    let posted = collector.post("/api/v2/spans?nobody=%zz", &[JSON], br#"[{"traceId":"1","id":"1"}]"#);
+    assert!(posted.0 == 400 && !collector.has_trace(1), "{posted:?}");
 }

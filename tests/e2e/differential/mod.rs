@@ -285,6 +285,13 @@ fn queries(shops: &[String]) -> Vec<String> {
         "/api/v2/traces?serviceName=shop-web&spanName=%20fetch",
         "/api/v2/traces?serviceName=shop-web&spanName=ALL",
         "/api/v2/traces?nobody=knows",
+        "/api/v2/traces?serviceName=%E4",
+        "/api/v2/traces?serviceName=100%",
+        "/api/v2/services?nobody=%2",
+        "/api/v2/trace/%zz",
+        "/health?nobody=%zz",
+        "/nothing%",
+        "/nothing%25",
     ];
     queries.into_iter().chain(listed.map(str::to_owned)).collect()
 }

@@ -20,7 +20,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::path;
+use super::{compression, path};
 use crate::settings::Settings;
 
 /// Pause after an error of accept, such as too many open files.
@@ -110,6 +110,7 @@ impl Service<Request<Incoming>> for Routes {
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         path::simplify(request.uri_mut());
+        compression::take_plain_at_last(request.headers_mut());
         request.extensions_mut().insert(self.peer);
         self.inner.call(request)
     }

@@ -138,7 +138,19 @@ fn an_answer_of_some_size_is_compressed_for_who_takes_that() {
         let mut read = Vec::new();
         GzDecoder::new(&bytes[..]).read_to_end(&mut read).unwrap();
         assert_eq!(read, plain);
-        for accepted in ["gzip;q=0", "br", "identity"] {
+        for accepted in ["*", "identity;q=0, gzip;q=0.001", "*;q=0, gzip"] {
+            assert_eq!(collector.coded(path, accepted).0, coding, "{path} {accepted}");
+        }
+        for accepted in [
+            "gzip;q=0",
+            "br",
+            "identity",
+            "identity;q=1, *;q=0",
+            "identity;q=0",
+            "*;q=0",
+            "identity;q=0, *;q=0",
+            "br, identity;q=0",
+        ] {
             assert_eq!(collector.coded(path, accepted), (None, plain.clone()), "{path} {accepted}");
         }
         assert!(collector.header(path, "vary").is_some_and(|vary| vary.contains("accept-encoding")));

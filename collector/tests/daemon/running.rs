@@ -98,6 +98,7 @@ impl Collector {
     pub(crate) fn coded(&self, path: &str, accepted: &str) -> (Option<String>, Vec<u8>) {
         let request = agent().get(format!("http://{}{path}", self.http)).header("accept-encoding", accepted);
         let mut answer = request.call().unwrap();
+        assert_eq!(answer.status(), 200, "{path} {accepted}");
         let coding = answer.headers().get("content-encoding").map(|value| value.to_str().unwrap().to_owned());
         (coding, answer.body_mut().read_to_vec().unwrap())
     }

@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
-use blkin_daemon::admin::Admin;
 use serde_json::json;
 
 use super::{App, Json, Problem, kept};
@@ -178,17 +177,6 @@ pub(super) async fn config(State(app): Shared) -> Result<Response, Problem> {
 
 pub(super) async fn info(State(_): Shared) -> Result<Json, Problem> {
     Json::of(&json!({"blkin": {"version": env!("CARGO_PKG_VERSION")}, "zipkin": {"api": "v2"}}))
-}
-
-/// Zipkin's `/health`: `{"status": "UP"}`, or `DOWN` and 503.
-pub(super) async fn health(State(admin): State<Admin>) -> Result<impl IntoResponse, Problem> {
-    let report = admin.health.report();
-    let status = if report.healthy { "UP" } else { "DOWN" };
-    let answer =
-        Json::of(&json!({"status": status, "zipkin": {"status": status}, "workers": report.workers}))?;
-    let code =
-        if report.healthy { axum::http::StatusCode::OK } else { axum::http::StatusCode::SERVICE_UNAVAILABLE };
-    Ok((code, answer))
 }
 
 fn defaults(app: &App) -> Defaults {

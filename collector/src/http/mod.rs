@@ -6,6 +6,7 @@ mod api;
 mod body;
 mod compression;
 mod cors;
+mod health;
 mod intake;
 mod ledger;
 mod metrics;
@@ -109,9 +110,11 @@ fn admin_routes(app: Arc<App>, admin: Admin) -> Router {
         .route("/api/blkin/intervals", get(api::intervals))
         .route("/api/blkin/rejects", get(rejects::rejects))
         .route("/info", get(api::info))
+        .route("/actuator/info", get(api::info))
         .with_state(app);
     let health = Router::new()
-        .route("/health", get(api::health))
+        .route("/health", get(health::health))
+        .route("/actuator/health", get(health::health))
         .route("/prometheus", get(admin::metrics))
         .with_state(admin);
     ledger.merge(health)

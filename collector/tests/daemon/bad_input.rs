@@ -328,6 +328,8 @@ fn queries_that_make_no_sense_are_bad_requests_in_plain_text() {
     {
         assert_eq!(collector.get(path).0, 200, "{path}");
     }
+    assert_eq!(collector.json("/actuator/info"), collector.json("/info"));
+    assert_eq!(collector.json("/actuator/health")["zipkin"], collector.json("/health")["zipkin"]);
     let posted = collector.post("/api/v2/spans?nobody=%zz", &[JSON], br#"[{"traceId":"1","id":"1"}]"#);
     assert!(posted.0 == 400 && !collector.has_trace(1), "{posted:?}");
 }

@@ -240,6 +240,10 @@ fn queries(shops: &[String]) -> Vec<String> {
         "/metrics".to_owned(),
         "/info".to_owned(),
         "/health".to_owned(),
+        "/actuator/health".to_owned(),
+        "/actuator/info".to_owned(),
+        "/actuator/prometheus".to_owned(),
+        "/actuator".to_owned(),
         "/api/v2/autocompleteKeys".to_owned(),
         "/api/v2/autocompleteValues?key=item".to_owned(),
     ];

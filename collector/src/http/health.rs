@@ -1,0 +1,45 @@
+//! Zipkin's `/health`: `{"status": "UP"}`, or `DOWN` and 503. What Zipkin tells of its parts is told of the workers, in its form
+//! and in that of `/healthz`.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use blkin_daemon::admin::Admin;
+use blkin_daemon::health::{self, Report};
+use serde_json::{Map, Value, json};
+
+use super::{Json, Problem};
+
+pub(super) async fn health(State(admin): State<Admin>) -> Result<(StatusCode, Json), Problem> {
+    let report = admin.health.report();
+    let code = if report.healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    Ok((code, Json::of(&told(&report))?))
+}
+
+fn told(report: &Report) -> Value {
+    let status = |is_up| if is_up { "UP" } else { "DOWN" };
+    let workers = report.workers.iter();
+    let details: Map<String, Value> = workers
+        .map(|worker| (worker.name.clone(), json!({"status": status(worker.state == health::State::Alive)})))
+        .collect();
+    let all = status(report.healthy);
+    json!({"status": all, "zipkin": {"status": all, "details": details}, "workers": report.workers})
+}
+
+#[cfg(test)]
+mod tests {
+    use blkin_daemon::Health;
+
+    use super::*;
+
+    #[test]
+    fn each_worker_is_told_of_as_zipkin_tells_of_its_storage() {
+        let health = Health::new();
+        let (_store, http) = (health.worker("store"), health.worker("http"));
+        let zipkin = |status, http| json!({"status": status, "details": {"store": {"status": "UP"}, "http": {"status": http}}});
+        assert_eq!(told(&health.report())["zipkin"], zipkin("UP", "UP"));
+        drop(http);
+        let down = told(&health.report());
+        assert_eq!((&down["zipkin"], &down["status"]), (&zipkin("DOWN", "DOWN"), &"DOWN".into()));
+        assert_eq!(down["workers"][1]["state"], "dead");
+    }
+}

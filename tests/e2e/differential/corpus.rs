@@ -55,6 +55,7 @@ pub(super) fn all() -> Result<Vec<Case>> {
     corpus.v2_edges();
     corpus.v1_edges();
     corpus.bodies();
+    corpus.mislabelled();
     corpus.nearly_json();
     corpus.shop();
     Ok(corpus.cases)
@@ -318,6 +319,8 @@ impl Corpus {
         );
         let trace = self.trace_id();
         self.http("v2 JSON, in /zipkin", "/zipkin/api/v2/spans", &[JSON], one(&trace), &trace);
+        let trace = self.trace_id();
+        self.http("v1 JSON, in /zipkin", "/zipkin/api/v1/spans", &[JSON], one(&trace), &trace);
         for path in
             ["//api/v2/spans", "/api/v2//spans", "/api/v2/%73pans", "/api%2Fv2/spans", "/api/v2/spans/"]
         {
@@ -383,6 +386,31 @@ impl Corpus {
             format!(r#"[{{"traceId":"{trace}","id":"2"}},{{"traceId":"{trace}","id":"X"}}]"#).into_bytes();
         self.http("v2 JSON, a bad entry among good ones", V2, &[JSON], mixed.clone(), &trace);
         self.http("v1 JSON, a bad entry among good ones", V1, &[JSON], mixed, &trace);
+    }
+
+    /// Bodies that are called something else.
+    fn mislabelled(&mut self) {
+        let one = |trace: &str| format!(r#"[{{"traceId":"{trace}","id":"2"}}]"#).into_bytes();
+        for (road, path) in [("v2 JSON", V2), ("v1 JSON", V1)] {
+            for coding in ["deflate", "br", "zstd", "x"] {
+                let trace = self.trace_id();
+                let coded = [JSON, ("Content-Encoding", coding)];
+                self.http(&format!("{road}, plain but called {coding}"), path, &coded, one(&trace), &trace);
+            }
+            for codings in ["gzip, gzip", "gzip, identity"] {
+                let trace = self.trace_id();
+                let coded = [JSON, ("Content-Encoding", codings)];
+                let name = format!("{road}, compressed once but called {codings}");
+                self.http(&name, path, &coded, gzip(&one(&trace)), &trace);
+            }
+            let trace = self.trace_id();
+            let typed = [("Content-Type", "text/plain")];
+            self.http(&format!("{road}, called text"), path, &typed, one(&trace), &trace);
+        }
+        let trace = self.trace_id();
+        self.http("v2 JSON, called thrift", V2, &[THRIFT], one(&trace), &trace);
+        let trace = self.trace_id();
+        self.http("v1 JSON, called protocol buffers", V1, &[PROTOBUF], one(&trace), &trace);
     }
 
     /// Bodies that JSON does not allow, some of which Zipkin's reader takes.

@@ -230,6 +230,7 @@ fn queries(shops: &[String]) -> Vec<String> {
         search("minDuration=1000"),
         search("serviceName=nobody"),
         format!("/api/v2/traceMany?traceIds={}", shops.join(",")),
+        format!("/api/v2/traceMany?traceIds={},000{},{:0>32}", shops[0], shops[1], shops[2]),
         // Our own parameter, which `blkin trace` gives whoever answers.
         format!("/api/v2/trace/{}?nanos=true", shops[0]),
         format!("/api/v2/dependencies?endTs={now_ms}&lookback=3600000"),
@@ -276,6 +277,10 @@ fn queries(shops: &[String]) -> Vec<String> {
         "/api/v2/traceMany?traceIds=a,0a",
         "/api/v2/traceMany?traceIds=a,X",
         "/api/v2/traceMany?traceIds=a,0",
+        "/api/v2/traceMany?traceIds=a,0000000000000000a",
+        "/api/v2/traceMany?traceIds=a,0000000000000000000000000000000a",
+        "/api/v2/traceMany?traceIds=a,00000000000000000000000000000000a",
+        "/api/v2/traceMany?traceIds=10000000000000000,00010000000000000000",
         "/api/v2/dependencies",
         "/api/v2/autocompleteValues",
         "/api/v2/autocompleteValues?key=",
@@ -296,8 +301,34 @@ fn queries(shops: &[String]) -> Vec<String> {
         "/health?nobody=%zz",
         "/nothing%",
         "/nothing%25",
+        "/config.json",
     ];
-    queries.into_iter().chain(listed.map(str::to_owned)).collect()
+    queries.into_iter().chain(listed.into_iter().chain(other_methods()).map(str::to_owned)).collect()
+}
+
+/// Methods that a path does not have.
+fn other_methods() -> [&'static str; 19] {
+    [
+        "/api/v1/spans",
+        "HEAD /api/v1/spans",
+        "HEAD /api/v2/services",
+        "HEAD /zipkin/api/v2/services",
+        "HEAD /zipkin/config.json",
+        "HEAD /health",
+        "HEAD /info",
+        "HEAD /prometheus",
+        "HEAD /nothing",
+        "POST /api/v2/services",
+        "POST /zipkin/api/v2/services",
+        "POST /prometheus",
+        "POST /nothing",
+        "PUT /api/v2/spans",
+        "PUT /zipkin/config.json",
+        "DELETE /api/v2/traces",
+        "PATCH /health",
+        "OPTIONS /api/v2/services",
+        "OPTIONS /zipkin/api/v2/services",
+    ]
 }
 
 /// Conditions on tags and annotations, in every form that Zipkin reads in its own way.

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #include <x86intrin.h>
 
 #include <zipkin_c.h>
@@ -22,12 +23,12 @@ static volatile uint64_t sink;
 
 /*
  * Texts of which none was ever seen before: eight digits in the middle count up. They are written half a round ahead,
- * so that the copy does not wait for the store.
+ * so that the copy does not wait for the store. Each thread has its own.
  */
-static struct text { char name[24], endpoint[24], event[24]; } texts[TEXTS];
-static struct blkin_endpoint text_endpoints[TEXTS];
-static struct blkin_trace text_traces[TEXTS];
-static uint64_t written;
+static __thread struct text { char name[24], endpoint[24], event[24]; } texts[TEXTS];
+static __thread struct blkin_endpoint text_endpoints[TEXTS];
+static __thread struct blkin_trace text_traces[TEXTS];
+static __thread uint64_t written;
 
 /* The lowest 32 bits as eight letters from a to p. */
 static inline uint64_t letters(uint64_t number)
@@ -39,8 +40,23 @@ static inline uint64_t letters(uint64_t number)
 	return number + 0x6161616161616161ull;
 }
 
+static void begin_texts(void)
+{
+	/* Other texts than another thread's. */
+	written = ((uint64_t)time(NULL) + (uint64_t)gettid()) << 16;
+	for (int i = 0; i < TEXTS; i++) {
+		strcpy(texts[i].name, "Maaaaaaaaa12");
+		strcpy(texts[i].endpoint, "osd.aaaaaaaa");
+		strcpy(texts[i].event, "Enquaaaaaaaaed op");
+		blkin_init_endpoint(&text_endpoints[i], "10.0.0.1", 6800, texts[i].endpoint);
+		blkin_init_new_trace(&text_traces[i], texts[i].name, &text_endpoints[i]);
+	}
+}
+
 static inline void new_texts(int i)
 {
+	if (__builtin_expect(!written, 0))
+		begin_texts();
 	struct text *text = &texts[(i + TEXTS / 2) % TEXTS];
 	uint64_t digits = letters(++written);
 
@@ -64,15 +80,8 @@ void bench_setup(void)
 	blkin_init_endpoint(&endpoint, "10.0.0.1", 6800, "osd.0");
 	blkin_init_new_trace(&unsampled, "Main", &endpoint);
 	memset(&unsampled.info, 0, sizeof unsampled.info);
-	for (int i = 0; i < TEXTS; i++) {
-		strcpy(texts[i].name, "Maaaaaaaaa12");
-		strcpy(texts[i].endpoint, "osd.aaaaaaaa");
-		strcpy(texts[i].event, "Enquaaaaaaaaed op");
-		blkin_init_endpoint(&text_endpoints[i], "10.0.0.1", 6800, texts[i].endpoint);
-		blkin_init_new_trace(&text_traces[i], texts[i].name, &text_endpoints[i]);
-	}
+	begin_texts();
 	blkin_init_timestamp_annotation(&prepared, "Enqueued op", &endpoint);
-	written = (uint64_t)time(NULL) << 16;
 	blkin_span_of(&unsampled_span, &unsampled);
 	new_requests();
 }

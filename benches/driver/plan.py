@@ -81,6 +81,8 @@ HOT = [
     blkin("event-overwrite", "event, flight recorder", "event", environment=OVERWRITE),
     blkin("event-two", "event, two producers on two CPUs", "event", "-t", "-p", 8000, pinned=False),
     blkin("legacy-event-two", "legacy event, two producers on two CPUs", "legacy-event", "-t", "-p", 8000, pinned=False),
+    blkin("dynamic-event-two", "every text new, two producers on two CPUs", "dynamic-event", "-n", 2000, "-t", "-p", 8000,
+          pinned=False),
     blkin("rust-span", "Rust: a child span with two events", "rust-span", program="peers", pinned=False),
     blkin("child", "`blkin_init_child`", "child"),
     blkin("root", "`blkin_init_new_trace`, sampled", "root"),

@@ -78,6 +78,22 @@ pub unsafe fn record_known(ids: *const u64, names: u64, key: u32, said: Said, le
 /// As [`record_known`], also of the texts of the call, which may be NULL, but for the address.
 #[inline(always)]
 pub unsafe fn record_call(ids: *const u64, call: Call, said: Said, level: u8) -> Option<i32> {
+    // SAFETY: passed on from the caller.
+    unsafe { record_call_if(ids, call, said, level, is_due) }
+}
+
+/// As [`record_call`]. `is_due`: whether to look up what is most likely not to be found.
+///
+/// # Safety
+/// As [`record_call`].
+#[inline(always)]
+pub(crate) unsafe fn record_call_if(
+    ids: *const u64,
+    call: Call,
+    said: Said,
+    level: u8,
+    is_due: impl FnOnce() -> bool,
+) -> Option<i32> {
     let [name, ip, service, key] = call.texts;
     let hint = |text: *const u8| NAMES.hints.at(text.addr());
     let (name_hint, service_hint, key_hint) = (hint(name), hint(service), hint(key));

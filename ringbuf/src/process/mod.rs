@@ -13,7 +13,7 @@
 //! errno, and everything may run in a signal handler: a call that meets STARTING is counted as lost (cause `starting`)
 //! and returns.
 
-mod call;
+pub(crate) mod call;
 mod long;
 mod offered;
 pub(crate) mod record;

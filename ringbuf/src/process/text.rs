@@ -212,24 +212,71 @@ const LOOKED_UP_ONCE_IN: u32 = 1021;
 /// most of those whose texts lie elsewhere each time never come again.
 const KEPT_ONCE_IN: u32 = 7;
 
-/// Calls until what is most likely in vain is due.
-pub(crate) static LEFT: AtomicU32 = AtomicU32::new(LOOKED_UP_ONCE_IN - 1);
+/// Counts to a bound and begins again. Two threads that count the same time do no harm, but each would wait for the other's
+/// CPU: so most threads have a count of their own.
+struct Turns {
+    counts: [Count; Turns::COUNT],
+}
+
+/// In a cache line by itself.
+#[repr(align(64))]
+struct Count(AtomicU32);
+
+impl Turns {
+    const COUNT: usize = 64;
+
+    const fn new() -> Self {
+        Self { counts: [const { Count(AtomicU32::new(0)) }; Self::COUNT] }
+    }
+
+    /// That of the calling thread. This library has no thread-locals, and the CPU's number costs a call in many places; but
+    /// threads have stacks, mostly at distances of a power of two and a little.
+    #[inline(always)]
+    fn own(&self) -> &AtomicU32 {
+        const STACK_PART_SHIFT: u32 = 16;
+        let here = 0_u8;
+        let part = ((&raw const here).addr() >> STACK_PART_SHIFT) as u32;
+        let hash = part.wrapping_mul(0x9e37_79b9) >> (u32::BITS - Self::COUNT.ilog2());
+        &self.counts[hash as usize].0
+    }
+
+    /// Counts once more, unless that reaches `bound`.
+    #[inline(always)]
+    fn pass(&self, bound: u32) -> bool {
+        let count = self.own();
+        let next = count.load(Relaxed) + 1;
+        let passes = next < bound;
+        if passes {
+            count.store(next, Relaxed);
+        }
+        passes
+    }
+
+    /// Counts once more. True, and begins again, if that reaches `bound`.
+    #[inline(always)]
+    fn end(&self, bound: u32) -> bool {
+        let ends = !self.pass(bound);
+        if ends {
+            self.own().store(0, Relaxed);
+        }
+        ends
+    }
+}
+
+/// Of what is most likely in vain.
+static LOOKS: Turns = Turns::new();
+/// Of calls that might be kept.
+static KEPT: Turns = Turns::new();
 
 /// Counts a call, unless what is most likely in vain is due: then [`is_due`] will say so.
 #[inline(always)]
 pub(super) fn is_not_due() -> bool {
-    let Some(left) = LEFT.load(Relaxed).checked_sub(1) else { return false };
-    LEFT.store(left, Relaxed);
-    true
+    LOOKS.pass(LOOKED_UP_ONCE_IN)
 }
 
 /// Whether it is the turn of one of a few calls to be kept for its texts that are new each time.
 pub(super) fn is_to_be_kept() -> bool {
-    static TURNS: AtomicU32 = AtomicU32::new(0);
-    // Two threads that count the same turn do no harm.
-    let turn = TURNS.load(Relaxed).wrapping_add(1);
-    TURNS.store(turn, Relaxed);
-    turn.is_multiple_of(KEPT_ONCE_IN)
+    KEPT.end(KEPT_ONCE_IN)
 }
 
 /// So that the call is known as a whole the next time. `ids`: of its texts, 0 for those that are new each time.
@@ -245,10 +292,7 @@ pub(crate) fn set_longer(call: &Call, than: Size) {
 /// Whether what is most likely in vain is due.
 #[inline(always)]
 pub(super) fn is_due() -> bool {
-    let left = LEFT.load(Relaxed);
-    // Two threads that count the same time do no harm.
-    LEFT.store(if left == 0 { LOOKED_UP_ONCE_IN - 1 } else { left - 1 }, Relaxed);
-    left == 0
+    LOOKS.end(LOOKED_UP_ONCE_IN)
 }
 
 /// Copies words of a new text into the segment, if there is one; see `start::share_names`.
@@ -304,3 +348,33 @@ impl Endpoints {
 static SHAPES: Shapes = Shapes::new();
 
 static ENDPOINTS: Endpoints = Endpoints { entries: [const { AtomicU64::new(0) }; Endpoints::COUNT] };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_counts_to_the_bound_again_and_again() {
+        let turns = Turns::new();
+        let passed: Vec<bool> = (0..7).map(|_| turns.pass(3)).collect();
+        assert_eq!(passed, [true, true, false, false, false, false, false], "until somebody ends it");
+        let ended: Vec<bool> = (0..7).map(|_| turns.end(3)).collect();
+        assert_eq!(ended, [true, false, false, true, false, false, true]);
+    }
+
+    #[test]
+    fn threads_mostly_have_counts_of_their_own() {
+        static TURNS: Turns = Turns::new();
+        let together = std::sync::Barrier::new(16);
+        std::thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    TURNS.pass(10);
+                    together.wait();
+                });
+            }
+        });
+        let used = TURNS.counts.iter().filter(|count| count.0.load(Relaxed) > 0).count();
+        assert!(used >= 8, "{used} of 16");
+    }
+}

@@ -20,6 +20,9 @@ pub(super) fn layer() -> CompressionLayer<And<SizeAbove, NotForContentType>> {
 /// thrown away. The layer would answer 406, with all of it; of two values for one coding it takes the first, or the higher.
 pub(super) fn take_plain_at_last(headers: &mut HeaderMap) {
     let accepted: Vec<_> = headers.get_all(header::ACCEPT_ENCODING).iter().cloned().collect();
+    if accepted.is_empty() {
+        return;
+    }
     headers.insert(header::ACCEPT_ENCODING, PLAIN_AT_LAST);
     for value in accepted {
         headers.append(header::ACCEPT_ENCODING, value);

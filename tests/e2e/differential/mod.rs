@@ -4,6 +4,7 @@
 
 mod corpus;
 mod rules;
+mod senders;
 mod wire;
 
 use std::cell::Cell;

@@ -3,9 +3,7 @@
 //! One line of JSON each way over a local socket; whose programs may be set, the daemon decides by the user who asks.
 
 use std::fmt::Write as _;
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::io::Read;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -156,7 +154,7 @@ struct Program {
 /// # Errors
 /// When it cannot be reached, or refuses; the error has its words.
 pub fn run(arguments: &SetArguments, json: bool, style: Style) -> Result<String> {
-    let text = ask(&arguments.socket.path, &request(arguments))?;
+    let text = ask(&arguments.socket, &request(arguments))?;
     let unreadable = || format!("failed to understand what {} answered", arguments.socket.path.display());
     let answer: Answer = serde_json::from_str(&text).with_context(unreadable)?;
     let done = match answer {
@@ -202,17 +200,8 @@ fn request(arguments: &SetArguments) -> Value {
     json!({ "set": set })
 }
 
-fn ask(socket: &Path, request: &Value) -> Result<String> {
-    let unreachable = || {
-        let socket = socket.display();
-        format!(
-            "failed to reach consumerd at {socket} (does it run? `blkin doctor` says; --socket names another)"
-        )
-    };
-    let mut stream = UnixStream::connect(socket).with_context(unreachable)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(format!("{request}\n").as_bytes()).with_context(unreachable)?;
+fn ask(socket: &ControlSocket, request: &Value) -> Result<String> {
+    let stream = socket.ask(request, PATIENCE)?;
     let mut answer = String::new();
     stream
         .take(MAX_ANSWER_BYTES)
@@ -329,7 +318,7 @@ fn table<const N: usize>(head: [&str; N], rows: &[[String; N]], when_empty: &str
 mod tests {
     use super::*;
     use clap::Parser;
-    use std::io::{BufRead, BufReader};
+    use std::io::{BufRead, BufReader, Write};
     use std::os::unix::net::UnixListener;
     use std::path::PathBuf;
 

@@ -4,10 +4,9 @@
 //! socket. Without it, root reads the rings of a live process through the descriptors in its /proc.
 
 use std::fs::{File, OpenOptions, Permissions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -86,11 +85,7 @@ pub fn run(arguments: &SnapshotArguments) -> Result<Written> {
 
 /// Asks consumerd, and writes what it sends to the file.
 fn ask(arguments: &SnapshotArguments) -> Result<u64> {
-    let socket = arguments.socket.path.display();
-    let unreachable = || format!("failed to reach consumerd at {socket} (--socket names another)");
-    let mut stream = UnixStream::connect(&arguments.socket.path).with_context(unreachable)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(format!("{}\n", request(arguments)).as_bytes()).with_context(unreachable)?;
+    let mut stream = arguments.socket.ask(&request(arguments), PATIENCE)?;
     let silent = "consumerd does not answer; `blkin doctor` says how it is";
     let mut start = Vec::new();
     (&mut stream).take(MAGIC.len() as u64).read_to_end(&mut start).context(silent)?;
@@ -236,7 +231,7 @@ mod tests {
     use super::*;
     use blkin_ringbuf::saved::Saved;
     use clap::Parser;
-    use std::io::{BufRead, BufReader};
+    use std::io::{BufRead, BufReader, Write};
     use std::os::unix::net::UnixListener;
 
     #[derive(Parser)]

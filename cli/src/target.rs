@@ -1,10 +1,15 @@
 //! Whose programs consumerd is asked about, and where: alike for `blkin set` and `blkin snapshot`.
 
 use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use anyhow::Result;
 use clap::Args;
 use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
+use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use crate::terminal::safe;
@@ -83,6 +88,38 @@ pub struct ControlSocket {
     pub path: PathBuf,
 }
 
+impl ControlSocket {
+    /// Sends consumerd a request, a line of JSON; the answer can be read from what is returned, and is waited for `patience`.
+    ///
+    /// # Errors
+    /// When it cannot be reached; with what to do.
+    pub fn ask(&self, request: &Value, patience: Duration) -> Result<UnixStream> {
+        let send = || {
+            let mut stream = UnixStream::connect(&self.path)?;
+            stream.set_read_timeout(Some(patience))?;
+            stream.set_write_timeout(Some(patience))?;
+            stream.write_all(format!("{request}\n").as_bytes())?;
+            Ok(stream)
+        };
+        send().map_err(|error: io::Error| {
+            let unreachable =
+                format!("failed to reach consumerd at {} ({})", self.path.display(), advice(&error));
+            anyhow::Error::new(error).context(unreachable)
+        })
+    }
+}
+
+/// What to do if consumerd cannot be reached.
+fn advice(error: &io::Error) -> &'static str {
+    match Errno::from_io_error(error) {
+        // A socket of packets.
+        Some(Errno::PROTOTYPE) => {
+            "that is where programs offer themselves; --socket names consumerd's control socket, control.sock beside it"
+        }
+        _ => "does it run? `blkin doctor` says; --socket names another",
+    }
+}
+
 /// Where consumerd has its control socket if it has the other one, on which programs offer themselves, at `offers`.
 fn beside(offers: Option<OsString>) -> PathBuf {
     let offers = offers.filter(|path| !path.is_empty()).unwrap_or_else(|| OFFERS.into());
@@ -91,7 +128,25 @@ fn beside(offers: Option<OsString>) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+
     use super::*;
+
+    fn asked(path: PathBuf) -> String {
+        format!("{:#}", ControlSocket { path }.ask(&json!("all"), Duration::from_secs(5)).unwrap_err())
+    }
+
+    #[test]
+    fn the_socket_of_the_programs_is_told_from_a_daemon_that_is_not_there() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let offers = folder.path().join("consumerd.sock");
+        assert!(asked(offers.clone()).contains("does it run?"));
+        let listener = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        bind(&listener, &SocketAddrUnix::new(&offers).unwrap()).unwrap();
+        listen(&listener, 1).unwrap();
+        let said = asked(offers);
+        assert!(said.contains("control.sock beside it") && !said.contains("does it run?"), "{said}");
+    }
 
     #[test]
     fn the_control_socket_is_looked_for_beside_that_of_the_programs() {

@@ -193,7 +193,8 @@ fn slowest(
         found.sort_by_key(|trace| Reverse(trace.longest_span_us));
         found.truncate(search.limit);
         let last = found.last().filter(|_| found.len() == search.limit).map(|trace| trace.longest_span_us);
-        if last <= least {
+        // Of those without a duration none is longer than another, and none is answered to who asks for any.
+        if last.unwrap_or(0) <= least.unwrap_or(0) {
             return Ok(found);
         }
         least = last;
@@ -503,9 +504,10 @@ mod tests {
         assert_eq!(Summary::of(&spans, None).unwrap().time_us, 9);
     }
 
-    /// What a collector with these traces, the newest last, answers: the newest of those that are slow enough.
+    /// What a collector with these traces, the newest last, answers: the newest of those that are slow enough. It is asked for
+    /// 1 µs at least, which a span without a duration does not have.
     fn slow_enough(durations: &[u64], most: usize, least: Option<u64>) -> Vec<Summary> {
-        let slow = durations.iter().filter(|&&duration| duration >= least.unwrap_or(0));
+        let slow = durations.iter().filter(|&&duration| least.is_none_or(|least| duration >= least.max(1)));
         slow.rev().take(most).map(|&duration| Summary::of(&trace("a", 50, duration), None).unwrap()).collect()
     }
 
@@ -528,7 +530,7 @@ mod tests {
     #[test]
     fn the_slowest_of_a_few_and_of_many_alike_are_found_too() {
         let search = Search { slowest: true, limit: 5, ..Search::default() };
-        for durations in [&[][..], &[3, 9], &[4; 20], &[0; 20]] {
+        for durations in [&[][..], &[3, 9], &[4; 20], &[0; 20], &[0, 0, 7, 0, 0, 9, 0]] {
             let found = slowest(&search, |least| Ok(slow_enough(durations, 10, least))).unwrap();
             assert_eq!(found.len(), durations.len().min(5), "{durations:?}");
         }

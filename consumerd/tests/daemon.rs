@@ -179,9 +179,13 @@ fn a_stopped_worker_turns_health_red_and_is_killed_in_the_end() {
     let stopped = daemon.worker_pid();
     daemon.signal_worker(Signal::STOP);
     wait_for("health is red", || (daemon.health() == Some(503)).then_some(()));
-    daemon.assert_healthy();
+    // Each asker has the holder look at its worker, also at one that it has killed and that has not ended yet.
+    std::thread::scope(|scope| {
+        (0..8).for_each(|_| drop(scope.spawn(|| daemon.assert_healthy())));
+    });
     assert_ne!(daemon.worker_pid(), stopped);
     assert_eq!(daemon.metrics().sum("blkin_worker_stuck_kills_total"), 1);
+    assert_eq!(daemon.said("killing it").len(), 1);
 }
 
 #[test]

@@ -362,7 +362,7 @@ impl<'a> Holder<'a> {
     }
 
     fn kill_if_stuck(&mut self, worker: &mut WorkerProcess, silence: Duration) {
-        if silence > Duration::from_millis(self.config.stuck_kill_ms) {
+        if silence > Duration::from_millis(self.config.stuck_kill_ms) && !worker.is_killed() {
             tracing::error!(
                 pid = worker.pid(),
                 "the worker has shown no sign of life for {silence:?}; killing it"

@@ -33,6 +33,7 @@ pub(super) struct WorkerProcess {
     started: Instant,
     silence: Silence,
     last_beat: Option<Instant>,
+    is_killed: bool,
 }
 
 impl WorkerProcess {
@@ -62,7 +63,8 @@ impl WorkerProcess {
             command.uid(uid);
         }
         let (started, silence) = (Instant::now(), Silence::new(monotonic_ms()));
-        Ok(Self { child: command.spawn()?, link: ours, started, silence, last_beat: None })
+        let child = command.spawn()?;
+        Ok(Self { child, link: ours, started, silence, last_beat: None, is_killed: false })
     }
 
     /// Process id.
@@ -128,6 +130,13 @@ impl WorkerProcess {
     pub(super) fn kill(&mut self) {
         // As above.
         let _ = self.child.kill();
+        self.is_killed = true;
+    }
+
+    /// Whether it was [killed](Self::kill), from which it may take a while to end: as long as a call of the system does that
+    /// cannot be interrupted.
+    pub(super) fn is_killed(&self) -> bool {
+        self.is_killed
     }
 
     /// Whether and how it has ended.

@@ -344,20 +344,7 @@ impl Spool {
         if !is_dirty {
             return Ok(());
         }
-        let written = self.write_positions()?;
-        let passed = written.upstreams.iter().map(|upstream| upstream.position.segment).min();
-        let passed = passed.unwrap_or(written.durable.segment);
-        let mut removed = Vec::new();
-        let mut state = self.lock();
-        while state.segments.len() > 1 && state.segments[0].number < passed {
-            if let Some(segment) = state.segments.pop_front() {
-                state.bytes -= segment.length;
-                removed.push(segment.number);
-            }
-        }
-        drop(state);
-        removed.into_iter().for_each(|number| self.remove(number));
-        Ok(())
+        self.write_positions()
     }
 
     /// Empties the segment that takes records if every upstream has passed all there is, so that the disk has room for the
@@ -386,7 +373,9 @@ impl Spool {
         Ok(true)
     }
 
-    fn write_positions(&self) -> io::Result<Checkpoint> {
+    /// Writes the positions down, and removes what every upstream has passed: nobody looks for that again before something
+    /// moves.
+    fn write_positions(&self) -> io::Result<()> {
         let mut positions = self.positions.lock().unwrap_or_else(PoisonError::into_inner);
         let checkpoint = {
             let mut state = self.lock();
@@ -394,13 +383,28 @@ impl Spool {
             state.dirty = false;
             state.checkpoint()
         };
-        match self.write_at_home(&mut positions, &checkpoint) {
-            Ok(()) => Ok(checkpoint),
-            Err(error) => {
-                self.lock().dirty = true;
-                Err(error)
+        if let Err(error) = self.write_at_home(&mut positions, &checkpoint) {
+            self.lock().dirty = true;
+            return Err(error);
+        }
+        drop(positions);
+        self.remove_passed(&checkpoint);
+        Ok(())
+    }
+
+    fn remove_passed(&self, written: &Checkpoint) {
+        let passed = written.upstreams.iter().map(|upstream| upstream.position.segment).min();
+        let passed = passed.unwrap_or(written.durable.segment);
+        let mut removed = Vec::new();
+        let mut state = self.lock();
+        while state.segments.len() > 1 && state.segments[0].number < passed {
+            if let Some(segment) = state.segments.pop_front() {
+                state.bytes -= segment.length;
+                removed.push(segment.number);
             }
         }
+        drop(state);
+        removed.into_iter().for_each(|number| self.remove(number));
     }
 
     fn remove(&self, number: u64) {

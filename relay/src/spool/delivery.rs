@@ -89,6 +89,14 @@ impl State {
         later.min(self.segments.len() - 1)
     }
 
+    /// What all records before a place held, if that is the end of its segment.
+    fn before_end(&self, segment: u64, offset: u64) -> Option<Count> {
+        let index = self.segments.binary_search_by_key(&segment, |segment| segment.number).ok()?;
+        let next = self.segments.get(index + 1);
+        let before = next.map_or(self.arrived.accepted, |next| next.before);
+        (offset >= self.segments[index].length).then_some(before)
+    }
+
     /// Where reading goes on: positions at the end of a segment, or in one that is gone, are led on.
     fn reading_place(&self, position: Position) -> (usize, Position) {
         let mut index = self.index_of(&position);
@@ -153,7 +161,9 @@ impl Spool {
         if let Some(damage) = &chunk.damage {
             self.set_aside(&segment, damage.clone());
         }
-        let before = chunk.after().unwrap_or(place.before);
+        // Of damage up to the end it is known how much that was; of any other the next record tells.
+        let before = chunk.after().or_else(|| self.lock().before_end(segment.number, chunk.end));
+        let before = before.unwrap_or(place.before);
         let end = Position { segment: segment.number, offset: chunk.end, before };
         Ok(Some(Batch { segment: segment.number, bytes: chunk.bytes, records: chunk.records, end }))
     }

@@ -395,6 +395,23 @@ fn damage_costs_the_records_it_hit_and_is_counted_to_the_entry() {
     }
 }
 
+#[test]
+fn damage_at_the_end_is_counted_once_an_upstream_comes_to_it_and_not_with_what_follows() {
+    let record = record_bytes(2 * ENTRY_BYTES) as u64;
+    let third = SEGMENT_HEADER_BYTES as u64 + 2 * record;
+    let mut fixture = Fixture::new(roomy(), &["a:1"]);
+    (0..4).for_each(|_| fixture.append(2).unwrap());
+    // Neither header tells any more.
+    fixture.first_segment().write_all_at(&vec![0x55; 2 * record as usize], third).unwrap();
+    assert_eq!(fixture.drain(0), [0, 1, 2, 3]);
+    assert_eq!(fixture.lost(0, Loss::Damaged), 4);
+    assert!(fixture.spool().is_drained(0));
+    fixture.append(1).unwrap();
+    assert_eq!(fixture.drain(0), [8]);
+    assert_eq!(fixture.lost(0, Loss::Damaged), 4);
+    fixture.check();
+}
+
 /// In the payload of the fourth record, in its header, and up to the end of the segment.
 #[test]
 fn a_place_that_the_disk_does_not_give_back_costs_the_records_that_it_hit() {

@@ -259,7 +259,7 @@ fn state(
     let end = state.end();
     let begin = if checkpoint.is_some() { end } else { first };
     let mut known = checkpoint.unwrap_or_default();
-    state.forgotten = succession(&mut known, names);
+    state.forgotten = succession(&mut known, names, end.before);
     state.upstreams = names.iter().map(|name| upstream(name, &known, begin, end)).collect();
     Ok(state)
 }
@@ -277,19 +277,18 @@ fn arrived(checkpoint: Option<&Checkpoint>, end: Count) -> Arrived {
 }
 
 /// Gives the names of new upstreams to those that are no longer configured, most behind first: an address was corrected,
-/// or a server has moved, and what was kept for it is what it is to get. Returns what nobody gets: where one follows, it
-/// gets what the others lack too.
-fn succession(known: &mut Checkpoint, names: &[String]) -> Count {
+/// or a server has moved, and what was kept for it is what it is to get. Returns what nobody gets of all up to `end`: where one
+/// follows, it gets what the others lack too.
+fn succession(known: &mut Checkpoint, names: &[String], end: Count) -> Count {
     let is_known = |name: &String| known.upstreams.iter().any(|upstream| upstream.name == *name);
     let mut new: VecDeque<&String> = names.iter().filter(|name| !is_known(name)).collect();
-    let durable = known.durable.before;
     let mut gone: Vec<_> =
         known.upstreams.iter_mut().filter(|upstream| !names.contains(&upstream.name)).collect();
     gone.sort_by_key(|upstream| (upstream.position.segment, upstream.position.offset));
     let is_followed = !new.is_empty();
     let mut forgotten = Count::default();
     for upstream in gone {
-        let missing = durable - upstream.position.before;
+        let missing = end - upstream.position.before;
         if let Some(follower) = new.pop_front() {
             tracing::warn!(
                 from = upstream.name,

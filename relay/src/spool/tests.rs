@@ -655,6 +655,19 @@ fn a_new_upstream_gets_what_comes_from_now_on_and_one_taken_away_is_forgotten() 
 }
 
 #[test]
+fn an_upstream_that_is_forgotten_lacks_also_what_came_after_positions_were_written_down() {
+    let mut fixture = Fixture::new(roomy(), &["a:1", "b:2"]);
+    fixture.append(3).unwrap();
+    fixture.spool().sweep().unwrap();
+    fixture.append(2).unwrap();
+    fixture.names = vec!["a:1".into()];
+    fixture.open();
+    assert_eq!(fixture.spool().figures().forgotten, Count { entries: 5, annotations: 5 * ANNOTATIONS });
+    assert_eq!(fixture.drain(0), [0, 1, 2, 3, 4]);
+    fixture.check();
+}
+
+#[test]
 fn an_upstream_whose_address_is_corrected_gets_what_was_kept_for_it() {
     let mut fixture = Fixture::new(roomy(), &["a:1", "typo:2"]);
     fixture.append(3).unwrap();

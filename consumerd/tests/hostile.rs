@@ -19,9 +19,9 @@ const SLOTS: usize = 64;
 const RING_BYTES: usize = 4096;
 const GRAIN_WORDS: usize = 8;
 const COOKIE: u32 = 77;
-/// First words of the table of names, of the headers of slots, and of the control page's lines.
+/// First words of the table of names, of the headers of slots, which end where the rings begin, and of the control page's lines.
 const NAMES: usize = 512;
-const SLOT_HEADERS: usize = 10_752;
+const SLOT_HEADERS: usize = RINGS_OFFSET_BYTES / 8 - SLOTS * 32;
 /// The header's words that say what full rings do and which producer writes.
 const MODE: usize = 10;
 const SLOT_LINES: usize = 64;

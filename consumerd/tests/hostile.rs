@@ -169,6 +169,44 @@ fn programs_that_are_refused_are_told_why() {
     program.finish();
 }
 
+/// How many programs the log names in these lines, or counts there.
+fn named_or_counted(lines: &[String]) -> u64 {
+    let count = |line: &str, field: &str| {
+        let (_, rest) = line.split_once(field)?;
+        rest.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    let of_line = |line: &String| count(line, "programs=").or_else(|| Some(1 + count(line, "held_back=")?));
+    lines.iter().map(|line| of_line(line).unwrap_or(1)).sum()
+}
+
+#[test]
+fn programs_that_are_no_good_do_not_fill_the_log() {
+    const EACH: u64 = 60;
+    let site = Site::new();
+    let config = site.path("config.toml");
+    std::fs::write(&config, "recorder_keep = 0\n").unwrap();
+    let daemon = site.daemon(&["--config", config.to_str().unwrap()]);
+    let with = |at: usize, word: u64| {
+        let mut segment = vec![0; segment_bytes(SLOTS, RING_BYTES) / 8];
+        segment[..HEADER.len()].copy_from_slice(&HEADER);
+        segment[at] = word;
+        (segment, vec![0; CONTROL_BYTES / 8])
+    };
+    for _ in 0..EACH {
+        // Of another version; with more in its ring than that holds; a flight recorder that nobody takes.
+        offer(&site, with(1, LAYOUT_VERSION + 1));
+        offer(&site, with(SLOT_HEADERS, 1 << 36 | 10_000));
+        offer(&site, with(MODE, 1));
+    }
+    for what in ["failed to attach to", "contradict", "given up"] {
+        let lines = wait_for(what, || {
+            let lines = daemon.said(what);
+            (named_or_counted(&lines) == EACH).then_some(lines)
+        });
+        assert!(lines.len() < 20, "{lines:?}");
+    }
+}
+
 /// The kernel waits a sixth of a second for pages that are in use elsewhere before it says that a segment may still be written.
 #[test]
 fn programs_about_which_the_kernel_answers_late_hold_nobody_up() {

@@ -13,6 +13,7 @@ use super::feed::Feeder;
 use super::ledger::Ledger;
 use super::program::Program;
 use super::spare::Spare;
+use super::told::Told;
 use crate::config::Config;
 use crate::join::{Join, Rules, SpanPiece};
 use crate::link;
@@ -103,6 +104,7 @@ pub(super) struct Engine {
     last_checkpoint: Duration,
     next_tick: Duration,
     rejected_programs: u64,
+    told: Told,
     /// Flight recorders of ended programs that nobody took in time.
     recorders_evicted: u64,
     /// What earlier workers left is taken over.
@@ -155,6 +157,7 @@ impl Engine {
             last_checkpoint: Duration::ZERO,
             next_tick: Duration::ZERO,
             rejected_programs: 0,
+            told: Told::default(),
             recorders_evicted: 0,
             is_rebuilt: false,
         };
@@ -195,7 +198,7 @@ impl Engine {
             // Frames of it may be staged, and it does not offer itself again.
             Err(e) if !self.is_rebuilt && is_shortage(&e) => return Err(e),
             Err(e) => {
-                tracing::warn!(pid, comm, "failed to attach to a program: {e}");
+                self.told.unattached(pid, &comm, &e);
                 if matches!(e, AttachError::Version { .. }) {
                     // Whatever keeps it from being told is of its own making.
                     let _ = Unread::Version.tell(&control);
@@ -254,6 +257,7 @@ impl Engine {
         self.give_up_ended(now);
         self.end_programs(now);
         self.retire(now)?;
+        self.told.rest();
         self.staging.beat()?;
         Ok(progress)
     }
@@ -314,6 +318,9 @@ impl Engine {
             return Ok(0);
         }
         let round = program.round(self.config.ring_budget_bytes, &mut self.spare, now);
+        if let Some(slot) = round.insane {
+            self.told.insane(&program.label, slot);
+        }
         progress.has_more |= round.has_more;
         progress.fill = progress.fill.max(round.fill);
         let first = self.staging.end();

@@ -12,6 +12,7 @@ mod resolve;
 mod snapshot;
 mod spare;
 mod sweep;
+mod told;
 mod totals;
 mod unread;
 mod waker;

@@ -77,6 +77,8 @@ pub(super) struct Round {
     pub(super) has_more: bool,
     /// The largest part of a ring that was copied, of 1024.
     pub(super) fill: u64,
+    /// The first of its rings that was found to contradict itself, if that was now.
+    pub(super) insane: Option<usize>,
 }
 
 /// With the name that the program says itself if the kernel did not know it any more: a process may end before the holder comes
@@ -184,7 +186,9 @@ impl Program {
             let waiting = usize::try_from(end - at).map_or(usize::MAX, |grains| grains * GRAIN_BYTES);
             let mut raw = spare.take();
             let drained = self.attachment.drain(slot, ring_budget.min(budget).min(waiting), &mut raw);
-            self.tell_insanity(drained.insane, slot);
+            if drained.insane && !std::mem::replace(&mut self.was_insane, true) {
+                round.insane = Some(slot);
+            }
             self.sweeps.note(slot, drained.to.grain, end, drained.blocked_on_hole, now);
             round.has_more |= drained.more && drained.to.grain < end;
             budget = budget.saturating_sub(raw.len());
@@ -339,17 +343,6 @@ impl Program {
             released: self.given_up.unwrap_or(0),
             drain: self.figures,
         }
-    }
-
-    fn tell_insanity(&mut self, insane: bool, slot: usize) {
-        if insane && !self.was_insane {
-            tracing::warn!(
-                process = self.label,
-                slot,
-                "the program's ring contradicts itself; it is not read any more"
-            );
-        }
-        self.was_insane |= insane;
     }
 }
 

@@ -9,6 +9,7 @@ use blkin_ringbuf::saved::{self, Identity, Saved};
 
 use super::engine::Engine;
 use super::program::Program;
+use super::told::Told;
 use crate::config::Config;
 use crate::settings::peer::Reach;
 use crate::settings::rules::Target;
@@ -88,6 +89,7 @@ pub(super) fn keep_within_bounds(
     programs: &mut BTreeMap<u64, Box<Program>>,
     config: &Config,
     now: Duration,
+    told: &mut Told,
 ) -> u64 {
     let mut kept: Vec<(Duration, u64, u64)> = programs
         .iter()
@@ -106,11 +108,7 @@ pub(super) fn keep_within_bounds(
         (left, bytes) = (left - 1, bytes - own);
         if let Some(program) = programs.get_mut(&number) {
             let annotations = program.give_up();
-            tracing::warn!(
-                process = program.label,
-                annotations,
-                "the flight recorder of a program that has ended was given up: nobody took it in time"
-            );
+            told.given_up(&program.label, annotations);
             evicted += 1;
         }
     }

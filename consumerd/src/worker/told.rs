@@ -1,0 +1,65 @@
+//! What the log says of programs that are no good: of each kind a line a second at most, for whoever starts programs must not
+//! fill the disk with it.
+
+use std::time::Instant;
+
+use blkin_daemon::Notices;
+use blkin_ringbuf::AttachError;
+
+/// When that was said last, and what came since. `held_back` in a line are those that came before it.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    unattached: Notices,
+    insane: Notices,
+    given_up: Notices,
+}
+
+impl Told {
+    /// A program cannot be attached to.
+    pub(super) fn unattached(&mut self, pid: u32, comm: &str, error: &AttachError) {
+        if let Some(held_back) = self.unattached.admit(Instant::now()) {
+            tracing::warn!(pid, comm, held_back, "failed to attach to a program: {error}");
+        }
+    }
+
+    /// A ring of a program shows what no program of ours writes.
+    pub(super) fn insane(&mut self, process: &str, slot: usize) {
+        if let Some(held_back) = self.insane.admit(Instant::now()) {
+            tracing::warn!(
+                process,
+                slot,
+                held_back,
+                "the program's ring contradicts itself; it is not read any more"
+            );
+        }
+    }
+
+    /// A flight recorder is kept no longer.
+    pub(super) fn given_up(&mut self, process: &str, annotations: u64) {
+        if let Some(held_back) = self.given_up.admit(Instant::now()) {
+            tracing::warn!(
+                process,
+                annotations,
+                held_back,
+                "the flight recorder of a program that has ended was given up: nobody took it in time"
+            );
+        }
+    }
+
+    /// Counts those of which nothing was said since the last line, though no more come.
+    pub(super) fn rest(&mut self) {
+        let now = Instant::now();
+        if let Some(programs) = self.unattached.rest(now) {
+            tracing::warn!(programs, "failed to attach to more programs");
+        }
+        if let Some(programs) = self.insane.rest(now) {
+            tracing::warn!(
+                programs,
+                "rings of more programs contradict themselves; they are not read any more"
+            );
+        }
+        if let Some(programs) = self.given_up.rest(now) {
+            tracing::warn!(programs, "the flight recorders of more programs that have ended were given up");
+        }
+    }
+}

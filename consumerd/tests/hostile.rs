@@ -4,7 +4,11 @@
 
 mod common;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use blkin_consumerd::link::send;
 use blkin_record::{POSITION_MASK, Stamp};
@@ -167,6 +171,48 @@ fn programs_that_are_refused_are_told_why() {
     let one_more = offer(&site, header(LAYOUT_VERSION));
     assert_eq!(wait_for("one program too many is told", || told(&one_more)), 2);
     program.finish();
+}
+
+/// Asks for metrics over one connection, many times at once, until `is_over`.
+fn ask_without_end(http: &str, is_over: &AtomicBool) {
+    const AT_ONCE: usize = 100;
+    let mut stream = TcpStream::connect(http).unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let requests = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(AT_ONCE);
+    let mut part = vec![0; 64 << 10];
+    let mut asked = 0;
+    while !is_over.load(Relaxed) {
+        if asked == 0 {
+            stream.write_all(requests.as_bytes()).unwrap();
+            asked = AT_ONCE;
+        }
+        let read = stream.read(&mut part).unwrap_or(0);
+        asked -= asked.min(part[..read].windows(5).filter(|bytes| bytes == b"HTTP/").count());
+    }
+}
+
+/// They are answered by a thread that reads no rings.
+#[test]
+fn askers_of_metrics_keep_no_ring_from_being_read() {
+    let site = Site::new();
+    let daemon = site.daemon(&[]);
+    // Of each there is something to tell.
+    let programs: Vec<_> = (0..40).map(|_| site.program(&[1, 1], &[])).collect();
+    wait_for("all are held", || (daemon.metrics().sum("blkin_programs_held") == 40).then_some(()));
+    let is_over = AtomicBool::new(false);
+    let metrics = std::thread::scope(|scope| {
+        for _ in 0..50 {
+            scope.spawn(|| ask_without_end(&daemon.http, &is_over));
+        }
+        // Nearly 40,000 annotations a second, of which its ring holds those of a sixth of one.
+        let mut program = site.program(&[10_000, 1, 50], &[("BLKIN_RING_BYTES", "524288")]);
+        program.calls();
+        is_over.store(true, Relaxed);
+        program.end();
+        daemon.metrics()
+    });
+    assert_eq!(metrics.sum("blkin_program_lost_total"), 0);
+    programs.into_iter().for_each(common::Program::end);
 }
 
 /// How many programs the log names in these lines, or counts there.

@@ -186,7 +186,7 @@ impl Worker {
     }
 
     async fn run(mut self) -> anyhow::Result<()> {
-        let serving = self.serve()?;
+        self.serve().context("failed to serve HTTP")?;
         let heartbeats = self.heartbeats();
         send(self.link.get_ref(), &Message::Ready.encode(), &[]).context("failed to greet the holder")?;
         while self.is_linked && !self.stop.is_cancelled() {
@@ -197,11 +197,12 @@ impl Worker {
         }
         self.finish(&heartbeats).await?;
         heartbeats.into_iter().for_each(|(_, heartbeat)| heartbeat.finish());
-        serving.abort();
         Ok(())
     }
 
-    fn serve(&self) -> anyhow::Result<tokio::task::JoinHandle<io::Result<()>>> {
+    /// Answers askers of metrics and health until the process ends, on a thread of their own: with that which drains they would
+    /// take turns, and whoever asks without end would have rings run full.
+    fn serve(&self) -> io::Result<()> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(EngineCollector {
             engine: self.engine.clone(),
@@ -210,15 +211,15 @@ impl Worker {
             standings: self.standings.clone(),
         }));
         let router = admin::router(Admin { registry: Arc::new(registry), health: self.health.clone() });
-        let listener = tokio::net::TcpListener::from_std(self.http.try_clone()?)?;
-        let patience = Patience::new(HTTP_IDLE_TIME);
-        Ok(tokio::spawn(admin::serve(
-            listener,
-            router,
-            ADMIN_CONNECTIONS,
-            patience,
-            CancellationToken::new(),
-        )))
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let listener = {
+            let _guard = runtime.enter();
+            tokio::net::TcpListener::from_std(self.http.try_clone()?)?
+        };
+        let (patience, never) = (Patience::new(HTTP_IDLE_TIME), CancellationToken::new());
+        let serving = admin::serve(listener, router, ADMIN_CONNECTIONS, patience, never);
+        std::thread::Builder::new().name("blkin-http".into()).spawn(move || runtime.block_on(serving))?;
+        Ok(())
     }
 
     fn heartbeats(&self) -> Heartbeats {
@@ -264,7 +265,7 @@ impl Worker {
             self.was_woken_in_vain |= was_woken;
             has_more |= self.fall_asleep();
         }
-        // Even then askers of /metrics get their turn.
+        // Even then the holder is heard.
         let pause = if has_more { Duration::ZERO } else { self.pace.pause() };
         self.engine().call_sinks(Instant::now() + pause);
         tokio::select! {

@@ -2,7 +2,10 @@
 //!
 //! A span may arrive in pieces: one annotation at a time from classic BlkKin, one piece from each side of a call, a
 //! late rest after a pause, and any of them twice. Zipkin converts each v1 piece alone, so a lone `sr` and a lone `ss`
-//! never meet there. Here all v1 pieces of one span id are put together first. The order of arrival does not matter.
+//! never meet there. Here all v1 pieces of one span id are put together first, but for those that contradict each other. The
+//! order of arrival does not matter.
+
+mod apart;
 
 use std::collections::{HashMap, HashSet};
 
@@ -86,7 +89,7 @@ fn beyond_json(span: &Span) -> usize {
     nanos + usize::from(span.marks.begin.is_some()) + usize::from(span.marks.end.is_some())
 }
 
-/// Converts the v1 pieces of one span.
+/// Converts the v1 pieces of one span id.
 fn convert_pieces(pieces: Vec<V1Span>) -> Vec<Span> {
     let mut pieces = once_each(pieces);
     if let [piece] = pieces.as_slice() {
@@ -94,6 +97,14 @@ fn convert_pieces(pieces: Vec<V1Span>) -> Vec<Span> {
     }
     pieces.sort_by_key(first_moment);
     pieces.iter_mut().for_each(fill_hosts);
+    apart::in_groups(pieces).into_iter().flat_map(convert_joined).collect()
+}
+
+/// Converts pieces that are of one span, the earliest first.
+fn convert_joined(pieces: Vec<V1Span>) -> Vec<Span> {
+    if let [piece] = pieces.as_slice() {
+        return v1_to_v2(piece);
+    }
     let names = names_by_service(&pieces);
     let times = times_by_service(&pieces);
     let mut spans = v1_to_v2(&join(pieces));

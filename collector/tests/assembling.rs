@@ -183,6 +183,54 @@ fn a_service_that_calls_itself_has_both_sides() {
     assert_eq!(kinds, [(Kind::Client, false), (Kind::Server, true)]);
 }
 
+/// A side of a call from its begin to its end, with a tag.
+fn whole_side(name: &str, ends: [&str; 2], from: i64, service: &str, tag_value: &str) -> V1Span {
+    let annotations = vec![event(from, ends[0], service), event(from + 50, ends[1], service)];
+    V1Span {
+        timestamp: Some(from),
+        duration: Some(50),
+        binary_annotations: vec![tag("n", tag_value, at(service))],
+        ..piece(name, annotations)
+    }
+}
+
+fn told(pieces: &[V1Span]) -> HashSet<(Kind, String, String, String, Option<i64>)> {
+    let told = |span: &Span| {
+        let name = span.name.clone().unwrap_or_default();
+        let service = span.local_service().unwrap_or_default().to_owned();
+        (span.kind.unwrap(), name, service, span.tags["n"].clone(), span.duration)
+    };
+    assemble_v1(pieces).iter().map(told).collect()
+}
+
+#[test]
+fn sides_that_contradict_each_other_are_spans_of_their_own() {
+    const CLIENT: [&str; 2] = ["cs", "cr"];
+    const SERVER: [&str; 2] = ["sr", "ss"];
+    let cases = [
+        [whole_side("call", CLIENT, 100, "osd", "1"), whole_side("serve", SERVER, 110, "osd", "2")],
+        [whole_side("serve1", SERVER, 100, "osd", "1"), whole_side("serve2", SERVER, 110, "osd", "2")],
+        [whole_side("serve", SERVER, 100, "x", "1"), whole_side("serve", SERVER, 100, "y", "2")],
+        [whole_side("call", CLIENT, 100, "a", "1"), whole_side("call", CLIENT, 200, "b", "2")],
+    ];
+    for [one, other] in cases {
+        let alone = |piece: &V1Span| told(slice::from_ref(piece));
+        let expected: HashSet<_> = alone(&one).union(&alone(&other)).cloned().collect();
+        assert_eq!(told(&[one.clone(), other.clone()]), expected);
+        assert_eq!(told(&[other, one]), expected);
+    }
+}
+
+#[test]
+fn what_knows_no_side_whole_joins_that_of_its_service() {
+    let servers = ["x", "y"].map(|service| whole_side("serve", ["sr", "ss"], 100, service, "1"));
+    let late = piece("serve", vec![event(170, "flushed", "y")]);
+    let spans = assemble_v1(&[servers.as_slice(), &[late]].concat());
+    let flushed: HashSet<_> =
+        spans.iter().map(|span| (span.local_service(), span.annotations.len())).collect();
+    assert_eq!(flushed, HashSet::from([(Some("x"), 0), (Some("y"), 1)]));
+}
+
 #[test]
 fn traces_that_share_the_low_half_of_their_ids_stay_apart() {
     let low = piece("op", vec![event(1, "a", "osd")]);

@@ -213,6 +213,7 @@ impl Corpus {
         self.numbers();
         self.nanoseconds();
         self.pieces();
+        self.v1_sides();
         self.beyond_thrift();
         self.scribe_calls();
     }
@@ -269,6 +270,31 @@ impl Corpus {
         };
         let body = Value::Array(vec![piece(10, "sr"), piece(30, "ss")]).to_string().into_bytes();
         self.http("v1 JSON, pieces of a span", V1, &[JSON], body, &trace);
+    }
+
+    /// Calls for which different parties took the same id, each told whole.
+    fn v1_sides(&mut self) {
+        const CLIENT: [&str; 2] = ["cs", "cr"];
+        const SERVER: [&str; 2] = ["sr", "ss"];
+        let cases = [
+            ("both sides of a service", [(CLIENT, "osd", 1), (SERVER, "osd", 2)]),
+            ("two servers of a service", [(SERVER, "osd", 1), (SERVER, "osd", 2)]),
+            ("two servers", [(SERVER, "x", 1), (SERVER, "y", 2)]),
+            ("two clients", [(CLIENT, "a", 1), (CLIENT, "b", 2)]),
+        ];
+        for (name, sides) in cases {
+            let (trace, now) = (self.trace_id(), now_us());
+            let side = |(ends, service, number): ([&str; 2], &str, i64)| {
+                let endpoint = json!({"serviceName": service, "ipv4": format!("10.0.0.{number}")});
+                let at = |value, moment| json!({"timestamp": moment, "value": value, "endpoint": endpoint});
+                let (begin, end) = (now + number, now + 10 * number);
+                json!({"traceId": trace, "id": "2", "name": format!("call {number}"), "timestamp": begin,
+                    "duration": end - begin, "annotations": [at(ends[0], begin), at(ends[1], end)],
+                    "binaryAnnotations": [{"key": "n", "value": number.to_string(), "endpoint": endpoint}]})
+            };
+            let body = Value::Array(sides.map(side).to_vec()).to_string().into_bytes();
+            self.http(&format!("v1 JSON, {name}"), V1, &[JSON], body, &trace);
+        }
     }
 
     /// What v1 says in JSON alone: thrift has an address of zeros for none, and ids of 64 or 128 bits.

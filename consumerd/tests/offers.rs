@@ -5,6 +5,7 @@
 mod common;
 
 use std::os::fd::AsFd;
+use std::process::Command;
 
 use blkin_consumerd::link::send;
 use common::{Daemon, Program, Site, send_signal, wait_for};
@@ -82,4 +83,18 @@ fn a_program_whose_last_offer_comes_with_its_end_counts_once() {
     }
     daemon.settled(made).assert_balanced();
     assert_eq!(offers("taken"), 8);
+}
+
+/// As where consumerd runs in a container and shares the folder of its socket alone: the kernel knows no process id of such a
+/// program there.
+#[test]
+fn a_program_of_another_pid_namespace_is_read_without_its_name() {
+    let site = Site::new();
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+    let daemon = site.started_by(unshare, &[]).ready();
+    let programs: Vec<_> = (0..2).map(|_| site.program(&[20, 1], &[])).collect();
+    let made: u64 = programs.into_iter().map(Program::finish).sum();
+    daemon.settled(made).assert_balanced();
+    assert_eq!(daemon.said("programs of another PID namespace").len(), 1);
 }

@@ -82,6 +82,7 @@ pub mod layout;
 mod mapping;
 mod names;
 mod offer;
+mod peer;
 pub mod process;
 #[cfg(test)]
 mod protocol_tests;
@@ -108,6 +109,7 @@ pub use drain::{Drained, Position, RingReader};
 pub use layout::{ProducerKind, RingMode};
 pub use names::{MAX_INTERNED_BYTES, Names, Texts};
 pub use offer::{OFFER_BYTES, OFFER_MESSAGE};
+pub use peer::{Peer, peer_of};
 pub use recorder::RingCopy;
 pub use ring::{Refused, Ring, RingShape};
 pub use words::Words;

@@ -110,6 +110,7 @@ struct Holder<'a> {
     elsewhere: Notices,
     /// Offers stayed where they were for want of descriptors.
     was_short: bool,
+    was_nameless: bool,
     stop: CancellationToken,
     restart_pause: Duration,
     was_ready: bool,
@@ -190,6 +191,7 @@ impl<'a> Holder<'a> {
             over_quota: Notices::default(),
             elsewhere: Notices::default(),
             was_short: false,
+            was_nameless: false,
             stop,
             restart_pause: Duration::ZERO,
             was_ready: false,

@@ -9,8 +9,8 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use blkin_ringbuf::peer_of;
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{RecvFlags, SocketFlags, SocketType, accept_with, recv};
 
 use super::closer::{Closer, Seen, look};
@@ -107,7 +107,11 @@ impl Offers {
             match read_offer(&connection, &self.closer) {
                 Ok(None) if since.elapsed() < PATIENCE => self.waiting.push((connection, since)),
                 read => {
-                    out.extend(read.ok().flatten());
+                    match read {
+                        // Whoever came has said nothing.
+                        Err(error) if error.kind() == ErrorKind::UnexpectedEof => {}
+                        read => out.extend(read.unwrap_or(Some(Err(Refusal::Malformed)))),
+                    }
                     self.closer.hang_up(connection);
                 }
             }
@@ -172,9 +176,8 @@ fn read_offer(connection: &OwnedFd, closer: &Closer) -> io::Result<Option<Result
     };
     // These are its descriptors once more, and none of them the last.
     recv(connection, &mut bytes, RecvFlags::DONTWAIT)?;
-    let who = socket_peercred(connection)?;
-    let pid = who.pid.as_raw_nonzero().get().unsigned_abs();
-    let program = Program { number: 0, uid: who.uid.as_raw(), pid, comm: comm(pid) };
+    let who = peer_of(connection)?;
+    let program = Program { number: 0, uid: who.uid, pid: who.pid, comm: comm(who.pid) };
     Ok(Some(Ok(Offer { program, segment, control })))
 }
 

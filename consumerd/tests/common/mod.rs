@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+/// The program under test.
+const DAEMON: &str = env!("CARGO_BIN_EXE_blkin-consumerd");
 /// Longest wait for anything in these tests, on whatever machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -71,10 +73,19 @@ impl Site {
 
     /// As [`Self::bare_daemon`], not waited for.
     pub fn starting_daemon(&self, arguments: &[&str]) -> Starting {
+        self.start(Command::new(DAEMON), arguments)
+    }
+
+    /// As [`Self::starting_daemon`], of a daemon that another program starts, which takes a command for its last arguments.
+    pub fn started_by(&self, mut starter: Command, arguments: &[&str]) -> Starting {
+        starter.arg(DAEMON);
+        self.start(starter, arguments)
+    }
+
+    fn start(&self, mut command: Command, arguments: &[&str]) -> Starting {
         let ready = self.path("ready.json");
         // An earlier daemon's word is not this one's.
         let _ = std::fs::remove_file(&ready);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_blkin-consumerd"));
         command.arg("--socket").arg(self.socket()).arg("--ready-file").arg(&ready);
         command.args(["--log", "info"]);
         let log = self.path("log");
@@ -122,7 +133,7 @@ impl Site {
 
 /// Where the traced program is.
 fn producer() -> PathBuf {
-    Path::new(env!("CARGO_BIN_EXE_blkin-consumerd")).with_file_name("examples/producer")
+    Path::new(DAEMON).with_file_name("examples/producer")
 }
 
 /// The daemon, before it has said that it is ready.

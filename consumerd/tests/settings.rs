@@ -238,6 +238,21 @@ fn assert_recorders(line: &str, kept: u64, given_up: u64) {
 }
 
 #[test]
+fn recorders_that_end_with_the_daemon_are_named() {
+    let site = Site::new();
+    let daemon = site.bare_daemon(&[]);
+    let mut recorder = site.program(&[10, 1], &[("BLKIN_MODE", "overwrite")]);
+    let (calls, pid) = (recorder.calls(), recorder.pid());
+    recorder.end();
+    wait_for("it is kept", || (daemon.metrics().sum("blkin_recorders_kept") == 1).then_some(()));
+    let log = site.path("log");
+    assert!(daemon.stop().success());
+    let log = std::fs::read_to_string(log).unwrap();
+    let told = log.lines().find(|line| line.contains("nobody took them before the daemon ended")).unwrap();
+    assert!(told.contains(&format!("annotations={calls} programs=\"producer:{pid}\"")), "{told}");
+}
+
+#[test]
 fn recorders_of_ended_programs_are_kept_as_recorder_keep_and_its_bytes_and_ms_say() {
     assert_recorders("recorder_keep = 2", 2, 0);
     assert_recorders("recorder_keep = 1", 1, 1);

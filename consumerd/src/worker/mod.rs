@@ -370,7 +370,22 @@ impl Worker {
         if annotations > 0 {
             tracing::warn!(annotations, "ended before the rings of programs that have ended were read");
         }
+        tell_recorders(engine.kept_recorders());
         Ok(())
+    }
+}
+
+/// Names what ends with the daemon, the first of them.
+fn tell_recorders((kept, annotations): (Vec<&str>, u64)) {
+    const NAMED: usize = 10;
+    if !kept.is_empty() {
+        let (recorders, programs) = (kept.len(), kept[..kept.len().min(NAMED)].join(" "));
+        tracing::warn!(
+            recorders,
+            annotations,
+            programs,
+            "the flight recorders of programs that have ended were given up: nobody took them before the daemon ended"
+        );
     }
 }
 

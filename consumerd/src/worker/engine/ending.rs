@@ -63,6 +63,16 @@ impl Engine {
         unread.map(|program| program.attachment.pending()).sum()
     }
 
+    /// Flight recorders that are kept of programs that have ended, the one that ended last first, and the annotations in
+    /// them: they end with the daemon.
+    pub(in crate::worker) fn kept_recorders(&self) -> (Vec<&str>, u64) {
+        let mut kept: Vec<_> =
+            self.programs.values().filter_map(|program| Some((program.ended_at()?, program))).collect();
+        kept.sort_by_key(|(ended_at, _)| std::cmp::Reverse(*ended_at));
+        let annotations = kept.iter().map(|(_, program)| program.attachment.pending()).sum();
+        (kept.into_iter().map(|(_, program)| program.label.as_str()).collect(), annotations)
+    }
+
     /// Says how much is settled.
     ///
     /// # Errors

@@ -136,7 +136,10 @@ fn words_for(annotations: u64) -> (&'static str, &'static str) {
 /// Why an offer fails with this error, in words before and behind the path of the socket.
 fn nobody_at(error: Errno) -> [&'static str; 2] {
     match error {
-        Errno::ACCESS | Errno::PERM => ["consumerd's socket ", " is closed to this user"],
+        Errno::ACCESS => ["consumerd's socket ", " is closed to this user"],
+        // Of a filter of system calls, or a unit that has no such sockets.
+        Errno::PERM | Errno::AFNOSUPPORT | Errno::NOSYS => ["this program may not open a socket to ", ""],
+        Errno::MFILE | Errno::NFILE => ["this program had no descriptor left to reach ", ""],
         _ => ["no consumerd answers at ", ""],
     }
 }
@@ -208,9 +211,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_that_is_closed_to_this_user_is_told_from_one_at_which_nobody_answers() {
+    fn what_keeps_this_program_from_the_socket_is_told_from_one_at_which_nobody_answers() {
         let told = |error: Errno| nobody_at(error).join("/s");
         assert_eq!(told(Errno::ACCESS), "consumerd's socket /s is closed to this user");
+        for filtered in [Errno::PERM, Errno::AFNOSUPPORT] {
+            assert_eq!(told(filtered), "this program may not open a socket to /s");
+        }
+        assert_eq!(told(Errno::MFILE), "this program had no descriptor left to reach /s");
         for nobody in [Errno::NOENT, Errno::CONNREFUSED] {
             assert_eq!(told(nobody), "no consumerd answers at /s");
         }

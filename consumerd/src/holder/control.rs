@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags, fstat, ftruncate, open};
@@ -47,7 +48,7 @@ impl Control {
 /// Opens the file, or makes it; whoever may write its folder cannot make the daemon write elsewhere.
 fn rules_file(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = open(path, flags, Mode::RUSR | Mode::WUSR)?;
+    let file = open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|error| unusable(path, error.into()))?;
     let stat = fstat(&file)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink != 1 {
         return Err(io::Error::new(
@@ -61,9 +62,31 @@ fn rules_file(path: &Path) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
+/// Names the file, which is another than the socket, and whose it is if that keeps this user from it.
+fn unusable(path: &Path, error: io::Error) -> io::Error {
+    let owner = (error.kind() == io::ErrorKind::PermissionDenied)
+        .then(|| path.symlink_metadata().ok())
+        .flatten()
+        .map_or_else(String::new, |file| format!(", which belongs to user {}", file.uid()));
+    io::Error::new(error.kind(), format!("{}{owner}: {error}", path.display()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_file_of_rules_is_named_and_whose_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control.rules");
+        let told = |error: io::ErrorKind| unusable(&path, error.into()).to_string();
+        assert_eq!(told(io::ErrorKind::PermissionDenied), format!("{}: permission denied", path.display()));
+        std::fs::write(&path, "").unwrap();
+        let own = rustix::process::getuid().as_raw();
+        let expected = format!("{}, which belongs to user {own}: permission denied", path.display());
+        assert_eq!(told(io::ErrorKind::PermissionDenied), expected);
+        assert_eq!(told(io::ErrorKind::NotFound), format!("{}: entity not found", path.display()));
+    }
 
     #[test]
     fn the_rules_stay_when_the_socket_goes() {

@@ -202,7 +202,8 @@ check "nothing is left" nothing_left
 check "installs everything" scripts/install --prefix /usr --destdir "$dest"
 for file in usr/bin/blkin usr/bin/blkin-consumerd usr/bin/blkin-collector etc/blkin/consumerd.toml etc/blkin/collector.toml \
     usr/lib/systemd/system/blkin-consumerd.service usr/lib/systemd/system/blkin-collector.service \
-    usr/lib/sysusers.d/blkin.conf usr/lib/tmpfiles.d/blkin.conf usr/lib/libblkin.so.0 usr/share/doc/blkin/deploy.md \
+    usr/lib/systemd/system-preset/90-blkin.preset usr/lib/sysusers.d/blkin.conf usr/lib/tmpfiles.d/blkin.conf \
+    usr/lib/libblkin.so.0 usr/share/doc/blkin/deploy.md \
     usr/share/doc/blkin/operations.md; do
     check "lays down $file" test -f "$dest/$file"
 done
@@ -225,6 +226,14 @@ for name in consumerd relay collector; do
 done
 placeholders() { ! grep -rn '@[a-z_]*@' "$dest/usr/lib/systemd" "$usr/lib/pkgconfig" "$usr/lib/cmake" | grep -v SystemCallFilter; }
 check "no placeholder is left" placeholders
+# Debian's presets enable each unit of which none says otherwise, at the first boot of a machine without an id.
+none_is_preset() {
+    local unit
+    for unit in "$usr"/lib/systemd/system/*.service; do
+        grep -qx "disable $(basename "$unit")" "$usr/lib/systemd/system-preset/90-blkin.preset" || return 1
+    done
+}
+check "no daemon is enabled by a preset" none_is_preset
 units_verify() {
     local unit
     for unit in "$usr"/lib/systemd/system/*.service; do

@@ -12,6 +12,13 @@ nothing_runs() {
     for name in consumerd relay collector; do state_is blkin-$name inactive || return 1; done
 }
 check "no daemon runs that nobody asked for" nothing_runs
+# What systemd does by itself at the first boot of a machine without /etc/machine-id.
+preset_enables_none() {
+    local name
+    systemctl preset blkin-consumerd blkin-relay blkin-collector || return 1
+    for name in consumerd relay collector; do [ "$(systemctl is-enabled blkin-$name)" = disabled ] || return 1; done
+}
+check "nor is one enabled by a first boot" preset_enables_none
 check "a program is built" bash -c 'cc quickstart.c $(pkg-config --cflags --libs blkin) -o quickstart'
 check "daemons start" systemctl enable --now blkin-collector blkin-consumerd
 check "a request is shown" shown

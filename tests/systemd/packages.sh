@@ -4,6 +4,16 @@
 
 install_packages() { dpkg -i ./*.deb; }
 
+# As where an image is made: a folder without /proc, in which no systemd runs. Its files are this container's.
+image=$PWD/image
+in_image() { mount --bind / "$image" && cp ./*.deb /var/tmp/ && chroot "$image" sh -ec 'dpkg -i /var/tmp/*.deb'; }
+mkdir image
+check "the packages are installed into an image" in_image
+check "wholly" bash -c '[ "$(dpkg-query -W -f "\${db:Status-Status}" blkin)" = installed ] && getent passwd blkin'
+check "they are purged there" chroot "$image" dpkg -P blkin libblkin-dev libblkin0
+check "none of them is left" bash -c '! dpkg-query -W blkin libblkin-dev libblkin0'
+umount image && userdel blkin
+
 check "the packages are installed" install_packages
 check "there is the user, and the folder where programs find consumerd" bash -c '
     [ "$(stat -c %U:%a /run/blkin)" = blkin:755 ]'

@@ -10,9 +10,16 @@ in_image() { mount --bind / "$image" && cp ./*.deb /var/tmp/ && chroot "$image" 
 mkdir image
 check "the packages are installed into an image" in_image
 check "wholly" bash -c '[ "$(dpkg-query -W -f "\${db:Status-Status}" blkin)" = installed ] && getent passwd blkin'
-check "they are purged there" chroot "$image" dpkg -P blkin libblkin-dev libblkin0
+# And spans on a disk of their own.
+purge_mounted() {
+    mkdir -p "$image/var/lib/blkin" && mount -t tmpfs tmpfs "$image/var/lib/blkin" && touch "$image/var/lib/blkin/spans" &&
+        chroot "$image" dpkg -P blkin libblkin-dev libblkin0
+}
+check "they are purged where spans have a mount point" purge_mounted
 check "none of them is left" bash -c '! dpkg-query -W blkin libblkin-dev libblkin0'
-umount image && userdel blkin
+check "nor any span, and the mount point is" bash -ec '
+    mountpoint image/var/lib/blkin && [ -z "$(ls image/var/lib/blkin)" ] && umount image/var/lib/blkin'
+umount image && rmdir /var/lib/blkin && userdel blkin
 
 check "the packages are installed" install_packages
 check "there is the user, and the folder where programs find consumerd" bash -c '

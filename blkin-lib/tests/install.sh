@@ -237,7 +237,7 @@ check "no daemon is enabled by a preset" none_is_preset
 units_verify() {
     local unit
     for unit in "$usr"/lib/systemd/system/*.service; do
-        sed "s|^ExecStart=/usr|ExecStart=$usr|; s|^User=.*|User=root|; s|^Group=.*|Group=root|" "$unit" >"$work/$(basename "$unit")"
+        sed "s|^\(Exec[a-zA-Z]*\)=/usr|\1=$usr|; s|^User=.*|User=root|; s|^Group=.*|Group=root|" "$unit" >"$work/$(basename "$unit")"
         systemd-analyze verify --man=no "$work/$(basename "$unit")" || return 1
     done
 }

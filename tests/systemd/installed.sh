@@ -36,6 +36,18 @@ check "the ledger holds" until_true healthy
 
 check "a reload reaches the collector" bash -ec 'systemctl reload blkin-collector; systemctl is-active blkin-collector'
 check "which says so" until_true said blkin-collector "read the configuration again"
+# refuses_to_reload NAME: what its file says is wrong, and it goes on without having been told of it.
+refuses_to_reload() {
+    local before unit=blkin-$1 file=/etc/blkin/$1.toml
+    before=$(property "$unit" MainPID)
+    cp "$file" good && echo 'no_such_key = 1' >>"$file"
+    ! systemctl reload "$unit" && [ "$(property "$unit" MainPID)" = "$before" ] && state_is "$unit" active &&
+        until_true said "$unit" 'there is no key .no_such_key' && ! said "$unit" 'kept the configuration as it was'
+    local result=$?
+    cp good "$file" && return $result
+}
+check "a reload fails of a file that cannot be used" refuses_to_reload collector
+check "and does not once that is mended" systemctl reload blkin-collector
 warned() { journalctl -q -o cat -p warning -u "$1" | grep -q "$2"; }
 check "consumerd cannot reload" systemctl kill -s HUP --kill-who=main blkin-consumerd
 check "of which the journal knows that it is a warning" until_true warned blkin-consumerd "^[^<].*SIGHUP changes nothing"
@@ -45,6 +57,8 @@ check "and takes requests again" shown
 
 # Through a relay: consumerd -> relay -> collector.
 check "relay starts" systemctl enable --now blkin-relay
+check "a reload of it fails of a file that cannot be used, too" refuses_to_reload relay
+check "and does not once that is mended" systemctl reload blkin-relay
 check "consumerd is sent there" bash -ec '
     sed -i "s/^scribe_upstream = .*/scribe_upstream = \"127.0.0.1:1463\"/" /etc/blkin/consumerd.toml
     blkin-consumerd --check-config --config /etc/blkin/consumerd.toml

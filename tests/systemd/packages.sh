@@ -36,7 +36,8 @@ preset_enables_none() {
     for name in consumerd relay collector; do [ "$(systemctl is-enabled blkin-$name)" = disabled ] || return 1; done
 }
 check "nor is one enabled by a first boot" preset_enables_none
-check "a program is built" bash -c 'cc quickstart.c $(pkg-config --cflags --libs blkin) -o quickstart'
+check "a program is built" bash -c '
+    cc /usr/share/doc/libblkin-dev/examples/quickstart.c $(pkg-config --cflags --libs blkin) -o quickstart'
 check "daemons start" systemctl enable --now blkin-collector blkin-consumerd
 check "a request is shown" shown
 

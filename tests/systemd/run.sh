@@ -74,7 +74,7 @@ else
 fi
 
 rm -r "$work/above" "$work/shared" && mkdir "$work/above" "$work/shared"
-if scripts/package --into "$work/shared" && cp examples/quickstart/quickstart.c "$work/shared/"; then
+if scripts/package --into "$work/shared"; then
     boot packages.sh
 else
     fail "there are no packages"

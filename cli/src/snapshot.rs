@@ -3,10 +3,10 @@
 //! consumerd holds the rings, also those of flight recorders whose programs have crashed, and answers on its control
 //! socket. Without it, root reads the rings of a live process through the descriptors in its /proc.
 
-use std::fs::{File, OpenOptions, Permissions};
-use std::io::{self, Read};
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -18,6 +18,7 @@ use clap::{ArgGroup, Args};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::private_file::PrivateFile;
 use crate::target::{ControlSocket, Target};
 use crate::terminal::safe;
 use crate::units;
@@ -40,7 +41,7 @@ pub struct SnapshotArguments {
     /// Only what was recorded this long before now (500ms, 5s, 1m), also if the program ended earlier
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration_us)]
     last: Option<u64>,
-    /// Where it goes; an existing file is replaced
+    /// Where it goes; an existing file is replaced once all is there
     #[arg(short, long, value_name = "FILE", default_value = "blkin.saved")]
     output: PathBuf,
     #[command(flatten)]
@@ -54,13 +55,16 @@ pub struct Written {
     pub file: PathBuf,
     /// Its size.
     pub bytes: u64,
+    /// Another file was there, which is gone.
+    pub replaced: bool,
 }
 
 impl Written {
     /// A line for people: where it is, and what to do with it.
     pub fn text(&self) -> String {
         let path = self.file.display();
-        format!("{} bytes in {path}; `blkin recover {path}` prints what they hold\n", self.bytes)
+        let replaced = if self.replaced { ", replaced" } else { "" };
+        format!("{} bytes in {path}{replaced}; `blkin recover {path}` prints what they hold\n", self.bytes)
     }
 }
 
@@ -69,40 +73,54 @@ impl Written {
 /// # Errors
 /// When neither consumerd nor /proc gives it, or it cannot be written.
 pub fn run(arguments: &SnapshotArguments) -> Result<Written> {
-    let asked = ask(arguments);
-    let bytes = match (asked, arguments.target.pid) {
-        (Ok(bytes), _) => bytes,
+    match (ask(arguments), arguments.target.pid) {
         (Err(refused), Some(pid)) => {
             let file = of_process(pid, arguments.last).with_context(|| {
                 format!("consumerd does not give it ({refused:#}), and the process cannot be read")
             })?;
-            write_private(&arguments.output, &mut &file[..])?
+            let mut output = PrivateFile::at(&arguments.output)?;
+            let bytes = output.write(&mut &file[..])?;
+            written(arguments, bytes, output)
         }
-        (Err(refused), None) => return Err(refused),
-    };
-    Ok(Written { file: arguments.output.clone(), bytes })
+        (asked, _) => asked,
+    }
 }
 
 /// Asks consumerd, and writes what it sends to the file.
-fn ask(arguments: &SnapshotArguments) -> Result<u64> {
+fn ask(arguments: &SnapshotArguments) -> Result<Written> {
     let mut stream = arguments.socket.ask(&request(arguments), PATIENCE)?;
     let silent = "consumerd does not answer; `blkin doctor` says how it is";
     let mut start = Vec::new();
     (&mut stream).take(MAGIC.len() as u64).read_to_end(&mut start).context(silent)?;
     if start == MAGIC {
-        let mut rings = Tail { from: start.chain(stream), last: Vec::new() };
-        let bytes = write_private(&arguments.output, &mut rings)?;
-        // Who ends, or is killed, while he sends them cannot say so.
-        if !saved::ends_whole(&rings.last) {
-            bail!(
-                "consumerd broke off: {} has but a part, which `blkin recover` reads",
-                arguments.output.display()
-            );
-        }
-        return Ok(bytes);
+        return receive(arguments, start.chain(stream));
     }
     (&mut stream).take(64 << 10).read_to_end(&mut start).context(silent)?;
     bail!(refusal(&serde_json::from_slice(&start).unwrap_or_default(), &arguments.target))
+}
+
+/// Writes the rings to the file.
+fn receive(arguments: &SnapshotArguments, from: impl Read) -> Result<Written> {
+    // Annotations may hold what is nobody else's business.
+    let mut output = PrivateFile::at(&arguments.output)?;
+    let mut rings = Tail { from, last: Vec::new(), failed: None };
+    let bytes = output.write(&mut rings)?;
+    // Who ends, or is killed, while he sends them cannot say so.
+    if !saved::ends_whole(&rings.last) {
+        bail!(broken_off(&arguments.output, &rings.cause(), output.keep_part()?));
+    }
+    written(arguments, bytes, output)
+}
+
+fn written(arguments: &SnapshotArguments, bytes: u64, output: PrivateFile) -> Result<Written> {
+    Ok(Written { replaced: output.finish()?, file: arguments.output.clone(), bytes })
+}
+
+/// What is said of a part, which is `beside` the file if that is an older one.
+fn broken_off(file: &Path, cause: &str, beside: Option<PathBuf>) -> String {
+    let part = beside.as_deref().unwrap_or(file).display();
+    let stays = if beside.is_some() { format!("; {} is as it was", file.display()) } else { String::new() };
+    format!("consumerd broke off{cause}: {part} has but a part, which `blkin recover` reads{stays}")
 }
 
 /// Why there is no snapshot. consumerd knows one sentence for every target that it finds no program of.
@@ -125,39 +143,29 @@ fn request(arguments: &SnapshotArguments) -> Value {
     json!({ "snapshot": snapshot })
 }
 
-/// Annotations may hold what is nobody else's business.
-fn write_private(path: &Path, from: &mut impl Read) -> Result<u64> {
-    let context = || format!("failed to write {}", path.display());
-    let mut options = OpenOptions::new();
-    let mut file =
-        options.write(true).create(true).truncate(false).mode(0o600).open(path).with_context(context)?;
-    take_over(&file).with_context(context)?;
-    io::copy(from, &mut file).with_context(context)
-}
-
-/// Empties a file that was there before, and takes it from others. Its owner could give it to them again, and in a folder like
-/// /tmp it may lie there for that reason.
-fn take_over(file: &File) -> Result<()> {
-    let before = file.metadata()?;
-    if !before.is_file() {
-        return Ok(());
-    }
-    if before.uid() != rustix::process::geteuid().as_raw() {
-        bail!("it is there already and belongs to user {}: name another with --output", before.uid());
-    }
-    file.set_permissions(Permissions::from_mode(0o600))?;
-    Ok(file.set_len(0)?)
-}
-
-/// Passes bytes on and keeps the last of them.
+/// Passes bytes on and keeps the last of them. Who breaks off has ended, however that shows.
 struct Tail<R> {
     from: R,
     last: Vec<u8>,
+    failed: Option<io::Error>,
+}
+
+impl<R> Tail<R> {
+    /// Why there is no more, if that is known.
+    fn cause(&self) -> String {
+        self.failed.as_ref().map(|error| format!(" ({error})")).unwrap_or_default()
+    }
 }
 
 impl<R: Read> Read for Tail<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.from.read(buffer)?;
+        let read = match self.from.read(buffer) {
+            Err(error) if error.kind() != ErrorKind::Interrupted => {
+                self.failed = Some(error);
+                return Ok(0);
+            }
+            other => other?,
+        };
         self.last.extend_from_slice(&buffer[read.saturating_sub(END_BYTES)..read]);
         self.last.drain(..self.last.len().saturating_sub(END_BYTES));
         Ok(read)
@@ -256,24 +264,6 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_there_is_taken_from_others_or_left_alone() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("blkin.saved");
-        std::fs::write(&path, "what was there before").unwrap();
-        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-        assert_eq!(write_private(&path, &mut &b"rings"[..]).unwrap(), 5);
-        assert_eq!(std::fs::read(&path).unwrap(), b"rings");
-        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
-        // Only root can give a file away.
-        if std::os::unix::fs::chown(&path, Some(1), None).is_ok() {
-            let error = format!("{:#}", write_private(&path, &mut &b"more"[..]).unwrap_err());
-            assert!(error.contains("belongs to user 1: "), "{error}");
-            assert_eq!(std::fs::read(&path).unwrap(), b"rings");
-        }
-        assert_eq!(write_private(Path::new("/dev/null"), &mut &b"rings"[..]).unwrap(), 5);
-    }
-
-    #[test]
     fn a_refusal_names_what_was_asked_for() {
         let unknown = json!({ "refused": { "cause": "unknown_pid", "why": "nobody has that name" } });
         let of_all = refusal(&unknown, &target(&["--all"]));
@@ -296,26 +286,50 @@ mod tests {
         let words =
             ["snapshot", "--all", "--socket", socket.to_str().unwrap(), "-o", output.to_str().unwrap()];
         let arguments = Command::parse_from(words).snapshot;
-        for sent in [whole, whole - 1, whole - END_BYTES, MAGIC.len()] {
+        let asked = |sent: usize| {
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     let (mut asker, _) = listener.accept().unwrap();
                     BufReader::new(&asker).read_line(&mut String::new()).unwrap();
                     asker.write_all(&rings[..sent]).unwrap();
                 });
-                let asked = ask(&arguments).map_err(|error| error.to_string());
-                match asked {
-                    Ok(bytes) => assert_eq!((sent, bytes), (whole, whole as u64)),
-                    Err(said) => assert!(sent < whole && said.starts_with("consumerd broke off"), "{said}"),
-                }
-            });
+                ask(&arguments).map_err(|error| error.to_string())
+            })
+        };
+        for sent in [whole - 1, whole - END_BYTES, MAGIC.len()] {
+            let said = asked(sent).unwrap_err();
+            assert!(said.starts_with("consumerd broke off: ") && !said.contains("as it was"), "{said}");
             assert_eq!(std::fs::read(&output).unwrap().len(), sent);
+            std::fs::remove_file(&output).unwrap();
         }
+        for replaced in [false, true] {
+            let written = asked(whole).unwrap();
+            assert_eq!((written.bytes, written.replaced), (whole as u64, replaced));
+            assert_eq!(written.text().contains(", replaced; "), replaced, "{}", written.text());
+        }
+        let said = asked(MAGIC.len()).unwrap_err();
+        assert!(said.ends_with(&format!("; {} is as it was", output.display())), "{said}");
+        assert_eq!(std::fs::read(&output).unwrap().len(), whole);
+    }
+
+    #[test]
+    fn whoever_fails_in_the_middle_has_broken_off() {
+        struct Reset;
+        impl Read for Reset {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(ErrorKind::ConnectionReset.into())
+            }
+        }
+        let mut rings = Tail { from: (&b"rings"[..]).chain(Reset), last: Vec::new(), failed: None };
+        let mut read = Vec::new();
+        assert_eq!(rings.read_to_end(&mut read).unwrap(), 5);
+        assert_eq!(rings.cause(), " (connection reset)");
     }
 
     #[test]
     fn what_was_written_is_an_object_for_programs() {
-        let written = Written { file: "a.saved".into(), bytes: 7 };
-        assert_eq!(serde_json::to_value(written).unwrap(), json!({ "file": "a.saved", "bytes": 7 }));
+        let written = Written { file: "a.saved".into(), bytes: 7, replaced: false };
+        let object = json!({ "file": "a.saved", "bytes": 7, "replaced": false });
+        assert_eq!(serde_json::to_value(written).unwrap(), object);
     }
 }

@@ -1,0 +1,212 @@
+//! A file that only its owner may read, written beside its place and moved there when it is whole: a full disk leaves what
+//! was there before.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use tempfile::NamedTempFile;
+
+/// A file that is being written.
+pub(crate) struct PrivateFile {
+    to: To,
+    /// Where it will be, behind all links.
+    place: PathBuf,
+}
+
+enum To {
+    /// A pipe, a device or a descriptor: what has no place beside it, or does not want it.
+    Itself(File),
+    /// A file beside the place, which may be taken by an older one.
+    Beside { part: NamedTempFile, is_taken: bool },
+}
+
+impl PrivateFile {
+    /// Begins to write a file at `path`.
+    pub(crate) fn at(path: &Path) -> Result<PrivateFile> {
+        PrivateFile::begun(path).with_context(|| format!("failed to write {}", path.display()))
+    }
+
+    fn begun(path: &Path) -> Result<PrivateFile> {
+        let is_taken = match OpenOptions::new().write(true).open(path) {
+            Ok(there) => {
+                let is_file = check_owner(&there)?;
+                if !is_file || is_descriptor(path) {
+                    return PrivateFile::into(there, path, is_file);
+                }
+                true
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => false,
+            Err(error) => return Err(error.into()),
+        };
+        let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let part = beside(&place)?;
+        Ok(PrivateFile { to: To::Beside { part, is_taken }, place })
+    }
+
+    fn into(there: File, path: &Path, is_file: bool) -> Result<PrivateFile> {
+        if is_file {
+            there.set_permissions(Permissions::from_mode(0o600))?;
+            there.set_len(0)?;
+        }
+        Ok(PrivateFile { to: To::Itself(there), place: path.to_owned() })
+    }
+
+    /// Writes all that comes, and says how much that was.
+    pub(crate) fn write(&mut self, from: &mut impl Read) -> Result<u64> {
+        let file = match &mut self.to {
+            To::Itself(file) => file,
+            To::Beside { part, .. } => part.as_file_mut(),
+        };
+        io::copy(from, file).with_context(|| format!("failed to write {}", self.place.display()))
+    }
+
+    /// It is whole: puts it into its place, and says whether another file was there, which is gone.
+    pub(crate) fn finish(self) -> Result<bool> {
+        let To::Beside { part, is_taken } = self.to else { return Ok(false) };
+        let context = || format!("failed to write {}", self.place.display());
+        // Some file systems tell only then that there was no room.
+        part.as_file().sync_all().with_context(context)?;
+        match part.persist(&self.place) {
+            Ok(_) => Ok(is_taken),
+            // It may be the only copy of what a program that crashed has recorded.
+            Err(failed) => {
+                let (_, part) = failed.file.keep()?;
+                Err(failed.error).with_context(|| format!("{}, but {}", context(), part.display()))
+            }
+        }
+    }
+
+    /// It is but a part: puts it into its place, or says where it is beside an older file, which stays.
+    pub(crate) fn keep_part(self) -> Result<Option<PathBuf>> {
+        match self.to {
+            To::Beside { part, is_taken: true } => Ok(Some(part.keep()?.1)),
+            _ => self.finish().map(|_| None),
+        }
+    }
+}
+
+/// A new file in the folder of `place`, under a name that nobody guesses.
+fn beside(place: &Path) -> Result<NamedTempFile> {
+    let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut prefix = place.file_name().context("it names no file")?.to_owned();
+    prefix.push(".");
+    let part = tempfile::Builder::new().prefix(&prefix).suffix(".part").tempfile_in(folder);
+    part.with_context(|| format!("failed to make a file in {}", folder.display()))
+}
+
+/// Whether it is a file; one that somebody else owns is refused. In a folder like /tmp it may lie there for that reason.
+fn check_owner(there: &File) -> Result<bool> {
+    let before = there.metadata()?;
+    if before.is_file() && before.uid() != rustix::process::geteuid().as_raw() {
+        bail!("it is there already and belongs to user {}: name another with --output", before.uid());
+    }
+    Ok(before.is_file())
+}
+
+/// Whether the path is one of this process's descriptors, like /dev/stdout: who reads it has the file that is open there,
+/// not the one that would take its name.
+fn is_descriptor(path: &Path) -> bool {
+    let link = path.read_link().unwrap_or_default();
+    [path, &link].iter().any(|path| {
+        path.parent().and_then(|folder| folder.canonicalize().ok()).is_some_and(|at| at.starts_with("/proc"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    const OLDER: &[u8] = b"what was there before";
+
+    fn written(path: &Path, bytes: &[u8]) -> Result<bool> {
+        let mut file = PrivateFile::at(path)?;
+        file.write(&mut &bytes[..])?;
+        file.finish()
+    }
+
+    fn files_in(folder: &Path) -> usize {
+        folder.read_dir().unwrap().count()
+    }
+
+    /// Gives some bytes, and fails then.
+    struct Failing(&'static [u8]);
+
+    impl Read for Failing {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            match self.0.read(buffer)? {
+                0 => Err(io::Error::from_raw_os_error(28)),
+                some => Ok(some),
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_written_leaves_the_older_file_and_nothing_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("blkin.saved");
+        std::fs::write(&path, OLDER).unwrap();
+        let mut file = PrivateFile::at(&path).unwrap();
+        file.write(&mut Failing(b"half")).unwrap_err();
+        drop(file);
+        assert_eq!(std::fs::read(&path).unwrap(), OLDER);
+        assert_eq!(files_in(folder.path()), 1);
+    }
+
+    #[test]
+    fn a_part_takes_no_older_files_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("blkin.saved");
+        let part = |bytes: &[u8]| {
+            let mut file = PrivateFile::at(&path).unwrap();
+            file.write(&mut &bytes[..]).unwrap();
+            file.keep_part().unwrap()
+        };
+        assert_eq!(part(b"one"), None);
+        let beside = part(b"two").unwrap();
+        assert!(beside.to_str().unwrap().ends_with(".part"), "{}", beside.display());
+        assert_eq!(std::fs::read(&path).unwrap(), b"one");
+        assert_eq!(std::fs::read(beside).unwrap(), b"two");
+    }
+
+    #[test]
+    fn a_file_that_was_there_is_taken_from_others_or_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("blkin.saved");
+        assert!(!written(&path, OLDER).unwrap());
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        assert!(written(&path, b"rings").unwrap());
+        assert_eq!(std::fs::read(&path).unwrap(), b"rings");
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
+        // Only root can give a file away.
+        if std::os::unix::fs::chown(&path, Some(1), None).is_ok() {
+            let error = format!("{:#}", written(&path, b"more").unwrap_err());
+            assert!(error.contains("belongs to user 1: "), "{error}");
+            assert_eq!(std::fs::read(&path).unwrap(), b"rings");
+        }
+        assert_eq!(files_in(folder.path()), 1);
+    }
+
+    #[test]
+    fn a_link_stays_and_devices_and_descriptors_are_written_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("file"), folder.path().join("link"));
+        std::fs::write(&path, OLDER).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        written(&link, b"rings").unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(std::fs::read(&path).unwrap(), b"rings");
+
+        let mut open = File::open(&path).unwrap();
+        written(Path::new(&format!("/dev/fd/{}", open.as_raw_fd())), b"more").unwrap();
+        let mut read = String::new();
+        open.read_to_string(&mut read).unwrap();
+        assert_eq!(read, "more");
+
+        assert!(!written(Path::new("/dev/null"), b"rings").unwrap());
+    }
+}

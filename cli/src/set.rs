@@ -201,7 +201,7 @@ fn request(arguments: &SetArguments) -> Value {
 }
 
 fn ask(socket: &ControlSocket, request: &Value) -> Result<String> {
-    let stream = socket.ask(request, PATIENCE)?;
+    let stream = socket.ask(request, PATIENCE, None)?;
     let mut answer = String::new();
     stream
         .take(MAX_ANSWER_BYTES)

@@ -28,6 +28,7 @@ pub const NOTE: &str = "\
 Everybody gets the programs that he may read; the rings of a process that consumerd does not know are read by root \
 through /proc.";
 
+const WITHOUT_CONSUMERD: &str = "without it, root takes a process by --pid";
 const PATIENCE: Duration = Duration::from_secs(10);
 /// What every saved segment begins with.
 const MAGIC: &[u8] = b"BLKSAVED";
@@ -88,7 +89,9 @@ pub fn run(arguments: &SnapshotArguments) -> Result<Written> {
 
 /// Asks consumerd, and writes what it sends to the file.
 fn ask(arguments: &SnapshotArguments) -> Result<Written> {
-    let mut stream = arguments.socket.ask(&request(arguments), PATIENCE)?;
+    // Who named a process gets it without consumerd.
+    let without = arguments.target.pid.is_none().then_some(WITHOUT_CONSUMERD);
+    let mut stream = arguments.socket.ask(&request(arguments), PATIENCE, without)?;
     let silent = "consumerd does not answer; `blkin doctor` says how it is";
     let mut start = Vec::new();
     (&mut stream).take(MAGIC.len() as u64).read_to_end(&mut start).context(silent)?;
@@ -310,6 +313,18 @@ mod tests {
         let said = asked(MAGIC.len()).unwrap_err();
         assert!(said.ends_with(&format!("; {} is as it was", output.display())), "{said}");
         assert_eq!(std::fs::read(&output).unwrap().len(), whole);
+    }
+
+    #[test]
+    fn where_nobody_answers_the_way_without_consumerd_is_named() {
+        let said = |whose: &[&str]| {
+            let words = [&["snapshot", "--socket", "/nonexistent/control.sock"], whose].concat();
+            format!("{:#}", ask(&Command::parse_from(words).snapshot).unwrap_err())
+        };
+        for whose in [&["--all"][..], &["--label", "osd"]] {
+            assert!(said(whose).contains("names another; without it, root takes a process by --pid)"));
+        }
+        assert!(!said(&["--pid", "7"]).contains("by --pid"));
     }
 
     #[test]

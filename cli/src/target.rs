@@ -92,8 +92,8 @@ impl ControlSocket {
     /// Sends consumerd a request, a line of JSON; the answer can be read from what is returned, and is waited for `patience`.
     ///
     /// # Errors
-    /// When it cannot be reached; with what to do.
-    pub fn ask(&self, request: &Value, patience: Duration) -> Result<UnixStream> {
+    /// When it cannot be reached; with what to do, of which `without` it is the last.
+    pub fn ask(&self, request: &Value, patience: Duration, without: Option<&str>) -> Result<UnixStream> {
         let send = || {
             let mut stream = UnixStream::connect(&self.path)?;
             stream.set_read_timeout(Some(patience))?;
@@ -102,8 +102,9 @@ impl ControlSocket {
             Ok(stream)
         };
         send().map_err(|error: io::Error| {
+            let advice: Vec<&str> = [advice(&error)].into_iter().chain(without).collect();
             let unreachable =
-                format!("failed to reach consumerd at {} ({})", self.path.display(), advice(&error));
+                format!("failed to reach consumerd at {} ({})", self.path.display(), advice.join("; "));
             anyhow::Error::new(error).context(unreachable)
         })
     }
@@ -133,7 +134,7 @@ mod tests {
     use super::*;
 
     fn asked(path: PathBuf) -> String {
-        format!("{:#}", ControlSocket { path }.ask(&json!("all"), Duration::from_secs(5)).unwrap_err())
+        format!("{:#}", ControlSocket { path }.ask(&json!("all"), Duration::from_secs(5), None).unwrap_err())
     }
 
     #[test]

@@ -1,14 +1,20 @@
 //! Programs of this machine that have rings, and whether consumerd holds them.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use blkin_ringbuf::Unread;
 
 use super::Check;
 use super::daemons::closed_to_others;
 use crate::metrics::Metrics;
+use crate::target::OFFERS;
+use crate::terminal::safe;
 
 /// How the kernel shows a mapped segment in `/proc/PID/maps`.
 const SEGMENT: &str = "/memfd:blkin-segment";
@@ -16,6 +22,15 @@ const SEGMENT: &str = "/memfd:blkin-segment";
 const CONTROL: &str = "/memfd:blkin-control";
 /// The file of consumerd's own processes, which map the segments of others.
 const CONSUMERD: &str = "blkin-consumerd";
+/// Where in a control page it stands why a consumer does not read the program.
+const UNREAD_AT: u64 = 7 * 8;
+/// Of the environment of a process so much is read.
+const MAX_ENVIRONMENT_BYTES: u64 = 1 << 20;
+/// So many programs are named.
+const NAMED: usize = 20;
+/// What to raise if there are too many programs.
+const LIMITS: &str =
+    "raise max_programs, max_programs_per_uid or max_shared_bytes_per_uid of blkin-consumerd";
 
 /// A program with a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +38,7 @@ struct Program {
     pid: u32,
     comm: String,
     reader: Option<Reader>,
+    unread: Option<Unread>,
 }
 
 /// Who reads a program, whichever consumerd it belongs to.
@@ -36,6 +52,14 @@ struct Reader {
 impl Program {
     fn is_read(&self) -> bool {
         self.reader.is_some_and(|reader| reader.is_well)
+    }
+
+    fn has_no_room(&self) -> bool {
+        self.reader.is_none() && self.unread == Some(Unread::NoRoom)
+    }
+
+    fn name(&self) -> String {
+        format!("{} (pid {})", self.comm, self.pid)
     }
 }
 
@@ -54,14 +78,16 @@ pub(super) fn attachment(consumerd: Option<&Metrics>, socket: &Path) -> Check {
 fn judge(scan: &Scan, consumerd: Option<&Metrics>, socket: &Path) -> Check {
     const NAME: &str = "programs";
     let Some(metrics) = consumerd else {
-        let found = format!("instrumented and running: {}", scan.programs.len());
+        let found = match scan.programs.len() {
+            0 if scan.hidden > 0 => "instrumented and running: none that this user can see".to_owned(),
+            count => format!("instrumented and running: {count}"),
+        };
         return Check::warning(NAME, found, "whether they are attached is known once consumerd can be read");
     };
     let held = held_pids(metrics);
     let missed = scan.programs.iter().filter(|program| !held.contains(&program.pid));
     let (elsewhere, unread): (Vec<&Program>, Vec<&Program>) = missed.partition(|program| program.is_read());
-    let first = unread.iter().chain(&elsewhere).take(20);
-    let advice = first.map(|program| reason(program, socket)).collect::<Vec<_>>().join("\n");
+    let advice = reasons(unread.iter().chain(&elsewhere).copied(), socket);
     let of_all = format!("of {} instrumented programs", scan.programs.len());
     if !unread.is_empty() {
         return Check::failed(NAME, format!("{} {of_all} are not attached", unread.len()), advice);
@@ -71,12 +97,12 @@ fn judge(scan: &Scan, consumerd: Option<&Metrics>, socket: &Path) -> Check {
         return Check::warning(NAME, found, advice);
     }
     let found = match scan.programs.len() {
+        0 if scan.hidden > 0 => "no instrumented program is running that this user can see".to_owned(),
         0 => "no instrumented program is running".to_owned(),
         1 => "one instrumented program is running, and attached".to_owned(),
         count => format!("{count} instrumented programs are running, all attached"),
     };
-    // What not even root may see is nobody's traced program.
-    if scan.hidden > 0 && scan.programs.is_empty() && !rustix::process::geteuid().is_root() {
+    if scan.hidden > 0 && scan.programs.is_empty() {
         let advice = format!("processes that this user may not examine: {}; run this as root", scan.hidden);
         return Check::warning(NAME, found, advice);
     }
@@ -91,14 +117,13 @@ pub(super) fn offers(consumerd: &Metrics) -> Check {
     let unattached = consumerd.sum("blkin_programs_rejected_total", &[]);
     let mut advice = Vec::new();
     if by_quota > 0 {
-        advice.push(
-            "raise max_programs, max_programs_per_uid or max_shared_bytes_per_uid of blkin-consumerd, whose log names \
-             one of them a second; if it has trouble with a sink mend that first, for programs that have ended count \
-             until what they recorded is shipped",
-        );
+        advice.push(format!(
+            "{LIMITS}, whose log names one of them a second; if it has trouble with a sink mend that first, for \
+             programs that have ended count until what they recorded is shipped",
+        ));
     }
     if unattached > 0 {
-        advice.push("look at blkin-consumerd's log for those that could not be attached to");
+        advice.push("look at blkin-consumerd's log for those that could not be attached to".to_owned());
     }
     if advice.is_empty() {
         return Check::ok(NAME, "no program was refused");
@@ -118,6 +143,8 @@ fn held_pids(metrics: &Metrics) -> BTreeSet<u32> {
 
 fn scan() -> Scan {
     let mut scan = Scan::default();
+    // What not even root may see is nobody's traced program.
+    let is_root = rustix::process::geteuid().is_root();
     let Ok(entries) = fs::read_dir("/proc") else { return scan };
     for pid in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
         match fs::read_to_string(format!("/proc/{pid}/maps")) {
@@ -125,9 +152,9 @@ fn scan() -> Scan {
                 let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
                 let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
                 let reader = reader(&maps, &locks).map(|pid| Reader { pid, is_well: runs_consumerd(pid) });
-                scan.programs.push(Program { pid, comm: comm.trim().to_owned(), reader });
+                scan.programs.push(Program { pid, comm: safe(comm.trim()), reader, unread: refusal(pid) });
             }
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => scan.hidden += 1,
+            Err(error) if error.kind() == ErrorKind::PermissionDenied && !is_root => scan.hidden += 1,
             _ => {}
         }
     }
@@ -149,6 +176,26 @@ fn reader(maps: &str, locks: &str) -> Option<u32> {
     })
 }
 
+/// Why the consumerd that a program offered itself to last does not read it.
+fn refusal(pid: u32) -> Option<Unread> {
+    let is_page =
+        |fd: &PathBuf| fs::read_link(fd).is_ok_and(|file| file.to_string_lossy().starts_with(CONTROL));
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
+    let pages = descriptors.map(|entry| entry.path()).filter(is_page);
+    pages.filter_map(|page| File::open(page).ok()).find_map(|page| told_in(&page))
+}
+
+/// What a control page says of that.
+fn told_in(page: &File) -> Option<Unread> {
+    let mut word = [0; 8];
+    page.read_exact_at(&mut word, UNREAD_AT).ok()?;
+    match u64::from_ne_bytes(word) {
+        1 => Some(Unread::Version),
+        2 => Some(Unread::NoRoom),
+        _ => None,
+    }
+}
+
 fn runs_consumerd(pid: u32) -> bool {
     is_running_consumerd(&fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default())
 }
@@ -167,10 +214,27 @@ fn is_consumerd(pid: u32) -> bool {
         .is_some_and(|name| name.split(' ').next() == Some(CONSUMERD))
 }
 
-/// Why consumerd may have missed a program, and what to do.
+/// Why consumerd may have missed programs, and what to do: a line for all that it had no room for, and one for each other.
+fn reasons<'a>(missed: impl Iterator<Item = &'a Program>, socket: &Path) -> String {
+    let (no_room, others): (Vec<&Program>, Vec<&Program>) = missed.partition(|program| program.has_no_room());
+    let mut lines = Vec::new();
+    if !no_room.is_empty() {
+        let names = first(&no_room, |program| program.name()).join(", ");
+        lines.push(format!("blkin-consumerd has no room for {names}: {LIMITS}"));
+    }
+    lines.extend(first(&others, |program| reason(program, socket)));
+    lines.join("\n")
+}
+
+/// What is said of the first programs, and how many more there are.
+fn first(programs: &[&Program], said: impl Fn(&Program) -> String) -> Vec<String> {
+    let more = programs.len().saturating_sub(NAMED);
+    let named = programs.iter().take(NAMED).map(|program| said(program));
+    named.chain((more > 0).then(|| format!("and {more} more"))).collect()
+}
+
 fn reason(program: &Program, socket: &Path) -> String {
-    let pid = program.pid;
-    let who = format!("{} (pid {pid})", program.comm);
+    let who = program.name();
     match program.reader {
         Some(Reader { pid: reader, is_well: true }) => {
             return format!(
@@ -183,14 +247,27 @@ fn reason(program: &Program, socket: &Path) -> String {
                 "{who} is held by process {reader}, which is no blkin-consumerd that runs: end that process"
             );
         }
+        None if program.unread == Some(Unread::Version) => {
+            return format!(
+                "{who} is refused: blkin-consumerd cannot read what that version of the library writes; install the same \
+                 version of both"
+            );
+        }
         None => {}
     }
-    unreached(&who, pid, socket)
+    unreached(&who, program.pid, socket)
 }
 
 /// Why a program that nobody reads may not have reached the socket.
 fn unreached(who: &str, pid: u32, socket: &Path) -> String {
     let shown = socket.display();
+    if let Some(named) = socket_of(pid).filter(|named| !is_same(pid, named, socket)) {
+        let named = safe(&named.to_string_lossy());
+        return format!(
+            "{who} offers itself at {named}, not at {shown}: start it with another BLKIN_SOCKET, or name the \
+             blkin-consumerd of its own by --socket and --consumerd"
+        );
+    }
     let inside = format!("/proc/{pid}/root{shown}");
     if in_other_mount_namespace(pid) && fs::symlink_metadata(&inside).is_err() {
         return format!("{who} sees no {shown} in its container: mount that folder into it");
@@ -211,6 +288,26 @@ fn unreached(who: &str, pid: u32, socket: &Path) -> String {
              restarting blkin-consumerd (with CAP_SYS_PTRACE) scans for it"
         ),
     }
+}
+
+/// Where a process offers itself by the environment that it was started with, if that can be read.
+fn socket_of(pid: u32) -> Option<PathBuf> {
+    let mut environment = Vec::new();
+    let file = File::open(format!("/proc/{pid}/environ")).ok()?;
+    file.take(MAX_ENVIRONMENT_BYTES).read_to_end(&mut environment).ok()?;
+    let named = environment.split(|byte| *byte == 0).find_map(|set| set.strip_prefix(b"BLKIN_SOCKET="));
+    let named = named.filter(|path| !path.is_empty()).unwrap_or(OFFERS.as_bytes());
+    Some(PathBuf::from(OsStr::from_bytes(named)))
+}
+
+/// Whether what a process knows as `named`, maybe in a container, is `socket` here.
+fn is_same(pid: u32, named: &Path, socket: &Path) -> bool {
+    let inside = match named.strip_prefix("/") {
+        Ok(below) => PathBuf::from(format!("/proc/{pid}/root")).join(below),
+        Err(_) => PathBuf::from(format!("/proc/{pid}/cwd")).join(named),
+    };
+    let file = |path: &Path| fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
+    named == socket || file(&inside).is_some_and(|inside| file(socket) == Some(inside))
 }
 
 /// Whether the kernel shows a process of this user to nobody who lacks CAP_SYS_PTRACE: it gives root the files in its folder,
@@ -236,6 +333,9 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
     use std::process::Command;
+
+    use blkin_ringbuf::layout::CONTROL_BYTES;
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
     use super::super::Status;
     use super::*;
@@ -277,7 +377,7 @@ mod tests {
 
     #[test]
     fn a_program_that_another_consumerd_reads_is_a_warning_and_one_that_nobody_reads_a_failure() {
-        let program = |pid, reader| Program { pid, comm: "osd".into(), reader };
+        let program = |pid, reader| Program { reader, ..unread(pid, None) };
         let read = |pid, is_well| program(pid, Some(Reader { pid: 9, is_well }));
         let judged = |programs: &[Program]| {
             let metrics = Metrics::parse("blkin_program_attempted_total{process=\"osd:1\"} 1\n");
@@ -300,6 +400,70 @@ mod tests {
         assert_eq!(check.status, Status::Failed);
         assert!(check.found.starts_with("1 of 2 "), "{}", check.found);
         assert!(check.advice.unwrap().starts_with("osd (pid 3) "), "those that nobody reads come first");
+    }
+
+    fn unread(pid: u32, unread: Option<Unread>) -> Program {
+        Program { pid, comm: "osd".into(), reader: None, unread }
+    }
+
+    fn advised(programs: Vec<Program>, socket: &Path) -> String {
+        let scan = Scan { programs, hidden: 0 };
+        judge(&scan, Some(&Metrics::default()), socket).advice.unwrap()
+    }
+
+    #[test]
+    fn a_program_that_offers_itself_elsewhere_is_told_where() {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path().join("consumerd.sock");
+        fs::write(&here, "").unwrap();
+        let said = |of_program: &Path| {
+            let mut child = Command::new("sleep").arg("100").env("BLKIN_SOCKET", of_program).spawn().unwrap();
+            let said = advised(vec![unread(child.id(), None)], &here);
+            child.kill().unwrap();
+            child.wait().unwrap();
+            said
+        };
+        let elsewhere = said(Path::new("/nonexist/x"));
+        assert!(elsewhere.contains(&format!(" offers itself at /nonexist/x, not at {}", here.display())));
+        assert!(said(Path::new("")).contains(&format!(" offers itself at {OFFERS}, not at ")));
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&here, &link).unwrap();
+        for same in [&here, &link] {
+            assert!(!said(same).contains("offers itself"), "{}", said(same));
+        }
+    }
+
+    #[test]
+    fn whom_consumerd_refused_is_read_from_the_control_page() {
+        let page = memfd_create("blkin-control", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&page, CONTROL_BYTES as u64).unwrap();
+        fcntl_add_seals(&page, SealFlags::SHRINK | SealFlags::GROW).unwrap();
+        assert_eq!(refusal(std::process::id()), None);
+        for unread in [Unread::NoRoom, Unread::Version] {
+            unread.tell(&page).unwrap();
+            assert_eq!(refusal(std::process::id()), Some(unread));
+        }
+    }
+
+    #[test]
+    fn programs_that_there_was_no_room_for_share_a_line_and_the_rest_is_counted() {
+        let socket = Path::new("/nonexistent/consumerd.sock");
+        let many = |why| (0..25).map(|pid| unread(1_000_000_000 + pid, why)).collect();
+        let said = advised(many(Some(Unread::NoRoom)), socket);
+        assert!(said.starts_with("blkin-consumerd has no room for osd (pid 1000000000), "), "{said}");
+        assert!(said.contains(", and 5 more: raise max_programs, ") && said.lines().count() == 1, "{said}");
+        let said = advised(many(Some(Unread::Version)), socket);
+        assert!(said.starts_with("osd (pid 1000000000) is refused: "), "{said}");
+        assert!(said.ends_with("\nand 5 more") && said.lines().count() == 21, "{said}");
+    }
+
+    #[test]
+    fn programs_that_cannot_be_seen_are_not_said_to_be_none() {
+        for consumerd in [None, Some(&Metrics::default())] {
+            let found = |hidden| judge(&Scan { hidden, ..Scan::default() }, consumerd, Path::new("/s")).found;
+            assert!(found(1).ends_with(" that this user can see"), "{}", found(1));
+            assert!(!found(0).contains("can see"), "{}", found(0));
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Which web pages may use the API: as Zipkin, GET and POST with a content type, from every origin unless told otherwise.
 
-use axum::http::{HeaderValue, Method, header};
+use axum::http::{Method, header};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
 pub(super) fn layer(origins: &[String]) -> CorsLayer {
@@ -14,6 +14,9 @@ fn allowed(origins: &[String]) -> AllowOrigin {
     if origins.iter().any(|origin| origin == "*") {
         return AllowOrigin::any();
     }
-    // What is no header value was refused with the configuration.
-    AllowOrigin::list(origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok()))
+    // In any case, as Zipkin: browsers write schemes and hosts in lower case, whoever configures them may not.
+    let origins = origins.to_vec();
+    AllowOrigin::predicate(move |asking, _| {
+        origins.iter().any(|origin| asking.as_bytes().eq_ignore_ascii_case(origin.as_bytes()))
+    })
 }

@@ -151,10 +151,12 @@ fn web_pages_of_every_origin_may_query_and_post_unless_told_otherwise() {
     drop(collector);
 
     let file = folder.path().join("collector.toml");
-    std::fs::write(&file, "cors_origins = [\"http://ours.example\"]\n").unwrap();
+    std::fs::write(&file, "cors_origins = [\"http://ours.example\", \"https://Grafana.Example\"]\n").unwrap();
     let mut command = command(folder.path());
     let collector = Collector::spawn(folder.path(), command.arg("--config").arg(&file));
-    for (origin, allowed) in [("http://ours.example", true), ("http://page.example", false)] {
+    for (origin, allowed) in
+        [("http://ours.example", true), ("https://grafana.example", true), ("http://page.example", false)]
+    {
         let answer = head(&collector, &format!("GET /api/v2/services HTTP/1.1\r\nOrigin: {origin}"));
         assert_eq!(answer.contains(&format!("access-control-allow-origin: {origin}")), allowed, "{answer}");
     }

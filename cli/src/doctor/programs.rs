@@ -332,7 +332,7 @@ fn real_uid(pid: u32) -> Option<u32> {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
-    use std::process::Command;
+    use std::process::{Command, Stdio};
 
     use blkin_ringbuf::layout::CONTROL_BYTES;
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -417,9 +417,12 @@ mod tests {
         let here = folder.path().join("consumerd.sock");
         fs::write(&here, "").unwrap();
         let said = |of_program: &Path| {
-            let mut child = Command::new("sleep").arg("100").env("BLKIN_SOCKET", of_program).spawn().unwrap();
+            let mut shell = Command::new("sh");
+            let shell = shell.args(["-c", "echo; read end"]).env("BLKIN_SOCKET", of_program);
+            let mut child = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            // Its environment can be read once it runs.
+            child.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
             let said = advised(vec![unread(child.id(), None)], &here);
-            child.kill().unwrap();
             child.wait().unwrap();
             said
         };
@@ -429,7 +432,8 @@ mod tests {
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&here, &link).unwrap();
         for same in [&here, &link] {
-            assert!(!said(same).contains("offers itself"), "{}", said(same));
+            let said = said(same);
+            assert!(!said.contains("offers itself"), "{said}");
         }
     }
 

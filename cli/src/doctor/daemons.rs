@@ -255,8 +255,10 @@ pub(super) fn deliveries(said: &Said) -> Vec<Check> {
 }
 
 /// Whether traces have somewhere to go, and can be read. A Zipkin server will do.
-pub(super) fn collector(said: &Said) -> Check {
-    let check = health("collector", said, None, "start blkin-collector, or name it with --collector");
+pub(super) fn collector(said: &Said, consumerd: Option<&Metrics>) -> Check {
+    let elsewhere = consumerd.filter(|_| is_here(&said.host)).and_then(ships_to);
+    let advice = elsewhere.unwrap_or_else(|| "start blkin-collector, or name it with --collector".to_owned());
+    let check = health("collector", said, None, &advice);
     if said.is_held_up_by_its_disk() {
         let advice = "its disk takes nothing, see below: it goes on by itself once that does";
         return Check { advice: Some(advice.to_owned()), ..check };
@@ -266,6 +268,27 @@ pub(super) fn collector(said: &Said) -> Check {
         return Check { found: format!("{}: {silence}", check.found), ..check };
     }
     check
+}
+
+/// What to do about a collector that is not here, if consumerd ships to other machines alone.
+fn ships_to(consumerd: &Metrics) -> Option<String> {
+    let of_sink = |sink| consumerd.select("blkin_sink_since_success_seconds", sink);
+    let samples = of_sink(&[("sink", "scribe")]).chain(of_sink(&[("sink", "scribe_json")]));
+    let upstreams: Vec<String> = samples.filter_map(|sample| sample.labels.get("to").cloned()).collect();
+    let host = upstreams.first()?.rsplit_once(':')?.0;
+    (!upstreams.iter().any(|upstream| is_here(upstream))).then(|| {
+        format!(
+            "consumerd ships to {}: name the collector there, or behind it, with --collector or BLKIN_COLLECTOR_URL, such as \
+             http://{host}:9411",
+            upstreams.join(" and ")
+        )
+    })
+}
+
+/// Whether a host with its port is this machine, by its name alone.
+fn is_here(host: &str) -> bool {
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    name == "localhost" || name == "[::1]" || name.starts_with("127.")
 }
 
 /// Who writes nothing to the collector's disk.
@@ -388,7 +411,7 @@ mod tests {
 
     #[test]
     fn somebody_elses_server_is_no_daemon_of_ours() {
-        let check = collector(&said(serving("404 Not Found", "<html>")));
+        let check = collector(&said(serving("404 Not Found", "<html>")), None);
         assert!(check.found.ends_with(" answered 404, which no collector does"), "{}", check.found);
         assert!(check.advice.unwrap().starts_with("start blkin-collector"));
         let check = consumerd(&said(serving("200 OK", "hello")));
@@ -416,7 +439,7 @@ mod tests {
             "/metrics" => ("200 OK", r#"{"counter.zipkin_collector.spans.http":4.0}"#),
             _ => ("404 Not Found", "no such page"),
         }));
-        let check = collector(&zipkin);
+        let check = collector(&zipkin, None);
         assert!(disk(&zipkin).is_empty() && check.status == Status::Ok);
         assert!(
             check.found.ends_with(": a Zipkin server, which has no figures for the ledger"),
@@ -426,13 +449,38 @@ mod tests {
     }
 
     #[test]
+    fn where_consumerd_ships_elsewhere_the_collector_there_is_to_be_named() {
+        let by = |sink: &str, upstream: &str| {
+            let text = format!(
+                "blkin_sink_since_success_seconds{{sink=\"{sink}\",to=\"{upstream}\"}} 1\n\
+                 blkin_sink_since_success_seconds{{sink=\"json_lines\",to=\"/srv/spans\"}} 1\n"
+            );
+            let away = said(Client::new("127.0.0.1:1"));
+            collector(&away, Some(&Metrics::parse(&text))).advice.unwrap()
+        };
+        let advice = |upstream: &str| by("scribe", upstream);
+        let elsewhere = advice("10.0.0.5:9410");
+        assert_eq!(by("scribe_json", "10.0.0.5:9410"), elsewhere);
+        assert!(
+            elsewhere.starts_with("consumerd ships to 10.0.0.5:9410: name the collector "),
+            "{elsewhere}"
+        );
+        assert!(elsewhere.ends_with("BLKIN_COLLECTOR_URL, such as http://10.0.0.5:9411"), "{elsewhere}");
+        for here in ["127.0.0.1:9410", "localhost:9410", "[::1]:9410"] {
+            assert!(advice(here).starts_with("start blkin-collector"), "{here}");
+        }
+        let named = collector(&said(Client::new("10.0.0.256:1")), Some(&Metrics::default()));
+        assert!(named.advice.unwrap().starts_with("start blkin-collector"));
+    }
+
+    #[test]
     fn nobody_is_told_to_restart_a_collector_whose_disk_is_full() {
         let advice = |body: &'static str| {
             let ours = Said::by_collector(answering(move |path| match path {
                 "/metrics" => ("200 OK", "blkin_collector_commits_total 1\n"),
                 _ => ("503 Service Unavailable", body),
             }));
-            let check = collector(&ours);
+            let check = collector(&ours, None);
             assert_eq!(check.status, Status::Failed);
             assert!(check.found.ends_with("its store is stuck"), "{}", check.found);
             check.advice.unwrap()

@@ -105,7 +105,7 @@ pub fn examine(places: Places) -> Report {
         checks.extend(losses::of_relay(&relay.base, &metrics));
     }
     let collector = daemons::Said::by_collector(places.collector);
-    checks.push(daemons::collector(&collector));
+    checks.push(daemons::collector(&collector, consumerd.as_ref()));
     checks.extend(daemons::disk(&collector));
     let metrics = collector.metrics().unwrap_or_default();
     told.push(Ledger::of_collector(&metrics));

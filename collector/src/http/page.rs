@@ -5,8 +5,9 @@
 use std::path::Path;
 
 use axum::Router;
+use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, Uri, header};
-use axum::middleware::map_response;
+use axum::middleware::{map_request, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tower_http::services::{ServeDir, ServeFile};
@@ -31,6 +32,35 @@ pub(super) fn routes(folder: &Path) -> Router {
         .route("/zipkin", get(redirect))
         .route("/favicon.ico", get(redirect))
         .nest_service("/zipkin/", own_routes(folder).fallback_service(files))
+        .layer(map_request(with_plain_range))
+}
+
+/// Ignores what is asked of a file that is not one plain range of bytes (RFC 9110, 14.2): the files' service would refuse it.
+async fn with_plain_range(mut request: Request) -> Request {
+    let mut ranges = request.headers().get_all(header::RANGE).iter();
+    let is_plain = ranges.next().is_some_and(is_plain_range) && ranges.next().is_none();
+    if !is_plain {
+        request.headers_mut().remove(header::RANGE);
+    }
+    request
+}
+
+/// Whether it is `bytes=a-b`, `bytes=a-` or `bytes=-b`. Whether the file has it is for others to say.
+fn is_plain_range(range: &HeaderValue) -> bool {
+    let range = range.to_str().ok().and_then(|range| range.strip_prefix("bytes="));
+    match range.and_then(|range| range.split_once('-')) {
+        None => false,
+        Some((first, "")) => number(first).is_some(),
+        Some(("", last)) => number(last).is_some(),
+        Some((first, last)) => number(first).zip(number(last)).is_some_and(|(first, last)| first <= last),
+    }
+}
+
+/// A number as the files' service reads it: without zeros before it.
+fn number(text: &str) -> Option<u64> {
+    let is_plain =
+        text.bytes().all(|byte| byte.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
+    text.parse().ok().filter(|_| is_plain)
 }
 
 /// Those of Zipkin's page.
@@ -65,4 +95,37 @@ pub(super) fn missing() -> Router {
         )
     };
     Router::new().route("/", get(told)).route("/zipkin", get(told)).route("/zipkin/", get(told))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_range_of_bytes_is_plain() {
+        for plain in ["bytes=0-1", "bytes=7-7", "bytes=0-", "bytes=-5", "bytes=-0"] {
+            assert!(is_plain_range(&HeaderValue::from_static(plain)), "{plain}");
+        }
+        let others = [
+            "",
+            "bytes",
+            "bytes=",
+            "bytes=x",
+            "bytes=-",
+            "bytes=1",
+            "bytes=2-1",
+            "bytes=0-1,3-4",
+            "bytes=0-1-2",
+            "bytes=+0-1",
+            "bytes= 0-1",
+            "bytes=00-1",
+            "bytes=0-99999999999999999999",
+            "bytes=--1",
+            "lines=1-2",
+        ];
+        for other in others {
+            assert!(!is_plain_range(&HeaderValue::from_static(other)), "{other}");
+        }
+        assert!(!is_plain_range(&HeaderValue::from_bytes(b"bytes=\xff-").unwrap()));
+    }
 }

@@ -5,6 +5,7 @@ use std::io::Read;
 use flate2::read::GzDecoder;
 
 use crate::bad_input::JSON;
+use crate::intake::head;
 use crate::limits::configured;
 use crate::running::Collector;
 
@@ -156,6 +157,28 @@ fn an_answer_of_some_size_is_compressed_for_who_takes_that() {
         assert!(collector.header(path, "vary").is_some_and(|vary| vary.contains("accept-encoding")));
     }
     assert_eq!(collector.coded("/api/v2/services", "gzip"), (None, b"[]".to_vec()));
+}
+
+#[test]
+fn a_range_of_the_page_that_is_not_understood_is_ignored() {
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["index.html", "script.js"] {
+        std::fs::write(folder.path().join(file), "0123456789").unwrap();
+    }
+    let collector = configured(folder.path(), &format!("ui_dir = {:?}\n", folder.path()));
+    let whole = ["lines=1-2", "bytes=0-1,3-4", "bytes=x", "bytes=2-1", "bytes=0-1\r\nRange: bytes=3-4"];
+    let ranges = whole.map(|range| (range, "200")).into_iter().chain([
+        ("bytes=0-1", "206"),
+        ("bytes=8-", "206"),
+        ("bytes=-2", "206"),
+        ("bytes=10-", "416"),
+    ]);
+    for (range, status) in ranges {
+        for path in ["/zipkin/", "/zipkin/script.js"] {
+            let answer = head(&collector, &format!("GET {path} HTTP/1.1\r\nRange: {range}"));
+            assert!(answer.starts_with(&format!("http/1.1 {status}")), "{path} {range}: {answer}");
+        }
+    }
 }
 
 /// As Zipkin answers it, member by member.

@@ -11,6 +11,7 @@
 //! value of the wrong type is an error wherever it came from, which names that place.
 
 use std::io::ErrorKind;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde::{Serialize, de::DeserializeOwned};
@@ -164,8 +165,12 @@ fn of_file<C: Default + Serialize + DeserializeOwned>(
 ) -> Result<(toml::Table, Places), ConfigError> {
     let text = read(path)?;
     let syntax = |error: toml::de::Error| {
-        let line = line_of(&text, error.span().map_or(0, |span| span.start));
-        ConfigError::Syntax { path: path.to_path_buf(), line, reason: error.message().to_owned() }
+        let span = error.span().unwrap_or_default();
+        let (path, line) = (path.to_path_buf(), line_of(&text, span.start));
+        match set_before(&text, span) {
+            Some(reason) => ConfigError::Unusable { place: Place::File { path, line }, reason },
+            None => ConfigError::Syntax { path, line, reason: error.message().to_owned() },
+        }
     };
     let parsed = DeTable::parse(&text).map_err(syntax)?;
     if let Some((line, reason)) = slip_in::<C>(&text, parsed.get_ref(), &as_table(&C::default())?) {
@@ -196,6 +201,19 @@ fn slip_in<C: DeserializeOwned>(
         format!("there is no key `{key}`{}; remove or correct that key", meant.unwrap_or_default())
     };
     Some((line_of(text, place.start), reason))
+}
+
+/// What is wrong with what stands at `place` if it is a key that was set further up: the text before it is TOML by itself, and
+/// knows where.
+fn set_before(text: &str, place: Range<usize>) -> Option<String> {
+    let before = DeTable::parse(text.get(..place.start)?).ok()?;
+    let key = text.get(place)?;
+    let first = before.get_ref().keys().find(|known| known.get_ref() == key)?;
+    let line = line_of(text, first.span().start);
+    Some(format!(
+        "`{key}` is set in line {line} already; change that line and remove this one (the file as it is installed sets every \
+         key)"
+    ))
 }
 
 fn line_of(text: &str, place: usize) -> usize {
@@ -368,6 +386,20 @@ mod tests {
             error.ends_with("; write KEY = VALUE, addresses, paths and other texts in quotes"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_key_that_is_set_twice_is_named_with_both_lines() {
+        for again in ["queue = 4", "  queue='x'"] {
+            let file = file(&format!("# of 7\nqueue = 3\nlog = 'info'\n{again}\n"));
+            let said = format!(
+                "failed to use the configuration {}, line 4: `queue` is set in line 2 already; change that line and remove \
+                 this one",
+                file.path().display()
+            );
+            let error = refused(file.path());
+            assert!(error.starts_with(&said), "{error}");
+        }
     }
 
     #[test]

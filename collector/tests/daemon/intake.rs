@@ -126,7 +126,7 @@ fn every_reject_is_counted_by_transport_and_cause_and_its_reason_can_be_read() {
 }
 
 /// The head of the answer to a request written by hand.
-fn head(collector: &Collector, request: &str) -> String {
+pub(super) fn head(collector: &Collector, request: &str) -> String {
     let mut stream = TcpStream::connect(collector.http).unwrap();
     stream.write_all(format!("{request}\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes()).unwrap();
     let mut answer = String::new();

@@ -88,13 +88,18 @@ fn a_program_whose_last_offer_comes_with_its_end_counts_once() {
 /// As where consumerd runs in a container and shares the folder of its socket alone: the kernel knows no process id of such a
 /// program there.
 #[test]
-fn a_program_of_another_pid_namespace_is_read_without_its_name() {
+fn programs_of_another_pid_namespace_are_read_by_the_names_that_they_give_themselves() {
     let site = Site::new();
     let mut unshare = Command::new("unshare");
     unshare.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]);
     let daemon = site.started_by(unshare, &[]).ready();
-    let programs: Vec<_> = (0..2).map(|_| site.program(&[20, 1], &[])).collect();
-    let made: u64 = programs.into_iter().map(Program::finish).sum();
+    let mut programs: Vec<_> = (0..2).map(|_| site.program(&[20, 1], &[])).collect();
+    let made: u64 = programs.iter_mut().map(Program::calls).sum();
+    wait_for("both are read", || {
+        let drained = daemon.metrics().sum_where("blkin_drained_total", "process=\"producer:0\"");
+        (drained == made).then_some(())
+    });
+    programs.into_iter().for_each(Program::end);
     daemon.settled(made).assert_balanced();
     assert_eq!(daemon.said("programs of another PID namespace").len(), 1);
 }

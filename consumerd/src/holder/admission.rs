@@ -21,8 +21,8 @@ const LAST_LOOKS: usize = 20;
 /// Why programs are refused, in the log.
 const OVER_QUOTA: &str = "quota; raise max_programs*, max_shared_bytes_per_uid or the limit of open files";
 const ELSEWHERE: &str = "another daemon reads it";
-/// What to do about programs without names, in the log.
-const NO_NAMES: &str = "run consumerd in the machine's (--pid=host, hostPID: true)";
+/// What to do about programs without a process id, in the log.
+const NO_IDS: &str = "run consumerd in the machine's (--pid=host, hostPID: true)";
 /// Why programs wait, in the log.
 const NO_DESCRIPTORS: &str =
     "no descriptors are left; raise the limit of open files (LimitNOFILE, ulimit -n)";
@@ -39,7 +39,7 @@ impl Holder<'_> {
     /// Takes a program in, if nobody else reads it; if somebody does, tries again for a while.
     fn admit(&mut self, offer: Offer, since: Instant) {
         let (pid, uid) = (offer.program.pid, offer.program.uid);
-        self.tell_nameless(pid);
+        self.tell_foreign(pid);
         let admitted = match self.claim(offer) {
             Ok(offer) => self.held.admit(offer.program, offer.segment, offer.control).map(|_| ()),
             Err((Refusal::Elsewhere, offer)) => match self.waiting.push(offer, since) {
@@ -71,9 +71,11 @@ impl Holder<'_> {
     }
 
     /// Says once that programs come which have no process id here.
-    fn tell_nameless(&mut self, pid: u32) {
-        if pid == 0 && !std::mem::replace(&mut self.was_nameless, true) {
-            tracing::warn!("programs of another PID namespace are read without their names: {NO_NAMES}");
+    fn tell_foreign(&mut self, pid: u32) {
+        if pid == 0 && !std::mem::replace(&mut self.was_foreign, true) {
+            tracing::warn!(
+                "programs of another PID namespace have no process id here, and what names they give themselves: {NO_IDS}"
+            );
         }
     }
 

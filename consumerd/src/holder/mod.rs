@@ -110,7 +110,8 @@ struct Holder<'a> {
     elsewhere: Notices,
     /// Offers stayed where they were for want of descriptors.
     was_short: bool,
-    was_nameless: bool,
+    /// A program came that has no process id here.
+    was_foreign: bool,
     stop: CancellationToken,
     restart_pause: Duration,
     was_ready: bool,
@@ -191,7 +192,7 @@ impl<'a> Holder<'a> {
             over_quota: Notices::default(),
             elsewhere: Notices::default(),
             was_short: false,
-            was_nameless: false,
+            was_foreign: false,
             stop,
             restart_pause: Duration::ZERO,
             was_ready: false,

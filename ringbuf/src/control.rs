@@ -1,6 +1,8 @@
 //! What a consumer tells one program: a handle on its control page that any thread may hold.
 
+use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -36,6 +38,14 @@ impl Unread {
             2 => Some(Unread::NoRoom),
             _ => None,
         }
+    }
+
+    /// What a consumer has told a program, out of its control page; `None` if nothing, or if the page cannot be read.
+    pub fn told(page: &File) -> Option<Unread> {
+        let mut word = [0; size_of::<u64>()];
+        let at = size_of_val(&word) * control::UNREAD;
+        page.read_exact_at(&mut word, at as u64).ok()?;
+        Unread::from_word(u64::from_ne_bytes(word))
     }
 
     /// Tells the program, through its control page, which need not be mapped. It says so on its standard error, and

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use blkin_ringbuf::Unread;
@@ -22,8 +22,6 @@ const SEGMENT: &str = "/memfd:blkin-segment";
 const CONTROL: &str = "/memfd:blkin-control";
 /// The file of consumerd's own processes, which map the segments of others.
 const CONSUMERD: &str = "blkin-consumerd";
-/// Where in a control page it stands why a consumer does not read the program.
-const UNREAD_AT: u64 = 7 * 8;
 /// Of the environment of a process so much is read.
 const MAX_ENVIRONMENT_BYTES: u64 = 1 << 20;
 /// So many programs are named.
@@ -182,18 +180,7 @@ fn refusal(pid: u32) -> Option<Unread> {
         |fd: &PathBuf| fs::read_link(fd).is_ok_and(|file| file.to_string_lossy().starts_with(CONTROL));
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
     let pages = descriptors.map(|entry| entry.path()).filter(is_page);
-    pages.filter_map(|page| File::open(page).ok()).find_map(|page| told_in(&page))
-}
-
-/// What a control page says of that.
-fn told_in(page: &File) -> Option<Unread> {
-    let mut word = [0; 8];
-    page.read_exact_at(&mut word, UNREAD_AT).ok()?;
-    match u64::from_ne_bytes(word) {
-        1 => Some(Unread::Version),
-        2 => Some(Unread::NoRoom),
-        _ => None,
-    }
+    pages.filter_map(|page| File::open(page).ok()).find_map(|page| Unread::told(&page))
 }
 
 fn runs_consumerd(pid: u32) -> bool {
@@ -487,9 +474,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let hidden = |mode| {
             let sleep = folder.path().join("sleep");
-            let _ = fs::remove_file(&sleep);
-            fs::copy("/bin/sleep", &sleep).unwrap();
-            fs::set_permissions(&sleep, fs::Permissions::from_mode(mode)).unwrap();
+            // By a process of its own: a child of another test, which is just being made, could hold a file open that was written
+            // here, and then it cannot be run.
+            let copied = Command::new("install").args(["-m", mode, "/bin/sleep"]).arg(&sleep).status();
+            assert!(copied.unwrap().success());
             let mut child = Command::new(&sleep).arg("100").uid(65534).spawn().unwrap();
             let hidden = is_hidden(child.id(), 65534);
             child.kill().unwrap();
@@ -497,8 +485,8 @@ mod tests {
             hidden
         };
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711)).unwrap();
-        assert!(!hidden(0o755));
-        assert!(hidden(0o711));
+        assert!(!hidden("755"));
+        assert!(hidden("711"));
         assert!(!is_hidden(std::process::id(), 0), "of root nothing is known");
     }
 

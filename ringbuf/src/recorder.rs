@@ -132,23 +132,31 @@ impl Attachment {
 
     /// Everything that the rings hold now, with what is needed to read it elsewhere.
     pub fn save(&self, identity: Identity) -> Saved {
-        let rings: Vec<RingCopy> = (0..self.slots()).map(|slot| self.copy_ring(slot)).collect();
-        let used = rings.into_iter().enumerate().filter(|(_, ring)| ring.to != 0);
-        let slots = used.map(|(slot, ring)| SavedSlot {
+        self.save_with((0..self.slots()).filter_map(|slot| self.save_ring(slot)).collect(), identity)
+    }
+
+    /// What [a ring holds](Self::copy_ring), to be saved; `None` if it was never written.
+    pub fn save_ring(&self, slot: usize) -> Option<SavedSlot> {
+        let ring = self.copy_ring(slot);
+        (ring.to != 0).then(|| SavedSlot {
             number: slot as u32,
             header: self.slot_header_words(slot),
             range: Some((ring.from, ring.to)),
             runs: vec![Run { position: Head(ring.from).position(), raw: ring.raw }],
-        });
+        })
+    }
+
+    /// Rings that [were copied](Self::save_ring) just before, with what is needed to read them elsewhere. The names of every
+    /// record that was copied are in it.
+    pub fn save_with(&self, slots: Vec<SavedSlot>, identity: Identity) -> Saved {
         let (first, now) = (self.info().anchor, Anchor::now(self.info().clock));
         Saved {
             identity,
             clock: Some(self.info().clock),
             anchors: vec![(first.raw, first.realtime_ns), (now.raw, now.realtime_ns)],
             header: self.header_words(),
-            // After the rings: the names of every record that was copied are in it.
-            slots: slots.collect(),
             names: self.names_words(),
+            slots,
         }
     }
 

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixListener as StdListener;
 use std::sync::Arc;
 use std::time::Duration;
 
+use blkin_daemon::Heartbeat;
 use rustix::net::sockopt::set_socket_oobinline;
 use rustix::net::{RecvFlags, recv};
 use rustix::process::getuid;
@@ -55,17 +56,22 @@ pub struct RingsCopy {
     pub is_final: bool,
 }
 
-/// Starts the thread, which serves until the process ends.
+/// Starts the thread, which serves until the process ends, and beats.
 ///
 /// # Errors
 /// When it cannot be started or the socket not be used.
-pub fn start(socket: OwnedFd, settings: Settings, recorders: impl Recorders) -> io::Result<()> {
+pub fn start(
+    socket: OwnedFd,
+    settings: Settings,
+    recorders: impl Recorders,
+    heartbeat: Heartbeat,
+) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let listener = {
         let _guard = runtime.enter();
         UnixListener::from_std(StdListener::from(socket))?
     };
-    let serving = move || runtime.block_on(serve(&listener, &settings, &recorders));
+    let serving = move || drop(runtime.block_on(heartbeat.beating(serve(&listener, &settings, &recorders))));
     std::thread::Builder::new().name("blkin-settings".into()).spawn(serving)?;
     Ok(())
 }
@@ -139,7 +145,7 @@ async fn converse(
         if found.is_empty() {
             return timeout(PATIENCE, answer_line(stream, &settings.nobody(&target, reach))).await?;
         }
-        return copy_rings(stream, &recorders, found, last, &places).await;
+        return copy_rings(stream, &recorders, found, last, places).await;
     }
     let answer = match parse(&request) {
         Ok(request) => {
@@ -151,17 +157,21 @@ async fn converse(
     timeout(PATIENCE, answer_line(stream, &answer)).await?
 }
 
-/// Sends a saved segment of each program, and keeps none of them in memory longer than that takes.
+/// Sends a saved segment of each program, and keeps none of them in memory longer than that takes. They are copied by other
+/// threads: large ones take seconds, and whoever sets something meanwhile waits for nobody.
 async fn copy_rings(
     stream: &mut UnixStream,
     recorders: &impl Recorders,
     programs: Vec<u64>,
     last: Option<Duration>,
-    places: &Semaphore,
+    places: Arc<Semaphore>,
 ) -> io::Result<()> {
     for number in programs {
-        let _place = places.acquire().await;
-        let Some(copy) = recorders.copy(number, last) else { continue };
+        let place = places.clone().acquire_owned().await;
+        let copying = recorders.clone();
+        // The place goes along: a copy is made to its end, also for an asker who was sent away.
+        let copied = tokio::task::spawn_blocking(move || (copying.copy(number, last), place)).await;
+        let (Some(copy), _place) = copied.map_err(io::Error::other)? else { continue };
         for part in copy.file.chunks(PART_BYTES) {
             timeout(PATIENCE_FOR_A_PART, stream.write_all(part)).await??;
         }
@@ -215,12 +225,16 @@ mod tests {
     use std::path::PathBuf;
     use std::sync::Mutex;
 
+    use blkin_daemon::Health;
+
     /// Programs by the numbers 0, 1, 2 …, some of which have ended, and which of them were given up.
     #[derive(Clone, Default)]
     struct Programs {
         ended: &'static [bool],
         /// Bytes before what they hold.
         padding: usize,
+        /// Held while somebody lets no copy be made.
+        copying: Arc<Mutex<()>>,
         taken: Arc<Mutex<Vec<u64>>>,
     }
 
@@ -229,6 +243,7 @@ mod tests {
             (0..self.ended.len() as u64).collect()
         }
         fn copy(&self, number: u64, _: Option<Duration>) -> Option<RingsCopy> {
+            let _copying = self.copying.lock().unwrap();
             let is_final = self.ended[usize::try_from(number).unwrap()];
             let file = format!("{}rings of {number};", " ".repeat(self.padding));
             Some(RingsCopy { file: file.into_bytes(), is_final })
@@ -247,7 +262,8 @@ mod tests {
         let path = folder.path().join("s");
         let listener = StdListener::bind(&path).unwrap();
         listener.set_nonblocking(true).unwrap();
-        start(listener.into(), Settings::default(), programs).unwrap();
+        let heartbeat = Health::new().worker("control");
+        start(listener.into(), Settings::default(), programs, heartbeat).unwrap();
         (folder, path)
     }
 
@@ -299,6 +315,21 @@ mod tests {
         stream.write_all(b"{\"snapshot\":{\"target\":\"all\"}}\n").unwrap();
         assert_eq!(answer(stream), "rings of 0;rings of 1;rings of 2;");
         assert_eq!(*programs.taken.lock().unwrap(), [0, 2]);
+    }
+
+    #[test]
+    fn whoever_sets_something_does_not_wait_until_rings_are_copied() {
+        let programs = Programs { ended: &[false], ..Programs::default() };
+        let (_folder, path) = started_with(programs.clone());
+        let copying = programs.copying.lock().unwrap();
+        let mut snapshot = StdStream::connect(&path).unwrap();
+        snapshot.write_all(b"{\"snapshot\":{\"target\":\"all\"}}\n").unwrap();
+        let mut stream = StdStream::connect(&path).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(b"{\"show\":{}}\n").unwrap();
+        assert!(answer(stream).contains("done"));
+        drop(copying);
+        assert_eq!(answer(snapshot), "rings of 0;");
     }
 
     #[test]

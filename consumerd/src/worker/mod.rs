@@ -154,7 +154,8 @@ impl Worker {
         take_over(&link, &mut engine)?;
         settings.complete();
         let engine = Arc::new(Mutex::new(engine));
-        settings::service::start(hello.control, settings.clone(), Rings(engine.clone()))
+        let (rings, heartbeat) = (Rings(engine.clone()), health.worker("control"));
+        settings::service::start(hello.control, settings.clone(), rings, heartbeat)
             .context("failed to serve the control socket")?;
         engine.lock().unwrap_or_else(PoisonError::into_inner).rebuild(tail)?;
         rustix::io::ioctl_fionbio(&link, true)?;

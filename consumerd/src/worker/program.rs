@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use blkin_record::GRAIN_BYTES;
 use blkin_ringbuf::layout::{CONTROL_BYTES, segment_bytes};
+use blkin_ringbuf::saved::Identity;
 use blkin_ringbuf::{AttachError, Attachment, Position, RingMode, RingTime};
 
 use super::askers::Askers;
@@ -245,7 +246,7 @@ impl Program {
     /// released from now on; holes that its writers left count as torn.
     pub(super) fn give_up(&mut self) -> u64 {
         let pending = self.attachment.pending();
-        let held = super::snapshot::save(self).records(|_| {});
+        let held = self.attachment.save(Identity::default()).records(|_| {});
         let annotations = (held.read + held.invalid).min(pending);
         self.figures.torn += pending - annotations;
         self.given_up = Some(annotations);

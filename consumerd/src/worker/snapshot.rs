@@ -23,6 +23,21 @@ impl Rings {
     fn engine(&self) -> MutexGuard<'_, Engine> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// What the rings of a program hold now; `None` once it has gone. Between one ring and the next the engine is given back:
+    /// while large ones of many CPUs are copied, those of other programs would run full.
+    fn save(&self, number: u64) -> Option<Saved> {
+        let (identity, rings) = {
+            let engine = self.engine();
+            let program = engine.programs().get(&number)?;
+            (identify(program), program.attachment.slots())
+        };
+        let mut slots = Vec::new();
+        for ring in 0..rings {
+            slots.extend(self.engine().programs().get(&number)?.attachment.save_ring(ring));
+        }
+        Some(self.engine().programs().get(&number)?.attachment.save_with(slots, identity))
+    }
 }
 
 impl Recorders for Rings {
@@ -41,7 +56,7 @@ impl Recorders for Rings {
     }
 
     fn copy(&self, number: u64, last: Option<Duration>) -> Option<RingsCopy> {
-        let mut saved = save(self.engine().programs().get(&number)?);
+        let mut saved = self.save(number)?;
         if let Some(last) = last {
             let since = now_ns().saturating_sub(u64::try_from(last.as_nanos()).unwrap_or(u64::MAX));
             saved.keep_since(since.cast_signed());
@@ -61,9 +76,9 @@ impl Recorders for Rings {
     }
 }
 
-/// What the rings of a program hold now.
-pub(super) fn save(program: &Program) -> Saved {
-    program.attachment.save(Identity {
+/// Whose rings they are. That a program has ended is said before they are copied: what they hold then is all.
+fn identify(program: &Program) -> Identity {
+    Identity {
         pid: program.identity.pid,
         uid: program.identity.uid,
         ended: program.kept_bytes().is_some(),
@@ -72,7 +87,7 @@ pub(super) fn save(program: &Program) -> Saved {
         label: program.identity.comm.clone(),
         host: line_of("/proc/sys/kernel/hostname"),
         boot: line_of("/proc/sys/kernel/random/boot_id"),
-    })
+    }
 }
 
 fn line_of(path: &str) -> String {

@@ -1,6 +1,7 @@
 //! What holder and worker say to each other: SEQPACKET messages, descriptors beside them.
 //!
-//! Holder to worker: `Hello` (settings; staging memory, HTTP listener, control socket and file of rules), then `Attach` for
+//! Holder to worker: `Hello` (settings, and whether what is held is kept over a restart; staging memory, HTTP listener,
+//! control socket and file of rules), then `Attach` for
 //! every program that is held (segment and control page), then `Complete`; later a further `Attach` for each new program,
 //! and all the time a `Beat` now and then, for `/healthz`: while the holder is stuck no program is taken in. The end of the
 //! stream asks the worker to ship what it has and to end. Worker to holder: `Ready` once it has rebuilt its state,
@@ -55,7 +56,7 @@ pub struct Program {
 /// One message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// The settings, as JSON.
+    /// The settings and whether what is held is kept over a restart, as JSON.
     Hello(Vec<u8>),
     /// A program.
     Attach(Program),

@@ -34,6 +34,28 @@ check "a consumerd that is killed is started again" kill_holder
 check "and takes requests" shown
 check "the ledger holds" until_true healthy
 
+# What nobody takes outlives the whole daemon.
+kept() { [ "$(property blkin-consumerd NFileDescriptorStore)" = "$1" ]; }
+check "systemd keeps the memory with what is not shipped, and the program that runs" until_true kept 3
+check "the collector is away" systemctl stop blkin-collector
+request=$(./quickstart | awk '{ print $3 }')
+check "what ends meanwhile is kept" until_true kept 5
+check "consumerd is restarted" systemctl restart blkin-consumerd
+kill_all() {
+    local before
+    before=$(property blkin-consumerd MainPID)
+    systemctl kill -s KILL --kill-who=all blkin-consumerd
+    anew() { state_is blkin-consumerd active && [ "$(property blkin-consumerd MainPID)" != "$before" ]; }
+    until_true anew
+}
+check "all of it is killed, and started again" kill_all
+goes_on() { [ "$(journalctl -q -o cat -u blkin-consumerd | grep -c 'goes on where the daemon before stopped')" -ge 3 ]; }
+check "it goes on each time where it stopped" goes_on
+check "the collector is there again" systemctl start blkin-collector
+check "it shows what was recorded before all that" until_true blkin trace "$request"
+check "nothing is lost, says the ledger" until_true healthy
+check "the program that has ended is kept no longer" until_true kept 3
+
 check "a reload reaches the collector" bash -ec 'systemctl reload blkin-collector; systemctl is-active blkin-collector'
 check "which says so" until_true said blkin-collector "read the configuration again"
 # refuses_to_reload NAME: what its file says is wrong, and it goes on without having been told of it.
@@ -74,6 +96,7 @@ stops() {
 for unit in blkin-consumerd blkin-relay blkin-collector; do
     check "$unit stops in order" stops $unit
 done
+check "of a unit that is stopped nothing is kept" kept 0
 
 # The address of one is the other's.
 config=/etc/blkin/collector.toml

@@ -110,7 +110,10 @@ const CAUSES: [(&str, &str); 14] = [
     ("torn", "find out why a program died while it recorded"),
     ("invalid", "look for an error of the program in its memory: valgrind or ASan may name it"),
     ("unsettled", "give consumerd a longer stop_timeout_ms, or repair the upstream"),
-    ("no_sink", "consumerd has nowhere to ship to: set scribe_upstream, json_scribe_upstream or json_lines"),
+    (
+        "no_sink",
+        "consumerd has nowhere to ship to, or had not yet when it drained them: set scribe_upstream, json_scribe_upstream or json_lines",
+    ),
     ("queue_full", "repair the upstream, or raise queue_bytes of consumerd"),
     ("spool_evicted", "repair the upstream, or raise staging_bytes of consumerd, spool_bytes of a relay"),
     ("rejected", "look at the receiver's log; `blkin rejects`, if it is the collector"),

@@ -30,6 +30,10 @@ const NO_DESCRIPTORS: &str =
 impl Holder<'_> {
     pub(super) fn scan(&mut self) {
         for offer in scan::live_programs(&self.staging) {
+            let known = self.held.check(&offer.program, &offer.segment, &offer.control);
+            if known == Err(Refusal::AlreadyHeld) {
+                continue;
+            }
             tracing::info!(pid = offer.program.pid, comm = offer.program.comm, "found a live program");
             self.counters.add(Count::Scan);
             self.admit(offer, Instant::now());
@@ -41,7 +45,9 @@ impl Holder<'_> {
         let (pid, uid) = (offer.program.pid, offer.program.uid);
         self.tell_foreign(pid);
         let admitted = match self.claim(offer) {
-            Ok(offer) => self.held.admit(offer.program, offer.segment, offer.control).map(|_| ()),
+            Ok(offer) => self.held.admit(offer.program, offer.segment, offer.control).map(|number| {
+                self.store.iter_mut().for_each(|store| store.admitted(number));
+            }),
             Err((Refusal::Elsewhere, offer)) => match self.waiting.push(offer, since) {
                 Ok(()) => return,
                 Err(_) => Err(Refusal::Elsewhere),
@@ -53,7 +59,7 @@ impl Holder<'_> {
     }
 
     /// Names a program that is not read, but not each of many: `held_back` came since the last line.
-    fn tell_refused(&mut self, pid: u32, uid: u32, refusal: Option<Refusal>) {
+    pub(super) fn tell_refused(&mut self, pid: u32, uid: u32, refusal: Option<Refusal>) {
         let now = Instant::now();
         match refusal {
             Some(Refusal::Quota) => {

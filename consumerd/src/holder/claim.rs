@@ -19,12 +19,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Most programs that are waited for.
 const MAX_WAITING: usize = 1024;
 
-/// Locks a control page; `None` while somebody else has it. The descriptor must be known to be a memfd's: opening it
-/// again calls into its file system.
+/// Locks a control page, or any other memory file; `None` while somebody else has it. The descriptor must be known to be a
+/// memfd's: opening it again calls into its file system.
 ///
 /// # Errors
 /// When it cannot be opened again, as without /proc.
-pub(super) fn claim(control: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+pub(crate) fn claim(control: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     // The descriptor itself is shared with the program and with all to whom it offered itself, and so is its lock.
     let path = format!("/proc/self/fd/{}", control.as_raw_fd());
     let own = OwnedFd::from(OpenOptions::new().read(true).write(true).open(path)?);

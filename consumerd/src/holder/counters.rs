@@ -24,6 +24,8 @@ pub enum Count {
     Held,
     /// Offers of programs that another daemon reads.
     Elsewhere,
+    /// The number that the next program gets.
+    NextNumber,
 }
 
 /// The counters.

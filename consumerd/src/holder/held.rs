@@ -113,16 +113,39 @@ impl HeldPrograms {
         segment: OwnedFd,
         control: OwnedFd,
     ) -> Result<u64, Refusal> {
+        program.number = self.next_number;
+        self.restore(program, segment, control)
+    }
+
+    /// As [`admit`](Self::admit), under the number that a daemon before this one gave it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn restore(&mut self, program: Program, segment: OwnedFd, control: OwnedFd) -> Result<u64, Refusal> {
         let (identity, bytes) = self.measure(&program, &segment, &control)?;
         let share = self.by_uid.entry(program.uid).or_default();
         share.programs += 1;
         share.bytes += bytes;
-        let number = self.next_number;
-        self.next_number += 1;
-        program.number = number;
+        let number = program.number;
+        self.count_from(number.saturating_add(1));
         self.by_identity.insert(identity, number);
         self.programs.insert(number, Held { program, segment, control, is_told: false, identity, bytes });
         Ok(number)
+    }
+
+    /// Gives out no number below this one any more.
+    pub fn count_from(&mut self, number: u64) {
+        self.next_number = self.next_number.max(number);
+    }
+
+    /// The number that the next program gets.
+    pub fn next_number(&self) -> u64 {
+        self.next_number
+    }
+
+    /// One of them.
+    pub fn get(&self, number: u64) -> Option<&Held> {
+        self.programs.get(&number)
     }
 
     /// Lets a program go.
@@ -201,6 +224,18 @@ mod tests {
         assert_eq!(held.admit(program(1), again.0, again.1), Err(Refusal::AlreadyHeld));
         held.release(1);
         assert!(held.is_empty());
+    }
+
+    #[test]
+    fn one_of_a_daemon_before_keeps_its_number_which_nobody_else_gets() {
+        let mut held = HeldPrograms::new(&Config::default());
+        held.count_from(5);
+        let before = Program { number: 7, ..program(1) };
+        assert_eq!(held.restore(before.clone(), memfd(), memfd()), Ok(7));
+        assert_eq!(held.admit(program(1), memfd(), memfd()), Ok(8));
+        assert_eq!(held.get(7).map(|held| &held.program), Some(&before));
+        held.count_from(3);
+        assert_eq!(held.next_number(), 9);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! capabilities, for the one [`scan`] at start.
 
 mod admission;
-mod claim;
+pub(crate) mod claim;
 pub mod closer;
 mod control;
 pub mod counters;
@@ -14,8 +14,10 @@ pub mod held;
 mod local;
 mod offers;
 mod predecessor;
+mod restore;
 mod scan;
 mod silence;
+mod store;
 mod worker_process;
 
 use std::net::TcpListener;
@@ -31,7 +33,7 @@ use serde::Serialize;
 
 use crate::config::Config;
 use crate::link::{Message, send, watch};
-use crate::staging::{Memfd, Staging};
+use crate::staging::Memfd;
 use crate::timer::Timer;
 use claim::Waiting;
 use closer::Closer;
@@ -41,6 +43,8 @@ use guard::Guard;
 use held::HeldPrograms;
 use offers::Offers;
 use predecessor::Predecessor;
+use restore::{staging_of, tell_store};
+use store::{Kept, Store};
 use worker_process::{STUCK_AFTER, WorkerProcess};
 
 /// Pause while a message could not be handed over yet.
@@ -64,13 +68,14 @@ struct Ready<'a> {
 /// # Errors
 /// When the socket, the HTTP address or the staging memory cannot be had.
 pub fn run(config: &Config, ready_file: Option<&Path>) -> Result<(), Failure> {
+    let kept = Kept::receive();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("failed to start the runtime")?;
     // The worker is to know the same bounds.
     let config = descriptors::within(raise_limit(), config);
-    runtime.block_on(async { Holder::new(&config, ready_file).await?.run().await })?;
+    runtime.block_on(async { Holder::new(&config, ready_file, kept).await?.run().await })?;
     Ok(())
 }
 
@@ -102,6 +107,8 @@ struct Holder<'a> {
     held: HeldPrograms,
     waiting: Waiting,
     staging: Memfd,
+    /// None where nobody keeps anything for the daemon that comes after this one.
+    store: Option<Store>,
     control: Control,
     http: TcpListener,
     guard: Guard,
@@ -168,27 +175,30 @@ enum Heard {
 }
 
 impl<'a> Holder<'a> {
-    async fn new(config: &'a Config, ready_file: Option<&'a Path>) -> anyhow::Result<Self> {
+    async fn new(config: &'a Config, ready_file: Option<&'a Path>, kept: Kept) -> anyhow::Result<Self> {
         let stop = signals::stop_token().context("failed to catch signals")?;
         signals::outlive_hangups().context("failed to catch signals")?;
         let closer = Closer::default();
         let Listening { offers, control, http } = Listening::start(config, &closer, &stop).await?;
         let guard = Guard::new(&http).context("failed to prepare the HTTP listener")?;
-        let mut staging =
-            Memfd::create(config.geometry().total_bytes()).context("failed to make staging memory")?;
-        Staging::format(&mut staging, config.geometry()).context("failed to prepare staging memory")?;
-        Ok(Self {
+        let mut store = Store::of_unit();
+        let (staging, is_kept) = staging_of(config, kept.staging)?;
+        if !is_kept {
+            tell_store(&mut store, |store| store.keep_staging(&staging));
+        }
+        let mut holder = Self {
             config,
             ready_file,
             closer,
             offers,
             held: HeldPrograms::new(config),
             waiting: Waiting::default(),
+            counters: counters::read(&staging),
             staging,
+            store,
             control,
             http,
             guard,
-            counters: Counters::default(),
             over_quota: Notices::default(),
             elsewhere: Notices::default(),
             was_short: false,
@@ -197,7 +207,9 @@ impl<'a> Holder<'a> {
             restart_pause: Duration::ZERO,
             was_ready: false,
             timer: Timer::new().context("failed to make a timer")?,
-        })
+        };
+        holder.restore(kept.programs, kept.useless, is_kept);
+        Ok(holder)
     }
 
     async fn run(mut self) -> anyhow::Result<()> {
@@ -220,14 +232,16 @@ impl<'a> Holder<'a> {
             }
             first = false;
             if self.stop.is_cancelled() {
-                return Err(anyhow!("stopped while no worker was running; what was drained is lost"));
+                self.keep_last().await;
+                return Err(anyhow!("stopped while no worker was running; {}", self.fate_of_the_rest()));
             }
         }
     }
 
     /// Starts a worker and serves it; gives it back if the daemon is to end, nothing if it died.
     async fn serve_one_worker(&mut self) -> anyhow::Result<Option<WorkerProcess>> {
-        let mut worker = WorkerProcess::start(self.config, &self.staging, &self.http, &self.control)
+        let settings = (self.config, self.store.is_some());
+        let mut worker = WorkerProcess::start(settings, &self.staging, &self.http, &self.control)
             .context("failed to start the worker")?;
         tracing::debug!(pid = worker.pid(), "worker started");
         self.held.forget_told();
@@ -269,6 +283,7 @@ impl<'a> Holder<'a> {
 
     fn publish_counters(&mut self) {
         self.counters.set(Count::Held, self.held.len() as u64);
+        self.counters.set(Count::NextNumber, self.held.next_number());
         self.counters.publish(&mut self.staging);
     }
 
@@ -281,8 +296,9 @@ impl<'a> Holder<'a> {
         let mut is_complete = false;
         loop {
             is_complete = self.tell(worker, is_complete);
+            tell_store(&mut self.store, |store| store.tell(&self.held, Instant::now()));
             let next_beat = worker.beat();
-            let pause = if is_complete && !self.is_anyone_waiting() { next_beat } else { SHORT_TICK };
+            let pause = if is_complete && !self.has_more() { next_beat } else { SHORT_TICK };
             let silence = worker.silence(&self.staging);
             self.kill_if_stuck(worker, silence);
             let guarded = !is_ready || silence > STUCK_AFTER;
@@ -320,6 +336,11 @@ impl<'a> Holder<'a> {
         self.offers.has_waiting() || !self.waiting.is_empty() || self.held.untold().next().is_some()
     }
 
+    /// Whether something is to be done soon that nobody asks for.
+    fn has_more(&mut self) -> bool {
+        self.store.as_ref().is_some_and(Store::is_behind) || self.is_anyone_waiting()
+    }
+
     /// Does what the worker asks, in its order.
     fn listen(&mut self, worker: &mut WorkerProcess) -> Heard {
         let messages = worker.messages();
@@ -351,6 +372,7 @@ impl<'a> Holder<'a> {
 
     fn release(&mut self, number: u64) {
         self.held.release(number);
+        self.store.iter_mut().for_each(|store| store.released(number));
         self.publish_counters();
     }
 
@@ -385,6 +407,8 @@ impl<'a> Holder<'a> {
         // Who offers itself from now on is refused, and knows that nobody reads it.
         self.offers.refuse_more();
         self.take_last_offers(&worker).await;
+        self.keep_last().await;
+        let rest = self.fate_of_the_rest();
         self.offers.end();
         self.control.end(&self.closer);
         worker.ask_to_end();
@@ -400,9 +424,7 @@ impl<'a> Holder<'a> {
             if Instant::now() > due {
                 worker.kill();
                 worker.wait().context("failed to wait for the worker")?;
-                return Err(anyhow!(
-                    "the worker did not end in time and was killed; what it had drained is lost"
-                ));
+                return Err(anyhow!("the worker did not end in time and was killed; {rest}"));
             }
             tokio::time::sleep(SHORT_TICK).await;
         }

@@ -37,12 +37,12 @@ pub(super) struct WorkerProcess {
 }
 
 impl WorkerProcess {
-    /// Starts one and says hello to it.
+    /// Starts one and says hello to it, with the configuration, and whether what is held is kept over a restart.
     ///
     /// # Errors
     /// When it cannot be started.
     pub(super) fn start(
-        config: &Config,
+        settings: (&Config, bool),
         staging: &Memfd,
         http: &TcpListener,
         control: &Control,
@@ -50,7 +50,8 @@ impl WorkerProcess {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         rustix::io::ioctl_fionbio(&ours, true)?;
-        let settings = serde_json::to_vec(config).map_err(io::Error::other)?;
+        let (config, _) = settings;
+        let settings = serde_json::to_vec(&settings).map_err(io::Error::other)?;
         let [control, rules] = control.fds();
         let fds = [staging.as_fd(), http.as_fd(), control, rules];
         send(&ours, &Message::Hello(settings).encode(), &fds)?;

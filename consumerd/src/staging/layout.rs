@@ -5,7 +5,7 @@
 //!          0  magic "BLKSTAGE"      8  version u32, zero u32     16  log bytes u64    24  checkpoint bytes u64
 //!         64  head u64: end of the committed log, a position that only grows
 //!        128  heartbeat u64: CLOCK_MONOTONIC in ms when the worker was last through with its work
-//!        192  the holder's own counters, 9 x u64
+//!        192  the holder's own counters, 10 x u64
 //! 4096   checkpoint A                 sequence u64, payload bytes u64, tail u64, checksum u64, payload
 //!   +C   checkpoint B
 //!   +C   log: position p lies at p modulo the log's bytes; an entry never wraps
@@ -24,7 +24,7 @@ use blkin_record::{GRAIN_BYTES, MAX_GRAINS};
 /// First eight bytes of the memory.
 pub const MAGIC: [u8; 8] = *b"BLKSTAGE";
 /// Version of everything described here.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Offset of the log's committed end.
 pub const HEAD_AT: u64 = 64;
 /// Offset of the worker's heartbeat.
@@ -32,7 +32,7 @@ pub const HEARTBEAT_AT: u64 = 128;
 /// Offset of the holder's counters.
 pub const HOLDER_AT: u64 = 192;
 /// How many counters the holder keeps.
-pub const HOLDER_COUNTERS: usize = 9;
+pub const HOLDER_COUNTERS: usize = 10;
 /// Bytes of the header page.
 pub const HEADER_BYTES: u64 = 4096;
 /// Bytes before a checkpoint's payload.

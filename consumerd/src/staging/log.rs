@@ -108,6 +108,11 @@ impl<M: Memory> Staging<M> {
         Ok(memory.write(0, &header)?)
     }
 
+    /// Whether there is a log of this version in a memory, and of these sizes.
+    pub fn is_of(memory: &M, geometry: Geometry) -> bool {
+        read_geometry(memory).is_ok_and(|found| found == geometry)
+    }
+
     /// Opens a log, maybe one that another worker left at any instruction.
     ///
     /// # Errors

@@ -55,7 +55,7 @@ pub struct SinkFigures {
     pub spool_evicted: u64,
     /// Lost because the other side refused them.
     pub rejected: u64,
-    /// Lost because there is no sink at all; see [`NO_SINK`].
+    /// Lost because there is no sink at all (see [`NO_SINK`]), or because this one was configured only after they were settled.
     pub no_sink: u64,
     /// Given and not settled; counted up and down where it happens, not computed.
     pub in_flight: u64,
@@ -78,15 +78,19 @@ impl SinkFigures {
         Self { valid, in_flight, no_sink, ..Self::default() }
     }
 
-    /// Causes of loss with their figures: of no sink its own alone.
+    /// Causes of loss with their figures: of no sink its own alone, which another sink has only if it was added later.
     pub fn lost(&self, sink: &str) -> Vec<(&'static str, u64)> {
         match sink {
             NO_SINK => vec![("no_sink", self.no_sink)],
-            _ => vec![
-                ("queue_full", self.queue_full),
-                ("spool_evicted", self.spool_evicted),
-                ("rejected", self.rejected),
-            ],
+            _ => {
+                let mut causes = vec![
+                    ("queue_full", self.queue_full),
+                    ("spool_evicted", self.spool_evicted),
+                    ("rejected", self.rejected),
+                ];
+                causes.extend((self.no_sink > 0).then_some(("no_sink", self.no_sink)));
+                causes
+            }
         }
     }
 
@@ -126,13 +130,17 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Goes on from what a checkpoint says; `first` is the number of the first frame that is not retired.
+    /// Goes on from what a checkpoint says; `first` is the number of the first frame that is not retired. A daemon that goes on
+    /// where another stopped may have other sinks: a new one has the frames that are not retired.
     pub fn new(mut names: Vec<&'static str>, saved: &[SinkState], first: u64) -> Self {
         if names.is_empty() {
             names.push(NO_SINK);
         }
-        let retired: Vec<_> =
-            names.iter().map(|name| restored(saved.iter().find(|s| s.name == *name))).collect();
+        let before = saved.first().map_or(0, |sink| restored(sink).valid);
+        let of = |name: &&'static str| saved.iter().find(|sink| sink.name == *name).map(restored);
+        let added = || SinkFigures { valid: before, no_sink: before, ..SinkFigures::default() };
+        let retired: Vec<_> = names.iter().map(|name| of(name).unwrap_or_else(added)).collect();
+        tell_removed(&names, saved);
         Self { first, frames: VecDeque::new(), names, now: retired.clone(), retired }
     }
 
@@ -227,8 +235,8 @@ impl Ledger {
     }
 }
 
-fn restored(saved: Option<&SinkState>) -> SinkFigures {
-    saved.map_or_else(SinkFigures::default, |s| SinkFigures {
+fn restored(s: &SinkState) -> SinkFigures {
+    SinkFigures {
         valid: s.acked + s.queue_full + s.spool_evicted + s.rejected + s.no_sink,
         acked: s.acked,
         queue_full: s.queue_full,
@@ -236,7 +244,15 @@ fn restored(saved: Option<&SinkState>) -> SinkFigures {
         rejected: s.rejected,
         no_sink: s.no_sink,
         in_flight: 0,
-    })
+    }
+}
+
+/// Names sinks that a daemon before this one had: nobody counts any more what was on its way to them.
+fn tell_removed(names: &[&'static str], saved: &[SinkState]) {
+    let removed = saved.iter().filter(|sink| sink.name != NO_SINK && !names.contains(&sink.name.as_str()));
+    for SinkState { name, acked, .. } in removed {
+        tracing::warn!(sink = name, acked, "is configured no more: what it had not shipped is given up");
+    }
 }
 
 #[cfg(test)]
@@ -262,6 +278,22 @@ mod tests {
         let mut next = Ledger::new(Vec::new(), &ledger.checkpoint(), 1);
         next.open_frame(1, 200, figures(4));
         assert_eq!(lost(&next), [("no_sink", 7)]);
+    }
+
+    #[test]
+    fn a_sink_that_was_added_has_what_is_not_settled_and_counts_the_rest_as_lost() {
+        let mut ledger = Ledger::new(vec!["a"], &[], 0);
+        ledger.open_frame(1, 100, figures(3));
+        ledger.settle(0, 0, 3, Outcome::Acked);
+        ledger.retire_first();
+        let mut next = Ledger::new(vec!["b", "a"], &ledger.checkpoint(), 1);
+        next.open_frame(1, 200, figures(4));
+        let figures: Vec<_> =
+            next.sinks().map(|(_, sink)| (sink.valid, sink.acked, sink.in_flight)).collect();
+        assert_eq!(figures, [(7, 0, 4), (7, 3, 4)]);
+        let causes: Vec<_> = next.sinks().map(|(name, sink)| sink.lost(name).last().copied()).collect();
+        assert_eq!(causes, [Some(("no_sink", 3)), Some(("rejected", 0))]);
+        assert!(next.sinks().all(|(_, sink)| sink.balances()));
     }
 
     #[test]

@@ -32,6 +32,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::clock_set::ClockSet;
 use crate::config::Config;
+use crate::holder::claim::claim;
 use crate::link::{MAX_MESSAGE_BYTES, Message, receive, send, watch};
 use crate::settings::{self, Settings};
 use crate::sinks::{self, Sign};
@@ -74,6 +75,8 @@ pub fn run() -> Result<(), Failure> {
 
 struct Hello {
     config: Config,
+    /// What is held when the daemon ends is kept for the next.
+    is_kept: bool,
     staging: OwnedFd,
     http: OwnedFd,
     control: OwnedFd,
@@ -87,7 +90,21 @@ fn hello(link: &OwnedFd) -> anyhow::Result<Hello> {
     };
     let [staging, http, control, rules] =
         <[OwnedFd; 4]>::try_from(received.fds).ok().context("descriptors are missing")?;
-    Ok(Hello { config: serde_json::from_slice(&settings)?, staging, http, control, rules })
+    let (config, is_kept) = serde_json::from_slice(&settings)?;
+    Ok(Hello { config, is_kept, staging, http, control, rules })
+}
+
+/// Locks the staging memory for as long as this worker lives. A worker whose holder was killed may still be writing to it, where
+/// systemd was told to kill the main process alone.
+fn lock(staging: &OwnedFd) -> anyhow::Result<Option<OwnedFd>> {
+    match claim(staging) {
+        Ok(Some(lock)) => Ok(Some(lock)),
+        Ok(None) => bail!("another worker uses the staging memory"),
+        Err(error) => {
+            tracing::warn!("failed to find out whether another worker uses the staging memory: {error}");
+            Ok(None)
+        }
+    }
 }
 
 /// The worker is started through /proc/self/exe, which would be its name in lists of processes.
@@ -134,6 +151,10 @@ struct Worker {
     /// One did so since something was last drained, but for nothing.
     was_woken_in_vain: bool,
     is_linked: bool,
+    /// What is held when the daemon ends is kept for the next.
+    is_kept: bool,
+    /// See [`lock`].
+    _of_staging: Option<OwnedFd>,
     /// Beats when the holder does; none once it has said its last.
     holder: Option<Heartbeat>,
 }
@@ -149,6 +170,7 @@ impl Worker {
         let health = Health::new();
         standings.iter().for_each(|standing| health.tells_of(standing.clone()));
         let settings = Settings::of_file(Memfd::from_fd(hello.rules)).context("failed to read the rules")?;
+        let of_staging = lock(&hello.staging)?;
         let staging = Memfd::from_fd(hello.staging);
         let (mut engine, tail) = Engine::new(config.clone(), staging, sinks, settings.clone())?;
         take_over(&link, &mut engine)?;
@@ -179,6 +201,8 @@ impl Worker {
             stop,
             http: TcpListener::from(hello.http),
             is_linked: true,
+            is_kept: hello.is_kept,
+            _of_staging: of_staging,
         })
     }
 
@@ -365,38 +389,46 @@ impl Worker {
         engine.close_books()?;
         let after = engine.snapshot().sinks;
         for ((before, after), standing) in before.into_iter().zip(after).zip(&self.standings) {
-            tell_the_last(standing, &before.1, &after.1);
+            tell_the_last(standing, &before.1, &after.1, fate(self.is_kept));
         }
         let annotations = engine.left_behind();
         if annotations > 0 {
-            tracing::warn!(annotations, "ended before the rings of programs that have ended were read");
+            let fate = fate(self.is_kept);
+            tracing::warn!(annotations, "ended before the rings of programs that have ended were read{fate}");
         }
-        tell_recorders(engine.kept_recorders());
+        tell_recorders(engine.kept_recorders(), self.is_kept);
         Ok(())
     }
 }
 
+/// What becomes of what is left when the daemon ends, as the end of a line.
+fn fate(is_kept: bool) -> &'static str {
+    if is_kept { ": kept for a restart, given up if systemd only stops the daemon" } else { "" }
+}
+
 /// Names what ends with the daemon, the first of them.
-fn tell_recorders((kept, annotations): (Vec<&str>, u64)) {
+fn tell_recorders((kept, annotations): (Vec<&str>, u64), is_kept: bool) {
     const NAMED: usize = 10;
+    let fate =
+        if is_kept { fate(is_kept) } else { " were given up: nobody took them before the daemon ended" };
     if !kept.is_empty() {
         let (recorders, programs) = (kept.len(), kept[..kept.len().min(NAMED)].join(" "));
         tracing::warn!(
             recorders,
             annotations,
             programs,
-            "the flight recorders of programs that have ended were given up: nobody took them before the daemon ended"
+            "the flight recorders of programs that have ended{fate}"
         );
     }
 }
 
 /// Names what nobody can read in `/metrics` any more: what a sink still had on its way, and lost while the daemon ended.
-fn tell_the_last(standing: &Standing, before: &SinkFigures, after: &SinkFigures) {
+fn tell_the_last(standing: &Standing, before: &SinkFigures, after: &SinkFigures, fate: &str) {
     let (sink, to) = (standing.name(), standing.to());
     if after.in_flight > 0 {
         let trouble = standing.trouble().map(|trouble| trouble.reason);
         let annotations = after.in_flight;
-        tracing::warn!(sink, to, annotations, trouble, "ended before everything was shipped");
+        tracing::warn!(sink, to, annotations, trouble, "ended before everything was shipped{fate}");
     }
     let queue_full = after.queue_full - before.queue_full;
     let spool_evicted = after.spool_evicted - before.spool_evicted;

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::print_stderr)]
 
 pub mod ledger;
+pub mod manager;
 pub mod scribe;
 
 use std::io::{BufRead, BufReader, Write};

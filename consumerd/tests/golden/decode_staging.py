@@ -88,7 +88,7 @@ def entry(log, at):
 def main():
     memory = load(sys.argv[1])
     magic, version, zero, log_bytes, checkpoint_bytes = struct.unpack_from("<8sIIQQ", memory)
-    assert (magic, version, zero) == (b"BLKSTAGE", 5, 0)
+    assert (magic, version, zero) == (b"BLKSTAGE", 6, 0)
     (head,) = struct.unpack_from("<Q", memory, 64)
     log_at = HEADER + 2 * checkpoint_bytes
     copies = [checkpoint(memory[at : at + checkpoint_bytes]) for at in range(HEADER, log_at, checkpoint_bytes)]

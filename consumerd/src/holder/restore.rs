@@ -1,0 +1,153 @@
+//! Goes on where the daemon before this one stopped, with what systemd kept of it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use rustix::fs::{FlockOperation, flock};
+
+use super::counters::Count;
+use super::held::Refusal;
+use super::store::{Store, tell_failure};
+use super::{Holder, SHORT_TICK};
+use crate::config::Config;
+use crate::link::Program;
+use crate::staging::{Memfd, Staging, StagingError};
+
+/// Longest time in which systemd is told of the last programs.
+const LAST_MESSAGES: Duration = Duration::from_secs(1);
+
+impl Holder<'_> {
+    /// Holds what the daemon before this one held.
+    pub(super) fn restore(
+        &mut self,
+        programs: Vec<(Program, OwnedFd, OwnedFd)>,
+        useless: Vec<String>,
+        is_staging_kept: bool,
+    ) {
+        self.held.count_from(self.counters.get(Count::NextNumber));
+        let came = programs.len();
+        for (program, segment, control) in programs {
+            self.restore_one(program, segment, control);
+        }
+        if let Some(store) = &mut self.store {
+            useless.into_iter().for_each(|name| store.forget(name));
+        }
+        if came > 0 || is_staging_kept {
+            let (programs, refused) = (self.held.len(), came - self.held.len());
+            tracing::info!(
+                programs,
+                refused,
+                "goes on where the daemon before stopped: systemd kept what it held"
+            );
+        }
+    }
+
+    /// Takes a program in that a daemon before this one held. The lock of its control page has been kept with it.
+    fn restore_one(&mut self, program: Program, segment: OwnedFd, control: OwnedFd) {
+        let (pid, uid) = (program.pid, program.uid);
+        let restored = match flock(&control, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => self.held.restore(program.clone(), segment, control),
+            Err(_) => Err(Refusal::Elsewhere),
+        };
+        self.tell_refused(pid, uid, restored.err());
+        if let Some(store) = &mut self.store {
+            store.restored(&program);
+            if restored.is_err() {
+                store.released(program.number);
+            }
+        }
+    }
+
+    /// What becomes of what was drained and not shipped when this daemon ends.
+    pub(super) fn fate_of_the_rest(&self) -> &'static str {
+        match self.store {
+            Some(_) => "what it had drained is kept for a restart",
+            None => "what it had drained is lost",
+        }
+    }
+
+    /// Has systemd keep what is held still, for the daemon that comes after this one.
+    pub(super) async fn keep_last(&mut self) {
+        let due = Instant::now() + LAST_MESSAGES;
+        while self.store.as_ref().is_some_and(Store::is_behind) && Instant::now() < due {
+            tell_store(&mut self.store, |store| store.tell_all(&self.held));
+            tokio::time::sleep(SHORT_TICK).await;
+        }
+    }
+}
+
+/// Tells systemd something. Where it cannot be told, nothing is kept from then on, and that is said.
+pub(super) fn tell_store(store: &mut Option<Store>, tell: impl FnOnce(&mut Store) -> io::Result<()>) {
+    if let Some(Err(error)) = store.as_mut().map(tell) {
+        tell_failure(&error);
+        *store = None;
+    }
+}
+
+/// The memory that was kept, and whether that is one that this daemon can use; otherwise a new one.
+///
+/// # Errors
+/// When there is no memory.
+pub(super) fn staging_of(config: &Config, kept: Option<Memfd>) -> anyhow::Result<(Memfd, bool)> {
+    let geometry = config.geometry();
+    if let Some(staging) = kept {
+        if Staging::is_of(&staging, geometry) {
+            return Ok((staging, true));
+        }
+        let annotations = staged(staging).ok();
+        tracing::warn!(
+            annotations,
+            "gave up what the daemon before had not shipped: its memory has another version or size (`staging_bytes`, \
+             `max_programs`)"
+        );
+    }
+    let mut staging = Memfd::create(geometry.total_bytes()).context("failed to make staging memory")?;
+    Staging::format(&mut staging, geometry).context("failed to prepare staging memory")?;
+    Ok((staging, false))
+}
+
+/// How many annotations lie in a staging memory.
+fn staged(staging: Memfd) -> Result<u64, StagingError> {
+    let (mut staging, recovered) = Staging::open(staging)?;
+    let (mut annotations, mut at) = (0, recovered.tail);
+    while let Some((frame, end)) = staging.read_frame(at)? {
+        annotations += u64::from(frame.records);
+        at = end;
+    }
+    Ok(annotations)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::staging::Frame;
+
+    fn memory_of(config: &Config) -> Memfd {
+        staging_of(config, None).unwrap().0
+    }
+
+    #[test]
+    fn memory_of_the_same_sizes_is_used_again_and_of_any_other_it_is_known_what_was_in_it() {
+        let config = Config::default();
+        let kept = memory_of(&config);
+        let (mut log, _) = Staging::open(kept.duplicate().unwrap()).unwrap();
+        let frame = Frame { program: 1, records: 3, ..Frame::default() };
+        for _ in 0..2 {
+            log.append(&frame).unwrap();
+        }
+        log.commit().unwrap();
+        assert_eq!(staged(kept.duplicate().unwrap()).unwrap(), 6);
+        let other = Config { max_programs: 2 * config.max_programs, ..Config::default() };
+        assert_ne!(config.geometry(), other.geometry());
+        assert!(!staging_of(&other, Some(kept.duplicate().unwrap())).unwrap().1);
+        assert!(staging_of(&config, Some(kept)).unwrap().1);
+    }
+
+    #[test]
+    fn what_is_no_staging_memory_is_not_used() {
+        assert!(!staging_of(&Config::default(), Some(Memfd::create(100).unwrap())).unwrap().1);
+        assert!(!staging_of(&Config::default(), Some(Memfd::create(1 << 20).unwrap())).unwrap().1);
+    }
+}

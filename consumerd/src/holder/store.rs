@@ -1,0 +1,432 @@
+//! What systemd keeps of the daemon from one start to the next: the staging memory and the descriptors of programs.
+//!
+//! A unit with `FileDescriptorStoreMax=` has systemd hold descriptors for it (sd_pid_notify_with_fds(3), `FDSTORE=1`), and hand
+//! them to whatever it starts in its place after a restart, a failure or a kill (sd_listen_fds(3)), with the names that they were
+//! given. So what was drained and not yet shipped, and what only the rings of an ended program have, outlives the whole
+//! daemon, not the worker alone. A unit that is stopped for good has all of it closed.
+//!
+//! A name says what the kernel said of the program when it offered itself: `p7.1000.4711.6f7364` is the segment of the program
+//! with the holder's number 7, its user, its process and its name in hexadecimal digits; `c7` is its control page.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
+use super::held::HeldPrograms;
+use crate::link::{Program, send};
+use crate::staging::Memfd;
+
+/// The name of the staging memory.
+const STAGING: &str = "staging";
+/// So many changes are told at once, so far apart: systemd has others to serve, and a program that ends at once need not be
+/// kept.
+const AT_ONCE: usize = 4;
+const APART: Duration = Duration::from_millis(20);
+/// All names come back in one variable of the environment, for which the kernel has 128 KiB.
+const MAX_NAME_BYTES: usize = 64 << 10;
+
+/// The socket on which systemd is told what to keep.
+#[derive(Debug)]
+pub(super) struct Store {
+    manager: OwnedFd,
+    /// Most descriptors that it keeps.
+    most: usize,
+    /// Programs that it keeps, with the names of what it has of each, and the bytes of all these.
+    kept: BTreeMap<u64, [String; 2]>,
+    name_bytes: usize,
+    to_keep: BTreeSet<u64>,
+    to_forget: VecDeque<String>,
+    not_before: Instant,
+    is_full: bool,
+}
+
+impl Store {
+    /// That of the unit, if there is one that keeps descriptors: `FDSTORE` in the environment says how many.
+    pub(super) fn of_unit() -> Option<Self> {
+        let most = std::env::var("FDSTORE").ok()?.parse().ok().filter(|most| *most > 0)?;
+        let path = std::env::var("NOTIFY_SOCKET").ok()?;
+        match manager(&path) {
+            Ok(manager) => Some(Self::new(manager, most)),
+            Err(error) => {
+                tell_failure(&error);
+                None
+            }
+        }
+    }
+
+    fn new(manager: OwnedFd, most: usize) -> Self {
+        let (kept, to_keep, to_forget) = Default::default();
+        Self {
+            manager,
+            most,
+            kept,
+            name_bytes: 0,
+            to_keep,
+            to_forget,
+            not_before: Instant::now(),
+            is_full: false,
+        }
+    }
+
+    /// Has the staging memory kept, instead of an earlier one.
+    ///
+    /// # Errors
+    /// When systemd cannot be told.
+    pub(super) fn keep_staging(&self, staging: &Memfd) -> io::Result<()> {
+        self.forget_now(STAGING)?;
+        self.keep_now(STAGING, staging.as_fd())
+    }
+
+    /// A program is held, and is to be kept.
+    pub(super) fn admitted(&mut self, number: u64) {
+        self.to_keep.insert(number);
+    }
+
+    /// A program that systemd keeps already is held.
+    pub(super) fn restored(&mut self, program: &Program) {
+        self.note(program.number, names(program));
+    }
+
+    /// A program is held no longer.
+    pub(super) fn released(&mut self, number: u64) {
+        self.to_keep.remove(&number);
+        if let Some(names) = self.kept.remove(&number) {
+            self.name_bytes -= bytes_of(&names);
+            self.to_forget.extend(names);
+        }
+    }
+
+    /// This name is of no use.
+    pub(super) fn forget(&mut self, name: String) {
+        self.to_forget.push_back(name);
+    }
+
+    /// Whether there is more to tell.
+    pub(super) fn is_behind(&self) -> bool {
+        !self.to_keep.is_empty() || !self.to_forget.is_empty()
+    }
+
+    /// Tells a few of the changes, unless that was done a moment ago.
+    ///
+    /// # Errors
+    /// When systemd cannot be told, which is no matter of time.
+    pub(super) fn tell(&mut self, held: &HeldPrograms, now: Instant) -> io::Result<()> {
+        if !self.is_behind() || now < self.not_before {
+            return Ok(());
+        }
+        self.not_before = now + APART;
+        self.tell_some(held, AT_ONCE)
+    }
+
+    /// As [`tell`](Self::tell), as many as it takes.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn tell_all(&mut self, held: &HeldPrograms) -> io::Result<()> {
+        self.tell_some(held, usize::MAX)
+    }
+
+    fn tell_some(&mut self, held: &HeldPrograms, most: usize) -> io::Result<()> {
+        for _ in 0..most {
+            let told = match (self.to_forget.front(), self.to_keep.first().copied()) {
+                (Some(name), _) => self.forget_now(name),
+                (None, Some(number)) => self.keep_program(number, held),
+                (None, None) => return Ok(()),
+            };
+            match told {
+                Ok(()) if self.to_forget.pop_front().is_none() => drop(self.to_keep.pop_first()),
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// One of which a part was told before may be told again: systemd knows that it has the same file.
+    fn keep_program(&mut self, number: u64, held: &HeldPrograms) -> io::Result<()> {
+        let Some(held) = held.get(number) else { return Ok(()) };
+        let names = names(&held.program);
+        // One descriptor is that of the staging memory.
+        if 2 * self.kept.len() + 3 > self.most || self.name_bytes + bytes_of(&names) > MAX_NAME_BYTES {
+            self.tell_full();
+            return Ok(());
+        }
+        self.keep_now(&names[0], held.segment.as_fd())?;
+        self.keep_now(&names[1], held.control.as_fd())?;
+        self.note(number, names);
+        Ok(())
+    }
+
+    fn note(&mut self, number: u64, names: [String; 2]) {
+        self.name_bytes += bytes_of(&names);
+        self.kept.insert(number, names);
+    }
+
+    fn tell_full(&mut self) {
+        if !std::mem::replace(&mut self.is_full, true) {
+            tracing::warn!(
+                programs = self.kept.len(),
+                descriptors = self.most,
+                "systemd keeps no more programs over a restart (FileDescriptorStoreMax)"
+            );
+        }
+    }
+
+    fn keep_now(&self, name: &str, fd: BorrowedFd<'_>) -> io::Result<()> {
+        send(&self.manager, format!("FDSTORE=1\nFDNAME={name}").as_bytes(), &[fd])
+    }
+
+    fn forget_now(&self, name: &str) -> io::Result<()> {
+        send(&self.manager, format!("FDSTOREREMOVE=1\nFDNAME={name}").as_bytes(), &[])
+    }
+}
+
+/// Says why nothing is kept.
+pub(super) fn tell_failure(error: &io::Error) {
+    tracing::warn!(
+        "failed to have systemd keep descriptors ($NOTIFY_SOCKET): {error}; a restart gives up what is not shipped"
+    );
+}
+
+fn manager(path: &str) -> io::Result<OwnedFd> {
+    let address = match path.strip_prefix('@') {
+        Some(name) => SocketAddrUnix::new_abstract_name(name.as_bytes())?,
+        None => SocketAddrUnix::new(path)?,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+    connect(&socket, &address)?;
+    Ok(socket)
+}
+
+/// What systemd kept of the daemon before.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    /// Its staging memory.
+    pub(super) staging: Option<Memfd>,
+    /// The programs that it held, each with its segment and its control page.
+    pub(super) programs: Vec<(Program, OwnedFd, OwnedFd)>,
+    /// Names of what is no use: a half of a program.
+    pub(super) useless: Vec<String>,
+}
+
+impl Kept {
+    /// Takes what systemd handed over. To be called before anything else of the process opens a file: what is open by then
+    /// was handed over.
+    pub(super) fn receive() -> Self {
+        // This looks whether all of them are open, and keeps them from children; the other takes them.
+        let received = sd_notify::listen_fds().and_then(|_| {
+            sd_listen_fds::get()
+                .map_err(|error| io::Error::new(ErrorKind::InvalidInput, format!("{error:?}")))
+        });
+        match received {
+            Ok(received) => Self::sorted(
+                received.into_iter().map(|(name, fd)| (name.unwrap_or_default(), fd.into_std())).collect(),
+            ),
+            Err(error) => {
+                tracing::warn!("failed to take what systemd kept ($LISTEN_FDS): {error}");
+                Self::default()
+            }
+        }
+    }
+
+    fn sorted(received: Vec<(String, OwnedFd)>) -> Self {
+        let mut kept = Self::default();
+        let mut controls = BTreeMap::new();
+        let mut segments = Vec::new();
+        for (name, fd) in received {
+            if name == STAGING {
+                kept.staging = Some(Memfd::from_fd(fd));
+            } else if let Some(program) = named(&name) {
+                segments.push((name, program, fd));
+            } else if let Some(number) = name.strip_prefix('c').and_then(|number| number.parse::<u64>().ok())
+            {
+                controls.insert(number, fd);
+            } else {
+                kept.useless.push(name);
+            }
+        }
+        for (name, program, segment) in segments {
+            match controls.remove(&program.number) {
+                Some(control) => kept.programs.push((program, segment, control)),
+                None => kept.useless.push(name),
+            }
+        }
+        kept.useless.extend(controls.into_keys().map(control_name));
+        kept.programs.sort_by_key(|(program, ..)| program.number);
+        kept
+    }
+}
+
+/// Of a program's segment and control page.
+fn names(program: &Program) -> [String; 2] {
+    let comm: String = program.comm.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let segment = format!("p{}.{}.{}.{comm}", program.number, program.uid, program.pid);
+    [segment, control_name(program.number)]
+}
+
+fn control_name(number: u64) -> String {
+    format!("c{number}")
+}
+
+/// With what stands between two names in the environment.
+fn bytes_of(names: &[String; 2]) -> usize {
+    names.iter().map(|name| name.len() + 1).sum()
+}
+
+/// The program whose segment has that name.
+fn named(segment: &str) -> Option<Program> {
+    let mut parts = segment.strip_prefix('p')?.split('.');
+    let (number, uid, pid) = (parts.next()?, parts.next()?, parts.next()?);
+    let digits = parts.next().filter(|_| parts.next().is_none())?;
+    let bytes =
+        digits.as_bytes().chunks(2).map(|two| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok());
+    let comm = String::from_utf8(bytes.collect::<Option<Vec<u8>>>()?).ok()?;
+    Some(Program { number: number.parse().ok()?, uid: uid.parse().ok()?, pid: pid.parse().ok()?, comm })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::link::receive;
+    use proptest::prelude::*;
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+    use rustix::net::{bind, socket};
+
+    fn memfd() -> OwnedFd {
+        let fd = memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW).unwrap();
+        fd
+    }
+
+    fn program(number: u64) -> Program {
+        Program { number, uid: 1000, pid: 42, comm: "osd".into() }
+    }
+
+    fn held(programs: u64) -> HeldPrograms {
+        let mut held = HeldPrograms::new(&Config::default());
+        for _ in 0..programs {
+            held.admit(program(0), memfd(), memfd()).unwrap();
+        }
+        held
+    }
+
+    /// A manager's socket, and the store of a unit that keeps so many descriptors.
+    fn store(most: usize) -> (tempfile::TempDir, OwnedFd, Store) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let theirs = socket(AddressFamily::UNIX, SocketType::DGRAM, None).unwrap();
+        bind(&theirs, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::io::ioctl_fionbio(&theirs, true).unwrap();
+        let ours = manager(path.to_str().unwrap()).unwrap();
+        (folder, theirs, Store::new(ours, most))
+    }
+
+    /// What the manager was told, with the number of descriptors beside it.
+    fn told(manager: &OwnedFd) -> Vec<(String, usize)> {
+        let mut told = Vec::new();
+        while let Ok(received) = receive(manager, 1000) {
+            told.push((String::from_utf8(received.bytes).unwrap().replace('\n', " "), received.fds.len()));
+        }
+        told
+    }
+
+    fn kept(name: &str) -> (String, usize) {
+        (format!("FDSTORE=1 FDNAME={name}"), 1)
+    }
+
+    fn forgotten(name: &str) -> (String, usize) {
+        (format!("FDSTOREREMOVE=1 FDNAME={name}"), 0)
+    }
+
+    #[test]
+    fn a_program_is_kept_while_it_is_held_and_one_that_was_released_first_is_not_told_of() {
+        let (_folder, manager, mut store) = store(100);
+        let mut held = held(2);
+        (1..=2).for_each(|number| store.admitted(number));
+        held.release(2);
+        store.released(2);
+        store.tell(&held, Instant::now()).unwrap();
+        assert_eq!(told(&manager), [kept("p1.1000.42.6f7364"), kept("c1")]);
+        assert!(!store.is_behind());
+        store.released(1);
+        store.tell_all(&held).unwrap();
+        assert_eq!(told(&manager), [forgotten("p1.1000.42.6f7364"), forgotten("c1")]);
+        assert_eq!((store.kept.len(), store.name_bytes), (0, 0));
+    }
+
+    #[test]
+    fn few_are_told_of_at_once() {
+        let (_folder, manager, mut store) = store(1000);
+        let held = held(30);
+        (1..=30).for_each(|number| store.admitted(number));
+        let now = Instant::now();
+        store.tell(&held, now).unwrap();
+        store.tell(&held, now).unwrap();
+        assert_eq!(told(&manager).len(), 2 * AT_ONCE);
+        store.tell(&held, now + APART).unwrap();
+        assert_eq!(told(&manager).len(), 2 * AT_ONCE);
+    }
+
+    #[test]
+    fn a_manager_that_is_busy_is_told_later() {
+        let (_folder, manager, mut store) = store(1000);
+        let held = held(200);
+        (1..=200).for_each(|number| store.admitted(number));
+        let mut all = Vec::new();
+        while store.is_behind() {
+            store.tell_all(&held).unwrap();
+            all.extend(told(&manager));
+        }
+        all.dedup();
+        assert_eq!(all.len(), 2 * 200, "each once, but for one that was told by half");
+    }
+
+    #[test]
+    fn no_more_are_kept_than_the_unit_says() {
+        let (_folder, manager, mut store) = store(5);
+        let held = held(3);
+        (1..=3).for_each(|number| store.admitted(number));
+        store.tell_all(&held).unwrap();
+        assert_eq!((told(&manager).len(), store.is_behind()), (4, false));
+    }
+
+    #[test]
+    fn a_new_staging_memory_takes_the_place_of_the_one_before() {
+        let (_folder, manager, store) = store(5);
+        store.keep_staging(&Memfd::create(4096).unwrap()).unwrap();
+        assert_eq!(told(&manager), [forgotten(STAGING), kept(STAGING)]);
+    }
+
+    #[test]
+    fn what_comes_back_is_put_together_by_its_names_and_halves_are_of_no_use() {
+        let names = ["c2", "x", "p2.1.3.61", "staging", "p1.1.2.", "c1", "p7.1.1.61", "c9", "p2.1.x.61"];
+        let kept = Kept::sorted(names.map(|name| (name.to_owned(), memfd())).into());
+        let programs: Vec<_> =
+            kept.programs.iter().map(|(program, ..)| (program.number, &*program.comm)).collect();
+        assert_eq!(programs, [(1, ""), (2, "a")]);
+        assert!(kept.staging.is_some());
+        assert_eq!(kept.useless, ["x", "p2.1.x.61", "p7.1.1.61", "c9"]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_says_whose_segment_it_is(number: u64, uid: u32, pid: u32, comm in ".{0,16}") {
+            let program = Program { number, uid, pid, comm };
+            let [segment, control] = names(&program);
+            prop_assert!(segment.len() <= 255 && segment.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':'));
+            prop_assert_eq!(named(&control), None);
+            prop_assert_eq!(named(&segment), Some(program));
+        }
+
+        #[test]
+        fn any_name_is_read(name in "p?[0-9.a-fx]{0,40}") {
+            let _ = named(&name);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What outlives the whole daemon where systemd keeps it: everything that was drained and not shipped, and what only the rings of
+//! ended programs have.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+
+use common::manager::Manager;
+use common::scribe::{Behaviour, Reserved, Scribe};
+use common::{Daemon, Site, send_signal, wait_for};
+use rustix::process::Signal;
+
+/// Ends the daemon, both processes of it.
+type End = fn(Daemon);
+
+fn stopped(daemon: Daemon) {
+    assert!(daemon.stop().success());
+}
+
+/// As a machine without memory, or an operator, does it: nobody has a last word.
+fn killed(mut daemon: Daemon) {
+    let worker = daemon.worker_pid();
+    send_signal(daemon.pid(), Signal::STOP);
+    send_signal(worker, Signal::KILL);
+    send_signal(daemon.pid(), Signal::KILL);
+    daemon.ended();
+}
+
+fn started(site: &Site, manager: &Manager, upstream: &str) -> Daemon {
+    let arguments = ["--scribe-upstream", upstream, "--stop-timeout-ms", "300"];
+    site.started_by(manager.starter(), &arguments).ready()
+}
+
+/// How many names of a program's descriptors the manager knows.
+fn programs(manager: &Manager) -> usize {
+    manager.names().iter().filter(|name| name.starts_with('p')).count()
+}
+
+fn annotations(scribe: &Scribe) -> usize {
+    scribe.spans().iter().map(|span| span.annotations.len() + span.binary_annotations.len()).sum()
+}
+
+/// One program ends, another goes on, and nobody takes anything until a daemon was ended so.
+fn assert_nothing_is_lost(end: End) {
+    let (site, upstream) = (Site::new(), Reserved::new());
+    let manager = Manager::start(site.path("notify"));
+    let daemon = started(&site, &manager, &upstream.address);
+    let ended = site.program(&[1000, 2], &[("BLKIN_RING_BYTES", "1048576")]).finish();
+    let mut lives = site.program(&[500, 1], &[]);
+    let calls = ended + lives.calls();
+    wait_for("all is drained and kept", || {
+        let is_drained = daemon.metrics().sum("blkin_drained_total") == calls;
+        (is_drained && programs(&manager) == 2).then_some(())
+    });
+    end(daemon);
+    // While there is no daemon at all.
+    lives.record_more();
+    let calls = ended + lives.calls();
+    let address = upstream.address.clone();
+    let scribe = upstream.start(|_| Behaviour::Ok);
+    let daemon = started(&site, &manager, &address);
+    assert_eq!(daemon.said("goes on where the daemon before stopped").len(), 1);
+    let metrics = daemon.settled(calls);
+    metrics.assert_balanced();
+    assert_eq!((metrics.sum("blkin_lost_total"), metrics.sum("blkin_drained_before_total")), (0, 0));
+    assert!(annotations(&scribe) >= calls as usize, "{} of {calls}", annotations(&scribe));
+    lives.end();
+    wait_for("what is settled is kept no longer", || (manager.names() == ["staging"]).then_some(()));
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn nothing_is_lost_if_the_whole_daemon_is_killed_while_nobody_takes_anything() {
+    assert_nothing_is_lost(killed);
+}
+
+#[test]
+fn nothing_is_lost_if_the_daemon_is_restarted_while_nobody_takes_anything() {
+    assert_nothing_is_lost(stopped);
+}
+
+#[test]
+fn the_last_words_of_a_daemon_that_is_restarted_say_what_becomes_of_the_rest() {
+    let (site, upstream) = (Site::new(), Reserved::new());
+    let manager = Manager::start(site.path("notify"));
+    let daemon = started(&site, &manager, &upstream.address);
+    let calls = site.program(&[10, 1], &[]).finish();
+    wait_for("all is drained", || (daemon.metrics().sum("blkin_drained_total") == calls).then_some(()));
+    let log = site.path("log");
+    stopped(daemon);
+    let log = std::fs::read_to_string(log).unwrap();
+    let told = log.lines().find(|line| line.contains("ended before everything was shipped")).unwrap();
+    assert!(told.contains("kept for a restart, given up if systemd only stops the daemon"), "{told}");
+}
+
+#[test]
+fn the_flight_recorder_of_an_ended_program_can_be_taken_from_the_next_daemon() {
+    let site = Site::new();
+    let manager = Manager::start(site.path("notify"));
+    let daemon = started(&site, &manager, "");
+    let mut recorder = site.program(&[10, 1], &[("BLKIN_MODE", "overwrite")]);
+    let pid = recorder.pid();
+    recorder.calls();
+    recorder.end();
+    let is_kept = |daemon: &Daemon| (daemon.metrics().sum("blkin_recorders_kept") == 1).then_some(());
+    wait_for("it is kept", || is_kept(&daemon).filter(|()| programs(&manager) == 1));
+    stopped(daemon);
+    let daemon = started(&site, &manager, "");
+    wait_for("the next one keeps it", || is_kept(&daemon));
+    let mut stream = UnixStream::connect(site.path("control.sock")).unwrap();
+    stream.write_all(format!("{{\"snapshot\":{{\"target\":{{\"pid\":{pid}}}}}}}").as_bytes()).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut file = Vec::new();
+    stream.read_to_end(&mut file).unwrap();
+    let read = blkin_ringbuf::saved::read(&file);
+    assert_eq!((read.programs.len(), read.programs[0].identity.ended), (1, true));
+    wait_for("it was taken", || (manager.names() == ["staging"]).then_some(()));
+}
+
+#[test]
+fn a_daemon_whose_memory_has_another_size_says_how_much_it_gives_up() {
+    let (site, upstream) = (Site::new(), Reserved::new());
+    let manager = Manager::start(site.path("notify"));
+    let daemon = started(&site, &manager, &upstream.address);
+    let mut program = site.program(&[10, 1], &[]);
+    let calls = program.calls();
+    wait_for("all is drained", || (daemon.metrics().sum("blkin_drained_total") == calls).then_some(()));
+    wait_for("it is kept", || (programs(&manager) == 1).then_some(()));
+    stopped(daemon);
+    let arguments = ["--scribe-upstream", &upstream.address, "--staging-bytes", "134217728"];
+    let daemon = site.started_by(manager.starter(), &arguments).ready();
+    let told = daemon.said("gave up what the daemon before had not shipped").pop().unwrap();
+    assert!(told.ends_with(&format!(" annotations={calls}")), "{told}");
+    // Of a program that is known still it is counted, too.
+    wait_for("it is counted", || {
+        let lost = daemon.metrics().sum_where("blkin_lost_total", "cause=\"unsettled\"");
+        (lost == calls).then_some(())
+    });
+    program.end();
+}

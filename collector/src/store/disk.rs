@@ -1,7 +1,7 @@
 //! The durable engine: one redb file. Why redb: docs/adr/0001-store.md.
 
-use std::fs;
-use std::io::ErrorKind;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use redb::{
     Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, Table, TableDefinition,
     TableError,
 };
+use rustix::io::Errno;
 
 use super::engine::{Engine, Snapshot, Transaction, Visit, Work};
 use super::page_cache::PageCache;
@@ -87,10 +88,10 @@ impl Disk {
     }
 
     fn has_table(&self) -> Result<bool, StoreError> {
-        let open = |database: &Database| match database.begin_read().map_err(engine)?.open_table(ROWS) {
+        let open = |database: &Database| match database.begin_read().map_err(reading)?.open_table(ROWS) {
             Ok(_) => Ok(true),
             Err(TableError::TableDoesNotExist(_)) => Ok(false),
-            Err(error) => Err(engine(error)),
+            Err(error) => Err(reading(error)),
         };
         self.with(|database| self.guarded(|| open(database)))
     }
@@ -218,8 +219,33 @@ fn open_file(path: &Path, cache_bytes: usize, tell: Tell) -> Result<Database, St
         {
             StoreError::Corrupted(error.to_string())
         }
+        DatabaseError::Storage(StorageError::Io(error)) if has_unreadable(path) => unreadable(&error),
         other => open_error(path, &other),
     })
+}
+
+/// Whether the disk has lost what was written to a place, as one with a bad sector says.
+pub(super) fn is_lost(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::IO)
+}
+
+/// A part of the file is as good as overwritten: what is elsewhere is not harmed by it.
+fn unreadable(error: &io::Error) -> StoreError {
+    StoreError::Corrupted(format!("a part of it cannot be read: {error}"))
+}
+
+/// Whether some part of a file cannot be read. That it cannot be written to, which has the same error, is no damage.
+fn has_unreadable(path: &Path) -> bool {
+    let mut part = vec![0; 1 << 20];
+    let Ok(mut file) = File::open(path) else { return false };
+    loop {
+        match file.read(&mut part) {
+            Ok(0) => return false,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return is_lost(&error),
+        }
+    }
 }
 
 /// Opens a file, and checks all of it if it was found damaged before.
@@ -251,6 +277,14 @@ fn remove_mark(path: &Path) -> Result<(), StoreError> {
     }
 }
 
+/// Of what only reads: nothing but the disk can have lost what it does not give.
+fn reading(error: impl Into<redb::Error>) -> StoreError {
+    match error.into() {
+        redb::Error::Io(error) if is_lost(&error) => unreadable(&error),
+        other => engine(other),
+    }
+}
+
 fn engine(error: impl Into<redb::Error>) -> StoreError {
     match error.into() {
         redb::Error::Corrupted(reason) => StoreError::Corrupted(reason),
@@ -279,8 +313,8 @@ impl Engine for Disk {
     fn read(&self) -> Result<Box<dyn Snapshot + '_>, StoreError> {
         self.reopened()?;
         self.with(|database| {
-            let transaction = database.begin_read().map_err(engine)?;
-            let table = self.guarded(|| transaction.open_table(ROWS).map_err(engine))?;
+            let transaction = database.begin_read().map_err(reading)?;
+            let table = self.guarded(|| transaction.open_table(ROWS).map_err(reading))?;
             Ok(Box::new(Reader { table, disk: self }) as Box<dyn Snapshot>)
         })
     }
@@ -331,7 +365,7 @@ fn look(
     key: &[u8],
     visit: &mut dyn FnMut(&[u8]),
 ) -> Result<bool, StoreError> {
-    let value = table.get(key).map_err(engine)?;
+    let value = table.get(key).map_err(reading)?;
     Ok(value.inspect(|value| visit(value.value())).is_some())
 }
 
@@ -341,8 +375,8 @@ fn scan(
     from: &[u8],
     visit: Visit<'_>,
 ) -> Result<(), StoreError> {
-    for row in table.range(from.max(prefix)..).map_err(engine)? {
-        let (key, value) = row.map_err(engine)?;
+    for row in table.range(from.max(prefix)..).map_err(reading)? {
+        let (key, value) = row.map_err(reading)?;
         let key = key.value();
         if !key.starts_with(prefix) || visit(key, value.value())? == ControlFlow::Break(()) {
             break;
@@ -391,12 +425,25 @@ mod tests {
     #[test]
     fn a_disk_without_room_is_told_from_one_that_fails_also_to_whoever_tries_too_early() {
         let (no_space, quota, failure) = (28, 122, 5);
-        let of = |code| engine(redb::Error::Io(std::io::Error::from_raw_os_error(code)));
+        let of = |code| engine(redb::Error::Io(io::Error::from_raw_os_error(code)));
         for (code, is_full) in [(no_space, true), (quota, true), (failure, false)] {
             assert_eq!(matches!(of(code), StoreError::Full), is_full, "{code}");
             let retry = Retry { was_full: is_full, ..Retry::default() };
             assert_eq!(matches!(retry.refusal(), StoreError::Full), is_full, "{code}");
         }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_damage_and_what_cannot_be_written_is_not() {
+        let eio = || redb::Error::Io(io::Error::from_raw_os_error(5));
+        assert!(matches!(reading(eio()), StoreError::Corrupted(_)));
+        assert!(matches!(engine(eio()), StoreError::Engine(_)));
+        let no_room = redb::Error::Io(io::Error::from_raw_os_error(28));
+        assert!(matches!(reading(no_room), StoreError::Full));
+        // The system gives EIO for what is mapped nowhere.
+        assert!(has_unreadable(Path::new("/proc/self/mem")));
+        let readable = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+        assert!(!has_unreadable(&readable) && !has_unreadable(&readable.join("none")));
     }
 
     #[test]

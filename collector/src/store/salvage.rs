@@ -8,12 +8,13 @@
 //! are longer than a block no more is read in vain than a few times the file ([`Bodies`]).
 
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::block::BLOCK_BYTES;
-use super::disk::{DAMAGED, Disk, FILE_NAME, SALVAGED};
+use super::disk::{DAMAGED, Disk, FILE_NAME, SALVAGED, is_lost};
 use super::frame::{Checksum, HEAD_BYTES, Head, MAGIC};
 use super::writer::now_ms;
 use super::{Batch, Store, StoreError, TraceStore, commit, pieces, read};
@@ -41,7 +42,7 @@ pub fn open(
 ) -> Result<TraceStore<Disk>, StoreError> {
     let store = TraceStore::new(Disk::open(folder, cache_bytes)?)?;
     for path in files_set_aside(folder)? {
-        let failed = |e: std::io::Error| StoreError::Open { path: path.clone(), reason: e.to_string() };
+        let failed = |e: io::Error| StoreError::Open { path: path.clone(), reason: e.to_string() };
         let pieces = Salvage {
             store: &store,
             autocomplete_keys,
@@ -60,7 +61,7 @@ pub fn open(
 }
 
 fn files_set_aside(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
-    let failed = |e: std::io::Error| StoreError::Open { path: folder.to_path_buf(), reason: e.to_string() };
+    let failed = |e: io::Error| StoreError::Open { path: folder.to_path_buf(), reason: e.to_string() };
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
@@ -83,13 +84,14 @@ struct Salvage<'s> {
 
 impl Salvage<'_> {
     /// Stores every whole piece of a file; returns how many were not in the store yet.
-    fn file(mut self, path: &Path, failed: &dyn Fn(std::io::Error) -> StoreError) -> Result<u64, StoreError> {
+    fn file(mut self, path: &Path, failed: &dyn Fn(io::Error) -> StoreError) -> Result<u64, StoreError> {
         let file = File::open(path).map_err(failed)?;
         let mut bodies = Bodies::of(&file).map_err(failed)?;
         let mut window = vec![0; WINDOW_BYTES + HEAD_BYTES];
-        let mut at = 0;
+        let (mut at, mut lost) = (0, 0);
         while at < bodies.end {
-            let filled = read_at_most(&file, &mut window, at).map_err(failed)?;
+            let filled = window_at(|part, at| file.read_at(part, at), &mut window, at, &mut lost);
+            let filled = filled.map_err(failed)?;
             let (mut from, looked_at) = (0, filled.min(WINDOW_BYTES));
             while let Some(found) =
                 find(&window[from..filled], &MAGIC).filter(|found| from + found < looked_at)
@@ -108,6 +110,10 @@ impl Salvage<'_> {
                 }
             }
             at += from.max(looked_at) as u64;
+        }
+        if lost > 0 {
+            let (bytes, file) = (lost, path.display());
+            tracing::error!(bytes, %file, "passed over so many bytes that the disk does not give");
         }
         if bodies.unread > 0 {
             let (heads, file) = (bodies.unread, path.display());
@@ -173,7 +179,7 @@ struct Bodies<'f> {
 }
 
 impl<'f> Bodies<'f> {
-    fn of(file: &'f File) -> std::io::Result<Self> {
+    fn of(file: &'f File) -> io::Result<Self> {
         let end = file.metadata()?.len();
         Ok(Bodies { file, end, part: vec![0; WINDOW_BYTES], in_vain: 0, unread: 0 })
     }
@@ -200,7 +206,7 @@ impl<'f> Bodies<'f> {
     }
 
     /// Whether a head is that of what is behind it, which is read part by part.
-    fn fits(&mut self, head: Head, at: u64) -> std::io::Result<bool> {
+    fn fits(&mut self, head: Head, at: u64) -> io::Result<bool> {
         let (mut checksum, mut read) = (Checksum::default(), 0);
         while read < head.length as usize {
             let part = &mut self.part[..WINDOW_BYTES.min(head.length as usize - read)];
@@ -212,12 +218,31 @@ impl<'f> Bodies<'f> {
     }
 }
 
-fn read_at_most(file: &File, window: &mut [u8], at: u64) -> std::io::Result<usize> {
+/// Fills a window with what is in a file from a place on, as far as there is something. What the disk has lost is zeros, and
+/// counted in `lost`.
+fn window_at(
+    read: impl Fn(&mut [u8], u64) -> io::Result<usize>,
+    window: &mut [u8],
+    at: u64,
+    lost: &mut u64,
+) -> io::Result<usize> {
+    /// The system reads no less, so that of these no byte can be had.
+    const PAGE_BYTES: usize = 4096;
     let mut filled = 0;
     while filled < window.len() {
-        match file.read_at(&mut window[filled..], at + filled as u64)? {
-            0 => break,
-            more => filled += more,
+        let place = at + filled as u64;
+        match read(&mut window[filled..], place) {
+            Ok(0) => break,
+            Ok(more) => filled += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if is_lost(&error) => {
+                let to_page = PAGE_BYTES - (place % PAGE_BYTES as u64) as usize;
+                let end = window.len().min(filled + to_page);
+                window[filled..end].fill(0);
+                *lost += (end - filled) as u64;
+                filled = end;
+            }
+            Err(error) => return Err(error),
         }
     }
     Ok(filled)
@@ -259,6 +284,31 @@ mod tests {
             assert_eq!(bodies.read(head, at - 1), None);
             assert_eq!(bodies.read(head, at + 1), None, "beyond the end");
         }
+    }
+
+    #[test]
+    fn what_the_disk_has_lost_is_passed_over_page_by_page_and_hides_nothing_else() {
+        let bytes: Vec<u8> = (0..20_000).map(|at| at as u8 | 1).collect();
+        let lost = [4096..8192, 12_288..16_384];
+        let read = |part: &mut [u8], at: u64| {
+            let at = at as usize;
+            if lost.iter().any(|lost| lost.contains(&at)) {
+                return Err(io::Error::from_raw_os_error(5));
+            }
+            let end = lost.iter().map(|lost| lost.start).find(|&start| start > at).unwrap_or(bytes.len());
+            let more = part.len().min(end - at);
+            part[..more].copy_from_slice(&bytes[at..at + more]);
+            Ok(more)
+        };
+        let (mut window, mut unread) = (vec![7; 15_000], 0);
+        assert_eq!(window_at(read, &mut window, 5000, &mut unread).unwrap(), 15_000);
+        assert_eq!(unread, 3192 + 4096);
+        for (at, &byte) in (5000..).zip(&window) {
+            let is_lost = lost.iter().any(|lost| lost.contains(&at));
+            assert_eq!(byte, if is_lost { 0 } else { bytes[at] }, "{at}");
+        }
+        let fails = |_: &mut [u8], _| Err(io::Error::from_raw_os_error(13));
+        assert!(window_at(fails, &mut window, 0, &mut unread).is_err());
     }
 
     #[test]

@@ -231,6 +231,23 @@ fn what_knows_no_side_whole_joins_that_of_its_service() {
     assert_eq!(flushed, HashSet::from([(Some("x"), 0), (Some("y"), 1)]));
 }
 
+/// Each compared with all others, these would take minutes.
+#[test]
+fn very_many_pieces_that_tell_the_same_call_are_one_span() {
+    const PIECES: usize = 200_000;
+    let pieces: Vec<V1Span> = (0..PIECES)
+        .map(|number| {
+            piece(
+                "put",
+                vec![event(10, "cs", "a"), event(30, "cr", "a"), event(20, &format!("{number}"), "a")],
+            )
+        })
+        .collect();
+    let spans = assemble_v1(&pieces);
+    assert_eq!(spans.len(), 1);
+    assert_eq!((spans[0].duration, spans[0].annotations.len()), (Some(20), PIECES));
+}
+
 #[test]
 fn traces_that_share_the_low_half_of_their_ids_stay_apart() {
     let low = piece("op", vec![event(1, "a", "osd")]);

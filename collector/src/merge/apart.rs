@@ -5,7 +5,7 @@
 //! a call from its begin to its end, and contradict each other, are not joined: the same side at another place or time, or
 //! both sides of one service, whose name and tags would be those of one of them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use blkin_thrift::{Endpoint, Span as V1Span};
 
@@ -47,7 +47,8 @@ fn sides_of(piece: &V1Span) -> Vec<Side> {
 pub(super) fn in_groups(pieces: Vec<V1Span>) -> Vec<Vec<V1Span>> {
     let mut groups: Vec<Vec<V1Span>> = Vec::new();
     let mut group_of: HashMap<Side, usize> = HashMap::new();
-    let mut call: Vec<Side> = Vec::new();
+    // Each once: very many pieces may tell the same ones.
+    let mut call: HashSet<Side> = HashSet::new();
     let mut rest = Vec::new();
     for piece in pieces {
         let sides = sides_of(&piece);

@@ -329,6 +329,40 @@ fn a_trace_in_many_blocks_costs_retention_no_more_for_each_the_more_they_are() {
     assert!(many < 16 * few, "{few}, then {many} bytes for eight times as many");
 }
 
+/// Those of storage daemons' lives, say: each block has something of all that still went on when it came.
+#[test]
+fn traces_that_went_on_together_and_end_one_after_the_other_have_each_block_read_twice_at_most() {
+    const TRACES: i64 = 16;
+    let engine = Faulty::default();
+    let store = open(&engine);
+    for round in 0..TRACES {
+        let alive: Vec<Batch> = (round..TRACES).map(|of| spans_of(1 + of, round..round + 1)).collect();
+        store.commit(&alive, 1).unwrap();
+    }
+    let before = engine.blocks_seen.load(Ordering::Acquire);
+    assert!(store.expire(&Retention { max_age_ms: 100, max_bytes: 0 }, 1000).unwrap());
+    let seen = engine.blocks_seen.load(Ordering::Acquire) - before;
+    // As it was written, and what was kept of it.
+    assert!(seen <= 2 * TRACES as u64, "{seen}");
+    assert_eq!(store.count().unwrap().spans, 0);
+    assert!(store.ledger().unwrap().balances());
+}
+
+#[test]
+fn retention_by_size_counts_what_leaves_of_blocks_that_were_passed_before() {
+    let engine = Faulty::default();
+    let store = open(&engine);
+    for round in 0..8 {
+        store.commit(&[spans_of(1, round * 100..(round + 1) * 100)], 1).unwrap();
+    }
+    (0..6).for_each(|number| store.commit(&[spans_of(2 + number, 0..100)], 1).unwrap());
+    // A little less than there is: what ends first leaves with all that was kept of it, and nothing else does.
+    let bytes = engine.read().unwrap().get(b"EB").unwrap().unwrap();
+    let max_bytes = u64::from_be_bytes(bytes.try_into().unwrap()) - 1;
+    while store.expire(&Retention { max_age_ms: 0, max_bytes }, 1).unwrap() {}
+    assert_eq!((pieces_of(&store, 1), store.count().unwrap().spans), (0, 600));
+}
+
 #[test]
 fn what_is_kept_of_large_pieces_in_memory_becomes_a_segment_sooner() {
     let store = open(&Faulty::default());

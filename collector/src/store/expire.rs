@@ -126,29 +126,32 @@ pub(super) fn step(
 ) -> Result<Option<Passed>, StoreError> {
     let (begin, end) = (number(rows, keys::CURSOR)?, number(rows, keys::NEXT_BLOCK)?);
     let (before_ms, latest_ms) = (retention.before_ms(now_ms), now_ms.saturating_add(BELIEVED_MS));
-    let mut bytes = number(rows, keys::PAYLOAD_BYTES)?;
-    let (mut gone, mut cursor) = (Gone::default(), begin);
+    let bytes = number(rows, keys::PAYLOAD_BYTES)?;
+    let mut left = bytes;
+    let (mut gone, mut left_behind, mut cursor) = (Gone::default(), LeftBehind::default(), begin);
     let most = BLOCKS_PER_STEP.max(memory.last_blocks.saturating_mul(AHEAD));
     while cursor < end.min(begin.saturating_add(most)) {
         if let Some(row) = rows.get(&keys::block(cursor))? {
             let told = (cursor, block::arrival_ms(&row));
             let too_old = memory.misdated.arrival_ms(&*rows, told, latest_ms)? <= before_ms;
-            let too_much = retention.max_bytes != 0 && bytes > retention.max_bytes;
+            let too_much = retention.max_bytes != 0 && left > retention.max_bytes;
             if !(too_old || too_much) {
                 break;
             }
-            let before = gone.bytes;
-            Passing { rows, view, block: cursor, ahead: &mut memory.ahead, gone: &mut gone }.pass(&row)?;
-            bytes = bytes.saturating_sub(gone.bytes - before);
+            let before = gone.bytes + left_behind.bytes;
+            let (ahead, gone, left_behind) = (&mut memory.ahead, &mut gone, &mut left_behind);
+            Passing { rows, view, block: cursor, ahead, gone, left_behind }.pass(&row)?;
+            left = left.saturating_sub(gone.bytes + left_behind.bytes - before);
         }
         cursor += 1;
     }
+    left_behind.remove(rows, &mut gone)?;
     if cursor == begin {
         names::expire(rows, before_ms, now_ms, &mut memory.recent)?;
         return Ok(None);
     }
     rows.put(keys::CURSOR, &cursor.to_be_bytes())?;
-    rows.put(keys::PAYLOAD_BYTES, &bytes.to_be_bytes())?;
+    rows.put(keys::PAYLOAD_BYTES, &bytes.saturating_sub(gone.bytes).to_be_bytes())?;
     let mut ledger = super::read::ledger(rows)?;
     *ledger.get_mut(Figure::Stored) -= gone.count;
     *ledger.get_mut(Figure::Expired) += gone.count;
@@ -174,12 +177,50 @@ impl Gone {
     }
 }
 
+/// What traces that leave have in blocks that were passed before, block by block. It is removed once all blocks of a step are
+/// passed: many traces that went on together, and end one after the other, have something in each of the same blocks, and
+/// these would be written again for each.
+#[derive(Debug, Default)]
+struct LeftBehind {
+    traces: BTreeMap<u64, HashSet<TraceId>>,
+    /// About how many bytes that is.
+    bytes: u64,
+}
+
+impl LeftBehind {
+    fn note(&mut self, id: TraceId, part: &block::Part) {
+        self.traces.entry(part.block).or_default().insert(id);
+        self.bytes += u64::from(part.length);
+    }
+
+    fn remove(self, rows: &mut dyn Transaction, gone: &mut Gone) -> Result<(), StoreError> {
+        for (block, traces) in self.traces {
+            let Some(row) = rows.get(&keys::kept(block))? else { continue };
+            let mut kept = row[..block::FIRST.min(row.len())].to_vec();
+            for part in frame::each(&row, block::FIRST) {
+                match read(&part) {
+                    Some((_, id)) if !traces.contains(&id) => kept.extend_from_slice(part.sealed),
+                    read => gone.take(part.sealed, read.as_ref().map(|(piece, _)| piece)),
+                }
+            }
+            put_kept(rows, block, &kept)?;
+        }
+        Ok(())
+    }
+}
+
+fn put_kept(rows: &mut dyn Transaction, block: u64, kept: &[u8]) -> Result<(), StoreError> {
+    let key = keys::kept(block);
+    if kept.len() > block::FIRST { rows.put(&key, kept) } else { rows.delete(&key) }
+}
+
 struct Passing<'s> {
     rows: &'s mut dyn Transaction,
     view: &'s View,
     block: u64,
     ahead: &'s mut Ahead,
     gone: &'s mut Gone,
+    left_behind: &'s mut LeftBehind,
 }
 
 /// A piece where it lies, and its trace; nothing of a damaged one.
@@ -193,7 +234,6 @@ impl Passing<'_> {
     /// Passes one block.
     fn pass(mut self, row: &[u8]) -> Result<(), StoreError> {
         let mut goes_on: HashMap<TraceId, bool> = HashMap::new();
-        let mut kept_before: BTreeMap<u64, HashSet<TraceId>> = BTreeMap::new();
         let mut kept = row[..block::FIRST.min(row.len())].to_vec();
         for part in frame::each(row, block::FIRST) {
             let read = read(&part);
@@ -202,7 +242,7 @@ impl Passing<'_> {
                 Some((_, id)) => match goes_on.get(id) {
                     Some(&known) => known,
                     None => {
-                        let known = self.goes_on(*id, &mut kept_before)?;
+                        let known = self.goes_on(*id)?;
                         goes_on.insert(*id, known);
                         known
                     }
@@ -215,20 +255,13 @@ impl Passing<'_> {
             }
         }
         self.rows.delete(&keys::block(self.block))?;
-        self.put_kept(self.block, &kept)?;
-        for (block, traces) in kept_before {
-            self.remove_kept(block, &traces)?;
-        }
+        put_kept(self.rows, self.block, &kept)?;
         self.gone.traces.extend(goes_on.iter().filter(|(_, goes_on)| !**goes_on).map(|(id, _)| *id));
         Ok(())
     }
 
     /// Whether a trace has pieces in later blocks; if not, notes those in earlier ones.
-    fn goes_on(
-        &mut self,
-        id: TraceId,
-        kept_before: &mut BTreeMap<u64, HashSet<TraceId>>,
-    ) -> Result<bool, StoreError> {
+    fn goes_on(&mut self, id: TraceId) -> Result<bool, StoreError> {
         if self.ahead.goes_on(id, self.block) {
             return Ok(true);
         }
@@ -237,27 +270,8 @@ impl Passing<'_> {
             return Ok(true);
         }
         let Some(version) = self.view.find(&*self.rows, id)? else { return Ok(false) };
-        for part in version.parts.iter().filter(|part| part.block < self.block) {
-            kept_before.entry(part.block).or_default().insert(id);
-        }
+        let earlier = version.parts.iter().filter(|part| part.block < self.block);
+        earlier.for_each(|part| self.left_behind.note(id, part));
         Ok(false)
-    }
-
-    fn put_kept(&mut self, block: u64, kept: &[u8]) -> Result<(), StoreError> {
-        let key = keys::kept(block);
-        if kept.len() > block::FIRST { self.rows.put(&key, kept) } else { self.rows.delete(&key) }
-    }
-
-    /// Removes traces that have left from a block that was passed before.
-    fn remove_kept(&mut self, block: u64, traces: &HashSet<TraceId>) -> Result<(), StoreError> {
-        let Some(row) = self.rows.get(&keys::kept(block))? else { return Ok(()) };
-        let mut kept = row[..block::FIRST.min(row.len())].to_vec();
-        for part in frame::each(&row, block::FIRST) {
-            match read(&part) {
-                Some((_, id)) if !traces.contains(&id) => kept.extend_from_slice(part.sealed),
-                read => self.gone.take(part.sealed, read.as_ref().map(|(piece, _)| piece)),
-            }
-        }
-        self.put_kept(block, &kept)
     }
 }

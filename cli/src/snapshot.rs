@@ -189,7 +189,7 @@ fn of_process(pid: u32, last_us: Option<u64>) -> Result<Vec<u8>> {
         }
         let mut saved = attachment.save(identity(&folder, pid)?);
         if let Some(last_us) = last_us {
-            saved.keep_since(saved.identity.taken_ns.saturating_sub(last_us * 1000).cast_signed());
+            saved.keep_since(since_ns(saved.identity.taken_ns, last_us));
         }
         saved::write(&saved, &mut file);
     }
@@ -197,6 +197,11 @@ fn of_process(pid: u32, last_us: Option<u64>) -> Result<Vec<u8>> {
         bail!("process {pid} has no rings of its own; it is not traced, or has closed its descriptors");
     }
     Ok(file)
+}
+
+/// The moment so long before another; the beginning of time if that was later.
+fn since_ns(taken_ns: u64, last_us: u64) -> i64 {
+    taken_ns.saturating_sub(last_us.saturating_mul(1000)).cast_signed()
 }
 
 fn memfds(process: &Path) -> Result<(Vec<OwnedFd>, Vec<OwnedFd>)> {
@@ -339,6 +344,12 @@ mod tests {
         let mut read = Vec::new();
         assert_eq!(rings.read_to_end(&mut read).unwrap(), 5);
         assert_eq!(rings.cause(), " (connection reset)");
+    }
+
+    #[test]
+    fn a_time_longer_than_there_were_clocks_keeps_everything() {
+        assert_eq!(since_ns(7_000, 2), 5_000);
+        assert_eq!([7_000, 20_000_000_000_000_000, u64::MAX].map(|last_us| since_ns(7_000, last_us)), [0; 3]);
     }
 
     #[test]

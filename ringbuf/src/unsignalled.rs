@@ -1,4 +1,5 @@
-//! Signals by which the kernel tells of a failed system call, kept from the program: it is to meet none of ours.
+//! Signals by which the kernel tells of a system call that fails, or is none of a background job's, kept from the program: it is
+//! to meet none of ours.
 
 use std::ptr;
 
@@ -11,12 +12,15 @@ type Set = u64;
 /// that has made no provision.
 const SIGNALS: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 const BOTH: Set = bit(SIGNALS[0]) | bit(SIGNALS[1]);
+/// What stops a background job that writes to its terminal, where that is set so (`stty tostop`). The kernel sends none to a
+/// thread that blocks it, and lets it write (`__tty_check_change` in drivers/tty/tty_jobctrl.c).
+const NOT_SENT: Set = bit(libc::SIGTTOU);
 
 const fn bit(signal: libc::c_int) -> Set {
     1 << (signal - 1)
 }
 
-/// While it lives, a system call of this thread that fails is told of by its error alone. Async-signal-safe, keeps errno,
+/// While it lives, a system call of this thread that fails is told of by its error alone, and none stops it. Async-signal-safe, keeps errno,
 /// and no call here is a cancellation point: they go to the kernel directly.
 pub(crate) struct Unsignalled {
     /// The thread's mask; none if the kernel did not let us change it.
@@ -29,7 +33,7 @@ pub(crate) struct Unsignalled {
 impl Unsignalled {
     pub(crate) fn new() -> Unsignalled {
         let errno = KeptErrno::new();
-        let mask = change_mask(libc::SIG_BLOCK, BOTH);
+        let mask = change_mask(libc::SIG_BLOCK, BOTH | NOT_SENT);
         Unsignalled { mask, waiting: waiting(), _errno: errno }
     }
 }

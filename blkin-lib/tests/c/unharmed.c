@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "expect.h"
@@ -73,6 +74,30 @@ static void full_socket(void)
 static void closed(void)
 {
 	close(STDERR_FILENO);
+}
+
+/* A background job whose standard error is a terminal that stops such jobs when they write to it. */
+static void background_job(void)
+{
+	struct termios settings;
+	int terminal, status;
+	pid_t job;
+
+	terminal = posix_openpt(O_RDWR | O_NOCTTY);
+	CHECK(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
+	CHECK(setsid() > 0);
+	/* The first terminal that a session's leader opens is the session's. */
+	be_standard_error(open(ptsname(terminal), O_RDWR));
+	CHECK(tcgetattr(STDERR_FILENO, &settings) == 0);
+	settings.c_lflag |= TOSTOP;
+	CHECK(tcsetattr(STDERR_FILENO, TCSANOW, &settings) == 0);
+	job = fork();
+	if (job == 0) {
+		CHECK(setpgid(0, 0) == 0);
+		return;
+	}
+	CHECK(job > 0 && waitpid(job, &status, WUNTRACED) == job);
+	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
 }
 
 static void limit_files(rlim_t bytes)
@@ -171,7 +196,7 @@ int main(void)
 {
 	static void (*const circumstances[])(void) = {
 		closed_pipe, closed_socket, full_pipe, full_socket, closed, no_files, small_files, no_descriptors,
-		little_memory, little_locked_memory, own_signals_wait,
+		little_memory, little_locked_memory, own_signals_wait, background_job,
 	};
 	size_t i;
 	int status;

@@ -193,6 +193,11 @@ pub const CONTROL_BYTES: usize = 8192 + (64 << 10);
 const _: () = assert!(SLOT_HEADERS * WORD_BYTES == 69632);
 const _: () = assert!(RINGS_OFFSET_BYTES == 86_016 && RINGS_OFFSET_BYTES.is_multiple_of(PAGE_BYTES));
 
+/// First byte of a segment's word number `index` of the texts of names.
+pub(crate) fn text_at(index: usize) -> usize {
+    (NAMES_TEXT + index) * WORD_BYTES
+}
+
 /// First word of a slot's header.
 pub(crate) fn slot_header(slot: usize) -> usize {
     SLOT_HEADERS + slot * SLOT_HEADER_WORDS

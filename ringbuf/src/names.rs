@@ -25,10 +25,11 @@ const PROBES: usize = 32;
 const HINTS: usize = 512;
 const HINT_SHIFT: u32 = u64::BITS - HINTS.ilog2();
 const FACTOR: u64 = 0x517c_c1b7_2722_0a95;
-const GIVEN_OUT: usize = 0;
+/// The word of the texts that says how many of them are given out.
+pub(crate) const GIVEN_OUT: usize = 0;
 const FIRST_TEXT: u64 = 1;
 /// With less room than this the longest text finds none.
-const LEAST_WORDS: u64 = 2 + MAX_INTERNED_BYTES as u64 / 8;
+pub(crate) const LEAST_WORDS: u64 = 2 + MAX_INTERNED_BYTES as u64 / 8;
 
 /// Which id the text at an address had last: private to a process, one word an entry,
 /// `[part of the address: 32 bits | changes: 16 bits | id: 16 bits]`.

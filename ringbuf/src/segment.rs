@@ -34,10 +34,10 @@ pub(crate) struct Created {
 }
 
 /// Makes, maps and seals both memfds. Async-signal-safe. A limit of file sizes (RLIMIT_FSIZE) holds for them too: one that
-/// is too small is EFBIG.
+/// is too small is EFBIG. There is memory for everything but rings, and texts behind the first `text_bytes`.
 pub(crate) fn create(
-    ring_bytes: usize,
-    slots: usize,
+    (ring_bytes, slots): (usize, usize),
+    text_bytes: usize,
     mode: RingMode,
     producer: ProducerKind,
     clock: ClockKind,
@@ -47,11 +47,13 @@ pub(crate) fn create(
     let bytes = layout::segment_bytes(slots, ring_bytes);
     let segment = sized_memfd(c"blkin-segment", bytes)?;
     let control = sized_memfd(c"blkin-control", CONTROL_BYTES)?;
-    write_control_header(&control)?;
+    write_control_header(&control, slots)?;
     // Mapped before the seal that forbids new writable mappings; without access to the rings, so that mlockall and
     // core dumps find nothing there.
     let words = Mapped::new(&segment, bytes, ProtFlags::empty())?;
     open_for_writing(words.words(), 0, RINGS_OFFSET_BYTES)?;
+    populate(words.words(), 0..layout::text_at(0) + text_bytes)?;
+    populate(words.words(), layout::slot_header(0) * 8..layout::slot_header(slots) * 8)?;
     let control_words = Mapped::new(&control, CONTROL_BYTES, ProtFlags::READ)?;
     fcntl_add_seals(&segment, SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE)?;
     fcntl_add_seals(&control, SealFlags::SHRINK | SealFlags::GROW)?;
@@ -85,12 +87,19 @@ fn sized_memfd(name: &CStr, bytes: usize) -> Result<OwnedFd, Errno> {
     Ok(fd)
 }
 
-fn write_control_header(fd: &OwnedFd) -> Result<(), Errno> {
+/// Writes so that there is memory for all that the program reads there, too.
+fn write_control_header(fd: &OwnedFd, slots: usize) -> Result<(), Errno> {
     const _: () = assert!(control::MAGIC == 0 && control::VERSION == 1);
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&CONTROL_MAGIC.to_le_bytes());
     bytes[8..].copy_from_slice(&LAYOUT_VERSION.to_le_bytes());
-    if pwrite(fd, &bytes, 0)? == bytes.len() { Ok(()) } else { Err(Errno::IO) }
+    write_at(fd, &bytes, 0)?;
+    let last_line = control::slot_line(slots - 1) * 8;
+    if last_line < layout::PAGE_BYTES { Ok(()) } else { write_at(fd, &[0], last_line) }
+}
+
+fn write_at(fd: &OwnedFd, bytes: &[u8], offset: usize) -> Result<(), Errno> {
+    if pwrite(fd, bytes, offset as u64)? == bytes.len() { Ok(()) } else { Err(Errno::IO) }
 }
 
 /// A mapping that goes again unless it is kept: who tries to start again and again leaves none behind.
@@ -150,22 +159,29 @@ pub(crate) fn open_ring(words: &[AtomicU64], slot: usize, ring_bytes: usize) -> 
     open_for_writing(words, layout::ring_words(slot, ring_bytes).start * 8, ring_bytes)
 }
 
-/// Has the kernel fill in the pages of these bytes of a slot's ring, so that they cost no page faults, and that there are none is
-/// an error here and no signal there. Idempotent. Async-signal-safe.
-pub(crate) fn populate(
+/// Has the kernel fill in the pages of these bytes of a segment, so that they cost no page faults, and that there are none is an
+/// error here and no signal there. Idempotent. Async-signal-safe.
+pub(crate) fn populate(words: &[AtomicU64], bytes: Range<usize>) -> Result<(), Errno> {
+    let part = part(words, bytes)?;
+    // SAFETY: the range lies within our own mapping (invariants 1 and 2); populating changes no content.
+    match unsafe { madvise(part.as_ptr() as *mut _, size_of_val(part), Advice::LinuxPopulateWrite) } {
+        // Kernels before 5.14 do not know the advice: pages then come one by one.
+        Ok(()) | Err(Errno::INVAL) => Ok(()),
+        // Where to touch them would be SIGBUS: no more memory may be promised (`vm.overcommit_memory` 2).
+        Err(Errno::FAULT) => Err(Errno::NOMEM),
+        Err(error) => Err(error),
+    }
+}
+
+/// As [`populate`], of these bytes of a slot's ring.
+pub(crate) fn populate_ring(
     words: &[AtomicU64],
     slot: usize,
     ring_bytes: usize,
     bytes: Range<usize>,
 ) -> Result<(), Errno> {
     let ring = layout::ring_words(slot, ring_bytes).start * 8;
-    let part = part(words, ring + bytes.start..ring + bytes.end)?;
-    // SAFETY: the range lies within our own mapping (invariants 1 and 2); populating changes no content.
-    match unsafe { madvise(part.as_ptr() as *mut _, size_of_val(part), Advice::LinuxPopulateWrite) } {
-        // Kernels before 5.14 do not know the advice: pages then come one by one.
-        Ok(()) | Err(Errno::INVAL) => Ok(()),
-        Err(error) => Err(error),
-    }
+    populate(words, ring + bytes.start..ring + bytes.end)
 }
 
 fn write_header(
@@ -252,5 +268,28 @@ mod tests {
         assert!(is_there());
         drop(mapped);
         assert!(!is_there());
+    }
+
+    #[test]
+    fn all_that_a_program_touches_outside_of_rings_has_memory_from_the_start() {
+        let text_bytes = 5000;
+        let created = create(
+            (4096, layout::MAX_SLOTS),
+            text_bytes,
+            RingMode::Discard,
+            ProducerKind::Portable,
+            ClockKind::Monotonic,
+            1,
+        )
+        .expect("a segment");
+        // Where a file has no page there is a hole.
+        let first_hole = |fd: &OwnedFd, from: usize| {
+            rustix::fs::seek(fd, rustix::fs::SeekFrom::Hole(from as u64)).expect("it has an end") as usize
+        };
+        let lines = layout::slot_header(0) * 8..layout::slot_header(layout::MAX_SLOTS) * 8;
+        let control_lines = control::slot_line(layout::MAX_SLOTS) * 8;
+        assert!(first_hole(&created.segment, 0) >= layout::text_at(0) + text_bytes);
+        assert!(first_hole(&created.segment, lines.start) >= lines.end);
+        assert!(first_hole(&created.control, 0) >= control_lines);
     }
 }

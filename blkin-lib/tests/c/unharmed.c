@@ -4,11 +4,20 @@
  * there is something to say at the end.
  */
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stddef.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
@@ -152,6 +161,92 @@ static void little_locked_memory(void)
 	CHECK(mlockall(MCL_CURRENT | MCL_FUTURE) == 0);
 }
 
+/* A new file system of so many bytes at most; -1 for whoever may not have one. */
+static int new_file_system(const char *size)
+{
+	int folder;
+
+	if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
+		return -1;
+	CHECK(mount("none", "/tmp", "tmpfs", 0, size) == 0);
+	folder = open("/tmp", O_RDONLY | O_DIRECTORY);
+	CHECK(folder >= 0 && umount2("/tmp", MNT_DETACH) == 0);
+	return folder;
+}
+
+/* Where the files are that memory is made of, and where it is told that some is wanted. */
+static struct { int folder, listener[2]; } source;
+
+/* Gives another thread files for the memory that it wants, and lets it have them sealed, which only looks so. */
+static void *give_files(void *unused)
+{
+	int listener;
+
+	CHECK(read(source.listener[0], &listener, sizeof listener) == sizeof listener);
+	for (;;) {
+		struct seccomp_notif wanted;
+		struct seccomp_notif_resp given;
+
+		memset(&wanted, 0, sizeof wanted);
+		memset(&given, 0, sizeof given);
+		if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &wanted) != 0)
+			return unused;
+		given.id = wanted.id;
+		if (wanted.data.nr == SYS_memfd_create)
+			given.val = openat(source.folder, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+		CHECK(given.val >= 0 && ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &given) == 0);
+	}
+}
+
+/*
+ * No more shared memory than this, of which only the first touch of a page tells: as where no more may be promised
+ * (vm.overcommit_memory 2), which would hold for all programs here.
+ */
+static void limit_shared_memory(const char *size)
+{
+	struct sock_filter rules[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_memfd_create, 3, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fcntl, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, F_ADD_SEALS, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	const struct sock_fprog program = { sizeof rules / sizeof *rules, rules };
+	pthread_t giver;
+	int listener;
+
+	source.folder = new_file_system(size);
+	if (source.folder < 0)
+		return;
+	CHECK(pipe(source.listener) == 0 && pthread_create(&giver, NULL, give_files, NULL) == 0);
+	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	listener = (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &program);
+	CHECK(listener >= 0 && write(source.listener[1], &listener, sizeof listener) == sizeof listener);
+}
+
+static void no_segment(void)
+{
+	limit_shared_memory("size=4k");
+}
+
+static void no_headers(void)
+{
+	limit_shared_memory("size=12k");
+}
+
+static void no_ring(void)
+{
+	limit_shared_memory("size=24k");
+}
+
+/* There is one ring, and hardly anything more. */
+static void no_names(void)
+{
+	limit_shared_memory("size=1048k");
+}
+
 /* Whoever blocks a signal waits for it, or means to meet it later. */
 static void own_signals_wait(void)
 {
@@ -184,10 +279,17 @@ static void record(void)
 {
 	struct blkin_trace trace;
 	uint64_t blocked, waiting, blocked_then, waiting_then;
+	/* One by one at a place of their own, more than a page holds. */
+	static char texts[1000][24];
+	int i;
 
 	signals(&blocked, &waiting);
 	CHECK(blkin_init_new_trace(&trace, "request", &here) == 0);
 	BLKIN_TIMESTAMP(&trace, NULL, "event");
+	for (i = 0; i < 1000; i++) {
+		snprintf(texts[i], sizeof texts[i], "text number %d", i);
+		BLKIN_TIMESTAMP(&trace, NULL, texts[i]);
+	}
 	signals(&blocked_then, &waiting_then);
 	CHECK(blocked_then == blocked && waiting_then == waiting);
 }
@@ -196,7 +298,8 @@ int main(void)
 {
 	static void (*const circumstances[])(void) = {
 		closed_pipe, closed_socket, full_pipe, full_socket, closed, no_files, small_files, no_descriptors,
-		little_memory, little_locked_memory, own_signals_wait, background_job,
+		little_memory, little_locked_memory, own_signals_wait, background_job, no_segment, no_headers, no_ring,
+		no_names,
 	};
 	size_t i;
 	int status;

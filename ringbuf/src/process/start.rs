@@ -19,6 +19,7 @@ use crate::clock::{ClockKind, coarse_seconds};
 use crate::hot::{ALL_OPEN, HotSlot};
 use crate::kept::{CONTROL, KeptErrno, SEGMENT, SOCKET_PATH};
 use crate::layout::{self, ProducerKind, RingMode, control, header, slot};
+use crate::names::LEAST_WORDS;
 use crate::ring::{Head, RingShape};
 use crate::say::Once;
 use crate::{cpu, cstring, rseq, segment, settings};
@@ -128,7 +129,10 @@ fn make_segment() -> Result<ProducerKind, Errno> {
     // The sequences are given records that were put together in blocks.
     let can = area.is_some() && clock == ClockKind::Tsc && slots > 1 && reads_blocks;
     let producer = settings::producer(can);
-    let created = segment::create(ring_bytes, slots, mode, producer, clock, random())?;
+    // And some that may come from other threads while this goes on.
+    let text_words = NAMES.given_words() + 4 * LEAST_WORDS as usize;
+    let text_words = text_words.next_multiple_of(TEXT_PART_WORDS).min(layout::NAMES_TEXT_WORDS);
+    let created = segment::create((ring_bytes, slots), text_words * 8, mode, producer, clock, random())?;
     SEGMENT.keep(created.segment, created.segment_identity);
     CONTROL.keep(created.control, created.control_identity);
     STATE.words.store(created.words.as_ptr().cast_mut(), Relaxed);
@@ -145,6 +149,7 @@ fn make_segment() -> Result<ProducerKind, Errno> {
     STATE.may_wake.store(settings::may_wake(), Relaxed);
     set_up_hot(area, producer, created.cookie);
     GATE.point_to(&created.control_words[control::BLOCKED]);
+    STATE.shared_words.store(text_words, Release);
     share_names();
     Ok(producer)
 }
@@ -174,8 +179,7 @@ fn share_names() {
     let shared = &words()[layout::NAMES_TEXT..][..layout::NAMES_TEXT_WORDS];
     STATE.shared_text.store(shared.as_ptr().cast_mut(), Relaxed);
     fence(SeqCst);
-    let given = (NAMES.text()[0].load(Relaxed) as usize).min(layout::NAMES_TEXT_WORDS);
-    for (to, from) in shared.iter().zip(NAMES.text()).take(given).skip(1) {
+    for (to, from) in shared.iter().zip(NAMES.text()).take(NAMES.given_words()).skip(1) {
         let word = from.load(Relaxed);
         // Else it is still to be written, and may have been since by whoever does, here too.
         if word != 0 {
@@ -236,7 +240,7 @@ pub(super) fn open_slot(slot: &HotSlot, number: usize, written: ProducerKind) ->
     };
     let is_opened = has_memory(|| {
         segment::open_ring(words, number, ring_bytes)?;
-        segment::populate(words, number, ring_bytes, 0..bytes)
+        segment::populate_ring(words, number, ring_bytes, 0..bytes)
     });
     if !is_opened {
         return false;
@@ -286,12 +290,34 @@ pub(super) fn grow_slot(slot: &HotSlot, number: usize) -> Growth {
     let ring_bytes = STATE.ring_bytes.load(Relaxed);
     let from = open as usize * GRAIN_BYTES;
     let to = (from + STATE.part_bytes.load(Relaxed)).min(ring_bytes);
-    if !has_memory(|| segment::populate(words(), number, ring_bytes, from..to)) {
+    if !has_memory(|| segment::populate_ring(words(), number, ring_bytes, from..to)) {
         return Growth::NoMemory;
     }
     // Whoever was stopped above takes nothing back from whom was not.
     slot.open.fetch_max(open_up_to(to), Relaxed);
     Growth::Grown
+}
+
+/// What the texts of names are given memory for at a time: a page.
+const TEXT_PART_WORDS: usize = layout::PAGE_BYTES / layout::WORD_BYTES;
+
+/// How many words of the texts of names may be given out, of `most`, so that each new text has memory in the segment. Asks for
+/// more where the longest one might have none. Any thread may do so, also several at once.
+pub(super) fn text_words_with_memory(most: usize) -> usize {
+    let shared = STATE.shared_words.load(Acquire);
+    // Of a process without a segment all: its start will ask.
+    if shared == 0 {
+        return most;
+    }
+    if NAMES.given_words() + LEAST_WORDS as usize <= shared || shared >= most {
+        return most.min(shared);
+    }
+    let more = (shared + TEXT_PART_WORDS).min(layout::NAMES_TEXT_WORDS);
+    if !has_memory(|| segment::populate(words(), layout::text_at(shared)..layout::text_at(more))) {
+        return shared;
+    }
+    STATE.shared_words.fetch_max(more, Relaxed);
+    most.min(more)
 }
 
 /// See [`HotSlot::open`].
@@ -309,7 +335,9 @@ fn has_memory(ask: impl FnOnce() -> Result<(), Errno>) -> bool {
     let Err(error) = ask() else { return true };
     STATE.next_populate_seconds.store(now + 1, Relaxed);
     if error != Errno::FAULT {
-        REFUSED.say(format_args!("no memory for a ring ({error}); annotations there are lost and counted"));
+        REFUSED.say(format_args!(
+            "no memory for a ring or for names ({error}); annotations that find no ring are lost and counted"
+        ));
     }
     false
 }

@@ -9,7 +9,7 @@ use super::waking::Waking;
 use crate::clock::ClockKind;
 use crate::hot::{Hot, HotSlot};
 use crate::layout::{self, RingMode, control};
-use crate::names::{Hints, Names};
+use crate::names::{GIVEN_OUT, Hints, Names};
 use crate::ring::{Ring, RingShape};
 
 pub(super) const FRESH: u64 = 0;
@@ -30,6 +30,8 @@ pub(crate) struct State {
     pub(super) words_count: AtomicUsize,
     /// Where texts are copied to for the consumer; null until there is a segment.
     pub(super) shared_text: AtomicPtr<AtomicU64>,
+    /// How many of those words have memory.
+    pub(super) shared_words: AtomicUsize,
     pub(super) ring_bytes: AtomicUsize,
     /// What a ring that sequences write is given memory for at a time.
     pub(super) part_bytes: AtomicUsize,
@@ -68,6 +70,7 @@ pub(crate) static STATE: State = State {
     words: AtomicPtr::new(std::ptr::null_mut()),
     words_count: AtomicUsize::new(0),
     shared_text: AtomicPtr::new(std::ptr::null_mut()),
+    shared_words: AtomicUsize::new(0),
     ring_bytes: AtomicUsize::new(0),
     part_bytes: AtomicUsize::new(0),
     slots: AtomicUsize::new(0),
@@ -149,6 +152,11 @@ impl NameTable {
 
     fn up_to(&self, text_words: usize) -> Names<'_, [AtomicU64]> {
         Names { index: &self.index[..], index_words: Self::INDEX_WORDS, text: &self.text[..], text_words }
+    }
+
+    /// How many words of the texts are given out.
+    pub(super) fn given_words(&self) -> usize {
+        (self.text[GIVEN_OUT].load(Relaxed) as usize).min(layout::NAMES_TEXT_WORDS)
     }
 
     /// The words of the texts.

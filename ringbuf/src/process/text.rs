@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 use blkin_record::{EndpointParts, MAX_IP_BYTES, names_word};
 
 use super::call::string_bytes;
+use super::start::text_words_with_memory;
 use super::state::{NAMES, STATE};
 use crate::cstring::{self, BLOCK};
 use crate::names::{Hint, Names};
@@ -15,12 +16,17 @@ use crate::shapes::{Call, Ids, Met, Shapes, Size, TEXTS};
 /// Id of a name that the program declares: for as long as the process and its forked children live. 0: no room in the
 /// table, or too long; the text then travels in the record. Lock-free, async-signal-safe.
 pub fn declare(text: &[u8]) -> u32 {
-    NAMES.declared().intern(&[text], share).unwrap_or(0)
+    with_memory(NAMES.declared()).intern(&[text], share).unwrap_or(0)
+}
+
+/// The table as far as the segment has memory for its texts.
+fn with_memory(names: Names<'_, [AtomicU64]>) -> Names<'_, [AtomicU64]> {
+    Names { text_words: text_words_with_memory(names.text_words), ..names }
 }
 
 /// As [`declare`], for an endpoint. 0 also for one whose address is longer than any: it travels, and is cut on the way.
 pub fn declare_endpoint(endpoint: &EndpointParts<'_>) -> u32 {
-    intern_endpoint(&NAMES.declared(), endpoint)
+    intern_endpoint(&with_memory(NAMES.declared()), endpoint)
 }
 
 /// Adds an endpoint to the table of names, if whoever decodes it would take it.
@@ -57,7 +63,7 @@ pub(super) fn meet(text: &[u8]) -> u32 {
     if NAMES.hints.at(address) == Hint::Changing {
         NAMES.hints.forget(address);
     }
-    NAMES.recognised().intern_from(&NAMES.hints, address, text, share).unwrap_or(0)
+    with_memory(NAMES.recognised()).intern_from(&NAMES.hints, address, text, share).unwrap_or(0)
 }
 
 /// As [`recognise`], for an endpoint.
@@ -89,7 +95,7 @@ pub(super) fn endpoint_of(ip: u32, name: u32, port: u16) -> u32 {
 /// Adds an endpoint to the table of names. `ip` and `name`: the ids of its texts.
 #[inline(never)]
 pub(super) fn meet_endpoint(ip: u32, name: u32, endpoint: EndpointParts<'_>) -> u32 {
-    let id = intern_endpoint(&NAMES.recognised(), &endpoint);
+    let id = intern_endpoint(&with_memory(NAMES.recognised()), &endpoint);
     ENDPOINTS.keep(ip, name, endpoint.port, id);
     id
 }

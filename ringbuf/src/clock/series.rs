@@ -15,6 +15,8 @@
 //!   newest knot, and lies between two knots that are as near as the consumer's rounds: the error is a knot's (half
 //!   a bracket) and what slewing changed between the two. Newer ones, which only a broken program has, become the
 //!   newest knot's time; nothing is extrapolated.
+//! - The counter of most machines begins again when they come back from being suspended to memory or disk, and the kernel goes on
+//!   to use it. So does this: what stands far above the newest knot is then looked for among those of before.
 //! - Knots are appended and never change, so that what lies among them always converts alike. Once thinned out or
 //!   forgotten, readings of long ago may convert a little differently than before; [`RingTime`] holds a ring to its
 //!   order even then.
@@ -67,6 +69,10 @@ const ROUNDING_NS: i64 = 2;
 /// Three readings of the clocks that nothing came between take less; a step that is smaller may stay unseen.
 const UNDISTURBED_NS: i64 = 10_000;
 
+/// A counter that stands lower than before by more has begun again: those of two CPUs do not differ by a thousandth of that, or the
+/// kernel would not trust them.
+const BEGUN_AGAIN_TICKS: u64 = 10_000_000;
+
 /// One moment of the counter and of CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Knot {
@@ -95,8 +101,9 @@ pub struct RingTime {
 #[derive(Debug)]
 pub struct ClockSeries {
     has_tsc: bool,
-    older: VecDeque<Knot>,
-    recent: VecDeque<Knot>,
+    knots: Knots,
+    /// Those of before the counter began again.
+    before: Option<Knots>,
     eras: VecDeque<Era>,
     /// The newest tick.
     newest_ns: i64,
@@ -113,8 +120,8 @@ impl ClockSeries {
     fn begun(clocks: &impl Clocks, has_tsc: bool) -> ClockSeries {
         let mut series = ClockSeries {
             has_tsc,
-            older: VecDeque::new(),
-            recent: VecDeque::new(),
+            knots: Knots::default(),
+            before: None,
             eras: VecDeque::new(),
             newest_ns: 0,
             narrowest: u64::MAX,
@@ -153,26 +160,12 @@ impl ClockSeries {
             }
         }
         self.narrowest = self.narrowest.min(best.0);
-        // Order is kept even if another CPU's counter stands a little lower.
-        let follows = |last: &Knot| last.tsc < best.1.tsc && last.monotonic_ns <= best.1.monotonic_ns;
-        if self.recent.back().is_none_or(follows) {
-            self.append(best.1);
+        let has_begun_again =
+            |last: &Knot| last.tsc.checked_sub(best.1.tsc).is_some_and(|lower| lower > BEGUN_AGAIN_TICKS);
+        if self.knots.newest().is_some_and(has_begun_again) {
+            self.before = Some(std::mem::take(&mut self.knots));
         }
-    }
-
-    fn append(&mut self, knot: Knot) {
-        self.recent.push_back(knot);
-        if self.recent.len() <= MOST_RECENT {
-            return;
-        }
-        let Some(leaving) = self.recent.pop_front() else { return };
-        let is_due = |last: &Knot| leaving.monotonic_ns - last.monotonic_ns >= OLDER_SPACING_NS;
-        if self.older.back().is_none_or(is_due) {
-            self.older.push_back(leaving);
-        }
-        if self.older.len() > MOST_OLDER {
-            self.older.pop_front();
-        }
+        self.knots.add(best.1);
     }
 
     /// Begins a new era when the clock was set. What lies between two ticks with a step between them stays in the era
@@ -239,21 +232,26 @@ impl ClockSeries {
 
     #[inline(never)]
     fn search(&self, program: &Anchor, raw: u64, around: &mut (Knot, Knot)) -> i64 {
-        let knots = match self.recent.front() {
-            Some(first) if first.tsc <= raw => &self.recent,
-            _ => &self.older,
+        let is_newer = |newest: &Knot| newest.tsc.saturating_add(BEGUN_AGAIN_TICKS) < raw;
+        let (knots, last_of_before) = match &self.before {
+            // No reading is so much newer than the newest knot: it is from before the counter began again.
+            Some(before) if self.knots.newest().is_some_and(is_newer) => (before, None),
+            Some(before) => (&self.knots, before.newest()),
+            None => (&self.knots, None),
         };
-        let behind = index_behind(knots, raw);
-        let earlier = behind.checked_sub(1).and_then(|index| knots.get(index)).copied();
-        // Behind the last of the older ones comes the first of the recent ones.
-        let later = knots.get(behind).or_else(|| self.recent.front().filter(|first| first.tsc > raw));
-        match (earlier, later) {
+        match knots.around(raw) {
             (Some(earlier), Some(later)) => {
-                *around = (earlier, *later);
-                between(earlier, *later, raw)
+                *around = (earlier, later);
+                between(earlier, later, raw)
             }
             (Some(newest), None) => newest.monotonic_ns,
-            (None, Some(first)) => before_first(program, *first, raw),
+            // An anchor from before the counter began again says nothing of it.
+            (None, Some(first))
+                if last_of_before.is_some_and(|last| program.monotonic_ns <= last.monotonic_ns) =>
+            {
+                first.monotonic_ns
+            }
+            (None, Some(first)) => before_first(program, first, raw),
             (None, None) => self.newest_ns,
         }
     }
@@ -262,6 +260,52 @@ impl ClockSeries {
 impl Default for ClockSeries {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// What is known of a counter since it began.
+#[derive(Debug, Default)]
+struct Knots {
+    older: VecDeque<Knot>,
+    recent: VecDeque<Knot>,
+}
+
+impl Knots {
+    fn newest(&self) -> Option<&Knot> {
+        self.recent.back()
+    }
+
+    /// Order is kept even if another CPU's counter stands a little lower.
+    fn add(&mut self, knot: Knot) {
+        let follows = |last: &Knot| last.tsc < knot.tsc && last.monotonic_ns <= knot.monotonic_ns;
+        if !self.newest().is_none_or(follows) {
+            return;
+        }
+        self.recent.push_back(knot);
+        if self.recent.len() <= MOST_RECENT {
+            return;
+        }
+        let Some(leaving) = self.recent.pop_front() else { return };
+        let is_due = |last: &Knot| leaving.monotonic_ns - last.monotonic_ns >= OLDER_SPACING_NS;
+        if self.older.back().is_none_or(is_due) {
+            self.older.push_back(leaving);
+        }
+        if self.older.len() > MOST_OLDER {
+            self.older.pop_front();
+        }
+    }
+
+    /// The last knot not later than `raw`, and the first that is.
+    fn around(&self, raw: u64) -> (Option<Knot>, Option<Knot>) {
+        let knots = match self.recent.front() {
+            Some(first) if first.tsc <= raw => &self.recent,
+            _ => &self.older,
+        };
+        let behind = index_behind(knots, raw);
+        let earlier = behind.checked_sub(1).and_then(|index| knots.get(index));
+        // Behind the last of the older ones comes the first of the recent ones.
+        let later = knots.get(behind).or_else(|| self.recent.front().filter(|first| first.tsc > raw));
+        (earlier.copied(), later.copied())
     }
 }
 

@@ -14,6 +14,8 @@ struct Simulated(RefCell<State>);
 
 struct State {
     true_ns: u64,
+    /// When the counter began.
+    counting_since_ns: u64,
     monotonic_start_ns: i64,
     monotonic_start_true_ns: u64,
     /// How fast CLOCK_MONOTONIC runs against the counter, in parts per million more.
@@ -28,6 +30,7 @@ impl Simulated {
     fn new(seed: u64) -> Simulated {
         Simulated(RefCell::new(State {
             true_ns: 5_000_000_000,
+            counting_since_ns: 0,
             monotonic_start_ns: 7_000_000_000,
             monotonic_start_true_ns: 5_000_000_000,
             slew_ppm: 0,
@@ -49,6 +52,17 @@ impl Simulated {
 
     fn step(&self, ns: i64) {
         self.0.borrow_mut().offset_ns += ns;
+    }
+
+    /// Suspended to memory or disk, from which most machines come back with a counter that begins again.
+    fn suspend(&self, ns: u64) {
+        let mut state = self.0.borrow_mut();
+        let stood_still = state.monotonic();
+        state.true_ns += ns;
+        state.counting_since_ns = state.true_ns;
+        (state.monotonic_start_ns, state.monotonic_start_true_ns) = (stood_still, state.true_ns);
+        state.offset_ns += ns as i64;
+        state.true_ns += 1_000_000_000;
     }
 
     /// A record between two readings of CLOCK_REALTIME.
@@ -83,7 +97,7 @@ impl Clocks for Simulated {
     fn tsc(&self) -> u64 {
         let mut state = self.0.borrow_mut();
         state.read();
-        state.true_ns * TICKS_A_US / 1000
+        (state.true_ns - state.counting_since_ns) * TICKS_A_US / 1000
     }
 
     fn monotonic_ns(&self) -> i64 {
@@ -269,6 +283,56 @@ fn a_clock_that_was_set_after_the_program_began_bends_no_line() {
     assert!((batch[0].0 - SLACK_NS..=batch[0].2 + SLACK_NS).contains(&converted));
 }
 
+proptest! {
+    /// Of records that lie between two looks with a suspension between them no more is known than that.
+    #[test]
+    fn a_counter_that_begins_again_is_followed(
+        seed in any::<u64>(),
+        suspensions in prop::collection::vec(
+            (2_000_000_000_u64..1_000_000_000_000, 1_u8.., 1_u8.., 1_u8.., 1_u8..), 1..5),
+    ) {
+        let machine = Simulated::new(seed);
+        machine.pass(100_000_000_000);
+        let program = machine.anchor();
+        let mut series = ClockSeries::begun(&machine, true);
+        let (mut ring, mut last) = (RingTime::default(), i64::MIN);
+        for (ns, seen_before, before, after, seen_after) in suspensions {
+            machine.pass(100_000_000_000 + ns);
+            series.tick_by(&machine);
+            let mut batch = Batch::new();
+            run(&machine, &Event::Records(seen_before), &mut batch);
+            series.tick_by(&machine);
+            let known_before = batch.len();
+            let looked = machine.realtime_ns();
+            run(&machine, &Event::Records(before), &mut batch);
+            let asleep = machine.realtime_ns();
+            machine.suspend(ns);
+            let awake = machine.realtime_ns();
+            run(&machine, &Event::Records(after), &mut batch);
+            series.tick_by(&machine);
+            let unknown_after = batch.len();
+            run(&machine, &Event::Records(seen_after), &mut batch);
+            series.tick_by(&machine);
+            for (index, (least, raw, most)) in batch.into_iter().enumerate() {
+                let converted = series.to_realtime_ns(ClockKind::Tsc, &program, raw, &mut ring);
+                let (least, most) = match index {
+                    _ if index < known_before => (least, most),
+                    _ if index < known_before + usize::from(before) => (looked - 1_000_000_000, asleep),
+                    _ if index < unknown_after => (looked - 1_000_000_000, awake + 2_000_000_000),
+                    _ => (least, most),
+                };
+                prop_assert!((least - SLACK_NS..=most + SLACK_NS).contains(&converted), "{index}: {least} {converted} {most}");
+                prop_assert!(converted >= last);
+                last = converted;
+            }
+            // Of a CPU whose counter stands a little higher.
+            let raw = series.knots.newest().map_or(0, |knot| knot.tsc + TICKS_A_US);
+            let converted = series.to_realtime_ns(ClockKind::Tsc, &program, raw, &mut RingTime::default());
+            prop_assert!(converted >= last && converted <= machine.realtime_ns());
+        }
+    }
+}
+
 #[test]
 fn memory_is_bounded_and_old_readings_still_convert() {
     let machine = Simulated::new(1);
@@ -283,7 +347,7 @@ fn memory_is_bounded_and_old_readings_still_convert() {
             run(&machine, &Event::Records(1), &mut batch);
         }
     }
-    assert!(series.recent.len() <= MOST_RECENT && series.older.len() <= MOST_OLDER);
+    assert!(series.knots.recent.len() <= MOST_RECENT && series.knots.older.len() <= MOST_OLDER);
     series.tick_by(&machine);
     for (before, raw, after) in batch {
         let converted = series.to_realtime_ns(ClockKind::Tsc, &program, raw, &mut ring);

@@ -145,9 +145,9 @@ without_memory() {
         grep '6 annotations of this program were not recorded'
 }
 check "a program without shared memory says how many annotations that cost" without_memory
-# The calls that docs/deploy.md wants a filter to let through, but for the one that a steady program makes.
+# filtered_calls WHEN: the calls that docs/deploy.md wants a filter to let through then.
 filtered_calls() {
-    sed -nE 's/^\| (at the first record|at its end|when the library)[^|]*\|([^|]*)\|$/\2/p' docs/deploy.md |
+    sed -nE "s/^\\| ($1)[^|]*\\|([^|]*)\\|\$/\\2/p" docs/deploy.md |
         grep -o '`[a-z0-9_]*`' | tr -d '`' | sed 's/.*/SYS_&,/' | tr '\n' ' '
 }
 # filtered_and_heard: the library's last word goes through the filter too.
@@ -163,7 +163,9 @@ has_set_user_id() {
     [ "$(id -u)" = 0 ] && cp "$(command -v id)" "$work/id" && chmod 4755 "$work/id" &&
         [ "$(setpriv --reuid 65534 --clear-groups "$work/id" -u)" = 0 ]
 }
-check "gcc builds surroundings.c" build surroundings gcc surroundings.c -- "-DFILTERED_CALLS=$(filtered_calls)"
+later="at the first record and|with each|at its end|when the library"
+check "gcc builds surroundings.c" build surroundings gcc surroundings.c -- \
+    "-DFILTERED_CALLS=$(filtered_calls "at the first record, or|$later")" "-DLATER_CALLS=$(filtered_calls "$later")"
 check "a filter lets the library's last word through" filtered_and_heard
 if has_set_user_id; then
     # shellcheck disable=SC2086 # a list of words
@@ -190,7 +192,7 @@ for producer in "${producers[@]}"; do
     else
         note "not root: dropping root, and namespaces, are not tested"
     fi
-    for scenario in no-descriptors reused-descriptors fibers handler vfork filtered; do
+    for scenario in no-descriptors reused-descriptors fibers handler vfork filtered filtered-later; do
         check "surroundings $scenario ($producer)" traced "$work/surroundings" $scenario
     done
     check "lifecycle killed: the ledger of twenty killed programs ($producer)" killed $producer

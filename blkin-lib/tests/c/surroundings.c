@@ -230,28 +230,44 @@ static void in_a_vforked_child(void)
 }
 
 #ifdef FILTERED_CALLS
-/*
- * A filter that ends the program for every call but those that docs/deploy.md names (FILTERED_CALLS, from there), and
- * what this program itself needs.
- */
-static void filtered(void)
+#define MOST_CALLS 64
+
+/* From now on every call but these, and what this program itself needs, ends it. */
+static void filter(const int *allowed, size_t count)
 {
-	static const int allowed[] = { FILTERED_CALLS SYS_openat, SYS_write, SYS_exit_group };
-	enum { COUNT = sizeof allowed / sizeof *allowed };
-	struct sock_filter rules[2 * COUNT + 2] = {
+	struct sock_filter rules[2 * MOST_CALLS + 2] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
 	};
-	const struct sock_fprog program = { sizeof rules / sizeof *rules, rules };
+	const struct sock_fprog program = { (unsigned short)(2 * count + 2), rules };
 	size_t i;
 
-	for (i = 0; i < COUNT; i++) {
+	CHECK(count <= MOST_CALLS);
+	for (i = 0; i < count; i++) {
 		rules[2 * i + 1] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, allowed[i], 0, 1);
 		rules[2 * i + 2] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
 	}
-	rules[2 * COUNT + 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+	rules[2 * count + 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
 	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
 	CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+/* Only the calls that docs/deploy.md names (FILTERED_CALLS, from there) are let through. */
+static void filtered(void)
+{
+	static const int allowed[] = { FILTERED_CALLS SYS_openat, SYS_write, SYS_exit_group };
+
+	filter(allowed, sizeof allowed / sizeof *allowed);
 	record("filtered");
+}
+
+/* After blkin_init() only those of later moments (LATER_CALLS). */
+static void filtered_later(void)
+{
+	static const int allowed[] = { LATER_CALLS SYS_openat, SYS_write, SYS_exit_group };
+
+	CHECK(blkin_init() == 0);
+	filter(allowed, sizeof allowed / sizeof *allowed);
+	record("filtered later");
 }
 #endif
 
@@ -278,6 +294,7 @@ int main(int argc, char **argv)
 		{ "vfork", in_a_vforked_child },
 #ifdef FILTERED_CALLS
 		{ "filtered", filtered },
+		{ "filtered-later", filtered_later },
 #endif
 		{ "privileged", privileged },
 	};

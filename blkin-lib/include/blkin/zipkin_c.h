@@ -13,7 +13,9 @@
  *                  blkin_record() that uses the struct has returned.
  *  Threads         any number, with no lock; only a struct that several threads write needs one of yours.
  *  Signals, fork   async-signal-safe; works in forked children with no further call. A child that a signal handler forks
- *                  must not return from the handler into a call of this library that it interrupted.
+ *                  must not return from the handler into a call of this library that it interrupted, nor a handler leave
+ *                  such a call for good (siglongjmp()): what it had begun to record may stand in the way of what follows,
+ *                  which is then lost and counted (stalled).
  *  Blocking        never. A record that finds no room is dropped and counted, by cause.
  *  Switched off    what `blkin set` or BLKIN_OFF has switched off is not recorded; the calls return 0.
  *  Sampling        trace_id 0 means "not sampled": recording on it does nothing and returns 0, children

@@ -137,6 +137,12 @@ fn connectable(name: &'static str, path: &Path) -> Check {
             format!("nobody listens at {shown}"),
             "start blkin-consumerd: the last one left its socket behind",
         ),
+        Err(rustix::io::Errno::PROTOTYPE) => Check::failed(
+            name,
+            format!("{shown} is another socket than consumerd's for programs"),
+            "name that by --socket or BLKIN_SOCKET, for programs and for this command: /run/blkin/consumerd.sock unless \
+             consumerd's `socket` says otherwise",
+        ),
         Err(rustix::io::Errno::AGAIN) => Check::warning(
             name,
             format!("{shown} has a full queue"),
@@ -531,6 +537,11 @@ mod tests {
         assert!(socket(&path).found.starts_with("nobody listens at"));
         rustix::net::listen(&listener, 4).unwrap();
         assert_eq!(socket(&path).status, Status::Ok);
+
+        let control = folder.join("control.sock");
+        let _listener = std::os::unix::net::UnixListener::bind(&control).unwrap();
+        let wrong = socket(&control);
+        assert!(wrong.found.ends_with(" is another socket than consumerd's for programs"), "{}", wrong.found);
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -140,6 +140,8 @@ fn nobody_at(error: Errno) -> [&'static str; 2] {
         // Of a filter of system calls, or a unit that has no such sockets.
         Errno::PERM | Errno::AFNOSUPPORT | Errno::NOSYS => ["this program may not open a socket to ", ""],
         Errno::MFILE | Errno::NFILE => ["this program had no descriptor left to reach ", ""],
+        // Such as `control.sock` beside consumerd's own.
+        Errno::PROTOTYPE => ["another socket than that for programs is at ", ": set BLKIN_SOCKET"],
         _ => ["no consumerd answers at ", ""],
     }
 }
@@ -218,6 +220,10 @@ mod tests {
             assert_eq!(told(filtered), "this program may not open a socket to /s");
         }
         assert_eq!(told(Errno::MFILE), "this program had no descriptor left to reach /s");
+        assert_eq!(
+            told(Errno::PROTOTYPE),
+            "another socket than that for programs is at /s: set BLKIN_SOCKET"
+        );
         for nobody in [Errno::NOENT, Errno::CONNREFUSED] {
             assert_eq!(told(nobody), "no consumerd answers at /s");
         }

@@ -120,7 +120,8 @@ impl Settings {
             Target::Label(label) => format!("under the name {label:?}"),
             Target::Pid(pid) => format!("under process id {pid}"),
         };
-        Answer::refused(Cause::UnknownPid, format!("{nobody} {whom}; {}", self.lock().named(reach)))
+        let others = self.lock().named(reach, |_| true);
+        Answer::refused(Cause::UnknownPid, format!("{nobody} {whom}; {others}"))
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -172,10 +173,9 @@ impl Inner {
 
     /// The program of a process that may be set.
     fn process(&self, pid: u32, reach: Reach) -> Result<&Subject, Answer> {
-        let mut of_pid =
-            self.programs.values().map(|live| &live.subject).filter(|subject| subject.pid == pid);
-        let Some(subject) = of_pid.next() else {
-            let why = format!("no program of process {pid} is attached; {}", self.named(reach));
+        let Some(subject) = self.running().find(|subject| subject.pid == pid) else {
+            let others = self.named(reach, |subject| !has_ended(subject));
+            let why = format!("no program of process {pid} is attached; {others}");
             return Err(Answer::refused(Cause::UnknownPid, why));
         };
         if reach.holds(subject.uid) {
@@ -188,11 +188,16 @@ impl Inner {
         Err(Answer::refused(Cause::NotAllowed, why))
     }
 
-    /// Which programs may be set.
-    fn named(&self, reach: Reach) -> String {
+    /// Programs that still run.
+    fn running(&self) -> impl Iterator<Item = &Subject> {
+        self.programs.values().map(|live| &live.subject).filter(|subject| !has_ended(subject))
+    }
+
+    /// Which programs may be set or read.
+    fn named(&self, reach: Reach, is_meant: impl Fn(&Subject) -> bool) -> String {
         let subjects = self.programs.values().map(|live| &live.subject);
         let mut within: Vec<String> = subjects
-            .filter(|subject| reach.holds(subject.uid))
+            .filter(|subject| reach.holds(subject.uid) && is_meant(subject))
             .map(|subject| format!("{} ({})", subject.pid, subject.comm))
             .collect();
         within.dedup();
@@ -206,7 +211,7 @@ impl Inner {
     }
 
     fn shown(&self, is_meant: impl Fn(&Subject) -> bool) -> Answer {
-        let meant = self.programs.values().map(|live| &live.subject).filter(|subject| is_meant(subject));
+        let meant = self.running().filter(|subject| is_meant(subject));
         let view = |subject: &Subject| ProgramView {
             pid: subject.pid,
             comm: subject.comm.clone(),
@@ -247,12 +252,18 @@ pub(super) fn as_kernel_has_it(target: Target) -> Target {
     }
 }
 
-/// When a process started, in the kernel's ticks since boot; 0 when that cannot be read.
+/// Whether a program's process is known to be no more: its rings are held until they are shipped, or a snapshot has taken them.
+fn has_ended(subject: &Subject) -> bool {
+    subject.born != 0 && born(subject.pid) != subject.born
+}
+
+/// When a process started, in the kernel's ticks since boot; 0 when that cannot be read, or it is dead.
 fn born(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name, in parentheses, may hold anything; the start is the 20th field behind it.
-    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
-    fields.split_ascii_whitespace().nth(19).and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
+    // The name, in parentheses, may hold anything; the start is the 20th field behind it, and the state the first.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields.trim_start());
+    let start = fields.split_ascii_whitespace().nth(19).filter(|_| !fields.starts_with(['Z', 'X']));
+    start.and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -144,6 +144,27 @@ fn rules_that_cannot_be_kept_are_not_in_force() {
 }
 
 #[test]
+fn a_program_that_has_ended_is_neither_set_nor_counted_though_its_rings_are_kept() {
+    let settings = Settings::default();
+    let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let pid = child.id();
+    let _pages = [attached(&settings, 1, 5, pid, "osd"), attached(&settings, 2, 5, 102, "mon")];
+    let all = r#"{"set":{"target":"all","rate":7}}"#;
+    let one = format!(r#"{{"set":{{"target":{{"pid":{pid}}},"rate":9}}}}"#);
+    assert_eq!(concerned(ask(&settings, DAEMON, all)), [pid, 102]);
+    assert_eq!(concerned(ask(&settings, DAEMON, &one)), [pid]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(concerned(ask(&settings, DAEMON, all)), [102]);
+    assert_eq!(concerned(ask(&settings, DAEMON, r#"{"show":{}}"#)), [102]);
+    let (cause, why) = refused(ask(&settings, DAEMON, &one));
+    assert_eq!(cause, Cause::UnknownPid);
+    assert!(why.ends_with("; these are: 102 (mon)"), "{why}");
+    let (_, why) = refused(settings.nobody(&Target::Pid(7), DAEMON));
+    assert!(why.contains(&format!("{pid} (osd), 102 (mon)")), "it can still be read: {why}");
+}
+
+#[test]
 fn a_label_is_as_long_as_the_kernel_lets_a_name_be() {
     let settings = Settings::default();
     let page = attached(&settings, 1, 5, 101, "a-very-long-nam");

@@ -7,6 +7,7 @@ mod common;
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::process::Command;
 use std::sync::Mutex;
 
 use common::{Daemon, Program, Site, send_signal, wait_for};
@@ -46,6 +47,24 @@ fn a_program_of_another_user_that_is_not_dumpable_is_found() {
     drained.assert_balanced();
     assert!(drained.sum("blkin_scan_found_total") >= 1);
     program.end();
+}
+
+#[test]
+fn a_daemon_that_may_not_look_at_others_says_so() {
+    // All that root may lacks one thing: to look at processes that lack none.
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let _alone = ALONE.lock();
+    let site = Site::new();
+    let mut starter = Command::new("setpriv");
+    starter.args(["--bounding-set", "-sys_ptrace"]);
+    let daemon = site.started_by(starter, &["--scan", "true"]).ready();
+    let [said] = &daemon.said("failed to look for programs")[..] else { panic!("{}", daemon.log()) };
+    assert!(said.contains("WARN") && said.contains("give the daemon CAP_SYS_PTRACE"), "{said}");
+    let elsewhere = Site::new();
+    let may = elsewhere.daemon(&["--scan", "true"]);
+    assert_eq!(may.said("failed to look for programs"), Vec::<String>::new());
 }
 
 /// A daemon, and a program that it has read, with the number of its calls.

@@ -267,8 +267,8 @@ fn unreached(who: &str, pid: u32, socket: &Path) -> String {
             )
         }
         _ if is_hidden(pid, uid) => format!(
-            "{who} of user {uid} is not dumpable, so that only a blkin-consumerd with CAP_SYS_PTRACE finds it by a scan: let \
-             it reach {shown}"
+            "{who} of user {uid} is not dumpable: a blkin-consumerd with CAP_SYS_PTRACE, as its unit gives it, finds it when it \
+             starts; another waits until it reaches {shown} at its next drop or first use of a CPU"
         ),
         _ => format!(
             "{who} of user {uid} did not reach {shown}: it tries again at its next drop or first use of a CPU; \

@@ -5,11 +5,12 @@
 //! (CAP_SYS_PTRACE, or the same user).
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{fstat, major, minor};
+use rustix::thread::{CapabilitySet, capabilities};
 
 use super::offers::{Offer, comm};
 use crate::link::Program;
@@ -35,7 +36,28 @@ pub(super) fn live_programs(memfd: impl AsFd) -> Vec<Offer> {
     let own = std::process::id();
     let Ok(folder) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = folder.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter(|pid| *pid != own).flat_map(|pid| programs_of(pid, &device)).collect()
+    let (mut programs, mut hidden) = (Vec::new(), 0);
+    for pid in pids.filter(|pid| *pid != own) {
+        match read_maps(pid) {
+            Ok(maps) => programs.extend(programs_of(pid, &maps, &device)),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => hidden += 1,
+            Err(_) => {}
+        }
+    }
+    if hidden > 0 && !may_look_at_all() {
+        tracing::warn!(
+            processes = hidden,
+            "failed to look for programs in processes of others: what runs already there is read once it offers itself, when a \
+             ring is full, at its first use of a CPU or at its end; give the daemon CAP_SYS_PTRACE, or set `scan = false` \
+             if it is not to look"
+        );
+    }
+    programs
+}
+
+/// Whatever such a daemon may not look at, no capability would change.
+fn may_look_at_all() -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE))
 }
 
 /// As the maps of a process show it.
@@ -43,9 +65,8 @@ fn shown_device(device: u64) -> String {
     format!("{:02x}:{:02x}", major(device), minor(device))
 }
 
-fn programs_of(pid: u32, device: &str) -> Vec<Offer> {
-    let Ok(maps) = read_maps(pid) else { return Vec::new() };
-    let (segments, controls) = (mapped(&maps, device, SEGMENT), mapped(&maps, device, CONTROL));
+fn programs_of(pid: u32, maps: &str, device: &str) -> Vec<Offer> {
+    let (segments, controls) = (mapped(maps, device, SEGMENT), mapped(maps, device, CONTROL));
     let Some(uid) = user_of(pid) else { return Vec::new() };
     let mut out = Vec::new();
     // Each copy of the library makes its segment and then its control page: inodes tell which go together.

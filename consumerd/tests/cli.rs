@@ -62,7 +62,10 @@ fn the_port_of_another_program_is_a_failure_that_nobody_waits_for() {
     let output = consumerd(&places);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains(&format!("failed to listen on {address}; set `http_listen`")), "{said}");
+    assert!(
+        said.contains(&format!("failed to listen on {address}; set `http_listen`, or end who has it: ")),
+        "{said}"
+    );
     assert!(!said.contains("waiting"), "{said}");
 }
 

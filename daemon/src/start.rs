@@ -97,8 +97,21 @@ impl Listeners {
 /// # Errors
 /// When the address cannot be had: it says what, where, and how to choose another.
 async fn listen(address: SocketAddr, what: &str, flag: &str) -> anyhow::Result<TcpListener> {
-    listen_on(address)
-        .with_context(|| format!("failed to listen for {what} on {address}; choose another with {flag}"))
+    listen_on(address).map_err(|error| {
+        let who = who_has(address, &error);
+        let failed = format!("failed to listen for {what} on {address}; choose another with {flag}{who}");
+        anyhow::Error::new(error).context(failed)
+    })
+}
+
+/// How to find out who has an address that is taken, to end a sentence with; nothing of another error.
+pub fn who_has(address: SocketAddr, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            format!(", or end who has it: `ss -ltnp 'sport = :{}'`", address.port())
+        }
+        _ => String::new(),
+    }
 }
 
 /// As [`TcpListener::bind`], but for the number of those that may wait.
@@ -136,8 +149,14 @@ mod tests {
             let first = listen(SocketAddr::from(([127, 0, 0, 1], 0)), "Scribe", "--scribe-listen").await?;
             let taken = first.local_addr()?;
             let error = format!("{:#}", listen(taken, "HTTP", "--http-listen").await.unwrap_err());
-            let begin = format!("failed to listen for HTTP on {taken}; choose another with --http-listen: ");
+            let begin = format!(
+                "failed to listen for HTTP on {taken}; choose another with --http-listen, or end who has it: `ss -ltnp 'sport = \
+                 :{}'`: ",
+                taken.port()
+            );
             assert!(error.starts_with(&begin), "{error}");
+            let elsewhere = listen(SocketAddr::from(([192, 0, 2, 1], 0)), "HTTP", "--http-listen").await;
+            assert!(!format!("{:#}", elsewhere.unwrap_err()).contains("ss -"), "nobody has it");
             Ok(())
         });
         told.unwrap();

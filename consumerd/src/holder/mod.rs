@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use blkin_daemon::descriptors::raise_limit;
 use blkin_daemon::exit::Failure;
+use blkin_daemon::start::who_has;
 use blkin_daemon::{CancellationToken, Notices, ready, signals};
 use rustix::process::geteuid;
 use serde::Serialize;
@@ -149,10 +150,11 @@ impl Listening {
             .await
             .with_context(|| failed(&what, "control_socket"))?;
         let address = config.http_listen.to_string();
-        let http = predecessor
-            .port(&address, || TcpListener::bind(config.http_listen))
-            .await
-            .with_context(|| failed(&address, "http_listen"))?;
+        let http =
+            predecessor.port(&address, || TcpListener::bind(config.http_listen)).await.map_err(|error| {
+                let who = who_has(config.http_listen, &error);
+                anyhow!(error).context(failed(&address, "http_listen") + &who)
+            })?;
         http.set_nonblocking(true).context("failed to prepare the HTTP listener")?;
         Ok(Self { offers, control, http })
     }

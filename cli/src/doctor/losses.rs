@@ -102,7 +102,11 @@ const COLLECTOR: [Counter; 6] = [
 
 /// What to do about each cause of a loss that the ledger names; docs/operations.md has them at length.
 const CAUSES: [(&str, &str); 14] = [
-    ("full", "give the program a larger BLKIN_RING_BYTES or a RATE, or consumerd more CPU"),
+    (
+        "full",
+        "if no consumerd ran for long, that is why; else give the program a larger BLKIN_RING_BYTES or a RATE, or consumerd \
+         more CPU",
+    ),
     ("stalled", "let a stopped program go on; if it was killed while it recorded, this ends with it"),
     ("starting", "call blkin_init() before starting threads"),
     ("no_segment", "raise the limit that the program named on its standard error"),

@@ -146,7 +146,7 @@ fn connectable(name: &'static str, path: &Path) -> Check {
         Err(rustix::io::Errno::AGAIN) => Check::warning(
             name,
             format!("{shown} has a full queue"),
-            "blkin-consumerd accepts too slowly: look at its log",
+            format!("blkin-consumerd accepts too slowly: look at {}", log_of("consumerd")),
         ),
         Err(error) => {
             Check::failed(name, format!("failed to connect to {shown}: {error}"), "restart blkin-consumerd")
@@ -168,8 +168,8 @@ const OF_CONSUMERD: &str = "blkin_offers";
 
 /// Whether consumerd's workers are alive.
 pub(super) fn consumerd(said: &Said) -> Check {
-    let advice = "start blkin-consumerd, or name its metrics address with --consumerd";
-    health("consumerd", said, Some(OF_CONSUMERD), advice)
+    let advice = format!("{}, or name its metrics address with --consumerd", start("consumerd"));
+    health("consumerd", said, Some(OF_CONSUMERD), &advice)
 }
 
 /// A side that takes nothing of what a daemon delivers, as its `/healthz` tells of it.
@@ -219,7 +219,7 @@ impl Trouble {
                     .to_owned()
             }
             "no_reader" => format!("let somebody read the pipe; {daemon} goes on by itself"),
-            _ => format!("look at the log of {daemon}; it tries again by itself"),
+            _ => format!("look at {}; it tries again by itself", log_of(daemon)),
         }
     }
 }
@@ -245,8 +245,8 @@ pub(super) fn no_sink(consumerd: &Metrics) -> Option<Check> {
 
 /// Whether a relay's workers are alive.
 pub(super) fn relay(said: &Said) -> Check {
-    let advice = "start blkin-relay there, or name its metrics address with --relay";
-    health("relay", said, Some("blkin_relay_"), advice)
+    let advice = format!("{} there, or name its metrics address with --relay", start("relay"));
+    health("relay", said, Some("blkin_relay_"), &advice)
 }
 
 /// Every upstream that takes nothing of what a relay passes on, and the relay's own spool if that takes nothing.
@@ -263,7 +263,7 @@ pub(super) fn deliveries(said: &Said) -> Vec<Check> {
 /// Whether traces have somewhere to go, and can be read. A Zipkin server will do.
 pub(super) fn collector(said: &Said, consumerd: Option<&Metrics>) -> Check {
     let elsewhere = consumerd.filter(|_| is_here(&said.host)).and_then(ships_to);
-    let advice = elsewhere.unwrap_or_else(|| "start blkin-collector, or name it with --collector".to_owned());
+    let advice = elsewhere.unwrap_or_else(|| format!("{}, or name it with --collector", start("collector")));
     let check = health("collector", said, None, &advice);
     if said.is_held_up_by_its_disk() {
         let advice = "its disk takes nothing, see below: it goes on by itself once that does";
@@ -318,18 +318,29 @@ fn health(name: &'static str, said: &Said, metrics: Option<&str>, advice: &str) 
         Ok(Answer { status: 503, body, .. }) => Check::failed(
             name,
             format!("{base} answered 503: {}", unwell(body)),
-            "look at its log".to_owned() + IF_NOT,
+            format!("look at {}", log_of(name)) + IF_NOT,
         ),
         Ok(Answer { status, .. }) => {
             Check::failed(name, format!("{base} answered {status}, which no {name} does"), advice)
         }
         Err(error) if error.is::<Silence>() => {
-            let advice =
-                format!("look at the process that listens there, and at its log if it is the {name}");
+            let log = log_of(name);
+            let advice = format!("look at the process that listens there, and at {log} if it is that");
             Check::failed(name, format!("{base} takes connections and answers none"), advice + IF_NOT)
         }
         Err(error) => Check::failed(name, format!("{error:#}"), advice),
     }
+}
+
+/// How a daemon that systemd runs is started, and where it says why it did not stay up.
+fn start(daemon: &str) -> String {
+    format!("start blkin-{daemon} (`systemctl start blkin-{daemon}`, `journalctl -u blkin-{daemon}`)")
+}
+
+/// The log of a daemon, and how it is read where systemd runs it.
+fn log_of(daemon: &str) -> String {
+    let unit = daemon.trim_start_matches("the ");
+    format!("the log of {daemon} (`journalctl -u blkin-{unit}`)")
 }
 
 /// What to do if looking does not help.
@@ -373,7 +384,8 @@ mod tests {
             assert!(advice(cause).contains("log of b:1: it "), "{}", advice(cause));
         }
         assert!(advice("bound").contains("raise spool_bytes"));
-        assert!(advice("failed").contains("log of the relay;"));
+        let log = "look at the log of the relay (`journalctl -u blkin-relay`);";
+        assert!(advice("failed").starts_with(log), "{}", advice("failed"));
     }
 
     /// A daemon that answers every request with that head and body.

@@ -20,7 +20,8 @@ const CONSUMERD: [Counter; 3] = [
     counter(
         "blkin_worker_restarts_total",
         "times that the worker was killed or failed, and another went on where it was",
-        "its log says how it ended; a memory limit is a usual reason, and nothing was lost",
+        "its log (`journalctl -u blkin-consumerd`) says how it ended; a memory limit is a usual reason, and nothing was \
+         lost",
     ),
     counter(
         "blkin_program_truncated_total",
@@ -38,7 +39,8 @@ const CONSUMERD: [Counter; 3] = [
 const CONFIG_REFUSED: Counter = counter(
     "blkin_config_refused",
     "times in a row it was to read its configuration again and could not use it",
-    "its log says why, and so does `--check-config`: mend the file before its next start, which fails by it",
+    "its log (`journalctl -u 'blkin-*'`) says why, and so does `--check-config`: mend the file before its next start, which \
+     fails by it",
 );
 
 const RELAY: [Counter; 6] = [
@@ -46,7 +48,7 @@ const RELAY: [Counter; 6] = [
     counter(
         "blkin_relay_entries_lost_total",
         "entries that could not be read",
-        "look at the relay's log, and at who sends them",
+        "look at the relay's log (`journalctl -u blkin-relay`), and at who sends them",
     ),
     counter(
         "blkin_relay_entries_upstream_lost_total",
@@ -61,7 +63,7 @@ const RELAY: [Counter; 6] = [
     counter(
         "blkin_relay_damaged_regions_total",
         "regions of the spool that could not be read",
-        "look at the relay's log, and at the disk",
+        "look at the relay's log (`journalctl -u blkin-relay`), and at the disk",
     ),
     counter(
         "blkin_relay_messages_dropped_total",
@@ -86,12 +88,13 @@ const COLLECTOR: [Counter; 6] = [
     counter(
         "blkin_collector_damaged_pieces_total",
         "times that a damaged piece was left out of an answer",
-        "look at the collector's log, and at the disk",
+        "look at the collector's log (`journalctl -u blkin-collector`), and at the disk",
     ),
     counter(
         "blkin_collector_damaged_files_total",
         "damaged files of the store that were set aside",
-        "look at the collector's log, and at the disk; what was whole in them was stored anew",
+        "look at the collector's log (`journalctl -u blkin-collector`), and at the disk; what was whole in them was stored \
+         anew",
     ),
     counter(
         "blkin_collector_messages_dropped_total",
@@ -121,7 +124,7 @@ const CAUSES: [(&str, &str); 14] = [
     ("queue_full", "repair the upstream, or raise queue_bytes of consumerd"),
     ("spool_evicted", "repair the upstream, or raise staging_bytes of consumerd, spool_bytes of a relay"),
     ("rejected", "look at the receiver's log; `blkin rejects`, if it is the collector"),
-    ("damaged", "look at the relay's log, and at its disk"),
+    ("damaged", "look at the relay's log (`journalctl -u blkin-relay`), and at its disk"),
     ("malformed", "`blkin rejects`, or the relay's log, names senders and reasons"),
 ];
 

@@ -116,12 +116,15 @@ pub(super) fn offers(consumerd: &Metrics) -> Check {
     let mut advice = Vec::new();
     if by_quota > 0 {
         advice.push(format!(
-            "{LIMITS}, whose log names one of them a second; if it has trouble with a sink mend that first, for \
-             programs that have ended count until what they recorded is shipped",
+            "{LIMITS}, whose log (`journalctl -u blkin-consumerd`) names one of them a second; if it has trouble with a sink \
+             mend that first, for programs that have ended count until what they recorded is shipped",
         ));
     }
     if unattached > 0 {
-        advice.push("look at blkin-consumerd's log for those that could not be attached to".to_owned());
+        advice.push(
+            "look at blkin-consumerd's log (`journalctl -u blkin-consumerd`) for those that could not be attached to"
+                .to_owned(),
+        );
     }
     if advice.is_empty() {
         return Check::ok(NAME, "no program was refused");

@@ -20,12 +20,17 @@ use crate::terminal::safe;
 const SEGMENT: &str = "/memfd:blkin-segment";
 /// How it shows a mapped control page.
 const CONTROL: &str = "/memfd:blkin-control";
+/// How it shows the shared library, whatever its folder.
+const LIBRARY: &str = "/libblkin.so";
 /// The file of consumerd's own processes, which map the segments of others.
 const CONSUMERD: &str = "blkin-consumerd";
 /// Of the environment of a process so much is read.
 const MAX_ENVIRONMENT_BYTES: u64 = 1 << 20;
 /// So many programs are named.
 const NAMED: usize = 20;
+/// What to do about programs that have the library, if none has rings.
+const NO_RINGS: &str = "a program makes its rings with its first record, or in blkin_init(); one that has recorded said on its \
+                        standard error why it has none (a limit, or a filter without memfd_create)";
 /// What to raise if there are too many programs.
 const LIMITS: &str =
     "raise max_programs, max_programs_per_uid or max_shared_bytes_per_uid of blkin-consumerd";
@@ -65,7 +70,22 @@ impl Program {
 #[derive(Debug, Default)]
 struct Scan {
     programs: Vec<Program>,
+    /// Names of those that have loaded the shared library, and have no segment.
+    without_rings: Vec<String>,
     hidden: usize,
+}
+
+impl Scan {
+    /// A sentence about those without rings, to end another with.
+    fn more(&self) -> String {
+        if self.without_rings.is_empty() {
+            return String::new();
+        }
+        let names = first(&self.without_rings, String::clone).join(", ");
+        format!(
+            "; with the library and without rings, as they recorded nothing yet or said why they could not: {names}"
+        )
+    }
 }
 
 /// Compares the programs that have segments with those that consumerd reports.
@@ -80,6 +100,7 @@ fn judge(scan: &Scan, consumerd: Option<&Metrics>, socket: &Path) -> Check {
             0 if scan.hidden > 0 => "instrumented and running: none that this user can see".to_owned(),
             count => format!("instrumented and running: {count}"),
         };
+        let found = found + &scan.more();
         return Check::warning(NAME, found, "whether they are attached is known once consumerd can be read");
     };
     let held = held_pids(metrics);
@@ -103,6 +124,10 @@ fn judge(scan: &Scan, consumerd: Option<&Metrics>, socket: &Path) -> Check {
     if scan.hidden > 0 && scan.programs.is_empty() {
         let advice = format!("processes that this user may not examine: {}; run this as root", scan.hidden);
         return Check::warning(NAME, found, advice);
+    }
+    let found = found + &scan.more();
+    if scan.programs.is_empty() && !scan.without_rings.is_empty() {
+        return Check::warning(NAME, found, NO_RINGS);
     }
     Check::ok(NAME, found)
 }
@@ -150,16 +175,27 @@ fn scan() -> Scan {
     for pid in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
         match fs::read_to_string(format!("/proc/{pid}/maps")) {
             Ok(maps) if maps.contains(SEGMENT) && !is_consumerd(pid) => {
-                let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
                 let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
                 let reader = reader(&maps, &locks).map(|pid| Reader { pid, is_well: runs_consumerd(pid) });
-                scan.programs.push(Program { pid, comm: safe(comm.trim()), reader, unread: refusal(pid) });
+                scan.programs.push(Program { pid, comm: comm(pid), reader, unread: refusal(pid) });
             }
+            Ok(maps) if maps.contains(LIBRARY) => scan.without_rings.push(without_rings(pid)),
             Err(error) if error.kind() == ErrorKind::PermissionDenied && !is_root => scan.hidden += 1,
             _ => {}
         }
     }
     scan
+}
+
+fn comm(pid: u32) -> String {
+    safe(fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim())
+}
+
+/// How a program without rings is named, and why it has none if its environment says so.
+fn without_rings(pid: u32) -> String {
+    let is_off = environment(pid, "BLKIN_OFF").is_some_and(|value| !matches!(&value[..], b"" | b"0"));
+    let off = if is_off { ", by BLKIN_OFF" } else { "" };
+    format!("{} (pid {pid}{off})", comm(pid))
 }
 
 /// The process that holds the lock of a program's control page: the consumerd that reads it. A program that ends shares the
@@ -217,9 +253,9 @@ fn reasons<'a>(missed: impl Iterator<Item = &'a Program>, socket: &Path) -> Stri
 }
 
 /// What is said of the first programs, and how many more there are.
-fn first(programs: &[&Program], said: impl Fn(&Program) -> String) -> Vec<String> {
+fn first<P>(programs: &[P], said: impl Fn(&P) -> String) -> Vec<String> {
     let more = programs.len().saturating_sub(NAMED);
-    let named = programs.iter().take(NAMED).map(|program| said(program));
+    let named = programs.iter().take(NAMED).map(said);
     named.chain((more > 0).then(|| format!("and {more} more"))).collect()
 }
 
@@ -282,12 +318,19 @@ fn unreached(who: &str, pid: u32, socket: &Path) -> String {
 
 /// Where a process offers itself by the environment that it was started with, if that can be read.
 fn socket_of(pid: u32) -> Option<PathBuf> {
+    let named = environment(pid, "BLKIN_SOCKET")?;
+    let named = if named.is_empty() { OFFERS.as_bytes() } else { &named };
+    Some(PathBuf::from(OsStr::from_bytes(named)))
+}
+
+/// What the environment that a process was started with says of a variable, nothing if it does not name it; `None` if it
+/// cannot be read.
+fn environment(pid: u32, variable: &str) -> Option<Vec<u8>> {
     let mut environment = Vec::new();
     let file = File::open(format!("/proc/{pid}/environ")).ok()?;
     file.take(MAX_ENVIRONMENT_BYTES).read_to_end(&mut environment).ok()?;
-    let named = environment.split(|byte| *byte == 0).find_map(|set| set.strip_prefix(b"BLKIN_SOCKET="));
-    let named = named.filter(|path| !path.is_empty()).unwrap_or(OFFERS.as_bytes());
-    Some(PathBuf::from(OsStr::from_bytes(named)))
+    let value = |set: &[u8]| set.strip_prefix(variable.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
+    Some(environment.split(|byte| *byte == 0).find_map(value).unwrap_or_default())
 }
 
 /// Whether what a process knows as `named`, maybe in a container, is `socket` here.
@@ -322,7 +365,7 @@ fn real_uid(pid: u32) -> Option<u32> {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
-    use std::process::{Command, Stdio};
+    use std::process::{Child, Command, Stdio};
 
     use blkin_ringbuf::layout::CONTROL_BYTES;
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -371,7 +414,7 @@ mod tests {
         let read = |pid, is_well| program(pid, Some(Reader { pid: 9, is_well }));
         let judged = |programs: &[Program]| {
             let metrics = Metrics::parse("blkin_program_attempted_total{process=\"osd:1\"} 1\n");
-            let scan = Scan { programs: programs.to_vec(), hidden: 0 };
+            let scan = Scan { programs: programs.to_vec(), ..Scan::default() };
             judge(&scan, Some(&metrics), Path::new("/nonexistent/consumerd.sock"))
         };
         let check = judged(&[program(1, None)]);
@@ -397,8 +440,17 @@ mod tests {
     }
 
     fn advised(programs: Vec<Program>, socket: &Path) -> String {
-        let scan = Scan { programs, hidden: 0 };
+        let scan = Scan { programs, ..Scan::default() };
         judge(&scan, Some(&Metrics::default()), socket).advice.unwrap()
+    }
+
+    /// A process with a variable in its environment, which can be read once it runs; it ends when its input does.
+    fn running(variable: &str, value: impl AsRef<OsStr>) -> Child {
+        let mut shell = Command::new("sh");
+        let shell = shell.args(["-c", "echo; read end"]).env(variable, value);
+        let mut child = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
+        child
     }
 
     #[test]
@@ -407,11 +459,7 @@ mod tests {
         let here = folder.path().join("consumerd.sock");
         fs::write(&here, "").unwrap();
         let said = |of_program: &Path| {
-            let mut shell = Command::new("sh");
-            let shell = shell.args(["-c", "echo; read end"]).env("BLKIN_SOCKET", of_program);
-            let mut child = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-            // Its environment can be read once it runs.
-            child.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
+            let mut child = running("BLKIN_SOCKET", of_program);
             let said = advised(vec![unread(child.id(), None)], &here);
             child.wait().unwrap();
             said
@@ -458,6 +506,37 @@ mod tests {
             assert!(found(1).ends_with(" that this user can see"), "{}", found(1));
             assert!(!found(0).contains("can see"), "{}", found(0));
         }
+    }
+
+    #[test]
+    fn programs_that_have_the_library_and_no_rings_are_named() {
+        let judged = |programs: &[Program], consumerd: Option<&Metrics>| {
+            let without_rings = vec!["osd (pid 7)".to_owned(), "mon (pid 8, by BLKIN_OFF)".to_owned()];
+            let scan = Scan { programs: programs.to_vec(), without_rings, hidden: 0 };
+            judge(&scan, consumerd, Path::new("/nonexistent/consumerd.sock"))
+        };
+        let names = "; with the library and without rings, as they recorded nothing yet or said why they could not: osd (pid \
+                     7), mon (pid 8, by BLKIN_OFF)";
+        let none = judged(&[], Some(&Metrics::default()));
+        assert_eq!(none.found, format!("no instrumented program is running{names}"));
+        assert_eq!((none.status, none.advice.as_deref()), (Status::Warning, Some(NO_RINGS)));
+        let held = Metrics::parse("blkin_program_attempted_total{process=\"osd:1\"} 1\n");
+        let others = judged(&[unread(1, None)], Some(&held));
+        assert_eq!(others.status, Status::Ok, "a program that has not recorded yet is no reason to warn");
+        assert!(others.found.ends_with(names), "{}", others.found);
+        assert!(judged(&[], None).found.ends_with(names));
+    }
+
+    #[test]
+    fn a_program_without_rings_is_named_with_what_its_environment_says() {
+        let named = |off: &str| {
+            let mut child = running("BLKIN_OFF", off);
+            let named = without_rings(child.id()).replace(&child.id().to_string(), "PID");
+            child.wait().unwrap();
+            named
+        };
+        assert_eq!(named("1"), "sh (pid PID, by BLKIN_OFF)");
+        assert_eq!(named("0"), "sh (pid PID)");
     }
 
     #[test]

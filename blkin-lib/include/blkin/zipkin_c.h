@@ -421,8 +421,8 @@ static __inline__ void blkin_macro_span_string(const struct blkin_span *span, st
 /*
  * BLKIN_EVENT, BLKIN_INTEGER, BLKIN_STRING - record on a struct blkin_span; event and key are string literals
  *
- * The _AT forms take a level first. Each is one statement and takes a `;`. Every argument is evaluated once, sampled
- * or not.
+ * SERVER_RECV and its like are none: write "sr", or BLKIN_TIMESTAMP(&span.trace, NULL, SERVER_RECV). The _AT forms take a
+ * level first. Each is one statement and takes a `;`. Every argument is evaluated once, sampled or not.
  */
 #define BLKIN_EVENT_AT(level, span, event)                                                    \
 	do {                                                                                  \

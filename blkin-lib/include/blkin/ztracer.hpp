@@ -183,6 +183,9 @@ public:
 
 	const blkin_trace_info *get_info() const { return &info; }
 	void set_info(const blkin_trace_info *i) { info = *i; }
+	// blkin_span_of(): for BLKIN_EVENT, BLKIN_INTEGER and BLKIN_STRING in code that runs for every IO. *span borrows
+	// this span's name and endpoint, a copied name too.
+	int span_of(blkin_span *span) const { return blkin_span_of(span, this); }
 
 	// Record key = value. ep NULL: the span's own endpoint.
 	void keyval(const char *key, const char *val) const { BLKIN_KEYVAL_STRING(this, nullptr, key, val) }

@@ -46,6 +46,9 @@ void blkin_test_classes()
 	const ZTracer::Trace trace("span", &endpoint);
 	trace.event("event", &endpoint);
 	trace.keyval("key", 7);
+	blkin_span span;
+	if (trace.span_of(&span) == 0)
+		BLKIN_EVENT(&span, "event");
 	const ZTracer::ZTraceRef other = ZTracer::create_ZTrace("span", ZTracer::create_ZTraceEndpoint("::1", 1, "service"));
 	other->keyval("key", "value");
 }

@@ -201,6 +201,20 @@ static void every_overload_records(const Endpoint &osd)
 	expect(ids, "overloads", "10.0.0.1", 6800, "osd", "event", "!");
 }
 
+static void a_trace_is_a_span_for_the_macros(const Endpoint &osd)
+{
+	Trace trace("hot", &osd), empty;
+	blkin_span span;
+
+	trace.copy_name(string("hot ") + "path");
+	CHECK(trace.span_of(nullptr) == -EINVAL && empty.span_of(&span) == -EINVAL);
+	CHECK(trace.span_of(&span) == 0);
+	BLKIN_EVENT(&span, "begins");
+	expect_event(trace, "hot path", "10.0.0.1", 6800, "osd", "begins");
+	BLKIN_INTEGER(&span, "bytes", 4096);
+	expect(trace.get_info(), "hot path", "10.0.0.1", 6800, "osd", "bytes", "#4096");
+}
+
 int main()
 {
 	Endpoint osd("10.0.0.1", 6800, "osd");
@@ -213,6 +227,7 @@ int main()
 	traces_are_initialised_again(osd);
 	copies_of_traces_stand_alone(osd);
 	every_overload_records(osd);
+	a_trace_is_a_span_for_the_macros(osd);
 	record_from_another_file(Trace("another file", &osd));
 	return 0;
 }

@@ -5,10 +5,11 @@
 //! joins them and ships them. If anything is wrong with tracing the program goes on untraced, and says so once.
 //!
 //! ```
-//! use blkin::{Endpoint, Span};
+//! use blkin::{Context, Endpoint, Span};
 //!
 //! const GATEWAY: Endpoint = Endpoint::new("gateway").at("10.0.0.7", 7000);
 //! const JOURNAL: Endpoint = Endpoint::new("journal");
+//! const OSD: Endpoint = Endpoint::new("osd.0").at("10.0.0.8", 6800);
 //!
 //! let request = Span::root("write", &GATEWAY);
 //! request.server_receive();
@@ -19,10 +20,22 @@
 //!     access.tag("bytes", 4096);
 //!     access.end();
 //! }
-//! let on_the_wire: [u8; 24] = request.context().to_bytes();
+//! let call = request.child("replicate", &GATEWAY);
+//! let on_the_wire: [u8; 24] = call.context().to_bytes();
+//! call.client_send();
+//! {
+//!     // In the process that it is sent to: the same span, into which both sides write.
+//!     let served = Span::join("replicate", &OSD, Context::from_bytes(&on_the_wire)?);
+//!     served.server_receive();
+//!     served.server_send();
+//! }
+//! call.client_receive();
 //! request.server_send();
-//! # let _ = on_the_wire;
+//! # Ok::<(), blkin::BadContext>(())
 //! ```
+//!
+//! A context of a request that is not sampled goes over the wire like any other, and what is joined to it records nothing: only
+//! what came without one begins a trace.
 //!
 //! A span is a small value that borrows its name and endpoint: it can be sent, copied into futures and kept in
 //! request structs. There is no current span behind the scenes, and nothing is recorded when a span is dropped.

@@ -49,8 +49,8 @@ impl Installation {
         Ok(copy)
     }
 
-    /// Runs a built program, and reads the trace whose id it printed by the installed command.
-    fn trace_of(&self, program: &Path, node: &Node) -> Result<Vec<Span>> {
+    /// Runs a built program, and reads the trace of so many spans whose id it printed by the installed command.
+    fn trace_of(&self, program: &Path, spans: usize, node: &Node) -> Result<Vec<Span>> {
         let mut traced = Command::new(program);
         traced.env("LD_LIBRARY_PATH", self.path("lib")).env("BLKIN_SOCKET", node.socket());
         let said = output(&mut traced)?;
@@ -58,10 +58,10 @@ impl Installation {
         let read = || {
             let mut blkin = Command::new(self.path("bin/blkin"));
             blkin.args(["trace", &id, "--json", "--collector", node.collector.http.base()]);
-            output(&mut blkin).ok()
+            let read: Vec<Span> = serde_json::from_str(&output(&mut blkin).ok()?).ok()?;
+            (read.len() == spans).then_some(read)
         };
-        let json = wait::until(LIMIT, &format!("trace {id} of {}", program.display()), read)?;
-        Ok(serde_json::from_str(&json)?)
+        wait::until(LIMIT, &format!("{spans} spans of trace {id} of {}", program.display()), read)
     }
 }
 
@@ -76,9 +76,9 @@ fn projects_out_of_tree_get_their_spans_into_the_collector() -> Result<()> {
     ];
     for (example, command, program, tag) in projects {
         let folder = installed.build(example, command)?;
-        let spans = installed.trace_of(&folder.join(program), &node)?;
+        let spans = installed.trace_of(&folder.join(program), 1, &node)?;
         let span = spans.first().context("an empty trace")?;
-        assert_eq!((spans.len(), span.service()), (1, format!("example-{example}").as_str()));
+        assert_eq!(span.service(), format!("example-{example}").as_str());
         assert_eq!((span.name.as_deref(), span.kind.as_deref()), (Some("work"), Some("SERVER")));
         assert_eq!(span.tags.get("built with").map(String::as_str), Some(tag));
     }
@@ -88,13 +88,29 @@ fn projects_out_of_tree_get_their_spans_into_the_collector() -> Result<()> {
 
 fn the_quickstart_works(installed: &Installation, node: &Node) -> Result<()> {
     let command = "cc -Wall -Werror quickstart.c $(pkg-config --cflags --libs blkin) -o quickstart
+        cc -Wall -Werror rpc.c $(pkg-config --cflags --libs blkin) -o rpc
         cc -static quickstart.c $(pkg-config --static --cflags --libs blkin) -o static";
     let folder = installed.build("quickstart", command)?;
     for program in ["quickstart", "static"] {
-        let spans = installed.trace_of(&folder.join(program), node)?;
+        let spans = installed.trace_of(&folder.join(program), 2, node)?;
         let services: Vec<&str> = spans.iter().map(Span::service).collect();
         assert!(services.contains(&"gateway"), "{program}: {services:?}");
     }
+    the_call_is_one_span_of_both_sides(&folder.join("rpc"), installed, node)
+}
+
+fn the_call_is_one_span_of_both_sides(program: &Path, installed: &Installation, node: &Node) -> Result<()> {
+    let spans = installed.trace_of(program, 4, node)?;
+    let of = |name: &str, service: &str| {
+        let mut found =
+            spans.iter().filter(|span| span.name.as_deref() == Some(name) && span.service() == service);
+        found.next().with_context(|| format!("no {name} of {service}: {spans:#?}"))
+    };
+    let (get, disk) = (of("get", "gateway")?, of("disk", "osd.0")?);
+    let (caller, called) = (of("read", "gateway")?, of("read", "osd.0")?);
+    assert_eq!((&caller.id, &caller.parent_id), (&called.id, &called.parent_id));
+    assert_eq!((caller.kind.as_deref(), called.kind.as_deref()), (Some("CLIENT"), Some("SERVER")));
+    assert_eq!((&caller.parent_id, &disk.parent_id), (&Some(get.id.clone()), &Some(called.id.clone())));
     Ok(())
 }
 
@@ -107,19 +123,35 @@ fn nothing_is_left_after_uninstall(installed: &Installation) -> Result<()> {
 }
 
 #[test]
-fn the_readme_shows_the_program_that_is_compiled() -> Result<()> {
+fn the_readme_shows_the_programs_that_are_compiled() -> Result<()> {
     let readme = fs::read_to_string(root().join("README.md"))?;
-    let program = fs::read_to_string(root().join("examples/quickstart/quickstart.c"))?;
-    let shown = readme.split("```c\n").nth(1).and_then(|rest| rest.split("```").next());
-    let shown = shown.context("README.md shows no C program")?;
-    let lines = |text: &str| {
-        text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect::<Vec<_>>()
-    };
-    let (shown, program) = (lines(shown), lines(&program));
-    assert!(shown.len() >= 10, "{shown:#?}");
+    let shown: Vec<&str> =
+        readme.split("```c\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let program = |name: &str| fs::read_to_string(root().join("examples/quickstart").join(name));
+    let quickstart = program("quickstart.c")?;
+    let whole = lines(shown.first().context("README.md shows no C program")?);
+    assert!(whole.len() >= 10, "{whole:#?}");
+    let compiled = lines(&quickstart);
     assert!(
-        program.windows(shown.len()).any(|part| part == shown),
-        "README.md and quickstart.c differ: {shown:#?}"
+        compiled.windows(whole.len()).any(|part| part == whole),
+        "README.md and quickstart.c differ: {whole:#?}"
     );
+    let call = shown.iter().find(|part| part.contains("blkin_pack_trace_info"));
+    let rpc = program("rpc.c")?;
+    let compiled = statements(&rpc);
+    let missing: Vec<&str> = statements(call.context("README.md shows no call to another process")?)
+        .into_iter()
+        .filter(|statement| !compiled.contains(statement))
+        .collect();
+    assert!(missing.is_empty(), "not in rpc.c: {missing:#?}");
     Ok(())
+}
+
+fn lines(text: &str) -> Vec<&str> {
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect()
+}
+
+/// Lines without the comments behind them.
+fn statements(text: &str) -> Vec<&str> {
+    lines(text).into_iter().filter_map(|line| line.split("/*").next()).map(str::trim_end).collect()
 }

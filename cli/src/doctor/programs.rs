@@ -295,8 +295,8 @@ fn unreached(who: &str, pid: u32, socket: &Path) -> String {
         );
     }
     let inside = format!("/proc/{pid}/root{shown}");
-    if in_other_mount_namespace(pid) && fs::symlink_metadata(&inside).is_err() {
-        return format!("{who} sees no {shown} in its container: mount that folder into it");
+    if is_apart(pid) && fs::symlink_metadata(&inside).is_err() {
+        return format!("{who} sees no {shown} in its container or chroot: mount that folder into it");
     }
     let Some(uid) = real_uid(pid) else { return format!("{who} has just ended or cannot be examined") };
     match closed_to_others(socket) {
@@ -350,9 +350,13 @@ fn is_hidden(pid: u32, uid: u32) -> bool {
     uid != 0 && owner.is_ok_and(|owner| owner == 0)
 }
 
-fn in_other_mount_namespace(pid: u32) -> bool {
-    let namespace = |of: &str| fs::read_link(format!("/proc/{of}/ns/mnt")).ok();
-    matches!((namespace("self"), namespace(&pid.to_string())), (Some(own), Some(its)) if own != its)
+/// Whether a process has other files than this one: by its mount namespace, as in a container, or by its root.
+fn is_apart(pid: u32) -> bool {
+    let differs = |what: &str| {
+        let link = |of: &str| fs::read_link(format!("/proc/{of}/{what}")).ok();
+        matches!((link("self"), link(&pid.to_string())), (Some(own), Some(its)) if own != its)
+    };
+    differs("ns/mnt") || differs("root")
 }
 
 fn real_uid(pid: u32) -> Option<u32> {
@@ -476,6 +480,25 @@ mod tests {
     }
 
     #[test]
+    fn a_program_in_a_chroot_is_told_that_it_sees_no_socket() {
+        const SHELL: &str = "cp -L --parents /bin/sh $(ldd /bin/sh | grep -o '/[^ ]*') .
+            exec chroot . /bin/sh -c 'echo; read end'";
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let (folder, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let socket = folder.path().join("consumerd.sock");
+        fs::write(&socket, "").unwrap();
+        let mut shell = Command::new("sh");
+        let shell = shell.args(["-c", SHELL]).current_dir(&root).env("BLKIN_SOCKET", &socket);
+        let mut child = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
+        let said = advised(vec![unread(child.id(), None)], &socket);
+        child.wait().unwrap();
+        assert!(said.contains(" in its container or chroot: mount "), "{said}");
+    }
+
+    #[test]
     fn whom_consumerd_refused_is_read_from_the_control_page() {
         let page = memfd_create("blkin-control", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&page, CONTROL_BYTES as u64).unwrap();
@@ -575,6 +598,6 @@ mod tests {
     #[test]
     fn own_user_is_known() {
         assert_eq!(real_uid(std::process::id()), Some(rustix::process::getuid().as_raw()));
-        assert!(!in_other_mount_namespace(std::process::id()));
+        assert!(!is_apart(std::process::id()));
     }
 }

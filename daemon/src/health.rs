@@ -19,6 +19,8 @@ use crate::standing::{Standing, Trouble};
 pub const STUCK_AFTER: Duration = Duration::from_millis(1500);
 /// The longest pause between two beats of a healthy worker.
 pub const BEAT_EVERY: Duration = Duration::from_millis(400);
+/// In place of the moment of the last beat: the worker waits for something to do.
+const RESTS: u64 = u64::MAX;
 /// The longest time without any sign that counts. In a daemon that runs some worker beats much sooner.
 const LONGEST_SILENCE: Duration = BEAT_EVERY.saturating_mul(2);
 
@@ -186,6 +188,12 @@ impl Heartbeat {
         self.worker.last_beat_ms.store(self.health.ran_ms(now), Ordering::Release);
     }
 
+    /// Tells that the worker waits for something to do, for as long as it takes: it lives until it beats again, and has to go
+    /// on beating then. For one that has seldom anything to do, and should not be woken to say so.
+    pub fn rest(&self) {
+        self.worker.last_beat_ms.store(RESTS, Ordering::Release);
+    }
+
     /// Tells that the worker ended as it should: it is no longer reported.
     pub fn finish(self) {
         self.worker.finished.store(true, Ordering::Release);
@@ -219,6 +227,24 @@ mod tests {
     #[test]
     fn no_workers_is_healthy() {
         assert!(Health::new().report().healthy);
+    }
+
+    #[test]
+    fn a_worker_that_rests_is_alive_for_as_long_as_it_takes_and_one_that_does_so_no_more_must_beat() {
+        let health = Health::new();
+        let (seldom, other) = (health.worker("seldom"), health.worker("other"));
+        let mut now = Instant::now();
+        let mut state_after = |seconds: u64| {
+            for _ in 0..seconds * 2 {
+                now += Duration::from_millis(500);
+                other.beat_at(now);
+            }
+            health.report_at(now).workers[0].state
+        };
+        seldom.rest();
+        assert_eq!(state_after(60), State::Alive);
+        seldom.beat();
+        assert_eq!(state_after(3), State::Stuck);
     }
 
     #[test]

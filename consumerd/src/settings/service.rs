@@ -56,7 +56,7 @@ pub struct RingsCopy {
     pub is_final: bool,
 }
 
-/// Starts the thread, which serves until the process ends, and beats.
+/// Starts the thread, which serves until the process ends. It beats when it has something to do, and rests in between.
 ///
 /// # Errors
 /// When it cannot be started or the socket not be used.
@@ -66,12 +66,18 @@ pub fn start(
     recorders: impl Recorders,
     heartbeat: Heartbeat,
 ) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let heartbeat = Arc::new(heartbeat);
+    let resting = heartbeat.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .on_thread_park(move || resting.rest())
+        .on_thread_unpark(move || heartbeat.beat())
+        .build()?;
     let listener = {
         let _guard = runtime.enter();
         UnixListener::from_std(StdListener::from(socket))?
     };
-    let serving = move || drop(runtime.block_on(heartbeat.beating(serve(&listener, &settings, &recorders))));
+    let serving = move || runtime.block_on(serve(&listener, &settings, &recorders));
     std::thread::Builder::new().name("blkin-settings".into()).spawn(serving)?;
     Ok(())
 }

@@ -11,6 +11,7 @@ use blkin_record::Stamp;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 use rustix::io::{Errno, fcntl_dupfd_cloexec, pwrite};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mprotect, munmap};
+use rustix::param::page_size;
 
 use crate::clock::{Anchor, ClockKind};
 use crate::kept::KeptErrno;
@@ -145,13 +146,16 @@ impl Drop for Mapped {
 /// Gives write access to `bytes` from `offset` of a segment's mapping.
 fn open_for_writing(words: &[AtomicU64], offset: usize, bytes: usize) -> Result<(), Errno> {
     let part = part(words, offset..offset + bytes)?;
+    let access = MprotectFlags::READ | MprotectFlags::WRITE;
     // SAFETY: the range lies within our own mapping (invariants 1 and 2); more access invalidates no reference.
-    unsafe { mprotect(part.as_ptr() as *mut _, bytes, MprotectFlags::READ | MprotectFlags::WRITE) }
+    unsafe { mprotect(part.as_ptr() as *mut _, size_of_val(part), access) }
 }
 
-/// These bytes of a segment. A child that was forked since the caller looked at it has none.
+/// These bytes of a segment, from the beginning of the kernel's page on in which they begin: its pages may be larger than those
+/// of the layout. A child that was forked since the caller looked at it has none.
 fn part(words: &[AtomicU64], bytes: Range<usize>) -> Result<&[AtomicU64], Errno> {
-    words.get(bytes.start / 8..bytes.end / 8).ok_or(Errno::FAULT)
+    let start = bytes.start / page_size() * page_size();
+    words.get(start / 8..bytes.end / 8).ok_or(Errno::FAULT)
 }
 
 /// Makes a slot's ring writable. Idempotent. Async-signal-safe.

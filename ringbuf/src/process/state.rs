@@ -21,8 +21,10 @@ pub(super) const OFF: u64 = 4;
 pub(super) const FAILED: u64 = 5;
 
 /// Everything a process knows of its tracing. Zero means FRESH, and the kernel zeroes it in a forked child
-/// (invariant 7). The struct fills whole pages of its own, so that the advice touches nothing else.
-#[repr(C, align(4096))]
+/// (invariant 7). The struct fills whole pages of its own, so that the advice touches nothing else; the largest that kernels
+/// for aarch64 have are 64 KiB.
+#[cfg_attr(target_arch = "aarch64", repr(C, align(65536)))]
+#[cfg_attr(not(target_arch = "aarch64"), repr(C, align(4096)))]
 pub(crate) struct State {
     pub(crate) hot: Hot,
     /// Start of the segment's mapping; null until there is one.
@@ -94,7 +96,8 @@ pub(crate) static STATE: State = State {
 /// What every call asks before anything else: which levels are blocked. A page of its own, which fork wipes too, for the
 /// header of the C interface knows it by name, and what other parts of a program may refer to by name is slower to
 /// reach for our own.
-#[repr(C, align(4096))]
+#[cfg_attr(target_arch = "aarch64", repr(C, align(65536)))]
+#[cfg_attr(not(target_arch = "aarch64"), repr(C, align(4096)))]
 pub(super) struct Gate {
     /// Distance in bytes from `blocked` to the word that says which levels are blocked. 0 until there is a control
     /// page, and again in a forked child: then it is `blocked` itself.

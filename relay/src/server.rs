@@ -77,7 +77,7 @@ struct Relay {
 
 struct Threads {
     upstreams: Vec<JoinHandle<()>>,
-    writer: JoinHandle<Result<(), crate::spool::AppendError>>,
+    writer: JoinHandle<()>,
     sweeper: JoinHandle<io::Result<()>>,
     swept: CancellationToken,
 }
@@ -225,25 +225,16 @@ fn standing(health: &Health, name: &str, to: &str, causes: &'static [Cause]) -> 
 
 /// Waits for the spool's thread. It should end only once all that could hand it calls is gone: should it end before, the
 /// relay stops, so that whoever supervises it starts it anew and the spool is read again.
-async fn watch_thread(
-    thread: JoinHandle<Result<(), crate::spool::AppendError>>,
-    stop: CancellationToken,
-) -> anyhow::Result<()> {
-    let ended = tokio::task::spawn_blocking(move || thread.join()).await?;
-    let result = match ended {
-        Ok(Ok(())) => return Ok(()),
-        Ok(Err(error)) => Err(error.into()),
-        Err(_) => Err(anyhow::anyhow!("it panicked")),
-    };
-    tracing::error!("failed to go on: the spool's thread ended");
+async fn watch_thread(thread: JoinHandle<()>, stop: CancellationToken) -> anyhow::Result<()> {
+    if tokio::task::spawn_blocking(move || thread.join()).await?.is_ok() {
+        return Ok(());
+    }
+    tracing::error!("failed to go on: the spool's thread panicked");
     stop.cancel();
-    result
+    Err(anyhow::anyhow!("it panicked"))
 }
 
-fn watch(
-    thread: JoinHandle<Result<(), crate::spool::AppendError>>,
-    stop: CancellationToken,
-) -> tokio::task::JoinHandle<anyhow::Result<()>> {
+fn watch(thread: JoinHandle<()>, stop: CancellationToken) -> tokio::task::JoinHandle<anyhow::Result<()>> {
     tokio::spawn(watch_thread(thread, stop))
 }
 

@@ -137,12 +137,9 @@ pub enum AppendError {
     /// The bound is reached, and the oldest is to be kept.
     #[error("the spool is full")]
     Full,
-    /// The disk refuses, being full perhaps; the spool is as before, and the next attempt may succeed.
+    /// The disk refuses, being full or read-only perhaps; nobody reads what it may have taken, and the next attempt may succeed.
     #[error("failed to write the spool: {0}")]
     Disk(io::Error),
-    /// What the disk holds is not known any more.
-    #[error("failed to restore the spool after a failed write: {0}; restarting reads it anew")]
-    Broken(io::Error),
 }
 
 /// One upstream's place and figures.
@@ -265,11 +262,13 @@ impl Spool {
     fn append_as_it_is(&self, drafts: &[Draft]) -> Result<(), AppendError> {
         let size: usize =
             drafts.iter().flat_map(Draft::payloads).map(|(payload, _)| record_bytes(payload.len())).sum();
+        self.cut_unfinished().map_err(AppendError::Disk)?;
         // It may need a new segment, whose header takes room as well.
         self.make_room((SEGMENT_HEADER_BYTES + size) as u64)?;
         let (segment, before) = self.active(size as u64).map_err(AppendError::Disk)?;
         let (bytes, accepted) = encode(drafts, segment.number, before, size);
-        write_durably(&segment, &bytes, &segment::path(&self.folder, segment.number))?;
+        write_durably(&segment, &bytes, &segment::path(&self.folder, segment.number))
+            .map_err(AppendError::Disk)?;
         let mut state = self.lock();
         state.bytes += bytes.len() as u64;
         if let Some(active) = state.segments.back_mut() {
@@ -291,10 +290,20 @@ impl Spool {
     /// Has every attempt to read what the newest segment holds fail, or work again; it can be written all the same.
     #[cfg(test)]
     pub(crate) fn set_readable(&self, is_readable: bool) {
+        self.open_newest_anew(fs::File::options().read(is_readable).write(true));
+    }
+
+    /// Has every attempt to write the newest segment fail, or work again; it can be read all the same.
+    #[cfg(test)]
+    pub(crate) fn set_writable(&self, is_writable: bool) {
+        self.open_newest_anew(fs::File::options().read(true).write(is_writable));
+    }
+
+    #[cfg(test)]
+    fn open_newest_anew(&self, how: &fs::OpenOptions) {
         let mut state = self.lock();
         let newest = state.segments.back_mut().unwrap();
-        let path = segment::path(&self.folder, newest.number);
-        newest.file = fs::File::options().read(is_readable).write(true).open(path).unwrap().into();
+        newest.file = how.open(segment::path(&self.folder, newest.number)).unwrap().into();
     }
 
     /// Has the disk not give back a place of the oldest segment.
@@ -418,6 +427,13 @@ impl Spool {
         }
     }
 
+    /// Cuts off what a write left that failed, should the disk have refused that then: another segment may follow only behind
+    /// the end of this one.
+    fn cut_unfinished(&self) -> io::Result<()> {
+        let last = self.lock().last().clone();
+        last.cut_to_length()
+    }
+
     fn make_room(&self, size: u64) -> Result<(), AppendError> {
         loop {
             let (over, single, used, passed) = {
@@ -509,15 +525,13 @@ fn encode(drafts: &[Draft], segment: u64, mut before: Count, size: usize) -> (Ve
     (bytes, accepted)
 }
 
-/// Writes behind the segment's end; after an error the file is as it was.
-fn write_durably(segment: &Segment, bytes: &[u8], path: &Path) -> Result<(), AppendError> {
+/// Writes behind the segment's end. What an error leaves there is no part of it.
+fn write_durably(segment: &Segment, bytes: &[u8], path: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileExt;
     let written = segment.file.write_all_at(bytes, segment.length).and_then(|()| segment.file.sync_data());
     // What the next start does not find is not durable.
-    let Err(error) = written.and_then(|()| home::must_lie_at(&segment.file, path)) else { return Ok(()) };
-    let restored = segment.file.set_len(segment.length).and_then(|()| segment.file.sync_data());
-    match restored {
-        Ok(()) => Err(AppendError::Disk(error)),
-        Err(error) => Err(AppendError::Broken(error)),
-    }
+    written.and_then(|()| home::must_lie_at(&segment.file, path)).inspect_err(|_| {
+        // A disk that refuses this too is asked again before the next write.
+        let _uncut = segment.cut_to_length();
+    })
 }

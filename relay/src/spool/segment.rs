@@ -214,6 +214,18 @@ impl Segment {
         Ok(())
     }
 
+    /// Leaves out, durably, what lies behind what is durable, if anything does.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub fn cut_to_length(&self) -> io::Result<()> {
+        if self.file.metadata()?.len() > self.length {
+            self.file.set_len(self.length)?;
+            self.file.sync_data()?;
+        }
+        Ok(())
+    }
+
     /// Reads whole records from `start` on: at most `max_bytes` and `max_entries` of them, but at least one if there is
     /// one.
     ///

@@ -531,6 +531,34 @@ fn a_disk_that_takes_nothing_has_more_than_a_bad_place_and_nothing_is_passed_ove
 }
 
 #[test]
+fn a_disk_that_becomes_read_only_gives_what_it_has_and_takes_more_once_it_can_be_written() {
+    let mut fixture = Fixture::new(roomy(), &["a:1"]);
+    fixture.append(2).unwrap();
+    let segment = fixture.first_segment();
+    let length = segment.metadata().unwrap().len();
+    fixture.spool().set_writable(false);
+    assert!(matches!(fixture.append(1), Err(AppendError::Disk(_))));
+    // As of a write that the disk took, and refused to make durable and to cut off again.
+    for left in [&b"half"[..], &[7; 64 << 10]] {
+        segment.write_all_at(left, length).unwrap();
+        assert!(matches!(fixture.append(1), Err(AppendError::Disk(_))));
+    }
+    assert_eq!(fixture.drain(0), [0, 1]);
+    fixture.spool().set_writable(true);
+    // More than the segment has room for, so that another one follows it.
+    fixture.append(70).unwrap();
+    assert_eq!(segment.metadata().unwrap().len(), length);
+    fixture.open();
+    assert_eq!(
+        fixture.drain(0),
+        Vec::from_iter(0..72),
+        "positions could be written all the same, and were not"
+    );
+    assert_eq!((fixture.damaged(0), fixture.aside()), (0, 0));
+    fixture.check();
+}
+
+#[test]
 fn a_torn_tail_that_was_never_acknowledged_is_cut_off() {
     for torn in [1, RECORD_HEADER_BYTES as u64, 500] {
         let mut fixture = Fixture::new(roomy(), &["a:1"]);

@@ -78,7 +78,7 @@ impl Writer {
         max_queued_bytes: usize,
         standing: Arc<Standing>,
         heartbeat: Heartbeat,
-    ) -> std::io::Result<(Writer, JoinHandle<Result<(), AppendError>>)> {
+    ) -> std::io::Result<(Writer, JoinHandle<()>)> {
         let (jobs, queue) = sync_channel(QUEUE_CALLS);
         let refused = Default::default();
         let shared = Arc::new(Shared { queued_bytes: AtomicUsize::new(0), max_queued_bytes, refused });
@@ -144,13 +144,7 @@ impl Shared {
     }
 }
 
-fn run(
-    spool: &Spool,
-    queue: &Receiver<Job>,
-    shared: &Shared,
-    standing: &Standing,
-    heartbeat: Heartbeat,
-) -> Result<(), AppendError> {
+fn run(spool: &Spool, queue: &Receiver<Job>, shared: &Shared, standing: &Standing, heartbeat: Heartbeat) {
     let most = GROUP_BYTES.min(usize::try_from(spool.limits.bytes / 4).unwrap_or(GROUP_BYTES));
     loop {
         heartbeat.beat();
@@ -167,18 +161,14 @@ fn run(
         let answer = match &appended {
             Ok(()) => Ok(()),
             Err(AppendError::Full) => Err(Refused::SpoolFull),
-            Err(AppendError::Disk(_) | AppendError::Broken(_)) => Err(Refused::Disk),
+            Err(AppendError::Disk(_)) => Err(Refused::Disk),
         };
         // A connection that has closed meanwhile waits for no answer.
         for done in waiting {
             let _closed = done.send(answer);
         }
-        if let Err(broken @ AppendError::Broken(_)) = appended {
-            return Err(broken);
-        }
     }
     heartbeat.finish();
-    Ok(())
 }
 
 fn group(first: Job, queue: &Receiver<Job>, most: usize) -> (Vec<Draft>, Vec<oneshot::Sender<Answer>>) {
@@ -204,7 +194,7 @@ fn tell(standing: &Standing, appended: &Result<(), AppendError>) {
     };
     let cause = match error {
         AppendError::Full => Cause::Bound,
-        AppendError::Disk(error) | AppendError::Broken(error) => Cause::of_write(error),
+        AppendError::Disk(error) => Cause::of_write(error),
     };
     if let Some(begun) = standing.failed(cause, error) {
         let (folder, cause, held_back) = (standing.to(), cause.label(), begun.held_back);

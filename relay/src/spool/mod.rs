@@ -26,7 +26,7 @@ pub mod segment;
 mod tests;
 pub mod writer;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -160,6 +160,8 @@ struct State {
     upstreams: Vec<Upstream>,
     commits: u64,
     damaged_regions: u64,
+    /// Where those begin that lie in segments which are there.
+    damaged: BTreeSet<recover::Place>,
     /// What upstreams did not get that were taken away before this start.
     forgotten: Count,
     /// Something is not in the file of positions yet.

@@ -1,7 +1,7 @@
 //! Opening a spool: what an earlier run left is read once, whole. A tail that was never acknowledged is cut off; damage
 //! before it is told of and set aside, and counted when an upstream comes to it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs;
 use std::io;
 use std::ops::Range;
@@ -24,6 +24,9 @@ const READ_BYTES: usize = 4 << 20;
 /// Most bytes of damaged regions that are kept for a look.
 const ASIDE_BYTES: u64 = 64 << 20;
 
+/// A segment, and an offset in it.
+pub(super) type Place = (u64, u64);
+
 /// What reading every segment brought.
 #[derive(Debug)]
 struct Scan<'a> {
@@ -36,6 +39,8 @@ struct Scan<'a> {
     /// Behind the last record that can be read.
     end: Count,
     damaged_regions: u64,
+    /// Where they begin.
+    damaged: BTreeSet<Place>,
     /// Nothing further may be written to the last segment.
     sealed: bool,
 }
@@ -73,9 +78,15 @@ impl Spool {
     }
 
     /// Keeps a copy of what cannot be read, and counts the region. An upstream that comes to a region again, or a second
-    /// upstream, finds it kept.
+    /// upstream, finds it known, also where the disk takes no copy.
     pub(super) fn set_aside(&self, segment: &Segment, damage: Range<u64>) {
-        if set_aside(&self.folder, segment, damage) {
+        let is_known = {
+            let mut state = self.lock();
+            let first = state.segments[0].number;
+            state.damaged = state.damaged.split_off(&(first, 0));
+            !state.damaged.insert((segment.number, damage.start))
+        };
+        if !is_known && set_aside(&self.folder, segment, damage) {
             self.lock().damaged_regions += 1;
         }
     }
@@ -101,7 +112,8 @@ fn scan(folder: &Path, durable: Position) -> io::Result<Scan<'_>> {
     let numbers = segment::numbers(folder)?;
     let last = numbers.last().copied().unwrap_or(0);
     let (segments, end) = (Vec::new(), durable.before);
-    let mut scan = Scan { folder, durable, segments, last, end, damaged_regions: 0, sealed: false };
+    let damaged = BTreeSet::new();
+    let mut scan = Scan { folder, durable, segments, last, end, damaged_regions: 0, damaged, sealed: false };
     for number in numbers {
         let is_last = number == last;
         match Segment::open(folder, number)? {
@@ -173,6 +185,7 @@ impl Scan<'_> {
     }
 
     fn set_aside(&mut self, segment: &Segment, damage: Range<u64>) {
+        self.damaged.insert((segment.number, damage.start));
         self.damaged_regions += u64::from(set_aside(self.folder, segment, damage));
     }
 
@@ -251,6 +264,7 @@ fn state(
         upstreams: Vec::new(),
         commits: 0,
         damaged_regions: scan.damaged_regions,
+        damaged: scan.damaged,
         forgotten: Count::default(),
         dirty: true,
         evictions: Notices::default(),

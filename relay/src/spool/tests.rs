@@ -396,6 +396,21 @@ fn damage_costs_the_records_it_hit_and_is_counted_to_the_entry() {
 }
 
 #[test]
+fn damage_of_which_no_copy_can_be_kept_is_counted_once() {
+    let mut fixture = Fixture::new(roomy(), &["a:1"]);
+    fixture.append(10).unwrap();
+    let payload = (SEGMENT_HEADER_BYTES + RECORD_HEADER_BYTES) as u64;
+    fixture.first_segment().write_all_at(b"\xa5\x5a", payload).unwrap();
+    let aside = fixture.folder.path().join("damaged");
+    fs::remove_dir_all(&aside).unwrap();
+    fs::write(aside, "no folder for a copy").unwrap();
+    for _ in 0..3 {
+        assert!(fixture.batch(0).unwrap().is_empty(), "a call that broke off is read again");
+        assert_eq!(fixture.spool().figures().damaged_regions, 1);
+    }
+}
+
+#[test]
 fn damage_at_the_end_is_counted_once_an_upstream_comes_to_it_and_not_with_what_follows() {
     let record = record_bytes(2 * ENTRY_BYTES) as u64;
     let third = SEGMENT_HEADER_BYTES as u64 + 2 * record;

@@ -265,8 +265,16 @@ impl Queue {
     pub fn evict_up_to_frame(&self, frame: u64) {
         let mut state = self.lock();
         let old = |entry: &Entry| entry.is_of_frame_before(frame + 1);
-        let (gone, kept): (Vec<_>, Vec<_>) = state.waiting.drain(..).partition(old);
-        state.waiting = kept.into();
+        // Nearly all that is old waits in front. While staging is full this comes with each round: all else is only looked at.
+        let mut gone: Vec<_> =
+            std::iter::from_fn(|| state.waiting.pop_front_if(|entry| old(entry))).collect();
+        state.waiting.retain_mut(|entry| {
+            let is_kept = !old(entry);
+            if !is_kept {
+                gone.push(std::mem::take(entry));
+            }
+            is_kept
+        });
         for entry in gone {
             state.waiting_messages -= entry.messages;
             state.waiting_bytes -= entry.lines.len();

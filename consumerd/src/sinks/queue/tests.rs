@@ -233,3 +233,13 @@ fn batches_that_come_back_leave_in_smaller_ones_and_in_their_order() {
     assert_eq!(frames(&rest), Vec::from_iter((12..16).chain(32..36)));
     assert_eq!(count(&queue.take_outcomes(), Outcome::Acked), 20);
 }
+
+#[test]
+fn what_is_old_leaves_wherever_it_waits_and_the_rest_keeps_its_order() {
+    let queue = queue(1 << 20);
+    queue.push([1, 3, 2, 5, 1, 4].map(|frame| entry(1, frame)));
+    queue.evict_up_to_frame(2);
+    assert_eq!(count(&queue.take_outcomes(), Outcome::SpoolEvicted), 3);
+    assert_eq!(queue.next_batch().unwrap().unwrap().entries[..], [3, 5, 4].map(|frame| entry(1, frame)));
+    assert_eq!(queue.fill().bytes, 3 * 212);
+}

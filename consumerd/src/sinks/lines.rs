@@ -2,7 +2,7 @@
 //!
 //! Nothing here blocks for good: a pipe without a reader, or with one that does not read, and a full disk are tried
 //! again. Lines stay whole for whoever reads: what was cut is continued, or ended before the next begins. A file that was
-//! moved or removed meanwhile, as by those who rotate logs or make room, is not written any more but made anew.
+//! moved, removed or emptied meanwhile, as by those who rotate logs or make room, is gone on with from the beginning of a line.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -44,7 +44,7 @@ impl Lines {
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.file.as_ref().is_some_and(|file| !is_at(&self.path, file)) {
+        if self.file.as_ref().is_some_and(|file| !is_at(&self.path, file) || self.was_emptied(file, bytes)) {
             self.reopen_at_line_start(bytes);
         }
         if self.file.is_none() {
@@ -75,11 +75,22 @@ impl Lines {
         }
     }
 
+    /// Whether a file is too short for what was written of the last line, as once somebody made room on its disk.
+    fn was_emptied(&self, file: &File, bytes: &[u8]) -> bool {
+        let half = self.written.saturating_sub(self.line_start(bytes)) as u64;
+        file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() < half)
+    }
+
+    /// Where the line begins of which the last byte was written.
+    fn line_start(&self, bytes: &[u8]) -> usize {
+        let done = &bytes[..self.written.min(bytes.len())];
+        done.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1)
+    }
+
     /// The reader or the file has gone, and with it what was written of the last line: begins that line again.
     fn reopen_at_line_start(&mut self, bytes: &[u8]) {
         self.file = None;
-        let done = &bytes[..self.written.min(bytes.len())];
-        self.written = done.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        self.written = self.line_start(bytes);
         self.cut = false;
     }
 }
@@ -236,6 +247,24 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         lines.write(b"{3}\n{4}\n{5}\n").unwrap();
         assert_eq!(read(&path), "{4}\n{5}\n");
+    }
+
+    #[test]
+    fn a_file_that_was_emptied_while_half_a_line_was_in_it_begins_with_that_line() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let read = || std::fs::read_to_string(file.path()).unwrap();
+        let mut lines = Lines::new(file.path(), &Config::default());
+        let batch = b"{1}\n{2}\n{3}\n";
+        lines.write(&batch[..6]).unwrap();
+        file.as_file().set_len(0).unwrap();
+        lines.write(batch).unwrap();
+        assert_eq!(read(), "{2}\n{3}\n");
+        lines.written = 0;
+        lines.write(b"{4}\n").unwrap();
+        file.as_file().set_len(0).unwrap();
+        lines.written = 0;
+        lines.write(b"{5}\n").unwrap();
+        assert_eq!(read(), "{5}\n", "between two batches nothing is begun");
     }
 
     #[test]

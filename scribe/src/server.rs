@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use blkin_daemon::{CancellationToken, Heartbeat, Notices};
 use blkin_thrift::frame;
 use blkin_thrift::scribe::{ResultCode, encode_log_reply};
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
@@ -23,6 +24,13 @@ const MAX_PIPELINED: usize = 64;
 const LARGE_FRAME_BYTES: usize = 256 * 1024;
 /// Pause after an error of accept, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A peer that is silent is asked this often whether it still is there;
+const ASK_EVERY: Duration = Duration::from_secs(30);
+/// one that does not answer, again after so long,
+const ASK_AGAIN_EVERY: Duration = Duration::from_secs(10);
+/// and after so many such questions it is not.
+const ASK_TIMES: u32 = 3;
 
 /// What is done with calls.
 pub trait Service: Send + Sync + 'static {
@@ -139,6 +147,15 @@ async fn accept(listener: &TcpListener, failures: &mut Notices) -> Option<(TcpSt
     }
 }
 
+/// Has the kernel ask a silent peer whether it is still there. Where many nodes lose their power at once, and come back, those
+/// that they were would take the places of those that they are for as long as clients may be idle.
+fn ask_whether_peer_lives(stream: &TcpStream) -> rustix::io::Result<()> {
+    sockopt::set_tcp_keepidle(stream, ASK_EVERY)?;
+    sockopt::set_tcp_keepintvl(stream, ASK_AGAIN_EVERY)?;
+    sockopt::set_tcp_keepcnt(stream, ASK_TIMES)?;
+    sockopt::set_socket_keepalive(stream, true)
+}
+
 async fn connection<S: Service>(
     stream: TcpStream,
     peer: SocketAddr,
@@ -149,6 +166,7 @@ async fn connection<S: Service>(
 ) {
     // Answers are small and waited for; failing to say so costs only time.
     let _slower = stream.set_nodelay(true);
+    let _later = ask_whether_peer_lives(&stream);
     let (reader, writer) = stream.into_split();
     let (answers, queue) = mpsc::channel(MAX_PIPELINED);
     let reading = read_calls(reader, service, options, stop, answers);
@@ -377,6 +395,17 @@ mod tests {
         }
         stop.cancel();
         serving.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_silent_peer_is_asked_whether_it_lives_long_before_it_may_be_idle_no_more() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        ask_whether_peer_lives(&stream).unwrap();
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        let again = sockopt::tcp_keepintvl(&stream).unwrap() * sockopt::tcp_keepcnt(&stream).unwrap();
+        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap() + again, Duration::from_secs(60));
     }
 
     /// Keeps no call, and waits for no client.

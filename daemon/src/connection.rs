@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::serve::Listener;
+use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -58,6 +59,10 @@ impl<P> Connection<P> {
     pub fn new(stream: TcpStream, patience: Patience, held: P) -> Self {
         // Answers are small and waited for; failing to say so costs only time.
         let _slower = stream.set_nodelay(true);
+        // What is written now and then to a peer that has vanished is progress for a long time: only the kernel knows that
+        // none of it arrives.
+        let idle_ms = u32::try_from(patience.idle_time.as_millis()).unwrap_or(u32::MAX);
+        let _later = set_tcp_user_timeout(&stream, idle_ms);
         let idle = Box::pin(sleep(patience.idle_time));
         Connection { stream, idle, patience, is_write_blocked: false, _held: held }
     }
@@ -68,6 +73,12 @@ impl<P> Connection<P> {
         context: &mut Context<'_>,
         progress: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
+        if let Poll::Ready(Err(error)) = &progress
+            && error.kind() == io::ErrorKind::TimedOut
+        {
+            // The kernel gave it up.
+            self.patience.stalled.fetch_add(1, Ordering::Relaxed);
+        }
         if progress.is_ready() {
             self.idle.as_mut().reset(Instant::now() + self.patience.idle_time);
             return progress;
@@ -144,6 +155,8 @@ impl Listener for Patient {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::net::sockopt::tcp_user_timeout;
+    use std::task::Waker;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     const IDLE: Duration = Duration::from_millis(100);
@@ -187,6 +200,19 @@ mod tests {
             }
         };
         assert_eq!((error.kind(), patience.stalled()), (io::ErrorKind::TimedOut, 1));
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_the_kernel_gives_up_is_counted() {
+        let (mut connection, _peer, patience) = pair().await;
+        assert_eq!(
+            tcp_user_timeout(&connection.stream).unwrap(),
+            100,
+            "as long as the connection may be idle"
+        );
+        let given_up = Poll::Ready(Err::<(), _>(io::ErrorKind::TimedOut.into()));
+        assert!(connection.unless_idle(&mut Context::from_waker(Waker::noop()), given_up).is_ready());
+        assert_eq!(patience.stalled(), 1);
     }
 
     // Time passes only while nobody can go on, so that no pause is longer than it should be.

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::extract::{Query, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::sse::{Event as Sent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -22,6 +22,10 @@ use crate::viewer::Event;
 
 /// Where spans are watched.
 pub const PATH: &str = "/api/blkin/live";
+
+/// Tells nginx, and who follows it, to pass on each event as it comes, and not once a buffer is full.
+const NOT_HELD_BACK: (HeaderName, HeaderValue) =
+    (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
 
 /// Times and limits of a search mean nothing to a stream.
 const DEFAULTS: Defaults = Defaults { now_ms: 1, max_traces: 1 };
@@ -39,7 +43,7 @@ async fn live<A: Arrival>(State(hub): State<Hub<A>>, Query(pairs): Query<Vec<(St
     match hub.watch(filter) {
         Ok(view) => {
             let alive = KeepAlive::new().interval(hub.keep_alive());
-            Sse::new(Events(view)).keep_alive(alive).into_response()
+            ([NOT_HELD_BACK], Sse::new(Events(view)).keep_alive(alive)).into_response()
         }
         Err(TooMany) => {
             let reason = "too many watch already: try again later, or raise live_viewers";
@@ -65,5 +69,40 @@ fn sent(event: &Event) -> Sent {
             let data = serde_json::to_string(missed).unwrap_or_default();
             Sent::default().event("missed").data(data)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use blkin_daemon::Health;
+    use blkin_zipkin::model::Span;
+
+    use super::*;
+    use crate::Options;
+
+    struct Nothing;
+
+    impl Arrival for Nothing {
+        fn entries(&self) -> u64 {
+            0
+        }
+
+        fn bytes(&self) -> usize {
+            0
+        }
+
+        fn spans(self, _: &mut dyn FnMut(Span)) {}
+    }
+
+    #[tokio::test]
+    async fn a_stream_tells_proxies_to_hold_nothing_back() {
+        let options = Options::new(1, 64, Duration::from_secs(60));
+        let hub = Hub::<Nothing>::start(options, Health::new().worker("live")).unwrap();
+        let answer = live(State(hub), Query(Vec::new())).await;
+        let said = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok());
+        assert_eq!(said("x-accel-buffering"), Some("no"));
+        assert_eq!(said("content-type"), Some("text/event-stream"));
     }
 }

@@ -12,6 +12,7 @@ use blkin_daemon::own::is_own;
 use blkin_daemon::upstream::addresses;
 use blkin_thrift::scribe::{Outcome, ResultCode, decode_reply};
 use blkin_thrift::{Limits, frame};
+use socket2::SockRef;
 
 use crate::doorbell::{Doorbell, wait_readable};
 
@@ -19,6 +20,9 @@ use crate::doorbell::{Doorbell, wait_readable};
 const MAX_REPLY_BYTES: usize = 64 << 10;
 /// What is read of replies at a time.
 const READ_BYTES: usize = 4 << 10;
+/// Of what is written so much may wait in the kernel until it can be sent. What waits there does not show that it gets on: of a
+/// call that takes a slow link longer than the timeout the upstream would seem to be silent, each time anew.
+const MAX_UNSENT_BYTES: u32 = 128 << 10;
 /// Longest wait for the system before the caller hears that the client still lives.
 const SLICE: Duration = blkin_daemon::health::BEAT_EVERY;
 
@@ -237,6 +241,7 @@ impl Client {
         // A handshake that takes longer than a second would be sent again by the kernel anyway.
         let stream = TcpStream::connect_timeout(&address, self.timeout.min(Duration::from_secs(1)))?;
         stream.set_nodelay(true)?;
+        SockRef::from(&stream).set_tcp_notsent_lowat(MAX_UNSENT_BYTES)?;
         stream.set_read_timeout(Some(SLICE))?;
         stream.set_write_timeout(Some(SLICE))?;
         Ok(stream)
@@ -399,6 +404,15 @@ mod tests {
         assert!(call(&mut client).is_err() && !client.is_connected());
         let mut client = Client::new(&server(|_| None), SLICE);
         assert!(call(&mut client).is_err() && !client.is_connected());
+    }
+
+    #[test]
+    fn what_the_upstream_does_not_take_is_not_taken_for_written() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        SockRef::from(&listener).set_recv_buffer_size(64 << 10).unwrap();
+        let mut client = Client::new(&listener.local_addr().unwrap().to_string(), SLICE);
+        let error = client.send(|_| vec![0; 1 << 20], &mut || Ok(())).unwrap_err();
+        assert!(error.to_string().starts_with("it took nothing"), "{error}");
     }
 
     #[test]

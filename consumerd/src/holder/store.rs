@@ -34,9 +34,11 @@ pub(super) struct Store {
     manager: OwnedFd,
     /// Most descriptors that it keeps.
     most: usize,
-    /// Programs that it keeps, with the names of what it has of each, and the bytes of all these.
+    /// Programs that it keeps, wholly or by half, with the names of what it has of each, and the bytes of all these.
     kept: BTreeMap<u64, [String; 2]>,
     name_bytes: usize,
+    /// The staging memory, until systemd was told of it.
+    staging: Option<Memfd>,
     to_keep: BTreeSet<u64>,
     to_forget: VecDeque<String>,
     not_before: Instant,
@@ -64,6 +66,7 @@ impl Store {
             most,
             kept,
             name_bytes: 0,
+            staging: None,
             to_keep,
             to_forget,
             not_before: Instant::now(),
@@ -71,13 +74,13 @@ impl Store {
         }
     }
 
-    /// Has the staging memory kept, instead of an earlier one.
+    /// Has the staging memory kept, instead of an earlier one, before anything else.
     ///
     /// # Errors
-    /// When systemd cannot be told.
-    pub(super) fn keep_staging(&self, staging: &Memfd) -> io::Result<()> {
-        self.forget_now(STAGING)?;
-        self.keep_now(STAGING, staging.as_fd())
+    /// When there is no descriptor for it.
+    pub(super) fn keep_staging(&mut self, staging: &Memfd) -> io::Result<()> {
+        self.staging = Some(staging.duplicate()?);
+        Ok(())
     }
 
     /// A program is held, and is to be kept.
@@ -106,7 +109,7 @@ impl Store {
 
     /// Whether there is more to tell.
     pub(super) fn is_behind(&self) -> bool {
-        !self.to_keep.is_empty() || !self.to_forget.is_empty()
+        self.staging.is_some() || !self.to_keep.is_empty() || !self.to_forget.is_empty()
     }
 
     /// Tells a few of the changes, unless that was done a moment ago.
@@ -131,34 +134,49 @@ impl Store {
 
     fn tell_some(&mut self, held: &HeldPrograms, most: usize) -> io::Result<()> {
         for _ in 0..most {
-            let told = match (self.to_forget.front(), self.to_keep.first().copied()) {
-                (Some(name), _) => self.forget_now(name),
-                (None, Some(number)) => self.keep_program(number, held),
-                (None, None) => return Ok(()),
-            };
-            match told {
-                Ok(()) if self.to_forget.pop_front().is_none() => drop(self.to_keep.pop_first()),
-                Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            match self.tell_one(held) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
             }
         }
         Ok(())
     }
 
+    /// Tells the next change; says whether there was one. It stays the next if it could not be told.
+    fn tell_one(&mut self, held: &HeldPrograms) -> io::Result<bool> {
+        if let Some(staging) = &self.staging {
+            self.forget_now(STAGING)?;
+            self.keep_now(STAGING, staging.as_fd())?;
+            self.staging = None;
+        } else if let Some(name) = self.to_forget.front() {
+            self.forget_now(name)?;
+            self.to_forget.pop_front();
+        } else if let Some(number) = self.to_keep.first().copied() {
+            self.keep_program(number, held)?;
+            self.to_keep.pop_first();
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
     /// One of which a part was told before may be told again: systemd knows that it has the same file.
     fn keep_program(&mut self, number: u64, held: &HeldPrograms) -> io::Result<()> {
         let Some(held) = held.get(number) else { return Ok(()) };
         let names = names(&held.program);
-        // One descriptor is that of the staging memory.
-        if 2 * self.kept.len() + 3 > self.most || self.name_bytes + bytes_of(&names) > MAX_NAME_BYTES {
-            self.tell_full();
-            return Ok(());
+        // Noted first: what was told by half is to be forgotten, too.
+        if !self.kept.contains_key(&number) {
+            // One descriptor is that of the staging memory.
+            if 2 * self.kept.len() + 3 > self.most || self.name_bytes + bytes_of(&names) > MAX_NAME_BYTES {
+                self.tell_full();
+                return Ok(());
+            }
+            self.note(number, names.clone());
         }
         self.keep_now(&names[0], held.segment.as_fd())?;
-        self.keep_now(&names[1], held.control.as_fd())?;
-        self.note(number, names);
-        Ok(())
+        self.keep_now(&names[1], held.control.as_fd())
     }
 
     fn note(&mut self, number: u64, names: [String; 2]) {
@@ -397,10 +415,47 @@ mod tests {
     }
 
     #[test]
-    fn a_new_staging_memory_takes_the_place_of_the_one_before() {
-        let (_folder, manager, store) = store(5);
+    fn a_new_staging_memory_takes_the_place_of_the_one_before_ahead_of_all_else() {
+        let (_folder, manager, mut store) = store(5);
+        store.forget("c9".into());
         store.keep_staging(&Memfd::create(4096).unwrap()).unwrap();
+        store.tell(&held(0), Instant::now()).unwrap();
+        assert_eq!(told(&manager), [forgotten(STAGING), kept(STAGING), forgotten("c9")]);
+        assert!(!store.is_behind());
+    }
+
+    /// Sends until the manager takes no more.
+    fn fill(store: &Store) {
+        while store.forget_now("x").is_ok() {}
+    }
+
+    #[test]
+    fn a_manager_that_is_busy_when_the_daemon_starts_keeps_its_memory_later() {
+        let (_folder, manager, mut store) = store(5);
+        fill(&store);
+        store.keep_staging(&Memfd::create(4096).unwrap()).unwrap();
+        store.tell_all(&held(0)).unwrap();
+        assert!(store.is_behind());
+        told(&manager);
+        store.tell_all(&held(0)).unwrap();
         assert_eq!(told(&manager), [forgotten(STAGING), kept(STAGING)]);
+    }
+
+    #[test]
+    fn of_a_program_that_was_released_while_it_was_told_by_half_nothing_is_kept() {
+        let (_folder, manager, mut store) = store(5);
+        let mut held = held(1);
+        fill(&store);
+        // Room for one message.
+        receive(&manager, 1000).unwrap();
+        store.admitted(1);
+        store.tell_all(&held).unwrap();
+        assert_eq!(told(&manager).pop(), Some(kept("p1.1000.42.6f7364")));
+        held.release(1);
+        store.released(1);
+        store.tell_all(&held).unwrap();
+        assert_eq!(told(&manager), [forgotten("p1.1000.42.6f7364"), forgotten("c1")]);
+        assert_eq!((store.kept.len(), store.name_bytes), (0, 0));
     }
 
     #[test]

@@ -89,6 +89,7 @@ fn checkpoint() -> Checkpoint {
         next_frame: 1,
         spans_split: 2,
         programs_departed: 3,
+        last_program: 0x0102_0304_0506_0708,
         departed: DepartedTotals(std::array::from_fn(|at| 20 + at as u64)),
         sinks: vec![scribe, SinkState { name: "json_lines".to_owned(), ..SinkState::default() }],
         programs: vec![program, ProgramState { program: 71, folded: true, ..ProgramState::default() }],

@@ -84,6 +84,38 @@ fn nothing_is_lost_if_the_daemon_is_restarted_while_nobody_takes_anything() {
 }
 
 #[test]
+fn a_program_counts_once_whose_release_systemd_was_not_told_of_before_the_daemon_was_killed() {
+    let (site, upstream) = (Site::new(), Reserved::new());
+    let manager = Manager::start(site.path("notify"));
+    let address = upstream.address.clone();
+    let _scribe = upstream.start(|_| Behaviour::Ok);
+    let daemon = started(&site, &manager, &address);
+    let (mut ends, mut lives) = (site.program(&[10, 1], &[]), site.program(&[10, 1], &[]));
+    let of_ended = ends.calls();
+    wait_for("both are kept", || (programs(&manager) == 2).then_some(()));
+    // The holder hears nothing any more of what its worker says.
+    send_signal(daemon.pid(), Signal::STOP);
+    ends.end();
+    wait_for("it is through", || (daemon.metrics().sum("blkin_programs_departed_total") == 1).then_some(()));
+    // After this the worker has no reason to remember it.
+    let mut calls = of_ended + lives.calls();
+    for _ in 0..3 {
+        lives.record_more();
+        calls = of_ended + lives.calls();
+        daemon.settled(calls);
+    }
+    killed(daemon);
+    assert_eq!(programs(&manager), 2);
+    let daemon = started(&site, &manager, &address);
+    wait_for("it is kept no longer", || (programs(&manager) == 1).then_some(()));
+    let metrics = daemon.settled(calls);
+    metrics.assert_balanced();
+    assert_eq!(metrics.sum("blkin_drained_before_total"), 0);
+    assert_eq!(metrics.sum("blkin_programs_departed_total"), 1);
+    lives.end();
+}
+
+#[test]
 fn the_last_words_of_a_daemon_that_is_restarted_say_what_becomes_of_the_rest() {
     let (site, upstream) = (Site::new(), Reserved::new());
     let manager = Manager::start(site.path("notify"));

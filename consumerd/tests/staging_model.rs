@@ -284,7 +284,7 @@ fn the_layout_is_the_documented_one() {
     staging.append(&frame).unwrap();
     staging.commit().unwrap();
     let bytes = memory.bytes.borrow();
-    assert_eq!(&bytes[..12], b"BLKSTAGE\x06\0\0\0");
+    assert_eq!(&bytes[..12], b"BLKSTAGE\x07\0\0\0");
     assert_eq!(bytes[64], 144);
     let log = &bytes[4096 + 2 * 4096..];
     let mut expected = b"BFRM\x90\0\0\0".to_vec();

@@ -67,6 +67,8 @@ pub struct Checkpoint {
     pub spans_split: u64,
     /// Programs that ended.
     pub programs_departed: u64,
+    /// The largest number of a program that was attached. One up to it that has no state below was let go.
+    pub last_program: u64,
     /// Their figures.
     pub departed: DepartedTotals,
     /// Figures of each sink.
@@ -84,7 +86,7 @@ impl Checkpoint {
     /// As little-endian words; names are length and bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(256 + self.programs.len() * 128);
-        put(&mut out, &[self.next_frame, self.spans_split, self.programs_departed]);
+        put(&mut out, &[self.next_frame, self.spans_split, self.programs_departed, self.last_program]);
         put(&mut out, &self.departed.0);
         put(&mut out, &[self.sinks.len() as u64]);
         for sink in &self.sinks {
@@ -121,6 +123,7 @@ impl Checkpoint {
         let next_frame = take(&mut rest)?;
         let spans_split = take(&mut rest)?;
         let programs_departed = take(&mut rest)?;
+        let last_program = take(&mut rest)?;
         let mut departed = DepartedTotals::default();
         for figure in &mut departed.0 {
             *figure = take(&mut rest)?;
@@ -131,6 +134,7 @@ impl Checkpoint {
             next_frame,
             spans_split,
             programs_departed,
+            last_program,
             departed,
             sinks,
             programs,

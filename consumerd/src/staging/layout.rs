@@ -24,7 +24,7 @@ use blkin_record::{GRAIN_BYTES, MAX_GRAINS};
 /// First eight bytes of the memory.
 pub const MAGIC: [u8; 8] = *b"BLKSTAGE";
 /// Version of everything described here.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// Offset of the log's committed end.
 pub const HEAD_AT: u64 = 64;
 /// Offset of the worker's heartbeat.

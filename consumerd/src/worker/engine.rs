@@ -80,6 +80,8 @@ pub(super) struct Engine {
     saved: BTreeMap<u64, ProgramState>,
     departed: DepartedTotals,
     departed_programs: u64,
+    /// The largest number of a program that was attached, by an earlier worker perhaps.
+    last_program: u64,
     /// Programs to let go, with the state that stays in checkpoints until that has been said.
     to_release: BTreeMap<u64, ProgramState>,
     askers: Askers,
@@ -139,6 +141,7 @@ impl Engine {
             saved: checkpoint.programs.into_iter().map(|state| (state.program, state)).collect(),
             departed: checkpoint.departed,
             departed_programs: checkpoint.programs_departed,
+            last_program: checkpoint.last_program,
             to_release: BTreeMap::new(),
             askers: Askers::default(),
             retired_end: recovered.tail,
@@ -180,10 +183,13 @@ impl Engine {
     ) -> Result<(), AttachError> {
         let number = identity.number;
         let saved = self.saved.get(&number);
-        if let Some(state) = saved.filter(|state| state.folded) {
-            self.to_release.insert(number, state.clone());
+        // It was let go before, but its holder was killed before systemd knew, or did not hear of it itself.
+        let was_let_go = saved.map_or(number <= self.last_program, |state| state.folded);
+        if was_let_go {
+            self.to_release.insert(number, folded(number));
             return Ok(());
         }
+        self.last_program = self.last_program.max(number);
         let (pid, comm) = (identity.pid, identity.comm.clone());
         match Program::attach(identity, segment, &control, &self.boot, saved) {
             Ok(program) => {
@@ -204,8 +210,7 @@ impl Engine {
                     let _ = Unread::Version.tell(&control);
                 }
                 self.rejected_programs += 1;
-                let state = ProgramState { program: number, folded: true, ..ProgramState::default() };
-                self.to_release.insert(number, state);
+                self.to_release.insert(number, folded(number));
             }
         }
         Ok(())
@@ -401,6 +406,11 @@ fn rules(config: &Config) -> Rules {
         max_spans: config.max_open_spans,
         max_bytes: config.max_open_bytes,
     }
+}
+
+/// The state of a program of which only the release is outstanding.
+fn folded(number: u64) -> ProgramState {
+    ProgramState { program: number, folded: true, ..ProgramState::default() }
 }
 
 /// Whether the system lacks something that it may have later; no program can bring that about by what it offers.

@@ -62,8 +62,8 @@ def checkpoint(area):
     payload = area[32 : 32 + length]
     assert checksum(area[:24] + payload) == stored
     words = Words(payload)
-    names = ["next_frame", "spans_split", "programs_departed"]
-    result = dict(sequence=sequence, tail=tail, **dict(zip(names, words.take(3))), departed=words.take(17))
+    names = ["next_frame", "spans_split", "programs_departed", "last_program"]
+    result = dict(sequence=sequence, tail=tail, **dict(zip(names, words.take(4))), departed=words.take(17))
     result["sinks"] = [words.sink() for _ in range(words.take()[0])]
     result["programs"] = [words.program() for _ in range(words.take()[0])]
     assert words.at == length
@@ -88,7 +88,7 @@ def entry(log, at):
 def main():
     memory = load(sys.argv[1])
     magic, version, zero, log_bytes, checkpoint_bytes = struct.unpack_from("<8sIIQQ", memory)
-    assert (magic, version, zero) == (b"BLKSTAGE", 6, 0)
+    assert (magic, version, zero) == (b"BLKSTAGE", 7, 0)
     (head,) = struct.unpack_from("<Q", memory, 64)
     log_at = HEADER + 2 * checkpoint_bytes
     copies = [checkpoint(memory[at : at + checkpoint_bytes]) for at in range(HEADER, log_at, checkpoint_bytes)]

@@ -30,6 +30,12 @@ fn killed(mut daemon: Daemon) {
     daemon.ended();
 }
 
+/// As where systemd is told to kill the main process alone (`KillMode=process`): its worker goes on for a while.
+fn left_to_its_worker(mut daemon: Daemon) {
+    send_signal(daemon.pid(), Signal::KILL);
+    daemon.ended();
+}
+
 fn started(site: &Site, manager: &Manager, upstream: &str) -> Daemon {
     let arguments = ["--scribe-upstream", upstream, "--stop-timeout-ms", "300"];
     site.started_by(manager.starter(), &arguments).ready()
@@ -81,6 +87,11 @@ fn nothing_is_lost_if_the_whole_daemon_is_killed_while_nobody_takes_anything() {
 #[test]
 fn nothing_is_lost_if_the_daemon_is_restarted_while_nobody_takes_anything() {
     assert_nothing_is_lost(stopped);
+}
+
+#[test]
+fn nothing_is_lost_if_the_next_daemon_finds_the_worker_of_the_one_before() {
+    assert_nothing_is_lost(left_to_its_worker);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use blkin_consumerd::config::{Config, DEFAULT_FILE, Overrides};
 use blkin_consumerd::{holder, worker};
-use blkin_daemon::config::{file_to_read, layered, path_of};
+use blkin_daemon::config::{ConfigError, Layered, file_to_read, layered, path_of};
 use blkin_daemon::exit::{Failure, report};
 use blkin_daemon::logging;
 use blkin_daemon::start::{after_help, say_configuration_is_good};
@@ -50,14 +50,25 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(Command::Worker) = arguments.command {
         return worker::run();
     }
+    if arguments.check_config {
+        configuration(arguments)?.check(Config::check_folders)?;
+        return say_configuration_is_good();
+    }
+    daemon(arguments).map_err(|failure| match failure {
+        Failure::Config(error) => holder::while_something_is_kept(error),
+        other => other,
+    })
+}
+
+fn configuration(arguments: &Arguments) -> Result<Layered<Config>, ConfigError> {
     let file = file_to_read(arguments.config.as_deref(), VARIABLES, Path::new(DEFAULT_FILE))?;
     let read = layered(file.as_deref(), VARIABLES, &arguments.overrides)?;
     read.check(Config::check)?;
-    if arguments.check_config {
-        read.check(Config::check_folders)?;
-        return say_configuration_is_good();
-    }
-    let config = read.config;
+    Ok(read)
+}
+
+fn daemon(arguments: &Arguments) -> Result<(), Failure> {
+    let config = configuration(arguments)?.config;
     logging::init(&config.log, config.log_format)?;
     let ready_file =
         arguments.ready_file.clone().map_or_else(|| path_of(READY_FILE), |path| Ok(Some(path)))?;

@@ -127,6 +127,34 @@ fn a_program_counts_once_whose_release_systemd_was_not_told_of_before_the_daemon
 }
 
 #[test]
+fn a_configuration_that_cannot_be_used_gives_up_nothing() {
+    let (site, upstream) = (Site::new(), Reserved::new());
+    let manager = Manager::start(site.path("notify"));
+    let address = upstream.address.clone();
+    let daemon = started(&site, &manager, &address);
+    let calls = site.program(&[10, 1], &[]).finish();
+    wait_for("all is drained and kept", || {
+        let is_drained = daemon.metrics().sum("blkin_drained_total") == calls;
+        (is_drained && programs(&manager) == 1).then_some(())
+    });
+    stopped(daemon);
+    let wrong = ["--staging-bytes", "1"];
+    // 78 would have systemd give up the unit, and all that it keeps for it.
+    assert_eq!(site.started_by(manager.starter(), &wrong).ended().code(), Some(1));
+    let log = std::fs::read_to_string(site.path("log")).unwrap();
+    assert!(log.contains("systemd keeps what the daemon before had not shipped, and tries again"), "{log}");
+    let _scribe = upstream.start(|_| Behaviour::Ok);
+    let daemon = started(&site, &manager, &address);
+    let metrics = daemon.settled(calls);
+    metrics.assert_balanced();
+    assert_eq!(metrics.sum("blkin_sink_acked_total"), calls);
+    // Nothing of a program is kept any more, but the memory still is.
+    wait_for("it is kept no longer", || (programs(&manager) == 0).then_some(()));
+    stopped(daemon);
+    assert_eq!(site.starting_daemon(&wrong).ended().code(), Some(78));
+}
+
+#[test]
 fn the_last_words_of_a_daemon_that_is_restarted_say_what_becomes_of_the_rest() {
     let (site, upstream) = (Site::new(), Reserved::new());
     let manager = Manager::start(site.path("notify"));

@@ -41,6 +41,14 @@ check "the collector is away" systemctl stop blkin-collector
 request=$(./quickstart | awk '{ print $3 }')
 check "what ends meanwhile is kept" until_true kept 5
 check "consumerd is restarted" systemctl restart blkin-consumerd
+gives_up_nothing() {
+    local file=/etc/blkin/consumerd.toml result
+    cp "$file" good && echo 'no_such_key = 1' >>"$file"
+    ! systemctl restart blkin-consumerd && kept 5
+    result=$?
+    cp good "$file" && until_true state_is blkin-consumerd active && return $result
+}
+check "with a configuration that cannot be used, too, until that is mended" gives_up_nothing
 kill_all() {
     local before
     before=$(property blkin-consumerd MainPID)

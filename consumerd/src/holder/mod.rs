@@ -25,6 +25,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
+use blkin_daemon::config::ConfigError;
 use blkin_daemon::descriptors::raise_limit;
 use blkin_daemon::exit::Failure;
 use blkin_daemon::start::who_has;
@@ -78,6 +79,18 @@ pub fn run(config: &Config, ready_file: Option<&Path>) -> Result<(), Failure> {
     let config = descriptors::within(raise_limit(), config);
     runtime.block_on(async { Holder::new(&config, ready_file, kept).await?.run().await })?;
     Ok(())
+}
+
+/// The failure of a daemon whose configuration cannot be used. While systemd keeps something for it this is one that passes: a
+/// unit that does not start again would give that up.
+pub fn while_something_is_kept(error: ConfigError) -> Failure {
+    if Kept::receive().is_empty() {
+        return error.into();
+    }
+    anyhow!(
+        "{error}; systemd keeps what the daemon before had not shipped, and tries again until it can be used"
+    )
+    .into()
 }
 
 /// Says so when what programs record goes nowhere.

@@ -252,6 +252,11 @@ impl Kept {
         }
     }
 
+    /// Whether there is nothing that a daemon could go on with.
+    pub(super) fn is_empty(&self) -> bool {
+        self.staging.is_none() && self.programs.is_empty()
+    }
+
     fn sorted(received: Vec<(String, OwnedFd)>) -> Self {
         let mut kept = Self::default();
         let mut controls = BTreeMap::new();

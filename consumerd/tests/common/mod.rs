@@ -150,6 +150,11 @@ impl Starting {
         self.daemon.said(part)
     }
 
+    /// Waits for the end of one that cannot start.
+    pub fn ended(mut self) -> ExitStatus {
+        self.daemon.ended()
+    }
+
     /// Waits until it is ready.
     pub fn ready(mut self) -> Daemon {
         let text = wait_for("the daemon is ready", || std::fs::read_to_string(&self.ready).ok());

@@ -155,6 +155,28 @@ fn a_configuration_that_cannot_be_used_gives_up_nothing() {
 }
 
 #[test]
+fn what_is_staged_of_a_program_that_nobody_kept_is_counted_and_told() {
+    let (site, upstream) = (Site::new(), Reserved::new());
+    let manager = Manager::start(site.path("notify"));
+    let daemon = started(&site, &manager, &upstream.address);
+    let calls = site.program(&[10, 1], &[]).finish();
+    wait_for("all is drained and kept", || {
+        let is_drained = daemon.metrics().sum("blkin_drained_total") == calls;
+        (is_drained && programs(&manager) == 1).then_some(())
+    });
+    killed(daemon);
+    manager.lose_programs();
+    let daemon = started(&site, &manager, &upstream.address);
+    let told = daemon.said("gave up what was staged of programs that are not held any more").pop().unwrap();
+    assert!(told.ends_with(&format!(" annotations={calls}")), "{told}");
+    let metrics = wait_for("it is counted", || {
+        let metrics = daemon.metrics();
+        (metrics.sum_where("blkin_lost_total", "cause=\"invalid\"") == calls).then_some(metrics)
+    });
+    metrics.assert_balanced();
+}
+
+#[test]
 fn the_last_words_of_a_daemon_that_is_restarted_say_what_becomes_of_the_rest() {
     let (site, upstream) = (Site::new(), Reserved::new());
     let manager = Manager::start(site.path("notify"));

@@ -189,7 +189,7 @@ impl Store {
             tracing::warn!(
                 programs = self.kept.len(),
                 descriptors = self.most,
-                "systemd keeps no more programs over a restart (FileDescriptorStoreMax)"
+                "systemd keeps no more programs over a restart (FileDescriptorStoreMax= and FDSTORE= of the unit)"
             );
         }
     }

@@ -224,10 +224,11 @@ impl Engine {
     pub(super) fn rebuild(&mut self, tail: u64) -> Result<(), StagingError> {
         self.clocks.tick();
         self.feeder.fall_behind(self.ledger.first_frame());
-        let mut at = tail;
+        let (mut at, mut unreadable) = (tail, 0);
         while let Some((frame, end)) = self.staging.read_frame(at)? {
-            if let Some(program) = self.programs.get_mut(&frame.program) {
-                program.resume_after(&frame);
+            match self.programs.get_mut(&frame.program) {
+                Some(program) => program.resume_after(&frame),
+                None => unreadable += u64::from(frame.records),
             }
             self.take_frame(&frame, end - at, end);
             at = end;
@@ -237,6 +238,12 @@ impl Engine {
         }
         for program in self.programs.values_mut() {
             (0..program.attachment.slots()).for_each(|slot| program.attachment.publish(slot));
+        }
+        if unreadable > 0 {
+            tracing::warn!(
+                annotations = unreadable,
+                "gave up what was staged of programs that are not held any more: nobody else has the names in it (counted as invalid)"
+            );
         }
         self.fold_lost();
         self.is_rebuilt = true;

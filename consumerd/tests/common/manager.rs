@@ -38,6 +38,11 @@ impl Manager {
         self.kept.lock().unwrap().keys().cloned().collect()
     }
 
+    /// Loses what it keeps of programs, as if it had not been told of them yet.
+    pub fn lose_programs(&self) {
+        self.kept.lock().unwrap().retain(|name, _| name == "staging");
+    }
+
     /// A command that starts what is appended to it as a unit's next process, with everything that is kept.
     pub fn starter(&self) -> Command {
         let kept = self.kept.lock().unwrap();

@@ -46,6 +46,14 @@ fn programs(manager: &Manager) -> usize {
     manager.names().iter().filter(|name| name.starts_with('p')).count()
 }
 
+/// Waits until the daemon has drained so many calls, and so many programs are kept.
+fn wait_for_kept(daemon: &Daemon, calls: u64, manager: &Manager, kept: usize) {
+    wait_for("all is drained and kept", || {
+        let is_drained = daemon.metrics().sum("blkin_drained_total") == calls;
+        (is_drained && programs(manager) == kept).then_some(())
+    });
+}
+
 fn annotations(scribe: &Scribe) -> usize {
     scribe.spans().iter().map(|span| span.annotations.len() + span.binary_annotations.len()).sum()
 }
@@ -58,10 +66,7 @@ fn assert_nothing_is_lost(end: End) {
     let ended = site.program(&[1000, 2], &[("BLKIN_RING_BYTES", "1048576")]).finish();
     let mut lives = site.program(&[500, 1], &[]);
     let calls = ended + lives.calls();
-    wait_for("all is drained and kept", || {
-        let is_drained = daemon.metrics().sum("blkin_drained_total") == calls;
-        (is_drained && programs(&manager) == 2).then_some(())
-    });
+    wait_for_kept(&daemon, calls, &manager, 2);
     end(daemon);
     // While there is no daemon at all.
     lives.record_more();
@@ -133,10 +138,7 @@ fn a_configuration_that_cannot_be_used_gives_up_nothing() {
     let address = upstream.address.clone();
     let daemon = started(&site, &manager, &address);
     let calls = site.program(&[10, 1], &[]).finish();
-    wait_for("all is drained and kept", || {
-        let is_drained = daemon.metrics().sum("blkin_drained_total") == calls;
-        (is_drained && programs(&manager) == 1).then_some(())
-    });
+    wait_for_kept(&daemon, calls, &manager, 1);
     stopped(daemon);
     let wrong = ["--staging-bytes", "1"];
     // 78 would have systemd give up the unit, and all that it keeps for it.
@@ -160,10 +162,7 @@ fn what_is_staged_of_a_program_that_nobody_kept_is_counted_and_told() {
     let manager = Manager::start(site.path("notify"));
     let daemon = started(&site, &manager, &upstream.address);
     let calls = site.program(&[10, 1], &[]).finish();
-    wait_for("all is drained and kept", || {
-        let is_drained = daemon.metrics().sum("blkin_drained_total") == calls;
-        (is_drained && programs(&manager) == 1).then_some(())
-    });
+    wait_for_kept(&daemon, calls, &manager, 1);
     killed(daemon);
     manager.lose_programs();
     let daemon = started(&site, &manager, &upstream.address);
@@ -182,7 +181,7 @@ fn the_last_words_of_a_daemon_that_is_restarted_say_what_becomes_of_the_rest() {
     let manager = Manager::start(site.path("notify"));
     let daemon = started(&site, &manager, &upstream.address);
     let calls = site.program(&[10, 1], &[]).finish();
-    wait_for("all is drained", || (daemon.metrics().sum("blkin_drained_total") == calls).then_some(()));
+    wait_for_kept(&daemon, calls, &manager, 1);
     let log = site.path("log");
     stopped(daemon);
     let log = std::fs::read_to_string(log).unwrap();
@@ -221,8 +220,7 @@ fn a_daemon_whose_memory_has_another_size_says_how_much_it_gives_up() {
     let daemon = started(&site, &manager, &upstream.address);
     let mut program = site.program(&[10, 1], &[]);
     let calls = program.calls();
-    wait_for("all is drained", || (daemon.metrics().sum("blkin_drained_total") == calls).then_some(()));
-    wait_for("it is kept", || (programs(&manager) == 1).then_some(()));
+    wait_for_kept(&daemon, calls, &manager, 1);
     stopped(daemon);
     let arguments = ["--scribe-upstream", &upstream.address, "--staging-bytes", "134217728"];
     let daemon = site.started_by(manager.starter(), &arguments).ready();

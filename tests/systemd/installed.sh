@@ -23,14 +23,15 @@ check "what that program recorded is shown" until_true bash -ec 'blkin traces --
 check "a request is shown" shown
 check "and one of a user without any right" shown setpriv --reuid=nobody --regid=nogroup --clear-groups
 
-kill_holder() {
+# is_killed main|all: of consumerd's two processes, and systemd starts it again.
+is_killed() {
     local before
     before=$(property blkin-consumerd MainPID)
-    systemctl kill -s KILL --kill-who=main blkin-consumerd
+    systemctl kill -s KILL --kill-who="$1" blkin-consumerd
     anew() { state_is blkin-consumerd active && [ "$(property blkin-consumerd MainPID)" != "$before" ]; }
     until_true anew
 }
-check "a consumerd that is killed is started again" kill_holder
+check "a consumerd that is killed is started again" is_killed main
 check "and takes requests" shown
 check "the ledger holds" until_true healthy
 
@@ -49,14 +50,7 @@ gives_up_nothing() {
     cp good "$file" && until_true state_is blkin-consumerd active && return $result
 }
 check "with a configuration that cannot be used, too, until that is mended" gives_up_nothing
-kill_all() {
-    local before
-    before=$(property blkin-consumerd MainPID)
-    systemctl kill -s KILL --kill-who=all blkin-consumerd
-    anew() { state_is blkin-consumerd active && [ "$(property blkin-consumerd MainPID)" != "$before" ]; }
-    until_true anew
-}
-check "all of it is killed, and started again" kill_all
+check "all of it is killed, and started again" is_killed all
 goes_on() { [ "$(journalctl -q -o cat -u blkin-consumerd | grep -c 'goes on where the daemon before stopped')" -ge 3 ]; }
 check "it goes on each time where it stopped" goes_on
 check "the collector is there again" systemctl start blkin-collector

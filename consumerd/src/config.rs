@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::staging::Geometry;
 use crate::staging::layout::MAX_RING_BUDGET_BYTES;
+use crate::staging::layout::NUMBER_ROW_BYTES;
 
 /// Where the file is looked for when none is named.
 pub const DEFAULT_FILE: &str = "/etc/blkin/consumerd.toml";
@@ -343,8 +344,14 @@ impl Config {
     /// How the staging memory is divided.
     pub fn geometry(&self) -> Geometry {
         let per_program = 4096 + 32 * 256;
-        let checkpoint_bytes = (64 << 10) + (self.max_programs as u64).min(100_000) * per_program;
-        Geometry { log_bytes: self.staging_bytes, checkpoint_bytes: checkpoint_bytes.next_multiple_of(4096) }
+        let programs = (self.max_programs as u64).min(100_000);
+        let checkpoint_bytes = (64 << 10) + programs * per_program;
+        let numbers_bytes = programs * NUMBER_ROW_BYTES as u64;
+        Geometry {
+            log_bytes: self.staging_bytes,
+            checkpoint_bytes: checkpoint_bytes.next_multiple_of(4096),
+            numbers_bytes: numbers_bytes.next_multiple_of(4096),
+        }
     }
 }
 

@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Once;
 
-use blkin_consumerd::staging::layout::{HEARTBEAT_AT, VERSION};
+use blkin_consumerd::staging::layout::{HEARTBEAT_AT, NUMBER_ROW_BYTES, NUMBERS_AT, VERSION};
 use blkin_consumerd::staging::log::Place;
 use blkin_consumerd::staging::{
-    Checkpoint, DepartedTotals, Frame, Geometry, Memory, ProgramState, SinkState, SlotState, Staging,
+    Checkpoint, DepartedTotals, Frame, Geometry, Memory, NumberRow, ProgramState, SinkState, SlotState,
+    Staging,
 };
 
-const GEOMETRY: Geometry = Geometry { log_bytes: 4096, checkpoint_bytes: 4096 };
+const GEOMETRY: Geometry = Geometry { log_bytes: 4096, checkpoint_bytes: 4096, numbers_bytes: 4096 };
 const LINE: usize = 32;
 
 #[derive(Clone, Debug)]
@@ -96,6 +97,8 @@ fn checkpoint() -> Checkpoint {
     }
 }
 
+const ROW: NumberRow = NumberRow { number: 0x0102_0304_0506_0700, device: 1, inode: 0x1112_1314 };
+
 fn written() -> Vec<u8> {
     let mut memory = Bytes::zeroed();
     Staging::format(&mut memory, GEOMETRY).unwrap();
@@ -110,6 +113,7 @@ fn written() -> Vec<u8> {
     staging.commit().unwrap();
     staging.beat().unwrap();
     let mut bytes = staging.memory().0.clone();
+    bytes[NUMBERS_AT as usize..][2 * NUMBER_ROW_BYTES..][..NUMBER_ROW_BYTES].copy_from_slice(&ROW.encode());
     let heartbeat = &mut bytes[HEARTBEAT_AT as usize..][..8];
     assert_ne!(heartbeat, [0; 8]);
     // The only thing that depends on the time.
@@ -173,6 +177,8 @@ fn golden_bytes_are_what_we_write_and_what_an_independent_decoder_reads() {
 #[test]
 fn a_worker_that_finds_golden_bytes_goes_on_from_them() {
     let memory = undump(&golden_text());
+    let row = memory.0[NUMBERS_AT as usize..].as_chunks().0[2];
+    assert_eq!(NumberRow::decode(&row), Some(ROW));
     let (mut staging, recovered) = Staging::open(memory).unwrap();
     assert_eq!(recovered.checkpoint, checkpoint());
     let (mut found, mut position) = (Vec::new(), recovered.tail);

@@ -21,36 +21,16 @@ fn stopped(daemon: Daemon) {
     assert!(daemon.stop().success());
 }
 
-/// As a machine without memory, or an operator, does it: nobody has a last word.
-fn killed(mut daemon: Daemon) {
-    let worker = daemon.worker_pid();
-    send_signal(daemon.pid(), Signal::STOP);
-    send_signal(worker, Signal::KILL);
-    send_signal(daemon.pid(), Signal::KILL);
-    daemon.ended();
-}
-
-/// As where systemd is told to kill the main process alone (`KillMode=process`): its worker goes on for a while.
-fn left_to_its_worker(mut daemon: Daemon) {
-    send_signal(daemon.pid(), Signal::KILL);
-    daemon.ended();
-}
-
 fn started(site: &Site, manager: &Manager, upstream: &str) -> Daemon {
     let arguments = ["--scribe-upstream", upstream, "--stop-timeout-ms", "300"];
     site.started_by(manager.starter(), &arguments).ready()
-}
-
-/// How many names of a program's descriptors the manager knows.
-fn programs(manager: &Manager) -> usize {
-    manager.names().iter().filter(|name| name.starts_with('p')).count()
 }
 
 /// Waits until the daemon has drained so many calls, and so many programs are kept.
 fn wait_for_kept(daemon: &Daemon, calls: u64, manager: &Manager, kept: usize) {
     wait_for("all is drained and kept", || {
         let is_drained = daemon.metrics().sum("blkin_drained_total") == calls;
-        (is_drained && programs(manager) == kept).then_some(())
+        (is_drained && manager.programs() == kept).then_some(())
     });
 }
 
@@ -86,7 +66,7 @@ fn assert_nothing_is_lost(end: End) {
 
 #[test]
 fn nothing_is_lost_if_the_whole_daemon_is_killed_while_nobody_takes_anything() {
-    assert_nothing_is_lost(killed);
+    assert_nothing_is_lost(Daemon::killed);
 }
 
 #[test]
@@ -96,7 +76,7 @@ fn nothing_is_lost_if_the_daemon_is_restarted_while_nobody_takes_anything() {
 
 #[test]
 fn nothing_is_lost_if_the_next_daemon_finds_the_worker_of_the_one_before() {
-    assert_nothing_is_lost(left_to_its_worker);
+    assert_nothing_is_lost(Daemon::left_to_its_worker);
 }
 
 #[test]
@@ -108,7 +88,7 @@ fn a_program_counts_once_whose_release_systemd_was_not_told_of_before_the_daemon
     let daemon = started(&site, &manager, &address);
     let (mut ends, mut lives) = (site.program(&[10, 1], &[]), site.program(&[10, 1], &[]));
     let of_ended = ends.calls();
-    wait_for("both are kept", || (programs(&manager) == 2).then_some(()));
+    wait_for("both are kept", || (manager.programs() == 2).then_some(()));
     // The holder hears nothing any more of what its worker says.
     send_signal(daemon.pid(), Signal::STOP);
     ends.end();
@@ -120,10 +100,10 @@ fn a_program_counts_once_whose_release_systemd_was_not_told_of_before_the_daemon
         calls = of_ended + lives.calls();
         daemon.settled(calls);
     }
-    killed(daemon);
-    assert_eq!(programs(&manager), 2);
+    daemon.killed();
+    assert_eq!(manager.programs(), 2);
     let daemon = started(&site, &manager, &address);
-    wait_for("it is kept no longer", || (programs(&manager) == 1).then_some(()));
+    wait_for("it is kept no longer", || (manager.programs() == 1).then_some(()));
     let metrics = daemon.settled(calls);
     metrics.assert_balanced();
     assert_eq!(metrics.sum("blkin_drained_before_total"), 0);
@@ -151,7 +131,7 @@ fn a_configuration_that_cannot_be_used_gives_up_nothing() {
     metrics.assert_balanced();
     assert_eq!(metrics.sum("blkin_sink_acked_total"), calls);
     // Nothing of a program is kept any more, but the memory still is.
-    wait_for("it is kept no longer", || (programs(&manager) == 0).then_some(()));
+    wait_for("it is kept no longer", || (manager.programs() == 0).then_some(()));
     stopped(daemon);
     assert_eq!(site.starting_daemon(&wrong).ended().code(), Some(78));
 }
@@ -163,7 +143,7 @@ fn what_is_staged_of_a_program_that_nobody_kept_is_counted_and_told() {
     let daemon = started(&site, &manager, &upstream.address);
     let calls = site.program(&[10, 1], &[]).finish();
     wait_for_kept(&daemon, calls, &manager, 1);
-    killed(daemon);
+    daemon.killed();
     manager.lose_programs();
     let daemon = started(&site, &manager, &upstream.address);
     let told = daemon.said("gave up what was staged of programs that are not held any more").pop().unwrap();
@@ -199,7 +179,7 @@ fn the_flight_recorder_of_an_ended_program_can_be_taken_from_the_next_daemon() {
     recorder.calls();
     recorder.end();
     let is_kept = |daemon: &Daemon| (daemon.metrics().sum("blkin_recorders_kept") == 1).then_some(());
-    wait_for("it is kept", || is_kept(&daemon).filter(|()| programs(&manager) == 1));
+    wait_for("it is kept", || is_kept(&daemon).filter(|()| manager.programs() == 1));
     stopped(daemon);
     let daemon = started(&site, &manager, "");
     wait_for("the next one keeps it", || is_kept(&daemon));

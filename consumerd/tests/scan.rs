@@ -10,6 +10,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
 use std::sync::Mutex;
 
+use common::manager::Manager;
+use common::scribe::{Behaviour, Reserved};
 use common::{Daemon, Program, Site, send_signal, wait_for};
 use rustix::process::Signal;
 
@@ -133,9 +135,7 @@ fn what_a_killed_daemon_had_drained_and_not_shipped_is_named() {
     wait_for("the program is drained", || {
         (first.metrics().sum("blkin_drained_total") == calls).then_some(())
     });
-    let worker = first.worker_pid();
-    send_signal(first.pid(), Signal::KILL);
-    send_signal(worker, Signal::KILL);
+    first.killed();
     let second = site.daemon(&["--scan", "true"]);
     let label = program.label();
     let unsettled = wait_for("the program is found", || {
@@ -169,4 +169,41 @@ fn a_daemon_that_ends_tells_programs_and_the_next_one_finds_them() {
     });
     second.settled_of(&program, calls).assert_balanced();
     program.end();
+}
+
+/// A program that lives is drained, nobody takes anything, and the daemon is ended so before systemd keeps the program.
+fn assert_number_is_kept(end: fn(Daemon)) {
+    let _alone = ALONE.lock();
+    let (site, upstream) = (Site::new(), Reserved::new());
+    let manager = Manager::start(site.path("notify"));
+    let arguments =
+        ["--scribe-upstream", &upstream.address.clone(), "--scan", "true", "--stop-timeout-ms", "300"];
+    let first = site.started_by(manager.starter(), &arguments).ready();
+    let mut program = site.program(&[300, 1], &[]);
+    let calls = program.calls();
+    wait_for("the program is drained, and nobody takes anything", || {
+        let is_drained = first.metrics().sum("blkin_drained_total") == calls;
+        (is_drained && manager.programs() == 1).then_some(())
+    });
+    end(first);
+    manager.lose_programs();
+    program.record_more();
+    let calls = program.calls();
+    let _scribe = upstream.start(|_| Behaviour::Ok);
+    let second = site.started_by(manager.starter(), &arguments).ready();
+    let metrics = second.settled_of(&program, calls);
+    metrics.assert_balanced();
+    assert_eq!(metrics.sum_where("blkin_drained_total", &program.label()), calls);
+    assert_eq!(metrics.sum("blkin_lost_total"), 0);
+    program.end();
+}
+
+#[test]
+fn a_program_that_systemd_did_not_keep_goes_on_under_its_number() {
+    assert_number_is_kept(Daemon::killed);
+}
+
+#[test]
+fn a_program_that_systemd_did_not_keep_goes_on_when_the_worker_of_the_daemon_before_has_ended() {
+    assert_number_is_kept(Daemon::left_to_its_worker);
 }

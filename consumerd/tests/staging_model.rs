@@ -10,7 +10,7 @@ use blkin_consumerd::staging::log::Place;
 use blkin_consumerd::staging::{Checkpoint, Frame, Geometry, Memory, ProgramState, Staging, StagingError};
 use proptest::prelude::*;
 
-const GEOMETRY: Geometry = Geometry { log_bytes: 8192, checkpoint_bytes: 4096 };
+const GEOMETRY: Geometry = Geometry { log_bytes: 8192, checkpoint_bytes: 4096, numbers_bytes: 4096 };
 
 #[derive(Clone, Debug)]
 enum Write {
@@ -284,9 +284,9 @@ fn the_layout_is_the_documented_one() {
     staging.append(&frame).unwrap();
     staging.commit().unwrap();
     let bytes = memory.bytes.borrow();
-    assert_eq!(&bytes[..12], b"BLKSTAGE\x07\0\0\0");
+    assert_eq!(&bytes[..12], b"BLKSTAGE\x08\0\0\0");
     assert_eq!(bytes[64], 144);
-    let log = &bytes[4096 + 2 * 4096..];
+    let log = &bytes[4096 + 3 * 4096..];
     let mut expected = b"BFRM\x90\0\0\0".to_vec();
     for word in [0_u64, 2, 3 | 4 << 32, 0x11, 0x12, 0x13, 0x14, 5, 64] {
         expected.extend_from_slice(&word.to_le_bytes());

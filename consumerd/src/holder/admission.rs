@@ -46,7 +46,7 @@ impl Holder<'_> {
         self.tell_foreign(pid);
         let admitted = match self.claim(offer) {
             Ok(offer) => self.held.admit(offer.program, offer.segment, offer.control).map(|number| {
-                self.store.iter_mut().for_each(|store| store.admitted(number));
+                self.keep(number);
             }),
             Err((Refusal::Elsewhere, offer)) => match self.waiting.push(offer, since) {
                 Ok(()) => return,

@@ -54,6 +54,11 @@ impl Waiting {
         std::mem::take(&mut self.0)
     }
 
+    /// Whether any of them is such a one.
+    pub(super) fn any(&self, is_such: impl Fn(&Offer) -> bool) -> bool {
+        self.0.iter().any(|(offer, _)| is_such(offer))
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -14,6 +14,9 @@ use rustix::fs::{FileType, SealFlags, fcntl_get_seals, fstat};
 use crate::config::Config;
 use crate::link::Program;
 
+/// Device and inode of a segment.
+pub type Identity = (u64, u64);
+
 /// One program.
 #[derive(Debug)]
 pub struct Held {
@@ -25,7 +28,8 @@ pub struct Held {
     pub control: OwnedFd,
     /// The worker that runs now knows of it.
     pub is_told: bool,
-    identity: (u64, u64),
+    /// What its segment is known by.
+    pub identity: Identity,
     bytes: u64,
 }
 
@@ -52,8 +56,10 @@ struct Share {
 #[derive(Debug)]
 pub struct HeldPrograms {
     programs: BTreeMap<u64, Held>,
-    by_identity: HashMap<(u64, u64), u64>,
+    by_identity: HashMap<Identity, u64>,
     by_uid: HashMap<u32, Share>,
+    /// Numbers of programs that a daemon before this one held.
+    before: HashMap<Identity, u64>,
     next_number: u64,
     max_programs: usize,
     max_per_uid: usize,
@@ -67,6 +73,7 @@ impl HeldPrograms {
             programs: BTreeMap::new(),
             by_identity: HashMap::new(),
             by_uid: HashMap::new(),
+            before: HashMap::new(),
             next_number: 1,
             max_programs: config.max_programs,
             max_per_uid: config.max_programs_per_uid,
@@ -88,7 +95,7 @@ impl HeldPrograms {
         program: &Program,
         segment: &OwnedFd,
         control: &OwnedFd,
-    ) -> Result<((u64, u64), u64), Refusal> {
+    ) -> Result<(Identity, u64), Refusal> {
         let (identity, segment_bytes) = memfd_file(segment).map_err(|_| Refusal::Malformed)?;
         let (_, control_bytes) = memfd_file(control).map_err(|_| Refusal::Malformed)?;
         if self.by_identity.contains_key(&identity) {
@@ -103,7 +110,7 @@ impl HeldPrograms {
         if fits { Ok((identity, bytes)) } else { Err(Refusal::Quota) }
     }
 
-    /// Holds a program's descriptors, unless that is refused.
+    /// Holds a program's descriptors, unless that is refused, under the number that it had if it is [known](Self::know).
     ///
     /// # Errors
     /// Says why it is refused; the descriptors are closed then.
@@ -113,7 +120,9 @@ impl HeldPrograms {
         segment: OwnedFd,
         control: OwnedFd,
     ) -> Result<u64, Refusal> {
-        program.number = self.next_number;
+        let (identity, _) = self.measure(&program, &segment, &control)?;
+        let number = self.before.get(&identity).filter(|number| !self.programs.contains_key(number));
+        program.number = number.copied().unwrap_or(self.next_number);
         self.restore(program, segment, control)
     }
 
@@ -131,6 +140,21 @@ impl HeldPrograms {
         self.by_identity.insert(identity, number);
         self.programs.insert(number, Held { program, segment, control, is_told: false, identity, bytes });
         Ok(number)
+    }
+
+    /// Who offers such a segment gets this number again.
+    pub fn know(&mut self, identity: Identity, number: u64) {
+        self.before.insert(identity, number);
+    }
+
+    /// Whether who offers this segment would get an earlier number.
+    pub fn is_known(&self, segment: &OwnedFd) -> bool {
+        memfd_file(segment).is_ok_and(|(identity, _)| self.before.contains_key(&identity))
+    }
+
+    /// From now on everybody who comes gets a new number.
+    pub fn know_nobody(&mut self) {
+        self.before.clear();
     }
 
     /// Gives out no number below this one any more.
@@ -161,6 +185,11 @@ impl HeldPrograms {
         }
     }
 
+    /// Every program, with its number.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &Held)> {
+        self.programs.iter().map(|(number, held)| (*number, held))
+    }
+
     /// Every program that the worker does not know of, oldest first.
     pub fn untold(&mut self) -> impl Iterator<Item = &mut Held> {
         self.programs.values_mut().filter(|held| !held.is_told)
@@ -189,7 +218,7 @@ pub(super) fn is_memfd(fd: &OwnedFd) -> bool {
 
 /// Identity and size of a memfd. Anything else is refused without a call into its file system, which may be a
 /// program's own (FUSE) and never answer: only memory files have seals, and the kernel itself says so.
-fn memfd_file(fd: impl AsFd) -> io::Result<((u64, u64), u64)> {
+fn memfd_file(fd: impl AsFd) -> io::Result<(Identity, u64)> {
     if !fcntl_get_seals(&fd)?.contains(SealFlags::SHRINK | SealFlags::GROW) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -236,6 +265,22 @@ mod tests {
         assert_eq!(held.get(7).map(|held| &held.program), Some(&before));
         held.count_from(3);
         assert_eq!(held.next_number(), 9);
+    }
+
+    #[test]
+    fn one_that_is_known_gets_its_number_again_unless_another_has_it() {
+        let mut held = HeldPrograms::new(&Config::default());
+        held.count_from(5);
+        let [kept, found, late] = [memfd(), memfd(), memfd()];
+        held.know(memfd_file(&found).unwrap().0, 3);
+        held.know(memfd_file(&late).unwrap().0, 2);
+        held.restore(Program { number: 2, ..program(1) }, kept, memfd()).unwrap();
+        assert_eq!(held.admit(program(1), found, memfd()), Ok(3));
+        assert_eq!(held.admit(program(1), late.try_clone().unwrap(), memfd()), Ok(5));
+        held.release(5);
+        held.release(2);
+        held.know_nobody();
+        assert_eq!(held.admit(program(1), late, memfd()), Ok(6));
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod descriptors;
 mod guard;
 pub mod held;
 mod local;
+mod numbers;
 mod offers;
 mod predecessor;
 mod restore;
@@ -43,6 +44,7 @@ use control::Control;
 use counters::{Count, Counters};
 use guard::Guard;
 use held::HeldPrograms;
+use numbers::Numbers;
 use offers::Offers;
 use predecessor::Predecessor;
 use restore::{staging_of, tell_store};
@@ -121,6 +123,7 @@ struct Holder<'a> {
     held: HeldPrograms,
     waiting: Waiting,
     staging: Memfd,
+    numbers: Numbers,
     /// None where nobody keeps anything for the daemon that comes after this one.
     store: Option<Store>,
     control: Control,
@@ -210,6 +213,7 @@ impl<'a> Holder<'a> {
             waiting: Waiting::default(),
             counters: counters::read(&staging),
             staging,
+            numbers: Numbers::default(),
             store,
             control,
             http,
@@ -233,6 +237,7 @@ impl<'a> Holder<'a> {
         if self.config.scan {
             self.scan();
         }
+        self.know_again().await;
         let mut first = true;
         loop {
             match self.serve_one_worker().await {
@@ -387,7 +392,7 @@ impl<'a> Holder<'a> {
 
     fn release(&mut self, number: u64) {
         self.held.release(number);
-        self.store.iter_mut().for_each(|store| store.released(number));
+        self.keep_no_more(number);
         self.publish_counters();
     }
 

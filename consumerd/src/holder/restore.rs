@@ -8,7 +8,8 @@ use anyhow::Context;
 use rustix::fs::{FlockOperation, flock};
 
 use super::counters::Count;
-use super::held::Refusal;
+use super::held::{HeldPrograms, Refusal};
+use super::numbers::Numbers;
 use super::store::{Store, tell_failure};
 use super::{Holder, SHORT_TICK};
 use crate::config::Config;
@@ -17,6 +18,8 @@ use crate::staging::{Memfd, Staging, StagingError};
 
 /// Longest time in which systemd is told of the last programs.
 const LAST_MESSAGES: Duration = Duration::from_secs(1);
+/// Longest time in which the kernel takes a killed worker apart that had programs.
+const LAST_HOLD: Duration = Duration::from_secs(1);
 
 impl Holder<'_> {
     /// Holds what the daemon before this one held.
@@ -27,6 +30,10 @@ impl Holder<'_> {
         is_staging_kept: bool,
     ) {
         self.held.count_from(self.counters.get(Count::NextNumber));
+        match Numbers::read(&self.staging, self.config.geometry(), &mut self.held) {
+            Ok(numbers) => self.numbers = numbers,
+            Err(error) => tell_unnoted(&error),
+        }
         let came = programs.len();
         for (program, segment, control) in programs {
             self.restore_one(program, segment, control);
@@ -41,6 +48,40 @@ impl Holder<'_> {
                 refused,
                 "goes on where the daemon before stopped: systemd kept what it held"
             );
+        }
+    }
+
+    /// Takes in who offers itself already, beside those that a [scan](Self::scan) found. What is staged of a program that the
+    /// daemon before knew, and that is not held by now, is given up as soon as a worker runs.
+    pub(super) async fn know_again(&mut self) {
+        self.take_offers();
+        let due = Instant::now() + LAST_HOLD;
+        while self.waiting.any(|offer| self.held.is_known(&offer.segment)) && Instant::now() < due {
+            tokio::time::sleep(SHORT_TICK).await;
+            self.take_offers();
+        }
+        self.held.know_nobody();
+        self.note(|numbers, staging, held| numbers.agree(staging, held));
+        self.publish_counters();
+    }
+
+    /// A program was taken in: the next daemon is to know it, whether systemd keeps it or not.
+    pub(super) fn keep(&mut self, number: u64) {
+        self.note(|numbers, staging, held| {
+            held.get(number).map_or(Ok(()), |held| numbers.note(staging, number, held.identity))
+        });
+        self.store.iter_mut().for_each(|store| store.admitted(number));
+    }
+
+    /// A program was let go.
+    pub(super) fn keep_no_more(&mut self, number: u64) {
+        self.note(|numbers, staging, _| numbers.forget(staging, number));
+        self.store.iter_mut().for_each(|store| store.released(number));
+    }
+
+    fn note(&mut self, note: impl FnOnce(&mut Numbers, &mut Memfd, &HeldPrograms) -> io::Result<()>) {
+        if let Err(error) = note(&mut self.numbers, &mut self.staging, &self.held) {
+            tell_unnoted(&error);
         }
     }
 
@@ -76,6 +117,10 @@ impl Holder<'_> {
             tokio::time::sleep(SHORT_TICK).await;
         }
     }
+}
+
+fn tell_unnoted(error: &io::Error) {
+    tracing::warn!("failed to note which number is whose, for the next daemon: {error}");
 }
 
 /// Tells systemd something. Where it cannot be told, nothing is kept from then on, and that is said.

@@ -3,10 +3,13 @@
 //! ```text
 //! 0      header page
 //!          0  magic "BLKSTAGE"      8  version u32, zero u32     16  log bytes u64    24  checkpoint bytes u64
+//!         32  bytes of the table of numbers u64
 //!         64  head u64: end of the committed log, a position that only grows
 //!        128  heartbeat u64: CLOCK_MONOTONIC in ms when the worker was last through with its work
 //!        192  the holder's own counters, 10 x u64
-//! 4096   checkpoint A                 sequence u64, payload bytes u64, tail u64, checksum u64, payload
+//! 4096   the holder's table of numbers, rows of 32 bytes: the program's number u64, 0 of a free one; device u64 and inode u64 of
+//!        its segment; checksum u64
+//!   +T   checkpoint A                 sequence u64, payload bytes u64, tail u64, checksum u64, payload
 //!   +C   checkpoint B
 //!   +C   log: position p lies at p modulo the log's bytes; an entry never wraps
 //! ```
@@ -24,7 +27,7 @@ use blkin_record::{GRAIN_BYTES, MAX_GRAINS};
 /// First eight bytes of the memory.
 pub const MAGIC: [u8; 8] = *b"BLKSTAGE";
 /// Version of everything described here.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// Offset of the log's committed end.
 pub const HEAD_AT: u64 = 64;
 /// Offset of the worker's heartbeat.
@@ -35,6 +38,10 @@ pub const HOLDER_AT: u64 = 192;
 pub const HOLDER_COUNTERS: usize = 10;
 /// Bytes of the header page.
 pub const HEADER_BYTES: u64 = 4096;
+/// Offset of the table of numbers.
+pub const NUMBERS_AT: u64 = HEADER_BYTES;
+/// Bytes of a row of it.
+pub const NUMBER_ROW_BYTES: usize = 32;
 /// Bytes before a checkpoint's payload.
 pub const CHECKPOINT_HEADER_BYTES: usize = 32;
 /// Bytes before a frame's raw grains.
@@ -55,6 +62,8 @@ pub struct Geometry {
     pub log_bytes: u64,
     /// Bytes of each of the two checkpoints, a multiple of 4096.
     pub checkpoint_bytes: u64,
+    /// Bytes of the table of numbers, a multiple of 4096.
+    pub numbers_bytes: u64,
 }
 
 impl Geometry {
@@ -63,21 +72,22 @@ impl Geometry {
         self.log_at() + self.log_bytes
     }
 
-    /// Offset of checkpoint 0 or 1.
+    /// Offset of checkpoint 0 or 1, and of what follows them.
     pub fn checkpoint_at(&self, which: u64) -> u64 {
-        HEADER_BYTES + which * self.checkpoint_bytes
+        NUMBERS_AT + self.numbers_bytes + which * self.checkpoint_bytes
     }
 
     /// Offset of the log.
     pub fn log_at(&self) -> u64 {
-        HEADER_BYTES + 2 * self.checkpoint_bytes
+        self.checkpoint_at(2)
     }
 
     /// Whether the sizes can be worked with.
     pub fn is_valid(&self) -> bool {
         let fits =
             |bytes: u64, least: u64, most: u64| bytes.is_multiple_of(4096) && (least..=most).contains(&bytes);
-        fits(self.log_bytes, 4096, 1 << 40) && fits(self.checkpoint_bytes, 4096, 1 << 30)
+        let tables = [self.checkpoint_bytes, self.numbers_bytes];
+        fits(self.log_bytes, 4096, 1 << 40) && tables.iter().all(|bytes| fits(*bytes, 4096, 1 << 30))
     }
 }
 

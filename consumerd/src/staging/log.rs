@@ -6,8 +6,8 @@ use thiserror::Error;
 
 use super::checkpoint::Checkpoint;
 use super::layout::{
-    CHECKPOINT_HEADER_BYTES, FRAME_HEADER_BYTES, FRAME_MAGIC, Geometry, HEAD_AT, HEADER_BYTES, HEARTBEAT_AT,
-    MAGIC, MAX_FRAME_RAW_BYTES, PAD_MAGIC, VERSION, checksum, half, word,
+    CHECKPOINT_HEADER_BYTES, FRAME_HEADER_BYTES, FRAME_MAGIC, Geometry, HEAD_AT, HEARTBEAT_AT, MAGIC,
+    MAX_FRAME_RAW_BYTES, PAD_MAGIC, VERSION, checksum, half, word,
 };
 use super::memory::Memory;
 
@@ -100,11 +100,12 @@ impl<M: Memory> Staging<M> {
         if !geometry.is_valid() {
             return Err(StagingError::Damaged("its sizes make no sense"));
         }
-        let mut header = [0; 32];
+        let mut header = [0; 40];
         header[..8].copy_from_slice(&MAGIC);
         header[8..12].copy_from_slice(&VERSION.to_le_bytes());
         header[16..24].copy_from_slice(&geometry.log_bytes.to_le_bytes());
         header[24..32].copy_from_slice(&geometry.checkpoint_bytes.to_le_bytes());
+        header[32..].copy_from_slice(&geometry.numbers_bytes.to_le_bytes());
         Ok(memory.write(0, &header)?)
     }
 
@@ -360,7 +361,7 @@ fn read_word(memory: &impl Memory, at: u64) -> Result<u64, StagingError> {
 }
 
 fn read_geometry(memory: &impl Memory) -> Result<Geometry, StagingError> {
-    let mut header = [0; HEADER_BYTES as usize];
+    let mut header = [0; 40];
     memory.read(0, &mut header)?;
     if header[..8] != MAGIC {
         return Err(StagingError::Damaged("it is no staging log"));
@@ -368,7 +369,11 @@ fn read_geometry(memory: &impl Memory) -> Result<Geometry, StagingError> {
     if half(&header, 8) != VERSION {
         return Err(StagingError::Damaged("it has another version"));
     }
-    let geometry = Geometry { log_bytes: word(&header, 16), checkpoint_bytes: word(&header, 24) };
+    let geometry = Geometry {
+        log_bytes: word(&header, 16),
+        checkpoint_bytes: word(&header, 24),
+        numbers_bytes: word(&header, 32),
+    };
     if !geometry.is_valid() {
         return Err(StagingError::Damaged("its sizes make no sense"));
     }

@@ -14,8 +14,10 @@ pub mod checkpoint;
 pub mod layout;
 pub mod log;
 pub mod memory;
+pub mod number;
 
 pub use checkpoint::{Checkpoint, DepartedTotals, ProgramState, SinkState, SlotState};
 pub use layout::Geometry;
 pub use log::{Frame, Recovered, Staging, StagingError};
 pub use memory::{Memfd, Memory};
+pub use number::NumberRow;

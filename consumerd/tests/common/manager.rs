@@ -38,6 +38,11 @@ impl Manager {
         self.kept.lock().unwrap().keys().cloned().collect()
     }
 
+    /// How many programs it keeps.
+    pub fn programs(&self) -> usize {
+        self.names().iter().filter(|name| name.starts_with('p')).count()
+    }
+
     /// Loses what it keeps of programs, as if it had not been told of them yet.
     pub fn lose_programs(&self) {
         self.kept.lock().unwrap().retain(|name, _| name == "staging");

@@ -264,6 +264,21 @@ impl Daemon {
         send_signal(self.worker_pid(), signal);
     }
 
+    /// Kills both processes of it, as a machine without memory, or an operator, does: nobody has a last word.
+    pub fn killed(mut self) {
+        let worker = self.worker_pid();
+        send_signal(self.pid(), Signal::STOP);
+        send_signal(worker, Signal::KILL);
+        send_signal(self.pid(), Signal::KILL);
+        self.ended();
+    }
+
+    /// As where systemd is told to kill the main process alone (`KillMode=process`): its worker goes on for a while.
+    pub fn left_to_its_worker(mut self) {
+        send_signal(self.pid(), Signal::KILL);
+        self.ended();
+    }
+
     /// SIGTERM, and waits for the end.
     pub fn stop(mut self) -> ExitStatus {
         self.ask_to_end();

@@ -70,6 +70,12 @@ def checkpoint(area):
     return result
 
 
+def numbers(table):
+    rows = [struct.unpack_from("<4Q", table, at) for at in range(0, len(table), 32)]
+    assert all(checksum(struct.pack("<3Q", *row[:3])) == row[3] for row in rows if row[0])
+    return [row[:3] for row in rows if row[0]]
+
+
 def entry(log, at):
     magic, length = struct.unpack_from("<4sI", log, at)
     assert length >= 8 and at + length <= len(log)
@@ -87,14 +93,18 @@ def entry(log, at):
 
 def main():
     memory = load(sys.argv[1])
-    magic, version, zero, log_bytes, checkpoint_bytes = struct.unpack_from("<8sIIQQ", memory)
-    assert (magic, version, zero) == (b"BLKSTAGE", 7, 0)
+    magic, version, zero, log_bytes, checkpoint_bytes, numbers_bytes = struct.unpack_from("<8sIIQQQ", memory)
+    assert (magic, version, zero) == (b"BLKSTAGE", 8, 0)
     (head,) = struct.unpack_from("<Q", memory, 64)
-    log_at = HEADER + 2 * checkpoint_bytes
-    copies = [checkpoint(memory[at : at + checkpoint_bytes]) for at in range(HEADER, log_at, checkpoint_bytes)]
+    checkpoints_at = HEADER + numbers_bytes
+    log_at = checkpoints_at + 2 * checkpoint_bytes
+    areas = range(checkpoints_at, log_at, checkpoint_bytes)
+    copies = [checkpoint(memory[at : at + checkpoint_bytes]) for at in areas]
     log = memory[log_at : log_at + log_bytes]
     position = max((copy["tail"] for copy in copies if copy), default=0)
-    print(json.dumps({"log_bytes": log_bytes, "checkpoint_bytes": checkpoint_bytes, "head": head}))
+    sizes = {"log_bytes": log_bytes, "checkpoint_bytes": checkpoint_bytes, "numbers_bytes": numbers_bytes}
+    print(json.dumps(dict(sizes, head=head)))
+    print(json.dumps({"numbers": numbers(memory[HEADER:checkpoints_at])}))
     for name, copy in zip("AB", copies):
         print(json.dumps({"checkpoint": name, "holds": copy}))
     while position < head:

@@ -42,7 +42,10 @@ pub(super) struct Store {
     to_keep: BTreeSet<u64>,
     to_forget: VecDeque<String>,
     not_before: Instant,
+    /// There is no room for those that are to be kept, until another goes,
     is_full: bool,
+    /// and it was said that there was none.
+    was_full: bool,
 }
 
 impl Store {
@@ -71,6 +74,7 @@ impl Store {
             to_forget,
             not_before: Instant::now(),
             is_full: false,
+            was_full: false,
         }
     }
 
@@ -96,6 +100,7 @@ impl Store {
     /// A program is held no longer.
     pub(super) fn released(&mut self, number: u64) {
         self.to_keep.remove(&number);
+        self.is_full = false;
         if let Some(names) = self.kept.remove(&number) {
             self.name_bytes -= bytes_of(&names);
             self.to_forget.extend(names);
@@ -109,7 +114,7 @@ impl Store {
 
     /// Whether there is more to tell.
     pub(super) fn is_behind(&self) -> bool {
-        self.staging.is_some() || !self.to_keep.is_empty() || !self.to_forget.is_empty()
+        self.staging.is_some() || !self.to_forget.is_empty() || !self.is_full && !self.to_keep.is_empty()
     }
 
     /// Tells a few of the changes, unless that was done a moment ago.
@@ -153,9 +158,11 @@ impl Store {
         } else if let Some(name) = self.to_forget.front() {
             self.forget_now(name)?;
             self.to_forget.pop_front();
-        } else if let Some(number) = self.to_keep.first().copied() {
+        } else if let Some(number) = self.to_keep.first().copied().filter(|_| !self.is_full) {
             self.keep_program(number, held)?;
-            self.to_keep.pop_first();
+            if !self.is_full {
+                self.to_keep.pop_first();
+            }
         } else {
             return Ok(false);
         }
@@ -185,11 +192,12 @@ impl Store {
     }
 
     fn tell_full(&mut self) {
-        if !std::mem::replace(&mut self.is_full, true) {
+        self.is_full = true;
+        if !std::mem::replace(&mut self.was_full, true) {
             tracing::warn!(
                 programs = self.kept.len(),
                 descriptors = self.most,
-                "systemd keeps no more programs over a restart (FileDescriptorStoreMax= and FDSTORE= of the unit)"
+                "systemd keeps no more programs over a restart until one goes (FileDescriptorStoreMax= and FDSTORE= of the unit)"
             );
         }
     }
@@ -417,6 +425,28 @@ mod tests {
         (1..=3).for_each(|number| store.admitted(number));
         store.tell_all(&held).unwrap();
         assert_eq!((told(&manager).len(), store.is_behind()), (4, false));
+    }
+
+    #[test]
+    fn one_for_which_there_was_no_room_is_kept_once_another_goes() {
+        let (_folder, manager, mut store) = store(5);
+        let mut held = held(4);
+        (1..=4).for_each(|number| store.admitted(number));
+        let mut told_of = |gone: Option<u64>| {
+            gone.into_iter().for_each(|number| {
+                held.release(number);
+                store.released(number);
+            });
+            store.tell_all(&held).unwrap();
+            assert!(!store.is_behind());
+            told(&manager).into_iter().map(|(text, _)| text).collect::<Vec<_>>()
+        };
+        assert_eq!(told_of(None).len(), 4);
+        assert_eq!(told_of(Some(3)), Vec::<String>::new());
+        let expected =
+            [forgotten("p1.1000.42.6f7364"), forgotten("c1"), kept("p4.1000.42.6f7364"), kept("c4")];
+        assert_eq!(told_of(Some(1)), expected.map(|(text, _)| text));
+        assert_eq!(told_of(None), Vec::<String>::new());
     }
 
     #[test]

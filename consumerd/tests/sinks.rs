@@ -185,6 +185,42 @@ fn a_sink_whose_thread_ends_gets_another_and_nothing_is_lost() {
     assert_eq!(metrics.sum("blkin_worker_restarts_total"), 1);
 }
 
+/// Where one is killed, its successor ships again what another sink had not shipped yet.
+#[test]
+fn no_counter_of_a_sink_goes_back_when_a_worker_is_killed() {
+    let (site, upstream) = (Site::new(), Reserved::new());
+    let pipe = site.path("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let arguments = ["--scribe-upstream", &upstream.address, "--json-lines", pipe.to_str().unwrap()];
+    let daemon = site.bare_daemon(&arguments);
+    // There has to be a reader before it can be opened for writing.
+    let opened = std::thread::spawn(move || std::fs::File::open(pipe).unwrap());
+    // A pipe holds as much that nobody reads.
+    let mut program = site.program(&[20, 1], &[]);
+    let made = program.calls();
+    wait_for("the pipe has taken everything", || {
+        (daemon.metrics().sum_where("blkin_sink_acked_total", "json_lines") == made).then_some(())
+    });
+    drop(opened.join().unwrap());
+    for restarts in 1..=2 {
+        daemon.signal_worker(Signal::KILL);
+        let metrics = wait_for("another worker runs", || {
+            Some(daemon.metrics()).filter(|now| now.sum("blkin_worker_restarts_total") == restarts)
+        });
+        metrics.assert_balanced();
+        assert_eq!(metrics.sum_where("blkin_sink_acked_total", "json_lines"), made);
+        assert_eq!(metrics.sum_where("blkin_sink_in_flight", "json_lines"), 0);
+        assert_eq!(metrics.sum_where("blkin_sink_in_flight", "\"scribe\""), made);
+    }
+    let scribe = upstream.start(|_| Behaviour::Ok);
+    program.record_more();
+    let calls = program.calls();
+    wait_for("the upstream has everything", || (annotations(&scribe) as u64 >= calls).then_some(()));
+    let metrics = daemon.metrics();
+    metrics.assert_balanced();
+    assert_eq!(metrics.sum_where("blkin_sink_acked_total", "json_lines"), made);
+}
+
 #[test]
 fn json_goes_to_scribe_in_its_own_category() {
     let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));

@@ -17,6 +17,9 @@ use blkin_daemon::{Cause, Standing};
 use crate::config::Config;
 use queue::Queue;
 
+/// What each sink that can be switched on is called, in the order in which their figures lie in the staging memory.
+pub const NAMES: [&str; 3] = ["scribe", "scribe_json", "json_lines"];
+
 /// What a sink is fed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feed {
@@ -96,17 +99,17 @@ pub fn start_all(config: &Config) -> std::io::Result<Vec<Sink>> {
     let mut sinks = Vec::new();
     let upstream = |name, to: &str| Standing::new(name, to, Cause::OF_UPSTREAM);
     if !config.scribe_upstream.is_empty() {
-        let (name, to) = ("scribe", &config.scribe_upstream);
+        let (name, to) = (NAMES[0], &config.scribe_upstream);
         let outlet = scribe::Scribe::new(to, &config.scribe_category, config);
         sinks.push(Sink::start(name, Feed::Spans, upstream(name, to), config, outlet)?);
     }
     if !config.json_scribe_upstream.is_empty() {
-        let (name, to) = ("scribe_json", &config.json_scribe_upstream);
+        let (name, to) = (NAMES[1], &config.json_scribe_upstream);
         let outlet = scribe::Scribe::new(to, &config.json_scribe_category, config);
         sinks.push(Sink::start(name, Feed::Annotations, upstream(name, to), config, outlet)?);
     }
     if !config.json_lines.as_os_str().is_empty() {
-        let (name, to) = ("json_lines", &config.json_lines);
+        let (name, to) = (NAMES[2], &config.json_lines);
         let standing = Standing::new(name, to.display().to_string(), Cause::OF_FILE);
         sinks.push(Sink::start(name, Feed::Annotations, standing, config, lines::Lines::new(to, config))?);
     }

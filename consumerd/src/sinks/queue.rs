@@ -51,6 +51,14 @@ pub enum Outcome {
     Rejected,
 }
 
+/// Annotations by what became of them, in the order of [`Outcome::ALL`].
+pub type ByOutcome = [u64; Outcome::ALL.len()];
+
+impl Outcome {
+    /// Each of them.
+    pub const ALL: [Self; 4] = [Self::Acked, Self::QueueFull, Self::SpoolEvicted, Self::Rejected];
+}
+
 /// How full a queue is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fill {

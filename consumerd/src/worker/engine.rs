@@ -12,6 +12,7 @@ use super::askers::Askers;
 use super::feed::Feeder;
 use super::ledger::Ledger;
 use super::program::Program;
+use super::shown::Shown;
 use super::spare::Spare;
 use super::told::Told;
 use crate::config::Config;
@@ -73,6 +74,8 @@ pub(super) struct Engine {
     boot: String,
     born: Instant,
     staging: Staging<Memfd>,
+    /// The same memory, for what `/metrics` has shown.
+    shown: Memfd,
     ledger: Ledger,
     notes: VecDeque<FrameNote>,
     /// Boxed: each round goes over all of them, and most have nothing.
@@ -124,6 +127,7 @@ impl Engine {
         sinks: Vec<Sink>,
         settings: Settings,
     ) -> Result<(Self, u64), StagingError> {
+        let shown = staging.duplicate()?;
         let (staging, recovered) = Staging::open(staging)?;
         let checkpoint = recovered.checkpoint;
         let names = sinks.iter().map(|sink| sink.name).collect();
@@ -135,6 +139,7 @@ impl Engine {
             boot,
             born: Instant::now(),
             staging,
+            shown,
             ledger,
             notes: VecDeque::new(),
             programs: BTreeMap::new(),
@@ -246,8 +251,24 @@ impl Engine {
             );
         }
         self.fold_lost();
+        self.go_on_from_shown()?;
         self.is_rebuilt = true;
         Ok(())
+    }
+
+    /// No counter of `/metrics` goes back.
+    fn go_on_from_shown(&mut self) -> Result<(), StagingError> {
+        let shown = Shown::read(&self.shown)?;
+        self.ledger.goes_on_from(|sink| shown.settled(sink));
+        self.spans.split = self.spans.split.max(shown.spans_split());
+        // There may be other sinks than before.
+        self.note_shown()
+    }
+
+    /// Has the next worker know what `/metrics` is about to show.
+    pub(super) fn note_shown(&mut self) -> Result<(), StagingError> {
+        let shown = Shown::of(self.ledger.sinks(), self.spans.split);
+        Ok(shown.write(&mut self.shown)?)
     }
 
     /// One round over all programs and sinks.

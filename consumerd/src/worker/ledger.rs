@@ -1,12 +1,16 @@
 //! The books: what was drained, what became of it, and which staged frames still wait for whom.
 //!
 //! Every figure is kept twice: as it is now (`/metrics`), and of retired frames only (the checkpoint). A worker that
-//! starts anew begins with the latter and counts the frames that it finds again.
+//! starts anew begins with the latter and counts the frames that it finds again. What `/metrics` has shown as settled by then stays
+//! so, though it is shipped again: see [`ahead`].
+
+mod ahead;
 
 use std::collections::VecDeque;
 
-use crate::sinks::queue::Outcome;
+use crate::sinks::queue::{ByOutcome, Outcome};
 use crate::staging::{ProgramState, SinkState};
+use ahead::Ahead;
 
 /// Figures of one program's drained records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,6 +76,11 @@ impl SinkFigures {
         *figure += annotations;
     }
 
+    /// How much was settled, and how.
+    pub(super) fn settled(&self) -> ByOutcome {
+        [self.acked, self.queue_full, self.spool_evicted, self.rejected]
+    }
+
     /// Of what a frame brings to a sink, or to none.
     fn given(valid: u64, is_shipped: bool) -> Self {
         let (in_flight, no_sink) = if is_shipped { (valid, 0) } else { (0, valid) };
@@ -127,6 +136,8 @@ pub struct Ledger {
     names: Vec<&'static str>,
     now: Vec<SinkFigures>,
     retired: Vec<SinkFigures>,
+    /// Part of what is in flight in `now`.
+    ahead: Vec<Ahead>,
 }
 
 impl Ledger {
@@ -141,7 +152,15 @@ impl Ledger {
         let added = || SinkFigures { valid: before, no_sink: before, ..SinkFigures::default() };
         let retired: Vec<_> = names.iter().map(|name| of(name).unwrap_or_else(added)).collect();
         tell_removed(&names, saved);
-        Self { first, frames: VecDeque::new(), names, now: retired.clone(), retired }
+        let ahead = vec![Ahead::default(); names.len()];
+        Self { first, frames: VecDeque::new(), names, now: retired.clone(), retired, ahead }
+    }
+
+    /// What is in flight by now was counted again, and the last worker has shown as much of each sink as settled.
+    pub(super) fn goes_on_from(&mut self, shown: impl Fn(&str) -> ByOutcome) {
+        for ((name, now), ahead) in self.names.iter().zip(&self.now).zip(&mut self.ahead) {
+            *ahead = Ahead::of(shown(name), now);
+        }
     }
 
     /// A frame was staged: its valid annotations are now every sink's.
@@ -163,10 +182,13 @@ impl Ledger {
         let Some(of_frame) = open.and_then(|open| open.sinks.get_mut(sink)) else { return };
         // A frame cannot be settled twice; if it were, the sums must still not go astray.
         let annotations = annotations.min(of_frame.in_flight);
+        let now = &mut self.now[sink];
+        for (outcome, annotations) in self.ahead[sink].take(outcome, annotations, now.in_flight) {
+            of_frame.count(outcome, annotations);
+            now.count(outcome, annotations);
+        }
         of_frame.in_flight -= annotations;
-        of_frame.count(outcome, annotations);
-        self.now[sink].in_flight -= annotations;
-        self.now[sink].count(outcome, annotations);
+        now.in_flight -= annotations;
     }
 
     /// A sink was given a frame again, with so many annotations that are valid. A program that spoils its texts loses those
@@ -218,7 +240,13 @@ impl Ledger {
 
     /// Each sink's figures as they are now.
     pub fn sinks(&self) -> impl Iterator<Item = (&'static str, SinkFigures)> + '_ {
-        self.names.iter().copied().zip(self.now.iter().copied())
+        let figures = self.now.iter().zip(&self.ahead).map(|(now, ahead)| ahead.added_to(*now));
+        self.names.iter().copied().zip(figures)
+    }
+
+    /// Whether every sink has settled all that it was given, and what it was given again.
+    pub fn is_settled(&self) -> bool {
+        self.now.iter().all(|now| now.in_flight == 0)
     }
 
     /// Each sink's figures of retired frames.

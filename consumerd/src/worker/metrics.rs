@@ -41,7 +41,11 @@ type Cause = (&'static str, fn(&Totals) -> u64);
 
 impl Collector for EngineCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let snapshot = self.engine.lock().unwrap_or_else(PoisonError::into_inner).snapshot();
+        let snapshot = {
+            let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+            engine.note_shown().map_err(|_| fmt::Error)?;
+            engine.snapshot()
+        };
         encode_programs(&mut encoder, &snapshot)?;
         encode_sinks(&mut encoder, &snapshot)?;
         let others = self.standings.iter().map(|other| {

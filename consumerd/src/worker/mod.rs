@@ -9,6 +9,7 @@ mod metrics;
 mod pace;
 mod program;
 mod resolve;
+mod shown;
 mod snapshot;
 mod spare;
 mod sweep;

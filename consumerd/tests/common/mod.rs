@@ -59,6 +59,12 @@ impl Site {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
+    /// How many there are by now, perhaps with the beginning of another.
+    pub fn line_count(&self) -> usize {
+        let bytes = std::fs::read(self.lines_path()).unwrap_or_default();
+        bytes.iter().filter(|byte| **byte == b'\n').count()
+    }
+
     /// Starts the daemon with JSON lines into a file and whatever `arguments` add.
     pub fn daemon(&self, arguments: &[&str]) -> Daemon {
         let lines = self.lines_path();

@@ -33,7 +33,7 @@ impl Engine {
                 if !self.feeder.is_behind() {
                     self.feeder.end();
                 }
-                return Ok(self.ledger.sinks().all(|(_, sink)| sink.in_flight == 0));
+                return Ok(self.ledger.is_settled());
             };
             self.encode(piece);
             if Instant::now() >= due {

@@ -172,6 +172,23 @@ fn what_a_killed_worker_had_staged_finds_room_in_small_queues() {
     assert_eq!(scribe.spans().iter().map(annotations).sum::<usize>() as u64, made);
 }
 
+/// As by hand, or by who does not wait for it: it ships for as long as it may, and answers at its address.
+#[test]
+fn a_daemon_that_is_started_while_the_last_one_ends_waits_for_its_address() {
+    let site = Site::new();
+    let arguments = ["--scribe-upstream", "127.0.0.1:1", "--stop-timeout-ms", "2000"];
+    let mut last = site.bare_daemon(&arguments);
+    site.program(&[10, 1], &[]).finish();
+    let address = last.http.clone();
+    last.ask_to_end();
+    wait_for("it refuses programs", || (!site.socket().exists()).then_some(()));
+    let next = site.bare_daemon(&[&arguments[..], &["--http-listen", &address]].concat());
+    assert!(last.ended().success());
+    assert_eq!(next.said("waiting for it to end").len(), 1);
+    next.assert_healthy();
+    assert_eq!(next.http, address);
+}
+
 #[test]
 fn a_stopped_worker_turns_health_red_and_is_killed_in_the_end() {
     let site = Site::new();

@@ -430,23 +430,25 @@ impl<'a> Holder<'a> {
         self.keep_last().await;
         let rest = self.fate_of_the_rest();
         self.offers.end();
-        self.control.end(&self.closer);
         worker.ask_to_end();
-        let due = Instant::now() + shipping;
-        loop {
-            if let Some(status) = worker.ended().context("failed to wait for the worker")? {
-                return if status.success() {
-                    Ok(())
-                } else {
-                    Err(anyhow!("the worker ended badly: {status}"))
-                };
-            }
-            if Instant::now() > due {
-                worker.kill();
-                worker.wait().context("failed to wait for the worker")?;
-                return Err(anyhow!("the worker did not end in time and was killed; {rest}"));
-            }
-            tokio::time::sleep(SHORT_TICK).await;
+        let ended = ended(&mut worker, Instant::now() + shipping, rest).await;
+        // By this one that is started anew meanwhile knows that it has to wait, also for the address of HTTP.
+        self.control.end(&self.closer);
+        ended
+    }
+}
+
+/// Waits for the end of a worker that was asked to end, and kills it where it takes too long.
+async fn ended(worker: &mut WorkerProcess, due: Instant, rest: &str) -> anyhow::Result<()> {
+    loop {
+        if let Some(status) = worker.ended().context("failed to wait for the worker")? {
+            return if status.success() { Ok(()) } else { Err(anyhow!("the worker ended badly: {status}")) };
         }
+        if Instant::now() > due {
+            worker.kill();
+            worker.wait().context("failed to wait for the worker")?;
+            return Err(anyhow!("the worker did not end in time and was killed; {rest}"));
+        }
+        tokio::time::sleep(SHORT_TICK).await;
     }
 }

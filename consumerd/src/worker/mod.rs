@@ -22,6 +22,7 @@ use std::io::{self, ErrorKind};
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -128,6 +129,9 @@ fn drop_privileges() {
     }
 }
 
+/// The thread that answers HTTP.
+type Serving = JoinHandle<io::Result<()>>;
+
 /// Signs of life, each with the name of its sink, or `drain`.
 type Heartbeats = Vec<(&'static str, Heartbeat)>;
 
@@ -182,7 +186,8 @@ impl Worker {
             .context("failed to serve the control socket")?;
         engine.lock().unwrap_or_else(PoisonError::into_inner).rebuild(tail)?;
         rustix::io::ioctl_fionbio(&link, true)?;
-        let waker = Waker::start().context("failed to start the thread that programs wake")?;
+        let waker =
+            Waker::start(health.worker("wake")).context("failed to start the thread that programs wake")?;
         let [shortest, longest] = [config.poll_busy_ms, config.poll_idle_ms].map(Duration::from_millis);
         Ok(Self {
             pace: Pace::new(shortest, longest),
@@ -212,13 +217,14 @@ impl Worker {
     }
 
     async fn run(mut self) -> anyhow::Result<()> {
-        self.serve().context("failed to serve HTTP")?;
+        let serving = self.serve().context("failed to serve HTTP")?;
         let heartbeats = self.heartbeats();
         send(self.link.get_ref(), &Message::Ready.encode(), &[]).context("failed to greet the holder")?;
         while self.is_linked && !self.stop.is_cancelled() {
             let before = std::mem::replace(&mut self.looked, Instant::now());
             let progress = self.engine().round()?;
             self.after_round(&heartbeats)?;
+            has_not_ended(&serving)?;
             self.rest(progress, self.looked - before).await?;
         }
         self.finish(&heartbeats).await?;
@@ -228,7 +234,7 @@ impl Worker {
 
     /// Answers askers of metrics and health until the process ends, on a thread of their own: with that which drains they would
     /// take turns, and whoever asks without end would have rings run full.
-    fn serve(&self) -> io::Result<()> {
+    fn serve(&self) -> io::Result<Serving> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(EngineCollector {
             engine: self.engine.clone(),
@@ -244,8 +250,7 @@ impl Worker {
         };
         let (patience, never) = (Patience::new(HTTP_IDLE_TIME), CancellationToken::new());
         let serving = admin::serve(listener, router, ADMIN_CONNECTIONS, patience, never);
-        std::thread::Builder::new().name("blkin-http".into()).spawn(move || runtime.block_on(serving))?;
-        Ok(())
+        std::thread::Builder::new().name("blkin-http".into()).spawn(move || runtime.block_on(serving))
     }
 
     fn heartbeats(&self) -> Heartbeats {
@@ -402,6 +407,14 @@ impl Worker {
     }
 }
 
+/// Nobody would hear that the thread which answers has ended, for that is how it would be told: the next worker has another.
+fn has_not_ended(serving: &Serving) -> anyhow::Result<()> {
+    if serving.is_finished() {
+        bail!("the thread that answers HTTP has ended");
+    }
+    Ok(())
+}
+
 /// What becomes of what is left when the daemon ends, as the end of a line.
 fn fate(is_kept: bool) -> &'static str {
     if is_kept { ": kept for a restart, given up if systemd only stops the daemon" } else { "" }
@@ -465,4 +478,24 @@ fn next_message(link: impl AsFd) -> io::Result<Option<Heard>> {
     }
     let message = Message::decode(&received.bytes).ok_or(ErrorKind::InvalidData)?;
     Ok(Some((message, received.fds.try_into().ok())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_whose_answers_have_ended_ends_too() {
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let serving: Serving = std::thread::spawn(move || {
+            let _ = ended.recv();
+            panic!("as a defect would")
+        });
+        assert!(has_not_ended(&serving).is_ok());
+        drop(end);
+        while !serving.is_finished() {
+            std::thread::yield_now();
+        }
+        assert!(has_not_ended(&serving).is_err());
+    }
 }

@@ -15,6 +15,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use blkin_daemon::Heartbeat;
 use blkin_ringbuf::ControlPage;
 use blkin_ringbuf::wake::{MAX_PROGRAMS, Waiter, Woken, is_supported};
 use rustix::event::{EventfdFlags, eventfd};
@@ -58,19 +59,20 @@ struct Watched {
 }
 
 impl Waker {
-    /// Starts the thread, where the kernel has what it needs.
+    /// Starts the thread, where the kernel has what it needs. It beats when it has something to do, and rests in between.
     ///
     /// # Errors
     /// When the thread cannot be started or no descriptor is left.
-    pub(super) fn start() -> io::Result<Self> {
+    pub(super) fn start(heartbeat: Heartbeat) -> io::Result<Self> {
         let ours = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let wakes = Wakes::default();
         let thread = if is_supported() {
             let thread = Arc::new(Thread::new(ours.try_clone()?, wakes.clone()));
             let waiting = thread.clone();
-            std::thread::Builder::new().name("blkin-wake".into()).spawn(move || waiting.run())?;
+            std::thread::Builder::new().name("blkin-wake".into()).spawn(move || waiting.run(heartbeat))?;
             Some(thread)
         } else {
+            heartbeat.finish();
             tracing::info!(
                 "this kernel cannot wait for many programs at once: rings are looked at on time alone"
             );
@@ -164,20 +166,24 @@ impl Thread {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self) {
+    fn run(&self, heartbeat: Heartbeat) {
         loop {
             let ticket = self.waiter.ticket();
             let pages = {
                 let watched = self.watched();
                 if watched.is_watched { watched.pages.clone() } else { Vec::new() }
             };
-            match self.waiter.wait(ticket, &pages) {
+            heartbeat.rest();
+            let woken = self.waiter.wait(ticket, &pages);
+            heartbeat.beat();
+            match woken {
                 Ok(Woken::Called) => {}
                 Ok(Woken::NotAsleep) => self.watched().leave_out_unruly(),
                 Ok(Woken::ByProgram) => self.wake(),
                 Err(e) => {
                     tracing::warn!("failed to wait for programs, looking at the rings on time alone: {e}");
-                    return self.fail();
+                    self.fail();
+                    return heartbeat.finish();
                 }
             }
         }
@@ -240,6 +246,8 @@ impl Activity {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blkin_daemon::Health;
+    use blkin_daemon::health::State;
 
     fn page() -> ControlPage {
         use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -252,7 +260,7 @@ mod tests {
     /// Otherwise the worker would believe that it had been woken for nothing, and ask nobody for a quarter of a second.
     #[tokio::test]
     async fn a_wake_that_the_worker_did_not_need_is_not_heard_later() {
-        let mut waker = Waker::start().unwrap();
+        let mut waker = Waker::start(Health::new().worker("wake")).unwrap();
         let thread = waker.thread.clone().expect("this kernel can wait for many programs");
         let fall_asleep = || {
             let mut watched = thread.watched();
@@ -273,7 +281,7 @@ mod tests {
     /// A worker that is busy with a look for long would be called by each of them, over and over.
     #[tokio::test]
     async fn once_a_program_has_woken_the_worker_none_is_asked_to() {
-        let waker = Waker::start().unwrap();
+        let waker = Waker::start(Health::new().worker("wake")).unwrap();
         let thread = waker.thread.clone().expect("this kernel can wait for many programs");
         let pages = [page(), page()];
         *thread.watched() = Watched { pages: pages.to_vec(), is_watched: true, ..Watched::default() };
@@ -301,7 +309,7 @@ mod tests {
     /// asleep again, or a program plays with its word.
     #[tokio::test]
     async fn a_worker_that_sleeps_unwatched_is_waited_for_after_its_next_look() {
-        let mut waker = Waker::start().unwrap();
+        let mut waker = Waker::start(Health::new().worker("wake")).unwrap();
         let thread = waker.thread.clone().expect("this kernel can wait for many programs");
         let settings = Settings::default();
         assert!(waker.sleep(&settings, Vec::new));
@@ -316,7 +324,7 @@ mod tests {
 
     #[tokio::test]
     async fn not_all_programs_wake_the_worker_if_they_are_too_many_or_the_kernel_refuses() {
-        let mut waker = Waker::start().unwrap();
+        let mut waker = Waker::start(Health::new().worker("wake")).unwrap();
         let thread = waker.thread.clone().expect("this kernel can wait for many programs");
         assert!(waker.is_woken_by_all(MAX_PROGRAMS) && !waker.is_woken_by_all(MAX_PROGRAMS + 1));
         let pages = [page()];
@@ -327,6 +335,23 @@ mod tests {
         assert!(!waker.sleep(&Settings::default(), Vec::new), "nobody would be heard");
         waker.thread = None;
         assert!(!waker.is_woken_by_all(0));
+    }
+
+    #[tokio::test]
+    async fn a_thread_that_waits_is_alive_and_one_that_does_not_get_on_is_told_of() {
+        let health = Health::new();
+        let waker = Waker::start(health.worker("wake")).unwrap();
+        let thread = waker.thread.expect("this kernel can wait for many programs");
+        let wait_for = |wanted| {
+            while health.report().workers[0].state != wanted {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+        };
+        let held = thread.watched();
+        thread.waiter.call();
+        wait_for(State::Stuck);
+        drop(held);
+        wait_for(State::Alive);
     }
 
     #[test]

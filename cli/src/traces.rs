@@ -282,9 +282,9 @@ struct Columns {
 }
 
 impl Columns {
-    /// As wide as the longest id, of 64 bits or of 128; names and services share what is left.
+    /// As wide as the longest id, of 64 bits or of 128 (more is none); names and services share what is left.
     fn of(traces: &[Summary], with_longest: bool, style: Style) -> Columns {
-        let ids = traces.iter().map(|trace| trace.trace_id.len()).max().unwrap_or(0).max(16);
+        let ids = traces.iter().map(|trace| trace.trace_id.len()).max().unwrap_or(0).clamp(16, 32);
         let figures: &[usize] = if with_longest { &[11, 10, 12, 5] } else { &[11, 10, 5] };
         let left = |taken: usize| style.columns.saturating_sub(taken);
         let taken = ids + figures.iter().map(|width| 2 + width).sum::<usize>() + 2;
@@ -297,8 +297,7 @@ impl Columns {
 
     fn line(&self, cells: [&str; 6], services: &str) -> String {
         let [id, begin, duration, longest, spans, name] = cells;
-        let mut line =
-            vec![format!("{id:<ids$}", ids = self.ids), format!("{begin:>11}"), format!("{duration:>10}")];
+        let mut line = vec![fit(id, self.ids), format!("{begin:>11}"), format!("{duration:>10}")];
         line.extend(self.with_longest.then(|| format!("{longest:>12}")));
         line.extend([format!("{spans:>5}"), fit(name, self.names)]);
         let all = line.len();
@@ -445,6 +444,14 @@ mod tests {
         let names: Vec<_> = shown.lines().skip(1).map(|line| line.find("write").unwrap()).collect();
         assert_eq!(names[0], names[1], "{shown}");
         assert_eq!(shown.lines().next().unwrap().find("name"), Some(names[0]), "{shown}");
+    }
+
+    #[test]
+    fn an_id_that_is_none_does_not_push_the_others_out_of_their_columns() {
+        let traces =
+            ["ab", &"c".repeat(1 << 16)].map(|id| Summary::of(&trace(id, 1_000_000, 4_874), None).unwrap());
+        let shown = table(&traces, 4_000_000, false, Style { columns: 100, colours: false });
+        assert!(shown.lines().all(|line| width(line) <= 100 && line.len() > 40), "{shown}");
     }
 
     #[test]

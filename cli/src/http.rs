@@ -7,6 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
+use ureq::config::ConfigBuilder;
+use ureq::typestate::AgentScope;
 
 use crate::terminal::safe;
 
@@ -116,12 +118,15 @@ pub(crate) fn plain(error: ureq::Error) -> anyhow::Error {
 }
 
 fn agent(patience: Duration) -> ureq::Agent {
-    let config = ureq::Agent::config_builder()
+    connecting().timeout_global(Some(patience)).build().new_agent()
+}
+
+/// How every daemon is reached: by itself, for the proxy of the environment leads out of the network that daemons are in.
+pub(crate) fn connecting() -> ConfigBuilder<AgentScope> {
+    ureq::Agent::config_builder()
         .timeout_connect(Some(Duration::from_secs(3)))
-        .timeout_global(Some(patience))
         .http_status_as_error(false)
-        .build();
-    config.new_agent()
+        .proxy(None)
 }
 
 /// One daemon's HTTP interface.

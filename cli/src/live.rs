@@ -84,12 +84,8 @@ fn watch_patiently(
     wanted: &LiveArguments,
     patience: Duration,
 ) -> Result<Stream<impl Read + use<>>> {
-    let config = ureq::Agent::config_builder()
-        .timeout_connect(Some(Duration::from_secs(3)))
-        .timeout_per_read(Some(patience))
-        .http_status_as_error(false)
-        .build();
-    let mut request = config.new_agent().get(format!("{base}/api/blkin/live"));
+    let agent = http::connecting().timeout_per_read(Some(patience)).build().new_agent();
+    let mut request = agent.get(format!("{base}/api/blkin/live"));
     let least = wanted.min_duration.map(|least| least.max(1).to_string());
     for (key, value) in [
         ("serviceName", &wanted.service),

@@ -76,6 +76,16 @@ fn one_trace_that_is_not_there_is_a_failure_and_an_empty_list_is_none() {
 }
 
 #[test]
+fn daemons_are_asked_themselves_whatever_proxy_the_environment_names() {
+    let nothing = collector("200 OK", "[]");
+    for variable in ["ALL_PROXY", "HTTPS_PROXY", "http_proxy"] {
+        let mut blkin = Command::new(env!("CARGO_BIN_EXE_blkin"));
+        blkin.env(variable, format!("http://{NOBODY}")).args(["traces", "--collector", &nothing]);
+        assert!(blkin.output().unwrap().status.success(), "{variable}");
+    }
+}
+
+#[test]
 fn a_file_is_recovered_if_a_part_of_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let mut file = Vec::new();

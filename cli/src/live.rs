@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -123,18 +123,22 @@ impl<R: Read> Stream<R> {
     /// When the stream breaks off, or says what no daemon of ours says.
     pub fn next_event(&mut self) -> Result<Option<Event>> {
         let (mut kind, mut data) = (String::new(), String::new());
+        let mut left = MAX_EVENT_BYTES;
         loop {
+            ensure!(left > 0, "an event of the stream does not end: no daemon of BlkKin sends that");
             let mut line = String::new();
-            let read = (&mut self.reader).take(MAX_EVENT_BYTES).read_line(&mut line);
-            if read.map_err(broken_off)? == 0 {
+            let read = (&mut self.reader).take(left).read_line(&mut line).map_err(broken_off)?;
+            if read == 0 {
                 return Ok(None);
             }
+            left -= read as u64;
             let line = line.trim_end_matches(['\r', '\n']);
             match line.split_once(':').map(|(field, value)| (field, value.strip_prefix(' ').unwrap_or(value)))
             {
                 Some(("event", value)) => value.clone_into(&mut kind),
                 Some(("data", value)) => data.push_str(value),
                 None if line.is_empty() && !data.is_empty() => return read_event(&kind, data).map(Some),
+                None if line.is_empty() => left = MAX_EVENT_BYTES,
                 // Comments keep the connection alive; fields that nobody here knows mean nothing.
                 _ => {}
             }
@@ -326,6 +330,15 @@ mod tests {
                 Event::Span("x".to_owned()),
             ]
         );
+    }
+
+    #[test]
+    fn an_event_of_ever_more_lines_is_not_read_for_ever() {
+        let line = ["data: ", &"x".repeat(1 << 16), "\n"].concat();
+        let lines = line.repeat(MAX_EVENT_BYTES as usize / line.len() + 1);
+        let mut stream = Stream::new(lines.as_bytes());
+        let error = stream.next_event().unwrap_err().to_string();
+        assert!(error.contains("does not end"), "{error}");
     }
 
     #[test]

@@ -200,10 +200,10 @@ impl Ledger {
     /// The program's, consumerd's and the sinks' equations from consumerd's metrics.
     pub fn of_consumerd(metrics: &Metrics) -> Ledger {
         let mut equations = Vec::new();
-        for process in metrics.values("blkin_program_attempted_total", "process") {
-            equations.push(program(metrics, &process));
-            equations.push(drain(metrics, &process));
-            equations.push(validity(metrics, &process));
+        for (process, own) in metrics.by("process") {
+            if own.has("blkin_program_attempted_total") {
+                equations.extend([program(&own, process), drain(&own, process), validity(&own, process)]);
+            }
         }
         let sinks = metrics.values("blkin_sink_acked_total", "sink");
         equations.extend(sinks.iter().map(|sink| shipping(metrics, sink)));
@@ -589,6 +589,14 @@ blkin_relay_entries_upstream_lost_total{upstream=\"a:1\",cause=\"spool_evicted\"
             assert!(told.iter().any(|told| told == line), "{line} in {shown}");
         }
         assert_eq!(told.len(), 5 + 3 + 3 + 2, "{shown}");
+    }
+
+    #[test]
+    fn the_ledger_of_many_programs_takes_time_by_their_number() {
+        // By the square of it, this would take an hour.
+        let of = |pid: u32| format!("blkin_program_attempted_total{{process=\"osd:{pid}\"}} 0\n");
+        let metrics: String = (0..100_000).map(of).collect();
+        assert_eq!(Ledger::of_consumerd(&Metrics::parse(&metrics)).equations.len(), 300_000);
     }
 
     #[test]

@@ -47,6 +47,17 @@ impl Metrics {
         self.select(name, labels).map(|sample| sample.value).sum()
     }
 
+    /// The samples that carry a label, by its value: whoever asks about each value in turn looks through its own alone.
+    pub fn by(&self, label: &str) -> BTreeMap<&str, Metrics> {
+        let mut by: BTreeMap<&str, Metrics> = BTreeMap::new();
+        for sample in &self.samples {
+            if let Some(value) = sample.labels.get(label) {
+                by.entry(value).or_default().samples.push(sample.clone());
+            }
+        }
+        by
+    }
+
     /// All values of a label of a metric, sorted, each once.
     pub fn values(&self, name: &str, label: &str) -> Vec<String> {
         let mut values: Vec<String> =

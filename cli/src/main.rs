@@ -1,6 +1,6 @@
 //! `blkin`: looks at traces and at the health of tracing.
 
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -292,8 +292,11 @@ fn take_snapshot(wanted: &SnapshotArguments, json: bool) -> Result<()> {
 fn print_saved(file: &Path, json: bool) -> Result<()> {
     let recovery = recover::recover(file)?;
     tell(&recovery.summary);
-    let annotations = &recovery.annotations;
-    put(&if json { recover::json_lines(annotations)? } else { recover::text(annotations) })
+    // Not put together first: there may be gigabytes of it.
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let write = if json { recover::write_json } else { recover::write_text };
+    let mut annotations = recovery.annotations.iter();
+    written(annotations.try_for_each(|annotation| write(annotation, &mut out)).and_then(|()| out.flush()))
 }
 
 fn check(reading: &Reading, json: bool) -> Result<ExitCode> {
@@ -367,9 +370,14 @@ fn tell(text: &str) {
     let _unsaid = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// Writes to the standard output; a reader that went away (`| head`) is no error.
+/// Writes to the standard output.
 fn put(text: &str) -> Result<()> {
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
+    written(std::io::stdout().lock().write_all(text.as_bytes()))
+}
+
+/// What became of the standard output; a reader that went away (`| head`) is no error.
+fn written(result: std::io::Result<()>) -> Result<()> {
+    match result {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         other => other.context("failed to write to the standard output"),
     }

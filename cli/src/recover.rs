@@ -1,15 +1,17 @@
 //! Annotations out of saved segments (`blkin snapshot`), and out of copies of a program's memory.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read, Write};
 use std::path::Path;
+use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
 use blkin_record::{Endpoint, EndpointRef, Record, Text, Value};
 use blkin_ringbuf::saved::{self, Count, MAX_FILE_BYTES, Reading, Saved, SavedRecord, SavedTime};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::moments;
 use crate::terminal::safe;
@@ -18,7 +20,7 @@ use crate::units;
 /// Syslog's names of levels.
 const LEVELS: [&str; 8] = ["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"];
 
-/// One annotation as it is printed.
+/// One annotation as it is printed. There may be millions: texts that many of them have are kept once.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Recovered {
     /// Nanoseconds since 1970, when that is known.
@@ -26,34 +28,46 @@ pub struct Recovered {
     /// The time is its own; else it is that of the event before it in its ring.
     pub is_own_time: bool,
     /// Name of the program.
-    pub program: String,
+    pub program: Rc<str>,
     /// Process.
     pub pid: u32,
     /// Ring.
     pub slot: u32,
     /// Number in its ring (mod 2^28).
     pub ordinal: u64,
-    /// Trace id, hexadecimal.
-    pub trace_id: String,
-    /// Span id, hexadecimal.
-    pub span_id: String,
-    /// Parent span id, hexadecimal; of a root none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub parent_id: Option<String>,
+    /// Trace id.
+    #[serde(serialize_with = "hexadecimal")]
+    pub trace_id: u64,
+    /// Span id.
+    #[serde(serialize_with = "hexadecimal")]
+    pub span_id: u64,
+    /// Parent span id; of a root 0.
+    #[serde(serialize_with = "hexadecimal", skip_serializing_if = "is_none")]
+    pub parent_id: u64,
     /// Name of the span.
-    pub name: String,
+    pub name: Rc<str>,
     /// Name of the service.
-    pub service: String,
+    pub service: Rc<str>,
     /// Its address, when it has one.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub address: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub address: Rc<str>,
     /// Severity.
     pub level: &'static str,
     /// The event, or the key.
-    pub key: String,
+    pub key: Rc<str>,
     /// What the key says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<serde_json::Value>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands over references")]
+fn hexadecimal<S: Serializer>(id: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{id:016x}"))
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands over references")]
+fn is_none(id: &u64) -> bool {
+    *id == 0
 }
 
 /// What became of a file.
@@ -96,7 +110,7 @@ pub fn of_bytes(file: &[u8]) -> Result<Recovery> {
     let mut recovery = Recovery::default();
     for program in &mut reading.programs {
         let is_foreign = reading.is_raw && !program.adopt_clock_of_this_boot();
-        let texts = Texts { program, known: HashMap::new().into() };
+        let texts = Texts::of(program);
         let mut unreadable = 0;
         let count = program.records(|record| match texts.recovered(record) {
             Some(annotation) => recovery.annotations.push(annotation),
@@ -157,34 +171,43 @@ fn left_out(cut_bytes: u64) -> String {
     }
 }
 
-/// Texts of one program.
+/// Texts of one program, each of those that records refer to by its number once.
 struct Texts<'a> {
     program: &'a Saved,
-    known: std::cell::RefCell<HashMap<u32, Option<String>>>,
+    label: Rc<str>,
+    known: RefCell<HashMap<u32, Option<Rc<str>>>>,
+    endpoints: RefCell<HashMap<u32, Option<Place>>>,
 }
 
-impl Texts<'_> {
+/// A service and its address.
+#[derive(Clone)]
+struct Place {
+    service: Rc<str>,
+    address: Rc<str>,
+}
+
+impl<'a> Texts<'a> {
+    fn of(program: &'a Saved) -> Self {
+        let label = program.identity.label.as_str().into();
+        Texts { program, label, known: RefCell::default(), endpoints: RefCell::default() }
+    }
+
     fn recovered(&self, saved: SavedRecord<'_>) -> Option<Recovered> {
         let SavedRecord { slot, time, record } = saved;
-        let endpoint = self.endpoint(&record)?;
-        let hex = |id: u64| format!("{id:016x}");
+        let Place { service, address } = self.place(&record)?;
         Some(Recovered {
             time_ns: time.nanoseconds(),
             is_own_time: matches!(time, SavedTime::At(_)),
-            program: self.program.identity.label.clone(),
+            program: self.label.clone(),
             pid: self.program.identity.pid,
             slot,
             ordinal: record.ordinal,
-            trace_id: hex(record.trace_id),
-            span_id: hex(record.span_id),
-            parent_id: (record.parent_span_id != 0).then(|| hex(record.parent_span_id)),
+            trace_id: record.trace_id,
+            span_id: record.span_id,
+            parent_id: record.parent_span_id,
             name: self.text(&record.name)?,
-            address: match (endpoint.ip.as_str(), endpoint.port) {
-                ("", _) => String::new(),
-                (ip, 0) => ip.to_owned(),
-                (ip, port) => format!("{ip}:{port}"),
-            },
-            service: endpoint.name,
+            address,
+            service,
             level: LEVELS[usize::from(record.level) % LEVELS.len()],
             key: self.text(&record.key)?,
             value: match record.value {
@@ -195,25 +218,35 @@ impl Texts<'_> {
         })
     }
 
-    fn text(&self, text: &Text<'_>) -> Option<String> {
+    fn text(&self, text: &Text<'_>) -> Option<Rc<str>> {
         match text {
-            Text::Inline(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+            Text::Inline(bytes) => Some(String::from_utf8_lossy(bytes).into()),
             Text::Id(id) => {
-                let mut known = self.known.borrow_mut();
-                let look_up = || {
-                    let text = self.program.text(*id)?;
-                    Some(String::from_utf8_lossy(&text).into_owned())
-                };
-                known.entry(*id).or_insert_with(look_up).clone()
+                let look_up = || Some(String::from_utf8_lossy(&self.program.text(*id)?).into());
+                self.known.borrow_mut().entry(*id).or_insert_with(look_up).clone()
             }
         }
     }
 
-    fn endpoint(&self, record: &Record<'_>) -> Option<Endpoint> {
+    fn place(&self, record: &Record<'_>) -> Option<Place> {
         match &record.endpoint {
-            EndpointRef::Inline(bytes) => Endpoint::decode(bytes),
-            EndpointRef::Id(id) => Endpoint::decode(&self.program.text(*id)?),
+            EndpointRef::Inline(bytes) => Endpoint::decode(bytes).map(Place::from),
+            EndpointRef::Id(id) => {
+                let look_up = || Endpoint::decode(&self.program.text(*id)?).map(Place::from);
+                self.endpoints.borrow_mut().entry(*id).or_insert_with(look_up).clone()
+            }
         }
+    }
+}
+
+impl From<Endpoint> for Place {
+    fn from(endpoint: Endpoint) -> Place {
+        let address = match (endpoint.ip.as_str(), endpoint.port) {
+            ("", _) => String::new(),
+            (ip, 0) => ip.to_owned(),
+            (ip, port) => format!("{ip}:{port}"),
+        };
+        Place { service: endpoint.name.into(), address: address.into() }
     }
 }
 
@@ -222,44 +255,37 @@ pub const NOTE: &str = "\
 A line for each annotation: when, program, service, span, ids of trace and span, severity, and what was \
 recorded. A key has no time of its own: ~ stands before that of the event before it in its ring.";
 
-/// Lines for people: time of day (`~` before one that is not its own), program, service, span, ids, what happened.
-pub fn text(annotations: &[Recovered]) -> String {
-    let mut out = String::new();
-    for a in annotations {
-        let time = match a.time_ns {
-            Some(time) => format!(
-                "{}{}",
-                if a.is_own_time { ' ' } else { '~' },
-                moments::moment(time.max(0) as u64 / 1000)
-            ),
-            None => " unknown time".into(),
-        };
-        let value = match &a.value {
-            None => String::new(),
-            Some(serde_json::Value::String(text)) => format!(" = {}", safe(text)),
-            Some(number) => format!(" = {number}"),
-        };
-        let (program, service, name, key) = (safe(&a.program), safe(&a.service), safe(&a.name), safe(&a.key));
-        let _ = writeln!(
-            out,
-            "{time} {program}:{} {service} {name} {}/{} {} {key}{value}",
-            a.pid, a.trace_id, a.span_id, a.level
-        );
-    }
-    out
-}
-
-/// A JSON object a line.
+/// Writes a line for people: time of day (`~` before one that is not its own), program, service, span, ids, what happened.
 ///
 /// # Errors
-/// Never in fact.
-pub fn json_lines(annotations: &[Recovered]) -> Result<String> {
-    let mut out = String::new();
-    for annotation in annotations {
-        out.push_str(&serde_json::to_string(annotation)?);
-        out.push('\n');
-    }
-    Ok(out)
+/// When `out` cannot be written.
+pub fn write_text(a: &Recovered, out: &mut impl Write) -> io::Result<()> {
+    let time = match a.time_ns {
+        Some(time) => {
+            format!("{}{}", if a.is_own_time { ' ' } else { '~' }, moments::moment(time.max(0) as u64 / 1000))
+        }
+        None => " unknown time".into(),
+    };
+    let value = match &a.value {
+        None => String::new(),
+        Some(serde_json::Value::String(text)) => format!(" = {}", safe(text)),
+        Some(number) => format!(" = {number}"),
+    };
+    let (program, service, name, key) = (safe(&a.program), safe(&a.service), safe(&a.name), safe(&a.key));
+    writeln!(
+        out,
+        "{time} {program}:{} {service} {name} {:016x}/{:016x} {} {key}{value}",
+        a.pid, a.trace_id, a.span_id, a.level
+    )
+}
+
+/// Writes a line that is a JSON object.
+///
+/// # Errors
+/// When `out` cannot be written.
+pub fn write_json(annotation: &Recovered, out: &mut impl Write) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, annotation)?;
+    out.write_all(b"\n")
 }
 
 #[cfg(test)]
@@ -305,6 +331,18 @@ mod tests {
         assert!(summary(&file.repeat(2)).contains("\n2 programs have damaged ends\n"));
         let longer = [&saved()[..], b"x"].concat();
         assert!(summary(&longer).ends_with("1 byte is damaged and was left out\n"));
+    }
+
+    #[test]
+    fn a_text_that_many_annotations_have_is_kept_once() {
+        let golden = include_str!("../../ringbuf/tests/golden/saved-v1.hex").replace('\n', "");
+        let byte = |at: usize| u8::from_str_radix(&golden[at..at + 2], 16).unwrap();
+        let file: Vec<u8> = (0..golden.len()).step_by(2).map(byte).collect();
+        let annotations = of_bytes(&file).unwrap().annotations;
+        // The second has another key, and of both later ones the endpoint travelled in the record.
+        let [first, _, third] = &annotations[..] else { panic!("{annotations:?}") };
+        let texts = |of: &Recovered| [&of.program, &of.name, &of.key].map(Rc::as_ptr);
+        assert_eq!(texts(first), texts(third), "{annotations:?}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 
 use anyhow::Context;
 use blkin_daemon::admin::Admin;
+use blkin_daemon::config::Layered;
 use blkin_daemon::descriptors::{raise_limit, room_for};
 use blkin_daemon::drain::{DRAIN_TIME, drain};
 use blkin_daemon::start::{Listeners, run_server, say_configuration_is_good};
@@ -35,17 +36,17 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
         read.check(Config::check_folders)?;
         return say_configuration_is_good();
     }
-    let config = read.config;
-    logging::init(&config.log, config.log_format)?;
-    run_server(run(config, arguments))
+    logging::init(&read.config.log, read.config.log_format)?;
+    run_server(run(read, arguments))
 }
 
-async fn run(config: Config, arguments: &Arguments) -> anyhow::Result<()> {
+async fn run(read: Layered<Config>, arguments: &Arguments) -> anyhow::Result<()> {
     let stop = signals::stop_token().context("failed to listen for signals")?;
     let reloads = signals::reloads().context("failed to listen for signals")?;
     let Listeners { scribe, http, addresses } =
-        Listeners::open(config.scribe_listen, config.http_listen).await?;
-    let (collector, store_thread) = Collector::open(config)?;
+        Listeners::open(read.config.scribe_listen, read.config.http_listen).await?;
+    let (collector, store_thread) =
+        Collector::open(read.config.clone()).map_err(|failed| read.explain(failed, Config::check_folders))?;
     tracing::info!(scribe = %addresses.scribe, http = %addresses.http, "ready");
     let (read_again, retention) = (arguments.clone(), collector.writer.retention());
     let changed = move |config: &Config| retention.set(config.retention());

@@ -4,7 +4,7 @@
 //! Some of it depends on the machine and on who runs the daemon, such as whether a folder can be written: a daemon asks that
 //! apart from what it checks of the values alone, since a configuration may be read elsewhere.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
@@ -99,16 +99,22 @@ pub fn writable_folder(key: &'static str, folder: &Path) -> Result<(), ConfigErr
     match tried {
         // A full disk is no matter of configuration.
         Err(error) if !matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
-            let (folder, there) = (folder.display(), there.display());
-            Err(invalid(
-                key,
-                format!(
-                    "{folder} cannot be written: {error} in {there}, which {what}; let the user that the daemon runs as \
-                     write there, and check as that user"
-                ),
-            ))
+            let (folder, there, advice) = (folder.display(), there.display(), advice(&error));
+            let reason = format!("{folder} cannot be written: {error} in {there}, which {what}; {advice}");
+            Err(invalid(key, reason))
         }
         _ => Ok(()),
+    }
+}
+
+/// What to do about a folder that cannot be written.
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::ReadOnlyFilesystem => {
+            "mount it to be written; a systemd unit may write elsewhere than below /run/blkin and /var/lib/blkin only what \
+             its ReadWritePaths= names"
+        }
+        _ => "let the user that the daemon runs as write there, and check as that user",
     }
 }
 
@@ -192,5 +198,11 @@ mod tests {
             said.contains("/proc/self/spool cannot be written") && said.contains("/proc/self,"),
             "{said}"
         );
+    }
+
+    #[test]
+    fn a_file_system_that_a_unit_may_not_write_is_told_of_with_the_way_out() {
+        let advice = advice(&ErrorKind::ReadOnlyFilesystem.into());
+        assert!(advice.contains("ReadWritePaths="), "{advice}");
     }
 }

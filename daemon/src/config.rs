@@ -117,6 +117,16 @@ impl<C> Layered<C> {
             other => other,
         })
     }
+
+    /// Why a start failed: what a check of the machine says of it, which names the key and what to do, or else what it failed
+    /// with itself. It stays a failure of this moment, to be tried again: the disk may only be late.
+    pub fn explain(
+        &self,
+        failed: anyhow::Error,
+        check: impl FnOnce(&C) -> Result<(), ConfigError>,
+    ) -> anyhow::Error {
+        self.check(check).map_or_else(anyhow::Error::from, |()| failed)
+    }
 }
 
 /// The file to read: the one that the flag names, or else the variable (`prefix` and `CONFIG`), or else the default one if it

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use blkin_daemon::admin::{self, Admin};
+use blkin_daemon::config::Layered;
 use blkin_daemon::descriptors::{raise_limit, room_for};
 use blkin_daemon::drain::{DRAIN_TIME, drain};
 use blkin_daemon::start::{Listeners, run_server, say_configuration_is_good};
@@ -40,17 +41,18 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
         read.check(Config::check_folders)?;
         return say_configuration_is_good();
     }
-    let config = read.config;
-    logging::init(&config.log, config.log_format)?;
-    run_server(run(config, arguments))
+    logging::init(&read.config.log, read.config.log_format)?;
+    run_server(run(read, arguments))
 }
 
-async fn run(config: Config, arguments: &Arguments) -> anyhow::Result<()> {
+async fn run(read: Layered<Config>, arguments: &Arguments) -> anyhow::Result<()> {
     let stop = signals::stop_token().context("failed to listen for signals")?;
     let reloads = signals::reloads().context("failed to listen for signals")?;
     let Listeners { scribe, http, addresses } =
-        Listeners::open(config.scribe_listen, config.http_listen).await?;
-    let relay = Relay::open(config.clone(), addresses.scribe)?;
+        Listeners::open(read.config.scribe_listen, read.config.http_listen).await?;
+    let relay = Relay::open(read.config.clone(), addresses.scribe)
+        .map_err(|failed| read.explain(failed, Config::check_folders))?;
+    let config = &read.config;
     tracing::info!(scribe = %addresses.scribe, http = %addresses.http, upstreams = ?config.upstreams, "ready");
     let read_again = arguments.clone();
     relay.settings.reload_on(reloads, move || read_again.configuration().map(|read| read.config), |_| {});

@@ -70,6 +70,10 @@ fn a_spool_that_cannot_be_used_ends_the_relay_with_a_reason() {
     let path = file.path().to_str().unwrap();
     let any = "127.0.0.1:0";
     let failed = relay(&["--spool-dir", path, "--scribe-listen", any, "--http-listen", any]);
-    assert_eq!(failed.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&failed.stderr).contains(path));
+    assert_eq!(failed.status.code(), Some(1), "it may be tried again: the disk may only be late");
+    let words = String::from_utf8_lossy(&failed.stderr);
+    assert!(
+        words.contains("failed to use the flag --spool-dir: spool_dir: ") && words.contains(path),
+        "{words}"
+    );
 }

@@ -80,7 +80,7 @@ use engine::Engine;
 pub enum StoreError {
     /// The store could not be opened.
     #[error(
-        "failed to open the store {}: {reason}; check that the folder is writable and no other collector uses it",
+        "failed to open the store {}; check that it can be written and no other collector uses it: {reason}",
         path.display()
     )]
     Open {

@@ -1,6 +1,7 @@
 //! consumerd's socket, consumerd, the relays and the collector.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::net::{TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
@@ -202,9 +203,7 @@ impl Trouble {
     fn advice(&self, daemon: &str) -> String {
         let Trouble { to, cause, .. } = self;
         match cause.as_str() {
-            "unreachable" => {
-                format!("start who should listen there, or name it right in {daemon}'s configuration")
-            }
+            "unreachable" => unreachable(daemon),
             "broken" => format!(
                 "look at the log of {to}: it breaks connections off, or was silent for io_timeout_ms; {daemon} tries again \
                  by itself"
@@ -222,6 +221,11 @@ impl Trouble {
             _ => format!("look at {}; it tries again by itself", log_of(daemon)),
         }
     }
+}
+
+/// What to do about an upstream of a daemon that cannot be reached.
+fn unreachable(daemon: &str) -> String {
+    format!("start who should listen there, or name it right in {daemon}'s configuration")
 }
 
 /// Every upstream or file that takes nothing of what consumerd ships.
@@ -278,9 +282,7 @@ pub(super) fn collector(said: &Said, consumerd: Option<&Metrics>) -> Check {
 
 /// What to do about a collector that is not here, if consumerd ships to other machines alone.
 fn ships_to(consumerd: &Metrics) -> Option<String> {
-    let of_sink = |sink| consumerd.select("blkin_sink_since_success_seconds", sink);
-    let samples = of_sink(&[("sink", "scribe")]).chain(of_sink(&[("sink", "scribe_json")]));
-    let upstreams: Vec<String> = samples.filter_map(|sample| sample.labels.get("to").cloned()).collect();
+    let upstreams = upstreams(consumerd);
     let host = upstreams.first()?.rsplit_once(':')?.0;
     (!upstreams.iter().any(|upstream| is_here(upstream))).then(|| {
         format!(
@@ -289,6 +291,40 @@ fn ships_to(consumerd: &Metrics) -> Option<String> {
             upstreams.join(" and ")
         )
     })
+}
+
+/// The servers that consumerd ships to.
+fn upstreams(consumerd: &Metrics) -> Vec<String> {
+    let of_sink = |sink| consumerd.select("blkin_sink_since_success_seconds", sink);
+    let samples = of_sink(&[("sink", "scribe")]).chain(of_sink(&[("sink", "scribe_json")]));
+    samples.filter_map(|sample| sample.labels.get("to").cloned()).collect()
+}
+
+/// Every server that a consumerd of this machine ships to and that cannot be reached: it calls nobody before there is
+/// something to ship, so that a wrong address would come to light with the first request only.
+pub(super) fn unreached(said: &Said, consumerd: &Metrics) -> Vec<Check> {
+    let Said { host, .. } = said;
+    let name = host.rsplit_once(':').map_or(&**host, |(name, _)| name).trim_matches(['[', ']']);
+    let is_own = UdpSocket::bind((name, 0)).is_ok();
+    let troubles = said.troubles();
+    let is_untold = |to: &String| is_own && troubles.iter().all(|trouble| trouble.to != *to);
+    let unreached = |to: String| {
+        let found = format!("nothing could be shipped to {to}: it cannot be reached: {}", reach(&to).err()?);
+        Some(Check::warning("consumerd's sinks", found, unreachable("consumerd")))
+    };
+    upstreams(consumerd).into_iter().filter(is_untold).filter_map(unreached).collect()
+}
+
+/// Connects to the first address of a server that can be connected to.
+fn reach(server: &str) -> io::Result<TcpStream> {
+    let mut last = ErrorKind::AddrNotAvailable.into();
+    for address in server.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 /// Whether a host with its port is this machine, by its name alone.
@@ -425,6 +461,26 @@ mod tests {
         assert!(with("scribe").is_none());
         let check = with("none").unwrap();
         assert!(check.status == Status::Warning && check.advice.unwrap().contains("scribe_upstream"));
+    }
+
+    #[test]
+    fn an_upstream_that_cannot_be_reached_is_told_of_before_there_is_anything_to_ship() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = server.local_addr().unwrap().to_string();
+        let metrics = format!("blkin_sink_since_success_seconds{{sink=\"scribe\",to=\"{to}\"}} 1\n");
+        let metrics = Metrics::parse(&metrics);
+        let here = || said(serving("200 OK", r#"{"troubles":[]}"#));
+        assert!(unreached(&here(), &metrics).is_empty());
+        drop(server);
+        let [check] = &unreached(&here(), &metrics)[..] else { panic!("one") };
+        let found = format!("nothing could be shipped to {to}: it cannot be reached: Connection refused");
+        assert!(check.status == Status::Warning && check.found.starts_with(&found), "{}", check.found);
+        assert!(unreached(&said(Client::new("192.0.2.1:1")), &metrics).is_empty(), "of another machine");
+        let told = format!(
+            r#"{{"troubles":[{{"name":"scribe","to":"{to}","cause":"unreachable","reason":"","seconds":1}}]}}"#
+        );
+        let told = said(answering(move |_| ("200 OK", told.clone().leak())));
+        assert!(unreached(&told, &metrics).is_empty(), "it is told already");
     }
 
     #[test]

@@ -90,6 +90,7 @@ pub fn examine(places: Places) -> Report {
     checks.extend(daemons::sinks(&said));
     let consumerd = said.metrics();
     checks.extend(consumerd.as_ref().and_then(daemons::no_sink));
+    checks.extend(consumerd.iter().flat_map(|metrics| daemons::unreached(&said, metrics)));
     let mut told = vec![consumerd.as_ref().map(Ledger::of_consumerd).unwrap_or_default()];
     checks.push(programs::attachment(consumerd.as_ref(), &places.socket));
     checks.extend(consumerd.as_ref().map(programs::offers));

@@ -103,8 +103,8 @@ pub async fn serve<S: Service>(
             () = stop.cancelled() => break,
             _ = pulse.tick() => {
                 heartbeat.beat();
-                if let Some(unsaid) = refusals.rest(Instant::now()) {
-                    tracing::warn!(unsaid, "refused more Scribe connections");
+                if let Some(held_back) = refusals.rest(Instant::now()) {
+                    tracing::warn!(held_back, "refused more Scribe connections");
                 }
                 told.rest(Instant::now());
             }
@@ -113,9 +113,9 @@ pub async fn serve<S: Service>(
                 let Some((stream, peer)) = accepted else { continue };
                 // Beyond the limit, a connection is closed at once: the client sees it and tries again.
                 let Ok(place) = places.clone().try_acquire_owned() else {
-                    if let Some(unsaid) = refusals.admit(Instant::now()) {
+                    if let Some(held_back) = refusals.admit(Instant::now()) {
                         let open = options.max_connections;
-                        tracing::warn!(%peer, open, unsaid, "refused a Scribe connection: too many are open");
+                        tracing::warn!(%peer, open, held_back, "refused a Scribe connection: too many are open");
                     }
                     continue;
                 };
@@ -138,8 +138,8 @@ async fn accept(listener: &TcpListener, failures: &mut Notices) -> Option<(TcpSt
     match listener.accept().await {
         Ok(accepted) => Some(accepted),
         Err(error) => {
-            if let Some(unsaid) = failures.admit(Instant::now()) {
-                tracing::warn!(unsaid, "failed to accept a Scribe connection: {error}");
+            if let Some(held_back) = failures.admit(Instant::now()) {
+                tracing::warn!(held_back, "failed to accept a Scribe connection: {error}");
             }
             tokio::time::sleep(ACCEPT_PAUSE).await;
             None
@@ -192,29 +192,29 @@ struct Told {
 
 impl Told {
     fn unreadable(&self, peer: SocketAddr, reason: &str) {
-        if let Some(unsaid) = lock(&self.unreadable).admit(Instant::now()) {
-            tracing::warn!(%peer, unsaid, "a Scribe call cannot be read: {reason}");
+        if let Some(held_back) = lock(&self.unreadable).admit(Instant::now()) {
+            tracing::warn!(%peer, held_back, "a Scribe call cannot be read: {reason}");
         }
     }
 
     fn closing(&self, peer: SocketAddr, reason: &Closing) {
         let now = Instant::now();
         if matches!(reason, Closing::BadFrame(_)) {
-            if let Some(unsaid) = lock(&self.unreadable).admit(now) {
-                tracing::warn!(%peer, unsaid, "closing a Scribe connection: {reason}");
+            if let Some(held_back) = lock(&self.unreadable).admit(now) {
+                tracing::warn!(%peer, held_back, "closing a Scribe connection: {reason}");
             }
-        } else if let Some(unsaid) = lock(&self.closings).admit(now) {
-            tracing::info!(%peer, unsaid, "closing a Scribe connection: {reason}");
+        } else if let Some(held_back) = lock(&self.closings).admit(now) {
+            tracing::info!(%peer, held_back, "closing a Scribe connection: {reason}");
         }
     }
 
     /// Tells how many there were since of which nothing was said.
     fn rest(&self, now: Instant) {
-        if let Some(unsaid) = lock(&self.unreadable).rest(now) {
-            tracing::warn!(unsaid, "more Scribe calls cannot be read");
+        if let Some(held_back) = lock(&self.unreadable).rest(now) {
+            tracing::warn!(held_back, "more Scribe calls cannot be read");
         }
-        if let Some(unsaid) = lock(&self.closings).rest(now) {
-            tracing::info!(unsaid, "closed more Scribe connections");
+        if let Some(held_back) = lock(&self.closings).rest(now) {
+            tracing::info!(held_back, "closed more Scribe connections");
         }
     }
 }

@@ -75,8 +75,8 @@ async fn accept(
     match listener.accept().await {
         Ok((stream, peer)) => Some((stream, peer, place)),
         Err(error) => {
-            if let Some(unsaid) = failures.admit(Instant::now()) {
-                tracing::warn!(unsaid, "failed to accept an HTTP connection: {error}");
+            if let Some(held_back) = failures.admit(Instant::now()) {
+                tracing::warn!(held_back, "failed to accept an HTTP connection: {error}");
             }
             tokio::time::sleep(ACCEPT_PAUSE).await;
             None

@@ -233,7 +233,8 @@ impl Config {
         self.check_sockets_differ()?;
         self.check_worker_ids()?;
         if !self.geometry().is_valid() || self.staging_bytes < 16 << 20 {
-            return Err(invalid("staging_bytes", "a multiple of 4096 from 16 MiB to 1 TiB"));
+            let reason = format!("{} is no multiple of 4096 from 16 MiB to 1 TiB", self.staging_bytes);
+            return Err(invalid("staging_bytes", reason));
         }
         in_ranges(self.bounds())?;
         // Nothing is drained without room for a round, and nearly half of the memory may be in use.
@@ -250,10 +251,11 @@ impl Config {
         Ok(())
     }
 
-    /// Whether there is any sink.
-    pub fn ships(&self) -> bool {
+    /// The servers and files that it ships to; none if there is no sink.
+    pub fn ships_to(&self) -> Vec<String> {
         let Self { scribe_upstream, json_scribe_upstream, json_lines, .. } = self;
-        !(scribe_upstream.is_empty() && json_scribe_upstream.is_empty() && json_lines.as_os_str().is_empty())
+        let all = [scribe_upstream.clone(), json_scribe_upstream.clone(), json_lines.display().to_string()];
+        all.into_iter().filter(|to| !to.is_empty()).collect()
     }
 
     /// Whether the sockets can be made by whoever asks.
@@ -452,7 +454,7 @@ mod tests {
         assert!(bare.contains("scribe_upstream") && bare.contains("[fd00::5]:9410"), "{bare}");
         let url = refused(&|c| c.json_scribe_upstream = "http://10.0.0.5:9410".into());
         assert!(url.contains("json_scribe_upstream") && url.contains("write HOST:PORT"), "{url}");
-        assert!(refused(&|c| c.staging_bytes = 5).contains("staging_bytes"));
+        assert!(refused(&|c| c.staging_bytes = 5).contains("staging_bytes: 5 is no multiple of 4096 from "));
         assert!(refused(&|c| c.poll_idle_ms = 0).contains("poll_idle_ms"));
         assert!(refused(&|c| c.stuck_kill_ms = 1999).contains("stuck_kill_ms"));
         assert!(refused(&|c| c.stuck_kill_ms = 3_600_001).contains("stuck_kill_ms"));
@@ -463,6 +465,16 @@ mod tests {
         let alone = refused(&|c| c.worker_uid = Some(7));
         assert!(alone.contains("worker_gid: is needed beside worker_uid"), "{alone}");
         assert!(refused(&|c| c.worker_gid = Some(7)).contains("worker_uid: is needed beside worker_gid"));
+    }
+
+    #[test]
+    fn what_it_ships_to_is_every_sink_that_is_on() {
+        let mut config = Config::default();
+        assert_eq!(config.ships_to(), ["127.0.0.1:9410"]);
+        (config.scribe_upstream, config.json_lines) = (String::new(), "/srv/lines".into());
+        assert_eq!(config.ships_to(), ["/srv/lines"]);
+        config.json_lines = PathBuf::new();
+        assert!(config.ships_to().is_empty());
     }
 
     #[test]

@@ -97,7 +97,7 @@ pub fn while_something_is_kept(error: ConfigError) -> Failure {
 
 /// Says so when what programs record goes nowhere.
 fn warn_without_sinks(config: &Config) {
-    if !config.ships() {
+    if config.ships_to().is_empty() {
         tracing::warn!(
             "nothing is shipped, and what programs record is lost (counted as no_sink): set `scribe_upstream`, \
              `json_scribe_upstream` or `json_lines`"
@@ -401,7 +401,8 @@ impl<'a> Holder<'a> {
             return Ok(());
         }
         let http = self.http.local_addr()?.to_string();
-        tracing::info!(http, socket = %self.config.socket.display(), "ready");
+        let (socket, to) = (self.config.socket.display(), self.config.ships_to());
+        tracing::info!(http, %socket, ?to, "ready");
         let control = &self.config.control_socket();
         ready::tell(self.ready_file, &Ready { http, socket: &self.config.socket, control })
     }

@@ -64,7 +64,7 @@ impl WorkerProcess {
             command.uid(uid);
         }
         let (started, silence) = (Instant::now(), Silence::new(monotonic_ms()));
-        let child = command.spawn()?;
+        let child = command.spawn().map_err(|error| explained(error, config))?;
         Ok(Self { child, link: ours, started, silence, last_beat: None, is_killed: false })
     }
 
@@ -154,5 +154,33 @@ impl WorkerProcess {
     /// When the system will not say.
     pub(super) fn wait(&mut self) -> io::Result<ExitStatus> {
         self.child.wait()
+    }
+}
+
+/// Says of a start that the system refused what may be changed: the user of the worker, who may be another only where root
+/// or its capabilities start it.
+fn explained(refused: io::Error, config: &Config) -> io::Error {
+    if refused.kind() != ErrorKind::PermissionDenied || config.worker_uid.is_none() {
+        return refused;
+    }
+    let advice =
+        "remove `worker_uid` and `worker_gid`, which only root can give it, or start the daemon as root";
+    io::Error::new(refused.kind(), format!("{refused}; {advice}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_whom_the_daemon_may_not_give_its_worker_is_named_as_the_reason() {
+        let refused = || io::Error::from(rustix::io::Errno::PERM);
+        let root = Config::default();
+        assert_eq!(explained(refused(), &root).to_string(), refused().to_string());
+        let other = Config { worker_uid: Some(7), worker_gid: Some(7), ..Config::default() };
+        let said = explained(refused(), &other).to_string();
+        assert!(said.contains("remove `worker_uid` and `worker_gid`"), "{said}");
+        let missing = explained(ErrorKind::NotFound.into(), &other);
+        assert!(!missing.to_string().contains("worker_uid"), "{missing}");
     }
 }

@@ -107,7 +107,7 @@ fn a_pipe_without_reader_and_an_absent_upstream_cost_the_others_nothing() {
     let pipe = pipe.to_str().unwrap();
     let arguments =
         ["--scribe-upstream", &scribe.address, "--json-lines", pipe, "--json-scribe-upstream", "127.0.0.1:1"];
-    let daemon = site.bare_daemon(&[&arguments[..], &["--queue-bytes", "2000000"]].concat());
+    let mut daemon = site.bare_daemon(&[&arguments[..], &["--queue-bytes", "2000000"]].concat());
     // One time is far below what the healthy sink may hold, however late it ships it.
     let mut program = site.program(&[500, 1], &[]);
     for time in 1..=10 {
@@ -144,9 +144,16 @@ fn a_pipe_without_reader_and_an_absent_upstream_cost_the_others_nothing() {
         (daemon.metrics().sum_where("blkin_sink_in_flight", "json_lines") == 0).then_some(())
     });
     let acked = daemon.metrics().sum_where("blkin_sink_acked_total", "json_lines");
-    assert!(daemon.stop().success());
+    daemon.ask_to_end();
+    assert!(daemon.ended().success());
     let text = reading.join().unwrap();
     assert_eq!(text.lines().count() as u64, acked);
+    let told = daemon.said("annotations were lost: more waits to be shipped than there is room for");
+    assert_eq!(
+        field(&told, "queue_full"),
+        metrics.sum_where("blkin_sink_lost_total", "cause=\"queue_full\""),
+        "{told:?}"
+    );
     assert!(text.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()));
 }
 

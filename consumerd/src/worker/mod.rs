@@ -5,6 +5,7 @@ mod before;
 mod engine;
 mod feed;
 pub mod ledger;
+mod losing;
 mod metrics;
 mod pace;
 mod program;
@@ -43,6 +44,7 @@ use crate::timer::Timer;
 use engine::{Engine, Progress};
 pub use engine::{Snapshot, SpanFigures};
 use ledger::SinkFigures;
+use losing::Losing;
 use metrics::EngineCollector;
 use pace::Pace;
 use snapshot::Rings;
@@ -151,6 +153,8 @@ struct Worker {
     waker: Waker,
     /// Of each sink, in their order.
     standings: Vec<Arc<Standing>>,
+    /// As many, in the same order.
+    losing: Vec<Losing>,
     /// A program ended the last sleep.
     was_woken: bool,
     /// One did so since something was last drained, but for nothing.
@@ -184,7 +188,11 @@ impl Worker {
         let (rings, heartbeat) = (Rings(engine.clone()), health.worker("control"));
         settings::service::start(hello.control, settings.clone(), rings, heartbeat)
             .context("failed to serve the control socket")?;
-        engine.lock().unwrap_or_else(PoisonError::into_inner).rebuild(tail)?;
+        let losing = {
+            let mut engine = engine.lock().unwrap_or_else(PoisonError::into_inner);
+            engine.rebuild(tail)?;
+            engine.sinks().map(Losing::from).collect()
+        };
         rustix::io::ioctl_fionbio(&link, true)?;
         let waker =
             Waker::start(health.worker("wake")).context("failed to start the thread that programs wake")?;
@@ -204,6 +212,7 @@ impl Worker {
             engine,
             health,
             standings,
+            losing,
             stop,
             http: TcpListener::from(hello.http),
             is_linked: true,
@@ -261,13 +270,31 @@ impl Worker {
 
     /// A sink that is dead gets nothing any more, for as long as this worker lives: the next one has it anew, and finds what it
     /// did not ship.
-    fn after_round(&self, heartbeats: &Heartbeats) -> anyhow::Result<()> {
+    fn after_round(&mut self, heartbeats: &Heartbeats) -> anyhow::Result<()> {
         if let Some(sink) = self.beat(heartbeats) {
             bail!("the thread of the sink {sink} has ended");
         }
+        self.tell_lost(|losing, figures| losing.admit(figures, Instant::now()));
         self.engine()
             .release(|number| send(self.link.get_ref(), &Message::Release(number).encode(), &[]).is_ok());
         Ok(())
+    }
+
+    /// Tells of each sink what it lost, as far as that is to be told.
+    fn tell_lost(&mut self, of: impl Fn(&mut Losing, SinkFigures) -> Option<(u64, u64)>) {
+        let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+        for ((figures, losing), standing) in engine.sinks().zip(&mut self.losing).zip(&self.standings) {
+            if let Some((queue_full, spool_evicted)) = of(losing, figures) {
+                let (sink, to) = (standing.name(), standing.to());
+                tracing::warn!(
+                    sink,
+                    to,
+                    queue_full,
+                    spool_evicted,
+                    "annotations were lost: more waits to be shipped than there is room for"
+                );
+            }
+        }
     }
 
     /// Of the drain, and of each sink that gives a sign of life. Gives one that is dead.
@@ -378,6 +405,7 @@ impl Worker {
         self.waker.rise();
         self.listen_to_the_end().await?;
         self.holder.take().into_iter().for_each(Heartbeat::finish);
+        self.tell_lost(Losing::rest);
         let before = self.engine().snapshot().sinks;
         let due = Instant::now() + Duration::from_millis(self.config.stop_timeout_ms);
         let half = Instant::now() + Duration::from_millis(self.config.stop_timeout_ms / 2);

@@ -55,6 +55,11 @@ pub struct Snapshot {
 }
 
 impl Engine {
+    /// Each sink's figures.
+    pub(in crate::worker) fn sinks(&self) -> impl Iterator<Item = SinkFigures> + '_ {
+        self.ledger.sinks().map(|(_, figures)| figures)
+    }
+
     /// Everything for `/metrics`, at one moment.
     pub(in crate::worker) fn snapshot(&self) -> Snapshot {
         Snapshot {

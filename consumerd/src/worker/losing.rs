@@ -1,0 +1,58 @@
+//! What the log says of annotations for which a sink had no room, while the daemon runs: a line now and then, for a flood of
+//! losses must not fill the disk with it. What an upstream refuses is told where it does so.
+
+use std::time::{Duration, Instant};
+
+use super::ledger::SinkFigures;
+
+/// Pause between two lines of a sink.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// What the log has of one sink's losses.
+#[derive(Debug)]
+pub(super) struct Losing {
+    told: SinkFigures,
+    when: Option<Instant>,
+}
+
+impl Losing {
+    /// Tells of what is lost from here on: a worker before may have told of the rest.
+    pub(super) fn from(figures: SinkFigures) -> Self {
+        Self { told: figures, when: None }
+    }
+
+    /// What was lost since it was last told, as `queue_full` and `spool_evicted`, if it is to be told now.
+    pub(super) fn admit(&mut self, figures: SinkFigures, now: Instant) -> Option<(u64, u64)> {
+        if self.when.is_some_and(|when| now.duration_since(when) < PAUSE) {
+            return None;
+        }
+        self.rest(figures).inspect(|_| self.when = Some(now))
+    }
+
+    /// The same at the end, where there is no later line.
+    pub(super) fn rest(&mut self, figures: SinkFigures) -> Option<(u64, u64)> {
+        let told = std::mem::replace(&mut self.told, figures);
+        let lost = (figures.queue_full - told.queue_full, figures.spool_evicted - told.spool_evicted);
+        (lost != (0, 0)).then_some(lost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_are_told_at_once_then_together_and_the_last_of_them_at_the_end() {
+        let lost =
+            |queue_full, spool_evicted| SinkFigures { queue_full, spool_evicted, ..Default::default() };
+        let (begin, mut losing) = (Instant::now(), Losing::from(lost(5, 0)));
+        assert_eq!(losing.admit(lost(5, 0), begin), None, "those of a worker before");
+        assert_eq!(losing.admit(lost(6, 0), begin), Some((1, 0)));
+        assert_eq!(losing.admit(lost(9, 1), begin + PAUSE / 2), None);
+        assert_eq!(losing.admit(lost(9, 2), begin + PAUSE), Some((3, 2)));
+        assert_eq!(losing.admit(lost(9, 2), begin + 3 * PAUSE), None, "there was nothing");
+        assert_eq!(losing.admit(lost(10, 2), begin + 3 * PAUSE), Some((1, 0)));
+        assert_eq!(losing.admit(lost(10, 7), begin + 3 * PAUSE), None);
+        assert_eq!((losing.rest(lost(10, 7)), losing.rest(lost(10, 7))), (Some((0, 5)), None));
+    }
+}

@@ -7,7 +7,9 @@
 
 mod apart;
 
+use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasher;
 
 use blkin_thrift::{Endpoint, Span as V1Span};
 
@@ -26,61 +28,95 @@ pub enum Piece {
 /// Puts the pieces of one trace together, in the order in which each span was first seen. What is the same twice is
 /// there once.
 pub fn assemble(pieces: Vec<Piece>) -> Vec<Span> {
-    let mut slots: Vec<Slot> = Vec::new();
-    let mut slot_of_span = HashMap::new();
-    for piece in pieces {
+    let mut assembly = Assembly::default();
+    pieces.into_iter().for_each(|piece| assembly.add(piece));
+    assembly.finish()
+}
+
+/// The same, piece by piece. A trace may be as large as an answer: so what is whole is held where it stays.
+#[derive(Default)]
+pub struct Assembly {
+    /// What came whole.
+    spans: Vec<Span>,
+    /// What came in pieces, in the order of the first of each.
+    split: Vec<Split>,
+    split_of: HashMap<(i64, i64, i64), usize>,
+}
+
+/// The pieces of one v1 span.
+struct Split {
+    /// How many whole spans came before the first.
+    place: usize,
+    pieces: Vec<V1Span>,
+}
+
+impl Assembly {
+    /// Takes the next piece.
+    pub fn add(&mut self, piece: Piece) {
         match piece {
-            Piece::V2(span) => slots.push(Slot::Whole(Box::new(span))),
+            Piece::V2(span) => self.spans.push(span.normalized()),
             Piece::V1(piece) => {
                 let key = (piece.trace_id_high.unwrap_or(0), piece.trace_id, piece.id);
-                let slot = *slot_of_span.entry(key).or_insert(slots.len());
-                match slots.get_mut(slot) {
-                    Some(Slot::Pieces(pieces)) => pieces.push(piece),
-                    _ => slots.push(Slot::Pieces(vec![piece])),
+                let split = *self.split_of.entry(key).or_insert(self.split.len());
+                match self.split.get_mut(split) {
+                    Some(split) => split.pieces.push(piece),
+                    None => self.split.push(Split { place: self.spans.len(), pieces: vec![piece] }),
                 }
             }
         }
     }
-    without_repeats(slots.into_iter().flat_map(Slot::into_spans))
-}
 
-enum Slot {
-    Whole(Box<Span>),
-    Pieces(Vec<V1Span>),
-}
-
-impl Slot {
-    fn into_spans(self) -> Vec<Span> {
-        match self {
-            Slot::Whole(span) => vec![span.normalized()],
-            Slot::Pieces(pieces) => convert_pieces(pieces),
+    /// The spans that the pieces make.
+    pub fn finish(self) -> Vec<Span> {
+        if self.split.is_empty() {
+            return without_repeats(self.spans);
         }
+        let (mut whole, mut placed) = (self.spans.into_iter(), 0);
+        let mut spans = Vec::new();
+        for Split { place, pieces } in self.split {
+            spans.extend(whole.by_ref().take(place - placed));
+            placed = place;
+            spans.extend(convert_pieces(pieces));
+        }
+        spans.extend(whole);
+        without_repeats(spans)
     }
 }
 
 /// Only spans of one id can be the same; most ids have one span, which need not be looked at. One that was read here and is
 /// sent again as it was read has lost its nanoseconds and marks: of those that are the same the one that knows most stays,
 /// at the place of the first.
-fn without_repeats(spans: impl Iterator<Item = Span>) -> Vec<Span> {
-    let spans: Vec<Span> = spans.collect();
+fn without_repeats(mut spans: Vec<Span>) -> Vec<Span> {
     let mut of_id: HashMap<SpanId, usize> = HashMap::with_capacity(spans.len());
     for span in &spans {
         *of_id.entry(span.id).or_default() += 1;
     }
-    let mut kept: Vec<Span> = Vec::with_capacity(spans.len());
-    let mut places: HashMap<Span, usize> = HashMap::new();
-    for span in spans {
-        let place = match of_id.get(&span.id) {
-            Some(1) => kept.len(),
-            _ => *places.entry(span.clone().as_by_json()).or_insert(kept.len()),
+    // By the hash of what Zipkin's JSON tells of a span: copies of all would take as much as the spans.
+    let (hashes, mut places) = (RandomState::new(), HashMap::new());
+    let mut kept = 0;
+    for at in 0..spans.len() {
+        let place = match of_id.get(&spans[at].id) {
+            Some(1) => kept,
+            _ => {
+                let told = spans[at].clone().as_by_json();
+                let hash = hashes.hash_one(&told);
+                let known = places.get(&hash).copied();
+                let same = known.filter(|&place: &usize| spans[place].clone().as_by_json() == told);
+                same.unwrap_or_else(|| {
+                    places.insert(hash, kept);
+                    kept
+                })
+            }
         };
-        match kept.get_mut(place) {
-            None => kept.push(span),
-            Some(same) if beyond_json(&span) > beyond_json(same) => *same = span,
-            Some(_) => {}
+        if place == kept {
+            spans.swap(kept, at);
+            kept += 1;
+        } else if beyond_json(&spans[at]) > beyond_json(&spans[place]) {
+            spans.swap(place, at);
         }
     }
-    kept
+    spans.truncate(kept);
+    spans
 }
 
 /// How much a span knows of which Zipkin's JSON does not tell.

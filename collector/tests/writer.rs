@@ -56,8 +56,14 @@ impl Store for Gated {
     fn count(&self) -> Result<Count, StoreError> {
         self.store.count()
     }
-    fn trace(&self, id: TraceId, strict: bool, room: &mut Room) -> Result<Vec<Piece>, StoreError> {
-        self.store.trace(id, strict, room)
+    fn read_trace(
+        &self,
+        id: TraceId,
+        strict: bool,
+        room: &mut Room,
+        take: &mut dyn FnMut(Piece),
+    ) -> Result<(), StoreError> {
+        self.store.read_trace(id, strict, room, take)
     }
     fn traces_by_time(
         &self,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use blkin_zipkin::query::{SearchRequest, matches};
 
-use crate::merge::assemble;
+use crate::merge::Assembly;
 use crate::model::{Span, TraceId};
 use crate::store::{Room, Store, StoreError, Wanted};
 use crate::trace::{DependencyLink, Linker};
@@ -80,11 +80,18 @@ impl Cut {
 /// When the store fails.
 pub fn trace(store: &dyn Store, id: TraceId, reading: Reading) -> Result<Answer<Vec<Span>>, StoreError> {
     let mut room = Room::of(reading.max_bytes);
-    let pieces = store.trace(id, reading.strict, &mut room)?;
+    let found = spans(store, id, reading.strict, &mut room)?;
     if room.exhausted {
         tracing::warn!(trace = %id, "left spans out of an answer: the trace has more than query_max_mib");
     }
-    Ok(Answer { found: assemble(pieces), cut: room.exhausted.then_some(Cut::Bytes) })
+    Ok(Answer { found, cut: room.exhausted.then_some(Cut::Bytes) })
+}
+
+/// The spans of one trace for which there is room.
+fn spans(store: &dyn Store, id: TraceId, strict: bool, room: &mut Room) -> Result<Vec<Span>, StoreError> {
+    let mut assembly = Assembly::default();
+    store.read_trace(id, strict, room, &mut |piece| assembly.add(piece))?;
+    Ok(assembly.finish())
 }
 
 /// The traces of these ids that are known. If ids are not strict, those that share their low 64 bits are one trace.
@@ -99,7 +106,7 @@ pub fn traces(
     let mut room = Room::of(reading.max_bytes);
     let (mut found, mut seen) = (Vec::new(), HashSet::new());
     for &id in ids.iter().filter(|id| reading.strict || seen.insert(id.low())) {
-        let spans = assemble(store.trace(id, reading.strict, &mut room)?);
+        let spans = spans(store, id, reading.strict, &mut room)?;
         // The first trace is answered as far as it fits, so that a huge one does not look like none.
         if !spans.is_empty() && (!room.exhausted || found.is_empty()) {
             found.push(spans);
@@ -127,7 +134,7 @@ pub fn search(
     let wanted = if reading.strict { Wanted::by(request) } else { Wanted::by_any_part(request) };
     let in_time = each_trace(store, &wanted, &request.window_us, reading, &mut |id| {
         let mut after = room;
-        let spans = assemble(store.trace(id, reading.strict, &mut after)?);
+        let spans = spans(store, id, reading.strict, &mut after)?;
         had_room &= !after.exhausted;
         // As above.
         if after.exhausted && !found.is_empty() {

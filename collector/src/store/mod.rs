@@ -201,12 +201,28 @@ pub trait Store: Send + Sync + 'static {
     /// When the engine fails.
     fn count(&self) -> Result<Count, StoreError>;
 
-    /// The pieces of a trace in order of arrival; of all traces with the same low 64 bits if not `strict`. What would
-    /// take more than `room` stays in the store; `room` shrinks by what was read.
+    /// Gives the pieces of a trace to `take` in order of arrival; of all traces with the same low 64 bits if not `strict`.
+    /// What would take more than `room` stays in the store; `room` shrinks by what was read.
     ///
     /// # Errors
     /// When the engine fails.
-    fn trace(&self, id: TraceId, strict: bool, room: &mut Room) -> Result<Vec<Piece>, StoreError>;
+    fn read_trace(
+        &self,
+        id: TraceId,
+        strict: bool,
+        room: &mut Room,
+        take: &mut dyn FnMut(Piece),
+    ) -> Result<(), StoreError>;
+
+    /// The same, all at once.
+    ///
+    /// # Errors
+    /// As [`Store::read_trace`].
+    fn trace(&self, id: TraceId, strict: bool, room: &mut Room) -> Result<Vec<Piece>, StoreError> {
+        let mut pieces = Vec::new();
+        self.read_trace(id, strict, room, &mut |piece| pieces.push(piece))?;
+        Ok(pieces)
+    }
 
     /// Visits the traces whose time (microseconds) is in the window and that may be wanted, latest first, until told to
     /// stop or out of time. Every trace that is wanted is among them.
@@ -386,9 +402,16 @@ impl<E: Engine> Store for TraceStore<E> {
         read::count(&*self.engine.read()?, self.engine.damage())
     }
 
-    fn trace(&self, id: TraceId, strict: bool, room: &mut Room) -> Result<Vec<Piece>, StoreError> {
+    fn read_trace(
+        &self,
+        id: TraceId,
+        strict: bool,
+        room: &mut Room,
+        take: &mut dyn FnMut(Piece),
+    ) -> Result<(), StoreError> {
         let view = self.index.view();
-        self.believed(read::trace(&*self.engine.read()?, &view, id, strict, room, self.engine.damage()))
+        let rows = self.engine.read()?;
+        self.believed(read::trace(&*rows, &view, (id, strict), room, self.engine.damage(), take))
     }
 
     fn traces_by_time(

@@ -23,28 +23,27 @@ pub(super) fn ledger(rows: &(impl Snapshot + ?Sized)) -> Result<Ledger, StoreErr
     Ok(ledger)
 }
 
-/// The pieces of a trace.
+/// Gives the pieces of a trace, compared strictly or not, to `take`.
 pub(super) fn trace(
     rows: &dyn Snapshot,
     view: &View,
-    id: TraceId,
-    strict: bool,
+    (id, strict): (TraceId, bool),
     room: &mut Room,
     damage: &Damage,
-) -> Result<Vec<Piece>, StoreError> {
+    take: &mut dyn FnMut(Piece),
+) -> Result<(), StoreError> {
     let found = if strict {
         view.find(rows, id)?.map(|version| (id, version)).into_iter().collect()
     } else {
         view.find_low(rows, id.low())?
     };
-    let mut pieces = Vec::new();
     for (id, version) in found {
         bodies(rows, &version.parts, id, damage, &mut |body| match Stored::read(body) {
             // The index leads elsewhere.
             Ok(stored) if stored.trace_id() != Some(id) => Took::Damaged,
             Ok(stored) if room.take(stored.spelled_out()) => {
                 stored.into_piece().map_or(Took::Damaged, |piece| {
-                    pieces.push(piece);
+                    take(piece);
                     Took::It
                 })
             }
@@ -55,7 +54,7 @@ pub(super) fn trace(
             break;
         }
     }
-    Ok(pieces)
+    Ok(())
 }
 
 /// What has become of a piece that was shown.

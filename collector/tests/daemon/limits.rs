@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::ops::Range;
 use std::path::Path;
 use std::time::Instant;
 
@@ -75,6 +76,33 @@ fn bombs_of_every_format_are_refused_and_take_little_memory() {
     assert!(grown < 160 * 1024, "{grown} KiB");
     assert_eq!(collector.post("/api/v2/spans", &[JSON], format!("[{ids}}}]").as_bytes()).0, 202);
     collector.ledger();
+}
+
+/// A trace of calls both sides of which have the same id, as most tracers make them.
+fn calls(ids: Range<u64>) -> String {
+    let side = |id, side| format!(r#"{{"traceId":"1","id":"{id:x}","timestamp":{id},{side}}}"#);
+    let sides = |id| [side(id, r#""kind":"CLIENT""#), side(id, r#""kind":"SERVER","shared":true"#)];
+    format!("[{}]", ids.flat_map(sides).collect::<Vec<_>>().join(","))
+}
+
+#[test]
+fn an_answer_takes_little_more_memory_than_its_spans_and_their_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = Collector::start(folder.path());
+    for first in (1..35_000).step_by(5_000) {
+        let body = calls(first..first + 5_000);
+        assert_eq!(collector.post("/api/v2/spans", &[JSON], body.as_bytes()).0, 202);
+    }
+    drop(collector);
+    for query in ["/api/v2/trace/1"] {
+        // What it took before hides nothing: it is another process.
+        let collector = Collector::start(folder.path());
+        let before = collector.peak_kib();
+        let (status, answer) = collector.get(query);
+        let grown = collector.peak_kib() - before;
+        assert_eq!((status, answer.matches("CLIENT").count()), (200, 35_000));
+        assert!(grown < 60 * 1024, "{query}: {grown} KiB for {} bytes", answer.len());
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 use serde_json::ser::Formatter;
 
@@ -20,7 +21,16 @@ pub fn write_trace(spans: &[Span]) -> String {
 /// Writes the spans of one trace as a list, and beside the microseconds of each annotation its `nanos`, where they are
 /// known: a member that Zipkin's JSON does not have.
 pub fn write_trace_with_nanos(spans: &[Span]) -> String {
-    json(&spans.iter().map(with_nanos).collect::<Vec<_>>())
+    json(&WithNanos(spans))
+}
+
+/// Spans that are written with nanoseconds, each through a tree of its own: a tree of all takes many times their text.
+struct WithNanos<'s>(&'s [Span]);
+
+impl Serialize for WithNanos<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(with_nanos))
+    }
 }
 
 fn with_nanos(span: &Span) -> Value {
@@ -37,7 +47,7 @@ pub fn write_traces(traces: &[Vec<Span>]) -> String {
     json(traces)
 }
 
-fn json<T: serde::Serialize + ?Sized>(value: &T) -> String {
+fn json<T: Serialize + ?Sized>(value: &T) -> String {
     let mut bytes = Vec::with_capacity(256);
     let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, LineSafe);
     value.serialize(&mut serializer).expect("a span has string keys and fits into memory");

@@ -94,7 +94,7 @@ fn an_answer_takes_little_more_memory_than_its_spans_and_their_text() {
         assert_eq!(collector.post("/api/v2/spans", &[JSON], body.as_bytes()).0, 202);
     }
     drop(collector);
-    for query in ["/api/v2/trace/1"] {
+    for query in ["/api/v2/trace/1", "/api/v2/trace/1?nanos=true"] {
         // What it took before hides nothing: it is another process.
         let collector = Collector::start(folder.path());
         let before = collector.peak_kib();

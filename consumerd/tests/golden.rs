@@ -182,7 +182,7 @@ fn a_worker_that_finds_golden_bytes_goes_on_from_them() {
     let (mut staging, recovered) = Staging::open(memory).unwrap();
     assert_eq!(recovered.checkpoint, checkpoint());
     let (mut found, mut position) = (Vec::new(), recovered.tail);
-    while let Some((frame, next)) = staging.read_frame(position).unwrap() {
+    while let Some((frame, next)) = staging.read_next(position).unwrap() {
         found.push(frame);
         position = next;
     }

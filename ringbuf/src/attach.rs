@@ -198,6 +198,11 @@ impl Attachment {
         self.at[slot] = at;
     }
 
+    /// How far the page says that a ring has been read, by whoever did so last. Any numbers can stand there.
+    pub fn published(&self, slot: usize) -> Position {
+        published(&self.control, slot)
+    }
+
     /// How far a ring has been read.
     pub fn position(&self, slot: usize) -> Position {
         self.at[slot]

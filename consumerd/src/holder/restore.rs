@@ -155,7 +155,7 @@ pub(super) fn staging_of(config: &Config, kept: Option<Memfd>) -> anyhow::Result
 
 /// How many annotations lie in a staging memory.
 fn staged(staging: Memfd) -> Result<u64, StagingError> {
-    let (mut staging, recovered) = Staging::open(staging)?;
+    let (staging, recovered) = Staging::open(staging)?;
     let (mut annotations, mut at) = (0, recovered.tail);
     while let Some((frame, end)) = staging.read_frame(at)? {
         annotations += u64::from(frame.records);

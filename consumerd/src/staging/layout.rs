@@ -4,7 +4,7 @@
 //! 0      header page
 //!          0  magic "BLKSTAGE"      8  version u32, zero u32     16  log bytes u64    24  checkpoint bytes u64
 //!         32  bytes of the table of numbers u64
-//!         64  head u64: end of the committed log, a position that only grows
+//!         64  head u64: end of the committed log, a position that only grows unless what is before it is found damaged
 //!        128  heartbeat u64: CLOCK_MONOTONIC in ms when the worker was last through with its work
 //!        192  the holder's own counters, 10 x u64
 //!        512  what `/metrics` has shown last: of each sink that there can be its figures, then spans that were split, u64 each
@@ -20,7 +20,7 @@
 //!  0  magic u32 ("BFRM" a frame, "BPAD" nothing up to the end of the area)     4  bytes of the whole entry u32
 //!  8  number u64, counts up by one     16  program u64     24  slot u32     28  records u32
 //! 32  from: grain u64, records u64     48  to: grain u64, records u64
-//! 64  torn u64     72  bytes of raw grains u64     80  raw grains
+//! 64  torn u64     72  bytes of raw grains u64     80  checksum u64 of all before it     88  raw grains
 //! ```
 
 use blkin_record::{GRAIN_BYTES, MAX_GRAINS};
@@ -28,7 +28,7 @@ use blkin_record::{GRAIN_BYTES, MAX_GRAINS};
 /// First eight bytes of the memory.
 pub const MAGIC: [u8; 8] = *b"BLKSTAGE";
 /// Version of everything described here.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// Offset of the log's committed end.
 pub const HEAD_AT: u64 = 64;
 /// Offset of the worker's heartbeat.
@@ -48,7 +48,7 @@ pub const NUMBER_ROW_BYTES: usize = 32;
 /// Bytes before a checkpoint's payload.
 pub const CHECKPOINT_HEADER_BYTES: usize = 32;
 /// Bytes before a frame's raw grains.
-pub const FRAME_HEADER_BYTES: usize = 80;
+pub const FRAME_HEADER_BYTES: usize = 88;
 /// "BFRM".
 pub const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"BFRM");
 /// "BPAD".

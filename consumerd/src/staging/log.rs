@@ -50,9 +50,7 @@ pub enum StagingError {
     )]
     Io(#[from] io::Error),
     /// The bytes are not a staging log of this version.
-    #[error(
-        "failed to read the staging memory: {0}; stop the daemon and start it again to begin with an empty one"
-    )]
+    #[error("failed to read the staging memory: {0}; the next worker goes on without what cannot be read")]
     Damaged(&'static str),
     /// The log is full; drain again after frames have been retired.
     #[error("failed to stage a range: the log is full; it empties as sinks acknowledge")]
@@ -69,7 +67,12 @@ pub struct Recovered {
     pub checkpoint: Checkpoint,
     /// Log position of the first frame which is not retired.
     pub tail: u64,
+    /// Where the log ends contradicted where it begins: it has been [cut](Staging::cut) to nothing.
+    pub is_cut: bool,
 }
+
+/// Where in a frame's header its checksum stands, the last of it.
+const CHECKSUM_AT: usize = FRAME_HEADER_BYTES - 8;
 
 /// Records that are written with their header in one call, at most so many bytes.
 const MAX_COPIED_BYTES: usize = 32 << 10;
@@ -123,11 +126,8 @@ impl<M: Memory> Staging<M> {
         let head = read_word(&memory, HEAD_AT)?;
         let newest = newest_checkpoint(&memory, geometry)?;
         let (checkpoint, tail, sequence) = newest.unwrap_or_default();
-        if tail > head || head - tail > geometry.log_bytes {
-            return Err(StagingError::Damaged("its tail and head contradict each other"));
-        }
         let next_number = checkpoint.next_frame;
-        let staging = Self {
+        let mut staging = Self {
             memory,
             geometry,
             written: head,
@@ -137,14 +137,45 @@ impl<M: Memory> Staging<M> {
             checkpoint_sequence: sequence,
             together: Vec::new(),
         };
-        Ok((staging, Recovered { checkpoint, tail }))
+        let is_cut = tail > head || head - tail > geometry.log_bytes;
+        if is_cut {
+            staging.cut(tail)?;
+        }
+        Ok((staging, Recovered { checkpoint, tail, is_cut }))
+    }
+
+    /// Ends the log at `position`, because what is committed behind that cannot be read.
+    ///
+    /// # Errors
+    /// When the memory cannot be written.
+    pub fn cut(&mut self, position: u64) -> Result<(), StagingError> {
+        let lost = self.head.min(self.tail.saturating_add(self.geometry.log_bytes));
+        self.written = position;
+        self.commit()?;
+        self.forget(position, lost)
+    }
+
+    /// Reads the committed frame at `position` as [`Self::read_frame`] does, for who goes over all from the tail on: it has to be
+    /// the next one.
+    ///
+    /// # Errors
+    /// When the memory cannot be read, or the entry is damaged or another's.
+    pub fn read_next(&mut self, position: u64) -> Result<Option<(Frame, u64)>, StagingError> {
+        let found = self.read_frame(position)?;
+        if let Some((frame, _)) = &found {
+            if frame.number != self.next_number {
+                return Err(StagingError::Damaged("a frame is not the next one"));
+            }
+            self.next_number += 1;
+        }
+        Ok(found)
     }
 
     /// Reads the committed frame at `position` and says where the next one begins; `None` at the end.
     ///
     /// # Errors
     /// When the memory cannot be read or the entry is damaged.
-    pub fn read_frame(&mut self, mut position: u64) -> Result<Option<(Frame, u64)>, StagingError> {
+    pub fn read_frame(&self, mut position: u64) -> Result<Option<(Frame, u64)>, StagingError> {
         while position < self.head {
             let mut start = [0; 8];
             self.memory.read(self.offset(position), &mut start)?;
@@ -155,9 +186,7 @@ impl<M: Memory> Staging<M> {
             match half(&start, 0) {
                 PAD_MAGIC => position += bytes,
                 FRAME_MAGIC => {
-                    let frame = self.read_body(position, bytes)?;
-                    self.next_number = self.next_number.max(frame.number + 1);
-                    return Ok(Some((frame, position + bytes)));
+                    return Ok(Some((self.read_body(position, bytes)?, position + bytes)));
                 }
                 _ => return Err(StagingError::Damaged("an entry has no magic number")),
             }
@@ -171,6 +200,9 @@ impl<M: Memory> Staging<M> {
             return Err(StagingError::Damaged("a frame is shorter than its header"));
         }
         self.memory.read(self.offset(position), &mut header)?;
+        if word(&header, CHECKSUM_AT) != checksum(&[&header[..CHECKSUM_AT]]) {
+            return Err(StagingError::Damaged("a frame's checksum is wrong"));
+        }
         let raw_bytes = word(&header, 72);
         if raw_bytes > MAX_FRAME_RAW_BYTES as u64 || entry_bytes(raw_bytes as usize) != bytes {
             return Err(StagingError::Damaged("a frame has an impossible length"));
@@ -351,6 +383,8 @@ fn encode_header(frame: &Frame, number: u64, bytes: u64) -> [u8; FRAME_HEADER_BY
     for (at, value) in words {
         header[at..at + 8].copy_from_slice(&value.to_le_bytes());
     }
+    let sum = checksum(&[&header[..CHECKSUM_AT]]);
+    header[CHECKSUM_AT..].copy_from_slice(&sum.to_le_bytes());
     header
 }
 

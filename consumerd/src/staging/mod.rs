@@ -9,6 +9,9 @@
 //! 1. A frame's bytes lie behind `head` until `head` itself, eight aligned bytes, is written: a cut leaves the old log.
 //! 2. A checkpoint overwrites the older copy only, and counts only when its checksum holds: a cut leaves the newer one.
 //! 3. Space is reused, and pages are given back, only behind the tail of the newest whole checkpoint.
+//!
+//! Should something else write to it, a new worker goes on with what is whole: frames carry their number and a checksum, and
+//! the log is cut at the first that is not the next one.
 
 pub mod checkpoint;
 pub mod layout;

@@ -26,6 +26,7 @@ use crate::staging::{DepartedTotals, Frame, Memfd, ProgramState, Staging, Stagin
 mod ending;
 mod figures;
 mod read;
+mod rebuild;
 mod refill;
 mod retire;
 mod room;
@@ -128,7 +129,7 @@ impl Engine {
         settings: Settings,
     ) -> Result<(Self, u64), StagingError> {
         let shown = staging.duplicate()?;
-        let (staging, recovered) = Staging::open(staging)?;
+        let (staging, recovered) = rebuild::open(staging, &config)?;
         let checkpoint = recovered.checkpoint;
         let names = sinks.iter().map(|sink| sink.name).collect();
         let ledger = Ledger::new(names, &checkpoint.sinks, checkpoint.next_frame);
@@ -219,50 +220,6 @@ impl Engine {
             }
         }
         Ok(())
-    }
-
-    /// Counts what an earlier worker had staged, for the sinks to read again; every program that it knew has been attached
-    /// before.
-    ///
-    /// # Errors
-    /// When the staging memory cannot be used.
-    pub(super) fn rebuild(&mut self, tail: u64) -> Result<(), StagingError> {
-        self.clocks.tick();
-        self.feeder.fall_behind(self.ledger.first_frame());
-        let (mut at, mut unreadable) = (tail, 0);
-        while let Some((frame, end)) = self.staging.read_frame(at)? {
-            match self.programs.get_mut(&frame.program) {
-                Some(program) => program.resume_after(&frame),
-                None => unreadable += u64::from(frame.records),
-            }
-            self.take_frame(&frame, end - at, end);
-            at = end;
-            if self.ledger.open_frames().is_multiple_of(64) {
-                self.staging.beat()?;
-            }
-        }
-        for program in self.programs.values_mut() {
-            (0..program.attachment.slots()).for_each(|slot| program.attachment.publish(slot));
-        }
-        if unreadable > 0 {
-            tracing::warn!(
-                annotations = unreadable,
-                "gave up what was staged of programs that are not held any more: nobody else has the names in it (counted as invalid)"
-            );
-        }
-        self.fold_lost();
-        self.go_on_from_shown()?;
-        self.is_rebuilt = true;
-        Ok(())
-    }
-
-    /// No counter of `/metrics` goes back.
-    fn go_on_from_shown(&mut self) -> Result<(), StagingError> {
-        let shown = Shown::read(&self.shown)?;
-        self.ledger.goes_on_from(|sink| shown.settled(sink));
-        self.spans.split = self.spans.split.max(shown.spans_split());
-        // There may be other sinks than before.
-        self.note_shown()
     }
 
     /// Has the next worker know what `/metrics` is about to show.

@@ -146,6 +146,22 @@ impl Program {
         }
     }
 
+    /// What its rings' pages say was drained and is not staged: ranges of which nothing is known but how many records they had.
+    pub(super) fn gaps(&self) -> impl Iterator<Item = Frame> {
+        (0..self.attachment.slots()).filter_map(|slot| {
+            let (from, to) = (self.attachment.position(slot), self.attachment.published(slot));
+            let records = to.records.saturating_sub(from.records);
+            (to.grain > from.grain).then(|| Frame {
+                program: self.identity.number,
+                slot: slot as u32,
+                records: u32::try_from(records).unwrap_or(u32::MAX),
+                from: place(from),
+                to: place(to),
+                ..Frame::default()
+            })
+        })
+    }
+
     /// Sees where the heads of its rings stand, before any other look of a round.
     pub(super) fn look_ahead(&mut self) {
         let attachment = &self.attachment;

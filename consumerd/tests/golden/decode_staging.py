@@ -85,8 +85,10 @@ def entry(log, at):
     values = struct.unpack_from("<QQIIQQQQQQ", log, at + 8)
     names = ["number", "program", "slot", "records", "from_grain", "from_records", "to_grain", "to_records"]
     frame = dict(zip(names + ["torn", "raw_bytes"], values, strict=True))
-    raw = log[at + 80 : at + 80 + frame["raw_bytes"]]
-    assert length == (80 + len(raw) + 7) // 8 * 8
+    (stored,) = struct.unpack_from("<Q", log, at + 80)
+    assert checksum(log[at : at + 80]) == stored
+    raw = log[at + 88 : at + 88 + frame["raw_bytes"]]
+    assert length == (88 + len(raw) + 7) // 8 * 8
     frame["first_byte_of_grains"] = raw[::64].hex()
     return frame, length
 
@@ -94,7 +96,7 @@ def entry(log, at):
 def main():
     memory = load(sys.argv[1])
     magic, version, zero, log_bytes, checkpoint_bytes, numbers_bytes = struct.unpack_from("<8sIIQQQ", memory)
-    assert (magic, version, zero) == (b"BLKSTAGE", 8, 0)
+    assert (magic, version, zero) == (b"BLKSTAGE", 9, 0)
     (head,) = struct.unpack_from("<Q", memory, 64)
     checkpoints_at = HEADER + numbers_bytes
     log_at = checkpoints_at + 2 * checkpoint_bytes

@@ -9,6 +9,7 @@ use rustix::io::pwrite;
 use super::*;
 use crate::staging::layout::MAX_RING_BUDGET_BYTES;
 
+mod damaged;
 mod ended;
 mod unread;
 

@@ -1,0 +1,112 @@
+//! Takes over what an earlier worker left in the staging memory.
+
+use super::{Engine, Staged};
+use crate::config::Config;
+use crate::staging::{Memfd, Recovered, Staging, StagingError};
+use crate::worker::shown::Shown;
+
+/// So many frames are read between two signs of life.
+const FRAMES_A_BEAT: usize = 64;
+
+/// Opens the staging memory that the holder keeps. It has the sizes of this configuration: where its header says anything else,
+/// that is damage, and is mended.
+pub(super) fn open(mut staging: Memfd, config: &Config) -> Result<(Staging<Memfd>, Recovered), StagingError> {
+    let geometry = config.geometry();
+    if !Staging::is_of(&staging, geometry) {
+        tracing::error!("the staging memory's header was damaged; wrote it anew");
+        Staging::format(&mut staging, geometry)?;
+    }
+    let (staging, recovered) = Staging::open(staging)?;
+    if recovered.is_cut {
+        tracing::error!("the staging memory was damaged: its log ended before it began; goes on without it");
+    }
+    Ok((staging, recovered))
+}
+
+impl Engine {
+    /// Counts what an earlier worker had staged, for the sinks to read again; every program that it knew has been attached
+    /// before.
+    ///
+    /// # Errors
+    /// When the staging memory cannot be used.
+    pub(in crate::worker) fn rebuild(&mut self, tail: u64) -> Result<(), StagingError> {
+        self.clocks.tick();
+        self.feeder.fall_behind(self.ledger.first_frame());
+        let unreadable = self.read_staged(tail)?;
+        self.close_gaps()?;
+        for program in self.programs.values_mut() {
+            (0..program.attachment.slots()).for_each(|slot| program.attachment.publish(slot));
+        }
+        if unreadable > 0 {
+            tracing::warn!(
+                annotations = unreadable,
+                "gave up what was staged of programs that are not held any more: nobody else has the names in it (counted as invalid)"
+            );
+        }
+        self.fold_lost();
+        self.go_on_from_shown()?;
+        self.is_rebuilt = true;
+        Ok(())
+    }
+
+    /// Counts every staged frame, up to the first that is damaged. Says how many annotations are of programs that are not held.
+    fn read_staged(&mut self, tail: u64) -> Result<u64, StagingError> {
+        let (mut at, mut unreadable) = (tail, 0);
+        loop {
+            let (frame, end) = match self.staging.read_next(at) {
+                Ok(Some(found)) => found,
+                Ok(None) => return Ok(unreadable),
+                Err(StagingError::Damaged(what)) => {
+                    tracing::error!(
+                        "the staging memory was damaged: {what}; goes on without what cannot be read"
+                    );
+                    self.staging.cut(at)?;
+                    return Ok(unreadable);
+                }
+                Err(error) => return Err(error),
+            };
+            match self.programs.get_mut(&frame.program) {
+                Some(program) => program.resume_after(&frame),
+                None => unreadable += u64::from(frame.records),
+            }
+            self.take_frame(&frame, end - at, end);
+            at = end;
+            if self.ledger.open_frames().is_multiple_of(FRAMES_A_BEAT) {
+                self.staging.beat()?;
+            }
+        }
+    }
+
+    /// What programs got back as drained is always staged, unless that was damaged. It is staged as what it is now, ranges
+    /// without records, so that it counts as invalid, and counts once.
+    fn close_gaps(&mut self) -> Result<(), StagingError> {
+        let gaps: Vec<_> = self.programs.values().flat_map(|program| program.gaps()).collect();
+        let (mut staged, mut annotations) = (Vec::new(), 0);
+        for frame in gaps {
+            let before = self.staging.end();
+            let (_, end) = self.staging.append(&frame)?;
+            self.programs
+                .get_mut(&frame.program)
+                .into_iter()
+                .for_each(|program| program.resume_after(&frame));
+            annotations += u64::from(frame.records);
+            staged.push(Staged { frame, bytes: end - before, end });
+        }
+        if annotations > 0 {
+            tracing::error!(
+                annotations,
+                "what was staged of programs is not there any more (counted as invalid)"
+            );
+        }
+        self.take_staged(&mut staged)
+    }
+
+    /// No counter of `/metrics` goes back.
+    fn go_on_from_shown(&mut self) -> Result<(), StagingError> {
+        let shown = Shown::read(&self.shown)?;
+        self.ledger.goes_on_from(|sink| shown.settled(sink));
+        self.spans.split = self.spans.split.max(shown.spans_split());
+        // There may be other sinks than before.
+        self.note_shown()
+    }
+}

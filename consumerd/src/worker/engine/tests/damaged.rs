@@ -1,0 +1,124 @@
+//! Something else wrote to the staging memory.
+
+use super::unread::segment_of_spans;
+use super::*;
+use crate::staging::Memory;
+use crate::staging::layout::{FRAME_HEADER_BYTES, HEAD_AT};
+use crate::worker::Totals;
+
+/// Records of a program, a third in each of three frames.
+const RECORDS: u64 = 30;
+const FRAME_RAW_BYTES: usize = 10 * 2 * 64;
+const FRAME_BYTES: u64 = (FRAME_HEADER_BYTES + FRAME_RAW_BYTES) as u64;
+
+struct Damaged {
+    staging: Memfd,
+    segment: OwnedFd,
+    control: OwnedFd,
+}
+
+impl Damaged {
+    /// A worker has staged three frames and is gone.
+    fn new() -> Self {
+        let control = control(SealFlags::SHRINK | SealFlags::GROW);
+        let left = Self { staging: staging(), segment: segment_of_spans(1, RECORDS / 2), control };
+        let (mut engine, tail) = engine(&left.staging);
+        engine.config.ring_budget_bytes = FRAME_RAW_BYTES;
+        left.attach(&mut engine);
+        engine.rebuild(tail).unwrap();
+        (0..3).for_each(|_| assert!(engine.drain_all(Duration::ZERO).unwrap().drained));
+        assert_eq!((engine.ledger.open_frames(), engine.staging.end()), (3, 3 * FRAME_BYTES));
+        left
+    }
+
+    fn attach(&self, engine: &mut Engine) {
+        let [segment, control] = [&self.segment, &self.control].map(|fd| fd.try_clone().unwrap());
+        engine.attach(identity(1), segment, control).unwrap();
+    }
+
+    fn log_at(&self, position: u64) -> u64 {
+        Config::default().geometry().log_at() + position
+    }
+
+    fn word(&self, at: u64) -> u64 {
+        let mut raw = [0; 8];
+        self.staging.read(at, &mut raw).unwrap();
+        u64::from_le_bytes(raw)
+    }
+
+    fn set_word(&mut self, at: u64, word: u64) {
+        self.staging.write(at, &word.to_le_bytes()).unwrap();
+    }
+
+    /// What the next worker has, which lives for a round if it `settles`.
+    fn next_worker(&self, settles: bool) -> Totals {
+        let (mut engine, tail) = engine(&self.staging);
+        self.attach(&mut engine);
+        engine.rebuild(tail).unwrap();
+        let totals = engine.programs[&1].totals();
+        assert!(totals.balances(), "{totals:?}");
+        assert_eq!(totals.pending, 0, "nothing is read twice");
+        if settles {
+            engine.last_checkpoint = Duration::ZERO;
+            engine.born -= Duration::from_secs(1);
+            engine.round().unwrap();
+            assert_eq!(engine.ledger.open_frames(), 0);
+        }
+        totals
+    }
+
+    /// All workers from now on find so many of the records whole, and count the others as invalid.
+    fn is_found_with(&self, valid: u64) {
+        self.is_counted_as(0, valid, RECORDS - valid);
+    }
+
+    fn is_counted_as(&self, unsettled: u64, valid: u64, invalid: u64) {
+        for settles in [false, true, true, false] {
+            let found = self.next_worker(settles);
+            assert_eq!((found.drained_before, found.unsettled), (0, unsettled));
+            assert_eq!((found.drain.valid, found.drain.invalid), (valid, invalid));
+        }
+    }
+}
+
+#[test]
+fn a_damaged_header_costs_nothing() {
+    for at in [0, 8, 16, 24, 32] {
+        let mut damaged = Damaged::new();
+        damaged.set_word(at, 0x5858_5858_5858_5858);
+        damaged.is_found_with(RECORDS);
+    }
+}
+
+#[test]
+fn what_is_before_a_damaged_frame_is_kept_and_the_rest_counts_as_invalid() {
+    for at in (0..FRAME_HEADER_BYTES as u64).step_by(8) {
+        let mut damaged = Damaged::new();
+        let at = damaged.log_at(FRAME_BYTES) + at;
+        damaged.set_word(at, damaged.word(at) ^ 1 << 3);
+        damaged.is_found_with(10);
+    }
+}
+
+#[test]
+fn a_frame_of_which_the_records_are_damaged_spoils_no_other() {
+    let mut damaged = Damaged::new();
+    let first_record = damaged.log_at(FRAME_BYTES) + FRAME_HEADER_BYTES as u64;
+    damaged.set_word(first_record, 0);
+    damaged.is_found_with(RECORDS - 1);
+}
+
+#[test]
+fn an_end_of_the_log_that_is_damaged_costs_what_is_behind_it() {
+    for (head, valid) in [(FRAME_BYTES, 10), (3 * FRAME_BYTES + 400, RECORDS), (3 * FRAME_BYTES - 8, 20)] {
+        let mut damaged = Damaged::new();
+        damaged.set_word(HEAD_AT, head);
+        damaged.is_found_with(valid);
+    }
+    // Of a program of which nothing at all is known any more its page says what somebody drained.
+    for head in [0, u64::MAX] {
+        let mut damaged = Damaged::new();
+        damaged.set_word(HEAD_AT, head);
+        damaged.is_counted_as(RECORDS, 0, 0);
+    }
+}

@@ -1,0 +1,19 @@
+//! A checkpoint, and a row of the table of numbers, of any bytes: none is believed to hold more than it does, and what is
+//! read is written as something that reads the same.
+#![no_main]
+
+use blkin_consumerd_fuzz::staging::{Checkpoint, NumberRow};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| {
+    if let Some(checkpoint) = Checkpoint::decode(input) {
+        let written = checkpoint.encode();
+        assert_eq!(written.len(), input.len());
+        assert_eq!(Checkpoint::decode(&written), Some(checkpoint));
+    }
+    if let Some(row) = input.first_chunk()
+        && let Some(found) = NumberRow::decode(row)
+    {
+        assert_eq!(found.encode(), *row);
+    }
+});

@@ -225,7 +225,8 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Visits the traces whose time (microseconds) is in the window and that may be wanted, latest first, until told to
-    /// stop or out of time. Every trace that is wanted is among them.
+    /// stop or out of time. Every trace that is wanted is among them. Where several count as one, those without a time come
+    /// last.
     ///
     /// # Errors
     /// When the engine or the visitor fails.

@@ -16,7 +16,7 @@ use super::segment::{Record, Segment};
 use super::terms::{Wanted, Window};
 use crate::model::TraceId;
 
-/// Visits the traces that may be wanted.
+/// Visits the traces that may be wanted; last those without a time that may be parts of one in the window.
 pub(super) fn traces_by_time(
     rows: &dyn Snapshot,
     view: &View,
@@ -24,13 +24,22 @@ pub(super) fn traces_by_time(
     window: &Window,
     visit: &mut dyn FnMut(TraceId) -> Result<ControlFlow<()>, StoreError>,
 ) -> Result<(), StoreError> {
-    let mut search = Search { rows, view, wanted, window, next: BinaryHeap::new(), having: HashMap::new() };
-    search.begin();
+    let mut search = Search::begun(rows, view, wanted, window);
     // A trace whose newest version appeared meanwhile may be found at two places.
     let mut visited = HashSet::new();
     while let Some(found) = search.pop()? {
         if visited.insert(found) && visit(found)?.is_break() {
-            break;
+            return Ok(());
+        }
+    }
+    if wanted.may_be_timeless {
+        let mut search = Search::begun(rows, view, wanted, &(0..=0));
+        while let Some(found) = search.pop()? {
+            let same_low = view.find_low(rows, found.low())?;
+            let is_in_window = same_low.iter().any(|(_, version)| window.contains(&version.time_us));
+            if is_in_window && visit(found)?.is_break() {
+                return Ok(());
+            }
         }
     }
     Ok(())
@@ -61,6 +70,13 @@ enum Source<'s> {
 }
 
 impl<'s> Search<'s> {
+    fn begun(rows: &'s dyn Snapshot, view: &'s View, wanted: &'s Wanted, window: &'s Window) -> Self {
+        let mut search =
+            Search { rows, view, wanted, window, next: BinaryHeap::new(), having: HashMap::new() };
+        search.begin();
+        search
+    }
+
     fn begin(&mut self) {
         let candidates = self.view.head_candidates(self.wanted, self.window);
         for (age, found) in candidates.into_iter().enumerate() {

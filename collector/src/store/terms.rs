@@ -95,6 +95,8 @@ pub struct Wanted {
     pub(super) terms: Vec<u64>,
     /// Whether some span may have taken this long, in microseconds.
     pub(super) least_duration_us: u64,
+    /// Whether that may also be a trace without a time, if one of the same low 64 bits has one.
+    pub(super) may_be_timeless: bool,
     /// When to give up.
     until: Option<Instant>,
 }
@@ -105,16 +107,18 @@ impl Wanted {
         let mut terms = terms_of(request);
         terms.sort_unstable();
         terms.dedup();
-        Wanted { terms, least_duration_us: least_duration_us(request), until: None }
+        Wanted { terms, least_duration_us: least_duration_us(request), ..Wanted::default() }
     }
 
     /// What a search asks for where several traces count as one, which may meet its conditions together: what some trace of
     /// them has alone.
     pub fn by_any_part(request: &SearchRequest) -> Wanted {
-        match terms_of(request).pop() {
-            Some(rarest) => Wanted { terms: vec![rarest], ..Wanted::default() },
-            None => Wanted { least_duration_us: least_duration_us(request), ..Wanted::default() },
-        }
+        let (terms, least_duration_us) = match terms_of(request).pop() {
+            Some(rarest) => (vec![rarest], 0),
+            None => (Vec::new(), least_duration_us(request)),
+        };
+        let may_be_timeless = !terms.is_empty() || least_duration_us > 0;
+        Wanted { terms, least_duration_us, may_be_timeless, until: None }
     }
 
     /// All traces, or those that a service takes part in.

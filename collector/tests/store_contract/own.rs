@@ -96,6 +96,37 @@ pub(crate) fn traces_that_are_one_if_not_strict_meet_the_conditions_of_a_search_
     );
 }
 
+pub(crate) fn a_part_without_a_time_is_found_at_the_time_of_the_others_if_not_strict(store: &dyn Store) {
+    let part = |trace: &str, service: &str, rest: &str| {
+        span(&format!(
+            r#""traceId":"{trace}","id":"1","localEndpoint":{{"serviceName":"{service}"}},"duration":900{rest}"#
+        ))
+    };
+    let timed = format!(r#","timestamp":{NOW_US}"#);
+    let long_ago = format!(r#","timestamp":{}"#, NOW_US / 2);
+    store_spans(
+        store,
+        &[
+            part("7", "a", r#","tags":{"k":"v"}"#),
+            part("10000000000000007", "b", &timed),
+            part("8", "a", ""),
+            part("10000000000000008", "b", &long_ago),
+            part("9", "a", ""),
+            of_service(10, 1, "a", ""),
+        ],
+    );
+    let found = |strict, parameters: &[(&str, &str)]| {
+        let traces = search_as(store, parameters, Reading { strict, ..STRICT });
+        traces.iter().map(|trace| (trace[0].trace_id.low(), trace.len())).collect::<Vec<_>>()
+    };
+    assert_eq!(found(false, &[("serviceName", "a")]), [(10, 1), (7, 2)]);
+    assert_eq!(found(false, &[("annotationQuery", "k=v")]), [(7, 2)]);
+    assert_eq!(found(false, &[("serviceName", "b")]), [(7, 2)]);
+    assert_eq!(found(false, &[("minDuration", "900")]), [(7, 2)]);
+    assert_eq!(found(false, &[("serviceName", "a"), ("limit", "1")]), [(10, 1)]);
+    assert_eq!(found(true, &[("serviceName", "a")]), [(10, 1)]);
+}
+
 pub(crate) fn what_has_no_room_in_an_answer_stays_in_the_store(store: &dyn Store) {
     let rest = format!(r#""tags":{{"k":"{}"}}"#, "x".repeat(1000));
     let spans: Vec<_> = (1..=10).map(|n| of_service(1, n, "a", &rest)).collect();

@@ -21,7 +21,7 @@ pub enum Cause {
     BadId,
     /// A member whose value cannot be.
     BadValue,
-    /// An annotation without time or value, a tag without key.
+    /// An annotation without time or value, a tag without key or value.
     EmptyAnnotation,
     /// A span of Zipkin's other version.
     OtherVersion,

@@ -74,6 +74,7 @@ impl Object for Span {
             timestamp: common.timestamp.map(|timestamp| timestamp.0),
             duration: common.duration.map(|duration| duration.0),
             source: None,
+            left_out: 0,
         })
     }
 }

@@ -6,7 +6,6 @@ use std::fmt::Display;
 use std::path::PathBuf;
 
 use blkin_collector::convert::v1_to_v2;
-use blkin_collector::ingest::remove_timeless_annotations;
 use blkin_collector::model::Span;
 use blkin_collector::trace::{Linker, merge_for_reading};
 use blkin_collector::{v1json, v2json};
@@ -17,7 +16,7 @@ fn answer(kind: &str, input: &str) -> String {
     let limits = Limits::default();
     match kind {
         "v1json" => written(convert_all(v1json::read_list(input.as_bytes(), &limits))),
-        "v1thrift" => written(convert_all(thrift_list(&bytes_of_hex(input), &limits))),
+        "v1thrift" => written(convert_all(span::decode_list(&bytes_of_hex(input), &limits))),
         "v2json" => written(all(v2json::read_list(input.as_bytes(), &limits))),
         "merge" => written(all(v2json::read_list(input.as_bytes(), &limits)).map(merge_for_reading)),
         "links" => {
@@ -27,18 +26,6 @@ fn answer(kind: &str, input: &str) -> String {
         }
         other => panic!("the corpus knows no {other}"),
     }
-}
-
-/// What ingest takes of a thrift list.
-fn thrift_list(
-    bytes: &[u8],
-    limits: &Limits,
-) -> Result<Vec<Result<blkin_thrift::Span, blkin_thrift::Error>>, blkin_thrift::Error> {
-    let mut spans = span::decode_list(bytes, limits)?;
-    for span in spans.iter_mut().flatten() {
-        remove_timeless_annotations(span);
-    }
-    Ok(spans)
 }
 
 /// Zipkin fails a whole list for one bad entry.

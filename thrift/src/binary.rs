@@ -47,48 +47,27 @@ pub(crate) fn read_struct<'a>(
     Ok(())
 }
 
-/// What a list of structs may hold.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ListBounds {
-    /// What the elements are called.
-    pub(crate) what: &'static str,
-    /// Most elements.
-    pub(crate) max_elements: usize,
-    /// Least bytes that an element takes on average. An empty struct is one byte on the wire and over a hundred in
-    /// memory: a message full of them must not be held.
-    pub(crate) min_element_bytes: usize,
-}
-
-/// Reads a list of structs; a list of anything else is skipped and gives nothing.
-pub(crate) fn read_struct_list<'a, T>(
+/// Reads a list of structs, each by `element`; a list of anything else is skipped. `what` is what they are called where there
+/// are more than `max_elements`.
+pub(crate) fn read_struct_list<'a>(
     input: &mut Input<'a>,
-    bounds: ListBounds,
-    mut element: impl FnMut(&mut Input<'a>) -> Result<T, Error>,
-) -> Result<Vec<T>, Error> {
+    what: &'static str,
+    max_elements: usize,
+    mut element: impl FnMut(&mut Input<'a>) -> Result<(), Error>,
+) -> Result<(), Error> {
     let header = input.read_list_begin()?;
     let count = usize::try_from(header.size).unwrap_or(0);
-    bounds.check(count, bounds.max_elements)?;
-    let before = input.transport.len();
-    let mut elements = Vec::new();
+    if count > max_elements {
+        return Err(Error::TooLarge { what, size: count as u64, limit: max_elements as u64 });
+    }
     for _ in 0..count {
         if header.element_type == TType::Struct {
-            elements.push(element(input)?);
+            element(input)?;
         } else {
             input.skip(header.element_type)?;
         }
     }
-    let read = before - input.transport.len();
-    bounds.check(elements.len(), read.checked_div(bounds.min_element_bytes).unwrap_or(usize::MAX))?;
-    Ok(elements)
-}
-
-impl ListBounds {
-    fn check(&self, count: usize, limit: usize) -> Result<(), Error> {
-        if count > limit {
-            return Err(Error::TooLarge { what: self.what, size: count as u64, limit: limit as u64 });
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// Reads a string and replaces what is not UTF-8: names come from C programs, a bad byte must not cost the span.

@@ -6,8 +6,8 @@
 use thrift::protocol::{TInputProtocol, TOutputProtocol, TType};
 
 use crate::binary::{
-    Input, ListBounds, Output, WriteResult, input, read_struct, read_struct_list, read_text, write_bytes,
-    write_field, write_i64, write_optional_i64, write_struct_list, write_to,
+    Input, Output, WriteResult, input, read_struct, read_struct_list, read_text, write_bytes, write_field,
+    write_i64, write_optional_i64, write_struct_list, write_to,
 };
 use crate::skim::{Skim, wire};
 use crate::{Error, Limits};
@@ -44,6 +44,9 @@ pub struct Span {
     pub duration: Option<i64>,
     /// Extension: the ring segment that the annotations came from.
     pub source: Option<i64>,
+    /// How many annotations a decoder left out because they say nothing: those without a time or a value, and binary ones
+    /// without a key or a value. No reader shows them.
+    pub left_out: usize,
 }
 
 /// Something that happened at a time.
@@ -232,17 +235,16 @@ fn checked(span: Span) -> Result<Span, Error> {
 
 fn read_span<'a>(input: &mut Input<'a>, limits: &Limits) -> Result<Span, Error> {
     let mut span = Span::default();
-    let annotations = annotation_bounds("annotations", limits);
-    let binary_annotations = annotation_bounds("binary annotations", limits);
+    let (mut annotations, mut binary_annotations) = (Told::default(), Told::default());
     read_struct(input, |input, field_type, id| {
         match (field_type, id) {
             (TType::I64, 1) => span.trace_id = input.read_i64()?,
             (TType::String, 3) => span.name = read_text(input)?,
             (TType::I64, 4) => span.id = input.read_i64()?,
             (TType::I64, 5) => span.parent_id = Some(input.read_i64()?),
-            (TType::List, 6) => span.annotations = read_struct_list(input, annotations, read_annotation)?,
+            (TType::List, 6) => annotations = read_told(input, "annotations", limits, read_annotation)?,
             (TType::List, 8) => {
-                span.binary_annotations = read_struct_list(input, binary_annotations, read_binary)?;
+                binary_annotations = read_told(input, "binary annotations", limits, read_binary)?;
             }
             (TType::Bool, 9) => span.debug = input.read_bool()?,
             (TType::I64, 10) => span.timestamp = Some(input.read_i64()?),
@@ -253,18 +255,38 @@ fn read_span<'a>(input: &mut Input<'a>, limits: &Limits) -> Result<Span, Error> 
         }
         Ok(true)
     })?;
+    span.left_out = annotations.left_out + binary_annotations.left_out;
+    (span.annotations, span.binary_annotations) = (annotations.kept, binary_annotations.kept);
     Ok(span)
 }
 
-/// The shortest annotation that says anything takes 19 bytes, the shortest binary annotation 22.
-const MIN_ANNOTATION_BYTES: usize = 16;
-
-fn annotation_bounds(what: &'static str, limits: &Limits) -> ListBounds {
-    ListBounds { what, max_elements: limits.max_annotations, min_element_bytes: MIN_ANNOTATION_BYTES }
+/// The elements of a list that say something, and how many do not. Those are not held: an empty struct is one byte on the
+/// wire, and would be over a hundred in memory.
+#[derive(Default)]
+struct Told<T> {
+    kept: Vec<T>,
+    left_out: usize,
 }
 
-/// An annotation without a value is read as one without a time: no reader shows either.
-fn read_annotation(input: &mut Input<'_>) -> Result<Annotation, Error> {
+fn read_told<'a, T>(
+    input: &mut Input<'a>,
+    what: &'static str,
+    limits: &Limits,
+    mut element: impl FnMut(&mut Input<'a>) -> Result<Option<T>, Error>,
+) -> Result<Told<T>, Error> {
+    let mut told = Told { kept: Vec::new(), left_out: 0 };
+    read_struct_list(input, what, limits.max_annotations, |input| {
+        match element(input)? {
+            Some(element) => told.kept.push(element),
+            None => told.left_out += 1,
+        }
+        Ok(())
+    })?;
+    Ok(told)
+}
+
+/// None without a time or a value.
+fn read_annotation(input: &mut Input<'_>) -> Result<Option<Annotation>, Error> {
     let mut annotation = Annotation::default();
     let mut has_value = false;
     read_struct(input, |input, field_type, id| {
@@ -282,14 +304,11 @@ fn read_annotation(input: &mut Input<'_>) -> Result<Annotation, Error> {
         }
         Ok(true)
     })?;
-    if !has_value {
-        annotation.timestamp = 0;
-    }
-    Ok(annotation)
+    Ok((has_value && annotation.timestamp != 0).then_some(annotation))
 }
 
-/// A binary annotation without a key or a value is read as one of bytes: no reader shows either.
-fn read_binary(input: &mut Input<'_>) -> Result<BinaryAnnotation, Error> {
+/// None without a key or a value.
+fn read_binary(input: &mut Input<'_>) -> Result<Option<BinaryAnnotation>, Error> {
     let mut annotation = BinaryAnnotation::default();
     let (mut has_key, mut has_value) = (false, false);
     read_struct(input, |input, field_type, id| {
@@ -310,10 +329,7 @@ fn read_binary(input: &mut Input<'_>) -> Result<BinaryAnnotation, Error> {
         }
         Ok(true)
     })?;
-    if !(has_key && has_value) {
-        annotation.kind = AnnotationType::Bytes;
-    }
-    Ok(annotation)
+    Ok((has_key && has_value).then_some(annotation))
 }
 
 fn read_endpoint(input: &mut Input<'_>) -> Result<Endpoint, Error> {

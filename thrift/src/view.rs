@@ -139,6 +139,7 @@ impl SpanView<'_> {
             timestamp: self.timestamp,
             duration: self.duration,
             source: self.source,
+            left_out: 0,
         }
     }
 }
@@ -169,7 +170,7 @@ impl EndpointView<'_> {
 /// How deep structs nest in a span: endpoints are in annotations.
 const PLAIN_DEPTH: usize = 3;
 
-/// One with a time and a value, which takes enough bytes for the decoder's bounds.
+/// One with a time and a value: the decoder leaves out others.
 #[inline]
 fn annotation<'a>(fields: &mut Fields<'a>, hosts: &mut Hosts<'a>) -> Option<AnnotationView<'a>> {
     let timestamp = fields.i64(1).filter(|timestamp| *timestamp != 0)?;
@@ -181,7 +182,7 @@ fn annotation<'a>(fields: &mut Fields<'a>, hosts: &mut Hosts<'a>) -> Option<Anno
     Some(AnnotationView { timestamp, value, host, position, source, nanos })
 }
 
-/// One with a key, a value and a kind, which takes enough bytes for the decoder's bounds.
+/// One with a key, a value and a kind: the decoder leaves out those without one of the first two.
 #[inline]
 fn binary<'a>(fields: &mut Fields<'a>, hosts: &mut Hosts<'a>) -> Option<BinaryView<'a>> {
     let key = fields.text(1)?;

@@ -69,19 +69,19 @@ fn what_is_no_span_has_no_annotations_to_count() {
 }
 
 #[test]
-fn a_binary_annotation_without_key_or_value_is_bytes_whatever_its_type() {
+fn a_binary_annotation_without_key_or_value_is_left_out() {
     let (key, value) = (&[11, 0, 1, 0, 0, 0, 1, b'k'][..], &[11, 0, 2, 0, 0, 0, 1, b'v'][..]);
     let host = [&[12, 0, 4, 11, 0, 3, 0, 0, 0, 9][..], b"a service", &[0]].concat();
-    let kind_of = |fields: &[&[u8]]| {
+    let read = |fields: &[&[u8]]| {
         let ids = [&[10, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1][..], &[10, 0, 4, 0, 0, 0, 0, 0, 0, 0, 2]].concat();
         let list =
             [&[15, 0, 8, 12, 0, 0, 0, 1][..], &fields.concat(), &host, &[8, 0, 3, 0, 0, 0, 6, 0]].concat();
         let span = span::decode(&[ids, list, vec![0]].concat(), &Limits::default()).unwrap();
-        span.binary_annotations[0].kind
+        (span.binary_annotations.iter().map(|annotation| annotation.kind).collect::<Vec<_>>(), span.left_out)
     };
-    assert_eq!(kind_of(&[key, value]), AnnotationType::String);
+    assert_eq!(read(&[key, value]), (vec![AnnotationType::String], 0));
     for lacking in [&[key][..], &[value], &[]] {
-        assert_eq!(kind_of(lacking), AnnotationType::Bytes);
+        assert_eq!(read(lacking), (vec![], 1));
     }
 }
 

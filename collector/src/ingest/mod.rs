@@ -256,7 +256,7 @@ struct Sorting<'a> {
 
 /// What says nothing is left out of a span that does.
 #[derive(Debug, thiserror::Error)]
-#[error("failed to keep an annotation without time or value, or a tag without key")]
+#[error("failed to keep an annotation without time or value, or a tag without key or value")]
 struct Empty;
 
 impl Refusal for Empty {
@@ -284,11 +284,11 @@ impl<'a> Sorting<'a> {
         }
     }
 
-    /// Zipkin drops an annotation of a thrift span without time or value; so do we, but counted.
+    /// Zipkin drops what says nothing in a thrift span; so do we, but counted.
     fn v1_thrift(&mut self, span: Result<V1Span, blkin_thrift::Error>) {
         match span {
-            Ok(mut span) => {
-                let empty = remove_timeless_annotations(&mut span);
+            Ok(span) => {
+                let empty = span.left_out;
                 self.piece(&Piece::V1(span), empty);
             }
             Err(refusal) => self.malformed(&refusal),
@@ -384,12 +384,4 @@ impl<'a> Sorting<'a> {
         };
         (self.batch, result)
     }
-}
-
-/// Removes annotations of a thrift span that have no time, or no value (they were read as having no time), and returns
-/// how many.
-pub fn remove_timeless_annotations(span: &mut V1Span) -> usize {
-    let before = span.annotations.len();
-    span.annotations.retain(|annotation| annotation.timestamp != 0);
-    before - span.annotations.len()
 }

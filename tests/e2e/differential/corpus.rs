@@ -245,6 +245,20 @@ impl Corpus {
             .push(blkin_thrift::Annotation { value: "timeless".to_owned(), ..Default::default() });
         let body = thrift_list(&[span::encode(&span)]);
         self.http("v1 thrift, annotation at 0", V1, &[THRIFT], body, &trace);
+        self.nothing_said();
+    }
+
+    /// A span most of whose annotations are empty.
+    fn nothing_said(&mut self) {
+        let trace = self.trace_id();
+        let mut body = thrift_list(&[span::encode(&span_of(&trace))]);
+        // Instead of the last byte, which ends the span: lists of three structs that end at once.
+        body.pop();
+        for list in [6, 8] {
+            body.extend([15, 0, list, 12, 0, 0, 0, 3, 0, 0, 0]);
+        }
+        body.push(0);
+        self.http("v1 thrift, empty annotations", V1, &[THRIFT], body, &trace);
     }
 
     /// Two events of one microsecond, whose nanoseconds consumerd told.

@@ -29,6 +29,7 @@ pub(super) fn thrift_span(json: &Value) -> Option<Span> {
         annotations: list(&json["annotations"], thrift_annotation)?,
         binary_annotations: list(&json["binaryAnnotations"], thrift_binary_annotation)?,
         source: None,
+        left_out: 0,
     })
 }
 

@@ -5,7 +5,7 @@ use thrift::protocol::{TInputProtocol, TMessageIdentifier, TMessageType, TOutput
 use super::fb303::Fb303;
 use super::reply::{ExceptionKind, encode_exception};
 use crate::binary::{
-    Input, ListBounds, Output, WriteResult, input, read_struct, read_struct_list, read_text, write_bytes,
+    Input, Output, WriteResult, input, read_struct, read_struct_list, read_text, write_bytes,
     write_struct_list, write_to,
 };
 use crate::frame::framed;
@@ -110,9 +110,11 @@ fn read_log_arguments(input: &mut Input<'_>, limits: &Limits) -> Result<Vec<LogE
         if (field_type, id) != (TType::List, 1) {
             return Ok(false);
         }
-        let bounds =
-            ListBounds { what: "log entries", max_elements: limits.max_entries, min_element_bytes: 0 };
-        entries = read_struct_list(input, bounds, read_entry)?;
+        entries.clear();
+        read_struct_list(input, "log entries", limits.max_entries, |input| {
+            entries.push(read_entry(input)?);
+            Ok(())
+        })?;
         Ok(true)
     })?;
     Ok(entries)

@@ -50,11 +50,13 @@ pub(crate) fn full_span() -> Span {
         timestamp: Some(1_700_000_000_000_001),
         duration: Some(249),
         source: Some(0x0f0f),
+        left_out: 0,
     }
 }
 
-fn id() -> impl Strategy<Value = i64> {
-    any::<i64>().prop_filter("an id is not zero", |id| *id != 0)
+/// An id, or the time of an annotation.
+fn not_zero() -> impl Strategy<Value = i64> {
+    any::<i64>().prop_filter("0 is none", |number| *number != 0)
 }
 
 fn endpoint() -> impl Strategy<Value = Endpoint> {
@@ -64,7 +66,7 @@ fn endpoint() -> impl Strategy<Value = Endpoint> {
 
 fn annotation() -> impl Strategy<Value = Annotation> {
     let extension = (option::of(any::<i64>()), option::of(any::<i64>()), option::of(any::<i16>()));
-    (any::<i64>(), ".*", option::of(endpoint()), extension).prop_map(
+    (not_zero(), ".*", option::of(endpoint()), extension).prop_map(
         |(timestamp, value, host, (position, source, nanos))| Annotation {
             timestamp,
             value,
@@ -92,7 +94,7 @@ fn binary_annotation() -> impl Strategy<Value = BinaryAnnotation> {
 
 /// Any span that a decoder accepts.
 pub(crate) fn span() -> impl Strategy<Value = Span> {
-    let ids = (id(), option::of(any::<i64>()), id(), option::of(any::<i64>()));
+    let ids = (not_zero(), option::of(any::<i64>()), not_zero(), option::of(any::<i64>()));
     let lists = (vec(annotation(), 0..5), vec(binary_annotation(), 0..5));
     let times = (any::<bool>(), option::of(any::<i64>()), option::of(any::<i64>()), option::of(any::<i64>()));
     (ids, ".*", lists, times).prop_map(
@@ -109,6 +111,7 @@ pub(crate) fn span() -> impl Strategy<Value = Span> {
                 timestamp,
                 duration,
                 source,
+                left_out: 0,
             }
         },
     )

@@ -162,6 +162,7 @@ mod tests {
             timestamp,
             duration,
             source: more.0,
+            left_out: 0,
             annotations: more.1,
             binary_annotations: more.2,
         })

@@ -209,6 +209,7 @@ fn thrift_endpoint(wire: Option<EndpointWire>) -> Option<blkin_thrift::Endpoint>
         ipv4: ipv4.map_or(0, |ip| u32::from(ip) as i32),
         port: port.unwrap_or(0) as i16,
         service_name: service_name.unwrap_or_default(),
-        ipv6: ipv6.map(|ip| ip.octets()),
+        // Of thrift's zeros an address of IPv4 would be made.
+        ipv6: ipv6.filter(|ip| !ip.is_unspecified()).map(|ip| ip.octets()),
     })
 }

@@ -32,6 +32,19 @@ fn taken(body: &[u8]) -> Vec<bool> {
 }
 
 #[test]
+fn an_address_of_zeros_is_none_in_v1() {
+    for address in [r#""ipv4":"0.0.0.0""#, r#""ipv6":"::""#] {
+        let annotation =
+            format!(r#"{{"timestamp":9,"value":"x","endpoint":{{"serviceName":"a",{address}}}}}"#);
+        let body = list(&[&format!(r#"{{"traceId":"1","id":"2","annotations":[{annotation}]}}"#)]);
+        let span = read_v1(body.as_bytes()).unwrap().remove(0).unwrap();
+        let spans = blkin_collector::convert::v1_to_v2(&span);
+        let expected = Endpoint::service("a");
+        assert_eq!(spans[0].local_endpoint, Some(expected), "{address}");
+    }
+}
+
+#[test]
 fn a_bad_entry_is_refused_alone() {
     let bad = [
         "5",

@@ -339,7 +339,11 @@ fn read_endpoint(input: &mut Input<'_>) -> Result<Endpoint, Error> {
             (TType::I32, 1) => endpoint.ipv4 = input.read_i32()?,
             (TType::I16, 2) => endpoint.port = input.read_i16()?,
             (TType::String, 3) => endpoint.service_name = read_text(input)?,
-            (TType::String, 4) => endpoint.ipv6 = input.read_bytes()?.try_into().ok(),
+            (TType::String, 4) => match *input.read_bytes()? {
+                // As Zipkin takes it.
+                [a, b, c, d] => endpoint.ipv4 = i32::from_be_bytes([a, b, c, d]),
+                ref bytes => endpoint.ipv6 = bytes.try_into().ok(),
+            },
             _ => return Ok(false),
         }
         Ok(true)

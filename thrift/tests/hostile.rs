@@ -180,6 +180,23 @@ fn annotations_that_say_nothing_are_counted_and_not_held_and_cost_no_others() {
 }
 
 #[test]
+fn an_address_of_four_bytes_is_one_of_ipv4_where_one_of_ipv6_belongs() {
+    let read = |address: &[u8]| {
+        let length = (address.len() as u32).to_be_bytes();
+        let ipv4 = [field(8, 1), vec![9; 4]].concat();
+        let host =
+            [field(STRUCT, 3), ipv4, field(11, 4), length.to_vec(), address.to_vec(), vec![0]].concat();
+        let element = [field(10, 1), vec![5; 8], field(11, 2), vec![0; 4], host, vec![0]].concat();
+        let span = span::decode(&span_with_list(6, &[element]), &Limits::default()).unwrap();
+        let host = span.annotations[0].host.clone().unwrap();
+        (host.ipv4.to_be_bytes(), host.ipv6)
+    };
+    assert_eq!(read(&[1, 2, 3, 4]), ([1, 2, 3, 4], None));
+    assert_eq!(read(&[7; 16]), ([9; 4], Some([7; 16])));
+    assert_eq!((read(&[]), read(&[7; 5])), (([9; 4], None), ([9; 4], None)));
+}
+
+#[test]
 fn nesting_is_bounded() {
     let mut structs = field(STRUCT, 77).repeat(100_000);
     structs.extend(vec![0; 100_001]);

@@ -246,6 +246,7 @@ impl Corpus {
         let body = thrift_list(&[span::encode(&span)]);
         self.http("v1 thrift, annotation at 0", V1, &[THRIFT], body, &trace);
         self.nothing_said();
+        self.short_address();
     }
 
     /// A span most of whose annotations are empty.
@@ -259,6 +260,16 @@ impl Corpus {
         }
         body.push(0);
         self.http("v1 thrift, empty annotations", V1, &[THRIFT], body, &trace);
+    }
+
+    /// An address of IPv4 in the place of one of IPv6.
+    fn short_address(&mut self) {
+        let trace = self.trace_id();
+        let mut body = thrift_list(&[span::encode(&span_of(&trace))]);
+        body.pop();
+        body.extend([15, 0, 6, 12, 0, 0, 0, 1, 10, 0, 1, 0, 0, 0, 0, 0, 0, 0, 9, 11, 0, 2, 0, 0, 0, 1, b'x']);
+        body.extend([12, 0, 3, 11, 0, 3, 0, 0, 0, 1, b's', 11, 0, 4, 0, 0, 0, 4, 1, 2, 3, 4, 0, 0, 0]);
+        self.http("v1 thrift, an address of four bytes", V1, &[THRIFT], body, &trace);
     }
 
     /// Two events of one microsecond, whose nanoseconds consumerd told.

@@ -35,11 +35,12 @@ pub(super) fn routes(folder: &Path) -> Router {
         .layer(map_request(with_plain_range))
 }
 
-/// Ignores what is asked of a file that is not one plain range of bytes (RFC 9110, 14.2): the files' service would refuse it.
+/// Ignores what is asked of a file that is not one plain range of bytes (RFC 9110, 14.2): the files' service would refuse it. It
+/// knows nothing of If-Range, so such a range is ignored, too: who holds a part of an older file would get one of the newer.
 async fn with_plain_range(mut request: Request) -> Request {
     let mut ranges = request.headers().get_all(header::RANGE).iter();
     let is_plain = ranges.next().is_some_and(is_plain_range) && ranges.next().is_none();
-    if !is_plain {
+    if !is_plain || request.headers().contains_key(header::IF_RANGE) {
         request.headers_mut().remove(header::RANGE);
     }
     request

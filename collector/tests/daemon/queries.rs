@@ -166,7 +166,14 @@ fn a_range_of_the_page_that_is_not_understood_is_ignored() {
         std::fs::write(folder.path().join(file), "0123456789").unwrap();
     }
     let collector = configured(folder.path(), &format!("ui_dir = {:?}\n", folder.path()));
-    let whole = ["lines=1-2", "bytes=0-1,3-4", "bytes=x", "bytes=2-1", "bytes=0-1\r\nRange: bytes=3-4"];
+    let whole = [
+        "lines=1-2",
+        "bytes=0-1,3-4",
+        "bytes=x",
+        "bytes=2-1",
+        "bytes=0-1\r\nRange: bytes=3-4",
+        "bytes=0-1\r\nIf-Range: \"of an older file\"",
+    ];
     let ranges = whole.map(|range| (range, "200")).into_iter().chain([
         ("bytes=0-1", "206"),
         ("bytes=8-", "206"),

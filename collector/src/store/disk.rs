@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::ops::ControlFlow;
+use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,6 +37,8 @@ const SUSPECT: &str = ".suspect";
 /// Rows in a redb file.
 pub struct Disk {
     path: PathBuf,
+    /// The file that was opened at the path: device and number.
+    file: (u64, u64),
     cache_bytes: usize,
     page_cache: PageCache,
     /// None after a failure, until the next who reads or writes opens the file again: redb refuses everything after an
@@ -74,11 +77,22 @@ impl Disk {
             opened => opened?,
         };
         let page_cache = PageCache::of(&path, cache_bytes as u64)?;
+        let file = file_at(&path).map_err(|error| open_error(&path, &error))?;
         let database = RwLock::new(Some(database));
         let suspect = AtomicBool::new(false);
         let (retry, turns) = Default::default();
-        let disk =
-            Disk { path, cache_bytes, page_cache, database, retry, turns, suspect, was_suspect, damage };
+        let disk = Disk {
+            path,
+            file,
+            cache_bytes,
+            page_cache,
+            database,
+            retry,
+            turns,
+            suspect,
+            was_suspect,
+            damage,
+        };
         // The table exists from now on, so that reading never fails for its absence. If it did already, a disk without
         // room keeps nobody from reading.
         if !disk.has_table()? {
@@ -103,12 +117,23 @@ impl Disk {
         }
         let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
         if database.is_none() {
+            self.check_place()?;
             let begun = Instant::now();
             *database = Some(open_file(&self.path, self.cache_bytes, silently)?);
             self.retry().opened(begun, Instant::now());
             tracing::debug!("opened the store again");
         }
         Ok(())
+    }
+
+    /// Fails if the path leads elsewhere by now. What is written to a file that was removed is gone once it is closed, and who
+    /// opens the path anew would make another that knows nothing of what was stored.
+    fn check_place(&self) -> Result<(), StoreError> {
+        let is_elsewhere = match file_at(&self.path) {
+            Ok(file) => file != self.file,
+            Err(error) => matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
+        };
+        if is_elsewhere { Err(StoreError::Elsewhere { path: self.path.clone() }) } else { Ok(()) }
     }
 
     fn retry(&self) -> MutexGuard<'_, Retry> {
@@ -190,6 +215,10 @@ fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     name.into()
+}
+
+fn file_at(path: &Path) -> io::Result<(u64, u64)> {
+    path.metadata().map(|found| (found.dev(), found.ino()))
 }
 
 fn open_error(path: &Path, reason: &impl ToString) -> StoreError {
@@ -324,6 +353,7 @@ impl Engine for Disk {
             return Err(StoreError::Corrupted("as was found before".to_owned()));
         }
         let _turn = self.turns.take(TO_THE_END)?;
+        self.check_place()?;
         self.reopened()?;
         if !self.retry().may_write(Instant::now()) {
             return Err(self.retry().refusal());
@@ -444,6 +474,26 @@ mod tests {
         assert!(has_unreadable(Path::new("/proc/self/mem")));
         let readable = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
         assert!(!has_unreadable(&readable) && !has_unreadable(&readable.join("none")));
+    }
+
+    #[test]
+    fn a_file_that_was_removed_or_replaced_takes_nothing_until_it_is_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Disk::open(folder.path(), 1 << 20).unwrap();
+        let (path, aside) = (folder.path().join(FILE_NAME), folder.path().join("aside"));
+        let put = |key: &[u8]| disk.write(&mut |rows| rows.put(key, b"value"));
+        put(b"a").unwrap();
+        fs::rename(&path, &aside).unwrap();
+        assert!(matches!(put(b"b"), Err(StoreError::Elsewhere { .. })));
+        assert!(!path.exists(), "no other is made");
+        fs::copy(&aside, &path).unwrap();
+        assert!(matches!(put(b"b"), Err(StoreError::Elsewhere { .. })));
+        let has = |key: &[u8]| disk.read().map(|rows| rows.look(key, &mut |_| {}).unwrap());
+        assert!(has(b"a").unwrap());
+        *disk.database.write().unwrap() = None;
+        assert!(matches!(has(b"a"), Err(StoreError::Elsewhere { .. })), "a copy is not opened in its place");
+        fs::rename(&aside, &path).unwrap();
+        assert!(has(b"a").unwrap());
     }
 
     #[test]

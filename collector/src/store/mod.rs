@@ -113,6 +113,16 @@ pub enum StoreError {
         "failed to use the store: its file is damaged ({0}); the next start sets it aside and keeps what is whole in it"
     )]
     Corrupted(String),
+    /// Another file, or none, is where the store's was.
+    #[error(
+        "failed to write to the store: {} is no more the file that is open here, but was moved, replaced or removed; the \
+         next start uses what is there then",
+        path.display()
+    )]
+    Elsewhere {
+        /// Where the file was.
+        path: PathBuf,
+    },
     /// A row is not as this program writes it.
     #[error("failed to read the store: {0} is damaged")]
     Damaged(String),

@@ -367,7 +367,7 @@ impl Thread {
                 }
             }
             // Only a new start can help; whoever supervises the collector makes one.
-            Err(error @ StoreError::Corrupted(_)) => panic!("{error}"),
+            Err(error @ (StoreError::Corrupted(_) | StoreError::Elsewhere { .. })) => panic!("{error}"),
             Err(error) => {
                 if let Some(begun) = self.shared.committing.failed(error.cause_of_trouble(), error) {
                     let held_back = begun.held_back;
@@ -405,7 +405,7 @@ impl Thread {
                 }
                 true
             }
-            Err(error @ StoreError::Corrupted(_)) => panic!("{error}"),
+            Err(error @ (StoreError::Corrupted(_) | StoreError::Elsewhere { .. })) => panic!("{error}"),
             Err(error) => {
                 if let Some(begun) = self.shared.expiring.failed(error.cause_of_trouble(), &error) {
                     tracing::error!(

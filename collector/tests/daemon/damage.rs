@@ -181,6 +181,21 @@ fn an_index_that_cannot_be_opened_is_made_anew_at_once() {
 }
 
 #[test]
+fn what_is_stored_nowhere_is_not_acknowledged_after_the_folder_was_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut collector = Collector::start(folder.path());
+    let mut scribe = Scribe::connect(collector.scribe);
+    assert_eq!(scribe.log(&[span_entry(1)]).unwrap(), ResultCode::Ok);
+    fs::remove_dir_all(folder.path().join("data")).unwrap();
+    assert!(!matches!(scribe.log(&[span_entry(2)]), Ok(ResultCode::Ok)));
+    assert!(!collector.wait().success(), "whoever supervises it starts it anew");
+    let collector = Collector::start(folder.path());
+    assert!(!collector.has_trace(1));
+    assert_eq!(Scribe::connect(collector.scribe).log(&[span_entry(2)]).unwrap(), ResultCode::Ok);
+    assert!(collector.has_trace(2));
+}
+
+#[test]
 fn after_kill_9_and_damage_the_collector_starts_by_itself_with_what_it_acknowledged() {
     let folder = tempfile::tempdir().unwrap();
     let mut collector = Collector::start(folder.path());

@@ -16,7 +16,8 @@ impl Damage {
         self.pieces.load(Ordering::Relaxed)
     }
 
-    /// Files that were set aside because their tree could not be used.
+    /// Files that were set aside because their tree could not be used, also by an earlier process that did not come to the
+    /// end of storing them anew.
     pub fn files(&self) -> u64 {
         self.files.load(Ordering::Relaxed)
     }

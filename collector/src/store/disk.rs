@@ -66,12 +66,10 @@ impl Disk {
         let path = folder.join(FILE_NAME);
         fs::create_dir_all(folder)
             .map_err(|e| StoreError::Open { path: folder.to_path_buf(), reason: e.to_string() })?;
-        let damage = Damage::default();
         let was_suspect = beside(&path, SUSPECT).exists();
         let database = match open_checked(&path, cache_bytes) {
             Err(StoreError::Corrupted(reason)) => {
                 set_aside(&path, &reason)?;
-                damage.note_file();
                 open_file(&path, cache_bytes, silently)?
             }
             opened => opened?,
@@ -80,7 +78,7 @@ impl Disk {
         let file = file_at(&path).map_err(|error| open_error(&path, &error))?;
         let database = RwLock::new(Some(database));
         let suspect = AtomicBool::new(false);
-        let (retry, turns) = Default::default();
+        let (retry, turns, damage) = Default::default();
         let disk = Disk {
             path,
             file,

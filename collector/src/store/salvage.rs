@@ -43,6 +43,7 @@ pub fn open(
     let store = TraceStore::new(Disk::open(folder, cache_bytes)?)?;
     for path in files_set_aside(folder)? {
         let failed = |e: io::Error| StoreError::Open { path: path.clone(), reason: e.to_string() };
+        store.damage().note_file();
         let pieces = Salvage {
             store: &store,
             autocomplete_keys,

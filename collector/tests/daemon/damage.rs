@@ -101,6 +101,18 @@ fn a_file_without_a_beginning_is_set_aside_and_all_its_pieces_are_stored_anew() 
 }
 
 #[test]
+fn a_file_that_an_interrupted_start_set_aside_is_counted_by_the_one_that_stores_it_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    filled(folder.path());
+    fs::rename(folder.path().join(FILE_NAME), folder.path().join(format!("{FILE_NAME}.damaged-1"))).unwrap();
+    let store = open(folder.path());
+    assert_eq!(
+        (whole_traces(&store), store.damage().files(), store.damage().salvaged()),
+        (TRACES, 1, TRACES)
+    );
+}
+
+#[test]
 fn a_torn_file_gives_what_is_whole_in_it() {
     let folder = tempfile::tempdir().unwrap();
     let bytes = filled(folder.path());

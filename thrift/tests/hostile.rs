@@ -266,10 +266,29 @@ fn skim_and_parse(frame: &[u8]) {
 }
 
 #[test]
+fn a_call_without_a_list_of_entries_is_not_one_of_none() {
+    const SET: u8 = 14;
+    let call = |arguments: &[u8]| [b"\x80\x01\0\x01\0\0\0\x03Log\0\0\0\x01", arguments, &[0]].concat();
+    let entry =
+        [field(11, 1), vec![0, 0, 0, 1, b'a'], field(11, 2), vec![0, 0, 0, 1, b'b'], vec![0]].concat();
+    let holding = |kind, id| call(&[field(kind, id), vec![STRUCT, 0, 0, 0, 1], entry.clone()].concat());
+    for frame in [call(&[]), holding(SET, 1), holding(LIST, 2)] {
+        let bad = scribe::parse_call(&frame, &Limits::default()).unwrap_err();
+        assert!(matches!(bad.cause, Error::Malformed(_)) && bad.reply.is_some(), "{bad:?}");
+        skim_and_parse(&frame);
+    }
+    for frame in [holding(LIST, 1), call(&[field(LIST, 1), vec![STRUCT, 0, 0, 0, 0]].concat())] {
+        assert!(scribe::parse_call(&frame, &Limits::default()).is_ok());
+        skim_and_parse(&frame);
+    }
+}
+
+#[test]
 fn a_call_nested_too_deeply_for_the_decoder_is_not_skimmed_either() {
     let call = |depth: usize| {
         let nested = [field(STRUCT, 77).repeat(depth), vec![0; depth]].concat();
-        [b"\x80\x01\0\x01\0\0\0\x03Log\0\0\0\x01".as_slice(), &nested, &[0]].concat()
+        let no_entries = [field(LIST, 1), vec![STRUCT, 0, 0, 0, 0]].concat();
+        [b"\x80\x01\0\x01\0\0\0\x03Log\0\0\0\x01".as_slice(), &no_entries, &nested, &[0]].concat()
     };
     assert!(scribe::skim_log(&call(15), &Limits::default()).is_some());
     assert!(scribe::skim_log(&call(16), &Limits::default()).is_none());

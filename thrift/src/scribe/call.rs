@@ -104,20 +104,22 @@ fn read_method(input: &mut Input<'_>, name: &str, limits: &Limits) -> Result<Met
     }
 }
 
+/// A call without its list is not one of no entries: what it holds instead would be answered with OK.
 fn read_log_arguments(input: &mut Input<'_>, limits: &Limits) -> Result<Vec<LogEntry>, Error> {
-    let mut entries = Vec::new();
+    let mut found = None;
     read_struct(input, |input, field_type, id| {
         if (field_type, id) != (TType::List, 1) {
             return Ok(false);
         }
-        entries.clear();
+        let mut entries = Vec::new();
         read_struct_list(input, "log entries", limits.max_entries, |input| {
             entries.push(read_entry(input)?);
             Ok(())
         })?;
+        found = Some(entries);
         Ok(true)
     })?;
-    Ok(entries)
+    found.ok_or_else(|| Error::Malformed("a Log call holds no list of entries".to_owned()))
 }
 
 fn read_entry(input: &mut Input<'_>) -> Result<LogEntry, Error> {

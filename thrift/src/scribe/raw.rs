@@ -88,7 +88,7 @@ fn message_begin<'a>(skim: &mut Skim<'a>) -> Option<(&'a [u8], u8, i32)> {
 }
 
 fn log_arguments<'a>(skim: &mut Skim<'a>, limits: &Limits) -> Option<Vec<RawEntry<'a>>> {
-    let mut entries = Vec::new();
+    let mut found = None;
     skim.fields(|skim, kind, id| {
         if (kind, id) != (wire::LIST, 1) {
             return Some(false);
@@ -97,7 +97,7 @@ fn log_arguments<'a>(skim: &mut Skim<'a>, limits: &Limits) -> Option<Vec<RawEntr
         if list.count > limits.max_entries {
             return None;
         }
-        entries.clear();
+        let mut entries = Vec::new();
         if list.element == wire::STRUCT {
             for _ in 0..list.count {
                 entries.push(entry(skim)?);
@@ -105,9 +105,10 @@ fn log_arguments<'a>(skim: &mut Skim<'a>, limits: &Limits) -> Option<Vec<RawEntr
         } else {
             skim.skip_elements(list)?;
         }
+        found = Some(entries);
         Some(true)
     })?;
-    Some(entries)
+    found
 }
 
 fn entry<'a>(skim: &mut Skim<'a>) -> Option<RawEntry<'a>> {

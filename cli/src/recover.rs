@@ -88,7 +88,10 @@ pub fn recover(path: &Path) -> Result<Recovery> {
     let mut file = Vec::new();
     let bytes = File::open(path).with_context(context)?.take(MAX_FILE_BYTES).read_to_end(&mut file);
     let bytes = bytes.with_context(context)? as u64;
-    let mut recovery = of_bytes(&file)
+    let reading = saved::read(&file);
+    // What was found is a copy, and there is more to hold.
+    drop(file);
+    let mut recovery = of_reading(reading)
         .with_context(|| format!("nothing in the {bytes} bytes of {} can be read", path.display()))?;
     if bytes == MAX_FILE_BYTES {
         let _ = writeln!(recovery.summary, "the file is longer than 1 GiB; what follows was not read");
@@ -96,31 +99,28 @@ pub fn recover(path: &Path) -> Result<Recovery> {
     Ok(recovery)
 }
 
-/// Reads what a file holds.
-///
-/// # Errors
-/// When nothing in it is a saved segment.
-pub fn of_bytes(file: &[u8]) -> Result<Recovery> {
-    let mut reading = saved::read(file);
+/// The annotations of what was found in a file.
+fn of_reading(mut reading: Reading) -> Result<Recovery> {
     match reading.programs.is_empty() {
         true if reading.is_cut => bail!("it begins like a saved segment, and ends too early: it was cut"),
         true => bail!("it is neither a saved segment nor a copy of one"),
         false => {}
     }
     let mut recovery = Recovery::default();
-    for program in &mut reading.programs {
+    for mut program in std::mem::take(&mut reading.programs) {
         let is_foreign = reading.is_raw && !program.adopt_clock_of_this_boot();
-        let texts = Texts::of(program);
+        let texts = Texts::of(&program);
         let mut unreadable = 0;
         let count = program.records(|record| match texts.recovered(record) {
             Some(annotation) => recovery.annotations.push(annotation),
             None => unreadable += 1,
         });
-        summarize(program, count, unreadable, is_foreign, &mut recovery.summary);
+        summarize(&program, count, unreadable, is_foreign, &mut recovery.summary);
     }
     damage(&reading, &mut recovery.summary);
-    // Stable: what has the same time keeps the order of its ring.
-    recovery.annotations.sort_by_key(|annotation| annotation.time_ns.unwrap_or(i64::MAX));
+    // Stable: what has the same time keeps the order of its ring. By keys of their own, for whole annotations would be sorted
+    // with room for half of them beside.
+    recovery.annotations.sort_by_cached_key(|annotation| annotation.time_ns.unwrap_or(i64::MAX));
     Ok(recovery)
 }
 
@@ -299,7 +299,7 @@ mod tests {
     }
 
     fn summary(file: &[u8]) -> String {
-        of_bytes(file).unwrap().summary
+        of_reading(saved::read(file)).unwrap().summary
     }
 
     #[test]
@@ -338,7 +338,7 @@ mod tests {
         let golden = include_str!("../../ringbuf/tests/golden/saved-v1.hex").replace('\n', "");
         let byte = |at: usize| u8::from_str_radix(&golden[at..at + 2], 16).unwrap();
         let file: Vec<u8> = (0..golden.len()).step_by(2).map(byte).collect();
-        let annotations = of_bytes(&file).unwrap().annotations;
+        let annotations = of_reading(saved::read(&file)).unwrap().annotations;
         // The second has another key, and of both later ones the endpoint travelled in the record.
         let [first, _, third] = &annotations[..] else { panic!("{annotations:?}") };
         let texts = |of: &Recovered| [&of.program, &of.name, &of.key].map(Rc::as_ptr);
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_file_of_nothing_is_told_from_one_of_which_nothing_is_left() {
-        let why = |file: &[u8]| of_bytes(file).unwrap_err().to_string();
+        let why = |file: &[u8]| of_reading(saved::read(file)).unwrap_err().to_string();
         assert!(why(b"something else").contains("neither a saved segment nor a copy"));
         assert!(why(&saved()[..10]).contains("ends too early: it was cut"));
     }

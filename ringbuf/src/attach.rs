@@ -101,10 +101,15 @@ pub struct ProgramCounters {
 }
 
 impl ProgramCounters {
-    /// Whether each attempt has become a record or a loss.
-    fn add_up(&self) -> bool {
+    /// Attempts that became no record.
+    pub fn lost(&self) -> u64 {
         let lost = [self.full, self.no_segment, self.too_large, self.starting, self.stalled];
-        self.attempted == lost.into_iter().fold(self.committed, u64::wrapping_add)
+        lost.into_iter().fold(0, u64::wrapping_add)
+    }
+
+    /// Whether each attempt has become a record or a loss.
+    pub fn add_up(&self) -> bool {
+        self.attempted == self.committed.wrapping_add(self.lost())
     }
 
     fn plus(&self, other: &Self) -> Self {
@@ -283,11 +288,12 @@ impl Attachment {
     /// The program's counters, and of the same look the records that it has committed and this side has not read: the program goes
     /// on recording meanwhile, and what is looked at one after the other would not add up.
     pub fn counters_and_pending(&self) -> (ProgramCounters, u64) {
+        let mut looks = LOOKS;
+        let outside = look_until_it_adds_up(&mut looks, || self.look_outside());
         let slots = (0..self.info.slots).map(|slot| {
             let header = self.slot_header(slot);
-            look_until_it_adds_up(|| self.look_at(slot, |index| header[index].load(Acquire)))
+            look_until_it_adds_up(&mut looks, || self.look_at(slot, |index| header[index].load(Acquire)))
         });
-        let outside = look_until_it_adds_up(|| self.look_outside());
         slots
             .fold(outside, |(sum, pending), (slot, of_slot)| (sum.plus(&slot), pending.wrapping_add(of_slot)))
     }
@@ -426,13 +432,22 @@ impl Writers {
     }
 }
 
-/// So often counters are looked at until they add up. A writer that is between two looks, or stopped between an attempt and its
+/// So often counters are looked at anew until they add up, all those of a program together: whoever asks keeps its rings from
+/// being read meanwhile, and those of others. A writer that is between two looks, or stopped between an attempt and its
 /// loss, which are two steps of the portable producer, makes them differ for a moment; what differs for ever is an error.
 const LOOKS: usize = 1000;
 
-fn look_until_it_adds_up(look: impl Fn() -> (ProgramCounters, u64)) -> (ProgramCounters, u64) {
-    let mut looks = (1..LOOKS).map(|_| look());
-    looks.find(|(counters, _)| counters.add_up()).unwrap_or_else(look)
+fn look_until_it_adds_up(
+    left: &mut usize,
+    look: impl Fn() -> (ProgramCounters, u64),
+) -> (ProgramCounters, u64) {
+    loop {
+        let seen = look();
+        if *left == 0 || seen.0.add_up() {
+            return seen;
+        }
+        *left -= 1;
+    }
 }
 
 /// What an overwriting ring overwrote, and what it recorded. Both words keep 28 bits of their counts; the counter of
@@ -509,4 +524,28 @@ fn read_info(words: &[AtomicU64], bytes: usize, inode: u64, device: u64) -> Resu
         *bytes = word(index).to_le_bytes();
     }
     Ok(ProgramInfo { inode, device, pid, name, cookie, slots, ring_bytes, clock, anchor, mode, producer })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn counters_of_a_program_that_never_add_up_are_looked_at_so_often_and_no_oftener() {
+        let looks = Cell::new(0);
+        let look = |attempted: u64| {
+            looks.set(looks.get() + 1);
+            (ProgramCounters { attempted, ..ProgramCounters::default() }, 0)
+        };
+        let mut left = LOOKS;
+        let (counters, _) = look_until_it_adds_up(&mut left, || look(u64::from(looks.get() < 2)));
+        assert!(counters.add_up());
+        assert_eq!(looks.replace(0), 3);
+        for _ in 0..MAX_SLOTS {
+            assert!(!look_until_it_adds_up(&mut left, || look(1)).0.add_up());
+        }
+        assert_eq!(looks.get(), LOOKS - 2 + MAX_SLOTS);
+    }
 }

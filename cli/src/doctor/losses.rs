@@ -16,7 +16,7 @@ const fn counter(name: &'static str, what: &'static str, advice: &'static str) -
     Counter { name, what, advice }
 }
 
-const CONSUMERD: [Counter; 3] = [
+const CONSUMERD: [Counter; 4] = [
     counter(
         "blkin_worker_restarts_total",
         "times that the worker was killed or failed, and another went on where it was",
@@ -27,6 +27,12 @@ const CONSUMERD: [Counter; 3] = [
         "blkin_program_truncated_total",
         "records of which a text was cut",
         "texts may have 4 KiB: let the program record shorter ones",
+    ),
+    counter(
+        "blkin_programs_unsound_total",
+        "programs ended with figures that contradict each other, and count with what was read of them alone",
+        "its log (`journalctl -u blkin-consumerd`) names them and what they had counted: look for an error of the program in \
+         its memory; valgrind or ASan may name it",
     ),
     counter(
         "blkin_recorders_evicted_total",

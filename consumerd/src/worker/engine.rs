@@ -110,6 +110,8 @@ pub(super) struct Engine {
     last_checkpoint: Duration,
     next_tick: Duration,
     rejected_programs: u64,
+    /// Of those that have ended, how many had figures of their own that contradicted each other.
+    unsound_programs: u64,
     told: Told,
     /// Flight recorders of ended programs that nobody took in time.
     recorders_evicted: u64,
@@ -166,6 +168,7 @@ impl Engine {
             last_checkpoint: Duration::ZERO,
             next_tick: Duration::ZERO,
             rejected_programs: 0,
+            unsound_programs: 0,
             told: Told::default(),
             recorders_evicted: 0,
             is_rebuilt: false,

@@ -4,13 +4,14 @@
 use std::time::Instant;
 
 use blkin_daemon::Notices;
-use blkin_ringbuf::AttachError;
+use blkin_ringbuf::{AttachError, ProgramCounters};
 
 /// When that was said last, and what came since. `held_back` in a line are those that came before it.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     unattached: Notices,
     insane: Notices,
+    unsound: Notices,
     given_up: Notices,
 }
 
@@ -30,6 +31,21 @@ impl Told {
                 slot,
                 held_back,
                 "the program's ring contradicts itself; it is not read any more"
+            );
+        }
+    }
+
+    /// A program has ended whose figures contradict each other.
+    pub(super) fn unsound(&mut self, process: &str, counters: &ProgramCounters) {
+        if let Some(held_back) = self.unsound.admit(Instant::now()) {
+            let ProgramCounters { attempted, committed, .. } = counters;
+            tracing::warn!(
+                process,
+                attempted,
+                committed,
+                lost = counters.lost(),
+                held_back,
+                "figures of a program that has ended contradict each other; it counts with what was read of it alone"
             );
         }
     }
@@ -57,6 +73,9 @@ impl Told {
                 programs,
                 "rings of more programs contradict themselves; they are not read any more"
             );
+        }
+        if let Some(programs) = self.unsound.rest(now) {
+            tracing::warn!(programs, "figures of more programs that have ended contradict each other");
         }
         if let Some(programs) = self.given_up.rest(now) {
             tracing::warn!(programs, "the flight recorders of more programs that have ended were given up");

@@ -26,10 +26,20 @@ pub struct Totals {
 impl Totals {
     /// What is known of a program whose segment cannot be read any more.
     pub(super) fn of_unreadable(drained_before: u64, unsettled: u64, drain: DrainFigures) -> Self {
-        let before = drained_before.wrapping_add(unsettled);
-        let committed = before.wrapping_add(drain.drained).wrapping_add(drain.torn);
+        Self { drained_before, unsettled, drain, ..Self::default() }.without_its_word()
+    }
+
+    /// What is known of it whatever the program counted itself.
+    pub(super) fn without_its_word(self) -> Self {
+        let seen = Self { counters: ProgramCounters::default(), pending: 0, ..self };
+        let committed = seen.accounted();
         let counters = ProgramCounters { attempted: committed, committed, ..ProgramCounters::default() };
-        Self { counters, drained_before, unsettled, drain, ..Self::default() }
+        Self { counters, ..seen }
+    }
+
+    /// Whether nothing in it contradicts the rest: the program's memory may have been spoilt, by itself or by a fault.
+    pub(super) fn is_sound(&self) -> bool {
+        self.counters.add_up() && self.balances()
     }
 
     /// Whether committed = drained + pending + torn + overwritten + released; with what an earlier daemon had drained,
@@ -39,11 +49,10 @@ impl Totals {
             && self.drain.drained == self.drain.valid + self.drain.invalid
     }
 
-    /// Adds it to the sums of programs that have ended. What was left in the rings for ever counts as torn; a ring
-    /// that contradicts itself claims more records than it may hold, so `pending` alone does not say.
+    /// Adds it to the sums of programs that have ended. What was left in the rings for ever counts as torn. What contradicts
+    /// itself must come without the program's word: the sums of all others would be wrong from then on.
     pub(super) fn fold_into(&self, departed: &mut DepartedTotals) {
-        let left = self.counters.committed.saturating_sub(self.accounted());
-        let torn = self.drain.torn.wrapping_add(left);
+        let torn = self.drain.torn.wrapping_add(self.pending);
         let whole = Self { pending: 0, drain: DrainFigures { torn, ..self.drain }, ..*self };
         add_words(departed, whole.words());
     }
@@ -162,12 +171,29 @@ mod tests {
     fn what_is_left_in_a_departed_programs_rings_counts_as_torn() {
         let mut departed = DepartedTotals::default();
         balanced().fold_into(&mut departed);
-        let mut insane = balanced();
-        insane.counters.committed += 1 << 27;
-        insane.fold_into(&mut departed);
         let sum = Totals::of_departed(&departed);
         assert!(sum.balances(), "{sum:?}");
-        assert_eq!(sum.drain.torn, 3 + 3 + (1 << 27));
+        assert_eq!(sum.drain.torn, 3);
+    }
+
+    #[test]
+    fn a_program_that_contradicts_itself_counts_with_what_was_seen_of_it() {
+        assert!(balanced().is_sound());
+        let spoilt: [fn(&mut Totals); 3] = [
+            |t| t.counters.attempted ^= 1 << 55,
+            |t| t.counters.full = u64::MAX,
+            // A ring that claims more records than it may hold.
+            |t| (t.counters.attempted, t.counters.committed) = (26 + (1 << 27), 24 + (1 << 27)),
+        ];
+        for spoil in spoilt {
+            let mut totals = balanced();
+            spoil(&mut totals);
+            assert!(!totals.is_sound(), "{totals:?}");
+            let seen = totals.without_its_word();
+            assert!(seen.is_sound(), "{seen:?}");
+            assert_eq!((seen.counters.attempted, seen.counters.full), (18, 0));
+            assert_eq!((seen.drain, seen.released), (totals.drain, totals.released));
+        }
     }
 
     #[test]

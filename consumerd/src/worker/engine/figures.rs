@@ -32,6 +32,8 @@ pub struct Snapshot {
     pub departed_programs: u64,
     /// Offers that could not be mapped.
     pub rejected_programs: u64,
+    /// Programs that have ended, and whose own figures contradicted each other.
+    pub unsound_programs: u64,
     /// Flight recorders of ended programs that nobody took in time.
     pub recorders_evicted: u64,
     /// Those that are kept.
@@ -71,6 +73,7 @@ impl Engine {
             departed: Totals::of_departed(&self.departed),
             departed_programs: self.departed_programs,
             rejected_programs: self.rejected_programs,
+            unsound_programs: self.unsound_programs,
             recorders_evicted: self.recorders_evicted,
             recorders_kept: self.programs.values().filter(|program| program.ended_at().is_some()).count()
                 as u64,

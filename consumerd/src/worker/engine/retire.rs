@@ -39,7 +39,13 @@ impl Engine {
     /// Moves the figures of a program that has ended to the departed ones, and gives it away.
     fn fold(&mut self, number: u64) -> Option<Box<Program>> {
         let program = self.programs.remove(&number)?;
-        program.totals().fold_into(&mut self.departed);
+        let mut totals = program.totals();
+        if !totals.is_sound() {
+            self.told.unsound(&program.label, &totals.counters);
+            self.unsound_programs += 1;
+            totals = totals.without_its_word();
+        }
+        totals.fold_into(&mut self.departed);
         self.departed_programs += 1;
         self.forget_asker_of(&program);
         self.to_release.insert(number, program.state(true));

@@ -19,6 +19,9 @@ const HEAD: usize = (RINGS_OFFSET_BYTES - MAX_SLOTS * 256) / 8;
 /// Where the program's name stands in a segment's header.
 const NAME: usize = 14;
 
+/// Those of a segment.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE);
+
 fn memfd(words: &[u64], seals: SealFlags) -> OwnedFd {
     let fd = memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -41,8 +44,17 @@ fn segment(records: u64) -> OwnedFd {
     segment_of(RING_BYTES, records, 1)
 }
 
+/// The same, to be changed before it is sealed.
+fn unsealed(records: u64) -> OwnedFd {
+    memfd(&segment_words(RING_BYTES, records, 1), SealFlags::empty())
+}
+
 /// A segment of one ring with `records` records of so many grains each.
 fn segment_of(ring_bytes: usize, records: u64, grains: u64) -> OwnedFd {
+    memfd(&segment_words(ring_bytes, records, grains), SEALS)
+}
+
+fn segment_words(ring_bytes: usize, records: u64, grains: u64) -> Vec<u64> {
     let mut words = segment_header(ring_bytes);
     words[HEAD] = records << 36 | (records * grains);
     for record in 0..records {
@@ -54,7 +66,7 @@ fn segment_of(ring_bytes: usize, records: u64, grains: u64) -> OwnedFd {
             words[word(at + grain)] = Stamp::continuation(at + grain, grain as usize, 7).0;
         }
     }
-    memfd(&words, SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE)
+    words
 }
 
 fn control(seals: SealFlags) -> OwnedFd {
@@ -159,4 +171,29 @@ fn what_an_ended_program_has_settled_is_said_to_whoever_reads_it_next() {
         engine.round().unwrap();
     }
     assert_eq!(Attachment::open(next_reader.0, &next_reader.1).unwrap().settled(0), 5);
+}
+
+/// One flipped bit in a program's memory is enough.
+#[test]
+fn what_a_program_counted_wrongly_is_in_no_sum_over_programs_that_have_ended() {
+    let (mut engine, tail) = engine(&staging());
+    engine.rebuild(tail).unwrap();
+    let claims = |word: usize, claimed: u64| {
+        let segment = unsealed(5);
+        assert_eq!(pwrite(&segment, &claimed.to_le_bytes(), (HEAD + word) as u64 * 8).unwrap(), 8);
+        fcntl_add_seals(&segment, SEALS).unwrap();
+        segment
+    };
+    // More attempts than records and losses, a loss that nobody attempted, more records than a ring holds.
+    let spoilt = [claims(1, 1 << 55), claims(2, 1 << 63), claims(0, 1 << 62 | 5)];
+    for (number, segment) in (1..).zip(spoilt.into_iter().chain([segment(5)])) {
+        engine.attach(identity(number), segment, control(SealFlags::SHRINK | SealFlags::GROW)).unwrap();
+    }
+    while !engine.programs.is_empty() {
+        engine.round().unwrap();
+    }
+    let snapshot = engine.snapshot();
+    assert_eq!((snapshot.departed_programs, snapshot.unsound_programs), (4, 3));
+    assert!(snapshot.departed.is_sound(), "{:?}", snapshot.departed);
+    assert_eq!((snapshot.departed.counters.attempted, snapshot.departed.drain.drained), (20, 20));
 }

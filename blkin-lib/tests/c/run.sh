@@ -154,6 +154,11 @@ filtered_calls() {
 filtered_and_heard() {
     with BLKIN_SOCKET=/nonexistent EXPECT="$work/expect" "$work/surroundings" filtered 2>&1 | grep 'were not collected'
 }
+# left_and_heard: what was recorded behind a first call that never came to an end is named.
+left_and_heard() {
+    with BLKIN_SOCKET=/nonexistent "$work/surroundings" first-call-left 2>&1 |
+        grep '5 annotations of this program were not recorded: its first call did not come to an end'
+}
 # privileged: what somebody else set in the environment of a set-user-ID program is not listened to.
 privileged() {
     tapped setpriv --reuid 65534 --clear-groups "$work/privileged" privileged && [ "$programs" = 0 ]
@@ -170,6 +175,7 @@ checks=${checks#1}
 check "gcc builds surroundings.c" build surroundings gcc surroundings.c -- \
     "-DFILTERED_CALLS=$(filtered_calls "at the first record, or|$later")" "-DLATER_CALLS=$(filtered_calls "$later") $checks"
 check "a filter lets the library's last word through" filtered_and_heard
+check "a program whose first call was left says how many annotations that cost" left_and_heard
 if has_set_user_id; then
     # shellcheck disable=SC2086 # a list of words
     check "gcc builds a set-user-ID program" gcc $c_flags "$here/surroundings.c" -o "$work/privileged" "$built/libblkin.a" \

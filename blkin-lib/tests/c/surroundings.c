@@ -9,6 +9,7 @@
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stddef.h>
 #include <sys/file.h>
@@ -229,6 +230,36 @@ static void in_a_vforked_child(void)
 	record("after");
 }
 
+static sigjmp_buf before_first_call;
+
+static void leave(int number)
+{
+	siglongjmp(before_first_call, number);
+}
+
+/* A handler leaves the first call of all, where that asks on which CPUs it may run, and does not come back to it. */
+static void first_call_left(void)
+{
+	struct sock_filter rules[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sched_getaffinity, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	const struct sock_fprog program = { sizeof rules / sizeof *rules, rules };
+	const struct sigaction action = { .sa_handler = leave };
+	struct blkin_trace trace;
+
+	CHECK(sigaction(SIGSYS, &action, NULL) == 0);
+	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+	if (sigsetjmp(before_first_call, 1) == 0) {
+		blkin_init();
+		CHECK(!"left");
+	}
+	record_quietly(&trace, "left");
+}
+
 #ifdef FILTERED_CALLS
 #define MOST_CALLS 64
 
@@ -292,6 +323,7 @@ int main(int argc, char **argv)
 		{ "fibers", fibers_on_small_stacks },
 		{ "handler", handler_on_a_small_stack },
 		{ "vfork", in_a_vforked_child },
+		{ "first-call-left", first_call_left },
 #ifdef FILTERED_CALLS
 		{ "filtered", filtered },
 		{ "filtered-later", filtered_later },

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use super::state::{FAILED, STATE, control_words, is_ready, words};
+use super::state::{FAILED, STARTING, STATE, control_words, is_ready, words};
 use crate::clock::coarse_seconds;
 use crate::control::Unread;
 use crate::kept::{CONTROL, SEGMENT, SOCKET_PATH};
@@ -77,12 +77,12 @@ fn is_set(word: usize) -> bool {
 /// more, and names the annotations that nobody will ever read. Where a consumer reads it, nothing happens.
 extern "C" fn tell_at_exit() {
     static NOT_COLLECTED: Once = Once::new();
-    let phase = STATE.hot.phase.load(Acquire);
-    if phase == FAILED {
-        return tell_what_had_no_memory(STATE.attempted.load(Relaxed));
-    }
-    if !is_ready(phase) {
-        return;
+    match STATE.hot.phase.load(Acquire) {
+        FAILED => return tell_what_had_no_segment("there was no shared memory"),
+        // Left by a handler's `siglongjmp`, or with its thread; or it is under way.
+        STARTING => return tell_what_had_no_segment("its first call did not come to an end"),
+        phase if !is_ready(phase) => return,
+        _ => {}
     }
     let unread = if is_attached() { None } else { unread() };
     // Whoever cannot read it will not do so now; who had no room may have some.
@@ -118,14 +118,13 @@ extern "C" fn tell_at_exit() {
     });
 }
 
-/// There never was shared memory: nobody else can know of these.
-fn tell_what_had_no_memory(all: u64) {
+/// There never was a segment, and why: nobody else can know of what was recorded.
+fn tell_what_had_no_segment(why: &str) {
     static NOT_RECORDED: Once = Once::new();
+    let all = STATE.attempted.load(Relaxed);
     let (noun, were) = words_for(all);
     if all != 0 {
-        NOT_RECORDED.say(format_args!(
-            "{all} {noun} of this program {were} not recorded: there was no shared memory"
-        ));
+        NOT_RECORDED.say(format_args!("{all} {noun} of this program {were} not recorded: {why}"));
     }
 }
 

@@ -6,6 +6,9 @@ use super::ledger::DrainFigures;
 use crate::staging::DepartedTotals;
 use crate::staging::checkpoint::DEPARTED_FIGURES;
 
+/// Losses that the threads of a program may have been about to count when it was killed: more than that is an error.
+const MOST_BROKEN_OFF: u64 = 1000;
+
 /// A program's whole ledger at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
@@ -35,6 +38,17 @@ impl Totals {
         let committed = seen.accounted();
         let counters = ProgramCounters { attempted: committed, committed, ..ProgramCounters::default() };
         Self { counters, ..seen }
+    }
+
+    /// Of a program that has ended: without attempts whose loss was still to be counted, in two steps, when their writers were
+    /// killed. They found no place, so that they count as never begun, as others do that a kill interrupts.
+    pub(super) fn without_broken_off(self) -> Self {
+        let told = self.counters.committed.wrapping_add(self.counters.lost());
+        let broken_off = self.counters.attempted.wrapping_sub(told);
+        if broken_off > MOST_BROKEN_OFF {
+            return self;
+        }
+        Self { counters: ProgramCounters { attempted: told, ..self.counters }, ..self }
     }
 
     /// Whether nothing in it contradicts the rest: the program's memory may have been spoilt, by itself or by a fault.
@@ -174,6 +188,19 @@ mod tests {
         let sum = Totals::of_departed(&departed);
         assert!(sum.balances(), "{sum:?}");
         assert_eq!(sum.drain.torn, 3);
+    }
+
+    #[test]
+    fn a_loss_that_a_kill_kept_from_being_counted_costs_a_program_no_other_figure() {
+        let mut killed = balanced();
+        killed.counters.attempted += 3;
+        assert!(!killed.is_sound());
+        assert_eq!(killed.without_broken_off(), balanced());
+        assert_eq!(balanced().without_broken_off(), balanced());
+        for spoilt in [balanced().counters.attempted + (1 << 20), balanced().counters.attempted - 1] {
+            killed.counters.attempted = spoilt;
+            assert_eq!(killed.without_broken_off(), killed);
+        }
     }
 
     #[test]

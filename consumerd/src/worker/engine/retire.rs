@@ -39,7 +39,7 @@ impl Engine {
     /// Moves the figures of a program that has ended to the departed ones, and gives it away.
     fn fold(&mut self, number: u64) -> Option<Box<Program>> {
         let program = self.programs.remove(&number)?;
-        let mut totals = program.totals();
+        let mut totals = program.totals().without_broken_off();
         if !totals.is_sound() {
             self.told.unsound(&program.label, &totals.counters);
             self.unsound_programs += 1;

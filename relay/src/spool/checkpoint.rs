@@ -23,6 +23,7 @@ use std::path::Path;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::naming;
 use super::segment::is_of_bad_place;
 use crate::ledger::Count;
 
@@ -107,7 +108,8 @@ impl Positions {
     /// # Errors
     /// When the file system refuses.
     pub fn open(path: &Path) -> io::Result<(Positions, Found)> {
-        let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(naming(path))?;
         let mut bytes = vec![0; 2 * SLOT_BYTES];
         let length = file.metadata()?.len();
         let is_short = length < bytes.len() as u64;
@@ -148,7 +150,8 @@ impl Positions {
 
     /// Goes on in a new file: nothing that lies there counts.
     pub(super) fn move_to(&mut self, path: &Path) -> io::Result<()> {
-        let file = File::options().read(true).write(true).create(true).truncate(true).open(path)?;
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(path);
+        let file = file.map_err(naming(path))?;
         file.write_all_at(&[0; 2 * SLOT_BYTES], 0)?;
         file.sync_all()?;
         self.file = file;

@@ -11,8 +11,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
-use super::Spool;
 use super::checkpoint::{Checkpoint, Positions};
+use super::{Spool, naming};
 
 /// Folder of what could not be read.
 pub(super) const ASIDE: &str = "damaged";
@@ -34,8 +34,9 @@ impl Home {
     /// # Errors
     /// When it cannot be made, or another relay has it.
     pub(super) fn take(folder: &Path) -> io::Result<Home> {
-        fs::create_dir_all(folder.join(ASIDE))?;
-        let lock = File::create(folder.join("lock"))?;
+        let (aside, lock) = (folder.join(ASIDE), folder.join("lock"));
+        fs::create_dir_all(&aside).map_err(naming(&aside))?;
+        let lock = File::create(&lock).map_err(naming(&lock))?;
         if lock.try_lock().is_err() {
             return Err(io::Error::other("another relay uses it; give each its own spool_dir"));
         }

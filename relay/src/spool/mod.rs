@@ -527,6 +527,11 @@ fn encode(drafts: &[Draft], segment: u64, mut before: Count, size: usize) -> (Ve
     (bytes, accepted)
 }
 
+/// Says which file could not be had: a folder holds several.
+fn naming(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
 /// Writes behind the segment's end. What an error leaves there is no part of it.
 fn write_durably(segment: &Segment, bytes: &[u8], path: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileExt;

@@ -12,6 +12,7 @@ use super::layout::{
     ALIGNMENT, RECORD_HEADER_BYTES, RECORD_MAGIC, RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader,
     payload_sum, record_bytes,
 };
+use super::naming;
 use crate::ledger::Count;
 
 /// How much is looked through at a time for the next record behind a damaged one.
@@ -131,7 +132,8 @@ impl Segment {
     pub fn create(folder: &Path, number: u64, before: Count) -> io::Result<Segment> {
         let path = path(folder, number);
         let made = || -> io::Result<Segment> {
-            let file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
+            let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
+            let file = file.map_err(naming(&path))?;
             file.write_all_at(&SegmentHeader { number, before }.encode(), 0)?;
             file.sync_all()?;
             File::open(folder)?.sync_all()?;
@@ -161,7 +163,8 @@ impl Segment {
     /// # Errors
     /// When the file cannot be read, or another version of the relay wrote it.
     pub fn open(folder: &Path, number: u64) -> io::Result<Found> {
-        let file = File::options().read(true).write(true).open(path(folder, number))?;
+        let path = path(folder, number);
+        let file = File::options().read(true).write(true).open(&path).map_err(naming(&path))?;
         let length = file.metadata()?.len();
         if length < SEGMENT_HEADER_BYTES as u64 {
             return Ok(Found::Empty);

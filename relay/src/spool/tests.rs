@@ -207,6 +207,28 @@ fn a_second_relay_is_refused() {
 }
 
 #[test]
+fn a_start_names_the_file_that_it_cannot_have() {
+    let mut fixture = Fixture::new(roomy(), &["a:1"]);
+    fixture.spool = None;
+    let folder = fixture.folder.path();
+    let (kept, damaged) = (folder.join("kept"), folder.join("damaged"));
+    let refuses_naming = |path: &Path| {
+        let error = Spool::open(folder, roomy(), &fixture.names).unwrap_err();
+        assert!(format!("{error:#}").contains(&format!("{}: ", path.display())), "{error:#}");
+    };
+    for path in [folder.join("positions"), folder.join("lock"), segment::path(folder, 1)] {
+        fs::rename(&path, &kept).unwrap();
+        fs::create_dir(&path).unwrap();
+        refuses_naming(&path);
+        fs::remove_dir(&path).unwrap();
+        fs::rename(&kept, &path).unwrap();
+    }
+    fs::remove_dir(&damaged).unwrap();
+    fs::write(&damaged, "").unwrap();
+    refuses_naming(&damaged);
+}
+
+#[test]
 fn a_spool_whose_folder_is_removed_goes_on_in_a_new_one_and_sends_what_it_had() {
     for remove in [
         |folder: &Path| fs::remove_dir_all(folder),

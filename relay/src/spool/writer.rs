@@ -198,6 +198,6 @@ fn tell(standing: &Standing, appended: &Result<(), AppendError>) {
     };
     if let Some(begun) = standing.failed(cause, error) {
         let (folder, cause, held_back) = (standing.to(), cause.label(), begun.held_back);
-        tracing::warn!(folder, cause, held_back, "{error}; senders are told TRY_LATER until there is room");
+        tracing::warn!(folder, cause, held_back, "{error}; senders are told TRY_LATER until that works");
     }
 }

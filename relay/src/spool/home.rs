@@ -1,11 +1,14 @@
 //! The spool's folder while the relay runs: it is this relay's alone, and what somebody removes of it is made anew.
 //!
+//! A relay that is refused because of `lock` tempts to remove that. So each segment is locked as well: two relays that append to
+//! the same one would write over what each has answered with `OK`.
+//!
 //! A file that was removed, or whose folder was, can still be written, and is gone once it is closed. So a commit asks whether
 //! its segment can be opened again, and the positions whether they lie where the next start looks for them. What upstreams
 //! have not got yet of segments that were removed is sent from the open files; should the relay end before, the next start
 //! counts it as `damaged`, for the segments that follow tell what came before them.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -37,9 +40,7 @@ impl Home {
         let (aside, lock) = (folder.join(ASIDE), folder.join("lock"));
         fs::create_dir_all(&aside).map_err(naming(&aside))?;
         let lock = File::create(&lock).map_err(naming(&lock))?;
-        if lock.try_lock().is_err() {
-            return Err(io::Error::other("another relay uses it; give each its own spool_dir"));
-        }
+        take_alone(&lock)?;
         Ok(Home { lock })
     }
 
@@ -50,6 +51,17 @@ impl Home {
         }
         fs::create_dir_all(folder.join(ASIDE))
     }
+}
+
+/// Locks a file as long as it is open.
+///
+/// # Errors
+/// When another relay has it, or the file system has no locks.
+pub(super) fn take_alone(file: &File) -> io::Result<()> {
+    file.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => io::Error::other("another relay uses it; give each its own spool_dir"),
+        TryLockError::Error(error) => error,
+    })
 }
 
 /// Checks that an open file is the one that is found at this path.

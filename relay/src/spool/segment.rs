@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::home::take_alone;
 use super::layout::{
     ALIGNMENT, RECORD_HEADER_BYTES, RECORD_MAGIC, RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader,
     payload_sum, record_bytes,
@@ -134,6 +135,7 @@ impl Segment {
         let made = || -> io::Result<Segment> {
             let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
             let file = file.map_err(naming(&path))?;
+            take_alone(&file).map_err(naming(&path))?;
             file.write_all_at(&SegmentHeader { number, before }.encode(), 0)?;
             file.sync_all()?;
             File::open(folder)?.sync_all()?;
@@ -165,6 +167,7 @@ impl Segment {
     pub fn open(folder: &Path, number: u64) -> io::Result<Found> {
         let path = path(folder, number);
         let file = File::options().read(true).write(true).open(&path).map_err(naming(&path))?;
+        take_alone(&file).map_err(naming(&path))?;
         let length = file.metadata()?.len();
         if length < SEGMENT_HEADER_BYTES as u64 {
             return Ok(Found::Empty);

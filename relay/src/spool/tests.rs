@@ -202,8 +202,14 @@ fn restarts_add_no_segments() {
 #[test]
 fn a_second_relay_is_refused() {
     let fixture = Fixture::new(roomy(), &["a:1"]);
-    let error = Spool::open(fixture.folder.path(), roomy(), &fixture.names).unwrap_err();
-    assert!(format!("{error:#}").contains("another relay"), "{error:#}");
+    let is_refused = || {
+        let error = Spool::open(fixture.folder.path(), roomy(), &fixture.names).unwrap_err();
+        assert!(format!("{error:#}").contains("another relay"), "{error:#}");
+    };
+    is_refused();
+    // By somebody who took it for what a relay left that is gone.
+    fs::remove_file(fixture.folder.path().join("lock")).unwrap();
+    is_refused();
 }
 
 #[test]

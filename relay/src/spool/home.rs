@@ -14,11 +14,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
+use super::aside::ASIDE;
 use super::checkpoint::{Checkpoint, Positions};
 use super::{Spool, naming};
-
-/// Folder of what could not be read.
-pub(super) const ASIDE: &str = "damaged";
 
 /// Where the positions are written down.
 pub(super) fn positions_path(folder: &Path) -> PathBuf {

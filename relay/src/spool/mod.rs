@@ -16,6 +16,7 @@
 //! A reader that holds nobody up, such as a live view, would be a position that starts at the end, is not written down,
 //! and is not asked before a segment is removed.
 
+mod aside;
 pub mod checkpoint;
 mod delivery;
 mod home;
@@ -38,6 +39,7 @@ use blkin_scribe::Doorbell;
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::{Arrived, Count, Delivered, Loss};
+use aside::Aside;
 use checkpoint::{Checkpoint, Position, Positions, UpstreamState};
 pub use delivery::Batch;
 use home::Home;
@@ -236,11 +238,17 @@ pub struct Spool {
     positions: Mutex<Positions>,
     /// Keeps other relays out as long as the spool is open.
     home: Mutex<Home>,
+    /// What cannot be read.
+    aside: Mutex<Aside>,
 }
 
 impl Spool {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn aside(&self) -> MutexGuard<'_, Aside> {
+        self.aside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Appends calls and makes them durable; all of them or, by an error, none. Only one thread may append.
@@ -352,6 +360,10 @@ impl Spool {
         }
         let is_dirty = state.dirty;
         drop(state);
+        // While somebody copies a large region there is something to be told of later.
+        if let Ok(mut aside) = self.aside.try_lock() {
+            aside.tell_rest();
+        }
         if !is_dirty {
             return Ok(());
         }

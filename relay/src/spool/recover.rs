@@ -12,17 +12,18 @@ use anyhow::{Context, Result};
 use blkin_daemon::Notices;
 use blkin_scribe::Doorbell;
 
+use super::aside::{ASIDE, Aside};
 use super::checkpoint::{self, Checkpoint, Position, Positions};
-use super::home::{ASIDE, Home, positions_path};
+use super::home::{Home, positions_path};
 use super::layout::SEGMENT_HEADER_BYTES;
 use super::segment::{self, BadPlace, Chunk, Found, Segment, is_of_bad_place};
 use super::{Limits, Spool, State, Upstream};
 use crate::ledger::{Arrived, Count, Delivered};
 
-/// How much is read at a time.
+/// How much is read at a time,
 const READ_BYTES: usize = 4 << 20;
-/// Most bytes of damaged regions that are kept for a look.
-const ASIDE_BYTES: u64 = 64 << 20;
+/// and behind what is damaged: there may be more of it, and what lies behind that is read again.
+const READ_BYTES_AMID_DAMAGE: usize = 64 << 10;
 
 /// A segment, and an offset in it.
 pub(super) type Place = (u64, u64);
@@ -33,6 +34,7 @@ struct Scan<'a> {
     folder: &'a Path,
     /// What the positions know to have been made durable.
     durable: Position,
+    aside: &'a mut Aside,
     segments: Vec<Segment>,
     /// The highest number of a segment that lay there.
     last: u64,
@@ -59,7 +61,9 @@ impl Spool {
         let (positions, checkpoint) =
             open_positions(folder).context("failed to read the spool's positions")?;
         let durable = checkpoint.as_ref().map(|checkpoint| checkpoint.durable).unwrap_or_default();
-        let scan = scan(folder, durable).with_context(|| format!("failed to read the spool {shown}"))?;
+        let mut aside = Aside::of(folder);
+        let scan = scan(folder, durable, &mut aside);
+        let scan = scan.with_context(|| format!("failed to read the spool {shown}"))?;
         let state = state(folder, scan, checkpoint, upstreams)
             .with_context(|| format!("failed to begin a segment in {shown}"))?;
         let bells = upstreams.iter().map(|_| Doorbell::new()).collect::<io::Result<_>>();
@@ -71,6 +75,7 @@ impl Spool {
             bells,
             positions: Mutex::new(positions),
             home: Mutex::new(home),
+            aside: Mutex::new(aside),
         };
         let figures = spool.figures();
         tracing::info!(bytes = figures.bytes, segments = figures.segments, "opened the spool");
@@ -86,7 +91,7 @@ impl Spool {
             state.damaged = state.damaged.split_off(&(first, 0));
             !state.damaged.insert((segment.number, damage.start))
         };
-        if !is_known && set_aside(&self.folder, segment, damage) {
+        if !is_known && self.aside().copy(segment, damage) {
             self.lock().damaged_regions += 1;
         }
     }
@@ -108,12 +113,13 @@ fn open_positions(folder: &Path) -> io::Result<(Positions, Option<Checkpoint>)> 
     Ok((positions, None))
 }
 
-fn scan(folder: &Path, durable: Position) -> io::Result<Scan<'_>> {
+fn scan<'a>(folder: &'a Path, durable: Position, aside: &'a mut Aside) -> io::Result<Scan<'a>> {
     let numbers = segment::numbers(folder)?;
     let last = numbers.last().copied().unwrap_or(0);
     let (segments, end) = (Vec::new(), durable.before);
     let damaged = BTreeSet::new();
-    let mut scan = Scan { folder, durable, segments, last, end, damaged_regions: 0, damaged, sealed: false };
+    let mut scan =
+        Scan { folder, durable, aside, segments, last, end, damaged_regions: 0, damaged, sealed: false };
     for number in numbers {
         let is_last = number == last;
         match Segment::open(folder, number)? {
@@ -135,8 +141,10 @@ impl Scan<'_> {
     fn add(&mut self, mut segment: Segment, is_last: bool) -> io::Result<()> {
         let (mut at, mut end) = (SEGMENT_HEADER_BYTES as u64, segment.before);
         let (mut has_bad_place, mut is_end_known) = (false, true);
+        let mut most = READ_BYTES;
         while at < segment.length {
-            let (chunk, is_bad_place) = read_over_bad_place(&segment, at)?;
+            let (chunk, is_bad_place) = read_over_bad_place(&segment, at, most)?;
+            most = if chunk.damage.is_some() { READ_BYTES_AMID_DAMAGE } else { READ_BYTES.min(2 * most) };
             let is_tail = is_last && chunk.damage.is_some() && chunk.end == segment.length;
             if is_tail && !is_bad_place && !self.was_durable(&segment, at + 1) {
                 let bytes = segment.length - at;
@@ -170,8 +178,7 @@ impl Scan<'_> {
     fn leave_out(&mut self, segment: &Segment, is_last: bool) -> io::Result<()> {
         let number = segment.number;
         tracing::warn!(number, "nothing in a segment of the spool can be read: it is set aside whole");
-        let aside = self.folder.join(ASIDE);
-        fs::rename(segment::path(self.folder, number), aside.join(format!("{number:016x}.spool")))?;
+        self.aside.take(self.folder, segment)?;
         self.damaged_regions += 1;
         if is_last && segment.holds_more_than_its_header() && !self.was_durable(segment, segment.length) {
             self.lose_unknown();
@@ -186,7 +193,7 @@ impl Scan<'_> {
 
     fn set_aside(&mut self, segment: &Segment, damage: Range<u64>) {
         self.damaged.insert((segment.number, damage.start));
-        self.damaged_regions += u64::from(set_aside(self.folder, segment, damage));
+        self.damaged_regions += u64::from(self.aside.copy(segment, damage));
     }
 
     /// Something was accepted that lay at the end of the spool, and nothing says how much: it counts as one entry with one
@@ -199,10 +206,10 @@ impl Scan<'_> {
 
 /// Reads on, also over a place that the disk does not give back: whether anything is lost with it is seen when an upstream
 /// comes to it. Says whether there was such a place.
-fn read_over_bad_place(segment: &Segment, at: u64) -> io::Result<(Chunk, bool)> {
-    match segment.read(at, READ_BYTES, u64::MAX, BadPlace::Fails) {
+fn read_over_bad_place(segment: &Segment, at: u64, most: usize) -> io::Result<(Chunk, bool)> {
+    match segment.read(at, most, u64::MAX, BadPlace::Fails) {
         Err(error) if is_of_bad_place(&error) => {
-            Ok((segment.read(at, READ_BYTES, u64::MAX, BadPlace::IsZeros)?, true))
+            Ok((segment.read(at, most, u64::MAX, BadPlace::IsZeros)?, true))
         }
         done => Ok((done?, false)),
     }
@@ -212,35 +219,6 @@ impl Count {
     fn max(self, other: Count) -> Count {
         if other.entries >= self.entries { other } else { self }
     }
-}
-
-/// Whether this region is a new one.
-fn set_aside(folder: &Path, segment: &Segment, damage: Range<u64>) -> bool {
-    let folder = folder.join(ASIDE);
-    let path = folder.join(format!("{:016x}-{}.bin", segment.number, damage.start));
-    if path.exists() {
-        return false;
-    }
-    let bytes = damage.end - damage.start;
-    tracing::warn!(
-        segment = segment.number,
-        offset = damage.start,
-        bytes,
-        "a region of the spool cannot be read"
-    );
-    let used: u64 = fs::read_dir(&folder)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|e| e.metadata().ok())
-        .map(|m| m.len())
-        .sum();
-    // What there is no room for is only named.
-    let kept = if used + bytes <= ASIDE_BYTES { bytes } else { 0 };
-    if let Err(error) = fs::write(&path, segment.bytes_with_gaps(damage.start..damage.start + kept)) {
-        tracing::warn!("failed to keep {}: {error}", path.display());
-    }
-    true
 }
 
 fn state(

@@ -49,13 +49,18 @@ impl Fixture {
         self.spool.as_ref().unwrap()
     }
 
-    fn append(&mut self, entries: u64) -> Result<(), AppendError> {
+    fn draft(numbers: std::ops::Range<u64>) -> Draft {
         let mut draft = Draft::default();
-        for number in self.next..self.next + entries {
+        for number in numbers {
             let mut entry = number.to_le_bytes().to_vec();
             entry.resize(ENTRY_BYTES, 7);
             draft.push(&entry, ANNOTATIONS);
         }
+        draft
+    }
+
+    fn append(&mut self, entries: u64) -> Result<(), AppendError> {
+        let draft = Self::draft(self.next..self.next + entries);
         let appended = self.spool().append(&[draft]);
         if appended.is_ok() {
             self.next += entries;
@@ -435,6 +440,35 @@ fn damage_of_which_no_copy_can_be_kept_is_counted_once() {
     for _ in 0..3 {
         assert!(fixture.batch(0).unwrap().is_empty(), "a call that broke off is read again");
         assert_eq!(fixture.spool().figures().damaged_regions, 1);
+    }
+}
+
+#[test]
+fn damage_in_thousands_of_places_is_counted_and_holds_up_no_start() {
+    const RECORDS: u64 = 4000;
+    let record = record_bytes(ENTRY_BYTES) as u64;
+    // In the payload of every second record, or in its header.
+    for offset in [RECORD_HEADER_BYTES as u64, 0] {
+        let mut fixture = Fixture::new(roomy(), &["a:1"]);
+        let drafts = Vec::from_iter((0..RECORDS).map(|number| Fixture::draft(number..number + 1)));
+        fixture.spool().append(&drafts).unwrap();
+        fixture.spool().sweep().unwrap();
+        let file = fixture.first_segment();
+        for number in (0..RECORDS).step_by(2) {
+            let place = SEGMENT_HEADER_BYTES as u64 + number * record + offset;
+            file.write_all_at(b"\xa5\x5a", place).unwrap();
+        }
+        let before = segment::tests::read_so_far();
+        fixture.open();
+        let read = segment::tests::read_so_far() - before;
+        // Neither the whole segment again for each, nor a copy of each.
+        assert!(read < RECORDS / 2 * (512 << 10), "{read}");
+        assert_eq!(fixture.aside(), aside::MAX_FILES);
+        assert_eq!(fixture.spool().figures().damaged_regions, RECORDS / 2);
+        assert_eq!(fixture.drain(0), Vec::from_iter((1..RECORDS).step_by(2)));
+        assert_eq!(fixture.lost(0, Loss::Damaged), RECORDS / 2);
+        assert_eq!(fixture.spool().figures().damaged_regions, RECORDS / 2);
+        fixture.check();
     }
 }
 

@@ -1,0 +1,91 @@
+//! `damaged/`: copies of what cannot be read, for a look. A disk may damage much more than anybody looks at, so that there
+//! are at most so many, and a start through all of it is not kept by them; nor is the log filled with each.
+
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use blkin_daemon::Notices;
+
+use super::segment::{self, Segment};
+
+/// Name of the folder.
+pub(super) const ASIDE: &str = "damaged";
+/// Most bytes that are kept; of a region for which there is no room only the place,
+const MAX_BYTES: u64 = 64 << 20;
+/// and beyond so many files nothing.
+pub(super) const MAX_FILES: usize = 1000;
+
+/// The folder, and how much is in it.
+#[derive(Debug)]
+pub(super) struct Aside {
+    folder: PathBuf,
+    files: usize,
+    bytes: u64,
+    told: Notices,
+}
+
+impl Aside {
+    /// That of a spool, with what earlier runs left there.
+    pub(super) fn of(spool: &Path) -> Self {
+        let folder = spool.join(ASIDE);
+        let (mut files, mut bytes) = (0, 0);
+        for found in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            files += 1;
+            bytes += found.metadata().map_or(0, |metadata| metadata.len());
+        }
+        Aside { folder, files, bytes, told: Notices::default() }
+    }
+
+    /// Keeps a copy of a region, as far as there is room, and tells of it. Says whether no copy was there, of an earlier run.
+    pub(super) fn copy(&mut self, segment: &Segment, damage: Range<u64>) -> bool {
+        let path = self.folder.join(format!("{:016x}-{}.bin", segment.number, damage.start));
+        if path.exists() {
+            return false;
+        }
+        let (number, offset, bytes) = (segment.number, damage.start, damage.end - damage.start);
+        if let Some(held_back) = self.told.admit(Instant::now()) {
+            tracing::warn!(
+                segment = number,
+                offset,
+                bytes,
+                held_back,
+                "a region of the spool cannot be read"
+            );
+        }
+        if self.files >= MAX_FILES {
+            return true;
+        }
+        let kept = if self.bytes + bytes <= MAX_BYTES { bytes } else { 0 };
+        match fs::write(&path, segment.bytes_with_gaps(offset..offset + kept)) {
+            Ok(()) => self.count(kept),
+            Err(error) => tracing::warn!("failed to keep {}: {error}", path.display()),
+        }
+        true
+    }
+
+    /// Tells how many regions there were of which nothing was said.
+    pub(super) fn tell_rest(&mut self) {
+        if let Some(held_back) = self.told.rest(Instant::now()) {
+            tracing::warn!(held_back, "more regions of the spool cannot be read");
+        }
+    }
+
+    /// Moves a whole segment here.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub(super) fn take(&mut self, spool: &Path, segment: &Segment) -> io::Result<()> {
+        let path = segment::path(spool, segment.number);
+        fs::rename(path, segment::path(&self.folder, segment.number))?;
+        self.count(segment.length);
+        Ok(())
+    }
+
+    fn count(&mut self, bytes: u64) {
+        self.files += 1;
+        self.bytes += bytes;
+    }
+}

@@ -145,11 +145,26 @@ pub enum AppendError {
 }
 
 /// One upstream's place and figures.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Upstream {
     name: String,
     position: Position,
     delivered: Delivered,
+    /// Of entries that it does not get because of damage,
+    damage: Notices,
+    /// and how many of them were told of.
+    damaged_said: u64,
+}
+
+impl Upstream {
+    /// How many entries damage has cost it of which nothing was said, once a line may be written of that.
+    fn unsaid_damage(&mut self, now: Instant) -> Option<u64> {
+        let damaged = self.delivered.lost[Loss::Damaged as usize].entries;
+        if damaged == self.damaged_said || self.damage.admit(now).is_none() {
+            return None;
+        }
+        Some(damaged - std::mem::replace(&mut self.damaged_said, damaged))
+    }
 }
 
 #[derive(Debug)]
@@ -179,6 +194,19 @@ impl State {
     fn tell_evicted(&mut self) {
         let entries = std::mem::take(&mut self.evicted_unsaid);
         tracing::warn!(entries, "the spool is full: its oldest segments leave, lost to upstreams");
+    }
+
+    /// Says what upstreams do not get that cannot be read any more.
+    fn tell_damaged(&mut self, now: Instant) {
+        for upstream in &mut self.upstreams {
+            if let Some(entries) = upstream.unsaid_damage(now) {
+                tracing::warn!(
+                    upstream = upstream.name,
+                    entries,
+                    "an upstream does not get what was damaged in the spool, or removed from it"
+                );
+            }
+        }
     }
 
     fn last(&self) -> &Segment {
@@ -349,15 +377,16 @@ impl Spool {
         }
     }
 
-    /// Writes the positions down if they have moved, and removes what every upstream has passed.
+    /// Writes the positions down if they have moved, and removes what every upstream has passed; tells what was lost.
     ///
     /// # Errors
     /// When the positions cannot be written; nothing is removed then.
     pub fn sweep(&self) -> io::Result<()> {
-        let mut state = self.lock();
-        if state.evictions.rest(Instant::now()).is_some() {
+        let (mut state, now) = (self.lock(), Instant::now());
+        if state.evictions.rest(now).is_some() {
             state.tell_evicted();
         }
+        state.tell_damaged(now);
         let is_dirty = state.dirty;
         drop(state);
         // While somebody copies a large region there is something to be told of later.

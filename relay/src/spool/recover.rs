@@ -18,7 +18,7 @@ use super::home::{Home, positions_path};
 use super::layout::SEGMENT_HEADER_BYTES;
 use super::segment::{self, BadPlace, Chunk, Found, Segment, is_of_bad_place};
 use super::{Limits, Spool, State, Upstream};
-use crate::ledger::{Arrived, Count, Delivered};
+use crate::ledger::{Arrived, Count, Delivered, Loss};
 
 /// How much is read at a time,
 const READ_BYTES: usize = 4 << 20;
@@ -64,6 +64,9 @@ impl Spool {
         let mut aside = Aside::of(folder);
         let scan = scan(folder, durable, &mut aside);
         let scan = scan.with_context(|| format!("failed to read the spool {shown}"))?;
+        if checkpoint.is_none() && scan.segments.iter().any(Segment::holds_more_than_its_header) {
+            tracing::warn!("without its positions every upstream gets again what the spool holds");
+        }
         let state = state(folder, scan, checkpoint, upstreams)
             .with_context(|| format!("failed to begin a segment in {shown}"))?;
         let bells = upstreams.iter().map(|_| Doorbell::new()).collect::<io::Result<_>>();
@@ -108,7 +111,7 @@ fn open_positions(folder: &Path) -> io::Result<(Positions, Option<Checkpoint>)> 
         checkpoint::Found::Nothing => return Ok((positions, None)),
         checkpoint::Found::Unreadable(content) => content,
     };
-    tracing::warn!("the spool's positions cannot be read: every upstream gets again what the spool holds");
+    tracing::warn!("the spool's positions cannot be read: a copy is in {ASIDE}/");
     fs::write(folder.join(ASIDE).join("positions"), content)?;
     Ok((positions, None))
 }
@@ -306,7 +309,7 @@ fn upstream(name: &str, known: &Checkpoint, begin: Position, end: Position) -> U
     let Some(state) = known.upstreams.iter().find(|upstream| upstream.name == name) else {
         let held = end.before - begin.before;
         let delivered = Delivered { offered: held, in_flight: held, ..Delivered::default() };
-        return Upstream { name, position: begin, delivered };
+        return at_place(name, begin, delivered);
     };
     let delivered = Delivered {
         offered: state.offered + (end.before - known.durable.before),
@@ -314,5 +317,11 @@ fn upstream(name: &str, known: &Checkpoint, begin: Position, end: Position) -> U
         in_flight: end.before - state.position.before,
         lost: state.lost,
     };
-    Upstream { name, position: state.position, delivered }
+    at_place(name, state.position, delivered)
+}
+
+/// What damage has cost before was told of when it was counted.
+fn at_place(name: String, position: Position, delivered: Delivered) -> Upstream {
+    let damaged_said = delivered.lost[Loss::Damaged as usize].entries;
+    Upstream { name, position, delivered, damage: Notices::default(), damaged_said }
 }

@@ -422,6 +422,10 @@ fn damage_costs_the_records_it_hit_and_is_counted_to_the_entry() {
         }
         assert_eq!(fixture.aside(), 1);
         assert_eq!(fixture.spool().figures().damaged_regions, 1, "the same region, not another");
+        let unsaid = |fixture: &Fixture| fixture.spool().lock().upstreams[1].unsaid_damage(Instant::now());
+        let lost = fixture.lost(1, Loss::Damaged);
+        assert_eq!(unsaid(&fixture), (lost > 0).then_some(lost));
+        assert_eq!(unsaid(&fixture), None, "it was told of");
         fixture.append(1).unwrap();
         assert_eq!(fixture.drain(0), [100]);
         fixture.check();

@@ -3,6 +3,7 @@
 
 mod answers;
 mod connections;
+mod damage;
 mod dying;
 mod floods;
 mod keys;

@@ -4,13 +4,18 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, channel};
+
+use crate::upstream::LIMIT;
 
 pub(crate) struct Relay {
     process: Child,
     pub(crate) scribe: String,
     http: String,
-    log: Option<JoinHandle<Vec<String>>>,
+    /// What it has logged up to when it was ready,
+    pub(crate) start: Vec<String>,
+    /// and since.
+    log: Receiver<String>,
 }
 
 impl Relay {
@@ -23,15 +28,17 @@ impl Relay {
         command.args(["--scribe-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]);
         command.arg("--spool-dir").arg(folder).args(["--stop-timeout-ms", "0"]);
         let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
-        let mut log = BufReader::new(process.stderr.take().unwrap()).lines().map(Result::unwrap);
-        let ready = log.find(|line| line.contains(" ready ")).unwrap();
+        let (lines, log) = channel();
+        let stderr = BufReader::new(process.stderr.take().unwrap());
         // Whoever logs must not wait for a reader.
-        let log = Some(std::thread::spawn(move || log.collect()));
+        std::thread::spawn(move || stderr.lines().map(Result::unwrap).try_for_each(|line| lines.send(line)));
+        let start = lines_up_to(&log, " ready ");
+        let ready = start.last().unwrap().clone();
         let address = |name: &str| {
             let (_, rest) = ready.split_once(&format!("{name}=")).unwrap();
             rest.split_whitespace().next().unwrap().to_owned()
         };
-        Relay { scribe: address("scribe"), http: address("http"), process, log }
+        Relay { scribe: address("scribe"), http: address("http"), process, start, log }
     }
 
     /// What it answers, with its head.
@@ -43,11 +50,24 @@ impl Relay {
         answer
     }
 
-    /// Ends it; what it has logged.
+    /// Waits for a line of its log with these words.
+    pub(crate) fn tells(&self, words: &str) -> String {
+        lines_up_to(&self.log, words).pop().unwrap()
+    }
+
+    /// Ends it; what it has logged since it was ready, but for what was waited for, and what came before that.
     pub(crate) fn end(mut self) -> Vec<String> {
         self.process.kill().unwrap();
-        self.log.take().unwrap().join().unwrap()
+        self.log.iter().collect()
     }
+}
+
+fn lines_up_to(log: &Receiver<String>, words: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    while !lines.last().is_some_and(|line| line.contains(words)) {
+        lines.push(log.recv_timeout(LIMIT).unwrap());
+    }
+    lines
 }
 
 impl Drop for Relay {

@@ -1,0 +1,45 @@
+//! What the log says of a spool of which something was removed while no relay ran.
+
+use std::path::Path;
+
+use crate::keys::sum;
+use crate::process::{Relay, program};
+use crate::upstream::Sender;
+
+/// A relay that starts on what another one left, less what `takes` has taken.
+fn start_without(folder: &Path, takes: impl Fn(&Path)) -> Relay {
+    // A segment for two entries or three.
+    let smallest = "max_message_mib = 1\nmax_reading_mib = 2\nspool_bytes = 4194304";
+    let start = || Relay::start(program(), folder, "127.0.0.1:1", smallest);
+    let relay = start();
+    let mut sender = Sender::of(&relay);
+    (0..6).for_each(|_| sender.send("zipkin", vec![b'A'; 100 << 10]));
+    // Only what they say was there is known to be missing.
+    while std::fs::read(folder.join("positions")).unwrap().iter().all(|byte| *byte == 0) {
+        std::thread::yield_now();
+    }
+    relay.end();
+    takes(folder);
+    start()
+}
+
+#[test]
+fn what_was_removed_from_the_spool_is_told_of_with_the_upstream_that_does_not_get_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let relay = start_without(folder.path(), |spool| {
+        std::fs::remove_file(spool.join("0000000000000001.spool")).unwrap();
+    });
+    let told = relay.tells("an upstream does not get what was damaged in the spool, or removed from it");
+    let lost = sum(&relay, "blkin_relay_entries_upstream_lost_total{");
+    assert!(lost > 0 && told.contains("127.0.0.1:1"), "{told}");
+    assert!(told.ends_with(&format!(" entries={lost}")), "{lost}: {told}");
+}
+
+#[test]
+fn a_start_without_positions_tells_that_upstreams_get_what_they_may_have() {
+    let folder = tempfile::tempdir().unwrap();
+    let relay = start_without(folder.path(), |spool| std::fs::remove_file(spool.join("positions")).unwrap());
+    let words = "without its positions every upstream gets again what the spool holds";
+    assert!(relay.start.iter().any(|line| line.contains(words)), "{:?}", relay.start);
+    assert_eq!(sum(&relay, "blkin_relay_entries_upstream_in_flight{"), 6);
+}

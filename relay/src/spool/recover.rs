@@ -111,8 +111,17 @@ fn open_positions(folder: &Path) -> io::Result<(Positions, Option<Checkpoint>)> 
         checkpoint::Found::Nothing => return Ok((positions, None)),
         checkpoint::Found::Unreadable(content) => content,
     };
-    tracing::warn!("the spool's positions cannot be read: a copy is in {ASIDE}/");
-    fs::write(folder.join(ASIDE).join("positions"), content)?;
+    let copy = folder.join(ASIDE).join("positions");
+    match fs::write(&copy, content) {
+        Ok(()) => tracing::warn!("the spool's positions cannot be read: a copy is {}", copy.display()),
+        // Such as a full disk, from which upstreams are to get what the spool holds all the same.
+        Err(error) => {
+            tracing::warn!(
+                "the spool's positions cannot be read; failed to keep {}: {error}",
+                copy.display()
+            );
+        }
+    }
     Ok((positions, None))
 }
 

@@ -736,11 +736,17 @@ fn positions_that_cannot_be_read_mean_sending_again() {
     fixture.drain(0);
     fixture.spool().sweep().unwrap();
     let path = fixture.folder.path().join("positions");
-    fs::write(&path, vec![0x55; fs::metadata(&path).unwrap().len() as usize]).unwrap();
-    fixture.open();
-    assert_eq!(fixture.drain(0), [0, 1, 2]);
-    assert_eq!(fixture.aside(), 1);
-    fixture.check();
+    let copy = fixture.folder.path().join("damaged/positions");
+    // Of the second ones no copy can be kept.
+    for _ in 0..2 {
+        fs::write(&path, vec![0x55; fs::metadata(&path).unwrap().len() as usize]).unwrap();
+        fixture.open();
+        assert_eq!(fixture.drain(0), [0, 1, 2]);
+        assert_eq!(fixture.aside(), 1);
+        fixture.check();
+        let _was_kept = fs::remove_file(&copy);
+        fs::create_dir_all(&copy).unwrap();
+    }
 }
 
 #[test]

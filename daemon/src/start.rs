@@ -46,10 +46,10 @@ pub fn run_server(server: impl Future<Output = anyhow::Result<()>>) -> Result<()
         .enable_all()
         .build()
         .context("failed to start the async runtime")?;
-    runtime.block_on(server)?;
-    // Connections that did not end in time must not hold up the end.
+    let served = runtime.block_on(server);
+    // Connections that did not end in time must not hold up the end, nor what a failed server waited for in vain.
     runtime.shutdown_background();
-    Ok(())
+    Ok(served?)
 }
 
 /// Stores and spools hold what was traced: names of objects, addresses. systemd's units say the same (`UMask=`); here it holds
@@ -141,6 +141,16 @@ mod tests {
             Ok(())
         });
         told.unwrap();
+    }
+
+    #[test]
+    fn a_server_that_fails_ends_whatever_it_has_waited_for() {
+        let (_never, stuck) = std::sync::mpsc::channel::<()>();
+        let told = run_server(async {
+            tokio::task::spawn_blocking(move || stuck.recv());
+            anyhow::bail!("it did not end in time")
+        });
+        assert!(told.unwrap_err().to_string().contains("it did not end in time"));
     }
 
     #[test]

@@ -194,6 +194,14 @@ rm -r "$usr"
 check "another prefix and library folder" scripts/install --prefix /opt/b --libdir lib64 --destdir "$dest" --library-only
 found_there() { PKG_CONFIG_PATH=$dest/opt/b/lib64/pkgconfig CMAKE_PREFIX_PATH=$dest/opt/b flags_work env; }
 check "is found there" found_there
+# As in a clone below a folder of that name; make takes paths apart at blanks.
+with_blanks() {
+    local tree="$work/ä b"
+    mkdir -p "$tree/target" "$tree/blkin-lib" "$tree/examples" && cp -r blkin-lib/include "$tree/blkin-lib/" &&
+        cp -r examples/objectstore "$tree/examples/" && cp -r "$dest/opt/b/lib64" "$tree/target/debug" &&
+        make -C "$tree/examples/objectstore" BUILD=../built && "$tree/examples/built/objstore-client" --help
+}
+check "the object store builds in a folder with a blank in its name" with_blanks
 check "uninstalls" scripts/install --prefix /opt/b --destdir "$dest" --uninstall
 nothing_left() { [ -z "$(find "$dest" -mindepth 1)" ]; }
 check "nothing is left" nothing_left

@@ -73,7 +73,10 @@ fn build() -> Result<PathBuf> {
     let folder = built()?.join("objectstore");
     let mut make = Command::new("make");
     make.args(["--quiet", "-C"]).arg(root().join("examples/objectstore"));
-    make.arg(format!("BUILD={}", folder.display())).arg(format!("BLKIN_LIBDIR={}", built()?.display()));
+    // Relative where it can be, for make takes a blank in a path as the end of it.
+    let below =
+        folder.strip_prefix(root()).map_or_else(|_| folder.clone(), |path| Path::new("../..").join(path));
+    make.arg(format!("BUILD={}", below.display())).arg(format!("BLKIN_LIBDIR={}", built()?.display()));
     run(&mut make)?;
     Ok(folder)
 }

@@ -17,6 +17,9 @@ case "${1-}" in
 esac
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/.."
+# One after the other: they would take what they link from under each other.
+exec 8<blkin-lib/build-so.sh
+flock 8
 out=${CARGO_TARGET_DIR:-target}/${CARGO_BUILD_TARGET:+$CARGO_BUILD_TARGET/}$profile
 case $out in /*) ;; *) out=$PWD/$out ;; esac
 

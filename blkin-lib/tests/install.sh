@@ -185,11 +185,32 @@ moved() {
 }
 check "a moved installation still works" moved
 
+two_at_once() {
+    scripts/install --prefix /usr --destdir "$dest" --library-only &
+    scripts/install --prefix /usr --destdir "$dest" --library-only && wait $!
+}
+check "two installations at once both end well" two_at_once
+check "still exactly those files" same_files
 touch "$usr/include/blkin/mine.h"
 check "uninstalls" scripts/install --prefix /usr --destdir "$dest" --uninstall
 only_mine_left() { [ "$(everything "$dest")" = ./usr/include/blkin/mine.h ]; }
 check "a file of somebody else stays" only_mine_left
 rm -r "$usr"
+
+private_files() { (umask 077 && scripts/install --prefix /usr --destdir "$work/for-all" --library-only); }
+check "installs with a umask of 077" private_files
+check "what others may read all the same" not_root cat "$work/for-all/usr/include/blkin/zipkin_c.h"
+# breaks_off: an installation the disk of which is full in the middle of it.
+breaks_off() {
+    printf '#!/bin/sh\ncase "$*" in *.cmake*) exit 1 ;; esac\nexec /usr/bin/install "$@"\n' >"$work/stubs/install"
+    chmod 0755 "$work/stubs/install"
+    rm "$work/stubs/cargo"
+    ! PATH=$work/stubs:$PATH scripts/install --prefix /usr --destdir "$work/half" --library-only
+}
+check "an installation that cannot go on fails" breaks_off
+check "what it laid down can be removed" scripts/install --prefix /usr --destdir "$work/half" --uninstall
+nothing_of_it() { [ -z "$(find "$work/half" -mindepth 1)" ]; }
+check "all of it" nothing_of_it
 
 check "another prefix and library folder" scripts/install --prefix /opt/b --libdir lib64 --destdir "$dest" --library-only
 found_there() { PKG_CONFIG_PATH=$dest/opt/b/lib64/pkgconfig CMAKE_PREFIX_PATH=$dest/opt/b flags_work env; }

@@ -44,6 +44,7 @@ everything() { (cd "$1" && find . \( -type f -o -type l \) | LC_ALL=C sort); }
 
 check "wrong usage exits with 2" exits 2 scripts/install --prefux /usr
 check "a relative prefix exits with 2" exits 2 scripts/install --prefix usr
+check "a prefix that units could not name exits with 2" exits 2 scripts/install --prefix "/opt/a b" --destdir "$dest"
 check "--help exits with 0" exits 0 scripts/install --help
 check "nothing installed: --uninstall exits with 1" exits 1 scripts/install --prefix /usr --destdir "$dest" --uninstall
 [ ! -e "$dest" ] || { echo "FAILED  and leaves nothing behind"; failed=$((failed + 1)); }

@@ -8,6 +8,8 @@ as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
 }
 
+may_be_root() { as_root true 2>/dev/null; }
+
 # has TOOL: a TOOL is COMMAND, COMMAND=PACKAGE where their names differ, or =PACKAGE for what brings no command.
 has() {
     case $1 in
@@ -34,6 +36,7 @@ need() (
     mapfile -t packages < <(missing "$@" | sort -u)
     [ ${#packages[@]} -gt 0 ] || exit 0
     command -v apt-get >/dev/null || { note "no apt-get here: install ${packages[*]} yourself"; exit 1; }
+    may_be_root || { note "neither root nor sudo without a password here: as root, install ${packages[*]}"; exit 1; }
     note "installing ${packages[*]}"
     as_root apt-get update -qq >/dev/null 2>&1 || note "apt-get update failed, going on with the lists as they are"
     apt_install "${packages[@]}" && exit 0

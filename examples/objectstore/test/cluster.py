@@ -41,7 +41,10 @@ class Cluster:
         self.processes = {}
         self.environment = dict(os.environ, BLKIN_SOCKET=str(self.directory / "no-consumerd"))
         if recorder:
-            self.environment["LD_PRELOAD"] = str(self.build / "recorder.so")
+            # Through a link: the loader takes a blank in a path as the end of it.
+            preloaded = self.directory / "recorder.so"
+            preloaded.symlink_to(self.build / "recorder.so")
+            self.environment["LD_PRELOAD"] = str(preloaded)
             self.environment["BLKIN_RECORDER_FILE"] = str(recorder)
             self.environment["ASAN_OPTIONS"] = "verify_asan_link_order=0"
 

@@ -67,6 +67,18 @@ check "who may not write there is told before anything is built" says_who_may_wr
 check "of a library alone too" says_who_may_write --library-only
 check "of the configuration too" says_who_may_write --prefix "$work/mine" --sysconfdir "$work/closed/etc"
 
+# Cargo itself says of a manifest that is newer than it what nobody understands.
+says_what_is_too_old() {
+    local said
+    rm "$work/stubs/cargo" && printf '#!/bin/sh\necho "cargo 1.65.0"\n' >"$work/stubs/cargo" && chmod 0755 "$work/stubs/cargo" || return 1
+    said=$(PATH=$work/stubs:$PATH "$1" "${@:2}" 2>&1) && return 1
+    echo "$said"
+    [[ $said == *"Rust 1.65.0 is here, and 1."*" is needed"* ]]
+}
+check "a Rust that is too old is named" says_what_is_too_old scripts/install --prefix /usr --destdir "$work/old"
+check "by the demo" says_what_is_too_old scripts/demo --once
+check "by the tests" says_what_is_too_old scripts/test fmt
+
 installs_the_library() {
     local said
     said=$(scripts/install --prefix /usr --destdir "$dest" --library-only) || return 1

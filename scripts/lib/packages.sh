@@ -1,4 +1,4 @@
-# Sourced by the scripts: installs Debian packages that are missing, all that are asked for in one go, and says so.
+# Sourced by the scripts: installs Debian packages that are missing, all that are asked for in one go, and says so; looks for Rust.
 
 packages_script=${BASH_SOURCE[0]}
 
@@ -52,3 +52,12 @@ need_command() { need "$1${2:+=$2}"; }
 
 # need_package PACKAGE
 need_package() { need "=$1"; }
+
+# why_no_rust: says why nothing of this tree can be built here, if so.
+why_no_rust() {
+    local needed here
+    command -v cargo >/dev/null || { echo "failed to find cargo: install Rust from https://rustup.rs"; return; }
+    needed=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+    here=$(cargo --version | cut -d' ' -f2)
+    printf '%s\n' "$needed" "$here" | sort -CV || echo "Rust $here is here, and $needed is needed: install it from https://rustup.rs"
+}

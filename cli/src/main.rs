@@ -15,7 +15,7 @@ use blkin_cli::terminal::{MOST_COLUMNS, Style};
 use blkin_cli::traces::Trace;
 use blkin_cli::waterfall::{self, View};
 use blkin_cli::{doctor, live, moments, recover, rejects, set, snapshot, stats, traces, units};
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Arg, Args, CommandFactory, Parser, Subcommand};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -66,6 +66,11 @@ impl Collector {
     }
 }
 
+/// Of the commands that ask what a Zipkin server does not answer.
+fn ours(collector: Arg) -> Arg {
+    collector.help("The collector to read from")
+}
+
 #[derive(Subcommand)]
 enum Command {
     /// List recent traces
@@ -87,7 +92,7 @@ enum Command {
         collector: Collector,
     },
     /// Average, median and longest time between two annotations of a span, by service: journaling time of each daemon
-    #[command(after_help = stats::NOTE)]
+    #[command(after_help = stats::NOTE, mut_arg("collector", ours))]
     Stats {
         #[command(flatten)]
         wanted: StatsArguments,
@@ -95,6 +100,7 @@ enum Command {
         collector: Collector,
     },
     /// Print spans as they arrive at a collector or relay (--collector names it)
+    #[command(mut_arg("collector", |argument| argument.help("The collector or relay to read from")))]
     Live {
         #[command(flatten)]
         wanted: live::LiveArguments,
@@ -102,6 +108,7 @@ enum Command {
         collector: Collector,
     },
     /// List what the collector rejected of late, and why
+    #[command(mut_arg("collector", ours))]
     Rejects {
         /// How many to list, at most the 256 that the collector keeps
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
@@ -335,7 +342,7 @@ fn list(collector: &Client, wanted: &TracesArguments, json: bool) -> Result<()> 
     };
     if search.slowest && search.limit > traces::MOST_SLOWEST {
         let most = format!("--slowest lists at most {} traces", traces::MOST_SLOWEST);
-        Arguments::command().error(clap::error::ErrorKind::ValueValidation, most).exit();
+        wrong("traces", most).exit();
     }
     let found = traces::search(collector, &search)?;
     if json {
@@ -346,6 +353,17 @@ fn list(collector: &Client, wanted: &TracesArguments, json: bool) -> Result<()> 
         return Ok(());
     }
     put(&traces::table(&found, moments::now_us(), search.slowest, Style::of_stdout()))
+}
+
+/// What clap says of wrong usage of a command that it cannot see as such.
+fn wrong(command: &str, what: impl std::fmt::Display) -> clap::Error {
+    let mut blkin = Arguments::command();
+    blkin.build();
+    let kind = clap::error::ErrorKind::ValueValidation;
+    match blkin.find_subcommand_mut(command) {
+        Some(command) => command.error(kind, what),
+        None => blkin.error(kind, what),
+    }
 }
 
 fn draw(collector: &Client, id: &str, short: bool, json: bool) -> Result<()> {
@@ -397,6 +415,28 @@ mod tests {
         for id in ["", "zz", "0", "0000000000000000"] {
             let error = refused(&["trace", id]);
             assert_eq!((error.kind(), error.exit_code()), (ErrorKind::ValueValidation, 2));
+        }
+    }
+
+    #[test]
+    fn what_only_blkin_can_see_shows_the_usage_of_the_command_too() {
+        let said = wrong("traces", "--slowest lists at most 500 traces").to_string();
+        assert!(said.contains("at most 500") && said.contains("Usage: blkin traces [OPTIONS]"), "{said}");
+    }
+
+    #[test]
+    fn only_what_zipkin_answers_is_asked_of_a_zipkin_server() {
+        for (command, of_any) in [
+            ("traces", true),
+            ("trace", true),
+            ("stats", false),
+            ("live", false),
+            ("rejects", false),
+            ("ledger", true),
+        ] {
+            let help = refused(&[command, "--help"]).to_string();
+            assert_eq!(help.contains("or any Zipkin server"), of_any, "{help}");
+            assert!(help.contains("BLKIN_COLLECTOR_URL"), "{help}");
         }
     }
 

@@ -10,13 +10,13 @@ use crate::http::Client;
 use crate::terminal::{Colour, Style, cut, fit, fitting, safe, width, wrapped};
 use crate::units;
 
-/// The collector's answer.
+/// The collector's answer. What has no counts is something else's.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default)]
 pub struct Rejects {
     /// Transport → cause → how many since the collector started.
     pub counts: BTreeMap<String, BTreeMap<String, u64>>,
     /// The latest ones, newest first.
+    #[serde(default)]
     pub recent: Vec<Reject>,
 }
 
@@ -110,6 +110,14 @@ mod tests {
         let found = fetch(&answering(move |_| ("200 OK", body)), 1).unwrap();
         assert_eq!((found.recent.len(), &*found.recent[0].cause), (1, "new"));
         assert_eq!(found.counts["scribe"]["syntax"], 2);
+    }
+
+    #[test]
+    fn an_answer_without_counts_is_not_that_nothing_was_rejected() {
+        for body in ["{}", "[]"] {
+            let error = format!("{:#}", fetch(&answering(move |_| ("200 OK", body)), 1).unwrap_err());
+            assert!(error.starts_with("failed to read the rejects that "), "{error}");
+        }
     }
 
     #[test]

@@ -38,17 +38,19 @@ pub struct StatsArguments {
     pub end: Option<u64>,
 }
 
-/// The collector's answer.
+/// The collector's answer. What does not say of how many traces is something else's.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
-#[serde(default)]
 pub struct Stats {
     /// Traces that were looked at.
     pub traces: u64,
     /// Whether those are all of that time, with all their spans; if not, the latest of them, or a part of a huge one.
+    #[serde(default)]
     pub complete: bool,
     /// How often the first annotation came, and the second not after it in the same span.
+    #[serde(default)]
     pub without_end: u64,
     /// What was measured, by service.
+    #[serde(default)]
     pub services: Vec<ServiceStats>,
 }
 
@@ -143,6 +145,11 @@ pub fn table(stats: &Stats, style: Style) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_that_names_no_traces_is_not_that_there_are_none() {
+        assert!(["{}", "[]"].iter().all(|body| serde_json::from_str::<Stats>(body).is_err()));
+    }
 
     #[test]
     fn an_answer_without_services_is_a_sentence() {

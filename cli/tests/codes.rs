@@ -72,7 +72,9 @@ fn one_trace_that_is_not_there_is_a_failure_and_an_empty_list_is_none() {
     let (unknown, nothing) = (collector("404 Not Found", "1 not found"), collector("200 OK", "[]"));
     assert_eq!(code(&["trace", "1", "--collector", &unknown]), 1);
     assert_eq!(code(&["traces", "--service", "unknown", "--collector", &nothing]), 0);
-    assert_eq!(code(&["rejects", "--collector", &nothing]), 0);
+    let none = collector("200 OK", r#"{"counts":{},"recent":[]}"#);
+    assert_eq!(code(&["rejects", "--collector", &none]), 0);
+    assert_eq!(code(&["rejects", "--collector", &nothing]), 1, "no answer of a collector");
 }
 
 #[test]

@@ -75,7 +75,7 @@ pub struct Report {
     pub healthy: bool,
     /// All checks, in the order of an annotation's road.
     pub checks: Vec<Check>,
-    /// Whether every equation of the ledger holds.
+    /// Whether the ledger has equations, and every one holds.
     pub balanced: bool,
     /// The ledger, as far as its daemons could be read.
     pub ledger: Vec<crate::ledger::Equation>,
@@ -115,8 +115,8 @@ pub fn examine(places: Places) -> Report {
     let all_told = told.iter().all(|of_one| !of_one.equations.is_empty());
     let ledger = told.into_iter().fold(Ledger::default(), Ledger::and);
     checks.push(ledger_check(&ledger, all_told));
-    let balanced = ledger.balances();
-    let healthy = balanced && checks.iter().all(|check| check.status != Status::Failed);
+    let balanced = ledger.balances() && !ledger.equations.is_empty();
+    let healthy = ledger.balances() && checks.iter().all(|check| check.status != Status::Failed);
     Report { healthy, checks, balanced, ledger: ledger.equations }
 }
 
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn a_machine_without_daemons_fails_and_is_told_what_to_do() {
         let report = examine(nobody());
-        assert!(!report.healthy);
+        assert!(!report.healthy && !report.balanced);
         let failed: Vec<&str> = report
             .checks
             .iter()

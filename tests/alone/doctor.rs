@@ -83,9 +83,10 @@ fn the_doctor_warns_of_an_upstream_that_is_away() -> Result<()> {
         let (_, report) = doctor(&node, node.consumerd().ok()?.http.base()).ok()?;
         let checks = report["checks"].as_array()?;
         let sinks = checks.iter().find(|check| check["name"] == "consumerd's sinks")?;
-        (sinks["status"] == "warning").then(|| sinks["found"].as_str().map(str::to_owned))?
+        // Before anything was to be shipped the doctor has tried itself, and says so in other words.
+        let is_told = |found: &&str| found.starts_with(&format!("scribe ships nothing to {away} for "));
+        sinks["found"].as_str().filter(is_told).filter(|_| sinks["status"] == "warning").map(str::to_owned)
     })?;
-    assert!(found.starts_with(&format!("scribe ships nothing to {away} for ")), "{found}");
     assert!(found.contains("(unreachable): it cannot be reached: "), "{found}");
     Ok(())
 }

@@ -7,6 +7,7 @@ pub mod ledger;
 #[path = "../../src/spool"]
 pub mod spool {
     pub mod checkpoint;
+    pub mod files;
     pub mod layout;
     pub mod segment;
 }

@@ -23,7 +23,7 @@ use std::path::Path;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::naming;
+use super::files::naming;
 use super::segment::is_of_bad_place;
 use crate::ledger::Count;
 

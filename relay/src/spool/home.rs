@@ -8,15 +8,16 @@
 //! have not got yet of segments that were removed is sent from the open files; should the relay end before, the next start
 //! counts it as `damaged`, for the segments that follow tell what came before them.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
+use super::Spool;
 use super::aside::ASIDE;
 use super::checkpoint::{Checkpoint, Positions};
-use super::{Spool, naming};
+use super::files::{naming, take_alone};
 
 /// Where the positions are written down.
 pub(super) fn positions_path(folder: &Path) -> PathBuf {
@@ -49,17 +50,6 @@ impl Home {
         }
         fs::create_dir_all(folder.join(ASIDE))
     }
-}
-
-/// Locks a file as long as it is open.
-///
-/// # Errors
-/// When another relay has it, or the file system has no locks.
-pub(super) fn take_alone(file: &File) -> io::Result<()> {
-    file.try_lock().map_err(|error| match error {
-        TryLockError::WouldBlock => io::Error::other("another relay uses it; give each its own spool_dir"),
-        TryLockError::Error(error) => error,
-    })
 }
 
 /// Checks that an open file is the one that is found at this path.

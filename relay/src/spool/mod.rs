@@ -19,6 +19,7 @@
 mod aside;
 pub mod checkpoint;
 mod delivery;
+mod files;
 mod home;
 pub mod layout;
 mod recover;
@@ -566,11 +567,6 @@ fn encode(drafts: &[Draft], segment: u64, mut before: Count, size: usize) -> (Ve
         accepted += count;
     }
     (bytes, accepted)
-}
-
-/// Says which file could not be had: a folder holds several.
-fn naming(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
-    move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 /// Writes behind the segment's end. What an error leaves there is no part of it.

@@ -8,12 +8,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::home::take_alone;
+use super::files::{naming, take_alone};
 use super::layout::{
     ALIGNMENT, RECORD_HEADER_BYTES, RECORD_MAGIC, RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader,
     payload_sum, record_bytes,
 };
-use super::naming;
 use crate::ledger::Count;
 
 /// How much is looked through at a time, at most, for the next record behind a damaged one,

@@ -1,0 +1,21 @@
+//! The spool's files: whose they are, and which one an error is about.
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::Path;
+
+/// Says which file could not be had: a folder holds several.
+pub(super) fn naming(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// Locks a file as long as it is open.
+///
+/// # Errors
+/// When another relay has it, or the file system has no locks.
+pub(super) fn take_alone(file: &File) -> io::Result<()> {
+    file.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => io::Error::other("another relay uses it; give each its own spool_dir"),
+        TryLockError::Error(error) => error,
+    })
+}

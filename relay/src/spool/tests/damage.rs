@@ -1,0 +1,242 @@
+//! What a disk lost, or does not give back, is passed over and counted, once.
+
+use super::*;
+
+#[test]
+fn damage_costs_the_records_it_hit_and_is_counted_to_the_entry() {
+    // In the payload of the fourth record, then in its header, then in the segment's.
+    let record = record_bytes(2 * ENTRY_BYTES) as u64;
+    for offset in [64 + 3 * record + 500, 64 + 3 * record + 5, 20] {
+        let mut fixture = Fixture::new(roomy(), &["a:1", "b:2"]);
+        for _ in 0..50 {
+            fixture.append(2).unwrap();
+        }
+        fixture.spool().sweep().unwrap();
+        fixture.first_segment().write_all_at(b"\xa5\x5a", offset).unwrap();
+        fixture.open();
+        assert_eq!(fixture.spool().figures().damaged_regions, 1);
+        for upstream in 0..2 {
+            let got = fixture.drain(upstream);
+            let missing = 100 - got.len() as u64;
+            assert_eq!(fixture.lost(upstream, Loss::Damaged), missing);
+            assert_eq!(missing, if offset == 20 { 0 } else { 2 });
+            assert!(got.is_sorted() && fixture.spool().is_drained(upstream));
+        }
+        assert_eq!(fixture.aside(), 1);
+        assert_eq!(fixture.spool().figures().damaged_regions, 1, "the same region, not another");
+        let unsaid = |fixture: &Fixture| fixture.spool().lock().upstreams[1].unsaid_damage(Instant::now());
+        let lost = fixture.lost(1, Loss::Damaged);
+        assert_eq!(unsaid(&fixture), (lost > 0).then_some(lost));
+        assert_eq!(unsaid(&fixture), None, "it was told of");
+        fixture.append(1).unwrap();
+        assert_eq!(fixture.drain(0), [100]);
+        fixture.check();
+    }
+}
+
+#[test]
+fn damage_of_which_no_copy_can_be_kept_is_counted_once() {
+    let mut fixture = Fixture::new(roomy(), &["a:1"]);
+    fixture.append(10).unwrap();
+    let payload = (SEGMENT_HEADER_BYTES + RECORD_HEADER_BYTES) as u64;
+    fixture.first_segment().write_all_at(b"\xa5\x5a", payload).unwrap();
+    let aside = fixture.folder.path().join("damaged");
+    fs::remove_dir_all(&aside).unwrap();
+    fs::write(aside, "no folder for a copy").unwrap();
+    for _ in 0..3 {
+        assert!(fixture.batch(0).unwrap().is_empty(), "a call that broke off is read again");
+        assert_eq!(fixture.spool().figures().damaged_regions, 1);
+    }
+}
+
+#[test]
+fn damage_in_thousands_of_places_is_counted_and_holds_up_no_start() {
+    const RECORDS: u64 = 4000;
+    let record = record_bytes(ENTRY_BYTES) as u64;
+    // In the payload of every second record, or in its header.
+    for offset in [RECORD_HEADER_BYTES as u64, 0] {
+        let mut fixture = Fixture::new(roomy(), &["a:1"]);
+        let drafts = Vec::from_iter((0..RECORDS).map(|number| Fixture::draft(number..number + 1)));
+        fixture.spool().append(&drafts).unwrap();
+        fixture.spool().sweep().unwrap();
+        let file = fixture.first_segment();
+        for number in (0..RECORDS).step_by(2) {
+            let place = SEGMENT_HEADER_BYTES as u64 + number * record + offset;
+            file.write_all_at(b"\xa5\x5a", place).unwrap();
+        }
+        let before = segment::tests::read_so_far();
+        fixture.open();
+        let read = segment::tests::read_so_far() - before;
+        // Neither the whole segment again for each, nor a copy of each.
+        assert!(read < RECORDS / 2 * (512 << 10), "{read}");
+        assert_eq!(fixture.aside(), aside::MAX_FILES);
+        assert_eq!(fixture.spool().figures().damaged_regions, RECORDS / 2);
+        assert_eq!(fixture.drain(0), Vec::from_iter((1..RECORDS).step_by(2)));
+        assert_eq!(fixture.lost(0, Loss::Damaged), RECORDS / 2);
+        assert_eq!(fixture.spool().figures().damaged_regions, RECORDS / 2);
+        fixture.check();
+    }
+}
+
+#[test]
+fn damage_at_the_end_is_counted_once_an_upstream_comes_to_it_and_not_with_what_follows() {
+    let record = record_bytes(2 * ENTRY_BYTES) as u64;
+    let third = SEGMENT_HEADER_BYTES as u64 + 2 * record;
+    let mut fixture = Fixture::new(roomy(), &["a:1"]);
+    (0..4).for_each(|_| fixture.append(2).unwrap());
+    // Neither header tells any more.
+    fixture.first_segment().write_all_at(&vec![0x55; 2 * record as usize], third).unwrap();
+    assert_eq!(fixture.drain(0), [0, 1, 2, 3]);
+    assert_eq!(fixture.lost(0, Loss::Damaged), 4);
+    assert!(fixture.spool().is_drained(0));
+    fixture.append(1).unwrap();
+    assert_eq!(fixture.drain(0), [8]);
+    assert_eq!(fixture.lost(0, Loss::Damaged), 4);
+    fixture.check();
+}
+
+/// In the payload of the fourth record, in its header, and up to the end of the segment.
+#[test]
+fn a_place_that_the_disk_does_not_give_back_costs_the_records_that_it_hit() {
+    let record = record_bytes(2 * ENTRY_BYTES) as u64;
+    let fourth = SEGMENT_HEADER_BYTES as u64 + 3 * record;
+    for bad in [fourth + 500..fourth + 501, fourth + 5..fourth + 6, fourth + 500..u64::MAX] {
+        let mut fixture = Fixture::new(roomy(), &["a:1", "b:2"]);
+        for _ in 0..50 {
+            fixture.append(2).unwrap();
+        }
+        assert!(fixture.spool().figures().segments > 1);
+        fixture.spool().set_bad_place(bad.clone());
+        for upstream in 0..2 {
+            let (got, bad_places) = fixture.drain_over_bad_places(upstream);
+            assert!(got.starts_with(&[0, 1, 2, 3, 4, 5]) && fixture.spool().is_drained(upstream), "{got:?}");
+            assert!((1..=2).contains(&bad_places), "what begins before it, and what begins in it");
+            let missing = 100 - got.len() as u64;
+            assert_eq!(fixture.lost(upstream, Loss::Damaged), missing);
+            assert!(if bad.end == u64::MAX { missing > 10 } else { (2..=6).contains(&missing) }, "{missing}");
+            assert!(got.is_sorted());
+        }
+        let regions = fixture.spool().figures().damaged_regions;
+        assert_eq!(fixture.aside() as u64, regions, "each is counted once, whoever comes to it");
+        fixture.check();
+    }
+}
+
+#[test]
+fn a_start_goes_on_without_the_header_of_a_segment_that_the_disk_does_not_give_back() {
+    // Of the first segment and of the one that takes records; with it the records in the same place are lost.
+    for number in [1, 2] {
+        let mut fixture = Fixture::new(roomy(), &["a:1", "b:2"]);
+        (0..50).for_each(|_| fixture.append(2).unwrap());
+        assert_eq!(fixture.spool().figures().segments, 2);
+        let first = if number == 1 { 0 } else { fixture.spool().lock().segments[1].before.entries };
+        fixture.spool().sweep().unwrap();
+        fixture.open_with_bad_place(number, 0..4096);
+        fixture.append(1).unwrap();
+        for upstream in 0..2 {
+            let (got, _) = fixture.drain_over_bad_places(upstream);
+            let all = (0..101).filter(|entry| !(first..first + 4).contains(entry));
+            assert_eq!((got, fixture.lost(upstream, Loss::Damaged)), (Vec::from_iter(all), 4));
+        }
+        assert_eq!(fixture.aside() as u64, fixture.spool().figures().damaged_regions);
+        fixture.check();
+        fixture.open_with_bad_place(number, 0..4096);
+        assert_eq!(fixture.spool().figures().segments, 2, "no further one");
+        fixture.check();
+    }
+}
+
+#[test]
+fn a_start_leaves_out_a_segment_of_which_the_disk_gives_back_nothing() {
+    // Its records are known by the positions, and then some of them are not.
+    for (swept, lost) in [(3, 3), (2, 3), (0, 1)] {
+        let mut fixture = Fixture::new(roomy(), &["a:1"]);
+        for appended in 0..=3 {
+            if appended > 0 {
+                fixture.append(1).unwrap();
+            }
+            if appended == swept {
+                fixture.spool().sweep().unwrap();
+            }
+        }
+        fixture.open_with_bad_place(1, 0..u64::MAX);
+        assert_eq!((fixture.aside(), fixture.spool().figures().damaged_regions), (1, 1));
+        fixture.append(1).unwrap();
+        assert_eq!((fixture.drain(0), fixture.damaged(0)), (vec![3], lost));
+        fixture.check();
+    }
+}
+
+#[test]
+fn what_the_positions_do_not_know_and_the_disk_does_not_give_back_is_counted() {
+    let fifth = SEGMENT_HEADER_BYTES as u64 + 4 * record_bytes(4 * ENTRY_BYTES) as u64;
+    // In the payload of the fifth of six records, of four entries each: what follows tells how much it held. From there
+    // on to the end: it tells itself, and at least one entry was behind it. From its header on: nothing tells.
+    let cases = [(fifth + 100..fifth + 101, 4, 0), (fifth + 100..u64::MAX, 5, 1), (fifth..u64::MAX, 1, 1)];
+    let got =
+        [[vec![20, 21, 22, 23], Vec::from_iter(16..24)], [vec![], vec![16, 17, 18, 19]], [vec![], vec![]]];
+    for ((place, lost, lost_again), [behind, again]) in cases.into_iter().zip(got) {
+        // Another start finds what can be read again, but for what was counted as lost.
+        for (is_again, lost, behind) in [(false, lost, behind), (true, lost_again, again)] {
+            let mut fixture = Fixture::new(roomy(), &["a:1"]);
+            for appended in 0..6 {
+                fixture.append(4).unwrap();
+                if appended == 2 {
+                    fixture.spool().sweep().unwrap();
+                }
+            }
+            fixture.open_with_bad_place(1, place.clone());
+            fixture.append(1).unwrap();
+            if is_again {
+                fixture.open();
+            }
+            let (got, _) = fixture.drain_over_bad_places(0);
+            assert_eq!(got, Vec::from_iter((0..16).chain(behind).chain([24])));
+            assert_eq!(fixture.damaged(0), lost);
+            assert!(fixture.spool().is_drained(0));
+            fixture.check();
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_takes_nothing_has_more_than_a_bad_place_and_nothing_is_passed_over() {
+    let mut fixture = Fixture::new(roomy(), &["a:1"]);
+    fixture.append(2).unwrap();
+    fixture.spool().set_bad_place(0..u64::MAX);
+    let folder = fixture.folder.path();
+    fs::remove_dir_all(folder).unwrap();
+    fs::write(folder, "no folder can be made here").unwrap();
+    fixture.spool().next_batch(0, None, 8 << 10, u64::MAX, BadPlace::IsZeros).unwrap_err();
+    fs::remove_file(folder).unwrap();
+    fixture.spool().set_bad_place(0..0);
+    assert_eq!((fixture.drain(0), fixture.lost(0, Loss::Damaged)), (vec![0, 1], 0));
+}
+
+#[test]
+fn a_disk_that_becomes_read_only_gives_what_it_has_and_takes_more_once_it_can_be_written() {
+    let mut fixture = Fixture::new(roomy(), &["a:1"]);
+    fixture.append(2).unwrap();
+    let segment = fixture.first_segment();
+    let length = segment.metadata().unwrap().len();
+    fixture.spool().set_writable(false);
+    assert!(matches!(fixture.append(1), Err(AppendError::Disk(_))));
+    // As of a write that the disk took, and refused to make durable and to cut off again.
+    for left in [&b"half"[..], &[7; 64 << 10]] {
+        segment.write_all_at(left, length).unwrap();
+        assert!(matches!(fixture.append(1), Err(AppendError::Disk(_))));
+    }
+    assert_eq!(fixture.drain(0), [0, 1]);
+    fixture.spool().set_writable(true);
+    // More than the segment has room for, so that another one follows it.
+    fixture.append(70).unwrap();
+    assert_eq!(segment.metadata().unwrap().len(), length);
+    fixture.open();
+    assert_eq!(
+        fixture.drain(0),
+        Vec::from_iter(0..72),
+        "positions could be written all the same, and were not"
+    );
+    assert_eq!((fixture.damaged(0), fixture.aside()), (0, 0));
+    fixture.check();
+}

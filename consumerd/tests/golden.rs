@@ -3,7 +3,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::io;
+#[path = "common/bytes.rs"]
+mod bytes;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Once;
@@ -14,34 +16,13 @@ use blkin_consumerd::staging::{
     Checkpoint, DepartedTotals, Frame, Geometry, Memory, NumberRow, ProgramState, SinkState, SlotState,
     Staging,
 };
+use bytes::Bytes;
 
 const GEOMETRY: Geometry = Geometry { log_bytes: 4096, checkpoint_bytes: 4096, numbers_bytes: 4096 };
 const LINE: usize = 32;
 
-#[derive(Clone, Debug)]
-struct Bytes(Vec<u8>);
-
-impl Bytes {
-    fn zeroed() -> Self {
-        Self(vec![0; usize::try_from(GEOMETRY.total_bytes()).unwrap()])
-    }
-}
-
-impl Memory for Bytes {
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0[offset as usize..][..bytes.len()].copy_from_slice(bytes);
-        Ok(())
-    }
-
-    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        bytes.copy_from_slice(&self.0[offset as usize..][..bytes.len()]);
-        Ok(())
-    }
-
-    fn forget(&mut self, offset: u64, length: u64) -> io::Result<()> {
-        self.0[offset as usize..][..length as usize].fill(0);
-        Ok(())
-    }
+fn zeroed() -> Bytes {
+    Bytes(vec![0; usize::try_from(GEOMETRY.total_bytes()).unwrap()])
 }
 
 fn frame(number: u64, grains: u64) -> Frame {
@@ -100,7 +81,7 @@ fn checkpoint() -> Checkpoint {
 const ROW: NumberRow = NumberRow { number: 0x0102_0304_0506_0700, device: 1, inode: 0x1112_1314 };
 
 fn written() -> Vec<u8> {
-    let mut memory = Bytes::zeroed();
+    let mut memory = zeroed();
     Staging::format(&mut memory, GEOMETRY).unwrap();
     let (mut staging, _) = Staging::open(memory).unwrap();
     let [first, second, third, fourth] = frames();
@@ -133,7 +114,7 @@ fn dump(bytes: &[u8]) -> String {
 }
 
 fn undump(text: &str) -> Bytes {
-    let mut bytes = Bytes::zeroed();
+    let mut bytes = zeroed();
     for line in text.lines() {
         let (offset, digits) = line.split_once(' ').unwrap();
         let offset = usize::from_str_radix(offset, 16).unwrap();

@@ -3,35 +3,17 @@
 //! goes on from there.
 #![no_main]
 
-use std::io;
+#[path = "../../tests/common/bytes.rs"]
+mod bytes;
 
 use blkin_consumerd_fuzz::staging::layout::{FRAME_HEADER_BYTES, HEAD_AT};
 use blkin_consumerd_fuzz::staging::log::Place;
 use blkin_consumerd_fuzz::staging::{Checkpoint, Frame, Geometry, Memory, Staging, StagingError};
+use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 
 const GEOMETRY: Geometry = Geometry { log_bytes: 8192, checkpoint_bytes: 4096, numbers_bytes: 4096 };
 const GRAIN_BYTES: usize = 64;
-
-#[derive(Clone)]
-struct Bytes(Vec<u8>);
-
-impl Memory for Bytes {
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0[offset as usize..][..bytes.len()].copy_from_slice(bytes);
-        Ok(())
-    }
-
-    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        bytes.copy_from_slice(&self.0[offset as usize..][..bytes.len()]);
-        Ok(())
-    }
-
-    fn forget(&mut self, offset: u64, length: u64) -> io::Result<()> {
-        self.0[offset as usize..][..length as usize].fill(0);
-        Ok(())
-    }
-}
 
 fn frame(number: u64, grains: u8) -> Frame {
     let from = Place { grain: number * 100, records: number * 10 };

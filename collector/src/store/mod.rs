@@ -136,6 +136,11 @@ impl StoreError {
     fn cause_of_trouble(&self) -> Cause {
         if matches!(self, StoreError::Full) { Cause::DiskFull } else { Cause::Failed }
     }
+
+    /// Whether only a new start can help; whoever supervises the collector makes one.
+    fn wants_new_start(&self) -> bool {
+        matches!(self, StoreError::Corrupted(_) | StoreError::Elsewhere { .. })
+    }
 }
 
 /// How it stands with the disk, for whoever writes to it under this name.

@@ -366,8 +366,7 @@ impl Thread {
                     tracing::info!(seconds, failures, "commits succeed again");
                 }
             }
-            // Only a new start can help; whoever supervises the collector makes one.
-            Err(error @ (StoreError::Corrupted(_) | StoreError::Elsewhere { .. })) => panic!("{error}"),
+            Err(error) if error.wants_new_start() => panic!("{error}"),
             Err(error) => {
                 if let Some(begun) = self.shared.committing.failed(error.cause_of_trouble(), error) {
                     let held_back = begun.held_back;
@@ -405,7 +404,7 @@ impl Thread {
                 }
                 true
             }
-            Err(error @ (StoreError::Corrupted(_) | StoreError::Elsewhere { .. })) => panic!("{error}"),
+            Err(error) if error.wants_new_start() => panic!("{error}"),
             Err(error) => {
                 if let Some(begun) = self.shared.expiring.failed(error.cause_of_trouble(), &error) {
                     tracing::error!(

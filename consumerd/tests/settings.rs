@@ -7,6 +7,7 @@ mod common;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
+use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -275,6 +276,23 @@ fn the_worker_of_a_daemon_of_root_is_worker_uid_and_worker_gid() {
     assert_eq!((of(daemon.pid()), of(daemon.worker_pid())), ((0, 0), (54321, 54322)));
     let made = site.program(&[10, 1], &[]).finish();
     until(&daemon, "a program is read", |metrics| metrics.sum("blkin_drained_total") == made);
+}
+
+#[test]
+fn a_daemon_of_root_that_lacks_what_a_worker_of_another_user_takes_names_it() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not shown: this needs root");
+        return;
+    }
+    for lacking in ["-setuid", "-setgid", "-kill"] {
+        let site = Site::new();
+        let mut starter = Command::new("setpriv");
+        starter.args(["--bounding-set", lacking]);
+        let ended = site.started_by(starter, &["--worker-uid", "54321", "--worker-gid", "54322"]).ended();
+        let log = std::fs::read_to_string(site.path("log")).unwrap();
+        assert_eq!(ended.code(), Some(1), "{lacking}: {log}");
+        assert!(log.contains("CAP_SETUID and CAP_SETGID") && log.contains("CAP_KILL"), "{lacking}: {log}");
+    }
 }
 
 #[test]

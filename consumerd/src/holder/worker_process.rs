@@ -9,6 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
+use rustix::process::{Pid, test_kill_process};
 
 use super::control::Control;
 use super::silence::Silence;
@@ -65,6 +66,8 @@ impl WorkerProcess {
         }
         let (started, silence) = (Instant::now(), Silence::new(monotonic_ms()));
         let child = command.spawn().map_err(|error| explained(error, config))?;
+        // One that could not be killed would stay there once it is stuck. It ends as our end of its link is closed.
+        test_kill_process(Pid::from_child(&child)).map_err(|errno| explained(errno.into(), config))?;
         Ok(Self { child, link: ours, started, silence, last_beat: None, is_killed: false })
     }
 
@@ -158,13 +161,13 @@ impl WorkerProcess {
 }
 
 /// Says of a start that the system refused what may be changed: the user of the worker, who may be another only where root
-/// or its capabilities start it.
+/// starts it, and kept the capabilities for that.
 fn explained(refused: io::Error, config: &Config) -> io::Error {
     if refused.kind() != ErrorKind::PermissionDenied || config.worker_uid.is_none() {
         return refused;
     }
-    let advice =
-        "remove `worker_uid` and `worker_gid`, which only root can give it, or start the daemon as root";
+    let advice = "remove `worker_uid` and `worker_gid`, or start the daemon as root, with CAP_SETUID and CAP_SETGID to give the \
+                  worker its user, and CAP_KILL to end it once it is stuck";
     io::Error::new(refused.kind(), format!("{refused}; {advice}"))
 }
 

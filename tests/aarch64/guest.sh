@@ -1,0 +1,111 @@
+#!/bin/sh
+# The first process of the emulated machine (run.sh). For each thing that is looked at it writes a line "ok CHECK" or "FAILED CHECK",
+# and how many they were. What is not in /bin is a command of busybox.
+/bin/busybox --install -s /bin
+export PATH=/bin LD_LIBRARY_PATH=/lib BLKIN_RELAY_URL=http://127.0.0.1:9413
+
+mount -t proc proc /proc && mount -t sysfs sysfs /sys && mount -t devtmpfs dev /dev
+for folder in /tmp /run /var; do mount -t tmpfs tmpfs $folder; done
+mkdir -p /run/blkin /var/lib
+ip link set lo up
+echo "machine: $(uname -m), Linux $(uname -r)"
+echo "pages: $(grep -m1 KernelPageSize /proc/self/smaps | tr -d ' ')"
+
+checks=0
+# check CHECK COMMAND...
+check() {
+    name=$1
+    shift
+    checks=$((checks + 1))
+    if "$@" >/tmp/said 2>&1; then
+        echo "ok $name"
+    else
+        echo "FAILED $name"
+        sed 's/^/        /' /tmp/said
+    fi
+}
+
+# until_true COMMAND...: as often as it takes.
+until_true() {
+    for _ in $(seq 240); do
+        "$@" >/tmp/tried 2>&1 && return
+        sleep 0.25
+    done
+    cat /tmp/tried
+    return 1
+}
+
+# recorded PROGRAM...: the rings hold what it says that it recorded.
+recorded() {
+    : >/tmp/expect && : >/tmp/expect.count
+    EXPECT=/tmp/expect timeout 100 tap /tmp/records /tmp/counters -- "$@" && cat /tmp/counters || return 1
+    eval "$(cat /tmp/counters)"
+    [ "$committed" -gt 0 ] && [ "$committed" = "$read" ] && [ "$attempted" = $((committed + lost)) ] || return 1
+    if [ -s /tmp/expect ]; then
+        sort /tmp/expect >/tmp/expected && sort /tmp/records >/tmp/read && diff /tmp/expected /tmp/read
+    fi
+}
+
+for case in surface ztracer "lifecycle forks" "lifecycle fork-before-first-record" "lifecycle threads" "lifecycle signals" \
+    "lifecycle close-descriptors"; do
+    check "$case is read as recorded" recorded $case
+done
+check "a reader that sleeps is woken" test-blkin_ringbuf wake::tests
+check "a reader beside a full ring is woken" test-full is_woken
+check "the interface of Rust" test-rust_api
+
+# start DAEMON ARGUMENT...: in the background, until it is ready; its process id stays in a variable of its name.
+start() {
+    daemon=$1
+    shift
+    rm -f "/run/$daemon.ready"
+    "blkin-$daemon" --ready-file "/run/$daemon.ready" "$@" >>"/tmp/$daemon.log" 2>&1 &
+    eval "$daemon=\$!"
+    until_true test -e "/run/$daemon.ready" || { cat "/tmp/$daemon.log"; return 1; }
+}
+
+# ends DAEMON: by SIGTERM, with 0.
+ends() {
+    eval "process=\$$1"
+    kill "$process" && wait "$process" || { cat "/tmp/$1.log"; return 1; }
+}
+
+start_relay() { start relay --upstreams 127.0.0.1:9410 --spool-dir /var/lib/relay; }
+
+# shown PROGRAM...: the trace is drawn whose command it prints, with what the quickstart records in it.
+shown() { command=$("$@") && until_true is_drawn $command; }
+
+is_drawn() { "$@" | grep bytes | grep -q 4096; }
+
+is_recovered() {
+    BLKIN_MODE=overwrite quickstart && blkin snapshot --label quickstart -o /tmp/recorder.saved &&
+        blkin recover /tmp/recorder.saved | grep bytes | grep -q 4096
+}
+
+records_nothing() { blkin set --all --off && command=$(quickstart) && blkin set --reset && ! $command; }
+
+# Where the kernel has its command, which ends each word with a 0.
+worker() { grep -l '^blkin-consumerd.worker' /proc/[0-9]*/cmdline | tr -dc 0-9; }
+
+has_another_worker() { [ -n "$(worker)" ] && [ "$(worker)" != "$1" ]; }
+
+is_started_again() { before=$(worker) && kill -9 "$before" && until_true has_another_worker "$before"; }
+
+check "collector starts" start collector --data-dir /var/lib/collector
+check "relay starts" start_relay
+check "consumerd starts" start consumerd --scribe-upstream 127.0.0.1:1463 --worker-uid 65534 --worker-gid 65534
+check "doctor finds nothing wrong" until_true blkin doctor
+check "a request is shown" shown quickstart
+check "a flight recorder is read whose program has ended" is_recovered
+check "a program that is set off records nothing" records_nothing
+check "a worker that is killed is started again" is_started_again
+check "and takes requests" shown quickstart
+check "relay ends in order" ends relay
+check "a request is recorded meanwhile" quickstart
+check "relay starts once more" start_relay
+check "the ledger holds along the chain" until_true blkin ledger
+check "consumerd ends in order" ends consumerd
+check "the relay that was started last ends in order" ends relay
+check "collector ends in order" ends collector
+echo "$checks checks"
+poweroff -f

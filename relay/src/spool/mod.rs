@@ -496,7 +496,8 @@ impl Spool {
             }
             match self.limits.when_full {
                 WhenFull::DropOldest => self.evict_oldest(),
-                WhenFull::Refuse if passed => self.sweep().map_err(AppendError::Disk)?,
+                // Housekeeping may be about to remove it: whoever writes the positions as well comes behind that.
+                WhenFull::Refuse if passed => self.write_positions().map_err(AppendError::Disk)?,
                 WhenFull::Refuse => return Err(AppendError::Full),
             }
         }

@@ -16,6 +16,8 @@ use super::*;
 /// Annotations of every numbered entry.
 const ANNOTATIONS: u64 = 3;
 const ENTRY_BYTES: usize = 1000;
+/// Longest wait for anything, on whatever machine.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
 struct Fixture {
     folder: TempDir,
@@ -399,6 +401,21 @@ fn a_full_spool_that_keeps_the_oldest_refuses_until_there_is_room() {
     fixture.append(10).unwrap();
     assert_eq!(fixture.drain(0), Vec::from_iter(accepted..accepted + 10));
     fixture.check();
+}
+
+/// Housekeeping has begun to write the positions down, and the disk takes its time.
+#[test]
+fn a_full_spool_waits_for_positions_that_are_being_written_down_and_has_room_then() {
+    let mut fixture = Fixture::new(tight(WhenFull::Refuse), &["slow:1"]);
+    while fixture.append(10).is_ok() {}
+    fixture.spool().roll().unwrap();
+    fixture.drain(0);
+    fixture.spool().lock().dirty = false;
+    let (spool, draft) = (fixture.spool.take().unwrap(), Fixture::draft(0..10));
+    let (told, appended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || told.send(spool.append(&[draft]).map(|()| spool.figures().segments)));
+    let segments = appended.recv_timeout(PATIENCE).expect("it turns without an end").unwrap();
+    assert_eq!(segments, 1);
 }
 
 #[test]

@@ -116,12 +116,8 @@ impl Positions {
         if is_short {
             // Of one that was cut short what is left may still be read. A new one is never left with a part of its length.
             file.set_len(bytes.len() as u64)?;
-        }
-        if length == 0 {
-            file.write_all_at(&bytes, 0)?;
-        }
-        if is_short {
-            file.sync_all()?;
+            // A full disk keeps no upstream from what the spool holds. Whoever writes them is told of it.
+            let _taken_later = take_room(&file, length == 0);
         }
         let mut has_bad_place = false;
         for (slot, at) in bytes.chunks_exact_mut(SLOT_BYTES).zip([0, SLOT_BYTES as u64]) {
@@ -165,6 +161,8 @@ impl Positions {
     pub fn write(&mut self, checkpoint: &Checkpoint) -> io::Result<()> {
         let generation = self.generation + 1;
         let slot = (generation % 2) * SLOT_BYTES as u64;
+        #[cfg(test)]
+        super::files::tests::check_room()?;
         let mut bytes = encode(generation, checkpoint);
         // What is written whole is not read before, so that a place that the disk does not give back takes it.
         bytes.resize(SLOT_BYTES, 0);
@@ -173,6 +171,16 @@ impl Positions {
         self.generation = generation;
         Ok(())
     }
+}
+
+/// Takes the room of both slots from the disk, so that one that is full later cannot refuse them.
+fn take_room(file: &File, is_new: bool) -> io::Result<()> {
+    #[cfg(test)]
+    super::files::tests::check_room()?;
+    if is_new {
+        file.write_all_at(&[0; 2 * SLOT_BYTES], 0)?;
+    }
+    file.sync_all()
 }
 
 /// Says whether the disk gives it back; if not, the bytes are zeros.

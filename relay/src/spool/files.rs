@@ -19,3 +19,23 @@ pub(super) fn take_alone(file: &File) -> io::Result<()> {
         TryLockError::Error(error) => error,
     })
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    thread_local! {
+        static IS_FULL: Cell<bool> = Cell::default();
+    }
+
+    /// Has the disk take nothing more from this thread, or take it again.
+    pub(in super::super) fn set_full(is_full: bool) {
+        IS_FULL.set(is_full);
+    }
+
+    pub(in super::super) fn check_room() -> io::Result<()> {
+        if IS_FULL.get() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+}

@@ -143,7 +143,7 @@ fn scan<'a>(folder: &'a Path, durable: Position, aside: &'a mut Aside) -> io::Re
                 scan.sealed = true;
             }
             Found::Empty => fs::remove_file(segment::path(folder, number))?,
-            Found::Damaged(segment) => scan.leave_out(&segment, is_last)?,
+            Found::Damaged(segment) => scan.leave_out(&segment, is_last),
         }
     }
     Ok(scan)
@@ -187,15 +187,25 @@ impl Scan<'_> {
     }
 
     /// Moves a segment of which nothing can be read out of the spool.
-    fn leave_out(&mut self, segment: &Segment, is_last: bool) -> io::Result<()> {
+    fn leave_out(&mut self, segment: &Segment, is_last: bool) {
         let number = segment.number;
-        tracing::warn!(number, "nothing in a segment of the spool can be read: it is set aside whole");
-        self.aside.take(self.folder, segment)?;
+        match self.aside.take(self.folder, segment) {
+            Ok(()) => {
+                tracing::warn!(
+                    number,
+                    "nothing in a segment of the spool can be read: it is set aside whole"
+                );
+            }
+            // Upstreams are to get what is in others all the same.
+            Err(error) => tracing::warn!(
+                number,
+                "nothing in a segment of the spool can be read; failed to set it aside: {error}"
+            ),
+        }
         self.damaged_regions += 1;
         if is_last && segment.holds_more_than_its_header() && !self.was_durable(segment, segment.length) {
             self.lose_unknown();
         }
-        Ok(())
     }
 
     /// Whether the positions know what lay before this place.
@@ -242,7 +252,7 @@ fn state(
     let mut segments = scan.segments;
     if segments.is_empty() || scan.sealed {
         let number = scan.last.max(scan.durable.segment) + 1;
-        segments.push(Segment::create(folder, number, scan.end)?);
+        segments.push(begin(folder, number, scan.end)?);
     }
     let first = &segments[0];
     let first = Position { segment: first.number, offset: SEGMENT_HEADER_BYTES as u64, before: first.before };
@@ -266,6 +276,15 @@ fn state(
     state.forgotten = succession(&mut known, names, end.before);
     state.upstreams = names.iter().map(|name| upstream(name, &known, begin, end)).collect();
     Ok(state)
+}
+
+/// A segment for what comes. One for which the disk has no room takes nothing, and another one follows once there is some:
+/// upstreams get until then what can be read, and that is what makes room.
+fn begin(folder: &Path, number: u64, before: Count) -> io::Result<Segment> {
+    Segment::create(folder, number, before).or_else(|error| {
+        tracing::warn!("failed to begin a segment of the spool: {error}; it is begun once that works");
+        Segment::create_emptied(folder, number, before)
+    })
 }
 
 /// What was appended after the last checkpoint arrived as well.

@@ -137,12 +137,26 @@ impl Segment {
             let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
             let file = file.map_err(naming(&path))?;
             take_alone(&file).map_err(naming(&path))?;
+            #[cfg(test)]
+            super::files::tests::check_room()?;
             file.write_all_at(&SegmentHeader { number, before }.encode(), 0)?;
             file.sync_all()?;
             File::open(folder)?.sync_all()?;
             Ok(Segment::new(number, before, SEGMENT_HEADER_BYTES as u64, file))
         };
         made().inspect_err(|_| drop(fs::remove_file(&path)))
+    }
+
+    /// Makes one as if it had given its room back, for which a full disk has some. The next start removes it.
+    ///
+    /// # Errors
+    /// When the file system refuses even that.
+    pub fn create_emptied(folder: &Path, number: u64, before: Count) -> io::Result<Segment> {
+        let path = path(folder, number);
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
+        let file = file.map_err(naming(&path))?;
+        take_alone(&file).map_err(naming(&path))?;
+        Ok(Segment::new(number, before, 0, file))
     }
 
     fn new(number: u64, before: Count, length: u64, file: File) -> Segment {

@@ -240,3 +240,71 @@ fn a_disk_that_becomes_read_only_gives_what_it_has_and_takes_more_once_it_can_be
     assert_eq!((fixture.damaged(0), fixture.aside()), (0, 0));
     fixture.check();
 }
+
+#[test]
+fn a_start_over_damage_on_a_full_disk_gives_upstreams_what_is_whole_and_takes_more_once_there_is_room() {
+    let damages: [fn(&Path); 2] = [
+        // The header of the segment that took records: it may take no more.
+        |folder| {
+            let newest = File::options().write(true).open(segment::path(folder, 1)).unwrap();
+            newest.write_all_at(b"\xa5\x5a", 20).unwrap();
+        },
+        |folder| fs::remove_file(folder.join("positions")).unwrap(),
+    ];
+    for damage in damages {
+        let mut fixture = Fixture::new(roomy(), &["a:1"]);
+        fixture.append(5).unwrap();
+        fixture.spool().sweep().unwrap();
+        damage(fixture.folder.path());
+        files::tests::set_full(true);
+        fixture.open();
+        assert_eq!(fixture.drain(0), [0, 1, 2, 3, 4]);
+        assert!(fixture.spool().sweep().is_err(), "nobody would be told");
+        files::tests::set_full(false);
+        fixture.append(2).unwrap();
+        assert_eq!((fixture.drain(0), fixture.damaged(0)), (vec![5, 6], 0));
+        fixture.spool().sweep().unwrap();
+        fixture.open();
+        fixture.append(1).unwrap();
+        assert_eq!((fixture.drain(0), fixture.damaged(0)), (vec![7], 0));
+        fixture.check();
+    }
+}
+
+#[test]
+fn what_a_start_on_a_full_disk_begins_in_place_of_a_segment_is_none_for_the_next_one() {
+    let mut fixture = Fixture::new(roomy(), &["a:1"]);
+    fixture.append(5).unwrap();
+    fixture.spool().sweep().unwrap();
+    // All of it is damaged.
+    let file = fixture.first_segment();
+    file.write_all_at(&vec![0x55; file.metadata().unwrap().len() as usize], 0).unwrap();
+    files::tests::set_full(true);
+    for _ in 0..3 {
+        fixture.open();
+        assert!(matches!(fixture.append(1), Err(AppendError::Disk(_))));
+        assert_eq!((fixture.drain(0), fixture.damaged(0)), (vec![], 5));
+        fixture.check();
+    }
+    files::tests::set_full(false);
+    fixture.append(1).unwrap();
+    fixture.open();
+    assert_eq!((fixture.drain(0), fixture.damaged(0)), (vec![5], 5));
+    fixture.check();
+}
+
+#[test]
+fn a_damaged_segment_that_cannot_be_set_aside_keeps_nothing_else_from_upstreams() {
+    let mut fixture = Fixture::new(roomy(), &["a:1"]);
+    (0..7).for_each(|_| fixture.append(10).unwrap());
+    fixture.spool().sweep().unwrap();
+    let lost = fixture.spool().lock().segments[1].before.entries;
+    fixture.first_segment().set_len(SEGMENT_HEADER_BYTES as u64).unwrap();
+    fixture.first_segment().write_all_at(&[0x55; SEGMENT_HEADER_BYTES], 0).unwrap();
+    let in_the_way = segment::path(&fixture.folder.path().join("damaged"), 1);
+    fs::create_dir(in_the_way).unwrap();
+    fixture.open();
+    assert_eq!(fixture.spool().figures().damaged_regions, 1);
+    assert_eq!((fixture.drain(0), fixture.damaged(0)), (Vec::from_iter(lost..70), lost));
+    fixture.check();
+}

@@ -81,7 +81,11 @@ impl Metrics {
         family(encoder, "refused_calls", "calls that were told TRY_LATER", MetricType::Counter, &refused)?;
         let gauges = [
             ("queued_bytes", "bytes that wait for the disk", self.gauge.queued_bytes()),
-            ("spool_bytes", "bytes of the spool's segments", figures.bytes),
+            (
+                "spool_bytes",
+                "bytes of the spool's segments, also of those that cannot be removed",
+                figures.bytes,
+            ),
             ("spool_limit_bytes", "most bytes that these may have", self.spool.limit_bytes()),
             ("spool_segments", "segments of the spool", figures.segments as u64),
             (

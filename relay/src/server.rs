@@ -27,7 +27,7 @@ use crate::metrics::{Known, Metrics, registry};
 use crate::returning::Returning;
 use crate::spool::Spool;
 use crate::spool::writer::{Gauge, Writer};
-use crate::sweeper;
+use crate::sweeper::{self, Standings};
 use crate::upstream::{Ending, Start, Upstream};
 
 /// Runs the relay until it is asked to stop.
@@ -92,8 +92,8 @@ impl Relay {
         let health = Health::new();
         let spool = Arc::new(Spool::open(&config.spool_dir, config.spool_limits(), &config.upstreams)?);
         let folder = config.spool_dir.display().to_string();
-        let [entries, positions] =
-            ["spool", "positions"].map(|name| standing(&health, name, &folder, Cause::OF_FOLDER));
+        let [entries, positions, removal] =
+            ["spool", "positions", "removal"].map(|name| standing(&health, name, &folder, Cause::OF_FOLDER));
         let heartbeat = health.worker("spool");
         let (writer, writer_thread) =
             Writer::start(spool.clone(), config.queue_mib << 20, entries.clone(), heartbeat)?;
@@ -112,8 +112,8 @@ impl Relay {
             config.thrift_limits(),
         );
         let swept = CancellationToken::new();
-        let sweeper =
-            sweeper::start(spool.clone(), positions.clone(), swept.clone(), health.worker("sweeper"))?;
+        let standings = Standings { positions: positions.clone(), removal: removal.clone() };
+        let sweeper = sweeper::start(spool.clone(), standings, swept.clone(), health.worker("sweeper"))?;
         let mut relay = Relay {
             settings: Settings::new(config),
             max_connections,
@@ -127,7 +127,7 @@ impl Relay {
             ending: Ending::default(),
             threads: Threads { upstreams: Vec::new(), writer: writer_thread, sweeper, swept },
             upstreams: Vec::new(),
-            spool_standings: vec![entries, positions],
+            spool_standings: vec![entries, positions, removal],
         };
         relay.start_upstreams(&counter, own)?;
         Ok(relay)

@@ -1,4 +1,4 @@
-//! The thread that writes down how far upstreams are, and removes what every one of them has passed.
+//! The thread that writes down how far upstreams are, and removes what every one of them has passed, or what else has left.
 
 use std::io;
 use std::sync::Arc;
@@ -13,13 +13,21 @@ use crate::spool::Spool;
 /// Pause between two looks.
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
 
+/// How it stands with what the thread does.
+pub(crate) struct Standings {
+    /// To write down positions.
+    pub(crate) positions: Arc<Standing>,
+    /// To remove segments that have left.
+    pub(crate) removal: Arc<Standing>,
+}
+
 /// Starts the thread. It sweeps once more when it is to `stop`, and answers what became of that.
 ///
 /// # Errors
 /// When no thread can be started.
 pub(crate) fn start(
     spool: Arc<Spool>,
-    standing: Arc<Standing>,
+    standings: Standings,
     stop: CancellationToken,
     heartbeat: Heartbeat,
 ) -> io::Result<JoinHandle<io::Result<()>>> {
@@ -27,7 +35,8 @@ pub(crate) fn start(
     std::thread::Builder::new().name("sweeper".into()).spawn(move || {
         while !stop.is_cancelled() {
             heartbeat.beat();
-            tell(&standing, &spool.sweep());
+            tell_positions(&standings.positions, &spool.sweep());
+            tell_removal(&standings.removal, &spool.remove_left());
             std::thread::sleep(SWEEP_EVERY);
         }
         heartbeat.finish();
@@ -36,7 +45,7 @@ pub(crate) fn start(
 }
 
 /// Tells once when positions cannot be written down, and once when they can again.
-fn tell(standing: &Standing, swept: &io::Result<()>) {
+fn tell_positions(standing: &Standing, swept: &io::Result<()>) {
     let Err(error) = swept else {
         if let Some(over) = standing.succeeded() {
             let (seconds, failures) = (over.lasted.as_secs(), over.failures);
@@ -52,6 +61,25 @@ fn tell(standing: &Standing, swept: &io::Result<()>) {
             cause,
             held_back,
             "failed to write down positions: {error}; after a crash more would be sent twice"
+        );
+    }
+}
+
+/// Tells once when what has left the spool cannot be removed, and once when it can again.
+fn tell_removal(standing: &Standing, removed: &io::Result<()>) {
+    let Err(error) = removed else {
+        if let Some(over) = standing.succeeded() {
+            let (seconds, failures) = (over.lasted.as_secs(), over.failures);
+            tracing::info!(folder = standing.to(), seconds, failures, "removed what has left the spool");
+        }
+        return;
+    };
+    if let Some(begun) = standing.failed(Cause::Failed, error) {
+        let (folder, held_back) = (standing.to(), begun.held_back);
+        tracing::warn!(
+            folder,
+            held_back,
+            "failed to remove what has left the spool: {error}; it takes its room until that works"
         );
     }
 }

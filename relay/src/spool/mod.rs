@@ -43,6 +43,7 @@ use crate::ledger::{Arrived, Count, Delivered, Loss};
 use aside::Aside;
 use checkpoint::{Checkpoint, Position, Positions, UpstreamState};
 pub use delivery::Batch;
+use files::naming;
 use home::Home;
 use layout::{RecordHeader, SEGMENT_HEADER_BYTES, payload_sum, record_bytes};
 use segment::Segment;
@@ -168,11 +169,20 @@ impl Upstream {
     }
 }
 
+/// A segment that has left the spool.
+#[derive(Debug, Clone, Copy)]
+struct Left {
+    number: u64,
+    length: u64,
+}
+
 #[derive(Debug)]
 struct State {
     /// Oldest first; the last takes records.
     segments: VecDeque<Segment>,
-    /// Of all segments.
+    /// What lies there still although it has left, for the file system refuses to remove it.
+    left: Vec<Left>,
+    /// Of all segments, also of these.
     bytes: u64,
     arrived: Arrived,
     upstreams: Vec<Upstream>,
@@ -208,6 +218,13 @@ impl State {
                 );
             }
         }
+    }
+
+    /// Takes the oldest segment out, whose file is to be removed.
+    fn take_oldest(&mut self) -> Option<Left> {
+        let oldest = self.segments.pop_front()?;
+        self.bytes -= oldest.length;
+        Some(Left { number: oldest.number, length: oldest.length })
     }
 
     fn last(&self) -> &Segment {
@@ -451,24 +468,46 @@ impl Spool {
         let mut removed = Vec::new();
         let mut state = self.lock();
         while state.segments.len() > 1 && state.segments[0].number < passed {
-            if let Some(segment) = state.segments.pop_front() {
-                state.bytes -= segment.length;
-                removed.push(segment.number);
-            }
+            removed.extend(state.take_oldest());
         }
         drop(state);
-        removed.into_iter().for_each(|number| self.remove(number));
+        removed.into_iter().for_each(|left| self.remove(left));
     }
 
-    fn remove(&self, number: u64) {
-        if let Err(error) = fs::remove_file(segment::path(&self.folder, number))
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(
-                number,
-                "failed to remove a segment of the spool: {error}; it is removed at the next start"
-            );
+    /// Removes what has left; what cannot be removed takes its room further on.
+    fn remove(&self, left: Left) {
+        if self.remove_file(left).is_err() {
+            let mut state = self.lock();
+            state.bytes += left.length;
+            state.left.push(left);
         }
+    }
+
+    fn remove_file(&self, left: Left) -> io::Result<()> {
+        let path = segment::path(&self.folder, left.number);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(naming(&path)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tries again to remove what has left and could not be removed. Only housekeeping does so.
+    ///
+    /// # Errors
+    /// When the file system still refuses to remove one of them.
+    pub fn remove_left(&self) -> io::Result<()> {
+        let left = self.lock().left.clone();
+        let mut removed = Ok(());
+        for one in left {
+            if let Err(error) = self.remove_file(one) {
+                removed = Err(error);
+                continue;
+            }
+            let mut state = self.lock();
+            state.bytes -= one.length;
+            state.left.retain(|other| other.number != one.number);
+        }
+        removed
     }
 
     /// Cuts off what a write left that failed, should the disk have refused that then: another segment may follow only behind
@@ -480,15 +519,21 @@ impl Spool {
 
     fn make_room(&self, size: u64) -> Result<(), AppendError> {
         loop {
-            let (over, single, used, passed) = {
+            let (over, stuck, single, used, passed) = {
                 let state = self.lock();
                 let end = state.end();
                 let passed = state.upstreams.iter().all(|upstream| !upstream.position.is_before(&end));
                 let used = end.offset > SEGMENT_HEADER_BYTES as u64;
-                (state.bytes + size > self.limits.bytes, state.segments.len() == 1, used, passed)
+                let over = state.bytes + size > self.limits.bytes;
+                (over, !state.left.is_empty(), state.segments.len() == 1, used, passed)
             };
-            if !over || (single && !used) {
+            if !over || (single && !used && !stuck) {
                 return Ok(());
+            }
+            // What leaves next might stay as well: it would be lost, and there would be no more room.
+            if stuck {
+                let reason = "what has left it cannot be removed, and takes its room";
+                return Err(AppendError::Disk(io::Error::other(reason)));
             }
             // A segment that takes records cannot leave.
             if single || (passed && used && self.limits.when_full == WhenFull::Refuse) {
@@ -509,8 +554,7 @@ impl Spool {
         if state.segments.len() < 2 {
             return;
         }
-        let Some(oldest) = state.segments.pop_front() else { return };
-        state.bytes -= oldest.length;
+        let Some(oldest) = state.take_oldest() else { return };
         let next = state.start_of(0);
         let mut lost = Count::default();
         for upstream in &mut state.upstreams {
@@ -527,7 +571,7 @@ impl Spool {
         if let Err(error) = self.write_positions() {
             tracing::warn!("failed to write down that a segment left the spool: {error}");
         }
-        self.remove(oldest.number);
+        self.remove(oldest);
     }
 
     /// The segment for so many bytes more, and what all records before them hold.

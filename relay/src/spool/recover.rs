@@ -260,6 +260,7 @@ fn state(
     let mut state = State {
         bytes: segments.iter().map(|segment| segment.length).sum(),
         segments: segments.into(),
+        left: Vec::new(),
         arrived,
         upstreams: Vec::new(),
         commits: 0,

@@ -418,6 +418,54 @@ fn a_full_spool_waits_for_positions_that_are_being_written_down_and_has_room_the
     assert_eq!(segments, 1);
 }
 
+/// A folder with something in it in the place of a segment: nobody removes that.
+fn make_stay(fixture: &Fixture, number: u64) {
+    let path = segment::path(fixture.folder.path(), number);
+    fs::remove_file(&path).unwrap();
+    fs::create_dir_all(path.join("stays")).unwrap();
+}
+
+#[test]
+fn what_has_left_and_cannot_be_removed_takes_its_room_until_it_can() {
+    let mut fixture = Fixture::new(roomy(), &["a:1"]);
+    (0..20).for_each(|_| fixture.append(10).unwrap());
+    let first = fixture.spool().lock().segments[0].length;
+    make_stay(&fixture, 1);
+    fixture.drain(0);
+    fixture.spool().sweep().unwrap();
+    let figures = fixture.spool().figures();
+    let last = fixture.spool().lock().last().length;
+    assert_eq!((figures.segments, figures.bytes), (1, first + last));
+    let error = fixture.spool().remove_left().unwrap_err();
+    assert!(error.to_string().contains("0000000000000001.spool: "), "{error}");
+    fixture.append(1).unwrap();
+    let bytes = fixture.spool().figures().bytes;
+    fs::remove_dir_all(segment::path(fixture.folder.path(), 1)).unwrap();
+    (0..2).for_each(|_| fixture.spool().remove_left().unwrap());
+    assert_eq!(fixture.spool().figures().bytes, bytes - first);
+    fixture.check();
+}
+
+#[test]
+fn a_full_spool_that_cannot_remove_its_oldest_refuses_and_drops_no_more() {
+    let mut fixture = Fixture::new(tight(WhenFull::DropOldest), &["dead:1"]);
+    while fixture.spool().figures().bytes < 240 << 10 {
+        fixture.append(10).unwrap();
+    }
+    make_stay(&fixture, 1);
+    for _ in 0..3 {
+        assert!(matches!(fixture.append(30), Err(AppendError::Disk(_))));
+        fixture.check();
+    }
+    let first = fixture.spool().lock().segments[0].before.entries;
+    assert_eq!(fixture.lost(0, Loss::SpoolEvicted), first, "but for those that should have made room");
+    assert_eq!(fixture.spool().lock().segments[0].number, 2);
+    fs::remove_dir_all(segment::path(fixture.folder.path(), 1)).unwrap();
+    fixture.spool().remove_left().unwrap();
+    fixture.append(30).unwrap();
+    fixture.check();
+}
+
 #[test]
 fn a_torn_tail_that_was_never_acknowledged_is_cut_off() {
     for torn in [1, RECORD_HEADER_BYTES as u64, 500] {

@@ -1,4 +1,5 @@
-//! The thread that writes down how far upstreams are, and removes what every one of them has passed, or what else has left.
+//! The thread that writes down how far upstreams are, and removes what every one of them has passed, what else has left, and, one
+//! segment at a time, what is more than a restart has left room for.
 
 use std::io;
 use std::sync::Arc;
@@ -37,6 +38,7 @@ pub(crate) fn start(
             heartbeat.beat();
             tell_positions(&standings.positions, &spool.sweep());
             tell_removal(&standings.removal, &spool.remove_left());
+            spool.shrink();
             std::thread::sleep(SWEEP_EVERY);
         }
         heartbeat.finish();

@@ -518,13 +518,14 @@ impl Spool {
     }
 
     fn make_room(&self, size: u64) -> Result<(), AppendError> {
+        let bound = self.bound();
         loop {
             let (over, stuck, single, used, passed) = {
                 let state = self.lock();
                 let end = state.end();
                 let passed = state.upstreams.iter().all(|upstream| !upstream.position.is_before(&end));
                 let used = end.offset > SEGMENT_HEADER_BYTES as u64;
-                let over = state.bytes + size > self.limits.bytes;
+                let over = state.bytes + size > bound;
                 (over, !state.left.is_empty(), state.segments.len() == 1, used, passed)
             };
             if !over || (single && !used && !stuck) {
@@ -540,7 +541,7 @@ impl Spool {
                 self.roll().map_err(AppendError::Disk)?;
             }
             match self.limits.when_full {
-                WhenFull::DropOldest => self.evict_oldest(),
+                WhenFull::DropOldest => self.evict_oldest(bound.saturating_sub(size)),
                 // Housekeeping may be about to remove it: whoever writes the positions as well comes behind that.
                 WhenFull::Refuse if passed => self.write_positions().map_err(AppendError::Disk)?,
                 WhenFull::Refuse => return Err(AppendError::Full),
@@ -548,10 +549,26 @@ impl Spool {
         }
     }
 
-    /// Takes the oldest segment from every upstream that has not passed it.
-    fn evict_oldest(&self) {
+    /// How large the spool may be by the next append. One that is over its bound, for a restart has made that smaller, must
+    /// not grow; to take all that is too much at once would keep senders waiting.
+    fn bound(&self) -> u64 {
+        match self.limits.when_full {
+            WhenFull::DropOldest => self.limits.bytes.max(self.lock().bytes),
+            WhenFull::Refuse => self.limits.bytes,
+        }
+    }
+
+    /// Takes a segment away, if the spool is over its bound and drops the oldest.
+    pub fn shrink(&self) {
+        if self.limits.when_full == WhenFull::DropOldest && self.lock().left.is_empty() {
+            self.evict_oldest(self.limits.bytes);
+        }
+    }
+
+    /// Takes the oldest segment from every upstream that has not passed it, if all have more than so many bytes.
+    fn evict_oldest(&self, most_bytes: u64) {
         let mut state = self.lock();
-        if state.segments.len() < 2 {
+        if state.segments.len() < 2 || state.bytes <= most_bytes {
             return;
         }
         let Some(oldest) = state.take_oldest() else { return };

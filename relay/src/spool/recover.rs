@@ -17,7 +17,7 @@ use super::checkpoint::{self, Checkpoint, Position, Positions};
 use super::home::{Home, positions_path};
 use super::layout::SEGMENT_HEADER_BYTES;
 use super::segment::{self, BadPlace, Chunk, Found, Segment, is_of_bad_place};
-use super::{Limits, Spool, State, Upstream};
+use super::{Limits, Spool, State, Upstream, WhenFull};
 use crate::ledger::{Arrived, Count, Delivered, Loss};
 
 /// How much is read at a time,
@@ -35,6 +35,8 @@ struct Scan<'a> {
     /// What the positions know to have been made durable.
     durable: Position,
     aside: &'a mut Aside,
+    /// What the oldest segments hold beyond the bound: that leaves before long.
+    excess: u64,
     segments: Vec<Segment>,
     /// The highest number of a segment that lay there.
     last: u64,
@@ -62,7 +64,7 @@ impl Spool {
             open_positions(folder).context("failed to read the spool's positions")?;
         let durable = checkpoint.as_ref().map(|checkpoint| checkpoint.durable).unwrap_or_default();
         let mut aside = Aside::of(folder);
-        let scan = scan(folder, durable, &mut aside);
+        let scan = scan(folder, durable, &limits, &mut aside);
         let scan = scan.with_context(|| format!("failed to read the spool {shown}"))?;
         if checkpoint.is_none() && scan.segments.iter().any(Segment::holds_more_than_its_header) {
             tracing::warn!("without its positions every upstream gets again what the spool holds");
@@ -125,16 +127,29 @@ fn open_positions(folder: &Path) -> io::Result<(Positions, Option<Checkpoint>)> 
     Ok((positions, None))
 }
 
-fn scan<'a>(folder: &'a Path, durable: Position, aside: &'a mut Aside) -> io::Result<Scan<'a>> {
+fn scan<'a>(
+    folder: &'a Path,
+    durable: Position,
+    limits: &Limits,
+    aside: &'a mut Aside,
+) -> io::Result<Scan<'a>> {
     let numbers = segment::numbers(folder)?;
-    let last = numbers.last().copied().unwrap_or(0);
-    let (segments, end) = (Vec::new(), durable.before);
-    let damaged = BTreeSet::new();
-    let mut scan =
-        Scan { folder, durable, aside, segments, last, end, damaged_regions: 0, damaged, sealed: false };
+    let mut scan = Scan {
+        folder,
+        durable,
+        aside,
+        excess: excess(folder, &numbers, limits),
+        segments: Vec::new(),
+        last: numbers.last().copied().unwrap_or(0),
+        end: durable.before,
+        damaged_regions: 0,
+        damaged: BTreeSet::new(),
+        sealed: false,
+    };
     for number in numbers {
-        let is_last = number == last;
+        let is_last = number == scan.last;
         match Segment::open(folder, number)? {
+            Found::Segment(segment) if scan.is_leaving(&segment, is_last) => scan.segments.push(segment),
             Found::Segment(segment) => scan.add(segment, is_last)?,
             Found::WithoutHeader(segment) => {
                 scan.set_aside(&segment, 0..SEGMENT_HEADER_BYTES as u64);
@@ -149,7 +164,24 @@ fn scan<'a>(folder: &'a Path, durable: Position, aside: &'a mut Aside) -> io::Re
     Ok(scan)
 }
 
+/// How many bytes there are beyond the bound, of a spool that drops the oldest.
+fn excess(folder: &Path, numbers: &[u64], limits: &Limits) -> u64 {
+    let length = |number: &u64| fs::metadata(segment::path(folder, *number)).map_or(0, |file| file.len());
+    match limits.when_full {
+        WhenFull::DropOldest => numbers.iter().map(length).sum::<u64>().saturating_sub(limits.bytes),
+        WhenFull::Refuse => 0,
+    }
+}
+
 impl Scan<'_> {
+    /// Whether a segment leaves before long and need not be read before: where a restart makes a large spool small, that would
+    /// take minutes. What it holds is told by those behind it, and by the positions.
+    fn is_leaving(&mut self, segment: &Segment, is_last: bool) -> bool {
+        let is_leaving = segment.length <= self.excess && !is_last && segment.number < self.durable.segment;
+        self.excess = if is_leaving { self.excess - segment.length } else { 0 };
+        is_leaving
+    }
+
     fn add(&mut self, mut segment: Segment, is_last: bool) -> io::Result<()> {
         let (mut at, mut end) = (SEGMENT_HEADER_BYTES as u64, segment.before);
         let (mut has_bad_place, mut is_end_known) = (false, true);

@@ -467,6 +467,49 @@ fn a_full_spool_that_cannot_remove_its_oldest_refuses_and_drops_no_more() {
 }
 
 #[test]
+fn a_spool_that_a_restart_makes_smaller_shrinks_in_steps_and_what_leaves_is_not_read() {
+    let mut fixture = Fixture::new(roomy(), &["dead:1", "alive:2"]);
+    (0..200).for_each(|_| fixture.append(10).unwrap());
+    fixture.drain(1);
+    fixture.spool().sweep().unwrap();
+    let all = fixture.spool().figures();
+    assert!(all.segments > 20);
+    fixture.limits = tight(WhenFull::DropOldest);
+    let before = segment::tests::read_so_far();
+    fixture.open();
+    let read = segment::tests::read_so_far() - before;
+    assert!(read < 2 * fixture.limits.bytes, "{read} of {}", all.bytes);
+    fixture.append(1).unwrap();
+    assert!(fixture.spool().figures().segments >= all.segments - 1, "one leaves for what comes");
+    assert_eq!(fixture.drain(1), [2000], "it waits for no others");
+    while fixture.spool().figures().bytes > fixture.limits.bytes {
+        let segments = fixture.spool().figures().segments;
+        fixture.spool().shrink();
+        assert_eq!(fixture.spool().figures().segments, segments - 1);
+    }
+    fixture.spool().shrink();
+    fixture.check();
+    let evicted = fixture.lost(0, Loss::SpoolEvicted);
+    assert_eq!(fixture.drain(0), Vec::from_iter(evicted..2001));
+    assert_eq!(fixture.lost(1, Loss::SpoolEvicted), 0);
+    fixture.check();
+}
+
+#[test]
+fn a_spool_that_keeps_the_oldest_is_not_made_smaller() {
+    let mut fixture = Fixture::new(roomy(), &["a:1"]);
+    (0..50).for_each(|_| fixture.append(10).unwrap());
+    fixture.spool().sweep().unwrap();
+    fixture.limits = tight(WhenFull::Refuse);
+    fixture.open();
+    fixture.spool().shrink();
+    assert!(matches!(fixture.append(1), Err(AppendError::Full)));
+    assert_eq!(fixture.drain(0), Vec::from_iter(0..500));
+    fixture.append(1).unwrap();
+    fixture.check();
+}
+
+#[test]
 fn a_torn_tail_that_was_never_acknowledged_is_cut_off() {
     for torn in [1, RECORD_HEADER_BYTES as u64, 500] {
         let mut fixture = Fixture::new(roomy(), &["a:1"]);

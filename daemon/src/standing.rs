@@ -29,6 +29,8 @@ pub enum Cause {
     Broken,
     /// The other side wants it later.
     TryLater,
+    /// The other side says of each that it will never take it.
+    Refused,
     /// The bound that the configuration sets is reached.
     Bound,
     /// The disk has no room, or the user's share of it is used up.
@@ -61,6 +63,7 @@ impl Cause {
             Cause::Unreachable => "unreachable",
             Cause::Broken => "broken",
             Cause::TryLater => "try_later",
+            Cause::Refused => "refused",
             Cause::Bound => "bound",
             Cause::DiskFull => "disk_full",
             Cause::NoReader => "no_reader",

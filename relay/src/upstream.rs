@@ -26,6 +26,9 @@ use singly::Singly;
 const MIN_BATCH_BYTES: usize = 4 << 10;
 /// After so many connections in a row that broke without an answer entries are called one by one.
 const BREAKS: u32 = 3;
+/// An upstream that has refused so many entries in a row takes none, it seems. One that refuses a few of many has trouble with
+/// these, and they are counted.
+const REFUSALS: u32 = 3;
 /// A place in the spool that the disk does not give back is tried so often before it is passed over.
 const READ_TRIES: u32 = 10;
 /// Looks at whether the relay is ending, while it pauses.
@@ -90,8 +93,10 @@ pub struct Upstream {
     ending: Ending,
     traffic: Arc<Traffic>,
     standing: Arc<Standing>,
-    /// Of entries that the upstream refuses.
+    /// Of entries that the upstream refuses,
     refused: Notices,
+    /// and how many in a row.
+    refusals: u32,
 }
 
 /// What is needed to start one.
@@ -115,8 +120,9 @@ pub struct Start<'a> {
 }
 
 impl Upstream {
-    /// Why it may get nothing: as any Scribe server, or because the spool cannot be read.
-    pub const CAUSES: &'static [Cause] = &[Cause::Unreachable, Cause::Broken, Cause::TryLater, Cause::Failed];
+    /// Why it may get nothing: as any Scribe server, because it refuses everything, or because the spool cannot be read.
+    pub const CAUSES: &'static [Cause] =
+        &[Cause::Unreachable, Cause::Broken, Cause::TryLater, Cause::Refused, Cause::Failed];
 
     /// Starts the thread.
     ///
@@ -144,6 +150,7 @@ impl Upstream {
             traffic: traffic.clone(),
             standing: start.standing,
             refused: Notices::default(),
+            refusals: 0,
         };
         let thread = std::thread::Builder::new().name("upstream".into()).spawn(move || upstream.run())?;
         Ok((thread, traffic))
@@ -265,9 +272,25 @@ impl Upstream {
         self.breaks = 0;
     }
 
+    /// It refused an entry.
+    fn was_refused(&mut self, why: &str) {
+        self.is_down();
+        self.tell_refused(&format_args!("an entry was refused: {why}"));
+        self.refusals += 1;
+        if self.refusals < REFUSALS {
+            return;
+        }
+        let reason = format!("it refuses one entry after the other, each of which it does not get: {why}");
+        if let Some(begun) = self.standing.failed(Cause::Refused, &reason) {
+            let (cause, held_back) = (Cause::Refused.label(), begun.held_back);
+            tracing::warn!(upstream = self.name, cause, held_back, "failed to send: {reason}");
+        }
+    }
+
     /// It answered `OK`.
     fn succeeded(&mut self) {
         self.answered();
+        self.refusals = 0;
         self.traffic.calls.fetch_add(1, Ordering::Relaxed);
         self.traffic.up.store(1, Ordering::Relaxed);
         if let Some(over) = self.standing.succeeded() {

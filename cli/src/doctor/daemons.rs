@@ -212,6 +212,9 @@ impl Trouble {
                 "look at the metrics and the log of {to}: it cannot keep up, or cannot write to its disk; {daemon} tries \
                  again by itself"
             ),
+            "refused" => format!(
+                "is {to} a Scribe server? look at its log, or name the right one: what it refuses is lost to it (rejected)"
+            ),
             "disk_full" => format!("make room there; {daemon} goes on by itself"),
             "bound" => {
                 "repair the upstream that lags behind, or raise spool_bytes; the relay goes on by itself"
@@ -419,6 +422,7 @@ mod tests {
         for cause in ["broken", "try_later"] {
             assert!(advice(cause).contains("log of b:1: it "), "{}", advice(cause));
         }
+        assert!(advice("refused").starts_with("is b:1 a Scribe server?"));
         assert!(advice("bound").contains("raise spool_bytes"));
         let log = "look at the log of the relay (`journalctl -u blkin-relay`);";
         assert!(advice("failed").starts_with(log), "{}", advice("failed"));

@@ -169,8 +169,7 @@ impl Upstream {
                     self.succeeded();
                 }
                 Ok(Reply::Refused(why)) => {
-                    self.is_down();
-                    self.tell_refused(&format_args!("an entry was refused: {why}"));
+                    self.was_refused(&why);
                     let rejected = self.count(&entry);
                     self.decide(rejected);
                 }

@@ -227,6 +227,36 @@ fn a_call_that_is_refused_is_none_that_was_answered_with_ok() {
     fixture.end();
 }
 
+#[test]
+fn an_upstream_that_refuses_one_entry_after_the_other_is_in_trouble_until_it_takes_one() {
+    let (fixture, mut stream) = answered();
+    let mut refuse = |times: u32| {
+        for _ in 0..times {
+            fixture.append("bad");
+            let before = fixture.spool.figures().upstreams[0].1.lost[Loss::Rejected as usize].entries;
+            // Once in a call of as many as there are, once by itself.
+            for _ in 0..2 {
+                let (call, _) = next_call(&mut stream);
+                let refusal = encode_exception("Log", call, ExceptionKind::UnknownMethod, "Log?");
+                stream.write_all(&refusal).unwrap();
+            }
+            fixture.wait_for("it is given up", |fixture| {
+                fixture.spool.figures().upstreams[0].1.lost[Loss::Rejected as usize].entries > before
+            });
+        }
+    };
+    refuse(REFUSALS - 1);
+    assert_eq!(fixture.standing.trouble(), None, "of a few");
+    refuse(1);
+    let trouble = fixture.standing.trouble().unwrap();
+    assert_eq!((trouble.cause, trouble.reason.ends_with(": Log?")), (Cause::Refused, true), "{trouble:?}");
+    fixture.append("good");
+    let (call, _) = next_call(&mut stream);
+    stream.write_all(&encode_log_reply(call, ResultCode::Ok)).unwrap();
+    fixture.wait_for("it is well", |fixture| fixture.standing.trouble().is_none());
+    fixture.end();
+}
+
 /// One that is up and has another entry to take.
 fn up() -> (Fixture, TcpStream) {
     let (fixture, stream) = answered();

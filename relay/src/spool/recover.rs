@@ -282,7 +282,9 @@ fn state(
     names: &[String],
 ) -> io::Result<State> {
     let mut segments = scan.segments;
-    if segments.is_empty() || scan.sealed {
+    // Upstreams that have everything are behind the newest segment that the positions know, whether that is there or not.
+    let is_newest_there = segments.last().is_some_and(|last| last.number >= scan.durable.segment);
+    if !is_newest_there || scan.sealed {
         let number = scan.last.max(scan.durable.segment) + 1;
         segments.push(begin(folder, number, scan.end)?);
     }

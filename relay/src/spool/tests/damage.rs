@@ -308,3 +308,25 @@ fn a_damaged_segment_that_cannot_be_set_aside_keeps_nothing_else_from_upstreams(
     assert_eq!((fixture.drain(0), fixture.damaged(0)), (Vec::from_iter(lost..70), lost));
     fixture.check();
 }
+
+#[test]
+fn what_comes_after_an_empty_segment_was_removed_lies_behind_all_that_upstreams_have() {
+    let removals: [fn(&Path); 2] = [
+        |segment| fs::remove_file(segment).unwrap(),
+        // As one that gave its room back.
+        |segment| drop(File::create(segment).unwrap()),
+    ];
+    for remove in removals {
+        let mut fixture = Fixture::new(roomy(), &["a:1", "b:2"]);
+        fixture.append(5).unwrap();
+        fixture.drain(0);
+        fixture.spool().roll().unwrap();
+        fixture.spool().sweep().unwrap();
+        remove(&segment::path(fixture.folder.path(), 2));
+        fixture.open();
+        fixture.append(2).unwrap();
+        assert_eq!(fixture.drain(0), [5, 6]);
+        assert_eq!(fixture.drain(1), Vec::from_iter(0..7));
+        fixture.check();
+    }
+}

@@ -46,7 +46,8 @@ impl Aside {
             return false;
         }
         let (number, offset, bytes) = (segment.number, damage.start, damage.end - damage.start);
-        if let Some(held_back) = self.told.admit(Instant::now()) {
+        let told = self.told.admit(Instant::now());
+        if let Some(held_back) = told {
             tracing::warn!(
                 segment = number,
                 offset,
@@ -61,7 +62,9 @@ impl Aside {
         let kept = if self.bytes + bytes <= MAX_BYTES { bytes } else { 0 };
         match fs::write(&path, segment.bytes_with_gaps(offset..offset + kept)) {
             Ok(()) => self.count(kept),
-            Err(error) => tracing::warn!("failed to keep {}: {error}", path.display()),
+            // On a full disk, say, which is not to be filled by what is told of it.
+            Err(error) if told.is_some() => tracing::warn!("failed to keep {}: {error}", path.display()),
+            Err(_) => {}
         }
         true
     }

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::Command;
 use std::time::Instant;
 
 use blkin_thrift::scribe::{LogEntry, encode_log_call};
@@ -57,6 +58,30 @@ fn connections_that_are_closed_for_what_they_send_are_not_each_told_of() {
         assert_eq!(stream.read(&mut [0]).unwrap(), 0);
     }
     assert_few(&relay.end(), "closing a Scribe connection", begun);
+}
+
+#[test]
+fn copies_of_damage_that_the_disk_does_not_take_are_not_each_told_of() {
+    const RECORDS: usize = 300;
+    let (folder, address) = (tempfile::tempdir().unwrap(), "127.0.0.1:1");
+    let relay = Relay::start(program(), folder.path(), address, "");
+    let mut sender = Sender::of(&relay);
+    (0..=RECORDS).for_each(|_| sender.send("zipkin", b"AA==".to_vec()));
+    relay.end();
+    let path = folder.path().join("0000000000000001.spool");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let records: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(b"REC1")).collect();
+    assert_eq!(records.len(), RECORDS + 1);
+    // All but the last.
+    records[..RECORDS].iter().for_each(|record| bytes[record + 48] ^= 0xff);
+    std::fs::write(&path, bytes).unwrap();
+    // No file may grow, as on a full disk.
+    let mut command = Command::new("prlimit");
+    command.arg("--fsize=0").arg(program().get_program());
+    let begun = Instant::now();
+    let relay = Relay::start(command, folder.path(), address, "");
+    assert_eq!(sum(&relay, "blkin_relay_damaged_regions_total"), RECORDS as u64);
+    assert_few(&relay.start, "failed to keep ", begun);
 }
 
 #[test]

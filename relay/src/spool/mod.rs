@@ -585,9 +585,8 @@ impl Spool {
             state.tell_evicted();
         }
         drop(state);
-        if let Err(error) = self.write_positions() {
-            tracing::warn!("failed to write down that a segment left the spool: {error}");
-        }
+        // Should that fail, housekeeping tries again, and tells of it.
+        let _written_later = self.write_positions();
         self.remove(oldest);
     }
 

@@ -95,3 +95,24 @@ fn segments_that_leave_a_full_spool_are_not_each_told_of() {
     assert!(sum(&relay, "blkin_relay_entries_upstream_lost_total{") > 50);
     assert_few(&relay.end(), "its oldest segments leave", begun);
 }
+
+#[test]
+fn positions_that_cannot_be_written_down_are_not_told_of_with_each_segment_that_leaves() {
+    let (folder, begun) = (tempfile::tempdir().unwrap(), Instant::now());
+    let smallest = "max_message_mib = 1\nmax_reading_mib = 2\nspool_bytes = 4194304";
+    let relay = Relay::start(program(), folder.path(), "127.0.0.1:1", smallest);
+    let positions = folder.path().join("positions");
+    // They are written once, and then when something has come.
+    while std::fs::read(&positions).unwrap().iter().all(|byte| *byte == 0) {
+        std::thread::yield_now();
+    }
+    std::fs::remove_file(&positions).unwrap();
+    std::fs::create_dir(&positions).unwrap();
+    let mut sender = Sender::of(&relay);
+    (0..60).for_each(|_| sender.send("zipkin", vec![b'A'; 900 << 10]));
+    assert!(sum(&relay, "blkin_relay_entries_upstream_lost_total{") > 50);
+    while sum(&relay, "blkin_relay_spool_trouble{what=\"positions\"") == 0 {
+        std::thread::yield_now();
+    }
+    assert_few(&relay.end(), "failed to write down ", begun);
+}

@@ -44,7 +44,7 @@ fn every_annotation_of_several_programs_arrives_and_the_ledger_balances() {
 fn without_a_sink_what_is_drained_counts_as_lost_also_once_a_worker_was_killed() {
     let site = Site::new();
     let daemon = site.bare_daemon(&[]);
-    assert_eq!(daemon.said("nothing is shipped").len(), 1);
+    assert_eq!(daemon.says("nothing is shipped").len(), 1);
     let lost = |calls| {
         let metrics = daemon.settled(calls);
         metrics.assert_balanced();
@@ -184,7 +184,7 @@ fn a_daemon_that_is_started_while_the_last_one_ends_waits_for_its_address() {
     wait_for("it refuses programs", || (!site.socket().exists()).then_some(()));
     let next = site.bare_daemon(&[&arguments[..], &["--http-listen", &address]].concat());
     assert!(last.ended().success());
-    assert_eq!(next.said("waiting for it to end").len(), 1);
+    assert_eq!(next.says("waiting for it to end").len(), 1);
     next.assert_healthy();
     assert_eq!(next.http, address);
 }
@@ -203,7 +203,7 @@ fn a_stopped_worker_turns_health_red_and_is_killed_in_the_end() {
     });
     assert_ne!(daemon.worker_pid(), stopped);
     assert_eq!(daemon.metrics().sum("blkin_worker_stuck_kills_total"), 1);
-    assert_eq!(daemon.said("killing it").len(), 1);
+    assert_eq!(daemon.says("killing it").len(), 1);
 }
 
 #[test]

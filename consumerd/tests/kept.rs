@@ -54,7 +54,7 @@ fn assert_nothing_is_lost(end: End) {
     let address = upstream.address.clone();
     let scribe = upstream.start(|_| Behaviour::Ok);
     let daemon = started(&site, &manager, &address);
-    assert_eq!(daemon.said("goes on where the daemon before stopped").len(), 1);
+    assert_eq!(daemon.says("goes on where the daemon before stopped").len(), 1);
     let metrics = daemon.settled(calls);
     metrics.assert_balanced();
     assert_eq!((metrics.sum("blkin_lost_total"), metrics.sum("blkin_drained_before_total")), (0, 0));
@@ -146,7 +146,7 @@ fn what_is_staged_of_a_program_that_nobody_kept_is_counted_and_told() {
     daemon.killed();
     manager.lose_programs();
     let daemon = started(&site, &manager, &upstream.address);
-    let told = daemon.said("gave up what was staged of programs that are not held any more").pop().unwrap();
+    let told = daemon.says("gave up what was staged of programs that are not held any more").pop().unwrap();
     assert!(told.ends_with(&format!(" annotations={calls}")), "{told}");
     let metrics = wait_for("it is counted", || {
         let metrics = daemon.metrics();
@@ -204,7 +204,7 @@ fn a_daemon_whose_memory_has_another_size_says_how_much_it_gives_up() {
     stopped(daemon);
     let arguments = ["--scribe-upstream", &upstream.address, "--staging-bytes", "134217728"];
     let daemon = site.started_by(manager.starter(), &arguments).ready();
-    let told = daemon.said("gave up what the daemon before had not shipped").pop().unwrap();
+    let told = daemon.says("gave up what the daemon before had not shipped").pop().unwrap();
     assert!(told.ends_with(&format!(" annotations={calls}")), "{told}");
     // Of a program that is known still it is counted, too.
     wait_for("it is counted", || {

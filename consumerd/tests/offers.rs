@@ -101,5 +101,5 @@ fn programs_of_another_pid_namespace_are_read_by_the_names_that_they_give_themse
     });
     programs.into_iter().for_each(Program::end);
     daemon.settled(made).assert_balanced();
-    assert_eq!(daemon.said("programs of another PID namespace").len(), 1);
+    assert_eq!(daemon.says("programs of another PID namespace").len(), 1);
 }

@@ -62,7 +62,7 @@ fn a_daemon_that_may_not_look_at_others_says_so() {
     let mut starter = Command::new("setpriv");
     starter.args(["--bounding-set", "-sys_ptrace"]);
     let daemon = site.started_by(starter, &["--scan", "true"]).ready();
-    let [said] = &daemon.said("failed to look for programs")[..] else { panic!("{}", daemon.log()) };
+    let [said] = &daemon.says("failed to look for programs")[..] else { panic!("{}", daemon.log()) };
     assert!(said.contains("WARN") && said.contains("give the daemon CAP_SYS_PTRACE"), "{said}");
     let elsewhere = Site::new();
     let may = elsewhere.daemon(&["--scan", "true"]);

@@ -129,7 +129,7 @@ fn an_upstream_that_is_silent_for_io_timeout_ms_is_connected_to_anew() {
     let daemon = configured(&site, &["io_timeout_ms = 150"], &["--scribe-upstream", &address]);
     let made = site.program(&[10, 1], &[]).finish();
     daemon.settled(made).assert_balanced();
-    assert_ne!(daemon.said("the connection broke: it was silent for 150ms"), [""; 0]);
+    daemon.says("the connection broke: it was silent for 150ms");
 }
 
 /// Takes every call, until the other side hangs up.

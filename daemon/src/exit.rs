@@ -1,10 +1,9 @@
 //! Exit codes of the daemons: 0 ended as asked, 1 failed while running, 2 wrong usage (by clap), 78 bad configuration.
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use crate::config::ConfigError;
-use crate::journal;
+use crate::stderr;
 
 /// Exit code of a daemon that failed while it ran.
 pub const RUNTIME_FAILURE: u8 = 1;
@@ -33,17 +32,23 @@ impl Failure {
 }
 
 /// Turns the result of a daemon's main function into its exit code; a failure is told on stderr,
-/// because logging may not have started yet.
+/// because logging may not have started yet. The last lines of the log get a bounded time to be written.
 pub fn report(program: &str, result: Result<(), Failure>) -> ExitCode {
-    match result {
+    let code = match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            let priority = if journal::reads_stderr() { journal::ERROR } else { "" };
-            // Nobody may read it any more: the exit code tells it too.
-            let _unsaid = writeln!(io::stderr(), "{priority}{program}: {failure}");
+            stderr::write_error(&format!("{program}: {failure}"));
             ExitCode::from(failure.code())
         }
-    }
+    };
+    stderr::flush();
+    code
+}
+
+/// Ends the process at once, as one that failed; but for the last lines of the log, as above.
+pub(crate) fn at_once() -> ! {
+    stderr::flush();
+    std::process::exit(i32::from(RUNTIME_FAILURE))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! - [`settings`]: the configuration of this moment, which SIGHUP changes.
 //! - [`checks`]: what of it is checked before a daemon starts.
 //! - [`logging`]: structured logs on stderr, as text or JSON, filtered by what the configuration says.
+//! - `stderr`: the thread that writes them, for whose reader nobody else waits.
 //! - `journal`: what systemd's journal is told of each line.
 //! - [`health`]: workers beat; a dead or stuck one turns `/healthz` red within two seconds.
 //! - [`standing`]: how it stands with an upstream or a file, for logs, `/metrics` and `/healthz`.
@@ -41,6 +42,7 @@ pub mod settings;
 pub mod signals;
 pub mod standing;
 pub mod start;
+mod stderr;
 pub mod upstream;
 
 pub use connection::{Connection, Patience};

@@ -1,6 +1,9 @@
-//! Structured logs on stderr. Where the journal reads them each line has its priority.
+//! Structured logs on stderr, which nobody waits for. Where the journal reads them each line has its priority.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::panic::{self, PanicHookInfo};
 use std::sync::OnceLock;
+use std::thread;
 
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::filter::LevelFilter;
@@ -10,6 +13,9 @@ use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
 use crate::config::ConfigError;
 use crate::journal::{self, Prioritised};
+use crate::stderr::{self, Lines};
+
+pub use crate::stderr::lost_lines;
 
 /// How a log line looks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -47,13 +53,14 @@ pub fn check(filter: &str) -> Result<(), ConfigError> {
 /// The filter of logging that runs.
 static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
 
-/// Starts logging for the whole process; a second call changes nothing.
+/// Starts logging for the whole process, and the thread that writes; a second call changes nothing. A process calls it once
+/// it has given up what its threads are not to have.
 ///
 /// # Errors
 /// When `filter` is not a filter.
 pub fn init(filter: &str, format: LogFormat) -> Result<(), ConfigError> {
     let (filter, handle) = reload::Layer::new(parse(filter)?);
-    let lines = fmt::layer().with_writer(std::io::stderr);
+    let lines = fmt::layer().with_writer(|| Lines);
     let registry = tracing_subscriber::registry().with(filter);
     let started = match (format, journal::reads_stderr()) {
         (LogFormat::Text, false) => registry.with(lines.with_ansi(false)).try_init(),
@@ -66,8 +73,23 @@ pub fn init(filter: &str, format: LogFormat) -> Result<(), ConfigError> {
     // The only error is that logging runs already, which is what was asked for.
     if started.is_ok() {
         let _first = FILTER.set(handle);
+        stderr::start();
+        panic::set_hook(Box::new(tell_panic));
     }
     Ok(())
+}
+
+/// Tells of a panic as Rust would, but by the thread that writes: else who panics would wait for whoever reads the log.
+fn tell_panic(panic: &PanicHookInfo<'_>) {
+    let thread = thread::current();
+    let mut told = format!("thread '{}' {panic}", thread.name().unwrap_or("without a name"));
+    let backtrace = Backtrace::capture();
+    if backtrace.status() == BacktraceStatus::Captured {
+        told += &format!("\n{backtrace}");
+    }
+    stderr::write_error(&told);
+    // It may be the end of the process.
+    stderr::flush();
 }
 
 /// Logs by another filter from now on, if logging runs.
@@ -104,7 +126,27 @@ fn says_anything(filter: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
+
+    /// Set where a test runs itself as a daemon that panics.
+    const PANICS: &str = "BLKIN_TEST_PANICS";
+
+    #[test]
+    fn a_panic_is_told_after_what_was_logged_before_it() {
+        if std::env::var_os(PANICS).is_some() {
+            init("error", LogFormat::Text).unwrap();
+            tracing::error!("before");
+            panic!("as a defect would");
+        }
+        let mut itself = Command::new(std::env::current_exe().unwrap());
+        let ended = itself.arg("a_panic_is_told_after").env(PANICS, "1").output().unwrap();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        let (before, panic) = said.split_once("before\n").expect(&said);
+        assert!(before.contains("ERROR") && panic.contains("panicked at daemon/src/logging.rs:"), "{said}");
+        assert!(panic.contains("as a defect would"), "{said}");
+    }
 
     #[test]
     fn a_filter_is_checked() {

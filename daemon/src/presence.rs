@@ -6,7 +6,7 @@ use std::fs;
 use std::time::{Duration, UNIX_EPOCH};
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -15,7 +15,7 @@ use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::health::{Health, State};
-use crate::settings;
+use crate::{settings, stderr};
 
 /// The metrics of a daemon with these workers, beside those that it has of its own.
 pub(crate) fn registry(health: &Health) -> Registry {
@@ -45,6 +45,8 @@ impl Collector for Presence {
         gauges(&mut encoder, "blkin_build_info", "always 1, with the daemon's version", "version", version)?;
         let help = "how often in a row it was to read its configuration again and could not use it; it could not start with that";
         gauge(&mut encoder, "blkin_config_refused", help, settings::refused())?;
+        let help = "lines of the process's log that nobody read in time, or that could not be written";
+        counter(&mut encoder, "blkin_log_lines_lost", help, stderr::lost_lines())?;
         let workers = self.health.report().workers.into_iter();
         let workers = workers.map(|worker| (worker.name, i64::from(worker.state == State::Alive)));
         let help = "1 while the worker shows signs of life; 0 when it is stuck or dead";
@@ -57,8 +59,7 @@ fn usage(encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     let used = Duration::try_from(used).unwrap_or_default().as_secs_f64();
     let help = "time that CPUs worked for the process";
-    let counter = encoder.encode_descriptor("process_cpu_seconds", help, None, MetricType::Counter)?;
-    ConstCounter::new(used).encode(counter)?;
+    counter(encoder, "process_cpu_seconds", help, used)?;
     let figures = [
         ("process_resident_memory_bytes", "memory of the process that is in RAM", resident_bytes()),
         ("process_open_fds", "files that the process has open", open_files()),
@@ -88,6 +89,15 @@ fn gauge(
     figure: impl EncodeGaugeValue,
 ) -> fmt::Result {
     ConstGauge::new(figure).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
+}
+
+fn counter(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    figure: impl EncodeCounterValue,
+) -> fmt::Result {
+    ConstCounter::new(figure).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)
 }
 
 /// A gauge with one label; each sample is the label's value and the figure.

@@ -10,13 +10,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::exit;
+
 /// A request to end that comes again within this time is still the same one: timeout(1), for one, signals a process and
 /// then its group.
 const SAME_REQUEST: Duration = Duration::from_secs(1);
-
-/// So long what is told of a signal may take: who reads the log may stand still, and the signal is to end the process all the
-/// same.
-const TELLING: Duration = Duration::from_millis(100);
 
 /// SIGXFSZ has this number wherever we run. It comes with EFBIG, for a file beyond the limit of the process.
 const FILE_TOO_LARGE: i32 = 25;
@@ -37,8 +35,8 @@ pub fn stop_token() -> io::Result<CancellationToken> {
     let stop = token.clone();
     tokio::spawn(async move {
         until_hurried(&stop, |context| poll_either(&mut terminate, &mut interrupt, context)).await;
-        tell(|| tracing::warn!("stopped by a second signal before everything was finished")).await;
-        std::process::exit(i32::from(crate::exit::RUNTIME_FAILURE));
+        tracing::warn!("stopped by a second signal before everything was finished");
+        exit::at_once();
     });
     Ok(token)
 }
@@ -70,7 +68,7 @@ pub fn outlive_hangups() -> io::Result<()> {
 /// Cancels `stop` at the first request, and returns at the first further one that is no repetition of it.
 async fn until_hurried(stop: &CancellationToken, mut poll_request: impl FnMut(&mut Context<'_>) -> Poll<()>) {
     poll_fn(&mut poll_request).await;
-    tell(|| tracing::info!("stopping: finishing what is under way")).await;
+    tracing::info!("stopping: finishing what is under way");
     stop.cancel();
     let asked = Instant::now();
     loop {
@@ -79,17 +77,6 @@ async fn until_hurried(stop: &CancellationToken, mut poll_request: impl FnMut(&m
             return;
         }
     }
-}
-
-async fn tell(line: impl FnOnce() + Send + 'static) {
-    let (told, is_told) = tokio::sync::oneshot::channel();
-    let telling = move || {
-        line();
-        let _nobody_waits = told.send(());
-    };
-    // Where the system gives no thread, the line is missing, and nobody waits for it.
-    let _untold = std::thread::Builder::new().name("signal".into()).spawn(telling);
-    let _late = tokio::time::timeout(TELLING, is_told).await;
 }
 
 fn poll_either(one: &mut Signal, other: &mut Signal, context: &mut Context<'_>) -> Poll<()> {
@@ -104,15 +91,6 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-
-    #[test]
-    fn a_log_that_nobody_reads_holds_up_no_signal() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let (_reader, stalled) = std::sync::mpsc::channel::<()>();
-        runtime.block_on(tell(move || {
-            let _never = stalled.recv();
-        }));
-    }
 
     #[tokio::test(start_paused = true)]
     async fn only_a_request_that_is_no_repetition_of_the_first_cuts_the_end_short() {

@@ -53,7 +53,7 @@ pub fn run_server(server: impl Future<Output = anyhow::Result<()>>) -> Result<()
 }
 
 /// Stores and spools hold what was traced: names of objects, addresses. systemd's units say the same (`UMask=`); here it holds
-/// under any supervisor. Called before there are threads.
+/// under any supervisor. Called before there are threads that make files.
 fn keep_files_from_others() {
     let before = umask(Mode::RWXG | Mode::RWXO);
     umask(before | Mode::WGRP | Mode::RWXO);

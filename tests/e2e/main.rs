@@ -24,5 +24,6 @@ mod relay;
 mod sampling;
 mod steady;
 mod ui;
+mod unread;
 mod wake;
 mod zipkin;

@@ -134,6 +134,14 @@ fn lines(relay: &Relay, part: &str) -> usize {
     relay.daemon.log().lines().filter(|line| line.contains(part)).count()
 }
 
+/// Whether the log tells of something once, as soon as it does: what is said is written a moment after it happened.
+fn tells_once(relay: &Relay, part: &str) -> Result<()> {
+    let told = || Some(lines(relay, part)).filter(|lines| *lines > 0);
+    let lines = wait::until(LIMIT, part, told).with_context(|| relay.daemon.log())?;
+    ensure!(lines == 1, "{lines} lines: {}", relay.daemon.log());
+    Ok(())
+}
+
 #[test]
 fn an_upstream_that_is_away_is_named_while_it_is_and_twice_in_the_log() -> Result<()> {
     let folder = TempDir::new()?;
@@ -162,11 +170,9 @@ fn an_upstream_that_is_away_is_named_while_it_is_and_twice_in_the_log() -> Resul
     relay.drained(10, &[&gone])?;
     wait::until(LIMIT, "the trouble to end", || (troubles(&relay).ok()?.len() == 1).then_some(()))?;
     assert_eq!(relay.figure("upstream_trouble_seconds", &[("upstream", &gone)])?, 0);
-    let log = relay.daemon.log();
-    ensure!(lines(&relay, "failed to send: it cannot be reached") == 1, "{log}");
-    ensure!(lines(&relay, "failed to send: it answered TRY_LATER") == 1, "{log}");
-    ensure!(lines(&relay, "sending again") == 1, "{log}");
-    Ok(())
+    tells_once(&relay, "failed to send: it cannot be reached")?;
+    tells_once(&relay, "failed to send: it answered TRY_LATER")?;
+    tells_once(&relay, "sending again")
 }
 
 /// Each of two relays is the other's upstream: what one is sent goes round until one of them has another upstream.
@@ -188,7 +194,7 @@ fn a_loop_over_another_relay_is_told_of_as_long_as_it_lasts() -> Result<()> {
     for relay in [&one, &other] {
         let told = || troubles(relay).ok()?.iter().any(|[name, ..]| name == "loop").then_some(());
         wait::until(LIMIT, "the loop to be told of", told).with_context(|| relay.daemon.log())?;
-        ensure!(lines(relay, "upstreams lead back to this relay") == 1, "{}", relay.daemon.log());
+        tells_once(relay, "upstreams lead back to this relay")?;
         ensure!(relay.figure("returned_spans_total", &[])? >= 16, "not counted");
         assert!(relay.ledger()?.balances());
     }
@@ -212,18 +218,14 @@ fn a_hangup_lets_a_relay_read_its_configuration_again_as_far_as_it_can_follow() 
     let mut relay = Relay::start(folder.path(), "relay", &[&gone], &flags)?;
     std::fs::write(&configuration, "stop_timeout_ms = 10\nbatch_bytes = 4096\n")?;
     relay.daemon.process.signal(Signal::HUP)?;
-    let told = || (lines(&relay, "read the configuration again") == 1).then_some(());
-    wait::until(LIMIT, "the relay to say so", told)?;
-    assert_eq!(lines(&relay, "failed to change batch_bytes while running"), 1);
+    tells_once(&relay, "read the configuration again")?;
+    tells_once(&relay, "failed to change batch_bytes while running")?;
     assert_eq!(relay.metrics()?.sum("blkin_config_refused", &[]), 0);
     std::fs::write(&configuration, "stop_timeout_ms = 10\nbatch_byte = 4096\n")?;
     relay.daemon.process.signal(Signal::HUP)?;
     let refused = || (relay.metrics().ok()?.sum("blkin_config_refused", &[]) == 1).then_some(());
     wait::until(LIMIT, "the relay to refuse a slip", refused)?;
-    assert_eq!(
-        lines(&relay, "relay.toml, line 2: there is no key `batch_byte` (is `batch_bytes` meant?)"),
-        1
-    );
+    tells_once(&relay, "relay.toml, line 2: there is no key `batch_byte` (is `batch_bytes` meant?)")?;
     ensure!(send(&mut client(&relay), &spans(1..11))? == Reply::Ok, "not accepted");
     // It does not wait an hour for an upstream that is away.
     ensure!(relay.daemon.process.terminate()?.success(), "it ended badly");
@@ -328,7 +330,7 @@ fn a_full_disk_means_try_later_and_room_means_ok() -> Result<()> {
     assert_eq!(send(&mut sender, &spans(accepted + 1..accepted + 101))?, Reply::Ok);
     relay.drained(accepted + 100, &[&gone])?;
     wait::until(LIMIT, "no trouble", || troubles(&relay).ok()?.is_empty().then_some(()))?;
-    ensure!(lines(&relay, "the spool takes entries again") == 1, "{}", relay.daemon.log());
+    tells_once(&relay, "the spool takes entries again")?;
     let ids: BTreeSet<i64> = server.spans().iter().map(|span| span.id).collect();
     assert_eq!(ids, BTreeSet::from_iter(1..accepted + 101));
     assert!(relay.ledger()?.balances());

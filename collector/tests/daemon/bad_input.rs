@@ -7,7 +7,7 @@ use blkin_thrift::scribe::{LogEntry, Outcome, ResultCode, encode_log_call};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use crate::running::{Collector, Scribe, command, entry, span_entry, wait_for};
+use crate::running::{Collector, Scribe, command, entry, span_entry, told, wait_for};
 
 pub(crate) const JSON: (&str, &str) = ("content-type", "application/json");
 pub(crate) const THRIFT: (&str, &str) = ("content-type", "application/x-thrift");
@@ -66,9 +66,8 @@ fn entries_of_other_categories_are_counted_and_each_category_is_named_once() {
     assert!(!collector.has_trace(1) && collector.has_trace(2));
     let metrics = collector.get("/metrics").1;
     assert!(metrics.contains("\nblkin_collector_skipped_entries_total 4\n"), "{metrics}");
-    let said = std::fs::read_to_string(&log).unwrap();
-    let lines: Vec<_> = said.lines().filter(|line| line.contains("of another category")).collect();
-    assert!(lines.len() == 2 && lines[0].contains("zipkn") && lines[1].contains(r"a\nb"), "{said}");
+    let lines = told(&log, "of another category", 2);
+    assert!(lines.len() == 2 && lines[0].contains("zipkn") && lines[1].contains(r"a\nb"), "{lines:?}");
 }
 
 /// A span with an unknown field of 100,000 structs within each other, in base64.

@@ -10,7 +10,7 @@ use blkin_thrift::scribe::{LogEntry, ResultCode, span_message};
 
 use crate::bad_input::{JSON, THRIFT};
 use crate::limits::configured;
-use crate::running::{Collector, Scribe, command, entry, span, span_entry};
+use crate::running::{Collector, Scribe, command, entry, span, span_entry, told};
 
 #[test]
 fn spans_are_in_the_category_that_is_configured() {
@@ -30,7 +30,9 @@ fn the_log_is_in_the_format_that_is_configured() {
         std::fs::write(&file, format!("log_format = \"{format}\"\n")).unwrap();
         let mut configured = command(folder.path());
         configured.arg("--config").arg(&file);
-        Collector::spawn_logging_to(folder.path(), &mut configured, File::create(&log).unwrap().into());
+        let output = File::create(&log).unwrap();
+        let _collector = Collector::spawn_logging_to(folder.path(), &mut configured, output.into());
+        told(&log, "ready", 1);
         std::fs::read_to_string(&log).unwrap()
     };
     let [json, text] = ["json", "text"].map(said_as);

@@ -172,6 +172,15 @@ pub(crate) fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// The lines of a log with these words, once there are so many: what is said is written a moment after it happened.
+pub(crate) fn told(log: &Path, words: &str, times: usize) -> Vec<String> {
+    wait_for(|| {
+        let said = std::fs::read_to_string(log).unwrap();
+        let lines: Vec<_> = said.lines().filter(|line| line.contains(words)).map(str::to_owned).collect();
+        (lines.len() >= times).then_some(lines)
+    })
+}
+
 /// A span of two annotations.
 pub(crate) fn span(trace_id: i64) -> Span {
     let host = Some(Endpoint { service_name: "osd.0".to_owned(), ..Endpoint::default() });

@@ -26,6 +26,8 @@ pub enum Count {
     Elsewhere,
     /// The number that the next program gets.
     NextNumber,
+    /// Lines of the holder's log that were lost.
+    LogLinesLost,
 }
 
 /// The counters.

@@ -30,7 +30,7 @@ use blkin_daemon::config::ConfigError;
 use blkin_daemon::descriptors::raise_limit;
 use blkin_daemon::exit::Failure;
 use blkin_daemon::start::who_has;
-use blkin_daemon::{CancellationToken, Notices, ready, signals};
+use blkin_daemon::{CancellationToken, Notices, logging, ready, signals};
 use rustix::process::geteuid;
 use serde::Serialize;
 
@@ -53,8 +53,8 @@ use worker_process::{STUCK_AFTER, WorkerProcess};
 
 /// Pause while a message could not be handed over yet.
 const SHORT_TICK: Duration = Duration::from_millis(10);
-/// What the worker may take to end beside `stop_timeout_ms`, to which it keeps itself.
-const AROUND_SHIPPING: Duration = Duration::from_millis(3200);
+/// What the worker may take to end beside `stop_timeout_ms`, to which it keeps itself; half a second of it if nobody reads its log.
+const AROUND_SHIPPING: Duration = Duration::from_millis(3700);
 /// A worker that lived shorter than this counts as one that could not start.
 const SHORT_LIFE: Duration = Duration::from_secs(2);
 /// Longest pause before a worker is started again.
@@ -348,6 +348,16 @@ impl<'a> Holder<'a> {
                 }
             }
             self.tell_held_back(|notices| notices.rest(Instant::now()));
+            self.count_lost_lines();
+        }
+    }
+
+    /// The log does not tell of them while nobody reads it.
+    fn count_lost_lines(&mut self) {
+        let lost = logging::lost_lines();
+        if lost != self.counters.get(Count::LogLinesLost) {
+            self.counters.set(Count::LogLinesLost, lost);
+            self.publish_counters();
         }
     }
 

@@ -6,7 +6,7 @@
 //!         32  bytes of the table of numbers u64
 //!         64  head u64: end of the committed log, a position that only grows unless what is before it is found damaged
 //!        128  heartbeat u64: CLOCK_MONOTONIC in ms when the worker was last through with its work
-//!        192  the holder's own counters, 10 x u64
+//!        192  the holder's own counters, 11 x u64
 //!        512  what `/metrics` has shown last: of each sink that there can be its figures, then spans that were split, u64 each
 //! 4096   the holder's table of numbers, rows of 32 bytes: the program's number u64, 0 of a free one; device u64 and inode u64 of
 //!        its segment; checksum u64
@@ -36,7 +36,7 @@ pub const HEARTBEAT_AT: u64 = 128;
 /// Offset of the holder's counters.
 pub const HOLDER_AT: u64 = 192;
 /// How many counters the holder keeps.
-pub const HOLDER_COUNTERS: usize = 10;
+pub const HOLDER_COUNTERS: usize = 11;
 /// Offset of what `/metrics` has shown last.
 pub const SHOWN_AT: u64 = 512;
 /// Bytes of the header page.

@@ -206,7 +206,9 @@ fn encode_holder(encoder: &mut DescriptorEncoder<'_>, holder: &Counters) -> fmt:
     ];
     let offers = offers.map(|(outcome, count)| (vec![("outcome", outcome)], holder.get(count)));
     counters_of(encoder, "blkin_offers", "Offers of programs, by what became of them", offers.into())?;
+    let lines = "Lines of the holder's log that nobody read in time, or that could not be written";
     let counters = [
+        ("blkin_holder_log_lines_lost", lines, Count::LogLinesLost),
         ("blkin_scan_found", "Programs found by the look at start", Count::Scan),
         ("blkin_worker_restarts", "Workers that ended before they were asked to", Count::Restarts),
         ("blkin_worker_stuck_kills", "Workers killed because they showed no sign of life", Count::StuckKills),

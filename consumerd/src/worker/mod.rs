@@ -66,9 +66,13 @@ pub fn run() -> Result<(), Failure> {
     let link = io::stdin().as_fd().try_clone_to_owned().context("failed to use the standard input")?;
     let hello =
         hello(&link).context("failed to hear from a holder; `blkin-consumerd` starts the worker itself")?;
+    // Before there is another thread, which would keep them.
+    let dropped = drop_privileges();
     logging::init(&hello.config.log, hello.config.log_format)?;
+    if let Err(e) = dropped {
+        tracing::warn!("failed to drop capabilities: {e}");
+    }
     take_name();
-    drop_privileges();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -119,16 +123,12 @@ fn take_name() {
 }
 
 /// Whatever the holder may do, the worker may not: it reads what programs wrote.
-fn drop_privileges() {
+fn drop_privileges() -> rustix::io::Result<()> {
     use rustix::thread::{CapabilitySet, CapabilitySets, clear_ambient_capability_set, set_capabilities};
     let none = CapabilitySet::empty();
-    let dropped =
-        clear_ambient_capability_set().and_then(|()| rustix::thread::set_no_new_privs(true)).and_then(|()| {
-            set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
-        });
-    if let Err(e) = dropped {
-        tracing::warn!("failed to drop capabilities: {e}");
-    }
+    clear_ambient_capability_set()?;
+    rustix::thread::set_no_new_privs(true)?;
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
 }
 
 /// The thread that answers HTTP.

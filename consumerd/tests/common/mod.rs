@@ -188,6 +188,11 @@ impl Daemon {
         self.log().lines().filter(|line| line.contains(part)).map(str::to_owned).collect()
     }
 
+    /// As above, once there is one: what is said is written a moment after it happened.
+    pub fn says(&self, part: &str) -> Vec<String> {
+        wait_for(part, || Some(self.said(part)).filter(|lines| !lines.is_empty()))
+    }
+
     /// What /healthz tells.
     pub fn report(&self) -> serde_json::Value {
         let mut answer = self.healthz().unwrap();

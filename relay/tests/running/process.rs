@@ -56,8 +56,10 @@ impl Relay {
     }
 
     /// Ends it; what it has logged since it was ready, but for what was waited for, and what came before that.
-    pub(crate) fn end(mut self) -> Vec<String> {
-        self.process.kill().unwrap();
+    pub(crate) fn end(self) -> Vec<String> {
+        // It writes its last lines; killed, it might not.
+        let pid = self.process.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
         self.log.iter().collect()
     }
 }

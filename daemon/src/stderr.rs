@@ -1,0 +1,279 @@
+//! What a daemon writes to stderr, its log above all. A thread of its own writes it: who reads it may stand still, and then that
+//! thread waits, and nobody who has something to do. What there is no room for meanwhile is lost, counted, and told of
+//! once the log goes on.
+//!
+//! Not `tracing-appender`: what it lost it would not tell in the log, lines that could not be written it does not count, and
+//! when it ends it prints that its queue is full, to a standard output which may be the same pipe that nobody reads.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use crate::journal;
+
+/// Bytes that may wait: thousands of lines.
+const ROOM: usize = 1 << 20;
+/// So long the end of a process, or of a thread that panicked, waits for its last lines to be written.
+const LAST_LINES: Duration = Duration::from_millis(500);
+
+/// What waits for the thread; nothing does before [`start`].
+static QUEUE: OnceLock<&'static Queue> = OnceLock::new();
+
+/// From now on what is [written](write) waits for a thread. Where the system gives none, who writes still waits himself. What a
+/// thread takes from who starts it, such as capabilities, this one has for good.
+pub(crate) fn start() {
+    if QUEUE.get().is_some() {
+        return;
+    }
+    let queue: &'static Queue = Box::leak(Box::default());
+    let tell = |lines| {
+        tracing::warn!(
+            lines,
+            "lines of this log were lost: it was not read in time, or could not be written"
+        );
+    };
+    let writing = move || queue.write_to(io::stderr(), tell);
+    if std::thread::Builder::new().name("blkin-log".into()).spawn(writing).is_ok() {
+        let _other = QUEUE.set(queue);
+    }
+}
+
+/// Writes lines, or has them written.
+pub(crate) fn write(lines: Vec<u8>) {
+    match QUEUE.get() {
+        Some(queue) => queue.push(lines),
+        // Nobody may read it any more, and there is no other place to tell that.
+        None => drop(io::stderr().write_all(&lines)),
+    }
+}
+
+/// Writes an error, whatever the log is filtered by.
+pub(crate) fn write_error(error: &str) {
+    let priority = if journal::reads_stderr() { journal::ERROR } else { "" };
+    write(format!("{priority}{error}\n").into_bytes());
+}
+
+/// Waits until everything is written, but no longer than [`LAST_LINES`].
+pub(crate) fn flush() {
+    if let Some(queue) = QUEUE.get() {
+        queue.wait_until_written(LAST_LINES);
+    }
+}
+
+/// Lines of this process that were not written, and will not be.
+pub fn lost_lines() -> u64 {
+    QUEUE.get().map_or(0, |queue| queue.state().lost)
+}
+
+/// An end of [`write`] for who logs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lines;
+
+impl Write for Lines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        write(line.to_vec());
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Vec<u8>>,
+    /// Bytes that are not written yet: those that wait, and those that are being written.
+    bytes: usize,
+    /// There was no room, and half of it is not free yet. One gap is easier to read around than many.
+    is_clogged: bool,
+    /// Lines that were lost.
+    lost: u64,
+    /// Those of them that the log does not tell of yet.
+    untold: u64,
+}
+
+impl State {
+    fn lose_one(&mut self) {
+        self.lost += 1;
+        self.untold += 1;
+    }
+}
+
+impl Queue {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, line: Vec<u8>) {
+        let mut state = self.state();
+        state.is_clogged |= state.bytes + line.len() > ROOM;
+        if state.is_clogged {
+            state.lose_one();
+            return;
+        }
+        state.bytes += line.len();
+        state.waiting.push_back(line);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Writes what comes, for ever; `tell` says in the log how many lines were lost.
+    fn write_to(&self, mut out: impl Write, tell: impl Fn(u64)) {
+        loop {
+            let line = self.next();
+            let is_written = out.write_all(&line).is_ok();
+            if let Some(lost) = self.gap_after(line.len(), is_written) {
+                tell(lost);
+            }
+            // Only now: who waits for the last lines waits for that one too.
+            self.state().bytes -= line.len();
+            self.changed.notify_all();
+        }
+    }
+
+    fn next(&self) -> Vec<u8> {
+        let mut state = self.state();
+        loop {
+            if let Some(line) = state.waiting.pop_front() {
+                return line;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// How many lines are to be told of as lost after the one of so many bytes. Once one was written the log goes on.
+    fn gap_after(&self, bytes: usize, is_written: bool) -> Option<u64> {
+        let mut state = self.state();
+        state.is_clogged &= state.bytes - bytes > ROOM / 2;
+        if !is_written {
+            state.lose_one();
+            return None;
+        }
+        let is_over = !state.is_clogged && state.untold > 0;
+        is_over.then(|| std::mem::take(&mut state.untold))
+    }
+
+    fn wait_until_written(&self, limit: Duration) {
+        let waited = self.changed.wait_timeout_while(self.state(), limit, |state| state.bytes > 0);
+        drop(waited);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+
+    /// Where the test decides how each line ends: a line says that it is being written, and waits for that.
+    struct Reader {
+        begun: Sender<String>,
+        ends: Receiver<io::Result<()>>,
+    }
+
+    impl Write for Reader {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            self.begun.send(String::from_utf8_lossy(line).into_owned()).map_err(io::Error::other)?;
+            self.ends.recv().map_err(io::Error::other)??;
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A queue whose lines somebody reads as the test wants it.
+    struct Log {
+        queue: &'static Queue,
+        begun: Receiver<String>,
+        ends: Sender<io::Result<()>>,
+    }
+
+    impl Log {
+        fn start() -> Log {
+            let queue: &'static Queue = Box::leak(Box::default());
+            let ((begins, begun), (ends, ended)) = (channel(), channel());
+            let reader = Reader { begun: begins, ends: ended };
+            let tell = |lines| queue.push(format!("{lines} lost").into_bytes());
+            std::thread::spawn(move || queue.write_to(reader, tell));
+            Log { queue, begun, ends }
+        }
+
+        /// Waits for the next line to be written, which ends like this.
+        fn read(&self, end: io::Result<()>) -> String {
+            let line = self.begun.recv().unwrap();
+            self.ends.send(end).unwrap();
+            line
+        }
+    }
+
+    fn full() -> io::Result<()> {
+        Err(io::ErrorKind::StorageFull.into())
+    }
+
+    #[test]
+    fn who_writes_waits_for_no_reader_and_what_was_lost_is_told_of_where_it_is_missing() {
+        let log = Log::start();
+        let line = vec![b'x'; ROOM / 4];
+        (0..9).for_each(|_| log.queue.push(line.clone()));
+        assert_eq!(log.queue.state().lost, 5);
+        log.read(Ok(()));
+        assert_eq!(log.begun.recv().unwrap().len(), ROOM / 4);
+        log.queue.push(b"short".to_vec());
+        assert_eq!(log.queue.state().lost, 6, "room for one line would make a gap of each");
+        log.ends.send(Ok(())).unwrap();
+        assert_eq!(log.begun.recv().unwrap().len(), ROOM / 4);
+        log.queue.push(b"after".to_vec());
+        log.ends.send(Ok(())).unwrap();
+        let rest = [(); 3].map(|()| log.read(Ok(())));
+        assert_eq!([rest[0].len(), ROOM / 4], [ROOM / 4; 2]);
+        assert_eq!(rest[1..], ["6 lost", "after"]);
+    }
+
+    #[test]
+    fn lines_that_cannot_be_written_are_told_of_once_one_can() {
+        let log = Log::start();
+        for line in ["one", "two", "three", "four"] {
+            log.queue.push(line.into());
+        }
+        let ends = [full(), full(), Ok(()), full(), full()];
+        let begun = ends.map(|end| log.read(end));
+        assert_eq!(begun, ["one", "two", "three", "four", "2 lost"]);
+        log.queue.push(b"five".to_vec());
+        assert_eq!([log.read(Ok(())), log.read(Ok(()))], ["five", "2 lost"]);
+        assert_eq!(log.queue.state().lost, 4);
+    }
+
+    #[test]
+    fn the_end_waits_for_the_last_lines_and_for_what_is_to_be_told_of_lost_ones() {
+        let log = Log::start();
+        for line in ["lost", "last"] {
+            log.queue.push(line.into());
+        }
+        let (queue, patience) = (log.queue, Duration::from_secs(3600));
+        let ending = std::thread::spawn(move || queue.wait_until_written(patience));
+        let read = [log.read(full()), log.read(Ok(()))];
+        assert_eq!(log.begun.recv().unwrap(), "1 lost");
+        assert!(!ending.is_finished());
+        log.ends.send(Ok(())).unwrap();
+        ending.join().unwrap();
+        assert_eq!(read, ["lost", "last"]);
+    }
+
+    #[test]
+    fn the_end_does_not_wait_for_a_reader_that_stands_still() {
+        let log = Log::start();
+        log.queue.push(b"never".to_vec());
+        log.queue.wait_until_written(Duration::from_millis(1));
+        assert_eq!(log.queue.state().bytes, 5);
+    }
+}

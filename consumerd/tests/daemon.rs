@@ -259,6 +259,18 @@ fn a_daemon_waits_for_the_addresses_that_the_worker_of_a_killed_one_still_has() 
     second.ready().assert_healthy();
 }
 
+/// As a terminal or a supervisor does it, who signals the whole group.
+#[test]
+fn a_request_to_end_that_holder_and_worker_both_get_is_told_of_once() {
+    let site = Site::new();
+    let mut daemon = site.daemon(&[]);
+    for process in [daemon.pid(), daemon.worker_pid()] {
+        send_signal(process, Signal::TERM);
+    }
+    assert!(daemon.ended().success());
+    assert_eq!(daemon.said("stopping: ").len(), 1, "{}", daemon.log());
+}
+
 #[test]
 fn a_hangup_ends_neither_holder_nor_worker() {
     let site = Site::new();

@@ -27,6 +27,25 @@ const FILE_TOO_LARGE: i32 = 25;
 /// # Errors
 /// When the signal handlers cannot be installed.
 pub fn stop_token() -> io::Result<CancellationToken> {
+    token(Tells::Yes)
+}
+
+/// The same for a process whose parent tells what there is to tell: what a terminal or `kill -- -PID` sends goes to both.
+///
+/// # Errors
+/// When the signal handlers cannot be installed.
+pub fn silent_stop_token() -> io::Result<CancellationToken> {
+    token(Tells::No)
+}
+
+/// Whether the log tells of a request to end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tells {
+    Yes,
+    No,
+}
+
+fn token(tells: Tells) -> io::Result<CancellationToken> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     // Once there was a handler, the process outlives the signal.
@@ -34,8 +53,10 @@ pub fn stop_token() -> io::Result<CancellationToken> {
     let token = CancellationToken::new();
     let stop = token.clone();
     tokio::spawn(async move {
-        until_hurried(&stop, |context| poll_either(&mut terminate, &mut interrupt, context)).await;
-        tracing::warn!("stopped by a second signal before everything was finished");
+        until_hurried(&stop, tells, |context| poll_either(&mut terminate, &mut interrupt, context)).await;
+        if tells == Tells::Yes {
+            tracing::warn!("stopped by a second signal before everything was finished");
+        }
         exit::at_once();
     });
     Ok(token)
@@ -66,9 +87,15 @@ pub fn outlive_hangups() -> io::Result<()> {
 }
 
 /// Cancels `stop` at the first request, and returns at the first further one that is no repetition of it.
-async fn until_hurried(stop: &CancellationToken, mut poll_request: impl FnMut(&mut Context<'_>) -> Poll<()>) {
+async fn until_hurried(
+    stop: &CancellationToken,
+    tells: Tells,
+    mut poll_request: impl FnMut(&mut Context<'_>) -> Poll<()>,
+) {
     poll_fn(&mut poll_request).await;
-    tracing::info!("stopping: finishing what is under way");
+    if tells == Tells::Yes {
+        tracing::info!("stopping: finishing what is under way");
+    }
     stop.cancel();
     let asked = Instant::now();
     loop {
@@ -99,7 +126,7 @@ mod tests {
         let stop = CancellationToken::new();
         let ending = stop.clone();
         let hurried = tokio::spawn(async move {
-            until_hurried(&ending, |cx| heard.poll_recv(cx).map(Option::unwrap)).await;
+            until_hurried(&ending, Tells::Yes, |cx| heard.poll_recv(cx).map(Option::unwrap)).await;
         });
         requests.send(()).await.unwrap();
         stop.cancelled().await;

@@ -170,8 +170,8 @@ struct Worker {
 
 impl Worker {
     fn new(link: OwnedFd, hello: Hello) -> anyhow::Result<Self> {
-        let stop = signals::stop_token().context("failed to catch signals")?;
-        // That of a terminal goes to holder and worker alike.
+        // Those of a terminal go to holder and worker alike.
+        let stop = signals::silent_stop_token().context("failed to catch signals")?;
         signals::outlive_hangups().context("failed to catch signals")?;
         let config = hello.config;
         let sinks = sinks::start_all(&config).context("failed to start the sinks")?;

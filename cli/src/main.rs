@@ -223,8 +223,11 @@ struct TracesArguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    match run(&arguments) {
+    let ran = match Arguments::try_parse() {
+        Ok(arguments) => run(&arguments),
+        Err(said) => say(&said).map(|()| ExitCode::SUCCESS),
+    };
+    match ran {
         Ok(code) => code,
         Err(error) => {
             tell(&format!("blkin: {error:#}\n"));
@@ -249,7 +252,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
             let patience = Duration::from_micros(*settle);
             return check(&Ledger::settled(&consumerd, &relays, &collector.client(), patience), json);
         }
-        Command::Help { command } => help(command.as_deref()),
+        Command::Help { command } => help(command.as_deref())?,
         Command::Set(wanted) => put(&set::run(wanted, json, Style::of_stdout_or(MOST_COLUMNS))?)?,
         Command::Doctor { consumerd, socket, relays, collector } => {
             // It has advice of its own for whom it does not reach.
@@ -261,12 +264,18 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// As `blkin COMMAND --help`, which ends the process, says it.
-fn help(command: Option<&str>) {
-    let words = ["blkin"].into_iter().chain(command).chain(["--help"]);
-    if let Err(said) = Arguments::try_parse_from(words) {
+/// What clap says instead of a command: a help, which has to come out, or wrong usage, which ends the process.
+fn say(said: &clap::Error) -> Result<()> {
+    if said.use_stderr() {
         said.exit();
     }
+    written(said.print().and_then(|()| std::io::stdout().flush()))
+}
+
+/// As `blkin COMMAND --help` says it.
+fn help(command: Option<&str>) -> Result<()> {
+    let words = ["blkin"].into_iter().chain(command).chain(["--help"]);
+    Arguments::try_parse_from(words).map_or_else(|said| say(&said), |_| Ok(()))
 }
 
 fn list_rejects(collector: &Client, limit: u16, json: bool) -> Result<()> {
@@ -390,7 +399,8 @@ fn tell(text: &str) {
 
 /// Writes to the standard output.
 fn put(text: &str) -> Result<()> {
-    written(std::io::stdout().lock().write_all(text.as_bytes()))
+    let mut out = std::io::stdout().lock();
+    written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
 /// What became of the standard output; a reader that went away (`| head`) is no error.

@@ -1,13 +1,16 @@
-//! A file that only its owner may read, written beside its place and moved there when it is whole: a full disk leaves what
-//! was there before.
+//! A file that only its owner may read, which gets its name when it is whole: a full disk, or Ctrl-C, leaves what was there before
+//! and nothing beside it.
 
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use tempfile::NamedTempFile;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, open};
+use tempfile::{NamedTempFile, TempPath};
 
 /// A file that is being written.
 pub(crate) struct PrivateFile {
@@ -19,8 +22,45 @@ pub(crate) struct PrivateFile {
 enum To {
     /// A pipe, a device or a descriptor: what has no place beside it, or does not want it.
     Itself(File),
-    /// A file beside the place, which may be taken by an older one.
-    Beside { part: NamedTempFile, is_taken: bool },
+    /// A file of the folder of the place, which may be taken by an older one.
+    Beside { part: Part, is_taken: bool },
+}
+
+/// What is not whole yet.
+struct Part {
+    file: File,
+    /// Of a file system that gives no file without a name. Such a file stays when the process is killed.
+    name: Option<TempPath>,
+}
+
+impl Part {
+    /// A new file in the folder of `place`.
+    fn beside(place: &Path) -> Result<Part> {
+        if let Ok(file) =
+            open(folder_of(place), OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::from(0o600))
+        {
+            return Ok(Part { file: file.into(), name: None });
+        }
+        Part::with_a_name(place)
+    }
+
+    fn with_a_name(place: &Path) -> Result<Part> {
+        let make = |name: &Path| OpenOptions::new().write(true).create_new(true).mode(0o600).open(name);
+        let (file, name) = beside(place, make)?.into_parts();
+        Ok(Part { file, name: Some(name) })
+    }
+
+    /// All of it is on disk, under a name beside `place` that nobody guesses.
+    fn named(self, place: &Path) -> Result<TempPath> {
+        // Some file systems tell only then that there was no room.
+        self.file.sync_all()?;
+        if let Some(name) = self.name {
+            return Ok(name);
+        }
+        let nameless = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let link = |name: &Path| Ok(linkat(CWD, &nameless, CWD, name, AtFlags::SYMLINK_FOLLOW)?);
+        Ok(beside(place, link)?.into_temp_path())
+    }
 }
 
 impl PrivateFile {
@@ -42,7 +82,8 @@ impl PrivateFile {
             Err(error) => return Err(error.into()),
         };
         let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let part = beside(&place)?;
+        name_of(&place)?;
+        let part = Part::beside(&place)?;
         Ok(PrivateFile { to: To::Beside { part, is_taken }, place })
     }
 
@@ -58,7 +99,7 @@ impl PrivateFile {
     pub(crate) fn write(&mut self, from: &mut impl Read) -> Result<u64> {
         let file = match &mut self.to {
             To::Itself(file) => file,
-            To::Beside { part, .. } => part.as_file_mut(),
+            To::Beside { part, .. } => &mut part.file,
         };
         io::copy(from, file).with_context(|| format!("failed to write {}", self.place.display()))
     }
@@ -67,13 +108,11 @@ impl PrivateFile {
     pub(crate) fn finish(self) -> Result<bool> {
         let To::Beside { part, is_taken } = self.to else { return Ok(false) };
         let context = || format!("failed to write {}", self.place.display());
-        // Some file systems tell only then that there was no room.
-        part.as_file().sync_all().with_context(context)?;
-        match part.persist(&self.place) {
-            Ok(_) => Ok(is_taken),
+        match part.named(&self.place).with_context(context)?.persist(&self.place) {
+            Ok(()) => Ok(is_taken),
             // It may be the only copy of what a program that crashed has recorded.
             Err(failed) => {
-                let (_, part) = failed.file.keep()?;
+                let part = failed.path.keep()?;
                 Err(failed.error).with_context(|| format!("{}, but {}", context(), part.display()))
             }
         }
@@ -82,19 +121,26 @@ impl PrivateFile {
     /// It is but a part: puts it into its place, or says where it is beside an older file, which stays.
     pub(crate) fn keep_part(self) -> Result<Option<PathBuf>> {
         match self.to {
-            To::Beside { part, is_taken: true } => Ok(Some(part.keep()?.1)),
+            To::Beside { part, is_taken: true } => Ok(Some(part.named(&self.place)?.keep()?)),
             _ => self.finish().map(|_| None),
         }
     }
 }
 
-/// A new file in the folder of `place`, under a name that nobody guesses.
-fn beside(place: &Path) -> Result<NamedTempFile> {
-    let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut prefix = place.file_name().context("it names no file")?.to_owned();
+/// Makes something beside `place`, under a name that nobody guesses.
+fn beside<R>(place: &Path, make: impl FnMut(&Path) -> io::Result<R>) -> Result<NamedTempFile<R>> {
+    let (mut prefix, folder) = (name_of(place)?.to_owned(), folder_of(place));
     prefix.push(".");
-    let part = tempfile::Builder::new().prefix(&prefix).suffix(".part").tempfile_in(folder);
-    part.with_context(|| format!("failed to make a file in {}", folder.display()))
+    let made = tempfile::Builder::new().prefix(&prefix).suffix(".part").make_in(folder, make);
+    made.with_context(|| format!("failed to make a file in {}", folder.display()))
+}
+
+fn name_of(place: &Path) -> Result<&OsStr> {
+    place.file_name().context("it names no file")
+}
+
+fn folder_of(place: &Path) -> &Path {
+    place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Whether it is a file; one that somebody else owns is refused. In a folder like /tmp it may lie there for that reason.
@@ -155,6 +201,28 @@ mod tests {
         drop(file);
         assert_eq!(std::fs::read(&path).unwrap(), OLDER);
         assert_eq!(files_in(folder.path()), 1);
+    }
+
+    #[test]
+    fn who_is_killed_while_he_writes_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = PrivateFile::at(&folder.path().join("blkin.saved")).unwrap();
+        file.write(&mut &b"half"[..]).unwrap();
+        // The system takes away what no name leads to.
+        assert_eq!(files_in(folder.path()), 0);
+        file.finish().unwrap();
+        assert_eq!(files_in(folder.path()), 1);
+    }
+
+    #[test]
+    fn a_file_system_that_knows_none_without_a_name_gets_one_with_a_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("blkin.saved");
+        let mut part = Part::with_a_name(&place).unwrap();
+        io::Write::write_all(&mut part.file, b"rings").unwrap();
+        part.named(&place).unwrap().persist(&place).unwrap();
+        assert_eq!(std::fs::read(&place).unwrap(), b"rings");
+        assert_eq!((place.metadata().unwrap().mode() & 0o777, files_in(folder.path())), (0o600, 1));
     }
 
     #[test]

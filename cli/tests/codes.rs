@@ -123,6 +123,29 @@ fn every_command_says_all_of_itself_in_both_ways() {
 }
 
 #[test]
+fn what_cannot_be_written_is_a_failure_that_says_so() {
+    let nothing = collector("200 OK", "[]");
+    for arguments in [
+        &["--help"][..],
+        &["--version"],
+        &["help"],
+        &["help", "traces"],
+        &["traces", "--help"],
+        &["traces", "--json", "--collector", &nothing],
+        &["doctor", "--consumerd", NOBODY, "--socket", "/nonexistent"],
+    ] {
+        let mut blkin = Command::new(env!("CARGO_BIN_EXE_blkin"));
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        blkin.env("BLKIN_COLLECTOR_URL", NOBODY).args(arguments).stdout(full);
+        let failed = blkin.output().unwrap();
+        let said = String::from_utf8_lossy(&failed.stderr);
+        assert_eq!(failed.status.code(), Some(1), "{arguments:?}");
+        let why = "blkin: failed to write to the standard output: No space left on device";
+        assert!(said.starts_with(why), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
 fn an_exit_code_is_the_same_when_nobody_reads_what_is_said() {
     assert_eq!(code_with(&["--help"], left), 0);
     assert_eq!(code_with(&["traces"], left), 1);

@@ -122,7 +122,7 @@ impl Collector {
         let indexer = Indexer::start(store.clone(), health.worker("index"))?;
         let (writer, thread) = Writer::start(store.clone(), config.writer_options(), health.worker("store"))?;
         let disk: Vec<_> = writer.standings().into_iter().chain([indexer.standing()]).collect();
-        disk.iter().for_each(|standing| health.tells_of(standing.clone()));
+        disk.iter().chain([&writer.clock()]).for_each(|standing| health.tells_of(standing.clone()));
         // A body may be as large as a message, and so may be what it is decompressed to.
         let budget = Budget::new(config.max_reading_mib << 20, 2 * config.max_message_bytes());
         let live = Live::start(config.live_options(), health.worker("live"))?;

@@ -76,6 +76,9 @@ impl Store for Gated {
     fn names(&self, kind: NameKind, of: &str) -> Result<Vec<String>, StoreError> {
         self.store.names(kind, of)
     }
+    fn newest_arrival_ms(&self) -> Result<u64, StoreError> {
+        self.store.newest_arrival_ms()
+    }
     fn damage(&self) -> &Damage {
         self.store.damage()
     }

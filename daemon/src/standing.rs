@@ -37,6 +37,8 @@ pub enum Cause {
     DiskFull,
     /// Nobody reads the pipe.
     NoReader,
+    /// What the machine's clock says cannot be so.
+    Clock,
     /// Whatever else the system says.
     Failed,
 }
@@ -67,6 +69,7 @@ impl Cause {
             Cause::Bound => "bound",
             Cause::DiskFull => "disk_full",
             Cause::NoReader => "no_reader",
+            Cause::Clock => "clock",
             Cause::Failed => "failed",
         }
     }

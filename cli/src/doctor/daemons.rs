@@ -221,6 +221,7 @@ impl Trouble {
                     .to_owned()
             }
             "no_reader" => format!("let somebody read the pipe; {daemon} goes on by itself"),
+            "clock" => format!("set the clock of its machine right; if it is right, start {daemon} anew"),
             _ => format!("look at {}; it tries again by itself", log_of(daemon)),
         }
     }
@@ -336,12 +337,13 @@ fn is_here(host: &str) -> bool {
     name == "localhost" || name == "[::1]" || name.starts_with("127.")
 }
 
-/// Who writes nothing to the collector's disk.
-pub(super) fn disk(said: &Said) -> Vec<Check> {
+/// What of the collector cannot write to its disk, or not go by its clock.
+pub(super) fn disk_and_clock(said: &Said) -> Vec<Check> {
     let writer = |trouble: &Trouble| {
-        let Trouble { name, cause, reason, seconds, .. } = trouble;
-        let found = format!("{}: its {name} fails for {seconds} s ({cause}): {reason}", said.base);
-        Check::warning("collector's disk", found, trouble.advice("the collector"))
+        let Trouble { name: what, to, cause, reason, seconds } = trouble;
+        let found = format!("{}: its {what} fails for {seconds} s ({cause}): {reason}", said.base);
+        let name = if to == "clock" { "collector's clock" } else { "collector's disk" };
+        Check::warning(name, found, trouble.advice("the collector"))
     };
     said.troubles().iter().map(writer).collect()
 }
@@ -505,20 +507,23 @@ mod tests {
             "/healthz" => (
                 "200 OK",
                 r#"{"healthy":true,"workers":[],"troubles":[{"name":"index","to":"disk","cause":"disk_full",
-                "reason":"no space","seconds":7,"since_success_seconds":9}]}"#,
+                "reason":"no space","seconds":7,"since_success_seconds":9},{"name":"retention","to":"clock","cause":"clock",
+                "reason":"it jumped","seconds":8}]}"#,
             ),
             _ => ("200 OK", r#"{"status":"UP"}"#),
         }));
-        let [check] = &disk(&ours)[..] else { panic!("one") };
+        let [check, clock] = &disk_and_clock(&ours)[..] else { panic!("two") };
         assert_eq!(check.found, format!("{}: its index fails for 7 s (disk_full): no space", ours.base));
         assert!(check.advice.as_ref().unwrap().starts_with("make room there"));
+        assert_eq!((check.name, clock.name), ("collector's disk", "collector's clock"));
+        assert!(clock.advice.as_ref().unwrap().starts_with("set the clock of its machine right"));
         let zipkin = Said::by_collector(answering(|path| match path {
             "/health" => ("200 OK", r#"{"status":"UP"}"#),
             "/metrics" => ("200 OK", r#"{"counter.zipkin_collector.spans.http":4.0}"#),
             _ => ("404 Not Found", "no such page"),
         }));
         let check = collector(&zipkin, None);
-        assert!(disk(&zipkin).is_empty() && check.status == Status::Ok);
+        assert!(disk_and_clock(&zipkin).is_empty() && check.status == Status::Ok);
         assert!(
             check.found.ends_with(": a Zipkin server, which has no figures for the ledger"),
             "{}",

@@ -107,7 +107,7 @@ pub fn examine(places: Places) -> Report {
     }
     let collector = daemons::Said::by_collector(places.collector);
     checks.push(daemons::collector(&collector, consumerd.as_ref()));
-    checks.extend(daemons::disk(&collector));
+    checks.extend(daemons::disk_and_clock(&collector));
     let metrics = collector.metrics().unwrap_or_default();
     told.push(Ledger::of_collector(&metrics));
     checks.extend(room::of_collector(&collector.base, &metrics));

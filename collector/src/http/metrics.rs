@@ -114,6 +114,10 @@ impl Metrics {
         let help =
             "1 while these are more than may be, and nothing is stored before the disk takes their index";
         gauge(encoder, "index_overfull", help, u64::from(index.is_overfull))?;
+        let help =
+            "how long retention has not gone by the machine's clock, which cannot be right; 0 while it does";
+        let clock = self.writer.clock().trouble().map_or(0, |trouble| trouble.seconds);
+        gauge(encoder, "clock_trouble_seconds", help, clock)?;
         let damage = self.writer.damage();
         counter(encoder, "damaged_pieces", "times that a damaged piece was left out", damage.pieces())?;
         counter(encoder, "damaged_files", "files of the store that were set aside", damage.files())?;

@@ -258,6 +258,12 @@ pub trait Store: Send + Sync + 'static {
     /// When the engine fails.
     fn names(&self, kind: NameKind, of: &str) -> Result<Vec<String>, StoreError>;
 
+    /// When the newest of what is stored came, by the clock of that time, in milliseconds since 1970; 0 if nothing is.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    fn newest_arrival_ms(&self) -> Result<u64, StoreError>;
+
     /// What was found damaged so far.
     fn damage(&self) -> &Damage;
 
@@ -442,6 +448,10 @@ impl<E: Engine> Store for TraceStore<E> {
 
     fn names(&self, kind: NameKind, of: &str) -> Result<Vec<String>, StoreError> {
         names::list(&*self.engine.read()?, kind, of)
+    }
+
+    fn newest_arrival_ms(&self) -> Result<u64, StoreError> {
+        read::newest_arrival_ms(&*self.engine.read()?)
     }
 
     fn damage(&self) -> &Damage {

@@ -1,10 +1,14 @@
 //! The time by which retention goes: the clock's, but never further ahead than real time has passed.
 //!
 //! A clock that jumps ahead (a wrong time server, a typo) makes everything in the store look too old, and one sweep would
-//! remove it all for good. So retention does not believe a jump: it goes on at the pace of real time, and says so, until the
-//! clock is back or the collector is started anew by somebody who has seen that the new time is the right one. A clock that
-//! goes back removes nothing, and is believed.
+//! remove it all for good. So retention does not believe a jump at once: it goes on at the pace of real time, and says so. Once
+//! that has taken as long as traces are kept, all that came before the jump has left by itself, and what came since has the new
+//! time: then the jump is believed. A clock that goes back removes nothing, and is believed.
+//!
+//! A machine without a clock of its own may set it right only after the collector has started. Such a clock is known by its
+//! being behind what is stored: as soon as it no longer is, it is believed as it would have been at the start.
 
+use std::fmt;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -19,37 +23,78 @@ const BELIEVED_MS: u64 = 60_000;
 pub(super) struct Pace {
     time_ms: u64,
     real_ms: u64,
-    /// The clock is further ahead than what is believed, and that was said.
-    is_held: bool,
+    /// When the newest came of what was stored at the start.
+    newest_ms: u64,
+    /// The jump ahead that is not believed yet.
+    jump: Option<Jump>,
+}
+
+/// A jump ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Jump {
+    since_real_ms: u64,
+    ahead_ms: u64,
+}
+
+/// Why the clock is not believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// It jumped ahead by so many milliseconds.
+    Ahead(u64),
+    /// It has been behind what is stored since the start, by so many milliseconds.
+    Behind(u64),
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Doubt::Ahead(ms) => write!(
+                f,
+                "the clock jumped ahead by {:?}: nothing leaves because of that, only by the time that really passes, until \
+                 the clock is back, or that was retention_hours; if the new time is right, a new start goes by it at once",
+                Duration::from_millis(ms)
+            ),
+            Doubt::Behind(ms) => write!(
+                f,
+                "the clock is {:?} behind what is stored: what came after its time is not too old before it is set right, \
+                 or, if it was another clock that was wrong, before it is as late",
+                Duration::from_millis(ms)
+            ),
+        }
+    }
 }
 
 impl Pace {
-    /// Begins with what the clock says now.
-    pub(super) fn start() -> Pace {
-        Pace { time_ms: now_ms(), real_ms: real_ms(), is_held: false }
+    /// Begins with what the clock says now; `newest_ms` is when the newest came that is stored.
+    pub(super) fn start(newest_ms: u64) -> Pace {
+        Pace { time_ms: now_ms(), real_ms: real_ms(), newest_ms, jump: None }
     }
 
-    /// Milliseconds since 1970.
-    pub(super) fn now_ms(&mut self) -> u64 {
-        self.at(now_ms(), real_ms())
+    /// Milliseconds since 1970, where traces leave after `max_age_ms`.
+    pub(super) fn now_ms(&mut self, max_age_ms: u64) -> u64 {
+        self.at(now_ms(), real_ms(), max_age_ms)
     }
 
-    fn at(&mut self, clock_ms: u64, real_ms: u64) -> u64 {
+    fn at(&mut self, clock_ms: u64, real_ms: u64, max_age_ms: u64) -> u64 {
         let expected = self.time_ms + real_ms.saturating_sub(self.real_ms);
-        let ahead = clock_ms.saturating_sub(expected);
-        let was_held = std::mem::replace(&mut self.is_held, ahead > BELIEVED_MS);
-        self.time_ms = if self.is_held { expected } else { clock_ms };
+        let ahead_ms = clock_ms.saturating_sub(expected);
+        // What came between two jumps has the time of the first, so that the second has a time of its own to wait.
+        let same = self.jump.filter(|jump| ahead_ms <= jump.ahead_ms + BELIEVED_MS);
+        let jump = same.unwrap_or(Jump { since_real_ms: real_ms, ahead_ms });
+        let has_waited = max_age_ms != 0 && real_ms - jump.since_real_ms >= max_age_ms;
+        let is_set_right = expected < self.newest_ms && clock_ms >= self.newest_ms;
+        let is_held = ahead_ms > BELIEVED_MS && !has_waited && !is_set_right;
+        self.jump = is_held.then_some(jump);
+        self.time_ms = if is_held { expected } else { clock_ms };
         self.real_ms = real_ms;
-        match (was_held, self.is_held) {
-            (false, true) => tracing::error!(
-                "the clock jumped ahead by {:?}: nothing expires because of that until it is back; if the new time is \
-                 right, start the collector anew",
-                Duration::from_millis(ahead)
-            ),
-            (true, false) => tracing::info!("the clock is back: retention goes by it again"),
-            _ => {}
-        }
         self.time_ms
+    }
+
+    /// Why the clock was not believed when the time was last asked for, if it was not.
+    pub(super) fn doubt(&self) -> Option<Doubt> {
+        let behind_ms = self.newest_ms.saturating_sub(self.time_ms);
+        let behind = (behind_ms > BELIEVED_MS).then_some(Doubt::Behind(behind_ms));
+        self.jump.map(|jump| Doubt::Ahead(jump.ahead_ms)).or(behind)
     }
 }
 
@@ -64,40 +109,79 @@ mod tests {
     use super::*;
 
     const DAY_MS: u64 = 86_400_000;
+    const MAX_AGE_MS: u64 = 7 * DAY_MS;
 
-    fn pace() -> Pace {
-        Pace { time_ms: 1_000 * DAY_MS, real_ms: 7, is_held: false }
+    /// Begun when the clock said that so many days had passed, where the newest in the store is of another day.
+    fn begun(day: u64, newest_day: u64) -> Pace {
+        Pace { time_ms: day * DAY_MS, real_ms: 7, newest_ms: newest_day * DAY_MS, jump: None }
     }
 
     #[test]
     fn it_goes_with_a_clock_that_is_set_a_little_or_back() {
-        let mut pace = pace();
+        let mut pace = begun(1_000, 1_000);
         for (clock_ms, real_ms) in [
             (1_000 * DAY_MS + 500, 507),
             (1_000 * DAY_MS + 30_500, 507),
-            (990 * DAY_MS, 1_507),
-            (990 * DAY_MS + DAY_MS, 1_507 + DAY_MS),
+            (1_000 * DAY_MS - 20_000, 1_507),
+            (1_001 * DAY_MS - 20_000, 1_507 + DAY_MS),
         ] {
-            assert_eq!(pace.at(clock_ms, real_ms), clock_ms);
+            assert_eq!(pace.at(clock_ms, real_ms, MAX_AGE_MS), clock_ms);
+            assert_eq!(pace.doubt(), None);
         }
+        assert_eq!(pace.at(990 * DAY_MS, 1_507 + DAY_MS, MAX_AGE_MS), 990 * DAY_MS);
     }
 
     #[test]
     fn a_jump_ahead_is_not_believed_until_the_clock_is_back() {
-        let mut pace = pace();
+        let mut pace = begun(1_000, 999);
         for passed in [1_000, 60_000, DAY_MS] {
-            assert_eq!(pace.at(1_400 * DAY_MS + passed, 7 + passed), 1_000 * DAY_MS + passed);
-            assert!(pace.is_held);
+            assert_eq!(pace.at(1_400 * DAY_MS + passed, 7 + passed, MAX_AGE_MS), 1_000 * DAY_MS + passed);
+            assert_eq!(pace.doubt(), Some(Doubt::Ahead(400 * DAY_MS)));
         }
-        assert_eq!(pace.at(1_001 * DAY_MS + 20, 7 + DAY_MS + 10), 1_001 * DAY_MS + 20);
-        assert!(!pace.is_held);
+        assert_eq!(pace.at(1_001 * DAY_MS + 20, 7 + DAY_MS + 10, MAX_AGE_MS), 1_001 * DAY_MS + 20);
+        assert_eq!(pace.doubt(), None);
+    }
+
+    #[test]
+    fn a_jump_ahead_is_believed_once_all_from_before_it_has_left() {
+        let mut pace = begun(1_000, 999);
+        let jumped = |pace: &mut Pace, days: u64, passed: u64| {
+            pace.at((1_000 + days) * DAY_MS + passed, 7 + passed, MAX_AGE_MS)
+        };
+        assert_eq!(jumped(&mut pace, 400, 0), 1_000 * DAY_MS);
+        assert_eq!(jumped(&mut pace, 400, DAY_MS), 1_001 * DAY_MS);
+        // Once more: what came in the meantime is as much to be kept.
+        assert_eq!(jumped(&mut pace, 800, 2 * DAY_MS), 1_002 * DAY_MS);
+        assert_eq!(jumped(&mut pace, 800, 2 * DAY_MS + MAX_AGE_MS - 1), 1_002 * DAY_MS + MAX_AGE_MS - 1);
+        assert!(pace.doubt().is_some());
+        assert_eq!(jumped(&mut pace, 800, 2 * DAY_MS + MAX_AGE_MS), 1_802 * DAY_MS + MAX_AGE_MS);
+        assert_eq!(pace.doubt(), None);
+    }
+
+    #[test]
+    fn while_traces_are_kept_for_ever_a_jump_ahead_is_never_believed() {
+        let mut pace = begun(1_000, 999);
+        assert_eq!(pace.at(1_400 * DAY_MS, 7, 0), 1_000 * DAY_MS);
+        assert_eq!(pace.at(1_500 * DAY_MS, 7 + 100 * DAY_MS, 0), 1_100 * DAY_MS);
+    }
+
+    #[test]
+    fn a_clock_that_was_behind_what_is_stored_is_believed_once_it_is_set_right() {
+        let mut pace = begun(1, 1_000);
+        assert_eq!(pace.at(DAY_MS + 10, 17, MAX_AGE_MS), DAY_MS + 10);
+        assert_eq!(pace.doubt(), Some(Doubt::Behind(999 * DAY_MS - 10)));
+        assert_eq!(pace.at(900 * DAY_MS, 27, MAX_AGE_MS), DAY_MS + 20, "still behind");
+        assert_eq!(pace.doubt(), Some(Doubt::Ahead(899 * DAY_MS - 20)));
+        assert_eq!(pace.at(1_003 * DAY_MS, 37, MAX_AGE_MS), 1_003 * DAY_MS);
+        assert_eq!(pace.doubt(), None);
+        assert_eq!(pace.at(1_400 * DAY_MS, 47, MAX_AGE_MS), 1_003 * DAY_MS + 10, "as any other jump");
     }
 
     #[test]
     fn it_begins_with_the_clock_and_goes_on_with_it() {
-        let mut pace = Pace::start();
+        let mut pace = Pace::start(0);
         let before = now_ms();
-        let now = pace.now_ms();
+        let now = pace.now_ms(MAX_AGE_MS);
         assert!((before..=now_ms()).contains(&now), "{now}");
     }
 }

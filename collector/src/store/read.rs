@@ -23,6 +23,14 @@ pub(super) fn ledger(rows: &(impl Snapshot + ?Sized)) -> Result<Ledger, StoreErr
     Ok(ledger)
 }
 
+/// When the newest block came; 0 if that has left, or there was none.
+pub(super) fn newest_arrival_ms(rows: &dyn Snapshot) -> Result<u64, StoreError> {
+    let Some(newest) = number(rows, keys::NEXT_BLOCK)?.checked_sub(1) else { return Ok(0) };
+    let mut arrival_ms = 0;
+    rows.look(&keys::block(newest), &mut |row| arrival_ms = block::arrival_ms(row))?;
+    Ok(arrival_ms)
+}
+
 /// Gives the pieces of a trace, compared strictly or not, to `take`.
 pub(super) fn trace(
     rows: &dyn Snapshot,

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use blkin_daemon::health::BEAT_EVERY;
-use blkin_daemon::{Heartbeat, Standing};
+use blkin_daemon::{Cause, Heartbeat, Standing};
 use tokio::sync::oneshot;
 
 use super::lull::{self, Lull};
@@ -81,6 +81,8 @@ struct Shared {
     /// How commits go: senders that try again have each of them fail as long as the disk is full.
     committing: Arc<Standing>,
     expiring: Arc<Standing>,
+    /// Whether retention goes by the clock.
+    clock: Arc<Standing>,
 }
 
 /// What leaves the store, which may change while the thread runs. Clones share it.
@@ -126,8 +128,10 @@ impl Writer {
             commits: AtomicUsize::new(0),
             committing: super::with_disk("store"),
             expiring: super::with_disk("retention"),
+            clock: Arc::new(Standing::new("retention", "clock", &[Cause::Clock])),
         });
         let expiry_every = options.retention_every;
+        let pace = Pace::start(store.newest_arrival_ms()?);
         let thread = Thread {
             store,
             waiting,
@@ -138,7 +142,7 @@ impl Writer {
             expiry_works: true,
             last_expiry: None,
             unlooked_bytes: 0,
-            pace: Pace::start(),
+            pace,
             last_group: 0,
             last_commit: Duration::ZERO,
             lull: Lull::default(),
@@ -200,6 +204,11 @@ impl Writer {
     /// How it stands with the disk, of what is stored and of what leaves.
     pub fn standings(&self) -> [Arc<Standing>; 2] {
         [self.shared.committing.clone(), self.shared.expiring.clone()]
+    }
+
+    /// Whether retention goes by the clock.
+    pub fn clock(&self) -> Arc<Standing> {
+        self.shared.clock.clone()
     }
 
     /// Commits so far.
@@ -391,9 +400,27 @@ impl Thread {
             || self.last_expiry.is_none_or(|last| last.elapsed() >= self.expiry_every)
     }
 
+    fn tell_of_clock(&self) {
+        match self.pace.doubt() {
+            Some(doubt) => {
+                if let Some(begun) = self.shared.clock.failed(Cause::Clock, doubt) {
+                    tracing::error!(held_back = begun.held_back, "{doubt}");
+                }
+            }
+            None => {
+                if let Some(over) = self.shared.clock.succeeded() {
+                    tracing::info!(seconds = over.lasted.as_secs(), "retention goes by the clock again");
+                }
+            }
+        }
+    }
+
     fn expire(&mut self) -> bool {
         self.unlooked_bytes = 0;
-        match self.store.expire(&self.shared.retention.get(), self.pace.now_ms()) {
+        let retention = self.shared.retention.get();
+        let now_ms = self.pace.now_ms(retention.max_age_ms);
+        self.tell_of_clock();
+        match self.store.expire(&retention, now_ms) {
             Ok(more) => {
                 // With more to do, the next step comes right after the batches that wait.
                 self.last_expiry = (!more).then(Instant::now);

@@ -11,8 +11,12 @@ mod reload;
 mod running;
 
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
+use blkin_collector::merge::Piece;
+use blkin_collector::store::writer::now_ms;
+use blkin_collector::store::{self, Batch, Store};
 use blkin_thrift::scribe::{Outcome, ResultCode};
 use running::{Collector, Scribe, command, span_entry, wait_for};
 
@@ -110,6 +114,26 @@ fn the_ledger_goes_on_after_a_restart() {
         collector.signal("-TERM");
         assert!(collector.wait().success());
     }
+}
+
+#[test]
+fn a_clock_that_is_behind_what_is_stored_is_told_by_health_and_metrics() {
+    const YEAR_MS: u64 = 365 * 86_400_000;
+    let folder = tempfile::tempdir().unwrap();
+    let store = store::open(&folder.path().join("data"), 1 << 20, &Arc::default()).unwrap();
+    let mut batch = Batch::default();
+    batch.push(&Piece::V1(running::span(1)));
+    store.commit(&[batch], now_ms() + YEAR_MS).unwrap();
+    drop(store);
+    let collector = Collector::start(folder.path());
+    let trouble = wait_for(|| collector.json("/healthz")["troubles"].get(0).cloned());
+    assert_eq!((&trouble["cause"], &trouble["to"]), (&"clock".into(), &"clock".into()), "{trouble}");
+    wait_for(|| {
+        let (_, metrics) = collector.get("/metrics");
+        let line = metrics.lines().find(|line| line.starts_with("blkin_collector_clock_trouble_seconds "));
+        line.unwrap().rsplit_once(' ').filter(|(_, seconds)| *seconds != "0").map(|_| ())
+    });
+    assert!(collector.has_trace(1), "it is kept");
 }
 
 #[test]

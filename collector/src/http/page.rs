@@ -26,7 +26,7 @@ pub(super) fn routes(folder: &Path) -> Router {
     let missing = Router::new().fallback(async || Problem::not_found("no such file"));
     let files = Router::new()
         .fallback_service(files.fallback(missing))
-        .layer(map_response(async |answer: Response| kept(answer, FILES_KEPT)));
+        .layer(map_response(async |answer: Response| kept(in_any_coding(answer), FILES_KEPT)));
     Router::new()
         .route("/", get(redirect))
         .route("/zipkin", get(redirect))
@@ -70,7 +70,19 @@ fn own_routes(folder: &Path) -> Router {
     ["/", "/index.html", "/traces/{id}", "/dependency", "/traceViewer"]
         .into_iter()
         .fold(Router::new(), |routes, path| routes.route_service(path, index.clone()))
-        .layer(map_response(async |answer| kept(as_utf8(answer), PAGE_KEPT)))
+        .layer(map_response(async |answer| kept(in_any_coding(as_utf8(answer)), PAGE_KEPT)))
+}
+
+/// A file has one tag, whether it is sent compressed or not, so that is a weak one (RFC 9110, 8.8.3.3). And it depends on what
+/// is accepted also where nothing is sent, because a cache has the file (15.4.5).
+fn in_any_coding(mut answer: Response) -> Response {
+    let headers = answer.headers_mut();
+    let strong = headers.get(header::ETAG).map(HeaderValue::as_bytes).filter(|tag| tag.starts_with(b"\""));
+    if let Some(weak) = strong.and_then(|tag| HeaderValue::from_bytes(&[b"W/", tag].concat()).ok()) {
+        headers.insert(header::ETAG, weak);
+        headers.insert(header::VARY, HeaderValue::from_name(header::ACCEPT_ENCODING));
+    }
+    answer
 }
 
 /// Names the encoding of a page, which its name does not tell.

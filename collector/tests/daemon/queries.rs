@@ -159,6 +159,34 @@ fn an_answer_of_some_size_is_compressed_for_who_takes_that() {
     assert_eq!(collector.coded("/api/v2/services", "gzip"), (None, b"[]".to_vec()));
 }
 
+/// RFC 9110, 8.8.3.3: a strong tag would be another in each coding. And 15.4.5: a cache has to know that there are several.
+#[test]
+fn a_file_of_the_page_has_a_weak_tag_whatever_its_coding_and_says_what_it_depends_on_also_if_it_is_not_sent()
+{
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["index.html", "script.js"] {
+        std::fs::write(folder.path().join(file), "again and ".repeat(1000)).unwrap();
+    }
+    let collector = configured(folder.path(), &format!("ui_dir = {:?}\n", folder.path()));
+    let asked = |path: &str, more: &str| head(&collector, &format!("GET {path} HTTP/1.1\r\n{more}"));
+    let tag_of = |answer: &str| {
+        assert!(answer.contains("\r\nvary: accept-encoding"), "{answer}");
+        let tag = answer.lines().find_map(|line| line.strip_prefix("etag: w/")).map(str::to_owned);
+        tag.unwrap_or_else(|| panic!("a weak tag: {answer}"))
+    };
+    for path in ["/zipkin/", "/zipkin/script.js"] {
+        let (plain, packed) = (asked(path, "A: b"), asked(path, "Accept-Encoding: gzip"));
+        assert!(packed.contains("\r\ncontent-encoding: gzip") && !plain.contains("content-encoding"));
+        let tag = tag_of(&plain);
+        assert_eq!(tag_of(&packed), tag);
+        for known in [format!("W/{tag}"), tag.clone()] {
+            let answer = asked(path, &format!("Accept-Encoding: gzip\r\nIf-None-Match: {known}"));
+            assert!(answer.starts_with("http/1.1 304"), "{answer}");
+            assert_eq!(tag_of(&answer), tag);
+        }
+    }
+}
+
 #[test]
 fn a_range_of_the_page_that_is_not_understood_is_ignored() {
     let folder = tempfile::tempdir().unwrap();

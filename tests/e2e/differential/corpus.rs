@@ -177,6 +177,11 @@ impl Corpus {
             ("an IPv4-mapped address", r#""localEndpoint":{"ipv6":"::ffff:43.0.192.2"}"#),
             ("an IPv4-compatible address", r#""localEndpoint":{"ipv6":"::43.0.192.2"}"#),
             ("an address with leading zeros", r#""localEndpoint":{"serviceName":"x","ipv4":"01.2.3.4"}"#),
+            ("an address of five digits", r#""localEndpoint":{"serviceName":"x","ipv6":"00001::2"}"#),
+            (
+                "an address that ends as IPv4",
+                r#""localEndpoint":{"serviceName":"x","ipv6":"64:ff9b::1.2.3.4"}"#,
+            ),
             ("both addresses", r#""localEndpoint":{"ipv4":"1.2.3.4","ipv6":"2001:db8::c001","port":65535}"#),
         ];
         for (name, members) in members {
@@ -324,9 +329,11 @@ impl Corpus {
 
     /// What v1 says in JSON alone: thrift has an address of zeros for none, and ids of 64 or 128 bits.
     fn beyond_thrift(&mut self) {
-        for (name, address) in
-            [("no address", r#""ipv4":"0.0.0.0""#), ("no address, longer", r#""ipv6":"::""#)]
-        {
+        for (name, address) in [
+            ("no address", r#""ipv4":"0.0.0.0""#),
+            ("no address, longer", r#""ipv6":"::""#),
+            ("a short address", r#""ipv6":"::2""#),
+        ] {
             let trace = self.trace_id();
             let endpoint = format!(r#"{{"serviceName":"edge",{address}}}"#);
             let annotations = format!(r#"[{{"timestamp":9,"value":"x","endpoint":{endpoint}}}]"#);

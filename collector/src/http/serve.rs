@@ -26,6 +26,10 @@ use crate::settings::Settings;
 /// Pause after an error of accept, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Longest head of a request: the longest URI that is read at all, of 64 KiB, and some headers. As many connections as may be hold
+/// one each before anybody looks at it.
+const HEAD_BYTES: usize = 80 << 10;
+
 /// Who sent a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Peer(pub(super) SocketAddr);
@@ -94,7 +98,11 @@ fn connection(
     let idle_time = patience.idle_time();
     let io = TokioIo::new(Connection::new(stream, patience, place));
     let routes = Routes { peer: Peer(peer), inner: TowerToHyperService::new(router) };
-    http1::Builder::new().timer(TokioTimer::new()).header_read_timeout(idle_time).serve_connection(io, routes)
+    http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(idle_time)
+        .max_header_size(HEAD_BYTES)
+        .serve_connection(io, routes)
 }
 
 /// The routes, told who asks.

@@ -188,6 +188,22 @@ fn slow_and_silent_http_clients_are_let_go() {
 }
 
 #[test]
+fn a_head_that_does_not_end_is_refused_before_it_is_much() {
+    const MOST: usize = 80 << 10;
+    let folder = tempfile::tempdir().unwrap();
+    let collector = Collector::start(folder.path());
+    let head = |length: usize, end: &str| {
+        let begin = "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX: ";
+        let head = format!("{begin}{}{end}", "x".repeat(length - begin.len() - end.len()));
+        let mut stream = TcpStream::connect(collector.http).unwrap();
+        stream.write_all(head.as_bytes()).unwrap();
+        closed(&mut stream)
+    };
+    assert!(head(MOST, "").starts_with("HTTP/1.1 431 "));
+    assert!(head(MOST - 1, "\r\n\r\n").starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
 fn a_client_that_takes_no_answer_is_let_go() {
     let folder = tempfile::tempdir().unwrap();
     let collector = configured(folder.path(), "http_idle_seconds = 1\nhttp_max_connections = 1\n");

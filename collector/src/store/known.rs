@@ -6,7 +6,9 @@
 //!
 //! All this is forgotten once the head becomes a segment. A trace that comes again after that is read, and followed from
 //! then on: its stamps lie apart, and are kept from one head to the next, so that it is not read again for each. How many
-//! are kept is bounded.
+//! are kept is bounded. Of a trace that is large, what is beyond is forgotten, and not read again: that would take seconds for
+//! each commit, where a program has one trace for all that it does. What is sent again of it after that is stored again, and
+//! answered once.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -24,6 +26,8 @@ type Stamp = u128;
 
 /// Stamps that are kept from one head to the next, of all traces that are followed: some 120 MiB.
 const MOST_KEPT: usize = 4 << 20;
+/// A trace of more stamps is not read again to be followed.
+const LARGE: usize = 64 << 10;
 /// A trace that is followed takes as much memory as so many stamps, beside its own.
 const OF_TRACE: usize = 8;
 /// Heads after which a trace is followed no more if nothing came of it.
@@ -32,12 +36,14 @@ const PATIENCE: u64 = 8;
 /// A trace that is followed from one head to the next.
 #[derive(Debug)]
 struct Followed {
-    /// Of all that is stored of it.
+    /// Of all that is stored of it; of a large one perhaps of what came last.
     stamps: HashSet<Stamp, RandomState>,
     /// As all that is stored of it tells.
     time: Time,
     /// The head in which it came last.
     head: u64,
+    /// Whether it was said that it is large.
+    is_told: bool,
 }
 
 impl Followed {
@@ -110,7 +116,8 @@ impl Known {
         self.bound(MOST_KEPT);
     }
 
-    /// Has the traces go that have not come for long, and those that came longest ago while there are too many stamps.
+    /// Has the traces go that have not come for long, and those that came longest ago, or their stamps, while there are too
+    /// many.
     fn bound(&mut self, most: usize) {
         let now = self.head;
         self.followed.retain(|_, followed| now - followed.head <= PATIENCE);
@@ -120,11 +127,26 @@ impl Known {
                 self.followed.iter().map(|(id, followed)| (followed.head, *id)).collect();
             oldest.sort_unstable_by_key(|(head, _)| *head);
             for (_, id) in oldest {
-                self.follow_no_more(id);
+                self.let_go(id);
                 if self.kept <= most {
                     break;
                 }
             }
+        }
+    }
+
+    fn let_go(&mut self, trace: TraceId) {
+        let Some(large) = self.followed.get_mut(&trace).filter(|followed| followed.stamps.len() > LARGE)
+        else {
+            return self.follow_no_more(trace);
+        };
+        self.kept -= std::mem::take(&mut large.stamps).len();
+        if !std::mem::replace(&mut large.is_told, true) {
+            tracing::warn!(
+                %trace,
+                "remembers no more all that is stored of a trace so large: what is sent again of it is stored again, and \
+                 answered once. Perhaps a program has one trace for all that it does"
+            );
         }
     }
 
@@ -167,7 +189,7 @@ impl Known {
             stamps.extend(part.identities);
         }
         self.traces.remove(&trace);
-        let followed = Followed { stamps, time, head: self.head };
+        let followed = Followed { stamps, time, head: self.head, is_told: false };
         self.kept += followed.size();
         self.followed.insert(trace, followed);
         time
@@ -316,6 +338,23 @@ mod tests {
         assert_eq!(known.kept, known.followed.values().map(Followed::size).sum::<usize>());
         known.forget();
         assert_eq!((known.kept, known.followed.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_large_trace_is_followed_though_there_is_no_room_for_all_of_it() {
+        let mut known = Known::default();
+        let (trace, of) = (TraceId::new(0, 1).unwrap(), |ids: Range<i64>| {
+            pieces(&ids.map(|id| (1, id)).collect::<Vec<_>>())
+        });
+        known.remember(trace, &of(1..LARGE as i64 + 2));
+        known.bound(LARGE);
+        assert!(known.follow(trace).is_some(), "else all of it is read for each commit");
+        assert_eq!(known.kept, OF_TRACE);
+        let came = of(7..8);
+        let mut come = || known.new_part(&came.parts().next().unwrap(), Standing::Followed, 0);
+        assert_eq!([come(), come()], [New::All, New::Nothing]);
+        known.bound(0);
+        assert_eq!((known.follow(trace), known.kept), (None, 0), "what is little is read again");
     }
 
     #[test]

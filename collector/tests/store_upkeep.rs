@@ -363,6 +363,31 @@ fn retention_by_size_counts_what_leaves_of_blocks_that_were_passed_before() {
     assert_eq!((pieces_of(&store, 1), store.count().unwrap().spans), (0, 600));
 }
 
+/// As of a program that has one trace for all that it does.
+#[test]
+fn a_trace_that_never_ends_loses_what_is_older_of_it_before_all_others_leave_with_it() {
+    const MIB: usize = 1 << 20;
+    let store = open(&Faulty::default());
+    let retention = Retention { max_age_ms: 0, max_bytes: 40 * MIB as u64 };
+    for round in 1..=90_u64 {
+        let mut both = batch([1000 + round]);
+        both.push(&Piece::V1(Span {
+            trace_id: 1,
+            id: round as i64,
+            name: "x".repeat(MIB),
+            ..Span::default()
+        }));
+        store.commit(&[both], 1).unwrap();
+        while store.expire(&retention, 1).unwrap() {}
+        let others = store.ledger().unwrap().get(Figure::Stored).spans - pieces_of(&store, 1) as u64;
+        assert!(others >= round.min(20), "{others} of {round}");
+    }
+    let of_endless = pieces_of(&store, 1);
+    assert!((20..=40).contains(&of_endless), "{of_endless}");
+    assert_eq!(store.count().unwrap(), store.ledger().unwrap().get(Figure::Stored));
+    assert_eq!(store.damage().pieces(), 0);
+}
+
 #[test]
 fn what_is_kept_of_large_pieces_in_memory_becomes_a_segment_sooner() {
     let store = open(&Faulty::default());

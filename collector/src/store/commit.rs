@@ -37,6 +37,7 @@ impl Memory {
     pub(super) fn doubt(&mut self) {
         self.recent.forget();
         self.known.forget();
+        self.ahead = Ahead::default();
         self.in_doubt = true;
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! A cursor passes the blocks in the order of their arrival. A trace leaves when the cursor passes the block that got its
 //! last piece, and with it what was kept of it in blocks that were passed before. What of a block belongs to traces that
-//! went on is kept in its place, and no more than that: so the blocks that are left take no more than what is in them.
+//! went on is kept in its place, and no more than that: so the blocks that are left take no more than what is in them. A trace
+//! that never ends, as of a program that has one for all that it does, would come to take all there is room for, and leave with
+//! everything else once it did: so what is kept of one is bounded, and beyond that leaves as if the trace ended there.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -23,6 +25,10 @@ pub(super) const BELIEVED_MS: u64 = 600_000;
 /// Blocks behind such a one that a step looks at, for the next that is believed.
 const LOOKED_AT_PER_STEP: u64 = 1024;
 
+/// What is kept of one trace in blocks that were passed has at least this much room, and else a part of all.
+const LARGE_BYTES: u64 = 16 << 20;
+const PART_OF_ALL: u64 = 4;
+
 /// How long, and how much, the store keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
@@ -39,26 +45,55 @@ impl Retention {
             age => now_ms.saturating_sub(age),
         }
     }
+
+    /// Payload bytes that are kept of one trace in blocks that were passed.
+    fn most_of_one(&self) -> u64 {
+        match self.max_bytes {
+            0 => u64::MAX,
+            all => (all / PART_OF_ALL).max(LARGE_BYTES),
+        }
+    }
 }
 
-/// Of traces that go on after a block that was passed, the last block that is known of each. One that has parts in many
-/// blocks is met in each of them: looked up in the index each time, with all its parts, it would cost their square.
+/// The traces that go on after a block that was passed. One that has parts in many blocks is met in each of them: looked up in
+/// the index each time, with all its parts, it would cost their square.
 #[derive(Debug, Default)]
-pub(super) struct Ahead(HashMap<TraceId, u64>);
+pub(super) struct Ahead(HashMap<TraceId, GoingOn>);
+
+/// What is remembered of one.
+#[derive(Debug, Default)]
+struct GoingOn {
+    /// The last block that is known of it.
+    last: u64,
+    /// Bytes that were kept of it since it is remembered.
+    kept: u64,
+}
 
 impl Ahead {
     const MOST: usize = 65_536;
+    /// Of so many bytes it is remembered however many others there are: not many traces have as many.
+    const MUCH: u64 = 1 << 20;
 
     /// Whether a trace surely goes on after a block. As long as retention has not passed its last block, it does.
     fn goes_on(&self, id: TraceId, block: u64) -> bool {
-        self.0.get(&id).is_some_and(|&last| last > block)
+        self.0.get(&id).is_some_and(|of| of.last > block)
     }
 
     fn note(&mut self, id: TraceId, last: u64) {
         if self.0.len() >= Self::MOST {
-            self.0.clear();
+            self.0.retain(|_, of| of.kept >= Self::MUCH);
         }
-        self.0.insert(id, last);
+        self.0.entry(id).or_default().last = last;
+    }
+
+    fn keep(&mut self, id: TraceId, bytes: usize) {
+        if let Some(of) = self.0.get_mut(&id) {
+            of.kept += bytes as u64;
+        }
+    }
+
+    fn kept(&self, id: TraceId) -> u64 {
+        self.0.get(&id).map_or(0, |of| of.kept)
     }
 }
 
@@ -140,7 +175,8 @@ pub(super) fn step(
             }
             let before = gone.bytes + left_behind.bytes;
             let (ahead, gone, left_behind) = (&mut memory.ahead, &mut gone, &mut left_behind);
-            Passing { rows, view, block: cursor, ahead, gone, left_behind }.pass(&row)?;
+            let most_of_one = retention.most_of_one();
+            Passing { rows, view, block: cursor, most_of_one, ahead, gone, left_behind }.pass(&row)?;
             left = left.saturating_sub(gone.bytes + left_behind.bytes - before);
         }
         cursor += 1;
@@ -218,6 +254,7 @@ struct Passing<'s> {
     rows: &'s mut dyn Transaction,
     view: &'s View,
     block: u64,
+    most_of_one: u64,
     ahead: &'s mut Ahead,
     gone: &'s mut Gone,
     left_behind: &'s mut LeftBehind,
@@ -248,30 +285,47 @@ impl Passing<'_> {
                     }
                 },
             };
-            if stays {
-                kept.extend_from_slice(part.sealed);
-            } else {
-                self.gone.take(part.sealed, read.as_ref().map(|(piece, _)| piece));
+            match &read {
+                Some((_, id)) if stays => {
+                    kept.extend_from_slice(part.sealed);
+                    self.ahead.keep(*id, part.sealed.len());
+                }
+                read => self.gone.take(part.sealed, read.as_ref().map(|(piece, _)| piece)),
             }
         }
         self.rows.delete(&keys::block(self.block))?;
         put_kept(self.rows, self.block, &kept)?;
-        self.gone.traces.extend(goes_on.iter().filter(|(_, goes_on)| !**goes_on).map(|(id, _)| *id));
         Ok(())
     }
 
-    /// Whether a trace has pieces in later blocks; if not, notes those in earlier ones.
+    /// Whether a trace has pieces in later blocks, and room for those in earlier ones; if not, notes these. One that goes on has
+    /// not left: who follows it need not read the rest of it.
     fn goes_on(&mut self, id: TraceId) -> Result<bool, StoreError> {
-        if self.ahead.goes_on(id, self.block) {
-            return Ok(true);
+        if self.has_later(id)? {
+            if self.ahead.kept(id) <= self.most_of_one {
+                return Ok(true);
+            }
+            tracing::warn!(
+                trace = %id,
+                "removes what is older of a trace that takes too much and does not end. Perhaps a program has one trace for \
+                 all that it does"
+            );
+        } else {
+            self.gone.traces.insert(id);
         }
-        if let Some(last) = self.view.last_block(&*self.rows, id)?.filter(|&last| last > self.block) {
-            self.ahead.note(id, last);
-            return Ok(true);
-        }
+        self.ahead.0.remove(&id);
         let Some(version) = self.view.find(&*self.rows, id)? else { return Ok(false) };
         let earlier = version.parts.iter().filter(|part| part.block < self.block);
         earlier.for_each(|part| self.left_behind.note(id, part));
         Ok(false)
+    }
+
+    fn has_later(&mut self, id: TraceId) -> Result<bool, StoreError> {
+        if self.ahead.goes_on(id, self.block) {
+            return Ok(true);
+        }
+        let last = self.view.last_block(&*self.rows, id)?.filter(|&last| last > self.block);
+        last.into_iter().for_each(|last| self.ahead.note(id, last));
+        Ok(last.is_some())
     }
 }

@@ -136,9 +136,10 @@ pub fn search(
         let mut after = room;
         let spans = spans(store, id, reading.strict, &mut after)?;
         had_room &= !after.exhausted;
-        // As above.
+        // As above. One for which half an answer is too little hides none of those before it.
         if after.exhausted && !found.is_empty() {
-            return Ok(ControlFlow::Break(()));
+            let is_large = room.is_for(reading.max_bytes / 2);
+            return Ok(if is_large { ControlFlow::Continue(()) } else { ControlFlow::Break(()) });
         }
         if matches(request, &spans) {
             found.push(spans);

@@ -172,6 +172,11 @@ impl Room {
         Room { left: bytes, exhausted: false }
     }
 
+    /// Whether there is room for so many bytes.
+    pub fn is_for(&self, bytes: usize) -> bool {
+        !self.exhausted && self.left >= bytes
+    }
+
     /// Takes a part of the room, if there is enough left.
     fn take(&mut self, bytes: usize) -> bool {
         match self.left.checked_sub(bytes) {

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use blkin_collector::merge::Piece;
 use blkin_collector::model::TraceId;
-use blkin_collector::query::{self, Cut, Reading};
+use blkin_collector::query::{self, Answer, Cut, Reading};
 use blkin_collector::store::{NameKind, Store};
 use blkin_thrift::{Annotation, Endpoint, Span as V1Span};
 
 use super::{
-    NOW_US, STRICT, found, id, of_service, read, request, search_as, span, store_pieces, store_spans,
+    NOW_MS, NOW_US, STRICT, found, id, of_service, read, request, search_as, span, store_pieces, store_spans,
 };
 
 pub(crate) fn pieces_of_a_v1_span_that_arrive_apart_become_one_span(store: &dyn Store) {
@@ -140,6 +140,31 @@ pub(crate) fn what_has_no_room_in_an_answer_stays_in_the_store(store: &dyn Store
     assert_eq!(lengths(&[id(2), id(1)]), [1]);
     assert_eq!(lengths(&[id(3), id(1), id(2)]), [4], "a huge trace does not look like none");
     assert_eq!(query::trace(store, id(1), STRICT).unwrap().found.len(), 10);
+}
+
+pub(crate) fn a_huge_trace_hides_none_of_those_before_it_from_a_search(store: &dyn Store) {
+    let at = |trace: u64, ms: u64, rest: &str| {
+        of_service(trace, 1, "a", &format!(r#""timestamp":{},{rest}"#, NOW_US + ms * 1000))
+    };
+    let huge = format!(r#""tags":{{"k":"{}"}}"#, "x".repeat(9000));
+    let half = format!(r#""tags":{{"k":"{}"}}"#, "x".repeat(2800));
+    let little = r#""debug":true"#;
+    store_spans(
+        store,
+        &[at(1, 1, little), at(2, 2, &huge), at(3, 3, little), at(4, 4, &half), at(5, 5, &half)],
+    );
+    let small = Reading { max_bytes: 5000, ..STRICT };
+    let found = |until_ms: u64| {
+        let end = (NOW_MS + until_ms).to_string();
+        let Answer { found, cut } = query::search(store, &request(&[("endTs", &end)]), small).unwrap();
+        (found.iter().map(|trace| trace[0].trace_id.low()).collect::<Vec<_>>(), cut)
+    };
+    assert_eq!(found(3), (vec![3, 1], Some(Cut::Bytes)));
+    assert_eq!(
+        found(5),
+        (vec![5], Some(Cut::Bytes)),
+        "an answer that is full is not searched for what still fits"
+    );
 }
 
 pub(crate) fn an_answer_says_what_was_left_out_of_it(store: &dyn Store) {

@@ -47,12 +47,12 @@ pub async fn serve(
     let places = Arc::new(Semaphore::new(max_connections));
     let graceful = GracefulShutdown::new();
     let mut pulse = tokio::time::interval(BEAT_EVERY);
-    let mut failures = Notices::default();
+    let mut told = Told::default();
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
             _ = pulse.tick() => heartbeat.beat(),
-            Some((stream, peer, place)) = accept(&listener, &places, &mut failures) => {
+            Some((stream, peer, place)) = accept(&listener, &places, &mut told) => {
                 let patience = patience.with_idle_time(settings.now().http_idle_time());
                 let connection = connection(stream, peer, place, router.clone(), patience);
                 let connection = graceful.watch(connection);
@@ -69,17 +69,47 @@ pub async fn serve(
     heartbeat.finish();
 }
 
+/// What the log was told of connections that nobody serves.
+#[derive(Default)]
+struct Told {
+    failures: Notices,
+    crowds: Notices,
+    is_crowded: bool,
+}
+
+impl Told {
+    /// All places are taken. Nothing else shows it: who asks for the health waits, too.
+    fn of_crowd(&mut self) {
+        if !std::mem::replace(&mut self.is_crowded, true)
+            && let Some(held_back) = self.crowds.admit(Instant::now())
+        {
+            tracing::warn!(
+                held_back,
+                "there are as many HTTP connections as may be: more wait for one to end; raise http_max_connections, or \
+                 have clients keep fewer"
+            );
+        }
+    }
+}
+
 /// The next connection, once there is a place for it.
 async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
-    failures: &mut Notices,
+    told: &mut Told,
 ) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-    let place = places.clone().acquire_owned().await.ok()?;
+    let place = match places.clone().try_acquire_owned() {
+        Ok(place) => place,
+        Err(_) => {
+            told.of_crowd();
+            places.clone().acquire_owned().await.ok()?
+        }
+    };
+    told.is_crowded = false;
     match listener.accept().await {
         Ok((stream, peer)) => Some((stream, peer, place)),
         Err(error) => {
-            if let Some(held_back) = failures.admit(Instant::now()) {
+            if let Some(held_back) = told.failures.admit(Instant::now()) {
                 tracing::warn!(held_back, "failed to accept an HTTP connection: {error}");
             }
             tokio::time::sleep(ACCEPT_PAUSE).await;

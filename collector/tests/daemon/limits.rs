@@ -230,6 +230,31 @@ fn a_scribe_frame_that_takes_too_long_ends_its_connection() {
     assert!(slow.reply().is_err());
 }
 
+#[test]
+fn who_connects_beyond_the_limit_waits_for_a_place_and_the_log_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, log) = (folder.path().join("collector.toml"), folder.path().join("log"));
+    std::fs::write(&file, "http_max_connections = 1\n").unwrap();
+    let mut command = command(folder.path());
+    let log_file = std::fs::File::create(&log).unwrap();
+    let collector =
+        Collector::spawn_logging_to(folder.path(), command.arg("--config").arg(&file), log_file.into());
+    let ask = |more: &str| {
+        let mut stream = TcpStream::connect(collector.http).unwrap();
+        stream.write_all(format!("GET /health HTTP/1.1\r\nHost: x\r\n{more}\r\n").as_bytes()).unwrap();
+        stream
+    };
+    let mut first = ask("");
+    first.read_exact(&mut [0]).unwrap();
+    let mut second = ask("Connection: close\r\n");
+    wait_for(|| {
+        let said = std::fs::read_to_string(&log).unwrap();
+        said.contains("as many HTTP connections as may be").then_some(())
+    });
+    drop(first);
+    assert!(closed(&mut second).starts_with("HTTP/1.1 200 "));
+}
+
 /// JSON that is a list of one span whatever its length.
 fn padded(length: usize) -> Vec<u8> {
     let mut body = br#"[{"traceId":"1","id":"1"}]"#.to_vec();

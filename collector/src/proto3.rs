@@ -198,7 +198,7 @@ impl<'a> Parts<'a> {
             local_endpoint: self.local_endpoint,
             remote_endpoint: self.remote_endpoint,
             annotations: self.annotations,
-            tags: self.tags,
+            tags: self.tags.into_iter().collect(),
             debug: self.debug,
             shared: self.shared,
             marks: Marks::default(),

@@ -82,7 +82,7 @@ impl Object for Span {
             local_endpoint: parts.local_endpoint.and_then(|wire| wire.0),
             remote_endpoint: parts.remote_endpoint.and_then(|wire| wire.0),
             annotations: parts.annotations,
-            tags: parts.tags,
+            tags: parts.tags.into_iter().collect(),
             debug: common.debug,
             shared: parts.shared,
             marks: Marks::default(),

@@ -336,7 +336,7 @@ fn span() -> impl Strategy<Value = Span> {
             local_endpoint: places.0,
             remote_endpoint: places.1,
             annotations: notes.0.into_iter().map(annotation).collect(),
-            tags: notes.1,
+            tags: notes.1.into_iter().collect(),
             debug: rest.2,
             shared: rest.3,
             ..span

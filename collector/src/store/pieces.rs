@@ -125,23 +125,24 @@ impl<'a> Stored<'a> {
     }
 
     /// About how many bytes it takes where nothing is left out because it was said before: a host that many annotations
-    /// share is short here, and long for each of them in an answer.
+    /// share is short here, and long for each of them in an answer. A span takes some beside its texts, of either version.
     pub(super) fn spelled_out(&self) -> usize {
         const EACH: usize = 24;
+        const SPAN: usize = 5 * EACH;
         let of_host = |host: Option<EndpointView<'_>>| host.map_or(0, |host| EACH + host.service_name.len());
         match self {
             Stored::V1(span) => {
                 let events = span.annotations.iter().map(|a| EACH + a.value.len() + of_host(a.host));
                 let tags = span.binary_annotations.iter();
                 let tags = tags.map(|b| EACH + b.key.len() + b.value.len() + of_host(b.host));
-                3 * EACH + span.name.len() + events.chain(tags).sum::<usize>()
+                SPAN + span.name.len() + events.chain(tags).sum::<usize>()
             }
             Stored::V2(span) => {
                 let names = [span.name, span.local.service, span.remote.service];
                 let names = names.into_iter().flatten().map(str::len);
                 let events = span.annotations.iter().map(|(_, value)| EACH + value.len());
                 let tags = span.tags.iter().map(|(key, value)| EACH + key.len() + value.len());
-                5 * EACH + names.chain(events).chain(tags).sum::<usize>()
+                SPAN + names.chain(events).chain(tags).sum::<usize>()
             }
             Stored::Earlier(_, bytes) => *bytes,
         }

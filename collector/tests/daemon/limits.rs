@@ -105,6 +105,33 @@ fn an_answer_takes_little_more_memory_than_its_spans_and_their_text() {
     }
 }
 
+/// Each is much more in memory than its text.
+#[test]
+fn an_answer_of_very_many_little_v1_spans_takes_some_times_what_it_may_have_and_no_more() {
+    const MOST_MIB: u64 = 8;
+    let folder = tempfile::tempdir().unwrap();
+    let settings = format!("query_max_mib = {MOST_MIB}\n");
+    let collector = configured(folder.path(), &settings);
+    let span = |id| {
+        let tag = format!(r#"{{"key":"k","value":"{id}","endpoint":{{"serviceName":"a"}}}}"#);
+        format!(r#"{{"traceId":"1","id":"{id:x}","binaryAnnotations":[{tag}]}}"#)
+    };
+    for first in (1..120_000).step_by(20_000) {
+        let spans: Vec<String> = (first..first + 20_000).map(span).collect();
+        let body = format!("[{}]", spans.join(","));
+        assert_eq!(collector.post("/api/v1/spans", &[JSON], body.as_bytes()).0, 202);
+    }
+    drop(collector);
+    let collector = configured(folder.path(), &settings);
+    let before = collector.peak_kib();
+    let (status, answer) = collector.get("/api/v2/trace/1");
+    let grown = collector.peak_kib() - before;
+    let spans = answer.matches("traceId").count();
+    assert!(status == 200 && spans > 40_000 && spans < 120_000, "{status} {spans}");
+    // Beside that, pages of the store.
+    assert!(grown < 7 * MOST_MIB * 1024, "{grown} KiB for {spans} spans");
+}
+
 #[test]
 fn limits_of_counts_and_lengths_are_the_configurations() {
     let folder = tempfile::tempdir().unwrap();

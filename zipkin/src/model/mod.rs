@@ -2,14 +2,14 @@
 
 mod endpoint;
 mod ids;
-
-use std::collections::BTreeMap;
+mod tags;
 
 use serde::Serialize;
 
 pub use endpoint::Endpoint;
 pub use ids::lower_hex;
 pub use ids::{BadId, SpanId, TraceId};
+pub use tags::{TagIter, Tags};
 
 /// One span of one service. The order of the fields is the order in which Zipkin writes them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
@@ -44,8 +44,8 @@ pub struct Span {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub annotations: Vec<Annotation>,
     /// What is known, sorted by key.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub tags: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Tags::is_empty")]
+    pub tags: Tags,
     /// Whether samplers had to let this span pass.
     #[serde(skip_serializing_if = "is_false")]
     pub debug: bool,
@@ -143,7 +143,7 @@ impl Span {
             local_endpoint: None,
             remote_endpoint: None,
             annotations: Vec::new(),
-            tags: BTreeMap::new(),
+            tags: Tags::default(),
             debug: false,
             shared: false,
             marks: Marks::default(),

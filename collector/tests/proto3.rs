@@ -281,7 +281,7 @@ proptest! {
             let Entry { span, empty } = entry.unwrap();
             prop_assert_eq!(empty, 0);
             prop_assert_eq!(span.name.unwrap_or_default(), sent.name);
-            prop_assert_eq!(span.tags.into_iter().collect::<HashMap<_, _>>(), sent.tags);
+            prop_assert_eq!(span.tags.iter().map(|(key, value)| (key.clone(), value.clone())).collect::<HashMap<_, _>>(), sent.tags);
             prop_assert_eq!(span.timestamp.unwrap_or(0), i64::try_from(sent.timestamp).unwrap_or(0));
             prop_assert_eq!(span.duration.unwrap_or(0), i64::try_from(sent.duration).unwrap_or(0));
             let sent_ports = [sent.local_endpoint, sent.remote_endpoint].map(|e| e.map_or(0, |e| e.port));

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use blkin_tests::daemons::{LIMIT, Node, Setup};
 use blkin_tests::program::Program;
 use blkin_tests::sums::check_lossless;

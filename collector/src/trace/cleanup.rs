@@ -50,7 +50,7 @@ fn absorb(span: &mut Span, next: Span) {
     absorb_endpoint(&mut span.local_endpoint, next.local_endpoint);
     absorb_endpoint(&mut span.remote_endpoint, next.remote_endpoint);
     span.annotations.extend(next.annotations);
-    span.tags.extend(next.tags);
+    span.tags.absorb(next.tags);
     span.debug |= next.debug;
 }
 

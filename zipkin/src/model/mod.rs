@@ -9,7 +9,7 @@ use serde::Serialize;
 pub use endpoint::Endpoint;
 pub use ids::lower_hex;
 pub use ids::{BadId, SpanId, TraceId};
-pub use tags::{TagIter, Tags};
+pub use tags::Tags;
 
 /// One span of one service. The order of the fields is the order in which Zipkin writes them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]

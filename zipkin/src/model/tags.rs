@@ -1,108 +1,116 @@
-//! The tags of a span. Most spans have few, and answers hold many spans: the tree of a map takes half a KiB for the first tag.
+//! The tags of a span.
 
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 use std::ops::Index;
-use std::{slice, vec};
 
 use serde::{Serialize, Serializer};
 
+/// So many are a list: a map takes half a KiB for the first of them, and answers hold many spans of few tags. To put more into
+/// their order one by one would take the square of their number.
+const FEW: usize = 8;
+
 /// Keys with their values, each key once, in the order of the keys.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Tags(Vec<(String, String)>);
+#[derive(Debug, Clone)]
+pub struct Tags(Held);
+
+#[derive(Debug, Clone)]
+enum Held {
+    Few(Vec<(String, String)>),
+    Many(BTreeMap<String, String>),
+}
 
 impl Tags {
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.0.len()
+        match &self.0 {
+            Held::Few(few) => few.len(),
+            Held::Many(many) => many.len(),
+        }
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.len() == 0
     }
 
     /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&String> {
-        self.place(key).ok().map(|at| &self.0[at].1)
+        match &self.0 {
+            Held::Few(few) => few.iter().find(|(known, _)| known == key).map(|(_, value)| value),
+            Held::Many(many) => many.get(key),
+        }
     }
 
     /// Whether there is a key.
     pub fn contains_key(&self, key: &str) -> bool {
-        self.place(key).is_ok()
+        self.get(key).is_some()
     }
 
-    /// Sets the value of a key. Cheap for keys that come in their order; many that do not are to be collected instead.
+    /// Sets the value of a key.
     pub fn insert(&mut self, key: String, value: String) {
-        match self.place(&key) {
-            Ok(at) => self.0[at].1 = value,
-            Err(at) => {
-                if self.0.is_empty() {
+        let few = match &mut self.0 {
+            Held::Many(many) => return drop(many.insert(key, value)),
+            Held::Few(few) => few,
+        };
+        match few.binary_search_by(|(known, _)| known.cmp(&key)) {
+            Ok(at) => few[at].1 = value,
+            Err(at) if few.len() < FEW => {
+                if few.is_empty() {
                     // Else there would be room for four.
-                    self.0.reserve_exact(1);
+                    few.reserve_exact(1);
                 }
-                self.0.insert(at, (key, value));
+                few.insert(at, (key, value));
             }
+            Err(_) => self.0 = Held::Many(few.drain(..).chain([(key, value)]).collect()),
         }
     }
 
     /// Keys with values, in order.
-    pub fn iter(&self) -> TagIter<'_> {
-        self.0.iter().map(|(key, value)| (key, value))
+    pub fn iter(&self) -> impl Iterator<Item = (&String, &String)> {
+        let (few, many) = match &self.0 {
+            Held::Few(few) => (Some(few), None),
+            Held::Many(many) => (None, Some(many)),
+        };
+        let few = few.into_iter().flatten().map(|(key, value)| (key, value));
+        few.chain(many.into_iter().flatten())
     }
 
-    /// Where a key is, or would be.
-    fn place(&self, key: &str) -> Result<usize, usize> {
-        match self.0.last() {
-            Some((last, _)) if last.as_str() < key => Err(self.0.len()),
-            _ => self.0.binary_search_by(|(known, _)| known.as_str().cmp(key)),
+    /// Takes those of another; of a key that both have the other's value.
+    pub fn absorb(&mut self, other: Tags) {
+        match other.0 {
+            Held::Few(few) => few.into_iter().for_each(|(key, value)| self.insert(key, value)),
+            Held::Many(many) => many.into_iter().for_each(|(key, value)| self.insert(key, value)),
         }
     }
 }
 
-/// What goes through tags.
-pub type TagIter<'t> =
-    std::iter::Map<slice::Iter<'t, (String, String)>, fn(&'t (String, String)) -> (&'t String, &'t String)>;
-
-impl<'t> IntoIterator for &'t Tags {
-    type Item = (&'t String, &'t String);
-    type IntoIter = TagIter<'t>;
-
-    fn into_iter(self) -> TagIter<'t> {
-        self.iter()
+impl Default for Tags {
+    fn default() -> Tags {
+        Tags(Held::Few(Vec::new()))
     }
 }
 
-impl IntoIterator for Tags {
-    type Item = (String, String);
-    type IntoIter = vec::IntoIter<(String, String)>;
+impl PartialEq for Tags {
+    fn eq(&self, other: &Tags) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
 
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
+impl Eq for Tags {}
+
+impl Hash for Tags {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.len().hash(state);
+        self.iter().for_each(|tag| tag.hash(state));
     }
 }
 
 /// Of a key that comes twice the later value counts.
-impl Extend<(String, String)> for Tags {
-    fn extend<I: IntoIterator<Item = (String, String)>>(&mut self, more: I) {
-        let before = self.0.len();
-        self.0.extend(more);
-        if self.0[before.saturating_sub(1)..].is_sorted_by(|(one, _), (next, _)| one < next) {
-            return;
-        }
-        self.0.sort_by(|(one, _), (next, _)| one.cmp(next));
-        self.0.dedup_by(|next, kept| {
-            let is_same = next.0 == kept.0;
-            if is_same {
-                std::mem::swap(&mut next.1, &mut kept.1);
-            }
-            is_same
-        });
-    }
-}
-
 impl FromIterator<(String, String)> for Tags {
     fn from_iter<I: IntoIterator<Item = (String, String)>>(tags: I) -> Tags {
         let mut collected = Tags::default();
-        collected.extend(tags);
+        tags.into_iter().for_each(|(key, value)| collected.insert(key, value));
         collected
     }
 }
@@ -124,13 +132,13 @@ impl Index<&str> for Tags {
 
 impl Serialize for Tags {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self)
+        serializer.collect_map(self.iter())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::hash::DefaultHasher;
 
     use proptest::prelude::*;
 
@@ -140,22 +148,31 @@ mod tests {
         proptest::collection::vec(("[a-d]{0,2}", "[x-z]"), 0..9)
     }
 
+    fn hash(tags: &Tags) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        tags.hash(&mut hasher);
+        hasher.finish()
+    }
+
     proptest! {
         #[test]
-        fn they_are_what_a_map_would_have(collected in pairs(), added in pairs(), inserted in pairs()) {
+        fn they_are_what_a_map_would_have(collected in pairs(), absorbed in pairs(), inserted in pairs()) {
             let mut tags: Tags = collected.iter().cloned().collect();
             let mut map: BTreeMap<String, String> = collected.into_iter().collect();
-            tags.extend(added.clone());
-            map.extend(added);
+            tags.absorb(absorbed.iter().cloned().collect());
+            map.extend(absorbed);
             for (key, value) in inserted {
                 tags.insert(key.clone(), value.clone());
                 map.insert(key.clone(), value);
                 prop_assert_eq!(tags.get(&key), map.get(&key));
             }
             prop_assert!(tags.iter().eq(&map));
-            prop_assert_eq!(tags.len(), map.len());
+            prop_assert_eq!((tags.len(), tags.is_empty()), (map.len(), map.is_empty()));
             prop_assert_eq!(tags.contains_key("b"), map.contains_key("b"));
             prop_assert_eq!(serde_json::to_string(&tags).unwrap(), serde_json::to_string(&map).unwrap());
+            let many = Tags(Held::Many(map));
+            prop_assert_eq!(&tags, &many);
+            prop_assert_eq!(hash(&tags), hash(&many));
         }
     }
 
@@ -163,6 +180,13 @@ mod tests {
     fn one_takes_no_more_room_than_it_needs() {
         let mut tags = Tags::default();
         tags.insert("key".to_owned(), "value".to_owned());
-        assert_eq!(tags.0.capacity(), 1);
+        assert!(matches!(tags.0, Held::Few(few) if few.capacity() == 1));
+    }
+
+    #[test]
+    fn more_than_a_few_are_no_list_any_more() {
+        let of = |count: usize| (0..count).rev().map(|at| (at.to_string(), String::new())).collect::<Tags>();
+        assert!(matches!(of(FEW).0, Held::Few(few) if few.len() == FEW));
+        assert!(matches!(of(FEW + 1).0, Held::Many(many) if many.len() == FEW + 1));
     }
 }

@@ -24,11 +24,7 @@ fn time_both_sides(
     sides: &mut Sides<'_>,
 ) {
     time_one(source, cs, cr, sides);
-    let (client, server) = two_sides(sides, cs.endpoint, sr.endpoint, Kind::Client, Kind::Server);
-    let one_way = cr.is_none() && source.duration == 0;
-    if one_way {
-        sides.span(client).duration = None;
-    }
+    let (_, server) = two_sides(sides, cs.endpoint, sr.endpoint, Kind::Client, Kind::Server);
     let server = sides.span(server);
     server.shared = true;
     server.marks = marks_of(sr, ss);

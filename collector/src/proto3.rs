@@ -186,10 +186,12 @@ impl<'a> Parts<'a> {
     }
 
     fn finish(self) -> Result<Entry, BadEntry> {
-        let parent = number(self.parent_id).and_then(narrow);
+        let parent = number(self.parent_id, 8);
         let span = Span {
             trace_id: required(present(self.trace_id).map(read_trace_id), "trace_id")?,
-            parent_id: SpanId::new(parent.map_err(|cause| BadEntry::Id { member: "parent_id", cause })?),
+            parent_id: SpanId::new(
+                parent.map_err(|cause| BadEntry::Id { member: "parent_id", cause })? as u64
+            ),
             id: required(present(self.id).map(read_span_id), "id")?,
             kind: self.kind,
             name: self.name,
@@ -211,25 +213,21 @@ fn present(bytes: &[u8]) -> Option<&[u8]> {
     (!bytes.is_empty()).then_some(bytes)
 }
 
-/// A big-endian number of up to 16 bytes.
-fn number(bytes: &[u8]) -> Result<u128, BadId> {
-    if bytes.len() > 16 {
-        return Err(BadId::TooLong(32));
+/// A big-endian number of at most `most` bytes, 16 at most; zeros before it count, as they do in JSON.
+fn number(bytes: &[u8], most: usize) -> Result<u128, BadId> {
+    if bytes.len() > most {
+        return Err(BadId::TooLong(2 * most));
     }
     Ok(bytes.iter().fold(0, |number, &byte| number << 8 | u128::from(byte)))
 }
 
-fn narrow(number: u128) -> Result<u64, BadId> {
-    u64::try_from(number).map_err(|_| BadId::TooLong(16))
-}
-
 fn read_trace_id(bytes: &[u8]) -> Result<TraceId, BadId> {
-    let number = number(bytes)?;
+    let number = number(bytes, 16)?;
     TraceId::new((number >> 64) as u64, number as u64).ok_or(BadId::Zero)
 }
 
 fn read_span_id(bytes: &[u8]) -> Result<SpanId, BadId> {
-    SpanId::new(narrow(number(bytes)?)?).ok_or(BadId::Zero)
+    SpanId::new(number(bytes, 8)? as u64).ok_or(BadId::Zero)
 }
 
 /// A kind; one that this version does not know is none.

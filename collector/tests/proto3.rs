@@ -167,6 +167,8 @@ fn a_bad_span_is_refused_alone_and_its_cause_told() {
         (Span { id: Vec::new(), ..ids() }, Cause::BadId),
         (Span { id: vec![1; 9], ..ids() }, Cause::BadId),
         (Span { parent_id: vec![1; 9], ..ids() }, Cause::BadId),
+        (Span { id: vec![0, 0, 0, 0, 0, 0, 0, 0, 1], ..ids() }, Cause::BadId),
+        (Span { parent_id: vec![0; 9], ..ids() }, Cause::BadId),
         (
             Span { local_endpoint: Some(Endpoint { port: 65_536, ..Endpoint::default() }), ..ids() },
             Cause::BadValue,

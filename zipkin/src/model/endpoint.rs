@@ -144,6 +144,8 @@ mod tests {
             ("2001:DB8:0:0:0:0:0:C001", "2001:db8::c001"),
             ("2001:0:0:4:0:0:0:8", "2001:0:0:4::8"),
             ("2001:0:0:4:0:0:0:0", "2001::4:0:0:0:0"),
+            ("2001:0:0:4:5:0:0:8", "2001::4:5:0:0:8"),
+            ("1:0:0:0:5:0:0:8", "1::5:0:0:8"),
             ("1:2:3:4:5:6:7:8", "1:2:3:4:5:6:7:8"),
             ("1:2:3:4:5:6:7:0", "1:2:3:4:5:6:7::"),
             ("::1", "::1"),
@@ -183,6 +185,52 @@ mod tests {
             endpoint.set_ipv6(text.parse().unwrap());
             assert_eq!(endpoint.ipv4, ipv4, "{text}");
             assert_eq!(endpoint.ipv6.is_none(), ipv4.is_some(), "{text}");
+        }
+    }
+
+    /// Each member of an endpoint, known alone, and with another value.
+    fn members() -> [[Endpoint; 2]; 4] {
+        let of_service = |name| Endpoint::service(name);
+        let of_text = |text| {
+            let mut endpoint = Endpoint::default();
+            endpoint.set_ip_text(text);
+            endpoint
+        };
+        let of_port = |port| Endpoint { port: Some(port), ..Endpoint::default() };
+        [
+            ["osd", "mon"].map(of_service),
+            ["10.0.0.1", "10.0.0.2"].map(of_text),
+            ["2001:db8::1", "2001:db8::2"].map(of_text),
+            [1, 2].map(of_port),
+        ]
+    }
+
+    #[test]
+    fn only_what_two_endpoints_both_know_and_differ_in_makes_them_two() {
+        let nothing = Endpoint::default();
+        for [one, other] in members() {
+            assert!(one.agrees_with(&one) && !one.agrees_with(&other), "{one:?}, {other:?}");
+            assert!(one.agrees_with(&nothing) && nothing.agrees_with(&one), "{one:?}");
+            for [elsewhere, _] in members() {
+                let mut both = elsewhere.clone();
+                both.fill_from(&one);
+                assert!(both.agrees_with(&one) && both.agrees_with(&elsewhere), "{both:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_unknown_is_taken_from_another_piece_and_what_is_known_stays() {
+        let mut filled = Endpoint::default();
+        for (at, [first, later]) in members().iter().enumerate() {
+            filled.fill_from(first);
+            filled.fill_from(later);
+            for (known, [first, _]) in members().iter().enumerate() {
+                let mut with_first = filled.clone();
+                with_first.fill_from(first);
+                assert_eq!(with_first == filled, known <= at, "{first:?} into {filled:?}");
+            }
+            assert!(filled.agrees_with(first) && !filled.agrees_with(later), "{filled:?}");
         }
     }
 }

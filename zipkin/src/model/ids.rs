@@ -162,6 +162,8 @@ impl Serialize for SpanId {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -194,5 +196,22 @@ mod tests {
         assert_eq!("+1".parse::<SpanId>(), Err(BadId::NotLowerHex));
         assert_eq!("0".repeat(17).parse::<SpanId>(), Err(BadId::TooLong(16)));
         assert_eq!("1".repeat(33).parse::<TraceId>(), Err(BadId::TooLong(32)));
+        assert_eq!(lower_hex(&"1".repeat(33), 64), Err(BadId::TooLong(32)), "a number has no more");
+    }
+
+    proptest! {
+        #[test]
+        fn an_id_is_read_as_it_is_written_whether_short_or_long(high: u64, low: u64) {
+            for (high, low) in [(high, low), (0, low), (high, 0)] {
+                let Some(id) = TraceId::new(high, low) else { continue };
+                prop_assert_eq!(id.to_string().parse(), Ok(id));
+                prop_assert_eq!((id.high(), id.low(), id.is_long()), (high, low, high != 0));
+            }
+            if let Some(id) = SpanId::new(low) {
+                prop_assert_eq!(id.to_string(), format!("{low:016x}"));
+                prop_assert_eq!(id.to_string().parse(), Ok(id));
+                prop_assert_eq!(format!("{low:x}").parse(), Ok(id));
+            }
+        }
     }
 }

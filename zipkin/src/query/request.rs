@@ -218,6 +218,17 @@ mod tests {
     }
 
     #[test]
+    fn what_has_to_be_there_may_be_empty_or_not_and_of_two_the_first_counts() {
+        let pairs = [("empty", ""), ("key", "a"), ("key", "b")];
+        let given = Parameters(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+        assert_eq!([given.present("key"), given.required("key")], [Ok("a"), Ok("a")]);
+        assert_eq!(given.present("empty"), Ok(""));
+        for missing in [given.required("empty"), given.required("none"), given.present("none")] {
+            assert!(missing.unwrap_err().0.starts_with("missing parameter "));
+        }
+    }
+
+    #[test]
     fn a_window_ends_at_the_microsecond_that_is_asked_for_but_within_itself() {
         let window = |end_us: &str| {
             read(&[("endTs", "150"), ("lookback", "50"), ("endUs", end_us)]).map(|request| request.window_us)

@@ -91,6 +91,10 @@ fn what_is_within_the_limits_is_not_cut() {
         assert!(!same.truncated);
     }
     assert!(with(BRIEF).is_within_limits());
+    // Two that are too long do not hide each other.
+    let longer = MAX_TEXT_BYTES + 1;
+    assert!(!with(Lengths { name: longer, key: longer, ..BRIEF }).is_within_limits());
+    assert!(!with(Lengths { service: longer, value: longer, ..BRIEF }).is_within_limits());
     // One below, for the lengths are looked at all at once: at the limit the longer way finds nothing to cut.
     let nearly = Lengths { ip: MAX_IP_BYTES, service: MAX_TEXT_BYTES - 1, ..BRIEF };
     assert!(with(nearly).is_within_limits());

@@ -3,8 +3,8 @@
 mod own;
 
 use blkin_record::{
-    Draft, EndpointParts, EndpointRef, GRAIN_BYTES, Invalid, MAX_TEXT_BYTES, Payload, Record, Source, Text,
-    Value, records,
+    Draft, EndpointParts, EndpointRef, GRAIN_BYTES, Invalid, MAX_TEXT_BYTES, Payload, Record, Source, Stamp,
+    Text, Value, records,
 };
 use own::InCells;
 use proptest::prelude::*;
@@ -249,6 +249,15 @@ fn what_cannot_be_one_grain_is_invalid() {
     assert_eq!(with(5, 7), Some(Invalid::Missing));
     assert_eq!(with(5, 8 << 32), Some(Invalid::Missing));
     assert_eq!(with(6, 9), Some(Invalid::Missing));
+}
+
+#[test]
+fn a_stamp_of_more_grains_than_the_texts_take_does_not_swallow_the_next_record() {
+    let mut raw = [0, 1].map(|position| encode(&PLAIN.draft(), position, position, 1)).concat();
+    raw[..8].copy_from_slice(&Stamp::head(0, 2, COOKIE).0.to_le_bytes());
+    let read = read(&raw);
+    assert_eq!(read[0], Err(Invalid::Tail));
+    assert_eq!(read[1].as_ref().unwrap().position, 1);
 }
 
 #[test]

@@ -39,3 +39,54 @@ impl Spare {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::annotation::{Content, Labels, Origin};
+
+    /// A span that leaves with so many events and values.
+    fn piece(spare: &mut Spare, events: usize, values: usize) -> SpanPiece {
+        let labels = Labels::new("op".into(), Default::default(), "key".into());
+        let (shares, _) = spare.lists();
+        let mut piece = SpanPiece::new(1, 2, shares);
+        for number in 0..events + values {
+            let content = if number < events { Content::Event(1000) } else { Content::Integer(7) };
+            let annotation = Annotation {
+                trace_id: 1,
+                span_id: 2,
+                parent_span_id: 0,
+                labels: &labels,
+                content,
+                level: 4,
+                truncated: false,
+                origin: Origin::default(),
+            };
+            piece.add(&annotation, spare);
+        }
+        piece
+    }
+
+    #[test]
+    fn a_small_message_is_used_again_and_nothing_of_what_it_told_comes_back() {
+        let mut spare = Spare::default();
+        let first = piece(&mut spare, 3, 2);
+        spare.put(first);
+        let kept = [spare.shares[0].events.capacity(), spare.shares[0].keys.capacity()];
+        let next = piece(&mut spare, 1, 0);
+        assert!(spare.shares.is_empty());
+        let share = &next.shares[0];
+        assert_eq!((share.events.count(), share.keys.count(), &share.frames), (1, 0, &vec![(0, 1)]));
+        assert_eq!([share.events.capacity(), share.keys.capacity()], kept);
+    }
+
+    #[test]
+    fn a_large_message_is_given_back_whichever_of_its_lists_is_large() {
+        let mut spare = Spare::default();
+        for (events, values) in [(1000, 1), (1, 1000)] {
+            let large = piece(&mut spare, events, values);
+            spare.put(large);
+            assert!(spare.shares.is_empty(), "{events}, {values}");
+        }
+    }
+}

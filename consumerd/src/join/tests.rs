@@ -91,6 +91,62 @@ fn a_server_leaves_at_ss_and_leaves_the_timing_to_the_client() {
 }
 
 #[test]
+fn a_span_is_timed_by_its_call_or_if_it_is_local_from_its_first_event_to_its_last() {
+    let check = |events: &[(&str, i64)], timestamp_us, duration_us| {
+        let mut join = Join::new(rules());
+        events.iter().for_each(|(key, time_us)| join.add(&event(1, 5, key, *time_us), 0, SECOND));
+        assert_eq!(timing(&one(&mut join)), Timing { timestamp_us, duration_us }, "{events:?}");
+    };
+    check(&[("cs", 100), ("cr", 350)], Some(100), Some(250));
+    check(&[("cs", 120), ("cs", 100), ("cr", 350), ("cr", 300)], Some(100), Some(250));
+    check(&[("before", 50), ("cs", 100), ("cr", 350), ("after", 400)], Some(100), Some(250));
+    check(&[("start", 110), ("earlier", 100), ("end", 150)], Some(100), Some(50));
+    // What ends as it begins, or before, takes the least time that Zipkin shows.
+    check(&[("cs", 100), ("cr", 100)], Some(100), Some(1));
+    check(&[("cr", 90), ("cs", 100)], Some(100), Some(1));
+    check(&[("start", 100), ("end", 100)], Some(100), Some(1));
+    check(&[("end", 100)], Some(100), None);
+    // Others know the span's time.
+    check(&[("start", 100), ("ss", 150)], None, None);
+    check(&[("ms", 100), ("end", 150)], None, None);
+}
+
+#[test]
+fn a_part_is_open_until_each_side_that_it_began_has_ended() {
+    let cases: [(&[&str], bool); 12] = [
+        (&["cs", "cr"], true),
+        (&["sr", "ss"], true),
+        (&["cr"], true),
+        (&["cs", "sr", "cr"], false),
+        (&["cs", "sr", "ss"], false),
+        (&["cs", "sr", "cr", "ss"], true),
+        (&["cs", "ss"], false),
+        (&["csf", "end"], false),
+        (&["csf", "crf", "cr"], true),
+        (&["srf", "end"], false),
+        (&["ms", "end"], true),
+        // What has ended does not begin again: the rest of it comes late.
+        (&["cr", "cs"], true),
+    ];
+    for (keys, leaves) in cases {
+        let mut join = Join::new(rules());
+        keys.iter().for_each(|key| join.add(&event(1, 5, key, 100), 0, SECOND));
+        assert_eq!(left(&mut join, SECOND).len(), usize::from(leaves), "{keys:?}");
+    }
+}
+
+#[test]
+fn a_key_that_is_called_as_an_event_closes_and_times_nothing() {
+    let mut join = Join::new(rules());
+    for key in ["cs", "cr", "end"] {
+        let value = Annotation { content: Content::Integer(7), ..event(1, 5, key, 0) };
+        join.add(&value, 0, SECOND);
+    }
+    assert!(left(&mut join, SECOND).is_empty());
+    assert_eq!(timing(&left(&mut join, 20 * SECOND)[0]), Timing::default());
+}
+
+#[test]
 fn any_other_span_leaves_at_a_closing_event_of_the_list() {
     for closing in ["end", "Span ended"] {
         let mut join = Join::new(rules());
@@ -203,6 +259,31 @@ fn the_earliest_event_names_the_span() {
         join.add(&event, 0, SECOND);
     }
     assert_eq!(one(&mut join).name(), Some("first"));
+}
+
+#[test]
+fn a_value_names_the_span_only_until_an_event_does_and_the_first_parent_stays() {
+    let named = |name, key, parent_span_id, content| Annotation {
+        labels: labels(name, key),
+        parent_span_id,
+        content,
+        ..event(1, 5, key, 0)
+    };
+    let annotations = [
+        (named("value", "size", 0, Content::Integer(7)), "value", 0),
+        (named("other value", "size", 8, Content::Integer(8)), "value", 8),
+        (named("late", "b", 9, Content::Event(2000)), "late", 8),
+        (named("value", "size", 0, Content::Integer(9)), "late", 8),
+        (named("early", "a", 0, Content::Event(1000)), "early", 8),
+        (named("as early", "a", 0, Content::Event(1000)), "early", 8),
+    ];
+    for count in 1..=annotations.len() {
+        let (given, expected) = (&annotations[..count], &annotations[count - 1]);
+        let (mut join, mut out) = (Join::new(rules()), Vec::new());
+        given.iter().for_each(|(annotation, ..)| join.add(annotation, 0, SECOND));
+        join.leave_all(&mut out);
+        assert_eq!((out[0].name(), out[0].parent_span_id), (Some(expected.1), expected.2), "{count}");
+    }
 }
 
 proptest! {

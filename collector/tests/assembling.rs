@@ -265,6 +265,16 @@ fn whole_spans_stay_as_they_came_but_not_twice() {
 }
 
 #[test]
+fn each_span_stands_where_its_first_piece_came() {
+    let whole = |id| Piece::V2(Span::new(TraceId::new(0, 1).unwrap(), SpanId::new(id).unwrap()));
+    let part = |id, value| Piece::V1(V1Span { id, ..piece("op", vec![event(10, value, "osd")]) });
+    let pieces =
+        vec![whole(1), part(2, "a"), whole(3), part(4, "a"), whole(5), part(2, "b"), part(6, "a"), whole(7)];
+    let ids: Vec<_> = assemble(pieces).iter().map(|span| span.id.get()).collect();
+    assert_eq!(ids, [1, 2, 3, 4, 5, 6, 7]);
+}
+
+#[test]
 fn a_span_that_is_sent_again_as_it_was_read_is_there_once() {
     let at = |nanos, value| Annotation { nanos: Some(nanos), ..event(7, value, "osd") };
     let recorded = piece("op", vec![at(10, "b"), at(20, "a")]);

@@ -10,11 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Once;
 
-use blkin_consumerd::staging::layout::{HEARTBEAT_AT, NUMBER_ROW_BYTES, NUMBERS_AT, VERSION};
+use blkin_consumerd::staging::layout::{
+    HEARTBEAT_AT, HOLDER_AT, HOLDER_COUNTERS, NUMBER_ROW_BYTES, NUMBERS_AT, SHOWN_AT, VERSION,
+};
 use blkin_consumerd::staging::log::Place;
 use blkin_consumerd::staging::{
     Checkpoint, DepartedTotals, Frame, Geometry, Memory, NumberRow, ProgramState, SinkState, SlotState,
-    Staging,
+    Staging, twice,
 };
 use bytes::Bytes;
 
@@ -80,9 +82,20 @@ fn checkpoint() -> Checkpoint {
 
 const ROW: NumberRow = NumberRow { number: 0x0102_0304_0506_0700, device: 1, inode: 0x1112_1314 };
 
+fn counted() -> [u64; HOLDER_COUNTERS] {
+    std::array::from_fn(|at| 81 + at as u64)
+}
+
+/// Of three sinks four figures each, then spans that were split.
+fn shown() -> [u64; 13] {
+    std::array::from_fn(|at| 101 + at as u64)
+}
+
 fn written() -> Vec<u8> {
     let mut memory = zeroed();
     Staging::format(&mut memory, GEOMETRY).unwrap();
+    twice::write(&mut memory, HOLDER_AT, &counted()).unwrap();
+    twice::write(&mut memory, SHOWN_AT, &shown()).unwrap();
     let (mut staging, _) = Staging::open(memory).unwrap();
     let [first, second, third, fourth] = frames();
     let (_, end_of_first) = staging.append(&first).unwrap();
@@ -160,6 +173,8 @@ fn a_worker_that_finds_golden_bytes_goes_on_from_them() {
     let memory = undump(&golden_text());
     let row = memory.0[NUMBERS_AT as usize..].as_chunks().0[2];
     assert_eq!(NumberRow::decode(&row), Some(ROW));
+    assert_eq!(twice::read(&memory, HOLDER_AT).unwrap(), Some(counted()));
+    assert_eq!(twice::read(&memory, SHOWN_AT).unwrap(), Some(shown()));
     let (mut staging, recovered) = Staging::open(memory).unwrap();
     assert_eq!(recovered.checkpoint, checkpoint());
     let (mut found, mut position) = (Vec::new(), recovered.tail);

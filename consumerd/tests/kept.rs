@@ -9,6 +9,7 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
+use blkin_consumerd::staging::layout::{HOLDER_AT, HOLDER_COUNTERS, SECOND_COPY_BYTES};
 use common::manager::Manager;
 use common::scribe::{Behaviour, Reserved, Scribe};
 use common::{Daemon, Site, send_signal, wait_for};
@@ -109,6 +110,36 @@ fn a_program_counts_once_whose_release_systemd_was_not_told_of_before_the_daemon
     assert_eq!(metrics.sum("blkin_drained_before_total"), 0);
     assert_eq!(metrics.sum("blkin_programs_departed_total"), 1);
     lives.end();
+}
+
+/// The number that the next program gets is among them: one that was given before is not taken for a program's that comes.
+#[test]
+fn a_program_that_comes_is_read_though_what_the_holder_counted_was_damaged() {
+    for copies in [1, 2] {
+        let (site, upstream) = (Site::new(), Reserved::new());
+        let manager = Manager::start(site.path("notify"));
+        let address = upstream.address.clone();
+        let _scribe = upstream.start(|_| Behaviour::Ok);
+        let daemon = started(&site, &manager, &address);
+        let mut calls = 0;
+        for _ in 0..2 {
+            calls += site.program(&[10, 1], &[]).finish();
+            wait_for("it is through", || (daemon.metrics().sum("blkin_programs_held") == 0).then_some(()));
+        }
+        wait_for("the staging memory is kept", || (manager.names() == ["staging"]).then_some(()));
+        stopped(daemon);
+        for copy in 0..copies {
+            manager.spoil_staging(HOLDER_AT + copy * SECOND_COPY_BYTES, &[0; 8 * HOLDER_COUNTERS]);
+        }
+        let daemon = started(&site, &manager, &address);
+        calls += site.program(&[10, 1], &[]).finish();
+        let metrics = daemon.settled(calls);
+        metrics.assert_balanced();
+        let taken = metrics.sum_where("blkin_offers_total", "outcome=\"taken\"");
+        assert_eq!(taken, if copies == 1 { 3 } else { 1 });
+        let told = daemon.said("what the holder had counted was damaged").len();
+        assert_eq!(told as u64, copies - 1);
+    }
 }
 
 #[test]

@@ -284,7 +284,7 @@ fn the_layout_is_the_documented_one() {
     staging.append(&frame).unwrap();
     staging.commit().unwrap();
     let bytes = memory.bytes.borrow();
-    assert_eq!(&bytes[..12], b"BLKSTAGE\x09\0\0\0");
+    assert_eq!(&bytes[..12], b"BLKSTAGE\x0a\0\0\0");
     assert_eq!(bytes[64], 152);
     let log = &bytes[4096 + 3 * 4096..];
     let mut expected = b"BFRM\x98\0\0\0".to_vec();

@@ -1,7 +1,7 @@
 //! The holder's own counters. They lie in the staging memory, where the worker that serves `/metrics` reads them.
 
-use crate::staging::Memory;
 use crate::staging::layout::{HOLDER_AT, HOLDER_COUNTERS};
+use crate::staging::{Memory, twice};
 
 /// Which counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,21 +52,13 @@ impl Counters {
 
     /// Shows them to the worker.
     pub fn publish(&self, memory: &mut impl Memory) {
-        let bytes: Vec<u8> = self.0.iter().flat_map(|count| count.to_le_bytes()).collect();
-        if let Err(e) = memory.write(HOLDER_AT, &bytes) {
+        if let Err(e) = twice::write(memory, HOLDER_AT, &self.0) {
             tracing::warn!("failed to publish the holder's counters: {e}");
         }
     }
 }
 
-/// Reads what a holder published.
-pub fn read(memory: &impl Memory) -> Counters {
-    let mut bytes = [0; HOLDER_COUNTERS * 8];
-    let mut counters = Counters::default();
-    if memory.read(HOLDER_AT, &mut bytes).is_ok() {
-        for (counter, raw) in counters.0.iter_mut().zip(bytes.chunks_exact(8)) {
-            *counter = raw.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-        }
-    }
-    counters
+/// Reads what a holder published; `None` where that is damaged.
+pub fn read(memory: &impl Memory) -> Option<Counters> {
+    twice::read(memory, HOLDER_AT).ok().flatten().map(Counters)
 }

@@ -211,7 +211,7 @@ impl<'a> Holder<'a> {
             offers,
             held: HeldPrograms::new(config),
             waiting: Waiting::default(),
-            counters: counters::read(&staging),
+            counters: Counters::default(),
             staging,
             numbers: Numbers::default(),
             store,

@@ -9,7 +9,7 @@ use std::io;
 
 use super::held::{HeldPrograms, Identity};
 use crate::staging::layout::{NUMBER_ROW_BYTES, NUMBERS_AT};
-use crate::staging::{Geometry, Memory, NumberRow};
+use crate::staging::{Geometry, Memory, NumberRow, Staging};
 
 /// The table as it is in the memory.
 #[derive(Debug, Default)]
@@ -30,12 +30,10 @@ impl Numbers {
         geometry: Geometry,
         held: &mut HeldPrograms,
     ) -> io::Result<Self> {
-        let mut bytes = vec![0; geometry.numbers_bytes as usize];
-        memory.read(NUMBERS_AT, &mut bytes)?;
         let mut numbers = Self::default();
         let mut known = BTreeMap::new();
-        for (row, bytes) in (0..).zip(bytes.as_chunks().0) {
-            match NumberRow::decode(bytes).filter(|found| found.number < held.next_number()) {
+        for (row, found) in (0..).zip(rows(memory, geometry)?) {
+            match found.filter(|found| found.number < held.next_number()) {
                 Some(found) if !known.contains_key(&found.number) => {
                     known.insert(found.number, (found.device, found.inode));
                     numbers.rows.insert(found.number, row);
@@ -87,6 +85,21 @@ impl Numbers {
     }
 }
 
+/// The largest number of which the table or a checkpoint knows that it was given, 0 if there is none. Whoever has a number that is
+/// in neither was let go, and nobody remembers it.
+pub(super) fn last_given(memory: &impl Memory, geometry: Geometry) -> u64 {
+    let noted = rows(memory, geometry).into_iter().flatten().flatten().map(|row| row.number).max();
+    let checkpoint = Staging::newest_checkpoint(memory, geometry).ok().flatten();
+    noted.max(checkpoint.map(|checkpoint| checkpoint.last_program)).unwrap_or(0)
+}
+
+/// Every row; `None` of one that is free or damaged.
+fn rows(memory: &impl Memory, geometry: Geometry) -> io::Result<Vec<Option<NumberRow>>> {
+    let mut bytes = vec![0; geometry.numbers_bytes as usize];
+    memory.read(NUMBERS_AT, &mut bytes)?;
+    Ok(bytes.as_chunks().0.iter().map(NumberRow::decode).collect())
+}
+
 fn place(row: u64) -> u64 {
     NUMBERS_AT + row * NUMBER_ROW_BYTES as u64
 }
@@ -96,7 +109,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::link::Program;
-    use crate::staging::{Memfd, Staging};
+    use crate::staging::Memfd;
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
     use std::os::fd::OwnedFd;
 

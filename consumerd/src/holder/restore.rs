@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use rustix::fs::{FlockOperation, flock};
 
-use super::counters::Count;
+use super::counters::{self, Count};
 use super::held::{HeldPrograms, Refusal};
-use super::numbers::Numbers;
+use super::numbers::{self, Numbers};
 use super::store::{Store, tell_failure};
 use super::{Holder, SHORT_TICK};
 use crate::config::Config;
@@ -29,7 +29,7 @@ impl Holder<'_> {
         useless: Vec<String>,
         is_staging_kept: bool,
     ) {
-        self.held.count_from(self.counters.get(Count::NextNumber));
+        self.go_on_counting();
         match Numbers::read(&self.staging, self.config.geometry(), &mut self.held) {
             Ok(numbers) => self.numbers = numbers,
             Err(error) => tell_unnoted(&error),
@@ -49,6 +49,19 @@ impl Holder<'_> {
                 "goes on where the daemon before stopped: systemd kept what it held"
             );
         }
+    }
+
+    /// Gives out no number twice. Where what was counted is damaged, that is any larger than those of which something is left.
+    fn go_on_counting(&mut self) {
+        match counters::read(&self.staging) {
+            Some(counters) => self.counters = counters,
+            None => {
+                tracing::error!("what the holder had counted was damaged; counts anew");
+                let last = numbers::last_given(&self.staging, self.config.geometry());
+                self.counters.set(Count::NextNumber, last.saturating_add(1));
+            }
+        }
+        self.held.count_from(self.counters.get(Count::NextNumber));
     }
 
     /// Takes in who offers itself already, beside those that a [scan](Self::scan) found. What is staged of a program that the

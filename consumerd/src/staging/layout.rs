@@ -6,8 +6,10 @@
 //!         32  bytes of the table of numbers u64
 //!         64  head u64: end of the committed log, a position that only grows unless what is before it is found damaged
 //!        128  heartbeat u64: CLOCK_MONOTONIC in ms when the worker was last through with its work
-//!        192  the holder's own counters, 11 x u64
-//!        512  what `/metrics` has shown last: of each sink that there can be its figures, then spans that were split, u64 each
+//!        192  the holder's own counters, 11 x u64, and their checksum u64
+//!        512  what `/metrics` has shown last: of each sink that there can be its figures, then spans that were split, u64 each; their
+//!             checksum u64
+//!       2240, 2560  both once more: see `twice.rs`
 //! 4096   the holder's table of numbers, rows of 32 bytes: the program's number u64, 0 of a free one; device u64 and inode u64 of
 //!        its segment; checksum u64
 //!   +T   checkpoint A                 sequence u64, payload bytes u64, tail u64, checksum u64, payload
@@ -28,7 +30,7 @@ use blkin_record::{GRAIN_BYTES, MAX_GRAINS};
 /// First eight bytes of the memory.
 pub const MAGIC: [u8; 8] = *b"BLKSTAGE";
 /// Version of everything described here.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 /// Offset of the log's committed end.
 pub const HEAD_AT: u64 = 64;
 /// Offset of the worker's heartbeat.
@@ -39,6 +41,8 @@ pub const HOLDER_AT: u64 = 192;
 pub const HOLDER_COUNTERS: usize = 11;
 /// Offset of what `/metrics` has shown last.
 pub const SHOWN_AT: u64 = 512;
+/// From the holder's counters, and from what was shown, to their second copies.
+pub const SECOND_COPY_BYTES: u64 = 2048;
 /// Bytes of the header page.
 pub const HEADER_BYTES: u64 = 4096;
 /// Offset of the table of numbers.

@@ -117,6 +117,14 @@ impl<M: Memory> Staging<M> {
         read_geometry(memory).is_ok_and(|found| found == geometry)
     }
 
+    /// The newest checkpoint that is whole in a log of these sizes, which is left as it is.
+    ///
+    /// # Errors
+    /// When the memory cannot be read.
+    pub fn newest_checkpoint(memory: &M, geometry: Geometry) -> Result<Option<Checkpoint>, StagingError> {
+        Ok(newest_checkpoint(memory, geometry)?.map(|(checkpoint, ..)| checkpoint))
+    }
+
     /// Opens a log, maybe one that another worker left at any instruction.
     ///
     /// # Errors

@@ -18,6 +18,7 @@ pub mod layout;
 pub mod log;
 pub mod memory;
 pub mod number;
+pub mod twice;
 
 pub use checkpoint::{Checkpoint, DepartedTotals, ProgramState, SinkState, SlotState};
 pub use layout::Geometry;

@@ -16,6 +16,7 @@ use super::shown::Shown;
 use super::spare::Spare;
 use super::told::Told;
 use crate::config::Config;
+use crate::holder::counters::Counters;
 use crate::join::{Join, Rules, SpanPiece};
 use crate::link;
 use crate::settings::Settings;
@@ -113,6 +114,8 @@ pub(super) struct Engine {
     /// Of those that have ended, how many had figures of their own that contradicted each other.
     unsound_programs: u64,
     told: Told,
+    /// What the holder counted when that was last read.
+    holder: Counters,
     /// Flight recorders of ended programs that nobody took in time.
     recorders_evicted: u64,
     /// What earlier workers left is taken over.
@@ -170,6 +173,7 @@ impl Engine {
             rejected_programs: 0,
             unsound_programs: 0,
             told: Told::default(),
+            holder: Counters::default(),
             recorders_evicted: 0,
             is_rebuilt: false,
         };

@@ -7,7 +7,7 @@ use super::ledger::SinkFigures;
 use crate::sinks::NAMES;
 use crate::sinks::queue::{ByOutcome, Outcome};
 use crate::staging::layout::SHOWN_AT;
-use crate::staging::{Memfd, Memory};
+use crate::staging::{Memfd, twice};
 
 const FIGURES: usize = Outcome::ALL.len();
 const WORDS: usize = NAMES.len() * FIGURES + 1;
@@ -43,17 +43,12 @@ impl Shown {
         self.0[WORDS - 1]
     }
 
-    /// As it lies in the staging memory.
+    /// As it lies in the staging memory; `None` where it is damaged.
     ///
     /// # Errors
     /// When that cannot be read.
-    pub(super) fn read(memory: &Memfd) -> io::Result<Self> {
-        let (mut bytes, mut shown) = ([0; WORDS * 8], Self::default());
-        memory.read(SHOWN_AT, &mut bytes)?;
-        for (word, raw) in shown.0.iter_mut().zip(bytes.as_chunks().0) {
-            *word = u64::from_le_bytes(*raw);
-        }
-        Ok(shown)
+    pub(super) fn read(memory: &Memfd) -> io::Result<Option<Self>> {
+        Ok(twice::read(memory, SHOWN_AT)?.map(Self))
     }
 
     /// Lays it there.
@@ -61,6 +56,6 @@ impl Shown {
     /// # Errors
     /// When that cannot be written.
     pub(super) fn write(&self, memory: &mut Memfd) -> io::Result<()> {
-        memory.write(SHOWN_AT, &self.0.map(u64::to_le_bytes).concat())
+        twice::write(memory, SHOWN_AT, &self.0)
     }
 }

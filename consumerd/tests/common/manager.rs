@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use blkin_consumerd::link::{Received, receive};
-use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
+use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd, pwrite};
 
 type Kept = Arc<Mutex<BTreeMap<String, OwnedFd>>>;
 
@@ -46,6 +46,11 @@ impl Manager {
     /// Loses what it keeps of programs, as if it had not been told of them yet.
     pub fn lose_programs(&self) {
         self.kept.lock().unwrap().retain(|name, _| name == "staging");
+    }
+
+    /// Something else writes to the staging memory.
+    pub fn spoil_staging(&self, at: u64, bytes: &[u8]) {
+        assert_eq!(pwrite(&self.kept.lock().unwrap()["staging"], bytes, at).unwrap(), bytes.len());
     }
 
     /// A command that starts what is appended to it as a unit's next process, with everything that is kept.

@@ -70,6 +70,14 @@ def checkpoint(area):
     return result
 
 
+def twice(memory, at, count):
+    copies = [memory[begin : begin + 8 * count + 8] for begin in (at, at + 2048)]
+    assert copies[0] == copies[1]
+    *words, stored = struct.unpack(f"<{count + 1}Q", copies[0])
+    assert checksum(copies[0][:-8]) == stored
+    return words
+
+
 def numbers(table):
     rows = [struct.unpack_from("<4Q", table, at) for at in range(0, len(table), 32)]
     assert all(checksum(struct.pack("<3Q", *row[:3])) == row[3] for row in rows if row[0])
@@ -96,7 +104,7 @@ def entry(log, at):
 def main():
     memory = load(sys.argv[1])
     magic, version, zero, log_bytes, checkpoint_bytes, numbers_bytes = struct.unpack_from("<8sIIQQQ", memory)
-    assert (magic, version, zero) == (b"BLKSTAGE", 9, 0)
+    assert (magic, version, zero) == (b"BLKSTAGE", 10, 0)
     (head,) = struct.unpack_from("<Q", memory, 64)
     checkpoints_at = HEADER + numbers_bytes
     log_at = checkpoints_at + 2 * checkpoint_bytes
@@ -106,6 +114,7 @@ def main():
     position = max((copy["tail"] for copy in copies if copy), default=0)
     sizes = {"log_bytes": log_bytes, "checkpoint_bytes": checkpoint_bytes, "numbers_bytes": numbers_bytes}
     print(json.dumps(dict(sizes, head=head)))
+    print(json.dumps({"holder": twice(memory, 192, 11), "shown": twice(memory, 512, 13)}))
     print(json.dumps({"numbers": numbers(memory[HEADER:checkpoints_at])}))
     for name, copy in zip("AB", copies):
         print(json.dumps({"checkpoint": name, "holds": copy}))

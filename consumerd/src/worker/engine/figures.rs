@@ -63,7 +63,9 @@ impl Engine {
     }
 
     /// Everything for `/metrics`, at one moment.
-    pub(in crate::worker) fn snapshot(&self) -> Snapshot {
+    pub(in crate::worker) fn snapshot(&mut self) -> Snapshot {
+        // What is damaged there its holder writes anew before long.
+        self.holder = counters::read(self.staging.memory()).unwrap_or(self.holder);
         Snapshot {
             programs: self
                 .programs
@@ -84,7 +86,7 @@ impl Engine {
             open_span_bytes: self.join.open_bytes() as u64,
             staging_used_bytes: self.staging.used_bytes(),
             staging_limit_bytes: self.staging_limit_bytes(),
-            holder: counters::read(self.staging.memory()),
+            holder: self.holder,
         }
     }
 }

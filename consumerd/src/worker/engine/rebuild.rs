@@ -103,7 +103,10 @@ impl Engine {
 
     /// No counter of `/metrics` goes back.
     fn go_on_from_shown(&mut self) -> Result<(), StagingError> {
-        let shown = Shown::read(&self.shown)?;
+        let shown = Shown::read(&self.shown)?.unwrap_or_else(|| {
+            tracing::error!("the staging memory was damaged: what /metrics has shown is not known any more; counters may go back");
+            Shown::default()
+        });
         self.ledger.goes_on_from(|sink| shown.settled(sink));
         self.spans.split = self.spans.split.max(shown.spans_split());
         // There may be other sinks than before.

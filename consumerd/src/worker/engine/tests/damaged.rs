@@ -1,9 +1,9 @@
 //! Something else wrote to the staging memory.
 
-use super::unread::segment_of_spans;
+use super::unread::{Node, segment_of_spans};
 use super::*;
 use crate::staging::Memory;
-use crate::staging::layout::{FRAME_HEADER_BYTES, HEAD_AT};
+use crate::staging::layout::{FRAME_HEADER_BYTES, HEAD_AT, SECOND_COPY_BYTES, SHOWN_AT};
 use crate::worker::Totals;
 
 /// Records of a program, a third in each of three frames.
@@ -120,5 +120,27 @@ fn an_end_of_the_log_that_is_damaged_costs_what_is_behind_it() {
         let mut damaged = Damaged::new();
         damaged.set_word(HEAD_AT, head);
         damaged.is_counted_as(RECORDS, 0, 0);
+    }
+}
+
+/// What a worker has shown as settled counts as that, so that it must not be believed of damaged memory.
+#[test]
+fn what_was_shown_is_believed_as_long_as_a_copy_of_it_is_whole() {
+    let spans = 1000;
+    for (copies, is_known) in [(&[SHOWN_AT][..], true), (&[SHOWN_AT, SHOWN_AT + SECOND_COPY_BYTES], false)] {
+        let mut node = Node::with_staged(spans, 64 << 20);
+        let mut second = node.worker();
+        while second.take(0).is_empty() {
+            second.round();
+        }
+        second.round();
+        let shown = 2 * spans - second.in_flight()[0];
+        second.engine.note_shown().unwrap();
+        drop(second);
+        for copy in copies {
+            node.staging.write(*copy, &u64::MAX.to_le_bytes()).unwrap();
+        }
+        let settled = 2 * spans - node.worker().in_flight()[0];
+        assert_eq!(settled, if is_known { shown } else { 0 });
     }
 }

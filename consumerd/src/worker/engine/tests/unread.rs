@@ -56,7 +56,7 @@ pub(super) fn segment_of_spans(trace_id: u64, spans: u64) -> OwnedFd {
 /// Programs, and staging memory that outlives workers.
 pub(super) struct Node {
     pub(super) config: Config,
-    staging: Memfd,
+    pub(super) staging: Memfd,
     segment: OwnedFd,
     control: OwnedFd,
 }
@@ -121,18 +121,18 @@ impl Worker {
         assert!(programs.all(Totals::balances), "{:?}", snapshot.programs);
     }
 
-    fn valid(&self) -> u64 {
+    fn valid(&mut self) -> u64 {
         let snapshot = self.engine.snapshot();
         let live: u64 = snapshot.programs.iter().map(|(_, totals)| totals.drain.valid).sum();
         live + snapshot.departed.drain.valid
     }
 
-    fn in_flight(&self) -> Vec<u64> {
+    pub(super) fn in_flight(&mut self) -> Vec<u64> {
         self.engine.snapshot().sinks.iter().map(|(_, sink)| sink.in_flight).collect()
     }
 
     /// Takes all that is in a queue, for good, and gives its messages.
-    fn take(&self, sink: usize) -> Vec<Vec<u8>> {
+    pub(super) fn take(&self, sink: usize) -> Vec<Vec<u8>> {
         let (queue, mut messages) = (&self.queues[sink], Vec::new());
         queue.hurry();
         while let Next::Batch(batch) = queue.next(Instant::now()) {

@@ -9,11 +9,12 @@ use blkin_daemon::checks::{in_ranges, invalid, listen_address, read_listen_addre
 use blkin_daemon::config::ConfigError;
 use blkin_daemon::logging::{self, LogFormat, LogOverrides};
 use blkin_daemon::upstream::{HOST_AND_PORT, is_host_and_port};
+use blkin_ringbuf::layout::MAX_SLOTS;
 use serde::{Deserialize, Serialize};
 
 use crate::staging::Geometry;
-use crate::staging::layout::MAX_RING_BUDGET_BYTES;
-use crate::staging::layout::NUMBER_ROW_BYTES;
+use crate::staging::checkpoint::{PROGRAM_BYTES, RING_BYTES};
+use crate::staging::layout::{MAX_RING_BUDGET_BYTES, NUMBER_ROW_BYTES};
 
 /// Where the file is looked for when none is named.
 pub const DEFAULT_FILE: &str = "/etc/blkin/consumerd.toml";
@@ -345,7 +346,7 @@ impl Config {
 
     /// How the staging memory is divided.
     pub fn geometry(&self) -> Geometry {
-        let per_program = 4096 + 32 * 256;
+        let per_program = (PROGRAM_BYTES + MAX_SLOTS * RING_BYTES) as u64;
         let programs = (self.max_programs as u64).min(100_000);
         let checkpoint_bytes = (64 << 10) + programs * per_program;
         let numbers_bytes = programs * NUMBER_ROW_BYTES as u64;
@@ -396,6 +397,9 @@ fn check_socket(key: &'static str, path: &Path) -> Result<(), ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sinks;
+    use crate::staging::layout::CHECKPOINT_HEADER_BYTES;
+    use crate::staging::{Checkpoint, ProgramState, SinkState, SlotState};
 
     #[test]
     fn the_defaults_pass_their_own_check() {
@@ -465,6 +469,25 @@ mod tests {
         let alone = refused(&|c| c.worker_uid = Some(7));
         assert!(alone.contains("worker_gid: is needed beside worker_uid"), "{alone}");
         assert!(refused(&|c| c.worker_gid = Some(7)).contains("worker_uid: is needed beside worker_gid"));
+    }
+
+    /// A worker that could not write its checkpoint would end, and so would each after it.
+    #[test]
+    fn a_checkpoint_of_as_many_programs_as_may_be_held_finds_room() {
+        for max_programs in [1, 1000, 100_000] {
+            let config = Config { max_programs, ..Config::default() };
+            config.check().unwrap();
+            let program =
+                ProgramState { slots: vec![SlotState::default(); MAX_SLOTS], ..ProgramState::default() };
+            let sink = |name: &&str| SinkState { name: (*name).to_owned(), ..SinkState::default() };
+            let checkpoint = Checkpoint {
+                sinks: sinks::NAMES.iter().map(sink).collect(),
+                programs: vec![program; max_programs],
+                ..Checkpoint::default()
+            };
+            let bytes = checkpoint.encode().len() + CHECKPOINT_HEADER_BYTES;
+            assert!(bytes as u64 <= config.geometry().checkpoint_bytes, "{max_programs}: {bytes}");
+        }
     }
 
     #[test]

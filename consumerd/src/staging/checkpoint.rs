@@ -77,6 +77,11 @@ pub struct Checkpoint {
     pub programs: Vec<ProgramState>,
 }
 
+/// Bytes of a program's state, and of each of its rings beside that.
+pub const PROGRAM_BYTES: usize = 9 * 8;
+/// See [`PROGRAM_BYTES`].
+pub const RING_BYTES: usize = 3 * 8;
+
 /// Most sinks, programs and rings which a checkpoint is believed to hold.
 const MAX_SINKS: u64 = 64;
 const MAX_PROGRAMS: u64 = 1 << 20;

@@ -30,7 +30,7 @@ const CONSUMERD: [Counter; 4] = [
     ),
     counter(
         "blkin_programs_unsound_total",
-        "programs ended with figures that contradict each other, and count with what was read of them alone",
+        "programs had figures that contradict each other, and count with what was read of them alone",
         "its log (`journalctl -u blkin-consumerd`) names them and what they had counted: look for an error of the program in \
          its memory; valgrind or ASan may name it",
     ),

@@ -111,7 +111,7 @@ pub(super) struct Engine {
     last_checkpoint: Duration,
     next_tick: Duration,
     rejected_programs: u64,
-    /// Of those that have ended, how many had figures of their own that contradicted each other.
+    /// How many had figures of their own that contradicted each other.
     unsound_programs: u64,
     told: Told,
     /// What the holder counted when that was last read.

@@ -183,7 +183,7 @@ fn encode_daemon(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fm
     counters_of(encoder, "blkin_recorders_evicted", "Flight recorders that nobody took in time", evicted)?;
     let rejected = one(snapshot.rejected_programs);
     counters_of(encoder, "blkin_programs_rejected", "Offers that could not be attached", rejected)?;
-    let help = "Programs that have ended and whose own figures contradicted each other";
+    let help = "Programs whose own figures contradicted each other";
     counters_of(encoder, "blkin_programs_unsound", help, one(snapshot.unsound_programs))?;
     gauges_of(
         encoder,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use blkin_record::GRAIN_BYTES;
 use blkin_ringbuf::layout::{CONTROL_BYTES, segment_bytes};
 use blkin_ringbuf::saved::Identity;
-use blkin_ringbuf::{AttachError, Attachment, Position, RingMode, RingTime};
+use blkin_ringbuf::{AttachError, Attachment, Position, ProgramCounters, RingMode, RingTime};
 
 use super::askers::Askers;
 use super::before::Before;
@@ -22,6 +22,9 @@ use crate::staging::{Frame, ProgramState, SlotState};
 
 /// Time between two questions whether anybody can still write a segment.
 const ASK_EVERY: Duration = Duration::from_millis(450);
+
+/// So many looks that contradict themselves have no other reason than figures that do.
+const DOUBTS: usize = 4;
 
 /// One program.
 pub(super) struct Program {
@@ -59,6 +62,8 @@ pub(super) struct Program {
     /// and that it has not answered yet.
     is_asked: bool,
     was_insane: bool,
+    /// Its own figures were found to contradict each other: they are not believed any more.
+    is_unsound: bool,
     /// Nobody can write its rings any more.
     writers_gone: bool,
     /// The last round came after that and found nothing.
@@ -129,6 +134,7 @@ impl Program {
             last_asked: None,
             is_asked: false,
             was_insane: false,
+            is_unsound: false,
             writers_gone: false,
             is_drained: false,
             ended_at: None,
@@ -349,17 +355,28 @@ impl Program {
         }
     }
 
-    /// Its figures as they are now.
+    /// Its figures as they are now, without the program's word once that was found to contradict itself.
     pub(super) fn totals(&self) -> Totals {
         let (counters, pending) = self.attachment.counters_and_pending();
-        Totals {
+        let totals = Totals {
             counters,
             drained_before: self.before.settled,
             unsettled: self.before.unsettled,
             pending: if self.given_up.is_some() { 0 } else { pending },
             released: self.given_up.unwrap_or(0),
             drain: self.figures,
+        };
+        if self.is_unsound { totals.without_its_word() } else { totals }
+    }
+
+    /// What it counted, if that is found just now to contradict itself by more than a program does that records meanwhile.
+    pub(super) fn turns_out_unsound(&mut self) -> Option<ProgramCounters> {
+        if (0..DOUBTS).any(|_| self.totals().is_nearly_sound()) {
+            return None;
         }
+        let counters = self.totals().counters;
+        self.is_unsound = true;
+        Some(counters)
     }
 }
 

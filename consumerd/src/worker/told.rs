@@ -35,7 +35,7 @@ impl Told {
         }
     }
 
-    /// A program has ended whose figures contradict each other.
+    /// The figures of a program contradict each other.
     pub(super) fn unsound(&mut self, process: &str, counters: &ProgramCounters) {
         if let Some(held_back) = self.unsound.admit(Instant::now()) {
             let ProgramCounters { attempted, committed, .. } = counters;
@@ -45,7 +45,7 @@ impl Told {
                 committed,
                 lost = counters.lost(),
                 held_back,
-                "figures of a program that has ended contradict each other; it counts with what was read of it alone"
+                "figures of a program contradict each other; it counts with what was read of it alone"
             );
         }
     }
@@ -75,7 +75,7 @@ impl Told {
             );
         }
         if let Some(programs) = self.unsound.rest(now) {
-            tracing::warn!(programs, "figures of more programs that have ended contradict each other");
+            tracing::warn!(programs, "figures of more programs contradict each other");
         }
         if let Some(programs) = self.given_up.rest(now) {
             tracing::warn!(programs, "the flight recorders of more programs that have ended were given up");

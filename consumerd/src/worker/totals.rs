@@ -6,7 +6,8 @@ use super::ledger::DrainFigures;
 use crate::staging::DepartedTotals;
 use crate::staging::checkpoint::DEPARTED_FIGURES;
 
-/// Losses that the threads of a program may have been about to count when it was killed: more than that is an error.
+/// Losses that the threads of a program may have been about to count when it was killed, or records that they wrote between two
+/// looks at its figures: more than that is an error.
 const MOST_BROKEN_OFF: u64 = 1000;
 
 /// A program's whole ledger at one moment.
@@ -54,6 +55,14 @@ impl Totals {
     /// Whether nothing in it contradicts the rest: the program's memory may have been spoilt, by itself or by a fault.
     pub(super) fn is_sound(&self) -> bool {
         self.counters.add_up() && self.balances()
+    }
+
+    /// The same of a program that may record meanwhile, so that not all figures are of the same moment.
+    pub(super) fn is_nearly_sound(&self) -> bool {
+        let is_near = |a: u64, b: u64| a.wrapping_sub(b).cast_signed().unsigned_abs() <= MOST_BROKEN_OFF;
+        let told = self.counters.committed.wrapping_add(self.counters.lost());
+        is_near(self.counters.attempted, told)
+            && is_near(self.counters.committed, self.accounted().wrapping_add(self.pending))
     }
 
     /// Whether committed = drained + pending + torn + overwritten + released; with what an earlier daemon had drained,

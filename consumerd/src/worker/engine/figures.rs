@@ -32,7 +32,7 @@ pub struct Snapshot {
     pub departed_programs: u64,
     /// Offers that could not be mapped.
     pub rejected_programs: u64,
-    /// Programs that have ended, and whose own figures contradicted each other.
+    /// Programs whose own figures contradicted each other.
     pub unsound_programs: u64,
     /// Flight recorders of ended programs that nobody took in time.
     pub recorders_evicted: u64,
@@ -62,8 +62,19 @@ impl Engine {
         self.ledger.sinks().map(|(_, figures)| figures)
     }
 
+    /// Something may have written into a program's memory: what it claims then would be in every sum.
+    fn doubt_programs(&mut self) {
+        for program in self.programs.values_mut() {
+            if let Some(counters) = program.turns_out_unsound() {
+                self.told.unsound(&program.label, &counters);
+                self.unsound_programs += 1;
+            }
+        }
+    }
+
     /// Everything for `/metrics`, at one moment.
     pub(in crate::worker) fn snapshot(&mut self) -> Snapshot {
+        self.doubt_programs();
         // What is damaged there its holder writes anew before long.
         self.holder = counters::read(self.staging.memory()).unwrap_or(self.holder);
         Snapshot {

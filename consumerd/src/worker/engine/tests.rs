@@ -175,7 +175,11 @@ fn what_an_ended_program_has_settled_is_said_to_whoever_reads_it_next() {
 
 /// One flipped bit in a program's memory is enough.
 #[test]
-fn what_a_program_counted_wrongly_is_in_no_sum_over_programs_that_have_ended() {
+fn what_a_program_counted_wrongly_is_in_no_sum_whether_it_is_seen_while_it_lives_or_not() {
+    [false, true].into_iter().for_each(assert_that_wrong_figures_count_nowhere);
+}
+
+fn assert_that_wrong_figures_count_nowhere(is_seen_alive: bool) {
     let (mut engine, tail) = engine(&staging());
     engine.rebuild(tail).unwrap();
     let claims = |word: usize, claimed: u64| {
@@ -188,6 +192,16 @@ fn what_a_program_counted_wrongly_is_in_no_sum_over_programs_that_have_ended() {
     let spoilt = [claims(1, 1 << 55), claims(2, 1 << 63), claims(0, 1 << 62 | 5)];
     for (number, segment) in (1..).zip(spoilt.into_iter().chain([segment(5)])) {
         engine.attach(identity(number), segment, control(SealFlags::SHRINK | SealFlags::GROW)).unwrap();
+    }
+    engine.drain_all(Duration::ZERO).unwrap();
+    if is_seen_alive {
+        for _ in 0..2 {
+            let snapshot = engine.snapshot();
+            assert_eq!(snapshot.unsound_programs, 3, "each counts once");
+            for (label, totals) in snapshot.programs {
+                assert!(totals.is_sound() && totals.counters.attempted == 5, "{label}: {totals:?}");
+            }
+        }
     }
     while !engine.programs.is_empty() {
         engine.round().unwrap();

@@ -15,9 +15,12 @@ use blkin_record::{POSITION_MASK, Stamp};
 use blkin_ringbuf::layout::{CONTROL_BYTES, LAYOUT_VERSION, RINGS_OFFSET_BYTES, segment_bytes};
 use common::{Site, wait_for};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use rustix::io::{pread, pwrite};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::io::{Errno, pread, pwrite};
+use rustix::net::{
+    AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, socket_with,
+};
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
+use rustix::process::Signal;
 
 const SLOTS: usize = 64;
 const RING_BYTES: usize = 4096;
@@ -112,10 +115,12 @@ fn memfds((segment, control): (Vec<u64>, Vec<u64>)) -> (OwnedFd, OwnedFd) {
     (segment, sealed("blkin-control", &control, SealFlags::empty()))
 }
 
-fn offer_memfds(site: &Site, segment: &OwnedFd, control: &OwnedFd) {
+/// Offers them; the connection, which ends once they were heard of.
+fn offer_memfds(site: &Site, segment: &OwnedFd, control: &OwnedFd) -> OwnedFd {
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
     connect(&socket, &SocketAddrUnix::new(site.socket()).unwrap()).unwrap();
     send(&socket, b"BLKOFFER\x01\0\0\0\0\0\0\0", &[segment.as_fd(), control.as_fd()]).unwrap();
+    socket
 }
 
 #[test]
@@ -143,6 +148,33 @@ fn what_hostile_programs_write_neither_ends_the_worker_nor_costs_another_program
     assert_eq!(honest as u64, calls);
     // Something of the hostile programs was read, or this shows little.
     assert!(metrics.sum_where("blkin_valid_total", "departed") > 0);
+    program.end();
+}
+
+/// A worker that starts anew needs all programs that were there, and waits for memory that lacks.
+#[test]
+fn memory_that_cannot_be_mapped_keeps_no_worker_from_starting() {
+    let site = Site::new();
+    let daemon = site.daemon(&[]);
+    let mut program = site.program(&[500, 2], &[]);
+    let calls = program.calls();
+    daemon.settled(calls);
+    let control = sealed("blkin-control", &[0; CONTROL_BYTES / 8], SealFlags::empty());
+    let huge = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+    let segment = memfd_create("blkin-segment", huge).unwrap();
+    ftruncate(&segment, 4 << 20).unwrap();
+    fcntl_add_seals(&segment, SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE).unwrap();
+    // Whatever is taken in now no worker has seen before the next one starts.
+    daemon.signal_worker(Signal::STOP);
+    let offering = offer_memfds(&site, &segment, &control);
+    // The end of the connection, with the offer still in it where that was refused.
+    let heard = recv(&offering, &mut [0; 1], RecvFlags::empty());
+    assert!(matches!(heard, Ok((_, 0)) | Err(Errno::CONNRESET)), "{heard:?}");
+    daemon.signal_worker(Signal::KILL);
+    program.record_more();
+    let calls = program.calls();
+    let metrics = daemon.settled_of(&program, calls);
+    assert_eq!(metrics.sum("blkin_worker_restarts_total"), 1);
     program.end();
 }
 

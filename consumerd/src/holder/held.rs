@@ -9,10 +9,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{FileType, SealFlags, fcntl_get_seals, fstat};
+use rustix::fs::{FileType, FsWord, SealFlags, fcntl_get_seals, fstat, fstatfs};
 
 use crate::config::Config;
 use crate::link::Program;
+
+/// The file system of memory files, as the kernel names it. Those of huge pages have another: where no such page is free they cannot be
+/// mapped, which a worker that starts would take for a shortage that passes.
+const TMPFS: FsWord = 0x0102_1994;
 
 /// Device and inode of a segment.
 pub type Identity = (u64, u64);
@@ -222,8 +226,8 @@ fn memfd_file(fd: impl AsFd) -> io::Result<(Identity, u64)> {
     if !fcntl_get_seals(&fd)?.contains(SealFlags::SHRINK | SealFlags::GROW) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let stat = fstat(fd)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+    let stat = fstat(&fd)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || fstatfs(fd)?.f_type != TMPFS {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     Ok(((stat.st_dev, stat.st_ino), u64::try_from(stat.st_size).unwrap_or(u64::MAX)))
@@ -303,6 +307,10 @@ mod tests {
         assert_eq!(held.admit(program(1), unsealed, memfd()), Err(Refusal::Malformed));
         let file = OwnedFd::from(tempfile::tempfile().unwrap());
         assert_eq!(held.admit(program(1), memfd(), file), Err(Refusal::Malformed));
+        let huge = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        let huge = memfd_create("x", huge).unwrap();
+        fcntl_add_seals(&huge, SealFlags::SHRINK | SealFlags::GROW).unwrap();
+        assert_eq!(held.admit(program(1), huge, memfd()), Err(Refusal::Malformed));
         let (pipe, _) = rustix::pipe::pipe().unwrap();
         assert_eq!(held.admit(program(1), pipe, memfd()), Err(Refusal::Malformed));
     }

@@ -7,6 +7,7 @@ mod common;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -14,13 +15,13 @@ use blkin_consumerd::link::send;
 use blkin_record::{POSITION_MASK, Stamp};
 use blkin_ringbuf::layout::{CONTROL_BYTES, LAYOUT_VERSION, RINGS_OFFSET_BYTES, segment_bytes};
 use common::{Site, wait_for};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::{Errno, pread, pwrite};
 use rustix::net::{
     AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, socket_with,
 };
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
-use rustix::process::Signal;
+use rustix::process::{Signal, geteuid};
 
 const SLOTS: usize = 64;
 const RING_BYTES: usize = 4096;
@@ -283,6 +284,29 @@ fn programs_that_are_no_good_do_not_fill_the_log() {
         });
         assert!(lines.len() < 20, "{lines:?}");
     }
+}
+
+/// A daemon that is not root, or not wholly, may not open them again, and cannot know whether another reads them.
+#[test]
+fn programs_whose_pages_nobody_may_open_do_not_fill_the_log() {
+    const EACH: u64 = 60;
+    let site = Site::new();
+    let mut starter = Command::new("setpriv");
+    starter.arg("--no-new-privs");
+    if geteuid().is_root() {
+        starter.args(["--bounding-set", "-dac_override"]);
+    }
+    let daemon = site.started_by(starter, &[]).ready();
+    for _ in 0..EACH {
+        let (segment, control) = memfds((vec![0; RINGS_OFFSET_BYTES / 8], vec![0; CONTROL_BYTES / 8]));
+        fchmod(&control, Mode::empty()).unwrap();
+        offer_memfds(&site, &segment, &control);
+    }
+    let lines = wait_for("they are counted", || {
+        let lines = daemon.said("failed to find out whether another daemon reads");
+        (named_or_counted(&lines) == EACH).then_some(lines)
+    });
+    assert!(lines.len() < 20, "{lines:?}");
 }
 
 /// The kernel waits a sixth of a second for pages that are in use elsewhere before it says that a segment may still be written.

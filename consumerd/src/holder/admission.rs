@@ -1,5 +1,6 @@
 //! Programs on their way in: who is taken, who is refused, who has to wait, and what is said of that.
 
+use std::io;
 use std::time::Instant;
 
 use blkin_daemon::Notices;
@@ -21,6 +22,8 @@ const LAST_LOOKS: usize = 20;
 /// Why programs are refused, in the log.
 const OVER_QUOTA: &str = "quota; raise max_programs*, max_shared_bytes_per_uid or the limit of open files";
 const ELSEWHERE: &str = "another daemon reads it";
+/// What is said of programs of which that is not known, in the log.
+const UNCLAIMED: &str = "failed to find out whether another daemon reads";
 /// What to do about programs without a process id, in the log.
 const NO_IDS: &str = "run consumerd in the machine's (--pid=host, hostPID: true)";
 /// Why programs wait, in the log.
@@ -76,6 +79,13 @@ impl Holder<'_> {
         }
     }
 
+    /// Names a program that may be another daemon's, too. It can bring that about itself, with a page that nobody may open again.
+    fn tell_unclaimed(&mut self, pid: u32, error: &io::Error) {
+        if let Some(held_back) = self.unclaimed.admit(Instant::now()) {
+            tracing::warn!(pid, held_back, "{UNCLAIMED} a program: {error}");
+        }
+    }
+
     /// Says once that programs come which have no process id here.
     fn tell_foreign(&mut self, pid: u32) {
         if pid == 0 && !std::mem::replace(&mut self.was_foreign, true) {
@@ -85,7 +95,7 @@ impl Holder<'_> {
         }
     }
 
-    /// Counts in the log what was refused since the last line, though nothing more is.
+    /// Counts in the log what came since the last line, though nothing more does.
     pub(super) fn tell_held_back(&mut self, of: impl Fn(&mut Notices) -> Option<u64>) {
         if let Some(programs) = of(&mut self.over_quota) {
             tracing::warn!(programs, "refused more programs: {OVER_QUOTA}");
@@ -93,10 +103,13 @@ impl Holder<'_> {
         if let Some(programs) = of(&mut self.elsewhere) {
             tracing::warn!(programs, "refused more programs: {ELSEWHERE}");
         }
+        if let Some(programs) = of(&mut self.unclaimed) {
+            tracing::warn!(programs, "{UNCLAIMED} more programs");
+        }
     }
 
     /// Gives an offer of which the control page is this daemon's alone.
-    fn claim(&self, mut offer: Offer) -> Result<Offer, (Refusal, Offer)> {
+    fn claim(&mut self, mut offer: Offer) -> Result<Offer, (Refusal, Offer)> {
         if let Err(refusal) = self.held.check(&offer.program, &offer.segment, &offer.control) {
             if refusal == Refusal::Quota {
                 // Whatever keeps the program from being told is of its own making.
@@ -107,10 +120,7 @@ impl Holder<'_> {
         match claim(&offer.control) {
             Ok(Some(control)) => offer.control = control,
             Ok(None) => return Err((Refusal::Elsewhere, offer)),
-            Err(e) => tracing::warn!(
-                pid = offer.program.pid,
-                "failed to find out whether another daemon reads a program: {e}"
-            ),
+            Err(error) => self.tell_unclaimed(offer.program.pid, &error),
         }
         Ok(offer)
     }

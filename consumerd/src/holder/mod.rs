@@ -132,6 +132,7 @@ struct Holder<'a> {
     counters: Counters,
     over_quota: Notices,
     elsewhere: Notices,
+    unclaimed: Notices,
     /// Offers stayed where they were for want of descriptors.
     was_short: bool,
     /// A program came that has no process id here.
@@ -220,6 +221,7 @@ impl<'a> Holder<'a> {
             guard,
             over_quota: Notices::default(),
             elsewhere: Notices::default(),
+            unclaimed: Notices::default(),
             was_short: false,
             was_foreign: false,
             stop,

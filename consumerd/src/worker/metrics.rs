@@ -185,12 +185,8 @@ fn encode_daemon(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fm
     counters_of(encoder, "blkin_programs_rejected", "Offers that could not be attached", rejected)?;
     let help = "Programs whose own figures contradicted each other";
     counters_of(encoder, "blkin_programs_unsound", help, one(snapshot.unsound_programs))?;
-    gauges_of(
-        encoder,
-        "blkin_staging_used_bytes",
-        "Staging memory in use",
-        one(snapshot.staging_used_bytes),
-    )?;
+    let help = "Staging memory in use: by what waits, and by what came after the oldest of that";
+    gauges_of(encoder, "blkin_staging_used_bytes", help, one(snapshot.staging_used_bytes))?;
     let help = "Staging memory that may be in use, of staging_bytes: beyond it the oldest is given up";
     gauges_of(encoder, "blkin_staging_bytes", help, one(snapshot.staging_limit_bytes))?;
     encode_holder(encoder, &snapshot.holder)

@@ -45,7 +45,8 @@ pub enum Cause {
 
 impl Cause {
     /// Those of a Scribe server.
-    pub const OF_UPSTREAM: &'static [Cause] = &[Cause::Unreachable, Cause::Broken, Cause::TryLater];
+    pub const OF_UPSTREAM: &'static [Cause] =
+        &[Cause::Unreachable, Cause::Broken, Cause::TryLater, Cause::Refused];
     /// Those of a file or a named pipe.
     pub const OF_FILE: &'static [Cause] = &[Cause::DiskFull, Cause::NoReader, Cause::Failed];
     /// Those of a folder in which there is only so much room.

@@ -58,6 +58,19 @@ impl Pump {
         }
     }
 
+    /// It answered, and took nothing by that: whatever it says, it is there.
+    pub fn answered(&mut self) {
+        self.backoff.reset();
+    }
+
+    /// Nothing is taken of what it gets, and what it has not taken it never will.
+    pub fn refused(&mut self, reason: &impl Display) {
+        if let Some(begun) = self.standing.failed(Cause::Refused, reason) {
+            let (to, cause, held_back) = (self.standing.to(), Cause::Refused.label(), begun.held_back);
+            tracing::warn!(sink = self.name, to, cause, held_back, "failed to ship: {reason}");
+        }
+    }
+
     /// Something is to be shipped again: pauses.
     ///
     /// # Errors

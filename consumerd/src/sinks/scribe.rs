@@ -18,6 +18,9 @@ use crate::config::Config;
 
 /// After so many connections in a row that broke without an answer entries are called one by one.
 const BREAKS: u32 = 3;
+/// An upstream that has refused so many entries in a row takes none, it seems. One that refuses a few of many has trouble with
+/// these, and they are counted.
+const REFUSALS: u32 = 3;
 
 /// One upstream.
 #[derive(Debug)]
@@ -29,8 +32,10 @@ pub struct Scribe {
     trial: Trial<Batch>,
     /// Connections that broke since the last answer.
     breaks: u32,
-    /// Of messages that the upstream refuses.
+    /// Of messages that the upstream refuses,
     refused: Notices,
+    /// and how many in a row.
+    refusals: u32,
 }
 
 impl Scribe {
@@ -45,6 +50,7 @@ impl Scribe {
             trial: Trial::default(),
             breaks: 0,
             refused: Notices::default(),
+            refusals: 0,
         }
     }
 
@@ -94,17 +100,39 @@ impl Scribe {
         {
             match verdict {
                 Verdict::Refused => {
+                    self.answered(pump);
                     pump.queue.split(batch).into_iter().for_each(|single| self.trial.push(single));
                 }
-                Verdict::Taken => pump.queue.settle(&batch, Outcome::Acked),
+                Verdict::Taken => {
+                    self.succeeded(pump);
+                    pump.queue.settle(&batch, Outcome::Acked);
+                }
             }
-            self.was_answered(pump);
         }
     }
 
-    fn was_answered(&mut self, pump: &mut Pump) {
+    fn answered(&mut self, pump: &mut Pump) {
         self.breaks = 0;
+        pump.answered();
+    }
+
+    /// It answered `OK`.
+    fn succeeded(&mut self, pump: &mut Pump) {
+        self.answered(pump);
+        self.refusals = 0;
         pump.well();
+    }
+
+    /// It refused an entry.
+    fn was_refused(&mut self, why: &str, pump: &mut Pump) {
+        self.answered(pump);
+        self.tell_refused(&format_args!("a message was refused: {why}"));
+        self.refusals += 1;
+        if self.refusals >= REFUSALS {
+            pump.refused(&format_args!(
+                "it refuses one message after the other, each of which it does not get: {why}"
+            ));
+        }
     }
 
     /// Calls one entry by itself.
@@ -117,9 +145,12 @@ impl Scribe {
         let call = |sequence| encode(&self.category, &batch.entries, sequence);
         let life = pump.queue.life();
         let outcome = match self.pipeline.call(call, &mut || sign_of(life)) {
-            Ok(Reply::Ok) => Outcome::Acked,
+            Ok(Reply::Ok) => {
+                self.succeeded(pump);
+                Outcome::Acked
+            }
             Ok(Reply::Refused(why)) => {
-                self.tell_refused(&format_args!("a message was refused: {why}"));
+                self.was_refused(&why, pump);
                 Outcome::Rejected
             }
             Ok(Reply::TryLater) => return pump.later(Cause::TryLater, &Trouble::TryLater),
@@ -135,7 +166,7 @@ impl Scribe {
     }
 
     /// The entry that was called has an answer, and perhaps another one is given up by that.
-    fn decide(&mut self, outcome: Outcome, pump: &mut Pump) {
+    fn decide(&mut self, outcome: Outcome, pump: &Pump) {
         let (answered, given_up) = self.trial.answered();
         answered.iter().for_each(|batch| pump.queue.settle_single(batch, outcome));
         if let Some(batch) = given_up {
@@ -144,7 +175,6 @@ impl Scribe {
             ));
             pump.queue.settle_single(&batch, Outcome::Rejected);
         }
-        self.was_answered(pump);
     }
 
     fn tell_refused(&mut self, what: &impl Display) {

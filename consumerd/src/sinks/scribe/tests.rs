@@ -109,6 +109,37 @@ fn an_upstream_that_takes_no_large_calls_gets_everything_in_smaller_ones() {
 }
 
 #[test]
+fn an_upstream_that_refuses_one_message_after_the_other_is_in_trouble_until_it_takes_one() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let sink = sink(&listener, &config());
+    let mut stream = None;
+    for frame in 0..u64::from(REFUSALS) {
+        assert_eq!(sink.standing.trouble(), None, "of a few");
+        push(&sink, [entry("bad", frame)]);
+        let stream = stream.get_or_insert_with(|| accept(&listener));
+        // Once in a call of as many as there are, once by itself.
+        for _ in 0..2 {
+            let (seq, _) = next_call(stream);
+            stream.write_all(&encode_exception("Log", seq, ExceptionKind::UnknownMethod, "Log?")).unwrap();
+        }
+        while sink.queue.take_outcomes().is_empty() {
+            std::thread::yield_now();
+        }
+    }
+    let trouble = sink.standing.trouble().unwrap();
+    assert_eq!((trouble.cause, trouble.reason.ends_with(": Log?")), (Cause::Refused, true), "{trouble:?}");
+    push(&sink, [entry("good", 1000)]);
+    let stream = stream.as_mut().unwrap();
+    let (seq, _) = next_call(stream);
+    stream.write_all(&encode_log_reply(seq, ResultCode::Ok)).unwrap();
+    while sink.standing.trouble().is_some() {
+        std::thread::yield_now();
+    }
+    sink.queue.end();
+    sink.thread.unwrap().join().unwrap();
+}
+
+#[test]
 fn calls_behind_a_refused_one_are_sent_again_when_the_connection_breaks_and_the_next_one_too() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let sink = sink(&listener, &Config { batch_entries: 1, ..config() });

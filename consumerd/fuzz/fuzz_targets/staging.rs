@@ -6,7 +6,7 @@
 #[path = "../../tests/common/bytes.rs"]
 mod bytes;
 
-use blkin_consumerd_fuzz::staging::layout::{FRAME_HEADER_BYTES, HEAD_AT};
+use blkin_consumerd_fuzz::staging::layout::HEAD_AT;
 use blkin_consumerd_fuzz::staging::log::Place;
 use blkin_consumerd_fuzz::staging::{Checkpoint, Frame, Geometry, Memory, Staging, StagingError};
 use bytes::Bytes;
@@ -30,12 +30,12 @@ fn frame(number: u64, grains: u8) -> Frame {
     }
 }
 
-/// A log of frames of these lengths, of which all but the last are retired; those, and where each ends.
-fn written(lengths: &[u8], kept: usize) -> (Bytes, Vec<(Frame, u64)>) {
+/// A log of frames of these lengths, of which all but the last are retired; where those begin, they themselves, and where each ends.
+fn written(lengths: &[u8], kept: usize) -> (Bytes, u64, Vec<(Frame, u64)>) {
     let mut memory = Bytes(vec![0; GEOMETRY.total_bytes() as usize]);
     Staging::format(&mut memory, GEOMETRY).expect("memory is written");
     let (mut log, _) = Staging::open(memory).expect("a new log opens");
-    let mut left = Vec::new();
+    let (mut tail, mut left) = (0, Vec::new());
     for (number, grains) in (0..).zip(lengths) {
         let frame = frame(number, *grains);
         match log.append(&frame) {
@@ -48,9 +48,10 @@ fn written(lengths: &[u8], kept: usize) -> (Bytes, Vec<(Frame, u64)>) {
             let (first, end) = left.remove(0);
             let checkpoint = Checkpoint { next_frame: first.number + 1, ..Checkpoint::default() };
             log.retire(&checkpoint, end).expect("memory is written");
+            tail = end;
         }
     }
-    (log.memory().clone(), left)
+    (log.memory().clone(), tail, left)
 }
 
 /// What a new worker finds, and its log, which ends behind that.
@@ -83,7 +84,7 @@ fn leads_to_frames(at: usize) -> bool {
 fuzz_target!(|input: &[u8]| {
     let Some(([count, kept], rest)) = input.split_first_chunk::<2>() else { return };
     let (lengths, changes) = rest.split_at(usize::from(count % 24).min(rest.len()));
-    let (mut memory, left) = written(lengths, 1 + usize::from(kept % 8));
+    let (mut memory, tail, left) = written(lengths, 1 + usize::from(kept % 8));
     let mut hit = Vec::new();
     for change in changes.chunks_exact(3).filter(|change| change[2] != 0) {
         let at = usize::from(u16::from_le_bytes([change[0], change[1]])) % memory.0.len();
@@ -98,8 +99,7 @@ fuzz_target!(|input: &[u8]| {
     if !hit.iter().any(|at| leads_to_frames(*at)) {
         let log_at = GEOMETRY.log_at();
         // Whatever lies before its raw bytes: also what fills up the log's end.
-        let mut begin =
-            left.first().map_or(0, |(frame, end)| end - (FRAME_HEADER_BYTES + frame.raw.len()) as u64);
+        let mut begin = tail;
         for (index, (frame, end)) in left.iter().enumerate() {
             let raw_at = end - frame.raw.len() as u64;
             let is_hit = |position: u64| hit.contains(&((log_at + position % GEOMETRY.log_bytes) as usize));

@@ -40,6 +40,7 @@ build_root() {
     $triple-strip "$root"/bin/*
     build root/bin/surface $triple-gcc surface.c second.c && build root/bin/lifecycle $triple-gcc lifecycle.c &&
         build root/bin/ztracer $triple-g++ ztracer.cpp ztracer_second.cpp &&
+        build root/bin/goes_on $triple-gcc ../../../tests/aarch64/goes_on.c &&
         build root/bin/quickstart $triple-gcc ../../../examples/quickstart/quickstart.c || return 1
     cp "$so" /usr/$triple/lib/{ld-linux-aarch64.so.1,libc.so.6,libm.so.6,libgcc_s.so.1,libstdc++.so.6} "$root/lib" || return 1
     cp "$busybox" "$root/bin/busybox" && ln -s busybox "$root/bin/sh" &&

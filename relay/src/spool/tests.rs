@@ -1,6 +1,7 @@
 //! The spool against its constraints: order, bounds, restarts, damage. Entries are numbered, so that what arrives tells
 //! what is missing.
 
+mod bound;
 mod damage;
 mod model;
 
@@ -328,38 +329,6 @@ fn positions_that_were_removed_are_written_down_anew() {
 }
 
 #[test]
-fn the_oldest_leave_a_full_spool_and_only_who_misses_them_counts_them() {
-    let mut fixture = Fixture::new(tight(WhenFull::DropOldest), &["alive:1", "dead:1"]);
-    let mut got = Vec::new();
-    for _ in 0..100 {
-        fixture.append(10).unwrap();
-        got.extend(fixture.drain(0));
-        fixture.check();
-    }
-    assert_eq!(got, Vec::from_iter(0..1000));
-    assert_eq!(fixture.lost(0, Loss::SpoolEvicted), 0);
-    let evicted = fixture.lost(1, Loss::SpoolEvicted);
-    assert!((700..900).contains(&evicted), "{evicted}");
-    fixture.open();
-    assert_eq!(fixture.drain(1), Vec::from_iter(evicted..1000), "exactly the newest are left");
-    fixture.check();
-}
-
-#[test]
-fn a_batch_under_way_that_is_evicted_is_counted_once() {
-    let mut fixture = Fixture::new(tight(WhenFull::DropOldest), &["slow:1"]);
-    fixture.append(4).unwrap();
-    let batch = fixture.batch(0).unwrap();
-    for _ in 0..100 {
-        fixture.append(10).unwrap();
-    }
-    let before = fixture.delivered(0);
-    fixture.spool().settle(0, &batch);
-    assert_eq!(fixture.delivered(0), before);
-    fixture.check();
-}
-
-#[test]
 fn batches_are_read_ahead_of_what_is_settled_over_the_ends_of_segments() {
     let mut fixture = Fixture::new(tight(WhenFull::DropOldest), &["a:1"]);
     for _ in 0..12 {
@@ -384,128 +353,6 @@ fn batches_are_read_ahead_of_what_is_settled_over_the_ends_of_segments() {
     let delivered = fixture.delivered(0);
     assert_eq!(delivered.acked.entries, 120 - fixture.lost(0, Loss::SpoolEvicted));
     assert_eq!(fixture.lost(0, Loss::Damaged), 0);
-    fixture.check();
-}
-
-#[test]
-fn a_full_spool_that_keeps_the_oldest_refuses_until_there_is_room() {
-    let mut fixture = Fixture::new(tight(WhenFull::Refuse), &["slow:1"]);
-    let mut accepted = 0;
-    while fixture.append(10).is_ok() {
-        accepted += 10;
-    }
-    assert!(matches!(fixture.append(10), Err(AppendError::Full)));
-    assert!((200..=260).contains(&accepted), "{accepted}");
-    assert_eq!(fixture.drain(0), Vec::from_iter(0..accepted));
-    fixture.spool().sweep().unwrap();
-    fixture.append(10).unwrap();
-    assert_eq!(fixture.drain(0), Vec::from_iter(accepted..accepted + 10));
-    fixture.check();
-}
-
-/// Housekeeping has begun to write the positions down, and the disk takes its time.
-#[test]
-fn a_full_spool_waits_for_positions_that_are_being_written_down_and_has_room_then() {
-    let mut fixture = Fixture::new(tight(WhenFull::Refuse), &["slow:1"]);
-    while fixture.append(10).is_ok() {}
-    fixture.spool().roll().unwrap();
-    fixture.drain(0);
-    fixture.spool().lock().dirty = false;
-    let (spool, draft) = (fixture.spool.take().unwrap(), Fixture::draft(0..10));
-    let (told, appended) = std::sync::mpsc::channel();
-    std::thread::spawn(move || told.send(spool.append(&[draft]).map(|()| spool.figures().segments)));
-    let segments = appended.recv_timeout(PATIENCE).expect("it turns without an end").unwrap();
-    assert_eq!(segments, 1);
-}
-
-/// A folder with something in it in the place of a segment: nobody removes that.
-fn make_stay(fixture: &Fixture, number: u64) {
-    let path = segment::path(fixture.folder.path(), number);
-    fs::remove_file(&path).unwrap();
-    fs::create_dir_all(path.join("stays")).unwrap();
-}
-
-#[test]
-fn what_has_left_and_cannot_be_removed_takes_its_room_until_it_can() {
-    let mut fixture = Fixture::new(roomy(), &["a:1"]);
-    (0..20).for_each(|_| fixture.append(10).unwrap());
-    let first = fixture.spool().lock().segments[0].length;
-    make_stay(&fixture, 1);
-    fixture.drain(0);
-    fixture.spool().sweep().unwrap();
-    let figures = fixture.spool().figures();
-    let last = fixture.spool().lock().last().length;
-    assert_eq!((figures.segments, figures.bytes), (1, first + last));
-    let error = fixture.spool().remove_left().unwrap_err();
-    assert!(error.to_string().contains("0000000000000001.spool: "), "{error}");
-    fixture.append(1).unwrap();
-    let bytes = fixture.spool().figures().bytes;
-    fs::remove_dir_all(segment::path(fixture.folder.path(), 1)).unwrap();
-    (0..2).for_each(|_| fixture.spool().remove_left().unwrap());
-    assert_eq!(fixture.spool().figures().bytes, bytes - first);
-    fixture.check();
-}
-
-#[test]
-fn a_full_spool_that_cannot_remove_its_oldest_refuses_and_drops_no_more() {
-    let mut fixture = Fixture::new(tight(WhenFull::DropOldest), &["dead:1"]);
-    while fixture.spool().figures().bytes < 240 << 10 {
-        fixture.append(10).unwrap();
-    }
-    make_stay(&fixture, 1);
-    for _ in 0..3 {
-        assert!(matches!(fixture.append(30), Err(AppendError::Disk(_))));
-        fixture.check();
-    }
-    let first = fixture.spool().lock().segments[0].before.entries;
-    assert_eq!(fixture.lost(0, Loss::SpoolEvicted), first, "but for those that should have made room");
-    assert_eq!(fixture.spool().lock().segments[0].number, 2);
-    fs::remove_dir_all(segment::path(fixture.folder.path(), 1)).unwrap();
-    fixture.spool().remove_left().unwrap();
-    fixture.append(30).unwrap();
-    fixture.check();
-}
-
-#[test]
-fn a_spool_that_a_restart_makes_smaller_shrinks_in_steps_and_what_leaves_is_not_read() {
-    let mut fixture = Fixture::new(roomy(), &["dead:1", "alive:2"]);
-    (0..200).for_each(|_| fixture.append(10).unwrap());
-    fixture.drain(1);
-    fixture.spool().sweep().unwrap();
-    let all = fixture.spool().figures();
-    assert!(all.segments > 20);
-    fixture.limits = tight(WhenFull::DropOldest);
-    let before = segment::tests::read_so_far();
-    fixture.open();
-    let read = segment::tests::read_so_far() - before;
-    assert!(read < 2 * fixture.limits.bytes, "{read} of {}", all.bytes);
-    fixture.append(1).unwrap();
-    assert!(fixture.spool().figures().segments >= all.segments - 1, "one leaves for what comes");
-    assert_eq!(fixture.drain(1), [2000], "it waits for no others");
-    while fixture.spool().figures().bytes > fixture.limits.bytes {
-        let segments = fixture.spool().figures().segments;
-        fixture.spool().shrink();
-        assert_eq!(fixture.spool().figures().segments, segments - 1);
-    }
-    fixture.spool().shrink();
-    fixture.check();
-    let evicted = fixture.lost(0, Loss::SpoolEvicted);
-    assert_eq!(fixture.drain(0), Vec::from_iter(evicted..2001));
-    assert_eq!(fixture.lost(1, Loss::SpoolEvicted), 0);
-    fixture.check();
-}
-
-#[test]
-fn a_spool_that_keeps_the_oldest_is_not_made_smaller() {
-    let mut fixture = Fixture::new(roomy(), &["a:1"]);
-    (0..50).for_each(|_| fixture.append(10).unwrap());
-    fixture.spool().sweep().unwrap();
-    fixture.limits = tight(WhenFull::Refuse);
-    fixture.open();
-    fixture.spool().shrink();
-    assert!(matches!(fixture.append(1), Err(AppendError::Full)));
-    assert_eq!(fixture.drain(0), Vec::from_iter(0..500));
-    fixture.append(1).unwrap();
     fixture.check();
 }
 
@@ -698,15 +545,6 @@ fn an_entry_larger_than_any_batch_or_segment_passes() {
     assert_eq!(fixture.batch(0).unwrap().payloads().collect::<Vec<_>>(), [b"small"]);
     fixture.append(1).unwrap();
     fixture.check();
-}
-
-#[test]
-fn the_header_of_a_new_segment_stays_within_the_bound() {
-    let mut fixture = Fixture::new(tight(WhenFull::DropOldest), &["a:1"]);
-    for entries in [32, 1, 37, 57, 7, 27, 12, 55, 14, 16, 3, 1] {
-        fixture.append(entries).unwrap();
-        fixture.check();
-    }
 }
 
 #[test]

@@ -71,13 +71,16 @@ pub(crate) fn new_child(parent: &Ids) -> Ids {
     Ids::new(parent.trace_id(), process::new_id(), parent.span_id())
 }
 
-/// As [`new_child`], if that is done at once.
+/// As [`new_child`], if that is done at once. `parent` is asked for its ids last, so that nothing has to be kept meanwhile.
 #[inline(always)]
-pub(crate) fn try_new_child(parent: &Ids) -> Option<Ids> {
-    if parent.trace_id() == 0 {
+pub(crate) fn try_new_child(is_sampled: bool, parent: impl FnOnce() -> Ids) -> Option<Ids> {
+    if !is_sampled {
         return Some(Ids::default());
     }
-    process::try_new_id().map(|id| Ids::new(parent.trace_id(), id, parent.span_id()))
+    process::try_new_id().map(|id| {
+        let parent = parent();
+        Ids::new(parent.trace_id(), id, parent.span_id())
+    })
 }
 
 /// Records one annotation of a sampled span, whatever its texts are; the gate is the caller's to ask. Async-signal-safe,

@@ -9,6 +9,8 @@
 //! x86-64, and programs under valgrind: the comparison reads up to 15 bytes behind a text's end, though never in another page.
 
 #[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::__m128i;
+#[cfg(target_arch = "x86_64")]
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
@@ -210,44 +212,73 @@ impl Entry {
         false
     }
 
-    /// Whether the texts begin as the entry says.
+    /// Whether the texts begin as the entry says, all of them or all but the key.
     ///
     /// # Safety
-    /// From each of the texts a block may be read.
+    /// From each of these texts a block may be read.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    unsafe fn begins(&self, texts: &[*const u8; TEXTS]) -> bool {
+    unsafe fn begins(&self, texts: &[*const u8; TEXTS], with_key: bool) -> bool {
+        let [name, address, service, key] = *texts;
+        // SAFETY: passed on from the caller.
+        let mut equal = unsafe { self.begins_at::<0>(name) };
+        // SAFETY: as above.
+        equal = unsafe { self.and_begins_at::<1>(equal, address) };
+        // SAFETY: as above.
+        equal = unsafe { self.and_begins_at::<2>(equal, service) };
+        if with_key {
+            // SAFETY: as above.
+            equal = unsafe { self.and_begins_at::<3>(equal, key) };
+        }
+        let all: u32;
+        // SAFETY: registers alone.
+        unsafe {
+            std::arch::asm!("pmovmskb {all:e}, {equal}", all = out(reg) all, equal = in(xmm_reg) equal,
+                options(pure, nomem, nostack, preserves_flags));
+        }
+        all == 0xffff
+    }
+
+    /// Ones where a text's block is as the entry says of the text `NUMBER`, and behind its end.
+    ///
+    /// # Safety
+    /// From the text a block may be read.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn begins_at<const NUMBER: usize>(&self, text: *const u8) -> __m128i {
+        let equal;
         // SAFETY: passed on from the caller; the entry's own words are aligned, and written only as atomics.
         unsafe {
             std::arch::asm!(
-                "movdqu {a}, xmmword ptr [{ta}]",
-                "pcmpeqb {a}, xmmword ptr [{entry} + {bytes}]",
-                "por {a}, xmmword ptr [{entry} + {behind}]",
-                "movdqu {b}, xmmword ptr [{tb}]",
-                "pcmpeqb {b}, xmmword ptr [{entry} + {bytes} + 16]",
-                "por {b}, xmmword ptr [{entry} + {behind} + 16]",
-                "pand {a}, {b}",
-                "movdqu {b}, xmmword ptr [{tc}]",
-                "pcmpeqb {b}, xmmword ptr [{entry} + {bytes} + 32]",
-                "por {b}, xmmword ptr [{entry} + {behind} + 32]",
-                "pand {a}, {b}",
-                "movdqu {b}, xmmword ptr [{td}]",
-                "pcmpeqb {b}, xmmword ptr [{entry} + {bytes} + 48]",
-                "por {b}, xmmword ptr [{entry} + {behind} + 48]",
-                "pand {a}, {b}",
-                "pmovmskb {td:e}, {a}",
-                "cmp {td:e}, 0xffff",
-                "jne {other}",
-                a = out(xmm_reg) _, b = out(xmm_reg) _,
-                ta = in(reg) texts[0], tb = in(reg) texts[1], tc = in(reg) texts[2], td = inlateout(reg) texts[3] => _,
+                "movdqu {equal}, xmmword ptr [{text}]",
+                "pcmpeqb {equal}, xmmword ptr [{entry} + {bytes}]",
+                "por {equal}, xmmword ptr [{entry} + {behind}]",
+                equal = out(xmm_reg) equal,
+                text = in(reg) text,
                 entry = in(reg) &raw const *self,
-                bytes = const offset_of!(Entry, blocks) + offset_of!(Blocks, bytes),
-                behind = const offset_of!(Entry, blocks) + offset_of!(Blocks, behind),
-                other = label { return false },
-                options(readonly, nostack)
+                bytes = const offset_of!(Entry, blocks) + offset_of!(Blocks, bytes) + NUMBER * BLOCK,
+                behind = const offset_of!(Entry, blocks) + offset_of!(Blocks, behind) + NUMBER * BLOCK,
+                options(readonly, nostack, preserves_flags)
             );
         }
-        true
+        equal
+    }
+
+    /// Those of `equal` where that is so.
+    ///
+    /// # Safety
+    /// As [`Entry::begins_at`].
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn and_begins_at<const NUMBER: usize>(&self, mut equal: __m128i, text: *const u8) -> __m128i {
+        // SAFETY: passed on from the caller.
+        let also = unsafe { self.begins_at::<NUMBER>(text) };
+        // SAFETY: registers alone.
+        unsafe {
+            std::arch::asm!("pand {equal}, {also}", equal = inout(xmm_reg) equal, also = in(xmm_reg) also,
+                options(pure, nomem, nostack, preserves_flags));
+        }
+        equal
     }
 
     /// Never: see the module.
@@ -255,7 +286,7 @@ impl Entry {
     /// # Safety
     /// None is needed.
     #[cfg(not(target_arch = "x86_64"))]
-    unsafe fn begins(&self, _: &[*const u8; TEXTS]) -> bool {
+    unsafe fn begins(&self, _: &[*const u8; TEXTS], _: bool) -> bool {
         false
     }
 
@@ -264,10 +295,10 @@ impl Entry {
     /// # Safety
     /// As [`Shapes::find`]; the texts lie where the entry says, or said a moment ago.
     #[inline(always)]
-    unsafe fn read_if_it_begins(&self, call: &Call) -> Option<(u64, u64, u64)> {
+    unsafe fn read_if_it_begins(&self, call: &Call, with_key: bool) -> Option<(u64, u64, u64)> {
         let version = self.version.load(Acquire);
         // SAFETY: see `lies_at`.
-        if version & 1 != 0 || !unsafe { self.begins(&call.texts) } {
+        if version & 1 != 0 || !unsafe { self.begins(&call.texts, with_key) } {
             return None;
         }
         let found = (self.names.load(Relaxed), self.port_and_key.load(Relaxed), version);
@@ -314,7 +345,7 @@ impl Shapes {
             return Met::New(if marks & CELLS != 0 { Size::Cells } else { Size::Brief });
         }
         // SAFETY: passed on from the caller; they lie there.
-        let Some((names, port_and_key, version)) = (unsafe { entry.read_if_it_begins(&call) }) else {
+        let Some((names, port_and_key, version)) = (unsafe { entry.read_if_it_begins(&call, true) }) else {
             return Met::Never;
         };
         let (port_and_others, port) = (port_and_key as u32, u32::from(call.port));
@@ -329,6 +360,22 @@ impl Shapes {
         } else {
             Met::Never
         }
+    }
+
+    /// Word 5 of a call that was met before with all of its texts, none of which is longer than a block, as [`Shapes::find`] tells;
+    /// of one whose key always lies in the same place and never changes. So that is not compared.
+    ///
+    /// # Safety
+    /// As [`Shapes::find`].
+    #[inline(always)]
+    pub(crate) unsafe fn find_short_span(&self, call: Call) -> Option<u64> {
+        let entry = self.entry(&call);
+        if !entry.lies_at(&call.texts) {
+            return None;
+        }
+        // SAFETY: passed on from the caller; they lie there.
+        let (names, port_and_key, _) = unsafe { entry.read_if_it_begins(&call, false) }?;
+        (port_and_key as u32 == u32::from(call.port)).then_some(names)
     }
 
     /// As [`Shapes::find`], of all texts whole. `table`: the texts of the table of names.

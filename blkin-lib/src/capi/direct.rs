@@ -12,6 +12,7 @@ use super::record::{EndpointTexts, LEGACY_LEVEL, ids_of, place_of, record_if_new
 ///
 /// # Safety
 /// Invariants 1 and 2; neither `trace` nor `event` is NULL.
+#[unsafe(link_section = ".text.sorted.blkin_4")]
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn blkin_trace_event(
     trace: *const Trace,
@@ -46,6 +47,7 @@ pub(super) unsafe extern "C" fn blkin_trace_event(
 ///
 /// # Safety
 /// Invariants 1 and 2; neither `trace` nor `key` is NULL.
+#[unsafe(link_section = ".text.sorted.blkin_8")]
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn blkin_trace_integer(
     trace: *const Trace,

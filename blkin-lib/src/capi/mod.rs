@@ -17,6 +17,20 @@
 //!    an annotation's value are eight bytes without invalid patterns, and the one that `type` names is used. The
 //!    string in it falls under 2.
 //!
+//! # Where the code lies
+//!
+//! A daemon's code is seldom in the caches when it comes to an annotation: each line of it, and each jump, then costs some nanoseconds
+//! (docs/adr/0007-reading-the-clock.md). So what a request calls stands together, in the order in which it is called, in sections
+//! `.text.sorted.blkin_N`, which GNU ld sorts by name; other linkers leave them where they are, which harms nothing.
+//!
+//! | N | |
+//! |---|---|
+//! | 1, 2, 3 | new spans: roots, children of other processes, children |
+//! | 4 | an event of the older interface |
+//! | 5 | restartable sequences, which the events jump to |
+//! | 6, 7 | spans that are looked up once, and their events |
+//! | 8, 9 | everything else that records |
+//!
 //! A panic never crosses into C: [`guard`] turns it into the function's error value, where there could be one. NULL is checked before any
 //! write, so a call that returns `-EINVAL` has changed nothing.
 

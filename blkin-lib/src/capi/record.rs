@@ -15,6 +15,7 @@ const NO_IP: &std::ffi::CStr = c"";
 ///
 /// # Safety
 /// Invariants 1, 2 and 5.
+#[unsafe(link_section = ".text.sorted.blkin_8")]
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn blkin_record(trace: *const Trace, annotation: *const Annotation) -> c_int {
     if trace.is_null() || annotation.is_null() {
@@ -33,6 +34,7 @@ pub(super) unsafe extern "C" fn blkin_record(trace: *const Trace, annotation: *c
 /// # Safety
 /// Neither is NULL; Invariants 1, 2 and 5.
 #[inline(never)]
+#[unsafe(link_section = ".text.sorted.blkin_8")]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn blkin_trace_annotation(trace: *const Trace, annotation: *const Annotation) -> c_int {
     // SAFETY: passed on from the caller.

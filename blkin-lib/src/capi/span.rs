@@ -16,37 +16,41 @@ use crate::raw::{self, Payload, Source, Texts};
 ///
 /// # Safety
 /// Invariants 1 and 2.
+#[unsafe(link_section = ".text.sorted.blkin_6")]
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn blkin_span_of(span: *mut Span, trace: *const Trace) -> c_int {
     if span.is_null() || trace.is_null() {
         return INVALID;
     }
-    // SAFETY: a live struct (by Invariant 1).
-    let ids = unsafe { &raw const (*trace).info };
+    // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
+    let name = unsafe { (*trace).name };
     // SAFETY: as above.
-    let info = unsafe { one_by_one(ids) };
-    // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
-    let of = Trace { info, ..unsafe { trace.read() } };
-    if of.name.is_null() || of.endpoint.is_null() {
+    let endpoint = unsafe { (*trace).endpoint };
+    if name.is_null() || endpoint.is_null() {
         return INVALID;
     }
     // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
-    let texts = EndpointTexts::of(unsafe { of.endpoint.read() });
+    let texts = EndpointTexts::of(unsafe { endpoint.read() });
     if texts.service.is_null() {
         return INVALID;
     }
-    let names = if of.info.trace_id == 0 {
+    // SAFETY: a live struct (by Invariant 1).
+    let ids = unsafe { &raw const (*trace).info };
+    // SAFETY: as above, one field of it copied (by Invariant 3).
+    let names = if unsafe { (*ids).trace_id } == 0 {
         0
     } else {
         // SAFETY: strings of the caller (Invariant 2).
-        match unsafe { process::recognise_span(texts.call(of.name, of.endpoint, ptr::null())) } {
+        match unsafe { process::recognise_span(texts.call(name, endpoint, ptr::null())) } {
             Some(names) => names,
             // SAFETY: passed on from the caller, and as was just looked at.
             None => return unsafe { meet_span(span, trace) },
         }
     };
+    // SAFETY: as above. Last, so that they need no registers meanwhile.
+    let info = unsafe { one_by_one(ids) };
     // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
-    unsafe { span.write(Span { trace: of, names }) };
+    unsafe { span.write(Span { trace: Trace { name, info, endpoint }, names }) };
     OK
 }
 
@@ -89,6 +93,7 @@ unsafe extern "C" fn meet_span(span: *mut Span, trace: *const Trace) -> c_int {
 ///
 /// # Safety
 /// Invariants 1 and 2; neither is NULL.
+#[unsafe(link_section = ".text.sorted.blkin_7")]
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn blkin_span_event(span: *const Span, event: *mut Name, level: c_uint) {
     // SAFETY: passed on from the caller.
@@ -102,6 +107,7 @@ pub(super) unsafe extern "C" fn blkin_span_event(span: *const Span, event: *mut 
 ///
 /// # Safety
 /// Invariants 1 and 2; neither is NULL.
+#[unsafe(link_section = ".text.sorted.blkin_8")]
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn blkin_span_integer(
     span: *const Span,
@@ -120,6 +126,7 @@ pub(super) unsafe extern "C" fn blkin_span_integer(
 ///
 /// # Safety
 /// Invariants 1 and 2; neither of the first two is NULL.
+#[unsafe(link_section = ".text.sorted.blkin_8")]
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn blkin_span_string(
     span: *const Span,

@@ -1,6 +1,7 @@
 //! Spans: new ones, children, and the ids in them.
 
 use std::ffi::{c_char, c_int};
+use std::hint::black_box;
 
 use super::layout::{Endpoint, Trace, TraceInfo};
 use super::{INVALID, OK, guard};
@@ -21,6 +22,7 @@ pub(super) extern "C" fn blkin_init() -> c_int {
 ///
 /// # Safety
 /// Invariants 1 and 2.
+#[unsafe(link_section = ".text.sorted.blkin_1")]
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn blkin_init_new_trace(
     new_trace: *mut Trace,
@@ -30,7 +32,31 @@ pub(super) unsafe extern "C" fn blkin_init_new_trace(
     if new_trace.is_null() {
         return INVALID;
     }
-    if let Some(turn) = process::count_root() {
+    let rate = process::rate();
+    if rate.samples_all()
+        && let Some(ids) = raw::try_sampled_root()
+    {
+        // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
+        unsafe { new_trace.write(Trace { name, info: ids.into(), endpoint }) };
+        return OK;
+    }
+    // SAFETY: not NULL; passed on from the caller.
+    unsafe { count_trace(new_trace, name, endpoint, rate) }
+}
+
+/// A root of a program that samples some, or that has not begun to. By itself, so that whoever samples all has nothing to keep;
+/// nothing in here panics.
+///
+/// # Safety
+/// `new_trace` is not NULL; Invariant 1.
+#[inline(never)]
+unsafe extern "C" fn count_trace(
+    new_trace: *mut Trace,
+    name: *const c_char,
+    endpoint: *const Endpoint,
+    rate: process::Rate,
+) -> c_int {
+    if let Some(turn) = process::count_root(rate) {
         // SAFETY: not NULL; passed on from the caller.
         return unsafe { begin_trace(new_trace, name, endpoint, turn) };
     }
@@ -40,7 +66,8 @@ pub(super) unsafe extern "C" fn blkin_init_new_trace(
     OK
 }
 
-/// A root that may be sampled. By itself, so that one that is left out has nothing to keep; nothing in here panics.
+/// A root that may be sampled. By itself, so that one that is left out has nothing to keep; nothing in here panics. What it
+/// returns is hidden, or its caller would keep a register in order to return it.
 ///
 /// # Safety
 /// `new_trace` is not NULL; Invariant 1.
@@ -56,7 +83,7 @@ unsafe extern "C" fn begin_trace(
     {
         // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
         unsafe { new_trace.write(Trace { name, info: ids.into(), endpoint }) };
-        return OK;
+        return black_box(OK);
     }
     // SAFETY: passed on from the caller.
     unsafe { begin_trace_otherwise(new_trace, name, endpoint, turn) }
@@ -77,7 +104,7 @@ unsafe extern "C" fn begin_trace_otherwise(
     let ids = if turn.samples() { raw::sampled_root() } else { raw::Ids::default() };
     // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
     unsafe { new_trace.write(Trace { name, info: ids.into(), endpoint }) };
-    OK
+    black_box(OK)
 }
 
 /// See `zipkin_c.h`.
@@ -101,6 +128,7 @@ pub(super) unsafe extern "C" fn blkin_init_trace_info(trace_info: *mut TraceInfo
 ///
 /// # Safety
 /// Invariants 1 and 2.
+#[unsafe(link_section = ".text.sorted.blkin_3")]
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn blkin_init_child(
     child: *mut Trace,
@@ -123,6 +151,7 @@ pub(super) unsafe extern "C" fn blkin_init_child(
 ///
 /// # Safety
 /// Invariants 1 and 2.
+#[unsafe(link_section = ".text.sorted.blkin_2")]
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn blkin_init_child_info(
     child: *mut Trace,
@@ -151,8 +180,10 @@ unsafe fn write_child(
     if child.is_null() || endpoint.is_null() {
         return INVALID;
     }
-    // SAFETY: a live struct (by Invariant 1), copied whole before `child` is written (by Invariant 3).
-    let Some(ids) = raw::try_new_child(&unsafe { parent.read() }.into()) else {
+    // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
+    let is_sampled = unsafe { (*parent).trace_id } != 0;
+    // SAFETY: as above, copied whole before `child` is written.
+    let Some(ids) = raw::try_new_child(is_sampled, || unsafe { parent.read() }.into()) else {
         // SAFETY: passed on from the caller; none is NULL, as was just looked at.
         return unsafe { write_child_otherwise(child, parent, endpoint, name) };
     };

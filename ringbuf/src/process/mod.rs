@@ -17,7 +17,7 @@ pub(crate) mod call;
 mod long;
 mod offered;
 pub(crate) mod record;
-mod roots;
+pub(crate) mod roots;
 mod start;
 pub(crate) mod state;
 pub(crate) mod strings;
@@ -30,7 +30,7 @@ pub use crate::shapes::{Call, Ids, Met, Size};
 pub use call::{Said, record_call, record_known, string_bytes};
 pub use long::{may_at_once, record, record_string};
 pub use record::{Short, is_on, record_short, record_short_at};
-pub use roots::{Turn, count_root, new_id, samples_root, try_new_id};
+pub use roots::{Rate, Turn, count_root, new_id, rate, samples_root, try_new_id};
 pub use strings::{
     LEGACY_LEVEL, Place, record_brief_call, record_in_cells, record_new_call, record_travelling_call,
 };

@@ -9,8 +9,9 @@ use crate::hot::HotSlot;
 use crate::layout::control;
 use crate::rseq::{self, Outcome};
 
-/// What SplitMix64 goes on by.
-const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+/// How far a slot's numbers lie apart: odd, so that each of 2^64 comes before one comes again, and as much as fits into an instruction of
+/// the golden ratio, whose multiples spread evenly (Knuth, The Art of Computer Programming, volume 3, 6.4).
+pub(crate) const STEP: i32 = -0x61c8_8647;
 
 /// One more root that was counted, and is not simply left out: where, and what the countdown there was.
 #[repr(C)]
@@ -38,7 +39,7 @@ impl Turn {
     pub fn samples_at_once(self) -> bool {
         match self.slot {
             Some(slot) if self.left == 1 && is_ready(STATE.hot.phase.load(Acquire)) => {
-                slot.roots.store(rate().max(1), Relaxed);
+                slot.roots.store(rate().at_least_one(), Relaxed);
                 true
             }
             _ => false,
@@ -50,25 +51,26 @@ impl Turn {
 /// says, else the environment. Never when the program is off.
 #[inline(always)]
 pub fn samples_root() -> bool {
-    count_root().is_some_and(Turn::samples)
+    let rate = rate();
+    rate.samples_all() || count_root(rate).is_some_and(Turn::samples)
 }
 
-/// The first half of [`samples_root`], by itself for callers that have nothing else to keep: `None` if the root is left out,
-/// else whoever asks [`Turn::samples`] is told.
+/// The first half of [`samples_root`] at a rate that does not sample all, by itself for callers that have nothing else to keep:
+/// `None` if the root is left out, else whoever asks [`Turn::samples`] is told.
 #[inline(always)]
-pub fn count_root() -> Option<Turn> {
+pub fn count_root(rate: Rate) -> Option<Turn> {
     match own_slot() {
-        Some(slot) => count_root_in(slot),
+        Some(slot) => count_root_in(slot, rate),
         None => Some(Turn { slot: None, left: 0 }),
     }
 }
 
 /// As [`count_root`], in this slot.
 #[inline(always)]
-fn count_root_in(slot: &'static HotSlot) -> Option<Turn> {
+fn count_root_in(slot: &'static HotSlot, rate: Rate) -> Option<Turn> {
     let left = rseq::add(&slot.roots, 1_u64.wrapping_neg());
     // Neither due (1), nor not seeded yet (0), nor begun when the rate was a larger one.
-    let is_left_out = left.wrapping_sub(2) < rate().saturating_sub(1);
+    let is_left_out = left.wrapping_sub(2) < rate.0.saturating_sub(1);
     (!is_left_out).then_some(Turn { slot: Some(slot), left })
 }
 
@@ -77,7 +79,7 @@ fn count_root_in(slot: &'static HotSlot) -> Option<Turn> {
 #[inline(never)]
 fn ends_countdown(slot: &HotSlot, left: u64) -> bool {
     let is_off = ready_or_start() == OFF;
-    let rate = rate().max(1);
+    let rate = rate().at_least_one();
     if left == 1 || is_off || rate == 1 {
         // Also of a program that is off: so that it soon ends again, and does not count below 0.
         slot.roots.store(rate, Relaxed);
@@ -99,18 +101,36 @@ fn samples_first_root() -> bool {
         return false;
     }
     if let Some(slot) = slot_of_cpu() {
-        return count_root_in(slot).is_some_and(Turn::samples);
+        return count_root_in(slot, rate()).is_some_and(Turn::samples);
     }
-    let rate = rate().max(1);
+    let rate = rate().at_least_one();
     if STATE.shared_slot.roots.load(Relaxed) == 0 {
         seed(&STATE.shared_slot.roots, 1 + random() % rate);
     }
     STATE.shared_slot.roots.fetch_add(1, Relaxed).is_multiple_of(rate)
 }
 
-/// One in so many roots is sampled.
+/// One in so many roots is sampled, as it was asked for a moment ago.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct Rate(u64);
+
+impl Rate {
+    /// Whether each root is, so that none need be counted: at a rate of 1, in a program that records.
+    #[inline(always)]
+    pub fn samples_all(self) -> bool {
+        self.0 == 1 && is_ready(STATE.hot.phase.load(Acquire))
+    }
+
+    /// A program that never started has 0.
+    fn at_least_one(self) -> u64 {
+        self.0.max(1)
+    }
+}
+
+/// What `blkin set` says, else the environment.
 #[inline(always)]
-fn rate() -> u64 {
+pub fn rate() -> Rate {
     let control = STATE.hot.control.load(Relaxed);
     let set = if control.is_null() {
         0
@@ -119,12 +139,13 @@ fn rate() -> u64 {
         // SAFETY: set once from a mapping that lives on (invariants 2 and 3), which has this word (invariant 1).
         unsafe { &*word }.load(Relaxed)
     };
-    if set == 0 { STATE.hot.rate.load(Relaxed) } else { set }
+    Rate(if set == 0 { STATE.hot.rate.load(Relaxed) } else { set })
 }
 
 /// An id that no other call, process or child gets but by chance: positive, 63 bits. The next number of a sequence that
-/// starts at a random place in each slot of each process (a forked child draws anew), mixed by the finaliser of
-/// SplitMix64 (Steele, Lea, Flood 2014).
+/// starts at a random place in each slot of each process (a forked child draws anew), mixed by the first round of
+/// SplitMix64's finaliser (Steele, Lea, Flood 2014): ids shall differ and spread, not be hard to guess, and each round is code that
+/// is found cold.
 #[inline]
 pub fn new_id() -> u64 {
     try_new_id().unwrap_or_else(|| mix(next_number_otherwise()))
@@ -133,28 +154,28 @@ pub fn new_id() -> u64 {
 /// As [`new_id`], if that is done at once, as it nearly always is: for callers that then have nothing to keep meanwhile.
 #[inline(always)]
 pub fn try_new_id() -> Option<u64> {
-    if STATE.hot.rseq_offset.load(Relaxed) == 0 {
+    let area = STATE.hot.rseq_offset.load(Relaxed);
+    if area == 0 {
         return None;
     }
-    // SAFETY: the offset of the rseq areas is set.
-    unsafe { rseq::next_number(&STATE.hot, GOLDEN_GAMMA) }.ok().map(mix)
+    // SAFETY: the offset of the rseq areas, and not 0.
+    unsafe { rseq::next_number(&STATE.hot, area) }.ok().map(mix)
 }
 
 #[inline(always)]
 fn mix(state: u64) -> u64 {
-    let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((mixed ^ mixed >> 31) & i64::MAX as u64).max(1)
+    ((state ^ state >> 32).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 1).max(1)
 }
 
 /// When the first try did not do: it was interrupted, or the slot's generator is not seeded, or there are no such areas.
 #[cold]
 #[inline(never)]
 fn next_number_otherwise() -> u64 {
-    if STATE.hot.rseq_offset.load(Relaxed) != 0 {
+    let area = STATE.hot.rseq_offset.load(Relaxed);
+    if area != 0 {
         for _ in 0..rseq::TRIES {
-            // SAFETY: the offset of the rseq areas is set.
-            match unsafe { rseq::next_number(&STATE.hot, GOLDEN_GAMMA) } {
+            // SAFETY: the offset of the rseq areas, and not 0.
+            match unsafe { rseq::next_number(&STATE.hot, area) } {
                 Ok(number) => return number,
                 Err(Outcome::Aborted) => {}
                 Err(_) => break,
@@ -169,7 +190,7 @@ fn next_number_otherwise() -> u64 {
     if slot.ids.load(Relaxed) == 0 {
         seed(&slot.ids, random());
     }
-    slot.ids.fetch_add(GOLDEN_GAMMA, Relaxed)
+    slot.ids.fetch_add(i64::from(STEP) as u64, Relaxed)
 }
 
 /// The slot of the calling thread at this moment. Only a hint for whoever uses no restartable sequence.

@@ -135,11 +135,8 @@ static NO_KEY: NoKey = NoKey([0; BLOCK]);
 /// As [`recognise_call`]; no text but the key is NULL.
 #[inline(always)]
 pub unsafe fn recognise_span(call: Call) -> Option<u64> {
-    // SAFETY: passed on from the caller.
-    match unsafe { recognise_call(without_key(call)) } {
-        Met::Whole(names, _) => Some(names),
-        _ => None,
-    }
+    // SAFETY: passed on from the caller; [`NO_KEY`] is the key of no other call.
+    unsafe { SHAPES.find_short_span(without_key(call)) }
 }
 
 /// Spans are known as calls are: by all of their texts at once.

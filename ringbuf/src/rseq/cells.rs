@@ -68,6 +68,7 @@ macro_rules! end_text {
 push_sequence!(
     concat!(
         begin!(
+            ".text.sorted.blkin_9_",
             "blkin_rseq_push_cells",
             concat!(
                 "movdqu xmm0, xmmword ptr [rcx]\n",

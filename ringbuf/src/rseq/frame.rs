@@ -5,11 +5,15 @@
 
 /// Begins a function: its names, the registration check and the entry into the sequence.
 /// `$area`: what brings the area's offset into r10. `$before`: a part of the sequence that stands before the function, and is
-/// jumped to.
+/// jumped to. `$section`: how its section's name begins; what records is sorted behind the calls that jump to it (`blkin-lib/src/capi/mod.rs`).
 macro_rules! begin {
     ($name:literal, $area:expr, $before:expr) => {
+        begin!(".text.sorted.blkin_5_", $name, $area, $before)
+    };
+    ($section:literal, $name:literal, $area:expr, $before:expr) => {
         concat!(
-            ".pushsection .text.",
+            ".pushsection ",
+            $section,
             $name,
             ",\"ax\",@progbits\n",
             ".p2align 6\n",
@@ -49,6 +53,7 @@ macro_rules! begin {
     };
     ($name:literal) => {
         begin!(
+            ".text.",
             $name,
             concat!(
                 "movsxd r10, dword ptr [rdi + {rseq_offset}]\n",

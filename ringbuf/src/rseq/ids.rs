@@ -1,46 +1,80 @@
 //! Numbers that no other thread draws.
+//!
+//! The one sequence that stands where it is wanted, and is not called: what makes spans is called seldom enough to be found cold, and
+//! pays for each line of code and each jump then (docs/adr/0007-reading-the-clock.md).
 
+use std::arch::asm;
 use std::mem::offset_of;
 
-use super::{ABORTED, Outcome};
+use super::area::CPU_AT;
+use super::{ABORTED, NO_SLOT, Outcome, REFUSED};
 use crate::hot::{Hot, HotSlot};
 use crate::layout::MAX_SLOTS;
+use crate::process::roots::STEP;
 
-// The slot's generator of ids goes on by rsi; its new state is in rax.
-sequence!(
-    concat!(
-        begin!("blkin_rseq_id"),
-        slot!("blkin_rseq_id"),
-        "mov rax, qword ptr [r11 + {ids}]\n",
-        "test rax, rax\n",
-        "jz .Lblkin_rseq_id_refuse\n",
-        "add rax, rsi\n",
-        "mov qword ptr [r11 + {ids}], rax\n",
-        end!("blkin_rseq_id", "ret\n"),
-    ),
-    max_slots = MAX_SLOTS,
-    ids = offset_of!(HotSlot, ids)
-);
-
-unsafe extern "C" {
-    fn blkin_rseq_id();
-}
-
-/// The slot's next number, `step` after its last one; or why there is none: the slot's generator is not seeded, the thread has no
-/// slot, or it was interrupted.
+/// The slot's next number, [`STEP`] after its last one; or why there is none: the slot's generator is not seeded, the thread has no slot, or it was interrupted.
 ///
 /// # Safety
-/// `hot` has the offset of the rseq areas.
+/// `area` is the offset of the rseq areas, which is not 0.
 #[inline(always)]
-pub(crate) unsafe fn next_number(hot: &Hot, step: u64) -> Result<u64, Outcome> {
+pub(crate) unsafe fn next_number(hot: &Hot, area: i32) -> Result<u64, Outcome> {
     let number: u64;
-    // Called by hand: it changes nearly nothing, and a plain call would go through the global offset table.
-    // SAFETY: passed on from the caller; the sequence changes these registers and no others.
+    // SAFETY: passed on from the caller: the thread's area, of which the sequence writes the word that arms it. The word of a slot
+    // that is not 0 has one writer, as its ring has (invariant 4).
     unsafe {
-        std::arch::asm!(
-            "call {id}",
-            id = sym blkin_rseq_id, in("rdi") hot, in("rsi") step,
-            out("rax") number, out("r10") _, out("r11") _
+        asm!(
+            // A thread that is not registered has a negative CPU.
+            "cmp dword ptr fs:[{area} + {cpu_at}], 0",
+            "jl 5f",
+            "lea {number}, [rip + 9f]",
+            "mov qword ptr fs:[{area} + 8], {number}",
+            "2:",
+            // In a child that was forked since the caller looked this is 0, and so is what the slot has that it names: a refusal.
+            "movsxd {slot}, dword ptr [{hot} + {index_offset}]",
+            "mov {slot:e}, dword ptr fs:[{slot}]",
+            "cmp {slot:e}, {max_slots}",
+            "jae 6f",
+            "shl {slot:e}, 6",
+            "mov {number}, qword ptr [{hot} + {slot} + {ids}]",
+            "test {number}, {number}",
+            "je 7f",
+            "add {number}, {step}",
+            "mov qword ptr [{hot} + {slot} + {ids}], {number}",
+            "3:",
+            "mov qword ptr fs:[{area} + 8], 0",
+            "4:",
+            // What is rare, out of the way.
+            ".pushsection .text.blkin_rseq_ids, \"ax\", @progbits",
+            // The signature that libc registered, as an instruction that is never run.
+            ".byte 0x0f, 0xb9, 0x3d",
+            ".long 0x53053053",
+            "8: mov {number:e}, {aborted}",
+            "jmp 4b",
+            "5: mov {number:e}, {no_slot}",
+            "jmp 4b",
+            "6: mov {number:e}, {no_slot}",
+            "jmp 3b",
+            "7: mov {number:e}, {refused}",
+            "jmp 3b",
+            ".popsection",
+            ".pushsection __rseq_cs, \"aw\", @progbits",
+            ".p2align 5",
+            "9: .long 0, 0",
+            ".quad 2b, 3b - 2b, 8b",
+            ".popsection",
+            area = in(reg) i64::from(area),
+            hot = in(reg) hot,
+            slot = out(reg) _,
+            number = out(reg) number,
+            step = const STEP,
+            cpu_at = const CPU_AT,
+            index_offset = const offset_of!(Hot, index_offset),
+            max_slots = const MAX_SLOTS,
+            ids = const offset_of!(Hot, slots) + offset_of!(HotSlot, ids),
+            aborted = const ABORTED,
+            no_slot = const NO_SLOT,
+            refused = const REFUSED,
+            options(nostack)
         );
     }
     // A number as small as a code is taken for one, and drawn again.

@@ -91,6 +91,6 @@ pub(crate) fn add(word: &AtomicU64, number: u64) -> u64 {
     word.fetch_add(number, Relaxed)
 }
 
-pub(crate) unsafe fn next_number(_: &Hot, _: u64) -> Result<u64, Outcome> {
+pub(crate) unsafe fn next_number(_: &Hot, _: i32) -> Result<u64, Outcome> {
     Err(Outcome::NoSlot)
 }

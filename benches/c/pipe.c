@@ -38,7 +38,7 @@ static void say(const struct blkin_trace *trace, const char *event)
 }
 
 /* Each side of an iteration, with the exchange between its two annotations. */
-#define ITERATION(mode, begin_span, exchange)                                                                \
+#define ITERATION(mode, begin_span, begin_new, exchange)                                                     \
 	do {                                                                                                 \
 		struct blkin_trace trace;                                                                    \
 		switch (mode) {                                                                              \
@@ -52,7 +52,7 @@ static void say(const struct blkin_trace *trace, const char *event)
 			exchange;                                                                            \
 			BLKIN_TIMESTAMP(&trace, &endpoint, "end");                                           \
 			break;                                                                               \
-		case NEW: PIPE_NEW(begin_span, exchange); break;                                             \
+		case NEW: PIPE_NEW(begin_new, exchange); break;                                              \
 		case SYSLOG:                                                                                 \
 			begin_span;                                                                          \
 			say(&trace, "start");                                                                \
@@ -63,11 +63,10 @@ static void say(const struct blkin_trace *trace, const char *event)
 		}                                                                                            \
 	} while (0)
 
-#define PIPE_NEW(begin_span, exchange)                     \
+#define PIPE_NEW(begin_new, exchange)                      \
 	do {                                               \
 		struct blkin_span span;                    \
-		begin_span;                                \
-		blkin_span_of(&span, &trace);              \
+		begin_new;                                 \
 		BLKIN_EVENT(&span, "start");               \
 		exchange;                                  \
 		BLKIN_EVENT(&span, "end");                 \
@@ -107,7 +106,7 @@ static void serve(int in, int out)
 	blkin_init_endpoint(&endpoint, "10.0.0.2", 6801, "server");
 	for (get(in, &request); request.mode >= 0; get(in, &request))
 		ITERATION(request.mode, blkin_init_child_info(&trace, &request.info, &endpoint, "serve"),
-			  put(out, &request));
+			  blkin_span_child(&span, &request.info, "serve", &endpoint), put(out, &request));
 }
 
 static double block(enum mode mode, int iterations, int in, int out)
@@ -116,8 +115,9 @@ static double block(enum mode mode, int iterations, int in, int out)
 	double before = bench_now_ns();
 
 	for (int i = 0; i < iterations; i++)
-		ITERATION(mode, blkin_init_new_trace(&trace, "request", &endpoint),
-			  request.info = trace.info; put(out, &request); get(in, &answer));
+		ITERATION(mode, blkin_init_new_trace(&trace, "request", &endpoint); request.info = trace.info,
+			  blkin_span_root(&span, "request", &endpoint); request.info = span.trace.info,
+			  put(out, &request); get(in, &answer));
 	return (bench_now_ns() - before) / 1e9;
 }
 

@@ -14,16 +14,14 @@ static struct blkin_endpoint endpoint;
 
 static void one_request(long number)
 {
-	struct blkin_trace trace;
 	struct blkin_span span;
 
-	blkin_init_new_trace(&trace, "request", &endpoint);
-	if (trace.info.trace_id == 0 || blkin_span_of(&span, &trace))
+	if (blkin_span_root(&span, "request", &endpoint) || span.trace.info.trace_id == 0)
 		return;
 	BLKIN_INTEGER_AT(BLKIN_LEVEL_EMERG, &span, "number", number);
 	BLKIN_EVENT_AT(BLKIN_LEVEL_EMERG, &span, "emerg");
 	BLKIN_EVENT_AT(BLKIN_LEVEL_ERR, &span, "err");
-	BLKIN_TIMESTAMP(&trace, &endpoint, "legacy");
+	BLKIN_TIMESTAMP(&span.trace, &endpoint, "legacy");
 	BLKIN_EVENT_AT(BLKIN_LEVEL_INFO, &span, "info");
 	BLKIN_EVENT_AT(BLKIN_LEVEL_DEBUG, &span, "debug");
 }

@@ -373,7 +373,20 @@ struct blkin_span {
 };
 
 /*
- * blkin_span_of - make a span ready for the macros BLKIN_EVENT, BLKIN_INTEGER and BLKIN_STRING
+ * blkin_span_root, blkin_span_child - begin a span for the macros BLKIN_EVENT, BLKIN_INTEGER and BLKIN_STRING
+ *
+ * A new trace, as blkin_init_new_trace() starts one, sampling included; and a child span of the one that has the ids *parent,
+ * in this process (&span.trace.info) or another, as blkin_init_child_info() makes it. Either also does what blkin_span_of()
+ * does, in the one call. parent may be &span->trace.info.
+ *
+ * Returns 0; -EINVAL if an argument or the name of the endpoint is NULL, and then *span is as it was.
+ */
+int blkin_span_root(struct blkin_span *span, const char *name, const struct blkin_endpoint *endpoint);
+int blkin_span_child(struct blkin_span *span, const struct blkin_trace_info *parent, const char *name,
+		     const struct blkin_endpoint *endpoint);
+
+/*
+ * blkin_span_of - make a span that there is already ready for these macros
  *
  * Copies *trace and looks its name and endpoint up; does the latter only if it is sampled.
  *

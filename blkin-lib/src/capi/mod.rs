@@ -41,6 +41,7 @@ use blkin_ringbuf::process;
 
 mod aliases;
 mod annotation;
+mod begin;
 mod constants;
 mod direct;
 mod endpoint;

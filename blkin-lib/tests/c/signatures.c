@@ -67,6 +67,9 @@ int (*set_trace_properties)(struct blkin_trace *, const struct blkin_trace_info 
 			    const struct blkin_endpoint *) = blkin_set_trace_properties;
 int (*pack)(const struct blkin_trace_info *, struct blkin_trace_info_packed *) = blkin_pack_trace_info;
 int (*unpack)(const struct blkin_trace_info_packed *, struct blkin_trace_info *) = blkin_unpack_trace_info;
+int (*span_root)(struct blkin_span *, const char *, const struct blkin_endpoint *) = blkin_span_root;
+int (*span_child)(struct blkin_span *, const struct blkin_trace_info *, const char *,
+		  const struct blkin_endpoint *) = blkin_span_child;
 int (*span_of)(struct blkin_span *, const struct blkin_trace *) = blkin_span_of;
 void (*span_event)(const struct blkin_span *, struct blkin_name *, unsigned int) = blkin_span_event;
 void (*span_integer)(const struct blkin_span *, struct blkin_name *, int64_t, unsigned int) = blkin_span_integer;

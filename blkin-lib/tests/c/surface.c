@@ -324,6 +324,55 @@ static void spans_and_literals_are_looked_up_once(const struct blkin_trace *root
 	BLKIN_EVENT(&span, "unsampled");
 }
 
+static void what_a_span_needs_to_begin_is_asked_for(const struct blkin_trace *root)
+{
+	const struct blkin_endpoint nobody = { "10.0.0.1", 8080, NULL };
+	struct blkin_span span, before;
+
+	memset(&span, 0x5a, sizeof span);
+	before = span;
+	CHECK(blkin_span_root(NULL, "name", &gateway) == -EINVAL && blkin_span_root(&span, NULL, &gateway) == -EINVAL);
+	CHECK(blkin_span_root(&span, "name", NULL) == -EINVAL && blkin_span_root(&span, "name", &nobody) == -EINVAL);
+	CHECK(blkin_span_child(NULL, &root->info, "name", &gateway) == -EINVAL);
+	CHECK(blkin_span_child(&span, NULL, "name", &gateway) == -EINVAL);
+	CHECK(blkin_span_child(&span, &root->info, NULL, &gateway) == -EINVAL);
+	CHECK(blkin_span_child(&span, &root->info, "name", NULL) == -EINVAL);
+	CHECK(blkin_span_child(&span, &root->info, "name", &nobody) == -EINVAL);
+	CHECK(memcmp(&span, &before, sizeof span) == 0);
+}
+
+/* Each of these places is met for the first time, and then known. */
+static void spans_begin_and_are_looked_up_in_one_call(void)
+{
+	const struct blkin_endpoint no_address = { NULL, 0, "nowhere" };
+	const struct blkin_trace_info unsampled = { 0, 7, 8 };
+	struct blkin_span span, child;
+	int64_t last = 0, parent;
+	int i;
+
+	for (i = 0; i < 3; i++) {
+		CHECK(blkin_span_root(&span, "root at once", &gateway) == 0);
+		CHECK(span.trace.info.trace_id > 0 && span.trace.info.span_id == span.trace.info.trace_id);
+		CHECK(span.trace.info.parent_span_id == 0 && span.trace.info.trace_id != last);
+		last = span.trace.info.trace_id;
+		BLKIN_EVENT(&span, "begun");
+		expect(&span.trace.info, "root at once", "10.0.0.1", 8080, "gateway", "begun", "!");
+		CHECK(blkin_span_child(&child, &span.trace.info, "child at once", &no_address) == 0);
+		CHECK(child.trace.info.trace_id == last && child.trace.info.span_id > 0 && child.trace.info.span_id != last);
+		CHECK(child.trace.info.parent_span_id == span.trace.info.span_id);
+		BLKIN_INTEGER(&child, "number", 7);
+		expect(&child.trace.info, "child at once", "", 0, "nowhere", "number", "#7");
+		parent = child.trace.info.span_id;
+		CHECK(blkin_span_child(&child, &child.trace.info, "a child that takes its parent's place", &gateway) == 0);
+		CHECK(child.trace.info.trace_id == last && child.trace.info.parent_span_id == parent);
+		BLKIN_TIMESTAMP(&child.trace, NULL, "legacy");
+		expect(&child.trace.info, "a child that takes its parent's place", "10.0.0.1", 8080, "gateway", "legacy", "!");
+	}
+	CHECK(blkin_span_child(&child, &unsampled, "child at once", &gateway) == 0);
+	CHECK(child.trace.info.trace_id == 0 && child.trace.info.span_id == 0 && child.trace.info.parent_span_id == 0);
+	BLKIN_EVENT(&child, "unsampled");
+}
+
 static void three_int64_may_be_cast(const struct blkin_trace *root)
 {
 	int64_t triple[3] = { root->info.trace_id, root->info.span_id, root->info.parent_span_id };
@@ -370,6 +419,8 @@ int main(void)
 	buffers_may_be_reused(&root);
 	texts_that_change_each_time_arrive(&root);
 	spans_and_literals_are_looked_up_once(&root);
+	what_a_span_needs_to_begin_is_asked_for(&root);
+	spans_begin_and_are_looked_up_in_one_call();
 	three_int64_may_be_cast(&root);
 	long_strings_are_cut(&root);
 	record_from_another_file(&root);

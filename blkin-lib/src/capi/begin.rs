@@ -1,0 +1,133 @@
+//! New spans that are looked up at once: what `blkin_init_new_trace` or `blkin_init_child_info` and `blkin_span_of` do, in one
+//! call, which is half of their lines of code where these are cold.
+
+use std::ffi::{c_char, c_int};
+use std::ptr;
+
+use blkin_ringbuf::process;
+
+use super::layout::{Endpoint, Span, Trace, TraceInfo};
+use super::record::EndpointTexts;
+use super::span::blkin_span_of;
+use super::trace::{blkin_init_child_info, blkin_init_new_trace};
+use super::{INVALID, OK};
+use crate::raw;
+
+/// See `zipkin_c.h`. Nothing in here panics.
+///
+/// # Safety
+/// Invariants 1 and 2.
+#[unsafe(link_section = ".text.sorted.blkin_6")]
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn blkin_span_root(
+    span: *mut Span,
+    name: *const c_char,
+    endpoint: *const Endpoint,
+) -> c_int {
+    // SAFETY: passed on from the caller (Invariants 1 and 2).
+    let Some(texts) = (unsafe { texts_of(span, name, endpoint) }) else { return INVALID };
+    if process::rate().samples_all() {
+        // SAFETY: strings of the caller (Invariant 2).
+        let names = unsafe { process::recognise_span(texts.call(name, endpoint, ptr::null())) };
+        if let Some(names) = names
+            && let Some(ids) = raw::try_sampled_root()
+        {
+            let trace = Trace { name, info: ids.into(), endpoint };
+            // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
+            unsafe { span.write(Span { trace, names }) };
+            return OK;
+        }
+    }
+    // SAFETY: passed on from the caller, and looked at.
+    unsafe { begin_root(span, name, endpoint) }
+}
+
+/// As [`blkin_span_root`], whatever it takes. Its arguments are its caller's, which so keeps nothing.
+///
+/// # Safety
+/// Invariants 1 and 2; nothing that is needed is NULL.
+#[inline(never)]
+unsafe extern "C" fn begin_root(span: *mut Span, name: *const c_char, endpoint: *const Endpoint) -> c_int {
+    // SAFETY: the address of a part of a live struct (by Invariant 1).
+    let trace = unsafe { &raw mut (*span).trace };
+    // SAFETY: passed on from the caller.
+    unsafe { blkin_init_new_trace(trace, name, endpoint) };
+    // SAFETY: as above; the one may be a part of the other (Invariant 3).
+    unsafe { blkin_span_of(span, trace) }
+}
+
+/// See `zipkin_c.h`. Nothing in here panics.
+///
+/// # Safety
+/// Invariants 1 and 2.
+#[unsafe(link_section = ".text.sorted.blkin_6")]
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn blkin_span_child(
+    span: *mut Span,
+    parent: *const TraceInfo,
+    name: *const c_char,
+    endpoint: *const Endpoint,
+) -> c_int {
+    // SAFETY: passed on from the caller (Invariants 1 and 2).
+    let Some(texts) = (unsafe { texts_of(span, name, endpoint) }) else { return INVALID };
+    if parent.is_null() {
+        return INVALID;
+    }
+    // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
+    let is_sampled = unsafe { (*parent).trace_id } != 0;
+    let names = if is_sampled {
+        // SAFETY: strings of the caller (Invariant 2).
+        unsafe { process::recognise_span(texts.call(name, endpoint, ptr::null())) }
+    } else {
+        Some(0)
+    };
+    if let Some(names) = names
+        // SAFETY: as above, copied whole before `span` is written.
+        && let Some(ids) = raw::try_new_child(is_sampled, || unsafe { parent.read() }.into())
+    {
+        let trace = Trace { name, info: ids.into(), endpoint };
+        // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
+        unsafe { span.write(Span { trace, names }) };
+        return OK;
+    }
+    // SAFETY: passed on from the caller, and looked at.
+    unsafe { begin_child(span, parent, name, endpoint) }
+}
+
+/// As [`blkin_span_child`], whatever it takes. Its arguments are its caller's, which so keeps nothing.
+///
+/// # Safety
+/// Invariants 1 and 2; nothing that is needed is NULL.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn begin_child(
+    span: *mut Span,
+    parent: *const TraceInfo,
+    name: *const c_char,
+    endpoint: *const Endpoint,
+) -> c_int {
+    // SAFETY: the address of a part of a live struct (by Invariant 1).
+    let trace = unsafe { &raw mut (*span).trace };
+    // SAFETY: passed on from the caller.
+    unsafe { blkin_init_child_info(trace, parent, endpoint, name) };
+    // SAFETY: as above; the one may be a part of the other (Invariant 3).
+    unsafe { blkin_span_of(span, trace) }
+}
+
+/// The texts of an endpoint that a span is to have; `None` if anything that is needed is NULL.
+///
+/// # Safety
+/// Invariants 1 and 2.
+#[inline(always)]
+unsafe fn texts_of(
+    span: *const Span,
+    name: *const c_char,
+    endpoint: *const Endpoint,
+) -> Option<EndpointTexts> {
+    if span.is_null() || name.is_null() || endpoint.is_null() {
+        return None;
+    }
+    // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
+    let texts = EndpointTexts::of(unsafe { endpoint.read() });
+    (!texts.service.is_null()).then_some(texts)
+}

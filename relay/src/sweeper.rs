@@ -36,8 +36,8 @@ pub(crate) fn start(
     std::thread::Builder::new().name("sweeper".into()).spawn(move || {
         while !stop.is_cancelled() {
             heartbeat.beat();
-            tell_positions(&standings.positions, &spool.sweep());
-            tell_removal(&standings.removal, &spool.remove_left());
+            tell(&standings.positions, &POSITIONS, &spool.sweep());
+            tell(&standings.removal, &REMOVAL, &spool.remove_left());
             spool.shrink();
             std::thread::sleep(SWEEP_EVERY);
         }
@@ -46,42 +46,36 @@ pub(crate) fn start(
     })
 }
 
-/// Tells once when positions cannot be written down, and once when they can again.
-fn tell_positions(standing: &Standing, swept: &io::Result<()>) {
-    let Err(error) = swept else {
+/// What the log says of one of the thread's works.
+struct Words {
+    failed: &'static str,
+    meanwhile: &'static str,
+    again: &'static str,
+}
+
+const POSITIONS: Words = Words {
+    failed: "failed to write down positions",
+    meanwhile: "after a crash more would be sent twice",
+    again: "writing down positions again",
+};
+const REMOVAL: Words = Words {
+    failed: "failed to remove what has left the spool",
+    meanwhile: "it takes its room until that works",
+    again: "removed what has left the spool",
+};
+
+/// Tells once when a work fails, and once when it is done again.
+fn tell(standing: &Standing, words: &Words, done: &io::Result<()>) {
+    let Err(error) = done else {
         if let Some(over) = standing.succeeded() {
             let (seconds, failures) = (over.lasted.as_secs(), over.failures);
-            tracing::info!(folder = standing.to(), seconds, failures, "writing down positions again");
+            tracing::info!(folder = standing.to(), seconds, failures, "{}", words.again);
         }
         return;
     };
     let cause = Cause::of_write(error);
     if let Some(begun) = standing.failed(cause, error) {
         let (folder, cause, held_back) = (standing.to(), cause.label(), begun.held_back);
-        tracing::warn!(
-            folder,
-            cause,
-            held_back,
-            "failed to write down positions: {error}; after a crash more would be sent twice"
-        );
-    }
-}
-
-/// Tells once when what has left the spool cannot be removed, and once when it can again.
-fn tell_removal(standing: &Standing, removed: &io::Result<()>) {
-    let Err(error) = removed else {
-        if let Some(over) = standing.succeeded() {
-            let (seconds, failures) = (over.lasted.as_secs(), over.failures);
-            tracing::info!(folder = standing.to(), seconds, failures, "removed what has left the spool");
-        }
-        return;
-    };
-    if let Some(begun) = standing.failed(Cause::Failed, error) {
-        let (folder, held_back) = (standing.to(), begun.held_back);
-        tracing::warn!(
-            folder,
-            held_back,
-            "failed to remove what has left the spool: {error}; it takes its room until that works"
-        );
+        tracing::warn!(folder, cause, held_back, "{}: {error}; {}", words.failed, words.meanwhile);
     }
 }

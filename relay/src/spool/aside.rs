@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use blkin_daemon::Notices;
 
+use super::Left;
 use super::segment::{self, Segment};
 
 /// Name of the folder.
@@ -80,11 +81,23 @@ impl Aside {
     ///
     /// # Errors
     /// When the file system refuses.
-    pub(super) fn take(&mut self, spool: &Path, segment: &Segment) -> io::Result<()> {
-        let path = segment::path(spool, segment.number);
-        fs::rename(path, segment::path(&self.folder, segment.number))?;
-        self.count(segment.length);
+    pub(super) fn take(&mut self, spool: &Path, left: Left) -> io::Result<()> {
+        let (from, to) = (segment::path(spool, left.number), self.place_of(left.number));
+        match fs::rename(&from, &to) {
+            Ok(()) => self.count(left.length),
+            Err(error) if error.kind() != io::ErrorKind::NotFound || from.exists() => {
+                let reason = format!("failed to move {} to {}: {error}", from.display(), to.display());
+                return Err(io::Error::new(error.kind(), reason));
+            }
+            // Somebody has removed it.
+            Err(_) => {}
+        }
         Ok(())
+    }
+
+    /// Where a whole segment is kept.
+    pub(super) fn place_of(&self, number: u64) -> PathBuf {
+        segment::path(&self.folder, number)
     }
 
     fn count(&mut self, bytes: u64) {

@@ -174,13 +174,15 @@ impl Upstream {
 struct Left {
     number: u64,
     length: u64,
+    /// It is kept for a look, and else removed.
+    is_kept: bool,
 }
 
 #[derive(Debug)]
 struct State {
     /// Oldest first; the last takes records.
     segments: VecDeque<Segment>,
-    /// What lies there still although it has left, for the file system refuses to remove it.
+    /// What lies there still although it has left, for the file system refuses to remove it, or to move it.
     left: Vec<Left>,
     /// Of all segments, also of these.
     bytes: u64,
@@ -224,7 +226,7 @@ impl State {
     fn take_oldest(&mut self) -> Option<Left> {
         let oldest = self.segments.pop_front()?;
         self.bytes -= oldest.length;
-        Some(Left { number: oldest.number, length: oldest.length })
+        Some(Left { number: oldest.number, length: oldest.length, is_kept: false })
     }
 
     fn last(&self) -> &Segment {
@@ -491,15 +493,16 @@ impl Spool {
         }
     }
 
-    /// Tries again to remove what has left and could not be removed. Only housekeeping does so.
+    /// Tries again to remove, or to set aside, what has left. Only housekeeping does so.
     ///
     /// # Errors
-    /// When the file system still refuses to remove one of them.
+    /// When the file system still refuses that for one of them.
     pub fn remove_left(&self) -> io::Result<()> {
         let left = self.lock().left.clone();
         let mut removed = Ok(());
         for one in left {
-            if let Err(error) = self.remove_file(one) {
+            let done = if one.is_kept { self.aside().take(&self.folder, one) } else { self.remove_file(one) };
+            if let Err(error) = done {
                 removed = Err(error);
                 continue;
             }

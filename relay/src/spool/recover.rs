@@ -2,6 +2,7 @@
 //! before it is told of and set aside, and counted when an upstream comes to it.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::fmt::Display;
 use std::fs;
 use std::io;
 use std::ops::Range;
@@ -17,7 +18,7 @@ use super::checkpoint::{self, Checkpoint, Position, Positions};
 use super::home::{Home, positions_path};
 use super::layout::SEGMENT_HEADER_BYTES;
 use super::segment::{self, BadPlace, Chunk, Found, Segment, is_of_bad_place};
-use super::{Limits, Spool, State, Upstream, WhenFull};
+use super::{Left, Limits, Spool, State, Upstream, WhenFull};
 use crate::ledger::{Arrived, Count, Delivered, Loss};
 
 /// How much is read at a time,
@@ -38,6 +39,8 @@ struct Scan<'a> {
     /// What the oldest segments hold beyond the bound: that leaves before long.
     excess: u64,
     segments: Vec<Segment>,
+    /// What should not lie there, and stays.
+    left: Vec<Left>,
     /// The highest number of a segment that lay there.
     last: u64,
     /// Behind the last record that can be read.
@@ -140,6 +143,7 @@ fn scan<'a>(
         aside,
         excess: excess(folder, &numbers, limits),
         segments: Vec::new(),
+        left: Vec::new(),
         last: numbers.last().copied().unwrap_or(0),
         end: durable.before,
         damaged_regions: 0,
@@ -157,10 +161,18 @@ fn scan<'a>(
                 // What it lacks already is not to be lacked by more.
                 scan.sealed = true;
             }
-            Found::Empty => fs::remove_file(segment::path(folder, number))?,
-            Found::Damaged(segment) => scan.leave_out(&segment, is_last),
+            Found::Empty => scan.remove_empty(number),
+            Found::Damaged(segment) => {
+                let why = "nothing in a segment of the spool can be read";
+                scan.leave_out(number, Some(segment.length), is_last, why);
+            }
+            Found::Closed(length, error) => {
+                let why = format!("a segment of the spool cannot be opened: {error}");
+                scan.leave_out(number, length, is_last, why);
+            }
         }
     }
+    scan.tell_read_only();
     Ok(scan)
 }
 
@@ -190,7 +202,7 @@ impl Scan<'_> {
             let (chunk, is_bad_place) = read_over_bad_place(&segment, at, most)?;
             most = if chunk.damage.is_some() { READ_BYTES_AMID_DAMAGE } else { READ_BYTES.min(2 * most) };
             let is_tail = is_last && chunk.damage.is_some() && chunk.end == segment.length;
-            if is_tail && !is_bad_place && !self.was_durable(&segment, at + 1) {
+            if is_tail && !is_bad_place && !self.was_durable(segment.number, at + 1) {
                 let bytes = segment.length - at;
                 tracing::info!(bytes, "cut a torn tail from the spool: it was never acknowledged");
                 segment.cut(at)?;
@@ -198,7 +210,7 @@ impl Scan<'_> {
             }
             has_bad_place |= is_bad_place;
             end = chunk.after().unwrap_or(end);
-            is_end_known = !is_tail || chunk.after().is_some() || self.was_durable(&segment, chunk.end);
+            is_end_known = !is_tail || chunk.after().is_some() || self.was_durable(segment.number, chunk.end);
             if let Some(damage) = chunk.damage {
                 self.set_aside(&segment, damage);
             }
@@ -209,7 +221,7 @@ impl Scan<'_> {
             at = chunk.end;
         }
         // Records behind a gap, or gone from the end, keep their numbers: they are lost, not given out again.
-        self.sealed = has_bad_place || end != self.end.max(end);
+        self.sealed = segment.is_read_only || has_bad_place || end != self.end.max(end);
         self.end = self.end.max(end);
         if !is_end_known {
             self.lose_unknown();
@@ -219,30 +231,53 @@ impl Scan<'_> {
     }
 
     /// Moves a segment of which nothing can be read out of the spool.
-    fn leave_out(&mut self, segment: &Segment, is_last: bool) {
-        let number = segment.number;
-        match self.aside.take(self.folder, segment) {
+    fn leave_out(&mut self, number: u64, length: Option<u64>, is_last: bool, why: impl Display) {
+        let left = Left { number, length: length.unwrap_or(0), is_kept: true };
+        match self.aside.take(self.folder, left) {
             Ok(()) => {
-                tracing::warn!(
-                    number,
-                    "nothing in a segment of the spool can be read: it is set aside whole"
-                );
+                let kept = self.aside.place_of(number);
+                tracing::warn!(kept = %kept.display(), "{why}; it is set aside whole");
             }
             // Upstreams are to get what is in others all the same.
-            Err(error) => tracing::warn!(
-                number,
-                "nothing in a segment of the spool can be read; failed to set it aside: {error}"
-            ),
+            Err(error) => {
+                tracing::warn!("{why}; {error}");
+                self.stays(left);
+            }
         }
         self.damaged_regions += 1;
-        if is_last && segment.holds_more_than_its_header() && !self.was_durable(segment, segment.length) {
+        let holds_records = length.is_none_or(|length| length > SEGMENT_HEADER_BYTES as u64);
+        if is_last && holds_records && !self.was_durable(number, length.unwrap_or(u64::MAX)) {
             self.lose_unknown();
         }
     }
 
+    fn remove_empty(&mut self, number: u64) {
+        if let Err(error) = fs::remove_file(segment::path(self.folder, number)) {
+            tracing::warn!(number, "failed to remove an empty segment of the spool: {error}");
+            self.stays(Left { number, length: 0, is_kept: false });
+        }
+    }
+
+    /// Housekeeping tries again. What comes goes into a segment behind it: where it lies none can be made.
+    fn stays(&mut self, left: Left) {
+        self.left.push(left);
+        self.sealed = true;
+    }
+
+    fn tell_read_only(&self) {
+        let mut read_only = self.segments.iter().filter(|segment| segment.is_read_only);
+        if let Some(first) = read_only.next() {
+            tracing::warn!(
+                segments = 1 + read_only.count(),
+                first = %segment::path(self.folder, first.number).display(),
+                "segments of the spool can only be read: upstreams get what they hold, and they take nothing more"
+            );
+        }
+    }
+
     /// Whether the positions know what lay before this place.
-    fn was_durable(&self, segment: &Segment, offset: u64) -> bool {
-        (segment.number, offset) <= (self.durable.segment, self.durable.offset)
+    fn was_durable(&self, number: u64, offset: u64) -> bool {
+        (number, offset) <= (self.durable.segment, self.durable.offset)
     }
 
     fn set_aside(&mut self, segment: &Segment, damage: Range<u64>) {
@@ -292,9 +327,9 @@ fn state(
     let first = Position { segment: first.number, offset: SEGMENT_HEADER_BYTES as u64, before: first.before };
     let arrived = arrived(checkpoint.as_ref(), scan.end);
     let mut state = State {
-        bytes: segments.iter().map(|segment| segment.length).sum(),
+        bytes: segments.iter().map(|one| one.length).chain(scan.left.iter().map(|one| one.length)).sum(),
         segments: segments.into(),
-        left: Vec::new(),
+        left: scan.left,
         arrived,
         upstreams: Vec::new(),
         commits: 0,

@@ -22,8 +22,10 @@ const SEARCH_BYTES_AT_FIRST: usize = 16 << 10;
 
 /// A place that the disk does not give back is skipped up to the next multiple of this.
 const BAD_PLACE_BYTES: u64 = 4096;
-/// What Linux answers for such a place.
-const EIO: i32 = 5;
+/// What Linux answers for such a place, or where the file system has lost what it knew of it.
+const OF_BAD_PLACES: [i32; 3] = [5, EBADMSG, EUCLEAN];
+const EBADMSG: i32 = 74;
+const EUCLEAN: i32 = 117;
 
 /// What reading does at a place that the disk does not give back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +38,7 @@ pub enum BadPlace {
 
 /// Whether a place could not be read from the disk.
 pub fn is_of_bad_place(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(EIO)
+    error.raw_os_error().is_some_and(|code| OF_BAD_PLACES.contains(&code))
 }
 
 /// A segment that can be read up to `length`.
@@ -50,6 +52,8 @@ pub struct Segment {
     pub length: u64,
     /// The file; reading goes on even after it was removed.
     pub file: Arc<File>,
+    /// The system does not let it be written.
+    pub is_read_only: bool,
     /// Places that cannot be read.
     #[cfg(test)]
     pub bad: Arc<std::sync::Mutex<Range<u64>>>,
@@ -113,6 +117,18 @@ pub fn numbers(folder: &Path) -> io::Result<Vec<u64>> {
     Ok(numbers)
 }
 
+/// Opens a file, and says whether it can only be read.
+fn open_as_allowed(path: &Path) -> io::Result<(File, bool)> {
+    match File::options().read(true).write(true).open(path) {
+        Err(error) if is_forbidden(&error) => Ok((File::open(path)?, true)),
+        opened => Ok((opened?, false)),
+    }
+}
+
+fn is_forbidden(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::PermissionDenied
+}
+
 /// What a file that should be a segment is.
 #[derive(Debug)]
 pub enum Found {
@@ -124,6 +140,8 @@ pub enum Found {
     Empty,
     /// Nothing in it can be read.
     Damaged(Segment),
+    /// It cannot be opened, for it is somebody else's or lies in a bad place. Its length, if that is told, and the reason.
+    Closed(Option<u64>, io::Error),
 }
 
 impl Segment {
@@ -165,6 +183,7 @@ impl Segment {
             before,
             length,
             file: Arc::new(file),
+            is_read_only: false,
             #[cfg(test)]
             bad: tests::bad_places_of(number),
         }
@@ -178,16 +197,21 @@ impl Segment {
     /// Opens one of an earlier run.
     ///
     /// # Errors
-    /// When the file cannot be read, or another version of the relay wrote it.
+    /// When another attempt may have it, such as one with more descriptors, or another version of the relay wrote it.
     pub fn open(folder: &Path, number: u64) -> io::Result<Found> {
         let path = path(folder, number);
-        let file = File::options().read(true).write(true).open(&path).map_err(naming(&path))?;
+        let (file, is_read_only) = match open_as_allowed(&path) {
+            Err(error) if is_forbidden(&error) || is_of_bad_place(&error) => {
+                return Ok(Found::Closed(fs::metadata(&path).ok().map(|file| file.len()), error));
+            }
+            opened => opened.map_err(naming(&path))?,
+        };
         take_alone(&file).map_err(naming(&path))?;
         let length = file.metadata()?.len();
         if length < SEGMENT_HEADER_BYTES as u64 {
             return Ok(Found::Empty);
         }
-        let segment = Segment::new(number, Count::default(), length, file);
+        let segment = Segment { is_read_only, ..Segment::new(number, Count::default(), length, file) };
         let (header, failed) = segment.bytes(0, SEGMENT_HEADER_BYTES, BadPlace::Fails);
         if let Some(error) = failed.filter(|error| !is_of_bad_place(error)) {
             return Err(error);
@@ -224,13 +248,15 @@ impl Segment {
         self.length > SEGMENT_HEADER_BYTES as u64
     }
 
-    /// Leaves out, durably, what lies behind `length`.
+    /// Leaves out what lies behind `length`; durably, unless it can only be read.
     ///
     /// # Errors
     /// When the file system refuses.
     pub fn cut(&mut self, length: u64) -> io::Result<()> {
-        self.file.set_len(length)?;
-        self.file.sync_all()?;
+        if !self.is_read_only {
+            self.file.set_len(length)?;
+            self.file.sync_all()?;
+        }
         self.length = length;
         Ok(())
     }
@@ -415,7 +441,7 @@ pub(crate) mod tests {
     ) -> io::Result<&'a mut [u8]> {
         let bad = bad.lock().unwrap().clone();
         if bad.contains(&at) {
-            return Err(io::Error::from_raw_os_error(EIO));
+            return Err(io::Error::from_raw_os_error(OF_BAD_PLACES[0]));
         }
         let most = if at < bad.start { (bad.start - at) as usize } else { usize::MAX };
         let most = most.min(bytes.len());

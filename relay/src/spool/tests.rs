@@ -3,6 +3,7 @@
 
 mod bound;
 mod damage;
+mod forbidden;
 mod model;
 
 use std::fs::{self, File};

@@ -310,6 +310,53 @@ fn a_damaged_segment_that_cannot_be_set_aside_keeps_nothing_else_from_upstreams(
 }
 
 #[test]
+fn a_damaged_segment_that_cannot_be_set_aside_takes_its_room_until_it_is() {
+    for is_removed in [false, true] {
+        let mut fixture = Fixture::new(tight(WhenFull::Refuse), &["a:1"]);
+        while fixture.append(10).is_ok() {}
+        fixture.spool().sweep().unwrap();
+        let full = fixture.spool().figures().bytes;
+        let damaged = fixture.first_segment();
+        let length = damaged.metadata().unwrap().len();
+        damaged.write_all_at(&vec![0x55; length as usize], 0).unwrap();
+        let in_the_way = segment::path(&fixture.folder.path().join("damaged"), 1);
+        fs::create_dir(&in_the_way).unwrap();
+        fixture.open();
+        assert_eq!(fixture.spool().figures().bytes, full);
+        assert!(fixture.append(10).is_err(), "there is no room for more");
+        let error = fixture.spool().remove_left().unwrap_err().to_string();
+        assert!(error.contains("damaged/0000000000000001.spool: "), "{error}");
+        assert_eq!(fixture.spool().figures().bytes, full);
+        fs::remove_dir(&in_the_way).unwrap();
+        let path = segment::path(fixture.folder.path(), 1);
+        if is_removed {
+            fs::remove_file(&path).unwrap();
+        }
+        fixture.spool().remove_left().unwrap();
+        assert_eq!(fixture.spool().figures().bytes, full - length);
+        assert_eq!((path.exists(), in_the_way.exists()), (false, !is_removed));
+        fixture.append(10).unwrap();
+        fixture.check();
+    }
+}
+
+#[test]
+fn what_comes_goes_behind_a_damaged_segment_that_cannot_be_set_aside() {
+    let mut fixture = Fixture::new(roomy(), &["a:1"]);
+    fixture.append(3).unwrap();
+    fixture.spool().sweep().unwrap();
+    let newest = segment::path(fixture.folder.path(), 2);
+    fs::write(&newest, [0x55; SEGMENT_HEADER_BYTES]).unwrap();
+    fs::create_dir(segment::path(&fixture.folder.path().join("damaged"), 2)).unwrap();
+    fixture.open();
+    fixture.append(2).unwrap();
+    assert_eq!(segment::numbers(fixture.folder.path()).unwrap(), [1, 2, 3]);
+    assert_eq!(fs::read(newest).unwrap(), [0x55; SEGMENT_HEADER_BYTES], "it is kept for a look");
+    assert_eq!((fixture.drain(0), fixture.damaged(0)), (vec![0, 1, 2, 3, 4], 0));
+    fixture.check();
+}
+
+#[test]
 fn what_comes_after_an_empty_segment_was_removed_lies_behind_all_that_upstreams_have() {
     let removals: [fn(&Path); 2] = [
         |segment| fs::remove_file(segment).unwrap(),

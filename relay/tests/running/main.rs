@@ -4,6 +4,7 @@
 mod answers;
 mod connections;
 mod damage;
+mod disks;
 mod dying;
 mod floods;
 mod keys;

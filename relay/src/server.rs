@@ -50,14 +50,27 @@ async fn run(read: Layered<Config>, arguments: &Arguments) -> anyhow::Result<()>
     let reloads = signals::reloads().context("failed to listen for signals")?;
     let Listeners { scribe, http, addresses } =
         Listeners::open(read.config.scribe_listen, read.config.http_listen).await?;
-    let relay = Relay::open(read.config.clone(), addresses.scribe)
-        .map_err(|failed| read.explain(failed, Config::check_folders))?;
     let config = &read.config;
+    let max_connections = room_for(config.scribe_max_connections, config.own_descriptors(), raise_limit());
+    // A large spool takes its time, and a disk that hangs does not end. Whoever ends the relay meanwhile costs it no more than
+    // a kill would: what is spooled stays.
+    let Some(spool) = stop.run_until_cancelled(open_spool(config.clone())).await else {
+        tracing::info!("stopped before the spool was read: all of it is left to the next start");
+        return Ok(());
+    };
+    let relay = spool
+        .and_then(|spool| Relay::open(config.clone(), addresses.scribe, spool, max_connections))
+        .map_err(|failed| read.explain(failed, Config::check_folders))?;
     tracing::info!(scribe = %addresses.scribe, http = %addresses.http, upstreams = ?config.upstreams, "ready");
     let read_again = arguments.clone();
     relay.settings.reload_on(reloads, move || read_again.configuration().map(|read| read.config), |_| {});
     ready::tell(arguments.ready_file.as_deref(), &addresses)?;
     relay.serve(scribe, http, stop).await
+}
+
+async fn open_spool(config: Config) -> anyhow::Result<Spool> {
+    let open = move || Spool::open(&config.spool_dir, config.spool_limits(), &config.upstreams);
+    tokio::task::spawn_blocking(open).await?
 }
 
 struct Relay {
@@ -86,11 +99,9 @@ struct Threads {
 
 impl Relay {
     /// `own` is where it listens.
-    fn open(config: Config, own: SocketAddr) -> anyhow::Result<Relay> {
-        let max_connections =
-            room_for(config.scribe_max_connections, config.own_descriptors(), raise_limit());
+    fn open(config: Config, own: SocketAddr, spool: Spool, max_connections: usize) -> anyhow::Result<Relay> {
         let health = Health::new();
-        let spool = Arc::new(Spool::open(&config.spool_dir, config.spool_limits(), &config.upstreams)?);
+        let spool = Arc::new(spool);
         let folder = config.spool_dir.display().to_string();
         let [entries, positions, removal] =
             ["spool", "positions", "removal"].map(|name| standing(&health, name, &folder, Cause::OF_FOLDER));

@@ -137,6 +137,9 @@ fn scan<'a>(
     aside: &'a mut Aside,
 ) -> io::Result<Scan<'a>> {
     let numbers = segment::numbers(folder)?;
+    if !numbers.is_empty() {
+        tracing::info!(bytes = bytes(folder, &numbers), segments = numbers.len(), "reading the spool");
+    }
     let mut scan = Scan {
         folder,
         durable,
@@ -178,11 +181,16 @@ fn scan<'a>(
 
 /// How many bytes there are beyond the bound, of a spool that drops the oldest.
 fn excess(folder: &Path, numbers: &[u64], limits: &Limits) -> u64 {
-    let length = |number: &u64| fs::metadata(segment::path(folder, *number)).map_or(0, |file| file.len());
     match limits.when_full {
-        WhenFull::DropOldest => numbers.iter().map(length).sum::<u64>().saturating_sub(limits.bytes),
+        WhenFull::DropOldest => bytes(folder, numbers).saturating_sub(limits.bytes),
         WhenFull::Refuse => 0,
     }
+}
+
+/// How many bytes these segments have.
+fn bytes(folder: &Path, numbers: &[u64]) -> u64 {
+    let length = |number: &u64| fs::metadata(segment::path(folder, *number)).map_or(0, |file| file.len());
+    numbers.iter().map(length).sum()
 }
 
 impl Scan<'_> {

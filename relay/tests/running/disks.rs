@@ -1,4 +1,4 @@
-//! What a file system refuses, and what it has lost. Needs root: the spool lies on a disk of its own.
+//! What a file system refuses, what it has lost, and what takes it long. Needs root, for a disk of the spool's own.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -68,6 +68,27 @@ impl Drop for Disk {
 
 fn set_immutable(path: &Path, flag: &str) {
     run(Command::new("chattr").arg(flag).arg(path));
+}
+
+#[test]
+fn a_relay_that_reads_a_large_spool_can_be_ended_meanwhile_and_leaves_it_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let relay = Relay::start(program(), folder.path(), "127.0.0.1:1", "");
+    Sender::of(&relay).send("zipkin", vec![b'x'; 1000]);
+    relay.end();
+    let path = folder.path().join("0000000000000001.spool");
+    let (written, length) = (fs::read(&path).unwrap(), 1 << 42);
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    // Nobody waits until all of that is read.
+    file.set_len(length).unwrap();
+    let relay = Relay::starting(program(), folder.path(), "127.0.0.1:1", "");
+    relay.tells("reading the spool");
+    let (status, log) = relay.end_with_status();
+    assert!(status.success(), "{status}: {log:?}");
+    assert!(log.iter().any(|line| line.contains("stopped before the spool was read")), "{log:?}");
+    let mut left = vec![0; written.len()];
+    file.read_exact_at(&mut left, 0).unwrap();
+    assert!(left == written && file.metadata().unwrap().len() == length);
 }
 
 #[test]

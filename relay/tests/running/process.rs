@@ -3,8 +3,10 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+
+use tempfile::NamedTempFile;
 
 use crate::upstream::LIMIT;
 
@@ -16,12 +18,31 @@ pub(crate) struct Relay {
     pub(crate) start: Vec<String>,
     /// and since.
     log: Receiver<String>,
+    _configuration: NamedTempFile,
 }
 
 impl Relay {
     /// Starts it with its spool in `folder`. `command` runs the program, by itself or by another one.
-    pub(crate) fn start(mut command: Command, folder: &Path, upstream: &str, configuration: &str) -> Relay {
-        let file = tempfile::NamedTempFile::new().unwrap();
+    pub(crate) fn start(command: Command, folder: &Path, upstream: &str, configuration: &str) -> Relay {
+        let mut relay = Relay::starting(command, folder, upstream, configuration);
+        relay.start = lines_up_to(&relay.log, " ready ");
+        let ready = relay.start.last().unwrap();
+        let address = |name: &str| {
+            let (_, rest) = ready.split_once(&format!("{name}=")).unwrap();
+            rest.split_whitespace().next().unwrap().to_owned()
+        };
+        (relay.scribe, relay.http) = (address("scribe"), address("http"));
+        relay
+    }
+
+    /// The same before it is ready, and has addresses.
+    pub(crate) fn starting(
+        mut command: Command,
+        folder: &Path,
+        upstream: &str,
+        configuration: &str,
+    ) -> Relay {
+        let file = NamedTempFile::new().unwrap();
         let patience = if configuration.contains("io_timeout_ms") { "" } else { "io_timeout_ms = 120000" };
         std::fs::write(file.path(), format!("{patience}\n{configuration}")).unwrap();
         command.arg("--config").arg(file.path()).args(["--upstreams", upstream, "--log", "info"]);
@@ -32,13 +53,8 @@ impl Relay {
         let stderr = BufReader::new(process.stderr.take().unwrap());
         // Whoever logs must not wait for a reader.
         std::thread::spawn(move || stderr.lines().map(Result::unwrap).try_for_each(|line| lines.send(line)));
-        let start = lines_up_to(&log, " ready ");
-        let ready = start.last().unwrap().clone();
-        let address = |name: &str| {
-            let (_, rest) = ready.split_once(&format!("{name}=")).unwrap();
-            rest.split_whitespace().next().unwrap().to_owned()
-        };
-        Relay { scribe: address("scribe"), http: address("http"), process, start, log }
+        let (scribe, http) = (String::new(), String::new());
+        Relay { process, scribe, http, start: Vec::new(), log, _configuration: file }
     }
 
     /// What it answers, with its head.
@@ -57,10 +73,20 @@ impl Relay {
 
     /// Ends it; what it has logged since it was ready, but for what was waited for, and what came before that.
     pub(crate) fn end(self) -> Vec<String> {
+        self.end_with_status().1
+    }
+
+    /// The same, with its exit code.
+    pub(crate) fn end_with_status(mut self) -> (ExitStatus, Vec<String>) {
         // It writes its last lines; killed, it might not.
         let pid = self.process.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-        self.log.iter().collect()
+        let next = || match self.log.recv_timeout(LIMIT) {
+            Err(RecvTimeoutError::Timeout) => panic!("it does not end"),
+            line => line.ok(),
+        };
+        let log = std::iter::from_fn(next).collect();
+        (self.process.wait().unwrap(), log)
     }
 }
 

@@ -37,7 +37,9 @@ pub(crate) fn start(
         while !stop.is_cancelled() {
             heartbeat.beat();
             tell(&standings.positions, &POSITIONS, &spool.sweep());
+            heartbeat.beat();
             tell(&standings.removal, &REMOVAL, &spool.remove_left());
+            heartbeat.beat();
             spool.shrink();
             std::thread::sleep(SWEEP_EVERY);
         }

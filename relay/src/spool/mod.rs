@@ -299,32 +299,35 @@ impl Spool {
         self.aside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends calls and makes them durable; all of them or, by an error, none. Only one thread may append.
+    /// Appends calls and makes them durable; all of them or, by an error, none. Only one thread may append. It gives a sign of
+    /// life before each thing that a slow disk takes its time for.
     ///
     /// # Errors
     /// When there is no room or the disk refuses.
-    pub fn append(&self, drafts: &[Draft]) -> Result<(), AppendError> {
-        match self.append_as_it_is(drafts) {
+    pub fn append(&self, drafts: &[Draft], sign_of_life: &dyn Fn()) -> Result<(), AppendError> {
+        match self.append_as_it_is(drafts, sign_of_life) {
             Err(AppendError::Disk(error)) if error.kind() == io::ErrorKind::NotFound => {
                 self.go_on_in_new_files().map_err(AppendError::Disk)?;
-                self.append_as_it_is(drafts)
+                self.append_as_it_is(drafts, sign_of_life)
             }
             // The disk may be full of what nobody needs any more.
             Err(AppendError::Disk(_)) if self.empty_passed().map_err(AppendError::Disk)? => {
-                self.append_as_it_is(drafts)
+                self.append_as_it_is(drafts, sign_of_life)
             }
             done => done,
         }
     }
 
-    fn append_as_it_is(&self, drafts: &[Draft]) -> Result<(), AppendError> {
+    fn append_as_it_is(&self, drafts: &[Draft], sign_of_life: &dyn Fn()) -> Result<(), AppendError> {
         let size: usize =
             drafts.iter().flat_map(Draft::payloads).map(|(payload, _)| record_bytes(payload.len())).sum();
+        sign_of_life();
         self.cut_unfinished().map_err(AppendError::Disk)?;
         // It may need a new segment, whose header takes room as well.
-        self.make_room((SEGMENT_HEADER_BYTES + size) as u64)?;
+        self.make_room((SEGMENT_HEADER_BYTES + size) as u64, sign_of_life)?;
         let (segment, before) = self.active(size as u64).map_err(AppendError::Disk)?;
         let (bytes, accepted) = encode(drafts, segment.number, before, size);
+        sign_of_life();
         write_durably(&segment, &bytes, &segment::path(&self.folder, segment.number))
             .map_err(AppendError::Disk)?;
         let mut state = self.lock();
@@ -520,9 +523,10 @@ impl Spool {
         last.cut_to_length()
     }
 
-    fn make_room(&self, size: u64) -> Result<(), AppendError> {
+    fn make_room(&self, size: u64, sign_of_life: &dyn Fn()) -> Result<(), AppendError> {
         let bound = self.bound();
         loop {
+            sign_of_life();
             let (over, stuck, single, used, passed) = {
                 let state = self.lock();
                 let end = state.end();
@@ -542,6 +546,7 @@ impl Spool {
             // A segment that takes records cannot leave.
             if single || (passed && used && self.limits.when_full == WhenFull::Refuse) {
                 self.roll().map_err(AppendError::Disk)?;
+                sign_of_life();
             }
             match self.limits.when_full {
                 WhenFull::DropOldest => self.evict_oldest(bound.saturating_sub(size)),

@@ -66,7 +66,7 @@ impl Fixture {
 
     fn append(&mut self, entries: u64) -> Result<(), AppendError> {
         let draft = Self::draft(self.next..self.next + entries);
-        let appended = self.spool().append(&[draft]);
+        let appended = self.spool().append(&[draft], &|| {});
         if appended.is_ok() {
             self.next += entries;
         }
@@ -535,7 +535,7 @@ fn an_entry_larger_than_any_batch_or_segment_passes() {
     let large = vec![9; 300 << 10];
     draft.push(&large, 1);
     draft.push(b"small", 1);
-    fixture.spool().append(&[draft]).unwrap();
+    fixture.spool().append(&[draft], &|| {}).unwrap();
     for _ in 0..2 {
         fixture.open();
         let batch = fixture.batch(0).unwrap();

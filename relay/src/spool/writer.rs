@@ -155,7 +155,7 @@ fn run(spool: &Spool, queue: &Receiver<Job>, shared: &Shared, standing: &Standin
         };
         let (drafts, waiting) = group(first, queue, most);
         let bytes = drafts.iter().map(Draft::bytes).sum();
-        let appended = spool.append(&drafts);
+        let appended = spool.append(&drafts, &|| heartbeat.beat());
         shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
         tell(standing, &appended);
         let answer = match &appended {

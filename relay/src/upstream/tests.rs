@@ -65,7 +65,7 @@ impl Fixture {
         let mut draft = Draft::default();
         let entries = skim_log(&call[4..], &Limits::default()).unwrap().entries;
         entries.iter().for_each(|entry| draft.push(entry.bytes, 1));
-        self.spool.append(&[draft]).unwrap();
+        self.spool.append(&[draft], &|| {}).unwrap();
     }
 
     fn wait_for(&self, why: &str, is_so: impl Fn(&Self) -> bool) {

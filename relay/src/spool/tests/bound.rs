@@ -60,7 +60,7 @@ fn a_full_spool_waits_for_positions_that_are_being_written_down_and_has_room_the
     fixture.spool().lock().dirty = false;
     let (spool, draft) = (fixture.spool.take().unwrap(), Fixture::draft(0..10));
     let (told, appended) = std::sync::mpsc::channel();
-    std::thread::spawn(move || told.send(spool.append(&[draft]).map(|()| spool.figures().segments)));
+    std::thread::spawn(move || told.send(spool.append(&[draft], &|| {}).map(|()| spool.figures().segments)));
     let segments = appended.recv_timeout(PATIENCE).expect("it turns without an end").unwrap();
     assert_eq!(segments, 1);
 }
@@ -163,4 +163,25 @@ fn the_header_of_a_new_segment_stays_within_the_bound() {
         fixture.append(entries).unwrap();
         fixture.check();
     }
+}
+
+#[test]
+fn an_append_gives_a_sign_of_life_between_what_a_slow_disk_takes_its_time_for() {
+    let fixture = Fixture::new(tight(WhenFull::DropOldest), &["dead:1"]);
+    let state = || {
+        let figures = fixture.spool().figures();
+        (fixture.spool().lock().segments[0].number, figures.segments, figures.commits)
+    };
+    // Each takes more than half a segment: the next one needs another segment, and at last there is no room for that.
+    let append = |alive: &dyn Fn()| fixture.spool().append(&[Fixture::draft(0..20)], alive).unwrap();
+    while state().0 == 1 {
+        append(&|| {});
+    }
+    let (first, segments, commits) = state();
+    let seen = std::cell::RefCell::new(Vec::new());
+    append(&|| seen.borrow_mut().push(state()));
+    let mut seen = seen.into_inner();
+    seen.dedup();
+    let evicted = (first + 1, segments - 1, commits);
+    assert_eq!(seen, [(first, segments, commits), evicted, (first + 1, segments, commits)]);
 }

@@ -57,7 +57,7 @@ fn damage_in_thousands_of_places_is_counted_and_holds_up_no_start() {
     for offset in [RECORD_HEADER_BYTES as u64, 0] {
         let mut fixture = Fixture::new(roomy(), &["a:1"]);
         let drafts = Vec::from_iter((0..RECORDS).map(|number| Fixture::draft(number..number + 1)));
-        fixture.spool().append(&drafts).unwrap();
+        fixture.spool().append(&drafts, &|| {}).unwrap();
         fixture.spool().sweep().unwrap();
         let file = fixture.first_segment();
         for number in (0..RECORDS).step_by(2) {

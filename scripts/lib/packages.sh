@@ -13,9 +13,16 @@ may_be_root() { as_root true 2>/dev/null; }
 # has TOOL: a TOOL is COMMAND, COMMAND=PACKAGE where their names differ, or =PACKAGE for what brings no command.
 has() {
     case $1 in
-    =*) dpkg-query -W -f '${Status}' "${1#=}" 2>/dev/null | grep -q 'install ok installed' ;;
+    =*) is_installed "${1#=}" ;;
     *) command -v "${1%%=*}" >/dev/null ;;
     esac
+}
+
+# is_installed PACKAGE: or one that provides it, as where Debian has renamed a library's.
+is_installed() {
+    dpkg-query -W -f '${db:Status-Status}, ${Package}, ${Provides}\n' 2>/dev/null | awk -F ', *' -v wanted="$1" '
+        $1 == "installed" { for (i = 2; i <= NF; i++) { sub(/ .*/, "", $i); if ($i == wanted) found = 1 } }
+        END { exit !found }'
 }
 
 # missing TOOL...: the packages of those that are not here, one a line.

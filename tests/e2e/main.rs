@@ -19,6 +19,7 @@ mod live;
 mod notify;
 mod operation;
 mod order;
+mod packages;
 mod recorder;
 mod relay;
 mod sampling;

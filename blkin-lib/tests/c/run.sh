@@ -253,6 +253,14 @@ off_is_off() {
 }
 check "BLKIN_OFF records nothing" off_is_off
 
+check "gcc builds ids.c" build ids gcc ids.c
+check "no two ids of threads and their handlers are equal" with BLKIN_SOCKET=/nonexistent "$work/ids" threads 4000000
+check "nor without rseq areas" \
+    with BLKIN_SOCKET=/nonexistent GLIBC_TUNABLES=glibc.pthread.rseq=0 "$work/ids" threads 4000000
+[ "$(uname -m)" != x86_64 ] ||
+    check "nor those of handlers and forked children between any two instructions" \
+        with BLKIN_SOCKET=/nonexistent "$work/ids" traps
+
 check "header, Rust, version script and library agree" python3 "$here/drift.py" "$include/blkin/zipkin_c.h" \
     blkin-lib/src/capi blkin-lib/blkin.map "$so" "$here/signatures.c"
 static_link() {

@@ -235,6 +235,59 @@ fn a_trace_that_goes_on_costs_no_more_the_more_of_it_is_stored() {
     assert!(store.ledger().unwrap().balances());
 }
 
+/// A span of a trace that takes a block of its own, at a time.
+fn bulky(id: i64, parent_id: Option<i64>, timestamp: i64) -> Batch {
+    let tag = BinaryAnnotation { key: "object".to_owned(), value: vec![b'x'; 60_000], ..tag() };
+    let mut batch = Batch::default();
+    *batch.ledger.get_mut(Figure::ReceivedScribe) += Count::piece(1);
+    batch.push(&Piece::V1(Span {
+        trace_id: 7,
+        id,
+        parent_id,
+        timestamp: Some(timestamp),
+        binary_annotations: vec![tag],
+        ..Span::default()
+    }));
+    batch
+}
+
+#[test]
+fn of_a_very_long_trace_that_goes_on_after_a_start_only_the_ends_are_read() {
+    const ROOT_TIME: i64 = 1 << 40;
+    const SPANS: i64 = 400;
+    // What comes later began earlier, which changes the time of a trace only if it has no root: one in the midst is not seen.
+    let cases = [(1, ROOT_TIME), (SPANS, ROOT_TIME), (SPANS / 2, ROOT_TIME - 5)];
+    for (root, found_at) in cases {
+        let span = |id| match id == root {
+            true => bulky(id, None, ROOT_TIME),
+            false => bulky(id, Some(1000), ROOT_TIME + id),
+        };
+        let engine = Faulty::default();
+        let open = || TraceStore::with_small_segments(engine.clone(), 1 << 20).unwrap();
+        let store = open();
+        (1..=SPANS).for_each(|id| store.commit(&[span(id)], 1).unwrap());
+        store.freeze();
+        store.upkeep(TO_THE_END).unwrap();
+        drop(store);
+        let store = open();
+        let before = engine.blocks_seen.load(Ordering::Acquire);
+        store.commit(&[bulky(SPANS + 1, Some(1000), ROOT_TIME - 5)], 1).unwrap();
+        let seen = engine.blocks_seen.load(Ordering::Acquire) - before;
+        assert!((50..150).contains(&seen), "{seen} blocks");
+        store.commit(&[span(SPANS), span(1)], 1).unwrap();
+        assert_eq!(store.ledger().unwrap().get(Figure::Duplicate).spans, 2);
+        assert_eq!(pieces_of(&store, 7) as i64, SPANS + 1);
+        let mut found = 0;
+        let mut note = |_: TraceId| {
+            found += 1;
+            Ok(ControlFlow::Continue(()))
+        };
+        let window = found_at as u64..=found_at as u64;
+        store.traces_by_time(&Wanted::default(), window, &mut note).unwrap();
+        assert_eq!(found, 1, "with its root at {root}");
+    }
+}
+
 #[test]
 fn of_a_trace_that_goes_on_for_longer_than_others_are_kept_nothing_is_forgotten() {
     let engine = Faulty::default();

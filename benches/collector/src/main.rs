@@ -1,7 +1,8 @@
 //! Measures our collector beside the real Zipkin server, in one run, by one client and with the same spans.
 //!
 //! `cargo build --release -p blkin-collector && cargo run --release -p blkin-bench-collector -- ingest`; `queries` asks
-//! our collector alone, at several numbers of stored spans; `long` and `paced` send it very long traces, and few spans. The tables are Markdown.
+//! our collector alone, at several numbers of stored spans; `long` and `paced` send it very long traces, and few spans; `restart`
+//! starts it again amid a very long trace. The tables are Markdown.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod data;
@@ -9,6 +10,7 @@ mod ingest;
 mod long;
 mod paced;
 mod queries;
+mod restart;
 mod send;
 mod server;
 
@@ -67,6 +69,12 @@ enum What {
         #[arg(long, default_value_t = 4)]
         seconds: u64,
     },
+    /// What our collector takes to start, and to go on with a very long trace after that
+    Restart {
+        /// Spans of the trace, in each case
+        #[arg(long, value_delimiter = ',', default_value = "1000000,2000000,4000000")]
+        spans: Vec<u64>,
+    },
     /// How long our collector's queries take
     Queries {
         /// Numbers of stored spans at which to ask, growing
@@ -85,6 +93,7 @@ fn main() -> Result<()> {
         What::Paced { messages, message_spans, connections, seconds } => {
             paced::run(&messages, &message_spans, connections, Duration::from_secs(seconds))
         }
+        What::Restart { spans } => restart::run(&spans),
         What::Queries { spans } => queries::run(&spans),
     }
 }

@@ -19,6 +19,9 @@ const START: Duration = Duration::from_secs(120);
 const IDLE_SECONDS: f64 = 0.02;
 const QUIET: Duration = Duration::from_millis(500);
 
+/// The file that says that our collector is up, and where.
+const READY: &str = "ready.json";
+
 /// A running server.
 pub(crate) struct Server {
     pub(crate) title: &'static str,
@@ -32,18 +35,16 @@ impl Server {
     /// Our collector, built for release, with its defaults.
     pub(crate) fn collector() -> Result<Server> {
         let folder = TempDir::new_in(target())?;
-        let ready = folder.path().join("ready.json");
-        let mut command = Command::new(target().join("release/blkin-collector"));
-        command.args(["--scribe-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--log", "warn"]);
-        command.arg("--data-dir").arg(folder.path().join("data")).arg("--ready-file").arg(&ready);
-        let process =
-            Process::spawn("blkin-collector (cargo build --release -p blkin-collector)", &mut command)?;
-        let addresses: serde_json::Value = wait::until(START, "the collector to be ready", || {
-            serde_json::from_slice(&fs::read(&ready).ok()?).ok()
-        })?;
-        let address = |key: &str| addresses[key].as_str().map(str::to_owned).context("an address");
-        let (http, scribe) = (address("http")?, address("scribe")?);
+        let (process, http, scribe) = start_collector(&folder)?;
         Ok(Server { title: "blkin-collector", http, scribe, process, folder })
+    }
+
+    /// Kills our collector, and starts it again with the same store.
+    pub(crate) fn restart(&mut self) -> Result<()> {
+        self.process.kill()?;
+        fs::remove_file(self.folder.path().join(READY))?;
+        (self.process, self.http, self.scribe) = start_collector(&self.folder)?;
+        Ok(())
     }
 
     /// The real Zipkin server with its store in memory, and room for as many spans as are sent.
@@ -86,12 +87,34 @@ impl Server {
         resident_kib(self.process.pid()) / 1024.0
     }
 
+    /// The most it had resident, in MiB.
+    pub(crate) fn peak_mib(&self) -> f64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.pid())).unwrap_or_default();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = peak.and_then(|peak| peak.trim().trim_end_matches("kB").trim().parse().ok());
+        kib.unwrap_or(0.0_f64) / 1024.0
+    }
+
     /// Bytes on disk of the collector's store.
     pub(crate) fn disk_bytes(&self) -> u64 {
         let data: PathBuf = self.folder.path().join("data");
         let files = fs::read_dir(data).into_iter().flatten().flatten();
         files.filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum()
     }
+}
+
+/// Our collector with its store in a folder: its process, and where it takes HTTP and Scribe.
+fn start_collector(folder: &TempDir) -> Result<(Process, String, String)> {
+    let ready = folder.path().join(READY);
+    let mut command = Command::new(target().join("release/blkin-collector"));
+    command.args(["--scribe-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--log", "warn"]);
+    command.arg("--data-dir").arg(folder.path().join("data")).arg("--ready-file").arg(&ready);
+    let process = Process::spawn("blkin-collector (cargo build --release -p blkin-collector)", &mut command)?;
+    let addresses: serde_json::Value = wait::until(START, "the collector to be ready", || {
+        serde_json::from_slice(&fs::read(&ready).ok()?).ok()
+    })?;
+    let address = |key: &str| addresses[key].as_str().map(str::to_owned).context("an address");
+    Ok((process, address("http")?, address("scribe")?))
 }
 
 /// An address that was free a moment ago: Zipkin cannot be told to take any.

@@ -196,7 +196,8 @@ fn begin(
                 return Ok((Growth { rest: Rest::Nowhere, ..Growth::default() }, Standing::Fresh));
             };
             let stored = stored(rows, id, &version, place.damage)?;
-            known.remember(id, &stored)
+            known.remember(id, &stored);
+            stored.time
         }
     };
     let growth = if place.index.grows(id) {
@@ -207,27 +208,65 @@ fn begin(
     Ok((growth, Standing::Followed))
 }
 
-/// What has to be known of the pieces of a trace that are stored.
+/// Of a trace that takes more not all is read: for seconds nothing would be stored, and its facts would fill the memory. In
+/// bytes.
+const MOST_READ: u64 = 8 << 20;
+/// Of that so much is of its begin, where a root often is. The rest is what came last, which is what may come again.
+const READ_OF_BEGIN: u64 = 1 << 20;
+/// A part takes as long as so many bytes, beside its own: its block is read.
+const OF_PART: u64 = 2 << 10;
+
+/// What has to be known of a trace that is stored.
+pub(super) struct Stored {
+    /// What was read of it, without its bytes.
+    pub(super) pieces: Batch,
+    /// When it was.
+    pub(super) time: Time,
+    /// Whether all was read.
+    pub(super) is_all: bool,
+}
+
+/// Reads what has to be known of a trace.
 pub(super) fn stored(
     rows: &dyn Snapshot,
     id: TraceId,
     version: &Version,
     damage: &Damage,
-) -> Result<Batch, StoreError> {
+) -> Result<Stored, StoreError> {
     let mut pieces = Batch::default();
-    read::bodies(rows, &version.parts, id, damage, &mut |body| {
-        let was_read = pieces.push_stored(body);
-        pieces.shed();
-        if was_read { Took::It } else { Took::Damaged }
-    })?;
-    Ok(pieces)
-}
-
-/// When a trace was, as its pieces tell.
-pub(super) fn time_of(pieces: &Batch) -> Time {
+    let (begin, end) = ends(&version.parts);
+    for parts in [begin, end] {
+        read::bodies(rows, parts, id, damage, &mut |body| {
+            let was_read = pieces.push_stored(body);
+            pieces.shed();
+            if was_read { Took::It } else { Took::Damaged }
+        })?;
+    }
+    let is_all = begin.len() + end.len() == version.parts.len();
     let mut time = Time::default();
     pieces.parts().for_each(|part| time.add(&part.entry.time));
-    time
+    if !is_all {
+        time = time.within(version.time_us, version.longest_us);
+    }
+    Ok(Stored { pieces, time, is_all })
+}
+
+/// What is read of a trace: its last parts, and those of its begin. Both together are all of one that is not large.
+fn ends(parts: &[block::Part]) -> (&[block::Part], &[block::Part]) {
+    let end = fitting(parts.iter().rev(), MOST_READ - READ_OF_BEGIN);
+    let (rest, end) = parts.split_at(parts.len() - end);
+    (&rest[..fitting(rest.iter(), READ_OF_BEGIN)], end)
+}
+
+/// How many of these parts are read to read so much; the last of them may be more.
+fn fitting<'p>(parts: impl Iterator<Item = &'p block::Part>, most: u64) -> usize {
+    let mut before = 0;
+    let fits = |part: &&block::Part| {
+        let begins = before;
+        before += OF_PART + u64::from(part.length);
+        begins < most
+    };
+    parts.take_while(fits).count()
 }
 
 /// What is left of a piece without the annotations that are not new, and how many those are.

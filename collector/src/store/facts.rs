@@ -39,6 +39,23 @@ impl Time {
         self.longest = self.longest.max(later.longest);
     }
 
+    /// Of a trace of which this is told by some of its pieces, and by all that it was at this time, and has no longer span.
+    /// That the time is a root's is known only if those tell.
+    pub(super) fn within(&self, time_us: u64, longest_us: u64) -> Time {
+        if time_us == 0 {
+            return Time { longest: u64::MAX, ..Time::default() };
+        }
+        let is_of_root = self.root != 0 || self.least < time_us;
+        Time {
+            root: if is_of_root { time_us } else { 0 },
+            least: self.least.min(time_us),
+            // Of all moments none is further away.
+            earliest: time_us.saturating_sub(longest_us),
+            latest: time_us.saturating_add(longest_us),
+            longest: longest_us,
+        }
+    }
+
     /// The time of the trace: that of its root, else the least; 0 if it has none and no search finds it.
     pub(super) fn of_trace_us(&self) -> u64 {
         match (self.root, self.least) {

@@ -7,16 +7,16 @@
 //! All this is forgotten once the head becomes a segment. A trace that comes again after that is read, and followed from
 //! then on: its stamps lie apart, and are kept from one head to the next, so that it is not read again for each. How many
 //! are kept is bounded. Of a trace that is large, what is beyond is forgotten, and not read again: that would take seconds for
-//! each commit, where a program has one trace for all that it does. What is sent again of it after that is stored again, and
-//! answered once.
+//! each commit, where a program has one trace for all that it does. Nor is all of it read the first time, after a start, but what
+//! came last. What is sent again of the rest is stored again, and answered once.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use foldhash::fast::RandomState;
 
-use super::batch::{Batch, Part};
-use super::commit::time_of;
+use super::batch::Part;
+use super::commit::Stored;
 use super::expire::Passed;
 use super::facts::Time;
 use crate::model::TraceId;
@@ -50,6 +50,17 @@ impl Followed {
     /// What it takes, in stamps.
     fn size(&self) -> usize {
         OF_TRACE + self.stamps.len()
+    }
+
+    /// Says once that it is large.
+    fn tell(&mut self, trace: TraceId) {
+        if !std::mem::replace(&mut self.is_told, true) {
+            tracing::warn!(
+                %trace,
+                "remembers no more all that is stored of a trace so large: what is sent again of it is stored again, and \
+                 answered once. Perhaps a program has one trace for all that it does"
+            );
+        }
     }
 }
 
@@ -141,13 +152,7 @@ impl Known {
             return self.follow_no_more(trace);
         };
         self.kept -= std::mem::take(&mut large.stamps).len();
-        if !std::mem::replace(&mut large.is_told, true) {
-            tracing::warn!(
-                %trace,
-                "remembers no more all that is stored of a trace so large: what is sent again of it is stored again, and \
-                 answered once. Perhaps a program has one trace for all that it does"
-            );
-        }
+        large.tell(trace);
     }
 
     fn follow_no_more(&mut self, trace: TraceId) {
@@ -180,19 +185,20 @@ impl Known {
         self.traces.insert(trace, 0..0);
     }
 
-    /// Begins to follow a trace of which this is stored; returns when it was.
-    pub(super) fn remember(&mut self, trace: TraceId, stored: &Batch) -> Time {
-        let time = time_of(stored);
+    /// Begins to follow a trace of which this is stored.
+    pub(super) fn remember(&mut self, trace: TraceId, stored: &Stored) {
         let mut stamps = HashSet::default();
-        for part in stored.parts() {
+        for part in stored.pieces.parts() {
             stamps.extend(part.entry.whole);
             stamps.extend(part.identities);
         }
         self.traces.remove(&trace);
-        let followed = Followed { stamps, time, head: self.head, is_told: false };
+        let mut followed = Followed { stamps, time: stored.time, head: self.head, is_told: false };
+        if !stored.is_all {
+            followed.tell(trace);
+        }
         self.kept += followed.size();
         self.followed.insert(trace, followed);
-        time
     }
 
     /// When a trace was that is about to come again, if it is followed.
@@ -268,6 +274,7 @@ impl Known {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Batch;
     use super::*;
     use crate::merge::Piece;
     use blkin_thrift::Span;
@@ -279,6 +286,10 @@ mod tests {
             batch.push(&Piece::V1(Span { trace_id, id, ..Span::default() }));
         }
         batch
+    }
+
+    fn stored(of: &[(i64, i64)]) -> Stored {
+        Stored { pieces: pieces(of), time: Time::default(), is_all: true }
     }
 
     /// Commits pieces of traces, each of which stands at the place of its number; returns which of them are new.
@@ -328,7 +339,7 @@ mod tests {
     fn traces_that_are_followed_take_a_bounded_memory_also_within_one_head() {
         let mut known = Known::default();
         let most = MOST_KEPT / (OF_TRACE + 1);
-        let stored = pieces(&[(1, 1)]);
+        let stored = stored(&[(1, 1)]);
         for number in 1..=most as u64 + 1 {
             known.remember(TraceId::new(0, number).unwrap(), &stored);
         }
@@ -343,14 +354,13 @@ mod tests {
     #[test]
     fn a_large_trace_is_followed_though_there_is_no_room_for_all_of_it() {
         let mut known = Known::default();
-        let (trace, of) = (TraceId::new(0, 1).unwrap(), |ids: Range<i64>| {
-            pieces(&ids.map(|id| (1, id)).collect::<Vec<_>>())
-        });
-        known.remember(trace, &of(1..LARGE as i64 + 2));
+        let trace = TraceId::new(0, 1).unwrap();
+        let is_stored: Vec<_> = (1..LARGE as i64 + 2).map(|id| (1, id)).collect();
+        known.remember(trace, &stored(&is_stored));
         known.bound(LARGE);
         assert!(known.follow(trace).is_some(), "else all of it is read for each commit");
         assert_eq!(known.kept, OF_TRACE);
-        let came = of(7..8);
+        let came = pieces(&[(1, 7)]);
         let mut come = || known.new_part(&came.parts().next().unwrap(), Standing::Followed, 0);
         assert_eq!([come(), come()], [New::All, New::Nothing]);
         known.bound(0);

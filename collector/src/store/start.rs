@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::block::{self, Part};
-use super::commit::{ALL, number, stored, time_of};
+use super::commit::{ALL, Stored, number, stored};
 use super::engine::{Engine, Snapshot};
 use super::head::{Growth, Learned, Rest};
 use super::index::{Index, View};
@@ -157,11 +157,13 @@ impl<E: Engine> TraceStore<E> {
         // Retention may have passed all that the segments know of a trace which goes on in these blocks. If nothing is left
         // of that, the trace had left before it came again.
         let stored = match view.find_any(rows, id)? {
-            None => Batch::default(),
-            Some(version) => stored(rows, id, &version, self.engine.damage())?,
+            None => None,
+            Some(version) => Some(stored(rows, id, &version, self.engine.damage())?),
         };
-        let rest = if stored.is_empty() { Rest::Nowhere } else { Rest::Earlier };
-        Ok(Growth { rest, time: time_of(&stored), ..Growth::default() })
+        Ok(match stored.filter(|stored| !stored.pieces.is_empty()) {
+            None => Growth { rest: Rest::Nowhere, ..Growth::default() },
+            Some(Stored { time, .. }) => Growth { rest: Rest::Earlier, time, ..Growth::default() },
+        })
     }
 }
 

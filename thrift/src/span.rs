@@ -148,6 +148,34 @@ pub struct Endpoint {
     pub ipv6: Option<[u8; 16]>,
 }
 
+/// Of several addresses the last counts, as in Zipkin, which takes one of IPv4 in the form of IPv6 for one of IPv4.
+impl Endpoint {
+    fn take_ipv4(&mut self, ipv4: i32) {
+        if ipv4 != 0 {
+            self.ipv4 = ipv4;
+            self.ipv6 = self.ipv6.filter(|ipv6| compatible_ipv4(*ipv6).is_none());
+        }
+    }
+
+    fn take_ipv6(&mut self, ipv6: [u8; 16]) {
+        let before = self.ipv6.replace(ipv6);
+        match before.map(|before| (before, compatible_ipv4(before), compatible_ipv4(ipv6))) {
+            Some((_, Some(ipv4), _)) => self.ipv4 = ipv4,
+            Some((before, None, Some(ipv4))) => (self.ipv4, self.ipv6) = (ipv4, Some(before)),
+            Some((_, None, None)) | None => {}
+        }
+    }
+}
+
+/// The address of IPv4 that one of IPv6 is in the form `::a.b.c.d`; `::1` is none.
+pub fn compatible_ipv4(ipv6: [u8; 16]) -> Option<i32> {
+    match ipv6 {
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1] => None,
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d] => Some(i32::from_be_bytes([a, b, c, d])),
+        _ => None,
+    }
+}
+
 /// Encodes one span as a TBinary struct.
 pub fn encode(span: &Span) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(128 + 64 * (span.annotations.len() + span.binary_annotations.len()));
@@ -246,7 +274,8 @@ fn read_span<'a>(input: &mut Input<'a>, limits: &Limits) -> Result<Span, Error> 
             (TType::List, 8) => {
                 binary_annotations = read_told(input, "binary annotations", limits, read_binary)?;
             }
-            (TType::Bool, 9) => span.debug = input.read_bool()?,
+            // 1 alone is true, as in Zipkin: it lets a span pass all samplers.
+            (TType::Bool, 9) => span.debug = input.read_byte()? == 1,
             (TType::I64, 10) => span.timestamp = Some(input.read_i64()?),
             (TType::I64, 11) => span.duration = Some(input.read_i64()?),
             (TType::I64, 12) => span.trace_id_high = Some(input.read_i64()?),
@@ -336,13 +365,13 @@ fn read_endpoint(input: &mut Input<'_>) -> Result<Endpoint, Error> {
     let mut endpoint = Endpoint::default();
     read_struct(input, |input, field_type, id| {
         match (field_type, id) {
-            (TType::I32, 1) => endpoint.ipv4 = input.read_i32()?,
+            (TType::I32, 1) => endpoint.take_ipv4(input.read_i32()?),
             (TType::I16, 2) => endpoint.port = input.read_i16()?,
             (TType::String, 3) => endpoint.service_name = read_text(input)?,
             (TType::String, 4) => match *input.read_bytes()? {
                 // As Zipkin takes it.
-                [a, b, c, d] => endpoint.ipv4 = i32::from_be_bytes([a, b, c, d]),
-                ref bytes => endpoint.ipv6 = bytes.try_into().ok(),
+                [a, b, c, d] => endpoint.take_ipv4(i32::from_be_bytes([a, b, c, d])),
+                ref bytes => bytes.try_into().map_or((), |ipv6| endpoint.take_ipv6(ipv6)),
             },
             _ => return Ok(false),
         }

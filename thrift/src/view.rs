@@ -114,7 +114,7 @@ impl<'a> SpanView<'a> {
         for _ in 0..fields.list(8, max_annotations) {
             self.binary_annotations.push(binary(&mut fields, &mut hosts)?);
         }
-        self.debug = fields.value::<1>(wire::BOOL, 9).is_some_and(|value| value != [0]);
+        self.debug = fields.value(wire::BOOL, 9) == Some([1]);
         self.timestamp = fields.i64(10);
         self.duration = fields.i64(11);
         self.trace_id_high = fields.i64(12);

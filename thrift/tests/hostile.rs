@@ -7,7 +7,8 @@ use std::alloc::System;
 
 use blkin_thrift::frame::{self, FrameReader};
 use blkin_thrift::scribe::{self, LogEntry, Method};
-use blkin_thrift::{Error, Limits, span};
+use blkin_thrift::view::SpanView;
+use blkin_thrift::{Endpoint, Error, Limits, span};
 use cap::Cap;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -179,21 +180,68 @@ fn annotations_that_say_nothing_are_counted_and_not_held_and_cost_no_others() {
     }
 }
 
+/// The host of the only annotation of a span, of which these are the fields.
+fn read_host(fields: &[Vec<u8>]) -> Endpoint {
+    let host = [field(STRUCT, 3), fields.concat(), vec![0]].concat();
+    let element = [field(10, 1), vec![5; 8], field(11, 2), vec![0; 4], host, vec![0]].concat();
+    let span = span::decode(&span_with_list(6, &[element]), &Limits::default()).unwrap();
+    span.annotations[0].host.clone().unwrap()
+}
+
+fn ipv4_field(address: [u8; 4]) -> Vec<u8> {
+    [field(8, 1), address.to_vec()].concat()
+}
+
+fn ipv6_field(address: &[u8]) -> Vec<u8> {
+    [field(11, 4), (address.len() as u32).to_be_bytes().to_vec(), address.to_vec()].concat()
+}
+
 #[test]
 fn an_address_of_four_bytes_is_one_of_ipv4_where_one_of_ipv6_belongs() {
     let read = |address: &[u8]| {
-        let length = (address.len() as u32).to_be_bytes();
-        let ipv4 = [field(8, 1), vec![9; 4]].concat();
-        let host =
-            [field(STRUCT, 3), ipv4, field(11, 4), length.to_vec(), address.to_vec(), vec![0]].concat();
-        let element = [field(10, 1), vec![5; 8], field(11, 2), vec![0; 4], host, vec![0]].concat();
-        let span = span::decode(&span_with_list(6, &[element]), &Limits::default()).unwrap();
-        let host = span.annotations[0].host.clone().unwrap();
+        let host = read_host(&[ipv4_field([9; 4]), ipv6_field(address)]);
         (host.ipv4.to_be_bytes(), host.ipv6)
     };
     assert_eq!(read(&[1, 2, 3, 4]), ([1, 2, 3, 4], None));
     assert_eq!(read(&[7; 16]), ([9; 4], Some([7; 16])));
     assert_eq!((read(&[]), read(&[7; 5])), (([9; 4], None), ([9; 4], None)));
+}
+
+#[test]
+fn of_several_addresses_the_last_counts_but_for_what_is_none() {
+    const COMPATIBLE: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 6, 7, 8];
+    const LOOPBACK: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    let (ipv4, zeros) = (ipv4_field([9; 4]), ipv4_field([0; 4]));
+    let (ipv6, compatible) = (ipv6_field(&[7; 16]), ipv6_field(&COMPATIBLE));
+    let cases = [
+        ([&compatible, &ipv4], [9; 4], None),
+        ([&compatible, &zeros], [0; 4], Some(COMPATIBLE)),
+        ([&ipv4, &zeros], [9; 4], None),
+        ([&ipv6, &ipv4], [9; 4], Some([7; 16])),
+        ([&ipv6_field(&LOOPBACK), &ipv4], [9; 4], Some(LOOPBACK)),
+        ([&ipv6, &ipv6_field(&[8; 3])], [0; 4], Some([7; 16])),
+        ([&compatible, &ipv6], [5, 6, 7, 8], Some([7; 16])),
+        ([&ipv6, &compatible], [5, 6, 7, 8], Some([7; 16])),
+        ([&ipv6, &ipv6_field(&[8; 16])], [0; 4], Some([8; 16])),
+        ([&compatible, &compatible], [5, 6, 7, 8], Some(COMPATIBLE)),
+    ];
+    for (fields, ipv4, ipv6) in cases {
+        let host = read_host(&fields.map(Clone::clone));
+        assert_eq!((host.ipv4.to_be_bytes(), host.ipv6), (ipv4, ipv6), "{fields:?}");
+    }
+}
+
+#[test]
+fn a_flag_is_true_if_it_is_one() {
+    let read = |flag| {
+        let mut bytes = span::encode(&common::full_span());
+        let at = bytes.windows(4).position(|bytes| bytes == [2, 0, 9, 1]).unwrap();
+        bytes[at + 3] = flag;
+        let mut view = SpanView::default();
+        assert!(view.read(&bytes, &Limits::default()));
+        (span::decode(&bytes, &Limits::default()).unwrap().debug, view.debug)
+    };
+    assert_eq!([0, 1, 2, 0xff].map(read), [false, true, false, false].map(|debug| (debug, debug)));
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! What both servers are given: the corpus of Zipkin's own library, each input with a trace id of its own and in every
 //! format that can say it, and the edge cases that only a server has.
 
+mod malformed;
+
 use std::fs;
 
 use anyhow::{Context, Result};
@@ -57,6 +59,7 @@ pub(super) fn all() -> Result<Vec<Case>> {
     corpus.bodies();
     corpus.mislabelled();
     corpus.nearly_json();
+    corpus.malformed();
     corpus.shop();
     Ok(corpus.cases)
 }

@@ -162,11 +162,11 @@ fn bytes_of_hex(json: &Value) -> Option<Vec<u8>> {
     Some(number.to_be_bytes()[16 - width / 2..].to_vec())
 }
 
-fn chunk(number: u8, bytes: &[u8]) -> Vec<u8> {
+pub(super) fn chunk(number: u8, bytes: &[u8]) -> Vec<u8> {
     [&[number << 3 | 2][..], &varint(bytes.len() as u64), bytes].concat()
 }
 
-fn varint(mut number: u64) -> Vec<u8> {
+pub(super) fn varint(mut number: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     while number >= 0x80 {
         bytes.push(number as u8 | 0x80);

@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use blkin_thrift::span::compatible_ipv4;
 use serde::{Serialize, Serializer};
 
 use super::lower_name;
@@ -37,8 +38,8 @@ impl Endpoint {
 
     /// Takes an IPv6 address; one that is IPv4 in disguise (`::a.b.c.d`) becomes that.
     pub fn set_ipv6(&mut self, address: Ipv6Addr) {
-        match compatible_ipv4(&address) {
-            Some(ipv4) => self.ipv4 = Some(ipv4),
+        match compatible_ipv4(address.octets()) {
+            Some(ipv4) => self.ipv4 = Some((ipv4 as u32).into()),
             None => self.ipv6 = Some(address),
         }
     }
@@ -73,15 +74,6 @@ impl Endpoint {
             && agree(&self.ipv4, &other.ipv4)
             && agree(&self.ipv6, &other.ipv6)
             && agree(&self.port, &other.port)
-    }
-}
-
-/// `::a.b.c.d`, but not `::1`.
-fn compatible_ipv4(address: &Ipv6Addr) -> Option<Ipv4Addr> {
-    match address.octets() {
-        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1] => None,
-        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d] => Some(Ipv4Addr::new(a, b, c, d)),
-        _ => None,
     }
 }
 

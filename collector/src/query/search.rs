@@ -118,7 +118,8 @@ pub fn traces(
     Ok(Answer { found, cut: Cut::noted(!room.exhausted, true) })
 }
 
-/// The traces that match, latest first.
+/// The traces that match, latest first. One that is too large for an answer does not hide the others: it gets the room that
+/// they leave, and of several such the latest.
 ///
 /// # Errors
 /// When the store fails.
@@ -131,23 +132,35 @@ pub fn search(
     // Of all that were looked at: what had no room of one might have made it match.
     let mut had_room = true;
     let mut found: Vec<Vec<Span>> = Vec::new();
+    // With its place among those that are found.
+    let mut too_large: Option<(usize, TraceId)> = None;
     let wanted = if reading.strict { Wanted::by(request) } else { Wanted::by_any_part(request) };
     let in_time = each_trace(store, &wanted, &request.window_us, reading, &mut |id| {
         let mut after = room;
         let spans = spans(store, id, reading.strict, &mut after)?;
         had_room &= !after.exhausted;
-        // As above. One for which half an answer is too little hides none of those before it.
-        if after.exhausted && !found.is_empty() {
-            let is_large = room.is_for(reading.max_bytes / 2);
-            return Ok(if is_large { ControlFlow::Continue(()) } else { ControlFlow::Break(()) });
+        // One for which half an answer is too little hides none of those before it.
+        if after.exhausted && !room.is_for(reading.max_bytes / 2) {
+            return Ok(ControlFlow::Break(()));
         }
         if matches(request, &spans) {
-            found.push(spans);
-            room = after;
+            if after.exhausted {
+                too_large.get_or_insert((found.len(), id));
+            } else {
+                found.push(spans);
+                room = after;
+            }
         }
-        let done = room.exhausted || found.len() >= request.limit;
-        Ok(if done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        let all = found.len() + usize::from(too_large.is_some());
+        Ok(if all >= request.limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
+    if let Some((place, id)) = too_large {
+        let spans = spans(store, id, reading.strict, &mut room)?;
+        if matches(request, &spans) {
+            found.insert(place, spans);
+        }
+        tracing::warn!(trace = %id, "left spans of a trace out of an answer: it has more than others left of query_max_mib");
+    }
     Ok(Answer { found, cut: Cut::noted(had_room, in_time) })
 }
 

@@ -210,6 +210,7 @@ rules_of_ours! {
         a_part_without_a_time_is_found_at_the_time_of_the_others_if_not_strict
         what_has_no_room_in_an_answer_stays_in_the_store
         a_huge_trace_hides_none_of_those_before_it_from_a_search
+        a_search_shows_of_a_huge_trace_what_the_others_leave_room_for
         an_answer_says_what_was_left_out_of_it
         annotations_of_a_microsecond_are_answered_in_the_order_of_their_nanoseconds
         only_configured_tags_are_offered;

@@ -167,6 +167,30 @@ pub(crate) fn a_huge_trace_hides_none_of_those_before_it_from_a_search(store: &d
     );
 }
 
+pub(crate) fn a_search_shows_of_a_huge_trace_what_the_others_leave_room_for(store: &dyn Store) {
+    let at = |trace: u64, id: u64, rest: &str| {
+        of_service(trace, id, "a", &format!(r#""timestamp":{}{rest}"#, NOW_US + trace * 1000))
+    };
+    let tag = format!(r#","tags":{{"k":"{}"}}"#, "x".repeat(1000));
+    for (trace, is_huge) in [(1, false), (2, true), (3, false), (4, true)] {
+        let spans =
+            if is_huge { (1..=10).map(|id| at(trace, id, &tag)).collect() } else { vec![at(trace, 1, "")] };
+        store_spans(store, &spans);
+    }
+    let small = Reading { max_bytes: 5000, ..STRICT };
+    let found = |until_ms: u64, limit: &str| {
+        let end = (NOW_MS + until_ms).to_string();
+        let request = request(&[("endTs", &end), ("limit", limit)]);
+        let Answer { found, cut } = query::search(store, &request, small).unwrap();
+        assert_eq!(cut, Some(Cut::Bytes));
+        found.iter().map(|trace| (trace[0].trace_id.low(), trace.len())).collect::<Vec<_>>()
+    };
+    assert_eq!(found(2, "10"), [(2, 4), (1, 1)], "others come after it");
+    assert_eq!(found(3, "10"), [(3, 1), (2, 4), (1, 1)], "and before it");
+    assert_eq!(found(4, "10"), [(4, 4), (3, 1), (1, 1)], "of two the later");
+    assert_eq!(found(4, "2"), [(4, 4), (3, 1)], "it is one of as many as are wanted");
+}
+
 pub(crate) fn an_answer_says_what_was_left_out_of_it(store: &dyn Store) {
     store_spans(store, &[of_service(1, 1, "a", ""), of_service(2, 1, "a", "")]);
     let small = Reading { max_bytes: 1, ..STRICT };

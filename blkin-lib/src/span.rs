@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::endpoint::Endpoint;
 use crate::name::{Key, Name};
-use crate::raw::{self, Payload, Source, Texts};
+use crate::raw::{self, Ids, Payload, Source, Texts};
 use blkin_record::names_word;
 use blkin_ringbuf::process::{self, Short};
 
@@ -77,34 +77,30 @@ impl<'a> Span<'a> {
     /// The first span of a new request, or, for all but one of every N requests when a sampling rate is set, a span
     /// that records nothing.
     pub fn root(name: &'a str, endpoint: &Endpoint<'a>) -> Span<'a> {
-        Span::with(name, endpoint, Context { ids: raw::new_root() })
+        Span::with(name, endpoint, raw::new_root(), Level::default())
     }
 
     /// The same span as `context` names, seen from here: the server's side of a client's span, for example.
     pub fn join(name: &'a str, endpoint: &Endpoint<'a>, context: Context) -> Span<'a> {
-        Span::with(name, endpoint, context)
+        Span::with(name, endpoint, context.ids, Level::default())
     }
 
     /// A new span below the one that `context` names.
     pub fn child_of(name: &'a str, endpoint: &Endpoint<'a>, context: Context) -> Span<'a> {
-        Span::with(name, endpoint, Context { ids: raw::new_child(&context.ids) })
+        Span::with(name, endpoint, raw::new_child(&context.ids), Level::default())
     }
 
     /// A new span below this one.
     pub fn child<'b>(&self, name: &'b str, endpoint: &Endpoint<'b>) -> Span<'b> {
-        Span { level: self.level, ..Span::child_of(name, endpoint, self.context) }
+        Span::with(name, endpoint, raw::new_child(&self.context.ids), self.level)
     }
 
-    fn with(name: &'a str, endpoint: &Endpoint<'a>, context: Context) -> Span<'a> {
-        let span = Span { name, endpoint: *endpoint, context, level: Level::default(), names: 0 };
-        if span.is_sampled() { span.recognised(process::recognise(name.as_bytes())) } else { span }
-    }
-
-    /// The same span, which knows what its name, which is `name` in the table of names, and its endpoint are there.
-    fn recognised(self, name: u32) -> Span<'a> {
-        let endpoint = process::recognise_endpoint(&self.endpoint.bytes());
-        let names = if name == 0 || endpoint == 0 { 0 } else { names_word(name, endpoint) };
-        Span { names, ..self }
+    /// Written once, when all of it is known: to copy what was written a moment ago costs more than to make it.
+    #[inline(always)]
+    fn with(name: &'a str, endpoint: &Endpoint<'a>, ids: Ids, level: Level) -> Span<'a> {
+        let names =
+            if ids.trace_id() == 0 { 0 } else { names_of(process::recognise(name.as_bytes()), endpoint) };
+        Span { name, endpoint: *endpoint, context: Context { ids }, level, names }
     }
 
     /// The same span, annotating with another severity.
@@ -116,13 +112,12 @@ impl<'a> Span<'a> {
     /// The same span, annotating as another endpoint.
     #[must_use]
     pub fn seen_by(self, endpoint: &Endpoint<'a>) -> Span<'a> {
-        let span = Span { endpoint: *endpoint, ..self };
         if !self.is_sampled() {
-            return span;
+            return Span { endpoint: *endpoint, ..self };
         }
         // Its low half is the name's, if it is there.
         let name = if self.names == 0 { process::recognise(self.name.as_bytes()) } else { self.names as u32 };
-        span.recognised(name)
+        Span { endpoint: *endpoint, names: names_of(name, endpoint), ..self }
     }
 
     /// What to send along with the request.
@@ -223,4 +218,10 @@ impl<'a> Span<'a> {
         };
         raw::record(&self.context.ids, &Texts { name, endpoint, key }, payload, self.level as u8);
     }
+}
+
+/// What a span's name, which is `name` in the table of names, and its endpoint are there; 0 if one of them is not.
+fn names_of(name: u32, endpoint: &Endpoint<'_>) -> u64 {
+    let endpoint = process::recognise_endpoint(&endpoint.bytes());
+    if name == 0 || endpoint == 0 { 0 } else { names_word(name, endpoint) }
 }

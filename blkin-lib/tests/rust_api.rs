@@ -71,7 +71,7 @@ fn without_end() {
 }
 
 fn many_threads() {
-    let root = Span::root("many", &GATEWAY);
+    let root = Span::root("many", &GATEWAY).at_level(Level::Info);
     std::thread::scope(|scope| {
         for thread in 0..8 {
             scope.spawn(move || {
@@ -328,9 +328,13 @@ fn threads_annotations_are_all_there(producer: &str) {
     let mut program = receiver.attach();
     let raw = drain(&mut program);
     let mut values: Vec<i64> = records(&raw, program.info().cookie)
-        .map(|item| match item.expect("a true record").value {
-            Value::Integer(value) => value,
-            other => panic!("{other:?} was never written"),
+        .map(|item| {
+            let record = item.expect("a true record");
+            assert_eq!(record.level, Level::Info as u8, "a child has another level than its parent");
+            match record.value {
+                Value::Integer(value) => value,
+                other => panic!("{other:?} was never written"),
+            }
         })
         .collect();
     values.sort_unstable();

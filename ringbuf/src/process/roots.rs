@@ -52,7 +52,14 @@ impl Turn {
 #[inline(always)]
 pub fn samples_root() -> bool {
     let rate = rate();
-    rate.samples_all() || count_root(rate).is_some_and(Turn::samples)
+    rate.samples_all() || samples_counted_root(rate)
+}
+
+/// As [`samples_root`], of a program that samples some, or that has not begun to. By itself, for a compiler makes two of what
+/// stands behind the two questions in [`Rate::samples_all`].
+#[inline(never)]
+fn samples_counted_root(rate: Rate) -> bool {
+    count_root(rate).is_some_and(Turn::samples)
 }
 
 /// The first half of [`samples_root`] at a rate that does not sample all, by itself for callers that have nothing else to keep:
@@ -202,4 +209,26 @@ fn own_slot() -> Option<&'static HotSlot> {
 /// The slot of the CPU, in a process without areas for restartable sequences where that is told as quickly.
 fn slot_of_cpu() -> Option<&'static HotSlot> {
     if STATE.asks_processor.load(Relaxed) { STATE.hot.slots.get(cpu::current(true)) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever samples by ids, as collectors do, keeps those below a bound.
+    #[test]
+    fn ids_spread_as_random_ones_do_however_many_a_request_draws() {
+        const IDS: u64 = 10_000;
+        for drawn_a_request in 1..=100 {
+            for one_in in [2, 10, 100] {
+                let bound = i64::MAX as u64 / one_in;
+                let step = (i64::from(STEP) * drawn_a_request) as u64;
+                let below = (0..IDS).filter(|n| mix(1 + step.wrapping_mul(*n)) <= bound).count() as f64;
+                let (expected, share) = (IDS as f64 / one_in as f64, 1.0 / one_in as f64);
+                let sigma = (expected * (1.0 - share)).sqrt();
+                let off = (below - expected).abs();
+                assert!(off < 5.0 * sigma, "{below} of one in {one_in}, {drawn_a_request} a request");
+            }
+        }
+    }
 }

@@ -17,6 +17,9 @@
 //!    an annotation's value are eight bytes without invalid patterns, and the one that `type` names is used. The
 //!    string in it falls under 2.
 //!
+//! A panic never crosses into C: [`guard`] turns it into the function's error value, where there could be one. NULL is checked before any
+//! write, so a call that returns `-EINVAL` has changed nothing.
+//!
 //! # Where the code lies
 //!
 //! A daemon's code is seldom in the caches when it comes to an annotation: each line of it, and each jump, then costs some nanoseconds
@@ -30,9 +33,6 @@
 //! | 5 | restartable sequences, which the events jump to |
 //! | 6, 7 | spans that are looked up once, and their events |
 //! | 8, 9 | everything else that records |
-//!
-//! A panic never crosses into C: [`guard`] turns it into the function's error value, where there could be one. NULL is checked before any
-//! write, so a call that returns `-EINVAL` has changed nothing.
 
 use std::ffi::{c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};

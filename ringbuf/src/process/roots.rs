@@ -33,8 +33,8 @@ impl Turn {
         }
     }
 
-    /// Whether it is, and nothing is left to be done: nearly always, and with each root of a program that samples all of them. If
-    /// not, [`Turn::samples`] tells.
+    /// Whether it is, and nothing is left to be done, as nearly always when it was not left out at once. If not, [`Turn::samples`]
+    /// tells.
     #[inline(always)]
     pub fn samples_at_once(self) -> bool {
         match self.slot {

@@ -43,7 +43,8 @@ pub(crate) unsafe fn next_number(hot: &Hot, area: i32) -> Result<u64, Outcome> {
             "3:",
             "mov qword ptr fs:[{area} + 8], 0",
             "4:",
-            // What is rare, out of the way.
+            // What is rare, out of the way. A debugger or profiler that looks at the stack from here does not find the caller: of
+            // code that stands in many functions nobody can say how to unwind it.
             ".pushsection .text.blkin_rseq_ids, \"ax\", @progbits",
             // The signature that libc registered, as an instruction that is never run.
             ".byte 0x0f, 0xb9, 0x3d",

@@ -49,7 +49,7 @@ build_root() {
 }
 
 boot() {
-    timeout 400 qemu-system-aarch64 -M virt -cpu max -smp 2 -m 1024 -nographic -no-reboot -kernel "$kernel" \
+    timeout 400 qemu-system-aarch64 -M virt -cpu max -smp 2 -m 1024 -nic none -nographic -no-reboot -kernel "$kernel" \
         -initrd "$work/initrd" -append "console=ttyAMA0 quiet panic=-1" 2>&1 | tr -d '\r' >"$work/console"
 }
 

@@ -43,7 +43,8 @@ fn an_answer_to_another_question_is_none_to_log() {
     let status = ServiceStatus {
         name: "n".into(),
         version: "v".into(),
-        status: Status::Alive,
+        // The number that is OK in answer to Log.
+        status: Status::Dead,
         details: "d".into(),
         alive_since: 7,
         counters: Vec::new(),

@@ -13,6 +13,8 @@ pub const CASES: &[Case] = &[
     ("rust-string", string),
     ("rust-text", text),
     ("rust-span", span),
+    ("rust-child", child),
+    ("rust-root", root),
 ];
 
 const CALLS: u32 = 5000;
@@ -62,5 +64,17 @@ fn span(pace: &Pace) -> f64 {
         let child = span.child("Journal access", &ENDPOINT);
         blkin::event!(child, "begin");
         child.end();
+    })
+}
+
+fn child(pace: &Pace) -> f64 {
+    measure(pace, |span, _| {
+        black_box(span.child("Journal access", &ENDPOINT));
+    })
+}
+
+fn root(pace: &Pace) -> f64 {
+    measure(pace, |_, _| {
+        black_box(Span::root("Main", &ENDPOINT));
     })
 }

@@ -22,7 +22,7 @@
 //!
 //! # Where the code lies
 //!
-//! A daemon's code is seldom in the caches when it comes to an annotation: each line of it, and each jump, then costs some nanoseconds
+//! A daemon's code is seldom in the caches when it comes to an annotation: each call in it, and each line, then costs a nanosecond or two
 //! (docs/adr/0007-reading-the-clock.md). So what a request calls stands together, in the order in which it is called, in sections
 //! `.text.sorted.blkin_N`, which GNU ld sorts by name; other linkers leave them where they are, which harms nothing.
 //!

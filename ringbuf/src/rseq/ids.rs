@@ -1,7 +1,7 @@
 //! Numbers that no other thread draws.
 //!
 //! The one sequence that stands where it is wanted, and is not called: what makes spans is called seldom enough to be found cold, and
-//! pays for each line of code and each jump then (docs/adr/0007-reading-the-clock.md).
+//! pays for each call and each line of code then (docs/adr/0007-reading-the-clock.md).
 
 use std::arch::asm;
 use std::mem::offset_of;

@@ -66,36 +66,14 @@ unsafe extern "C" fn count_trace(
     OK
 }
 
-/// A root that may be sampled. By itself, so that one that is left out has nothing to keep; nothing in here panics. What it
-/// returns is hidden, or its caller would keep a register in order to return it.
+/// A root that may be sampled. By itself, so that one that is left out has nothing to keep. What it returns is hidden, or its caller
+/// would keep a register in order to return it.
 ///
 /// # Safety
 /// `new_trace` is not NULL; Invariant 1.
-#[inline(never)]
-unsafe extern "C" fn begin_trace(
-    new_trace: *mut Trace,
-    name: *const c_char,
-    endpoint: *const Endpoint,
-    turn: process::Turn,
-) -> c_int {
-    if turn.samples_at_once()
-        && let Some(ids) = raw::try_sampled_root()
-    {
-        // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
-        unsafe { new_trace.write(Trace { name, info: ids.into(), endpoint }) };
-        return black_box(OK);
-    }
-    // SAFETY: passed on from the caller.
-    unsafe { begin_trace_otherwise(new_trace, name, endpoint, turn) }
-}
-
-/// As [`begin_trace`], whatever it takes. Its arguments are its caller's, which so keeps nothing.
-///
-/// # Safety
-/// As [`begin_trace`].
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn begin_trace_otherwise(
+unsafe extern "C" fn begin_trace(
     new_trace: *mut Trace,
     name: *const c_char,
     endpoint: *const Endpoint,

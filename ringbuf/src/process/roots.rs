@@ -27,22 +27,12 @@ impl Turn {
     #[inline(always)]
     pub fn samples(self) -> bool {
         match self.slot {
-            _ if self.samples_at_once() => true,
-            Some(slot) => ends_countdown(slot, self.left),
-            None => samples_first_root(),
-        }
-    }
-
-    /// Whether it is, and nothing is left to be done, as nearly always when it was not left out at once. If not, [`Turn::samples`]
-    /// tells.
-    #[inline(always)]
-    pub fn samples_at_once(self) -> bool {
-        match self.slot {
             Some(slot) if self.left == 1 && is_ready(STATE.hot.phase.load(Acquire)) => {
                 slot.roots.store(rate().at_least_one(), Relaxed);
                 true
             }
-            _ => false,
+            Some(slot) => ends_countdown(slot, self.left),
+            None => samples_first_root(),
         }
     }
 }

@@ -185,7 +185,7 @@ mod tests {
     impl Read for Failing {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
             match self.0.read(buffer)? {
-                0 => Err(io::Error::from_raw_os_error(28)),
+                0 => Err(rustix::io::Errno::NOSPC.into()),
                 some => Ok(some),
             }
         }

@@ -452,21 +452,20 @@ mod tests {
 
     #[test]
     fn a_disk_without_room_is_told_from_one_that_fails_also_to_whoever_tries_too_early() {
-        let (no_space, quota, failure) = (28, 122, 5);
-        let of = |code| engine(redb::Error::Io(io::Error::from_raw_os_error(code)));
-        for (code, is_full) in [(no_space, true), (quota, true), (failure, false)] {
-            assert_eq!(matches!(of(code), StoreError::Full), is_full, "{code}");
+        let of = |errno: Errno| engine(redb::Error::Io(errno.into()));
+        for (errno, is_full) in [(Errno::NOSPC, true), (Errno::DQUOT, true), (Errno::IO, false)] {
+            assert_eq!(matches!(of(errno), StoreError::Full), is_full, "{errno}");
             let retry = Retry { was_full: is_full, ..Retry::default() };
-            assert_eq!(matches!(retry.refusal(), StoreError::Full), is_full, "{code}");
+            assert_eq!(matches!(retry.refusal(), StoreError::Full), is_full, "{errno}");
         }
     }
 
     #[test]
     fn what_cannot_be_read_is_damage_and_what_cannot_be_written_is_not() {
-        let eio = || redb::Error::Io(io::Error::from_raw_os_error(5));
+        let eio = || redb::Error::Io(Errno::IO.into());
         assert!(matches!(reading(eio()), StoreError::Corrupted(_)));
         assert!(matches!(engine(eio()), StoreError::Engine(_)));
-        let no_room = redb::Error::Io(io::Error::from_raw_os_error(28));
+        let no_room = redb::Error::Io(Errno::NOSPC.into());
         assert!(matches!(reading(no_room), StoreError::Full));
         // The system gives EIO for what is mapped nowhere.
         assert!(has_unreadable(Path::new("/proc/self/mem")));

@@ -294,7 +294,7 @@ mod tests {
         let read = |part: &mut [u8], at: u64| {
             let at = at as usize;
             if lost.iter().any(|lost| lost.contains(&at)) {
-                return Err(io::Error::from_raw_os_error(5));
+                return Err(rustix::io::Errno::IO.into());
             }
             let end = lost.iter().map(|lost| lost.start).find(|&start| start > at).unwrap_or(bytes.len());
             let more = part.len().min(end - at);
@@ -308,7 +308,7 @@ mod tests {
             let is_lost = lost.iter().any(|lost| lost.contains(&at));
             assert_eq!(byte, if is_lost { 0 } else { bytes[at] }, "{at}");
         }
-        let fails = |_: &mut [u8], _| Err(io::Error::from_raw_os_error(13));
+        let fails = |_: &mut [u8], _| Err(rustix::io::Errno::ACCESS.into());
         assert!(window_at(fails, &mut window, 0, &mut unread).is_err());
     }
 

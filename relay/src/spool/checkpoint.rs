@@ -300,7 +300,7 @@ mod tests {
 
     pub(super) fn check_place(at: u64) -> io::Result<()> {
         let is_bad = BAD.with_borrow(|bad| bad.contains(&at));
-        if is_bad { Err(io::Error::from_raw_os_error(5)) } else { Ok(()) }
+        if is_bad { Err(rustix::io::Errno::IO.into()) } else { Ok(()) }
     }
 
     #[test]

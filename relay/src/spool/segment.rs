@@ -8,6 +8,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 use super::files::{naming, take_alone};
 use super::layout::{
     ALIGNMENT, RECORD_HEADER_BYTES, RECORD_MAGIC, RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader,
@@ -23,9 +25,7 @@ const SEARCH_BYTES_AT_FIRST: usize = 16 << 10;
 /// A place that the disk does not give back is skipped up to the next multiple of this.
 const BAD_PLACE_BYTES: u64 = 4096;
 /// What Linux answers for such a place, or where the file system has lost what it knew of it.
-const OF_BAD_PLACES: [i32; 3] = [5, EBADMSG, EUCLEAN];
-const EBADMSG: i32 = 74;
-const EUCLEAN: i32 = 117;
+const OF_BAD_PLACES: [Errno; 3] = [Errno::IO, Errno::BADMSG, Errno::UCLEAN];
 
 /// What reading does at a place that the disk does not give back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub enum BadPlace {
 
 /// Whether a place could not be read from the disk.
 pub fn is_of_bad_place(error: &io::Error) -> bool {
-    error.raw_os_error().is_some_and(|code| OF_BAD_PLACES.contains(&code))
+    Errno::from_io_error(error).is_some_and(|errno| OF_BAD_PLACES.contains(&errno))
 }
 
 /// A segment that can be read up to `length`.
@@ -441,7 +441,7 @@ pub(crate) mod tests {
     ) -> io::Result<&'a mut [u8]> {
         let bad = bad.lock().unwrap().clone();
         if bad.contains(&at) {
-            return Err(io::Error::from_raw_os_error(OF_BAD_PLACES[0]));
+            return Err(OF_BAD_PLACES[0].into());
         }
         let most = if at < bad.start { (bad.start - at) as usize } else { usize::MAX };
         let most = most.min(bytes.len());

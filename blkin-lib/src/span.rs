@@ -4,7 +4,6 @@ use crate::context::Context;
 use crate::endpoint::Endpoint;
 use crate::name::{Key, Name};
 use crate::raw::{self, Ids, Payload, Source, Texts};
-use blkin_record::names_word;
 use blkin_ringbuf::process::{self, Short};
 
 /// Severity, as syslog has it.
@@ -98,8 +97,7 @@ impl<'a> Span<'a> {
     /// Written once, when all of it is known: to copy what was written a moment ago costs more than to make it.
     #[inline(always)]
     fn with(name: &'a str, endpoint: &Endpoint<'a>, ids: Ids, level: Level) -> Span<'a> {
-        let names =
-            if ids.trace_id() == 0 { 0 } else { names_of(process::recognise(name.as_bytes()), endpoint) };
+        let names = if ids.trace_id() == 0 { 0 } else { names_of(name, endpoint) };
         Span { name, endpoint: *endpoint, context: Context { ids }, level, names }
     }
 
@@ -115,9 +113,7 @@ impl<'a> Span<'a> {
         if !self.is_sampled() {
             return Span { endpoint: *endpoint, ..self };
         }
-        // Its low half is the name's, if it is there.
-        let name = if self.names == 0 { process::recognise(self.name.as_bytes()) } else { self.names as u32 };
-        Span { endpoint: *endpoint, names: names_of(name, endpoint), ..self }
+        Span { endpoint: *endpoint, names: names_of(self.name, endpoint), ..self }
     }
 
     /// What to send along with the request.
@@ -220,8 +216,17 @@ impl<'a> Span<'a> {
     }
 }
 
-/// What a span's name, which is `name` in the table of names, and its endpoint are there; 0 if one of them is not.
-fn names_of(name: u32, endpoint: &Endpoint<'_>) -> u64 {
-    let endpoint = process::recognise_endpoint(&endpoint.bytes());
-    if name == 0 || endpoint == 0 { 0 } else { names_word(name, endpoint) }
+/// What a span's name and endpoint are in the table of names, as records have it; 0 if one of them is not there.
+#[inline(always)]
+fn names_of(name: &str, endpoint: &Endpoint<'_>) -> u64 {
+    match process::recognise_texts(name.as_bytes(), endpoint.bytes()) {
+        Some(names) => names,
+        None => meet(name, endpoint),
+    }
+}
+
+/// As [`names_of`], of what was never met together, or is long. By itself, so that its caller keeps nothing for it.
+#[inline(never)]
+fn meet(name: &str, endpoint: &Endpoint<'_>) -> u64 {
+    process::meet_texts(name.as_bytes(), &endpoint.bytes())
 }

@@ -2,7 +2,8 @@
 //!
 //! Programs record the same few annotations again and again, from the same places. One entry holds what four searches of
 //! the table of names would find, so that such a call costs one look and one comparison of all its texts. Where a text
-//! lies is only a guess at what it says: it is compared each time.
+//! lies is only a guess at what it says: it is compared each time. A span is a call without a key; one of a Rust program has texts
+//! that do not end with a 0, and their lengths in the key's place.
 //!
 //! An entry is guarded by a version, odd while it is written (Lameter, "Effective synchronization on Linux/NUMA systems",
 //! 2005, seqlocks): who reads never waits, and who finds it being written goes the longer way. So do all machines but
@@ -17,6 +18,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 use crate::cstring::{self, BLOCK, PAGE};
 use crate::layout::NAMES_TEXT_WORDS;
+use crate::names::MAX_INTERNED_BYTES;
 
 /// Texts of a call.
 pub(crate) const TEXTS: usize = 4;
@@ -45,6 +47,44 @@ pub struct Call {
     /// Port of the endpoint.
     pub port: u16,
 }
+
+/// In place of the key of a span whose texts do not end with a 0: their lengths are to be the same too. No program has a text
+/// that lies there, nor behind the end of a page.
+const MEASURED: usize = 1 << (usize::BITS - 1);
+const LENGTH_BITS: u32 = 9;
+const _: () = assert!(MAX_INTERNED_BYTES < 1 << LENGTH_BITS);
+
+impl Call {
+    /// A span's, without a key: its name, and the endpoint's address and name. `None` if one of them is too long to have an id.
+    #[inline(always)]
+    pub(crate) fn of_span(texts: [&[u8]; TEXTS - 1], port: u16) -> Option<Call> {
+        let [name, ip, service] = texts;
+        if name.len().max(ip.len()).max(service.len()) > MAX_INTERNED_BYTES {
+            return None;
+        }
+        let lengths = (name.len() << LENGTH_BITS | ip.len()) << LENGTH_BITS | service.len();
+        let measure = std::ptr::without_provenance(MEASURED | (lengths * PAGE));
+        let [name, ip, service] = [name, ip, service].map(start);
+        Some(Call { texts: [name, ip, service, measure], endpoint: service, port })
+    }
+
+    /// Whether its texts have no 0 at their ends.
+    fn is_measured(&self) -> bool {
+        self.texts[TEXTS - 1].addr() & MEASURED != 0
+    }
+}
+
+/// From where a block may be compared to find `text`, if it is not the last of its page.
+#[inline(always)]
+fn start(text: &[u8]) -> *const u8 {
+    if text.is_empty() { EMPTY.0.as_ptr() } else { text.as_ptr() }
+}
+
+/// A text that says nothing. A block, so that it lies in one page.
+#[repr(align(16))]
+pub(crate) struct Empty(pub(crate) [u8; BLOCK]);
+
+pub(crate) static EMPTY: Empty = Empty([0; BLOCK]);
 
 /// How a call was met before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,11 +115,13 @@ impl Ids {
         (id as u64 | if is_long { Self::LONG } else { 0 }) << (Self::BITS * number as u32)
     }
 
-    fn id(self, number: usize) -> usize {
+    /// Of the text `number`.
+    pub(crate) fn id(self, number: usize) -> usize {
         (self.0 >> (Self::BITS * number as u32) & (Self::LONG - 1)) as usize
     }
 
-    fn is_long(self, number: usize) -> bool {
+    /// Whether the text `number` is longer than a block, or as long.
+    pub(crate) fn is_long(self, number: usize) -> bool {
         self.0 & Self::of(number, 0, true) != 0
     }
 
@@ -126,7 +168,7 @@ struct Entry {
     blocks: Blocks,
 }
 
-/// The first bytes of each text, the 0 at its end included, and ones in what lies behind.
+/// The first bytes of each text, the 0 at its end included if it has one, and ones in what lies behind.
 #[repr(C, align(64))]
 struct Blocks {
     bytes: [[AtomicU64; 2]; TEXTS],
@@ -154,10 +196,10 @@ impl Blocks {
         self.behind[number].iter().for_each(|word| word.store(u64::MAX, Relaxed));
     }
 
-    /// `words`: those of the text, of which `length` bytes count.
-    fn set(&self, number: usize, words: [u64; 2], length: usize) {
-        // All ones but for the text and its 0.
-        let behind = u128::MAX.checked_shl(8 * (length as u32 + 1)).unwrap_or(0);
+    /// `words`: those of the text, of which `length` bytes count, and an end of so many zeros.
+    fn set(&self, number: usize, words: [u64; 2], length: usize, end: usize) {
+        // All ones but for the text and its end.
+        let behind = u128::MAX.checked_shl(8 * (length + end) as u32).unwrap_or(0);
         let text = u128::from(words[0]) | u128::from(words[1]) << 64;
         let text = text & u128::MAX.checked_shr(8 * (BLOCK - length.min(BLOCK)) as u32).unwrap_or(0);
         for (words, value) in [(&self.bytes[number], text), (&self.behind[number], behind)] {
@@ -366,7 +408,7 @@ impl Shapes {
     /// of one whose key always lies in the same place and never changes. So that is not compared.
     ///
     /// # Safety
-    /// As [`Shapes::find`].
+    /// As [`Shapes::find`], or the texts are those of [`Call::of_span`].
     #[inline(always)]
     pub(crate) unsafe fn find_short_span(&self, call: Call) -> Option<u64> {
         let entry = self.entry(&call);
@@ -376,6 +418,22 @@ impl Shapes {
         // SAFETY: passed on from the caller; they lie there.
         let (names, port_and_key, _) = unsafe { entry.read_if_it_begins(&call, false) }?;
         (port_and_key as u32 == u32::from(call.port)).then_some(names)
+    }
+
+    /// As [`Shapes::find_short_span`], of texts of any length: what begins so, and its ids, for the rest of those that are long.
+    ///
+    /// # Safety
+    /// As [`Shapes::find`], or the texts are those of [`Call::of_span`].
+    pub(crate) unsafe fn find_span(&self, call: Call) -> Option<(u64, Ids)> {
+        let entry = self.entry(&call);
+        if !entry.lies_at(&call.texts) {
+            return None;
+        }
+        // SAFETY: passed on from the caller; they lie there.
+        let (names, port_and_key, version) = unsafe { entry.read_if_it_begins(&call, false) }?;
+        let ids = Ids(entry.ids.load(Relaxed));
+        let is_same = port_and_key as u32 & !LONGER == u32::from(call.port) && entry.is_still(version);
+        is_same.then_some((names, ids))
     }
 
     /// As [`Shapes::find`], of all texts whole. `table`: the texts of the table of names.
@@ -416,6 +474,7 @@ impl Shapes {
             return;
         }
         fence(Release);
+        let end = usize::from(!call.is_measured());
         let (mut longer, mut travels, mut lanes) = (0, 0, 0);
         for (number, id) in ids.into_iter().enumerate() {
             let at = id as usize;
@@ -428,7 +487,7 @@ impl Shapes {
                 travels |= 1 << number;
                 continue;
             }
-            entry.blocks.set(number, [word(at + 1), word(at + 2)], word(at) as usize);
+            entry.blocks.set(number, [word(at + 1), word(at + 2)], word(at) as usize, end);
             longer |= u64::from(is_long(&id)) << number;
         }
         entry.ids.store(lanes, Relaxed);
@@ -531,6 +590,48 @@ mod tests {
             places[changed][other.len()] = 0;
             let expected = (other == texts[changed]).then_some((77, ids[3]));
             prop_assert_eq!(find(call), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_span_is_found_as_long_as_its_texts_say_the_same_whatever_lies_behind_them(
+            texts in proptest::array::uniform3("[ab]{0,40}"),
+            changed in 0usize..TEXTS - 1,
+            other in "[ab]{0,40}",
+        ) {
+            let [name, ip, service] = texts.each_ref().map(|text| text.as_bytes());
+            let (table, ids) = table([name, ip, service, b""]);
+            let mut places = [name, ip, service].map(place);
+            let starts_late = |place: &[u8]| place.as_ptr().addr() % PAGE > PAGE - BLOCK;
+            if places.iter().any(|place| starts_late(place)) {
+                return Ok(());
+            }
+            let of = |places: &[Box<[u8]>; TEXTS - 1], texts: &[String; TEXTS - 1], port| {
+                let [name, ip, service] = std::array::from_fn(|at| &places[at][..texts[at].len()]);
+                Call::of_span([name, ip, service], port).unwrap()
+            };
+            let shapes = Box::new(Shapes::new());
+            // SAFETY: the places are there.
+            let find = |call: Call| unsafe { shapes.find_span(call) };
+            prop_assert_eq!(find(of(&places, &texts, 6800)), None);
+            shapes.keep(&of(&places, &texts, 6800), ids, 77, &table);
+            places.iter_mut().zip(&texts).for_each(|(place, text)| place[text.len()] = b'c');
+            let found = find(of(&places, &texts, 6800));
+            prop_assert_eq!(found.map(|(names, _)| names), Some(77));
+            let are_long = texts.each_ref().map(|text| text.len() >= BLOCK);
+            let said = found.map(|(_, ids)| std::array::from_fn(|at| ids.is_long(at)));
+            prop_assert_eq!(said, Some(are_long));
+            // SAFETY: as above.
+            let short = unsafe { shapes.find_short_span(of(&places, &texts, 6800)) };
+            prop_assert_eq!(short, (!are_long.contains(&true)).then_some(77));
+            prop_assert_eq!(find(of(&places, &texts, 1)), None);
+            places[changed][..other.len()].copy_from_slice(other.as_bytes());
+            let mut changed_texts = texts.clone();
+            changed_texts[changed] = other.clone();
+            let begins_as_it_did = other.len() == texts[changed].len()
+                && other.bytes().take(BLOCK).eq(texts[changed].bytes().take(BLOCK));
+            prop_assert_eq!(find(of(&places, &changed_texts, 6800)).is_some(), begins_as_it_did);
         }
     }
 

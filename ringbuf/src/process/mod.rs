@@ -35,8 +35,8 @@ pub use strings::{
     LEGACY_LEVEL, Place, record_brief_call, record_in_cells, record_new_call, record_travelling_call,
 };
 pub use text::{
-    declare, declare_endpoint, meet_span, recognise, recognise_call, recognise_endpoint, recognise_longer,
-    recognise_span,
+    declare, declare_endpoint, meet_span, meet_texts, recognise, recognise_call, recognise_endpoint,
+    recognise_longer, recognise_span, recognise_texts,
 };
 
 /// One annotation as the caller has it. Longer texts than [`blkin_record::MAX_TEXT_BYTES`] are cut.

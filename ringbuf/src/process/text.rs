@@ -9,9 +9,9 @@ use blkin_record::{EndpointParts, MAX_IP_BYTES, names_word};
 use super::call::string_bytes;
 use super::start::text_words_with_memory;
 use super::state::{NAMES, STATE};
-use crate::cstring::{self, BLOCK};
+use crate::cstring;
 use crate::names::{Hint, Names};
-use crate::shapes::{Call, Ids, Met, Shapes, Size, TEXTS};
+use crate::shapes::{Call, EMPTY, Ids, Met, Shapes, Size, TEXTS};
 
 /// Id of a name that the program declares: for as long as the process and its forked children live. 0: no room in the
 /// table, or too long; the text then travels in the record. Lock-free, async-signal-safe.
@@ -122,12 +122,6 @@ pub unsafe fn recognise_longer(call: &Call, ids: Ids) -> Option<u32> {
     unsafe { ids.are_of(call, NAMES.text()) }.then(|| ids.key())
 }
 
-/// The key of a span, which says nothing. A block, so that it lies in one page.
-#[repr(align(16))]
-struct NoKey([u8; BLOCK]);
-
-static NO_KEY: NoKey = NoKey([0; BLOCK]);
-
 /// Name and endpoint of a span as a record has them; 0 if one of them finds no room in the table of names, `None` if
 /// [`meet_span`] has to tell. `call`: where its texts lie; the key is not looked at.
 ///
@@ -135,7 +129,7 @@ static NO_KEY: NoKey = NoKey([0; BLOCK]);
 /// As [`recognise_call`]; no text but the key is NULL.
 #[inline(always)]
 pub unsafe fn recognise_span(call: Call) -> Option<u64> {
-    // SAFETY: passed on from the caller; [`NO_KEY`] is the key of no other call.
+    // SAFETY: passed on from the caller; [`EMPTY`] is the key of no other call.
     unsafe { SHAPES.find_short_span(without_key(call)) }
 }
 
@@ -143,7 +137,7 @@ pub unsafe fn recognise_span(call: Call) -> Option<u64> {
 #[inline(always)]
 fn without_key(call: Call) -> Call {
     let [name, ip, service, _] = call.texts;
-    Call { texts: [name, ip, service, NO_KEY.0.as_ptr()], ..call }
+    Call { texts: [name, ip, service, EMPTY.0.as_ptr()], ..call }
 }
 
 /// As [`recognise_span`], of a span that was never met.
@@ -166,6 +160,47 @@ pub unsafe fn meet_span(call: Call) -> u64 {
         name if name == 0 || endpoint == 0 => 0,
         name => names_word(name, endpoint),
     }
+}
+
+/// As [`recognise_span`], of texts that say how long they are; `None` if [`meet_texts`] has to tell.
+#[inline(always)]
+pub fn recognise_texts(name: &[u8], endpoint: EndpointParts<'_>) -> Option<u64> {
+    let call = Call::of_span([name, endpoint.ip, endpoint.name], endpoint.port)?;
+    // SAFETY: borrowed, so they are there and stay as they are.
+    unsafe { SHAPES.find_short_span(call) }
+}
+
+/// As [`recognise_texts`], of texts that were never met together, lie elsewhere now, or are long.
+#[inline(never)]
+pub fn meet_texts(name: &[u8], endpoint: &EndpointParts<'_>) -> u64 {
+    let texts = [name, endpoint.ip, endpoint.name];
+    let call = Call::of_span(texts, endpoint.port);
+    if let Some(names) = call.and_then(|call| recognise_long_texts(call, texts)) {
+        return names;
+    }
+    let endpoint_id = recognise_endpoint(endpoint);
+    let name_id = recognise(name);
+    if name_id == 0 || endpoint_id == 0 {
+        return 0;
+    }
+    let names = names_word(name_id, endpoint_id);
+    if STATE.reads_blocks.load(Relaxed)
+        && let Some(call) = call
+    {
+        // So that the span is known as a whole the next time.
+        let [ip, service, key] = [endpoint.ip, endpoint.name, &[]].map(recognise);
+        SHAPES.keep(&call, [name_id, ip, service, key], names, NAMES.text());
+    }
+    names
+}
+
+/// As [`recognise_texts`], of texts of any length, which are those of `call`.
+fn recognise_long_texts(call: Call, texts: [&[u8]; TEXTS - 1]) -> Option<u64> {
+    // SAFETY: borrowed, so they are there and stay as they are.
+    let (names, ids) = unsafe { SHAPES.find_span(call) }?;
+    let table = NAMES.recognised();
+    let goes_on = |(number, text)| !ids.is_long(number) || table.is_text(ids.id(number) as u32, text);
+    texts.into_iter().enumerate().all(goes_on).then_some(names)
 }
 
 /// As [`recognise_call`], of texts of any length. `None` if one is not known where it lies.

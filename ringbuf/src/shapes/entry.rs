@@ -1,0 +1,294 @@
+//! One call that was met, and the comparison with another.
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::__m128i;
+#[cfg(target_arch = "x86_64")]
+use std::mem::offset_of;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, fence};
+
+use super::call::{ADDRESS, Call, Ids, TEXTS};
+use crate::cstring::BLOCK;
+use crate::layout::NAMES_TEXT_WORDS;
+
+/// In the word with the port.
+pub(super) const TRAVELS: u32 = 0xf << 20;
+/// There too.
+pub(super) const LONGER: u32 = 0xf << 16;
+/// There too: all texts travel, and none was longer than [`crate::image::Brief`] can be, as far as is known.
+pub(super) const BRIEF: u32 = 1 << 24;
+/// There too, never without the other: none was longer than its cells.
+pub(super) const CELLS: u32 = 1 << 25;
+
+/// A call; a line for what is looked at first, and two for the beginnings of its texts. A power of two apart, so that it is found
+/// by a shift.
+#[repr(C, align(256))]
+pub(super) struct Entry {
+    version: AtomicU64,
+    texts: [AtomicU64; TEXTS],
+    /// The port; from bit 16 on the texts that are longer than a block, from bit 20 on those that travel; [`BRIEF`]; from bit
+    /// 32 on the key's id.
+    pub(super) port_and_key: AtomicU64,
+    names: AtomicU64,
+    /// See [`Ids`].
+    pub(super) ids: AtomicU64,
+    blocks: Blocks,
+}
+
+/// The first bytes of each text, the 0 at its end included if it has one, and ones in what lies behind.
+#[repr(C, align(64))]
+struct Blocks {
+    bytes: [[AtomicU64; 2]; TEXTS],
+    behind: [[AtomicU64; 2]; TEXTS],
+}
+
+const _: () = assert!(size_of::<Entry>() == 256 && NAMES_TEXT_WORDS as u64 <= Ids::LONG);
+
+/// What is known of the texts of a call that is to be kept.
+pub(super) struct Known<'a> {
+    /// 0 for one that is new each time.
+    pub(super) ids: [u32; TEXTS],
+    /// The texts of the table of names.
+    pub(super) table: &'a [AtomicU64],
+}
+
+impl Known<'_> {
+    /// A word of what the table has of a text that has an id: its length, and then its bytes.
+    fn word(&self, number: usize, at: usize) -> u64 {
+        self.table.get(self.ids[number] as usize + at).map_or(0, |word| word.load(Relaxed))
+    }
+
+    fn length(&self, number: usize) -> usize {
+        self.word(number, 0) as usize
+    }
+
+    /// Whether a text that has an id is longer than a block, with the 0 at its end.
+    pub(super) fn is_long(&self, number: usize) -> bool {
+        self.ids[number] != 0 && self.length(number) >= BLOCK
+    }
+}
+
+impl Blocks {
+    const fn new() -> Blocks {
+        Blocks {
+            bytes: [const { [const { AtomicU64::new(0) }; 2] }; TEXTS],
+            behind: [const { [const { AtomicU64::new(0) }; 2] }; TEXTS],
+        }
+    }
+
+    /// Whatever stands there.
+    fn set_any(&self, number: usize) {
+        self.behind[number].iter().for_each(|word| word.store(u64::MAX, Relaxed));
+    }
+
+    /// `words`: those of the text, of which `length` bytes count, and an end of so many zeros.
+    fn set(&self, number: usize, words: [u64; 2], length: usize, end: usize) {
+        // All ones but for the text and its end.
+        let behind = u128::MAX.checked_shl(8 * (length + end) as u32).unwrap_or(0);
+        let text = u128::from(words[0]) | u128::from(words[1]) << 64;
+        let text = text & u128::MAX.checked_shr(8 * (BLOCK - length.min(BLOCK)) as u32).unwrap_or(0);
+        for (words, value) in [(&self.bytes[number], text), (&self.behind[number], behind)] {
+            words[0].store(value as u64, Relaxed);
+            words[1].store((value >> 64) as u64, Relaxed);
+        }
+    }
+}
+
+impl Entry {
+    pub(super) const fn new() -> Entry {
+        Entry {
+            version: AtomicU64::new(0),
+            texts: [const { AtomicU64::new(0) }; TEXTS],
+            port_and_key: AtomicU64::new(0),
+            names: AtomicU64::new(0),
+            ids: AtomicU64::new(0),
+            blocks: Blocks::new(),
+        }
+    }
+
+    /// Whether the texts lie where the entry says. Nothing but comparisons and the jumps that they decide, as below: both are most of
+    /// what a legacy call costs. The endpoint's address comes first, for it is never NULL, and an entry has it last: where it is
+    /// equal no other is NULL either. Whoever stored an address saw that a block that begins there ends in the same page.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(super) fn lies_at(&self, texts: &[*const u8; TEXTS]) -> bool {
+        // SAFETY: the entry's own words, which are written only as atomics.
+        unsafe {
+            std::arch::asm!(
+                "cmp {tb}, qword ptr [{entry} + {at} + 8]",
+                "jne {other}",
+                "cmp {ta}, qword ptr [{entry} + {at}]",
+                "jne {other}",
+                "cmp {tc}, qword ptr [{entry} + {at} + 16]",
+                "jne {other}",
+                "cmp {td}, qword ptr [{entry} + {at} + 24]",
+                "jne {other}",
+                ta = in(reg) texts[0], tb = in(reg) texts[1], tc = in(reg) texts[2], td = in(reg) texts[3],
+                entry = in(reg) &raw const *self,
+                at = const offset_of!(Entry, texts),
+                other = label { return false },
+                options(readonly, nostack)
+            );
+        }
+        true
+    }
+
+    /// Never: see the module.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub(super) fn lies_at(&self, _: &[*const u8; TEXTS]) -> bool {
+        false
+    }
+
+    /// Whether the texts begin as the entry says, all of them or all but the key.
+    ///
+    /// # Safety
+    /// From each of these texts a block may be read.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn begins(&self, texts: &[*const u8; TEXTS], with_key: bool) -> bool {
+        let [name, address, service, key] = *texts;
+        // SAFETY: passed on from the caller.
+        let mut equal = unsafe { self.begins_at::<0>(name) };
+        // SAFETY: as above.
+        equal = unsafe { self.and_begins_at::<1>(equal, address) };
+        // SAFETY: as above.
+        equal = unsafe { self.and_begins_at::<2>(equal, service) };
+        if with_key {
+            // SAFETY: as above.
+            equal = unsafe { self.and_begins_at::<3>(equal, key) };
+        }
+        let all: u32;
+        // SAFETY: registers alone.
+        unsafe {
+            std::arch::asm!("pmovmskb {all:e}, {equal}", all = out(reg) all, equal = in(xmm_reg) equal,
+                options(pure, nomem, nostack, preserves_flags));
+        }
+        all == 0xffff
+    }
+
+    /// Ones where a text's block is as the entry says of the text `NUMBER`, and behind its end.
+    ///
+    /// # Safety
+    /// From the text a block may be read.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn begins_at<const NUMBER: usize>(&self, text: *const u8) -> __m128i {
+        let equal;
+        // SAFETY: passed on from the caller; the entry's own words are aligned, and written only as atomics.
+        unsafe {
+            std::arch::asm!(
+                "movdqu {equal}, xmmword ptr [{text}]",
+                "pcmpeqb {equal}, xmmword ptr [{entry} + {bytes}]",
+                "por {equal}, xmmword ptr [{entry} + {behind}]",
+                equal = out(xmm_reg) equal,
+                text = in(reg) text,
+                entry = in(reg) &raw const *self,
+                bytes = const offset_of!(Entry, blocks) + offset_of!(Blocks, bytes) + NUMBER * BLOCK,
+                behind = const offset_of!(Entry, blocks) + offset_of!(Blocks, behind) + NUMBER * BLOCK,
+                options(readonly, nostack, preserves_flags)
+            );
+        }
+        equal
+    }
+
+    /// Those of `equal` where that is so.
+    ///
+    /// # Safety
+    /// As [`Entry::begins_at`].
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn and_begins_at<const NUMBER: usize>(&self, mut equal: __m128i, text: *const u8) -> __m128i {
+        // SAFETY: passed on from the caller.
+        let also = unsafe { self.begins_at::<NUMBER>(text) };
+        // SAFETY: registers alone.
+        unsafe {
+            std::arch::asm!("pand {equal}, {also}", equal = inout(xmm_reg) equal, also = in(xmm_reg) also,
+                options(pure, nomem, nostack, preserves_flags));
+        }
+        equal
+    }
+
+    /// Never: see the module.
+    ///
+    /// # Safety
+    /// None is needed.
+    #[cfg(not(target_arch = "x86_64"))]
+    unsafe fn begins(&self, _: &[*const u8; TEXTS], _: bool) -> bool {
+        false
+    }
+
+    /// Word 5, what stands beside the port, and the version that has both.
+    ///
+    /// # Safety
+    /// As [`Shapes::find`]; the texts lie where the entry says, or said a moment ago.
+    #[inline(always)]
+    pub(super) unsafe fn read_if_it_begins(&self, call: &Call, with_key: bool) -> Option<(u64, u64, u64)> {
+        let version = self.version.load(Acquire);
+        // SAFETY: see `lies_at`.
+        if version & 1 != 0 || !unsafe { self.begins(&call.texts, with_key) } {
+            return None;
+        }
+        let found = (self.names.load(Relaxed), self.port_and_key.load(Relaxed), version);
+        self.is_still(version).then_some(found)
+    }
+
+    /// Whether all that was loaded before is of this version.
+    #[inline(always)]
+    pub(super) fn is_still(&self, version: u64) -> bool {
+        fence(Acquire);
+        self.version.load(Relaxed) == version
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.texts[ADDRESS].load(Relaxed) == 0
+    }
+
+    /// Whether the call lies where this one did.
+    pub(super) fn is_of(&self, call: &Call) -> bool {
+        self.texts.iter().zip(call.texts).all(|(kept, text)| kept.load(Relaxed) == text.addr() as u64)
+    }
+
+    /// Puts a call here, unless another one is being written: by another thread, or by this one in the call that a signal
+    /// interrupted.
+    pub(super) fn write(&self, call: &Call, known: &Known<'_>, names: u64) {
+        let version = self.version.load(Relaxed);
+        if version & 1 != 0 || self.version.compare_exchange(version, version + 1, Acquire, Relaxed).is_err()
+        {
+            return;
+        }
+        fence(Release);
+        let end = usize::from(!call.is_measured());
+        let (mut longer, mut travels, mut lanes) = (0, 0, 0);
+        for (number, id) in known.ids.into_iter().enumerate() {
+            let is_long = known.is_long(number);
+            if number != ADDRESS {
+                self.texts[number].store(call.texts[number].addr() as u64, Relaxed);
+            }
+            lanes |= Ids::of(number, id, is_long);
+            if id == 0 {
+                self.blocks.set_any(number);
+                travels |= 1 << number;
+                continue;
+            }
+            let words = [1, 2].map(|word| known.word(number, word));
+            self.blocks.set(number, words, known.length(number), end);
+            longer |= u64::from(is_long) << number;
+        }
+        self.ids.store(lanes, Relaxed);
+        // Release: who finds this address finds no NULL among the others.
+        self.texts[ADDRESS].store(call.texts[ADDRESS].addr() as u64, Release);
+        let key = u64::from(known.ids[TEXTS - 1]);
+        // Whether they are brief is found out when they are copied.
+        let brief = if travels == 0xf { u64::from(BRIEF | CELLS) } else { 0 };
+        self.port_and_key.store(
+            u64::from(call.port)
+                | longer << LONGER.trailing_zeros()
+                | travels << TRAVELS.trailing_zeros()
+                | brief
+                | key << 32,
+            Release,
+        );
+        self.names.store(names, Relaxed);
+        self.version.store(version + 2, Release);
+    }
+}

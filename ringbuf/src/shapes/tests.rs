@@ -1,0 +1,202 @@
+//! What is found again, and what is not.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Texts one behind the other as the table of names has them, and their ids.
+fn table(texts: [&[u8]; TEXTS]) -> (Vec<AtomicU64>, [u32; TEXTS]) {
+    let mut words = vec![0];
+    let ids = texts.map(|text| {
+        let id = words.len() as u32;
+        words.push(text.len() as u64);
+        let mut bytes = text.to_vec();
+        bytes.resize(text.len() / 8 * 8 + 8, 0);
+        words.extend(bytes.chunks(8).map(|chunk| u64::from_le_bytes(chunk.try_into().unwrap())));
+        id
+    });
+    words.extend([0; 4]);
+    (words.into_iter().map(AtomicU64::new).collect(), ids)
+}
+
+/// A page that begins with the text and a 0.
+fn place(text: &[u8]) -> Box<[u8]> {
+    let mut place = vec![b'x'; 2 * PAGE].into_boxed_slice();
+    place[..text.len()].copy_from_slice(text);
+    place[text.len()] = 0;
+    place
+}
+
+proptest! {
+    #[test]
+    fn a_call_is_found_as_long_as_all_its_texts_say_the_same(
+        texts in proptest::array::uniform4("[ab]{0,40}"),
+        changed in 0usize..TEXTS,
+        other in "[ab]{0,40}",
+    ) {
+        let bytes = texts.each_ref().map(|text| text.as_bytes());
+        let (table, ids) = table(bytes);
+        let mut places = bytes.map(place);
+        let at = |places: &[Box<[u8]>; TEXTS]| {
+            let starts = places.each_ref().map(|place| {
+                // Not at the end of a page, wherever the allocator put it.
+                if place.as_ptr().addr() % PAGE > PAGE - BLOCK { None } else { Some(place.as_ptr()) }
+            });
+            starts.iter().all(Option::is_some).then(|| Call { texts: starts.map(Option::unwrap), endpoint: &raw const *places as *const u8, port: 6800 })
+        };
+        let Some(call) = at(&places) else { return Ok(()) };
+        let shapes = Box::new(Shapes::new());
+        // SAFETY: strings with an end.
+        let find = |call: Call| unsafe { shapes.find_whole(call, &table) };
+        prop_assert_eq!(find(call), None);
+        shapes.keep(&call, ids, 77, &table);
+        prop_assert_eq!(find(call), Some((77, ids[3])));
+        prop_assert_eq!(find(Call { port: 1, ..call }), None);
+        let are_short = texts.iter().all(|text| text.len() < BLOCK);
+        // SAFETY: as above.
+        let met = unsafe { shapes.find(call) };
+        prop_assert_eq!(are_short, met == Met::Whole(77, ids[3]));
+        prop_assert_eq!(!are_short, matches!(met, Met::Longer(77, _)));
+        places[changed][..other.len()].copy_from_slice(other.as_bytes());
+        places[changed][other.len()] = 0;
+        let expected = (other == texts[changed]).then_some((77, ids[3]));
+        prop_assert_eq!(find(call), expected);
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_span_is_found_as_long_as_its_texts_say_the_same_whatever_lies_behind_them(
+        texts in proptest::array::uniform3("[ab]{0,40}"),
+        changed in 0usize..TEXTS - 1,
+        other in "[ab]{0,40}",
+    ) {
+        let [name, ip, service] = texts.each_ref().map(|text| text.as_bytes());
+        let (table, ids) = table([name, ip, service, b""]);
+        let mut places = [name, ip, service].map(place);
+        let starts_late = |place: &[u8]| place.as_ptr().addr() % PAGE > PAGE - BLOCK;
+        if places.iter().any(|place| starts_late(place)) {
+            return Ok(());
+        }
+        let of = |places: &[Box<[u8]>; TEXTS - 1], texts: &[String; TEXTS - 1], port| {
+            let [name, ip, service] = std::array::from_fn(|at| &places[at][..texts[at].len()]);
+            Call::of_span([name, ip, service], port).unwrap()
+        };
+        let shapes = Box::new(Shapes::new());
+        // SAFETY: the places are there.
+        let find = |call: Call| unsafe { shapes.find_span(call) };
+        prop_assert_eq!(find(of(&places, &texts, 6800)), None);
+        shapes.keep(&of(&places, &texts, 6800), ids, 77, &table);
+        places.iter_mut().zip(&texts).for_each(|(place, text)| place[text.len()] = b'c');
+        let found = find(of(&places, &texts, 6800));
+        prop_assert_eq!(found.map(|(names, _)| names), Some(77));
+        let are_long = texts.each_ref().map(|text| text.len() >= BLOCK);
+        let said = found.map(|(_, ids)| std::array::from_fn(|at| ids.is_long(at)));
+        prop_assert_eq!(said, Some(are_long));
+        // SAFETY: as above.
+        let short = unsafe { shapes.find_short_span(of(&places, &texts, 6800)) };
+        prop_assert_eq!(short, (!are_long.contains(&true)).then_some(77));
+        prop_assert_eq!(find(of(&places, &texts, 1)), None);
+        places[changed][..other.len()].copy_from_slice(other.as_bytes());
+        let mut changed_texts = texts.clone();
+        changed_texts[changed] = other.clone();
+        let begins_as_it_did = other.len() == texts[changed].len()
+            && other.bytes().take(BLOCK).eq(texts[changed].bytes().take(BLOCK));
+        prop_assert_eq!(find(of(&places, &changed_texts, 6800)).is_some(), begins_as_it_did);
+    }
+}
+
+#[test]
+fn a_text_without_an_id_may_say_anything_and_the_others_may_not() {
+    let (table, ids) = table([b"name", b"ip", b"service", b"key"]);
+    let mut places = [&b"name"[..], b"ip", b"service", b"key"].map(place);
+    let starts = places.each_ref().map(|place| place.as_ptr());
+    let call = Call { texts: starts, endpoint: starts[1], port: 6800 };
+    if starts.iter().any(|start| start.addr() % PAGE > PAGE - BLOCK) {
+        return;
+    }
+    let shapes = Box::new(Shapes::new());
+    shapes.keep(&call, [ids[0], ids[1], ids[2], 0], 77, &table);
+    // SAFETY: strings with an end.
+    let find = || unsafe { shapes.find(call) };
+    assert_eq!(find(), Met::InPart(77, 0));
+    places[3][..20].copy_from_slice(b"another key, and a l");
+    assert_eq!(find(), Met::InPart(77, 0));
+    // SAFETY: as above.
+    assert_eq!(unsafe { shapes.find_whole(call, &table) }, None);
+    // What is known better of a call replaces what was known of it.
+    shapes.keep(&call, ids, 78, &table);
+    assert_eq!(find(), Met::Never);
+    places[3][..4].copy_from_slice(b"key\0");
+    assert_eq!(find(), Met::Whole(78, ids[3]));
+    places[0][0] = b'N';
+    assert_eq!(find(), Met::Never);
+}
+
+#[test]
+fn a_call_that_is_all_new_is_known_by_its_places_until_a_text_is_long() {
+    let (table, _) = table([b"text"; TEXTS]);
+    let text = place(b"text");
+    let at = |distance: usize| text.as_ptr().wrapping_add(distance);
+    let call = Call { texts: [at(0), at(1), at(2), at(3)], endpoint: at(4), port: 6800 };
+    if call.texts.iter().any(|text| text.addr() % PAGE > PAGE - BLOCK) {
+        return;
+    }
+    let shapes = Box::new(Shapes::new());
+    shapes.keep(&call, [0; TEXTS], 0, &table);
+    // SAFETY: strings with an end, or NULL.
+    let find = |call: Call| unsafe { shapes.find(call) };
+    let elsewhere = |number: usize, text: *const u8| {
+        let mut texts = call.texts;
+        texts[number] = text;
+        find(Call { texts, ..call })
+    };
+    assert_eq!(find(call), Met::New(Size::Cells));
+    for number in 0..TEXTS {
+        assert_eq!(elsewhere(number, at(5)), Met::Never);
+        assert_eq!(elsewhere(number, std::ptr::null()), Met::Never);
+    }
+    shapes.set_longer(&call, Size::Cells);
+    assert_eq!(find(call), Met::New(Size::Brief));
+    shapes.set_longer(&call, Size::Brief);
+    assert_eq!(find(call), Met::InPart(0, 0));
+    // SAFETY: strings with an end.
+    assert_eq!(unsafe { shapes.find_whole(call, &table) }, None);
+}
+
+#[test]
+fn what_lies_at_the_end_of_a_page_is_not_kept() {
+    let (table, ids) = table([b"a"; TEXTS]);
+    let text = place(b"");
+    let at_end = text.as_ptr().map_addr(|address| address.next_multiple_of(PAGE) + PAGE - 2);
+    let call = Call {
+        texts: [text.as_ptr(), text.as_ptr(), text.as_ptr(), at_end],
+        endpoint: text.as_ptr(),
+        port: 0,
+    };
+    let shapes = Box::new(Shapes::new());
+    shapes.keep(&call, ids, 77, &table);
+    // SAFETY: nothing was kept, so nothing is read.
+    assert_eq!(unsafe { shapes.find_whole(call, &table) }, None);
+}
+
+#[test]
+fn a_call_stays_in_its_place_for_most_of_those_that_want_it() {
+    let (table, ids) = table([b"text"; TEXTS]);
+    let text = place(b"text");
+    let shapes = Box::new(Shapes::new());
+    let of_port = |name: *const u8| Call {
+        texts: [name, text.as_ptr(), text.as_ptr(), text.as_ptr()],
+        endpoint: text.as_ptr(),
+        port: 0,
+    };
+    let first = of_port(text.as_ptr());
+    shapes.keep(&first, ids, 77, &table);
+    let rivals = (1..1 << 16).map(|distance| of_port(text.as_ptr().wrapping_add(distance * PAGE)));
+    let rivals = rivals.filter(|rival| std::ptr::eq(shapes.entry(rival), shapes.entry(&first)));
+    for rival in rivals.take(TAKEN_ONCE_IN as usize - 1) {
+        shapes.keep(&rival, ids, 78, &table);
+    }
+    // SAFETY: strings with an end.
+    assert_eq!(unsafe { shapes.find_whole(first, &table) }, Some((77, ids[3])));
+}

@@ -38,6 +38,7 @@ NO_AREAS = {"GLIBC_TUNABLES": "glibc.pthread.rseq=0"}
 OVERWRITE = {"BLKIN_MODE": "overwrite"}
 OFF = {"BLKIN_OFF": "1"}
 RARE = {"BLKIN_RATE": "1000000000"}
+SAMPLED = {"BLKIN_RATE": "500"}
 SET_OFF = ("--label", "hot", "--off")
 
 
@@ -146,6 +147,8 @@ PIPE = [
     Case("pipe-off", "off", "pipe", "pipe", ("legacy", 40), OFF, "blkin"),
     Case("pipe-new", "on, literals", "pipe", "pipe", ("new", 40), kind="blkin"),
     Case("pipe-legacy", "on, legacy calls", "pipe", "pipe", ("legacy", 40), kind="blkin"),
+    Case("pipe-new-sampled", "one request of 500, literals", "pipe", "pipe", ("new", 40), SAMPLED, "blkin"),
+    Case("pipe-legacy-sampled", "one request of 500, legacy calls", "pipe", "pipe", ("legacy", 40), SAMPLED, "blkin"),
     Case("pipe-lttng", "LTTng-UST tracepoints", "pipe", "pipe_lttng", ("lttng", 40), kind="peer", needs="lttng"),
     Case("pipe-syslog", "`syslog()`", "pipe", "pipe", ("syslog", 1), kind="peer", needs="syslog", runs=3),
 ]

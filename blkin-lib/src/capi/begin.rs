@@ -9,7 +9,7 @@ use blkin_ringbuf::process;
 use super::layout::{Endpoint, Span, Trace, TraceInfo};
 use super::record::EndpointTexts;
 use super::span::blkin_span_of;
-use super::trace::{blkin_init_child_info, blkin_init_new_trace};
+use super::trace::{begin_trace, blkin_init_child_info, blkin_init_new_trace};
 use super::{INVALID, OK};
 use crate::raw;
 
@@ -26,26 +26,73 @@ pub(super) unsafe extern "C" fn blkin_span_root(
 ) -> c_int {
     // SAFETY: passed on from the caller (Invariants 1 and 2).
     let Some(texts) = (unsafe { texts_of(span, name, endpoint) }) else { return INVALID };
-    if process::rate().samples_all() {
-        // SAFETY: strings of the caller (Invariant 2).
-        let names = unsafe { process::recognise_span(texts.call(name, endpoint, ptr::null())) };
-        if let Some(names) = names
-            && let Some(ids) = raw::try_sampled_root()
-        {
-            let trace = Trace { name, info: ids.into(), endpoint };
-            // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
-            unsafe { span.write(Span { trace, names }) };
-            return OK;
-        }
+    let rate = process::rate();
+    if !rate.samples_all() {
+        // SAFETY: passed on from the caller, and looked at.
+        return unsafe { count_span(span, name, endpoint, rate) };
+    }
+    // SAFETY: strings of the caller (Invariant 2).
+    let names = unsafe { process::recognise_span(texts.call(name, endpoint, ptr::null())) };
+    if let Some(names) = names
+        && let Some(ids) = raw::try_sampled_root()
+    {
+        let trace = Trace { name, info: ids.into(), endpoint };
+        // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
+        unsafe { span.write(Span { trace, names }) };
+        return OK;
     }
     // SAFETY: passed on from the caller, and looked at.
     unsafe { begin_root(span, name, endpoint) }
+}
+
+/// As [`blkin_span_root`], in a program that samples some, or that has not begun to. By itself, so that whoever samples all has
+/// nothing to keep.
+///
+/// # Safety
+/// Invariants 1 and 2; nothing that is needed is NULL.
+#[unsafe(link_section = ".text.sorted.blkin_6")]
+#[inline(never)]
+unsafe extern "C" fn count_span(
+    span: *mut Span,
+    name: *const c_char,
+    endpoint: *const Endpoint,
+    rate: process::Rate,
+) -> c_int {
+    if let Some(turn) = process::count_root(rate) {
+        // SAFETY: passed on from the caller.
+        return unsafe { begin_counted(span, name, endpoint, turn) };
+    }
+    let trace = Trace { name, info: raw::Ids::default().into(), endpoint };
+    // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
+    unsafe { span.write(Span { trace, names: 0 }) };
+    OK
+}
+
+/// A root that may be sampled. By itself, so that one that is left out has nothing to keep.
+///
+/// # Safety
+/// Invariants 1 and 2; nothing that is needed is NULL.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn begin_counted(
+    span: *mut Span,
+    name: *const c_char,
+    endpoint: *const Endpoint,
+    turn: process::Turn,
+) -> c_int {
+    // SAFETY: the address of a part of a live struct (by Invariant 1).
+    let trace = unsafe { &raw mut (*span).trace };
+    // SAFETY: passed on from the caller.
+    unsafe { begin_trace(trace, name, endpoint, turn) };
+    // SAFETY: as above; the one may be a part of the other (Invariant 3).
+    unsafe { blkin_span_of(span, trace) }
 }
 
 /// As [`blkin_span_root`], whatever it takes. Its arguments are its caller's, which so keeps nothing.
 ///
 /// # Safety
 /// Invariants 1 and 2; nothing that is needed is NULL.
+#[cold]
 #[inline(never)]
 unsafe extern "C" fn begin_root(span: *mut Span, name: *const c_char, endpoint: *const Endpoint) -> c_int {
     // SAFETY: the address of a part of a live struct (by Invariant 1).

@@ -49,6 +49,7 @@ pub(super) unsafe extern "C" fn blkin_init_new_trace(
 ///
 /// # Safety
 /// `new_trace` is not NULL; Invariant 1.
+#[unsafe(link_section = ".text.sorted.blkin_1")]
 #[inline(never)]
 unsafe extern "C" fn count_trace(
     new_trace: *mut Trace,
@@ -73,7 +74,7 @@ unsafe extern "C" fn count_trace(
 /// `new_trace` is not NULL; Invariant 1.
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn begin_trace(
+pub(super) unsafe extern "C" fn begin_trace(
     new_trace: *mut Trace,
     name: *const c_char,
     endpoint: *const Endpoint,

@@ -238,6 +238,7 @@ off=$(nproc --all)
 [ "$off" -le 16 ] || off=16
 [ "$off" -ge 4 ] || off=4
 check "RATE=500 samples 1 in 500 over 4 threads" sampled_within $((200 - off)) $((200 + off)) RATE=500 -- threads 4 100000
+check "and as many of spans that one call begins" sampled_within $((200 - off)) $((200 + off)) RATE=500 -- spans 4 100000
 check "BLKIN_RATE wins over RATE" sampled_within $((200 - off)) $((200 + off)) RATE=2 BLKIN_RATE=500 -- threads 4 100000
 check "an empty BLKIN_RATE leaves it to RATE" sampled_within $((200 - off)) $((200 + off)) RATE=500 BLKIN_RATE= -- threads 4 100000
 check "no RATE samples all" sampled_within 1000 1000 X=1 -- threads 4 1000
@@ -247,6 +248,8 @@ done
 check "RATE=500 samples 1 in 500 of 10000 forked children" sampled_within 3 38 RATE=500 -- forks 10000
 check "sampled roots and only they are recorded" \
     with RATE=50 traced "$work/sampling" threads 4 10000
+check "also of spans that one call begins" with RATE=50 traced "$work/sampling" spans 4 10000
+check "all of which are where all are sampled" with RATE=1 traced "$work/sampling" spans 4 10000
 off_is_off() {
     with BLKIN_OFF=1 EXPECT="$work/expect" "$tap" "$work/records" "$work/counters" -- "$work/lifecycle" threads &&
         grep -q '^programs=0 ' "$work/counters"

@@ -1,6 +1,7 @@
 /*
- * "sampling threads T K": K roots over T threads, prints how many were sampled. "sampling forks K": one root in each
- * of K forked children. Children of unsampled roots stay unsampled.
+ * "sampling threads T K": K roots over T threads, prints how many were sampled. "sampling spans T K": the same, begun and
+ * looked up in one call. "sampling forks K": one root in each of K forked children. Children of unsampled roots stay
+ * unsampled.
  */
 #include <pthread.h>
 #include <sys/wait.h>
@@ -21,12 +22,26 @@ static int one_root(void)
 	return root.info.trace_id != 0;
 }
 
+static int one_root_at_once(void)
+{
+	struct blkin_span root, child;
+
+	CHECK(blkin_span_root(&root, "root", &here) == 0);
+	CHECK(root.trace.info.trace_id == root.trace.info.span_id && root.trace.info.parent_span_id == 0);
+	CHECK(blkin_span_child(&child, &root.trace.info, "child", &here) == 0);
+	CHECK((root.trace.info.trace_id == 0) == (child.trace.info.trace_id == 0));
+	BLKIN_EVENT(&child, "sampled");
+	return root.trace.info.trace_id != 0;
+}
+
+static int (*begin)(void) = one_root;
+
 static void *thread(void *unused)
 {
 	long i, mine = 0;
 
 	for (i = 0; i < roots_each; i++)
-		mine += one_root();
+		mine += begin();
 	__atomic_add_fetch(&sampled, mine, __ATOMIC_RELAXED);
 	return unused;
 }
@@ -63,7 +78,9 @@ static void forks(long count)
 int main(int argc, char **argv)
 {
 	CHECK(argc > 2);
-	if (!strcmp(argv[1], "threads"))
+	if (!strcmp(argv[1], "spans"))
+		begin = one_root_at_once;
+	if (strcmp(argv[1], "forks"))
 		threads(atol(argv[2]), atol(argv[3]));
 	else
 		forks(atol(argv[2]));

@@ -16,7 +16,13 @@ const fn counter(name: &'static str, what: &'static str, advice: &'static str) -
     Counter { name, what, advice }
 }
 
-const CONSUMERD: [Counter; 4] = [
+/// Of each daemon.
+const LOG_LOST: Counter = counter("blkin_log_lines_lost_total", "lines of its log were lost", LOG_ADVICE);
+const LOG_ADVICE: &str = "who reads its standard error stands still now and then, or the disk behind it is full; nothing else is lost by that";
+
+const CONSUMERD: [Counter; 6] = [
+    LOG_LOST,
+    counter("blkin_holder_log_lines_lost_total", "lines of its holder's log were lost", LOG_ADVICE),
     counter(
         "blkin_worker_restarts_total",
         "times that the worker was killed or failed, and another went on where it was",
@@ -49,8 +55,9 @@ const CONFIG_REFUSED: Counter = counter(
      fails by it",
 );
 
-const RELAY: [Counter; 6] = [
+const RELAY: [Counter; 7] = [
     CONFIG_REFUSED,
+    LOG_LOST,
     counter(
         "blkin_relay_entries_lost_total",
         "entries that could not be read",
@@ -78,8 +85,9 @@ const RELAY: [Counter; 6] = [
     ),
 ];
 
-const COLLECTOR: [Counter; 6] = [
+const COLLECTOR: [Counter; 7] = [
     CONFIG_REFUSED,
+    LOG_LOST,
     counter(
         "blkin_collector_rejected_total",
         "entries, or annotations of entries, that were rejected",

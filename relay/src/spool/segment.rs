@@ -41,6 +41,15 @@ pub fn is_of_bad_place(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|errno| OF_BAD_PLACES.contains(&errno))
 }
 
+/// A file of our own without anything in it. What another relay has there stays as it is.
+fn emptied(path: &Path) -> io::Result<File> {
+    let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
+    let file = file.map_err(naming(path))?;
+    take_alone(&file).map_err(naming(path))?;
+    file.set_len(0)?;
+    Ok(file)
+}
+
 /// A segment that can be read up to `length`.
 #[derive(Debug, Clone)]
 pub struct Segment {
@@ -151,10 +160,8 @@ impl Segment {
     /// When the file system refuses; nothing is left behind then.
     pub fn create(folder: &Path, number: u64, before: Count) -> io::Result<Segment> {
         let path = path(folder, number);
+        let file = emptied(&path)?;
         let made = || -> io::Result<Segment> {
-            let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
-            let file = file.map_err(naming(&path))?;
-            take_alone(&file).map_err(naming(&path))?;
             #[cfg(test)]
             super::files::tests::check_room()?;
             file.write_all_at(&SegmentHeader { number, before }.encode(), 0)?;
@@ -170,11 +177,7 @@ impl Segment {
     /// # Errors
     /// When the file system refuses even that.
     pub fn create_emptied(folder: &Path, number: u64, before: Count) -> io::Result<Segment> {
-        let path = path(folder, number);
-        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
-        let file = file.map_err(naming(&path))?;
-        take_alone(&file).map_err(naming(&path))?;
-        Ok(Segment::new(number, before, 0, file))
+        Ok(Segment::new(number, before, 0, emptied(&path(folder, number))?))
     }
 
     fn new(number: u64, before: Count, length: u64, file: File) -> Segment {

@@ -223,6 +223,20 @@ fn a_second_relay_is_refused() {
 }
 
 #[test]
+fn what_another_relay_has_begun_is_left_as_it_is() {
+    let mut fixture = Fixture::new(roomy(), &["a:1"]);
+    fixture.append(1).unwrap();
+    let folder = fixture.folder.path();
+    let theirs = || fs::read(segment::path(folder, 1)).unwrap();
+    let before = theirs();
+    for begun in [Segment::create, Segment::create_emptied] {
+        let error = begun(folder, 1, Count::default()).unwrap_err();
+        assert!(error.to_string().contains("another relay"), "{error}");
+        assert_eq!(theirs(), before);
+    }
+}
+
+#[test]
 fn a_start_names_the_file_that_it_cannot_have() {
     let mut fixture = Fixture::new(roomy(), &["a:1"]);
     fixture.spool = None;

@@ -53,7 +53,7 @@
 //! | `BLKIN_RING_BYTES` | size of each ring, a power of two (1 MiB; less on more than 15 CPUs) |
 //! | `BLKIN_MODE` | `overwrite`: a flight recorder, which keeps the latest and is read by `blkin snapshot` |
 //! | `BLKIN_PRODUCER` | `portable` or `rseq`: how rings are written; chosen by itself |
-//! | `BLKIN_STRINGS` | `bytes`: read C strings byte by byte, for a memory checker (the default under valgrind), or `blocks`: by 16 bytes, which may read up to 15 behind a string's end, though never in another page (the default on x86-64) |
+//! | `BLKIN_STRINGS` | `bytes`: read texts byte by byte, for a memory checker (the default under valgrind), or `blocks`: by 16 bytes, which may read up to 15 behind an end, though never in another page (the default on x86-64) |
 //! | `BLKIN_WAKE` | `0`: never wake consumerd, the one system call that a record may make |
 
 #[allow(unsafe_code, reason = "C callers hand over raw pointers; the folder states what it asks of them")]

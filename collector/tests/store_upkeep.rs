@@ -554,17 +554,51 @@ fn an_index_that_could_not_be_written_is_unhealthy_until_it_is() {
 fn whoever_waits_for_the_index_beats() {
     let engine = Faulty::default();
     let store = open(&engine);
-    assert!(store.make_room(&|| ControlFlow::Break(())).is_ok());
     store.commit(&[batch(1..=4 * SMALL)], 1).unwrap();
     store.commit(&[batch(101..=100 + 4 * SMALL)], 2).unwrap();
+    assert!(beats_of_commit(&store, &batch([500])) > 1);
+    assert_eq!(beats_of_commit(&store, &batch([501])), 1, "of a commit that waits for nothing");
+    check(&store, 1..=4 * SMALL);
+}
+
+/// How often a commit shows that it lives.
+fn beats_of_commit(store: &dyn Store, batch: &Batch) -> u64 {
     let beats = Cell::new(0);
     let beat = || {
         beats.set(beats.get() + 1);
         ControlFlow::Continue(())
     };
-    store.make_room(&beat).unwrap();
-    assert!(beats.get() > 0);
-    check(&store, 1..=4 * SMALL);
+    store.commit_beating(std::slice::from_ref(batch), 2, &beat).unwrap();
+    beats.get()
+}
+
+/// Several large traces that go on after a start are each read, together for longer than a thread may be silent.
+#[test]
+fn a_commit_that_reads_what_is_stored_of_its_traces_beats_and_can_be_ended() {
+    const TRACES: u64 = 3;
+    const SPANS: i64 = 10;
+    let engine = Faulty::default();
+    let store = open(&engine);
+    let spans = |from: i64| {
+        let of_trace = |trace| spans_of(trace, from..from + SPANS);
+        (1..=TRACES as i64).map(of_trace).collect::<Vec<_>>()
+    };
+    spans(0).into_iter().for_each(|batch| store.commit(&[batch], 1).unwrap());
+    store.upkeep(TO_THE_END).unwrap();
+    drop(store);
+    let store = open(&engine);
+    let left = Cell::new(TRACES * SPANS as u64 / 2);
+    let beat = || match left.replace(left.get().saturating_sub(1)) {
+        0 => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    };
+    let ended = store.commit_beating(&spans(SPANS), 2, &beat);
+    assert!(matches!(ended, Err(StoreError::Ended)), "{ended:?}");
+    assert_eq!(pieces_of(&store, 1) as i64, SPANS, "nothing is stored of a commit that was ended");
+    for (trace, batch) in (1..=TRACES).zip(spans(SPANS)) {
+        assert!(beats_of_commit(&store, &batch) > SPANS as u64, "of trace {trace}");
+        assert_eq!(pieces_of(&store, trace) as i64, 2 * SPANS);
+    }
 }
 
 #[test]

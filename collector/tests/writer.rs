@@ -36,14 +36,14 @@ const POISON: i64 = 666;
 const LONG: Duration = Duration::from_secs(600);
 
 impl Store for Gated {
-    fn commit(&self, batches: &[Batch], now_ms: u64) -> Result<(), StoreError> {
+    fn commit_beating(&self, batches: &[Batch], now_ms: u64, beat: Beat<'_>) -> Result<(), StoreError> {
         self.begun.send(batches.len()).unwrap();
         self.go_on.lock().unwrap().recv().unwrap();
         let poison = TraceId::new(0, POISON as u64);
         if batches.iter().flat_map(Batch::pieces).any(|piece| piece.trace_id() == poison) {
             return Err(StoreError::Damaged("the trace of this test".to_owned()));
         }
-        self.store.commit(batches, now_ms)
+        self.store.commit_beating(batches, now_ms, beat)
     }
     fn try_out(&self, bytes: usize) -> Result<(), StoreError> {
         // As below.
@@ -90,9 +90,6 @@ impl Store for Gated {
     }
     fn upkeep(&self, beat: Beat<'_>) -> Result<(), StoreError> {
         self.store.upkeep(beat)
-    }
-    fn make_room(&self, beat: Beat<'_>) -> Result<(), StoreError> {
-        self.store.make_room(beat)
     }
     fn bell(&self) -> &Bell {
         self.store.bell()

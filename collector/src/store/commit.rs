@@ -15,7 +15,7 @@ use super::index::{Index, View};
 use super::known::{Known, New, Standing};
 use super::names::{self, Recent};
 use super::read::Took;
-use super::{Damage, Piece, StoreError, block, keys, read};
+use super::{Beat, Damage, Piece, StoreError, block, go_on, keys, read};
 use crate::ledger::{ALL_FIGURES, Count, Figure, Ledger};
 use crate::model::TraceId;
 
@@ -49,6 +49,7 @@ pub(super) struct Place<'s> {
     pub(super) damage: &'s Damage,
     pub(super) memory: &'s mut Memory,
     pub(super) now_ms: u64,
+    pub(super) beat: Beat<'s>,
 }
 
 /// Stores batches within one transaction.
@@ -195,7 +196,7 @@ fn begin(
                 known.begin(id);
                 return Ok((Growth { rest: Rest::Nowhere, ..Growth::default() }, Standing::Fresh));
             };
-            let stored = stored(rows, id, &version, place.damage)?;
+            let stored = stored(rows, id, &version, place.damage, place.beat)?;
             known.remember(id, &stored);
             stored.time
         }
@@ -226,21 +227,28 @@ pub(super) struct Stored {
     pub(super) is_all: bool,
 }
 
-/// Reads what has to be known of a trace.
+/// Reads what has to be known of a trace. Each block may lie elsewhere on a slow disk, so it beats with each piece.
 pub(super) fn stored(
     rows: &dyn Snapshot,
     id: TraceId,
     version: &Version,
     damage: &Damage,
+    beat: Beat<'_>,
 ) -> Result<Stored, StoreError> {
     let mut pieces = Batch::default();
     let (begin, end) = ends(&version.parts);
     for parts in [begin, end] {
+        let mut goes_on = Ok(());
         read::bodies(rows, parts, id, damage, &mut |body| {
+            goes_on = go_on(beat);
+            if goes_on.is_err() {
+                return Took::NoMore;
+            }
             let was_read = pieces.push_stored(body);
             pieces.shed();
             if was_read { Took::It } else { Took::Damaged }
         })?;
+        goes_on?;
     }
     let is_all = begin.len() + end.len() == version.parts.len();
     let mut time = Time::default();

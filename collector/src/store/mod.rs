@@ -195,11 +195,20 @@ impl Room {
 /// What a store must do. One contract suite (`tests/store_contract.rs`) holds for all of them.
 pub trait Store: Send + Sync + 'static {
     /// Stores batches in one transaction. Once this returns, they survive the loss of power, and the ledger counts
-    /// them; if it fails, nothing of them is stored or counted.
+    /// them; if it fails, nothing of them is stored or counted. It may wait for the index, and read much of traces that go
+    /// on: meanwhile it beats.
+    ///
+    /// # Errors
+    /// When the engine fails, or `beat` ends it.
+    fn commit_beating(&self, batches: &[Batch], now_ms: u64, beat: Beat<'_>) -> Result<(), StoreError>;
+
+    /// The same, for whom nobody watches.
     ///
     /// # Errors
     /// When the engine fails.
-    fn commit(&self, batches: &[Batch], now_ms: u64) -> Result<(), StoreError>;
+    fn commit(&self, batches: &[Batch], now_ms: u64) -> Result<(), StoreError> {
+        self.commit_beating(batches, now_ms, TO_THE_END)
+    }
 
     /// Writes so many bytes that mean nothing as durably as a commit, and removes them: whether one of that size would
     /// succeed.
@@ -284,12 +293,6 @@ pub trait Store: Send + Sync + 'static {
     /// When the engine fails, or `beat` ends it; what was not finished is begun again the next time.
     fn upkeep(&self, beat: Beat<'_>) -> Result<(), StoreError>;
 
-    /// Waits until the index can take in more, if it has fallen behind too far. A commit waits for that too, but beats not.
-    ///
-    /// # Errors
-    /// As [`Store::upkeep`].
-    fn make_room(&self, beat: Beat<'_>) -> Result<(), StoreError>;
-
     /// Rings when there is upkeep to do.
     fn bell(&self) -> &indexer::Bell;
 
@@ -352,21 +355,28 @@ impl<E: Engine> TraceStore<E> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits until the index can take in more, if it has fallen behind too far.
+    fn make_room(&self, beat: Beat<'_>) -> Result<(), StoreError> {
+        if self.index.is_overfull() { self.upkeep(beat) } else { Ok(()) }
+    }
+
     /// Commits batches, and what else `also` does once they are stored, in one transaction.
     fn commit_and(
         &self,
         batches: &[Batch],
         now_ms: u64,
+        beat: Beat<'_>,
         also: &mut dyn FnMut(&mut dyn engine::Transaction) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        self.make_room(TO_THE_END)?;
+        go_on(beat)?;
+        self.make_room(beat)?;
         let mut memory = self.memory();
         self.settle(&mut memory)?;
         let view = self.index.view();
         let mut learned = head::Learned::default();
         let done = self.engine.write(&mut |rows| {
             let (index, damage, memory) = (&self.index, self.engine.damage(), &mut *memory);
-            let mut place = commit::Place { index, view: &view, damage, memory, now_ms };
+            let mut place = commit::Place { index, view: &view, damage, memory, now_ms, beat };
             learned = commit::commit(rows, batches, &mut place)?;
             also(rows)
         });
@@ -409,8 +419,8 @@ fn filler(bytes: usize) -> Vec<u8> {
 }
 
 impl<E: Engine> Store for TraceStore<E> {
-    fn commit(&self, batches: &[Batch], now_ms: u64) -> Result<(), StoreError> {
-        self.commit_and(batches, now_ms, &mut |_| Ok(()))
+    fn commit_beating(&self, batches: &[Batch], now_ms: u64, beat: Beat<'_>) -> Result<(), StoreError> {
+        self.commit_and(batches, now_ms, beat, &mut |_| Ok(()))
     }
 
     fn try_out(&self, bytes: usize) -> Result<(), StoreError> {
@@ -485,10 +495,6 @@ impl<E: Engine> Store for TraceStore<E> {
 
     fn upkeep(&self, beat: Beat<'_>) -> Result<(), StoreError> {
         self.believed(self.keep_up(beat))
-    }
-
-    fn make_room(&self, beat: Beat<'_>) -> Result<(), StoreError> {
-        if self.index.is_overfull() { self.upkeep(beat) } else { Ok(()) }
     }
 
     fn bell(&self) -> &indexer::Bell {

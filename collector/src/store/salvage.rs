@@ -17,7 +17,7 @@ use super::block::BLOCK_BYTES;
 use super::disk::{DAMAGED, Disk, FILE_NAME, SALVAGED, is_lost};
 use super::frame::{Checksum, HEAD_BYTES, Head, MAGIC};
 use super::writer::now_ms;
-use super::{Batch, Store, StoreError, TraceStore, commit, pieces, read};
+use super::{Batch, Store, StoreError, TO_THE_END, TraceStore, commit, pieces, read};
 use crate::config::MOST_MESSAGE_BYTES;
 use crate::ledger::Figure;
 
@@ -155,7 +155,7 @@ impl Salvage<'_> {
 fn store_as_received(store: &TraceStore<Disk>, received: Figure, batch: &Batch) -> Result<u64, StoreError> {
     let before = store.ledger()?;
     let mut spans = 0;
-    store.commit_and(std::slice::from_ref(batch), now_ms(), &mut |rows| {
+    store.commit_and(std::slice::from_ref(batch), now_ms(), TO_THE_END, &mut |rows| {
         let mut ledger = read::ledger(rows)?;
         let mut new = ledger.get(Figure::Stored);
         new -= before.get(Figure::Stored);

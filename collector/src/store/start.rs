@@ -158,7 +158,7 @@ impl<E: Engine> TraceStore<E> {
         // of that, the trace had left before it came again.
         let stored = match view.find_any(rows, id)? {
             None => None,
-            Some(version) => Some(stored(rows, id, &version, self.engine.damage())?),
+            Some(version) => Some(stored(rows, id, &version, self.engine.damage(), TO_THE_END)?),
         };
         Ok(match stored.filter(|stored| !stored.pieces.is_empty()) {
             None => Growth { rest: Rest::Nowhere, ..Growth::default() },

@@ -349,7 +349,7 @@ impl Thread {
             self.beat();
             ControlFlow::Continue(())
         };
-        let stored = self.store.make_room(&beat).and_then(|()| self.store.commit(batches, now_ms()));
+        let stored = self.store.commit_beating(batches, now_ms(), &beat);
         if stored.is_ok() {
             self.shared.commits.fetch_add(1, Ordering::AcqRel);
         }

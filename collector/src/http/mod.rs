@@ -6,6 +6,7 @@ mod api;
 mod body;
 mod compression;
 mod cors;
+mod half_open;
 mod health;
 mod intake;
 mod ledger;

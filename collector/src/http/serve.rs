@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::half_open::{Answering, GRACE, HalfOpen};
 use super::{compression, path};
 use crate::settings::Settings;
 
@@ -124,10 +126,11 @@ fn connection(
     place: OwnedSemaphorePermit,
     router: Router,
     patience: Patience,
-) -> http1::Connection<TokioIo<Connection<OwnedSemaphorePermit>>, Routes> {
+) -> http1::Connection<TokioIo<HalfOpen<Connection<OwnedSemaphorePermit>>>, Routes> {
     let idle_time = patience.idle_time();
-    let io = TokioIo::new(Connection::new(stream, patience, place));
-    let routes = Routes { peer: Peer(peer), inner: TowerToHyperService::new(router) };
+    let answering = Answering::default();
+    let io = TokioIo::new(HalfOpen::new(Connection::new(stream, patience, place), answering.clone(), GRACE));
+    let routes = Routes { peer: Peer(peer), answering, inner: TowerToHyperService::new(router) };
     http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(idle_time)
@@ -138,18 +141,19 @@ fn connection(
 /// The routes, told who asks.
 struct Routes {
     peer: Peer,
+    answering: Answering,
     inner: TowerToHyperService<Router>,
 }
 
 impl Service<Request<Incoming>> for Routes {
     type Response = Response;
     type Error = Infallible;
-    type Future = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Future;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         path::simplify(request.uri_mut());
         compression::take_plain_at_last(request.headers_mut());
         request.extensions_mut().insert(self.peer);
-        self.inner.call(request)
+        Box::pin(self.answering.clone().during(self.inner.call(request)))
     }
 }

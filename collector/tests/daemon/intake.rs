@@ -133,6 +133,30 @@ pub(super) fn head(collector: &Collector, request: &str) -> String {
     String::from_utf8_lossy(&answer).split("\r\n\r\n").next().unwrap().to_lowercase()
 }
 
+/// As `nc` and `socat` do at the end of what they send.
+#[test]
+fn who_closes_its_own_direction_after_a_request_is_answered_and_its_spans_are_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = Collector::start(folder.path());
+    let answer_to = |request: &str| {
+        let mut stream = TcpStream::connect(collector.http).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let spans = r#"[{"traceId": "7", "id": "1"}]"#;
+    let head = format!("POST /api/v2/spans HTTP/1.0\r\nContent-Length: {}\r\n\r\n", spans.len());
+    let posted = answer_to(&format!("{head}{spans}"));
+    assert!(posted.starts_with("HTTP/1.0 202"), "{posted}");
+    assert!(collector.has_trace(7));
+    let found = answer_to("GET /api/v2/trace/7 HTTP/1.0\r\n\r\n");
+    assert!(found.starts_with("HTTP/1.0 200") && found.ends_with("]"), "{found}");
+    let broken_off = answer_to(&head);
+    assert!(!broken_off.starts_with("HTTP/1.0 2"), "{broken_off}");
+}
+
 #[test]
 fn web_pages_of_every_origin_may_query_and_post_unless_told_otherwise() {
     let folder = tempfile::tempdir().unwrap();

@@ -108,10 +108,13 @@ impl sealed::Key for &String {
 /// ```
 #[macro_export]
 macro_rules! event {
-    ($span:expr, $text:literal) => {{
-        static NAME: $crate::Name = $crate::Name::new($text);
-        $span.event(&NAME)
-    }};
+    ($span:expr, $text:literal) => {
+        // The static is in a block of its own: there it hides no `NAME` of whoever calls.
+        $span.event({
+            static NAME: $crate::Name = $crate::Name::new($text);
+            &NAME
+        })
+    };
 }
 
 /// A key, a literal, and its value at a [`Span`](crate::Span).
@@ -122,8 +125,25 @@ macro_rules! event {
 /// ```
 #[macro_export]
 macro_rules! tag {
-    ($span:expr, $key:literal, $value:expr) => {{
-        static NAME: $crate::Name = $crate::Name::new($key);
-        $span.tag(&NAME, $value)
-    }};
+    ($span:expr, $key:literal, $value:expr) => {
+        $span.tag(
+            {
+                static NAME: $crate::Name = $crate::Name::new($key);
+                &NAME
+            },
+            $value,
+        )
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Context, Endpoint, Span};
+
+    #[test]
+    fn tag_takes_a_value_that_the_program_itself_calls_name() {
+        let unsampled = Span::join("read", &Endpoint::new("osd.0"), Context::default());
+        const NAME: &str = "alpha";
+        crate::tag!(unsampled, "object", NAME);
+    }
 }

@@ -38,7 +38,14 @@
 //! what came without one begins a trace.
 //!
 //! A span is a small value that borrows its name and endpoint: it can be sent, copied into futures and kept in
-//! request structs. There is no current span behind the scenes, and nothing is recorded when a span is dropped.
+//! request structs. There is no current span behind the scenes, and nothing is recorded when a span is dropped: it leaves the
+//! node once [`Span::client_receive`], [`Span::server_send`] or [`Span::end`] closes it, and one that nothing closes ten seconds after
+//! its last annotation. Annotations that come later still become part of it.
+//!
+//! `blkin trace` draws a request by its id, which `format!("{:016x}", span.context().trace_id())` writes as it is shown there.
+//!
+//! Names, events, keys and values are any text of up to 4 KiB; longer ones are cut at a character boundary, and counted. The
+//! collector shows names of spans and services in lower case, as Zipkin does.
 //!
 //! Recording makes no system call, takes no lock and allocates nothing in the steady state, may be done in signal
 //! handlers, and keeps errno. A forked child records on its own without any help.

@@ -6,7 +6,7 @@ use crate::name::{Key, Name};
 use crate::raw::{self, Ids, Payload, Source, Texts};
 use blkin_ringbuf::process::{self, Short};
 
-/// Severity, as syslog has it.
+/// Severity, as syslog has it: the more severe, the smaller. All are recorded unless `blkin set --level` says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Level {
@@ -34,7 +34,7 @@ pub enum Level {
 pub enum Value<'a> {
     /// A string; longer ones than 4 KiB are cut at a character boundary.
     Str(&'a str),
-    /// An integer.
+    /// An integer. What may not fit, a `u64` or `usize`, is cast by whoever records it: `buffer.len() as i64`.
     Integer(i64),
 }
 
@@ -89,7 +89,7 @@ impl<'a> Span<'a> {
         Span::with(name, endpoint, raw::new_child(&context.ids), Level::default())
     }
 
-    /// A new span below this one.
+    /// A new span below this one, annotating with the same severity.
     pub fn child<'b>(&self, name: &'b str, endpoint: &Endpoint<'b>) -> Span<'b> {
         Span::with(name, endpoint, raw::new_child(&self.context.ids), self.level)
     }
@@ -141,7 +141,8 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// A key and its value. It has no time of its own: the events around it bound it.
+    /// A key and its value. It has no time of its own: the events around it bound it. Of two with one key in a span the collector
+    /// shows the later.
     #[inline(always)]
     pub fn tag<'v>(&self, key: impl Key, value: impl Into<Value<'v>>) {
         if self.is_on() {

@@ -16,6 +16,8 @@
  *                  must not return from the handler into a call of this library that it interrupted, nor a handler leave
  *                  such a call for good (siglongjmp()): what it had begun to record may stand in the way of what follows,
  *                  which is then lost and counted (stalled).
+ *  Texts           are cut at 4 KiB, which is counted. The collector shows names of spans and services in lower case, as
+ *                  Zipkin does, and of two values with one key in a span the later.
  *  Blocking        never. A record that finds no room is dropped and counted, by cause.
  *  Switched off    what `blkin set` or BLKIN_OFF has switched off is not recorded; the calls return 0.
  *  Sampling        trace_id 0 means "not sampled": recording on it does nothing and returns 0, children
@@ -79,7 +81,7 @@ extern const char *const SERVER_RECV_FRAGMENT;
 /*
  * Who is speaking: a service and its address.
  *
- * ip    IPv4 or IPv6 as text; NULL or "": no address.
+ * ip    IPv4 or IPv6 as text; NULL or "": no address. Names of hosts are not looked up: they are shown as no address.
  * port  host byte order, 0: none. Its low 16 bits count, so that a struct that was filled through an
  *       int16_t, an int or a uint16_t means the same port; 40000 reads back as 40000.
  * name  the service; needed when something is recorded.
@@ -238,7 +240,7 @@ int blkin_init_timestamp_annotation(struct blkin_annotation *annotation, const c
  * blkin_record - record an annotation on a span
  *
  * Takes the time (timestamp annotations), copies everything the annotation needs and returns; neither struct
- * is changed. Uses the annotation's endpoint, or else the span's. Strings over 4 KiB are cut, which is counted.
+ * is changed. Uses the annotation's endpoint, or else the span's.
  * In the steady state it makes no system call, takes no lock and allocates nothing.
  *
  * Returns 0 when the annotation was recorded, when it was dropped and counted because there was no room, or

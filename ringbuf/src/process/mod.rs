@@ -63,7 +63,7 @@ pub struct Annotation<'a> {
 /// What this library does for the process now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Annotations are recorded.
+    /// Annotations are recorded, into rings that consumerd reads once it is there: whether it is, `blkin doctor` says.
     Tracing,
     /// BLKIN_OFF is set.
     Off,

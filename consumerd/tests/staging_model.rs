@@ -295,3 +295,24 @@ fn the_layout_is_the_documented_one() {
     assert_ne!(&log[80..88], [0; 8], "a checksum, which the golden files have");
     assert_eq!(&log[88..152], &[0xab; 64]);
 }
+
+#[test]
+fn a_filled_up_end_that_was_changed_is_damage_and_never_leads_out_of_the_memory() {
+    let mut memory = Recorder::new();
+    Staging::format(&mut memory, GEOMETRY).unwrap();
+    let (mut staging, _) = Staging::open(memory.clone()).unwrap();
+    let frame = |raw| Frame { raw: vec![1; raw], ..Frame::default() };
+    let (_, tail) = staging.append(&frame(4000)).unwrap();
+    let (_, filled_from) = staging.append(&frame(3000)).unwrap();
+    staging.commit().unwrap();
+    staging.retire(&Checkpoint { next_frame: 1, ..Checkpoint::default() }, tail).unwrap();
+    staging.append(&frame(2000)).unwrap();
+    staging.commit().unwrap();
+    let filled = GEOMETRY.log_bytes - filled_from;
+    for length in (0..3 * filled).filter(|length| *length != filled) {
+        let length_at = (GEOMETRY.log_at() + filled_from + 4) as usize;
+        memory.bytes.borrow_mut()[length_at..][..4].copy_from_slice(&(length as u32).to_le_bytes());
+        let read = Staging::open(memory.clone()).unwrap().0.read_frame(filled_from);
+        assert!(matches!(read, Err(StagingError::Damaged(_))), "{length}: {read:?}");
+    }
+}

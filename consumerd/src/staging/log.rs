@@ -192,6 +192,10 @@ impl<M: Memory> Staging<M> {
                 return Err(StagingError::Damaged("an entry has an impossible length"));
             }
             match half(&start, 0) {
+                // Nothing else may follow it: behind a shorter one the next entry could begin where the log has no room for it.
+                PAD_MAGIC if bytes != self.room_to_wrap(position) => {
+                    return Err(StagingError::Damaged("an entry has an impossible length"));
+                }
                 PAD_MAGIC => position += bytes,
                 FRAME_MAGIC => {
                     return Ok(Some((self.read_body(position, bytes)?, position + bytes)));

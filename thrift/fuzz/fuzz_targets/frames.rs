@@ -1,23 +1,40 @@
-//! A stream of frames, cut where its first byte says.
+//! A stream of frames, cut where its first byte says: wherever it is cut, the frames are those that its lengths say.
 #![no_main]
 
 use blkin_thrift::Limits;
-use blkin_thrift::frame::FrameReader;
+use blkin_thrift::frame::{FrameReader, HEADER_BYTES};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    let Some((&cut, stream)) = bytes.split_first() else { return };
-    let mut reader = FrameReader::new(&Limits::default());
-    let mut out = 0;
-    for piece in stream.chunks(usize::from(cut).max(1)) {
+    let Some((&cut, mut left)) = bytes.split_first() else { return };
+    let limits = Limits::default();
+    let mut reader = FrameReader::new(&limits);
+    for piece in left.chunks(usize::from(cut).max(1)) {
         reader.extend(piece);
         loop {
             match reader.next_frame() {
-                Ok(Some(frame)) => out += frame.len() + 4,
+                Ok(Some(frame)) => {
+                    let (next, rest) = split(left).expect("a frame of the stream");
+                    assert_eq!(frame, next);
+                    left = rest;
+                }
                 Ok(None) => break,
-                Err(_) => return,
+                Err(_) => {
+                    assert!(announced(left).is_some_and(|length| length > limits.max_frame_bytes));
+                    return;
+                }
             }
         }
     }
-    assert_eq!(out + reader.pending_bytes(), stream.len());
+    assert!(split(left).is_none(), "a whole frame was not given out");
+    assert_eq!(reader.pending_bytes(), left.len());
 });
+
+fn announced(stream: &[u8]) -> Option<usize> {
+    stream.first_chunk().map(|header| u32::from_be_bytes(*header) as usize)
+}
+
+/// The first frame, if it is whole, and what follows it.
+fn split(stream: &[u8]) -> Option<(&[u8], &[u8])> {
+    stream[HEADER_BYTES.min(stream.len())..].split_at_checked(announced(stream)?)
+}

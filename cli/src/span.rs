@@ -92,8 +92,8 @@ impl Span {
 }
 
 /// Begin and end of all `spans`; none when no span has a time.
-pub fn extent(spans: &[Span]) -> Option<(u64, u64)> {
-    spans.iter().filter_map(Span::extent).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+pub fn extent<'a>(spans: impl IntoIterator<Item = &'a Span>) -> Option<(u64, u64)> {
+    spans.into_iter().filter_map(Span::extent).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
 }
 
 #[cfg(test)]

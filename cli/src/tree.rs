@@ -138,12 +138,9 @@ fn push_level(stack: &mut Vec<Row>, spans: &[usize], above: Option<&Row>) {
 
 /// Each span's parent, without cycles.
 fn parents(spans: &[Span]) -> Vec<Option<usize>> {
-    let mut by_id: HashMap<&str, Vec<usize>> = HashMap::new();
-    for (index, span) in spans.iter().enumerate() {
-        by_id.entry(&span.id).or_default().push(index);
-    }
+    let first = First::of(spans);
     let mut parents: Vec<Option<usize>> =
-        (0..spans.len()).map(|index| parent_of(spans, &by_id, index)).collect();
+        spans.iter().enumerate().map(|(index, span)| first.parent_of(index, span)).collect();
     cut_cycles(&mut parents);
     parents
 }
@@ -171,21 +168,44 @@ fn cycle(parents: &[Option<usize>], start: usize) -> impl Iterator<Item = usize>
     std::iter::successors(Some(start), next)
 }
 
-/// The client half of a shared span; else the parent id's span, the one of the same service first.
-fn parent_of(spans: &[Span], by_id: &HashMap<&str, Vec<usize>>, index: usize) -> Option<usize> {
-    let span = &spans[index];
-    let halves = by_id.get(span.id.as_str()).into_iter().flatten();
-    let client = halves.copied().find(|other| *other != index && span.shared && !spans[*other].shared);
-    client.or_else(|| {
-        let candidates = by_id.get(span.parent_id.as_deref()?)?;
-        let same_service = candidates.iter().copied().find(|other| spans[*other].service() == span.service());
-        same_service.or_else(|| candidates.first().copied()).filter(|parent| *parent != index)
-    })
+/// The first span of each kind that another may stand below. Many may have the same id: none is looked through.
+struct First<'a> {
+    of_id: HashMap<&'a str, usize>,
+    of_service: HashMap<(&'a str, &'a str), usize>,
+    not_shared: HashMap<&'a str, usize>,
+}
+
+impl<'a> First<'a> {
+    fn of(spans: &'a [Span]) -> Self {
+        let mut first =
+            Self { of_id: HashMap::new(), of_service: HashMap::new(), not_shared: HashMap::new() };
+        for (index, span) in spans.iter().enumerate() {
+            first.of_id.entry(&span.id).or_insert(index);
+            first.of_service.entry((&span.id, span.service())).or_insert(index);
+            if !span.shared {
+                first.not_shared.entry(&span.id).or_insert(index);
+            }
+        }
+        first
+    }
+
+    /// The client half of a shared span; else the parent id's span, the one of the same service first.
+    fn parent_of(&self, index: usize, span: &Span) -> Option<usize> {
+        if span.shared
+            && let Some(client) = self.not_shared.get(span.id.as_str())
+        {
+            return Some(*client);
+        }
+        let parent = span.parent_id.as_deref()?;
+        let found = self.of_service.get(&(parent, span.service())).or_else(|| self.of_id.get(parent));
+        found.copied().filter(|found| *found != index)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::span::Endpoint;
 
     fn span(id: &str, parent: Option<&str>, start: u64) -> Span {
         Span {
@@ -299,5 +319,33 @@ mod tests {
         let rows = rows(&spans);
         assert_eq!(rows.last().unwrap().depth, 199_999);
         assert!(rows.iter().all(|row| row.open.len() <= NEAREST));
+    }
+
+    #[test]
+    fn many_spans_of_one_id_take_time_by_their_number() {
+        // By the square of it, this would take minutes.
+        let many = 200_000;
+        let of = |service: &str| Endpoint { service_name: Some(service.to_owned()), ..Endpoint::default() };
+        let mut spans = vec![Span { local_endpoint: Some(of("osd.0")), ..span("a", None, 1) }; many];
+        let below = Span { local_endpoint: Some(of("osd.1")), ..span("b", Some("a"), 2) };
+        let half = Span { shared: true, ..span("b", None, 2) };
+        spans.extend(std::iter::repeat_n(below, many).chain(std::iter::repeat_n(half, many)));
+        assert_eq!(rows(&spans).iter().filter(|row| row.depth == 0).count(), many);
+    }
+
+    #[test]
+    fn of_many_spans_of_the_parent_id_the_first_of_the_same_service_is_above() {
+        let of = |service: &str, span| {
+            let endpoint = Endpoint { service_name: Some(service.to_owned()), ..Endpoint::default() };
+            Span { local_endpoint: Some(endpoint), ..span }
+        };
+        let spans = [
+            of("osd.0", span("a", None, 1)),
+            of("osd.1", span("a", None, 2)),
+            of("osd.1", span("a", None, 3)),
+            of("osd.1", span("b", Some("a"), 4)),
+            of("osd.2", span("c", Some("a"), 5)),
+        ];
+        assert_eq!(parents(&spans), [None, None, None, Some(1), Some(0)]);
     }
 }

@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn many_views_of_one_span_take_time_by_their_number() {
-        // By the square of it, this would take minutes.
+        // By the square of it, this would take most of a minute.
         let views: Vec<Span> =
             (0..100_000).map(|number| view("a", &format!("osd.{number}"), 10, 5)).collect();
         let joined = joined(&views);

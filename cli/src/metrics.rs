@@ -82,11 +82,15 @@ fn sample(line: &str) -> Option<Sample> {
     Some(Sample { name: name.to_owned(), labels, value: whole(value)? })
 }
 
+/// Larger ones are no counts: a thousand of these have a sum.
+const MOST: u64 = 1 << f64::MANTISSA_DIGITS;
+
 fn whole(text: &str) -> Option<i64> {
-    text.parse().ok().or_else(|| {
+    let value: Option<i64> = text.parse().ok().or_else(|| {
         let value: f64 = text.parse().ok()?;
-        (value.fract() == 0.0 && value.abs() < 9e15).then_some(value as i64)
-    })
+        (value.fract() == 0.0).then_some(value as i64)
+    });
+    value.filter(|value| value.unsigned_abs() < MOST)
 }
 
 /// `key="value",…}`: the labels and what follows the brace.
@@ -132,6 +136,15 @@ mod tests {
         assert_eq!(metrics.sum("a_total", &[("cause", "full")]), 3);
         assert_eq!(metrics.values("a_total", "process"), ["o\"s,d}:1", "osd:12"]);
         assert_eq!((metrics.sum("up", &[]), metrics.sum("big", &[]), metrics.has("load")), (1, 1, false));
+    }
+
+    #[test]
+    fn figures_that_nothing_can_count_are_passed_over() {
+        let figures =
+            ["9223372036854775807", "-9223372036854775808", "1e300", "9007199254740992", "nan", "inf"];
+        let text: String = figures.iter().map(|figure| format!("a {figure}\n")).collect();
+        let metrics = Metrics::parse(&(text.clone() + "a 9007199254740991\na -1\n" + &text));
+        assert_eq!(metrics.sum("a", &[]), 9_007_199_254_740_990);
     }
 
     #[test]

@@ -116,11 +116,11 @@ fn mapped(maps: &str, device: &str, (name, access): (&str, &str)) -> Vec<Mapped>
         if of != access || on != device {
             continue;
         }
-        if found.iter().all(|known| known.inode != inode) {
-            found.push(Mapped { range: range.into(), inode });
-        }
+        found.push(Mapped { range: range.into(), inode });
     }
+    // As many as the program likes: in order, of which the first of each stays.
     found.sort_by_key(|mapped| mapped.inode);
+    found.dedup_by_key(|mapped| mapped.inode);
     found
 }
 

@@ -1,4 +1,5 @@
 """Writes benchmarks.md and its charts."""
+import os
 import re
 from pathlib import Path
 
@@ -44,10 +45,10 @@ HOW = """## How each figure is taken
   Each program has made 320 annotations before, so that what its first record costs (`first-start`) is not spread over its
   calls: of 100 programs each makes a hundredth of what one alone does, and sleeps 32 ms between two bursts. So they are
   compared with one program that makes all calls, and with one of them alone, which sleeps as long
-  ([0013](adr/0013-many-programs.md)). The memory of consumerd counts the pages of rings that it shares with programs; how many, is said.
+  ([0013]({adr}/0013-many-programs.md)). The memory of consumerd counts the pages of rings that it shares with programs; how many, is said.
 - **A storage node** (`moderate`): five programs that each serve one request after the other, together 10,000, 60,000 and
   200,000 annotations a second for five seconds, nothing bound to a CPU; before that nobody is traced, and then five programs that
-  do nothing. Why a single annotation costs more there: [0014](adr/0014-looking-seldom.md).
+  do nothing. Why a single annotation costs more there: [0014]({adr}/0014-looking-seldom.md).
 - **Transport** is paced to 21 and 52 million a second, so that a bound of 20 and 50 is not missed by the pacing.
   Its ring of 16 MiB is full 12 ms after the reader's last look at 21 million a second, 5 ms at 52 million: what is lost with
   a *longest time between two looks* above that is what the machine took from the reader. *Median of the drains*: at most
@@ -143,7 +144,7 @@ def commands(cases, results):
         yield "| memory | `target/bench/idle plain\\|traced\\|threads COUNT`, then /proc/PID/smaps_rollup |"
 
 
-def sections(cases, results, options, charts):
+def sections(cases, results, options, charts, adr):
     shown_options = "" if options.runs == 9 else f" --runs {options.runs}"
     yield INTRO.format(options=shown_options, runs=options.runs)
     yield "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in machine.rows())]) + "\n"
@@ -160,7 +161,7 @@ def sections(cases, results, options, charts):
         lines = list(other_table(results, start))
         if lines:
             yield "\n".join([f"## {title}", "", *lines]) + "\n"
-    yield HOW.format(discarded=results.lost.get("lttng", "no"))
+    yield HOW.format(discarded=results.lost.get("lttng", "no"), adr=adr)
     yield "\n".join(["## Again, one by one", "",
                      "`./scripts/bench --only CASE` (or a group: hot, off, cold, pipe, first, instructions, memory, consumer)",
                      "builds, starts the daemons and measures just that. What it runs:", "",
@@ -176,6 +177,7 @@ def write(cases, results, options, folder):
         if drawn:
             (images / name).write_text(drawn)
             charts[group] = name
-    text = "\n".join(sections(cases, results, options, charts)) + "\n"
+    adr = os.path.relpath("docs/adr", folder)
+    text = "\n".join(sections(cases, results, options, charts, adr)) + "\n"
     (Path(folder) / "benchmarks.md").write_text(text)
     print(text)

@@ -1,5 +1,6 @@
 //! Documents lead to files that are there.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -18,26 +19,51 @@ const DOCUMENTS: [&str; 8] = [
     "examples/README.md",
 ];
 
+/// Whose documents are read beside these, for their links: what is said there of a file was so when it was written.
+const FOLDERS: [&str; 2] = ["docs", "examples"];
+
 #[test]
 fn each_link_and_each_path_in_a_document_leads_somewhere() -> Result<()> {
     let folders = folders()?;
     let mut paths = 0;
     let mut nowhere = Vec::new();
-    for document in DOCUMENTS {
-        let text = fs::read_to_string(root().join(document))?;
-        let beside = root().join(document).parent().context("a folder")?.to_owned();
-        let links = links(&text).map(|link| beside.join(link));
-        let told = told(&text, &folders).map(|path| root().join(path));
-        for path in links.chain(told) {
-            paths += 1;
-            if !path.exists() {
-                nowhere.push(format!("{document}: {}", path.display()));
-            }
+    let mut look = |document: &Path, path: PathBuf| {
+        paths += 1;
+        if !path.exists() {
+            nowhere.push(format!("{}: {}", document.display(), path.display()));
         }
+    };
+    let led_by = DOCUMENTS.map(|document| root().join(document));
+    for document in &led_by {
+        let text = fs::read_to_string(document)?;
+        told(&text, &folders).for_each(|path| look(document, root().join(path)));
+    }
+    let mut documents: BTreeSet<PathBuf> = led_by.into();
+    for folder in FOLDERS {
+        documents.extend(documents_in(&root().join(folder))?);
+    }
+    for document in &documents {
+        let beside = document.parent().context("a folder")?;
+        links(&fs::read_to_string(document)?).for_each(|link| look(document, beside.join(link)));
     }
     ensure!(nowhere.is_empty(), "{nowhere:#?}");
     ensure!(paths > 100, "only {paths} paths are read out of the documents");
+    ensure!(documents.len() > 2 * DOCUMENTS.len(), "only {} documents are found", documents.len());
     Ok(())
+}
+
+/// All documents in a folder, however deep.
+fn documents_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut documents = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            documents.extend(documents_in(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            documents.push(path);
+        }
+    }
+    Ok(documents)
 }
 
 #[test]

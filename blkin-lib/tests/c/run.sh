@@ -255,6 +255,8 @@ off_is_off() {
         grep -q '^programs=0 ' "$work/counters"
 }
 check "BLKIN_OFF records nothing" off_is_off
+check "and samples nothing" sampled_within 0 0 BLKIN_OFF=1 -- threads 1 10000
+check "nor spans that one call begins, at a rate" sampled_within 0 0 BLKIN_OFF=1 RATE=5 -- spans 1 10000
 
 check "gcc builds ids.c" build ids gcc ids.c
 check "no two ids of threads and their handlers are equal" with BLKIN_SOCKET=/nonexistent "$work/ids" threads 4000000

@@ -58,6 +58,8 @@ fn samples_counted_root(rate: Rate) -> bool {
 pub fn count_root(rate: Rate) -> Option<Turn> {
     match own_slot() {
         Some(slot) => count_root_in(slot, rate),
+        // A program that is off has no areas: its roots are left out as soon as that is seen.
+        None if STATE.hot.phase.load(Acquire) == OFF => None,
         None => Some(Turn { slot: None, left: 0 }),
     }
 }

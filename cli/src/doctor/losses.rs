@@ -18,7 +18,8 @@ const fn counter(name: &'static str, what: &'static str, advice: &'static str) -
 
 /// Of each daemon.
 const LOG_LOST: Counter = counter("blkin_log_lines_lost_total", "lines of its log were lost", LOG_ADVICE);
-const LOG_ADVICE: &str = "who reads its standard error stands still now and then, or the disk behind it is full; nothing else is lost by that";
+const LOG_ADVICE: &str = "who reads its standard error stands still now and then, or the disk behind it is full; nothing else is \
+                          lost by that";
 
 const CONSUMERD: [Counter; 6] = [
     LOG_LOST,

@@ -1,6 +1,6 @@
 //! Answers on the control socket, from a thread of its own.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener as StdListener;
@@ -13,7 +13,7 @@ use rustix::net::{RecvFlags, recv};
 use rustix::process::getuid;
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
@@ -30,9 +30,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// is let go.
 const PATIENCE_FOR_A_PART: Duration = Duration::from_secs(10);
 const PART_BYTES: usize = 1 << 20;
-/// So many copies of a program's rings may be in memory, whoever takes them how slowly.
-const COPIES_AT_ONCE: usize = 4;
-/// Of more askers than these, the one who came first must go: those who say nothing hold nobody up.
+/// So many copies of a program's rings may be in memory for ordinary users, whoever takes them how slowly: one for each user.
+const COPIES_AT_ONCE: usize = 3;
+/// So many for those who reach all programs, whom no user can keep waiting.
+const COPIES_FOR_ALL: usize = 1;
+/// Of more askers than these, one must go: those who say nothing hold nobody up.
 const MAX_ASKERS: usize = 64;
 /// Pause when no connection can be accepted for want of descriptors.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
@@ -83,9 +85,10 @@ pub fn start(
 }
 
 async fn serve(listener: &UnixListener, settings: &Settings, recorders: &impl Recorders) {
-    let places = Arc::new(Semaphore::new(COPIES_AT_ONCE));
+    let daemon_uid = getuid().as_raw();
+    let mut places = Places::default();
     let mut askers = JoinSet::new();
-    let mut order: VecDeque<AbortHandle> = VecDeque::new();
+    let mut order: VecDeque<(u32, AbortHandle)> = VecDeque::new();
     let closer = Closer::default();
     loop {
         while closer.is_full() {
@@ -93,15 +96,19 @@ async fn serve(listener: &UnixListener, settings: &Settings, recorders: &impl Re
         }
         match listener.accept().await {
             Ok((stream, _)) => {
-                order.retain(|asker| !asker.is_finished());
-                if order.len() >= MAX_ASKERS
-                    && let Some(first) = order.pop_front()
-                {
-                    first.abort();
-                }
                 let asker = Asker::new(stream, closer.clone());
-                let conversation = converse(asker, settings.clone(), recorders.clone(), places.clone());
-                order.push_back(askers.spawn(conversation));
+                let Some(uid) = asker.uid() else { continue };
+                order.retain(|(_, asker)| !asker.is_finished());
+                if order.len() >= MAX_ASKERS
+                    && let Some(at) = who_must_go(order.iter().map(|(uid, _)| *uid))
+                    && let Some((_, sent_away)) = order.remove(at)
+                {
+                    sent_away.abort();
+                }
+                let reach = Reach::of(uid, daemon_uid);
+                let conversation =
+                    converse(asker, reach, settings.clone(), recorders.clone(), places.of(reach));
+                order.push_back((uid, askers.spawn(conversation)));
             }
             Err(e) => {
                 tracing::warn!("failed to accept on the control socket: {e}");
@@ -111,6 +118,54 @@ async fn serve(listener: &UnixListener, settings: &Settings, recorders: &impl Re
         // Whoever went away in the midst harms only himself.
         while askers.try_join_next().is_some() {}
     }
+}
+
+/// Of too many askers the first of the user who has most: who asks often sends away his own, and no one who takes rings for long.
+fn who_must_go(askers: impl Iterator<Item = u32> + Clone) -> Option<usize> {
+    let mut by_uid: HashMap<u32, usize> = HashMap::new();
+    askers.clone().for_each(|uid| *by_uid.entry(uid).or_default() += 1);
+    let most = by_uid.values().copied().max()?;
+    askers.into_iter().position(|uid| by_uid.get(&uid) == Some(&most))
+}
+
+/// Room for copies of rings.
+struct Places {
+    of_all: Arc<Semaphore>,
+    of_others: Arc<Semaphore>,
+    by_uid: HashMap<u32, Arc<Semaphore>>,
+}
+
+/// What somebody needs before he gets a copy: a place of each of these, in this order.
+type OwnPlaces = Vec<Arc<Semaphore>>;
+
+impl Default for Places {
+    fn default() -> Self {
+        Self {
+            of_all: Arc::new(Semaphore::new(COPIES_FOR_ALL)),
+            of_others: Arc::new(Semaphore::new(COPIES_AT_ONCE)),
+            by_uid: HashMap::new(),
+        }
+    }
+}
+
+impl Places {
+    /// Those of somebody.
+    fn of(&mut self, reach: Reach) -> OwnPlaces {
+        let Reach::Own(uid) = reach else { return vec![self.of_all.clone()] };
+        // Whoever asks or takes something has his in hand.
+        self.by_uid.retain(|_, own| Arc::strong_count(own) > 1);
+        let own = self.by_uid.entry(uid).or_insert_with(|| Arc::new(Semaphore::new(1)));
+        vec![own.clone(), self.of_others.clone()]
+    }
+}
+
+/// Waits for a place of each.
+async fn take_places(places: &OwnPlaces) -> io::Result<Vec<OwnedSemaphorePermit>> {
+    let mut taken = Vec::new();
+    for of in places {
+        taken.push(of.clone().acquire_owned().await.map_err(io::Error::other)?);
+    }
+    Ok(taken)
 }
 
 /// A connection, in which there may be anything when it ends, whatever ends it.
@@ -125,6 +180,11 @@ impl Asker {
         let _ = set_socket_oobinline(&stream, true);
         Self { stream: Some(stream), closer }
     }
+
+    /// Whose it is.
+    fn uid(&self) -> Option<u32> {
+        Some(self.stream.as_ref()?.peer_cred().ok()?.uid())
+    }
 }
 
 impl Drop for Asker {
@@ -137,14 +197,13 @@ impl Drop for Asker {
 
 async fn converse(
     mut asker: Asker,
+    reach: Reach,
     settings: Settings,
     recorders: impl Recorders,
-    places: Arc<Semaphore>,
+    places: OwnPlaces,
 ) -> io::Result<()> {
     let Some(stream) = &mut asker.stream else { return Ok(()) };
-    let peer_uid = stream.peer_cred()?.uid();
     let request = timeout(PATIENCE, read_request(stream)).await??;
-    let reach = Reach::of(peer_uid, getuid().as_raw());
     if let Some(Snapshot { target, last_ms }) = snapshot(&request) {
         let (target, last) = (as_kernel_has_it(target), last_ms.map(Duration::from_millis));
         let found = recorders.find(&target, reach);
@@ -155,7 +214,7 @@ async fn converse(
     }
     let answer = match parse(&request) {
         Ok(request) => {
-            tracing::debug!(uid = peer_uid, ?request, "asked on the control socket");
+            tracing::debug!(?reach, ?request, "asked on the control socket");
             settings.ask(request, reach)
         }
         Err(refusal) => refusal,
@@ -170,10 +229,10 @@ async fn copy_rings(
     recorders: &impl Recorders,
     programs: Vec<u64>,
     last: Option<Duration>,
-    places: Arc<Semaphore>,
+    places: OwnPlaces,
 ) -> io::Result<()> {
     for number in programs {
-        let place = places.clone().acquire_owned().await;
+        let place = take_places(&places).await?;
         let copying = recorders.clone();
         // The place goes along: a copy is made to its end, also for an asker who was sent away.
         let copied = tokio::task::spawn_blocking(move || (copying.copy(number, last), place)).await;
@@ -348,6 +407,86 @@ mod tests {
         std::thread::sleep(PATIENCE + Duration::from_millis(500));
         let rings = answer(stream);
         assert!(rings.ends_with("rings of 1;"), "cut after {} bytes", rings.len());
+    }
+
+    /// Connects for another user, as only root can.
+    fn connect_as(uid: u32, path: &std::path::Path, times: usize) -> Option<Vec<StdStream>> {
+        use std::os::unix::fs::PermissionsExt;
+        if !rustix::process::geteuid().is_root() {
+            return None;
+        }
+        for open in [path, path.parent().unwrap()] {
+            std::fs::set_permissions(open, std::fs::Permissions::from_mode(0o777)).unwrap();
+        }
+        let path = path.to_owned();
+        let connecting = std::thread::spawn(move || {
+            let uid = rustix::process::Uid::from_raw(uid);
+            // Of this thread alone.
+            rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+            (0..times).map(|_| StdStream::connect(&path).unwrap()).collect()
+        });
+        Some(connecting.join().unwrap())
+    }
+
+    const ALL: &[u8] = b"{\"snapshot\":{\"target\":\"all\"}}\n";
+
+    #[test]
+    fn a_user_who_takes_many_copies_slowly_keeps_no_one_else_waiting() {
+        // More than the kernel keeps for them.
+        let (_folder, path) =
+            started_with(Programs { ended: &[false], padding: 1 << 20, ..Programs::default() });
+        let Some(mut slow) = connect_as(65534, &path, 2 * COPIES_AT_ONCE) else { return };
+        for asker in &mut slow {
+            asker.write_all(ALL).unwrap();
+            // One takes a place, and the others wait for it.
+            asker.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+            let _ = asker.read(&mut [0]);
+        }
+        for uid in [0, 65533] {
+            let mut other = connect_as(uid, &path, 1).unwrap().pop().unwrap();
+            other.write_all(ALL).unwrap();
+            other.set_read_timeout(Some(PATIENCE)).unwrap();
+            assert!(answer(other).ends_with("rings of 0;"), "{uid}");
+        }
+    }
+
+    #[test]
+    fn a_user_who_asks_often_cuts_no_one_elses_rings_short() {
+        let (_folder, path) =
+            started_with(Programs { ended: &[false], padding: 4 << 20, ..Programs::default() });
+        let Some(own) = connect_as(0, &path, 1) else { return };
+        let mut own = own.into_iter().next().unwrap();
+        own.write_all(ALL).unwrap();
+        own.read_exact(&mut [0]).unwrap();
+        let _others = connect_as(65534, &path, 3 * MAX_ASKERS);
+        assert!(answer(own).ends_with("rings of 0;"));
+    }
+
+    #[test]
+    fn of_too_many_askers_the_first_of_whoever_has_most_must_go() {
+        let gone = |askers: &[u32]| who_must_go(askers.iter().copied());
+        assert_eq!(gone(&[]), None);
+        assert_eq!(gone(&[0, 1000, 1000]), Some(1));
+        assert_eq!(gone(&[1001, 0, 1000, 1001, 1000, 1000]), Some(2));
+        assert_eq!(gone(&[1000, 0]), Some(0));
+    }
+
+    #[tokio::test]
+    async fn no_user_takes_the_places_of_others_or_of_those_who_reach_all() {
+        let mut places = Places::default();
+        let is_free =
+            async |of: OwnPlaces| timeout(Duration::ZERO, take_places(&of)).await.ok().map(Result::unwrap);
+        let mut taken = Vec::new();
+        for uid in 0..COPIES_AT_ONCE as u32 {
+            taken.push(is_free(places.of(Reach::Own(1000 + uid))).await.expect("a place for each user"));
+            assert!(is_free(places.of(Reach::Own(1000 + uid))).await.is_none(), "a second one of {uid}");
+        }
+        assert!(is_free(places.of(Reach::Own(2000))).await.is_none());
+        let of_all = is_free(places.of(Reach::All)).await;
+        assert!(of_all.is_some());
+        drop(taken);
+        assert!(is_free(places.of(Reach::Own(2000))).await.is_some());
+        assert_eq!(places.by_uid.len(), 1, "those of users who are gone are forgotten");
     }
 
     #[test]

@@ -2,10 +2,10 @@
 //! and nothing beside it.
 
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -70,10 +70,15 @@ impl PrivateFile {
     }
 
     fn begun(path: &Path) -> Result<PrivateFile> {
-        let is_taken = match OpenOptions::new().write(true).open(path) {
+        let is_link = is_trusted_link(path)?;
+        // A link that appears meanwhile is somebody else's.
+        let follow = if is_link { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let flags = follow.bits().cast_signed();
+        let is_taken = match OpenOptions::new().write(true).custom_flags(flags).open(path) {
             Ok(there) => {
-                let is_file = check_owner(&there)?;
-                if !is_file || is_descriptor(path) {
+                let is_descriptor = is_descriptor(path);
+                let is_file = check_owner(&there, is_descriptor)?;
+                if !is_file || is_descriptor {
                     return PrivateFile::into(there, path, is_file);
                 }
                 true
@@ -81,7 +86,8 @@ impl PrivateFile {
             Err(error) if error.kind() == ErrorKind::NotFound => false,
             Err(error) => return Err(error.into()),
         };
-        let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let behind = if is_link { path.canonicalize().ok() } else { None };
+        let place = behind.unwrap_or_else(|| path.to_owned());
         name_of(&place)?;
         let part = Part::beside(&place)?;
         Ok(PrivateFile { to: To::Beside { part, is_taken }, place })
@@ -143,13 +149,31 @@ fn folder_of(place: &Path) -> &Path {
     place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Whether it is a file; one that somebody else owns is refused. In a folder like /tmp it may lie there for that reason.
-fn check_owner(there: &File) -> Result<bool> {
+/// Whether it is a file; one that somebody else owns is refused, and so is his named pipe. In a folder like /tmp it may lie there
+/// for that reason.
+fn check_owner(there: &File, is_descriptor: bool) -> Result<bool> {
     let before = there.metadata()?;
-    if before.is_file() && before.uid() != rustix::process::geteuid().as_raw() {
-        bail!("it is there already and belongs to user {}: name another with --output", before.uid());
+    let is_named_pipe = before.file_type().is_fifo() && !is_descriptor;
+    if before.is_file() || is_named_pipe {
+        refuse_of_another(&before)?;
     }
     Ok(before.is_file())
+}
+
+/// Whether a link is at `path`. One that another user made is refused, for it may lead to what only root may write.
+fn is_trusted_link(path: &Path) -> Result<bool> {
+    let Ok(link) = path.symlink_metadata() else { return Ok(false) };
+    if link.is_symlink() && link.uid() != 0 {
+        refuse_of_another(&link)?;
+    }
+    Ok(link.is_symlink())
+}
+
+fn refuse_of_another(there: &Metadata) -> Result<()> {
+    if there.uid() != rustix::process::geteuid().as_raw() {
+        bail!("it is there already and belongs to user {}: name another with --output", there.uid());
+    }
+    Ok(())
 }
 
 /// Whether the path is one of this process's descriptors, like /dev/stdout: who reads it has the file that is open there,
@@ -257,6 +281,28 @@ mod tests {
             assert_eq!(std::fs::read(&path).unwrap(), b"rings");
         }
         assert_eq!(files_in(folder.path()), 1);
+    }
+
+    #[test]
+    fn what_another_user_laid_there_is_not_written_to() {
+        // Only root can give something away.
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let [precious, link, pipe] = ["precious", "link", "pipe"].map(|name| folder.path().join(name));
+        std::fs::write(&precious, OLDER).unwrap();
+        std::os::unix::fs::symlink(&precious, &link).unwrap();
+        rustix::fs::mknodat(CWD, &pipe, rustix::fs::FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let unblocked = OFlags::NONBLOCK.bits().cast_signed();
+        let mut reader = File::options().read(true).custom_flags(unblocked).open(&pipe).unwrap();
+        for there in [&link, &pipe] {
+            std::os::unix::fs::lchown(there, Some(1), None).unwrap();
+            let error = format!("{:#}", written(there, b"rings").unwrap_err());
+            assert!(error.contains("belongs to user 1: "), "{error}");
+        }
+        assert_eq!(std::fs::read(&precious).unwrap(), OLDER);
+        assert_eq!(reader.read(&mut [0]).unwrap(), 0, "somebody read rings");
     }
 
     #[test]

@@ -3,7 +3,6 @@
 //! consumerd holds the rings, also those of flight recorders whose programs have crashed, and answers on its control
 //! socket. Without it, root reads the rings of a live process through the descriptors in its /proc.
 
-use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -11,10 +10,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
-use blkin_ringbuf::Attachment;
 use blkin_ringbuf::layout::{CONTROL_NAME, SEGMENT_NAME};
 use blkin_ringbuf::saved::{self, END_BYTES, Identity};
+use blkin_ringbuf::{Attachment, open_foreign_memfd};
 use clap::{ArgGroup, Args};
+use rustix::fs::OFlags;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -219,10 +219,9 @@ fn memfds(process: &Path) -> Result<(Vec<OwnedFd>, Vec<OwnedFd>)> {
         let name = target.to_string_lossy();
         let is = |wanted: &str| name.strip_prefix("/memfd:").is_some_and(|rest| rest.starts_with(wanted));
         if is(SEGMENT_NAME) {
-            segments.push(File::open(&path).with_context(context)?.into());
+            segments.extend(open_foreign_memfd(&path, OFlags::RDONLY).with_context(context)?);
         } else if is(CONTROL_NAME) {
-            let both = OpenOptions::new().read(true).write(true).open(&path);
-            controls.push(both.with_context(context)?.into());
+            controls.extend(open_foreign_memfd(&path, OFlags::RDWR).with_context(context)?);
         }
     }
     Ok((segments, controls))

@@ -75,6 +75,7 @@ mod cpu;
 mod cstring;
 mod drain;
 mod evict;
+mod foreign;
 mod hot;
 mod image;
 mod kept;
@@ -106,6 +107,7 @@ pub use attach::{AttachError, Attachment, ProgramCounters, ProgramInfo, Writers}
 pub use clock::{Anchor, ClockKind, ClockSeries, Counter, RingTime};
 pub use control::{ControlPage, Unread};
 pub use drain::{Drained, Position, RingReader};
+pub use foreign::open_foreign_memfd;
 pub use layout::{ProducerKind, RingMode};
 pub use names::{MAX_INTERNED_BYTES, Names, Texts};
 pub use offer::{OFFER_BYTES, OFFER_MESSAGE};

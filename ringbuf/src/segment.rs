@@ -71,7 +71,7 @@ pub(crate) fn create(
     Ok(created)
 }
 
-fn sized_memfd(name: &CStr, bytes: usize) -> Result<OwnedFd, Errno> {
+pub(crate) fn sized_memfd(name: &CStr, bytes: usize) -> Result<OwnedFd, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let fd = match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
         // Kernels before 6.3 do not know the flag.

@@ -4,12 +4,13 @@
 //! memfd is opened through /proc/PID/map_files (CAP_CHECKPOINT_RESTORE), or through the descriptor of the same inode
 //! (CAP_SYS_PTRACE, or the same user).
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
-use rustix::fs::{fstat, major, minor};
+use blkin_ringbuf::open_foreign_memfd;
+use rustix::fs::{OFlags, fstat, major, minor};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use super::offers::{Offer, comm};
@@ -17,8 +18,7 @@ use crate::link::Program;
 
 /// How the maps of a process name the two memfds, and the access that a program has to them; a daemon that reads the
 /// program has them mapped the other way round. Files of other devices may have the same names, and are left alone: their
-/// file systems may be a program's own (FUSE) and never answer. (A program that exchanges a file between its list and a look at
-/// it may have that asked all the same, if its file system answers others than its user.)
+/// file systems may be a program's own (FUSE) and never answer.
 const SEGMENT: (&str, &str) = ("/memfd:blkin-segment (deleted)", "rw-s");
 const CONTROL: (&str, &str) = ("/memfd:blkin-control (deleted)", "r--s");
 /// Longest list of mappings that is read; a process with more is looked at only this far.
@@ -125,27 +125,23 @@ fn mapped(maps: &str, device: &str, (name, access): (&str, &str)) -> Vec<Mapped>
 }
 
 fn open(pid: u32, mapped: &Mapped) -> io::Result<OwnedFd> {
-    open_inode(&format!("/proc/{pid}/map_files/{}", mapped.range), mapped.inode)
+    open_inode(Path::new(&format!("/proc/{pid}/map_files/{}", mapped.range)), mapped.inode)
         .or_else(|first| open_descriptor(pid, mapped.inode).ok_or(first))
 }
 
 fn open_descriptor(pid: u32, inode: u64) -> Option<OwnedFd> {
     let fds = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
-    // The link first: what else a process has open may be in a file system that does not answer.
-    let path = fds.flatten().map(|entry| entry.path()).find(|path| {
+    let mut named = fds.flatten().map(|entry| entry.path()).filter(|path| {
         fs::read_link(path).is_ok_and(|link| link.to_string_lossy().starts_with("/memfd:blkin-"))
-            && fs::metadata(path).is_ok_and(|metadata| metadata.ino() == inode)
-    })?;
-    open_inode(path.to_str()?, inode).ok()
+    });
+    named.find_map(|path| open_inode(&path, inode).ok())
 }
 
 /// Opens only what the maps named: the process may have changed meanwhile.
-fn open_inode(path: &str, inode: u64) -> io::Result<OwnedFd> {
-    let file = OpenOptions::new().read(true).write(true).open(path)?;
-    if file.metadata()?.ino() != inode {
-        return Err(io::Error::other("it has changed meanwhile"));
-    }
-    Ok(file.into())
+fn open_inode(path: &Path, inode: u64) -> io::Result<OwnedFd> {
+    let file = open_foreign_memfd(path, OFlags::RDWR)?;
+    let is_it = |file: &OwnedFd| fstat(file).is_ok_and(|stat| stat.st_ino == inode);
+    file.filter(is_it).ok_or_else(|| io::Error::other("it has changed meanwhile"))
 }
 
 #[cfg(test)]

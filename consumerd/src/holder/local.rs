@@ -1,10 +1,11 @@
 //! A listening socket in the file system, for every local user.
 
 use std::io::{self, ErrorKind};
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FileType, Mode, OFlags, chmod, fstat, open};
 use rustix::net::{
     AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, shutdown,
     socket_with,
@@ -34,7 +35,7 @@ impl LocalSocket {
         remove_stale(path, &address, kind)?;
         let socket = unconnected(kind)?;
         bind(&socket, &address)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
+        open_to_all(path)?;
         listen(&socket, backlog)?;
         Ok(Self { socket, file: SocketFile(Some(path.into())) })
     }
@@ -71,6 +72,18 @@ impl Drop for SocketFile {
     }
 }
 
+/// Lets everybody connect. Whoever else may write the folder cannot have the mode of another file changed by a daemon of root: what
+/// took the socket's place meanwhile stays as it is.
+fn open_to_all(path: &Path) -> io::Result<()> {
+    let found = open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let stat = fstat(&found)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Socket || stat.st_nlink != 1 {
+        return Err(io::Error::other("another file took the place of the socket"));
+    }
+    let itself = format!("/proc/self/fd/{}", found.as_raw_fd());
+    Ok(chmod(itself, Mode::from_raw_mode(0o666))?)
+}
+
 pub(super) fn unconnected(kind: SocketType) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(socket_with(AddressFamily::UNIX, kind, flags, None)?)
@@ -89,6 +102,8 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix, kind: SocketType) -> io::
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
     use rustix::io::Errno;
     use rustix::net::accept;
@@ -138,6 +153,22 @@ mod tests {
         let _next = LocalSocket::listen(&path, SocketType::STREAM, 8).unwrap();
         drop(first);
         assert!(path.exists());
+    }
+
+    #[test]
+    fn what_took_the_place_of_a_socket_keeps_its_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let [socket, link, second] = ["socket", "link", "second"].map(|name| folder.path().join(name));
+        let _listening = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink(&socket, &link).unwrap();
+        assert!(open_to_all(&link).is_err());
+        std::fs::hard_link(&socket, &second).unwrap();
+        assert!(open_to_all(&second).is_err());
+        assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        std::fs::remove_file(&second).unwrap();
+        open_to_all(&socket).unwrap();
+        assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o666);
     }
 
     #[test]

@@ -89,6 +89,12 @@ check "consumerd is sent there" bash -ec '
     systemctl restart blkin-consumerd'
 check "a request comes through the relay" shown
 check "its spool lies in the folder of its state" bash -c 'ls /var/lib/blkin/relay | grep -q .'
+# What listens on the network has the user who may set all programs and read their rings.
+sees_no_control() { ! nsenter --target "$(property "$1" MainPID)" --mount test -e /run/blkin/control.sock; }
+check "consumerd's control socket is there" test -S /run/blkin/control.sock
+for unit in blkin-relay blkin-collector; do
+    check "but not for $unit" sees_no_control $unit
+done
 balances() { blkin ledger --relay http://127.0.0.1:9413 --settle 10s; }
 check "the ledger holds along the chain" balances
 

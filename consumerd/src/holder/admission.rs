@@ -51,10 +51,12 @@ impl Holder<'_> {
             Ok(offer) => self.held.admit(offer.program, offer.segment, offer.control).map(|number| {
                 self.keep(number);
             }),
-            Err((Refusal::Elsewhere, offer)) => match self.waiting.push(offer, since) {
-                Ok(()) => return,
-                Err(_) => Err(Refusal::Elsewhere),
-            },
+            Err((Refusal::Elsewhere, offer)) => {
+                match self.waiting.push(offer, since, self.config.max_programs_per_uid) {
+                    Ok(()) => return,
+                    Err(_) => Err(Refusal::Elsewhere),
+                }
+            }
             Err((refusal, _)) => Err(refusal),
         };
         self.tell_refused(pid, uid, admitted.err());

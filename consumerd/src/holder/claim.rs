@@ -40,9 +40,10 @@ pub(crate) fn claim(control: &OwnedFd) -> io::Result<Option<OwnedFd>> {
 pub(super) struct Waiting(Vec<(Offer, Instant)>);
 
 impl Waiting {
-    /// Gives the offer back if too many wait.
-    pub(super) fn push(&mut self, offer: Offer, since: Instant) -> Result<(), Offer> {
-        if self.0.len() >= MAX_WAITING || since.elapsed() > PATIENCE {
+    /// Gives the offer back if too many wait, or `most_of_user` of its user: he may lock their pages himself.
+    pub(super) fn push(&mut self, offer: Offer, since: Instant, most_of_user: usize) -> Result<(), Offer> {
+        let of_user = self.0.iter().filter(|(other, _)| other.program.uid == offer.program.uid).count();
+        if self.0.len() >= MAX_WAITING || of_user >= most_of_user || since.elapsed() > PATIENCE {
             return Err(offer);
         }
         self.0.push((offer, since));
@@ -67,7 +68,21 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::link::Program;
     use rustix::fs::{MemfdFlags, memfd_create};
+
+    #[test]
+    fn no_user_fills_what_waits_with_his_programs() {
+        let memfd = || memfd_create("x", MemfdFlags::CLOEXEC).unwrap();
+        let offer = |uid| Offer {
+            program: Program { number: 0, uid, pid: 1, comm: "x".into() },
+            segment: memfd(),
+            control: memfd(),
+        };
+        let mut waiting = Waiting::default();
+        let mut push = |uid| waiting.push(offer(uid), Instant::now(), 2).is_ok();
+        assert_eq!([1, 1, 1, 2].map(&mut push), [true, true, false, true]);
+    }
 
     #[test]
     fn a_page_is_locked_by_one_until_its_last_descriptor_is_closed() {

@@ -8,6 +8,7 @@ use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
     SocketType, connect, sendmsg, socket_with,
 };
-use rustix::process::Signal;
+use rustix::process::{Signal, Uid};
+use rustix::thread::set_thread_res_uid;
 
 const OFFER: &[u8] = b"BLKOFFER\x01\0\0\0\0\0\0\0";
 
@@ -76,12 +78,12 @@ fn send_offer(site: &Site, messages: &[(&[u8], usize)]) -> TcpStream {
     other
 }
 
-/// How many threads of a daemon close what others sent.
-fn closers(daemon: &Daemon) -> usize {
+/// How many threads of a daemon have this name.
+fn threads(daemon: &Daemon, name: &str) -> usize {
     let threads = std::fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap();
     let names =
         threads.filter_map(|thread| std::fs::read_to_string(thread.unwrap().path().join("comm")).ok());
-    names.filter(|name| name == "blkin-closer\n").count()
+    names.filter(|comm| comm.trim_end() == name).count()
 }
 
 fn assert_takes_programs(site: &Site, daemon: &Daemon) {
@@ -142,21 +144,48 @@ fn an_asker_whose_descriptors_cannot_be_closed_keeps_nobody_from_an_answer() {
 }
 
 #[test]
-fn when_too_much_cannot_be_closed_it_says_so_and_goes_on_once_that_is_over() {
+fn connections_in_which_something_lies_are_hung_up_however_many_they_are() {
     let site = Site::new();
     let daemon = site.bare_daemon(&[]);
+    // An empty message is not looked behind.
     let others: Vec<_> =
-        unheard_by(daemon.pid(), || (0..8).map(|_| send_offer(&site, &[(b"", 0), (OFFER, 2)])).collect());
-    wait_for("each of its threads waits for one", || (closers(&daemon) == 8).then_some(()));
-    // These must wait for those.
-    for _ in 0..70 {
-        let socket = connected(&site);
-        send(&socket, b"hello", &[socket.as_fd()], SendFlags::empty());
-    }
-    wait_for("it says that it is full", || daemon.said("cannot be closed").first().cloned());
-    daemon.assert_healthy();
-    assert!(daemon.said("can be closed again").is_empty());
-    drop(others);
-    wait_for("it says that it can close again", || daemon.said("can be closed again").first().cloned());
+        unheard_by(daemon.pid(), || (0..80).map(|_| send_offer(&site, &[(b"", 0), (OFFER, 2)])).collect());
     assert_takes_programs(&site, &daemon);
+    wait_for("none of its threads waits", || {
+        (threads(&daemon, "blkin-closer") + threads(&daemon, "blkin-hang-up") == 0).then_some(())
+    });
+    assert!(daemon.said("cannot be closed").is_empty());
+    drop(others);
+}
+
+#[test]
+fn a_user_who_sends_what_cannot_be_closed_keeps_only_his_own_programs_out() {
+    // Only root can be another user.
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    const UID: u32 = 65_534;
+    let site = Site::new();
+    let daemon = site.bare_daemon(&[]);
+    std::fs::set_permissions(site.path(""), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let others: Vec<_> = unheard_by(daemon.pid(), || {
+        std::thread::scope(|scope| {
+            let sending = scope.spawn(|| {
+                let uid = Uid::from_raw(UID);
+                // Of this thread alone.
+                set_thread_res_uid(uid, uid, uid).unwrap();
+                (0..80).map(|_| send_offer(&site, &[(OFFER, 60)])).collect()
+            });
+            sending.join().unwrap()
+        })
+    });
+    assert_takes_programs(&site, &daemon);
+    let said = wait_for("it says who", || daemon.said("he holds that up").first().cloned());
+    assert!(said.contains(&format!("uid={UID}")), "{said}");
+    assert_eq!(daemon.said("he holds that up").len(), 1, "once");
+    assert!(threads(&daemon, "blkin-closer") <= 4);
+    daemon.assert_healthy();
+    drop(others);
+    wait_for("all is closed", || (threads(&daemon, "blkin-closer") == 0).then_some(()));
+    assert!(daemon.stop().success());
 }

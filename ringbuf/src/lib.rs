@@ -55,6 +55,8 @@
 //!     their true sizes.
 //! 11. *Written before counted.* A place of [`Copies`](copies::Copies) counts as made only once all its bytes are written,
 //!     one place behind the other.
+//! 12. *No descriptor.* A thread that leaves its process's table of descriptors uses none from then on, and closes its own
+//!     by ending.
 //!
 //! # Memory orderings
 //!
@@ -76,6 +78,7 @@ mod cstring;
 mod drain;
 mod evict;
 mod foreign;
+mod hang_up;
 mod hot;
 mod image;
 mod kept;
@@ -108,6 +111,7 @@ pub use clock::{Anchor, ClockKind, ClockSeries, Counter, RingTime};
 pub use control::{ControlPage, Unread};
 pub use drain::{Drained, Position, RingReader};
 pub use foreign::open_foreign_memfd;
+pub use hang_up::HangUp;
 pub use layout::{ProducerKind, RingMode};
 pub use names::{MAX_INTERNED_BYTES, Names, Texts};
 pub use offer::{OFFER_BYTES, OFFER_MESSAGE};

@@ -1,11 +1,15 @@
 //! Closes what others sent, without waiting for it.
 //!
-//! The last close of a file takes as long as whoever made the file likes: of a connection that lingers (SO_LINGER) until its
-//! other side reads, of a file in a file system of his own (FUSE) for ever. It need not be a descriptor that was received: a
-//! message that nobody received is closed with the connection in which it lies. So threads close both, that nothing waits
-//! for, and nobody receives a message of which he would have to close something himself.
+//! A close takes as long as whoever made the file likes: of a connection that lingers (SO_LINGER) until its other side
+//! reads, of a file in a file system of his own (FUSE) for ever. It need not be a descriptor that was received: a message that
+//! nobody received is closed with the connection in which it lies. So
+//!
+//! - nobody receives a message of which he would have to close something himself, and a connection in which something lies is
+//!   closed by a thread that ends, for that waits for nothing ([`HangUp`]);
+//! - what had to be received to be looked at is closed by threads that nothing waits for. Of a user who holds up
+//!   some, nothing is received any more.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,6 +18,7 @@ use std::thread;
 use std::time::Instant;
 
 use blkin_daemon::Notices;
+use blkin_ringbuf::HangUp;
 use rustix::io::retry_on_intr;
 use rustix::net::sockopt::{set_socket_passcred, socket_type};
 use rustix::net::{
@@ -21,20 +26,39 @@ use rustix::net::{
     shutdown,
 };
 
-/// Most threads, each of which may be stuck.
-const MAX_THREADS: usize = 8;
-/// When so much waits for a thread, no more is to be taken from others.
+/// Most threads that close what was received, each of which may be stuck.
+const MAX_THREADS: usize = 16;
+/// So much of one user may be stuck, or wait for a thread, before no more is received from him.
+const MAX_OF_USER: usize = 4;
+/// When so much that was received waits for a thread,
 const MAX_WAITING: usize = 64;
+/// or so many connections, no more is to be taken from anybody.
+const MAX_CONNECTIONS: usize = 256;
 
 /// A handle on the threads and on what waits for them.
-#[derive(Clone, Debug, Default)]
-pub struct Closer(Arc<Mutex<State>>);
+#[derive(Clone, Debug)]
+pub struct Closer(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    state: Mutex<State>,
+    /// Nothing if there was no descriptor left: then a connection holds up the thread that closes it.
+    hang_up: Mutex<Option<HangUp>>,
+}
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: VecDeque<Vec<OwnedFd>>,
+    /// What was received, and from which user.
+    received: VecDeque<(u32, Vec<OwnedFd>)>,
+    /// How much of each user waits or is being closed.
+    by_uid: HashMap<u32, usize>,
     threads: usize,
+    /// Connections in which something lies.
+    connections: VecDeque<OwnedFd>,
+    /// A thread hangs them up.
+    is_hanging_up: bool,
     notices: Notices,
+    of_users: Notices,
     has_said_full: bool,
 }
 
@@ -53,24 +77,69 @@ impl State {
             tracing::info!("what local users sent can be closed again");
         }
     }
+
+    fn tell_of_user(&mut self, uid: u32) {
+        if let Some(held_back) = self.of_users.admit(Instant::now()) {
+            tracing::warn!(
+                uid,
+                held_back,
+                "what a user sent to a socket of the daemon cannot be closed, for he holds that up: no program of his is taken \
+                 in until it can be"
+            );
+        }
+    }
+
+    fn closed_one_of(&mut self, uid: u32) {
+        if let Some(many) = self.by_uid.get_mut(&uid) {
+            *many -= 1;
+            if *many == 0 {
+                self.by_uid.remove(&uid);
+            }
+        }
+    }
+}
+
+impl Default for Closer {
+    fn default() -> Self {
+        Self(Arc::new(Inner { state: Mutex::default(), hang_up: Mutex::new(HangUp::new().ok()) }))
+    }
 }
 
 impl Closer {
-    /// Closes descriptors that came from others.
-    pub fn close(&self, foreign: Vec<OwnedFd>) {
+    /// Closes descriptors that came from a user.
+    pub fn close(&self, uid: u32, foreign: Vec<OwnedFd>) {
         if foreign.is_empty() {
             return;
         }
         let mut state = self.state();
-        state.waiting.push_back(foreign);
+        *state.by_uid.entry(uid).or_default() += 1;
+        state.received.push_back((uid, foreign));
         self.staff(&mut state);
     }
 
     /// Closes a connection: here, if nothing is left in it that its other side sent.
     pub fn hang_up(&self, connection: OwnedFd) {
         if !is_drained(&connection) {
-            self.close(vec![connection]);
+            self.let_go(connection);
         }
+    }
+
+    /// Closes a socket, whatever others left in it.
+    pub fn let_go(&self, socket: OwnedFd) {
+        let mut state = self.state();
+        state.connections.push_back(socket);
+        self.staff(&mut state);
+    }
+
+    /// Whether a user holds up so much that no more is to be received from him: his connections are to be hung up.
+    pub fn is_held_up_by(&self, uid: u32) -> bool {
+        let mut state = self.state();
+        self.staff(&mut state);
+        let is_held_up = state.by_uid.get(&uid).is_some_and(|many| *many >= MAX_OF_USER);
+        if is_held_up {
+            state.tell_of_user(uid);
+        }
+        is_held_up
     }
 
     /// Whether so much cannot be closed that no more is to be taken from others.
@@ -78,39 +147,67 @@ impl Closer {
         let mut state = self.state();
         // Those that could not be started before.
         self.staff(&mut state);
-        let is_full = state.waiting.len() >= MAX_WAITING;
+        let is_full = state.received.len() >= MAX_WAITING || state.connections.len() >= MAX_CONNECTIONS;
         state.tell(is_full);
         is_full
     }
 
     fn staff(&self, state: &mut State) {
-        if !state.waiting.is_empty() && state.threads < MAX_THREADS && self.start_thread().is_ok() {
+        if !state.received.is_empty()
+            && state.threads < MAX_THREADS
+            && self.start_thread(Self::close_received).is_ok()
+        {
             state.threads += 1;
+        }
+        if !state.connections.is_empty() && !state.is_hanging_up {
+            state.is_hanging_up = self.start_thread(Self::hang_up_all).is_ok();
         }
     }
 
-    fn start_thread(&self) -> io::Result<()> {
+    fn start_thread(&self, work: fn(&Self)) -> io::Result<()> {
         let closer = self.clone();
-        let work = move || {
-            while let Some(foreign) = closer.next() {
-                drop(foreign);
-            }
-        };
-        thread::Builder::new().name("blkin-closer".into()).spawn(work).map(drop)
+        thread::Builder::new().name("blkin-closer".into()).spawn(move || work(&closer)).map(drop)
+    }
+
+    /// As long as there is something.
+    fn close_received(&self) {
+        while let Some((uid, foreign)) = self.next_received() {
+            drop(foreign);
+            self.state().closed_one_of(uid);
+        }
     }
 
     /// What a thread is to close next; without it, the thread ends.
-    fn next(&self) -> Option<Vec<OwnedFd>> {
+    fn next_received(&self) -> Option<(u32, Vec<OwnedFd>)> {
         let mut state = self.state();
-        let next = state.waiting.pop_front();
+        let next = state.received.pop_front();
         if next.is_none() {
             state.threads -= 1;
         }
         next
     }
 
+    /// As long as there are some.
+    fn hang_up_all(&self) {
+        let mut hang_up = self.0.hang_up.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(connection) = self.next_connection() {
+            match &mut *hang_up {
+                // Where that cannot be done, this thread may be stuck with it.
+                Some(hang_up) => drop(hang_up.close(connection)),
+                None => drop(connection),
+            }
+        }
+    }
+
+    fn next_connection(&self) -> Option<OwnedFd> {
+        let mut state = self.state();
+        let next = state.connections.pop_front();
+        state.is_hanging_up = next.is_some();
+        next
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -162,10 +259,69 @@ pub fn look(socket: impl AsFd, bytes: &mut [u8], room: &mut [MaybeUninit<u8>]) -
 mod tests {
     use super::*;
     use crate::link::send;
+    use rustix::net::sockopt::set_socket_linger;
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
     use rustix::net::{AddressFamily, SocketFlags, socketpair};
 
     fn pair(kind: SocketType) -> (OwnedFd, OwnedFd) {
         socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap()
+    }
+
+    /// A connection that waits, when it is closed, until its other side is gone, which comes beside it.
+    fn lingering() -> (OwnedFd, TcpStream) {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let mut connection = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let other = listener.accept().unwrap().0;
+        connection.set_nonblocking(true).unwrap();
+        while connection.write(&[0; 64 << 10]).is_ok() {}
+        set_socket_linger(&connection, Some(Duration::from_secs(600))).unwrap();
+        (connection.into(), other)
+    }
+
+    fn wait_until(is_so: impl Fn() -> bool) {
+        let due = Instant::now() + Duration::from_secs(30);
+        while !is_so() {
+            assert!(Instant::now() < due);
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn nothing_more_is_received_from_a_user_who_holds_up_what_he_sent_until_it_can_be_closed() {
+        let closer = Closer::default();
+        let mut others = Vec::new();
+        for _ in 0..MAX_OF_USER {
+            assert!(!closer.is_held_up_by(1000));
+            let (connection, other) = lingering();
+            closer.close(1000, vec![connection]);
+            others.push(other);
+        }
+        assert!(closer.is_held_up_by(1000) && !closer.is_held_up_by(1001) && !closer.is_full());
+        let (ours, theirs) = pair(SocketType::STREAM);
+        closer.close(1001, vec![ours]);
+        assert_eq!(rustix::io::read(theirs, &mut [0; 1]), Ok(0), "closed");
+        drop(others);
+        wait_until(|| !closer.is_held_up_by(1000));
+        wait_until(|| closer.state().by_uid.is_empty());
+    }
+
+    #[test]
+    fn when_many_users_hold_up_what_they_sent_nobody_is_heard_until_it_can_be_closed() {
+        let closer = Closer::default();
+        let mut others = Vec::new();
+        for uid in 0..(MAX_THREADS + MAX_WAITING) as u32 {
+            assert!(!closer.is_full(), "{uid}");
+            let (connection, other) = lingering();
+            closer.close(uid, vec![connection]);
+            wait_until(|| closer.state().received.len() <= (uid as usize).saturating_sub(MAX_THREADS - 1));
+            others.push(other);
+        }
+        assert!(closer.is_full());
+        drop(others);
+        wait_until(|| !closer.is_full());
     }
 
     #[test]

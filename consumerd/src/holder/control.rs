@@ -41,7 +41,7 @@ impl Control {
 
     /// Lets go of both.
     pub(super) fn end(self, closer: &Closer) {
-        closer.close(vec![self.socket.into_fd()]);
+        closer.let_go(self.socket.into_fd());
     }
 }
 

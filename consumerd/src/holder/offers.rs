@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use blkin_ringbuf::peer_of;
+use blkin_ringbuf::{Peer, peer_of};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketFlags, SocketType, accept_with, recv};
 
@@ -71,7 +71,7 @@ impl Offers {
     /// Listens no longer.
     pub(super) fn end(self) {
         self.waiting.into_iter().for_each(|(connection, _)| self.closer.hang_up(connection));
-        self.closer.close(vec![self.socket.into_fd()]);
+        self.closer.let_go(self.socket.into_fd());
     }
 
     /// The socket, to wait on.
@@ -104,7 +104,7 @@ impl Offers {
                 self.waiting.push((connection, since));
                 continue;
             }
-            match read_offer(&connection, &self.closer) {
+            match self.read(&connection) {
                 Ok(None) if since.elapsed() < PATIENCE => self.waiting.push((connection, since)),
                 read => {
                     match read {
@@ -122,6 +122,15 @@ impl Offers {
             self.waiting.drain(..excess).for_each(|(connection, _)| self.closer.hang_up(connection));
         }
         out
+    }
+
+    /// The offer of a connection, as [`read_offer`] has it; of one whose user holds up the closer nothing is received.
+    fn read(&self, connection: &OwnedFd) -> io::Result<Option<Result<Offer, Refusal>>> {
+        let who = peer_of(connection)?;
+        if self.closer.is_held_up_by(who.uid) {
+            return Ok(Some(Err(Refusal::Malformed)));
+        }
+        read_offer(connection, who, &self.closer)
     }
 
     /// Whether an offer would not be lost for want of descriptors, and what is none could be closed.
@@ -156,7 +165,11 @@ impl Offers {
 
 /// `None` while the message is still to come. One that is no offer stays in the connection: to receive it is to close what
 /// came beside it.
-fn read_offer(connection: &OwnedFd, closer: &Closer) -> io::Result<Option<Result<Offer, Refusal>>> {
+fn read_offer(
+    connection: &OwnedFd,
+    who: Peer,
+    closer: &Closer,
+) -> io::Result<Option<Result<Offer, Refusal>>> {
     let mut bytes = [0; OFFER.len()];
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let seen = match look(connection, &mut bytes, &mut room) {
@@ -170,13 +183,12 @@ fn read_offer(connection: &OwnedFd, closer: &Closer) -> io::Result<Option<Result
     let [segment, control] = match memfds_of_offer(seen, &bytes) {
         Ok(memfds) => memfds,
         Err(foreign) => {
-            closer.close(foreign);
+            closer.close(who.uid, foreign);
             return Ok(Some(Err(Refusal::Malformed)));
         }
     };
     // These are its descriptors once more, and none of them the last.
     recv(connection, &mut bytes, RecvFlags::DONTWAIT)?;
-    let who = peer_of(connection)?;
     let program = Program { number: 0, uid: who.uid, pid: who.pid, comm: comm(who.pid) };
     Ok(Some(Ok(Offer { program, segment, control })))
 }

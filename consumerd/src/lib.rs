@@ -11,6 +11,7 @@ mod hash;
 pub mod holder;
 pub mod join;
 pub mod link;
+pub mod process;
 pub mod settings;
 pub mod sinks;
 pub mod staging;

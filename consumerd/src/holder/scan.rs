@@ -15,6 +15,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use super::offers::{Offer, comm};
 use crate::link::Program;
+use crate::process::{Mapped, Wanted, effective_user, mapped};
 
 /// How the maps of a process name the two memfds, and the access that a program has to them; a daemon that reads the
 /// program has them mapped the other way round. Files of other devices may have the same names, and are left alone: their
@@ -23,12 +24,6 @@ const SEGMENT: (&str, &str) = ("/memfd:blkin-segment (deleted)", "rw-s");
 const CONTROL: (&str, &str) = ("/memfd:blkin-control (deleted)", "r--s");
 /// Longest list of mappings that is read; a process with more is looked at only this far.
 const MAX_MAPS_BYTES: u64 = 16 << 20;
-
-#[derive(Debug, PartialEq, Eq)]
-struct Mapped {
-    range: String,
-    inode: u64,
-}
 
 /// Every live program that can be opened; `memfd` is any, for they all have one device.
 pub(super) fn live_programs(memfd: impl AsFd) -> Vec<Offer> {
@@ -65,8 +60,9 @@ fn shown_device(device: u64) -> String {
     format!("{:02x}:{:02x}", major(device), minor(device))
 }
 
-fn programs_of(pid: u32, maps: &str, device: &str) -> Vec<Offer> {
-    let (segments, controls) = (mapped(maps, device, SEGMENT), mapped(maps, device, CONTROL));
+fn programs_of(pid: u32, maps: &[u8], device: &str) -> Vec<Offer> {
+    let of = |(name, access)| mapped(maps, Wanted { device, name, access });
+    let (segments, controls) = (of(SEGMENT), of(CONTROL));
     let Some(uid) = user_of(pid) else { return Vec::new() };
     let mut out = Vec::new();
     // Each copy of the library makes its segment and then its control page: inodes tell which go together.
@@ -89,39 +85,13 @@ fn programs_of(pid: u32, maps: &str, device: &str) -> Vec<Offer> {
 
 /// The effective user of a process. The owner of its folder is root's as soon as it is not dumpable.
 fn user_of(pid: u32) -> Option<u32> {
-    effective_uid(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+    effective_user(&fs::read(format!("/proc/{pid}/status")).ok()?)
 }
 
-/// In a `status` of /proc, which has the name of the process in its first line, escaped: real, effective and others.
-fn effective_uid(status: &str) -> Option<u32> {
-    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    ids.split_ascii_whitespace().nth(1)?.parse().ok()
-}
-
-fn read_maps(pid: u32) -> io::Result<String> {
+fn read_maps(pid: u32) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(format!("/proc/{pid}/maps"))?.take(MAX_MAPS_BYTES).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// The first mapping of each memfd of that name and access, by inode.
-fn mapped(maps: &str, device: &str, (name, access): (&str, &str)) -> Vec<Mapped> {
-    let mut found: Vec<Mapped> = Vec::new();
-    for line in maps.lines().filter(|line| line.ends_with(name)) {
-        let mut fields = line.split_ascii_whitespace();
-        let (Some(range), Some(of), Some(on)) = (fields.next(), fields.next(), fields.nth(1)) else {
-            continue;
-        };
-        let Some(inode) = fields.next().and_then(|inode| inode.parse().ok()) else { continue };
-        if of != access || on != device {
-            continue;
-        }
-        found.push(Mapped { range: range.into(), inode });
-    }
-    // As many as the program likes: in order, of which the first of each stays.
-    found.sort_by_key(|mapped| mapped.inode);
-    found.dedup_by_key(|mapped| mapped.inode);
-    found
+    Ok(bytes)
 }
 
 fn open(pid: u32, mapped: &Mapped) -> io::Result<OwnedFd> {
@@ -147,32 +117,16 @@ fn open_inode(path: &Path, inode: u64) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process::geteuid;
+    use rustix::thread::{gettid, set_name};
 
     #[test]
-    fn the_user_of_a_process_is_the_effective_one() {
-        let status = "Name:\tUid:\\n\nUmask:\t0022\nUid:\t1000\t1001\t1002\t1003\nGid:\t5\t6\t7\t8\n";
-        assert_eq!(effective_uid(status), Some(1001));
-        assert_eq!(effective_uid("Name:\tx\nUid:\t1000\n"), None);
-        assert_eq!(user_of(std::process::id()), Some(rustix::process::geteuid().as_raw()));
-    }
-
-    #[test]
-    fn each_memfd_of_a_writer_is_found_once_in_the_order_of_inodes() {
-        let maps = "\
-7f00-7f10 rw-s 00000000 00:01 2077                       /memfd:blkin-segment (deleted)
-7f10-7f20 rw-s 00001000 00:01 2077                       /memfd:blkin-segment (deleted)
-7f20-7f30 r--s 00000000 00:01 2078                       /memfd:blkin-control (deleted)
-7f30-7f40 rw-s 00000000 00:01 2070                       /memfd:blkin-segment (deleted)
-7e40-7e50 r--s 00000000 00:01 2075                       /memfd:blkin-segment (deleted)
-7e50-7e60 rw-s 00000000 00:01 2076                       /memfd:blkin-control (deleted)
-7f40-7f50 r-xp 00000000 08:01 99                         /usr/lib/libc.so.6
-7f60-7f70 rw-s 00000000 00:2f 2069                       /home/x/memfd:blkin-segment (deleted)
-";
-        let expected = [
-            Mapped { range: "7f30-7f40".into(), inode: 2070 },
-            Mapped { range: "7f00-7f10".into(), inode: 2077 },
-        ];
-        assert_eq!(mapped(maps, "00:01", SEGMENT), expected);
-        assert_eq!(mapped(maps, "00:01", CONTROL).len(), 1);
+    fn the_user_of_a_process_is_known_whatever_its_name_is() {
+        let named = || {
+            // As the kernel cuts a name in the middle of a character.
+            set_name(c"process-of-gr\xc3").unwrap();
+            user_of(gettid().as_raw_nonzero().get().cast_unsigned())
+        };
+        assert_eq!(std::thread::spawn(named).join().unwrap(), Some(geteuid().as_raw()));
     }
 }

@@ -11,6 +11,7 @@ use super::message::{Answer, Cause, ProgramView, Request};
 use super::peer::Reach;
 use super::rules::{Change, InForce, Rule, Rules, Subject, Target};
 use crate::link::{COMM_BYTES, Program, shown_name};
+use crate::process::started;
 use crate::staging::Memfd;
 
 /// An error names at most this many programs.
@@ -259,11 +260,8 @@ fn has_ended(subject: &Subject) -> bool {
 
 /// When a process started, in the kernel's ticks since boot; 0 when that cannot be read, or it is dead.
 fn born(pid: u32) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name, in parentheses, may hold anything; the start is the 20th field behind it, and the state the first.
-    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields.trim_start());
-    let start = fields.split_ascii_whitespace().nth(19).filter(|_| !fields.starts_with(['Z', 'X']));
-    start.and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    started(&stat).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@ use std::os::fd::OwnedFd;
 use blkin_ringbuf::layout::CONTROL_BYTES;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::pread;
+use rustix::thread::{gettid, set_name};
 
 use super::*;
 use crate::settings::file::FILE_BYTES;
@@ -203,4 +204,14 @@ fn the_start_of_a_process_tells_it_from_the_next_of_its_number() {
     assert!(born(std::process::id()) > 0);
     assert_eq!(born(std::process::id()), born(std::process::id()));
     assert_eq!(born(u32::MAX), 0);
+}
+
+#[test]
+fn the_start_of_a_process_is_known_whatever_its_name_is() {
+    let named = || {
+        // As the kernel cuts a name in the middle of a character.
+        set_name(c"process-of-gr\xc3").unwrap();
+        born(gettid().as_raw_nonzero().get().cast_unsigned())
+    };
+    assert!(std::thread::spawn(named).join().unwrap() > 0);
 }

@@ -1,0 +1,112 @@
+//! What /proc says of a process.
+//!
+//! A process has any bytes for a name, and maps files with any in theirs: the kernel keeps 15 of a name, which may end within
+//! a character. So nothing here is text as a whole.
+
+/// How a list of mappings shows one of a file.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// Its device, as `08:01`.
+    pub device: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// The access to it, as `rw-s`.
+    pub access: &'a str,
+}
+
+/// A mapping of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    /// Its addresses, as the names in `map_files` have them.
+    pub range: String,
+    /// The file, on its device.
+    pub inode: u64,
+}
+
+/// In `maps`, the first mapping of each such file, by inode.
+pub fn mapped(maps: &[u8], wanted: Wanted<'_>) -> Vec<Mapped> {
+    let lines = maps.split(|byte| *byte == b'\n').filter(|line| line.ends_with(wanted.name.as_bytes()));
+    let mut found: Vec<Mapped> = lines.filter_map(|line| mapping(line, wanted)).collect();
+    // As many as the program likes: in order, of which the first of each stays.
+    found.sort_by_key(|mapped| mapped.inode);
+    found.dedup_by_key(|mapped| mapped.inode);
+    found
+}
+
+/// `7f00-7f10 rw-s 00000000 00:01 2077      /memfd:name (deleted)`
+fn mapping(line: &[u8], wanted: Wanted<'_>) -> Option<Mapped> {
+    let mut fields = words(line);
+    let (range, access) = (fields.next()?, fields.next()?);
+    let (device, inode) = (fields.nth(1)?, fields.next()?);
+    let is_wanted = access == wanted.access && device == wanted.device;
+    is_wanted.then(|| Some(Mapped { range: range.to_owned(), inode: inode.parse().ok()? })).flatten()
+}
+
+/// The effective user in `status`, which has the name in its first line, where it breaks none: real, effective and others.
+pub fn effective_user(status: &[u8]) -> Option<u32> {
+    let ids = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Uid:"))?;
+    words(ids).nth(1)?.parse().ok()
+}
+
+/// When the process of a `stat` started, in the kernel's ticks since boot; `None` if it is dead.
+pub fn started(stat: &[u8]) -> Option<u64> {
+    // The name, in parentheses, may hold anything; the start is the 20th field behind it, and the state the first.
+    let behind = stat.iter().rposition(|byte| *byte == b')')? + 1;
+    let mut fields = words(&stat[behind..]);
+    let state = fields.next()?;
+    let start = fields.nth(18)?.parse().ok()?;
+    (!state.starts_with(['Z', 'X'])).then_some(start)
+}
+
+/// The words of a line, up to one that is no text.
+fn words(line: &[u8]) -> impl Iterator<Item = &str> {
+    let words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    words.map_while(|word| str::from_utf8(word).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_user_of_a_process_is_the_effective_one_whatever_its_name() {
+        let status = b"Name:\tUid:\\n\xc3\nUmask:\t0022\nUid:\t1000\t1001\t1002\t1003\nGid:\t5\t6\t7\t8\n";
+        assert_eq!(effective_user(status), Some(1001));
+        assert_eq!(effective_user(b"Name:\tx\nUid:\t1000\n"), None);
+    }
+
+    #[test]
+    fn the_start_of_a_process_is_found_behind_any_name_and_a_dead_one_has_none() {
+        let stat = |name: &[u8], state: &[u8]| {
+            let fields = (4..22).map(|field| field.to_string()).collect::<Vec<_>>().join(" ");
+            [b"7 (", name, b") ", state, b" ", fields.as_bytes(), b" 4711 23\n"].concat()
+        };
+        for name in [&b"osd"[..], b"a) S 1 (b", b"gr\xc3", b""] {
+            assert_eq!(started(&stat(name, b"S")), Some(4711));
+            assert_eq!(started(&stat(name, b"Z")), None);
+        }
+        assert_eq!(started(b"7 (osd) S 1 2"), None);
+    }
+
+    #[test]
+    fn each_memfd_of_a_writer_is_found_once_in_the_order_of_inodes() {
+        let maps = b"\
+7f00-7f10 rw-s 00000000 00:01 2077                       /memfd:blkin-segment (deleted)
+7f10-7f20 rw-s 00001000 00:01 2077                       /memfd:blkin-segment (deleted)
+7f20-7f30 r--s 00000000 00:01 2078                       /memfd:blkin-control (deleted)
+7f30-7f40 rw-s 00000000 00:01 2070                       /memfd:blkin-segment (deleted)
+7e40-7e50 r--s 00000000 00:01 2075                       /memfd:blkin-segment (deleted)
+7e50-7e60 rw-s 00000000 00:01 2076                       /memfd:blkin-control (deleted)
+7f40-7f50 r-xp 00000000 08:01 99                         /usr/lib/libc.so.6
+7f50-7f60 r--p 00000000 08:01 98                         /home/x/\xff
+7f60-7f70 rw-s 00000000 00:2f 2069                       /home/x/memfd:blkin-segment (deleted)
+";
+        let of = |name, access| mapped(maps, Wanted { device: "00:01", name, access });
+        let expected = [
+            Mapped { range: "7f30-7f40".into(), inode: 2070 },
+            Mapped { range: "7f00-7f10".into(), inode: 2077 },
+        ];
+        assert_eq!(of("/memfd:blkin-segment (deleted)", "rw-s"), expected);
+        assert_eq!(of("/memfd:blkin-control (deleted)", "r--s").len(), 1);
+    }
+}

@@ -29,13 +29,16 @@ impl<M: Memory> RulesFile<M> {
     /// # Errors
     /// Whatever the system says.
     pub fn open(memory: M) -> io::Result<(Self, Rules)> {
-        let (mut newest, mut rules) = (0, Rules::default());
+        let mut newest: Option<(u64, Rules)> = None;
         for copy in 0..2 {
-            if let Some((sequence, found)) = read(&memory, copy)?.filter(|(sequence, _)| *sequence > newest) {
-                (newest, rules) = (sequence, found);
-            }
+            let found = read(&memory, copy)?;
+            newest = match (newest, found) {
+                (Some(one), Some(other)) => Some(if is_after(other.0, one.0) { other } else { one }),
+                (one, other) => one.or(other),
+            };
         }
-        Ok((Self { memory, sequence: newest }, rules))
+        let (sequence, rules) = newest.unwrap_or_default();
+        Ok((Self { memory, sequence }, rules))
     }
 
     /// Writes all rules; they are there as a whole or not at all.
@@ -47,7 +50,7 @@ impl<M: Memory> RulesFile<M> {
         if (HEADER_BYTES + json.len()) as u64 > COPY_BYTES {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the rules are too long"));
         }
-        let sequence = self.sequence + 1;
+        let sequence = self.sequence.wrapping_add(1);
         let mut bytes = [sequence, json.len() as u64].map(u64::to_le_bytes).concat();
         bytes.extend(checksum(&[&bytes, &json]).to_le_bytes());
         bytes.extend(json);
@@ -55,6 +58,11 @@ impl<M: Memory> RulesFile<M> {
         self.sequence = sequence;
         Ok(())
     }
+}
+
+/// Whether a write is later than another of the last two: behind the last number comes 0.
+fn is_after(one: u64, other: u64) -> bool {
+    one.wrapping_sub(other).cast_signed() > 0
 }
 
 fn read(memory: &impl Memory, copy: u64) -> io::Result<Option<(u64, Rules)>> {
@@ -101,6 +109,16 @@ mod tests {
         for number in [1, MAX_RULES, 0, 3] {
             file.write(&rules(number)).unwrap();
             assert_eq!(RulesFile::open(memory.duplicate().unwrap()).unwrap().1, rules(number));
+        }
+    }
+
+    #[test]
+    fn rules_are_kept_also_behind_the_last_number() {
+        let memory = file();
+        let mut file = RulesFile { memory: memory.duplicate().unwrap(), sequence: u64::MAX - 2 };
+        for number in 1..6 {
+            file.write(&rules(number)).unwrap();
+            assert_eq!(RulesFile::open(memory.duplicate().unwrap()).unwrap().1, rules(number), "{number}");
         }
     }
 

@@ -113,7 +113,7 @@ pub(super) fn half(bytes: &[u8], at: usize) -> u32 {
 }
 
 /// FNV-1a over 64-bit words of several byte strings: finds a cut write, is no defence against an attacker.
-pub(crate) fn checksum(parts: &[&[u8]]) -> u64 {
+pub fn checksum(parts: &[&[u8]]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for part in parts {
         for chunk in part.chunks(8) {

@@ -10,6 +10,8 @@ use blkin_relay_fuzz::spool::segment::{BadPlace, Found, Segment, path};
 use libfuzzer_sys::fuzz_target;
 
 const NUMBER: u64 = 7;
+/// Where a file is made and removed in no time.
+const IN_MEMORY: &str = "/dev/shm";
 
 struct Written {
     start: u64,
@@ -69,7 +71,7 @@ fuzz_target!(|input: &[u8]| {
         bytes[at] ^= change[2];
         hit.push((at as u64, change[2]));
     }
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir_in(IN_MEMORY).expect("a folder");
     let file = std::fs::File::create(path(folder.path(), NUMBER)).expect("a file");
     file.write_all_at(&bytes, 0).expect("a file that can be written");
     let Found::Segment(segment) = Segment::open(folder.path(), NUMBER).expect("a file that is there") else {

@@ -20,9 +20,14 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Reads the text; lines that are no samples with whole values are passed over.
+    /// Reads the text; lines that are no samples with whole values are passed over, and those with which all would have no sum.
     pub fn parse(text: &str) -> Metrics {
-        Metrics { samples: text.lines().filter_map(sample).collect() }
+        let mut left = MOST_TOGETHER;
+        let fits = |sample: &Sample| {
+            let less = left.checked_sub(sample.value.unsigned_abs());
+            less.map(|less| left = less).is_some()
+        };
+        Metrics { samples: text.lines().filter_map(sample).filter(fits).collect() }
     }
 
     /// Whether a metric of that name is there at all.
@@ -82,8 +87,10 @@ fn sample(line: &str) -> Option<Sample> {
     Some(Sample { name: name.to_owned(), labels, value: whole(value)? })
 }
 
-/// Larger ones are no counts: a thousand of these have a sum.
+/// Larger ones are no counts.
 const MOST: u64 = 1 << f64::MANTISSA_DIGITS;
+/// All figures of an answer, which may have any number of them, come to no more: a hundred answers have a sum.
+const MOST_TOGETHER: u64 = MOST << 3;
 
 fn whole(text: &str) -> Option<i64> {
     let value: Option<i64> = text.parse().ok().or_else(|| {
@@ -145,6 +152,13 @@ mod tests {
         let text: String = figures.iter().map(|figure| format!("a {figure}\n")).collect();
         let metrics = Metrics::parse(&(text.clone() + "a 9007199254740991\na -1\n" + &text));
         assert_eq!(metrics.sum("a", &[]), 9_007_199_254_740_990);
+    }
+
+    #[test]
+    fn any_number_of_large_figures_has_a_sum() {
+        let large = "a 9007199254740991\na -9007199254740991\na 9007199254740991\n".repeat(2000);
+        let metrics = Metrics::parse(&large);
+        assert_eq!(metrics.sum("a", &[]), 2 * 9_007_199_254_740_991);
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! | [`stats`] | time between two annotations, by service |
 //! | [`doctor`] | whether tracing works on this machine, and if not, why |
 //! | [`snapshot`], [`recover`] | what the rings hold now, and what a file of that says |
+//! | `process` | what /proc says of a process |
 //! | `private_file` | the file of a snapshot, which is there as a whole or not at all |
 //! | [`set`] | what programs record, changed while they run |
 //! | [`target`] | whose programs those two are about |
@@ -23,6 +24,7 @@ pub mod live;
 pub mod metrics;
 pub mod moments;
 mod private_file;
+mod process;
 pub mod recover;
 pub mod rejects;
 pub mod set;

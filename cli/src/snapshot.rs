@@ -19,6 +19,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::private_file::PrivateFile;
+use crate::process;
 use crate::target::{ControlSocket, Target};
 use crate::terminal::safe;
 use crate::units;
@@ -227,17 +228,17 @@ fn memfds(process: &Path) -> Result<(Vec<OwnedFd>, Vec<OwnedFd>)> {
     Ok((segments, controls))
 }
 
-fn identity(process: &Path, pid: u32) -> Result<Identity> {
-    let line = |path: &Path| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+fn identity(folder: &Path, pid: u32) -> Result<Identity> {
+    let line = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     Ok(Identity {
         pid,
-        uid: process.metadata().context("the process has ended")?.uid(),
+        uid: folder.metadata().context("the process has ended")?.uid(),
         ended: false,
         taken_ns: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64),
         since_ns: 0,
-        label: line(&process.join("comm")),
-        host: line(Path::new("/proc/sys/kernel/hostname")),
-        boot: line(Path::new("/proc/sys/kernel/random/boot_id")),
+        label: process::text(pid, "comm").unwrap_or_default().trim().to_owned(),
+        host: line("/proc/sys/kernel/hostname"),
+        boot: line("/proc/sys/kernel/random/boot_id"),
     })
 }
 

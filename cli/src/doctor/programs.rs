@@ -13,6 +13,7 @@ use blkin_ringbuf::Unread;
 use super::Check;
 use super::daemons::closed_to_others;
 use crate::metrics::Metrics;
+use crate::process;
 use crate::target::OFFERS;
 use crate::terminal::safe;
 
@@ -173,7 +174,7 @@ fn scan() -> Scan {
     let is_root = rustix::process::geteuid().is_root();
     let Ok(entries) = fs::read_dir("/proc") else { return scan };
     for pid in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
-        match fs::read_to_string(format!("/proc/{pid}/maps")) {
+        match process::text(pid, "maps") {
             Ok(maps) if maps.contains(SEGMENT) && !is_consumerd(pid) => {
                 let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
                 let reader = reader(&maps, &locks).map(|pid| Reader { pid, is_well: runs_consumerd(pid) });
@@ -188,7 +189,7 @@ fn scan() -> Scan {
 }
 
 fn comm(pid: u32) -> String {
-    safe(fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim())
+    safe(process::text(pid, "comm").unwrap_or_default().trim())
 }
 
 /// How a program without rings is named, and why it has none if its environment says so.
@@ -223,7 +224,7 @@ fn refusal(pid: u32) -> Option<Unread> {
 }
 
 fn runs_consumerd(pid: u32) -> bool {
-    is_running_consumerd(&fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default())
+    is_running_consumerd(&process::text(pid, "stat").unwrap_or_default())
 }
 
 /// By what everybody may read of a process: `4711 (blkin-consumerd) S 1 …`. One that is stopped or dead reads nothing.
@@ -360,7 +361,7 @@ fn is_apart(pid: u32) -> bool {
 }
 
 fn real_uid(pid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let status = process::text(pid, "status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     line.split_whitespace().next()?.parse().ok()
 }

@@ -154,15 +154,22 @@ struct Program {
 /// # Errors
 /// When it cannot be reached, or refuses; the error has its words.
 pub fn run(arguments: &SetArguments, json: bool, style: Style) -> Result<String> {
-    let text = ask(&arguments.socket, &request(arguments))?;
+    told(arguments, &ask(&arguments.socket, &request(arguments))?, json, style)
+}
+
+/// What the daemon's answer says.
+///
+/// # Errors
+/// When it is a refusal, or none.
+pub fn told(arguments: &SetArguments, text: &str, json: bool, style: Style) -> Result<String> {
     let unreadable = || format!("failed to understand what {} answered", arguments.socket.path.display());
-    let answer: Answer = serde_json::from_str(&text).with_context(unreadable)?;
+    let answer: Answer = serde_json::from_str(text).with_context(unreadable)?;
     let done = match answer {
         Answer::Done(done) => done,
         Answer::Refused { why } => bail!("{}", safe(&why)),
     };
     if json {
-        let answer: Value = serde_json::from_str(&text)?;
+        let answer: Value = serde_json::from_str(text)?;
         return Ok(format!("{:#}\n", answer["done"]));
     }
     Ok(shown(arguments, &done, style))
@@ -396,7 +403,7 @@ mod tests {
 
     const STYLE: Style = Style { columns: 100, colours: false };
 
-    fn told(line: &str, json: bool, answer: &'static str) -> Result<String> {
+    fn run_with(line: &str, json: bool, answer: &'static str) -> Result<String> {
         let (path, serving) = daemon(answer);
         let text = run(&parsed(&format!("{line} --socket {}", path.display())).unwrap(), json, STYLE);
         serving.join().unwrap();
@@ -409,12 +416,12 @@ mod tests {
     #[test]
     fn an_answer_becomes_a_table_or_json() {
         let done: &'static str = DONE.replace('\n', " ").leak();
-        let text = told("--label osd --rate 100", false, done).unwrap();
+        let text = run_with("--label osd --rate 100", false, done).unwrap();
         assert!(text.starts_with("Set for 1 program and for those to come; in force now.\n"), "{text}");
         assert!(text.ends_with("  12   osd      7     off      1 of 100  alert and more severe\n"), "{text}");
-        let text = told("--show", false, done).unwrap();
+        let text = run_with("--show", false, done).unwrap();
         assert!(text.contains("  label osd  7     -        1 of 100  -\n"), "{text}");
-        let text = told("--show", true, done).unwrap();
+        let text = run_with("--show", true, done).unwrap();
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["programs"][0]["pid"], 12);
     }
 
@@ -465,9 +472,9 @@ mod tests {
     #[test]
     fn a_refusal_is_an_error_in_the_daemons_words() {
         let refused = r#"{"refused":{"cause":"unknown_pid","why":"no program of process 3 is attached"}}"#;
-        let error = told("--pid 3 --off", false, refused).unwrap_err();
+        let error = run_with("--pid 3 --off", false, refused).unwrap_err();
         assert_eq!(error.to_string(), "no program of process 3 is attached");
-        assert!(told("--show", false, "what?").unwrap_err().to_string().contains("understand"));
+        assert!(run_with("--show", false, "what?").unwrap_err().to_string().contains("understand"));
     }
 
     #[test]

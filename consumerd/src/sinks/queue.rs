@@ -1,7 +1,8 @@
 //! A bounded queue between the worker and a sink's thread.
 //!
 //! A program may hold no more of a queue than is still free (dynamic thresholds, Choudhury and Hahne 1998): one that
-//! floods loses its own annotations only, and a program that comes later still finds room.
+//! floods loses its own annotations only, and a program that comes later still finds room. What would be lost is better left
+//! where it is: see `worker::engine::room`.
 //!
 //! A batch of which nobody knows whether it arrived comes back and leaves in smaller ones: the other side may not take large
 //! calls.
@@ -244,6 +245,13 @@ impl Queue {
         let state = self.lock();
         let cost: usize = entries.into_iter().map(Entry::cost_bytes).sum();
         state.bytes == 0 || state.bytes + cost <= self.limits.bytes / 4
+    }
+
+    /// Whether a program may add some more, a sixteenth of the queue, before it loses annotations.
+    pub fn has_room_of(&self, program: u64) -> bool {
+        let state = self.lock();
+        let share = state.by_program.get(&program).copied().unwrap_or(0);
+        share + self.limits.bytes / 16 <= self.limits.bytes.saturating_sub(state.bytes)
     }
 
     /// Gives up entries that wait for room outside.

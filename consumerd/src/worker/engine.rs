@@ -60,6 +60,8 @@ pub(super) struct Progress {
     pub has_more: bool,
     /// The largest part of a ring that was copied, of 1024.
     pub fill: u64,
+    /// Something was left where it is, as there is no room for it.
+    pub holds_back: bool,
 }
 
 /// A frame that was written to the staging memory.
@@ -306,12 +308,13 @@ impl Engine {
         progress: &mut Progress,
         staged: &mut Vec<Staged>,
     ) -> Result<u64, StagingError> {
-        let room = self.staging.capacity_bytes() - self.staging.used_bytes();
+        let is_held_back = self.is_to_be_held_back(number);
         let Some(program) = self.programs.get_mut(&number).filter(|program| !program.ended) else {
             return Ok(0);
         };
-        // A program may hold no more of the staging memory than is still free: see `sinks::queue`.
-        if room < self.config.round_bytes() || program.staged_bytes > room {
+        program.is_held_back = is_held_back;
+        if is_held_back {
+            progress.holds_back = true;
             return Ok(0);
         }
         let round = program.round(self.config.ring_budget_bytes, &mut self.spare, now);

@@ -137,6 +137,13 @@ impl Feeder {
         Lines::new(is_wanted, program, frame)
     }
 
+    /// Whether what a program records now would get into no sink: each has as much of it as it may have, or is behind and reads
+    /// what is staged.
+    pub(super) fn has_no_room_of(&self, program: u64) -> bool {
+        let has_room = |fed: &Fed| fed.unread.is_none() && fed.sink.queue.has_room_of(program);
+        !self.sinks.is_empty() && !self.sinks.iter().any(has_room)
+    }
+
     /// Hands the lines of a frame to every sink that takes annotations as they come.
     pub(super) fn push_lines(&mut self, lines: Lines) {
         push(self.sinks.iter_mut().filter(|fed| fed.takes(Feed::Annotations)), &mut lines.close());

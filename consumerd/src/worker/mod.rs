@@ -312,7 +312,7 @@ impl Worker {
         let programs = self.engine().programs().len();
         self.pace.after(progress, since, self.waker.is_woken_by_all(programs));
         let mut has_more = progress.has_more;
-        if progress.drained {
+        if progress.drained || progress.holds_back {
             self.was_woken_in_vain = false;
             if was_woken {
                 // Nobody wakes it in the pause that follows: one that did so all the time would keep it awake.

@@ -33,6 +33,9 @@ impl Pace {
     pub(super) fn after(&mut self, progress: Progress, since: Duration, is_woken: bool) {
         self.pause = if progress.has_more {
             self.shortest
+        } else if progress.holds_back {
+            // Those that are would wake it in vain, so that nobody is asked to.
+            self.shortest
         } else if progress.drained {
             let longest = if is_woken { LONGEST_BUSY * self.shortest } else { self.shortest };
             let longest = longest.min(self.longest_idle);

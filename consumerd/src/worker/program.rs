@@ -42,6 +42,8 @@ pub(super) struct Program {
     before: Before,
     /// Bytes of its frames that are not retired.
     pub(super) staged_bytes: u64,
+    /// What it recorded stays in its rings for now.
+    pub(super) is_held_back: bool,
     /// Its frames that are not retired.
     pub(super) open_frames: u64,
     /// Number of the newest of them.
@@ -122,6 +124,7 @@ impl Program {
             figures: retired,
             before,
             staged_bytes: 0,
+            is_held_back: false,
             open_frames: 0,
             last_frame: 0,
             ended: false,

@@ -30,6 +30,8 @@ pub struct Snapshot {
     pub departed: Totals,
     /// How many have.
     pub departed_programs: u64,
+    /// Live programs whose rings are left as they are, as there is no room for more of them.
+    pub programs_held_back: usize,
     /// Offers that could not be mapped.
     pub rejected_programs: u64,
     /// Programs whose own figures contradicted each other.
@@ -85,6 +87,7 @@ impl Engine {
                 .collect(),
             departed: Totals::of_departed(&self.departed),
             departed_programs: self.departed_programs,
+            programs_held_back: self.held_back(),
             rejected_programs: self.rejected_programs,
             unsound_programs: self.unsound_programs,
             recorders_evicted: self.recorders_evicted,

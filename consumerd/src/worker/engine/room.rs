@@ -1,4 +1,4 @@
-//! What leaves before its time, so that there is room for what comes.
+//! What leaves before its time, so that there is room for what comes, and what does not come in while there is none.
 
 use std::time::Duration;
 
@@ -68,6 +68,29 @@ impl Engine {
     /// Most bytes of the staging memory that stay in use.
     pub(super) fn staging_limit_bytes(&self) -> u64 {
         GIVE_UP_AT * (self.staging.capacity_bytes() / PARTS)
+    }
+
+    /// Whether what a program has recorded is to stay in its rings. Of the staging memory that may be in use it holds as much as is
+    /// still free (see `sinks::queue`), and no sink has room for more of it: if it were drained, it would be lost all the same, but
+    /// first take the memory that others need while an upstream is away. What nobody writes any more comes to an end, and does
+    /// not stay.
+    pub(super) fn is_to_be_held_back(&self, number: u64) -> bool {
+        let Some(program) = self.programs.get(&number) else { return false };
+        let free = self.staging.capacity_bytes() - self.staging.used_bytes();
+        if free < self.config.round_bytes() || program.staged_bytes > free {
+            return true;
+        }
+        let in_use = self.staging.end() - self.retired_end;
+        let has_its_share = program.staged_bytes > self.staging_limit_bytes().saturating_sub(in_use);
+        has_its_share
+            && !program.has_no_writer()
+            && program.attachment.pending() > 0
+            && self.feeder.has_no_room_of(number)
+    }
+
+    /// How many programs are held back.
+    pub(super) fn held_back(&self) -> usize {
+        self.programs.values().filter(|program| program.is_held_back && !program.ended).count()
     }
 
     /// Keeps staging less than half full, so that no upstream which is away stops the draining: first spans that hold

@@ -11,6 +11,7 @@ use crate::staging::layout::MAX_RING_BUDGET_BYTES;
 
 mod damaged;
 mod ended;
+mod held_back;
 mod unread;
 
 const RING_BYTES: usize = 4096;

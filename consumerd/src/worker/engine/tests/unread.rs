@@ -82,6 +82,8 @@ impl Node {
         let control = control(SealFlags::SHRINK | SealFlags::GROW);
         let node = Self { config, staging, segment: segment_of_spans(1, spans), control };
         let mut first = node.worker();
+        // Of one that lives, not all would be taken in.
+        first.engine.ask_of_writers_by(Instant::now() + Duration::from_secs(10));
         while first.engine.drain_all(Duration::ZERO).unwrap().has_more {}
         node
     }

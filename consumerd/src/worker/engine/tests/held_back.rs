@@ -1,0 +1,80 @@
+//! A program that floods while nothing is shipped.
+
+use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
+
+use super::unread::{Node, Worker, segment_of_spans};
+use super::*;
+
+const FLOOD: u64 = 60_000;
+
+/// A program that records so many spans and lives as long as what comes of this.
+fn attach(worker: &mut Worker, number: u64, spans: u64) -> OwnedFd {
+    let segment = segment_of_spans(number, spans);
+    let (lives, write) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+    // Of memory that is in use elsewhere the kernel does not say that nobody writes it.
+    assert_eq!(splice(&segment, Some(&mut 0), &write, None, 64, SpliceFlags::empty()).unwrap(), 64);
+    let control = control(SealFlags::SHRINK | SealFlags::GROW);
+    worker.engine.attach(identity(number), segment, control).unwrap();
+    lives
+}
+
+#[test]
+fn a_program_that_floods_while_upstreams_are_away_pushes_out_nothing_of_others() {
+    let quiet_spans = 100;
+    let node = Node::with_staged(quiet_spans, 16 << 20);
+    let mut worker = node.worker();
+    worker.round();
+    let _lives = attach(&mut worker, 2, FLOOD);
+    while worker.engine.round().unwrap().drained {}
+    worker.round();
+
+    let snapshot = worker.engine.snapshot();
+    assert_eq!(snapshot.programs_held_back, 1);
+    let pending: Vec<_> = snapshot.programs.iter().map(|(_, totals)| totals.pending).collect();
+    assert!(pending[0] == 0 && pending[1] > FLOOD, "what does not get in stays: {pending:?}");
+    for (name, sink) in &snapshot.sinks {
+        assert_eq!(sink.spool_evicted, 0, "{name}");
+        assert!(sink.queue_full > 0 && sink.in_flight > 2 * quiet_spans, "{name}: {sink:?}");
+    }
+    assert!(snapshot.staging_used_bytes < snapshot.staging_limit_bytes / 3 * 2, "others have room");
+
+    // A third program finds it.
+    let spans = 50;
+    let _lives_too = attach(&mut worker, 3, spans);
+    while worker.engine.round().unwrap().drained {}
+    let lost_before: u64 = snapshot.sinks.iter().map(|(_, sink)| sink.queue_full).sum();
+    let snapshot = worker.engine.snapshot();
+    assert_eq!(snapshot.programs[2].1.drain.valid, 2 * spans);
+    assert_eq!(snapshot.sinks.iter().map(|(_, sink)| sink.queue_full).sum::<u64>(), lost_before);
+}
+
+#[test]
+fn what_was_held_back_is_drained_once_a_sink_takes_more() {
+    let node = Node::with_staged(1, 16 << 20);
+    let mut worker = node.worker();
+    worker.round();
+    let _lives = attach(&mut worker, 2, FLOOD);
+    while worker.engine.round().unwrap().drained {}
+    assert_eq!(worker.engine.snapshot().programs_held_back, 1);
+    let due = Instant::now() + Duration::from_secs(60);
+    while worker.engine.snapshot().programs.last().unwrap().1.pending > 0 {
+        assert!(Instant::now() < due);
+        (0..2).for_each(|sink| drop(worker.take(sink)));
+        worker.round();
+    }
+    assert_eq!(worker.engine.snapshot().programs_held_back, 0);
+}
+
+/// A worker that was started anew has its sinks read what is staged, and gives up nothing until staging needs the room.
+#[test]
+fn nor_does_it_push_out_others_while_sinks_are_behind() {
+    let quiet_spans = 4000;
+    let node = Node::with_staged(quiet_spans, 16 << 20);
+    let mut worker = node.worker();
+    let _lives = attach(&mut worker, 2, FLOOD);
+    while worker.engine.round().unwrap().drained {}
+    worker.round();
+    let snapshot = worker.engine.snapshot();
+    assert_eq!(snapshot.programs_held_back, 1);
+    assert!(snapshot.sinks.iter().all(|(_, sink)| sink.spool_evicted == 0), "{:?}", snapshot.sinks);
+}

@@ -100,24 +100,21 @@ impl sealed::Key for &String {
     }
 }
 
-/// An event at a [`Span`](crate::Span), its text a literal: the cheapest of all annotations.
+/// An event at a [`Span`](crate::Span), its text a literal or another constant: the cheapest of all annotations.
 ///
 /// ```
 /// # let span = blkin::Span::root("write", &blkin::Endpoint::new("gateway"));
 /// blkin::event!(span, "Enqueued op");
+/// blkin::event!(span, concat!("Enqueued op", " of version 2"));
 /// ```
 #[macro_export]
 macro_rules! event {
-    ($span:expr, $text:literal) => {
-        // The static is in a block of its own: there it hides no `NAME` of whoever calls.
-        $span.event({
-            static NAME: $crate::Name = $crate::Name::new($text);
-            &NAME
-        })
+    ($span:expr, $text:expr) => {
+        $span.event($crate::__declared!($text))
     };
 }
 
-/// A key, a literal, and its value at a [`Span`](crate::Span).
+/// A key, a literal or another constant, and its value at a [`Span`](crate::Span).
 ///
 /// ```
 /// # let span = blkin::Span::root("write", &blkin::Endpoint::new("gateway"));
@@ -125,15 +122,20 @@ macro_rules! event {
 /// ```
 #[macro_export]
 macro_rules! tag {
-    ($span:expr, $key:literal, $value:expr) => {
-        $span.tag(
-            {
-                static NAME: $crate::Name = $crate::Name::new($key);
-                &NAME
-            },
-            $value,
-        )
+    ($span:expr, $key:expr, $value:expr) => {
+        $span.tag($crate::__declared!($key), $value)
     };
+}
+
+/// The [`Name`] of the place where this is written. Items of a macro are seen by what its caller wrote in it: so this one is in a block
+/// of its own, and has a name that nobody else gives.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __declared {
+    ($text:expr) => {{
+        static __BLKIN_NAME: $crate::Name = $crate::Name::new($text);
+        &__BLKIN_NAME
+    }};
 }
 
 #[cfg(test)]
@@ -145,5 +147,13 @@ mod tests {
         let unsampled = Span::join("read", &Endpoint::new("osd.0"), Context::default());
         const NAME: &str = "alpha";
         crate::tag!(unsampled, "object", NAME);
+    }
+
+    #[test]
+    fn the_text_of_event_and_tag_may_be_any_constant() {
+        let unsampled = Span::join("read", &Endpoint::new("osd.0"), Context::default());
+        const NAME: &str = "alpha";
+        crate::event!(unsampled, NAME);
+        crate::tag!(unsampled, concat!("ob", "ject"), 7);
     }
 }

@@ -20,7 +20,7 @@ const LAST_LINES: Duration = Duration::from_millis(500);
 /// What waits for the thread; nothing does before [`start`].
 static QUEUE: OnceLock<&'static Queue> = OnceLock::new();
 
-/// From now on what is [written](write) waits for a thread. Where the system gives none, who writes still waits himself. What a
+/// From now on what is [written](fn@write) waits for a thread. Where the system gives none, who writes still waits himself. What a
 /// thread takes from who starts it, such as capabilities, this one has for good.
 pub(crate) fn start() {
     if QUEUE.get().is_some() {
@@ -66,7 +66,7 @@ pub fn lost_lines() -> u64 {
     QUEUE.get().map_or(0, |queue| queue.state().lost)
 }
 
-/// An end of [`write`] for who logs.
+/// An end of [`write`](fn@write) for who logs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lines;
 

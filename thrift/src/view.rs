@@ -12,7 +12,7 @@ use crate::skim::wire;
 use crate::span::{FIELD_NANOS, FIELD_POSITION, FIELD_SOURCE};
 use crate::{Annotation, AnnotationType, BinaryAnnotation, Endpoint, Limits, Span};
 
-/// A [`Span`](crate::Span) whose texts stay where they are.
+/// A [`Span`] whose texts stay where they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SpanView<'a> {
     /// The low 64 bits of the trace id.
@@ -39,7 +39,7 @@ pub struct SpanView<'a> {
     pub source: Option<i64>,
 }
 
-/// An [`Annotation`](crate::Annotation) whose texts stay where they are.
+/// An [`Annotation`] whose texts stay where they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnnotationView<'a> {
     /// Microseconds since 1970, not 0.
@@ -56,7 +56,7 @@ pub struct AnnotationView<'a> {
     pub nanos: Option<i16>,
 }
 
-/// A [`BinaryAnnotation`](crate::BinaryAnnotation) whose texts stay where they are.
+/// A [`BinaryAnnotation`] whose texts stay where they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BinaryView<'a> {
     /// The key.
@@ -73,7 +73,7 @@ pub struct BinaryView<'a> {
     pub source: Option<i64>,
 }
 
-/// An [`Endpoint`](crate::Endpoint) whose name stays where it is.
+/// An [`Endpoint`] whose name stays where it is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EndpointView<'a> {
     /// IPv4 address, its first byte the highest; 0 is none.

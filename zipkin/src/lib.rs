@@ -4,7 +4,7 @@
 //! |---|---|
 //! | a span as the v2 API has it | [`model`] |
 //! | v1 spans, as Scribe brings them, turned into such | [`convert`] |
-//! | spans as v2 JSON | [`write`] |
+//! | spans as v2 JSON | [`write`](mod@write) |
 //! | what a search asks for, and whether spans are it | [`query`] |
 
 pub mod convert;

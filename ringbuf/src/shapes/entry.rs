@@ -220,7 +220,7 @@ impl Entry {
     /// Word 5, what stands beside the port, and the version that has both.
     ///
     /// # Safety
-    /// As [`Shapes::find`]; the texts lie where the entry says, or said a moment ago.
+    /// As [`Shapes::find`](super::Shapes::find); the texts lie where the entry says, or said a moment ago.
     #[inline(always)]
     pub(super) unsafe fn read_if_it_begins(&self, call: &Call, with_key: bool) -> Option<(u64, u64, u64)> {
         let version = self.version.load(Acquire);

@@ -214,6 +214,48 @@ fn a_program_that_outlives_consumerd_is_drained_by_the_next() -> Result<()> {
     })
 }
 
+/// What the one has too much of stays in its rings, and takes no room of the other.
+#[test]
+fn a_program_that_floods_while_the_collector_is_away_costs_another_nothing() -> Result<()> {
+    let flags = ["--staging-bytes", "16777216", "--queue-bytes", "4194304"].map(str::to_owned).into();
+    let mut node = Node::start(Setup { consumerd: flags, ..Setup::default() })?;
+    let writer = |service: &str, traces: &str| {
+        Program::start("writer", &["--service", service, "--traces", traces], &node.socket(), &ROOMY)
+    };
+    let (mut quiet, mut noisy) = (writer("quiet", "20")?, writer("noisy", "1000")?);
+    let scribe = node.collector.address("scribe")?;
+    let http = node.collector.http.base().trim_start_matches("http://").to_owned();
+    node.collector.process.kill()?;
+    let mut written = quiet.round()?;
+    wait::until(LIMIT, "consumerd to leave the rings as they are", || {
+        noisy.round().ok()?;
+        let metrics = node.consumerd().ok()?.metrics().ok()?;
+        (metrics.sum("blkin_programs_held_back", &[]) == 1).then_some(())
+    })?;
+    for _ in 0..5 {
+        noisy.round()?;
+        written += quiet.round()?;
+    }
+    node.start_collector_at(&scribe, &http)?;
+    let query = [("serviceName", "quiet"), ("limit", "1000")];
+    wait::until(LIMIT, "each trace of the quiet program", || {
+        let traces = node.collector.http.get_ok("/api/v2/traces", &query).ok()?;
+        let traces: Vec<serde_json::Value> = serde_json::from_str(&traces).ok()?;
+        (traces.len() as i64 * 8 == written).then_some(())
+    })?;
+    for program in [&mut quiet, &mut noisy] {
+        ensure!(program.end()?.success(), "a program failed");
+    }
+    let ledger = node.ledger()?;
+    ensure!(ledger.balances(), "{ledger:#?}");
+    let metrics = node.consumerd()?.metrics()?;
+    ensure!(
+        metrics.sum("blkin_sink_lost_total", &[("cause", "spool_evicted")]) == 0,
+        "something was given up"
+    );
+    Ok(())
+}
+
 #[test]
 fn a_collector_that_comes_back_gets_everything_once() -> Result<()> {
     let mut node = Node::start(Setup::default())?;

@@ -217,7 +217,7 @@ fn a_program_that_outlives_consumerd_is_drained_by_the_next() -> Result<()> {
 /// What the one has too much of stays in its rings, and takes no room of the other.
 #[test]
 fn a_program_that_floods_while_the_collector_is_away_costs_another_nothing() -> Result<()> {
-    let flags = ["--staging-bytes", "16777216", "--queue-bytes", "4194304"].map(str::to_owned).into();
+    let flags = ["--staging-bytes", "33554432", "--queue-bytes", "4194304"].map(str::to_owned).into();
     let mut node = Node::start(Setup { consumerd: flags, ..Setup::default() })?;
     let writer = |service: &str, traces: &str| {
         Program::start("writer", &["--service", service, "--traces", traces], &node.socket(), &ROOMY)

@@ -247,11 +247,10 @@ impl Queue {
         state.bytes == 0 || state.bytes + cost <= self.limits.bytes / 4
     }
 
-    /// Whether a program may add some more, a sixteenth of the queue, before it loses annotations.
-    pub fn has_room_of(&self, program: u64) -> bool {
-        let state = self.lock();
-        let share = state.by_program.get(&program).copied().unwrap_or(0);
-        share + self.limits.bytes / 16 <= self.limits.bytes.saturating_sub(state.bytes)
+    /// Whether what a program records is shipped as it comes: next to nothing of it waits, a sixteenth of the queue.
+    pub fn keeps_up_with(&self, program: u64) -> bool {
+        let share = self.lock().by_program.get(&program).copied().unwrap_or(0);
+        share <= self.limits.bytes / 16
     }
 
     /// Gives up entries that wait for room outside.

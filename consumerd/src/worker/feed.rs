@@ -137,11 +137,10 @@ impl Feeder {
         Lines::new(is_wanted, program, frame)
     }
 
-    /// Whether what a program records now would get into no sink: each has as much of it as it may have, or is behind and reads
-    /// what is staged.
-    pub(super) fn has_no_room_of(&self, program: u64) -> bool {
-        let has_room = |fed: &Fed| fed.unread.is_none() && fed.sink.queue.has_room_of(program);
-        !self.sinks.is_empty() && !self.sinks.iter().any(has_room)
+    /// Whether there are sinks, and none ships what a program records as it comes. One that is behind does not.
+    pub(super) fn none_keeps_up_with(&self, program: u64) -> bool {
+        let keeps_up = |fed: &Fed| fed.unread.is_none() && fed.sink.queue.keeps_up_with(program);
+        !self.sinks.is_empty() && !self.sinks.iter().any(keeps_up)
     }
 
     /// Hands the lines of a frame to every sink that takes annotations as they come.

@@ -177,7 +177,7 @@ fn encode_daemon(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fm
         "Programs that have ended",
         one(snapshot.departed_programs),
     )?;
-    let help = "Programs whose rings are not drained: no sink has room for more of them";
+    let help = "Programs whose rings are not drained: they have their share of memory, and no sink keeps up";
     gauges_of(encoder, "blkin_programs_held_back", help, one(snapshot.programs_held_back as u64))?;
     let kept = one(snapshot.recorders_kept);
     gauges_of(encoder, "blkin_recorders_kept", "Flight recorders kept of programs that have ended", kept)?;

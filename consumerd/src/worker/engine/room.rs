@@ -71,9 +71,8 @@ impl Engine {
     }
 
     /// Whether what a program has recorded is to stay in its rings. Of the staging memory that may be in use it holds as much as is
-    /// still free (see `sinks::queue`), and no sink has room for more of it: if it were drained, it would be lost all the same, but
-    /// first take the memory that others need while an upstream is away. What nobody writes any more comes to an end, and does
-    /// not stay.
+    /// still free (see `sinks::queue`), and no sink ships it as it comes: if it were drained, it would take the memory that others
+    /// need while an upstream is away, and be lost all the same. What nobody writes any more comes to an end, and does not stay.
     pub(super) fn is_to_be_held_back(&self, number: u64) -> bool {
         let Some(program) = self.programs.get(&number) else { return false };
         let free = self.staging.capacity_bytes() - self.staging.used_bytes();
@@ -85,7 +84,7 @@ impl Engine {
         has_its_share
             && !program.has_no_writer()
             && program.attachment.pending() > 0
-            && self.feeder.has_no_room_of(number)
+            && self.feeder.none_keeps_up_with(number)
     }
 
     /// How many programs are held back.

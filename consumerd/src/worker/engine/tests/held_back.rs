@@ -4,6 +4,7 @@ use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
 
 use super::unread::{Node, Worker, segment_of_spans};
 use super::*;
+use crate::sinks::Feed;
 
 const FLOOD: u64 = 60_000;
 
@@ -63,6 +64,25 @@ fn what_was_held_back_is_drained_once_a_sink_takes_more() {
         worker.round();
     }
     assert_eq!(worker.engine.snapshot().programs_held_back, 0);
+}
+
+#[test]
+fn nor_while_an_upstream_takes_a_little_now_and_then() {
+    let node = Node::with_staged(100, 16 << 20);
+    let mut worker = node.worker_with([("scribe", Feed::Spans)]);
+    worker.round();
+    let _lives = attach(&mut worker, 2, FLOOD);
+    while worker.engine.round().unwrap().drained {}
+    let drained = worker.engine.programs[&2].figures.drained;
+    for _ in 0..300 {
+        worker.take_some(0, 10);
+        worker.round();
+        let snapshot = worker.engine.snapshot();
+        assert!(snapshot.staging_used_bytes < snapshot.staging_limit_bytes / 6 * 5, "others have room");
+    }
+    let (_, sink) = worker.engine.snapshot().sinks[0];
+    assert!(sink.acked > 0 && sink.spool_evicted == 0, "{sink:?}");
+    assert!(worker.engine.programs[&2].figures.drained > drained, "it goes on");
 }
 
 /// A worker that was started anew has its sinks read what is staged, and gives up nothing until staging needs the room.

@@ -89,8 +89,11 @@ impl Node {
     }
 
     pub(super) fn worker(&self) -> Worker {
-        let sinks =
-            [("scribe", Feed::Spans), ("json_lines", Feed::Annotations), ("absent", Feed::Annotations)];
+        let lines = ["json_lines", "absent"].map(|name| (name, Feed::Annotations));
+        self.worker_with([("scribe", Feed::Spans)].into_iter().chain(lines))
+    }
+
+    pub(super) fn worker_with(&self, sinks: impl IntoIterator<Item = (&'static str, Feed)>) -> Worker {
         let sinks: Vec<_> = sinks
             .into_iter()
             .map(|(name, feed)| {
@@ -131,6 +134,14 @@ impl Worker {
 
     pub(super) fn in_flight(&mut self) -> Vec<u64> {
         self.engine.snapshot().sinks.iter().map(|(_, sink)| sink.in_flight).collect()
+    }
+
+    /// Takes so many entries of a queue, for good.
+    pub(super) fn take_some(&self, sink: usize, entries: usize) {
+        let queue = &self.queues[sink];
+        for batch in std::iter::from_fn(|| queue.next_single()).take(entries) {
+            queue.settle_single(&batch, Outcome::Acked);
+        }
     }
 
     /// Takes all that is in a queue, for good, and gives its messages.

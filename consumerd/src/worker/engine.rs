@@ -308,12 +308,12 @@ impl Engine {
         progress: &mut Progress,
         staged: &mut Vec<Staged>,
     ) -> Result<u64, StagingError> {
-        let is_held_back = self.is_to_be_held_back(number);
+        let room = self.room();
         let Some(program) = self.programs.get_mut(&number).filter(|program| !program.ended) else {
             return Ok(0);
         };
-        program.is_held_back = is_held_back;
-        if is_held_back {
+        program.is_held_back = room.holds_back(program, &self.feeder);
+        if program.is_held_back {
             progress.holds_back = true;
             return Ok(0);
         }

@@ -6,6 +6,7 @@ use super::Engine;
 use crate::config::Config;
 use crate::hash::Map;
 use crate::sinks::queue::Outcome;
+use crate::worker::feed::Feeder;
 use crate::worker::program::Program;
 use crate::worker::snapshot::keep_within_bounds;
 
@@ -64,27 +65,42 @@ impl Share {
     }
 }
 
+/// Room in the staging memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// It has none for another round of a program.
+    is_short: bool,
+    /// Bytes of what may be in use.
+    free: u64,
+}
+
+impl Room {
+    /// Whether what a program has recorded is to stay in its rings. Of the memory that may be in use it holds as much as is still
+    /// free (see `sinks::queue`), and no sink ships it as it comes: if it were drained, it would take the memory that others
+    /// need while an upstream is away, and be lost all the same. What nobody writes any more comes to an end, and does not stay.
+    pub(super) fn holds_back(&self, program: &Program, feeder: &Feeder) -> bool {
+        let has_its_share = program.staged_bytes > self.free;
+        self.is_short
+            || (has_its_share
+                && !program.has_no_writer()
+                && program.attachment.pending() > 0
+                && feeder.none_keeps_up_with(program.identity.number))
+    }
+}
+
 impl Engine {
     /// Most bytes of the staging memory that stay in use.
     pub(super) fn staging_limit_bytes(&self) -> u64 {
         GIVE_UP_AT * (self.staging.capacity_bytes() / PARTS)
     }
 
-    /// Whether what a program has recorded is to stay in its rings. Of the staging memory that may be in use it holds as much as is
-    /// still free (see `sinks::queue`), and no sink ships it as it comes: if it were drained, it would take the memory that others
-    /// need while an upstream is away, and be lost all the same. What nobody writes any more comes to an end, and does not stay.
-    pub(super) fn is_to_be_held_back(&self, number: u64) -> bool {
-        let Some(program) = self.programs.get(&number) else { return false };
-        let free = self.staging.capacity_bytes() - self.staging.used_bytes();
-        if free < self.config.round_bytes() || program.staged_bytes > free {
-            return true;
-        }
+    /// What the staging memory has room for.
+    pub(super) fn room(&self) -> Room {
         let in_use = self.staging.end() - self.retired_end;
-        let has_its_share = program.staged_bytes > self.staging_limit_bytes().saturating_sub(in_use);
-        has_its_share
-            && !program.has_no_writer()
-            && program.attachment.pending() > 0
-            && self.feeder.none_keeps_up_with(number)
+        Room {
+            is_short: self.staging.capacity_bytes() - self.staging.used_bytes() < self.config.round_bytes(),
+            free: self.staging_limit_bytes().saturating_sub(in_use),
+        }
     }
 
     /// How many programs are held back.

@@ -4,8 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State;
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
@@ -16,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::connection::{Patience, Patient};
 use crate::exposition::Exposition;
 use crate::health::Health;
+use crate::places::Turns;
 use crate::presence;
 
 /// Connections of those who ask for metrics and health, and nothing else.
@@ -36,7 +39,7 @@ pub fn router(admin: Admin) -> Router {
 }
 
 /// Serves `router` on `listener` until `stop` is cancelled and the requests under way are answered. Peers that are silent
-/// are not waited for; beyond `max_connections` at a time they wait to be accepted.
+/// are not waited for; beyond `max_connections` at a time peers wait to be accepted until another has gone, or is silent.
 ///
 /// # Errors
 /// When the listener fails for good.
@@ -48,7 +51,12 @@ pub async fn serve(
     stop: CancellationToken,
 ) -> std::io::Result<()> {
     let listener = Patient::new(listener, max_connections, patience);
-    axum::serve(listener, router).with_graceful_shutdown(async move { stop.cancelled().await }).await
+    let routes = router.layer(from_fn(take_turns)).into_make_service_with_connect_info::<Turns>();
+    axum::serve(listener, routes).with_graceful_shutdown(async move { stop.cancelled().await }).await
+}
+
+async fn take_turns(ConnectInfo(turns): ConnectInfo<Turns>, request: Request, next: Next) -> Response {
+    turns.end(next.run(turns.begin(request).map(Body::new)).await)
 }
 
 /// The metrics as an HTTP answer, written as the asker reads them.
@@ -171,6 +179,23 @@ mod tests {
         let red = get(address, "/healthz").await;
         assert!(red.starts_with("HTTP/1.1 503") && red.contains("\"store\""), "{red}");
 
+        stop.cancel();
+        server.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn who_says_nothing_does_not_keep_others_from_asking_for_the_health() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let routes = router(Admin { registry: Arc::default(), health: Health::new() });
+        let patience = Patience::new(Duration::from_secs(3600));
+        let server = tokio::spawn(serve(listener, routes, 1, patience, stop.clone()));
+        let mut half = TcpStream::connect(address).await.unwrap();
+        half.write_all(b"GET /healthz HTTP/1.1\r\nHost:").await.unwrap();
+        let asked = tokio::time::timeout(Duration::from_secs(60), get(address, "/healthz")).await.unwrap();
+        assert!(asked.starts_with("HTTP/1.1 200"));
+        assert_eq!(half.read(&mut [0]).await.unwrap_or(0), 0);
         stop.cancel();
         server.await.unwrap().unwrap();
     }

@@ -1,4 +1,5 @@
-//! HTTP connections that end when their peer is silent: neither sends anything nor takes what it is sent.
+//! HTTP connections that end when their peer is silent: neither sends anything nor takes what it is sent. Where all places are
+//! taken, that is soon.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,12 +9,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::serve::Listener;
+use axum::extract::connect_info::Connected;
+use axum::serve::{IncomingStream, Listener};
 use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
+use tokio_util::sync::WaitForCancellationFutureOwned;
+
+use crate::places::{Place, Places, Turns};
 
 /// How long a silent peer is waited for, and how many took nothing of what they were sent. Clones count together.
 #[derive(Debug, Clone)]
@@ -44,19 +48,20 @@ impl Patience {
     }
 }
 
-/// A connection, and what is held as long as it lasts.
+/// A connection, and its place.
 #[derive(Debug)]
-pub struct Connection<P> {
+pub struct Connection {
     stream: TcpStream,
     idle: Pin<Box<Sleep>>,
     patience: Patience,
     is_write_blocked: bool,
-    _held: P,
+    place: Place,
+    lost: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
-impl<P> Connection<P> {
-    /// Waits no longer than `patience` says; `held` is dropped with the connection.
-    pub fn new(stream: TcpStream, patience: Patience, held: P) -> Self {
+impl Connection {
+    /// Waits no longer than `patience` says, nor once it has lost its place.
+    pub fn new(stream: TcpStream, patience: Patience, place: Place) -> Self {
         // Answers are small and waited for; failing to say so costs only time.
         let _slower = stream.set_nodelay(true);
         // What is written now and then to a peer that has vanished is progress for a long time: only the kernel knows that
@@ -64,7 +69,21 @@ impl<P> Connection<P> {
         let idle_ms = u32::try_from(patience.idle_time.as_millis()).unwrap_or(u32::MAX);
         let _later = set_tcp_user_timeout(&stream, idle_ms);
         let idle = Box::pin(sleep(patience.idle_time));
-        Connection { stream, idle, patience, is_write_blocked: false, _held: held }
+        let lost = Box::pin(place.lost().cancelled_owned());
+        Connection { stream, idle, patience, is_write_blocked: false, place, lost }
+    }
+
+    /// For who answers what comes on it.
+    pub fn turns(&self) -> Turns {
+        self.place.turns()
+    }
+
+    /// Breaks once the place is lost: then nothing more is read, and nobody is told that what was half said is wrong.
+    fn unless_lost(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        match self.lost.as_mut().poll(context) {
+            Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
+            Poll::Pending => Ok(()),
+        }
     }
 
     /// Any progress starts the time anew; without, the connection breaks once the time is over.
@@ -81,6 +100,7 @@ impl<P> Connection<P> {
         }
         if progress.is_ready() {
             self.idle.as_mut().reset(Instant::now() + self.patience.idle_time);
+            self.place.progress();
             return progress;
         }
         self.idle.as_mut().poll(context).map(|()| {
@@ -92,25 +112,28 @@ impl<P> Connection<P> {
     }
 }
 
-impl<P: Unpin> AsyncRead for Connection<P> {
+impl AsyncRead for Connection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        self.unless_lost(context)?;
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         self.unless_idle(context, read)
     }
 }
 
-impl<P: Unpin> AsyncWrite for Connection<P> {
+impl AsyncWrite for Connection {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.unless_lost(context)?;
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.is_write_blocked = written.is_pending();
+        self.place.set_blocked(self.is_write_blocked);
         self.unless_idle(context, written)
     }
 
@@ -123,32 +146,37 @@ impl<P: Unpin> AsyncWrite for Connection<P> {
     }
 }
 
-/// Listens for such connections. Beyond so many at a time, peers wait to be accepted.
+/// Listens for such connections. Beyond so many at a time, peers wait to be accepted until another has gone, or is silent.
 pub(crate) struct Patient {
     listener: TcpListener,
     patience: Patience,
-    places: Arc<Semaphore>,
+    places: Places,
 }
 
 impl Patient {
     pub(crate) fn new(listener: TcpListener, max_connections: usize, patience: Patience) -> Self {
-        Patient { listener, patience, places: Arc::new(Semaphore::new(max_connections)) }
+        Patient { listener, patience, places: Places::new(max_connections) }
     }
 }
 
 impl Listener for Patient {
-    /// Its place; the semaphore is never closed.
-    type Io = Connection<Option<OwnedSemaphorePermit>>;
+    type Io = Connection;
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        let place = self.places.clone().acquire_owned().await.ok();
+        let free = self.places.free(&self.listener).await;
         let (stream, peer) = Listener::accept(&mut self.listener).await;
-        (Connection::new(stream, self.patience.clone(), place), peer)
+        (Connection::new(stream, self.patience.clone(), free.to(peer.ip())), peer)
     }
 
     fn local_addr(&self) -> io::Result<Self::Addr> {
         self.listener.local_addr()
+    }
+}
+
+impl Connected<IncomingStream<'_, Patient>> for Turns {
+    fn connect_info(stream: IncomingStream<'_, Patient>) -> Self {
+        stream.io().turns()
     }
 }
 

@@ -16,6 +16,7 @@
 //! - [`drain`]: how long what is under way has when a server ends.
 //! - `presence`: what `/metrics` says of every daemon itself.
 //! - [`connection`]: HTTP connections that do not wait for a silent peer for ever.
+//! - [`places`]: for how many connections there is room, and who makes it.
 //! - [`signals`]: SIGTERM and SIGINT start a drain.
 //! - [`ready`]: tells whoever waits that the daemon serves, and on which ports.
 //! - [`start`]: listening, the async runtime, what `--check-config` says.
@@ -36,6 +37,7 @@ mod keys;
 pub mod logging;
 pub mod notices;
 pub mod own;
+pub mod places;
 mod presence;
 pub mod ready;
 pub mod settings;
@@ -49,6 +51,7 @@ pub use connection::{Connection, Patience};
 pub use exit::Failure;
 pub use health::{Health, Heartbeat};
 pub use notices::Notices;
+pub use places::Places;
 pub use prometheus_client;
 pub use settings::{Reloadable, Settings};
 pub use standing::{Cause, Standing};

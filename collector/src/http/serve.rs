@@ -1,17 +1,17 @@
 //! Serving HTTP/1.1 with limits that a plain accept loop does not have: most connections (more wait in the kernel's
-//! queue), the time of silence, and the time until a request's head is whole.
+//! queue until one ends, or is silent), the time of silence, and the time until a request's head is whole.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::Request;
 use axum::response::Response;
 use blkin_daemon::health::BEAT_EVERY;
-use blkin_daemon::{CancellationToken, Connection, Heartbeat, Notices, Patience};
+use blkin_daemon::places::{Place, Turns};
+use blkin_daemon::{CancellationToken, Connection, Heartbeat, Notices, Patience, Places};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::Service;
@@ -19,7 +19,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::half_open::{Answering, GRACE, HalfOpen};
 use super::{compression, path};
@@ -46,7 +45,7 @@ pub async fn serve(
     stop: CancellationToken,
     heartbeat: Heartbeat,
 ) {
-    let places = Arc::new(Semaphore::new(max_connections));
+    let places = Places::new(max_connections);
     let graceful = GracefulShutdown::new();
     let mut pulse = tokio::time::interval(BEAT_EVERY);
     let mut told = Told::default();
@@ -80,15 +79,15 @@ struct Told {
 }
 
 impl Told {
-    /// All places are taken. Nothing else shows it: who asks for the health waits, too.
+    /// All places are taken. Nothing else shows it: who asks for the health waits, too, if nobody makes room.
     fn of_crowd(&mut self) {
         if !std::mem::replace(&mut self.is_crowded, true)
             && let Some(held_back) = self.crowds.admit(Instant::now())
         {
             tracing::warn!(
                 held_back,
-                "there are as many HTTP connections as may be: more wait for one to end; raise http_max_connections, or \
-                 have clients keep fewer"
+                "there are as many HTTP connections as may be: more wait until one has ended, or was silent for a second \
+                 and makes room; raise http_max_connections, or have clients keep fewer"
             );
         }
     }
@@ -97,19 +96,16 @@ impl Told {
 /// The next connection, once there is a place for it.
 async fn accept(
     listener: &TcpListener,
-    places: &Arc<Semaphore>,
+    places: &Places,
     told: &mut Told,
-) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-    let place = match places.clone().try_acquire_owned() {
-        Ok(place) => place,
-        Err(_) => {
-            told.of_crowd();
-            places.clone().acquire_owned().await.ok()?
-        }
-    };
+) -> Option<(TcpStream, SocketAddr, Place)> {
+    if places.are_taken() {
+        told.of_crowd();
+    }
+    let free = places.free(listener).await;
     told.is_crowded = false;
     match listener.accept().await {
-        Ok((stream, peer)) => Some((stream, peer, place)),
+        Ok((stream, peer)) => Some((stream, peer, free.to(peer.ip()))),
         Err(error) => {
             if let Some(held_back) = told.failures.admit(Instant::now()) {
                 tracing::warn!(held_back, "failed to accept an HTTP connection: {error}");
@@ -123,14 +119,16 @@ async fn accept(
 fn connection(
     stream: TcpStream,
     peer: SocketAddr,
-    place: OwnedSemaphorePermit,
+    place: Place,
     router: Router,
     patience: Patience,
-) -> http1::Connection<TokioIo<HalfOpen<Connection<OwnedSemaphorePermit>>>, Routes> {
+) -> http1::Connection<TokioIo<HalfOpen<Connection>>, Routes> {
     let idle_time = patience.idle_time();
     let answering = Answering::default();
-    let io = TokioIo::new(HalfOpen::new(Connection::new(stream, patience, place), answering.clone(), GRACE));
-    let routes = Routes { peer: Peer(peer), answering, inner: TowerToHyperService::new(router) };
+    let connection = Connection::new(stream, patience, place);
+    let turns = connection.turns();
+    let io = TokioIo::new(HalfOpen::new(connection, answering.clone(), GRACE));
+    let routes = Routes { peer: Peer(peer), answering, turns, inner: TowerToHyperService::new(router) };
     http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(idle_time)
@@ -142,6 +140,7 @@ fn connection(
 struct Routes {
     peer: Peer,
     answering: Answering,
+    turns: Turns,
     inner: TowerToHyperService<Router>,
 }
 
@@ -154,6 +153,8 @@ impl Service<Request<Incoming>> for Routes {
         path::simplify(request.uri_mut());
         compression::take_plain_at_last(request.headers_mut());
         request.extensions_mut().insert(self.peer);
-        Box::pin(self.answering.clone().during(self.inner.call(request)))
+        let turns = self.turns.clone();
+        let answer = self.inner.call(turns.begin(request));
+        Box::pin(self.answering.clone().during(async move { Ok(turns.end(answer.await?)) }))
     }
 }

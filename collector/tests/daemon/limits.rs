@@ -282,6 +282,43 @@ fn who_connects_beyond_the_limit_waits_for_a_place_and_the_log_says_so() {
     assert!(closed(&mut second).starts_with("HTTP/1.1 200 "));
 }
 
+#[test]
+fn who_says_nothing_makes_room_for_who_asks() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = configured(
+        folder.path(),
+        "http_max_connections = 4\nhttp_idle_seconds = 3600\nmessage_seconds = 3600\n",
+    );
+    let begun = |said: &str| {
+        let mut stream = TcpStream::connect(collector.http).unwrap();
+        stream.write_all(said.as_bytes()).unwrap();
+        stream
+    };
+    let mut viewer = begun("GET /api/blkin/live HTTP/1.1\r\nHost: x\r\n\r\n");
+    viewer.read_exact(&mut [0]).unwrap();
+    let mut silent = vec![
+        begun(""),
+        begun("GET /health HTTP/1.1\r\nHost:"),
+        begun("POST /api/v2/spans HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n["),
+    ];
+    // Each keeps its place once it was answered.
+    for _ in 0..3 {
+        let mut asking = begun("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+        asking.set_read_timeout(Some(PATIENCE)).unwrap();
+        asking.read_exact(&mut [0]).unwrap();
+        silent.push(asking);
+    }
+    silent.drain(3..);
+    for mut made_room in silent {
+        made_room.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert_eq!(closed(&mut made_room), "");
+    }
+    viewer.set_nonblocking(true).unwrap();
+    let watched =
+        std::iter::repeat_with(|| viewer.read(&mut [0; 1024])).find(|read| !matches!(read, Ok(1..)));
+    assert_eq!(watched.unwrap().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+}
+
 /// JSON that is a list of one span whatever its length.
 fn padded(length: usize) -> Vec<u8> {
     let mut body = br#"[{"traceId":"1","id":"1"}]"#.to_vec();

@@ -1,0 +1,371 @@
+//! Places for connections, of which there are only so many. Once none is free, who says nothing makes room for who comes: of
+//! the peer that has most of them, the connection that was silent longest. Else half-sent requests of one peer, or connections
+//! that it keeps for later, would keep all others out, even who asks for the health, for as long as a connection may be idle.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::Request;
+use axum::response::Response;
+use http_body::{Frame, SizeHint};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+/// Who is silent for less than this makes room for nobody: it may just have come, or be about to ask again.
+const LEAST_SILENCE: Duration = Duration::from_secs(1);
+/// While all places are taken, it is looked so often whether somebody waits, and who makes room.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Places for so many connections. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Places(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    free: Arc<Semaphore>,
+    taken: Mutex<Taken>,
+    begun: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    seats: HashMap<u64, Arc<Seat>>,
+    next: u64,
+}
+
+/// A place that nobody has yet.
+#[derive(Debug)]
+pub struct Free {
+    permit: OwnedSemaphorePermit,
+    shared: Arc<Shared>,
+}
+
+/// The place of a connection, which is free again when this is dropped.
+#[derive(Debug)]
+pub struct Place {
+    number: u64,
+    seat: Arc<Seat>,
+    shared: Arc<Shared>,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// What is known of who has a place.
+#[derive(Debug)]
+struct Seat {
+    peer: IpAddr,
+    /// When it last said or took something, since the places were there.
+    progress_ms: AtomicU64,
+    /// Whether the server has the next step to do. Else the peer is waited for.
+    is_served: AtomicBool,
+    /// Whether it does not take what it is sent.
+    is_blocked: AtomicBool,
+    lost: CancellationToken,
+}
+
+impl Places {
+    /// So many, all of them free.
+    pub fn new(most: usize) -> Self {
+        let free = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+        Places(Arc::new(Shared { free, taken: Mutex::default(), begun: Instant::now() }))
+    }
+
+    /// Whether somebody who comes now has to wait.
+    pub fn are_taken(&self) -> bool {
+        self.0.free.available_permits() == 0
+    }
+
+    /// Waits for a free one. While there is none and somebody waits at the listener, others have to make room.
+    pub async fn free(&self, listener: &impl AsFd) -> Free {
+        loop {
+            if let Ok(permit) = self.0.free.clone().try_acquire_owned() {
+                return Free { permit, shared: self.0.clone() };
+            }
+            if somebody_waits(listener) {
+                self.0.make_room();
+            }
+            tokio::select! {
+                // The semaphore is never closed.
+                _ = self.0.free.acquire() => {}
+                () = sleep(LOOK_EVERY) => {}
+            }
+        }
+    }
+}
+
+fn somebody_waits(listener: &impl AsFd) -> bool {
+    let mut listener = [PollFd::new(listener, PollFlags::IN)];
+    poll(&mut listener, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+}
+
+impl Free {
+    /// Gives it to a connection.
+    pub fn to(self, peer: IpAddr) -> Place {
+        let seat = Arc::new(Seat {
+            peer: peer.to_canonical(),
+            progress_ms: AtomicU64::new(self.shared.now_ms()),
+            is_served: AtomicBool::new(false),
+            is_blocked: AtomicBool::new(false),
+            lost: CancellationToken::new(),
+        });
+        let mut taken = self.shared.taken();
+        let number = taken.next;
+        taken.next += 1;
+        taken.seats.insert(number, seat.clone());
+        drop(taken);
+        Place { number, seat, shared: self.shared, _permit: self.permit }
+    }
+}
+
+impl Shared {
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Ends one connection. Who has only one keeps it while others have several.
+    fn make_room(&self) {
+        let taken = self.taken();
+        let mut counts = HashMap::<IpAddr, usize>::new();
+        for seat in taken.seats.values() {
+            *counts.entry(seat.peer).or_default() += 1;
+        }
+        let least = counts.values().copied().max().unwrap_or(0).min(2);
+        let before_ms = self.now_ms().checked_sub(LEAST_SILENCE.as_millis() as u64);
+        let silent = taken
+            .seats
+            .values()
+            .filter(|seat| seat.is_waited_for() && Some(seat.progress_ms()) <= before_ms)
+            .map(|seat| (counts[&seat.peer], seat))
+            .filter(|(count, _)| *count >= least)
+            .max_by_key(|(count, seat)| (*count, std::cmp::Reverse(seat.progress_ms())));
+        if let Some((_, seat)) = silent {
+            seat.lost.cancel();
+        }
+    }
+}
+
+impl Seat {
+    fn progress_ms(&self) -> u64 {
+        self.progress_ms.load(Ordering::Relaxed)
+    }
+
+    fn is_waited_for(&self) -> bool {
+        !self.lost.is_cancelled()
+            && (!self.is_served.load(Ordering::Relaxed) || self.is_blocked.load(Ordering::Relaxed))
+    }
+}
+
+impl Place {
+    /// Its peer said or took something.
+    pub(crate) fn progress(&self) {
+        self.seat.progress_ms.store(self.shared.now_ms(), Ordering::Relaxed);
+    }
+
+    /// Whether its peer does not take what it is sent.
+    pub(crate) fn set_blocked(&self, is_blocked: bool) {
+        self.seat.is_blocked.store(is_blocked, Ordering::Relaxed);
+    }
+
+    /// Cancelled once the place is another's, and the connection is to end.
+    pub fn lost(&self) -> CancellationToken {
+        self.seat.lost.clone()
+    }
+
+    /// For who answers what comes on the connection.
+    pub fn turns(&self) -> Turns {
+        Turns(self.seat.clone())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.shared.taken().seats.remove(&self.number);
+    }
+}
+
+/// Whose turn it is on a connection: that of the peer, which has to say something, or that of the server.
+#[derive(Debug, Clone)]
+pub struct Turns(Arc<Seat>);
+
+impl Turns {
+    /// A request has come. While its body is waited for, that is the peer's turn again.
+    pub fn begin<B>(&self, request: Request<B>) -> Request<Asked<B>> {
+        self.0.is_served.store(true, Ordering::Relaxed);
+        request.map(|inner| Asked { inner, seat: self.0.clone() })
+    }
+
+    /// It is answered; until all of the answer was handed over, it is the server's turn.
+    pub fn end(&self, response: Response) -> Response {
+        response.map(|inner| Body::new(Answered { inner, seat: self.0.clone() }))
+    }
+}
+
+/// The body of a request.
+#[derive(Debug)]
+pub struct Asked<B> {
+    inner: B,
+    seat: Arc<Seat>,
+}
+
+impl<B: HttpBody + Unpin> HttpBody for Asked<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let frame = Pin::new(&mut self.inner).poll_frame(context);
+        self.seat.is_served.store(frame.is_ready(), Ordering::Relaxed);
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// The body of an answer.
+struct Answered {
+    inner: Body,
+    seat: Arc<Seat>,
+}
+
+impl HttpBody for Answered {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.inner).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+impl Drop for Answered {
+    fn drop(&mut self) {
+        self.seat.is_served.store(false, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::task::Waker;
+
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    const A: [u8; 4] = [10, 0, 0, 1];
+    const B: [u8; 4] = [10, 0, 0, 2];
+
+    /// A body of which nothing comes.
+    struct Nothing;
+
+    impl HttpBody for Nothing {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            Poll::Pending
+        }
+    }
+
+    /// All places, taken one second after the other, and somebody who waits.
+    async fn crowd(peers: &[[u8; 4]]) -> (Places, Vec<Place>, TcpListener, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let places = Places::new(peers.len());
+        let mut taken = Vec::new();
+        for peer in peers {
+            taken.push(places.free(&listener).await.to((*peer).into()));
+            sleep(LEAST_SILENCE).await;
+        }
+        let waiting = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (places, taken, listener, waiting)
+    }
+
+    /// Which of them made room, while somebody waited for a moment.
+    async fn made_room(places: &Places, taken: &[Place], listener: &TcpListener) -> Vec<usize> {
+        let moment = LOOK_EVERY / 2;
+        assert!(tokio::time::timeout(moment, places.free(listener)).await.is_err(), "none has ended");
+        (0..taken.len()).filter(|place| taken[*place].lost().is_cancelled()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_was_silent_longest_of_the_peer_that_has_most_makes_room() {
+        let (places, mut taken, listener, _waiting) = crowd(&[B, A, A, B, A]).await;
+        taken[1].progress();
+        assert_eq!(made_room(&places, &taken, &listener).await, [2]);
+        taken.remove(2);
+        let _free = places.free(&listener).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_makes_room_while_nobody_waits() {
+        let (places, taken, listener, waiting) = crowd(&[A, A]).await;
+        drop((listener.accept().await.unwrap(), waiting));
+        assert!(made_room(&places, &taken, &listener).await.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_served_makes_no_room_nor_who_just_said_something() {
+        let (places, taken, listener, _waiting) = crowd(&[A, A, A]).await;
+        let _asked = taken[0].turns().begin(Request::new(()));
+        taken[1].progress();
+        let _asked_as_well = taken[2].turns().begin(Request::new(()));
+        let streamed = taken[2].turns().end(Response::new(Body::new(Nothing)));
+        assert!(made_room(&places, &taken, &listener).await.is_empty());
+        drop(streamed);
+        assert_eq!(made_room(&places, &taken, &listener).await, [2], "its answer is complete");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_waited_for_while_served_makes_room() {
+        let (places, taken, listener, _waiting) = crowd(&[A, A]).await;
+        let mut asked = taken[0].turns().begin(Request::new(Nothing));
+        let _answered = taken[1].turns().begin(Request::new(()));
+        let body = Pin::new(asked.body_mut());
+        assert!(body.poll_frame(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert_eq!(made_room(&places, &taken, &listener).await, [0], "its body does not come");
+        taken[1].set_blocked(true);
+        assert_eq!(made_room(&places, &taken, &listener).await, [0, 1], "it does not take its answer");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_one_connection_keeps_it_while_others_have_several() {
+        let (places, taken, listener, _waiting) = crowd(&[A, A, B]).await;
+        let _asked = [0, 1].map(|place| taken[place].turns().begin(Request::new(())));
+        assert!(made_room(&places, &taken, &listener).await.is_empty());
+        let (places, taken, listener, _waiting) = crowd(&[A, B]).await;
+        assert_eq!(made_room(&places, &taken, &listener).await, [0], "nobody has several");
+    }
+}

@@ -217,7 +217,7 @@ impl Default for Config {
             max_reading_mib: 128,
             http_max_connections: 1024,
             http_idle_seconds: 120,
-            queue_batches: 1024,
+            queue_batches: 65_536,
             queue_mib: 64,
             cache_mib: 128,
             retention_hours: 168,
@@ -400,6 +400,13 @@ mod tests {
     fn configuration(arguments: &[&str]) -> Result<Config, ConfigError> {
         let all = std::iter::once("blkin-collector").chain(arguments.iter().copied());
         Arguments::parse_from(all).configuration().map(|read| read.config)
+    }
+
+    #[test]
+    fn a_few_connections_that_send_ahead_do_not_take_every_place_of_the_queue() {
+        let config = Config::default();
+        let sent_ahead = config.scribe_max_connections * blkin_scribe::server::MAX_PIPELINED;
+        assert!(config.queue_batches >= sent_ahead, "{sent_ahead}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use crate::{Budget, Denied, Share};
 
 /// Answers of one connection that may wait for their outcome; then its requests are read no further.
-const MAX_PIPELINED: usize = 64;
+pub const MAX_PIPELINED: usize = 64;
 /// Frames above this size are looked at on a thread of their own.
 const LARGE_FRAME_BYTES: usize = 256 * 1024;
 /// Pause after an error of accept, such as too many open files.

@@ -90,7 +90,7 @@ pub(super) async fn traces(State(app): Shared, Query(pairs): Pairs) -> Result<Re
         return Ok(Json("[]".to_owned()).into_response());
     }
     let (reading, most) = (app.config().reading(), request.limit);
-    let found = read(app, move |store| {
+    let found = read_long(app, move |store| {
         let written = |found: Vec<_>| (Json(v2json::write_traces(&found)), found.len());
         Ok(query::search(store, &request, reading)?.map(written))
     });
@@ -132,7 +132,7 @@ pub(super) async fn trace_many(State(app): Shared, Query(pairs): Pairs) -> Resul
     if ids.len() > most {
         return Err(Problem::bad(format!("more than {most} trace ids: ask in several requests")));
     }
-    let found = read(app, move |store| {
+    let found = read_long(app, move |store| {
         Ok(query::traces(store, &ids, reading)?.map(|found| Json(v2json::write_traces(&found))))
     });
     let Answer { found: json, cut } = found.await?;
@@ -200,7 +200,7 @@ pub(super) async fn read<T: Send + 'static>(
     Ok(app.queries.run(move || query(&*store)).await?)
 }
 
-/// The same for one that reads all there is, or all of a window of time: such leave a place to others.
+/// The same for one that reads many traces, all there is, or all of a window of time: such leave a place to others.
 pub(super) async fn read_long<T: Send + 'static>(
     app: Arc<App>,
     query: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,

@@ -46,7 +46,7 @@ impl Queries {
         }
     }
 
-    /// The same for a query that reads all there is, or all of a window of time, which may take seconds.
+    /// The same for a query that reads many traces, all there is, or all of a window of time, which may take seconds.
     ///
     /// # Errors
     /// As [`Queries::run`].

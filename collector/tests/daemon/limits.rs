@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::ops::Range;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use blkin_thrift::scribe::ResultCode;
 
@@ -317,6 +317,47 @@ fn who_says_nothing_makes_room_for_who_asks() {
     let watched =
         std::iter::repeat_with(|| viewer.read(&mut [0; 1024])).find(|read| !matches!(read, Ok(1..)));
     assert_eq!(watched.unwrap().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+}
+
+/// Traces that a search for a span with both has to read, for each has one and the other apart.
+fn traces_that_nearly_match(ids: Range<u32>) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let traces = ids.map(|id| {
+        let of = |number: u8| {
+            format!(
+                r#"{{"traceId":"{id:x}","id":"{number}","name":"op{number}","timestamp":{},"localEndpoint":{{"serviceName":"s{number}"}}}}"#,
+                now.as_micros()
+            )
+        };
+        format!("{},{}", of(1), of(2))
+    });
+    format!("[{}]", traces.collect::<Vec<_>>().join(","))
+}
+
+#[test]
+fn searches_leave_a_place_to_who_wants_one_trace() {
+    const SEARCHES: usize = 12;
+    let folder = tempfile::tempdir().unwrap();
+    let collector = configured(folder.path(), "query_concurrency = 2\nquery_seconds = 3600\n");
+    for batch in 0..20 {
+        let ids = batch * 1000 + 1..(batch + 1) * 1000 + 1;
+        assert_eq!(collector.post("/api/v2/spans", &[JSON], traces_that_nearly_match(ids).as_bytes()).0, 202);
+    }
+    let searches: Vec<TcpStream> = std::iter::repeat_with(|| {
+        let mut search = TcpStream::connect(collector.http).unwrap();
+        let path = "/api/v2/traces?serviceName=s1&spanName=op2&limit=1000";
+        search.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).unwrap();
+        search
+    })
+    .take(SEARCHES)
+    .collect();
+    assert!(collector.get("/api/v2/trace/1").1.contains("op1"));
+    let answered = searches.iter().filter(|search| {
+        search.set_nonblocking(true).unwrap();
+        search.peek(&mut [0]).is_ok()
+    });
+    // Who waits for its turn behind all of them gets it once all but one are answered.
+    assert!(answered.count() < SEARCHES / 2);
 }
 
 /// JSON that is a list of one span whatever its length.

@@ -165,6 +165,59 @@ fn the_window_is_bounded_in_bytes_and_a_single_call_always_fits() {
 }
 
 #[test]
+fn an_answered_call_leaves_its_bytes_to_others() {
+    let (address, _seen) = server(&[], 1);
+    let mut pipeline = Pipeline::new(Client::new(&address, LIMIT), Window { calls: 9, bytes: 100 });
+    let bell = Doorbell::new().unwrap();
+    pipeline.push(0, 1000);
+    while pipeline.pop().is_none() {
+        pipeline.turn(encode, &bell, Some(Instant::now() + LIMIT), &mut || Ok(())).unwrap();
+    }
+    pipeline.push(1, 99);
+    assert!(pipeline.has_room());
+}
+
+#[test]
+fn only_what_waits_is_left_out_and_what_is_done_is_settled_in_its_turn() {
+    let client = Client::new("127.0.0.1:1", Duration::ZERO);
+    let mut pipeline = Pipeline::new(client, Window { calls: 9, bytes: 100 });
+    pipeline.push_done(0);
+    pipeline.push(1, 60);
+    pipeline.push(2, 60);
+    assert!(!pipeline.has_room());
+    pipeline.retain_waiting(|number| *number == 2);
+    assert!(pipeline.has_room());
+    assert_eq!((pipeline.pop(), pipeline.pop()), (Some((0, Verdict::Taken)), None));
+    assert_eq!((pipeline.take_waiting(), pipeline.is_empty()), (vec![2], true));
+}
+
+#[test]
+fn what_was_sent_on_a_broken_connection_is_in_the_dark_and_can_be_taken_back() {
+    let (address, _seen) = server(&[Act::Break], 1);
+    let mut pipeline = Pipeline::new(Client::new(&address, LIMIT), Window { calls: 9, bytes: 100 });
+    let bell = Doorbell::new().unwrap();
+    pipeline.push(0, 60);
+    while pipeline.turn(encode, &bell, Some(Instant::now() + LIMIT), &mut || Ok(())).is_ok() {}
+    pipeline.push(1, 60);
+    pipeline.push_done(2);
+    assert_eq!(pipeline.in_the_dark().collect::<Vec<_>>(), [&0]);
+    assert_eq!(pipeline.take_waiting(), [0, 1]);
+    assert_eq!((pipeline.pop(), pipeline.is_empty()), (Some((2, Verdict::Taken)), true));
+    pipeline.push(3, 99);
+    assert!(pipeline.has_room(), "their bytes are still counted");
+}
+
+#[test]
+fn what_is_wanted_later_is_not_in_the_dark() {
+    let (address, _seen) = server(&[Act::Later], 1);
+    let mut pipeline = Pipeline::new(Client::new(&address, LIMIT), window(9));
+    let bell = Doorbell::new().unwrap();
+    pipeline.push(0, 1);
+    while pipeline.turn(encode, &bell, Some(Instant::now() + LIMIT), &mut || Ok(())).is_ok() {}
+    assert_eq!((pipeline.in_the_dark().count(), pipeline.take_waiting()), (0, vec![0]));
+}
+
+#[test]
 fn with_a_window_of_one_call_everything_arrives_in_order() {
     let acts = [Act::Take, Act::Later, Act::Later, Act::Take, Act::Break, Act::Refuse];
     let (address, seen) = server(&acts, 64);

@@ -546,6 +546,7 @@ mod tests {
         };
         let error = client.log(|seq| encode_log_call(seq, &[]), &mut alive).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
-        assert!(heard >= 2, "{heard}");
+        // Once to connect, and then once a slice: whoever waits does not spin.
+        assert!((2..=5).contains(&heard), "{heard}");
     }
 }

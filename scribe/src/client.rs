@@ -536,6 +536,20 @@ mod tests {
     }
 
     #[test]
+    fn a_bell_or_a_time_ends_the_wait_for_an_answer_and_not_the_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = Client::new(&listener.local_addr().unwrap().to_string(), LIMIT);
+        client.send(|seq| encode_log_call(seq, &[]), &mut || Ok(())).unwrap();
+        // Whoever reads before there is something to be read would wait until it is given up.
+        client.connection.as_ref().unwrap().stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let bell = Doorbell::new().unwrap();
+        bell.ring();
+        client.wait(Some(&bell), None).unwrap();
+        client.wait(Some(&bell), Some(Instant::now())).unwrap();
+        assert_eq!(client.unanswered(), 1);
+    }
+
+    #[test]
     fn a_silent_upstream_is_given_up_and_the_caller_hears_of_the_wait() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = Client::new(&listener.local_addr().unwrap().to_string(), SLICE * 2);

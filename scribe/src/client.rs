@@ -347,7 +347,7 @@ mod tests {
     use blkin_thrift::scribe::{
         ExceptionKind, LogEntry, encode_exception, encode_log_call, encode_log_reply,
     };
-    use std::net::TcpListener;
+    use std::net::{Shutdown, TcpListener};
 
     /// Longest wait for anything, on whatever machine.
     const LIMIT: Duration = Duration::from_secs(60);
@@ -413,6 +413,16 @@ mod tests {
         let mut client = Client::new(&listener.local_addr().unwrap().to_string(), SLICE);
         let error = client.send(|_| vec![0; 1 << 20], &mut || Ok(())).unwrap_err();
         assert!(error.to_string().starts_with("it took nothing"), "{error}");
+    }
+
+    #[test]
+    fn a_connection_that_takes_nothing_any_more_is_given_up_at_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = Client::new(&listener.local_addr().unwrap().to_string(), SLICE);
+        client.send(|seq| encode_log_call(seq, &[]), &mut || Ok(())).unwrap();
+        client.connection.as_ref().unwrap().stream.shutdown(Shutdown::Write).unwrap();
+        let error = client.send(|seq| encode_log_call(seq, &[]), &mut || Ok(())).unwrap_err();
+        assert_eq!((error.kind(), client.is_connected()), (ErrorKind::BrokenPipe, false));
     }
 
     #[test]

@@ -488,6 +488,14 @@ mod tests {
         encode_log_call(1, &[entry])
     }
 
+    #[tokio::test]
+    async fn a_frame_takes_no_more_memory_than_it_has_leave_for() {
+        let (call, mut share) = (large_call(), options().budget.share());
+        let (header, mut rest) = call.split_first_chunk().unwrap();
+        let body = read_frame(&mut rest, *header, header.len(), call.len(), &mut share).await.unwrap();
+        assert_eq!((body.len(), body.capacity()), (call.len() - header.len(), body.len()));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn connections_that_only_announce_keep_nobody_waiting() {
         let (options, stop) = (options(), CancellationToken::new());

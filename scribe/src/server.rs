@@ -436,6 +436,33 @@ mod tests {
         serving.await.unwrap();
     }
 
+    /// Settles each call as it says itself.
+    struct AsTold;
+
+    impl Service for AsTold {
+        type Pending = ResultCode;
+
+        fn call(&self, _: &[u8]) -> Result<Answer<ResultCode>, blkin_thrift::Error> {
+            Ok(Answer::Ready(Vec::new()))
+        }
+
+        async fn settled(&self, code: ResultCode) -> ResultCode {
+            code
+        }
+    }
+
+    #[tokio::test]
+    async fn who_waits_is_told_what_is_not_kept_and_who_does_not_stays_if_it_is() {
+        let (answers, queue) = mpsc::channel(2);
+        for (seq, wants_reply, pending) in [(1, false, ResultCode::Ok), (2, true, ResultCode::TryLater)] {
+            answers.send(Answer::Later { seq, wants_reply, pending }).await.unwrap();
+        }
+        drop(answers);
+        let mut written = Vec::new();
+        write_answers(&mut written, queue, &AsTold, Duration::from_secs(60), |_| {}).await;
+        assert_eq!(written, encode_log_reply(2, ResultCode::TryLater));
+    }
+
     /// Never settles a call.
     #[derive(Default)]
     struct Never(AtomicUsize);

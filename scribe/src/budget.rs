@@ -292,7 +292,7 @@ mod tests {
         tokio::pin!(other);
         assert!(tokio::time::timeout(Duration::ZERO, &mut other).await.is_err());
         let began = Instant::now();
-        for bytes in MIB / 2.. {
+        for bytes in MIB / 2..MIB / 2 + 100 {
             share.grow(bytes).await.unwrap();
             if share.hurry(tokio::time::sleep(PACE_TIME / 10)).await.is_err() {
                 break;

@@ -31,6 +31,8 @@ const ASK_EVERY: Duration = Duration::from_secs(30);
 const ASK_AGAIN_EVERY: Duration = Duration::from_secs(10);
 /// and after so many such questions it is not.
 const ASK_TIMES: u32 = 3;
+/// As is one whose kernel acknowledges no answer for as long.
+const GONE_AFTER_MS: u32 = 60_000;
 
 /// What is done with calls.
 pub trait Service: Send + Sync + 'static {
@@ -148,8 +150,10 @@ async fn accept(listener: &TcpListener, failures: &mut Notices) -> Option<(TcpSt
 }
 
 /// Has the kernel ask a silent peer whether it is still there. Where many nodes lose their power at once, and come back, those
-/// that they were would take the places of those that they are for as long as clients may be idle.
+/// that they were would take the places of those that they are for as long as clients may be idle. Nobody is asked while an
+/// answer is on its way, which the kernel would send again for a quarter of an hour: that has its own end.
 fn ask_whether_peer_lives(stream: &TcpStream) -> rustix::io::Result<()> {
+    sockopt::set_tcp_user_timeout(stream, GONE_AFTER_MS)?;
     sockopt::set_tcp_keepidle(stream, ASK_EVERY)?;
     sockopt::set_tcp_keepintvl(stream, ASK_AGAIN_EVERY)?;
     sockopt::set_tcp_keepcnt(stream, ASK_TIMES)?;
@@ -398,7 +402,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_silent_peer_is_asked_whether_it_lives_long_before_it_may_be_idle_no_more() {
+    async fn a_peer_that_vanished_is_found_out_long_before_it_may_be_idle_no_more() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, _) = listener.accept().await.unwrap();
@@ -406,6 +410,7 @@ mod tests {
         assert!(sockopt::socket_keepalive(&stream).unwrap());
         let again = sockopt::tcp_keepintvl(&stream).unwrap() * sockopt::tcp_keepcnt(&stream).unwrap();
         assert_eq!(sockopt::tcp_keepidle(&stream).unwrap() + again, Duration::from_secs(60));
+        assert_eq!(sockopt::tcp_user_timeout(&stream).unwrap(), 60_000);
     }
 
     /// Keeps no call, and waits for no client.

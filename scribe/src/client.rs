@@ -69,7 +69,7 @@ struct Connection {
 }
 
 impl Client {
-    /// Not connected yet. Each step of a call (connecting, any progress of writing, of reading) may take `timeout`.
+    /// Not connected yet. Each step of a call (connecting, any progress of writing, a whole answer) may take `timeout`.
     pub fn new(upstream: &str, timeout: Duration) -> Self {
         let upstream = upstream.to_owned();
         Client {
@@ -186,10 +186,7 @@ impl Client {
             waited => waited,
         };
         let done = match has_more {
-            Ok(false) if is_awaited && Instant::now() >= patience => {
-                let silent = format!("it was silent for {:?}", self.timeout);
-                Err(io::Error::new(ErrorKind::TimedOut, silent))
-            }
+            Ok(false) if is_awaited && Instant::now() >= patience => Err(connection.too_slow(self.timeout)),
             Err(_) if !is_awaited => {
                 self.connection = None;
                 Ok(())
@@ -265,6 +262,13 @@ impl Connection {
             Some(bell) => bell.wait_beside(stream, due),
             None => wait_readable([stream], due).map(|[is_readable]| is_readable),
         }
+    }
+
+    /// Why an answer that was waited for so long is waited for no longer.
+    fn too_slow(&self, waited: Duration) -> io::Error {
+        let reason =
+            if self.incoming.is_empty() { "it was silent for" } else { "its answer was not whole after" };
+        io::Error::new(ErrorKind::TimedOut, format!("{reason} {waited:?}"))
     }
 
     /// Reads what is there; false when that is nothing.
@@ -453,6 +457,17 @@ mod tests {
         while client.is_connected() {
             client.wait(None, Some(Instant::now() + SLICE)).unwrap();
         }
+    }
+
+    #[test]
+    fn an_answer_that_does_not_end_is_not_taken_for_silence() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = Client::new(&listener.local_addr().unwrap().to_string(), SLICE);
+        client.send(|seq| encode_log_call(seq, &[]), &mut || Ok(())).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(&[0]).unwrap();
+        let error = client.reply(&mut || Ok(())).unwrap_err().to_string();
+        assert!(error.starts_with("its answer was not whole after"), "{error}");
     }
 
     #[test]

@@ -16,6 +16,8 @@ use crate::terminal::safe;
 const MAX_BODY_BYTES: u64 = 256 << 20;
 /// An answer is waited for this long, unless [`Client::patient_for`] says otherwise: a search over much may take its time.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// A connection comes about within this time, or never.
+const CONNECTING: Duration = Duration::from_secs(3);
 /// Whoever waits for longer than that is told for whom.
 const LONG: Duration = Duration::from_secs(3);
 
@@ -109,6 +111,7 @@ pub(crate) fn plain(error: ureq::Error) -> anyhow::Error {
         ureq::Error::Io(error) if error.kind() == ErrorKind::UnexpectedEof => anyhow!("it hung up"),
         ureq::Error::Io(error) => error.into(),
         ureq::Error::Protocol(_) => anyhow!("what it says is no HTTP"),
+        ureq::Error::Timeout(ureq::Timeout::Resolve) => anyhow!("no name server answered in time"),
         ureq::Error::Timeout(ureq::Timeout::Connect) => anyhow!("no connection came about in time"),
         ureq::Error::Timeout(ureq::Timeout::Global | ureq::Timeout::PerRead) => {
             anyhow!("not all of it came in time")
@@ -117,16 +120,16 @@ pub(crate) fn plain(error: ureq::Error) -> anyhow::Error {
     }
 }
 
+/// Name servers may take what connecting leaves of the time, if it leaves any: who has no address when all of the time is over
+/// would be said to have been reached.
 fn agent(patience: Duration) -> ureq::Agent {
-    connecting().timeout_global(Some(patience)).build().new_agent()
+    let resolving = patience.checked_sub(CONNECTING + Duration::from_secs(1));
+    connecting().timeout_global(Some(patience)).timeout_resolve(resolving).build().new_agent()
 }
 
 /// How every daemon is reached: by itself, for the proxy of the environment leads out of the network that daemons are in.
 pub(crate) fn connecting() -> ConfigBuilder<AgentScope> {
-    ureq::Agent::config_builder()
-        .timeout_connect(Some(Duration::from_secs(3)))
-        .http_status_as_error(false)
-        .proxy(None)
+    ureq::Agent::config_builder().timeout_connect(Some(CONNECTING)).http_status_as_error(false).proxy(None)
 }
 
 /// One daemon's HTTP interface.
@@ -311,6 +314,17 @@ mod tests {
         let client = client.patient_for(Duration::from_millis(1)).named_by("--collector");
         let error = format!("{:#}", client.get("/", &[]).unwrap_err());
         assert!(error.contains(" was reached, but did not answer within 1ms (does it serve HTTP"), "{error}");
+    }
+
+    #[test]
+    fn who_has_no_address_yet_is_not_said_to_have_been_reached() {
+        for patience in [Duration::from_secs(10), PATIENCE] {
+            let timeouts = agent(patience).config().timeouts();
+            assert!(timeouts.resolve.unwrap() + timeouts.connect.unwrap() < patience);
+        }
+        let silent = ureq::Error::Timeout(ureq::Timeout::Resolve);
+        let error = format!("{:#}", unanswered(silent, "http://a:9411", PATIENCE, None));
+        assert_eq!(error, "failed to reach http://a:9411: no name server answered in time");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! consumerd's socket, consumerd, the relays and the collector.
 
 use std::io::{self, ErrorKind};
-use std::net::{TcpStream, ToSocketAddrs, UdpSocket};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
@@ -322,13 +322,21 @@ pub(super) fn unreached(said: &Said, consumerd: &Metrics) -> Vec<Check> {
 /// Connects to the first address of a server that can be connected to.
 fn reach(server: &str) -> io::Result<TcpStream> {
     let mut last = ErrorKind::AddrNotAvailable.into();
-    for address in server.to_socket_addrs()? {
+    for address in addresses(server)? {
         match TcpStream::connect_timeout(&address, PATIENCE) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }
     }
     Err(last)
+}
+
+/// The addresses of a server, as its consumerd finds them: the system knows an address of an interface (`fe80::1%eth0`), but
+/// not in brackets.
+fn addresses(server: &str) -> io::Result<impl Iterator<Item = SocketAddr> + use<>> {
+    let (host, port) = server.rsplit_once(':').unwrap_or((server, ""));
+    let port = port.parse().map_err(|_| io::Error::new(ErrorKind::InvalidInput, "it has no port"))?;
+    (host.trim_matches(['[', ']']), port).to_socket_addrs()
 }
 
 /// Whether a host with its port is this machine, by its name alone.
@@ -467,6 +475,14 @@ mod tests {
         assert!(with("scribe").is_none());
         let check = with("none").unwrap();
         assert!(check.status == Status::Warning && check.advice.unwrap().contains("scribe_upstream"));
+    }
+
+    #[test]
+    fn an_upstream_is_found_by_an_address_of_an_interface_too() {
+        let found = |server: &str| addresses(server).unwrap().next().unwrap();
+        assert_eq!(found("127.0.0.1:9410"), SocketAddr::from(([127, 0, 0, 1], 9410)));
+        let SocketAddr::V6(of_interface) = found("[fe80::1%lo]:9410") else { panic!("version 6") };
+        assert_eq!((of_interface.scope_id(), of_interface.port()), (1, 9410));
     }
 
     #[test]

@@ -12,15 +12,19 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// First argument of a producer.
 pub const PRODUCER: &str = "producer";
+/// What [`request`] calls its first span.
+pub const REQUEST: &str = "writev";
 /// Annotations of a span of [`span`].
 pub const ANNOTATIONS_OF_SPAN: u64 = 10;
 /// Spans of a burst.
 const BURST: u64 = 32;
-/// Spans of [`request`], of as many annotations as so many of [`span`].
-const SPANS_OF_REQUEST: u64 = 2;
+/// Spans of [`span`] of as many annotations as one [`request`].
+pub const SPANS_OF_REQUEST: u64 = 2;
 /// Annotations that a program makes before it is measured: its first record has its ring made, which is a figure of its
 /// own (`first-start`).
 pub const WARM_UP: u64 = BURST * ANNOTATIONS_OF_SPAN;
+/// The same in requests.
+pub const WARM_UP_REQUESTS: u64 = BURST / SPANS_OF_REQUEST;
 
 /// What one program records.
 #[derive(Clone, Copy, Debug)]
@@ -214,7 +218,7 @@ fn span(endpoint: &Endpoint<'_>, number: u64) {
 /// and one that is new each time.
 fn request(endpoint: &Endpoint<'_>, number: u64) {
     let object = format!("rbd_data.10226b8b4567.{number:016x}");
-    let root = Span::root("writev", endpoint);
+    let root = Span::root(REQUEST, endpoint);
     root.client_send();
     root.tag("object", &*object);
     root.tag("offset", 4096 * number as i64);

@@ -19,6 +19,9 @@ pub struct Scribe {
     pub address: String,
     bytes: Arc<AtomicU64>,
     calls: Arc<AtomicU64>,
+    /// Spans of this name are counted: then every call is decoded.
+    counted: Option<&'static str>,
+    of_name: Arc<AtomicU64>,
 }
 
 impl Scribe {
@@ -27,11 +30,21 @@ impl Scribe {
     /// # Errors
     /// When no port or thread is left.
     pub fn start() -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0")?;
+        Self::start_at("127.0.0.1:0", None)
+    }
+
+    /// As [`Scribe::start`], at an address, with a count of the spans of a name.
+    ///
+    /// # Errors
+    /// When the address or no thread is left.
+    pub fn start_at(address: &str, counted: Option<&'static str>) -> Result<Self> {
+        let listener = TcpListener::bind(address)?;
         let scribe = Self {
             address: listener.local_addr()?.to_string(),
             bytes: Arc::default(),
             calls: Arc::default(),
+            counted,
+            of_name: Arc::default(),
         };
         let server = scribe.clone();
         std::thread::Builder::new().name("scribe".into()).spawn(move || {
@@ -53,6 +66,11 @@ impl Scribe {
         self.calls.load(Relaxed)
     }
 
+    /// Spans of the name that came.
+    pub fn of_name(&self) -> u64 {
+        self.of_name.load(Relaxed)
+    }
+
     fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
         let mut body = Vec::new();
         loop {
@@ -61,26 +79,30 @@ impl Scribe {
             body.resize(u32::from_be_bytes(header) as usize, 0);
             stream.read_exact(&mut body)?;
             self.bytes.fetch_add(body.len() as u64, Relaxed);
-            if self.calls.fetch_add(1, Relaxed).is_multiple_of(DECODE_EVERY) {
-                check(&body)?;
+            let number = self.calls.fetch_add(1, Relaxed);
+            if self.counted.is_some() || number.is_multiple_of(DECODE_EVERY) {
+                self.of_name.fetch_add(self.decode(&body)?, Relaxed);
             }
             let sequence = sequence(&body).ok_or(io::ErrorKind::InvalidData)?;
             stream.write_all(&encode_log_reply(sequence, ResultCode::Ok))?;
         }
+    }
+
+    /// Decodes a call to the last annotation; how many of its spans have the name.
+    fn decode(&self, body: &[u8]) -> io::Result<u64> {
+        let limits = Limits::default();
+        let call = parse_call(body, &limits).map_err(io::Error::other)?;
+        let Method::Log(entries) = call.method else { return Err(io::ErrorKind::InvalidData.into()) };
+        let mut of_name = 0;
+        for entry in entries {
+            let span = decode_message(&entry.message, &limits).map_err(io::Error::other)?;
+            of_name += u64::from(self.counted.is_some_and(|name| span.name == name));
+        }
+        Ok(of_name)
     }
 }
 
 /// Behind version, length of the name and "Log".
 fn sequence(body: &[u8]) -> Option<i32> {
     Some(i32::from_be_bytes(*body.get(11..)?.first_chunk()?))
-}
-
-fn check(body: &[u8]) -> io::Result<()> {
-    let limits = Limits::default();
-    let call = parse_call(body, &limits).map_err(io::Error::other)?;
-    let Method::Log(entries) = call.method else { return Err(io::ErrorKind::InvalidData.into()) };
-    for entry in entries {
-        decode_message(&entry.message, &limits).map_err(io::Error::other)?;
-    }
-    Ok(())
 }

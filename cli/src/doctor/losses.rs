@@ -122,8 +122,8 @@ const COLLECTOR: [Counter; 7] = [
 const CAUSES: [(&str, &str); 14] = [
     (
         "full",
-        "if no consumerd ran for long, or no upstream took anything, that is why; else give the program a larger BLKIN_RING_BYTES or a RATE, or consumerd \
-         more CPU",
+        "if no consumerd ran for long, or no upstream took anything, that is why; else give the program a larger \
+         BLKIN_RING_BYTES or a RATE, or consumerd more CPU",
     ),
     ("stalled", "let a stopped program go on; if it was killed while it recorded, this ends with it"),
     ("starting", "call blkin_init() before starting threads"),

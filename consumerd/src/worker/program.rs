@@ -42,7 +42,7 @@ pub(super) struct Program {
     before: Before,
     /// Bytes of its frames that are not retired.
     pub(super) staged_bytes: u64,
-    /// What it recorded stays in its rings for now.
+    /// Its rings are left as they are: see `engine::room`.
     pub(super) is_held_back: bool,
     /// Its frames that are not retired.
     pub(super) open_frames: u64,

@@ -5,6 +5,7 @@
 //! to its control page, where it is in force with the program's next call. All of it has a thread of its own and waits
 //! for no round of draining.
 
+mod copies;
 pub mod file;
 pub mod levels;
 mod live;

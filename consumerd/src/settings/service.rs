@@ -13,11 +13,11 @@ use rustix::net::{RecvFlags, recv};
 use rustix::process::getuid;
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
 use super::Settings;
+use super::copies::{self, Copies, Places};
 use super::live::as_kernel_has_it;
 use super::message::{Answer, MAX_REQUEST_BYTES, Snapshot, parse, snapshot};
 use super::peer::Reach;
@@ -30,10 +30,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// is let go.
 const PATIENCE_FOR_A_PART: Duration = Duration::from_secs(10);
 const PART_BYTES: usize = 1 << 20;
-/// So many copies of a program's rings may be in memory for ordinary users, whoever takes them how slowly: one for each user.
-const COPIES_AT_ONCE: usize = 3;
-/// So many for those who reach all programs, whom no user can keep waiting.
-const COPIES_FOR_ALL: usize = 1;
 /// Of more askers than these, one must go: those who say nothing hold nobody up.
 const MAX_ASKERS: usize = 64;
 /// Pause when no connection can be accepted for want of descriptors.
@@ -86,7 +82,7 @@ pub fn start(
 
 async fn serve(listener: &UnixListener, settings: &Settings, recorders: &impl Recorders) {
     let daemon_uid = getuid().as_raw();
-    let mut places = Places::default();
+    let mut copies = Copies::default();
     let mut askers = JoinSet::new();
     let mut order: VecDeque<(u32, AbortHandle)> = VecDeque::new();
     let closer = Closer::default();
@@ -107,7 +103,7 @@ async fn serve(listener: &UnixListener, settings: &Settings, recorders: &impl Re
                 }
                 let reach = Reach::of(uid, daemon_uid);
                 let conversation =
-                    converse(asker, reach, settings.clone(), recorders.clone(), places.of(reach));
+                    converse(asker, reach, settings.clone(), recorders.clone(), copies.of(reach));
                 order.push_back((uid, askers.spawn(conversation)));
             }
             Err(e) => {
@@ -126,46 +122,6 @@ fn who_must_go(askers: impl Iterator<Item = u32> + Clone) -> Option<usize> {
     askers.clone().for_each(|uid| *by_uid.entry(uid).or_default() += 1);
     let most = by_uid.values().copied().max()?;
     askers.into_iter().position(|uid| by_uid.get(&uid) == Some(&most))
-}
-
-/// Room for copies of rings.
-struct Places {
-    of_all: Arc<Semaphore>,
-    of_others: Arc<Semaphore>,
-    by_uid: HashMap<u32, Arc<Semaphore>>,
-}
-
-/// What somebody needs before he gets a copy: a place of each of these, in this order.
-type OwnPlaces = Vec<Arc<Semaphore>>;
-
-impl Default for Places {
-    fn default() -> Self {
-        Self {
-            of_all: Arc::new(Semaphore::new(COPIES_FOR_ALL)),
-            of_others: Arc::new(Semaphore::new(COPIES_AT_ONCE)),
-            by_uid: HashMap::new(),
-        }
-    }
-}
-
-impl Places {
-    /// Those of somebody.
-    fn of(&mut self, reach: Reach) -> OwnPlaces {
-        let Reach::Own(uid) = reach else { return vec![self.of_all.clone()] };
-        // Whoever asks or takes something has his in hand.
-        self.by_uid.retain(|_, own| Arc::strong_count(own) > 1);
-        let own = self.by_uid.entry(uid).or_insert_with(|| Arc::new(Semaphore::new(1)));
-        vec![own.clone(), self.of_others.clone()]
-    }
-}
-
-/// Waits for a place of each.
-async fn take_places(places: &OwnPlaces) -> io::Result<Vec<OwnedSemaphorePermit>> {
-    let mut taken = Vec::new();
-    for of in places {
-        taken.push(of.clone().acquire_owned().await.map_err(io::Error::other)?);
-    }
-    Ok(taken)
 }
 
 /// A connection, in which there may be anything when it ends, whatever ends it.
@@ -200,7 +156,7 @@ async fn converse(
     reach: Reach,
     settings: Settings,
     recorders: impl Recorders,
-    places: OwnPlaces,
+    places: Places,
 ) -> io::Result<()> {
     let Some(stream) = &mut asker.stream else { return Ok(()) };
     let request = timeout(PATIENCE, read_request(stream)).await??;
@@ -229,10 +185,10 @@ async fn copy_rings(
     recorders: &impl Recorders,
     programs: Vec<u64>,
     last: Option<Duration>,
-    places: OwnPlaces,
+    places: Places,
 ) -> io::Result<()> {
     for number in programs {
-        let place = take_places(&places).await?;
+        let place = copies::take(&places).await?;
         let copying = recorders.clone();
         // The place goes along: a copy is made to its end, also for an asker who was sent away.
         let copied = tokio::task::spawn_blocking(move || (copying.copy(number, last), place)).await;
@@ -435,7 +391,7 @@ mod tests {
         // More than the kernel keeps for them.
         let (_folder, path) =
             started_with(Programs { ended: &[false], padding: 1 << 20, ..Programs::default() });
-        let Some(mut slow) = connect_as(65534, &path, 2 * COPIES_AT_ONCE) else { return };
+        let Some(mut slow) = connect_as(65534, &path, 2 * copies::AT_ONCE) else { return };
         for asker in &mut slow {
             asker.write_all(ALL).unwrap();
             // One takes a place, and the others wait for it.
@@ -469,24 +425,6 @@ mod tests {
         assert_eq!(gone(&[0, 1000, 1000]), Some(1));
         assert_eq!(gone(&[1001, 0, 1000, 1001, 1000, 1000]), Some(2));
         assert_eq!(gone(&[1000, 0]), Some(0));
-    }
-
-    #[tokio::test]
-    async fn no_user_takes_the_places_of_others_or_of_those_who_reach_all() {
-        let mut places = Places::default();
-        let is_free =
-            async |of: OwnPlaces| timeout(Duration::ZERO, take_places(&of)).await.ok().map(Result::unwrap);
-        let mut taken = Vec::new();
-        for uid in 0..COPIES_AT_ONCE as u32 {
-            taken.push(is_free(places.of(Reach::Own(1000 + uid))).await.expect("a place for each user"));
-            assert!(is_free(places.of(Reach::Own(1000 + uid))).await.is_none(), "a second one of {uid}");
-        }
-        assert!(is_free(places.of(Reach::Own(2000))).await.is_none());
-        let of_all = is_free(places.of(Reach::All)).await;
-        assert!(of_all.is_some());
-        drop(taken);
-        assert!(is_free(places.of(Reach::Own(2000))).await.is_some());
-        assert_eq!(places.by_uid.len(), 1, "those of users who are gone are forgotten");
     }
 
     #[test]

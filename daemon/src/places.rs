@@ -86,17 +86,35 @@ impl Places {
     /// Waits for a free one. While there is none and somebody waits at the listener, others have to make room.
     pub async fn free(&self, listener: &impl AsFd) -> Free {
         loop {
-            if let Ok(permit) = self.0.free.clone().try_acquire_owned() {
-                return Free { permit, shared: self.0.clone() };
+            if let Some(free) = self.take() {
+                return free;
             }
-            if somebody_waits(listener) {
-                self.0.make_room();
-            }
-            tokio::select! {
-                // The semaphore is never closed.
-                _ = self.0.free.acquire() => {}
-                () = sleep(LOOK_EVERY) => {}
-            }
+            self.make_room_at(listener);
+            self.wait().await;
+        }
+    }
+
+    /// A free one, if there is any.
+    pub fn take(&self) -> Option<Free> {
+        let permit = self.0.free.clone().try_acquire_owned().ok()?;
+        Some(Free { permit, shared: self.0.clone() })
+    }
+
+    /// If somebody waits at the listener, one who is silent has to make room. Says whether somebody waits.
+    pub fn make_room_at(&self, listener: &impl AsFd) -> bool {
+        let is_waited_for = somebody_waits(listener);
+        if is_waited_for {
+            self.0.make_room();
+        }
+        is_waited_for
+    }
+
+    /// Waits until there may be a free one, or it is time to look again whether somebody waits.
+    pub async fn wait(&self) {
+        tokio::select! {
+            // The semaphore is never closed.
+            _ = self.0.free.acquire() => {}
+            () = sleep(LOOK_EVERY) => {}
         }
     }
 }
@@ -169,13 +187,18 @@ impl Seat {
 
 impl Place {
     /// Its peer said or took something.
-    pub(crate) fn progress(&self) {
+    pub fn progress(&self) {
         self.seat.progress_ms.store(self.shared.now_ms(), Ordering::Relaxed);
     }
 
     /// Whether its peer does not take what it is sent.
-    pub(crate) fn set_blocked(&self, is_blocked: bool) {
+    pub fn set_blocked(&self, is_blocked: bool) {
         self.seat.is_blocked.store(is_blocked, Ordering::Relaxed);
+    }
+
+    /// Whether its peer waits for an answer, so that nobody waits for the peer.
+    pub fn set_served(&self, is_served: bool) {
+        self.seat.is_served.store(is_served, Ordering::Relaxed);
     }
 
     /// Cancelled once the place is another's, and the connection is to end.

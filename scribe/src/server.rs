@@ -3,6 +3,8 @@
 //! What a call means is its [`Service`]'s. A call that cannot be read gets an exception; a frame that cannot even be cut
 //! ends its connection.
 
+mod door;
+
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,17 +15,16 @@ use blkin_thrift::scribe::{ResultCode, encode_log_reply};
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::{Budget, Denied, Share};
+use door::{Door, Seat};
 
 /// Answers of one connection that may wait for their outcome; then its requests are read no further.
 pub const MAX_PIPELINED: usize = 64;
 /// Frames above this size are looked at on a thread of their own.
 const LARGE_FRAME_BYTES: usize = 256 * 1024;
-/// Pause after an error of accept, such as too many open files.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A peer that is silent is asked this often whether it still is there;
 const ASK_EVERY: Duration = Duration::from_secs(30);
@@ -95,58 +96,32 @@ pub async fn serve<S: Service>(
     stop: CancellationToken,
     heartbeat: Heartbeat,
 ) {
-    let places = Arc::new(Semaphore::new(options.max_connections));
+    let mut door = Door::new(listener, options.max_connections);
     let mut connections = JoinSet::new();
     let mut pulse = tokio::time::interval(blkin_daemon::health::BEAT_EVERY);
-    let (mut refusals, mut failures) = (Notices::default(), Notices::default());
     let told = Arc::new(Told::default());
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
             _ = pulse.tick() => {
                 heartbeat.beat();
-                if let Some(held_back) = refusals.rest(Instant::now()) {
-                    tracing::warn!(held_back, "refused more Scribe connections");
-                }
+                door.tell_rest();
                 told.rest(Instant::now());
             }
             Some(_) = connections.join_next() => {}
-            accepted = accept(&listener, &mut failures) => {
-                let Some((stream, peer)) = accepted else { continue };
-                // Beyond the limit, a connection is closed at once: the client sees it and tries again.
-                let Ok(place) = places.clone().try_acquire_owned() else {
-                    if let Some(held_back) = refusals.admit(Instant::now()) {
-                        let open = options.max_connections;
-                        tracing::warn!(%peer, open, held_back, "refused a Scribe connection: too many are open");
-                    }
-                    continue;
-                };
+            Some((stream, peer, seat)) = door.next() => {
                 let (service, options, stop) = (service.clone(), options.clone(), stop.clone());
                 let told = told.clone();
                 connections.spawn(async move {
-                    connection(stream, peer, &service, &options, &stop, &told).await;
-                    drop(place);
+                    connection(stream, (peer, seat), &service, &options, &stop, &told).await;
                 });
             }
         }
     }
-    drop(listener);
+    drop(door);
     options.budget.close();
     while connections.join_next().await.is_some() {}
     heartbeat.finish();
-}
-
-async fn accept(listener: &TcpListener, failures: &mut Notices) -> Option<(TcpStream, SocketAddr)> {
-    match listener.accept().await {
-        Ok(accepted) => Some(accepted),
-        Err(error) => {
-            if let Some(held_back) = failures.admit(Instant::now()) {
-                tracing::warn!(held_back, "failed to accept a Scribe connection: {error}");
-            }
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            None
-        }
-    }
 }
 
 /// Has the kernel ask a silent peer whether it is still there. Where many nodes lose their power at once, and come back, those
@@ -162,7 +137,7 @@ fn ask_whether_peer_lives(stream: &TcpStream) -> rustix::io::Result<()> {
 
 async fn connection<S: Service>(
     stream: TcpStream,
-    peer: SocketAddr,
+    (peer, seat): (SocketAddr, Seat),
     service: &Arc<S>,
     options: &Options,
     stop: &CancellationToken,
@@ -173,16 +148,19 @@ async fn connection<S: Service>(
     let _later = ask_whether_peer_lives(&stream);
     let (reader, writer) = stream.into_split();
     let (answers, queue) = mpsc::channel(MAX_PIPELINED);
-    let reading = read_calls(reader, service, options, stop, answers);
+    let reading = read_calls(seat.watch(reader), service, options, stop, &seat, answers);
     let unreadable = |reason: &str| told.unreadable(peer, reason);
-    let ((), ()) = tokio::join!(
-        async {
-            if let Err(reason) = reading.await {
-                told.closing(peer, &reason);
-            }
-        },
-        write_answers(writer, queue, &**service, options.frame_time, unreadable),
-    );
+    let serving = async {
+        let writing = write_answers(writer, queue, &**service, options.frame_time, &seat, unreadable);
+        tokio::join!(reading, writing).0
+    };
+    let served = tokio::select! {
+        served = serving => served,
+        () = seat.lost() => Err(Closing::MadeRoom),
+    };
+    if let Err(reason) = served {
+        told.closing(peer, &reason);
+    }
 }
 
 /// What is said of connections, of all of them together: whoever opens one after the other must not fill the disk with it.
@@ -232,6 +210,8 @@ fn lock(notices: &Mutex<Notices>) -> MutexGuard<'_, Notices> {
 enum Closing {
     #[error("it was silent for too long")]
     Idle,
+    #[error("it was silent, and others waited for its place: there are as many connections as may be")]
+    MadeRoom,
     #[error("a frame took too long to arrive")]
     Slow,
     #[error("{0}")]
@@ -247,6 +227,7 @@ async fn read_calls<S: Service>(
     service: &Arc<S>,
     options: &Options,
     stop: &CancellationToken,
+    seat: &Seat,
     answers: mpsc::Sender<Answer<S::Pending>>,
 ) -> Result<(), Closing> {
     loop {
@@ -260,12 +241,13 @@ async fn read_calls<S: Service>(
             return Ok(());
         }
         let mut share = options.budget.share();
-        let reading = read_frame(&mut reader, header, got, options.max_frame_bytes, &mut share);
+        let reading = read_frame(&mut reader, (header, got), options.max_frame_bytes, &mut share, seat);
         // The clock runs from the first byte on, also while the frame waits for memory.
         let frame = tokio::select! {
             () = stop.cancelled() => return Ok(()),
             frame = tokio::time::timeout(options.frame_time, reading) => frame.map_err(|_| Closing::Slow)??,
         };
+        seat.asked();
         let answer = if frame.len() > LARGE_FRAME_BYTES {
             let service = service.clone();
             let work = tokio::task::spawn_blocking(move || service.call(&frame));
@@ -284,16 +266,16 @@ async fn read_calls<S: Service>(
 /// announced.
 async fn read_frame(
     reader: &mut (impl AsyncRead + Unpin),
-    mut header: [u8; frame::HEADER_BYTES],
-    got: usize,
+    (mut header, got): ([u8; frame::HEADER_BYTES], usize),
     max_frame_bytes: usize,
     share: &mut Share,
+    seat: &Seat,
 ) -> Result<Vec<u8>, Closing> {
     reader.read_exact(&mut header[got..]).await?;
     let length = frame::read_length(header, max_frame_bytes)?;
     let (mut reader, mut body) = (reader.take(length as u64), Vec::new());
     while body.len() < length {
-        let room = share.grow(body.len() + 1).await?.min(length);
+        let room = seat.hold(share.grow(body.len() + 1)).await?.min(length);
         body.reserve_exact(room - body.len());
         if share.hurry(reader.read_buf(&mut body)).await?? == 0 {
             let reason = format!("a frame of {length} bytes ended after {}", body.len());
@@ -308,6 +290,7 @@ async fn write_answers<S: Service>(
     mut queue: mpsc::Receiver<Answer<S::Pending>>,
     service: &S,
     patience: Duration,
+    seat: &Seat,
     unreadable: impl Fn(&str),
 ) {
     while let Some(answer) = queue.recv().await {
@@ -327,7 +310,8 @@ async fn write_answers<S: Service>(
             }
         };
         // A client that no longer listens, or reads no answers; dropping the queue ends its reader too.
-        if !matches!(tokio::time::timeout(patience, writer.write_all(&bytes)).await, Ok(Ok(()))) {
+        let writing = seat.answer(writer.write_all(&bytes));
+        if !matches!(tokio::time::timeout(patience, writing).await, Ok(Ok(()))) {
             return;
         }
     }
@@ -339,7 +323,7 @@ mod tests {
     use std::future::pending;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use blkin_daemon::Health;
+    use blkin_daemon::{Health, Places};
     use blkin_thrift::scribe::{decode_reply, encode_log_call, parse_call};
     use blkin_thrift::{Limits, scribe};
     use tokio::sync::watch;
@@ -366,6 +350,11 @@ mod tests {
                 Err(_) => ResultCode::TryLater,
             }
         }
+    }
+
+    /// The only one of a server.
+    fn seat() -> Seat {
+        Seat::new(Places::new(1).take().unwrap().to([127, 0, 0, 1].into()))
     }
 
     fn options() -> Options {
@@ -464,7 +453,7 @@ mod tests {
         }
         drop(answers);
         let mut written = Vec::new();
-        write_answers(&mut written, queue, &AsTold, Duration::from_secs(60), |_| {}).await;
+        write_answers(&mut written, queue, &AsTold, Duration::from_secs(60), &seat(), |_| {}).await;
         assert_eq!(written, encode_log_reply(2, ResultCode::TryLater));
     }
 
@@ -491,8 +480,8 @@ mod tests {
         let (service, stop) = (Arc::new(Never::default()), CancellationToken::new());
         // Nobody takes an answer out of it; one more call waits for its place.
         let (answers, _queue) = mpsc::channel(MAX_PIPELINED);
-        let options = options();
-        let reading = read_calls(&calls[..], &service, &options, &stop, answers);
+        let (options, seat) = (options(), seat());
+        let reading = read_calls(&calls[..], &service, &options, &stop, &seat, answers);
         assert!(tokio::time::timeout(Duration::from_millis(50), reading).await.is_err(), "it read them all");
         assert_eq!(service.0.load(Ordering::Relaxed), MAX_PIPELINED + 1);
     }
@@ -508,8 +497,10 @@ mod tests {
         let service = Arc::new(Together { wanted: 0, came: watch::Sender::new(0) });
         let (answers, queue) = mpsc::channel(MAX_PIPELINED);
         let serving = tokio::spawn(async move {
-            let reading = read_calls(reader, &service, &options, &stop, answers);
-            tokio::join!(reading, write_answers(writer, queue, &*service, options.frame_time, |_| {})).0
+            let seat = seat();
+            let reading = read_calls(reader, &service, &options, &stop, &seat, answers);
+            tokio::join!(reading, write_answers(writer, queue, &*service, options.frame_time, &seat, |_| {}))
+                .0
         });
         (client, serving)
     }
@@ -524,8 +515,9 @@ mod tests {
     async fn a_frame_takes_no_more_memory_than_it_has_leave_for() {
         let (call, mut share) = (large_call(), options().budget.share());
         let (header, mut rest) = call.split_first_chunk().unwrap();
-        let body = read_frame(&mut rest, *header, header.len(), call.len(), &mut share).await.unwrap();
-        assert_eq!((body.len(), body.capacity()), (call.len() - header.len(), body.len()));
+        let header = (*header, header.len());
+        let body = read_frame(&mut rest, header, call.len(), &mut share, &seat()).await.unwrap();
+        assert_eq!((body.len(), body.capacity()), (call.len() - header.1, body.len()));
     }
 
     #[tokio::test(start_paused = true)]

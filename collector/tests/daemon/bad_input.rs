@@ -7,7 +7,7 @@ use blkin_thrift::scribe::{LogEntry, Outcome, ResultCode, encode_log_call};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use crate::running::{Collector, Scribe, command, entry, span_entry, told, wait_for};
+use crate::running::{Collector, Scribe, command, entry, span_entry, told};
 
 pub(crate) const JSON: (&str, &str) = ("content-type", "application/json");
 pub(crate) const THRIFT: (&str, &str) = ("content-type", "application/x-thrift");
@@ -166,18 +166,30 @@ fn announced_lengths_take_no_memory_before_their_bytes_come() {
 }
 
 #[test]
-fn connections_beyond_the_limit_are_closed_and_silent_ones_make_room() {
+fn a_silent_connection_is_closed_after_its_time() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("collector.toml");
-    std::fs::write(&file, "scribe_max_connections = 2\nscribe_idle_seconds = 1\n").unwrap();
+    std::fs::write(&file, "scribe_idle_seconds = 1\n").unwrap();
     let collector = Collector::spawn(folder.path(), command(folder.path()).arg("--config").arg(&file));
-    let mut first = Scribe::connect(collector.scribe);
-    let mut second = Scribe::connect(collector.scribe);
-    assert_eq!(first.log(&[span_entry(1)]).unwrap(), ResultCode::Ok);
-    assert_eq!(second.log(&[span_entry(2)]).unwrap(), ResultCode::Ok);
-    assert!(Scribe::connect(collector.scribe).log(&[span_entry(3)]).is_err());
-    assert!(first.reply().is_err(), "closed for its silence");
-    wait_for(|| Scribe::connect(collector.scribe).log(&[span_entry(4)]).ok());
+    let mut client = Scribe::connect(collector.scribe);
+    assert_eq!(client.log(&[span_entry(1)]).unwrap(), ResultCode::Ok);
+    assert!(client.reply().is_err(), "closed for its silence");
+}
+
+#[test]
+fn connections_that_say_nothing_take_no_places_of_those_that_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("collector.toml");
+    std::fs::write(&file, "scribe_max_connections = 2\n").unwrap();
+    let collector = Collector::spawn(folder.path(), command(folder.path()).arg("--config").arg(&file));
+    let silent = [Scribe::connect(collector.scribe), Scribe::connect(collector.scribe)];
+    let mut talking = [Scribe::connect(collector.scribe), Scribe::connect(collector.scribe)];
+    for (client, id) in talking.iter_mut().zip(1..) {
+        assert_eq!(client.log(&[span_entry(id)]).unwrap(), ResultCode::Ok);
+    }
+    for mut client in silent {
+        assert!(client.reply().is_err(), "it is closed");
+    }
 }
 
 #[test]

@@ -1,0 +1,259 @@
+//! Who is let in. Once there are as many connections as may be, one that is silent makes room for who comes; while none is, who
+//! comes is turned away, and tries again.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use blkin_daemon::places::Place;
+use blkin_daemon::{Notices, Places};
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Pause after an error of accept, such as too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Who comes waits so long for somebody to make room: longer than a connection has to be silent for that.
+const WAIT_FOR_ROOM: Duration = Duration::from_secs(2);
+
+/// Where connections come in.
+pub(super) struct Door {
+    listener: TcpListener,
+    places: Places,
+    max_connections: usize,
+    /// Since when somebody waits who finds no place.
+    waited_since: Option<tokio::time::Instant>,
+    refusals: Notices,
+    failures: Notices,
+}
+
+impl Door {
+    pub(super) fn new(listener: TcpListener, max_connections: usize) -> Self {
+        let places = Places::new(max_connections);
+        let (refusals, failures) = Default::default();
+        Door { listener, places, max_connections, waited_since: None, refusals, failures }
+    }
+
+    /// The next connection; none if it was turned away, or could not be had. Nothing is lost if this is not waited for to its end.
+    pub(super) async fn next(&mut self) -> Option<(TcpStream, SocketAddr, Seat)> {
+        loop {
+            if let Some(free) = self.places.take() {
+                self.waited_since = None;
+                let (stream, peer) = self.accept().await?;
+                return Some((stream, peer, Seat::new(free.to(peer.ip()))));
+            }
+            if self.is_patience_over() {
+                self.waited_since = None;
+                self.turn_away().await;
+                return None;
+            }
+            self.places.wait().await;
+        }
+    }
+
+    /// Has somebody make room, if somebody waits. Says whether that was in vain for too long.
+    fn is_patience_over(&mut self) -> bool {
+        if !self.places.make_room_at(&self.listener) {
+            self.waited_since = None;
+            return false;
+        }
+        let since = self.waited_since.get_or_insert_with(tokio::time::Instant::now);
+        since.elapsed() >= WAIT_FOR_ROOM
+    }
+
+    /// Closes the next connection at once: its client sees that, and tries again.
+    async fn turn_away(&mut self) {
+        let Some((_closed, peer)) = self.accept().await else { return };
+        if let Some(held_back) = self.refusals.admit(Instant::now()) {
+            let open = self.max_connections;
+            tracing::warn!(
+                %peer,
+                open,
+                held_back,
+                "refused a Scribe connection: as many are open as may be, and none of them is silent; raise \
+                 scribe_max_connections"
+            );
+        }
+    }
+
+    async fn accept(&mut self) -> Option<(TcpStream, SocketAddr)> {
+        match self.listener.accept().await {
+            Ok(accepted) => Some(accepted),
+            Err(error) => {
+                if let Some(held_back) = self.failures.admit(Instant::now()) {
+                    tracing::warn!(held_back, "failed to accept a Scribe connection: {error}");
+                }
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                None
+            }
+        }
+    }
+
+    /// Tells how many were turned away since of which nothing was said.
+    pub(super) fn tell_rest(&mut self) {
+        if let Some(held_back) = self.refusals.rest(Instant::now()) {
+            tracing::warn!(held_back, "refused more Scribe connections");
+        }
+    }
+}
+
+/// The place of a connection, and how many of its calls are under way.
+pub(super) struct Seat {
+    place: Place,
+    calls: AtomicUsize,
+}
+
+impl Seat {
+    pub(super) fn new(place: Place) -> Self {
+        Seat { place, calls: AtomicUsize::new(0) }
+    }
+
+    /// Once somebody else has the place.
+    pub(super) async fn lost(&self) {
+        self.place.lost().cancelled().await;
+    }
+
+    /// A call has come whole; until it is answered its peer is not waited for.
+    pub(super) fn asked(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.place.set_served(true);
+    }
+
+    /// Has its peer wait for something else than its answer.
+    pub(super) async fn hold<T>(&self, waited_for: impl Future<Output = T>) -> T {
+        self.place.set_served(true);
+        let done = waited_for.await;
+        self.place.progress();
+        self.place.set_served(self.calls.load(Ordering::Relaxed) > 0);
+        done
+    }
+
+    /// Hands over an answer; while the peer does not take it, the peer is waited for.
+    pub(super) async fn answer<T>(&self, writing: impl Future<Output = T>) -> T {
+        self.place.progress();
+        self.place.set_blocked(true);
+        let written = writing.await;
+        self.place.set_blocked(false);
+        self.place.progress();
+        if self.calls.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.place.set_served(false);
+        }
+        written
+    }
+
+    /// Notes whatever is read.
+    pub(super) fn watch<R>(&self, reader: R) -> Watched<'_, R> {
+        Watched { reader, place: &self.place }
+    }
+}
+
+/// What a connection is read by.
+pub(super) struct Watched<'a, R> {
+    reader: R,
+    place: &'a Place,
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for Watched<'_, R> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let read = Pin::new(&mut self.reader).poll_read(context, buffer);
+        if read.is_ready() {
+            self.place.progress();
+        }
+        read
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::future::pending;
+
+    use tokio::io::AsyncReadExt;
+    use tokio::time::{sleep, timeout};
+
+    /// More than a connection has to be silent for to make room.
+    const SILENCE: Duration = Duration::from_millis(1100);
+
+    async fn door(max_connections: usize) -> (Door, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        (Door::new(listener, max_connections), address)
+    }
+
+    /// A client that is let in.
+    async fn let_in(door: &mut Door, address: SocketAddr) -> (TcpStream, Seat) {
+        let client = TcpStream::connect(address).await.unwrap();
+        let (_, _, seat) = door.next().await.expect("it is turned away");
+        (client, seat)
+    }
+
+    fn is_lost(seat: &Seat) -> bool {
+        seat.place.lost().is_cancelled()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_silent_makes_room_for_who_comes() {
+        let (mut door, address) = door(1).await;
+        let (_client, seat) = let_in(&mut door, address).await;
+        sleep(SILENCE).await;
+        let _waiting = TcpStream::connect(address).await.unwrap();
+        tokio::select! {
+            _ = door.next() => panic!("there is no room"),
+            () = seat.lost() => {}
+        }
+        drop(seat);
+        assert!(door.next().await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_all_are_served_who_comes_is_turned_away_and_hears_so() {
+        let (mut door, address) = door(2).await;
+        let (_asking, asked) = let_in(&mut door, address).await;
+        let (_sending, sent) = let_in(&mut door, address).await;
+        asked.asked();
+        let held = sent.hold(pending::<()>());
+        tokio::pin!(held);
+        assert!(timeout(SILENCE, &mut held).await.is_err());
+        let mut waiting = TcpStream::connect(address).await.unwrap();
+        let began = tokio::time::Instant::now();
+        // What else the server does meanwhile does not begin the wait anew.
+        while timeout(Duration::from_millis(500), door.next()).await.is_err() {}
+        assert!(began.elapsed() >= WAIT_FOR_ROOM && began.elapsed() < WAIT_FOR_ROOM * 2);
+        assert_eq!(waiting.read(&mut [0]).await.unwrap(), 0);
+        assert!(!is_lost(&asked) && !is_lost(&sent));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_the_peer_s_turn_again_once_all_its_calls_are_answered() {
+        let (mut door, address) = door(1).await;
+        let (_client, seat) = let_in(&mut door, address).await;
+        let _waiting = TcpStream::connect(address).await.unwrap();
+        seat.asked();
+        seat.asked();
+        for calls in [1, 0] {
+            seat.answer(async {}).await;
+            sleep(SILENCE).await;
+            door.places.make_room_at(&door.listener);
+            assert_eq!(is_lost(&seat), calls == 0);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_take_an_answer_makes_room_and_who_sends_does_not() {
+        let (mut door, address) = door(2).await;
+        let (_sending, sent) = let_in(&mut door, address).await;
+        let (_deaf, deaf) = let_in(&mut door, address).await;
+        let _waiting = TcpStream::connect(address).await.unwrap();
+        deaf.asked();
+        assert!(timeout(SILENCE, deaf.answer(pending::<()>())).await.is_err());
+        sent.watch(&b"a byte"[..]).read_u8().await.unwrap();
+        door.places.make_room_at(&door.listener);
+        assert!(is_lost(&deaf) && !is_lost(&sent));
+    }
+}

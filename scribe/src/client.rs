@@ -1,28 +1,26 @@
 //! One upstream: a connection that is made when it is needed, and made anew after any failure. Calls may be sent before
 //! those ahead of them are answered; answers come in the order of the calls.
 
+mod arrival;
+mod dial;
+
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use blkin_daemon::own::is_own;
-use blkin_daemon::upstream::addresses;
 use blkin_thrift::scribe::{Outcome, ResultCode, decode_reply};
 use blkin_thrift::{Limits, frame};
-use socket2::SockRef;
 
 use crate::doorbell::{Doorbell, wait_readable};
+use arrival::is_unheard;
+use dial::{Dial, Packets};
 
 /// Longest reply that is read.
 const MAX_REPLY_BYTES: usize = 64 << 10;
 /// What is read of replies at a time.
 const READ_BYTES: usize = 4 << 10;
-/// Of what is written so much may wait in the kernel until it can be sent. What waits there does not show that it gets on: of a
-/// call that takes a slow link longer than the timeout the upstream would seem to be silent, each time anew.
-const MAX_UNSENT_BYTES: u32 = 128 << 10;
 /// Longest wait for the system before the caller hears that the client still lives.
 const SLICE: Duration = blkin_daemon::health::BEAT_EVERY;
 
@@ -41,17 +39,13 @@ pub enum Reply {
     Refused(String),
 }
 
-/// Finds the addresses of a name and port.
-type Resolver = fn(&str) -> io::Result<Vec<SocketAddr>>;
-
 /// A client of one upstream.
 #[derive(Debug)]
 pub struct Client {
-    upstream: String,
-    timeout: Duration,
-    /// Where the caller itself listens.
-    own: Option<SocketAddr>,
-    resolver: Resolver,
+    dial: Dial,
+    /// Of the next connection.
+    packets: Packets,
+    told_of_small_packets: bool,
     connection: Option<Connection>,
     sequence: i32,
     was_sent: bool,
@@ -71,21 +65,13 @@ struct Connection {
 impl Client {
     /// Not connected yet. Each step of a call (connecting, any progress of writing, a whole answer) may take `timeout`.
     pub fn new(upstream: &str, timeout: Duration) -> Self {
-        let upstream = upstream.to_owned();
-        Client {
-            upstream,
-            timeout,
-            own: None,
-            resolver: addresses,
-            connection: None,
-            sequence: 0,
-            was_sent: false,
-        }
+        let (dial, packets) = (Dial::new(upstream, timeout), Packets::Large);
+        Client { dial, packets, told_of_small_packets: false, connection: None, sequence: 0, was_sent: false }
     }
 
     /// Never calls who listens there: the caller itself, to whom the name of its upstream may lead one day.
     pub fn never_calling(self, own: SocketAddr) -> Self {
-        Client { own: Some(own), ..self }
+        Client { dial: Dial { own: Some(own), ..self.dial }, ..self }
     }
 
     /// Whether the last call left a connection that can be used again.
@@ -126,12 +112,15 @@ impl Client {
                 alive()?;
                 connection
             }
-            None => Connection::new(self.connect(alive)?),
+            None => self.connect(alive)?,
         };
         self.sequence = self.sequence.wrapping_add(1);
         let request = request(self.sequence);
         self.was_sent = true;
-        Patient { stream: &mut connection.stream, timeout: self.timeout, alive }.write_all(&request)?;
+        let mut stream = Patient { stream: &mut connection.stream, timeout: self.dial.timeout, alive };
+        if let Err(error) = stream.write_all(&request) {
+            return Err(self.broke(&connection, error));
+        }
         if connection.unanswered.is_empty() {
             connection.waiting_since = Instant::now();
         }
@@ -165,6 +154,9 @@ impl Client {
         // Whatever a failed call leaves under way on a connection belongs to nobody any more.
         let Some(mut connection) = self.connection.take() else { return Ok(None) };
         let reply = connection.next_reply()?;
+        if reply.is_some() && self.packets == Packets::Small {
+            self.tell_of_small_packets();
+        }
         self.connection = Some(connection);
         Ok(reply)
     }
@@ -175,73 +167,44 @@ impl Client {
     /// # Errors
     /// When the upstream breaks off, or is silent for too long.
     pub fn wait(&mut self, bell: Option<&Doorbell>, due: Option<Instant>) -> io::Result<()> {
-        let Some(connection) = &mut self.connection else {
+        let Some(mut connection) = self.connection.take() else {
             return bell.map_or(Ok(()), |bell| bell.wait(due));
         };
         let is_awaited = !connection.unanswered.is_empty();
-        let patience = connection.waiting_since + self.timeout;
-        let due = if is_awaited { Some(due.map_or(patience, |due| due.min(patience))) } else { due };
-        let has_more = match connection.has_more(bell, due) {
-            Ok(true) => connection.read(),
-            waited => waited,
-        };
-        let done = match has_more {
-            Ok(false) if is_awaited && Instant::now() >= patience => Err(connection.too_slow(self.timeout)),
-            Err(_) if !is_awaited => {
-                self.connection = None;
+        match connection.wait(bell, due, self.dial.timeout) {
+            Ok(()) => {
+                self.connection = Some(connection);
                 Ok(())
             }
-            waited => waited.map(drop),
-        };
-        done.inspect_err(|_| self.connection = None)
+            Err(_) if !is_awaited => Ok(()),
+            Err(error) => Err(self.broke(&connection, error)),
+        }
     }
 
-    fn connect(&self, alive: Alive<'_>) -> io::Result<TcpStream> {
-        let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
-        for address in self.addresses(alive)? {
-            alive()?;
-            match self.connect_to(address) {
-                Ok(stream) => return Ok(stream),
-                Err(e) => last = e,
-            }
-        }
-        Err(last)
+    fn connect(&mut self, alive: Alive<'_>) -> io::Result<Connection> {
+        // Who cannot be reached at all is not out of reach of large packets only.
+        let connected = self.dial.connect(self.packets, alive).map(Connection::new);
+        connected.inspect_err(|_| self.packets = Packets::Large)
     }
 
-    /// Asks for the addresses on a thread of its own: the system may wait for name servers for a long time, without a word.
-    fn addresses(&self, alive: Alive<'_>) -> io::Result<Vec<SocketAddr>> {
-        if let Ok(address) = self.upstream.parse() {
-            return Ok(vec![address]);
+    /// A connection is of no use any more. If what was sent on it does not arrive, the next one has packets of another size.
+    fn broke(&mut self, connection: &Connection, error: io::Error) -> io::Error {
+        if error.kind() != ErrorKind::TimedOut || !is_unheard(&connection.stream) {
+            return error;
         }
-        let (resolver, upstream) = (self.resolver, self.upstream.clone());
-        let (found, addresses) = channel();
-        let resolving = move || {
-            let _given_up = found.send(resolver(&upstream));
-        };
-        std::thread::Builder::new().name("resolver".into()).spawn(resolving)?;
-        let began = Instant::now();
-        while began.elapsed() < self.timeout {
-            match addresses.recv_timeout(SLICE) {
-                Ok(found) => return found,
-                Err(RecvTimeoutError::Timeout) => alive()?,
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
-        }
-        let silent = format!("no name server answered for {:?}", self.timeout);
-        Err(io::Error::new(ErrorKind::TimedOut, silent))
+        self.packets = self.packets.other();
+        io::Error::new(ErrorKind::TimedOut, format!("{error}, and what was sent to it does not arrive"))
     }
 
-    fn connect_to(&self, address: SocketAddr) -> io::Result<TcpStream> {
-        if self.own.is_some_and(|own| is_own(own, address)) {
-            return Err(io::Error::other(format!("{address} is where this daemon itself listens")));
+    fn tell_of_small_packets(&mut self) {
+        if !std::mem::replace(&mut self.told_of_small_packets, true) {
+            let upstream = &self.dial.upstream;
+            tracing::warn!(
+                %upstream,
+                "it is reached by small packets after it was not by large ones: the path to it may drop these; look at the MTU \
+                 along it"
+            );
         }
-        // A handshake that takes longer than a second would be sent again by the kernel anyway.
-        let stream = TcpStream::connect_timeout(&address, self.timeout.min(Duration::from_secs(1)))?;
-        stream.set_nodelay(true)?;
-        SockRef::from(&stream).set_tcp_notsent_lowat(MAX_UNSENT_BYTES)?;
-        stream.set_read_timeout(Some(SLICE))?;
-        stream.set_write_timeout(Some(SLICE))?;
-        Ok(stream)
     }
 }
 
@@ -253,6 +216,18 @@ impl Connection {
             incoming: Vec::new(),
             waiting_since: Instant::now(),
         }
+    }
+
+    /// Waits until there may be an answer, or one of the others ends the wait.
+    fn wait(&mut self, bell: Option<&Doorbell>, due: Option<Instant>, timeout: Duration) -> io::Result<()> {
+        let is_awaited = !self.unanswered.is_empty();
+        let patience = self.waiting_since + timeout;
+        let due = if is_awaited { Some(due.map_or(patience, |due| due.min(patience))) } else { due };
+        let came = self.has_more(bell, due)? && self.read()?;
+        if !came && is_awaited && Instant::now() >= patience {
+            return Err(self.too_slow(timeout));
+        }
+        Ok(())
     }
 
     /// Waits until the upstream says something; false when the bell or the time ended the wait.
@@ -308,7 +283,7 @@ fn one_line(text: &str) -> String {
 }
 
 fn is_patience(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 /// A stream whose short waits are repeated until there was no progress for `timeout`. Each of them ends with a part written, or
@@ -351,6 +326,7 @@ mod tests {
     use blkin_thrift::scribe::{
         ExceptionKind, LogEntry, encode_exception, encode_log_call, encode_log_reply,
     };
+    use socket2::{SockFilter, SockRef};
     use std::net::{Shutdown, TcpListener};
 
     /// Longest wait for anything, on whatever machine.
@@ -362,23 +338,33 @@ mod tests {
     }
 
     /// Answers each call by what `answer` makes of its sequence number; nothing ends the connection.
-    fn server(answer: impl Fn(i32) -> Option<Vec<u8>> + Send + 'static) -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    fn server(answer: impl Fn(i32) -> Option<Vec<u8>> + Send + Copy + 'static) -> String {
+        server_at(TcpListener::bind("127.0.0.1:0").unwrap(), answer)
+    }
+
+    fn server_at(
+        listener: TcpListener,
+        answer: impl Fn(i32) -> Option<Vec<u8>> + Send + Copy + 'static,
+    ) -> String {
         let address = listener.local_addr().unwrap().to_string();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let mut stream = stream.unwrap();
-                let mut header = [0; 4];
-                while stream.read_exact(&mut header).is_ok() {
-                    let mut body = vec![0; u32::from_be_bytes(header) as usize];
-                    stream.read_exact(&mut body).unwrap();
-                    let call = blkin_thrift::scribe::parse_call(&body, &Limits::default()).unwrap();
-                    let Some(reply) = answer(call.seq) else { break };
-                    stream.write_all(&reply).unwrap();
-                }
+                let stream = stream.unwrap();
+                std::thread::spawn(move || serve(stream, answer));
             }
         });
         address
+    }
+
+    fn serve(mut stream: TcpStream, answer: impl Fn(i32) -> Option<Vec<u8>>) {
+        let mut header = [0; 4];
+        while stream.read_exact(&mut header).is_ok() {
+            let mut body = vec![0; u32::from_be_bytes(header) as usize];
+            stream.read_exact(&mut body).unwrap();
+            let call = blkin_thrift::scribe::parse_call(&body, &Limits::default()).unwrap();
+            let Some(reply) = answer(call.seq) else { break };
+            stream.write_all(&reply).unwrap();
+        }
     }
 
     #[test]
@@ -471,24 +457,6 @@ mod tests {
     }
 
     #[test]
-    fn name_servers_that_do_not_answer_are_given_up_and_the_caller_hears_of_the_wait() {
-        fn never(_: &str) -> io::Result<Vec<SocketAddr>> {
-            loop {
-                std::thread::park();
-            }
-        }
-        let mut client = Client { resolver: never, ..Client::new("collector.site:9410", SLICE * 2) };
-        let mut heard = 0;
-        let mut alive = || {
-            heard += 1;
-            Ok(())
-        };
-        let error = client.log(|seq| encode_log_call(seq, &[]), &mut alive).unwrap_err();
-        assert!(error.to_string().starts_with("no name server answered"), "{error}");
-        assert!(heard >= 1 && !client.was_sent(), "{heard}");
-    }
-
-    #[test]
     fn the_caller_s_own_address_is_never_called() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -572,6 +540,47 @@ mod tests {
         client.wait(Some(&bell), None).unwrap();
         client.wait(Some(&bell), Some(Instant::now())).unwrap();
         assert_eq!(client.unanswered(), 1);
+    }
+
+    /// A program for packets (bpf(4)) that drops what is longer than so many bytes.
+    fn drop_longer(than: u32) -> [SockFilter; 4] {
+        const LOAD_LENGTH: u16 = 0x80;
+        const JUMP_IF_GREATER: u16 = 0x25;
+        const RETURN: u16 = 0x06;
+        [
+            SockFilter::new(LOAD_LENGTH, 0, 0, 0),
+            SockFilter::new(JUMP_IF_GREATER, 1, 0, than),
+            SockFilter::new(RETURN, 0, 0, u32::MAX),
+            SockFilter::new(RETURN, 0, 0, 0),
+        ]
+    }
+
+    #[test]
+    fn an_upstream_that_large_packets_do_not_reach_is_sent_small_ones() {
+        for host in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = TcpListener::bind(host).unwrap();
+            SockRef::from(&listener).attach_filter(&drop_longer(1280)).unwrap();
+            let address = server_at(listener, |seq| Some(encode_log_reply(seq, ResultCode::Ok)));
+            let mut client = Client::new(&address, SLICE * 4);
+            let entry = LogEntry { category: "zipkin".into(), message: vec![b'A'; 2000] };
+            let call = |seq| encode_log_call(seq, std::slice::from_ref(&entry));
+            let error = client.log(call, &mut || Ok(())).unwrap_err().to_string();
+            assert!(error.ends_with("what was sent to it does not arrive"), "{error}");
+            assert_eq!(client.log(call, &mut || Ok(())).unwrap(), Reply::Ok);
+        }
+    }
+
+    #[test]
+    fn packets_stay_large_for_who_is_silent_or_not_there() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = Client::new(&listener.local_addr().unwrap().to_string(), SLICE);
+        let error = call(&mut client).unwrap_err().to_string();
+        assert!(error.starts_with("it was silent"), "{error}");
+        assert_eq!(client.packets, Packets::Large);
+        client.packets = Packets::Small;
+        drop(listener);
+        assert!(call(&mut client).is_err());
+        assert_eq!(client.packets, Packets::Large);
     }
 
     #[test]

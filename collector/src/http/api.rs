@@ -197,7 +197,7 @@ pub(super) async fn read<T: Send + 'static>(
     query: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, Problem> {
     let store = app.store.clone();
-    Ok(app.queries.run(move || query(&*store)).await?)
+    Ok(app.queries.run(app.config().reading().patience, move || query(&*store)).await?)
 }
 
 /// The same for one that reads many traces, all there is, or all of a window of time: such leave a place to others.
@@ -206,5 +206,5 @@ pub(super) async fn read_long<T: Send + 'static>(
     query: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, Problem> {
     let store = app.store.clone();
-    Ok(app.queries.run_long(move || query(&*store)).await?)
+    Ok(app.queries.run_long(app.config().reading().patience, move || query(&*store)).await?)
 }

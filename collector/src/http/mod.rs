@@ -30,7 +30,7 @@ use axum::routing::{get, post};
 use blkin_daemon::admin::{self, Admin};
 
 pub use metrics::{Metrics, registry};
-pub use queries::Queries;
+pub use queries::{Queries, Unanswered};
 pub use serve::serve;
 use untaken::Untaken;
 
@@ -152,6 +152,15 @@ impl IntoResponse for Problem {
 impl From<crate::query::BadRequest> for Problem {
     fn from(error: crate::query::BadRequest) -> Self {
         Problem::bad(error.0)
+    }
+}
+
+impl From<Unanswered> for Problem {
+    fn from(error: Unanswered) -> Self {
+        match error {
+            Unanswered::Busy(_) => Problem::unavailable(error.to_string()),
+            Unanswered::Failed(error) => error.into(),
+        }
     }
 }
 

@@ -1,10 +1,26 @@
-//! Queries, on threads where they may block: only so many at a time, others wait for their turn.
+//! Queries, on threads where they may block: only so many at a time, others wait for their turn, but not for ever.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
 
 use crate::store::StoreError;
+
+/// Why a query has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Unanswered {
+    /// It was not its turn in time.
+    #[error(
+        "as many queries run as may (`query_concurrency`), and it was not the turn of this one within {0:?}: ask again later, \
+         or for less"
+    )]
+    Busy(Duration),
+    /// The store has none.
+    #[error(transparent)]
+    Failed(#[from] StoreError),
+}
 
 /// Places for queries. Clones share them.
 #[derive(Debug, Clone)]
@@ -27,23 +43,17 @@ impl Queries {
         self.places.available_permits()
     }
 
-    /// Runs a query once there is a place for it.
+    /// Runs a query once there is a place for it, for which it waits no longer than that.
     ///
     /// # Errors
-    /// When the query fails, or does not come to its end.
+    /// When there is none in time, and when the query fails, or does not come to its end.
     pub async fn run<T: Send + 'static>(
         &self,
+        patience: Duration,
         query: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let place = self.places.clone().acquire_owned().await;
-        let work = tokio::task::spawn_blocking(move || {
-            let _place = place;
-            query()
-        });
-        match work.await {
-            Ok(answer) => answer,
-            Err(error) => Err(StoreError::Engine(format!("a query ended early: {error}"))),
-        }
+    ) -> Result<T, Unanswered> {
+        let place = Wait::of(patience).place(&self.places).await?;
+        ended(place, query).await
     }
 
     /// The same for a query that reads many traces, all there is, or all of a window of time, which may take seconds.
@@ -52,14 +62,48 @@ impl Queries {
     /// As [`Queries::run`].
     pub async fn run_long<T: Send + 'static>(
         &self,
+        patience: Duration,
         query: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let long = self.for_long.clone().acquire_owned().await;
-        self.run(move || {
-            let _long = long;
-            query()
-        })
-        .await
+    ) -> Result<T, Unanswered> {
+        let wait = Wait::of(patience);
+        let long = wait.place(&self.for_long).await?;
+        let place = wait.place(&self.places).await?;
+        ended((long, place), query).await
+    }
+}
+
+/// For a place.
+struct Wait {
+    patience: Duration,
+    due: Instant,
+}
+
+impl Wait {
+    fn of(patience: Duration) -> Wait {
+        Wait { patience, due: Instant::now() + patience }
+    }
+
+    async fn place(&self, of: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Unanswered> {
+        match timeout_at(self.due, of.clone().acquire_owned()).await {
+            Ok(Ok(place)) => Ok(place),
+            // No semaphore is ever closed.
+            Ok(Err(_)) | Err(_) => Err(Unanswered::Busy(self.patience)),
+        }
+    }
+}
+
+/// The answer of a query, which leaves its places as it ends.
+async fn ended<T: Send + 'static>(
+    places: impl Send + 'static,
+    query: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, Unanswered> {
+    let work = tokio::task::spawn_blocking(move || {
+        let _places = places;
+        query()
+    });
+    match work.await {
+        Ok(answer) => Ok(answer?),
+        Err(error) => Err(StoreError::Engine(format!("a query ended early: {error}")).into()),
     }
 }
 
@@ -69,7 +113,14 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::task::{Context, Waker};
 
+    use axum::http::StatusCode;
+    use axum::response::IntoResponse;
+
     use super::*;
+    use crate::http::Problem;
+
+    /// Longer than any test takes.
+    const LONG: Duration = Duration::from_secs(600);
 
     #[tokio::test]
     async fn a_query_waits_while_as_many_run_as_are_allowed() {
@@ -82,13 +133,13 @@ mod tests {
                 let _is_released = released.recv();
                 Ok(number)
             };
-            (release, tokio::spawn(async move { queries.run(query).await }))
+            (release, tokio::spawn(async move { queries.run(LONG, query).await }))
         });
         let mut both = [begun.recv().await, begun.recv().await];
         both.sort_unstable();
         assert_eq!(both, [Some(1), Some(2)]);
         let third = queries.clone();
-        let mut third = pin!(third.run(move || {
+        let mut third = pin!(third.run(LONG, move || {
             begin.send(3).unwrap();
             Ok(3)
         }));
@@ -113,24 +164,46 @@ mod tests {
                 let _is_released = released.recv();
                 Ok(1)
             };
-            long.run_long(query).await
+            long.run_long(LONG, query).await
         });
         assert_eq!(begun.recv().await, Some(()));
         let second = queries.clone();
-        let mut second = pin!(second.run_long(|| Ok(2)));
+        let mut second = pin!(second.run_long(LONG, || Ok(2)));
         assert!(second.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         assert_eq!(queries.free(), 1, "it does not wait in a place");
-        assert_eq!(queries.run(|| Ok(3)).await.unwrap(), 3);
+        assert_eq!(queries.run(LONG, || Ok(3)).await.unwrap(), 3);
         drop(release);
         assert_eq!((first.await.unwrap().unwrap(), second.await.unwrap()), (1, 2));
-        assert_eq!(Queries::at_most(1).run_long(|| Ok(4)).await.unwrap(), 4, "a single place is for all");
+        assert_eq!(
+            Queries::at_most(1).run_long(LONG, || Ok(4)).await.unwrap(),
+            4,
+            "a single place is for all"
+        );
     }
 
     #[tokio::test]
     async fn a_query_that_trips_is_an_error_and_leaves_its_place() {
         let queries = Queries::at_most(1);
-        let tripped = queries.run(|| -> Result<(), StoreError> { panic!("a test's query") }).await;
-        assert!(matches!(tripped, Err(StoreError::Engine(reason)) if reason.contains("ended early")));
-        assert_eq!(queries.run(|| Ok(1)).await.unwrap(), 1);
+        let tripped = queries.run(LONG, || -> Result<(), StoreError> { panic!("a test's query") }).await;
+        assert!(
+            matches!(tripped, Err(Unanswered::Failed(StoreError::Engine(reason))) if reason.contains("ended early"))
+        );
+        assert_eq!(queries.run(LONG, || Ok(1)).await.unwrap(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_query_that_has_no_place_in_time_is_told_so_and_takes_none_later() {
+        let queries = Queries::at_most(2);
+        let taken = queries.places.clone().acquire_many_owned(2).await.unwrap();
+        let patience = Duration::from_secs(10);
+        let began = Instant::now();
+        let busy = queries.run_long(patience, || Ok(1)).await.unwrap_err();
+        assert_eq!(began.elapsed(), patience, "it waits once, not for each of two places");
+        assert!(busy.to_string().contains("within 10s"), "{busy}");
+        assert_eq!(Problem::from(busy).into_response().status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert!(matches!(queries.run(patience, || Ok(1)).await, Err(Unanswered::Busy(_))));
+        drop(taken);
+        assert_eq!(queries.run_long(patience, || Ok(1)).await.unwrap(), 1);
+        assert_eq!((queries.free(), queries.for_long.available_permits()), (2, 1));
     }
 }

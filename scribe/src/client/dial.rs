@@ -63,17 +63,17 @@ impl Dial {
     /// A connection to the first of its addresses that answers.
     ///
     /// # Errors
-    /// Why the last of them did not.
+    /// Why each of them did not.
     pub(super) fn connect(&self, packets: Packets, alive: Alive<'_>) -> io::Result<TcpStream> {
-        let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+        let mut failures = Vec::new();
         for address in self.addresses(alive)? {
             alive()?;
             match self.connect_to(address, packets, alive)? {
                 Ok(stream) => return Ok(stream),
-                Err(e) => last = e,
+                Err(error) => failures.push((address, error)),
             }
         }
-        Err(last)
+        Err(of_all(failures))
     }
 
     /// Asks for the addresses on a thread of its own: the system may wait for name servers for a long time, without a word.
@@ -110,8 +110,7 @@ impl Dial {
         alive: Alive<'_>,
     ) -> io::Result<io::Result<TcpStream>> {
         if self.own.is_some_and(|own| is_own(own, address)) {
-            let own = format!("{address} is where this daemon itself listens");
-            return Ok(Err(io::Error::other(own)));
+            return Ok(Err(io::Error::other("this daemon itself listens there")));
         }
         let socket = match self.begin(address, packets) {
             Ok(socket) => socket,
@@ -123,7 +122,7 @@ impl Dial {
             match wait_connected(&socket, due.min(Instant::now() + SLICE)) {
                 Ok(true) => return Ok(patient(socket)),
                 Ok(false) if Instant::now() >= due => {
-                    let silent = format!("{address} did not answer for {patience:?}");
+                    let silent = format!("no answer for {patience:?}");
                     return Ok(Err(io::Error::new(ErrorKind::TimedOut, silent)));
                 }
                 Ok(false) => alive()?,
@@ -146,6 +145,17 @@ impl Dial {
             _ => Ok(socket),
         }
     }
+}
+
+/// Why no address answered.
+fn of_all(mut failures: Vec<(SocketAddr, io::Error)>) -> io::Error {
+    if failures.len() > 1 {
+        let each = failures.iter().map(|(address, error)| format!("{address}: {error}"));
+        return io::Error::other(each.collect::<Vec<_>>().join(", "));
+    }
+    failures
+        .pop()
+        .map_or_else(|| io::Error::new(ErrorKind::NotFound, "the name has no address"), |(_, error)| error)
 }
 
 /// Waits until a socket is connected, or until `due`.
@@ -184,6 +194,17 @@ mod tests {
             });
             assert!(small <= SMALL_PACKET_BYTES && large > SMALL_PACKET_BYTES, "{small} {large}");
         }
+    }
+
+    #[test]
+    fn why_each_address_of_a_name_did_not_answer_is_told() {
+        fn two(_: &str) -> io::Result<Vec<SocketAddr>> {
+            Ok(vec![([127, 0, 0, 1], 1).into(), ([127, 0, 0, 2], 2).into()])
+        }
+        let dial = Dial { resolver: two, own: Some(two("").unwrap()[1]), ..Dial::new("a.site:1", SLICE) };
+        let error = dial.connect(Packets::Large, &mut || Ok(())).unwrap_err().to_string();
+        assert!(error.starts_with("127.0.0.1:1: Connection refused"), "{error}");
+        assert!(error.ends_with(", 127.0.0.2:2: this daemon itself listens there"), "{error}");
     }
 
     #[test]

@@ -19,6 +19,8 @@ const MAX_UNSENT_BYTES: u32 = 128 << 10;
 /// A handshake that takes longer is begun anew: by then the kernel has sent its first packet three times, and what follows would
 /// leave an upstream that is back unnoticed for ever longer.
 const MAX_HANDSHAKE: Duration = Duration::from_secs(3);
+/// As long for an address that is not the last of a name: where IPv6 leads nowhere, the next one is soon called.
+const NEXT_ADDRESS: Duration = Duration::from_secs(1);
 /// What a small packet carries: with its heads it fits 1280 bytes, the least that each path of IPv6 has to take.
 const SMALL_PACKET_BYTES: u32 = 1200;
 
@@ -65,10 +67,12 @@ impl Dial {
     /// # Errors
     /// Why each of them did not.
     pub(super) fn connect(&self, packets: Packets, alive: Alive<'_>) -> io::Result<TcpStream> {
-        let mut failures = Vec::new();
-        for address in self.addresses(alive)? {
+        let (mut failures, addresses) = (Vec::new(), self.addresses(alive)?);
+        for (place, &address) in addresses.iter().enumerate() {
+            let is_last = place + 1 == addresses.len();
+            let patience = self.timeout.min(if is_last { MAX_HANDSHAKE } else { NEXT_ADDRESS });
             alive()?;
-            match self.connect_to(address, packets, alive)? {
+            match self.connect_to(address, (packets, patience), alive)? {
                 Ok(stream) => return Ok(stream),
                 Err(error) => failures.push((address, error)),
             }
@@ -106,7 +110,7 @@ impl Dial {
     fn connect_to(
         &self,
         address: SocketAddr,
-        packets: Packets,
+        (packets, patience): (Packets, Duration),
         alive: Alive<'_>,
     ) -> io::Result<io::Result<TcpStream>> {
         if self.own.is_some_and(|own| is_own(own, address)) {
@@ -116,7 +120,6 @@ impl Dial {
             Ok(socket) => socket,
             Err(error) => return Ok(Err(error)),
         };
-        let patience = self.timeout.min(MAX_HANDSHAKE);
         let due = Instant::now() + patience;
         loop {
             match wait_connected(&socket, due.min(Instant::now() + SLICE)) {
@@ -219,7 +222,7 @@ mod tests {
         let mut taken = Vec::new();
         // As many as the queue takes; who comes then has no answer.
         let error = loop {
-            match dial.connect_to(address, Packets::Large, &mut alive) {
+            match dial.connect_to(address, (Packets::Large, MAX_HANDSHAKE), &mut alive) {
                 Ok(connected) => taken.push(connected.unwrap()),
                 Err(error) => break error,
             }

@@ -19,7 +19,7 @@ const MAX_UNSENT_BYTES: u32 = 128 << 10;
 /// A handshake that takes longer is begun anew: by then the kernel has sent its first packet three times, and what follows would
 /// leave an upstream that is back unnoticed for ever longer.
 const MAX_HANDSHAKE: Duration = Duration::from_secs(3);
-/// As long for an address that is not the last of a name: where IPv6 leads nowhere, the next one is soon called.
+/// An address of a name that is not the last has less: where IPv6 leads nowhere, the next one is soon called.
 const NEXT_ADDRESS: Duration = Duration::from_secs(1);
 /// What a small packet carries: with its heads it fits 1280 bytes, the least that each path of IPv6 has to take.
 const SMALL_PACKET_BYTES: u32 = 1200;

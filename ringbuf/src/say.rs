@@ -50,6 +50,28 @@ fn put(line: &[u8]) {
     }
 }
 
+/// Why a system call failed. `Errno` itself would have libc say it in memory of the allocator: a handler may have interrupted that, and a
+/// program that has no memory left would end there.
+pub(crate) struct Reason(pub(crate) Errno);
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = match self.0 {
+            Errno::ACCESS => "permission denied",
+            Errno::AGAIN => "more memory than may be locked",
+            Errno::FBIG => "larger than a file may be",
+            Errno::MFILE => "too many open files",
+            Errno::NFILE => "too many open files in the system",
+            Errno::NOMEM => "out of memory",
+            Errno::NOSPC => "no space left",
+            Errno::NOSYS => "no such system call",
+            Errno::PERM => "not permitted",
+            _ => return write!(f, "error {}", self.0.raw_os_error()),
+        };
+        f.write_str(words)
+    }
+}
+
 /// Room for one line on the stack, with space left for the line feed.
 struct Line {
     bytes: [u8; 512],
@@ -63,5 +85,16 @@ impl Write for Line {
         self.bytes[self.used..self.used + taken].copy_from_slice(&text.as_bytes()[..taken]);
         self.used += taken;
         if taken < text.len() { Err(fmt::Error) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_that_has_no_words_is_a_number() {
+        assert_eq!(Reason(Errno::MFILE).to_string(), "too many open files");
+        assert_eq!(Reason(Errno::DOM).to_string(), "error 33");
     }
 }

@@ -1,8 +1,9 @@
 /*
  * What the library does when something is wrong with tracing, and when nobody can be told of it either: nothing. No
- * signal, no wait, nothing of the program's own taken away. Run with a BLKIN_SOCKET at which nobody listens, so that
- * there is something to say at the end.
+ * signal, no wait, nothing of the program's own taken away, nothing asked of its allocator. Run with a BLKIN_SOCKET at
+ * which nobody listens, so that there is something to say at the end.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -28,6 +29,18 @@
 #define MOST_SECONDS 20
 
 static const struct blkin_endpoint here = { "10.0.0.1", 1, "unharmed" };
+
+extern void *__libc_malloc(size_t);
+
+/* From when on nobody may allocate: a handler that records may have interrupted an allocation, and its lock is taken. */
+static int no_allocation;
+
+void *malloc(size_t bytes)
+{
+	if (no_allocation)
+		abort();
+	return __libc_malloc(bytes);
+}
 
 static void be_standard_error(int fd)
 {
@@ -241,6 +254,21 @@ static void no_ring(void)
 	limit_shared_memory("size=24k");
 }
 
+/* As in a sandbox that the program enters after blkin_init(): no memory becomes writable any more. */
+static void no_more_access(void)
+{
+	struct sock_filter rules[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mprotect, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	const struct sock_fprog program = { sizeof rules / sizeof *rules, rules };
+
+	CHECK(blkin_init() == 0);
+	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
 /* There is one ring, and hardly anything more. */
 static void no_names(void)
 {
@@ -283,13 +311,16 @@ static void record(void)
 	static char texts[1000][24];
 	int i;
 
+	for (i = 0; i < 1000; i++)
+		snprintf(texts[i], sizeof texts[i], "text number %d", i);
 	signals(&blocked, &waiting);
+	no_allocation = 1;
+	errno = 77;
 	CHECK(blkin_init_new_trace(&trace, "request", &here) == 0);
 	BLKIN_TIMESTAMP(&trace, NULL, "event");
-	for (i = 0; i < 1000; i++) {
-		snprintf(texts[i], sizeof texts[i], "text number %d", i);
+	for (i = 0; i < 1000; i++)
 		BLKIN_TIMESTAMP(&trace, NULL, texts[i]);
-	}
+	CHECK(errno == 77);
 	signals(&blocked_then, &waiting_then);
 	CHECK(blocked_then == blocked && waiting_then == waiting);
 }
@@ -299,7 +330,7 @@ int main(void)
 	static void (*const circumstances[])(void) = {
 		closed_pipe, closed_socket, full_pipe, full_socket, closed, no_files, small_files, no_descriptors,
 		little_memory, little_locked_memory, own_signals_wait, background_job, no_segment, no_headers, no_ring,
-		no_names,
+		no_names, no_more_access,
 	};
 	size_t i;
 	int status;

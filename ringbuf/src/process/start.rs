@@ -21,7 +21,7 @@ use crate::kept::{CONTROL, KeptErrno, SEGMENT, SOCKET_PATH};
 use crate::layout::{self, ProducerKind, RingMode, control, header, slot};
 use crate::names::LEAST_WORDS;
 use crate::ring::{Head, RingShape};
-use crate::say::Once;
+use crate::say::{Once, Reason};
 use crate::{cpu, cstring, rseq, segment, settings};
 
 /// The phase, after the process's first use has been begun by someone.
@@ -90,7 +90,8 @@ fn start(from: u64) -> u64 {
         Ok(ProducerKind::Portable) => PORTABLE,
         Err(error) => {
             FAILURE.say(format_args!(
-                "cannot create shared memory ({error}); this program runs untraced unless it calls blkin_init() again"
+                "cannot create shared memory ({}); this program runs untraced unless it calls blkin_init() again",
+                Reason(error)
             ));
             FAILED
         }
@@ -336,7 +337,8 @@ fn has_memory(ask: impl FnOnce() -> Result<(), Errno>) -> bool {
     STATE.next_populate_seconds.store(now + 1, Relaxed);
     if error != Errno::FAULT {
         REFUSED.say(format_args!(
-            "no memory for a ring or for names ({error}); annotations that find no ring are lost and counted"
+            "no memory for a ring or for names ({}); annotations that find no ring are lost and counted",
+            Reason(error)
         ));
     }
     false

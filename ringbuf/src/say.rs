@@ -1,9 +1,11 @@
 //! What the library tells people: one line on standard error, each kind at most once a process.
 
 use std::fmt::{self, Write};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat};
 use rustix::io::{Errno, write};
 use rustix::net::{SendFlags, send};
 use rustix::stdio::stderr;
@@ -20,7 +22,7 @@ impl Once {
     }
 
     /// Writes `blkin: ` and the message to standard error, whole, the first time. Async-signal-safe; a standard error that
-    /// is closed or full, or that nobody reads any more, is ignored.
+    /// is closed or full, that nobody reads any more, or that holds data of the program's, is ignored.
     pub(crate) fn say(&self, message: fmt::Arguments<'_>) {
         if self.0.swap(true, Ordering::Relaxed) {
             return;
@@ -42,11 +44,25 @@ fn put(line: &[u8]) {
     if send(stderr(), line, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) != Err(Errno::NOTSOCK) {
         return;
     }
+    if is_data(stderr()) {
+        return;
+    }
     // A pipe that is full, or a terminal that was stopped, would hold the program up for as long as it is.
     let mut stderr_ready = [PollFd::from_borrowed_fd(stderr(), PollFlags::OUT)];
     if poll(&mut stderr_ready, Some(&AT_ONCE)) == Ok(1) && stderr_ready[0].revents().contains(PollFlags::OUT)
     {
         let _ = write(stderr(), line);
+    }
+}
+
+/// Whether what is open there holds data of the program's: one that closed its standard error may have got that number for a disk,
+/// or for a file. It reads these, too; a log it only writes.
+fn is_data(fd: BorrowedFd<'_>) -> bool {
+    let Ok(stat) = fstat(fd) else { return false };
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::BlockDevice => true,
+        FileType::RegularFile => fcntl_getfl(fd).is_ok_and(|flags| flags & OFlags::ACCMODE == OFlags::RDWR),
+        _ => false,
     }
 }
 

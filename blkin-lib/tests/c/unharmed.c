@@ -98,6 +98,20 @@ static void closed(void)
 	close(STDERR_FILENO);
 }
 
+/* What the program keeps its data in, and its log. */
+static int data_file, log_file;
+
+/* A program that closed its standard error gets its number for what it opens next. */
+static void data_in_its_place(void)
+{
+	be_standard_error(data_file);
+}
+
+static void written_to_a_file(void)
+{
+	be_standard_error(log_file);
+}
+
 /* A background job whose standard error is a terminal that stops such jobs when they write to it. */
 static void background_job(void)
 {
@@ -330,13 +344,18 @@ int main(void)
 	static void (*const circumstances[])(void) = {
 		closed_pipe, closed_socket, full_pipe, full_socket, closed, no_files, small_files, no_descriptors,
 		little_memory, little_locked_memory, own_signals_wait, background_job, no_segment, no_headers, no_ring,
-		no_names, no_more_access,
+		no_names, no_more_access, data_in_its_place, written_to_a_file,
 	};
+	char log_path[32];
 	size_t i;
 	int status;
 
 	signal(SIGPIPE, SIG_DFL);
 	signal(SIGXFSZ, SIG_DFL);
+	data_file = memfd_create("data", MFD_CLOEXEC);
+	snprintf(log_path, sizeof log_path, "/proc/self/fd/%d", memfd_create("log", MFD_CLOEXEC));
+	log_file = open(log_path, O_WRONLY | O_CLOEXEC);
+	CHECK(data_file >= 0 && log_file >= 0);
 	for (i = 0; i < sizeof circumstances / sizeof *circumstances; i++) {
 		pid_t child = fork();
 
@@ -353,5 +372,7 @@ int main(void)
 			return 1;
 		}
 	}
+	CHECK(lseek(data_file, 0, SEEK_END) == 0);
+	CHECK(lseek(log_file, 0, SEEK_END) > 0);
 	return 0;
 }

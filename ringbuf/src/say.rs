@@ -5,9 +5,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat};
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, major};
 use rustix::io::{Errno, write};
-use rustix::net::{SendFlags, send};
+use rustix::net::sockopt::socket_domain;
+use rustix::net::{AddressFamily, SendFlags, send};
 use rustix::stdio::stderr;
 
 use crate::unsignalled::Unsignalled;
@@ -22,7 +23,7 @@ impl Once {
     }
 
     /// Writes `blkin: ` and the message to standard error, whole, the first time. Async-signal-safe; a standard error that
-    /// is closed or full, that nobody reads any more, or that holds data of the program's, is ignored.
+    /// is closed or full, that nobody reads any more, or that is something else by now, is ignored.
     pub(crate) fn say(&self, message: fmt::Arguments<'_>) {
         if self.0.swap(true, Ordering::Relaxed) {
             return;
@@ -39,31 +40,51 @@ impl Once {
 
 /// Writes to standard error, if it takes that at once.
 fn put(line: &[u8]) {
-    const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
     let _unsignalled = Unsignalled::new();
-    if send(stderr(), line, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) != Err(Errno::NOTSOCK) {
-        return;
-    }
-    if is_data(stderr()) {
-        return;
-    }
-    // A pipe that is full, or a terminal that was stopped, would hold the program up for as long as it is.
-    let mut stderr_ready = [PollFd::from_borrowed_fd(stderr(), PollFlags::OUT)];
-    if poll(&mut stderr_ready, Some(&AT_ONCE)) == Ok(1) && stderr_ready[0].revents().contains(PollFlags::OUT)
-    {
-        let _ = write(stderr(), line);
+    match place(stderr()) {
+        Some(Place::Socket) => {
+            let _ = send(stderr(), line, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        }
+        Some(Place::File) if takes_at_once(stderr()) => {
+            let _ = write(stderr(), line);
+        }
+        _ => {}
     }
 }
 
-/// Whether what is open there holds data of the program's: one that closed its standard error may have got that number for a disk,
-/// or for a file. It reads these, too; a log it only writes.
-fn is_data(fd: BorrowedFd<'_>) -> bool {
-    let Ok(stat) = fstat(fd) else { return false };
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::BlockDevice => true,
-        FileType::RegularFile => fcntl_getfl(fd).is_ok_and(|flags| flags & OFlags::ACCMODE == OFlags::RDWR),
+/// Where lines for people go.
+enum Place {
+    /// As to the journal of systemd.
+    Socket,
+    /// A terminal, a pipe or a log.
+    File,
+}
+
+/// What is open there, if that is for people. A program that closed its standard error gets that number for whatever it opens next, and
+/// a line in that would be damage: a disk, a connection to another machine, an eventfd, or a file that it reads too; a log it
+/// only writes.
+fn place(fd: BorrowedFd<'_>) -> Option<Place> {
+    let stat = fstat(fd).ok()?;
+    let is_for_people = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Socket => return (socket_domain(fd) == Ok(AddressFamily::UNIX)).then_some(Place::Socket),
+        FileType::Fifo => true,
+        FileType::CharacterDevice => is_terminal(major(stat.st_rdev)),
+        FileType::RegularFile => fcntl_getfl(fd).is_ok_and(|flags| flags & OFlags::ACCMODE == OFlags::WRONLY),
         _ => false,
-    }
+    };
+    is_for_people.then_some(Place::File)
+}
+
+/// Consoles, serial lines and those of terminal emulators, by the kernel's list of devices (admin-guide/devices.txt).
+fn is_terminal(major: u32) -> bool {
+    matches!(major, 4 | 5 | 136..=143 | 204 | 229)
+}
+
+/// A pipe that is full, or a terminal that was stopped, would hold the program up for as long as it is.
+fn takes_at_once(fd: BorrowedFd<'_>) -> bool {
+    const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut ready = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+    poll(&mut ready, Some(&AT_ONCE)) == Ok(1) && ready[0].revents().contains(PollFlags::OUT)
 }
 
 /// Why a system call failed. `Errno` itself would have libc say it in memory of the allocator: a handler may have interrupted that, and a

@@ -7,10 +7,12 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stddef.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -101,15 +103,65 @@ static void closed(void)
 /* What the program keeps its data in, and its log. */
 static int data_file, log_file;
 
+static void written_to_a_file(void)
+{
+	be_standard_error(log_file);
+}
+
 /* A program that closed its standard error gets its number for what it opens next. */
 static void data_in_its_place(void)
 {
 	be_standard_error(data_file);
 }
 
-static void written_to_a_file(void)
+/* So does one that begins with an event loop. */
+static int wakes;
+
+static void wakes_in_its_place(void)
 {
-	be_standard_error(log_file);
+	be_standard_error(wakes);
+}
+
+/* And one that calls another machine first, which would take the line for an answer. */
+static int called_machine, caller;
+
+static void call_in_its_place(void)
+{
+	be_standard_error(caller);
+}
+
+/* What is to be in the places of standard errors. */
+static void open_places(void)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+	socklen_t length = sizeof address;
+	char log_path[32];
+	int listener;
+
+	data_file = memfd_create("data", MFD_CLOEXEC);
+	snprintf(log_path, sizeof log_path, "/proc/self/fd/%d", memfd_create("log", MFD_CLOEXEC));
+	log_file = open(log_path, O_WRONLY | O_CLOEXEC);
+	wakes = eventfd(0, EFD_NONBLOCK);
+	CHECK(data_file >= 0 && log_file >= 0 && wakes >= 0);
+	listener = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(bind(listener, (struct sockaddr *)&address, length) == 0 && listen(listener, 1) == 0);
+	CHECK(getsockname(listener, (struct sockaddr *)&address, &length) == 0);
+	caller = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(connect(caller, (struct sockaddr *)&address, length) == 0);
+	called_machine = accept(listener, NULL, NULL);
+	CHECK(called_machine >= 0 && close(listener) == 0);
+}
+
+/* Only the log was for people. */
+static void check_places(void)
+{
+	char byte;
+	uint64_t count;
+
+	CHECK(lseek(log_file, 0, SEEK_END) > 0);
+	CHECK(lseek(data_file, 0, SEEK_END) == 0);
+	CHECK(read(wakes, &count, sizeof count) < 0 && errno == EAGAIN);
+	CHECK(recv(called_machine, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN);
 }
 
 /* A background job whose standard error is a terminal that stops such jobs when they write to it. */
@@ -344,18 +396,14 @@ int main(void)
 	static void (*const circumstances[])(void) = {
 		closed_pipe, closed_socket, full_pipe, full_socket, closed, no_files, small_files, no_descriptors,
 		little_memory, little_locked_memory, own_signals_wait, background_job, no_segment, no_headers, no_ring,
-		no_names, no_more_access, data_in_its_place, written_to_a_file,
+		no_names, no_more_access, written_to_a_file, data_in_its_place, wakes_in_its_place, call_in_its_place,
 	};
-	char log_path[32];
 	size_t i;
 	int status;
 
 	signal(SIGPIPE, SIG_DFL);
 	signal(SIGXFSZ, SIG_DFL);
-	data_file = memfd_create("data", MFD_CLOEXEC);
-	snprintf(log_path, sizeof log_path, "/proc/self/fd/%d", memfd_create("log", MFD_CLOEXEC));
-	log_file = open(log_path, O_WRONLY | O_CLOEXEC);
-	CHECK(data_file >= 0 && log_file >= 0);
+	open_places();
 	for (i = 0; i < sizeof circumstances / sizeof *circumstances; i++) {
 		pid_t child = fork();
 
@@ -372,7 +420,6 @@ int main(void)
 			return 1;
 		}
 	}
-	CHECK(lseek(data_file, 0, SEEK_END) == 0);
-	CHECK(lseek(log_file, 0, SEEK_END) > 0);
+	check_places();
 	return 0;
 }

@@ -22,6 +22,23 @@ use_library "$so" "$(dirname "$so")/examples/tap"
 producers=(portable)
 ! nm "$so" | grep ' blkin_rseq_' >/dev/null || producers=(rseq portable)
 
+# What runs from here on is ended if its libblkin.so allocates.
+# shellcheck disable=SC2086 # a list of words
+gcc $c_flags -fPIC -shared "$here/no_allocation.c" -o "$work/no_allocation.so" || exit 1
+allocates() {
+    mkdir "$work/allocating"
+    # shellcheck disable=SC2086 # a list of words
+    gcc $c_flags -fPIC -shared "$here/allocates.c" -o "$work/allocating/libblkin.so" &&
+        echo 'extern void blkin_init(void); int main(void) { blkin_init(); return 0; }' |
+        gcc -x c - -o "$work/allocating/program" -L"$work/allocating" -lblkin || return 1
+    with LD_LIBRARY_PATH="$work/allocating" "$work/allocating/program" || return 1
+    local said
+    said=$(with LD_LIBRARY_PATH="$work/allocating" LD_PRELOAD="$work/no_allocation.so" "$work/allocating/program" 2>&1)
+    [ $? = 134 ] && [ "$said" = "libblkin.so asked for memory" ]
+}
+check "a program whose library allocates is ended" allocates
+export LD_PRELOAD=$work/no_allocation.so
+
 # Of libntirpc 6, Debian 13's, a header includes the config.h of the program that is built.
 mkdir "$work/ntirpc" && : >"$work/ntirpc/config.h"
 for pair in "gcc g++" "clang clang++"; do
@@ -76,10 +93,11 @@ for cc in gcc clang; do
         check "$cc builds lifecycle.c with ASan and UBSan" build asan-lifecycle-$cc $cc lifecycle.c -- $sanitize
     }
     for program in surface ztracer zref; do
-        check "ASan and UBSan find nothing in $program ($cc)" traced "$work/asan-$program-$cc"
+        check "ASan and UBSan find nothing in $program ($cc)" with LD_PRELOAD= traced "$work/asan-$program-$cc"
     done
     for scenario in forks threads signals atexit; do
-        check "ASan and UBSan find nothing in lifecycle $scenario ($cc)" traced "$work/asan-lifecycle-$cc" $scenario
+        check "ASan and UBSan find nothing in lifecycle $scenario ($cc)" \
+            with LD_PRELOAD= traced "$work/asan-lifecycle-$cc" $scenario
     done
 done
 

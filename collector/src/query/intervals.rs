@@ -225,7 +225,8 @@ fn moments(span: &Span, value: &str) -> Vec<Moment> {
     moments
 }
 
-/// Many times in little memory: the sum, the shortest and the longest exactly, the others with 7 significant bits.
+/// Many times in little memory: the sum, the shortest and the longest exactly, the others with 7 significant bits. What is
+/// asked of them has an answer once there is one.
 #[derive(Debug)]
 struct Times {
     count: u64,
@@ -263,14 +264,14 @@ impl Times {
             so_far >= wanted
         })
         .map_or(0, |(time, _)| *time)
-        .clamp(self.min_us.min(self.max_us), self.max_us)
+        .clamp(self.min_us, self.max_us)
     }
 
     fn summary(&self, service: String) -> ServiceIntervals {
         ServiceIntervals {
             service,
             count: self.count,
-            average_us: self.sum_us as f64 / self.count.max(1) as f64,
+            average_us: self.sum_us as f64 / self.count as f64,
             p50_us: self.percentile(50),
             p99_us: self.percentile(99),
             max_us: self.max_us,
@@ -299,6 +300,22 @@ mod tests {
     }
 
     #[test]
+    fn names_are_compared_in_lower_case_and_all_span_names_are_no_condition() {
+        let read = |service: &str, span_name: &str| {
+            let pairs = [("from", "A"), ("to", "B"), ("serviceName", service), ("spanName", span_name)];
+            let parameters =
+                Parameters(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec());
+            let read = IntervalRequest::read(&parameters, &Defaults { now_ms: 1, max_traces: 1 }).unwrap();
+            (read.from, read.to, read.service.unwrap(), read.span_name)
+        };
+        let with = |span_name: Option<&str>| {
+            ("A".to_owned(), "B".to_owned(), "osd".to_owned(), span_name.map(str::to_owned))
+        };
+        assert_eq!(read("OSD", "Write"), with(Some("write")));
+        assert_eq!([read("osd", "all"), read("osd", "ALL")], [with(None), with(None)]);
+    }
+
+    #[test]
     fn each_begin_is_paired_with_the_next_end_and_what_has_no_other_side_is_left_out() {
         let written =
             span(&[(1, "end"), (10, "begin"), (15, "end"), (20, "begin"), (20, "end"), (30, "begin")]);
@@ -315,6 +332,10 @@ mod tests {
         written.annotations[0].nanos = 200;
         written.annotations[1].nanos = 700;
         assert_eq!(request("begin", "end").told_within(&written), [Some(5)]);
+        for (nanos, which) in [(700, "at the same nanosecond"), (0, "of which no nanoseconds are known")] {
+            written.annotations[0].nanos = nanos;
+            assert_eq!(request("begin", "end").told_within(&written), [Some(0)], "{which}");
+        }
     }
 
     #[test]
@@ -394,6 +415,23 @@ mod tests {
     }
 
     #[test]
+    fn a_receipt_is_of_the_message_of_its_own_span_also_where_another_caused_that() {
+        let chain = [
+            side(1, None, Kind::Producer, 100, None),
+            side(2, Some(1), Kind::Producer, 200, None),
+            side(2, Some(1), Kind::Consumer, 230, None),
+        ];
+        assert_eq!(request("ms", "mr").told_of(&chain), [("osd", Some(30)), ("gateway", None)]);
+    }
+
+    #[test]
+    fn what_is_no_side_of_a_message_may_still_say_both_of_its_marks() {
+        let local_endpoint = Some(crate::model::Endpoint::service("osd"));
+        let local = Span { local_endpoint, ..span(&[(10, "ms"), (15, "mr")]) };
+        assert_eq!(request("ms", "mr").told_of(&[local]), [("osd", Some(5))]);
+    }
+
+    #[test]
     fn a_message_that_was_sent_and_received_very_often_takes_no_more_memory_than_its_trace() {
         const OFTEN: u64 = 1000;
         let sent = Span {
@@ -429,7 +467,11 @@ mod tests {
         assert_eq!(times_of(&request("mr", "handled"), &both), [Some(2)]);
         // What its sender says of the span's own time is not when it was received.
         let moment = V1Span { timestamp: Some(130), duration: Some(20), ..piece("osd", &[(145, 0, "mr")]) };
-        assert_eq!(times_of(&request("ms", "mr"), &[both[0].clone(), moment]), [Some(45)]);
+        assert_eq!(times_of(&request("ms", "mr"), &[both[0].clone(), moment.clone()]), [Some(45)]);
+        let handled = piece("osd", &[(145, 0, "mr"), (147, 0, "handled")]);
+        let handled = V1Span { annotations: handled.annotations, ..moment };
+        assert_eq!(times_of(&request("mr", "handled"), slice::from_ref(&handled)), [Some(2)]);
+        assert_eq!(times_of(&request("wr", "handled"), &[handled]), [], "a moment has no begin of its own");
     }
 
     #[test]
@@ -489,6 +531,25 @@ mod tests {
         for (found, exact) in [(summary.p50_us, 500_000), (summary.p99_us, 990_000)] {
             assert!(found.abs_diff(exact) * 1000 <= exact * 8, "{found} for {exact}");
         }
+    }
+
+    #[test]
+    fn a_percentile_is_within_its_bound_whatever_the_time() {
+        let times = (0..50).flat_map(|bits| (64..128).map(move |first| first << bits));
+        for exact in times.flat_map(|time: u64| [time, time + (time >> 7)]) {
+            let mut times = Times::default();
+            [0, exact, u64::MAX].into_iter().for_each(|time_us| times.add(time_us));
+            let found = times.percentile(50);
+            assert!(found.abs_diff(exact) * 1000 <= exact * 8, "{found} for {exact}");
+        }
+    }
+
+    #[test]
+    fn times_take_little_memory_however_many_differ() {
+        let mut times = Times::default();
+        (0..1 << 20).for_each(|time_us| times.add(time_us));
+        let of_each_length = 1 << 6;
+        assert_eq!(times.rounded.len(), (1 << 7) + (20 - 7) * of_each_length);
     }
 
     #[test]

@@ -193,15 +193,11 @@ pub(super) fn each_trace(
     reading: Reading,
     visit: &mut dyn FnMut(TraceId) -> Result<ControlFlow<()>, StoreError>,
 ) -> Result<bool, StoreError> {
-    let begun = Instant::now();
-    let mut in_time = true;
+    let until = Instant::now() + reading.patience;
     let mut seen = HashSet::new();
-    store.traces_by_time(&wanted.until(begun + reading.patience), window_us.clone(), &mut |id| {
-        if !reading.strict && !seen.insert(id.low()) {
-            return Ok(ControlFlow::Continue(()));
-        }
-        in_time = begun.elapsed() < reading.patience;
-        if in_time { visit(id) } else { Ok(ControlFlow::Break(())) }
+    store.traces_by_time(&wanted.until(until), window_us.clone(), &mut |id| {
+        let is_new = reading.strict || seen.insert(id.low());
+        if is_new { visit(id) } else { Ok(ControlFlow::Continue(())) }
     })?;
-    Ok(in_time && begun.elapsed() < reading.patience)
+    Ok(Instant::now() < until)
 }

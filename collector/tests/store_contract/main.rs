@@ -211,7 +211,9 @@ rules_of_ours! {
         what_has_no_room_in_an_answer_stays_in_the_store
         a_huge_trace_hides_none_of_those_before_it_from_a_search
         a_search_shows_of_a_huge_trace_what_the_others_leave_room_for
+        a_search_shows_no_huge_trace_of_which_nothing_it_has_room_for_matches
         an_answer_says_what_was_left_out_of_it
+        links_say_what_was_left_out_of_any_trace
         annotations_of_a_microsecond_are_answered_in_the_order_of_their_nanoseconds
         only_configured_tags_are_offered;
     counting:

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use blkin_collector::merge::Piece;
 use blkin_collector::model::TraceId;
-use blkin_collector::query::{self, Answer, Cut, Reading};
+use blkin_collector::query::{self, Answer, Cut, IntervalRequest, Reading};
 use blkin_collector::store::{NameKind, Store};
 use blkin_thrift::{Annotation, Endpoint, Span as V1Span};
 
@@ -62,7 +62,13 @@ pub(crate) fn traces_that_share_low_bits_are_one_if_not_strict(store: &dyn Store
     }
     let one = TraceId::new(1, 7).unwrap();
     assert_eq!(read(store, one).len(), 1);
-    assert_eq!(query::trace(store, one, Reading { strict: false, ..STRICT }).unwrap().found.len(), 4);
+    let loose = Reading { strict: false, ..STRICT };
+    assert_eq!(query::trace(store, one, loose).unwrap().found.len(), 4);
+    let lengths = |reading| {
+        let ids = [one, TraceId::new(2, 7).unwrap()];
+        query::traces(store, &ids, reading).unwrap().found.iter().map(Vec::len).collect::<Vec<_>>()
+    };
+    assert_eq!((lengths(STRICT), lengths(loose)), (vec![1, 1], vec![4]));
 }
 
 pub(crate) fn traces_that_are_one_if_not_strict_meet_the_conditions_of_a_search_together(store: &dyn Store) {
@@ -198,14 +204,52 @@ pub(crate) fn an_answer_says_what_was_left_out_of_it(store: &dyn Store) {
     let ids = [id(1), id(2)];
     let request = request(&[]);
     let window_us = &request.window_us;
-    for (reading, cut) in [(STRICT, None), (small, Some(Cut::Bytes)), (late, Some(Cut::Time))] {
-        assert_eq!(query::search(store, &request, reading).unwrap().cut, cut);
-        assert_eq!(query::dependencies(store, window_us, reading).unwrap().cut, cut);
+    let intervals = IntervalRequest {
+        from: "sr".to_owned(),
+        to: "ss".to_owned(),
+        service: None,
+        span_name: None,
+        window_us: window_us.clone(),
+    };
+    for (reading, key) in [(STRICT, None), (small, Some("query_max_mib")), (late, Some("query_seconds"))] {
+        let key_of = |cut: Option<Cut>| cut.map(Cut::key);
+        assert_eq!(key_of(query::search(store, &request, reading).unwrap().cut), key);
+        assert_eq!(key_of(query::dependencies(store, window_us, reading).unwrap().cut), key);
+        assert_eq!(query::intervals(store, &intervals, reading).unwrap().complete, key.is_none());
         // For a trace by its id nobody waits long.
-        let cut = cut.filter(|&cut| cut == Cut::Bytes);
-        assert_eq!(query::trace(store, id(1), reading).unwrap().cut, cut);
-        assert_eq!(query::traces(store, &ids, reading).unwrap().cut, cut);
+        let key = key.filter(|_| reading.max_bytes == small.max_bytes);
+        assert_eq!(key_of(query::trace(store, id(1), reading).unwrap().cut), key);
+        assert_eq!(key_of(query::traces(store, &ids, reading).unwrap().cut), key);
     }
+    assert!(query::search(store, &request, late).unwrap().found.is_empty(), "none was reached");
+}
+
+pub(crate) fn links_say_what_was_left_out_of_any_trace(store: &dyn Store) {
+    let huge = format!(r#""tags":{{"k":"{}"}}"#, "x".repeat(5000));
+    let earlier = format!(r#""timestamp":{}"#, NOW_US - 1);
+    store_spans(store, &[of_service(1, 1, "a", &huge), of_service(2, 1, "a", &earlier)]);
+    let small = Reading { max_bytes: 2000, ..STRICT };
+    let links = query::dependencies(store, &(NOW_US - 1..=NOW_US), small).unwrap();
+    assert_eq!(links.cut, Some(Cut::Bytes));
+}
+
+pub(crate) fn a_search_shows_no_huge_trace_of_which_nothing_it_has_room_for_matches(store: &dyn Store) {
+    let long = "x".repeat(1000);
+    let numbered = |trace: u64, number: u64| {
+        let at_us = NOW_US - 2 + trace;
+        let rest = format!(r#""timestamp":{at_us},"tags":{{"number {number}":"","long":"{long}"}}"#);
+        of_service(trace, number, "a", &rest)
+    };
+    let huge: Vec<_> = (1..=10).map(|number| numbered(2, number)).collect();
+    store_spans(store, &huge);
+    store_spans(store, &[numbered(1, 4)]);
+    let small = Reading { max_bytes: 5000, ..STRICT };
+    let found = |number: u64| {
+        let traces = search_as(store, &[("annotationQuery", &format!("number {number}"))], small);
+        traces.iter().map(|trace| (trace[0].trace_id.low(), trace.len())).collect::<Vec<_>>()
+    };
+    assert_eq!(found(3), [(2, 4)]);
+    assert_eq!(found(4), [(1, 1)], "the other takes the room of the one that matches");
 }
 
 pub(crate) fn only_configured_tags_are_offered(store: &dyn Store) {

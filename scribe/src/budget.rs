@@ -47,7 +47,7 @@ pub enum Denied {
 impl Budget {
     /// A budget of so many bytes, of which one message needs at most `largest`.
     pub fn new(bytes: usize, largest: usize) -> Self {
-        let common_units = (bytes.saturating_sub(largest) / UNIT_BYTES).min(Semaphore::MAX_PERMITS);
+        let common_units = bytes.saturating_sub(largest) / UNIT_BYTES;
         Budget(Arc::new(Pool {
             common: Arc::new(Semaphore::new(common_units)),
             common_units,
@@ -210,7 +210,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_announced_or_small_takes_nothing() {
-        let budget = Budget::new(3 * MIB, MIB);
+        let budget = Budget::new(3 * MIB - 2 * FREE_BYTES, MIB);
         let mut shares = Vec::new();
         for _ in 0..1000 {
             shares.push(held(&budget, FREE_BYTES).await);
@@ -221,6 +221,40 @@ mod tests {
             1,
             "there was room in the common part, but for the free bytes"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_may_hold_more_than_it_asked_for_so_that_it_asks_rarely() {
+        let mut share = Budget::new(2 * MIB, MIB).share();
+        for (bytes, granted) in [(1, 1), (FREE_BYTES + 1, 2 * FREE_BYTES), (MIB / 2 + 1, MIB)] {
+            let granted = granted.max(FREE_BYTES);
+            assert_eq!([share.grow(bytes).await, share.grow(granted).await], [Ok(granted); 2]);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_holds_all_that_it_took_in_steps() {
+        let budget = Budget::new(3 * MIB - FREE_BYTES, MIB);
+        let common = &budget.0.common;
+        let mut share = held(&budget, MIB / 2).await;
+        share.grow(2 * MIB).await.unwrap();
+        assert_eq!(common.available_permits(), 0);
+        drop(share);
+        assert_eq!(common.available_permits() * UNIT_BYTES, 2 * MIB - FREE_BYTES);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_for_more_than_there_can_be_in_common_keeps_nothing_of_it_from_others() {
+        let budget = Budget::new(MIB + MIB / 2, MIB);
+        let in_lane = held(&budget, MIB).await;
+        let mut large = budget.share();
+        let large = large.grow(MIB);
+        tokio::pin!(large);
+        assert!(tokio::time::timeout(Duration::ZERO, &mut large).await.is_err());
+        let other = tokio::time::timeout(Duration::ZERO, held(&budget, MIB / 2)).await;
+        assert!(other.is_ok(), "there is room for it");
+        drop(in_lane);
+        large.await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
@@ -284,21 +318,55 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn bytes_that_drip_do_not_make_up_for_slowness() {
-        let budget = Budget::new(MIB, MIB);
-        let mut share = held(&budget, MIB / 2).await;
-        let mut other = budget.share();
+    async fn who_waited_for_memory_has_as_long_as_others_to_send_then() {
+        let budget = Budget::new(2 * MIB - FREE_BYTES, MIB);
+        let (in_common, _in_lane) = (held(&budget, MIB).await, held(&budget, 2 * MIB).await);
+        let [mut share, mut other] = [budget.share(), budget.share()];
+        {
+            let growth = share.grow(MIB);
+            tokio::pin!(growth);
+            assert!(tokio::time::timeout(10 * PACE_TIME, &mut growth).await.is_err());
+            drop(in_common);
+            growth.await.unwrap();
+        }
         let other = other.grow(MIB);
         tokio::pin!(other);
         assert!(tokio::time::timeout(Duration::ZERO, &mut other).await.is_err());
         let began = Instant::now();
-        for bytes in MIB / 2..MIB / 2 + 100 {
-            share.grow(bytes).await.unwrap();
-            if share.hurry(tokio::time::sleep(PACE_TIME / 10)).await.is_err() {
-                break;
+        let slow = tokio::time::timeout(2 * PACE_TIME, share.hurry(pending::<()>())).await;
+        assert_eq!((slow, began.elapsed()), (Ok(Err(Denied::Slow)), PACE_TIME));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_holds_no_memory_may_be_silent_while_others_wait() {
+        let budget = Budget::new(MIB, MIB);
+        let (_in_lane, small) = (held(&budget, MIB).await, held(&budget, FREE_BYTES).await);
+        let mut other = budget.share();
+        let other = other.grow(MIB);
+        tokio::pin!(other);
+        assert!(tokio::time::timeout(Duration::ZERO, &mut other).await.is_err());
+        let day = Duration::from_secs(86_400);
+        assert!(tokio::time::timeout(day, small.hurry(pending::<()>())).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_that_drip_do_not_make_up_for_slowness() {
+        for step in [1, (PACE_BYTES - 1) / 10] {
+            let budget = Budget::new(MIB, MIB);
+            let mut share = held(&budget, MIB / 2).await;
+            let mut other = budget.share();
+            let other = other.grow(MIB);
+            tokio::pin!(other);
+            assert!(tokio::time::timeout(Duration::ZERO, &mut other).await.is_err());
+            let began = Instant::now();
+            for bytes in (MIB / 2..).step_by(step).take(20) {
+                share.grow(bytes).await.unwrap();
+                if share.hurry(tokio::time::sleep(PACE_TIME / 10)).await.is_err() {
+                    break;
+                }
             }
+            assert_eq!(began.elapsed(), PACE_TIME, "{step} bytes each time");
         }
-        assert_eq!(began.elapsed(), PACE_TIME);
     }
 
     #[tokio::test(start_paused = true)]

@@ -220,10 +220,16 @@ fn names_by_service(pieces: &[V1Span]) -> HashMap<Option<String>, String> {
     names
 }
 
+/// Whether a piece has a mark of a call or a message that counts.
+fn has_mark(piece: &V1Span) -> bool {
+    let mut marks = piece.annotations.iter().filter(|annotation| !is_plain_value(&annotation.value));
+    marks.any(|mark| service_of(mark.host.as_ref()).is_some())
+}
+
 /// The time that each service gave its own, local part of the span: a v1 span has room for that of one of them only.
 fn times_by_service(pieces: &[V1Span]) -> HashMap<Option<String>, Time> {
     let mut parts: HashMap<Option<String>, Vec<&V1Span>> = HashMap::new();
-    for piece in pieces.iter().filter(|piece| !has_call_mark(piece)) {
+    for piece in pieces.iter().filter(|piece| !has_mark(piece)) {
         if let Some(service) = service_of(home_of(piece)) {
             parts.entry(service).or_default().push(piece);
         }
@@ -231,10 +237,12 @@ fn times_by_service(pieces: &[V1Span]) -> HashMap<Option<String>, Time> {
     parts.into_iter().map(|(service, part)| (service, join_times(part.into_iter()))).collect()
 }
 
-/// One span of all pieces, the earliest first. Its time is the client's where there is one, as in Zipkin.
+/// One span of all pieces, the earliest first. Its time is the client's where there is one, as in Zipkin, and else that of
+/// another side of the call or message: only where there is none it is that of local parts.
 fn join(pieces: Vec<V1Span>) -> V1Span {
-    let any_client = pieces.iter().any(has_call_mark);
-    let (timestamp, duration) = join_times(pieces.iter().filter(|piece| !any_client || has_call_mark(piece)));
+    let tellers = [has_call_mark, has_mark].into_iter().find(|tells| pieces.iter().any(tells));
+    let (timestamp, duration) =
+        join_times(pieces.iter().filter(|piece| tellers.is_none_or(|tells| tells(piece))));
     let mut joined = V1Span { timestamp, duration, ..V1Span::default() };
     for mut piece in pieces {
         keep_source(&mut piece);

@@ -160,6 +160,26 @@ fn each_side_keeps_its_name() {
 }
 
 #[test]
+fn a_call_keeps_its_time_whatever_is_told_of_parts_of_it() {
+    let served = piece("op", vec![event(10, "sr", "osd"), event(90, "ss", "osd")]);
+    for service in ["osd", "gateway"] {
+        let part =
+            V1Span { timestamp: Some(30), duration: Some(5), ..piece("op", vec![event(30, "x", service)]) };
+        let spans = assemble_v1(&[served.clone(), part]);
+        let server = spans.iter().find(|span| span.kind == Some(Kind::Server)).unwrap();
+        assert_eq!(
+            (server.timestamp, server.duration, server.shared),
+            (Some(10), Some(80), true),
+            "{service}"
+        );
+        let local: Vec<_> = spans.iter().filter(|span| span.kind.is_none()).collect();
+        let times: Vec<_> = local.iter().map(|span| (span.timestamp, span.duration)).collect();
+        let own = if service == "osd" { vec![] } else { vec![(Some(30), Some(5))] };
+        assert_eq!(times, own, "{service}");
+    }
+}
+
+#[test]
 fn the_servers_own_time_does_not_become_the_clients() {
     let server = V1Span {
         timestamp: Some(30),

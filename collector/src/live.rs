@@ -26,7 +26,7 @@ impl Arrival for Arrived {
         for piece in self.0.pieces() {
             match piece {
                 Piece::V1(span) => v1_to_v2(&span).into_iter().for_each(&mut *each),
-                Piece::V2(span) => each(span.normalized()),
+                Piece::V2(span) => each(span),
             }
         }
     }

@@ -21,7 +21,7 @@ use crate::model::{Span, SpanId, lower_name};
 pub enum Piece {
     /// By Scribe, or by the older HTTP route.
     V1(V1Span),
-    /// By the newer HTTP route. It is a whole span: Zipkin answers these as they came.
+    /// By the newer HTTP route. It is a whole span, [normalized](Span::normalized): Zipkin answers these as they came.
     V2(Span),
 }
 
@@ -54,7 +54,7 @@ impl Assembly {
     /// Takes the next piece.
     pub fn add(&mut self, piece: Piece) {
         match piece {
-            Piece::V2(span) => self.spans.push(span.normalized()),
+            Piece::V2(span) => self.spans.push(span),
             Piece::V1(piece) => {
                 let key = (piece.trace_id_high.unwrap_or(0), piece.trace_id, piece.id);
                 let split = *self.split_of.entry(key).or_insert(self.split.len());
@@ -247,7 +247,7 @@ fn join(pieces: Vec<V1Span>) -> V1Span {
     for mut piece in pieces {
         keep_source(&mut piece);
         joined.trace_id = piece.trace_id;
-        joined.trace_id_high = joined.trace_id_high.or(piece.trace_id_high);
+        joined.trace_id_high = piece.trace_id_high;
         joined.id = piece.id;
         joined.parent_id = joined.parent_id.filter(|&parent| parent != 0).or(piece.parent_id);
         joined.debug |= piece.debug;

@@ -90,6 +90,38 @@ fn a_late_piece_lengthens_the_span() {
 }
 
 #[test]
+fn a_time_that_no_clock_shows_is_none_and_no_end_is_beyond_what_numbers_tell() {
+    let of = |timestamp, duration, value| V1Span {
+        timestamp: Some(timestamp),
+        duration: Some(duration),
+        ..piece("op", vec![event(100, value, "osd")])
+    };
+    let usual = of(100, 5, "x");
+    let cases = [((0, 50), 5), ((-5, 200), 5), ((200, -150), 100), ((100, i64::MAX), i64::MAX - 100)];
+    for ((timestamp, duration), whole) in cases {
+        let spans = assemble_v1(&[usual.clone(), of(timestamp, duration, "y")]);
+        assert_eq!(
+            (spans[0].timestamp, spans[0].duration),
+            (Some(100), Some(whole)),
+            "{timestamp} {duration}"
+        );
+    }
+}
+
+#[test]
+fn a_span_whose_pieces_know_no_end_has_no_duration() {
+    for duration in [None, Some(0), Some(-3)] {
+        let of = |timestamp, value| V1Span {
+            timestamp: Some(timestamp),
+            duration,
+            ..piece("op", vec![event(100, value, "osd")])
+        };
+        let [span] = assemble_v1(&[of(100, "x"), of(180, "y")]).try_into().unwrap();
+        assert_eq!((span.timestamp, span.duration), (Some(100), None), "{duration:?}");
+    }
+}
+
+#[test]
 fn a_record_that_was_shipped_twice_is_there_once() {
     let placed = |timestamp, value, position| Annotation {
         position: Some(position),
@@ -138,8 +170,15 @@ fn the_later_of_two_values_is_shown_whichever_piece_it_came_in() {
     let (earlier, later) = (placed(1, 4, 5, "earlier"), placed(0, 2, 7, "later"));
     let before = V1Span { annotations: vec![event(1, "begin", "osd")], ..later.clone() };
     let timed = V1Span { binary_annotations: Vec::new(), ..later };
-    for pieces in [[before.clone(), earlier.clone(), timed.clone()], [timed, before, earlier]] {
-        assert_eq!(assemble_v1(&pieces)[0].tags["state"], "later");
+    let told_by_each = |piece: V1Span| V1Span {
+        source: Some(8),
+        annotations: piece.annotations.into_iter().map(|a| Annotation { source: Some(9), ..a }).collect(),
+        ..piece
+    };
+    for timed in [timed.clone(), told_by_each(timed)] {
+        for pieces in [[&before, &earlier, &timed], [&timed, &before, &earlier]] {
+            assert_eq!(assemble_v1(&pieces.map(V1Span::clone))[0].tags["state"], "later");
+        }
     }
 }
 
@@ -157,6 +196,129 @@ fn each_side_keeps_its_name() {
     let expected = [("gateway".to_owned(), "put object".to_owned()), ("osd".to_owned(), "osd op".to_owned())];
     assert_eq!(names(assemble_v1(&[client.clone(), server.clone()])), expected);
     assert_eq!(names(assemble_v1(&[server, client])), expected);
+}
+
+/// What each service told, sorted.
+fn told_by_service(pieces: &[V1Span]) -> Vec<(Option<String>, Vec<String>, Vec<String>)> {
+    let told = |span: Span| {
+        let values = span.annotations.iter().map(|annotation| annotation.value.clone()).collect();
+        (
+            span.local_service().map(str::to_owned),
+            values,
+            span.tags.iter().map(|(key, _)| key.to_owned()).collect(),
+        )
+    };
+    let mut all: Vec<_> = assemble_v1(pieces).into_iter().map(told).collect();
+    all.sort();
+    all
+}
+
+fn told_of(service: &str, values: &[&str], keys: &[&str]) -> (Option<String>, Vec<String>, Vec<String>) {
+    let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
+    (Some(service.to_owned()), owned(values), owned(keys))
+}
+
+#[test]
+fn what_says_not_where_it_was_is_of_the_first_service_of_its_piece() {
+    let near = piece("op", vec![event(10, "near", "gateway")]);
+    for nowhere in [None, Some(Endpoint::default())] {
+        let unknown = Annotation { host: nowhere.clone(), ..event(30, "unknown", "") };
+        let far = V1Span {
+            binary_annotations: vec![tag("k", "v", nowhere.clone()), tag("of", "v", at("gateway"))],
+            ..piece("op", vec![unknown, event(40, "far", "osd"), event(50, "of gateway", "gateway")])
+        };
+        let with_tags_alone = V1Span {
+            binary_annotations: vec![tag("size", "v", nowhere), tag("place", "v", at("disk"))],
+            ..piece("op", Vec::new())
+        };
+        let expected = [
+            told_of("disk", &[], &["place", "size"]),
+            told_of("gateway", &["near", "of gateway"], &["of"]),
+            told_of("osd", &["unknown", "far"], &["k"]),
+        ];
+        assert_eq!(told_by_service(&[near.clone(), far, with_tags_alone]), expected);
+    }
+}
+
+/// An address names the other side.
+#[test]
+fn what_says_not_where_it_was_is_not_of_the_other_side() {
+    let near = piece("op", vec![event(10, "near", "gateway")]);
+    let far = V1Span {
+        binary_annotations: vec![tag("sa", "", at("database")), tag("k", "v", None)],
+        ..piece("op", Vec::new())
+    };
+    assert_eq!(told_by_service(&[near, far]), [told_of("gateway", &["near"], &["k"])]);
+}
+
+#[test]
+fn marks_and_addresses_that_say_not_where_do_not_count_as_in_zipkin() {
+    let served = Annotation { host: None, ..event(20, "sr", "") };
+    let pieces = [
+        V1Span {
+            binary_annotations: vec![tag("ca", "", None)],
+            ..piece("op", vec![served, event(30, "x", "osd")])
+        },
+        piece("op", vec![event(40, "y", "osd")]),
+    ];
+    let spans = assemble_v1(&pieces);
+    assert_eq!((spans[0].kind, &spans[0].remote_endpoint), (None, &None));
+    assert_eq!(told_by_service(&pieces), [told_of("osd", &["sr", "x", "y"], &[])]);
+}
+
+#[test]
+fn a_span_that_came_whole_is_as_zipkin_makes_it() {
+    let whole = V1Span {
+        annotations: vec![
+            event(30, "late", "osd"),
+            Annotation { host: None, ..event(20, "unknown", "") },
+            event(10, "early", "gateway"),
+        ],
+        ..piece("op", Vec::new())
+    };
+    assert_eq!(assemble_v1(slice::from_ref(&whole)), v1_to_v2(&whole));
+    let expected = [told_of("gateway", &["early", "unknown"], &[]), told_of("osd", &["late"], &[])];
+    assert_eq!(told_by_service(&[whole]), expected);
+}
+
+#[test]
+fn of_several_names_by_one_service_the_earliest_stays() {
+    let with_tag = |timestamp| V1Span {
+        timestamp,
+        binary_annotations: vec![tag("k", "v", at("osd"))],
+        ..piece("", Vec::new())
+    };
+    let with_event = |timestamp| piece("", vec![event(timestamp, "x", "osd")]);
+    let cases = [
+        (with_event(5), with_event(10)),
+        (with_tag(Some(5)), with_event(10)),
+        (with_event(10), with_tag(None)),
+        (with_event(10), with_tag(Some(0))),
+    ];
+    for (early, late) in cases {
+        let early = V1Span { name: "early".to_owned(), ..early };
+        let late = V1Span { name: "late".to_owned(), ..late };
+        for pieces in [[&early, &late], [&late, &early]] {
+            let spans = assemble_v1(&pieces.map(V1Span::clone));
+            assert_eq!(spans[0].name.as_deref(), Some("early"), "{early:?} {late:?}");
+        }
+    }
+}
+
+#[test]
+fn a_name_is_that_of_who_wrote_with_it_and_not_of_whom_it_calls() {
+    let client = V1Span {
+        binary_annotations: vec![tag("sa", "", at("osd"))],
+        ..piece("call", vec![event(10, "cs", "gateway"), event(100, "cr", "gateway")])
+    };
+    let server = piece("serve", vec![event(30, "sr", "osd"), event(80, "ss", "osd")]);
+    let disk = V1Span { binary_annotations: vec![tag("k", "v", at("disk"))], ..piece("flush", Vec::new()) };
+    let names: HashSet<_> = assemble_v1(&[client, server, disk])
+        .iter()
+        .map(|span| (span.local_service().unwrap().to_owned(), span.name.clone().unwrap()))
+        .collect();
+    let expected = [("gateway", "call"), ("osd", "serve"), ("disk", "flush")];
+    assert_eq!(names, expected.map(|(service, name)| (service.to_owned(), name.to_owned())).into());
 }
 
 #[test]
@@ -177,6 +339,26 @@ fn a_call_keeps_its_time_whatever_is_told_of_parts_of_it() {
         let own = if service == "osd" { vec![] } else { vec![(Some(30), Some(5))] };
         assert_eq!(times, own, "{service}");
     }
+}
+
+#[test]
+fn the_time_of_a_call_is_not_that_of_another_service_which_the_same_piece_names() {
+    let marks = vec![event(5, "x", "osd"), event(10, "cs", "gw"), event(20, "cr", "gw")];
+    let call = V1Span { timestamp: Some(10), duration: Some(10), ..piece("op", marks) };
+    let spans = assemble_v1(&[call, piece("op", vec![event(15, "y", "osd")])]);
+    let times: HashSet<_> = spans.iter().map(|span| (span.local_service(), span.timestamp)).collect();
+    assert_eq!(times, HashSet::from([(Some("gw"), Some(10)), (Some("osd"), None)]));
+}
+
+#[test]
+fn a_server_without_a_client_keeps_the_time_that_it_gave_and_is_not_shared() {
+    let served = V1Span {
+        timestamp: Some(9),
+        duration: Some(83),
+        ..piece("op", vec![event(10, "sr", "osd"), event(90, "ss", "osd")])
+    };
+    let [server] = assemble_v1(&[served, piece("op", vec![event(50, "x", "osd")])]).try_into().unwrap();
+    assert_eq!((server.timestamp, server.duration, server.shared), (Some(9), Some(83), false));
 }
 
 #[test]
@@ -269,6 +451,19 @@ fn very_many_pieces_that_tell_the_same_call_are_one_span() {
 }
 
 #[test]
+fn a_span_in_pieces_keeps_all_of_its_traces_id_and_the_parent_and_debug_flag_that_any_knows() {
+    let of = |parent_id, value| V1Span {
+        trace_id_high: Some(7),
+        debug: value == "b",
+        parent_id,
+        ..piece("op", vec![event(1, value, "osd")])
+    };
+    let pieces = [of(None, "a"), of(Some(0), "b"), of(Some(3), "c"), of(None, "d")];
+    let [span] = assemble_v1(&pieces).try_into().unwrap();
+    assert_eq!((span.trace_id.high(), span.parent_id, span.debug), (7, SpanId::new(3), true));
+}
+
+#[test]
 fn traces_that_share_the_low_half_of_their_ids_stay_apart() {
     let low = piece("op", vec![event(1, "a", "osd")]);
     let high = V1Span { trace_id_high: Some(7), ..low.clone() };
@@ -310,12 +505,14 @@ fn a_span_that_is_sent_again_as_it_was_read_is_there_once() {
 }
 
 #[test]
-fn of_a_call_and_its_copy_the_one_whose_end_is_known_stays_whatever_comes_first() {
-    let called = piece("op", vec![event(7, "cs", "rbd"), event(7, "cr", "rbd")]);
-    let answered = assemble_v1(slice::from_ref(&called)).remove(0);
-    assert!(answered.marks.end.is_some());
-    let copy = Piece::V2(answered.clone().as_by_json());
-    assert_eq!(assemble(vec![copy.clone(), Piece::V1(called), copy]), [answered]);
+fn of_a_call_and_its_copy_the_one_whose_marks_are_known_stays_whatever_comes_first() {
+    for (marks, has_end) in [(&["cs", "cr"][..], true), (&["sr"], false)] {
+        let called = piece("op", marks.iter().map(|mark| event(7, mark, "rbd")).collect());
+        let answered = assemble_v1(slice::from_ref(&called)).remove(0);
+        assert_eq!((answered.marks.begin.is_some(), answered.marks.end.is_some()), (true, has_end));
+        let copy = Piece::V2(answered.clone().as_by_json());
+        assert_eq!(assemble(vec![copy.clone(), Piece::V1(called), copy]), [answered]);
+    }
 }
 
 #[test]

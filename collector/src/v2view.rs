@@ -75,10 +75,9 @@ impl<'a> Place<'a> {
         *self == Place::default()
     }
 
-    fn to_endpoint(self) -> Option<Endpoint> {
+    fn to_endpoint(self) -> Endpoint {
         let Place { service, ipv4, ipv6, port } = self;
-        let endpoint = Endpoint { service_name: service.and_then(lower_name), ipv4, ipv6, port };
-        Some(endpoint).filter(|endpoint| !endpoint.is_empty())
+        Endpoint { service_name: service.and_then(lower_name), ipv4, ipv6, port }
     }
 }
 
@@ -113,8 +112,8 @@ impl<'a> V2View<'a> {
             name: self.name.and_then(lower_name),
             timestamp: self.timestamp,
             duration: self.duration,
-            local_endpoint: self.local.to_endpoint(),
-            remote_endpoint: self.remote.to_endpoint(),
+            local_endpoint: Some(self.local.to_endpoint()),
+            remote_endpoint: Some(self.remote.to_endpoint()),
             annotations: self
                 .annotations
                 .iter()

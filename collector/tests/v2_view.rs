@@ -1,6 +1,7 @@
 //! What a view of a JSON span says is what the reader reads, and what it does not read is what the reader is for.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
+use blkin_collector::model::SpanId;
 use blkin_collector::v2json;
 use blkin_collector::v2view::{List, V2List, V2View, entries};
 use blkin_thrift::Limits;
@@ -10,6 +11,12 @@ use proptest::sample::select;
 
 const FULL: &str = r#"{"traceId":"463ac35c9f6413ad48485a3953bb6124","parentId":"3","id":"2","kind":"SERVER","name":"Get","timestamp":5,"duration":6,"localEndpoint":{"serviceName":"Front","ipv4":"1.2.3.4","ipv6":"2001:db8::1","port":80},"remoteEndpoint":{"serviceName":"back"},"annotations":[{"timestamp":9,"value":"y"},{"timestamp":7,"value":"X"}],"tags":{"b":"2","a":"1"},"debug":true,"shared":true}"#;
 
+/// What the view says of what may say nothing.
+fn said(view: &V2View<'_>) -> ([bool; 3], [Option<i64>; 2], Option<SpanId>) {
+    let names = [view.name, view.local.service, view.remote.service];
+    (names.map(|name| name.is_some()), [view.timestamp, view.duration], view.parent)
+}
+
 /// Whether a view reads the entry. If so, the reader reads the same.
 fn is_plain(entry: &str, limits: &Limits) -> bool {
     let mut view = V2View::default();
@@ -17,7 +24,9 @@ fn is_plain(entry: &str, limits: &Limits) -> bool {
     if plain {
         let list = v2json::read_list(format!("[{entry}]").as_bytes(), limits).unwrap();
         assert_eq!(list.len(), 1);
-        assert_eq!(view.to_span().as_ref(), list[0].as_ref().ok());
+        let span = list[0].as_ref().unwrap();
+        assert_eq!(view.to_span().as_ref(), Some(span));
+        assert_eq!(said(&view), said(&V2View::of(span)));
     }
     plain
 }
@@ -43,9 +52,11 @@ fn a_span_with_every_member_is_plain() {
 fn a_view_that_is_read_again_holds_the_new_span_alone() {
     let mut view = V2View::default();
     assert!(view.read(FULL, &Limits::default()));
+    assert!(!view.local.is_empty() && !view.remote.is_empty());
     assert!(!view.read(&FULL[..300], &Limits::default()));
     assert!(view.read(r#"{"traceId":"1","id":"2"}"#, &Limits::default()));
     assert_eq!(view, V2View { trace_id: "1".parse().ok(), id: "2".parse().ok(), ..V2View::default() });
+    assert!(view.local.is_empty() && view.remote.is_empty());
 }
 
 #[test]
@@ -111,6 +122,8 @@ fn what_is_unusual_is_not_plain() {
     ] {
         assert!(!is_plain_with(members), "{members}");
     }
+    let more = ["", ",", " 5", FULL].map(|rest| format!("{FULL}{rest}"));
+    assert_eq!(more.map(|entry| is_plain(&entry, &Limits::default())), [true, false, false, false]);
     for entry in ["", "5", "null", "[]", "{}", r#"{"traceId":"1"}"#, r#"{"id":"1"}"#] {
         assert!(!is_plain(entry, &Limits::default()), "{entry}");
     }
@@ -184,7 +197,10 @@ fn a_list_is_read_in_place_up_to_what_is_unusual() {
     for unusual in ["", "null", "[]", "{}", "{", "]", ",", r#"{"traceId":"1","id":"2","new":1}"#] {
         assert_eq!(of(&["[", FULL, ",", unusual, ",", FULL, "]"]), (1, false), "{unusual}");
     }
-    for broken in ["", " ", "]", ",", "5", "{}", "[", "[,]", "[]x", "[],", "[]]"] {
+    let each_fits = Limits { max_span_bytes: FULL.len(), ..limits };
+    assert_eq!(read_in_place(&format!("[{FULL},{FULL}]"), &each_fits), (2, true));
+    assert!(!V2List::new("[]").is_whole(), "nothing was read yet");
+    for broken in ["", " ", "]", ",", "5", "{}", FULL, "[", "[,]", "[]x", "[],", "[]]"] {
         assert_eq!(of(&[broken]), (0, false), "{broken:?}");
     }
     for end in ["", ",", ",]", "]]", "] x", "}", FULL, " "] {

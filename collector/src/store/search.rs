@@ -364,3 +364,62 @@ impl Places {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use blkin_thrift::Span;
+
+    use super::super::engine::Engine;
+    use super::super::memory::Memory;
+    use super::super::{Batch, Store, TO_THE_END, TraceStore};
+    use super::*;
+    use crate::merge::Piece;
+
+    fn store_at(store: &TraceStore<Memory>, trace_id: i64, id: i64, timestamp: i64) {
+        let mut batch = Batch::default();
+        batch.push(&Piece::V1(Span { trace_id, id, timestamp: Some(timestamp), ..Span::default() }));
+        store.commit(&[batch], 1).unwrap();
+    }
+
+    fn found(store: &TraceStore<Memory>, view: &View, window: Window) -> Vec<u64> {
+        let mut found = Vec::new();
+        let rows = store.engine.read().unwrap();
+        traces_by_time(&*rows, view, &Wanted::default(), &window, &mut |id| {
+            found.push(id.low());
+            Ok(ControlFlow::Continue(()))
+        })
+        .unwrap();
+        found
+    }
+
+    #[test]
+    fn a_trace_that_goes_on_after_the_view_was_taken_is_visited_once() {
+        let store = TraceStore::new(Memory::default()).unwrap();
+        store_at(&store, 1, 1, 1000);
+        store.freeze();
+        store.keep_up(TO_THE_END).unwrap();
+        let view = store.index.view();
+        assert_eq!(view.segments.len(), 1);
+        store_at(&store, 1, 2, 2000);
+        assert_eq!(found(&store, &view, 0..=9999), [1]);
+    }
+
+    #[test]
+    fn a_window_holds_its_first_and_its_last_microsecond_of_segments_too() {
+        let store = TraceStore::new(Memory::default()).unwrap();
+        [1, 2, 3].map(|trace| store_at(&store, trace, 1, trace * 1000));
+        store.freeze();
+        store.keep_up(TO_THE_END).unwrap();
+        let view = store.index.view();
+        for (window, traces) in [
+            (1000..=3000, &[3, 2, 1][..]),
+            (1001..=2999, &[2]),
+            (3000..=9999, &[3]),
+            (0..=1000, &[1]),
+            (3001..=9999, &[]),
+            (0..=999, &[]),
+        ] {
+            assert_eq!(found(&store, &view, window.clone()), traces, "{window:?}");
+        }
+    }
+}

@@ -89,4 +89,17 @@ mod tests {
             assert!(spare.shares.is_empty(), "{events}, {values}");
         }
     }
+
+    #[test]
+    fn of_a_flood_of_spans_and_of_one_with_very_many_services_nothing_is_kept_but_a_little() {
+        let mut spare = Spare::default();
+        let flood: Vec<_> = (0..=MOST).map(|_| piece(&mut spare, 1, 0)).collect();
+        flood.into_iter().for_each(|piece| spare.put(piece));
+        assert_eq!((spare.lists.len(), spare.shares.len()), (MOST, MOST));
+        spare.lists.clear();
+        for services in [MAX_CAPACITY, MAX_CAPACITY + 1] {
+            spare.put(SpanPiece::new(1, 2, Vec::with_capacity(services)));
+        }
+        assert_eq!(spare.lists.len(), 1);
+    }
 }

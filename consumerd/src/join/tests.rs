@@ -4,7 +4,7 @@ use std::time::Duration;
 use blkin_record::Endpoint;
 use proptest::prelude::*;
 
-use super::{Join, Reason, Rules, SpanPiece, Timing};
+use super::{Join, Reason, Rules, Share, SpanPiece, Timing};
 use crate::annotation::{Annotation, Content, Labels, Origin};
 use crate::sinks::zipkin::Encoder;
 
@@ -12,7 +12,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn rules() -> Rules {
     Rules {
-        close_events: vec!["end".into(), "Span ended".into()],
+        close_events: vec!["end".into(), "Span ended".into(), "mr".into()],
         quiet: 10 * SECOND,
         max_spans: 100,
         max_bytes: 1 << 20,
@@ -148,11 +148,15 @@ fn a_key_that_is_called_as_an_event_closes_and_times_nothing() {
 
 #[test]
 fn any_other_span_leaves_at_a_closing_event_of_the_list() {
-    for closing in ["end", "Span ended"] {
+    for closing in ["end", "Span ended", "mr"] {
         let mut join = Join::new(rules());
         join.add(&event(1, 5, "start", 100), 0, SECOND);
         join.add(&event(1, 5, closing, 150), 0, SECOND);
-        assert_eq!(timing(&one(&mut join)), Timing { timestamp_us: Some(100), duration_us: Some(50) });
+        let piece = one(&mut join);
+        // Of a message somebody else knows the time.
+        if closing != "mr" {
+            assert_eq!(timing(&piece), Timing { timestamp_us: Some(100), duration_us: Some(50) });
+        }
     }
 }
 
@@ -202,6 +206,31 @@ fn of_two_closings_the_one_that_waits_longer_counts_whichever_was_read_first() {
 }
 
 #[test]
+fn what_closes_nothing_is_not_waited_for() {
+    for keys in [["cr", "other"], ["cr", "cs"], ["other", "cr"], ["cs", "cr"]] {
+        let mut join = Join::new(rules());
+        keys.iter()
+            .for_each(|key| join.add(&event(1, 5, key, 100), if *key == "cr" { 7 } else { 8 }, SECOND));
+        let mut out = Vec::new();
+        join.leave(SECOND, |_, sweep| sweep <= 7, &mut out);
+        assert_eq!(out.len(), 1, "{keys:?}");
+    }
+}
+
+#[test]
+fn a_closed_span_that_another_program_joins_while_it_waits_leaves_when_that_has_closed_too() {
+    let mut join = Join::new(rules());
+    join.add(&event(1, 5, "cr", 100), 7, SECOND);
+    join.leave(SECOND, |_, _| false, &mut Vec::new());
+    join.add(&event(2, 5, "sr", 90), 7, SECOND);
+    assert!(left(&mut join, SECOND).is_empty());
+    join.add(&event(2, 5, "ss", 95), 7, SECOND);
+    let piece = one(&mut join);
+    assert_eq!((piece.reason, annotations(&piece)), (Reason::Complete, 3));
+    assert!(join.waiting.is_empty());
+}
+
+#[test]
 fn a_quiet_span_leaves_as_it_is() {
     let mut join = Join::new(rules());
     join.add(&event(1, 5, "a", 100), 0, SECOND);
@@ -225,8 +254,8 @@ fn what_comes_late_leaves_as_a_further_piece_without_timing() {
 #[test]
 fn too_many_spans_or_bytes_split_the_oldest() {
     let mut join = Join::new(Rules { max_spans: 2, ..rules() });
-    for span in 1..=3 {
-        join.add(&event(1, span, "start", 100), 0, SECOND);
+    for (span, key) in [(1, "start"), (1, "more"), (2, "start"), (3, "start")] {
+        join.add(&event(1, span, key, 100), 0, SECOND);
     }
     let out = left(&mut join, SECOND);
     assert_eq!((out.len(), out[0].span_id, out[0].reason), (1, 1, Reason::Split));
@@ -241,10 +270,99 @@ fn too_many_spans_or_bytes_split_the_oldest() {
 }
 
 #[test]
+fn half_of_the_room_is_used_by_more_than_half_of_the_spans_or_bytes() {
+    let is_half_full = |rules, spans| {
+        let mut join = Join::new(rules);
+        (0..spans).for_each(|span| join.add(&event(1, span, "start", 100), 0, SECOND));
+        join.is_half_full()
+    };
+    let few = || Rules { max_spans: 4, ..rules() };
+    assert!(!is_half_full(few(), 2) && is_half_full(few(), 3));
+    let small = || Rules { max_bytes: 4000, ..rules() };
+    assert!(!is_half_full(small(), 1) && is_half_full(small(), 8));
+}
+
+#[test]
+fn each_service_of_a_span_counts_in_the_bytes_that_it_holds() {
+    let mut join = Join::new(rules());
+    let of = |service: &str| -> &'static Labels {
+        let endpoint = Endpoint { name: service.into(), ..Endpoint::default() };
+        Box::leak(Box::new(Labels::new("op".into(), endpoint.into(), "key".into())))
+    };
+    let mut bytes_of = |service| {
+        let before = join.open_bytes();
+        join.add(&Annotation { labels: of(service), ..event(1, 5, "", 100) }, 0, SECOND);
+        join.open_bytes() - before
+    };
+    bytes_of("first");
+    let of_known = bytes_of("first");
+    assert!(of_known > 0 && bytes_of("other") >= of_known + size_of::<Share>());
+}
+
+#[test]
+fn spans_with_an_old_frame_are_split_and_the_others_stay_open() {
+    let mut join = Join::new(rules());
+    for (span, frame) in [(5, 3), (6, 4), (5, 9)] {
+        let event = event(1, span, "start", 100);
+        join.add(&Annotation { origin: Origin { frame, ..event.origin }, ..event }, 0, SECOND);
+    }
+    let mut split_up_to = |frame| {
+        let mut out = Vec::new();
+        join.split_up_to_frame(frame, &mut out);
+        out.iter().map(|piece| (piece.span_id, piece.reason)).collect::<Vec<_>>()
+    };
+    assert_eq!(split_up_to(2), []);
+    assert_eq!(split_up_to(3), [(5, Reason::Split)]);
+    assert_eq!(split_up_to(4), [(6, Reason::Split)]);
+}
+
+#[test]
+fn each_annotation_is_counted_to_the_frame_that_holds_it() {
+    let mut join = Join::new(rules());
+    for (key, frame) in [("a", 3), ("b", 3), ("c", 4), ("end", 6)] {
+        let event = event(1, 5, key, 100);
+        join.add(&Annotation { origin: Origin { frame, ..event.origin }, ..event }, 0, SECOND);
+    }
+    assert_eq!(one(&mut join).shares[0].frames, [(3, 2), (4, 1), (6, 1)]);
+}
+
+#[test]
+fn a_message_of_a_mebibyte_takes_no_more() {
+    let mut join = Join::new(Rules { max_bytes: 1 << 30, ..rules() });
+    let text = "x".repeat(4096);
+    let value = Annotation { content: Content::Text((&text).into()), ..event(1, 5, "key", 0) };
+    (0..600).for_each(|_| join.add(&value, 0, SECOND));
+    let mut out = Vec::new();
+    join.leave_all(&mut out);
+    assert_eq!((annotations(&out[0]), out[0].shares.len()), (600, 3));
+    assert!(out[0].shares.iter().all(|share| share.keys.bytes() < (1 << 20) + 2 * text.len()));
+}
+
+/// Of a span that left by another way nobody comes across in these lists.
+#[test]
+fn lists_of_open_spans_do_not_grow_with_those_that_left() {
+    let mut join = Join::new(rules());
+    for span in 0..10_000 {
+        join.add(&event(1, span, "end", 100), 0, SECOND);
+        one(&mut join);
+    }
+    assert!(join.by_age.len() <= 1025 && join.quiet.len() <= 1025);
+}
+
+#[test]
+fn what_is_open_at_the_end_leaves_for_that_reason() {
+    let (mut join, mut out) = (Join::new(rules()), Vec::new());
+    join.add(&event(1, 5, "cs", 100), 0, SECOND);
+    join.leave_all(&mut out);
+    assert_eq!((out.len(), out[0].reason, join.open_spans()), (1, Reason::Ending, 0));
+}
+
+#[test]
 fn the_end_of_programs_closes_their_parts() {
     let mut join = Join::new(rules());
     join.add(&event(1, 5, "cs", 100), 0, SECOND);
     join.add(&event(3, 5, "start", 100), 0, SECOND);
+    join.add(&event(4, 5, "sr", 100), 0, SECOND);
     join.add(&event(2, 6, "start", 100), 0, SECOND);
     join.programs_ended(|program| program != 2);
     assert_eq!(one(&mut join).span_id, 5);

@@ -123,7 +123,10 @@ mod tests {
             (size.value.as_slice(), size.kind, size.source),
             (&b"-4"[..], AnnotationType::String, None)
         );
-        assert_eq!((object.value.as_slice(), object.source), (&b"o1"[..], Some(10)));
+        assert_eq!(
+            (object.value.as_slice(), object.kind, object.source),
+            (&b"o1"[..], AnnotationType::String, Some(10))
+        );
     }
 
     #[test]
@@ -143,6 +146,26 @@ mod tests {
         assert_eq!(times, [(Some(1), Some(8)), (Some(2), Some(4))]);
     }
 
+    /// The first of them is not looked for in so many.
+    #[test]
+    fn a_further_message_of_one_of_very_many_services_has_no_time_of_its_own() {
+        let mut join = join();
+        for number in 0..100 {
+            let labels = labels(&format!("service {number}"), "e");
+            join.add(&annotation(&labels, Content::Event(number * 1000), 9), 0, Duration::ZERO);
+        }
+        for number in 0..MAX_ANNOTATIONS as i64 + 9 {
+            let time_ns = (100 + number) * 1000;
+            join.add(
+                &annotation(&labels("service 99", "end"), Content::Event(time_ns), 9),
+                0,
+                Duration::ZERO,
+            );
+        }
+        let spans = left(join);
+        assert_eq!((spans.len(), spans[99].0.timestamp, spans[100].0.timestamp), (101, Some(99), None));
+    }
+
     #[test]
     fn a_span_with_very_many_annotations_leaves_in_several_messages() {
         let mut join = join();
@@ -152,8 +175,8 @@ mod tests {
             join.add(&annotation(labels, Content::Event(number * 1000), 9), 0, Duration::ZERO);
         }
         let spans = left(join);
-        assert_eq!(spans.iter().map(|(_, held)| held).sum::<usize>(), 9000);
-        assert!(spans.len() >= 3 && spans.iter().all(|(_, held)| *held <= MAX_ANNOTATIONS));
+        let held: Vec<_> = spans.iter().map(|(_, held)| *held).collect();
+        assert_eq!(held, [MAX_ANNOTATIONS, MAX_ANNOTATIONS, 9000 - 2 * MAX_ANNOTATIONS]);
         assert_eq!((spans[0].0.timestamp, spans[0].0.duration), (Some(0), Some(8999)));
         assert_eq!(spans[1].0.timestamp, None);
     }

@@ -407,7 +407,9 @@ mod tests {
     #[test]
     fn a_window_holds_its_first_and_its_last_microsecond_of_segments_too() {
         let store = TraceStore::new(Memory::default()).unwrap();
-        [1, 2, 3].map(|trace| store_at(&store, trace, 1, trace * 1000));
+        for trace in [1, 2, 3] {
+            store_at(&store, trace, 1, trace * 1000);
+        }
         store.freeze();
         store.keep_up(TO_THE_END).unwrap();
         let view = store.index.view();

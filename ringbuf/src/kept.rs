@@ -1,10 +1,11 @@
 //! What is kept beside the state that fork wipes: descriptors, the socket's path, and the caller's errno.
 
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize};
 
 use crate::segment::{self, Identity};
+use crate::uncancelled::Uncancelled;
 
 /// A descriptor of ours, outside the wiped pages: a forked child has to close what it inherited.
 pub(crate) struct Descriptor {
@@ -18,7 +19,7 @@ impl Descriptor {
         Descriptor { fd: AtomicI32::new(-1), device: AtomicU64::new(0), inode: AtomicU64::new(0) }
     }
 
-    pub(crate) fn keep(&self, fd: OwnedFd, identity: Identity) {
+    pub(crate) fn keep(&self, fd: Uncancelled, identity: Identity) {
         self.device.store(identity.device, Relaxed);
         self.inode.store(identity.inode, Relaxed);
         self.fd.store(fd.into_raw_fd(), Relaxed);

@@ -102,6 +102,7 @@ mod say;
 mod segment;
 mod settings;
 mod shapes;
+mod uncancelled;
 mod unsignalled;
 pub mod wake;
 mod words;

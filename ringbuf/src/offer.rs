@@ -13,6 +13,8 @@ use rustix::net::{
     SocketType, connect, sendmsg, socket_with,
 };
 
+use crate::uncancelled::Uncancelled;
+
 /// Length of an offer's payload.
 pub const OFFER_BYTES: usize = 16;
 /// An offer's payload: "BLKOFFER", version 1, zeros; the descriptors of segment and control page go with it.
@@ -28,7 +30,7 @@ pub(crate) fn send(path: &[u8], segment: BorrowedFd<'_>, control: BorrowedFd<'_>
     let path = std::ffi::CStr::from_bytes_with_nul(path).map_err(|_| Errno::INVAL)?;
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    let socket = Uncancelled::from(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?);
     connect(&socket, &address)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::ManuallyDrop;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 use std::sync::atomic::AtomicU64;
 
@@ -19,12 +19,13 @@ use crate::layout::{
     self, CONTROL_BYTES, CONTROL_MAGIC, LAYOUT_VERSION, ProducerKind, RINGS_OFFSET_BYTES, RingMode,
     SEGMENT_MAGIC, control, header,
 };
+use crate::uncancelled::Uncancelled;
 use crate::unsignalled::Unsignalled;
 
 /// What [`create`] made: descriptors, and mappings that live as long as the process image (invariant 2).
 pub(crate) struct Created {
-    pub(crate) segment: OwnedFd,
-    pub(crate) control: OwnedFd,
+    pub(crate) segment: Uncancelled,
+    pub(crate) control: Uncancelled,
     pub(crate) segment_identity: Identity,
     pub(crate) control_identity: Identity,
     /// The whole segment; its rings are not accessible until [`open_ring`] opens them.
@@ -71,16 +72,17 @@ pub(crate) fn create(
     Ok(created)
 }
 
-pub(crate) fn sized_memfd(name: &CStr, bytes: usize) -> Result<OwnedFd, Errno> {
+pub(crate) fn sized_memfd(name: &CStr, bytes: usize) -> Result<Uncancelled, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let fd = match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
         // Kernels before 6.3 do not know the flag.
         Err(Errno::INVAL) => memfd_create(name, flags)?,
         other => other?,
     };
+    let fd = Uncancelled::from(fd);
     // The standard descriptors are the program's, even when it has closed them.
     let fd = if fd.as_raw_fd() <= libc::STDERR_FILENO {
-        fcntl_dupfd_cloexec(&fd, libc::STDERR_FILENO + 1)?
+        fcntl_dupfd_cloexec(&fd, libc::STDERR_FILENO + 1)?.into()
     } else {
         fd
     };
@@ -89,7 +91,7 @@ pub(crate) fn sized_memfd(name: &CStr, bytes: usize) -> Result<OwnedFd, Errno> {
 }
 
 /// Writes so that there is memory for all that the program reads there, too.
-fn write_control_header(fd: &OwnedFd, slots: usize) -> Result<(), Errno> {
+fn write_control_header(fd: &Uncancelled, slots: usize) -> Result<(), Errno> {
     const _: () = assert!(control::MAGIC == 0 && control::VERSION == 1);
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&CONTROL_MAGIC.to_le_bytes());
@@ -99,7 +101,7 @@ fn write_control_header(fd: &OwnedFd, slots: usize) -> Result<(), Errno> {
     if last_line < layout::PAGE_BYTES { Ok(()) } else { write_at(fd, &[0], last_line) }
 }
 
-fn write_at(fd: &OwnedFd, bytes: &[u8], offset: usize) -> Result<(), Errno> {
+fn write_at(fd: &Uncancelled, bytes: &[u8], offset: usize) -> Result<(), Errno> {
     if pwrite(fd, bytes, offset as u64)? == bytes.len() { Ok(()) } else { Err(Errno::IO) }
 }
 
@@ -110,7 +112,7 @@ struct Mapped {
 }
 
 impl Mapped {
-    fn new(fd: &OwnedFd, bytes: usize, access: ProtFlags) -> Result<Mapped, Errno> {
+    fn new(fd: &Uncancelled, bytes: usize, access: ProtFlags) -> Result<Mapped, Errno> {
         // SAFETY: a new mapping at a place of the kernel's choice touches nothing that exists.
         let start = unsafe { mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, fd, 0)? };
         let mapped = Mapped { start, bytes };
@@ -275,7 +277,7 @@ mod tests {
     }
 
     /// Whether a page that is to be populated is there afterwards.
-    fn populates(is_there: impl Fn(&OwnedFd) -> bool) -> bool {
+    fn populates(is_there: impl Fn(&Uncancelled) -> bool) -> bool {
         let fd = sized_memfd(c"blkin-test-populate", layout::PAGE_BYTES).expect("a memfd");
         let mapped =
             Mapped::new(&fd, layout::PAGE_BYTES, ProtFlags::READ | ProtFlags::WRITE).expect("it is mapped");
@@ -295,7 +297,7 @@ mod tests {
         )
         .expect("a segment");
         // Where a file has no page there is a hole.
-        let first_hole = |fd: &OwnedFd, from: usize| {
+        let first_hole = |fd: &Uncancelled, from: usize| {
             rustix::fs::seek(fd, rustix::fs::SeekFrom::Hole(from as u64)).expect("it has an end") as usize
         };
         // Under qemu-user, too, which does not pass on what it does not know.

@@ -369,6 +369,22 @@ static void signals(uint64_t *blocked, uint64_t *waiting)
 	}
 }
 
+static void end_as_cancelled(void *unused)
+{
+	(void)unused;
+	_exit(2);
+}
+
+/* It is to end at the next cancellation point, which no call of the library is. */
+static void cancel_this_thread(void)
+{
+	static char is_set;
+	pthread_key_t key;
+
+	CHECK(pthread_key_create(&key, end_as_cancelled) == 0 && pthread_setspecific(key, &is_set) == 0);
+	CHECK(pthread_cancel(pthread_self()) == 0);
+}
+
 static void record(void)
 {
 	struct blkin_trace trace;
@@ -380,6 +396,7 @@ static void record(void)
 	for (i = 0; i < 1000; i++)
 		snprintf(texts[i], sizeof texts[i], "text number %d", i);
 	signals(&blocked, &waiting);
+	cancel_this_thread();
 	no_allocation = 1;
 	errno = 77;
 	CHECK(blkin_init_new_trace(&trace, "request", &here) == 0);

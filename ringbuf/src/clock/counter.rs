@@ -22,6 +22,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::{Errno, read};
 
 use super::tsc;
+use crate::uncancelled::Uncancelled;
 
 /// Names of the kernel's clock sources, with spaces between them.
 const AVAILABLE: &CStr = c"/sys/devices/system/clocksource/clocksource0/available_clocksource";
@@ -83,7 +84,8 @@ impl Listed {
 
 fn is_listed(path: &CStr) -> Result<bool, Errno> {
     // Not `open`, which is a system call of its own that filters forget.
-    let file = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let file = Uncancelled::from(openat(CWD, path, flags, Mode::empty())?);
     let mut names = [0; MOST_BYTES];
     let length = read(&file, &mut names)?;
     Ok(names_counter(&names[..length]))

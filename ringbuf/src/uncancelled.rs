@@ -1,0 +1,40 @@
+//! Descriptors that close without being a point at which a thread is cancelled.
+
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+
+/// A descriptor that goes by a system call alone. An [`OwnedFd`] goes by `close` of libc, which is a cancellation point: a thread
+/// that was told to end would do so there, and to unwind it out of a record ends the program. Keeps errno.
+#[derive(Debug)]
+pub(crate) struct Uncancelled(ManuallyDrop<OwnedFd>);
+
+impl From<OwnedFd> for Uncancelled {
+    fn from(fd: OwnedFd) -> Self {
+        Self(ManuallyDrop::new(fd))
+    }
+}
+
+impl AsFd for Uncancelled {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for Uncancelled {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl IntoRawFd for Uncancelled {
+    fn into_raw_fd(self) -> RawFd {
+        ManuallyDrop::new(self).as_raw_fd()
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        // SAFETY: it is this value's own, and goes with it.
+        unsafe { rustix::io::close(self.0.as_raw_fd()) };
+    }
+}

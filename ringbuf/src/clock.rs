@@ -8,7 +8,7 @@
 mod counter;
 mod series;
 
-use rustix::time::{ClockId, clock_gettime};
+use crate::kept::KeptErrno;
 
 pub use counter::Counter;
 pub use series::{ClockSeries, RingTime};
@@ -36,7 +36,7 @@ impl ClockKind {
     pub fn read(self) -> u64 {
         match self {
             ClockKind::Tsc => tsc::read(),
-            ClockKind::Monotonic => nanoseconds(ClockId::Monotonic) as u64,
+            ClockKind::Monotonic => nanoseconds(libc::CLOCK_MONOTONIC) as u64,
         }
     }
 
@@ -100,14 +100,30 @@ mod tsc {
     }
 }
 
-fn nanoseconds(clock: ClockId) -> i64 {
-    let time = clock_gettime(clock);
+/// By itself, so that records by the time stamp counter have nothing to keep for it.
+#[inline(never)]
+fn nanoseconds(clock: libc::clockid_t) -> i64 {
+    let time = time_on(clock);
     time.tv_sec.wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec)
+}
+
+/// 0 where a filter of system calls forbids to ask. By libc, which has found the vDSO before any code of the program ran: rustix
+/// looks for it when it is first asked, under the dynamic linker's lock, which a thread may hold that waits for this one.
+#[inline]
+fn time_on(clock: libc::clockid_t) -> libc::timespec {
+    let errno = KeptErrno::new();
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: libc writes one time (invariant 10).
+    if unsafe { libc::clock_gettime(clock, &raw mut time) } == 0 {
+        // Nothing has touched it.
+        std::mem::forget(errno);
+    }
+    time
 }
 
 /// Coarse monotonic seconds, for limits of rate.
 pub(crate) fn coarse_seconds() -> u64 {
-    clock_gettime(ClockId::MonotonicCoarse).tv_sec as u64
+    time_on(libc::CLOCK_MONOTONIC_COARSE).tv_sec as u64
 }
 
 /// One moment on three clocks.
@@ -126,12 +142,27 @@ impl Anchor {
     pub fn now(kind: ClockKind) -> Anchor {
         let tries = (0..5).map(|_| {
             let before = kind.read();
-            let monotonic_ns = nanoseconds(ClockId::Monotonic);
-            let realtime_ns = nanoseconds(ClockId::Realtime);
+            let monotonic_ns = nanoseconds(libc::CLOCK_MONOTONIC);
+            let realtime_ns = nanoseconds(libc::CLOCK_REALTIME);
             let width = kind.read().wrapping_sub(before);
             (width, Anchor { raw: before.wrapping_add(width / 2), monotonic_ns, realtime_ns })
         });
         let none = Anchor { raw: 0, monotonic_ns: 0, realtime_ns: 0 };
         tries.min_by_key(|(width, _)| *width).map_or(none, |(_, anchor)| anchor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_cannot_be_read_says_0_and_keeps_errno() {
+        const NO_CLOCK: libc::clockid_t = 1000;
+        let errno = || std::io::Error::last_os_error().raw_os_error();
+        // SAFETY: fails, whatever it is given.
+        unsafe { libc::close(-1) };
+        assert_eq!(nanoseconds(NO_CLOCK), 0);
+        assert_eq!(errno(), Some(libc::EBADF));
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, major};
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, major, minor};
 use rustix::io::{Errno, write};
 use rustix::net::sockopt::socket_domain;
 use rustix::net::{AddressFamily, SendFlags, send};
@@ -68,16 +68,17 @@ fn place(fd: BorrowedFd<'_>) -> Option<Place> {
     let is_for_people = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Socket => return (socket_domain(fd) == Ok(AddressFamily::UNIX)).then_some(Place::Socket),
         FileType::Fifo => true,
-        FileType::CharacterDevice => is_terminal(major(stat.st_rdev)),
+        FileType::CharacterDevice => is_terminal(major(stat.st_rdev), minor(stat.st_rdev)),
         FileType::RegularFile => fcntl_getfl(fd).is_ok_and(|flags| flags & OFlags::ACCMODE == OFlags::WRONLY),
         _ => false,
     };
     is_for_people.then_some(Place::File)
 }
 
-/// Consoles, serial lines and those of terminal emulators, by the kernel's list of devices (admin-guide/devices.txt).
-fn is_terminal(major: u32) -> bool {
-    matches!(major, 4 | 5 | 136..=143 | 204 | 229)
+/// Consoles, serial lines and those of terminal emulators, by the kernel's list of devices (admin-guide/devices.txt). Not the
+/// emulator's own side (`/dev/ptmx`): what is written there is what somebody types, into a shell for one.
+fn is_terminal(major: u32, minor: u32) -> bool {
+    matches!((major, minor), (4 | 136..=143 | 204 | 229, _) | (5, 0 | 1))
 }
 
 /// A pipe that is full, or a terminal that was stopped, would hold the program up for as long as it is.

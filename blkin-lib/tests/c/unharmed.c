@@ -138,6 +138,14 @@ static void call_in_its_place(void)
 	be_standard_error(caller);
 }
 
+/* An emulator of terminals opens its side of one, through which it types into what runs there. */
+static int emulator, typed_into;
+
+static void emulator_in_its_place(void)
+{
+	be_standard_error(emulator);
+}
+
 /* What is to be in the places of standard errors. */
 static void open_places(void)
 {
@@ -151,6 +159,10 @@ static void open_places(void)
 	log_file = open(log_path, O_WRONLY | O_CLOEXEC);
 	wakes = eventfd(0, EFD_NONBLOCK);
 	CHECK(data_file >= 0 && log_file >= 0 && wakes >= 0);
+	emulator = posix_openpt(O_RDWR | O_NOCTTY);
+	CHECK(emulator >= 0 && grantpt(emulator) == 0 && unlockpt(emulator) == 0);
+	typed_into = open(ptsname(emulator), O_RDWR | O_NOCTTY | O_NONBLOCK);
+	CHECK(typed_into >= 0);
 	listener = socket(AF_INET, SOCK_STREAM, 0);
 	CHECK(bind(listener, (struct sockaddr *)&address, length) == 0 && listen(listener, 1) == 0);
 	CHECK(getsockname(listener, (struct sockaddr *)&address, &length) == 0);
@@ -169,6 +181,7 @@ static void check_places(void)
 	CHECK(lseek(log_file, 0, SEEK_END) > 0);
 	CHECK(lseek(data_file, 0, SEEK_END) == 0);
 	CHECK(read(wakes, &count, sizeof count) < 0 && errno == EAGAIN);
+	CHECK(read(typed_into, &byte, 1) < 0 && errno == EAGAIN);
 	CHECK(recv(called_machine, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN);
 }
 
@@ -422,6 +435,7 @@ int main(void)
 		closed_pipe, closed_socket, full_pipe, full_socket, closed, no_files, small_files, no_descriptors,
 		little_memory, little_locked_memory, own_signals_wait, background_job, no_segment, no_headers, no_ring,
 		no_names, no_more_access, written_to_a_file, data_in_its_place, wakes_in_its_place, call_in_its_place,
+		emulator_in_its_place,
 	};
 	size_t i;
 	int status;

@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, major, minor};
 use rustix::io::{Errno, write};
 use rustix::net::sockopt::socket_domain;
-use rustix::net::{AddressFamily, SendFlags, send};
+use rustix::net::{AddressFamily, SendFlags, SocketAddrAny, SocketAddrUnix, getpeername, getsockname, send};
 use rustix::stdio::stderr;
 
 use crate::unsignalled::Unsignalled;
@@ -66,13 +66,39 @@ enum Place {
 fn place(fd: BorrowedFd<'_>) -> Option<Place> {
     let stat = fstat(fd).ok()?;
     let is_for_people = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Socket => return (socket_domain(fd) == Ok(AddressFamily::UNIX)).then_some(Place::Socket),
+        FileType::Socket => return is_log(fd, JOURNAL).then_some(Place::Socket),
         FileType::Fifo => true,
         FileType::CharacterDevice => is_terminal(major(stat.st_rdev), minor(stat.st_rdev)),
         FileType::RegularFile => fcntl_getfl(fd).is_ok_and(|flags| flags & OFlags::ACCMODE == OFlags::WRONLY),
         _ => false,
     };
     is_for_people.then_some(Place::File)
+}
+
+/// Names of the sockets by which systemd's journals take standard errors begin so.
+const JOURNAL: &[u8] = b"/run/systemd/journal";
+
+/// Whether a socket is one of a pair, as whoever started the program may have made it, or goes to a journal. One with a name
+/// on either side is that of a service: the program has called it, or is it.
+fn is_log(fd: BorrowedFd<'_>, journal: &[u8]) -> bool {
+    const NAMELESS: usize = size_of::<libc::sa_family_t>();
+    let length = |address: &SocketAddrAny| address.addr_len() as usize;
+    if socket_domain(fd) != Ok(AddressFamily::UNIX)
+        || !getsockname(fd).is_ok_and(|own| length(&own) == NAMELESS)
+    {
+        return false;
+    }
+    let Ok(Some(peer)) = getpeername(fd) else { return false };
+    let leads_to_journal =
+        |peer: SocketAddrUnix| peer.path_bytes().is_some_and(|path| path.starts_with(journal));
+    match length(&peer) {
+        NAMELESS => true,
+        // A name of the greatest length has no 0 at its end, which rustix insists on.
+        length => {
+            length < size_of::<libc::sockaddr_un>()
+                && SocketAddrUnix::try_from(peer).is_ok_and(leads_to_journal)
+        }
+    }
 }
 
 /// Consoles, serial lines and those of terminal emulators, by the kernel's list of devices (admin-guide/devices.txt). Not the
@@ -129,6 +155,28 @@ impl Write for Line {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_socket_is_for_people_if_it_is_of_a_pair_or_leads_to_a_journal() {
+        use std::os::fd::AsFd;
+        use std::os::unix::net::{UnixListener, UnixStream};
+
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path();
+        let journal = folder.as_os_str().as_encoded_bytes();
+        let (one, _other) = UnixStream::pair().expect("a pair");
+        assert!(is_log(one.as_fd(), JOURNAL));
+        // Up to the longest name that an address holds.
+        let longest = "x".repeat(106 - journal.len());
+        for name in ["stdout", &longest] {
+            let listener = UnixListener::bind(folder.join(name)).expect("a service");
+            let caller = UnixStream::connect(folder.join(name)).expect("it is called");
+            let (called, _) = listener.accept().expect("it answers");
+            assert!(!is_log(caller.as_fd(), JOURNAL));
+            assert_eq!(is_log(caller.as_fd(), journal), name == "stdout");
+            assert!(!is_log(called.as_fd(), journal), "a service's own side");
+        }
+    }
 
     #[test]
     fn a_reason_that_has_no_words_is_a_number() {

@@ -21,6 +21,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
@@ -138,6 +139,30 @@ static void call_in_its_place(void)
 	be_standard_error(caller);
 }
 
+/* Nor is a service on this machine asked for anything. */
+static int service, client;
+
+static void client_in_its_place(void)
+{
+	be_standard_error(client);
+}
+
+static void open_service(void)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	socklen_t length = sizeof address.sun_family;
+	int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+
+	/* The kernel gives it a name. */
+	CHECK(bind(listener, (struct sockaddr *)&address, length) == 0 && listen(listener, 1) == 0);
+	length = sizeof address;
+	CHECK(getsockname(listener, (struct sockaddr *)&address, &length) == 0);
+	client = socket(AF_UNIX, SOCK_STREAM, 0);
+	CHECK(connect(client, (struct sockaddr *)&address, length) == 0);
+	service = accept(listener, NULL, NULL);
+	CHECK(service >= 0 && close(listener) == 0);
+}
+
 /* An emulator of terminals opens its side of one, through which it types into what runs there. */
 static int emulator, typed_into;
 
@@ -170,6 +195,7 @@ static void open_places(void)
 	CHECK(connect(caller, (struct sockaddr *)&address, length) == 0);
 	called_machine = accept(listener, NULL, NULL);
 	CHECK(called_machine >= 0 && close(listener) == 0);
+	open_service();
 }
 
 /* Only the log was for people. */
@@ -183,6 +209,7 @@ static void check_places(void)
 	CHECK(read(wakes, &count, sizeof count) < 0 && errno == EAGAIN);
 	CHECK(read(typed_into, &byte, 1) < 0 && errno == EAGAIN);
 	CHECK(recv(called_machine, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN);
+	CHECK(recv(service, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN);
 }
 
 /* A background job whose standard error is a terminal that stops such jobs when they write to it. */
@@ -435,7 +462,7 @@ int main(void)
 		closed_pipe, closed_socket, full_pipe, full_socket, closed, no_files, small_files, no_descriptors,
 		little_memory, little_locked_memory, own_signals_wait, background_job, no_segment, no_headers, no_ring,
 		no_names, no_more_access, written_to_a_file, data_in_its_place, wakes_in_its_place, call_in_its_place,
-		emulator_in_its_place,
+		emulator_in_its_place, client_in_its_place,
 	};
 	size_t i;
 	int status;

@@ -1,4 +1,4 @@
-/* In the place of libblkin.so: a library that allocates, to see that no_allocation.c ends whoever calls it. */
+/* In the place of libblkin.so: a library that allocates, to see that forbidden.c ends whoever calls it. */
 #include <stdlib.h>
 
 extern void *kept;

@@ -1,13 +1,16 @@
 /*
- * Preloaded: an allocator that ends a program whose libblkin.so asks it for anything. A record may be made in a handler that
- * interrupted an allocation, or where there is no memory left.
+ * Preloaded: ends a program whose libblkin.so allocates, or closes a descriptor as a program does. A record may be made in a
+ * handler that interrupted an allocation, or where there is no memory left; and close() of libc ends a thread that is to be
+ * cancelled.
  */
 #include <errno.h>
 #include <link.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 extern void *__libc_malloc(size_t);
@@ -40,45 +43,49 @@ __attribute__((constructor)) static void look_for_library(void)
 	dl_iterate_phdr(look, NULL);
 }
 
-static void refuse_library(const void *caller)
+static void refuse_library(const char *call, const void *caller)
 {
-	static const char line[] = "libblkin.so asked for memory\n";
 	uintptr_t from = (uintptr_t)caller;
 
 	if (from < begin || from >= end)
 		return;
-	if (write(STDERR_FILENO, line, sizeof line - 1) < 0)
-		_exit(1);
+	dprintf(STDERR_FILENO, "libblkin.so called %s\n", call);
 	abort();
 }
 
 void *malloc(size_t bytes)
 {
-	refuse_library(__builtin_return_address(0));
+	refuse_library("malloc", __builtin_return_address(0));
 	return __libc_malloc(bytes);
 }
 
 void *calloc(size_t members, size_t bytes)
 {
-	refuse_library(__builtin_return_address(0));
+	refuse_library("calloc", __builtin_return_address(0));
 	return __libc_calloc(members, bytes);
 }
 
 void *realloc(void *memory, size_t bytes)
 {
-	refuse_library(__builtin_return_address(0));
+	refuse_library("realloc", __builtin_return_address(0));
 	return __libc_realloc(memory, bytes);
 }
 
 int posix_memalign(void **memory, size_t alignment, size_t bytes)
 {
-	refuse_library(__builtin_return_address(0));
+	refuse_library("posix_memalign", __builtin_return_address(0));
 	*memory = __libc_memalign(alignment, bytes);
 	return *memory != NULL ? 0 : ENOMEM;
 }
 
 void free(void *memory)
 {
-	refuse_library(__builtin_return_address(0));
+	refuse_library("free", __builtin_return_address(0));
 	__libc_free(memory);
+}
+
+int close(int fd)
+{
+	refuse_library("close", __builtin_return_address(0));
+	return (int)syscall(SYS_close, fd);
 }

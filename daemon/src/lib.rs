@@ -20,6 +20,7 @@
 //! - [`signals`]: SIGTERM and SIGINT start a drain.
 //! - [`ready`]: tells whoever waits that the daemon serves, and on which ports.
 //! - [`start`]: listening, the async runtime, what `--check-config` says.
+//! - [`threads`]: starting threads, which the system may refuse.
 //! - [`exposition`]: how `/metrics` is written, for whom.
 //! - [`exit`]: the documented exit codes.
 
@@ -45,6 +46,7 @@ pub mod signals;
 pub mod standing;
 pub mod start;
 mod stderr;
+pub mod threads;
 pub mod upstream;
 
 pub use connection::{Connection, Patience};

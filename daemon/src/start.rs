@@ -3,14 +3,17 @@
 use std::future::Future;
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::num::NonZero;
+use std::time::Duration;
 
 use anyhow::Context;
 use rustix::fs::Mode;
 use rustix::process::umask;
 use serde::Serialize;
 use tokio::net::{TcpListener, TcpSocket};
+use tokio::runtime::Runtime;
 
-use crate::Failure;
+use crate::{Failure, threads};
 
 /// Clients that may wait to be accepted; the system turns more away, and they try again after a second. After a restart all
 /// of them come at once.
@@ -42,14 +45,24 @@ pub fn say_configuration_is_good() -> Result<(), Failure> {
 /// What the server fails with, or the system when it gives no threads.
 pub fn run_server(server: impl Future<Output = anyhow::Result<()>>) -> Result<(), Failure> {
     keep_files_from_others();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("failed to start the async runtime")?;
+    let runtime = runtime().context("failed to start the async runtime")?;
     let served = runtime.block_on(server);
     // Connections that did not end in time must not hold up the end, nor what a failed server waited for in vain.
     runtime.shutdown_background();
     Ok(served?)
+}
+
+/// A runtime that keeps whatever threads it was given: when it needs them again, the system may give none.
+fn runtime() -> io::Result<Runtime> {
+    let of_cpus = std::thread::available_parallelism().map_or(1, NonZero::get);
+    threads::check(of_cpus)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(of_cpus)
+        .thread_keep_alive(Duration::MAX)
+        .enable_all()
+        .build()?;
+    threads::start_spare(&runtime);
+    Ok(runtime)
 }
 
 /// Stores and spools hold what was traced: names of objects, addresses. systemd's units say the same (`UMask=`); here it holds
@@ -125,7 +138,6 @@ fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
-    use std::time::Duration;
 
     use super::*;
 

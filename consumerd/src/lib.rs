@@ -5,6 +5,7 @@
 //! acknowledgement is kept in the holder's memory, in the [`staging`] log.
 
 pub mod annotation;
+mod apart;
 pub mod clock_set;
 pub mod config;
 mod hash;

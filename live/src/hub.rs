@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use blkin_daemon::Heartbeat;
 use blkin_daemon::health::BEAT_EVERY;
+use blkin_daemon::{Heartbeat, threads};
 use blkin_zipkin::model::Span;
 use blkin_zipkin::query::{SearchRequest, matches};
 use blkin_zipkin::write::write_span;
@@ -129,9 +129,7 @@ impl<A: Arrival> Hub<A> {
             closed: AtomicBool::new(false),
         });
         let of_thread = shared.clone();
-        std::thread::Builder::new()
-            .name("live".to_owned())
-            .spawn(move || run(&queue, &of_thread, heartbeat))?;
+        threads::start("live", move || run(&queue, &of_thread, heartbeat))?;
         Ok(Hub { arrivals, shared })
     }
 

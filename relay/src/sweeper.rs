@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use blkin_daemon::health::BEAT_EVERY;
-use blkin_daemon::{CancellationToken, Cause, Heartbeat, Standing};
+use blkin_daemon::{CancellationToken, Cause, Heartbeat, Standing, threads};
 
 use crate::spool::Spool;
 
@@ -33,7 +33,7 @@ pub(crate) fn start(
     heartbeat: Heartbeat,
 ) -> io::Result<JoinHandle<io::Result<()>>> {
     const _: () = assert!(SWEEP_EVERY.as_millis() < BEAT_EVERY.as_millis());
-    std::thread::Builder::new().name("sweeper".into()).spawn(move || {
+    threads::start("sweeper", move || {
         while !stop.is_cancelled() {
             heartbeat.beat();
             tell(&standings.positions, &POSITIONS, &spool.sweep());

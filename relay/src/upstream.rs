@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use blkin_daemon::health::BEAT_EVERY;
-use blkin_daemon::{CancellationToken, Cause, Heartbeat, Notices, Standing};
+use blkin_daemon::{CancellationToken, Cause, Heartbeat, Notices, Standing, threads};
 use blkin_scribe::{Backoff, Client, Pipeline, Verdict, Window};
 use blkin_thrift::scribe::encode_raw_log_call;
 
@@ -152,7 +152,7 @@ impl Upstream {
             refused: Notices::default(),
             refusals: 0,
         };
-        let thread = std::thread::Builder::new().name("upstream".into()).spawn(move || upstream.run())?;
+        let thread = threads::start("upstream", move || upstream.run())?;
         Ok((thread, traffic))
     }
 

@@ -1,5 +1,6 @@
 //! The thread that keeps the store's index in order, so that whoever commits need not.
 
+use std::io;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -7,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use blkin_daemon::health::BEAT_EVERY;
-use blkin_daemon::{Heartbeat, Standing};
+use blkin_daemon::{Heartbeat, Standing, threads};
 
 use super::{Store, StoreError};
 
@@ -49,14 +50,11 @@ impl Indexer {
     ///
     /// # Errors
     /// When the system does not let it.
-    pub fn start(store: Arc<dyn Store>, heartbeat: Heartbeat) -> Result<Indexer, StoreError> {
+    pub fn start(store: Arc<dyn Store>, heartbeat: Heartbeat) -> io::Result<Indexer> {
         let stop = Arc::new(AtomicBool::new(false));
         let standing = super::with_disk("index");
         let (of_thread, stops, stands) = (store.clone(), stop.clone(), standing.clone());
-        let thread = std::thread::Builder::new()
-            .name("blkin-index".to_owned())
-            .spawn(move || run(&*of_thread, &stops, &stands, heartbeat))
-            .map_err(|e| StoreError::Engine(format!("cannot start its thread: {e}")))?;
+        let thread = threads::start("blkin-index", move || run(&*of_thread, &stops, &stands, heartbeat))?;
         Ok(Indexer { standing, stop, store, thread: Some(thread) })
     }
 

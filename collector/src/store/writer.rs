@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use blkin_daemon::health::BEAT_EVERY;
-use blkin_daemon::{Cause, Heartbeat, Standing};
+use blkin_daemon::{Cause, Heartbeat, Standing, threads};
 use tokio::sync::oneshot;
 
 use super::lull::{self, Lull};
@@ -113,7 +113,7 @@ impl Writer {
         store: Arc<dyn Store>,
         options: WriterOptions,
         heartbeat: Heartbeat,
-    ) -> Result<(Writer, JoinHandle<()>), StoreError> {
+    ) -> anyhow::Result<(Writer, JoinHandle<()>)> {
         let (jobs, waiting) = queue(Bounds {
             waiting: options.queue_batches,
             together: MAX_GROUP,
@@ -147,10 +147,7 @@ impl Writer {
             last_commit: Duration::ZERO,
             lull: Lull::default(),
         };
-        let handle = std::thread::Builder::new()
-            .name("blkin-store".to_owned())
-            .spawn(move || thread.run())
-            .map_err(|e| StoreError::Engine(format!("cannot start its thread: {e}")))?;
+        let handle = threads::start("blkin-store", move || thread.run())?;
         Ok((Writer { jobs: Arc::new(jobs), shared }, handle))
     }
 

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener as StdListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use blkin_daemon::Heartbeat;
+use blkin_daemon::{Heartbeat, threads};
 use rustix::net::sockopt::set_socket_oobinline;
 use rustix::net::{RecvFlags, recv};
 use rustix::process::getuid;
@@ -22,6 +22,7 @@ use super::live::as_kernel_has_it;
 use super::message::{Answer, MAX_REQUEST_BYTES, Snapshot, parse, snapshot};
 use super::peer::Reach;
 use super::rules::Target;
+use crate::apart::Apart;
 use crate::holder::closer::{Closer, look};
 
 /// An asker has this long to say what he wants and to hear the answer.
@@ -66,17 +67,15 @@ pub fn start(
 ) -> io::Result<()> {
     let heartbeat = Arc::new(heartbeat);
     let resting = heartbeat.clone();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .on_thread_park(move || resting.rest())
-        .on_thread_unpark(move || heartbeat.beat())
-        .build()?;
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.on_thread_park(move || resting.rest()).on_thread_unpark(move || heartbeat.beat());
+    let runtime = Apart::build(&mut builder)?;
     let listener = {
         let _guard = runtime.enter();
         UnixListener::from_std(StdListener::from(socket))?
     };
-    let serving = move || runtime.block_on(serve(&listener, &settings, &recorders));
-    std::thread::Builder::new().name("blkin-settings".into()).spawn(serving)?;
+    let serving = move || runtime.drive(serve(&listener, &settings, &recorders));
+    threads::start("blkin-settings", serving)?;
     Ok(())
 }
 

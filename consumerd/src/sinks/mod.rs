@@ -12,7 +12,7 @@ pub mod zipkin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use blkin_daemon::{Cause, Standing};
+use blkin_daemon::{Cause, Standing, threads};
 
 use crate::config::Config;
 use queue::Queue;
@@ -74,7 +74,7 @@ impl Sink {
         })?);
         let standing = Arc::new(standing);
         let pump = pump::Pump::new(name, queue.clone(), standing.clone(), config);
-        let thread = std::thread::Builder::new().name(name.into()).spawn(move || pump.run(outlet))?;
+        let thread = threads::start(name, move || pump.run(outlet))?;
         Ok(Self { name, feed, queue, standing, thread: Some(thread) })
     }
 

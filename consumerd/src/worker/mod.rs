@@ -30,9 +30,10 @@ use anyhow::{Context, bail};
 use blkin_daemon::admin::{self, ADMIN_CONNECTIONS, Admin};
 use blkin_daemon::exit::Failure;
 use blkin_daemon::prometheus_client::registry::Registry;
-use blkin_daemon::{CancellationToken, Health, Heartbeat, Patience, Standing, logging, signals};
+use blkin_daemon::{CancellationToken, Health, Heartbeat, Patience, Standing, logging, signals, threads};
 use tokio::io::unix::AsyncFd;
 
+use crate::apart::Apart;
 use crate::clock_set::ClockSet;
 use crate::config::Config;
 use crate::holder::claim::claim;
@@ -132,7 +133,7 @@ fn drop_privileges() -> rustix::io::Result<()> {
 }
 
 /// The thread that answers HTTP.
-type Serving = JoinHandle<io::Result<()>>;
+type Serving = JoinHandle<Option<io::Result<()>>>;
 
 /// Signs of life, each with the name of its sink, or `drain`.
 type Heartbeats = Vec<(&'static str, Heartbeat)>;
@@ -252,14 +253,14 @@ impl Worker {
             standings: self.standings.clone(),
         }));
         let router = admin::router(Admin { registry: Arc::new(registry), health: self.health.clone() });
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = Apart::build(&mut tokio::runtime::Builder::new_current_thread())?;
         let listener = {
             let _guard = runtime.enter();
             tokio::net::TcpListener::from_std(self.http.try_clone()?)?
         };
         let (patience, never) = (Patience::new(HTTP_IDLE_TIME), CancellationToken::new());
         let serving = admin::serve(listener, router, ADMIN_CONNECTIONS, patience, never);
-        std::thread::Builder::new().name("blkin-http".into()).spawn(move || runtime.block_on(serving))
+        threads::start("blkin-http", move || runtime.drive(serving))
     }
 
     fn heartbeats(&self) -> Heartbeats {

@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use blkin_daemon::Heartbeat;
+use blkin_daemon::{Heartbeat, threads};
 use blkin_ringbuf::ControlPage;
 use blkin_ringbuf::wake::{MAX_PROGRAMS, Waiter, Woken, is_supported};
 use rustix::event::{EventfdFlags, eventfd};
@@ -69,7 +69,7 @@ impl Waker {
         let thread = if is_supported() {
             let thread = Arc::new(Thread::new(ours.try_clone()?, wakes.clone()));
             let waiting = thread.clone();
-            std::thread::Builder::new().name("blkin-wake".into()).spawn(move || waiting.run(heartbeat))?;
+            threads::start("blkin-wake", move || waiting.run(heartbeat))?;
             Some(thread)
         } else {
             heartbeat.finish();

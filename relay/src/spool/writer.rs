@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::thread::JoinHandle;
 
 use blkin_daemon::health::BEAT_EVERY;
-use blkin_daemon::{Cause, Heartbeat, Standing};
+use blkin_daemon::{Cause, Heartbeat, Standing, threads};
 use tokio::sync::oneshot;
 
 use super::{AppendError, Draft, Spool};
@@ -83,9 +83,7 @@ impl Writer {
         let refused = Default::default();
         let shared = Arc::new(Shared { queued_bytes: AtomicUsize::new(0), max_queued_bytes, refused });
         let of_thread = shared.clone();
-        let thread = std::thread::Builder::new()
-            .name("spool".into())
-            .spawn(move || run(&spool, &queue, &of_thread, &standing, heartbeat))?;
+        let thread = threads::start("spool", move || run(&spool, &queue, &of_thread, &standing, heartbeat))?;
         Ok((Writer { jobs, shared }, thread))
     }
 

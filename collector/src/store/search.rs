@@ -281,21 +281,20 @@ impl<'s> Matches<'s> {
         Ok(Matches { segment, wanted, window, places, place, chunk: (0, Vec::new()) })
     }
 
+    /// The next; after none it is not to be asked again.
     fn next(&mut self, rows: &dyn Snapshot) -> Result<Option<Match>, StoreError> {
         loop {
             let (agreed, goes_on) = (self.agreed(rows)?, self.segment.next_that_goes_on(self.place));
-            let Some(place) = [agreed, goes_on].into_iter().flatten().min() else { break };
-            let Some(record) = self.record(rows, place)? else { break };
+            let Some(place) = [agreed, goes_on].into_iter().flatten().min() else { return Ok(None) };
+            let Some(record) = self.record(rows, place)? else { return Ok(None) };
             if record.version.time_us < *self.window.start() {
-                break;
+                return Ok(None);
             }
             self.place = place + 1;
             if record.version.longest_us >= self.wanted.least_duration_us {
                 return Ok(Some(Match { record, has_all: agreed == Some(place) }));
             }
         }
-        self.place = u64::MAX;
-        Ok(None)
     }
 
     /// The first place from `place` on that every term has (Hwang, Lin 1972: each in turn leaps to where another is).
@@ -316,9 +315,10 @@ impl<'s> Matches<'s> {
         Ok((place < self.segment.entry.traces).then_some(place))
     }
 
+    /// The record at a place; places that are asked for never fall.
     fn record(&mut self, rows: &dyn Snapshot, place: u64) -> Result<Option<Record>, StoreError> {
         let (first, records) = &self.chunk;
-        if place < *first || place >= first + records.len() as u64 {
+        if place >= first + records.len() as u64 {
             let fences = &self.segment.fences.traces;
             let Some(at) = fences.partition_point(|&(first, _)| first <= place).checked_sub(1) else {
                 return Ok(None);
@@ -367,51 +367,67 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
-    use blkin_thrift::Span;
+    use blkin_thrift::{Annotation, Endpoint, Span};
 
     use super::super::engine::Engine;
     use super::super::memory::Memory;
-    use super::super::{Batch, Store, TO_THE_END, TraceStore};
+    use super::super::{Batch, Retention, Store, TO_THE_END, TraceStore, terms};
     use super::*;
     use crate::merge::Piece;
 
-    fn store_at(store: &TraceStore<Memory>, trace_id: i64, id: i64, timestamp: i64) {
+    fn at(trace_id: i64, id: i64, timestamp: i64) -> Span {
+        Span { trace_id, id, timestamp: Some(timestamp), ..Span::default() }
+    }
+
+    fn event(service: &str) -> Annotation {
+        let host = Some(Endpoint { service_name: service.to_owned(), ..Endpoint::default() });
+        Annotation { timestamp: 1, value: "x".to_owned(), host, ..Annotation::default() }
+    }
+
+    fn keep(store: &TraceStore<Memory>, spans: impl IntoIterator<Item = Span>) {
         let mut batch = Batch::default();
-        batch.push(&Piece::V1(Span { trace_id, id, timestamp: Some(timestamp), ..Span::default() }));
+        spans.into_iter().for_each(|span| batch.push(&Piece::V1(span)));
         store.commit(&[batch], 1).unwrap();
     }
 
-    fn found(store: &TraceStore<Memory>, view: &View, window: Window) -> Vec<u64> {
-        let mut found = Vec::new();
+    fn make_segment(store: &TraceStore<Memory>) {
+        let before = store.index.view().segments.len();
+        store.freeze();
+        store.keep_up(TO_THE_END).unwrap();
+        assert_eq!(store.index.view().segments.len(), before + 1);
+    }
+
+    /// The traces that a search looks at, latest first.
+    fn visited(store: &TraceStore<Memory>, view: &View, wanted: &Wanted, window: Window) -> Vec<u64> {
+        let mut visited = Vec::new();
         let rows = store.engine.read().unwrap();
-        traces_by_time(&*rows, view, &Wanted::default(), &window, &mut |id| {
-            found.push(id.low());
+        traces_by_time(&*rows, view, wanted, &window, &mut |id| {
+            visited.push(id.low());
             Ok(ControlFlow::Continue(()))
         })
         .unwrap();
-        found
+        visited
+    }
+
+    fn visited_now(store: &TraceStore<Memory>, wanted: &Wanted) -> Vec<u64> {
+        visited(store, &store.index.view(), wanted, 0..=u64::MAX)
     }
 
     #[test]
     fn a_trace_that_goes_on_after_the_view_was_taken_is_visited_once() {
         let store = TraceStore::new(Memory::default()).unwrap();
-        store_at(&store, 1, 1, 1000);
-        store.freeze();
-        store.keep_up(TO_THE_END).unwrap();
+        keep(&store, [at(1, 1, 1000)]);
+        make_segment(&store);
         let view = store.index.view();
-        assert_eq!(view.segments.len(), 1);
-        store_at(&store, 1, 2, 2000);
-        assert_eq!(found(&store, &view, 0..=9999), [1]);
+        keep(&store, [at(1, 2, 2000)]);
+        assert_eq!(visited(&store, &view, &Wanted::default(), 0..=9999), [1]);
     }
 
     #[test]
     fn a_window_holds_its_first_and_its_last_microsecond_of_segments_too() {
         let store = TraceStore::new(Memory::default()).unwrap();
-        for trace in [1, 2, 3] {
-            store_at(&store, trace, 1, trace * 1000);
-        }
-        store.freeze();
-        store.keep_up(TO_THE_END).unwrap();
+        keep(&store, [1, 2, 3].map(|trace| at(trace, 1, trace * 1000)));
+        make_segment(&store);
         let view = store.index.view();
         for (window, traces) in [
             (1000..=3000, &[3, 2, 1][..]),
@@ -421,7 +437,100 @@ mod tests {
             (3001..=9999, &[]),
             (0..=999, &[]),
         ] {
-            assert_eq!(found(&store, &view, window.clone()), traces, "{window:?}");
+            assert_eq!(visited(&store, &view, &Wanted::default(), window.clone()), traces, "{window:?}");
         }
+    }
+
+    /// There are more terms, and more traces of one, than a chunk of a segment holds.
+    #[test]
+    fn of_traces_that_go_on_those_are_visited_that_have_what_is_wanted_in_what_is_older() {
+        const TRACES: i64 = 1000;
+        const WITH_OWN: i64 = 400;
+        let store = TraceStore::new(Memory::default()).unwrap();
+        let own = |trace: i64| format!("service {trace}");
+        keep(
+            &store,
+            (1..=TRACES).map(|trace| {
+                let own = (trace <= WITH_OWN).then(|| event(&own(trace)));
+                let annotations = [event("all")].into_iter().chain(own).collect();
+                Span { annotations, ..at(trace, 1, trace) }
+            }),
+        );
+        make_segment(&store);
+        keep(
+            &store,
+            (1..=TRACES).map(|trace| Span { annotations: vec![event("later")], ..at(trace, 2, trace) }),
+        );
+        let all: Vec<u64> = (1..=TRACES as u64).rev().collect();
+        for place in ["a head", "a segment"] {
+            for service in ["all", "later"] {
+                let visited = visited_now(&store, &Wanted::of_service(Some(service)));
+                assert_eq!(visited, all, "{service} in {place}");
+            }
+            assert!(visited_now(&store, &Wanted::of_service(Some("other"))).is_empty(), "{place}");
+            for trace in 1..=WITH_OWN {
+                let visited = visited_now(&store, &Wanted::of_service(Some(&own(trace))));
+                assert_eq!(visited, [trace as u64], "{place}");
+            }
+            if place == "a head" {
+                make_segment(&store);
+            }
+        }
+    }
+
+    #[test]
+    fn a_trace_is_visited_that_has_all_that_is_wanted_and_none_that_has_some_of_it() {
+        let store = TraceStore::new(Memory::default()).unwrap();
+        let services = [&["a"][..], &["b"], &["c"], &["a", "b"], &["b", "c"], &["a", "b", "c"], &["a", "c"]];
+        keep(
+            &store,
+            services.iter().zip(1..).map(|(services, trace)| {
+                let annotations = services.iter().map(|service| event(service)).collect();
+                Span { annotations, ..at(trace, 1, trace) }
+            }),
+        );
+        let wanted = |services: &[&str]| {
+            let mut wanted = Wanted::of_service(None);
+            wanted.terms = services.iter().map(|service| terms::service(service)).collect();
+            wanted
+        };
+        for _ in ["a head", "a segment"] {
+            assert_eq!(visited_now(&store, &wanted(&["a", "b"])), [6, 4]);
+            assert_eq!(visited_now(&store, &wanted(&["c", "b"])), [6, 5]);
+            assert_eq!(visited_now(&store, &wanted(&["a", "b", "c"])), [6]);
+            store.freeze();
+            store.keep_up(TO_THE_END).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_segment_may_know_no_terms() {
+        let store = TraceStore::new(Memory::default()).unwrap();
+        keep(&store, [at(1, 1, 1000)]);
+        make_segment(&store);
+        keep(&store, [at(1, 2, 2000)]);
+        assert!(visited_now(&store, &Wanted::of_service(Some("a"))).is_empty());
+    }
+
+    #[test]
+    fn a_trace_that_is_too_short_is_not_visited() {
+        let store = TraceStore::new(Memory::default()).unwrap();
+        keep(&store, [1, 2, 3].map(|trace| Span { duration: Some(trace * 10), ..at(trace, 1, trace) }));
+        let mut wanted = Wanted::of_service(None);
+        wanted.least_duration_us = 20;
+        assert_eq!(visited_now(&store, &wanted), [3, 2]);
+        make_segment(&store);
+        assert_eq!(visited_now(&store, &wanted), [3, 2]);
+    }
+
+    #[test]
+    fn a_trace_that_has_left_is_not_visited() {
+        let store = TraceStore::new(Memory::default()).unwrap();
+        keep(&store, [at(1, 1, 1000)]);
+        make_segment(&store);
+        assert!(store.expire(&Retention { max_age_ms: 1, max_bytes: 0 }, 10).unwrap());
+        let view = store.index.view();
+        assert_eq!(view.segments.len(), 1, "upkeep comes later");
+        assert!(visited(&store, &view, &Wanted::default(), 0..=9999).is_empty());
     }
 }

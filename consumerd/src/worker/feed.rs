@@ -354,6 +354,31 @@ fn refs(frames: &[(u64, u32)]) -> Refs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::annotation::{Content, Labels, Origin};
+
+    #[test]
+    fn lines_of_a_frame_leave_in_portions_that_say_how_many_they_are() {
+        let labels = Labels::new("op".into(), Default::default(), "key".into());
+        let annotation = Annotation {
+            trace_id: 1,
+            span_id: 2,
+            parent_span_id: 0,
+            labels: &labels,
+            content: Content::Integer(7),
+            level: 4,
+            truncated: false,
+            origin: Origin::default(),
+        };
+        let mut lines = Lines::new(true, 1, 7);
+        (0..2000).for_each(|_| lines.add(&annotation));
+        let portions = lines.close();
+        assert!(portions.len() > 1);
+        for entry in &portions {
+            let count = entry.lines.iter().filter(|byte| **byte == b'\n').count();
+            assert_eq!((entry.messages, &entry.refs), (count, &Refs::One((7, count as u32))));
+        }
+        assert_eq!(portions.iter().map(|entry| entry.messages).sum::<usize>(), 2000);
+    }
 
     #[test]
     fn memory_of_what_was_shipped_is_used_again_and_that_of_what_waits_is_not() {

@@ -2,7 +2,8 @@
 
 use rustix::fs::fstat;
 
-use super::unread::{Node, segment_of_spans};
+use super::held_back::attach_living;
+use super::unread::{Node, Worker, segment_of_open_spans, segment_of_spans};
 use super::*;
 use crate::worker::engine::room::PATIENCE;
 
@@ -18,21 +19,37 @@ fn the_oldest_of_few_large_ones_leave_before_another_finds_no_room() {
     the_oldest_leave(|config, bytes| config.max_shared_bytes_per_uid = 5 * bytes - 1);
 }
 
+fn held(engine: &Engine) -> Vec<u64> {
+    engine.programs.keys().copied().collect()
+}
+
+fn lost(engine: &Engine) -> Vec<u64> {
+    engine.ledger.sinks().map(|(_, sink)| sink.spool_evicted).collect()
+}
+
+/// Programs record ten spans each.
+fn attach(worker: &mut Worker, numbers: &[u64]) {
+    for number in numbers {
+        let control = control(SealFlags::SHRINK | SealFlags::GROW);
+        worker.engine.attach(identity(*number), segment_of_spans(*number, 10), control).unwrap();
+    }
+}
+
+/// Those are read in turn, from this one on, until they have ended.
+fn end(worker: &mut Worker, first: u64, numbers: &[u64]) {
+    worker.engine.next_program = first;
+    while numbers.iter().any(|number| !worker.engine.programs[number].ended) {
+        worker.round();
+    }
+}
+
 /// Four programs of so many bytes each use up a quota.
 fn the_oldest_leave(set_quota: impl FnOnce(&mut Config, u64)) {
     let mut node = Node::with_staged(0, 16 << 20);
     set_quota(&mut node.config, fstat(segment_of_spans(1, 1)).unwrap().st_size as u64 + CONTROL_BYTES as u64);
     let mut worker = node.worker();
-    for number in 2..=5 {
-        let control = control(SealFlags::SHRINK | SealFlags::GROW);
-        worker.engine.attach(identity(number), segment_of_spans(number, 10), control).unwrap();
-    }
-    while worker.engine.programs.values().any(|program| !program.ended) {
-        worker.round();
-    }
-    let held = |engine: &Engine| engine.programs.keys().copied().collect::<Vec<_>>();
-    let lost =
-        |engine: &Engine| engine.ledger.sinks().map(|(_, sink)| sink.spool_evicted).collect::<Vec<_>>();
+    attach(&mut worker, &[2, 3, 4, 5]);
+    end(&mut worker, 4, &[2, 3, 4, 5]);
     assert_eq!(held(&worker.engine), [2, 3, 4, 5], "the one that wrote nothing has left");
     let now = worker.engine.now();
     let later = |engine: &mut Engine, times: u32| {
@@ -44,6 +61,55 @@ fn the_oldest_leave(set_quota: impl FnOnce(&mut Config, u64)) {
     assert_eq!(later(&mut worker.engine, 2), [0; 3], "only now it is seen how many have ended");
     assert_eq!(later(&mut worker.engine, 3), [20; 3]);
     worker.engine.retire(now).unwrap();
-    assert_eq!(held(&worker.engine), [3, 4, 5]);
+    assert_eq!(held(&worker.engine), [2, 3, 5], "the one that was read first has left");
     assert_eq!(later(&mut worker.engine, 9), [20; 3], "there is room for another");
+}
+
+#[test]
+fn one_that_lives_is_not_given_up_for_those_that_come() {
+    let mut node = Node::with_staged(0, 16 << 20);
+    node.config.max_programs = 4;
+    let mut worker = node.worker();
+    let _lives = attach_living(&mut worker, 2, segment_of_spans(2, 10));
+    worker.round();
+    attach(&mut worker, &[3, 4, 5]);
+    end(&mut worker, 3, &[3, 4, 5]);
+    let now = worker.engine.now();
+    for times in [2, 4] {
+        worker.engine.hurry_ended(now + times * PATIENCE);
+        worker.engine.give_up_ended(now + times * PATIENCE);
+    }
+    assert_eq!(lost(&worker.engine), [40; 3], "all up to the oldest that has ended");
+    worker.engine.retire(now).unwrap();
+    assert_eq!(held(&worker.engine), [2, 4, 5]);
+}
+
+#[test]
+fn a_span_that_its_program_left_open_leaves_complete() {
+    let node = Node::with_staged(0, 16 << 20);
+    let mut worker = node.worker();
+    let control = control(SealFlags::SHRINK | SealFlags::GROW);
+    worker.engine.attach(identity(2), segment_of_open_spans(2, 10), control).unwrap();
+    while !worker.engine.programs[&2].ended {
+        worker.round();
+    }
+    worker.round();
+    assert_eq!(worker.engine.snapshot().spans.complete, 10);
+}
+
+#[test]
+fn a_span_of_one_that_lives_is_split_when_more_have_ended_than_a_quarter_of_what_a_user_may_have() {
+    for (have_ended, split) in [(&[4_u64, 5][..], 0), (&[2, 4, 5], 10)] {
+        let mut node = Node::with_staged(0, 16 << 20);
+        node.config.max_programs_per_uid = 8;
+        let mut worker = node.worker();
+        let (before, after) = have_ended.split_at(have_ended.len() - 2);
+        attach(&mut worker, before);
+        let _lives = attach_living(&mut worker, 3, segment_of_open_spans(3, 10));
+        attach(&mut worker, after);
+        // Before the one that lives, which is read before the fourth.
+        end(&mut worker, 5, have_ended);
+        worker.round();
+        assert_eq!(worker.engine.snapshot().spans.split, split, "{have_ended:?}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
 
-use super::unread::{Node, Worker, segment_of_spans};
+use super::unread::{Node, Worker, segment_of_open_spans, segment_of_spans};
 use super::*;
 use crate::sinks::Feed;
 
@@ -10,7 +10,11 @@ const FLOOD: u64 = 60_000;
 
 /// A program that records so many spans and lives as long as what comes of this.
 fn attach(worker: &mut Worker, number: u64, spans: u64) -> OwnedFd {
-    let segment = segment_of_spans(number, spans);
+    attach_living(worker, number, segment_of_spans(number, spans))
+}
+
+/// A program with this segment that lives as long as what comes of this.
+pub(super) fn attach_living(worker: &mut Worker, number: u64, segment: OwnedFd) -> OwnedFd {
     let (lives, write) = pipe_with(PipeFlags::CLOEXEC).unwrap();
     // Of memory that is in use elsewhere the kernel does not say that nobody writes it.
     assert_eq!(splice(&segment, Some(&mut 0), &write, None, 64, SpliceFlags::empty()).unwrap(), 64);
@@ -97,4 +101,16 @@ fn nor_does_it_push_out_others_while_sinks_are_behind() {
     let snapshot = worker.engine.snapshot();
     assert_eq!(snapshot.programs_held_back, 1);
     assert!(snapshot.sinks.iter().all(|(_, sink)| sink.spool_evicted == 0), "{:?}", snapshot.sinks);
+}
+
+#[test]
+fn spans_that_stay_open_leave_before_staging_is_full() {
+    let mut node = Node::with_staged(0, 16 << 20);
+    node.config.max_open_bytes = 1 << 30;
+    let mut worker = node.worker_with([("scribe", Feed::Spans)]);
+    let _lives = attach_living(&mut worker, 2, segment_of_open_spans(2, FLOOD));
+    while worker.engine.round().unwrap().drained {}
+    let snapshot = worker.engine.snapshot();
+    assert!(snapshot.spans.split > 0 && snapshot.spans.split < FLOOD, "{:?}", snapshot.spans);
+    assert_eq!(snapshot.sinks[0].1.spool_evicted, 0);
 }

@@ -29,6 +29,15 @@ impl Outlet for Nobody {
 
 /// A segment whose only ring holds so many spans of a trace, of two events each.
 pub(super) fn segment_of_spans(trace_id: u64, spans: u64) -> OwnedFd {
+    segment_of_events(trace_id, spans, [b"start", b"end"])
+}
+
+/// The same, of spans that nothing closes but the program's end.
+pub(super) fn segment_of_open_spans(trace_id: u64, spans: u64) -> OwnedFd {
+    segment_of_events(trace_id, spans, [b"start", b"more"])
+}
+
+fn segment_of_events(trace_id: u64, spans: u64, keys: [&[u8]; 2]) -> OwnedFd {
     let ring_bytes = 16 << 20;
     let mut words = segment_header(ring_bytes);
     let mut at = 0;
@@ -39,7 +48,7 @@ pub(super) fn segment_of_spans(trace_id: u64, spans: u64) -> OwnedFd {
             parent_span_id: 0,
             name: Source::inline(b"n"),
             endpoint: Source::inline(EndpointParts::default()),
-            key: Source::inline(if record % 2 == 0 { b"start" } else { b"end" }),
+            key: Source::inline(keys[record as usize % 2]),
             payload: Payload::Event,
             level: 4,
             truncated: false,
@@ -70,6 +79,10 @@ pub(super) struct Worker {
 impl Node {
     /// A worker has staged so many spans, and was killed.
     pub(super) fn with_staged(spans: u64, staging_bytes: u64) -> Self {
+        Self::with_segment(segment_of_spans(1, spans), staging_bytes)
+    }
+
+    fn with_segment(segment: OwnedFd, staging_bytes: u64) -> Self {
         let config = Config {
             queue_bytes: QUEUE_BYTES,
             max_open_bytes: 2 * QUEUE_BYTES,
@@ -80,7 +93,7 @@ impl Node {
         let mut staging = Memfd::create(geometry.total_bytes()).unwrap();
         Staging::format(&mut staging, geometry).unwrap();
         let control = control(SealFlags::SHRINK | SealFlags::GROW);
-        let node = Self { config, staging, segment: segment_of_spans(1, spans), control };
+        let node = Self { config, staging, segment, control };
         let mut first = node.worker();
         // Of one that lives, not all would be taken in.
         first.engine.ask_of_writers_by(Instant::now() + Duration::from_secs(10));
@@ -219,6 +232,9 @@ fn what_is_not_read_yet_is_given_up_when_staging_needs_the_room() {
         assert!(sink.spool_evicted > 0 && sink.in_flight > 0, "{name}: {sink:?}");
         assert_eq!(sink.spool_evicted + sink.in_flight, all, "{name}");
     }
+    let engine = &second.engine;
+    let slack = engine.staging_limit_bytes() - (engine.staging.end() - engine.retired_end);
+    assert!(slack < engine.notes.iter().map(|note| note.bytes).max().unwrap(), "no frame more: {slack}");
     let mut given = 0;
     while second.in_flight()[..2] != [0, 0] {
         given += second.take(1).len() as u64;
@@ -256,4 +272,57 @@ fn what_is_not_found_where_it_was_staged_is_given_up_and_keeps_nothing_back() {
     second.round();
     assert_eq!((lost > 0, second.in_flight()), (true, vec![0; 3]));
     assert!(second.engine.snapshot().sinks.iter().all(|(_, sink)| sink.spool_evicted == 2 * spans));
+}
+
+#[test]
+fn a_sink_that_has_no_room_for_what_it_read_reads_no_more() {
+    let node = Node::with_staged(5000, 16 << 20);
+    let mut second = node.worker_with([("scribe", Feed::Spans)]);
+    while second.engine.round().unwrap().drained {}
+    let next = second.engine.feeder.unread_by_join();
+    assert!(next.is_some_and(|next| next < second.engine.ledger.next_frame()), "{next:?}");
+    assert!(second.engine.feeder.take_unread(0).is_none());
+}
+
+#[test]
+fn no_more_is_given_up_of_what_a_sink_has_yet_to_read_or_to_let_in_than_was_asked_for() {
+    let node = Node::with_staged(5000, 16 << 20);
+    let mut second = node.worker_with([("scribe", Feed::Spans)]);
+    while second.engine.round().unwrap().drained {}
+    let feeder = &mut second.engine.feeder;
+    let next = feeder.unread_by_join().unwrap();
+    assert_eq!(feeder.evict_up_to_frame(next - 1), []);
+    let unread = feeder.take_unread(0).expect("all that was read is gone");
+    feeder.put_unread(0, unread);
+    assert_eq!(feeder.evict_up_to_frame(next), [(0, next..next + 1)]);
+    assert_eq!(feeder.unread_by_join(), Some(next + 1));
+}
+
+#[test]
+fn a_daemon_without_a_sink_of_spans_ends_once_all_is_taken() {
+    let node = Node::with_staged(10, 16 << 20);
+    let mut second = node.worker_with([("json_lines", Feed::Annotations)]);
+    second.engine.finish();
+    let due = Instant::now() + Duration::from_secs(60);
+    assert!(!second.engine.finish_more(due).unwrap());
+    assert_eq!(second.take(0).len(), 20);
+    assert!(second.engine.finish_more(due).unwrap());
+}
+
+#[test]
+fn spans_of_what_was_staged_wait_for_room_also_once_all_of_it_is_read() {
+    let spans = 2000;
+    let mut node = Node::with_segment(segment_of_open_spans(1, spans), 16 << 20);
+    node.config.max_open_bytes = 1 << 30;
+    let mut second = node.worker_with([("scribe", Feed::Spans)]);
+    let due = Instant::now() + Duration::from_secs(60);
+    let mut taken = BTreeSet::new();
+    while second.in_flight() != [0] {
+        assert!(Instant::now() < due);
+        second.round();
+        taken.extend(second.take(0).iter().map(|message| identity_of(message)));
+    }
+    let snapshot = second.engine.snapshot();
+    assert_eq!((taken.len() as u64, snapshot.spans.complete), (spans, spans));
+    assert_eq!(snapshot.sinks[0].1.queue_full, 0);
 }

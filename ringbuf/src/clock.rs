@@ -70,16 +70,16 @@ mod tsc {
 
     #[inline(always)]
     pub(super) fn read() -> u64 {
-        // SAFETY: every x86-64 CPU has the instruction, and Linux leaves it enabled for programs.
+        // SAFETY: every x86-64 CPU has the instruction, and Linux leaves it enabled for programs (invariant 14).
         unsafe { _rdtsc() }
     }
 
     /// A reading that stays where it stands among the instructions around it.
     pub(super) fn read_in_order() -> u64 {
-        // SAFETY: every x86-64 CPU has the instruction; it touches no memory.
+        // SAFETY: every x86-64 CPU has the instruction; it touches no memory (invariant 14).
         unsafe { _mm_lfence() };
         let now = read();
-        // SAFETY: as above.
+        // SAFETY: as above (invariant 14).
         unsafe { _mm_lfence() };
         now
     }

@@ -17,7 +17,7 @@ pub(crate) fn has_instruction() -> bool {
 
 /// As the system says.
 fn system() -> usize {
-    // SAFETY: no preconditions; libc serves it from the vDSO, or by a system call that never fails here.
+    // SAFETY: no preconditions; libc serves it from the vDSO, or by a system call that never fails here (invariant 14).
     unsafe { libc::sched_getcpu() }.max(0) as usize
 }
 
@@ -38,7 +38,7 @@ mod processor {
     #[inline(always)]
     pub(super) fn current() -> usize {
         let read: usize;
-        // SAFETY: `has_instruction`; it reads a register that every program may.
+        // SAFETY: `has_instruction`; it reads a register that every program may (invariant 14).
         unsafe { std::arch::asm!("rdpid {}", out(reg) read, options(nomem, nostack, preserves_flags)) };
         read & CPU
     }

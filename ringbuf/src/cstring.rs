@@ -31,7 +31,7 @@ fn is_under_valgrind() -> bool {
     const RUNNING_ON_VALGRIND: u64 = 0x1001;
     let request = [RUNNING_ON_VALGRIND, 0, 0, 0, 0, 0];
     let mut answer = 0u64;
-    // SAFETY: rdi is turned by twice its 64 bits, and rbx changes places with itself; valgrind reads the request.
+    // SAFETY: rdi is turned by twice its 64 bits, and rbx changes places with itself; valgrind reads the request (invariant 14).
     unsafe {
         std::arch::asm!(
             "rol rdi, 3",
@@ -59,7 +59,7 @@ fn is_under_valgrind() -> bool {
 #[inline(always)]
 pub(crate) unsafe fn block(text: *const u8) -> (Block, u32) {
     let (block, zeros): (Block, u32);
-    // SAFETY: passed on from the caller: what lies in one page may be read all or not at all.
+    // SAFETY: passed on from the caller: what lies in one page may be read all or not at all (invariant 13).
     unsafe {
         std::arch::asm!(
             "movdqu {block}, xmmword ptr [{text}]",
@@ -82,7 +82,7 @@ pub(crate) unsafe fn block(text: *const u8) -> (Block, u32) {
     let mut block = [0; BLOCK];
     let mut zeros = 0;
     for (number, byte) in block.iter_mut().enumerate() {
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (invariant 13).
         *byte = unsafe { text.wrapping_add(number).read() };
         zeros |= u32::from(*byte == 0) << number;
     }
@@ -100,16 +100,16 @@ pub(crate) unsafe fn is(text: *const u8, table: &[AtomicU64], id: usize, wide: b
     let length = length.load(Relaxed) as usize;
     // Room for the last block of sixteen bytes too.
     if length / 8 + 3 > stored.len() {
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (invariant 13).
         return unsafe { bytes_are(text, stored, length) };
     }
     #[cfg(target_arch = "x86_64")]
     if wide {
-        // SAFETY: passed on from the caller; the bounds of the stored text were checked above.
+        // SAFETY: passed on from the caller; the bounds of the stored text were checked above (invariant 13).
         return unsafe { blocks_are_from(text, stored, length, 0) };
     }
     let _ = wide;
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     unsafe { bytes_are(text, stored, length) }
 }
 
@@ -123,10 +123,10 @@ pub(crate) unsafe fn goes_on(text: *const u8, table: &[AtomicU64], id: usize) ->
     let length = length.load(Relaxed) as usize;
     #[cfg(target_arch = "x86_64")]
     if length / 8 + 3 <= stored.len() {
-        // SAFETY: passed on from the caller; the bounds of the stored text were checked above.
+        // SAFETY: passed on from the caller; the bounds of the stored text were checked above (invariant 13).
         return unsafe { blocks_are_from(text, stored, length, BLOCK) };
     }
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     unsafe { bytes_are_from(text, stored, length, BLOCK) }
 }
 
@@ -139,11 +139,11 @@ pub(crate) unsafe fn goes_on(text: *const u8, table: &[AtomicU64], id: usize) ->
 pub(crate) unsafe fn length(text: *const u8, most: usize, wide: bool) -> usize {
     #[cfg(target_arch = "x86_64")]
     if wide && text.addr() % PAGE <= PAGE - BLOCK {
-        // SAFETY: passed on from the caller; the first block lies in one page.
+        // SAFETY: passed on from the caller; the first block lies in one page (invariant 13).
         return unsafe { length_by_blocks(text, most) };
     }
     let _ = wide;
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     unsafe { libc::strnlen(text.cast(), most) }
 }
 
@@ -155,7 +155,7 @@ unsafe fn length_by_blocks(text: *const u8, most: usize) -> usize {
     let mut at = 0;
     while at < most {
         // SAFETY: the block's first byte may be read, since no byte before it was the end, and the block lies in one page
-        // with it: the first by the caller's promise, the others because they are aligned.
+        // with it: the first by the caller's promise, the others because they are aligned (invariant 16).
         let (_, ends) = unsafe { block(text.wrapping_add(at)) };
         if ends != 0 {
             return at + ends.trailing_zeros() as usize;
@@ -175,12 +175,12 @@ unsafe fn blocks_are_from(text: *const u8, stored: &[AtomicU64], length: usize, 
     loop {
         let block = text.wrapping_add(at);
         if block.addr() % PAGE > PAGE - BLOCK {
-            // SAFETY: passed on from the caller; what lies before was equal.
+            // SAFETY: passed on from the caller; what lies before was equal (invariant 13).
             return unsafe { bytes_are_from(text, stored, length, at) };
         }
         let equal: u32;
         // SAFETY: the block's first byte belongs to the string, since all bytes before it equalled a text without a 0,
-        // and the block lies in one page with it; the stored block lies within the table (see above).
+        // and the block lies in one page with it; the stored block lies within the table (see above) (invariant 16).
         unsafe {
             std::arch::asm!(
                 "movdqu {x}, xmmword ptr [{text}]",
@@ -209,7 +209,7 @@ unsafe fn blocks_are_from(text: *const u8, stored: &[AtomicU64], length: usize, 
 /// # Safety
 /// `text` points to a string that ends with a 0.
 unsafe fn bytes_are(text: *const u8, stored: &[AtomicU64], length: usize) -> bool {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     unsafe { bytes_are_from(text, stored, length, 0) }
 }
 
@@ -219,7 +219,7 @@ unsafe fn bytes_are_from(text: *const u8, stored: &[AtomicU64], length: usize, f
     for at in from..=length {
         let Some(word) = stored.get(at / 8) else { return false };
         let byte = (word.load(Relaxed) >> (at % 8 * 8)) as u8;
-        // SAFETY: no byte before this one was the string's end, for all equalled a text without a 0.
+        // SAFETY: no byte before this one was the string's end, for all equalled a text without a 0 (invariant 16).
         if unsafe { text.wrapping_add(at).read() } != byte {
             return false;
         }

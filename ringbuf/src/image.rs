@@ -75,7 +75,7 @@ impl Image {
     /// It was set.
     #[inline(always)]
     pub(crate) unsafe fn value(&self) -> u64 {
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (invariant 13).
         unsafe { self.head[1].assume_init() }
     }
 
@@ -87,7 +87,7 @@ impl Image {
     pub(crate) unsafe fn tail(&self, counts: Counts) -> &[[u64; TAIL_WORDS]] {
         debug_assert!(counts.grains() <= Image::MOST_GRAINS);
         // SAFETY: passed on from the caller: a tail is written to the end of its last grain. It begins a grain behind the
-        // beginning of the image, so that it is aligned.
+        // beginning of the image, so that it is aligned (invariant 13).
         unsafe { std::slice::from_raw_parts(self.tail.as_ptr().cast(), counts.grains() - 1) }
     }
 
@@ -171,7 +171,7 @@ impl<'a> Tail<'a> {
             return None;
         }
         let zeros = [0u64; BEHIND_BYTES / size_of::<u64>()];
-        // SAFETY: behind `at` there is room for so many bytes.
+        // SAFETY: behind `at` there is room for so many bytes (invariant 16).
         unsafe { self.bytes.as_mut_ptr().wrapping_add(at).cast::<[u64; 8]>().write_unaligned(zeros) };
         let texts = ids.map(|id| u64::from(id == 0)).iter().sum::<u64>();
         Some(Counts((grains_of(at) as u64) | (at as u64) << 32 | texts << 48))
@@ -186,7 +186,7 @@ impl<'a> Tail<'a> {
     #[inline(always)]
     fn with<Integer>(self, at: usize, integer: Integer) -> Tail<'a> {
         debug_assert!(at + size_of::<Integer>() <= self.at);
-        // SAFETY: before the present end, which is at most a block behind the most bytes, so within the array.
+        // SAFETY: before the present end, which is at most a block behind the most bytes, so within the array (invariant 16).
         unsafe { self.bytes.as_mut_ptr().wrapping_add(at).cast::<Integer>().write_unaligned(integer) };
         self
     }
@@ -199,7 +199,7 @@ impl<'a> Tail<'a> {
     unsafe fn with_block(self, distance: usize, block: Block) -> Tail<'a> {
         debug_assert!(self.at + distance <= MOST_TAIL_BYTES);
         let place = self.bytes.as_mut_ptr().wrapping_add(self.at + distance);
-        // SAFETY: passed on from the caller; there is room for a block behind the most bytes.
+        // SAFETY: passed on from the caller; there is room for a block behind the most bytes (invariant 13).
         unsafe { place.cast::<Block>().write_unaligned(block) };
         self
     }
@@ -214,9 +214,9 @@ impl Text for &[u8] {
         if self.len() > BLOCK {
             let last = self.len() - BLOCK;
             for at in (0..last).step_by(BLOCK).chain([last]) {
-                // SAFETY: the block lies within the text.
+                // SAFETY: the block lies within the text (invariant 16).
                 let block = unsafe { self.as_ptr().wrapping_add(at).cast::<Block>().read_unaligned() };
-                // SAFETY: within the room for the text, which was checked above.
+                // SAFETY: within the room for the text, which was checked above (invariant 16).
                 tail = unsafe { tail.with_block(at, block) };
             }
         } else if self.is_empty() || !ends_in_page(self.as_ptr()) {
@@ -224,9 +224,9 @@ impl Text for &[u8] {
                 to.write(*from);
             }
         } else {
-            // SAFETY: its first byte is one of the text's, and it ends in the same page.
+            // SAFETY: its first byte is one of the text's, and it ends in the same page (invariant 16).
             let (block, _) = unsafe { cstring::block(self.as_ptr()) };
-            // SAFETY: the present end is at most that of the most bytes, as was checked above.
+            // SAFETY: the present end is at most that of the most bytes, as was checked above (invariant 16).
             tail = unsafe { tail.with_block(0, block) };
         }
         Some(tail.after(self.len()))
@@ -257,9 +257,9 @@ impl Text for Terminated {
         }
         while tail.at <= MOST_TAIL_BYTES {
             // SAFETY: its first byte may be read, since no byte before it was the end, and it ends in the same page: the first
-            // was looked at above, the others are aligned.
+            // was looked at above, the others are aligned (invariant 16).
             let (block, zeros) = unsafe { cstring::block(from) };
-            // SAFETY: the present end is at most that of the most bytes.
+            // SAFETY: the present end is at most that of the most bytes (invariant 16).
             tail = unsafe { tail.with_block(0, block) };
             if zeros != 0 {
                 return Some(tail.after(zeros.trailing_zeros() as usize));
@@ -298,16 +298,16 @@ impl Text for Brief {
         if from.addr() % PAGE > PAGE - Brief::MOST_BYTES {
             return None;
         }
-        // SAFETY: its first byte may be read, and it ends in the same page, as was checked above.
+        // SAFETY: its first byte may be read, and it ends in the same page, as was checked above (invariant 16).
         let (block, zeros) = unsafe { cstring::block(from) };
-        // SAFETY: there is room for five (see `new`, and below).
+        // SAFETY: there is room for five (see `new`, and below) (invariant 16).
         tail = unsafe { tail.with_block(0, block) };
         if zeros != 0 {
             return Some(tail.after(zeros.trailing_zeros() as usize));
         }
-        // SAFETY: as the first, since no byte there was the end.
+        // SAFETY: as the first, since no byte there was the end (invariant 16).
         let (block, zeros) = unsafe { cstring::block(from.wrapping_add(BLOCK)) };
-        // SAFETY: as above.
+        // SAFETY: as above (invariant 16).
         tail = unsafe { tail.after(BLOCK).with_block(0, block) };
         if zeros == 0 { None } else { Some(tail.after(zeros.trailing_zeros() as usize)) }
     }
@@ -322,9 +322,9 @@ fn put_at_end_of_page(
     at: usize,
 ) -> Option<usize> {
     let Terminated(text) = text;
-    // SAFETY: it may be read up to a 0, by the promise that was made for it.
+    // SAFETY: it may be read up to a 0, by the promise that was made for it (invariant 13).
     let length = unsafe { cstring::length(text, MOST_TAIL_BYTES + 1, true) };
-    // SAFETY: those bytes were just read.
+    // SAFETY: those bytes were just read (invariant 17).
     let text = unsafe { std::slice::from_raw_parts(text, length) };
     text.put(Tail { bytes, at }).map(|tail| tail.at)
 }
@@ -364,7 +364,7 @@ mod tests {
     }
 
     fn tail(image: &Image, counts: Counts) -> Vec<u8> {
-        // SAFETY: it was just written.
+        // SAFETY: it was just written (invariant 17).
         let words = unsafe { image.tail(counts) }.as_flattened();
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
@@ -414,7 +414,7 @@ mod tests {
             prop_assert_eq!(counts.tail_bytes_word(), draft.head_words()[7]);
             prop_assert_eq!(tail(&image, counts), written(&draft));
 
-            // SAFETY: strings with an end.
+            // SAFETY: strings with an end (invariant 17).
             let string = |text: &[u8]| unsafe { Terminated::new(text.as_ptr()) };
             let mut image = Image::new();
             let mut strings = image.begin();

@@ -29,7 +29,8 @@ impl Descriptor {
     pub(crate) fn still_open(&self) -> Option<BorrowedFd<'static>> {
         let fd = self.fd.load(Relaxed);
         let identity = Identity { device: self.device.load(Relaxed), inode: self.inode.load(Relaxed) };
-        // SAFETY: a number that is open, or answers EBADF, is all that the check needs, and what passes it is ours.
+        // SAFETY: a number that is open, or answers EBADF, is all that the check needs, and what passes it is ours
+        // (invariant 18).
         let fd = (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })?;
         segment::is_still(fd, identity).then_some(fd)
     }
@@ -38,7 +39,8 @@ impl Descriptor {
     /// that recorded.
     pub(crate) fn close_inherited(&self) -> bool {
         if let Some(open) = self.still_open() {
-            // SAFETY: the descriptor was made by this library and still is that memfd, and nobody else will use it.
+            // SAFETY: the descriptor was made by this library and still is that memfd, and nobody else will use it
+            // (invariant 18).
             unsafe { rustix::io::close(open.as_raw_fd()) };
         }
         self.fd.swap(-1, Relaxed) >= 0
@@ -85,18 +87,18 @@ pub(crate) struct KeptErrno(libc::c_int);
 
 impl KeptErrno {
     pub(crate) fn new() -> KeptErrno {
-        // SAFETY: no preconditions.
+        // SAFETY: no preconditions (invariant 14).
         let errno = unsafe { libc::__errno_location() };
-        // SAFETY: the thread's own errno.
+        // SAFETY: the thread's own errno (invariant 15).
         KeptErrno(unsafe { *errno })
     }
 }
 
 impl Drop for KeptErrno {
     fn drop(&mut self) {
-        // SAFETY: no preconditions.
+        // SAFETY: no preconditions (invariant 14).
         let errno = unsafe { libc::__errno_location() };
-        // SAFETY: the thread's own errno.
+        // SAFETY: the thread's own errno (invariant 15).
         unsafe { *errno = self.0 };
     }
 }

@@ -57,6 +57,15 @@
 //!     one place behind the other.
 //! 12. *No descriptor.* A thread that leaves its process's table of descriptors uses none from then on, and closes its own
 //!     by ending.
+//! 13. *Promised.* What an unsafe function asks for (`# Safety`) holds within it, also for what it hands on as it got it.
+//! 14. *Nothing asked.* Some instructions and calls touch no memory but what libc or the kernel keeps for them, and may be made
+//!     at any time.
+//! 15. *The thread's own.* errno and the area of restartable sequences are used by their thread alone, at places that libc set
+//!     before any code of the program ran.
+//! 16. *Blocks.* Sixteen bytes are loaded only where the first of them may be read and the last lies in its page, and stored only
+//!     within an array whose end was looked at.
+//! 17. *Here.* What is borrowed, lies in this frame or was just read is there, and stays as it is until the call returns.
+//! 18. *Own descriptors.* A number is closed by what owns it alone; one that was kept, only after a look that it is that file still.
 //!
 //! # Memory orderings
 //!

@@ -17,7 +17,7 @@ pub(crate) struct Mapping {
 
 // SAFETY: the memory is only seen as atomic words (invariant 3), and belongs to no thread.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; shared references only give atomic access.
+// SAFETY: as above; shared references only give atomic access (invariant 3).
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -33,7 +33,7 @@ impl Mapping {
 
     pub(crate) fn of(fd: &OwnedFd, bytes: usize, access: ProtFlags) -> Result<Mapping, AttachError> {
         // SAFETY: a new mapping at a place of the kernel's choice touches nothing that exists. The file is sealed
-        // against shrinking, so that no access can fail for want of pages.
+        // against shrinking, so that no access can fail for want of pages (invariant 2).
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, fd, 0) }
             .map_err(|error| AttachError::System("map a descriptor", error))?;
         let start = NonNull::new(start.cast()).ok_or(AttachError::Header("mapped at 0"))?;
@@ -49,7 +49,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the range is the mapping this value made, and every reference into it borrowed this value. An
-        // error would leave it mapped, which harms nobody.
+        // error would leave it mapped, which harms nobody (invariant 17).
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

@@ -36,7 +36,7 @@ pub fn peer_of(connection: impl AsFd) -> io::Result<Peer> {
     if bytes as usize != size_of::<libc::ucred>() {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    // SAFETY: all of it was written (see above), and any bytes make such numbers.
+    // SAFETY: all of it was written (see above), and any bytes make such numbers (invariant 17).
     let peer = unsafe { peer.assume_init() };
     Ok(Peer { uid: peer.uid, pid: peer.pid.cast_unsigned() })
 }

@@ -113,12 +113,12 @@ struct Mapped {
 
 impl Mapped {
     fn new(fd: &Uncancelled, bytes: usize, access: ProtFlags) -> Result<Mapped, Errno> {
-        // SAFETY: a new mapping at a place of the kernel's choice touches nothing that exists.
+        // SAFETY: a new mapping at a place of the kernel's choice touches nothing that exists (invariant 2).
         let start = unsafe { mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, fd, 0)? };
         let mapped = Mapped { start, bytes };
         // Neither a core dump nor a forked child needs it (invariant 7).
         for advice in [Advice::LinuxDontDump, Advice::LinuxDontFork] {
-            // SAFETY: the range is the mapping that was just made, and nobody knows it yet.
+            // SAFETY: the range is the mapping that was just made, and nobody knows it yet (invariant 2).
             unsafe { madvise(start, bytes, advice)? };
         }
         Ok(mapped)
@@ -227,11 +227,12 @@ fn write_header(
 /// nobody knows. Without a system call, which a program with a filter would not survive. Async-signal-safe.
 fn own_name() -> [u64; 2] {
     let _errno = KeptErrno::new();
-    // SAFETY: no preconditions.
+    // SAFETY: no preconditions (invariant 14).
     let path = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const c_char;
     let mut bytes = [0; 16];
     if !path.is_null() {
-        // SAFETY: a C string that the kernel put behind the environment before any code of the program ran, and that stays.
+        // SAFETY: a C string that the kernel put behind the environment before any code of the program ran, and that stays
+        // (invariant 17).
         let path = unsafe { CStr::from_ptr(path) }.to_bytes();
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         let length = name.len().min(bytes.len() - 1);

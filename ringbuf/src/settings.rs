@@ -19,12 +19,12 @@ unsafe extern "C" {
 /// The bytes stay as they are until the program changes that very variable.
 pub(crate) fn variable(name: &CStr) -> Option<&'static [u8]> {
     // SAFETY: `name` is a C string; secure_getenv has no other precondition than that no thread changes the
-    // environment at the same time, which holds for every reader of it in a C program.
+    // environment at the same time, which holds for every reader of it in a C program (invariant 14).
     let value = unsafe { secure_getenv(name.as_ptr()) };
     if value.is_null() {
         return None;
     }
-    // SAFETY: a value that getenv returned is a C string in the environment (see above).
+    // SAFETY: a value that getenv returned is a C string in the environment (see above) (invariant 17).
     let value = unsafe { CStr::from_ptr(value) };
     Some(value.to_bytes()).filter(|bytes| !bytes.is_empty())
 }

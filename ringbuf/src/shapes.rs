@@ -65,7 +65,7 @@ impl Shapes {
         if marks & BRIEF != 0 {
             return Met::New(if marks & CELLS != 0 { Size::Cells } else { Size::Brief });
         }
-        // SAFETY: passed on from the caller; they lie there.
+        // SAFETY: passed on from the caller; they lie there (invariant 13).
         let Some((names, port_and_key, version)) = (unsafe { entry.read_if_it_begins(&call, true) }) else {
             return Met::Never;
         };
@@ -94,7 +94,7 @@ impl Shapes {
         if !entry.lies_at(&call.texts) {
             return None;
         }
-        // SAFETY: passed on from the caller; they lie there.
+        // SAFETY: passed on from the caller; they lie there (invariant 13).
         let (names, port_and_key, _) = unsafe { entry.read_if_it_begins(&call, false) }?;
         (port_and_key as u32 == u32::from(call.port)).then_some(names)
     }
@@ -108,7 +108,7 @@ impl Shapes {
         if !entry.lies_at(&call.texts) {
             return None;
         }
-        // SAFETY: passed on from the caller; they lie there.
+        // SAFETY: passed on from the caller; they lie there (invariant 13).
         let (names, port_and_key, version) = unsafe { entry.read_if_it_begins(&call, false) }?;
         let ids = Ids(entry.ids.load(Relaxed));
         let is_same = port_and_key as u32 & !LONGER == u32::from(call.port) && entry.is_still(version);
@@ -120,10 +120,10 @@ impl Shapes {
     /// # Safety
     /// As [`Shapes::find`].
     pub(crate) unsafe fn find_whole(&self, call: Call, table: &[AtomicU64]) -> Option<(u64, u32)> {
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (invariant 13).
         match unsafe { self.find(call) } {
             Met::Whole(names, key) => Some((names, key)),
-            // SAFETY: passed on from the caller; what was met so is not NULL.
+            // SAFETY: passed on from the caller; what was met so is not NULL (invariant 13).
             Met::Longer(names, ids) if unsafe { ids.are_of(&call, table) } => Some((names, ids.key())),
             _ => None,
         }

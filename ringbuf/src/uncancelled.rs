@@ -34,7 +34,7 @@ impl IntoRawFd for Uncancelled {
 
 impl Drop for Uncancelled {
     fn drop(&mut self) {
-        // SAFETY: it is this value's own, and goes with it.
+        // SAFETY: it is this value's own, and goes with it (invariant 18).
         unsafe { rustix::io::close(self.0.as_raw_fd()) };
     }
 }

@@ -93,7 +93,7 @@ mod hint {
 
     #[inline(always)]
     pub(super) fn ask_to_load(word: *const AtomicU64) {
-        // SAFETY: asking for a line loads nothing and cannot fault, wherever it is.
+        // SAFETY: asking for a line loads nothing and cannot fault, wherever it is (invariant 14).
         unsafe { _mm_prefetch::<_MM_HINT_T0>(word.cast()) };
     }
 
@@ -101,7 +101,7 @@ mod hint {
     /// line to load.
     #[inline(always)]
     pub(super) fn ask_to_store(word: *const AtomicU64) {
-        // SAFETY: as above.
+        // SAFETY: as above (invariant 14).
         unsafe { asm!("prefetchw [{}]", in(reg) word, options(nostack, preserves_flags, readonly)) };
     }
 }

@@ -16,7 +16,7 @@ unsafe extern "C" fn _blkin_init_new_trace(
     name: *const c_char,
     endpoint: *const Endpoint,
 ) -> c_int {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { super::trace::blkin_init_new_trace(new_trace, name, endpoint) }
 }
 
@@ -27,7 +27,7 @@ unsafe extern "C" fn _blkin_init_child(
     endpoint: *const Endpoint,
     child_name: *const c_char,
 ) -> c_int {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { super::trace::blkin_init_child(child, parent, endpoint, child_name) }
 }
 
@@ -38,7 +38,7 @@ unsafe extern "C" fn _blkin_init_child_info(
     endpoint: *const Endpoint,
     child_name: *const c_char,
 ) -> c_int {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { super::trace::blkin_init_child_info(child, info, endpoint, child_name) }
 }
 
@@ -49,7 +49,7 @@ unsafe extern "C" fn _blkin_init_endpoint(
     port: c_int,
     name: *const c_char,
 ) -> c_int {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { super::endpoint::blkin_init_endpoint(endpoint, ip, port, name) }
 }
 
@@ -60,7 +60,7 @@ unsafe extern "C" fn _blkin_init_string_annotation(
     val: *const c_char,
     endpoint: *const Endpoint,
 ) -> c_int {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { super::annotation::blkin_init_string_annotation(annotation, key, val, endpoint) }
 }
 
@@ -71,7 +71,7 @@ unsafe extern "C" fn _blkin_init_integer_annotation(
     val: i64,
     endpoint: *const Endpoint,
 ) -> c_int {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { super::annotation::blkin_init_integer_annotation(annotation, key, val, endpoint) }
 }
 
@@ -81,25 +81,25 @@ unsafe extern "C" fn _blkin_init_timestamp_annotation(
     event: *const c_char,
     endpoint: *const Endpoint,
 ) -> c_int {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { super::annotation::blkin_init_timestamp_annotation(annotation, event, endpoint) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _blkin_record(trace: *const Trace, annotation: *const Annotation) -> c_int {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { super::record::blkin_record(trace, annotation) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _blkin_get_trace_info(trace: *const Trace, info: *mut TraceInfo) -> c_int {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { super::trace::blkin_get_trace_info(trace, info) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _blkin_set_trace_info(trace: *mut Trace, info: *const TraceInfo) -> c_int {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { super::trace::blkin_set_trace_info(trace, info) }
 }
 
@@ -110,24 +110,24 @@ unsafe extern "C" fn _blkin_set_trace_properties(
     name: *const c_char,
     endpoint: *const Endpoint,
 ) -> c_int {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { super::trace::blkin_set_trace_properties(trace, info, name, endpoint) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _blkin_pack_trace_info(info: *const TraceInfo, pinfo: *mut PackedTraceInfo) -> c_int {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { super::wire::blkin_pack_trace_info(info, pinfo) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _blkin_unpack_trace_info(pinfo: *const PackedTraceInfo, info: *mut TraceInfo) -> c_int {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { super::wire::blkin_unpack_trace_info(pinfo, info) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _blkin_init_trace_info(trace_info: *mut TraceInfo) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { super::trace::blkin_init_trace_info(trace_info) }
 }

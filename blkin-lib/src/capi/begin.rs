@@ -28,7 +28,7 @@ pub(super) unsafe extern "C" fn blkin_span_root(
     let Some(texts) = (unsafe { texts_of(span, name, endpoint) }) else { return INVALID };
     let rate = process::rate();
     if !rate.samples_all() {
-        // SAFETY: passed on from the caller, and looked at.
+        // SAFETY: passed on from the caller, and looked at (Invariant 6).
         return unsafe { count_span(span, name, endpoint, rate) };
     }
     // SAFETY: strings of the caller (Invariant 2).
@@ -41,7 +41,7 @@ pub(super) unsafe extern "C" fn blkin_span_root(
         unsafe { span.write(Span { trace, names }) };
         return OK;
     }
-    // SAFETY: passed on from the caller, and looked at.
+    // SAFETY: passed on from the caller, and looked at (Invariant 6).
     unsafe { begin_root(span, name, endpoint) }
 }
 
@@ -59,7 +59,7 @@ unsafe extern "C" fn count_span(
     rate: process::Rate,
 ) -> c_int {
     if let Some(turn) = process::count_root(rate) {
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (Invariant 6).
         return unsafe { begin_counted(span, name, endpoint, turn) };
     }
     let trace = Trace { name, info: raw::Ids::default().into(), endpoint };
@@ -82,7 +82,7 @@ unsafe extern "C" fn begin_counted(
 ) -> c_int {
     // SAFETY: the address of a part of a live struct (by Invariant 1).
     let trace = unsafe { &raw mut (*span).trace };
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { begin_trace(trace, name, endpoint, turn) };
     // SAFETY: as above; the one may be a part of the other (Invariant 3).
     unsafe { blkin_span_of(span, trace) }
@@ -97,7 +97,7 @@ unsafe extern "C" fn begin_counted(
 unsafe extern "C" fn begin_root(span: *mut Span, name: *const c_char, endpoint: *const Endpoint) -> c_int {
     // SAFETY: the address of a part of a live struct (by Invariant 1).
     let trace = unsafe { &raw mut (*span).trace };
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { blkin_init_new_trace(trace, name, endpoint) };
     // SAFETY: as above; the one may be a part of the other (Invariant 3).
     unsafe { blkin_span_of(span, trace) }
@@ -129,7 +129,7 @@ pub(super) unsafe extern "C" fn blkin_span_child(
         Some(0)
     };
     if let Some(names) = names
-        // SAFETY: as above, copied whole before `span` is written.
+        // SAFETY: as above, copied whole before `span` is written (Invariant 6).
         && let Some(ids) = raw::try_new_child(is_sampled, || unsafe { parent.read() }.into())
     {
         let trace = Trace { name, info: ids.into(), endpoint };
@@ -137,7 +137,7 @@ pub(super) unsafe extern "C" fn blkin_span_child(
         unsafe { span.write(Span { trace, names }) };
         return OK;
     }
-    // SAFETY: passed on from the caller, and looked at.
+    // SAFETY: passed on from the caller, and looked at (Invariant 6).
     unsafe { begin_child(span, parent, name, endpoint) }
 }
 
@@ -155,7 +155,7 @@ unsafe extern "C" fn begin_child(
 ) -> c_int {
     // SAFETY: the address of a part of a live struct (by Invariant 1).
     let trace = unsafe { &raw mut (*span).trace };
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { blkin_init_child_info(trace, parent, endpoint, name) };
     // SAFETY: as above; the one may be a part of the other (Invariant 3).
     unsafe { blkin_span_of(span, trace) }

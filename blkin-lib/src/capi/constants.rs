@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char};
 #[repr(transparent)]
 pub(super) struct Text(*const c_char);
 
-// SAFETY: it points to a string literal, which nothing ever writes.
+// SAFETY: it points to a string literal, which nothing ever writes (Invariant 6).
 unsafe impl Sync for Text {}
 
 const fn text(literal: &'static CStr) -> Text {

@@ -19,26 +19,26 @@ pub(super) unsafe extern "C" fn blkin_trace_event(
     endpoint: *const Endpoint,
     event: *const c_char,
 ) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     let Some((name, place)) = (unsafe { place_of(trace, endpoint) }) else { return };
-    // SAFETY: passed on from the caller; what was just found.
+    // SAFETY: passed on from the caller; what was just found (Invariant 6).
     let call = unsafe { call_in(name, place, event) };
-    // SAFETY: as above.
+    // SAFETY: as above (Invariant 6).
     match unsafe { record(trace, call, Short::Event) } {
         Met::Whole(..) => {}
         Met::New(Size::Cells) => {
-            // SAFETY: passed on from the caller.
+            // SAFETY: passed on from the caller (Invariant 6).
             let ids = unsafe { ids_of(trace) };
             // SAFETY: three integers in a row, only read (by Invariant 3); strings of the caller (Invariant 2), met so just now.
             unsafe { process::record_in_cells(ids, place.cast(), call.texts) }
         }
-        // SAFETY: passed on from the caller; what it was met as.
+        // SAFETY: passed on from the caller; what it was met as (Invariant 6).
         Met::Longer(names, ids) => unsafe { record_longer_event(trace, place, event, names, ids.0) },
-        // SAFETY: as above.
+        // SAFETY: as above (Invariant 6).
         Met::New(Size::Brief) => unsafe { record_brief_event(trace, place, event) },
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (Invariant 6).
         Met::InPart(names, key_id) => unsafe { record_event_in_part(trace, place, event, names, key_id) },
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (Invariant 6).
         Met::Never => unsafe { record_event(trace, place, event) },
     }
 }
@@ -55,22 +55,22 @@ pub(super) unsafe extern "C" fn blkin_trace_integer(
     key: *const c_char,
     val: i64,
 ) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     let Some((name, place)) = (unsafe { place_of(trace, endpoint) }) else { return };
-    // SAFETY: passed on from the caller; what was just found.
+    // SAFETY: passed on from the caller; what was just found (Invariant 6).
     let call = unsafe { call_in(name, place, key) };
-    // SAFETY: as above.
+    // SAFETY: as above (Invariant 6).
     match unsafe { record(trace, call, Short::Integer(val)) } {
         Met::Whole(..) => {}
-        // SAFETY: passed on from the caller; what it was met as.
+        // SAFETY: passed on from the caller; what it was met as (Invariant 6).
         Met::Longer(names, ids) => unsafe { record_longer_integer(trace, place, key, val, names, ids.0) },
-        // SAFETY: as above.
+        // SAFETY: as above (Invariant 6).
         Met::New(_) => unsafe { record_brief_integer(trace, place, key, val) },
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (Invariant 6).
         Met::InPart(names, key_id) => unsafe {
             record_integer_in_part(trace, place, key, val, names, key_id);
         },
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (Invariant 6).
         Met::Never => unsafe { record_integer(trace, place, key, val) },
     }
 }
@@ -94,7 +94,7 @@ unsafe fn record(trace: *const Trace, call: Call, what: Short) -> Met {
     // SAFETY: NULL, which nothing is known of, or strings of the caller (Invariant 2).
     let met = unsafe { process::recognise_call(call) };
     if let Met::Whole(names, key) = met {
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (Invariant 6).
         let ids = unsafe { ids_of(trace) };
         // SAFETY: three integers in a row, only read (by Invariant 3).
         unsafe { process::record_short_at(ids, names, key, what, LEGACY_LEVEL) };
@@ -113,9 +113,9 @@ unsafe extern "C" fn record_brief_event(
     endpoint: *const Endpoint,
     event: *const c_char,
 ) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     if !unsafe { record_brief(trace, endpoint, event, Short::Event) } {
-        // SAFETY: as above.
+        // SAFETY: as above (Invariant 6).
         unsafe { record_event(trace, endpoint, event) };
     }
 }
@@ -131,9 +131,9 @@ unsafe extern "C" fn record_brief_integer(
     key: *const c_char,
     val: i64,
 ) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     if !unsafe { record_brief(trace, endpoint, key, Short::Integer(val)) } {
-        // SAFETY: as above.
+        // SAFETY: as above (Invariant 6).
         unsafe { record_integer(trace, endpoint, key, val) };
     }
 }
@@ -151,9 +151,9 @@ unsafe extern "C" fn record_longer_event(
     names: u64,
     ids: u64,
 ) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     if !unsafe { record_longer(trace, endpoint, event, Short::Event, names, Ids(ids)) } {
-        // SAFETY: as above.
+        // SAFETY: as above (Invariant 6).
         unsafe { record_event(trace, endpoint, event) };
     }
 }
@@ -171,9 +171,9 @@ unsafe extern "C" fn record_longer_integer(
     names: u64,
     ids: u64,
 ) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     if !unsafe { record_longer(trace, endpoint, key, Short::Integer(val), names, Ids(ids)) } {
-        // SAFETY: as above.
+        // SAFETY: as above (Invariant 6).
         unsafe { record_integer(trace, endpoint, key, val) };
     }
 }
@@ -189,11 +189,11 @@ unsafe fn record_longer(
     names: u64,
     ids: Ids,
 ) -> bool {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     let call = unsafe { call_of_span(trace, endpoint, key) };
     // SAFETY: strings of the caller (Invariant 2): what was met so is not NULL.
     let Some(key) = (unsafe { process::recognise_longer(&call, ids) }) else { return false };
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     let ids = unsafe { ids_of(trace) };
     // SAFETY: three integers in a row, only read (by Invariant 3).
     unsafe { process::record_short_at(ids, names, key, what, LEGACY_LEVEL) };
@@ -208,7 +208,7 @@ unsafe fn record_longer(
 unsafe fn call_of_span(trace: *const Trace, endpoint: *const Endpoint, key: *const c_char) -> Call {
     // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
     let name = unsafe { (*trace).name };
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { call_in(name, endpoint, key) }
 }
 
@@ -221,13 +221,13 @@ unsafe fn record_brief(
     key: *const c_char,
     what: Short,
 ) -> bool {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     let call = unsafe { call_of_span(trace, endpoint, key) };
     let [_, _, service, _] = call.texts;
     if service.is_null() {
         return false;
     }
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     let ids = unsafe { ids_of(trace) };
     // SAFETY: three integers in a row, only read (by Invariant 3); strings of the caller (Invariant 2).
     unsafe { process::record_brief_call(ids, call, what, LEGACY_LEVEL) }
@@ -239,7 +239,7 @@ unsafe fn record_brief(
 /// Neither `trace` nor `endpoint` is NULL; Invariants 1 and 2.
 #[inline(never)]
 unsafe extern "C" fn record_event(trace: *const Trace, endpoint: *const Endpoint, event: *const c_char) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { record_if_new(trace, &event_of(endpoint, event)) };
 }
 
@@ -255,7 +255,7 @@ unsafe extern "C" fn record_event_in_part(
     names: u64,
     key_id: u32,
 ) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { record_travelling(trace, &event_of(endpoint, event), names, key_id) };
 }
 
@@ -270,7 +270,7 @@ unsafe extern "C" fn record_integer(
     key: *const c_char,
     val: i64,
 ) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { record_if_new(trace, &integer_of(endpoint, key, val)) };
 }
 
@@ -287,7 +287,7 @@ unsafe extern "C" fn record_integer_in_part(
     names: u64,
     key_id: u32,
 ) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { record_travelling(trace, &integer_of(endpoint, key, val), names, key_id) };
 }
 

@@ -16,6 +16,8 @@
 //! 5. **Unions and enums**: `type` is read as a plain integer, every bit pattern of which is valid; both members of
 //!    an annotation's value are eight bytes without invalid patterns, and the one that `type` names is used. The
 //!    string in it falls under 2.
+//! 6. **Passed on**: what the caller promised holds for what is handed on as it came, and what a function made or looked at
+//!    itself is as it left it.
 //!
 //! A panic never crosses into C: [`guard`] turns it into the function's error value, where there could be one. NULL is checked before any
 //! write, so a call that returns `-EINVAL` has changed nothing.

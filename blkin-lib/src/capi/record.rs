@@ -25,7 +25,7 @@ pub(super) unsafe extern "C" fn blkin_record(trace: *const Trace, annotation: *c
     if unsafe { (*trace).info.trace_id } == 0 || !process::is_on(LEGACY_LEVEL) {
         return OK;
     }
-    // SAFETY: neither is NULL; the rest is passed on from the caller.
+    // SAFETY: neither is NULL; the rest is passed on from the caller (Invariant 6).
     unsafe { blkin_trace_annotation(trace, annotation) }
 }
 
@@ -37,26 +37,26 @@ pub(super) unsafe extern "C" fn blkin_record(trace: *const Trace, annotation: *c
 #[unsafe(link_section = ".text.sorted.blkin_8")]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn blkin_trace_annotation(trace: *const Trace, annotation: *const Annotation) -> c_int {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     let Some((call, said)) = (unsafe { call_of(trace, annotation) }) else {
-        // SAFETY: as above.
+        // SAFETY: as above (Invariant 6).
         return unsafe { record_slowly(trace, annotation) };
     };
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     let ids = unsafe { ids_of(trace) };
     // SAFETY: NULL, which nothing is known of, or strings of the caller (Invariant 2).
     match unsafe { process::recognise_call(call) } {
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (Invariant 6).
         Met::Whole(names, key) => unsafe { record_whole(ids, names, key, said) },
-        // SAFETY: as above.
+        // SAFETY: as above (Invariant 6).
         Met::Longer(names, ids) => unsafe { record_longer(trace, annotation, names, ids.0) },
-        // SAFETY: as above.
+        // SAFETY: as above (Invariant 6).
         Met::InPart(names, key) => unsafe { record_travelling(trace, annotation, names, key) },
-        // SAFETY: as above.
+        // SAFETY: as above (Invariant 6).
         Met::New(_) => unsafe { record_travelling(trace, annotation, 0, 0) },
-        // SAFETY: as above.
+        // SAFETY: as above (Invariant 6).
         Met::Never if process::may_at_once() => unsafe { record_if_new(trace, annotation) },
-        // SAFETY: as above.
+        // SAFETY: as above (Invariant 6).
         Met::Never => unsafe { record_slowly(trace, annotation) },
     }
 }
@@ -70,7 +70,7 @@ unsafe fn record_whole(ids: *const u64, names: u64, key: u32, said: Said) -> c_i
     match said {
         // SAFETY: three integers in a row, only read (by Invariant 3).
         Said::Short(short) => unsafe { process::record_short_at(ids, names, key, short, LEGACY_LEVEL) },
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (Invariant 6).
         Said::String(value) => unsafe { record_string(ids, names, key, value) },
     }
 }
@@ -86,17 +86,17 @@ unsafe extern "C" fn record_longer(
     names: u64,
     ids: u64,
 ) -> c_int {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     if let Some((call, said)) = unsafe { call_of(trace, annotation) } {
         // SAFETY: strings of the caller (Invariant 2): what was met so is not NULL.
         if let Some(key) = unsafe { process::recognise_longer(&call, Ids(ids)) } {
-            // SAFETY: passed on from the caller.
+            // SAFETY: passed on from the caller (Invariant 6).
             let ids = unsafe { ids_of(trace) };
-            // SAFETY: passed on from the caller.
+            // SAFETY: passed on from the caller (Invariant 6).
             return unsafe { record_whole(ids, names, key, said) };
         }
     }
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { record_if_new(trace, annotation) }
 }
 
@@ -106,16 +106,16 @@ unsafe extern "C" fn record_longer(
 /// Neither is NULL; Invariants 1, 2 and 5.
 #[inline(never)]
 pub(super) unsafe extern "C" fn record_if_new(trace: *const Trace, annotation: *const Annotation) -> c_int {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     if let Some((call, said)) = unsafe { call_of(trace, annotation) } {
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (Invariant 6).
         let ids = unsafe { ids_of(trace) };
         // SAFETY: three integers in a row, only read (by Invariant 3); NULL or strings of the caller (Invariant 2).
         if unsafe { process::record_new_call(ids, call, said, LEGACY_LEVEL) } {
             return OK;
         }
     }
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { record_slowly(trace, annotation) }
 }
 
@@ -130,16 +130,16 @@ pub(super) unsafe extern "C" fn record_travelling(
     names: u64,
     key: u32,
 ) -> c_int {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     if let Some((call, said)) = unsafe { call_of(trace, annotation) } {
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (Invariant 6).
         let ids = unsafe { ids_of(trace) };
         // SAFETY: three integers in a row, only read (by Invariant 3); strings of the caller (Invariant 2).
         if unsafe { process::record_travelling_call(ids, call, names, key, said, LEGACY_LEVEL) } {
             return OK;
         }
     }
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { record_slowly(trace, annotation) }
 }
 
@@ -150,7 +150,7 @@ pub(super) unsafe extern "C" fn record_travelling(
 #[inline(never)]
 unsafe extern "C" fn record_string(ids: *const u64, names: u64, key: u32, value: *const u8) -> c_int {
     guard(|| {
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (Invariant 6).
         let done = unsafe { process::record_known(ids, names, key, Said::String(value), LEGACY_LEVEL) };
         done.unwrap_or(INVALID)
     })
@@ -163,9 +163,9 @@ unsafe extern "C" fn record_string(ids: *const u64, names: u64, key: u32, value:
 #[inline(never)]
 unsafe extern "C" fn record_slowly(trace: *const Trace, annotation: *const Annotation) -> c_int {
     guard(|| {
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (Invariant 6).
         let Some((call, said)) = (unsafe { call_of(trace, annotation) }) else { return INVALID };
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (Invariant 6).
         let ids = unsafe { ids_of(trace) };
         // SAFETY: three integers in a row, only read (by Invariant 3); NULL or strings of the caller (Invariant 2).
         unsafe { process::record_call(ids, call, said, LEGACY_LEVEL) }.unwrap_or(INVALID)
@@ -200,7 +200,7 @@ unsafe fn call_of(trace: *const Trace, annotation: *const Annotation) -> Option<
         // SAFETY: the member that `kind` names (by Invariant 5).
         (unsafe { value.text }, Said::Short(Short::Event))
     } else {
-        // SAFETY: as `kind`; set for these kinds.
+        // SAFETY: as `kind`; set for these kinds (Invariant 6).
         let key = unsafe { (*annotation).key };
         if kind == INTEGER {
             // SAFETY: the member that `kind` names (by Invariant 5).
@@ -210,9 +210,9 @@ unsafe fn call_of(trace: *const Trace, annotation: *const Annotation) -> Option<
             (key, Said::String(unsafe { value.text }.cast()))
         }
     };
-    // SAFETY: as `kind`.
+    // SAFETY: as `kind` (Invariant 6).
     let own = unsafe { (*annotation).endpoint };
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     let call = unsafe { call_at(trace, own, key) }?;
     Some((call, said))
 }
@@ -224,7 +224,7 @@ unsafe fn call_of(trace: *const Trace, annotation: *const Annotation) -> Option<
 /// `trace` is not NULL; Invariants 1 and 2.
 #[inline(always)]
 unsafe fn call_at(trace: *const Trace, own: *const Endpoint, key: *const c_char) -> Option<Call> {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     let (name, endpoint) = unsafe { place_of(trace, own) }?;
     // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3): all of it is needed.
     let texts = EndpointTexts::of(unsafe { endpoint.read() });
@@ -242,7 +242,7 @@ pub(super) unsafe fn place_of(
 ) -> Option<(*const c_char, *const Endpoint)> {
     // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
     let name = unsafe { (*trace).name };
-    // SAFETY: as above.
+    // SAFETY: as above (Invariant 6).
     let endpoint = if own.is_null() { unsafe { (*trace).endpoint } } else { own };
     (!endpoint.is_null()).then_some((name, endpoint))
 }

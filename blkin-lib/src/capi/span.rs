@@ -24,7 +24,7 @@ pub(super) unsafe extern "C" fn blkin_span_of(span: *mut Span, trace: *const Tra
     }
     // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
     let name = unsafe { (*trace).name };
-    // SAFETY: as above.
+    // SAFETY: as above (Invariant 6).
     let endpoint = unsafe { (*trace).endpoint };
     if name.is_null() || endpoint.is_null() {
         return INVALID;
@@ -43,11 +43,11 @@ pub(super) unsafe extern "C" fn blkin_span_of(span: *mut Span, trace: *const Tra
         // SAFETY: strings of the caller (Invariant 2).
         match unsafe { process::recognise_span(texts.call(name, endpoint, ptr::null())) } {
             Some(names) => names,
-            // SAFETY: passed on from the caller, and as was just looked at.
+            // SAFETY: passed on from the caller, and as was just looked at (Invariant 6).
             None => return unsafe { meet_span(span, trace) },
         }
     };
-    // SAFETY: as above. Last, so that they need no registers meanwhile.
+    // SAFETY: as above. Last, so that they need no registers meanwhile (Invariant 6).
     let info = unsafe { one_by_one(ids) };
     // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
     unsafe { span.write(Span { trace: Trace { name, info, endpoint }, names }) };
@@ -96,9 +96,9 @@ unsafe extern "C" fn meet_span(span: *mut Span, trace: *const Trace) -> c_int {
 #[unsafe(link_section = ".text.sorted.blkin_7")]
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn blkin_span_event(span: *const Span, event: *mut Name, level: c_uint) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     if !unsafe { record(span, event, Short::Event, level) } {
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (Invariant 6).
         unsafe { record_event(span, event, level) };
     }
 }
@@ -115,9 +115,9 @@ pub(super) unsafe extern "C" fn blkin_span_integer(
     val: i64,
     level: c_uint,
 ) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     if !unsafe { record(span, key, Short::Integer(val), level) } {
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (Invariant 6).
         unsafe { record_integer(span, key, val, level) };
     }
 }
@@ -134,7 +134,7 @@ pub(super) unsafe extern "C" fn blkin_span_string(
     val: *const c_char,
     level: c_uint,
 ) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     if let Some((ids, names, key)) = unsafe { ids_of(span, key) } {
         let said = Said::String(val.cast());
         // SAFETY: three integers in a row, only read (by Invariant 3); NULL or a string of the caller (Invariant 2).
@@ -143,7 +143,7 @@ pub(super) unsafe extern "C" fn blkin_span_string(
     }
     // SAFETY: NULL or a string of the caller (Invariant 2).
     if let Some(value) = unsafe { bytes(val) } {
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (Invariant 6).
         unsafe { record_texts(span, key, Payload::Str(value), level) };
     }
 }
@@ -160,7 +160,7 @@ pub(super) extern "C" fn blkin_level_is_on(level: c_uint) -> c_int {
 /// Neither is NULL; Invariants 1 and 2.
 #[inline(always)]
 unsafe fn record(span: *const Span, key: *mut Name, what: Short, level: c_uint) -> bool {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     let Some((ids, names, key)) = (unsafe { ids_of(span, key) }) else { return false };
     // SAFETY: three integers in a row, only read (by Invariant 3).
     unsafe { process::record_short_at(ids, names, key, what, (level & 7) as u8) };
@@ -176,7 +176,7 @@ unsafe fn ids_of(span: *const Span, key: *mut Name) -> Option<(*const u64, u64, 
     // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
     let names = unsafe { (*span).names };
     // SAFETY: passed on from the caller. Acquire: whoever sees our record sees the text too, though another thread
-    // declared it.
+    // declared it (Invariant 6).
     let key = unsafe { id_of(key) }.load(Acquire);
     // SAFETY: the address of a part of a live struct (by Invariant 1).
     let ids = unsafe { &raw const (*span).trace.info }.cast();
@@ -190,7 +190,7 @@ unsafe fn ids_of(span: *const Span, key: *mut Name) -> Option<(*const u64, u64, 
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn record_event(span: *const Span, event: *mut Name, level: c_uint) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { record_texts(span, event, Payload::Event, level) };
 }
 
@@ -201,7 +201,7 @@ unsafe extern "C" fn record_event(span: *const Span, event: *mut Name, level: c_
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn record_integer(span: *const Span, key: *mut Name, val: i64, level: c_uint) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { record_texts(span, key, Payload::Integer(val), level) };
 }
 
@@ -214,7 +214,7 @@ unsafe fn record_texts(span: *const Span, key: *mut Name, payload: Payload<'_>, 
     guard(|| {
         // SAFETY: a live struct (by Invariant 1), copied whole (by Invariant 3).
         let Span { trace, names } = unsafe { span.read() };
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (Invariant 6).
         let Some(key) = (unsafe { known(key) }) else { return INVALID };
         let (name, endpoint) = if names == 0 {
             // SAFETY: NULL or a string of the caller (Invariant 2).
@@ -238,7 +238,7 @@ unsafe fn record_texts(span: *const Span, key: *mut Name, payload: Payload<'_>, 
 unsafe fn id_of<'a>(name: *mut Name) -> &'a AtomicU32 {
     // SAFETY: the address of a part of a live struct (by Invariant 1).
     let id = unsafe { &raw mut (*name).id };
-    // SAFETY: aligned, and only ever seen as an atomic word.
+    // SAFETY: aligned, and only ever seen as an atomic word (Invariant 6).
     unsafe { AtomicU32::from_ptr(id) }
 }
 
@@ -247,7 +247,7 @@ unsafe fn id_of<'a>(name: *mut Name) -> &'a AtomicU32 {
 /// # Safety
 /// `name` is not NULL; Invariants 1 and 2.
 unsafe fn known<'a>(name: *mut Name) -> Option<Source<&'a [u8]>> {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (Invariant 6).
     let id = unsafe { id_of(name) };
     if id.load(Acquire) != 0 {
         return Some(Source::known(id.load(Acquire)));

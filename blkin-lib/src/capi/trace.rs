@@ -40,7 +40,7 @@ pub(super) unsafe extern "C" fn blkin_init_new_trace(
         unsafe { new_trace.write(Trace { name, info: ids.into(), endpoint }) };
         return OK;
     }
-    // SAFETY: not NULL; passed on from the caller.
+    // SAFETY: not NULL; passed on from the caller (Invariant 6).
     unsafe { count_trace(new_trace, name, endpoint, rate) }
 }
 
@@ -58,7 +58,7 @@ unsafe extern "C" fn count_trace(
     rate: process::Rate,
 ) -> c_int {
     if let Some(turn) = process::count_root(rate) {
-        // SAFETY: not NULL; passed on from the caller.
+        // SAFETY: not NULL; passed on from the caller (Invariant 6).
         return unsafe { begin_trace(new_trace, name, endpoint, turn) };
     }
     let trace = Trace { name, info: raw::Ids::default().into(), endpoint };
@@ -120,7 +120,7 @@ pub(super) unsafe extern "C" fn blkin_init_child(
     }
     // SAFETY: a live struct (by Invariant 1), one field of it copied before `child` is written (by Invariant 3).
     let endpoint = if endpoint.is_null() { unsafe { (*parent).endpoint } } else { endpoint };
-    // SAFETY: as above.
+    // SAFETY: as above (Invariant 6).
     let info = unsafe { &raw const (*parent).info };
     // SAFETY: passed on from the caller (Invariant 1).
     unsafe { write_child(child, info, endpoint, child_name) }
@@ -161,9 +161,9 @@ unsafe fn write_child(
     }
     // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
     let is_sampled = unsafe { (*parent).trace_id } != 0;
-    // SAFETY: as above, copied whole before `child` is written.
+    // SAFETY: as above, copied whole before `child` is written (Invariant 6).
     let Some(ids) = raw::try_new_child(is_sampled, || unsafe { parent.read() }.into()) else {
-        // SAFETY: passed on from the caller; none is NULL, as was just looked at.
+        // SAFETY: passed on from the caller; none is NULL, as was just looked at (Invariant 6).
         return unsafe { write_child_otherwise(child, parent, endpoint, name) };
     };
     // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).

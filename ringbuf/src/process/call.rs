@@ -32,7 +32,7 @@ pub enum Said {
 /// `text` points to bytes that may be read up to a 0, or as many as that, and stay as they are for as long as `'a`.
 #[inline(always)]
 pub unsafe fn string_bytes<'a>(text: *const u8) -> &'a [u8] {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     unsafe { bytes(text, is_wide()) }
 }
 
@@ -46,9 +46,9 @@ fn is_wide() -> bool {
 /// As [`string_bytes`].
 #[inline(always)]
 unsafe fn bytes<'a>(text: *const u8, wide: bool) -> &'a [u8] {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     let length = unsafe { cstring::length(text, STRING_SCAN_BYTES, wide) };
-    // SAFETY: those bytes were just read, and stay as they are.
+    // SAFETY: those bytes were just read, and stay as they are (invariant 17).
     unsafe { slice::from_raw_parts(text, length) }
 }
 
@@ -61,11 +61,11 @@ unsafe fn bytes<'a>(text: *const u8, wide: bool) -> &'a [u8] {
 #[inline(always)]
 pub unsafe fn record_known(ids: *const u64, names: u64, key: u32, said: Said, level: u8) -> Option<i32> {
     match said {
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (invariant 13).
         Said::Short(short) => Some(unsafe { record_short_at(ids, names, key, short, level) }),
         Said::String(value) if value.is_null() => None,
         Said::String(value) => {
-            // SAFETY: passed on from the caller.
+            // SAFETY: passed on from the caller (invariant 13).
             unsafe { record_string_at(ids, names, key, value, level) };
             Some(0)
         }
@@ -78,7 +78,7 @@ pub unsafe fn record_known(ids: *const u64, names: u64, key: u32, said: Said, le
 /// As [`record_known`], also of the texts of the call, which may be NULL, but for the address.
 #[inline(always)]
 pub unsafe fn record_call(ids: *const u64, call: Call, said: Said, level: u8) -> Option<i32> {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     unsafe { record_call_if(ids, call, said, level, is_due) }
 }
 
@@ -99,9 +99,9 @@ pub(crate) unsafe fn record_call_if(
     let (name_hint, service_hint, key_hint) = (hint(name), hint(service), hint(key));
     let is_id = |hint: Hint| matches!(hint, Hint::Id(_));
     if is_id(name_hint) && is_id(service_hint) && is_id(key_hint) {
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (invariant 13).
         if let Some((names, key)) = unsafe { recognise_longer_call(call) } {
-            // SAFETY: passed on from the caller.
+            // SAFETY: passed on from the caller (invariant 13).
             return unsafe { record_known(ids, names, key, said, level) };
         }
     }
@@ -110,20 +110,20 @@ pub(crate) unsafe fn record_call_if(
         return None;
     }
     let (wide, is_due) = (is_wide(), is_due());
-    // SAFETY: passed on from the caller; none is NULL.
+    // SAFETY: passed on from the caller; none is NULL (invariant 13).
     let known = |text: *const u8, hint: Hint| unsafe { known(text, hint, wide, is_due) };
     let name = known(name, name_hint);
     let key = known(key, key_hint);
     let service = known(service, service_hint);
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     let endpoint = unsafe { endpoint(&call, service, || known(ip, hint(ip)), wide) };
     let payload = match said {
         Said::Short(Short::Event) => Payload::Event,
         Said::Short(Short::Integer(value)) => Payload::Integer(value),
-        // SAFETY: passed on from the caller; not NULL.
+        // SAFETY: passed on from the caller; not NULL (invariant 13).
         Said::String(value) => Payload::Str(unsafe { bytes(value, wide) }),
     };
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     let id = |index: usize| unsafe { ids.wrapping_add(index).read() };
     record_texts(&Draft {
         trace_id: id(0),
@@ -146,12 +146,12 @@ pub(crate) unsafe fn record_call_if(
 #[inline(always)]
 unsafe fn known<'a>(text: *const u8, hint: Hint, wide: bool, is_due: bool) -> Source<&'a [u8]> {
     if let Hint::Id(id) = hint {
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (invariant 13).
         if unsafe { cstring::is(text, NAMES.text(), id as usize, wide) } {
             return Source::known(id);
         }
     }
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     let text = unsafe { bytes(text, wide) };
     match hint {
         Hint::Changing if !is_due => Source::inline(text),
@@ -179,7 +179,7 @@ unsafe fn endpoint<'a>(
             return Source::known(id);
         }
     }
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     let text = |number: usize| unsafe { bytes(call.texts[number], wide) };
     let name = service.travels().unwrap_or_else(|| text(2));
     let parts = EndpointParts { ip: text(1), port: call.port, name };

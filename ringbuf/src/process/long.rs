@@ -54,11 +54,11 @@ pub fn record(annotation: &Annotation<'_>) {
 /// a 0 and do not change during the call.
 #[inline(always)]
 pub(super) unsafe fn record_string_at(ids: *const u64, names: u64, key: u32, value: *const u8, level: u8) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     let text = unsafe { Terminated::new(value) };
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     if !unsafe { record_value_at_once(ids, names, key, text, level) } {
-        // SAFETY: as above.
+        // SAFETY: as above (invariant 13).
         unsafe { record_string_otherwise(ids, names, key, value, level) };
     }
 }
@@ -66,7 +66,7 @@ pub(super) unsafe fn record_string_at(ids: *const u64, names: u64, key: u32, val
 /// As [`super::record_short`], of a key with a string.
 #[inline(never)]
 pub fn record_string(ids: &[u64; 3], names: u64, key: u32, value: &[u8], level: u8) {
-    // SAFETY: three words.
+    // SAFETY: three words (invariant 17).
     if !unsafe { record_value_at_once(ids.as_ptr(), names, key, value, level) } {
         record_value(ids, names, key, value, level);
     }
@@ -87,7 +87,7 @@ unsafe fn record_value_at_once(ids: *const u64, names: u64, key: u32, value: imp
     let Some(counts) = tail.and_then(|tail| tail.end(ids_in_head)) else { return false };
     image.set_value(0);
     let traits = traits_word(key, &Payload::Str(&[]), level & 7, false);
-    // SAFETY: passed on from the caller; what was put into the image.
+    // SAFETY: passed on from the caller; what was put into the image (invariant 13).
     unsafe { push_at_once(ids, names, traits, &image, counts) }
 }
 
@@ -96,9 +96,9 @@ unsafe fn record_value_at_once(ids: *const u64, names: u64, key: u32, value: imp
 #[cold]
 #[inline(never)]
 unsafe fn record_string_otherwise(ids: *const u64, names: u64, key: u32, value: *const u8, level: u8) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     let ids = unsafe { ids.cast::<[u64; 3]>().read() };
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     record_value(&ids, names, key, unsafe { string_bytes(value) }, level);
 }
 
@@ -145,7 +145,7 @@ fn record_at_once(draft: &Draft<'_>) -> bool {
     let names = names_word(draft.name.id(), draft.endpoint.id());
     let traits = traits_word(draft.key.id(), &draft.payload, draft.level, draft.truncated);
     let ids = [draft.trace_id, draft.span_id, draft.parent_span_id];
-    // SAFETY: three words, and what was put into the image.
+    // SAFETY: three words, and what was put into the image (invariant 17).
     unsafe { push_at_once(ids.as_ptr(), names, traits, &image, counts) }
 }
 
@@ -164,14 +164,14 @@ pub(super) unsafe fn push_at_once(
     if counts.grains() == 1 {
         return false;
     }
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     match unsafe { rseq::push_texts(ids, names, traits, image, counts) } {
         Outcome::Done => true,
         Outcome::Passed => {
             wake();
             true
         }
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (invariant 13).
         Outcome::NoSlot => unsafe { push_image_portably(ids, names, traits, image, counts) },
         _ => false,
     }
@@ -194,14 +194,14 @@ unsafe fn push_image_portably(
     }
     let number = own_number();
     let words = || {
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (invariant 13).
         let mut words = unsafe { words_of(ids, names, traits) };
         words[7] = counts.tail_bytes_word();
         words
     };
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     let tail = unsafe { image.tail(counts) };
-    // SAFETY: as above; it has a value if it is no event.
+    // SAFETY: as above; it has a value if it is no event (invariant 13).
     let word1 = |clock: ClockKind| unsafe { if is_event(traits) { clock.read() } else { image.value() } };
     match ring_to_try(number).and_then(|ring| ring.try_push_tail(|| word1(ClockKind::Tsc), words, tail)) {
         Some(false) => {}
@@ -259,7 +259,7 @@ fn push_image(draft: &Draft<'_>) -> bool {
 /// False if it cannot be done this way.
 fn push_long(image: &mut Image, grains: usize, is_event: bool) -> bool {
     for _ in 0..=rseq::TRIES {
-        // SAFETY: this phase says that the rings are written so.
+        // SAFETY: this phase says that the rings are written so (invariant 4).
         match unsafe { rseq::push_long(&STATE.hot, image, grains, is_event) } {
             Outcome::Done => return true,
             Outcome::Passed => {
@@ -333,7 +333,7 @@ fn last_slot() -> usize {
 /// Counts a record that found no room.
 fn refuse() {
     after_refusal();
-    // SAFETY: this phase says that the rings are written so.
+    // SAFETY: this phase says that the rings are written so (invariant 4).
     let counted = (0..rseq::TRIES).any(|_| unsafe { rseq::refuse(&STATE.hot) } == Outcome::Done);
     if !counted {
         let at = layout::slot_header(last_slot());
@@ -354,7 +354,7 @@ fn evict(grains: usize) -> bool {
         return true;
     };
     let overwritten = overwritten + next.records_since(oldest);
-    // SAFETY: this phase says that the rings are written so. If anything has moved meanwhile nothing happens.
+    // SAFETY: this phase says that the rings are written so. If anything has moved meanwhile nothing happens (invariant 4).
     unsafe { rseq::evict(&STATE.hot, ring.header.as_ptr(), oldest.0, next.0, overwritten) };
     true
 }

@@ -203,7 +203,7 @@ fn line_word(slot: usize, word: usize) -> u64 {
 }
 
 #[used]
-// SAFETY: the section holds pointers to functions without arguments that the linker calls once, at exit.
+// SAFETY: the section holds pointers to functions without arguments that the linker calls once, at exit (invariant 14).
 #[unsafe(link_section = ".fini_array")]
 static TELL_AT_EXIT: extern "C" fn() = tell_at_exit;
 

@@ -53,7 +53,7 @@ pub fn is_on(level: u8) -> bool {
 /// No system call, lock or allocation once the process and the slot are in use; async-signal-safe; keeps errno.
 #[inline(always)]
 pub fn record_short(ids: &[u64; 3], names: u64, key: u32, what: Short, level: u8) {
-    // SAFETY: three words.
+    // SAFETY: three words (invariant 17).
     unsafe { record_short_at(ids.as_ptr(), names, key, what, level) };
 }
 
@@ -65,9 +65,9 @@ pub fn record_short(ids: &[u64; 3], names: u64, key: u32, what: Short, level: u8
 pub unsafe fn record_short_at(ids: *const u64, names: u64, key: u32, what: Short, level: u8) -> i32 {
     let traits = traits_word(key, &what.into(), level, false);
     match what {
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (invariant 13).
         Short::Event => unsafe { rseq::push_event(ids, names, traits) },
-        // SAFETY: as above.
+        // SAFETY: as above (invariant 13).
         Short::Integer(value) => unsafe { rseq::push_value(ids, names, traits, value as u64) },
     }
 }
@@ -88,10 +88,10 @@ pub(crate) unsafe extern "C" fn push_again(
         wake();
         return 0;
     }
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     let ids = unsafe { ids.cast::<[u64; 3]>().read() };
     if STATE.hot.phase.load(Acquire) == RSEQ {
-        // SAFETY: this phase says that the rings are written so.
+        // SAFETY: this phase says that the rings are written so (invariant 4).
         unsafe { rseq::refresh_limit(&STATE.hot) };
     }
     record_draft(&Draft {
@@ -118,7 +118,7 @@ pub(crate) unsafe extern "C" fn push_event_otherwise(
     traits: u64,
     _: u64,
 ) -> i32 {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     unsafe { push_otherwise::<true>(ids, names, traits, 0) }
 }
 
@@ -132,7 +132,7 @@ pub(crate) unsafe extern "C" fn push_value_otherwise(
     traits: u64,
     value: u64,
 ) -> i32 {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     unsafe { push_otherwise::<false>(ids, names, traits, value) }
 }
 
@@ -143,11 +143,11 @@ pub(crate) unsafe extern "C" fn push_value_otherwise(
 #[inline(always)]
 unsafe fn push_otherwise<const IS_EVENT: bool>(ids: *const u64, names: u64, traits: u64, value: u64) -> i32 {
     match rseq::index(&STATE.hot) {
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (invariant 13).
         Some(number) if number < MAX_SLOTS => unsafe {
             push_to::<IS_EVENT>(number, ids, names, traits, value)
         },
-        // SAFETY: as above.
+        // SAFETY: as above (invariant 13).
         _ => unsafe { push_without_area::<IS_EVENT>(ids, names, traits, value) },
     }
 }
@@ -161,7 +161,7 @@ unsafe fn push_without_area<const IS_EVENT: bool>(
     traits: u64,
     value: u64,
 ) -> i32 {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     unsafe { push_to::<IS_EVENT>(own_number(), ids, names, traits, value) }
 }
 
@@ -179,12 +179,12 @@ unsafe fn push_to<const IS_EVENT: bool>(
     value: u64,
 ) -> i32 {
     let word1 = || if IS_EVENT { ClockKind::Tsc.read() } else { value };
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     let words = || unsafe { words_of(ids, names, traits) };
     match ring_to_try(number).and_then(|ring| ring.try_push_grain(word1, words)) {
         Some(false) => 0,
         Some(true) => wake_and_return(),
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (invariant 13).
         None => unsafe { push_by_any_ring::<IS_EVENT>(ids, names, traits, value) },
     }
 }
@@ -213,12 +213,12 @@ unsafe fn push_by_any_ring<const IS_EVENT: bool>(
         && let Some(ring) = ring_of(&STATE.hot.slots[own_number()])
     {
         let clock = clock();
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (invariant 13).
         let words = unsafe { words_of(ids, names, traits) };
         end_push(ring.push_grain(&words, || if IS_EVENT { clock.read() } else { value }));
         return 0;
     }
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     unsafe { push_again(ids, names, traits, value, rseq::NO_SLOT) }
 }
 
@@ -228,7 +228,7 @@ unsafe fn push_by_any_ring<const IS_EVENT: bool>(
 /// As [`push_event_otherwise`].
 #[inline(always)]
 pub(super) unsafe fn words_of(ids: *const u64, names: u64, traits: u64) -> [u64; GRAIN_WORDS] {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     let [trace_id, span_id, parent_span_id] = unsafe { ids.cast::<[u64; 3]>().read() };
     [0, 0, trace_id, span_id, parent_span_id, names, traits, 0]
 }
@@ -287,7 +287,7 @@ fn push_draft(ring: &Ring<'_, [AtomicU64]>, draft: &Draft<'_>) -> Result<bool, R
         count(slot::TRUNCATED, 1);
     }
     let words = draft.head_words();
-    // SAFETY: what was just written.
+    // SAFETY: what was just written (invariant 17).
     let tail = unsafe { image.tail(counts) };
     ring.push_tail(&words, tail, || if is_event { clock.read() } else { words[1] })
 }

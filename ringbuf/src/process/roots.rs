@@ -157,7 +157,7 @@ pub fn try_new_id() -> Option<u64> {
     if area == 0 {
         return None;
     }
-    // SAFETY: the offset of the rseq areas, and not 0.
+    // SAFETY: the offset of the rseq areas, and not 0 (invariant 15).
     unsafe { rseq::next_number(&STATE.hot, area) }.ok().map(mix)
 }
 
@@ -173,7 +173,7 @@ fn next_number_otherwise() -> u64 {
     let area = STATE.hot.rseq_offset.load(Relaxed);
     if area != 0 {
         for _ in 0..rseq::TRIES {
-            // SAFETY: the offset of the rseq areas, and not 0.
+            // SAFETY: the offset of the rseq areas, and not 0 (invariant 15).
             match unsafe { rseq::next_number(&STATE.hot, area) } {
                 Ok(number) => return number,
                 Err(Outcome::Aborted) => {}

@@ -113,7 +113,7 @@ fn wipe_on_fork() -> Result<(), Errno> {
     // child may find zeros there (invariant 7).
     unsafe { madvise(gate, size_of::<Gate>(), Advice::LinuxWipeOnFork)? };
     let state = (&raw const STATE).cast_mut().cast();
-    // SAFETY: as above, for STATE.
+    // SAFETY: as above, for STATE (invariant 7).
     unsafe { madvise(state, size_of::<State>(), Advice::LinuxWipeOnFork) }
 }
 

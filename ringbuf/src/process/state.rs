@@ -197,7 +197,7 @@ pub(super) fn control_words() -> &'static [AtomicU64] {
     if start.is_null() {
         return &[];
     }
-    // SAFETY: as in `words`; the control page has a fixed size.
+    // SAFETY: as in `words`; the control page has a fixed size (invariant 1).
     unsafe { std::slice::from_raw_parts(start, layout::CONTROL_BYTES / 8) }
 }
 
@@ -247,9 +247,9 @@ pub(super) fn ring_of_mode(slot: &HotSlot, mode: RingMode) -> Option<Ring<'stati
     let ring_words = shape.grains() as usize * GRAIN_BYTES / 8;
     // SAFETY: set with the header, from mappings that live on: a slot's header in the segment (invariants 1 to 3).
     let header = unsafe { std::slice::from_raw_parts(header, layout::SLOT_HEADER_WORDS) };
-    // SAFETY: as above: its ring, of the size that all of them have.
+    // SAFETY: as above: its ring, of the size that all of them have (invariant 1).
     let grains = unsafe { std::slice::from_raw_parts(slot.ring.load(Relaxed), ring_words) };
-    // SAFETY: as above: its line in the control page.
+    // SAFETY: as above: its line in the control page (invariant 1).
     let control = unsafe { std::slice::from_raw_parts(slot.control.load(Relaxed), control::SLOT_LINE_WORDS) };
     Some(Ring { header, grains, control, shape, mode })
 }

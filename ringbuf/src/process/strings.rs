@@ -37,7 +37,7 @@ pub struct Place {
 #[inline(always)]
 pub unsafe fn record_in_cells(own: *const u64, place: *const Place, texts: [*const u8; 4]) {
     let [name, ip, service, key] = texts;
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     unsafe { rseq::push_cells(own, place, key, name, ip, service) }
 }
 
@@ -54,13 +54,13 @@ pub(crate) unsafe extern "C" fn push_cells_otherwise(
     ip: *const u8,
     service: *const u8,
 ) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     let call = unsafe { call_at(place, [name, ip, service, key]) };
     if !writes_by_sequence() {
         // Cells are for the sequence alone.
         set_longer(&call, Size::Cells);
     }
-    // SAFETY: as above.
+    // SAFETY: as above (invariant 13).
     unsafe { record_call(own, call, Said::Short(Short::Event), LEGACY_LEVEL) };
 }
 
@@ -69,7 +69,7 @@ pub(crate) unsafe extern "C" fn push_cells_otherwise(
 /// # Safety
 /// `place` points to an endpoint.
 pub(crate) unsafe fn call_at(place: *const Place, texts: [*const u8; 4]) -> Call {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     let port = unsafe { (*place).port };
     Call { texts, endpoint: place.cast(), port: (port & 0xffff) as u16 }
 }
@@ -85,13 +85,13 @@ pub unsafe fn record_new_call(own: *const u64, call: Call, said: Said, level: u8
     if !may_at_once() {
         return false;
     }
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     let Some((names, key)) = (unsafe { recognise_parts_of(call) }) else { return false };
     if names as u32 != 0 && names >> 32 != 0 && key != 0 {
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (invariant 13).
         return unsafe { record_known(own, names, key, said, level) }.is_some();
     }
-    // SAFETY: passed on from the caller; no text is NULL, for NULL is known nowhere.
+    // SAFETY: passed on from the caller; no text is NULL, for NULL is known nowhere (invariant 13).
     unsafe { record_travelling_call(own, call, names, key, said, level) }
 }
 
@@ -107,7 +107,7 @@ pub unsafe fn record_brief_call(own: *const u64, call: Call, what: Short, level:
         return false;
     }
     let mut image = Image::new();
-    // SAFETY: passed on from the caller; four of them.
+    // SAFETY: passed on from the caller; four of them (invariant 13).
     let Some(counts) = (unsafe { brief_texts(&mut image, &call) }) else {
         set_longer(&call, Size::Brief);
         return false;
@@ -116,7 +116,7 @@ pub unsafe fn record_brief_call(own: *const u64, call: Call, what: Short, level:
         image.set_value(value as u64);
     }
     let traits = traits_word(0, &what.into(), level, false);
-    // SAFETY: passed on from the caller; what was put into the image. An event needs no value there.
+    // SAFETY: passed on from the caller; what was put into the image. An event needs no value there (invariant 13).
     unsafe { push_at_once(own, names_word(0, 0), traits, &image, counts) }
 }
 
@@ -124,7 +124,7 @@ pub unsafe fn record_brief_call(own: *const u64, call: Call, what: Short, level:
 /// As [`record_brief_call`].
 #[inline(always)]
 unsafe fn brief_texts(image: &mut Image, call: &Call) -> Option<Counts> {
-    // SAFETY: passed on from the caller; these four are all.
+    // SAFETY: passed on from the caller; these four are all (invariant 13).
     let [name, ip, service, key] = call.texts.map(|text| unsafe { Brief::new(text) });
     let tail = image.begin().entry(Entry::Name, name)?.endpoint(call.port, ip, service)?;
     tail.entry(Entry::Key, key)?.end([0; 3])
@@ -147,13 +147,13 @@ pub unsafe fn record_travelling_call(
         return false;
     }
     let mut image = Image::new();
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     let Some(tail) = (unsafe { texts(image.begin(), &call, names, key) }) else { return false };
     let (tail, payload, value) = match said {
         Said::Short(Short::Event) => (tail, Payload::Event, 0),
         Said::Short(Short::Integer(value)) => (tail, Payload::Integer(value), value as u64),
         Said::String(value) if value.is_null() => return false,
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (invariant 13).
         Said::String(value) => match tail.entry(Entry::Value, unsafe { Terminated::new(value) }) {
             Some(tail) => (tail, Payload::Str(&[]), 0),
             None => return false,
@@ -162,7 +162,7 @@ pub unsafe fn record_travelling_call(
     let Some(counts) = tail.end([names as u32, (names >> 32) as u32, key]) else { return false };
     image.set_value(value);
     let traits = traits_word(key, &payload, level, false);
-    // SAFETY: passed on from the caller; what was put into the image.
+    // SAFETY: passed on from the caller; what was put into the image (invariant 13).
     unsafe { push_at_once(own, names, traits, &image, counts) }
 }
 
@@ -172,7 +172,7 @@ pub unsafe fn record_travelling_call(
 /// As [`record_new_call`]; no text is NULL.
 #[inline(always)]
 unsafe fn texts<'a>(mut tail: Tail<'a>, call: &Call, names: u64, key_id: u32) -> Option<Tail<'a>> {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     let [name, ip, service, key] = call.texts.map(|text| unsafe { Terminated::new(text) });
     if names as u32 == 0 {
         tail = tail.entry(Entry::Name, name)?;
@@ -197,13 +197,13 @@ unsafe fn recognise_parts_of(call: Call) -> Option<(u64, u32)> {
     let [name_hint, service_hint, key_hint] = [name, service, key].map(|text| NAMES.hints.at(text.addr()));
     let is_known = |hint| matches!(hint, Hint::Id(_));
     if is_known(name_hint) && is_known(service_hint) && is_known(key_hint) {
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (invariant 13).
         return unsafe { recognise_longer_call(call) };
     }
     if name.is_null() || service.is_null() || key.is_null() {
         return None;
     }
-    // SAFETY: passed on from the caller; not NULL.
+    // SAFETY: passed on from the caller; not NULL (invariant 13).
     let id = |text, hint| unsafe { id_of(text, hint) };
     let (name, key) = (id(name, name_hint)?, id(key, key_hint)?);
     let service = id(service, service_hint)?;
@@ -226,7 +226,7 @@ unsafe fn recognise_parts_of(call: Call) -> Option<(u64, u32)> {
 unsafe fn id_of(text: *const u8, hint: Hint) -> Option<u32> {
     let travels = match hint {
         Hint::Id(id) => {
-            // SAFETY: passed on from the caller.
+            // SAFETY: passed on from the caller (invariant 13).
             return unsafe { cstring::is(text, NAMES.text(), id as usize, true) }.then_some(id);
         }
         Hint::Changing => true,

@@ -108,7 +108,7 @@ pub(super) fn meet_endpoint(ip: u32, name: u32, endpoint: EndpointParts<'_>) -> 
 /// The texts end with a 0 and do not change during the call, or are NULL.
 #[inline(always)]
 pub unsafe fn recognise_call(call: Call) -> Met {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     unsafe { SHAPES.find(call) }
 }
 
@@ -118,7 +118,7 @@ pub unsafe fn recognise_call(call: Call) -> Met {
 /// As [`recognise_call`]; no text is NULL.
 #[inline(always)]
 pub unsafe fn recognise_longer(call: &Call, ids: Ids) -> Option<u32> {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     unsafe { ids.are_of(call, NAMES.text()) }.then(|| ids.key())
 }
 
@@ -129,7 +129,7 @@ pub unsafe fn recognise_longer(call: &Call, ids: Ids) -> Option<u32> {
 /// As [`recognise_call`]; no text but the key is NULL.
 #[inline(always)]
 pub unsafe fn recognise_span(call: Call) -> Option<u64> {
-    // SAFETY: passed on from the caller; [`EMPTY`] is the key of no other call.
+    // SAFETY: passed on from the caller; [`EMPTY`] is the key of no other call (invariant 13).
     unsafe { SHAPES.find_short_span(without_key(call)) }
 }
 
@@ -147,11 +147,11 @@ fn without_key(call: Call) -> Call {
 #[inline(never)]
 pub unsafe fn meet_span(call: Call) -> u64 {
     let call = without_key(call);
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     if let Some((names, _)) = unsafe { recognise_longer_call(call) } {
         return names;
     }
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     let [name, ip, service, key] = call.texts.map(|text| unsafe { string_bytes(text) });
     // So that the call is known as a whole the next time.
     recognise(key);
@@ -166,7 +166,7 @@ pub unsafe fn meet_span(call: Call) -> u64 {
 #[inline(always)]
 pub fn recognise_texts(name: &[u8], endpoint: EndpointParts<'_>) -> Option<u64> {
     let call = Call::of_span([name, endpoint.ip, endpoint.name], endpoint.port)?;
-    // SAFETY: borrowed, so they are there and stay as they are.
+    // SAFETY: borrowed, so they are there and stay as they are (invariant 17).
     unsafe { SHAPES.find_short_span(call) }
 }
 
@@ -196,7 +196,7 @@ pub fn meet_texts(name: &[u8], endpoint: &EndpointParts<'_>) -> u64 {
 
 /// As [`recognise_texts`], of texts of any length, which are those of `call`.
 fn recognise_long_texts(call: Call, texts: [&[u8]; TEXTS - 1]) -> Option<u64> {
-    // SAFETY: borrowed, so they are there and stay as they are.
+    // SAFETY: borrowed, so they are there and stay as they are (invariant 17).
     let (names, ids) = unsafe { SHAPES.find_span(call) }?;
     let table = NAMES.recognised();
     let goes_on = |(number, text)| !ids.is_long(number) || table.is_text(ids.id(number) as u32, text);
@@ -208,9 +208,9 @@ fn recognise_long_texts(call: Call, texts: [&[u8]; TEXTS - 1]) -> Option<u64> {
 /// # Safety
 /// As [`recognise_call`].
 pub(super) unsafe fn recognise_longer_call(call: Call) -> Option<(u64, u32)> {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     unsafe { SHAPES.find_whole(call, NAMES.text()) }
-        // SAFETY: as above.
+        // SAFETY: as above (invariant 13).
         .or_else(|| unsafe { recognise_parts(call) })
 }
 
@@ -225,7 +225,7 @@ unsafe fn recognise_parts(call: Call) -> Option<(u64, u32)> {
         *id = hinted;
     }
     let wide = STATE.reads_blocks.load(Relaxed);
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     let is_same = |(text, id)| unsafe { cstring::is(text, NAMES.text(), id as usize, wide) };
     if !call.texts.into_iter().zip(ids).all(is_same) {
         return None;

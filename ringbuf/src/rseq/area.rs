@@ -28,7 +28,7 @@ const WITH_MM_CID: libc::c_ulong = 28;
 pub(crate) fn area() -> Option<Area> {
     let (offset, size): (*const isize, *const u32);
     // SAFETY: loads two addresses from the global offset table, which has an entry for each symbol named here. It is 0 where libc
-    // does not have the symbol (glibc before 2.35, musl): weak here, in whatever object this gets into.
+    // does not have the symbol (glibc before 2.35, musl): weak here, in whatever object this gets into (invariant 14).
     unsafe {
         std::arch::asm!(
             ".weak __rseq_offset",
@@ -41,14 +41,14 @@ pub(crate) fn area() -> Option<Area> {
     if offset.is_null() || size.is_null() {
         return None;
     }
-    // SAFETY: a constant of libc, set before any code of the program runs.
+    // SAFETY: a constant of libc, set before any code of the program runs (invariant 15).
     let size = unsafe { size.read() };
     if size == 0 {
         return None;
     }
-    // SAFETY: as above.
+    // SAFETY: as above (invariant 15).
     let offset = unsafe { offset.read() };
-    // SAFETY: no preconditions.
+    // SAFETY: no preconditions (invariant 14).
     let features = unsafe { libc::getauxval(AT_RSEQ_FEATURE_SIZE) };
     let index_at = if features >= WITH_MM_CID { MM_CID_AT } else { CPU_AT };
     let offset = i32::try_from(offset).ok()?;
@@ -62,7 +62,7 @@ pub(crate) fn index(hot: &Hot) -> Option<usize> {
     if offset == 0 {
         return None;
     }
-    // SAFETY: the area lies at that offset from the thread pointer in every thread (see `area`).
+    // SAFETY: the area lies at that offset from the thread pointer in every thread (see `area`) (invariant 15).
     let (cpu, index) = unsafe { cpu_and_index(offset as isize, hot.index_offset.load(Relaxed) as isize) };
     (cpu >= 0).then_some(index as usize)
 }
@@ -74,7 +74,7 @@ pub(crate) fn index(hot: &Hot) -> Option<usize> {
 #[inline(always)]
 unsafe fn cpu_and_index(offset: isize, index_offset: isize) -> (i32, u32) {
     let (cpu, index): (i32, u32);
-    // SAFETY: passed on from the caller; both words are only read.
+    // SAFETY: passed on from the caller; both words are only read (invariant 13).
     unsafe {
         std::arch::asm!(
             "mov {cpu:e}, dword ptr fs:[{offset} + {cpu_at}]",
@@ -93,7 +93,7 @@ unsafe fn cpu_and_index(offset: isize, index_offset: isize) -> (i32, u32) {
 #[inline(always)]
 pub(crate) fn add(word: &AtomicU64, number: u64) -> u64 {
     let mut was = number;
-    // SAFETY: adds to an aligned word that is only ever seen as atomic.
+    // SAFETY: adds to an aligned word that is only ever seen as atomic (invariant 3).
     unsafe {
         std::arch::asm!(
             "xadd qword ptr [{word}], {was}",

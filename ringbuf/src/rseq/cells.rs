@@ -229,7 +229,7 @@ pub(crate) unsafe fn push_cells(
     ip: *const u8,
     service: *const u8,
 ) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     unsafe { blkin_rseq_push_cells(ids, place, key, name, ip, service) }
 }
 
@@ -246,12 +246,12 @@ unsafe extern "C" fn push_longer(
     ip: *const u8,
     service: *const u8,
 ) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     let call = unsafe { call_at(place, [name, ip, service, key]) };
     set_longer(&call, Size::Cells);
-    // SAFETY: as above.
+    // SAFETY: as above (invariant 13).
     if !unsafe { record_brief_call(ids, call, Short::Event, LEGACY_LEVEL) } {
-        // SAFETY: as above.
+        // SAFETY: as above (invariant 13).
         unsafe { record_call(ids, call, Said::Short(Short::Event), LEGACY_LEVEL) };
     }
 }
@@ -270,8 +270,8 @@ unsafe extern "C" fn look_up(
     ip: *const u8,
     service: *const u8,
 ) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     let call = unsafe { call_at(place, [name, ip, service, key]) };
-    // SAFETY: as above.
+    // SAFETY: as above (invariant 13).
     unsafe { record_call_if(ids, call, Said::Short(Short::Event), LEGACY_LEVEL, || true) };
 }

@@ -269,7 +269,7 @@ pub(crate) unsafe fn push_texts(
     counts: Counts,
 ) -> Outcome {
     let tail = (&raw const *image).cast::<u8>().wrapping_add(GRAIN_BYTES);
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     let code = unsafe { blkin_rseq_push_texts(ids, names, counts.0, tail, traits) };
     Outcome::from_code(code)
 }
@@ -282,6 +282,6 @@ pub(crate) unsafe fn push_texts(
 pub(crate) unsafe fn push_long(hot: &Hot, image: &mut Image, grains: usize, is_event: bool) -> Outcome {
     debug_assert!((1..=Image::MOST_GRAINS).contains(&grains));
     let image = (&raw mut *image).cast();
-    // SAFETY: passed on from the caller; the image holds that many grains.
+    // SAFETY: passed on from the caller; the image holds that many grains (invariant 13).
     Outcome::from_code(unsafe { blkin_rseq_push_long(hot, image, 0, grains as u64, 0, u64::from(is_event)) })
 }

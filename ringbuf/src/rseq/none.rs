@@ -48,12 +48,12 @@ pub(crate) fn index(_: &Hot) -> Option<usize> {
 }
 
 pub(crate) unsafe fn push_event(ids: *const u64, names: u64, traits: u64) -> i32 {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     unsafe { push_event_otherwise(ids, names, traits, 0) }
 }
 
 pub(crate) unsafe fn push_value(ids: *const u64, names: u64, traits: u64, value: u64) -> i32 {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     unsafe { push_value_otherwise(ids, names, traits, value) }
 }
 
@@ -69,7 +69,7 @@ pub(crate) unsafe fn push_cells(
     ip: *const u8,
     service: *const u8,
 ) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     unsafe { push_cells_otherwise(ids, place, key, name, ip, service) }
 }
 

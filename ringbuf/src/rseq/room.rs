@@ -80,9 +80,9 @@ pub(crate) unsafe fn refresh_limit(hot: &Hot) {
     let slot = index(hot).and_then(|index| hot.slots.get(index));
     let Some(slot) = slot.filter(|slot| !slot.header.load(Acquire).is_null()) else { return };
     let header = slot.header.load(Relaxed);
-    // SAFETY: not null, so that it points into the segment (see above).
+    // SAFETY: not null, so that it points into the segment (see above) (invariant 1).
     let head = unsafe { &*header }.load(Relaxed) & POSITION_MASK;
-    // SAFETY: set before the header.
+    // SAFETY: set before the header (invariant 1).
     let tail = unsafe { &*slot.tail.load(Relaxed) }.load(Acquire) & POSITION_MASK;
     let last = tail + u64::from(hot.mask.load(Relaxed));
     let before_wrap = POSITION_MASK - 1;
@@ -91,7 +91,7 @@ pub(crate) unsafe fn refresh_limit(hot: &Hot) {
     let would_wrap = !is_full && room > before_wrap.wrapping_sub(head) & POSITION_MASK;
     let last = if would_wrap || head > before_wrap { before_wrap } else { last };
     let limit = (last + 1).min(slot.open.load(Relaxed));
-    // SAFETY: passed on from the caller. It does nothing where the thread is elsewhere by now.
+    // SAFETY: passed on from the caller. It does nothing where the thread is elsewhere by now (invariant 13).
     unsafe { blkin_rseq_set_limit(hot, header, 0, limit) };
 }
 
@@ -100,7 +100,7 @@ pub(crate) unsafe fn refresh_limit(hot: &Hot) {
 /// # Safety
 /// As [`refresh_limit`].
 pub(crate) unsafe fn refuse(hot: &Hot) -> Outcome {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     Outcome::from_code(unsafe { blkin_rseq_refuse(hot) })
 }
 
@@ -116,7 +116,7 @@ pub(crate) unsafe fn evict(
     to: u64,
     overwritten: u64,
 ) -> Outcome {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     Outcome::from_code(unsafe { blkin_rseq_evict(hot, header, 0, to, overwritten, from) })
 }
 

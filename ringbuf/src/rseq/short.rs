@@ -201,7 +201,7 @@ unsafe extern "C" {
 /// `ids` points to three readable words.
 #[inline(always)]
 pub(crate) unsafe fn push_event(ids: *const u64, names: u64, traits: u64) -> i32 {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     unsafe { blkin_rseq_push_event(ids, names, NOTHING, NOTHING, traits) }
 }
 
@@ -211,6 +211,6 @@ pub(crate) unsafe fn push_event(ids: *const u64, names: u64, traits: u64) -> i32
 /// As [`push_event`].
 #[inline(always)]
 pub(crate) unsafe fn push_value(ids: *const u64, names: u64, traits: u64, value: u64) -> i32 {
-    // SAFETY: passed on from the caller.
+    // SAFETY: passed on from the caller (invariant 13).
     unsafe { blkin_rseq_push_value(ids, names, NOTHING, NOTHING, traits, value) }
 }

@@ -111,7 +111,7 @@ impl Ids {
     #[inline(always)]
     pub(crate) unsafe fn are_of(self, call: &Call, table: &[AtomicU64]) -> bool {
         (0..TEXTS).filter(|number| self.is_long(*number)).all(|number| {
-            // SAFETY: passed on from the caller.
+            // SAFETY: passed on from the caller (invariant 13).
             unsafe { cstring::goes_on(call.texts[number], table, self.id(number)) }
         })
     }

@@ -112,7 +112,7 @@ impl Entry {
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(super) fn lies_at(&self, texts: &[*const u8; TEXTS]) -> bool {
-        // SAFETY: the entry's own words, which are written only as atomics.
+        // SAFETY: the entry's own words, which are written only as atomics (invariant 3).
         unsafe {
             std::arch::asm!(
                 "cmp {tb}, qword ptr [{entry} + {at} + 8]",
@@ -147,18 +147,18 @@ impl Entry {
     #[inline(always)]
     unsafe fn begins(&self, texts: &[*const u8; TEXTS], with_key: bool) -> bool {
         let [name, address, service, key] = *texts;
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (invariant 13).
         let mut equal = unsafe { self.begins_at::<0>(name) };
-        // SAFETY: as above.
+        // SAFETY: as above (invariant 13).
         equal = unsafe { self.and_begins_at::<1>(equal, address) };
-        // SAFETY: as above.
+        // SAFETY: as above (invariant 13).
         equal = unsafe { self.and_begins_at::<2>(equal, service) };
         if with_key {
-            // SAFETY: as above.
+            // SAFETY: as above (invariant 13).
             equal = unsafe { self.and_begins_at::<3>(equal, key) };
         }
         let all: u32;
-        // SAFETY: registers alone.
+        // SAFETY: registers alone (invariant 14).
         unsafe {
             std::arch::asm!("pmovmskb {all:e}, {equal}", all = out(reg) all, equal = in(xmm_reg) equal,
                 options(pure, nomem, nostack, preserves_flags));
@@ -174,7 +174,7 @@ impl Entry {
     #[inline(always)]
     unsafe fn begins_at<const NUMBER: usize>(&self, text: *const u8) -> __m128i {
         let equal;
-        // SAFETY: passed on from the caller; the entry's own words are aligned, and written only as atomics.
+        // SAFETY: passed on from the caller; the entry's own words are aligned, and written only as atomics (invariant 13).
         unsafe {
             std::arch::asm!(
                 "movdqu {equal}, xmmword ptr [{text}]",
@@ -198,9 +198,9 @@ impl Entry {
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     unsafe fn and_begins_at<const NUMBER: usize>(&self, mut equal: __m128i, text: *const u8) -> __m128i {
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller (invariant 13).
         let also = unsafe { self.begins_at::<NUMBER>(text) };
-        // SAFETY: registers alone.
+        // SAFETY: registers alone (invariant 14).
         unsafe {
             std::arch::asm!("pand {equal}, {also}", equal = inout(xmm_reg) equal, also = in(xmm_reg) also,
                 options(pure, nomem, nostack, preserves_flags));
@@ -224,7 +224,7 @@ impl Entry {
     #[inline(always)]
     pub(super) unsafe fn read_if_it_begins(&self, call: &Call, with_key: bool) -> Option<(u64, u64, u64)> {
         let version = self.version.load(Acquire);
-        // SAFETY: see `lies_at`.
+        // SAFETY: see `lies_at` (invariant 13).
         if version & 1 != 0 || !unsafe { self.begins(&call.texts, with_key) } {
             return None;
         }

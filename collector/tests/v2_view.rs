@@ -63,6 +63,7 @@ fn a_view_that_is_read_again_holds_the_new_span_alone() {
 fn what_says_nothing_is_none() {
     for members in [
         r#""name":"","timestamp":0,"duration":-5"#,
+        r#""timestamp":-5,"duration":0"#,
         r#""parentId":"0000000000000000""#,
         r#""parentId":"2""#,
         r#""localEndpoint":{"serviceName":""},"remoteEndpoint":{}"#,

@@ -535,8 +535,8 @@ mod tests {
 
     #[test]
     fn a_percentile_is_within_its_bound_whatever_the_time() {
-        let times = (0..50).flat_map(|bits| (64..128).map(move |first| first << bits));
-        for exact in times.flat_map(|time: u64| [time, time + (time >> 7)]) {
+        let of_bits = |bits: u32| (64..128_u64).flat_map(move |top| [top << bits, ((top + 1) << bits) - 1]);
+        for exact in (0..50).flat_map(of_bits) {
             let mut times = Times::default();
             [0, exact, u64::MAX].into_iter().for_each(|time_us| times.add(time_us));
             let found = times.percentile(50);

@@ -377,4 +377,67 @@ mod tests {
         known.forget();
         assert_eq!(commit(&mut known, &[(1, 1), (3, 1)]), [true, true]);
     }
+
+    #[test]
+    fn of_a_commit_that_did_not_end_nothing_is_remembered_once_all_is_forgotten() {
+        let mut known = Known::default();
+        let trace_at = |place| TraceId::new(0, place as u64).unwrap();
+        let came = pieces(&[(1, 1)]);
+        let mut come = |known: &mut Known| {
+            known.begin(trace_at(1));
+            known.new_part(&came.parts().next().unwrap(), Standing::Fresh, 1)
+        };
+        assert_eq!(come(&mut known), New::All);
+        known.forget();
+        assert_eq!(come(&mut known), New::All);
+        known.forget();
+        known.end(trace_at);
+        assert!(!known.knows(trace_at(1)));
+    }
+
+    #[test]
+    fn a_head_that_ends_leaves_nothing_but_the_traces_that_are_followed() {
+        let mut known = Known::default();
+        commit(&mut known, &[(1, 1), (2, 1)]);
+        commit(&mut known, &[(1, 2)]);
+        known.remember(TraceId::new(0, 3).unwrap(), &stored(&[(3, 1)]));
+        known.begin_head();
+        assert_eq!((known.traces.len(), known.once.len(), known.again.len()), (0, 0, 0));
+        assert_eq!(known.followed.len(), 1);
+        assert_eq!(commit(&mut known, &[(1, 1), (1, 2), (2, 1)]), [true; 3]);
+    }
+
+    #[test]
+    fn a_trace_is_followed_until_nothing_of_it_has_come_for_some_heads() {
+        let mut known = Known::default();
+        let [silent, active] = [1, 2].map(|id| TraceId::new(0, id).unwrap());
+        for trace in [silent, active] {
+            known.remember(trace, &stored(&[(1, 1)]));
+        }
+        for _ in 0..PATIENCE {
+            known.begin_head();
+            assert!(known.follow(active).is_some());
+        }
+        assert!(known.followed.contains_key(&silent));
+        known.begin_head();
+        assert!(!known.followed.contains_key(&silent) && known.follow(active).is_some());
+        assert_eq!(known.kept, OF_TRACE + 1);
+    }
+
+    #[test]
+    fn of_too_many_traces_that_are_followed_those_go_that_came_longest_ago() {
+        for order in [[1, 2, 3], [3, 1, 2], [2, 3, 1]] {
+            let mut known = Known::default();
+            let of = |id| TraceId::new(0, id).unwrap();
+            order.map(|id| known.remember(of(id), &stored(&[(1, 1)])));
+            for came in 1..=3 {
+                known.begin_head();
+                known.follow(of(came));
+            }
+            let each = OF_TRACE + 1;
+            (0..2).for_each(|_| known.bound(2 * each));
+            let left = || [1, 2, 3].map(|id| known.followed.contains_key(&of(id)));
+            assert_eq!((left(), known.kept), ([false, true, true], 2 * each), "{order:?}");
+        }
+    }
 }

@@ -429,7 +429,9 @@ mod tests {
         for order in [[1, 2, 3], [3, 1, 2], [2, 3, 1]] {
             let mut known = Known::default();
             let of = |id| TraceId::new(0, id).unwrap();
-            order.map(|id| known.remember(of(id), &stored(&[(1, 1)])));
+            for id in order {
+                known.remember(of(id), &stored(&[(1, 1)]));
+            }
             for came in 1..=3 {
                 known.begin_head();
                 known.follow(of(came));

@@ -445,22 +445,18 @@ mod tests {
     #[test]
     fn of_traces_that_go_on_those_are_visited_that_have_what_is_wanted_in_what_is_older() {
         const TRACES: i64 = 1000;
-        const WITH_OWN: i64 = 400;
         let store = TraceStore::new(Memory::default()).unwrap();
         let own = |trace: i64| format!("service {trace}");
-        keep(
-            &store,
-            (1..=TRACES).map(|trace| {
-                let own = (trace <= WITH_OWN).then(|| event(&own(trace)));
-                let annotations = [event("all")].into_iter().chain(own).collect();
-                Span { annotations, ..at(trace, 1, trace) }
-            }),
-        );
+        let older =
+            |trace| Span { annotations: vec![event("all"), event(&own(trace))], ..at(trace, 1, trace) };
+        keep(&store, (1..=TRACES).map(older));
         make_segment(&store);
-        keep(
-            &store,
-            (1..=TRACES).map(|trace| Span { annotations: vec![event("later")], ..at(trace, 2, trace) }),
-        );
+        let fences = store.index.view().segments[0].fences.terms.clone();
+        let begins_a_chunk = |trace: &i64| fences.iter().any(|fence| fence.0 == terms::service(&own(*trace)));
+        let at_begins: Vec<i64> = (1..=TRACES).filter(begins_a_chunk).collect();
+        assert!(!at_begins.is_empty());
+        let newer = |trace| Span { annotations: vec![event("later")], ..at(trace, 2, trace) };
+        keep(&store, (1..=TRACES).map(newer));
         let all: Vec<u64> = (1..=TRACES as u64).rev().collect();
         for place in ["a head", "a segment"] {
             for service in ["all", "later"] {
@@ -468,7 +464,7 @@ mod tests {
                 assert_eq!(visited, all, "{service} in {place}");
             }
             assert!(visited_now(&store, &Wanted::of_service(Some("other"))).is_empty(), "{place}");
-            for trace in 1..=WITH_OWN {
+            for trace in (1..=TRACES).step_by(100).chain(at_begins.iter().copied()) {
                 let visited = visited_now(&store, &Wanted::of_service(Some(&own(trace))));
                 assert_eq!(visited, [trace as u64], "{place}");
             }

@@ -383,7 +383,7 @@ mod tests {
         let mut known = Known::default();
         let trace_at = |place| TraceId::new(0, place as u64).unwrap();
         let came = pieces(&[(1, 1)]);
-        let mut come = |known: &mut Known| {
+        let come = |known: &mut Known| {
             known.begin(trace_at(1));
             known.new_part(&came.parts().next().unwrap(), Standing::Fresh, 1)
         };

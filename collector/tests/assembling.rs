@@ -351,6 +351,29 @@ fn the_time_of_a_call_is_not_that_of_another_service_which_the_same_piece_names(
 }
 
 #[test]
+fn a_mark_that_names_no_service_does_not_make_a_part_a_side_of_the_call() {
+    let nowhere = Annotation { timestamp: 10, value: "sr".into(), ..Annotation::default() };
+    let part = |timestamp, duration, annotations| V1Span {
+        timestamp: Some(timestamp),
+        duration: Some(duration),
+        ..piece("op", annotations)
+    };
+    let parts =
+        [part(10, 5, vec![nowhere, event(12, "x", "osd")]), part(20, 30, vec![event(20, "y", "osd")])];
+    let times: Vec<_> = assemble_v1(&parts).iter().map(|span| (span.timestamp, span.duration)).collect();
+    assert_eq!(times, [(Some(10), Some(40))]);
+}
+
+#[test]
+fn the_time_of_a_served_call_is_not_that_of_another_service_which_the_same_piece_names() {
+    let marks = vec![event(5, "x", "osd"), event(10, "sr", "gw"), event(20, "ss", "gw")];
+    let call = V1Span { timestamp: Some(10), duration: Some(10), ..piece("op", marks) };
+    let spans = assemble_v1(&[call, piece("op", vec![event(15, "y", "osd")])]);
+    let times: HashSet<_> = spans.iter().map(|span| (span.local_service(), span.timestamp)).collect();
+    assert_eq!(times, HashSet::from([(Some("gw"), Some(10)), (Some("osd"), None)]));
+}
+
+#[test]
 fn a_server_without_a_client_keeps_the_time_that_it_gave_and_is_not_shared() {
     let served = V1Span {
         timestamp: Some(9),

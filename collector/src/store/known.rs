@@ -442,4 +442,35 @@ mod tests {
             assert_eq!((left(), known.kept), ([false, true, true], 2 * each), "{order:?}");
         }
     }
+
+    #[test]
+    fn what_leaves_unread_leaves_no_trace_followed() {
+        let trace = TraceId::new(0, 1).unwrap();
+        let leave = |left_unread| {
+            let mut known = Known::default();
+            known.remember(trace, &stored(&[(1, 1)]));
+            known.leave(&Passed { end: 0, left: HashSet::new(), left_unread });
+            known.follow(trace).is_some()
+        };
+        assert_eq!([false, true].map(leave), [true, false]);
+    }
+
+    #[test]
+    fn a_piece_of_a_trace_that_is_followed_no_more_is_new() {
+        let came = pieces(&[(1, 1)]);
+        let part = came.parts().next().unwrap();
+        assert_eq!(Known::default().new_part(&part, Standing::Followed, 1), New::All);
+    }
+
+    #[test]
+    fn a_trace_that_is_remembered_late_is_followed_as_long_as_any_and_known_by_that_alone() {
+        let mut known = Known::default();
+        let trace = TraceId::new(0, 1).unwrap();
+        (0..=PATIENCE).for_each(|_| known.begin_head());
+        known.begin(trace);
+        known.remember(trace, &stored(&[(1, 1)]));
+        assert!(!known.knows(trace));
+        known.begin_head();
+        assert!(known.follow(trace).is_some());
+    }
 }

@@ -6,6 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use blkin_daemon::own::is_own;
+use blkin_daemon::threads;
 use blkin_daemon::upstream::addresses;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -90,7 +91,7 @@ impl Dial {
         let resolving = move || {
             let _given_up = found.send(resolver(&upstream));
         };
-        std::thread::Builder::new().name("resolver".into()).spawn(resolving)?;
+        threads::start("resolver", resolving)?;
         let began = Instant::now();
         while began.elapsed() < self.timeout {
             match addresses.recv_timeout(SLICE) {

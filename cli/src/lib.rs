@@ -19,6 +19,7 @@
 
 pub mod doctor;
 pub mod http;
+pub mod json;
 pub mod ledger;
 pub mod live;
 pub mod metrics;

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::http;
+use crate::json;
 use crate::moments;
 use crate::span::Span;
 use crate::terminal::{Colour, MOST_COLUMNS, Style, fit, safe, wrapped};
@@ -189,8 +190,8 @@ fn follow(
 
 fn json_line(event: Event) -> Result<String> {
     Ok(match event {
-        Event::Span(json) => json + "\n",
-        Event::Missed(missed) => format!("{}\n", serde_json::json!({ "missed": missed })),
+        Event::Span(span) => json::safe(span) + "\n",
+        Event::Missed(missed) => json::line(&serde_json::json!({ "missed": missed }))?,
     })
 }
 

@@ -14,7 +14,7 @@ use blkin_cli::target::OFFERS;
 use blkin_cli::terminal::{MOST_COLUMNS, Style};
 use blkin_cli::traces::Trace;
 use blkin_cli::waterfall::{self, View};
-use blkin_cli::{doctor, live, moments, recover, rejects, set, snapshot, stats, traces, units};
+use blkin_cli::{doctor, json, live, moments, recover, rejects, set, snapshot, stats, traces, units};
 use clap::{Arg, Args, CommandFactory, Parser, Subcommand};
 
 const AFTER_HELP: &str = "\
@@ -281,7 +281,7 @@ fn help(command: Option<&str>) -> Result<()> {
 fn list_rejects(collector: &Client, limit: u16, json: bool) -> Result<()> {
     let rejects = rejects::fetch(collector, usize::from(limit))?;
     match json {
-        true => put(&pretty(&rejects)?),
+        true => put(&json::pretty(&rejects)?),
         false if rejects.is_empty() => nothing("nothing was rejected", collector),
         false => put(&rejects::table(&rejects, moments::now_us(), Style::of_stdout_or(MOST_COLUMNS))),
     }
@@ -290,7 +290,7 @@ fn list_rejects(collector: &Client, limit: u16, json: bool) -> Result<()> {
 fn measure(collector: &Client, wanted: &StatsArguments, json: bool) -> Result<()> {
     let found = stats::fetch(collector, wanted)?;
     match json {
-        true => put(&pretty(&found)?),
+        true => put(&json::pretty(&found)?),
         false if found.services.is_empty() => nothing(&stats::nothing(&found, wanted), collector),
         false => put(&stats::table(&found, Style::of_stdout())),
     }
@@ -299,7 +299,7 @@ fn measure(collector: &Client, wanted: &StatsArguments, json: bool) -> Result<()
 fn take_snapshot(wanted: &SnapshotArguments, json: bool) -> Result<()> {
     let written = snapshot::run(wanted)?;
     if json {
-        return put(&pretty(&written)?);
+        return put(&json::pretty(&written)?);
     }
     tell(&written.text());
     Ok(())
@@ -317,14 +317,14 @@ fn print_saved(file: &Path, json: bool) -> Result<()> {
 
 fn check(reading: &Reading, json: bool) -> Result<ExitCode> {
     let ledger = &reading.ledger;
-    put(&if json { pretty(ledger)? } else { ledger.table(Style::of_stdout_or(MOST_COLUMNS)) })?;
+    put(&if json { json::pretty(ledger)? } else { ledger.table(Style::of_stdout_or(MOST_COLUMNS)) })?;
     reading.unread.iter().chain(&reading.silent).for_each(|missing| tell(&format!("blkin: {missing}\n")));
     Ok(code(reading.balances()))
 }
 
 fn examine(places: doctor::Places, json: bool) -> Result<ExitCode> {
     let report = doctor::examine(places);
-    put(&if json { pretty(&report)? } else { doctor::text(&report, Style::of_stdout()) })?;
+    put(&if json { json::pretty(&report)? } else { doctor::text(&report, Style::of_stdout()) })?;
     Ok(code(report.healthy))
 }
 
@@ -355,7 +355,7 @@ fn list(collector: &Client, wanted: &TracesArguments, json: bool) -> Result<()> 
     }
     let found = traces::search(collector, &search)?;
     if json {
-        return put(&pretty(&found)?);
+        return put(&json::pretty(&found)?);
     }
     if found.is_empty() {
         tell(&(traces::nothing(collector, &search) + "\n"));
@@ -378,18 +378,12 @@ fn wrong(command: &str, what: impl std::fmt::Display) -> clap::Error {
 fn draw(collector: &Client, id: &str, short: bool, json: bool) -> Result<()> {
     let Trace { spans, partial } = traces::fetch(collector, id)?;
     let view = View { style: Style::of_stdout(), annotations: !short };
-    put(&if json { pretty(&spans)? } else { waterfall::draw(&spans, view) })?;
+    put(&if json { json::pretty(&spans)? } else { waterfall::draw(&spans, view) })?;
     if let Some(key) = partial {
         let base = collector.base();
         tell(&format!("spans are missing here: the trace has more than {key} of {base} allows\n"));
     }
     Ok(())
-}
-
-fn pretty(value: &impl serde::Serialize) -> Result<String> {
-    let mut text = serde_json::to_string_pretty(value).context("failed to write JSON")?;
-    text.push('\n');
-    Ok(text)
 }
 
 /// Says something to people. Nobody may listen any more: the exit code tells it too.

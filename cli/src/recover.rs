@@ -13,6 +13,7 @@ use blkin_record::{Endpoint, EndpointRef, Record, Text, Value};
 use blkin_ringbuf::saved::{self, Count, MAX_FILE_BYTES, Reading, Saved, SavedRecord, SavedTime};
 use serde::{Serialize, Serializer};
 
+use crate::json;
 use crate::moments;
 use crate::terminal::safe;
 use crate::units;
@@ -284,8 +285,7 @@ pub fn write_text(a: &Recovered, out: &mut impl Write) -> io::Result<()> {
 /// # Errors
 /// When `out` cannot be written.
 pub fn write_json(annotation: &Recovered, out: &mut impl Write) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, annotation)?;
-    out.write_all(b"\n")
+    out.write_all(json::line(annotation)?.as_bytes())
 }
 
 #[cfg(test)]

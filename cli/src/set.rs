@@ -170,7 +170,7 @@ pub fn told(arguments: &SetArguments, text: &str, json: bool, style: Style) -> R
     };
     if json {
         let answer: Value = serde_json::from_str(text)?;
-        return Ok(format!("{:#}\n", answer["done"]));
+        return Ok(crate::json::pretty(&answer["done"])?);
     }
     Ok(shown(arguments, &done, style))
 }

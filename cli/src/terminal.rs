@@ -69,7 +69,12 @@ pub enum Colour {
 
 /// `text` without control characters: what a traced program wrote never drives the reader's terminal, nor reorders a line.
 pub fn safe(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() || is_bidi_control(c) { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if drives(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// Whether a terminal does something else with it than show it.
+pub(crate) fn drives(c: char) -> bool {
+    c.is_control() || is_bidi_control(c)
 }
 
 /// Unicode's characters (`Bidi_Control`) that turn the direction in which others are shown.

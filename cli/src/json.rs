@@ -1,0 +1,68 @@
+//! JSON as `--json` prints it: what others recorded is in it, and it may be a terminal that shows it.
+
+use serde::Serialize;
+
+use crate::terminal::drives;
+
+/// `value` over several lines, with a line's end.
+///
+/// # Errors
+/// When it cannot be written as JSON.
+pub fn pretty(value: &impl Serialize) -> serde_json::Result<String> {
+    serde_json::to_string_pretty(value).map(|text| safe(text) + "\n")
+}
+
+/// `value` in a line, with its end.
+///
+/// # Errors
+/// When it cannot be written as JSON.
+pub fn line(value: &impl Serialize) -> serde_json::Result<String> {
+    serde_json::to_string(value).map(|text| safe(text) + "\n")
+}
+
+/// The same JSON without characters that drive a terminal or turn the direction of what stands beside them: JSON wants escapes
+/// for those below U+0020 alone, and whoever reads escapes gets what was recorded.
+pub fn safe(json: String) -> String {
+    let is_unsafe = |c: char| drives(c) && !matches!(c, '\n' | '\r' | '\t');
+    if !json.contains(is_unsafe) {
+        return json;
+    }
+    json.chars().fold(String::with_capacity(json.len()), |mut escaped, c| {
+        match is_unsafe(c) {
+            // None of them lies beyond the first plane.
+            true => escaped += &format!("\\u{:04x}", u32::from(c)),
+            false => escaped.push(c),
+        }
+        escaped
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECORDED: &str = "a\u{9b}31m\u{7f}b\u{202e}\u{2069}\\ \" \n\t\u{1b}[2J é 商 \u{1f600}";
+
+    #[test]
+    fn what_was_recorded_neither_drives_the_terminal_nor_is_changed() {
+        for text in [pretty(&[RECORDED]).unwrap(), line(&[RECORDED]).unwrap()] {
+            assert!(!text.trim_end().chars().any(|c| drives(c) && c != '\n'), "{text:?}");
+            assert!(
+                text.contains(r"\u009b31m\u007fb\u202e\u2069") && text.contains("é 商 \u{1f600}"),
+                "{text}"
+            );
+            assert_eq!(serde_json::from_str::<[String; 1]>(&text).unwrap(), [RECORDED]);
+        }
+    }
+
+    #[test]
+    fn what_drives_no_terminal_is_left_as_it_is() {
+        let json = "[\n\t\"é 商\"\r\n]";
+        assert_eq!(safe(json.to_owned()), json);
+    }
+
+    #[test]
+    fn what_is_no_json_does_not_drive_the_terminal_either() {
+        assert_eq!(safe("{\u{1b}]0;title\u{7}".to_owned()), r"{\u001b]0;title\u0007");
+    }
+}

@@ -11,10 +11,10 @@ use crate::ledger::ROOMY;
 const USUAL: &str = "1 25";
 
 #[test]
-fn nothing_is_lost_in_whatever_order_daemons_are_killed_ended_and_stopped() -> Result<()> {
+fn nothing_is_lost_in_whatever_order_daemons_are_killed_ended_and_stopped_and_disks_are_full() -> Result<()> {
     let asked = std::env::var("BLKIN_CHAOS").unwrap_or_else(|_| USUAL.to_owned());
     let (seed, steps) = asked.split_once(' ').context("BLKIN_CHAOS is \"SEED STEPS\"")?;
-    let mut chaos = Chaos::new(Chain::start()?, seed.parse()?)?;
+    let mut chaos = Chaos::new(Chain::start_on_small_disks()?, seed.parse()?)?;
     let calls = written(&mut chaos, steps.parse()?);
     calls.and_then(|calls| chaos.chain.settled(calls)).with_context(|| format!("{chaos:?}"))
 }

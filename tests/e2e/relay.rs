@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use blkin_scribe::{Client, Reply};
 use blkin_tests::artifacts::{binary, run};
 use blkin_tests::chain::Chain;
 use blkin_tests::daemons::{LIMIT, Node, Setup, unused_address};
+use blkin_tests::disk::Disk;
 use blkin_tests::program::Program;
 use blkin_tests::relays::Relay;
 use blkin_tests::scribe::{Behaviour, Server};
@@ -282,28 +282,11 @@ fn a_relay_that_keeps_the_oldest_says_try_later_until_there_is_room() -> Result<
     Ok(())
 }
 
-/// A small file system; needs root.
-struct Tmpfs<'a>(&'a Path);
-
-impl<'a> Tmpfs<'a> {
-    fn mount(folder: &'a Path, size: &str) -> Result<Self> {
-        std::fs::create_dir_all(folder)?;
-        run(Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(folder))?;
-        Ok(Tmpfs(folder))
-    }
-}
-
-impl Drop for Tmpfs<'_> {
-    fn drop(&mut self) {
-        let _ = run(Command::new("umount").arg("--lazy").arg(self.0));
-    }
-}
-
 #[test]
 fn a_full_disk_means_try_later_and_room_means_ok() -> Result<()> {
     let folder = TempDir::new()?;
     let disk = folder.path().join("relay-spool");
-    let _mounted = Tmpfs::mount(&disk, "3m")?;
+    let _mounted = Disk::mount(&disk, "3m")?;
     let gone = unused_address()?;
     let mut relay = Relay::start(folder.path(), "relay", &[&gone], &["--stop-timeout-ms", "200"])?;
     let mut sender = client(&relay);

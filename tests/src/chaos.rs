@@ -7,6 +7,7 @@ use rustix::process::Signal;
 
 use crate::chain::Chain;
 use crate::daemons::Daemon;
+use crate::disk::Disk;
 use crate::process::signal_pid;
 
 /// What something happens to.
@@ -20,7 +21,16 @@ pub enum Victim {
     Root,
     /// The collector.
     Collector,
+    /// What the relay that consumerd ships to has its spool on.
+    LeafDisk,
+    /// What the relay before the collector has its spool on.
+    RootDisk,
+    /// What the collector has its store on.
+    Store,
 }
+
+const DAEMONS: [Victim; 4] = [Victim::Worker, Victim::Leaf, Victim::Root, Victim::Collector];
+const DISKS: [Victim; 3] = [Victim::LeafDisk, Victim::RootDisk, Victim::Store];
 
 /// What happens to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +41,8 @@ pub enum Fault {
     Terminate,
     /// SIGSTOP, and SIGCONT later.
     Stop,
+    /// All room of a disk is taken, and given back later.
+    Fill,
 }
 
 /// Something that is away, and until which step.
@@ -38,7 +50,7 @@ pub enum Fault {
 struct Absence {
     victim: Victim,
     fault: Fault,
-    process: u32,
+    process: Option<u32>,
     back_at: u32,
 }
 
@@ -78,13 +90,20 @@ impl Chaos {
     pub fn step(&mut self) -> Result<()> {
         self.step += 1;
         self.bring_back(|absence, step| absence.back_at <= step)?;
-        let all = [Victim::Worker, Victim::Leaf, Victim::Root, Victim::Collector];
-        let present: Vec<_> = all
+        // What has become of room meanwhile, by what was sent on, others take as well.
+        self.away.iter().filter_map(|absence| self.disk(absence.victim)).try_for_each(Disk::fill)?;
+        let disks = DISKS.into_iter().filter(|disk| self.disk(*disk).is_some());
+        let present: Vec<_> = DAEMONS
             .into_iter()
+            .chain(disks)
             .filter(|victim| self.away.iter().all(|absence| absence.victim != *victim))
             .collect();
         let Some(victim) = self.one_of(&present) else { return Ok(()) };
-        let fault = self.one_of(&[Fault::Kill, Fault::Terminate, Fault::Stop]).unwrap_or(Fault::Kill);
+        let faults: &[Fault] = match DISKS.contains(&victim) {
+            true => &[Fault::Fill],
+            false => &[Fault::Kill, Fault::Terminate, Fault::Stop],
+        };
+        let Some(fault) = self.one_of(faults) else { return Ok(()) };
         let rounds = self.one_of(&[1, 1, 1, 2, 3, 5]).unwrap_or(1);
         self.strike(victim, fault, rounds)
     }
@@ -99,16 +118,25 @@ impl Chaos {
 
     fn strike(&mut self, victim: Victim, fault: Fault, rounds: u32) -> Result<()> {
         self.told.push(format!("{}: {fault:?} {victim:?} for {rounds}", self.step));
+        let process = match self.disk(victim) {
+            Some(disk) => disk.fill().map(|()| None)?,
+            None => self.hit(victim, fault).map(Some)?,
+        };
+        self.away.push(Absence { victim, fault, process, back_at: self.step + rounds });
+        Ok(())
+    }
+
+    /// Signals a process, and tells which it was.
+    fn hit(&mut self, victim: Victim, fault: Fault) -> Result<u32> {
         let process = self.process(victim)?;
         match (fault, self.daemon(victim)) {
             (Fault::Stop, _) => signal_pid(process, Signal::STOP)?,
             // A worker is asked to end by its holder alone, and only when that ends itself.
             (_, None) => signal_pid(process, Signal::KILL)?,
-            (Fault::Kill, Some(daemon)) => daemon.process.kill()?,
             (Fault::Terminate, Some(daemon)) => drop(daemon.process.terminate()?),
+            (_, Some(daemon)) => daemon.process.kill()?,
         }
-        self.away.push(Absence { victim, fault, process, back_at: self.step + rounds });
-        Ok(())
+        Ok(process)
     }
 
     fn bring_back(&mut self, is_due: impl Fn(&Absence, u32) -> bool) -> Result<()> {
@@ -122,17 +150,20 @@ impl Chaos {
     }
 
     fn back(&mut self, absence: &Absence) -> Result<()> {
-        match (absence.fault, absence.victim) {
+        if let (Fault::Stop, Some(process)) = (absence.fault, absence.process) {
+            let resumed = signal_pid(process, Signal::CONT);
             // consumerd ends a worker that stands still for long.
-            (Fault::Stop, Victim::Worker) => drop(signal_pid(absence.process, Signal::CONT)),
-            (Fault::Stop, _) => signal_pid(absence.process, Signal::CONT)?,
-            (_, Victim::Worker) => {}
-            (_, Victim::Leaf) => self.chain.leaf.start_again()?,
-            (_, Victim::Root) => self.chain.root.start_again()?,
-            (_, Victim::Collector) => {
+            return if absence.victim == Victim::Worker { Ok(()) } else { resumed };
+        }
+        match absence.victim {
+            Victim::Worker => {}
+            Victim::Leaf => self.chain.leaf.start_again()?,
+            Victim::Root => self.chain.root.start_again()?,
+            Victim::Collector => {
                 let [scribe, http] = &self.collector;
                 self.chain.node.start_collector_at(scribe, http)?;
             }
+            disk => self.disk(disk).context("a disk")?.free()?,
         }
         Ok(())
     }
@@ -147,10 +178,21 @@ impl Chaos {
     /// The daemon itself; a worker is no daemon of its own.
     fn daemon(&mut self, victim: Victim) -> Option<&mut Daemon> {
         match victim {
-            Victim::Worker => None,
             Victim::Leaf => Some(&mut self.chain.leaf.daemon),
             Victim::Root => Some(&mut self.chain.root.daemon),
             Victim::Collector => Some(&mut self.chain.node.collector),
+            _ => None,
+        }
+    }
+
+    /// A disk, if the chain has it.
+    fn disk(&self, victim: Victim) -> Option<&Disk> {
+        let spools = self.chain.spools.as_ref();
+        match victim {
+            Victim::LeafDisk => spools.map(|[leaf, _]| leaf),
+            Victim::RootDisk => spools.map(|[_, root]| root),
+            Victim::Store => self.chain.node.store.as_ref(),
+            _ => None,
         }
     }
 

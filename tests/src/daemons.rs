@@ -14,6 +14,7 @@ use blkin_cli::metrics::Metrics;
 use tempfile::TempDir;
 
 use crate::artifacts::{binary, c_program};
+use crate::disk::Disk;
 use crate::process::{Process, children, main_sleeps};
 use crate::wait;
 
@@ -114,6 +115,8 @@ pub struct Setup {
     pub upstream: Option<String>,
     /// What starts consumerd: `tests/c/NAME.c`, whose arguments are a command.
     pub launcher: Option<&'static str>,
+    /// The size of a disk that the collector has for itself, as `mount` has it; needs root.
+    pub store: Option<&'static str>,
 }
 
 /// A consumerd and a collector in a folder of their own.
@@ -123,6 +126,8 @@ pub struct Node {
     pub consumerd: Option<Daemon>,
     /// The collector.
     pub collector: Daemon,
+    /// Its disk, if the setup wanted one.
+    pub store: Option<Disk>,
     setup: Setup,
     folder: TempDir,
 }
@@ -144,8 +149,9 @@ impl Node {
     /// When it does not become ready.
     pub fn without_consumerd(setup: Setup) -> Result<Node> {
         let folder = TempDir::new()?;
+        let store = setup.store.map(|size| Disk::mount(&store_in(folder.path()), size)).transpose()?;
         let collector = start_collector(folder.path(), &setup.collector, &own_address(), &own_address())?;
-        Ok(Node { consumerd: None, collector, setup, folder })
+        Ok(Node { consumerd: None, collector, store, setup, folder })
     }
 
     /// Starts consumerd, with the collector for its upstream unless the setup says otherwise.
@@ -283,9 +289,13 @@ impl Drop for Node {
     }
 }
 
+fn store_in(folder: &Path) -> PathBuf {
+    folder.join("store")
+}
+
 fn start_collector(folder: &Path, flags: &[String], scribe: &str, http: &str) -> Result<Daemon> {
     let mut command = Command::new(binary("blkin-collector")?);
     command.args(["--scribe-listen", scribe, "--http-listen", http]);
-    command.arg("--data-dir").arg(folder.join("store")).args(flags);
+    command.arg("--data-dir").arg(store_in(folder)).args(flags);
     Daemon::start("collector", command, folder)
 }

@@ -16,8 +16,9 @@
 //! | [`relays`] | relays on free ports, and their ledgers |
 //! | [`scribe`] | a Scribe server that does what a test wants |
 //! | [`chain`] | a node that ships through two relays |
-//! | [`chaos`] | kills and stops whatever there is, in an order that a number decides |
+//! | [`chaos`] | kills and stops whatever there is, and fills its disks, in an order that a number decides |
 //! | [`cheat`] | a man in the middle that loses one annotation and tells nobody |
+//! | [`disk`] | small file systems, which can be full |
 //! | [`clock`] | how far converted times lie from the clock |
 
 pub mod arrival;
@@ -28,6 +29,7 @@ pub mod chaos;
 pub mod cheat;
 pub mod clock;
 pub mod daemons;
+pub mod disk;
 pub mod ingest;
 pub mod metrics;
 pub mod objectstore;

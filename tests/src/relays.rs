@@ -30,7 +30,7 @@ impl Relay {
     /// # Errors
     /// When it does not become ready.
     pub fn start(folder: &Path, name: &str, upstreams: &[&str], flags: &[&str]) -> Result<Relay> {
-        let spool = folder.join(format!("{name}-spool"));
+        let spool = Relay::spool(folder, name);
         let mut all = vec!["--upstreams".to_owned(), upstreams.join(","), "--spool-dir".to_owned()];
         all.push(spool.to_str().context("a path")?.to_owned());
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));
@@ -38,6 +38,11 @@ impl Relay {
         let scribe = daemon.address("scribe")?;
         let http = daemon.address("http")?;
         Ok(Relay { daemon, scribe, http, name: name.to_owned(), folder: folder.to_owned(), flags: all })
+    }
+
+    /// Where the relay of that name has its spool.
+    pub fn spool(folder: &Path, name: &str) -> PathBuf {
+        folder.join(format!("{name}-spool"))
     }
 
     /// Starts it again after it has ended.

@@ -43,7 +43,7 @@ impl Collector for Presence {
         usage(&mut encoder)?;
         let version = [(env!("CARGO_PKG_VERSION").to_owned(), 1)];
         gauges(&mut encoder, "blkin_build_info", "always 1, with the daemon's version", "version", version)?;
-        let help = "how often in a row it was to read its configuration again and could not use it; it could not start with that";
+        let help = "how often in a row the daemon was to read its configuration again and could not use it; it could not start with that";
         gauge(&mut encoder, "blkin_config_refused", help, settings::refused())?;
         let help = "lines of the process's log that nobody read in time, or that could not be written";
         counter(&mut encoder, "blkin_log_lines_lost", help, stderr::lost_lines())?;
@@ -63,7 +63,7 @@ fn usage(encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let figures = [
         ("process_resident_memory_bytes", "memory of the process that is in RAM", resident_bytes()),
         ("process_open_fds", "files that the process has open", open_files()),
-        ("process_max_fds", "files that it may have open", getrlimit(Resource::Nofile).current),
+        ("process_max_fds", "files that the process may have open", getrlimit(Resource::Nofile).current),
     ];
     figures.into_iter().try_for_each(|(name, help, figure)| match figure {
         Some(figure) => gauge(encoder, name, help, figure),

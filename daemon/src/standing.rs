@@ -248,7 +248,7 @@ pub fn encode(
     standings: &[(Labels<'_>, &Standing)],
 ) -> fmt::Result {
     let name = format!("{prefix}_failures");
-    let help = format!("Attempts {to} that failed since the start, by cause");
+    let help = format!("attempts {to} that failed since the start, by cause");
     let mut family = encoder.encode_descriptor(&name, &help, None, MetricType::Counter)?;
     for (labels, standing) in standings {
         for (cause, count) in standing.failures() {
@@ -267,9 +267,9 @@ pub fn encode(
         }
     }
     let lasts = |standing: &Standing| standing.trouble().map_or(0, |trouble| trouble.seconds);
-    let help = format!("How long attempts {to} have been failing; 0 while they work");
+    let help = format!("how long attempts {to} have been failing; 0 while they work");
     encode_seconds(encoder, &format!("{prefix}_trouble_seconds"), &help, standings, lasts)?;
-    let help = format!("Time since an attempt {to} worked, or since the start if none did");
+    let help = format!("time since an attempt {to} worked, or since the start if none did");
     let name = format!("{prefix}_since_success_seconds");
     encode_seconds(encoder, &name, &help, standings, Standing::seconds_since_success)
 }

@@ -86,7 +86,7 @@ impl Metrics {
                 "bytes of the spool's segments, also of those that cannot be removed",
                 figures.bytes,
             ),
-            ("spool_limit_bytes", "most bytes that these may have", self.spool.limit_bytes()),
+            ("spool_limit_bytes", "most bytes that the spool's segments may have", self.spool.limit_bytes()),
             ("spool_segments", "segments of the spool", figures.segments as u64),
             (
                 "messages_waiting",

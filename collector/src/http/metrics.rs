@@ -108,11 +108,10 @@ impl Metrics {
         counter(encoder, "commits", "transactions of the store", self.writer.commits() as u64)?;
         let index = self.writer.index_size();
         gauge(encoder, "index_segments", "segments of the store's index", index.segments)?;
-        gauge(encoder, "index_bytes", "bytes of these segments on disk", index.bytes)?;
+        gauge(encoder, "index_bytes", "bytes of the index's segments on disk", index.bytes)?;
         let help = "traces that are indexed in memory and by no segment yet";
         gauge(encoder, "index_memory_traces", help, index.traces_in_memory)?;
-        let help =
-            "1 while these are more than may be, and nothing is stored before the disk takes their index";
+        let help = "1 while memory holds more of the index than it may, and nothing is stored before the disk takes it";
         gauge(encoder, "index_overfull", help, u64::from(index.is_overfull))?;
         let help =
             "how long retention has not gone by the machine's clock, which cannot be right; 0 while it does";
@@ -121,7 +120,7 @@ impl Metrics {
         let damage = self.writer.damage();
         counter(encoder, "damaged_pieces", "times that a damaged piece was left out", damage.pieces())?;
         counter(encoder, "damaged_files", "files of the store that were set aside", damage.files())?;
-        let help = "pieces of spans stored anew from such files";
+        let help = "pieces of spans stored anew from files that were set aside";
         counter(encoder, "salvaged_spans", help, damage.salvaged())
     }
 }

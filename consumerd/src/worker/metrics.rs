@@ -56,7 +56,7 @@ impl Collector for EngineCollector {
         encode_spans(&mut encoder, &snapshot)?;
         encode_daemon(&mut encoder, &snapshot)?;
         let wakes = one(self.wakes.load(Relaxed));
-        counters_of(&mut encoder, "blkin_wakes", "Sleeps that a program ended", wakes)?;
+        counters_of(&mut encoder, "blkin_wakes", "sleeps that a program ended", wakes)?;
         encode_settings(&mut encoder, &self.settings.figures())
     }
 }
@@ -68,19 +68,19 @@ fn encode_programs(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> 
         let samples = all.iter().map(|(label, totals)| (vec![("process", *label)], figure(totals)));
         counters_of(encoder, name, help, samples.collect())
     };
-    counter(encoder, "blkin_program_attempted", "Calls of record on a sampled trace", |t| {
+    counter(encoder, "blkin_program_attempted", "calls of record on a sampled trace", |t| {
         t.counters.attempted
     })?;
-    counter(encoder, "blkin_program_committed", "Records that got a place in a ring", |t| {
+    counter(encoder, "blkin_program_committed", "records that got a place in a ring", |t| {
         t.counters.committed
     })?;
-    counter(encoder, "blkin_program_truncated", "Records of which a text was cut", |t| t.counters.truncated)?;
-    counter(encoder, "blkin_program_not_interned", "Texts without room in the table of names", |t| {
+    counter(encoder, "blkin_program_truncated", "records of which a text was cut", |t| t.counters.truncated)?;
+    counter(encoder, "blkin_program_not_interned", "texts without room in the table of names", |t| {
         t.counters.not_interned
     })?;
-    counter(encoder, "blkin_drained_before", "Records drained by an earlier daemon", |t| t.drained_before)?;
-    counter(encoder, "blkin_drained", "Records copied out of the rings", |t| t.drain.drained)?;
-    counter(encoder, "blkin_valid", "Records that passed validation", |t| t.drain.valid)?;
+    counter(encoder, "blkin_drained_before", "records drained by an earlier daemon", |t| t.drained_before)?;
+    counter(encoder, "blkin_drained", "records copied out of the rings", |t| t.drain.drained)?;
+    counter(encoder, "blkin_valid", "records that passed validation", |t| t.drain.valid)?;
     let causes: [Cause; 5] = [
         ("full", |t| t.counters.full),
         ("no_segment", |t| t.counters.no_segment),
@@ -89,7 +89,7 @@ fn encode_programs(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> 
         ("stalled", |t| t.counters.stalled),
     ];
     let lost = by_cause(&all, &causes);
-    counters_of(encoder, "blkin_program_lost", "Records lost in the program", lost)?;
+    counters_of(encoder, "blkin_program_lost", "records lost in the program", lost)?;
     let causes: [Cause; 5] = [
         ("torn", |t| t.drain.torn),
         ("invalid", |t| t.drain.invalid),
@@ -100,11 +100,11 @@ fn encode_programs(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> 
     counters_of(
         encoder,
         "blkin_lost",
-        "Records lost before or while they were drained",
+        "records lost before or while they were drained",
         by_cause(&all, &causes),
     )?;
     let pending = all.iter().map(|(label, totals)| (vec![("process", *label)], totals.pending));
-    gauges_of(encoder, "blkin_pending", "Records that wait in the rings", pending.collect())
+    gauges_of(encoder, "blkin_pending", "records that wait in the rings", pending.collect())
 }
 
 /// A process can have several programs: one from before an exec, or one for each copy of the library. A series may
@@ -129,16 +129,16 @@ fn by_cause<'a>(all: &[(&'a str, Totals)], causes: &[Cause]) -> Vec<Sample<'a>> 
 fn encode_sinks(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Result {
     let sinks = &snapshot.sinks;
     let acked = sinks.iter().map(|(name, sink)| (vec![("sink", *name)], sink.acked));
-    counters_of(encoder, "blkin_sink_acked", "Annotations that the other side has", acked.collect())?;
+    counters_of(encoder, "blkin_sink_acked", "annotations that the other side has", acked.collect())?;
     let valid = sinks.iter().map(|(name, sink)| (vec![("sink", *name)], sink.valid));
-    counters_of(encoder, "blkin_sink_valid", "Annotations that the sink was given", valid.collect())?;
+    counters_of(encoder, "blkin_sink_valid", "annotations that the sink was given", valid.collect())?;
     let lost = sinks.iter().flat_map(|(name, sink)| {
         let causes = sink.lost(name).into_iter();
         causes.map(|(cause, figure)| (vec![("sink", *name), ("cause", cause)], figure))
     });
-    counters_of(encoder, "blkin_sink_lost", "Annotations that the sink lost", lost.collect())?;
+    counters_of(encoder, "blkin_sink_lost", "annotations that the sink lost", lost.collect())?;
     let in_flight = sinks.iter().map(|(name, sink)| (vec![("sink", *name)], sink.in_flight));
-    gauges_of(encoder, "blkin_sink_in_flight", "Annotations given and not settled", in_flight.collect())?;
+    gauges_of(encoder, "blkin_sink_in_flight", "annotations given and not settled", in_flight.collect())?;
     encode_queues(encoder, &snapshot.queues)
 }
 
@@ -147,9 +147,10 @@ fn encode_queues(encoder: &mut DescriptorEncoder<'_>, queues: &[(&str, Fill)]) -
         let samples = queues.iter().map(|(sink, fill)| (vec![("sink", *sink)], figure(fill) as u64));
         gauges_of(encoder, name, help, samples.collect())
     };
-    gauge("blkin_sink_queued_bytes", "Bytes in the sink's queue", |fill| fill.bytes)?;
-    gauge("blkin_sink_queue_bytes", "Bytes that may be in it", |fill| fill.limit_bytes)?;
-    let help = "Bytes that the program which holds most of it may add before annotations are lost";
+    gauge("blkin_sink_queued_bytes", "bytes in the sink's queue", |fill| fill.bytes)?;
+    gauge("blkin_sink_queue_bytes", "bytes that may be in the sink's queue", |fill| fill.limit_bytes)?;
+    let help =
+        "bytes that the program which holds most of the sink's queue may add before annotations are lost";
     gauge("blkin_sink_queue_room_bytes", help, |fill| fill.room_bytes)
 }
 
@@ -162,34 +163,39 @@ fn encode_spans(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt
         ("ending", spans.ending),
     ];
     let left = left.map(|(reason, figure)| (vec![("reason", reason)], figure));
-    counters_of(encoder, "blkin_spans_left", "Pieces of spans that left, by reason", left.into())?;
-    counters_of(encoder, "blkin_spans_late", "Pieces of spans that had left before", one(spans.late))?;
-    gauges_of(encoder, "blkin_spans_open", "Spans that have not left yet", one(snapshot.open_spans))?;
-    gauges_of(encoder, "blkin_spans_open_bytes", "Bytes in them", one(snapshot.open_span_bytes))
+    counters_of(encoder, "blkin_spans_left", "pieces of spans that left, by reason", left.into())?;
+    counters_of(encoder, "blkin_spans_late", "pieces of spans that had left before", one(spans.late))?;
+    gauges_of(encoder, "blkin_spans_open", "spans that have not left yet", one(snapshot.open_spans))?;
+    gauges_of(
+        encoder,
+        "blkin_spans_open_bytes",
+        "bytes in spans that have not left yet",
+        one(snapshot.open_span_bytes),
+    )
 }
 
 fn encode_daemon(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Result {
     let programs = snapshot.programs.len() as u64;
-    gauges_of(encoder, "blkin_programs", "Programs attached", one(programs))?;
+    gauges_of(encoder, "blkin_programs", "programs attached", one(programs))?;
     counters_of(
         encoder,
         "blkin_programs_departed",
-        "Programs that have ended",
+        "programs that have ended",
         one(snapshot.departed_programs),
     )?;
-    let help = "Programs whose rings are not drained: they have their share of memory, and no sink keeps up";
+    let help = "programs whose rings are not drained: they have their share of memory, and no sink keeps up";
     gauges_of(encoder, "blkin_programs_held_back", help, one(snapshot.programs_held_back as u64))?;
     let kept = one(snapshot.recorders_kept);
-    gauges_of(encoder, "blkin_recorders_kept", "Flight recorders kept of programs that have ended", kept)?;
+    gauges_of(encoder, "blkin_recorders_kept", "flight recorders kept of programs that have ended", kept)?;
     let evicted = one(snapshot.recorders_evicted);
-    counters_of(encoder, "blkin_recorders_evicted", "Flight recorders that nobody took in time", evicted)?;
+    counters_of(encoder, "blkin_recorders_evicted", "flight recorders that nobody took in time", evicted)?;
     let rejected = one(snapshot.rejected_programs);
-    counters_of(encoder, "blkin_programs_rejected", "Offers that could not be attached", rejected)?;
-    let help = "Programs whose own figures contradicted each other";
+    counters_of(encoder, "blkin_programs_rejected", "offers that could not be attached", rejected)?;
+    let help = "programs whose own figures contradicted each other";
     counters_of(encoder, "blkin_programs_unsound", help, one(snapshot.unsound_programs))?;
-    let help = "Staging memory in use: by what waits, and by what came after the oldest of that";
+    let help = "staging memory in use: by what waits, and by what came after the oldest of that";
     gauges_of(encoder, "blkin_staging_used_bytes", help, one(snapshot.staging_used_bytes))?;
-    let help = "Staging memory that may be in use, of staging_bytes: beyond it the oldest is given up";
+    let help = "staging memory that may be in use, of staging_bytes: beyond it the oldest is given up";
     gauges_of(encoder, "blkin_staging_bytes", help, one(snapshot.staging_limit_bytes))?;
     encode_holder(encoder, &snapshot.holder)
 }
@@ -203,31 +209,31 @@ fn encode_holder(encoder: &mut DescriptorEncoder<'_>, holder: &Counters) -> fmt:
         ("refused_elsewhere", Count::Elsewhere),
     ];
     let offers = offers.map(|(outcome, count)| (vec![("outcome", outcome)], holder.get(count)));
-    counters_of(encoder, "blkin_offers", "Offers of programs, by what became of them", offers.into())?;
-    let lines = "Lines of the holder's log that nobody read in time, or that could not be written";
+    counters_of(encoder, "blkin_offers", "offers of programs, by what became of them", offers.into())?;
+    let lines = "lines of the holder's log that nobody read in time, or that could not be written";
     let counters = [
         ("blkin_holder_log_lines_lost", lines, Count::LogLinesLost),
-        ("blkin_scan_found", "Programs found by the look at start", Count::Scan),
-        ("blkin_worker_restarts", "Workers that ended before they were asked to", Count::Restarts),
-        ("blkin_worker_stuck_kills", "Workers killed because they showed no sign of life", Count::StuckKills),
+        ("blkin_scan_found", "programs found by the look at start", Count::Scan),
+        ("blkin_worker_restarts", "workers that ended before they were asked to", Count::Restarts),
+        ("blkin_worker_stuck_kills", "workers killed because they showed no sign of life", Count::StuckKills),
     ];
     for (name, help, count) in counters {
         counters_of(encoder, name, help, one(holder.get(count)))?;
     }
-    gauges_of(encoder, "blkin_programs_held", "Programs held for the worker", one(holder.get(Count::Held)))
+    gauges_of(encoder, "blkin_programs_held", "programs held for the worker", one(holder.get(Count::Held)))
 }
 
 fn encode_settings(encoder: &mut DescriptorEncoder<'_>, figures: &Figures) -> fmt::Result {
-    gauges_of(encoder, "blkin_rules", "Rules made by `blkin set`", one(figures.rules))?;
+    gauges_of(encoder, "blkin_rules", "rules made by `blkin set`", one(figures.rules))?;
     let of_each = |figure: fn(&InForce) -> u64| {
         let sample = |(label, in_force): (&'_ String, &InForce)| (label.clone(), figure(in_force));
         figures.programs.iter().map(sample).collect::<Vec<_>>()
     };
     let blocked = of_each(|in_force| u64::from(in_force.blocked_levels()));
-    let help = "Levels that the program was told not to record, bit n for level n; 255 is off";
+    let help = "levels that the program was told not to record, bit n for level n; 255 is off";
     gauges_of(encoder, "blkin_program_blocked_levels", help, by_process(&blocked))?;
     let rate = of_each(|in_force| in_force.rate);
-    let help = "One of how many requests the program was told to trace; 0 is its own choice";
+    let help = "one of how many requests the program was told to trace; 0 is its own choice";
     gauges_of(encoder, "blkin_program_rate", help, by_process(&rate))
 }
 

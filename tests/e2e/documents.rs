@@ -1,4 +1,4 @@
-//! Documents lead to files that are there.
+//! Documents lead to files, and to parts of documents, that are there.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -33,23 +33,58 @@ fn each_link_and_each_path_in_a_document_leads_somewhere() -> Result<()> {
             nowhere.push(format!("{}: {}", document.display(), path.display()));
         }
     };
-    let led_by = DOCUMENTS.map(|document| root().join(document));
-    for document in &led_by {
-        let text = fs::read_to_string(document)?;
-        told(&text, &folders).for_each(|path| look(document, root().join(path)));
+    for document in DOCUMENTS.map(|document| root().join(document)) {
+        let text = fs::read_to_string(&document)?;
+        told(&text, &folders).for_each(|path| look(&document, root().join(path)));
     }
-    let mut documents: BTreeSet<PathBuf> = led_by.into();
-    for folder in FOLDERS {
-        documents.extend(documents_in(&root().join(folder))?);
-    }
+    let documents = documents()?;
     for document in &documents {
         let beside = document.parent().context("a folder")?;
-        links(&fs::read_to_string(document)?).for_each(|link| look(document, beside.join(link)));
+        let text = fs::read_to_string(document)?;
+        links(&text).for_each(|(path, _)| look(document, beside.join(path)));
     }
     ensure!(nowhere.is_empty(), "{nowhere:#?}");
     ensure!(paths > 100, "only {paths} paths are read out of the documents");
     ensure!(documents.len() > 2 * DOCUMENTS.len(), "only {} documents are found", documents.len());
     Ok(())
+}
+
+#[test]
+fn each_link_to_a_part_of_a_document_leads_to_a_heading() -> Result<()> {
+    let (mut parts, mut nowhere) = (0, Vec::new());
+    for document in documents()? {
+        let text = fs::read_to_string(&document)?;
+        let beside = document.parent().context("a folder")?;
+        for (path, part) in links(&text).filter(|(_, part)| !part.is_empty()) {
+            let other = if path.is_empty() { document.clone() } else { beside.join(path) };
+            parts += 1;
+            if !headings(&fs::read_to_string(&other)?).any(|heading| heading == part) {
+                nowhere.push(format!("{}: {path}#{part}", document.display()));
+            }
+        }
+    }
+    ensure!(nowhere.is_empty(), "{nowhere:#?}");
+    ensure!(parts > 10, "only {parts} links to parts are found");
+    Ok(())
+}
+
+/// The headings of a document, as a link to them has them.
+fn headings(text: &str) -> impl Iterator<Item = String> {
+    let texts =
+        text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    texts.map(|text| {
+        let kept = text.chars().filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
+        kept.collect::<String>().to_lowercase().replace(' ', "-")
+    })
+}
+
+/// All whose links are read.
+fn documents() -> Result<BTreeSet<PathBuf>> {
+    let mut documents = BTreeSet::from(DOCUMENTS.map(|document| root().join(document)));
+    for folder in FOLDERS {
+        documents.extend(documents_in(&root().join(folder))?);
+    }
+    Ok(documents)
 }
 
 /// All documents in a folder, however deep.
@@ -68,8 +103,8 @@ fn documents_in(folder: &Path) -> Result<Vec<PathBuf>> {
 
 #[test]
 fn paths_are_read_out_of_links_and_of_code() {
-    let text = "[a](x/y.md#part), [b](https://z), [c](#here) and `ringbuf/src/{hot,rseq/a}.rs`, `lib/x.so`, `record/`";
-    assert_eq!(links(text).collect::<Vec<_>>(), ["x/y.md"]);
+    let text = "[a](x/y.md#part), [b](https://z), [c](#here), [d](z) and `ringbuf/src/{hot,rseq/a}.rs`, `lib/x.so`, `record/`";
+    assert_eq!(links(text).collect::<Vec<_>>(), [("x/y.md", "part"), ("", "here"), ("z", "")]);
     let folders = ["ringbuf".to_owned(), "record".to_owned()];
     let told: Vec<String> = told(text, &folders).collect();
     assert_eq!(told, ["ringbuf/src/hot.rs", "ringbuf/src/rseq/a.rs", "record/"]);
@@ -83,10 +118,11 @@ fn folders() -> Result<Vec<String>> {
     Ok(folders.filter_map(name).filter(|name| name != "target").collect())
 }
 
-/// Where links lead within the tree.
-fn links(text: &str) -> impl Iterator<Item = &str> {
-    let targets = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
-    targets.filter(|target| !target.is_empty() && !target.contains("://"))
+/// Where links lead within the tree: to which file, none if it is the document itself, and to which part of it.
+fn links(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let within = targets.filter(|target| !target.is_empty() && !target.contains("://"));
+    within.map(|target| target.split_once('#').unwrap_or((target, "")))
 }
 
 /// Paths between backquotes, each of `{a,b}` for itself.

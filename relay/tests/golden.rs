@@ -1,4 +1,5 @@
 //! The spool's bytes are what they were: the golden file, and a decoder that is not ours.
+//! `BLKIN_BLESS=1 cargo test -p blkin-relay --test golden` writes the file anew, for a new version of the format only.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::path::{Path, PathBuf};
@@ -49,7 +50,7 @@ fn hex(bytes: &[u8]) -> String {
 #[test]
 fn the_bytes_of_version_1_have_not_changed() {
     let path = golden("spool-v1.hex");
-    if std::env::var_os("BLKIN_WRITE_GOLDEN").is_some() {
+    if std::env::var_os("BLKIN_BLESS").is_some() {
         std::fs::write(&path, hex(&segment())).unwrap();
     }
     assert_eq!(hex(&segment()), std::fs::read_to_string(path).unwrap());

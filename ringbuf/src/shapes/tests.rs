@@ -19,11 +19,27 @@ fn table(texts: [&[u8]; TEXTS]) -> (Vec<AtomicU64>, [u32; TEXTS]) {
     (words.into_iter().map(AtomicU64::new).collect(), ids)
 }
 
-/// A page that begins with the text and a 0.
-fn place(text: &[u8]) -> Box<[u8]> {
-    let mut place = vec![b'x'; 2 * PAGE].into_boxed_slice();
-    place[..text.len()].copy_from_slice(text);
-    place[text.len()] = 0;
+/// Two pages: a text at their begin is nowhere near the end of one.
+#[repr(align(4096))]
+struct Place([u8; 2 * PAGE]);
+
+const _: () = assert!(align_of::<Place>() == PAGE);
+
+impl Place {
+    /// Lets it begin with the text and a 0.
+    fn say(&mut self, text: &[u8]) {
+        self.0[..text.len()].copy_from_slice(text);
+        self.0[text.len()] = 0;
+    }
+
+    fn as_ptr(&self) -> *const u8 {
+        self.0.as_ptr()
+    }
+}
+
+fn place(text: &[u8]) -> Box<Place> {
+    let mut place = Box::new(Place([b'x'; 2 * PAGE]));
+    place.say(text);
     place
 }
 
@@ -37,14 +53,8 @@ proptest! {
         let bytes = texts.each_ref().map(|text| text.as_bytes());
         let (table, ids) = table(bytes);
         let mut places = bytes.map(place);
-        let at = |places: &[Box<[u8]>; TEXTS]| {
-            let starts = places.each_ref().map(|place| {
-                // Not at the end of a page, wherever the allocator put it.
-                if place.as_ptr().addr() % PAGE > PAGE - BLOCK { None } else { Some(place.as_ptr()) }
-            });
-            starts.iter().all(Option::is_some).then(|| Call { texts: starts.map(Option::unwrap), endpoint: &raw const *places as *const u8, port: 6800 })
-        };
-        let Some(call) = at(&places) else { return Ok(()) };
+        let starts = places.each_ref().map(|place| place.as_ptr());
+        let call = Call { texts: starts, endpoint: starts[1], port: 6800 };
         let shapes = Box::new(Shapes::new());
         // SAFETY: strings with an end.
         let find = |call: Call| unsafe { shapes.find_whole(call, &table) };
@@ -57,8 +67,7 @@ proptest! {
         let met = unsafe { shapes.find(call) };
         prop_assert_eq!(are_short, met == Met::Whole(77, ids[3]));
         prop_assert_eq!(!are_short, matches!(met, Met::Longer(77, _)));
-        places[changed][..other.len()].copy_from_slice(other.as_bytes());
-        places[changed][other.len()] = 0;
+        places[changed].say(other.as_bytes());
         let expected = (other == texts[changed]).then_some((77, ids[3]));
         prop_assert_eq!(find(call), expected);
     }
@@ -74,12 +83,8 @@ proptest! {
         let [name, ip, service] = texts.each_ref().map(|text| text.as_bytes());
         let (table, ids) = table([name, ip, service, b""]);
         let mut places = [name, ip, service].map(place);
-        let starts_late = |place: &[u8]| place.as_ptr().addr() % PAGE > PAGE - BLOCK;
-        if places.iter().any(|place| starts_late(place)) {
-            return Ok(());
-        }
-        let of = |places: &[Box<[u8]>; TEXTS - 1], texts: &[String; TEXTS - 1], port| {
-            let [name, ip, service] = std::array::from_fn(|at| &places[at][..texts[at].len()]);
+        let of = |places: &[Box<Place>; TEXTS - 1], texts: &[String; TEXTS - 1], port| {
+            let [name, ip, service] = std::array::from_fn(|at| &places[at].0[..texts[at].len()]);
             Call::of_span([name, ip, service], port).unwrap()
         };
         let shapes = Box::new(Shapes::new());
@@ -87,7 +92,7 @@ proptest! {
         let find = |call: Call| unsafe { shapes.find_span(call) };
         prop_assert_eq!(find(of(&places, &texts, 6800)), None);
         shapes.keep(&of(&places, &texts, 6800), ids, 77, &table);
-        places.iter_mut().zip(&texts).for_each(|(place, text)| place[text.len()] = b'c');
+        places.iter_mut().zip(&texts).for_each(|(place, text)| place.0[text.len()] = b'c');
         let found = find(of(&places, &texts, 6800));
         prop_assert_eq!(found.map(|(names, _)| names), Some(77));
         let are_long = texts.each_ref().map(|text| text.len() >= BLOCK);
@@ -97,7 +102,7 @@ proptest! {
         let short = unsafe { shapes.find_short_span(of(&places, &texts, 6800)) };
         prop_assert_eq!(short, (!are_long.contains(&true)).then_some(77));
         prop_assert_eq!(find(of(&places, &texts, 1)), None);
-        places[changed][..other.len()].copy_from_slice(other.as_bytes());
+        places[changed].0[..other.len()].copy_from_slice(other.as_bytes());
         let mut changed_texts = texts.clone();
         changed_texts[changed] = other.clone();
         let begins_as_it_did = other.len() == texts[changed].len()
@@ -112,24 +117,21 @@ fn a_text_without_an_id_may_say_anything_and_the_others_may_not() {
     let mut places = [&b"name"[..], b"ip", b"service", b"key"].map(place);
     let starts = places.each_ref().map(|place| place.as_ptr());
     let call = Call { texts: starts, endpoint: starts[1], port: 6800 };
-    if starts.iter().any(|start| start.addr() % PAGE > PAGE - BLOCK) {
-        return;
-    }
     let shapes = Box::new(Shapes::new());
     shapes.keep(&call, [ids[0], ids[1], ids[2], 0], 77, &table);
     // SAFETY: strings with an end.
     let find = || unsafe { shapes.find(call) };
     assert_eq!(find(), Met::InPart(77, 0));
-    places[3][..20].copy_from_slice(b"another key, and a l");
+    places[3].0[..20].copy_from_slice(b"another key, and a l");
     assert_eq!(find(), Met::InPart(77, 0));
     // SAFETY: as above.
     assert_eq!(unsafe { shapes.find_whole(call, &table) }, None);
     // What is known better of a call replaces what was known of it.
     shapes.keep(&call, ids, 78, &table);
     assert_eq!(find(), Met::Never);
-    places[3][..4].copy_from_slice(b"key\0");
+    places[3].say(b"key");
     assert_eq!(find(), Met::Whole(78, ids[3]));
-    places[0][0] = b'N';
+    places[0].0[0] = b'N';
     assert_eq!(find(), Met::Never);
 }
 
@@ -139,9 +141,6 @@ fn a_call_that_is_all_new_is_known_by_its_places_until_a_text_is_long() {
     let text = place(b"text");
     let at = |distance: usize| text.as_ptr().wrapping_add(distance);
     let call = Call { texts: [at(0), at(1), at(2), at(3)], endpoint: at(4), port: 6800 };
-    if call.texts.iter().any(|text| text.addr() % PAGE > PAGE - BLOCK) {
-        return;
-    }
     let shapes = Box::new(Shapes::new());
     shapes.keep(&call, [0; TEXTS], 0, &table);
     // SAFETY: strings with an end, or NULL.

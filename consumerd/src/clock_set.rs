@@ -55,6 +55,7 @@ impl ClockSet {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::time::Duration;
 
     use rustix::time::{ClockId, clock_gettime, clock_settime};
@@ -70,7 +71,7 @@ mod tests {
             // To what it shows, which is a step by as long as this takes.
             if let Err(e) = clock_settime(ClockId::Realtime, clock_gettime(ClockId::Realtime)) {
                 assert_eq!(e, Errno::PERM);
-                eprintln!("not shown: this needs CAP_SYS_TIME");
+                let _ = writeln!(io::stderr(), "not shown: this needs CAP_SYS_TIME");
                 return;
             }
             timeout(Duration::from_secs(10), clock_set.happened()).await.expect("nothing was heard").unwrap();

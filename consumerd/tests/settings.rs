@@ -1,6 +1,6 @@
 //! What the keys of the configuration do to the daemon, of those that no other test of it turns.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr)]
+#![allow(clippy::unwrap_used)]
 
 mod common;
 
@@ -264,7 +264,7 @@ fn recorders_of_ended_programs_are_kept_as_recorder_keep_and_its_bytes_and_ms_sa
 #[test]
 fn the_worker_of_a_daemon_of_root_is_worker_uid_and_worker_gid() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("not shown: this needs root");
+        let _ = writeln!(std::io::stderr(), "not shown: this needs root");
         return;
     }
     let site = Site::new();
@@ -281,7 +281,7 @@ fn the_worker_of_a_daemon_of_root_is_worker_uid_and_worker_gid() {
 #[test]
 fn a_daemon_of_root_that_lacks_what_a_worker_of_another_user_takes_names_it() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("not shown: this needs root");
+        let _ = writeln!(std::io::stderr(), "not shown: this needs root");
         return;
     }
     for lacking in ["-setuid", "-setgid", "-kill"] {

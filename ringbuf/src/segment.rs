@@ -263,6 +263,8 @@ pub(crate) fn is_still(fd: impl AsFd, identity: Identity) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     #[test]
@@ -303,7 +305,8 @@ mod tests {
         };
         // Under qemu-user, too, which does not pass on what it does not know.
         if !populates(|fd| first_hole(fd, 0) > 0) {
-            eprintln!("not shown: this kernel populates nothing when it is asked to");
+            let _ =
+                writeln!(std::io::stderr(), "not shown: this kernel populates nothing when it is asked to");
             return;
         }
         let lines = layout::slot_header(0) * 8..layout::slot_header(layout::MAX_SLOTS) * 8;

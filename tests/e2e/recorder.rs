@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -434,7 +435,7 @@ const NOBODY: u32 = 65_534;
 #[test]
 fn another_user_reads_nothing_of_a_program_that_is_not_his() -> Result<()> {
     if !rustix::process::getuid().is_root() {
-        println!("skipped: only root can ask as another user");
+        writeln!(std::io::stderr(), "not shown: this needs root")?;
         return Ok(());
     }
     let site = Site::start()?;

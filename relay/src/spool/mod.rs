@@ -19,9 +19,11 @@
 mod aside;
 pub mod checkpoint;
 mod delivery;
+mod draft;
 mod files;
 mod home;
 pub mod layout;
+mod leaving;
 mod recover;
 pub mod segment;
 #[cfg(test)]
@@ -29,7 +31,6 @@ mod tests;
 pub mod writer;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -43,9 +44,10 @@ use crate::ledger::{Arrived, Count, Delivered, Loss};
 use aside::Aside;
 use checkpoint::{Checkpoint, Position, Positions, UpstreamState};
 pub use delivery::Batch;
-use files::naming;
+pub use draft::Draft;
+use draft::encode;
 use home::Home;
-use layout::{RecordHeader, SEGMENT_HEADER_BYTES, payload_sum, record_bytes};
+use layout::{SEGMENT_HEADER_BYTES, record_bytes};
 use segment::Segment;
 
 /// What happens to new calls when the spool has reached its bound.
@@ -80,58 +82,6 @@ impl Limits {
     /// Files that a full spool has open: each of its segments, which are as large as they may be, and a few more.
     pub fn files(&self) -> u64 {
         self.bytes / self.segment_bytes + 8
-    }
-}
-
-/// The entries of a call on their way into the spool.
-#[derive(Debug, Default)]
-pub struct Draft {
-    /// Their bytes, one behind the other.
-    payload: Vec<u8>,
-    records: Vec<DraftRecord>,
-    /// What they hold, counted entry by entry when they were read.
-    pub count: Count,
-}
-
-#[derive(Debug, Default)]
-struct DraftRecord {
-    end: usize,
-    count: Count,
-}
-
-impl Draft {
-    /// A record takes further entries below this size. It is what is sent, counted and lost as one.
-    const RECORD_BYTES: usize = 64 << 10;
-
-    /// Adds one entry.
-    pub fn push(&mut self, entry: &[u8], annotations: u64) {
-        let begin = self.records.iter().rev().nth(1).map_or(0, |record| record.end);
-        let room = self.payload.len() - begin + entry.len() <= Self::RECORD_BYTES;
-        if self.records.is_empty() || !room {
-            self.records.push(DraftRecord::default());
-        }
-        self.payload.extend_from_slice(entry);
-        let count = Count::entry(annotations);
-        if let Some(record) = self.records.last_mut() {
-            record.end = self.payload.len();
-            record.count += count;
-        }
-        self.count += count;
-    }
-
-    /// Whether there is no entry.
-    pub fn is_empty(&self) -> bool {
-        self.records.is_empty()
-    }
-
-    /// Bytes that it takes in memory and, nearly, on disk.
-    pub fn bytes(&self) -> usize {
-        self.payload.len() + self.records.len() * (size_of::<DraftRecord>() + layout::RECORD_HEADER_BYTES)
-    }
-
-    fn payloads(&self) -> impl Iterator<Item = (&[u8], Count)> {
-        let begins = std::iter::once(0).chain(self.records.iter().map(|record| record.end));
-        begins.zip(&self.records).map(|(begin, record)| (&self.payload[begin..record.end], record.count))
     }
 }
 
@@ -351,17 +301,17 @@ impl Spool {
     /// Has every attempt to read what the newest segment holds fail, or work again; it can be written all the same.
     #[cfg(test)]
     pub(crate) fn set_readable(&self, is_readable: bool) {
-        self.open_newest_anew(fs::File::options().read(is_readable).write(true));
+        self.open_newest_anew(std::fs::File::options().read(is_readable).write(true));
     }
 
     /// Has every attempt to write the newest segment fail, or work again; it can be read all the same.
     #[cfg(test)]
     pub(crate) fn set_writable(&self, is_writable: bool) {
-        self.open_newest_anew(fs::File::options().read(true).write(is_writable));
+        self.open_newest_anew(std::fs::File::options().read(true).write(is_writable));
     }
 
     #[cfg(test)]
-    fn open_newest_anew(&self, how: &fs::OpenOptions) {
+    fn open_newest_anew(&self, how: &std::fs::OpenOptions) {
         let mut state = self.lock();
         let newest = state.segments.back_mut().unwrap();
         newest.file = how.open(segment::path(&self.folder, newest.number)).unwrap().into();
@@ -398,122 +348,6 @@ impl Spool {
             damaged_regions: state.damaged_regions,
             forgotten: state.forgotten,
         }
-    }
-
-    /// Writes the positions down if they have moved, and removes what every upstream has passed; tells what was lost.
-    ///
-    /// # Errors
-    /// When the positions cannot be written; nothing is removed then.
-    pub fn sweep(&self) -> io::Result<()> {
-        let (mut state, now) = (self.lock(), Instant::now());
-        if state.evictions.rest(now).is_some() {
-            state.tell_evicted();
-        }
-        state.tell_damaged(now);
-        let is_dirty = state.dirty;
-        drop(state);
-        // While somebody copies a large region there is something to be told of later.
-        if let Ok(mut aside) = self.aside.try_lock() {
-            aside.tell_rest();
-        }
-        if !is_dirty {
-            return Ok(());
-        }
-        self.write_positions()
-    }
-
-    /// Empties the segment that takes records if every upstream has passed all there is, so that the disk has room for the
-    /// next one; returns whether it did. Positions behind its end are written down before (invariant 2), and the start after
-    /// a crash removes an empty file.
-    fn empty_passed(&self) -> io::Result<bool> {
-        let passed = {
-            let state = self.lock();
-            let end = state.end();
-            let all_have = state.upstreams.iter().all(|upstream| !upstream.position.is_before(&end));
-            state
-                .segments
-                .back()
-                .filter(|last| all_have && last.length > SEGMENT_HEADER_BYTES as u64)
-                .cloned()
-        };
-        let Some(passed) = passed else { return Ok(false) };
-        self.write_positions()?;
-        passed.file.set_len(0)?;
-        passed.file.sync_data()?;
-        let mut state = self.lock();
-        state.bytes -= passed.length;
-        if let Some(last) = state.segments.back_mut() {
-            last.length = 0;
-        }
-        Ok(true)
-    }
-
-    /// Writes the positions down, and removes what every upstream has passed: nobody looks for that again before something
-    /// moves.
-    fn write_positions(&self) -> io::Result<()> {
-        let mut positions = self.positions.lock().unwrap_or_else(PoisonError::into_inner);
-        let checkpoint = {
-            let mut state = self.lock();
-            state.step_over_ends();
-            state.dirty = false;
-            state.checkpoint()
-        };
-        if let Err(error) = self.write_at_home(&mut positions, &checkpoint) {
-            self.lock().dirty = true;
-            return Err(error);
-        }
-        drop(positions);
-        self.remove_passed(&checkpoint);
-        Ok(())
-    }
-
-    fn remove_passed(&self, written: &Checkpoint) {
-        let passed = written.upstreams.iter().map(|upstream| upstream.position.segment).min();
-        let passed = passed.unwrap_or(written.durable.segment);
-        let mut removed = Vec::new();
-        let mut state = self.lock();
-        while state.segments.len() > 1 && state.segments[0].number < passed {
-            removed.extend(state.take_oldest());
-        }
-        drop(state);
-        removed.into_iter().for_each(|left| self.remove(left));
-    }
-
-    /// Removes what has left; what cannot be removed takes its room further on.
-    fn remove(&self, left: Left) {
-        if self.remove_file(left).is_err() {
-            let mut state = self.lock();
-            state.bytes += left.length;
-            state.left.push(left);
-        }
-    }
-
-    fn remove_file(&self, left: Left) -> io::Result<()> {
-        let path = segment::path(&self.folder, left.number);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(naming(&path)(error)),
-            _ => Ok(()),
-        }
-    }
-
-    /// Tries again to remove, or to set aside, what has left. Only housekeeping does so.
-    ///
-    /// # Errors
-    /// When the file system still refuses that for one of them.
-    pub fn remove_left(&self) -> io::Result<()> {
-        let left = self.lock().left.clone();
-        let mut removed = Ok(());
-        for one in left {
-            let done = if one.is_kept { self.aside().take(&self.folder, one) } else { self.remove_file(one) };
-            if let Err(error) = done {
-                removed = Err(error);
-                continue;
-            }
-            let mut state = self.lock();
-            state.bytes -= one.length;
-            state.left.retain(|other| other.number != one.number);
-        }
-        removed
     }
 
     /// Cuts off what a write left that failed, should the disk have refused that then: another segment may follow only behind
@@ -566,38 +400,6 @@ impl Spool {
         }
     }
 
-    /// Takes a segment away, if the spool is over its bound and drops the oldest.
-    pub fn shrink(&self) {
-        if self.limits.when_full == WhenFull::DropOldest && self.lock().left.is_empty() {
-            self.evict_oldest(self.limits.bytes);
-        }
-    }
-
-    /// Takes the oldest segment from every upstream that has not passed it, if all have more than so many bytes.
-    fn evict_oldest(&self, most_bytes: u64) {
-        let mut state = self.lock();
-        if state.segments.len() < 2 || state.bytes <= most_bytes {
-            return;
-        }
-        let Some(oldest) = state.take_oldest() else { return };
-        let next = state.start_of(0);
-        let mut lost = Count::default();
-        for upstream in &mut state.upstreams {
-            if upstream.position.segment <= oldest.number {
-                lost += upstream.lose_until(next, Loss::SpoolEvicted);
-            }
-        }
-        state.dirty = true;
-        state.evicted_unsaid += lost.entries;
-        if lost.entries > 0 && state.evictions.admit(Instant::now()).is_some() {
-            state.tell_evicted();
-        }
-        drop(state);
-        // Should that fail, housekeeping tries again, and tells of it.
-        let _written_later = self.write_positions();
-        self.remove(oldest);
-    }
-
     /// The segment for so many bytes more, and what all records before them hold.
     fn active(&self, size: u64) -> io::Result<(Segment, Count)> {
         let full = {
@@ -624,18 +426,6 @@ impl Spool {
         state.dirty = true;
         Ok(())
     }
-}
-
-fn encode(drafts: &[Draft], segment: u64, mut before: Count, size: usize) -> (Vec<u8>, Count) {
-    let (mut bytes, mut accepted) = (Vec::with_capacity(size), Count::default());
-    for (payload, count) in drafts.iter().flat_map(Draft::payloads) {
-        let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        let header = RecordHeader { length, count, before, payload_sum: payload_sum(payload) };
-        header.encode_with(segment, payload, &mut bytes);
-        before += count;
-        accepted += count;
-    }
-    (bytes, accepted)
 }
 
 /// Writes behind the segment's end. What an error leaves there is no part of it.

@@ -11,6 +11,7 @@ use blkin_ringbuf::layout::{MAX_SLOTS, RINGS_OFFSET_BYTES, SEGMENT_NAME};
 use blkin_ringbuf::process::{self, Short, Status, init};
 
 const IDS: [u64; 3] = [7, 8, 9];
+const TIMES: u64 = 1000;
 const SLOT_HEADER_BYTES: usize = 256;
 /// Where the kernel keeps a thread's concurrency id in its area, from features of this size on.
 const ID_AT: isize = 24;
@@ -44,9 +45,14 @@ fn the_shared_slot_is_nobody_s_own_after_two_billion_grains() {
     record(last);
     move_head_of(last, 1 << 31);
     // The kernel takes the number back whenever something else has run.
-    for _ in 0..1000 {
+    for _ in 0..TIMES {
         record(last);
     }
+    let counters = program.counters();
+    // Nobody has read that far, so there is no room in that ring.
+    let (committed, full) = (counters.committed, counters.full);
+    assert_eq!((counters.attempted, committed + full), (2 * (1 + TIMES), 2 * (1 + TIMES)));
+    assert!(committed >= 2 && full > 0, "{counters:?}");
 }
 
 /// Says that this thread has this concurrency id, until the kernel says otherwise, as it does when something else has run.

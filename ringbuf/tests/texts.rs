@@ -3,6 +3,7 @@
 mod own;
 
 use blkin_record::{Endpoint, EndpointParts};
+use blkin_ringbuf::Attachment;
 use blkin_ringbuf::process::{self, Status, init};
 
 /// Such that one goes on as another begins, below and above what is compared at once.
@@ -11,7 +12,10 @@ const TEXTS: [&str; 7] =
 /// In front of the end of a page there is less to compare at once.
 const PAGE: usize = 4096;
 
-/// A place for texts of which the next one begins where the last one did.
+/// Every combination of a name, an IP and a service.
+const COMBINATIONS: usize = TEXTS.len().pow(3);
+
+/// A place for texts of which the next one begins where the last one did, or a page further.
 struct Place {
     bytes: Box<[u8]>,
     start: usize,
@@ -20,9 +24,14 @@ struct Place {
 impl Place {
     /// `from_end`: how far in front of the end of a page texts begin.
     fn new(from_end: usize) -> Place {
-        let bytes = vec![b'+'; 3 * PAGE].into_boxed_slice();
+        let bytes = vec![b'+'; (COMBINATIONS + 3) * PAGE].into_boxed_slice();
         let start = bytes.as_ptr().align_offset(PAGE) + PAGE - from_end;
         Place { bytes, start }
+    }
+
+    /// Begins where nothing was said yet: what changes often is not looked for.
+    fn move_on(&mut self) {
+        self.start += PAGE;
     }
 
     /// `behind`: what follows it in memory.
@@ -39,30 +48,33 @@ fn texts_are_what_they_say_whatever_their_places_said_before() {
     assert_eq!(init(), Status::Tracing);
     let program = own::attach();
     for from_end in [1, 8, 15, 16, 100] {
-        let [mut name, mut ip, mut service] = [(); 3].map(|()| Place::new(from_end));
-        let mut known = 0;
-        for step in 0..TEXTS.len().pow(3) {
-            let said = [step, step / 7, step / 49].map(|step| TEXTS[step % TEXTS.len()]);
-            let port = (step % 2) as u16;
-            // Met, met with something else behind it, and found.
-            for behind in [b'+', b'-', 0] {
-                let endpoint =
-                    EndpointParts { ip: ip.say(said[1], behind), port, name: service.say(said[2], behind) };
-                let name = name.say(said[0], behind);
-                let names = process::recognise_texts(name, endpoint);
-                let names = names.unwrap_or_else(|| process::meet_texts(name, &endpoint));
-                if names == 0 {
-                    continue;
-                }
-                known += 1;
-                let text = |id: u64| program.text(id as u32).expect("it has this id");
-                assert_eq!(text(names & u64::from(u32::MAX)), said[0].as_bytes());
-                let endpoint = text(names >> 32);
-                let expected = Endpoint { ip: said[1].to_owned(), port, name: said[2].to_owned() };
-                assert_eq!(Endpoint::decode(&endpoint), Some(expected));
-            }
+        let mut places = [(); 3].map(|()| Place::new(from_end));
+        for step in 0..COMBINATIONS {
+            let mut said = [step, step / 7, step / 49].map(|step| step % TEXTS.len());
+            are_what_they_say(&program, &mut places, said);
+            said[step % 3] = (said[step % 3] + 1) % TEXTS.len();
+            are_what_they_say(&program, &mut places, said);
+            places.iter_mut().for_each(Place::move_on);
         }
-        assert!(known > 0, "{from_end} bytes in front of a page's end");
+    }
+}
+
+/// A span of these texts has a name and an endpoint by which these are read, however often it is met.
+fn are_what_they_say(program: &Attachment, places: &mut [Place; 3], said: [usize; 3]) {
+    let [name, ip, service] = places;
+    let said = said.map(|text| TEXTS[text]);
+    let port = said[0].len() as u16 % 2;
+    // Met, met with something else behind it, and found.
+    for behind in [b'+', b'-', 0] {
+        let endpoint =
+            EndpointParts { ip: ip.say(said[1], behind), port, name: service.say(said[2], behind) };
+        let name = name.say(said[0], behind);
+        let names = process::recognise_texts(name, endpoint);
+        let names = names.unwrap_or_else(|| process::meet_texts(name, &endpoint));
+        let text = |id: u64| program.text(id as u32).expect("it has this id");
+        assert_eq!(text(names & u64::from(u32::MAX)), said[0].as_bytes());
+        let expected = Endpoint { ip: said[1].to_owned(), port, name: said[2].to_owned() };
+        assert_eq!(Endpoint::decode(&text(names >> 32)), Some(expected));
     }
 }
 

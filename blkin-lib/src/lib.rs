@@ -50,7 +50,8 @@
 //! Recording makes no system call, takes no lock and allocates nothing in the steady state, may be done in signal
 //! handlers, and keeps errno. A forked child records on its own without any help.
 //!
-//! A variable that is empty counts as not set.
+//! Variables are read when the program starts, and by an [`init`] that comes before the first record, which no thread may call while
+//! another changes the environment. One that is empty counts as not set.
 //!
 //! | variable | meaning |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! What is kept beside the state that fork wipes: descriptors, the socket's path, and the caller's errno.
+//! What is kept beside the state that fork wipes: descriptors, texts of the environment, and the caller's errno.
 
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
 use std::sync::atomic::Ordering::Relaxed;
@@ -47,18 +47,22 @@ impl Descriptor {
     }
 }
 
-/// Where consumerd listens, as the environment had it at the start: later the program may be changing that.
-pub(crate) struct SocketPath {
+/// A text that the environment had: by the time it is needed the program may be changing that.
+pub(crate) struct KeptText {
     bytes: AtomicUsize,
-    words: [AtomicU64; SocketPath::WORDS],
+    words: [AtomicU64; KeptText::WORDS],
 }
 
-impl SocketPath {
-    /// More than an address of a socket holds: a longer path is refused when it is used.
+impl KeptText {
+    /// More than an address of a socket holds, or a number has digits: a longer text is refused when it is used.
     const WORDS: usize = 16;
 
-    pub(crate) fn keep(&self, path: &[u8]) {
-        let kept = &path[..path.len().min(Self::WORDS * 8)];
+    pub(crate) const fn none() -> KeptText {
+        KeptText { bytes: AtomicUsize::new(0), words: [const { AtomicU64::new(0) }; KeptText::WORDS] }
+    }
+
+    pub(crate) fn keep(&self, text: &[u8]) {
+        let kept = &text[..text.len().min(Self::WORDS * 8)];
         for (word, chunk) in self.words.iter().zip(kept.chunks(8)) {
             let mut bytes = [0; 8];
             bytes[..chunk.len()].copy_from_slice(chunk);
@@ -68,16 +72,13 @@ impl SocketPath {
     }
 
     pub(crate) fn with<T>(&self, body: impl FnOnce(&[u8]) -> T) -> T {
-        let mut path = [0; SocketPath::WORDS * 8];
-        for (word, bytes) in self.words.iter().zip(path.chunks_mut(8)) {
+        let mut text = [0; KeptText::WORDS * 8];
+        for (word, bytes) in self.words.iter().zip(text.chunks_mut(8)) {
             bytes.copy_from_slice(&word.load(Relaxed).to_le_bytes());
         }
-        body(&path[..self.bytes.load(Relaxed).min(path.len())])
+        body(&text[..self.bytes.load(Relaxed).min(text.len())])
     }
 }
-
-pub(crate) static SOCKET_PATH: SocketPath =
-    SocketPath { bytes: AtomicUsize::new(0), words: [const { AtomicU64::new(0) }; SocketPath::WORDS] };
 
 pub(crate) static SEGMENT: Descriptor = Descriptor::none();
 pub(crate) static CONTROL: Descriptor = Descriptor::none();

@@ -191,6 +191,13 @@ __attribute__((destructor)) static void record_in_destructor(void)
 		record("destructor", 5);
 }
 
+/* Before the library's own, where that is linked into the program. */
+__attribute__((constructor(101))) static void record_in_constructor(void)
+{
+	if (getenv("EXPECT_CONSTRUCTOR"))
+		record("constructor", 5);
+}
+
 static void at_exit(void)
 {
 	setenv("EXPECT_DESTRUCTOR", "1", 1);

@@ -218,7 +218,8 @@ for producer in "${producers[@]}"; do
     else
         note "not root: dropping root, and namespaces, are not tested"
     fi
-    for scenario in no-descriptors reused-descriptors fibers handler vfork filtered filtered-later; do
+    for scenario in no-descriptors reused-descriptors changing-environment changed-environment fibers handler vfork filtered \
+        filtered-later; do
         check "surroundings $scenario ($producer)" traced "$work/surroundings" $scenario
     done
     check "lifecycle killed: the ledger of twenty killed programs ($producer)" killed $producer
@@ -265,11 +266,11 @@ check "sampled roots and only they are recorded" \
     with RATE=50 traced "$work/sampling" threads 4 10000
 check "also of spans that one call begins" with RATE=50 traced "$work/sampling" spans 4 10000
 check "all of which are where all are sampled" with RATE=1 traced "$work/sampling" spans 4 10000
-off_is_off() {
-    with BLKIN_OFF=1 EXPECT="$work/expect" "$tap" "$work/records" "$work/counters" -- "$work/lifecycle" threads &&
+off_is_off() { # PROGRAM ARGUMENT...
+    with BLKIN_OFF=1 EXPECT="$work/expect" "$tap" "$work/records" "$work/counters" -- "$@" &&
         grep -q '^programs=0 ' "$work/counters"
 }
-check "BLKIN_OFF records nothing" off_is_off
+check "BLKIN_OFF records nothing" off_is_off "$work/lifecycle" threads
 check "and samples nothing" sampled_within 0 0 BLKIN_OFF=1 -- threads 1 10000
 check "nor spans that one call begins, at a rate" sampled_within 0 0 BLKIN_OFF=1 RATE=5 -- spans 1 10000
 
@@ -307,6 +308,8 @@ check "gcc links lifecycle.c -static" static_with_libc lifecycle-static -static 
 for scenario in forks threads signals atexit; do
     check "lifecycle $scenario without a shared library" traced "$work/lifecycle-static" $scenario
 done
+check "BLKIN_OFF holds for who records before the library's constructor runs, too" \
+    with EXPECT_CONSTRUCTOR=1 off_is_off "$work/lifecycle-static" threads
 # As a plug-in does that brings its own.
 shared_link() {
     # shellcheck disable=SC2086 # a list of words

@@ -137,6 +137,45 @@ static void reused_descriptors(void)
 		CHECK(fstat(fd, &then) == 0 && then.st_dev == own.st_dev && then.st_ino == own.st_ino);
 }
 
+/* Records while another thread changes a variable: what environ leads to has gone for a moment, or is not there yet. */
+static void record_without_environment(const char *who)
+{
+	char **environment = environ;
+	struct blkin_trace trace;
+
+	environ = mmap(NULL, 1, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(environ != MAP_FAILED);
+	record_quietly(&trace, who);
+	environ = environment;
+	expect_all(&trace, who);
+}
+
+/* The first record of a program does not look at its environment, and that of a forked child neither. */
+static void changing_environment(void)
+{
+	record_without_environment("first");
+	if (fork() == 0) {
+		record_without_environment("child");
+		_exit(0);
+	}
+	wait_for_all();
+}
+
+/* What a program changes in its environment by itself counts when it says so. */
+static void changed_environment(void)
+{
+	struct blkin_trace trace;
+
+	CHECK(setenv("BLKIN_OFF", "1", 1) == 0);
+	if (fork() == 0) {
+		record("as it was when the library was loaded");
+		_exit(0);
+	}
+	wait_for_all();
+	CHECK(blkin_init() == 0);
+	record_quietly(&trace, "off");
+}
+
 /* The memory of a stack with a page behind it that nobody may touch. */
 static void *stack(void)
 {
@@ -320,6 +359,8 @@ int main(int argc, char **argv)
 		{ "namespaces", namespaces },
 		{ "no-descriptors", no_descriptors },
 		{ "reused-descriptors", reused_descriptors },
+		{ "changing-environment", changing_environment },
+		{ "changed-environment", changed_environment },
 		{ "fibers", fibers_on_small_stacks },
 		{ "handler", handler_on_a_small_stack },
 		{ "vfork", in_a_vforked_child },

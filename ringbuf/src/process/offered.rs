@@ -9,11 +9,12 @@ use rustix::io::Errno;
 use super::state::{FAILED, STARTING, STATE, control_words, is_ready, words};
 use crate::clock::coarse_seconds;
 use crate::control::Unread;
-use crate::kept::{CONTROL, SEGMENT, SOCKET_PATH};
+use crate::kept::{CONTROL, SEGMENT};
 use crate::layout::{self, control, header, slot};
 use crate::offer;
 use crate::ring::Head;
 use crate::say::Once;
+use crate::settings;
 
 /// Offers the segment while nobody is attached, at most once a second; to one that refuses it, every ten seconds.
 #[cold]
@@ -61,7 +62,7 @@ fn because(unread: Unread) -> &'static str {
 fn offer_now() -> Result<(), Errno> {
     let segment = SEGMENT.still_open().ok_or(Errno::BADF)?;
     let control = CONTROL.still_open().ok_or(Errno::BADF)?;
-    SOCKET_PATH.with(|path| offer::send(path, segment, control))
+    settings::with_socket(|path| offer::send(path, segment, control))
 }
 
 fn is_attached() -> bool {
@@ -147,7 +148,7 @@ fn nobody_at(error: Errno) -> [&'static str; 2] {
 
 /// Calls with the path of the socket, for people to read.
 fn with_socket(call: impl FnOnce(&str)) {
-    SOCKET_PATH.with(|path| call(std::str::from_utf8(path).unwrap_or("BLKIN_SOCKET")));
+    settings::with_socket(|path| call(std::str::from_utf8(path).unwrap_or("BLKIN_SOCKET")));
 }
 
 /// Whether a consumer reads the rings, or is about to. One that was killed has left its mark in the control page, but not

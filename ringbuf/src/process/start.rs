@@ -17,7 +17,7 @@ use super::state::{
 };
 use crate::clock::{ClockKind, coarse_seconds};
 use crate::hot::{ALL_OPEN, HotSlot};
-use crate::kept::{CONTROL, KeptErrno, SEGMENT, SOCKET_PATH};
+use crate::kept::{CONTROL, KeptErrno, SEGMENT};
 use crate::layout::{self, ProducerKind, RingMode, control, header, slot};
 use crate::names::LEAST_WORDS;
 use crate::ring::{Head, RingShape};
@@ -34,10 +34,13 @@ pub(super) fn ready_or_start() -> u64 {
 }
 
 /// As [`ready_or_start`], also after a first use that failed: only the program knows when trying again may do no harm, such as
-/// before it filters its system calls.
+/// before it filters its system calls; and when its environment may be read.
 pub(super) fn ready_or_start_again() -> u64 {
     match STATE.hot.phase.load(Acquire) {
-        phase @ (FRESH | FAILED) => start(phase),
+        phase @ (FRESH | FAILED) => {
+            settings::read();
+            start(phase)
+        }
         phase => phase,
     }
 }
@@ -73,6 +76,7 @@ fn report_early_counts() {
 fn start(from: u64) -> u64 {
     static FAILURE: Once = Once::new();
     let _kept = KeptErrno::new();
+    settings::read_if_unread();
     // Before anybody can meet STARTING: a root that another thread starts meanwhile is sampled like any other.
     STATE.hot.rate.store(settings::rate(), Relaxed);
     // Before STARTING too: a child that another thread forks meanwhile must not inherit it for ever.
@@ -120,7 +124,6 @@ fn wipe_on_fork() -> Result<(), Errno> {
 fn make_segment() -> Result<ProducerKind, Errno> {
     let is_child = SEGMENT.close_inherited();
     CONTROL.close_inherited();
-    SOCKET_PATH.keep(settings::socket());
     let area = rseq::area();
     let indexes = indexes(area.is_some_and(rseq::Area::is_by_cpu));
     let (slots, ring_bytes) = layout::shape_for(indexes, settings::ring_bytes());

@@ -139,6 +139,8 @@ fn nobody_at(error: Errno) -> [&'static str; 2] {
         Errno::ACCESS => ["consumerd's socket ", " is closed to this user"],
         // Of a filter of system calls, or a unit that has no such sockets.
         Errno::PERM | Errno::AFNOSUPPORT | Errno::NOSYS => ["this program may not open a socket to ", ""],
+        // Closed with all others, as daemons do; consumerd finds the memory itself, where it may look for programs.
+        Errno::BADF => ["this program has closed the descriptors that it would offer to ", ""],
         Errno::MFILE | Errno::NFILE => ["this program had no descriptor left to reach ", ""],
         // Such as `control.sock` beside consumerd's own.
         Errno::PROTOTYPE => ["another socket than that for programs is at ", ": set BLKIN_SOCKET"],
@@ -219,6 +221,7 @@ mod tests {
         for filtered in [Errno::PERM, Errno::AFNOSUPPORT] {
             assert_eq!(told(filtered), "this program may not open a socket to /s");
         }
+        assert_eq!(told(Errno::BADF), "this program has closed the descriptors that it would offer to /s");
         assert_eq!(told(Errno::MFILE), "this program had no descriptor left to reach /s");
         assert_eq!(
             told(Errno::PROTOTYPE),

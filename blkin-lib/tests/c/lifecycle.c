@@ -350,6 +350,54 @@ static void migrations(void)
 	expect_count(calls);
 }
 
+static int forked_enough;
+
+/* Records a little at least, so that it may run in a child, too. */
+static void *thread_beside_forks(void *calls)
+{
+	char name[32];
+	struct blkin_span span;
+	long i;
+
+	for (i = 0; i < 100 || !__atomic_load_n(&forked_enough, __ATOMIC_ACQUIRE); i++) {
+		/* Known, or a new text each time: the table of names is forked in any state. */
+		snprintf(name, sizeof name, "name %ld", i);
+		new_span(&span, i % 2 == 0 ? "beside forks" : name);
+		record_each_shape(&span, i);
+	}
+	__atomic_add_fetch((long *)calls, SHAPES * i, __ATOMIC_RELAXED);
+	return NULL;
+}
+
+/* Children are forked while other threads are in the midst of records, and have threads themselves. */
+static void forks_beside_threads(void)
+{
+	pthread_t ids[4];
+	long calls = 0;
+	size_t i;
+
+	CHECK(blkin_init() == 0);
+	for (i = 0; i < 4; i++)
+		CHECK(pthread_create(&ids[i], NULL, thread_beside_forks, &calls) == 0);
+	for (i = 0; i < 100; i++)
+		if (fork() == 0) {
+			pthread_t id;
+			long childs_calls = 0;
+
+			forked_enough = 1;
+			CHECK(pthread_create(&id, NULL, thread_beside_forks, &childs_calls) == 0);
+			CHECK(pthread_join(id, NULL) == 0);
+			expect_count(childs_calls);
+			_exit(0);
+		} else {
+			wait_for_all();
+		}
+	__atomic_store_n(&forked_enough, 1, __ATOMIC_RELEASE);
+	for (i = 0; i < 4; i++)
+		CHECK(pthread_join(ids[i], NULL) == 0);
+	expect_count(calls);
+}
+
 static void *endless_thread(void *unused)
 {
 	struct blkin_span span;
@@ -454,6 +502,7 @@ int main(int argc, char **argv)
 		{ "first-in-handler", first_record_in_a_handler },
 		{ "threads", threads },
 		{ "migrations", migrations },
+		{ "forks-beside-threads", forks_beside_threads },
 		{ "killed", killed },
 		{ "flood", flood },
 	};

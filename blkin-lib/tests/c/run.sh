@@ -69,15 +69,17 @@ silent() {
         -Wcast-qual -Werror -I"$include/blkin" -c "$here/warnings.c" -o "$work/warnings.o"
 }
 for compiler in gcc clang; do
-    for standard in c89 c99 c11 c17; do
+    for standard in c89 c99 c11 c17 c2x; do
         check "$compiler warns of nothing in the headers as $standard" silent $compiler $standard -Wstrict-prototypes \
             -Wdeclaration-after-statement
     done
 done
 for compiler in g++ clang++; do
-    for standard in c++11 c++14 c++17 c++20; do
+    for standard in c++11 c++14 c++17 c++20 c++2b; do
         check "$compiler warns of nothing in the headers as $standard" silent $compiler $standard -x c++ \
             -Wold-style-cast -Wzero-as-null-pointer-constant
+        check "$compiler warns of nothing in the headers as $standard without exceptions" silent $compiler $standard -x c++ \
+            -fno-exceptions -fno-rtti
     done
 done
 check "quickstart.c builds" build quickstart gcc -- "$PWD/examples/quickstart/quickstart.c"
@@ -207,7 +209,7 @@ check "gcc builds steady.c" build steady gcc steady.c -- -O2
 for producer in "${producers[@]}"; do
     export BLKIN_PRODUCER=$producer
     for scenario in forks fork-before-first-record fork-within-a-span double-fork exec daemonise close-descriptors \
-        standard-descriptors atexit signals first-in-handler threads migrations flood; do
+        standard-descriptors atexit signals first-in-handler threads migrations flood forks-beside-threads; do
         check "lifecycle $scenario ($producer)" traced "$work/lifecycle" $scenario
     done
     if [ "$(id -u)" = 0 ]; then

@@ -40,7 +40,11 @@
 //! A span is a small value that borrows its name and endpoint: it can be sent, copied into futures and kept in
 //! request structs. There is no current span behind the scenes, and nothing is recorded when a span is dropped: it leaves the
 //! node once [`Span::client_receive`], [`Span::server_send`] or [`Span::end`] closes it, and one that nothing closes ten seconds after
-//! its last annotation. Annotations that come later still become part of it.
+//! its last annotation. Annotations that come later still become part of it. One that is to be closed however its scope is left is made
+//! by [`Span::begin`], [`Span::serve`] or [`Span::call`]: an [`Open`].
+//!
+//! What a name or an endpoint is made of has to live as long as the spans. For names from a configuration that is the whole
+//! program: `Endpoint::new(String::leak(name))`, once.
 //!
 //! `blkin trace` draws a request by its id, which `format!("{:016x}", span.context().trace_id())` writes as it is shown there.
 //!
@@ -69,12 +73,14 @@ mod capi;
 mod context;
 mod endpoint;
 mod name;
+mod open;
 mod raw;
 mod span;
 
 pub use context::{BadContext, Context};
 pub use endpoint::Endpoint;
 pub use name::{Key, Name};
+pub use open::Open;
 pub use raw::init;
 pub use span::{Level, Span, Value};
 

@@ -1,5 +1,7 @@
 //! Spans and what is said of them.
 
+use std::borrow::Cow;
+
 use crate::context::Context;
 use crate::endpoint::Endpoint;
 use crate::name::{Key, Name};
@@ -47,6 +49,19 @@ impl<'a> From<&'a str> for Value<'a> {
 impl<'a> From<&'a String> for Value<'a> {
     fn from(text: &'a String) -> Value<'a> {
         Value::Str(text)
+    }
+}
+
+impl<'a> From<&'a Cow<'_, str>> for Value<'a> {
+    fn from(text: &'a Cow<'_, str>) -> Value<'a> {
+        Value::Str(text)
+    }
+}
+
+/// As the text `true` or `false`.
+impl From<bool> for Value<'_> {
+    fn from(is: bool) -> Self {
+        Value::Str(if is { "true" } else { "false" })
     }
 }
 
@@ -230,4 +245,15 @@ fn names_of(name: &str, endpoint: &Endpoint<'_>) -> u64 {
 #[inline(never)]
 fn meet(name: &str, endpoint: &Endpoint<'_>) -> u64 {
     process::meet_texts(name.as_bytes(), &endpoint.bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_text_and_no_number_has_a_value_too() {
+        assert_eq!([Value::from(true), false.into()], [Value::Str("true"), Value::Str("false")]);
+        assert_eq!(Value::from(&Cow::Borrowed("rbd")), Value::Str("rbd"));
+    }
 }

@@ -9,6 +9,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::task::Waker;
 
 use blkin::{Context, Endpoint, Level, Span};
 use blkin_record::{EndpointRef, Kind, Record, Text, Value, records};
@@ -33,6 +34,7 @@ fn program() {
         Ok("many threads") => many_threads(),
         Ok("without end") => without_end(),
         Ok("unsampled") => unsampled(),
+        Ok("scopes") => scopes(),
         _ => {}
     }
 }
@@ -49,6 +51,32 @@ fn one_request() {
     access.end();
     request.seen_by(&DISK).event("copied");
     request.server_send();
+}
+
+/// Left by an error, by a panic, by a future that is given up, and by their ends.
+fn scopes() {
+    let fails = || -> Result<(), std::num::ParseIntError> {
+        let _failed = Span::root("failed", &GATEWAY).begin();
+        "no number".parse::<u8>().map(drop)
+    };
+    assert!(fails().is_err());
+    let panics = || {
+        let _served = Span::root("panicked", &GATEWAY).serve();
+        std::panic::resume_unwind(Box::new(()));
+    };
+    assert!(std::panic::catch_unwind(panics).is_err());
+    let mut given_up = Box::pin(async {
+        let _called = Span::root("given up", &GATEWAY).call();
+        std::future::pending::<()>().await;
+    });
+    assert!(given_up.as_mut().poll(&mut std::task::Context::from_waker(Waker::noop())).is_pending());
+    println!("it waits");
+    drop(given_up);
+    let request = Span::root("request", &GATEWAY).serve();
+    let step = request.child("step", &DISK).begin();
+    step.event("halfway");
+    step.end();
+    request.event("goes on");
 }
 
 /// The second when it is told to. On one CPU: a program that opens another ring offers itself once more, if a second has passed.
@@ -315,6 +343,35 @@ fn one_request_reads_as_written(producer: &str) {
     assert_eq!(service(&program, find("copied")).name, "disk");
     let counters = program.counters();
     assert_eq!((counters.attempted, counters.committed, counters.truncated), (7, 7, 1));
+}
+
+#[test]
+fn an_open_span_is_closed_once_however_its_scope_is_left() {
+    let receiver = Receiver::new();
+    let (status, stdout, stderr) = run("scopes", &receiver.path(), "1", "portable");
+    assert!(status.success() && stdout.contains("it waits"), "{stdout}{stderr}");
+    let mut program = receiver.attach();
+    let raw = drain(&mut program);
+    let read = records(&raw, program.info().cookie).map(|item| item.expect("a true record"));
+    let mut said: Vec<(u64, String, String)> =
+        read.map(|record| (record.time, text(&program, &record.name), text(&program, &record.key))).collect();
+    said.sort_by_key(|(time, ..)| *time);
+    let said: Vec<(&str, &str)> = said.iter().map(|(_, name, key)| (&name[..], &key[..])).collect();
+    let wanted = [
+        ("failed", "begin"),
+        ("failed", "end"),
+        ("panicked", "sr"),
+        ("panicked", "ss"),
+        ("given up", "cs"),
+        ("given up", "cr"),
+        ("request", "sr"),
+        ("step", "begin"),
+        ("step", "halfway"),
+        ("step", "end"),
+        ("request", "goes on"),
+        ("request", "ss"),
+    ];
+    assert_eq!(said, wanted);
 }
 
 #[test]

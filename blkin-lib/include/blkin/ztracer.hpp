@@ -204,6 +204,66 @@ public:
 	void event(const char *event, const Endpoint *ep) const { BLKIN_TIMESTAMP(this, ep, event) }
 };
 
+// A span that is closed when this leaves its scope, by return or by an exception. It records the first event of the span when it is
+// made, and is a const blkin_span * wherever one is wanted:
+//
+//	ZTracer::ScopedSpan append(&request.info, "journal append", &osd);
+//	BLKIN_INTEGER(append, "bytes", length);
+//
+// Borrows what the span borrows. A span that is not sampled, or that cannot be made of these arguments, records nothing.
+class ScopedSpan {
+public:
+	enum Kind {
+		Step,  // "begin" and "end": within this process
+		Serve, // SERVER_RECV and SERVER_SEND: for who answers a call
+		Call   // CLIENT_SEND and CLIENT_RECV: for who makes a call
+	};
+
+	// A child of the span with these ids, as blkin_span_child() begins it.
+	ScopedSpan(const blkin_trace_info *parent, const char *name, const blkin_endpoint *ep, Kind kind = Step)
+	    : _span(), _kind(kind), _is_open(blkin_span_child(&_span, parent, name, ep) == 0)
+	{
+		open();
+	}
+	// The rest of a span that there is already.
+	explicit ScopedSpan(const blkin_span &span, Kind kind = Step) : _span(span), _kind(kind), _is_open(true) { open(); }
+	explicit ScopedSpan(const Trace &trace, Kind kind = Step)
+	    : _span(), _kind(kind), _is_open(trace.span_of(&_span) == 0)
+	{
+		open();
+	}
+	~ScopedSpan() { end(); }
+	ScopedSpan(const ScopedSpan &) = delete;
+	ScopedSpan &operator=(const ScopedSpan &) = delete;
+
+	// Closes the span now. It can still be annotated, and is not closed again.
+	void end()
+	{
+		static const char *const CLOSING[] = {"end", SERVER_SEND, CLIENT_RECV};
+
+		if (_is_open)
+			BLKIN_TIMESTAMP(&_span.trace, nullptr, CLOSING[_kind])
+		_is_open = false;
+	}
+
+	operator const blkin_span *() const { return &_span; }
+	// To be sent along, or the parent of another.
+	const blkin_trace_info *get_info() const { return &_span.trace.info; }
+
+private:
+	blkin_span _span;
+	const Kind _kind;
+	bool _is_open;
+
+	void open() const
+	{
+		static const char *const OPENING[] = {"begin", SERVER_RECV, CLIENT_SEND};
+
+		if (_is_open)
+			BLKIN_TIMESTAMP(&_span.trace, nullptr, OPENING[_kind])
+	}
+};
+
 // A copy of the text, to be freed with delete[].
 static inline char *to_cstr(const string &s)
 {

@@ -49,6 +49,8 @@ void blkin_test_classes()
 	blkin_span span;
 	if (trace.span_of(&span) == 0)
 		BLKIN_EVENT(&span, "event");
+	const ZTracer::ScopedSpan scope(trace);
+	BLKIN_EVENT(scope, "event");
 	const ZTracer::ZTraceRef other = ZTracer::create_ZTrace("span", ZTracer::create_ZTraceEndpoint("::1", 1, "service"));
 	other->keyval("key", "value");
 }

@@ -215,6 +215,39 @@ static void a_trace_is_a_span_for_the_macros(const Endpoint &osd)
 	expect(trace.get_info(), "hot path", "10.0.0.1", 6800, "osd", "bytes", "#4096");
 }
 
+static void a_scope_closes_its_span_once(const Endpoint &osd)
+{
+	const Trace served("served", &osd);
+	blkin_endpoint disk;
+	blkin_span call;
+
+	CHECK(blkin_init_endpoint(&disk, "10.0.0.4", 4, "disk") == 0);
+	CHECK(blkin_span_child(&call, served.get_info(), "call", &disk) == 0);
+	try {
+		const ZTracer::ScopedSpan answer(served, ZTracer::ScopedSpan::Serve);
+		expect_event(served, "served", "10.0.0.1", 6800, "osd", SERVER_RECV);
+		const ZTracer::ScopedSpan asked(call, ZTracer::ScopedSpan::Call);
+		expect(asked.get_info(), "call", "10.0.0.4", 4, "disk", CLIENT_SEND, "!");
+		BLKIN_INTEGER(answer, "bytes", 4096);
+		expect(served.get_info(), "served", "10.0.0.1", 6800, "osd", "bytes", "#4096");
+		throw 1;
+	} catch (int) {
+		expect(&call.trace.info, "call", "10.0.0.4", 4, "disk", CLIENT_RECV, "!");
+		expect_event(served, "served", "10.0.0.1", 6800, "osd", SERVER_SEND);
+	}
+	ZTracer::ScopedSpan step(served.get_info(), "step", &disk);
+	CHECK(step.get_info()->parent_span_id == served.get_info()->span_id);
+	expect(step.get_info(), "step", "10.0.0.4", 4, "disk", "begin", "!");
+	step.end();
+	expect(step.get_info(), "step", "10.0.0.4", 4, "disk", "end", "!");
+	BLKIN_EVENT(step, "afterwards");
+	expect(step.get_info(), "step", "10.0.0.4", 4, "disk", "afterwards", "!");
+
+	const ZTracer::ScopedSpan none(nullptr, "none", &disk), unsampled(Trace{});
+	BLKIN_EVENT(none, "nothing");
+	BLKIN_EVENT(unsampled, "nothing");
+}
+
 int main()
 {
 	Endpoint osd("10.0.0.1", 6800, "osd");
@@ -228,6 +261,7 @@ int main()
 	copies_of_traces_stand_alone(osd);
 	every_overload_records(osd);
 	a_trace_is_a_span_for_the_macros(osd);
+	a_scope_closes_its_span_once(osd);
 	record_from_another_file(Trace("another file", &osd));
 	return 0;
 }

@@ -18,7 +18,7 @@ use redb::{
 use rustix::io::Errno;
 
 use super::engine::{Engine, Snapshot, Transaction, Visit, Work};
-use super::page_cache::PageCache;
+use super::page_cache::{self, PageCache};
 use super::turns::Turns;
 use super::writer::now_ms;
 use super::{Damage, StoreError, TO_THE_END};
@@ -237,6 +237,7 @@ fn open_file(path: &Path, cache_bytes: usize, tell: Tell) -> Result<Database, St
     let mut builder = Database::builder();
     builder.set_cache_size(cache_bytes);
     builder.set_repair_callback(move |repair| tell((repair.progress() * 100.0) as u32));
+    page_cache::forget(path);
     let opened = catch_unwind(AssertUnwindSafe(|| builder.create(path)))
         .map_err(|_| StoreError::Corrupted("its library tripped over it".to_owned()))?;
     opened.map_err(|error| match error {

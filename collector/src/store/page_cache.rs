@@ -41,6 +41,17 @@ impl PageCache {
     }
 }
 
+/// Has the next who reads a file read its disk. What the disk did not take when it was told to, the system keeps as if it had:
+/// who found it there and answered for it would lose it once it leaves.
+pub(super) fn forget(path: &Path) {
+    let Ok(file) = File::open(path) else { return };
+    // What can still be written is, for nothing else leaves. What cannot is what is to be forgotten.
+    let _some_is_not = file.sync_all();
+    if let Err(error) = fadvise(&file, 0, None, Advice::DontNeed) {
+        tracing::debug!("failed to have the store's file leave the page cache: {error}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::process::Command;
@@ -69,5 +80,24 @@ mod tests {
             assert!(resident < 2 * CACHE_BYTES, "{resident} bytes after {number} rows");
         }
         assert!(path.metadata().unwrap().len() > 4 * CACHE_BYTES as u64);
+    }
+
+    /// What this thread had the system read of disks.
+    fn bytes_from_disks() -> u64 {
+        let told = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+        told.lines().find_map(|line| line.strip_prefix("read_bytes: ")).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn who_opens_the_file_reads_its_disk() {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let disk = Disk::open(folder.path(), CACHE_BYTES).unwrap();
+        disk.write(&mut |rows| (0..64).try_for_each(|number| rows.put(&[number], &[7; 60_000]))).unwrap();
+        drop(disk);
+        let resident = resident_bytes(&folder.path().join(FILE_NAME)) as u64;
+        let before = bytes_from_disks();
+        Disk::open(folder.path(), CACHE_BYTES).unwrap();
+        let read = bytes_from_disks() - before;
+        assert!(read > resident / 2, "{read} bytes of {resident} that the page cache had");
     }
 }

@@ -117,8 +117,9 @@ impl Disk {
         if database.is_none() {
             self.check_place()?;
             let begun = Instant::now();
-            *database = Some(open_file(&self.path, self.cache_bytes, silently)?);
+            let opened = open_file(&self.path, self.cache_bytes, silently);
             self.retry().opened(begun, Instant::now());
+            *database = Some(opened.inspect_err(|error| self.retry().failed(error))?);
             tracing::debug!("opened the store again");
         }
         Ok(())
@@ -132,6 +133,11 @@ impl Disk {
             Err(error) => matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
         };
         if is_elsewhere { Err(StoreError::Elsewhere { path: self.path.clone() }) } else { Ok(()) }
+    }
+
+    fn may_write(&self) -> Result<(), StoreError> {
+        let retry = self.retry();
+        if retry.may_write(Instant::now()) { Ok(()) } else { Err(retry.refusal()) }
     }
 
     fn retry(&self) -> MutexGuard<'_, Retry> {
@@ -180,8 +186,8 @@ impl Disk {
 #[derive(Debug, Default)]
 struct Retry {
     not_before: Option<Instant>,
-    /// Whether there was no room.
-    was_full: bool,
+    /// What the failure was; none if there was no room.
+    reason: Option<String>,
 }
 
 impl Retry {
@@ -194,17 +200,21 @@ impl Retry {
         self.not_before = Some(now + (took * Self::PATIENCE).min(Self::MOST).max(took));
     }
 
+    fn failed(&mut self, error: &StoreError) {
+        self.reason = match error {
+            StoreError::Full => None,
+            StoreError::Engine(reason) | StoreError::Open { reason, .. } => Some(reason.clone()),
+            other => Some(other.to_string()),
+        };
+    }
+
     fn may_write(&self, now: Instant) -> bool {
         self.not_before.is_none_or(|moment| now >= moment)
     }
 
     /// What is said to whoever wants to write too early.
     fn refusal(&self) -> StoreError {
-        if self.was_full {
-            StoreError::Full
-        } else {
-            StoreError::Engine("its disk has just failed".to_owned())
-        }
+        self.reason.clone().map_or(StoreError::Full, StoreError::Engine)
     }
 }
 
@@ -240,16 +250,23 @@ fn open_file(path: &Path, cache_bytes: usize, tell: Tell) -> Result<Database, St
     page_cache::forget(path);
     let opened = catch_unwind(AssertUnwindSafe(|| builder.create(path)))
         .map_err(|_| StoreError::Corrupted("its library tripped over it".to_owned()))?;
-    opened.map_err(|error| match error {
+    opened.map_err(|error| opening(path, error))
+}
+
+fn opening(path: &Path, error: DatabaseError) -> StoreError {
+    match error {
         DatabaseError::Storage(StorageError::Corrupted(reason)) => StoreError::Corrupted(reason),
         DatabaseError::Storage(StorageError::Io(error))
             if matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) =>
         {
             StoreError::Corrupted(error.to_string())
         }
+        DatabaseError::Storage(StorageError::Io(error)) if Cause::of_write(&error) == Cause::DiskFull => {
+            StoreError::Full
+        }
         DatabaseError::Storage(StorageError::Io(error)) if has_unreadable(path) => unreadable(&error),
         other => open_error(path, &other),
-    })
+    }
 }
 
 /// Whether the disk has lost what was written to a place, as one with a bad sector says.
@@ -353,13 +370,13 @@ impl Engine for Disk {
         }
         let _turn = self.turns.take(TO_THE_END)?;
         self.check_place()?;
+        // Whether it is open or not: that opening failed took as long, and is as likely to fail again.
+        self.may_write()?;
         self.reopened()?;
-        if !self.retry().may_write(Instant::now()) {
-            return Err(self.retry().refusal());
-        }
+        self.may_write()?;
         let done = self.with(|database| self.guarded(|| commit(database, work)));
-        if let Err(StoreError::Engine(_) | StoreError::Full) = done {
-            self.retry().was_full = matches!(done, Err(StoreError::Full));
+        if let Err(error @ (StoreError::Engine(_) | StoreError::Full)) = &done {
+            self.retry().failed(error);
             *self.database.write().unwrap_or_else(PoisonError::into_inner) = None;
         }
         self.page_cache.wrote(done?);
@@ -453,12 +470,39 @@ mod tests {
 
     #[test]
     fn a_disk_without_room_is_told_from_one_that_fails_also_to_whoever_tries_too_early() {
-        let of = |errno: Errno| engine(redb::Error::Io(errno.into()));
+        let writing = |errno: Errno| engine(redb::Error::Io(errno.into()));
+        let opening = |errno: Errno| {
+            opening(Path::new("/none"), DatabaseError::Storage(StorageError::Io(errno.into())))
+        };
         for (errno, is_full) in [(Errno::NOSPC, true), (Errno::DQUOT, true), (Errno::IO, false)] {
-            assert_eq!(matches!(of(errno), StoreError::Full), is_full, "{errno}");
-            let retry = Retry { was_full: is_full, ..Retry::default() };
-            assert_eq!(matches!(retry.refusal(), StoreError::Full), is_full, "{errno}");
+            for error in [writing(errno), opening(errno)] {
+                assert_eq!(matches!(error, StoreError::Full), is_full, "{errno}");
+                let mut retry = Retry::default();
+                retry.failed(&error);
+                let refusal = retry.refusal();
+                assert_eq!(matches!(refusal, StoreError::Full), is_full, "{errno}");
+                assert!(is_full || refusal.to_string().contains(&errno.to_string()), "{refusal}");
+            }
         }
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_opened_again_is_left_alone_for_a_while() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Disk::open(folder.path(), 1 << 20).unwrap();
+        let put = || disk.write(&mut |rows| rows.put(b"a", b"value"));
+        let is_open = || disk.database.read().unwrap().is_some();
+        *disk.database.write().unwrap() = None;
+        let other = Database::open(&disk.path).unwrap();
+        assert!(matches!(put(), Err(StoreError::Open { .. })));
+        drop(other);
+        let not_before = disk.retry().not_before.replace(Instant::now() + Duration::from_secs(3600));
+        assert!(not_before.is_some());
+        assert!(put().unwrap_err().to_string().contains("already open") && !is_open());
+        disk.retry().not_before = None;
+        // It takes no more at once than after any failure.
+        let _refused = put();
+        assert!(is_open());
     }
 
     #[test]

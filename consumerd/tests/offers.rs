@@ -85,6 +85,37 @@ fn a_program_whose_last_offer_comes_with_its_end_counts_once() {
     assert_eq!(offers("taken"), 8);
 }
 
+/// The holder stands still until many offers wait, and behind them that of a program for which there is room once another is let go.
+#[test]
+fn places_that_are_given_back_are_for_those_who_wait_already() {
+    const REPEATED: usize = 1000;
+    let site = Site::new();
+    let config = site.path("consumerd.toml");
+    std::fs::write(&config, "max_programs_per_uid = 2\n").unwrap();
+    let daemon = site.bare_daemon(&["--config", config.to_str().unwrap()]);
+    let offers = |outcome: &str| daemon.metrics().sum_where("blkin_offers_total", outcome);
+    let mut lasting = site.program(&[20, 1], &[]);
+    let mut ending = site.program(&[20, 1], &[]);
+    let mut made = lasting.calls() + ending.calls();
+    wait_for("both are taken in", || (offers("taken") == 2).then_some(()));
+    wait_for("both are read", || (daemon.metrics().sum("blkin_drained_total") == made).then_some(()));
+    let held_already = offers("already_held");
+    send_signal(daemon.pid(), Signal::STOP);
+    let label = ending.label();
+    ending.end();
+    let is_gone = || daemon.metrics().sum_where("blkin_drained_total", &label) == 0;
+    wait_for("the worker lets one go", || is_gone().then_some(()));
+    (0..REPEATED).for_each(|_| offer(&site, lasting.pid()));
+    let mut waiting = site.program(&[20, 1], &[]);
+    made += waiting.calls();
+    send_signal(daemon.pid(), Signal::CONT);
+    wait_for("it is taken in", || (offers("taken") == 3).then_some(()));
+    assert_eq!(offers("refused_quota"), 0);
+    assert!(offers("already_held") - held_already >= REPEATED as u64);
+    [lasting, waiting].into_iter().for_each(Program::end);
+    daemon.settled(made).assert_balanced();
+}
+
 /// As where consumerd runs in a container and shares the folder of its socket alone: the kernel knows no process id of such a
 /// program there.
 #[test]

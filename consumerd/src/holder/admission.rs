@@ -9,13 +9,10 @@ use blkin_ringbuf::Unread;
 use super::claim::claim;
 use super::counters::Count;
 use super::held::Refusal;
-use super::offers::{BACKLOG, Offer};
+use super::offers::Offer;
 use super::worker_process::WorkerProcess;
 use super::{Holder, SHORT_TICK, scan};
-use crate::link::Message;
 
-/// Connections that are taken at once.
-const OFFERS_AT_ONCE: usize = 256;
 /// How often offers are looked for while the daemon ends, [`SHORT_TICK`] apart.
 const LAST_LOOKS: usize = 20;
 
@@ -142,12 +139,13 @@ impl Holder<'_> {
         for (offer, since) in self.waiting.take() {
             self.admit(offer, since);
         }
-        for offer in self.offers.take(OFFERS_AT_ONCE) {
+        for offer in self.offers.take() {
             match offer {
                 Ok(offer) => self.admit(offer, Instant::now()),
                 Err(refusal) => self.count(Err(refusal)),
             }
         }
+        self.held.forget_gone(self.offers.dealt(), self.offers.has_waiting());
         self.tell_short_of_descriptors();
     }
 
@@ -158,20 +156,6 @@ impl Holder<'_> {
             (false, true) => tracing::warn!("programs wait to be taken in: {NO_DESCRIPTORS}"),
             (true, false) => tracing::info!("there are descriptors for all programs again"),
             _ => {}
-        }
-    }
-
-    /// A program offers itself once more as it ends. That must meet a program that is still held: else it would count as a
-    /// new one, all of which another daemon has read and nobody knows what became of.
-    pub(super) fn take_offers_of_the_ended(&mut self, messages: &[Option<Message>]) {
-        if !messages.iter().any(|message| matches!(message, Some(Message::Release(_)))) {
-            return;
-        }
-        for _ in 0..=BACKLOG / OFFERS_AT_ONCE {
-            self.take_offers();
-            if !self.offers.has_backlog() {
-                return;
-            }
         }
     }
 

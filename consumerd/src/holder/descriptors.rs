@@ -33,8 +33,38 @@ fn room_for_programs(limit: u64) -> usize {
     usize::try_from(limit.saturating_sub(OWN) / 2).unwrap_or(usize::MAX).max(1)
 }
 
+/// Descriptors of which it is known for a moment that they are free: to find out takes two system calls for each.
+#[derive(Debug)]
+pub(super) struct Spare {
+    known: usize,
+    next: usize,
+}
+
+impl Spare {
+    /// Nothing is known yet. An offer alone needs no more than are looked for first; of many each look is for more.
+    pub(super) fn new() -> Spare {
+        Spare { known: 0, next: TO_ACCEPT + TO_RECEIVE }
+    }
+
+    /// Whether so many are free.
+    pub(super) fn has(&mut self, any: &OwnedFd, count: usize) -> bool {
+        const MOST: usize = 64;
+        if self.known < count {
+            let found = [self.next, count].into_iter().find(|count| are_spare(any, *count));
+            self.known = found.unwrap_or(0);
+            self.next = (self.next * 2).min(MOST);
+        }
+        self.known >= count
+    }
+
+    /// So many may have been taken since.
+    pub(super) fn spend(&mut self, count: usize) {
+        self.known = self.known.saturating_sub(count);
+    }
+}
+
 /// Whether so many descriptors are free.
-pub(super) fn are_spare(any: &OwnedFd, count: usize) -> bool {
+fn are_spare(any: &OwnedFd, count: usize) -> bool {
     (0..count).map(|_| any.try_clone()).collect::<Result<Vec<_>, _>>().is_ok()
 }
 

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{FileType, FsWord, SealFlags, fcntl_get_seals, fstat, fstatfs};
 
+use super::gone::Gone;
 use crate::config::Config;
 use crate::link::Program;
 
@@ -62,6 +63,7 @@ pub struct HeldPrograms {
     programs: BTreeMap<u64, Held>,
     by_identity: HashMap<Identity, u64>,
     by_uid: HashMap<u32, Share>,
+    gone: Gone,
     /// Numbers of programs that a daemon before this one held.
     before: HashMap<Identity, u64>,
     next_number: u64,
@@ -77,6 +79,7 @@ impl HeldPrograms {
             programs: BTreeMap::new(),
             by_identity: HashMap::new(),
             by_uid: HashMap::new(),
+            gone: Gone::default(),
             before: HashMap::new(),
             next_number: 1,
             max_programs: config.max_programs,
@@ -102,7 +105,7 @@ impl HeldPrograms {
     ) -> Result<(Identity, u64), Refusal> {
         let (identity, segment_bytes) = memfd_file(segment).map_err(|_| Refusal::Malformed)?;
         let (_, control_bytes) = memfd_file(control).map_err(|_| Refusal::Malformed)?;
-        if self.by_identity.contains_key(&identity) {
+        if self.by_identity.contains_key(&identity) || self.gone.has(&identity) {
             return Err(Refusal::AlreadyHeld);
         }
         let bytes = segment_bytes.saturating_add(control_bytes);
@@ -124,10 +127,10 @@ impl HeldPrograms {
         segment: OwnedFd,
         control: OwnedFd,
     ) -> Result<u64, Refusal> {
-        let (identity, _) = self.measure(&program, &segment, &control)?;
+        let (identity, bytes) = self.measure(&program, &segment, &control)?;
         let number = self.before.get(&identity).filter(|number| !self.programs.contains_key(number));
         program.number = number.copied().unwrap_or(self.next_number);
-        self.restore(program, segment, control)
+        Ok(self.hold(Held { program, segment, control, is_told: false, identity, bytes }))
     }
 
     /// As [`admit`](Self::admit), under the number that a daemon before this one gave it.
@@ -136,14 +139,18 @@ impl HeldPrograms {
     /// As there.
     pub fn restore(&mut self, program: Program, segment: OwnedFd, control: OwnedFd) -> Result<u64, Refusal> {
         let (identity, bytes) = self.measure(&program, &segment, &control)?;
-        let share = self.by_uid.entry(program.uid).or_default();
+        Ok(self.hold(Held { program, segment, control, is_told: false, identity, bytes }))
+    }
+
+    fn hold(&mut self, held: Held) -> u64 {
+        let share = self.by_uid.entry(held.program.uid).or_default();
         share.programs += 1;
-        share.bytes += bytes;
-        let number = program.number;
+        share.bytes += held.bytes;
+        let number = held.program.number;
         self.count_from(number.saturating_add(1));
-        self.by_identity.insert(identity, number);
-        self.programs.insert(number, Held { program, segment, control, is_told: false, identity, bytes });
-        Ok(number)
+        self.by_identity.insert(held.identity, number);
+        self.programs.insert(number, held);
+        number
     }
 
     /// Who offers such a segment gets this number again.
@@ -176,10 +183,11 @@ impl HeldPrograms {
         self.programs.get(&number)
     }
 
-    /// Lets a program go.
-    pub fn release(&mut self, number: u64) {
-        let Some(held) = self.programs.remove(&number) else { return };
+    /// Lets a program go, of which offers may still come among the connections that are not dealt with: `dealt` are.
+    pub fn release(&mut self, number: u64, dealt: u64) -> Option<Held> {
+        let held = self.programs.remove(&number)?;
         self.by_identity.remove(&held.identity);
+        self.gone.add(held.identity, dealt);
         if let Some(share) = self.by_uid.get_mut(&held.program.uid) {
             share.programs -= 1;
             share.bytes -= held.bytes;
@@ -187,6 +195,12 @@ impl HeldPrograms {
                 self.by_uid.remove(&held.program.uid);
             }
         }
+        Some(held)
+    }
+
+    /// So many connections are dealt with by now, and whether others wait.
+    pub fn forget_gone(&mut self, dealt: u64, is_anyone_waiting: bool) {
+        self.gone.forget(dealt, is_anyone_waiting);
     }
 
     /// Every program, with its number.
@@ -255,7 +269,7 @@ mod tests {
         let again = (segment.try_clone().unwrap(), control.try_clone().unwrap());
         assert_eq!(held.admit(program(1), segment, control), Ok(1));
         assert_eq!(held.admit(program(1), again.0, again.1), Err(Refusal::AlreadyHeld));
-        held.release(1);
+        held.release(1, 0);
         assert!(held.is_empty());
     }
 
@@ -281,9 +295,10 @@ mod tests {
         held.restore(Program { number: 2, ..program(1) }, kept, memfd()).unwrap();
         assert_eq!(held.admit(program(1), found, memfd()), Ok(3));
         assert_eq!(held.admit(program(1), late.try_clone().unwrap(), memfd()), Ok(5));
-        held.release(5);
-        held.release(2);
+        held.release(5, 0);
+        held.release(2, 0);
         held.know_nobody();
+        held.forget_gone(0, false);
         assert_eq!(held.admit(program(1), late, memfd()), Ok(6));
     }
 
@@ -296,7 +311,7 @@ mod tests {
         assert_eq!(held.admit(program(1), memfd(), memfd()), Err(Refusal::Quota));
         assert_eq!(held.admit(program(2), memfd(), memfd()), Ok(3));
         assert_eq!(held.admit(program(2), memfd(), memfd()), Err(Refusal::Quota));
-        held.release(1);
+        held.release(1, 0);
         assert_eq!(held.admit(program(1), memfd(), memfd()), Ok(4));
     }
 

@@ -4,11 +4,13 @@
 //! capabilities, for the one [`scan`] at start.
 
 mod admission;
+mod burial;
 pub(crate) mod claim;
 pub mod closer;
 mod control;
 pub mod counters;
 mod descriptors;
+mod gone;
 mod guard;
 pub mod held;
 mod local;
@@ -38,6 +40,7 @@ use crate::config::Config;
 use crate::link::{Message, send, watch};
 use crate::staging::Memfd;
 use crate::timer::Timer;
+use burial::Burial;
 use claim::Waiting;
 use closer::Closer;
 use control::Control;
@@ -119,6 +122,7 @@ struct Holder<'a> {
     ready_file: Option<&'a Path>,
     /// For what comes to the sockets and is of no use.
     closer: Closer,
+    burial: Burial,
     offers: Offers,
     held: HeldPrograms,
     waiting: Waiting,
@@ -209,6 +213,7 @@ impl<'a> Holder<'a> {
             config,
             ready_file,
             closer,
+            burial: Burial::start(),
             offers,
             held: HeldPrograms::new(config),
             waiting: Waiting::default(),
@@ -328,17 +333,16 @@ impl<'a> Holder<'a> {
                 () = stop.cancelled() => return Ok(Ended::Asked),
                 guard = link.readable() => {
                     guard?.clear_ready();
-                    match self.listen(worker) {
-                        Heard::Ready => is_ready = true,
-                        Heard::Else => {}
-                        Heard::End => return Ok(Ended::Died),
-                    }
-                    if is_ready {
-                        self.tell_ready()?;
+                    if !self.hear(worker, &mut is_ready)? {
+                        return Ok(Ended::Died);
                     }
                 }
                 guard = socket.readable() => {
                     guard?.clear_ready();
+                    // Places that are given back are for those who wait.
+                    if !self.hear(worker, &mut is_ready)? {
+                        return Ok(Ended::Died);
+                    }
                     self.take_offers();
                 }
                 () = self.guard.answer_one(), if guarded => {}
@@ -373,18 +377,36 @@ impl<'a> Holder<'a> {
         self.store.as_ref().is_some_and(Store::is_behind) || self.is_anyone_waiting()
     }
 
+    /// Hears the worker, and tells once that it is ready. Whether it lives.
+    fn hear(&mut self, worker: &mut WorkerProcess, is_ready: &mut bool) -> anyhow::Result<bool> {
+        match self.listen(worker) {
+            Heard::Ready => *is_ready = true,
+            Heard::Else => {}
+            Heard::End => return Ok(false),
+        }
+        if *is_ready {
+            self.tell_ready()?;
+        }
+        Ok(true)
+    }
+
     /// Does what the worker asks, in its order.
     fn listen(&mut self, worker: &mut WorkerProcess) -> Heard {
-        let messages = worker.messages();
-        self.take_offers_of_the_ended(&messages);
         let mut heard = Heard::Else;
-        for message in messages {
+        let mut has_released = false;
+        for message in worker.messages() {
             match message {
                 Some(Message::Ready) => heard = Heard::Ready,
-                Some(Message::Release(number)) => self.release(number),
+                Some(Message::Release(number)) => {
+                    self.release(number);
+                    has_released = true;
+                }
                 Some(_) => {}
                 None => return Heard::End,
             }
+        }
+        if has_released {
+            self.held.forget_gone(self.offers.dealt(), self.offers.is_anyone_there());
         }
         heard
     }
@@ -403,7 +425,9 @@ impl<'a> Holder<'a> {
     }
 
     fn release(&mut self, number: u64) {
-        self.held.release(number);
+        if let Some(held) = self.held.release(number, self.offers.dealt()) {
+            self.burial.close([held.segment, held.control]);
+        }
         self.keep_no_more(number);
         self.publish_counters();
     }

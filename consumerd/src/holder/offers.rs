@@ -10,11 +10,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use blkin_ringbuf::{Peer, peer_of};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketFlags, SocketType, accept_with, recv};
 
 use super::closer::{Closer, Seen, look};
-use super::descriptors::{TO_ACCEPT, TO_RECEIVE, are_spare};
+use super::descriptors::{Spare, TO_ACCEPT, TO_RECEIVE};
 use super::held::{Refusal, is_memfd};
 use super::local::LocalSocket;
 use crate::link::{Program, shown_name};
@@ -25,6 +26,10 @@ pub(super) const OFFER: [u8; 16] = *b"BLKOFFER\x01\0\0\0\0\0\0\0";
 pub(super) const BACKLOG: usize = 4096;
 /// Connections of which the message is still to come: most, and for how long.
 const MAX_WAITING: usize = 64;
+/// Connections that are taken at once.
+pub(super) const AT_ONCE: usize = 256;
+/// Most connections at a time that are not dealt with yet; the kernel lets one more in than it is asked to.
+pub(super) const MOST_UNDEALT: u64 = (BACKLOG + 1 + AT_ONCE + MAX_WAITING) as u64;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// An offer that has the right shape. Its descriptors are those of memfds.
@@ -46,6 +51,7 @@ pub(super) struct Offers {
     waiting: Vec<(OwnedFd, Instant)>,
     has_backlog: bool,
     is_short: bool,
+    dealt: u64,
 }
 
 impl Offers {
@@ -56,7 +62,7 @@ impl Offers {
     /// When another daemon listens there, or the path cannot be used.
     pub(super) fn listen(path: &Path, closer: Closer) -> io::Result<Self> {
         let socket = LocalSocket::listen(path, SocketType::SEQPACKET, BACKLOG as i32)?;
-        Ok(Self { socket, closer, waiting: Vec::new(), has_backlog: false, is_short: false })
+        Ok(Self { socket, closer, waiting: Vec::new(), has_backlog: false, is_short: false, dealt: 0 })
     }
 
     /// Lets nobody connect any more: who tries knows that nobody reads it. Who had connected is still to be taken; closing
@@ -84,9 +90,16 @@ impl Offers {
         self.has_backlog || !self.waiting.is_empty()
     }
 
-    /// Whether there may be more connections, which nobody took yet.
-    pub(super) fn has_backlog(&self) -> bool {
-        self.has_backlog
+    /// Whether a connection is there that was not dealt with.
+    pub(super) fn is_anyone_there(&self) -> bool {
+        let mut socket = [PollFd::new(self.socket.fd(), PollFlags::IN)];
+        // A look that failed tells nothing.
+        !self.waiting.is_empty() || poll(&mut socket, Some(&Timespec::default())) != Ok(0)
+    }
+
+    /// How many connections were dealt with so far.
+    pub(super) fn dealt(&self) -> u64 {
+        self.dealt
     }
 
     /// Whether offers had to stay where they are, for want of descriptors. They are looked for again.
@@ -94,13 +107,14 @@ impl Offers {
         self.is_short
     }
 
-    /// Takes every offer that is there, at most `most` new connections.
-    pub(super) fn take(&mut self, most: usize) -> Vec<Result<Offer, Refusal>> {
+    /// Takes every offer that is there, at most [`AT_ONCE`] new connections.
+    pub(super) fn take(&mut self) -> Vec<Result<Offer, Refusal>> {
         self.is_short = false;
-        self.accept(most);
+        let mut spare = Spare::new();
+        self.accept(&mut spare);
         let mut out = Vec::new();
         for (connection, since) in std::mem::take(&mut self.waiting) {
-            if !self.can_receive() {
+            if !self.can_receive(&mut spare) {
                 self.waiting.push((connection, since));
                 continue;
             }
@@ -113,13 +127,16 @@ impl Offers {
                         read => out.extend(read.unwrap_or(Some(Err(Refusal::Malformed)))),
                     }
                     self.closer.hang_up(connection);
+                    self.dealt += 1;
                 }
             }
+            spare.spend(TO_RECEIVE);
         }
-        if self.can_receive() {
+        if self.can_receive(&mut spare) {
             // Of these nobody has said anything.
             let excess = self.waiting.len().saturating_sub(MAX_WAITING);
             self.waiting.drain(..excess).for_each(|(connection, _)| self.closer.hang_up(connection));
+            self.dealt += excess as u64;
         }
         out
     }
@@ -134,23 +151,26 @@ impl Offers {
     }
 
     /// Whether an offer would not be lost for want of descriptors, and what is none could be closed.
-    fn can_receive(&mut self) -> bool {
-        self.is_short = self.is_short || !are_spare(self.socket.fd(), TO_RECEIVE);
+    fn can_receive(&mut self, spare: &mut Spare) -> bool {
+        self.is_short = self.is_short || !spare.has(self.socket.fd(), TO_RECEIVE);
         !self.is_short && !self.closer.is_full()
     }
 
-    fn accept(&mut self, most: usize) {
+    fn accept(&mut self, spare: &mut Spare) {
         self.has_backlog = true;
-        for _ in 0..most {
+        for _ in 0..AT_ONCE {
             if self.closer.is_full() {
                 return;
             }
-            if !are_spare(self.socket.fd(), TO_ACCEPT) {
+            if !spare.has(self.socket.fd(), TO_ACCEPT) {
                 self.is_short = true;
                 return;
             }
             match accept_with(self.socket.fd(), SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(connection) => self.waiting.push((connection, Instant::now())),
+                Ok(connection) => {
+                    self.waiting.push((connection, Instant::now()));
+                    spare.spend(1);
+                }
                 // The latter of a socket to which nobody can connect any more.
                 Err(Errno::AGAIN | Errno::INVAL) => {
                     self.has_backlog = false;
@@ -231,7 +251,7 @@ mod tests {
         let path = folder.path().join("s");
         let mut offers = Offers::listen(&path, Closer::default()).unwrap();
         offer_from(&path, &OFFER, 2);
-        let taken = offers.take(10);
+        let taken = offers.take();
         let offer = taken[0].as_ref().unwrap();
         assert_eq!(offer.program.pid, std::process::id());
         assert!(!offer.program.comm.is_empty());
@@ -247,7 +267,7 @@ mod tests {
         let late = unconnected(SocketType::SEQPACKET).unwrap();
         assert!(connect(&late, &SocketAddrUnix::new(&path).unwrap()).is_err());
         assert!(offers.has_waiting());
-        assert_eq!(offers.take(10).into_iter().filter(Result::is_ok).count(), 3);
+        assert_eq!(offers.take().into_iter().filter(Result::is_ok).count(), 3);
         assert!(!offers.has_waiting());
     }
 
@@ -260,7 +280,7 @@ mod tests {
         offer_from(&path, &OFFER, 1);
         offer_from(&path, &[7; 100], 2);
         offer_from(&path, &OFFER, 2);
-        let taken = offers.take(10);
+        let taken = offers.take();
         let refused = taken.iter().filter(|t| matches!(t, Err(Refusal::Malformed))).count();
         assert_eq!((taken.len(), refused), (4, 3));
     }

@@ -380,7 +380,7 @@ mod tests {
         let (_folder, manager, mut store) = store(100);
         let mut held = held(2);
         (1..=2).for_each(|number| store.admitted(number));
-        held.release(2);
+        held.release(2, 0);
         store.released(2);
         store.tell(&held, Instant::now()).unwrap();
         assert_eq!(told(&manager), [kept("p1.1000.42.6f7364"), kept("c1")]);
@@ -434,7 +434,7 @@ mod tests {
         (1..=4).for_each(|number| store.admitted(number));
         let mut told_of = |gone: Option<u64>| {
             gone.into_iter().for_each(|number| {
-                held.release(number);
+                held.release(number, 0);
                 store.released(number);
             });
             store.tell_all(&held).unwrap();
@@ -486,7 +486,7 @@ mod tests {
         store.admitted(1);
         store.tell_all(&held).unwrap();
         assert_eq!(told(&manager).pop(), Some(kept("p1.1000.42.6f7364")));
-        held.release(1);
+        held.release(1, 0);
         store.released(1);
         store.tell_all(&held).unwrap();
         assert_eq!(told(&manager), [forgotten("p1.1000.42.6f7364"), forgotten("c1")]);

@@ -1,0 +1,72 @@
+//! Closes what was held of programs that were let go.
+//!
+//! Who is the last to close a segment gives back its memory, page by page, which takes longer than all else that is to be done for a
+//! program: meanwhile no other would be taken in.
+
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use blkin_daemon::threads;
+
+/// Most programs that wait to be closed: they have descriptors as long.
+const MOST_WAITING: usize = 32;
+
+/// The way to the thread that closes.
+#[derive(Debug)]
+pub(super) struct Burial(SyncSender<[OwnedFd; 2]>);
+
+impl Burial {
+    /// Starts the thread. Where there is none to be had, whoever lets go closes.
+    pub(super) fn start() -> Burial {
+        let (to_close, closing) = sync_channel(MOST_WAITING);
+        if let Err(error) = threads::start("blkin-burial", move || close_all(&closing)) {
+            tracing::debug!("failed to start the thread that closes: {error}");
+        }
+        Burial(to_close)
+    }
+
+    /// Closes a program's memory files, by the thread unless too many wait for it.
+    pub(super) fn close(&self, files: [OwnedFd; 2]) {
+        let _closed_here = self.0.try_send(files);
+    }
+}
+
+fn close_all(closing: &Receiver<[OwnedFd; 2]>) {
+    closing.iter().for_each(drop);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pipes() -> ([OwnedFd; 2], [OwnedFd; 2]) {
+        let [one, other] = [(); 2].map(|()| rustix::pipe::pipe().unwrap());
+        ([one.0, other.0], [one.1, other.1])
+    }
+
+    /// Waits for the end of what was written to them.
+    fn is_closed(files: [OwnedFd; 2]) -> bool {
+        files.iter().all(|file| rustix::io::read(file, &mut [0; 1]) == Ok(0))
+    }
+
+    #[test]
+    fn what_is_let_go_is_closed_however_much_waits_already() {
+        let burial = Burial::start();
+        let read: Vec<_> = (0..4 * MOST_WAITING)
+            .map(|_| {
+                let (ours, theirs) = pipes();
+                burial.close(theirs);
+                ours
+            })
+            .collect();
+        assert!(read.into_iter().all(is_closed));
+    }
+
+    #[test]
+    fn without_the_thread_who_lets_go_closes() {
+        let burial = Burial(sync_channel(MOST_WAITING).0);
+        let (ours, theirs) = pipes();
+        burial.close(theirs);
+        assert!(is_closed(ours));
+    }
+}

@@ -79,6 +79,11 @@ impl Client {
         self.connection.is_some()
     }
 
+    /// Has the next call make a new connection; of use while nothing is unanswered.
+    pub fn disconnect(&mut self) {
+        self.connection = None;
+    }
+
     /// Whether the last call got as far as being sent, so that the upstream may have it whatever became of the answer.
     pub fn was_sent(&self) -> bool {
         self.was_sent

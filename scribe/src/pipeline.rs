@@ -122,6 +122,11 @@ impl<B> Pipeline<B> {
         self.calls.iter().filter(|call| call.state == State::Dark).map(|call| &call.batch)
     }
 
+    /// Has the next call make a new connection; of use while nothing is unanswered.
+    pub fn disconnect(&mut self) {
+        self.client.disconnect();
+    }
+
     /// Calls outside of the window and waits for the answer: of use while nothing is unanswered, as after an exception was
     /// popped.
     ///

@@ -7,6 +7,8 @@
 //!
 //! - An entry is given up only if the connection broke on it every time it was called, [`TIMES`] in a row, and another entry
 //!   was answered right after each of them.
+//! - The suspect is called again on a new connection, as its witness was: an upstream, or what is between, that ends each
+//!   connection behind the first answer takes everything.
 //! - A witness on which the connection breaks, too, stands for an upstream that is down: what was counted is forgotten. The
 //!   next witness is another one, farther behind, for several such entries may lie together.
 //! - Attempts that reach nobody, and answers that want the entry later, say nothing.
@@ -58,6 +60,11 @@ impl<E> Trial<E> {
     /// Whether more entries are to be had, if there are any.
     pub fn wants_more(&self) -> bool {
         self.wants_witness && self.entries.len() <= self.witnesses
+    }
+
+    /// Whether the one to be called is to have a new connection: the suspect behind a witness that was answered.
+    pub fn wants_connection(&self) -> bool {
+        self.times > 0 && !self.wants_witness
     }
 
     /// The one to be called. If there is no witness, that is the first again.

@@ -141,6 +141,9 @@ impl Scribe {
         if self.trial.wants_more() {
             pump.queue.next_single().into_iter().for_each(|witness| self.trial.push(witness));
         }
+        if self.trial.wants_connection() {
+            self.pipeline.disconnect();
+        }
         let Some(batch) = self.trial.next() else { return Ok(()) };
         let call = |sequence| encode(&self.category, &batch.entries, sequence);
         let life = pump.queue.life();

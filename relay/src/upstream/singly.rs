@@ -182,6 +182,9 @@ impl Upstream {
     }
 
     fn call_singly(&mut self, entry: &[u8]) -> Result<Reply, Trouble> {
+        if self.singly.trial.wants_connection() {
+            self.pipeline.disconnect();
+        }
         let mut alive = sign_of_life(&self.heartbeat, &self.ending);
         self.pipeline.call(|sequence| encode_raw_log_call(sequence, 1, [entry]), &mut alive)
     }

@@ -92,13 +92,17 @@ impl Fixture {
 
 /// The number of the next call and its messages.
 fn next_call(stream: &mut TcpStream) -> (i32, Vec<Vec<u8>>) {
+    next_call_or_end(stream).unwrap()
+}
+
+fn next_call_or_end(stream: &mut TcpStream) -> Option<(i32, Vec<Vec<u8>>)> {
     let mut header = [0; 4];
-    stream.read_exact(&mut header).unwrap();
+    stream.read_exact(&mut header).ok()?;
     let mut body = vec![0; u32::from_be_bytes(header) as usize];
-    stream.read_exact(&mut body).unwrap();
+    stream.read_exact(&mut body).ok()?;
     let call = parse_call(&body, &Limits::default()).unwrap();
     let Method::Log(entries) = call.method else { panic!("no Log call") };
-    (call.seq, entries.iter().map(|entry| entry.message.to_vec()).collect())
+    Some((call.seq, entries.iter().map(|entry| entry.message.to_vec()).collect()))
 }
 
 #[test]
@@ -200,6 +204,28 @@ fn what_is_called_one_by_one_takes_no_more_memory_than_what_may_be_under_way() {
     // The first by itself, then each other time another one.
     assert_eq!(called[..6], [0, 1, 0, 2, 0, 1]);
     assert!(called.len() == 20 && called.iter().all(|number| *number < 3), "{called:?}");
+    fixture.end();
+}
+
+#[test]
+fn an_upstream_whose_connections_end_behind_the_first_answer_gets_everything() {
+    let fixture = Fixture::new();
+    (0..20).for_each(|number| fixture.append(&number.to_string()));
+    let listener = fixture.listener.try_clone().unwrap();
+    std::thread::spawn(move || {
+        // At first not even that one comes, so that entries are called one by one, and the first of them in vain.
+        for (number, stream) in listener.incoming().enumerate() {
+            let mut stream = stream.unwrap();
+            if number > BREAKS as usize
+                && let Some((call, _)) = next_call_or_end(&mut stream)
+                && stream.write_all(&encode_log_reply(call, ResultCode::Ok)).is_ok()
+            {
+                next_call_or_end(&mut stream);
+            }
+        }
+    });
+    fixture.wait_for("it has all", |fixture| fixture.spool.is_drained(0));
+    assert_eq!(fixture.acked(), 20);
     fixture.end();
 }
 

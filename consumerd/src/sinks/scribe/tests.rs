@@ -158,13 +158,8 @@ fn calls_behind_a_refused_one_are_sent_again_when_the_connection_breaks_and_the_
     drop(stream);
     // The sink goes on with it and with what is behind it, of which it does not know whether it arrived.
     push("third", 3);
-    let mut stream = accept(&listener);
-    let mut arrived = BTreeSet::new();
-    while arrived.len() < 3 {
-        let (seq, message) = next_call(&mut stream);
-        assert!(arrived.insert(message));
-        stream.write_all(&encode_log_reply(seq, ResultCode::Ok)).unwrap();
-    }
+    let arrived = take(&listener, 3, |_| false);
+    assert_eq!(BTreeSet::from_iter(arrived).len(), 3);
     sink.queue.end();
     sink.thread.unwrap().join().unwrap();
     let acked = sink.queue.take_outcomes();
@@ -177,7 +172,7 @@ fn take(listener: &TcpListener, most: usize, mut breaks: impl FnMut(&[String]) -
     while taken.len() < most {
         let mut stream = accept(listener);
         while taken.len() < most {
-            let (seq, messages) = next_call_within(&mut stream, usize::MAX).unwrap();
+            let Some((seq, messages)) = next_call_or_end(&mut stream) else { break };
             if breaks(&messages) {
                 break;
             }
@@ -247,4 +242,22 @@ fn an_entry_on_which_the_upstream_never_answers_is_rejected_too() {
         }
     });
     assert_eq!(settled(sink), [999, 1]);
+}
+
+#[test]
+fn an_upstream_whose_connections_end_behind_the_first_answer_gets_everything() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let sink = sink(&listener, &config());
+    push(&sink, (0..100).map(|frame| entry(&frame.to_string(), frame)));
+    std::thread::spawn(move || {
+        // At first not even that one comes, so that entries are called one by one, and the first of them in vain.
+        for (number, stream) in listener.incoming().enumerate() {
+            let mut stream = stream.unwrap();
+            let Some((seq, _)) = next_call_or_end(&mut stream) else { continue };
+            if number > BREAKS as usize && stream.write_all(&encode_log_reply(seq, ResultCode::Ok)).is_ok() {
+                next_call_or_end(&mut stream);
+            }
+        }
+    });
+    assert_eq!(settled(sink), [100, 0]);
 }

@@ -3,18 +3,22 @@
 use anyhow::{Context, Result};
 use blkin_tests::chain::Chain;
 use blkin_tests::chaos::Chaos;
+use blkin_tests::daemons::LIMIT;
 use blkin_tests::program::Program;
+use blkin_tests::wait;
+use blkin_tests::wire::Trouble;
 
 use crate::ledger::ROOMY;
 
 /// What the suite runs; `BLKIN_CHAOS="SEED STEPS"` runs anything else.
-const USUAL: &str = "1 25";
+const USUAL: &str = "1 50";
 
 #[test]
-fn nothing_is_lost_in_whatever_order_daemons_are_killed_ended_and_stopped_and_disks_are_full() -> Result<()> {
+fn nothing_is_lost_in_whatever_order_daemons_are_killed_and_stopped_disks_full_and_wires_broken() -> Result<()>
+{
     let asked = std::env::var("BLKIN_CHAOS").unwrap_or_else(|_| USUAL.to_owned());
     let (seed, steps) = asked.split_once(' ').context("BLKIN_CHAOS is \"SEED STEPS\"")?;
-    let mut chaos = Chaos::new(Chain::start_on_small_disks()?, seed.parse()?)?;
+    let mut chaos = Chaos::new(Chain::start_breakable()?, seed.parse()?)?;
     let calls = written(&mut chaos, steps.parse()?);
     calls.and_then(|calls| chaos.chain.settled(calls)).with_context(|| format!("{chaos:?}"))
 }
@@ -34,4 +38,25 @@ fn written(chaos: &mut Chaos, steps: u32) -> Result<i64> {
     }
     chaos.end()?;
     Ok(calls)
+}
+
+#[test]
+fn a_wire_that_says_nothing_makes_no_daemon_ill_and_nothing_is_lost() -> Result<()> {
+    let chain = Chain::start_breakable()?;
+    let mut program = Program::start("writer", &["--traces", "1000"], &chain.node.socket(), &ROOMY)?;
+    let mut calls = 0;
+    for wire in &chain.wires {
+        wire.suffer(Trouble::Silent)?;
+        calls += program.round()?;
+        let daemons =
+            [chain.node.consumerd()?, &chain.leaf.daemon, &chain.root.daemon, &chain.node.collector];
+        wait::until(LIMIT, "a daemon to tell of it", || {
+            let told = daemons.map(|daemon| daemon.http.get("/healthz", &[]));
+            told.into_iter().flatten().any(|told| !told.body.contains(r#""troubles":[]"#)).then_some(())
+        })?;
+        daemons.into_iter().try_for_each(|daemon| daemon.http.get_ok("/healthz", &[]).map(drop))?;
+        wire.heal()?;
+        chain.settled(calls)?;
+    }
+    Ok(())
 }

@@ -1,11 +1,14 @@
 //! A node that ships through two relays, and the check that all of a program's calls arrived.
 
-use anyhow::{Result, ensure};
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
 
 use crate::daemons::{Node, Setup};
 use crate::disk::Disk;
 use crate::relays::Relay;
 use crate::sums::in_store;
+use crate::wire::Wire;
 
 /// consumerd → leaf → root → collector.
 #[derive(Debug)]
@@ -18,10 +21,14 @@ pub struct Chain {
     pub root: Relay,
     /// The disks of leaf and root, if they have disks of their own.
     pub spools: Option<[Disk; 2]>,
+    /// The ways to collector, root and leaf, if these can have trouble.
+    pub wires: Vec<Wire>,
 }
 
-/// What a disk of [`Chain::start_on_small_disks`] holds.
+/// What a disk of [`Chain::start_breakable`] holds.
 const SMALL: &str = "64m";
+/// How long one of its daemons waits for another: less than trouble of a wire may last.
+const IMPATIENT: &str = "io_timeout_ms = 500";
 
 impl Chain {
     /// Starts all four.
@@ -32,11 +39,11 @@ impl Chain {
         Chain::start_with(Node::without_consumerd(Setup::default())?, None)
     }
 
-    /// Starts all four, relays and collector on disks of their own; needs root.
+    /// Starts all four, relays and collector on small disks of their own, and with wires between them; needs root.
     ///
     /// # Errors
     /// When one does not become ready, or a disk cannot be mounted.
-    pub fn start_on_small_disks() -> Result<Chain> {
+    pub fn start_breakable() -> Result<Chain> {
         let node = Node::without_consumerd(Setup { store: Some(SMALL), ..Setup::default() })?;
         let disk = |relay| Disk::mount(&Relay::spool(node.folder(), relay), SMALL);
         let spools = [disk("leaf")?, disk("root")?];
@@ -44,12 +51,26 @@ impl Chain {
     }
 
     fn start_with(mut node: Node, spools: Option<[Disk; 2]>) -> Result<Chain> {
+        let configuration = node.folder().join("chain.toml");
+        fs::write(&configuration, if spools.is_some() { IMPATIENT } else { "" })?;
+        let flags = ["--config", configuration.to_str().context("a path")?];
+        let mut wires = Vec::new();
+        let mut way_to = |address: String| -> Result<String> {
+            if spools.is_none() {
+                return Ok(address);
+            }
+            let wire = Wire::start(&address)?;
+            let address = wire.address().to_owned();
+            wires.push(wire);
+            Ok(address)
+        };
         let collector = node.collector.address("scribe")?;
-        let root = Relay::start(node.folder(), "root", &[&collector], &[])?;
-        let leaf = Relay::start(node.folder(), "leaf", &[&root.scribe], &[])?;
-        node.ship_to(&leaf.scribe);
+        let root = Relay::start(node.folder(), "root", &[&way_to(collector)?], &flags)?;
+        let leaf = Relay::start(node.folder(), "leaf", &[&way_to(root.scribe.clone())?], &flags)?;
+        node.ship_to(&way_to(leaf.scribe.clone())?);
+        node.add_flags(&flags);
         node.start_consumerd()?;
-        Ok(Chain { node, leaf, root, spools })
+        Ok(Chain { node, leaf, root, spools, wires })
     }
 
     /// Waits until all of the programs' calls are in the collector, and checks every equation along the chain.
@@ -58,8 +79,9 @@ impl Chain {
     /// When one does not hold, or anything was lost.
     pub fn settled(&self, calls: i64) -> Result<()> {
         self.node.settled(calls)?;
-        self.leaf.drained(0, &[&self.root.scribe])?;
-        self.root.drained(0, &[&self.node.collector.address("scribe")?])?;
+        for relay in [&self.leaf, &self.root] {
+            relay.drained(0, &relay.upstreams())?;
+        }
         let ledger = self.node.ledger()?.and(self.leaf.ledger()?).and(self.root.ledger()?);
         ensure!(ledger.balances(), "an equation does not hold: {ledger:#?}");
         ensure!(ledger.lost() == 0, "something was lost: {ledger:#?}");

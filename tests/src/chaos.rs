@@ -9,6 +9,7 @@ use crate::chain::Chain;
 use crate::daemons::Daemon;
 use crate::disk::Disk;
 use crate::process::signal_pid;
+use crate::wire::{Trouble, Way, Wire};
 
 /// What something happens to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,10 +28,25 @@ pub enum Victim {
     RootDisk,
     /// What the collector has its store on.
     Store,
+    /// What consumerd reaches its relay by.
+    WireToLeaf,
+    /// What one relay reaches the other by.
+    WireToRoot,
+    /// What the collector is reached by.
+    WireToCollector,
 }
 
 const DAEMONS: [Victim; 4] = [Victim::Worker, Victim::Leaf, Victim::Root, Victim::Collector];
 const DISKS: [Victim; 3] = [Victim::LeafDisk, Victim::RootDisk, Victim::Store];
+const WIRES: [Victim; 3] = [Victim::WireToLeaf, Victim::WireToRoot, Victim::WireToCollector];
+
+/// Bytes of calls after which a connection may be cut: before the first call is whole, or behind many. A call that never gets
+/// through while others do would be given up.
+const UP: [usize; 2] = [64, 1 << 18];
+/// Bytes of answers: an answer has about thirty.
+const DOWN: [usize; 2] = [100, 1000];
+/// Least bytes of calls for which some get through.
+const WHOLE_CALL: usize = 8 << 10;
 
 /// What happens to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +59,8 @@ pub enum Fault {
     Stop,
     /// All room of a disk is taken, and given back later.
     Fill,
+    /// A wire has trouble, and later none.
+    Wire(Trouble),
 }
 
 /// Something that is away, and until which step.
@@ -92,18 +110,17 @@ impl Chaos {
         self.bring_back(|absence, step| absence.back_at <= step)?;
         // What has become of room meanwhile, by what was sent on, others take as well.
         self.away.iter().filter_map(|absence| self.disk(absence.victim)).try_for_each(Disk::fill)?;
-        let disks = DISKS.into_iter().filter(|disk| self.disk(*disk).is_some());
-        let present: Vec<_> = DAEMONS
+        let present: Vec<_> = [&DAEMONS[..], &DISKS, &WIRES]
+            .concat()
             .into_iter()
-            .chain(disks)
             .filter(|victim| self.away.iter().all(|absence| absence.victim != *victim))
             .collect();
         let Some(victim) = self.one_of(&present) else { return Ok(()) };
-        let faults: &[Fault] = match DISKS.contains(&victim) {
-            true => &[Fault::Fill],
-            false => &[Fault::Kill, Fault::Terminate, Fault::Stop],
+        let fault = match victim {
+            _ if DISKS.contains(&victim) => Fault::Fill,
+            _ if WIRES.contains(&victim) => Fault::Wire(self.trouble()),
+            _ => self.one_of(&[Fault::Kill, Fault::Terminate, Fault::Stop]).unwrap_or(Fault::Kill),
         };
-        let Some(fault) = self.one_of(faults) else { return Ok(()) };
         let rounds = self.one_of(&[1, 1, 1, 2, 3, 5]).unwrap_or(1);
         self.strike(victim, fault, rounds)
     }
@@ -116,11 +133,24 @@ impl Chaos {
         self.bring_back(|_, _| true)
     }
 
+    /// Any trouble of a wire.
+    fn trouble(&mut self) -> Trouble {
+        let way = self.one_of(&[Way::Up, Way::Down]).unwrap_or(Way::Up);
+        let most = self.one_of(if way == Way::Up { &UP } else { &DOWN }).unwrap_or(1);
+        let least = if most > WHOLE_CALL { WHOLE_CALL } else { 1 };
+        let bytes = least + usize::try_from(self.next()).unwrap_or(0) % (most - least);
+        let after = Trouble::CutAfter(way, bytes);
+        let (half, one_way) = (Trouble::CutHalf(way), Trouble::SilentOneWay(way));
+        let all = [after, after, half, one_way, Trouble::Silent, Trouble::Cut, Trouble::Slow, Trouble::Away];
+        self.one_of(&all).unwrap_or(after)
+    }
+
     fn strike(&mut self, victim: Victim, fault: Fault, rounds: u32) -> Result<()> {
         self.told.push(format!("{}: {fault:?} {victim:?} for {rounds}", self.step));
-        let process = match self.disk(victim) {
-            Some(disk) => disk.fill().map(|()| None)?,
-            None => self.hit(victim, fault).map(Some)?,
+        let process = match (self.disk(victim), fault) {
+            (Some(disk), _) => disk.fill().map(|()| None)?,
+            (_, Fault::Wire(trouble)) => self.wire(victim)?.suffer(trouble).map(|()| None)?,
+            _ => self.hit(victim, fault).map(Some)?,
         };
         self.away.push(Absence { victim, fault, process, back_at: self.step + rounds });
         Ok(())
@@ -163,6 +193,7 @@ impl Chaos {
                 let [scribe, http] = &self.collector;
                 self.chain.node.start_collector_at(scribe, http)?;
             }
+            _ if WIRES.contains(&absence.victim) => self.wire(absence.victim)?.heal()?,
             disk => self.disk(disk).context("a disk")?.free()?,
         }
         Ok(())
@@ -194,6 +225,16 @@ impl Chaos {
             Victim::Store => self.chain.node.store.as_ref(),
             _ => None,
         }
+    }
+
+    /// A wire of the chain, whose order is that of [`Chain::wires`].
+    fn wire(&self, victim: Victim) -> Result<&Wire> {
+        let place = match victim {
+            Victim::WireToLeaf => 2,
+            Victim::WireToRoot => 1,
+            _ => 0,
+        };
+        self.chain.wires.get(place).context("a wire")
     }
 
     fn one_of<T: Copy>(&mut self, choices: &[T]) -> Option<T> {

@@ -182,6 +182,11 @@ impl Node {
         self.setup.upstream = Some(upstream.to_owned());
     }
 
+    /// Gives the next consumerd further flags.
+    pub fn add_flags(&mut self, flags: &[&str]) {
+        self.setup.consumerd.extend(flags.iter().map(|flag| (*flag).to_owned()));
+    }
+
     /// Stops the collector and starts it again over the same store.
     ///
     /// # Errors

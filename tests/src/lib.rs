@@ -16,8 +16,9 @@
 //! | [`relays`] | relays on free ports, and their ledgers |
 //! | [`scribe`] | a Scribe server that does what a test wants |
 //! | [`chain`] | a node that ships through two relays |
-//! | [`chaos`] | kills and stops whatever there is, and fills its disks, in an order that a number decides |
+//! | [`chaos`] | kills and stops whatever there is, fills its disks and breaks its wires, in an order that a number decides |
 //! | [`cheat`] | a man in the middle that loses one annotation and tells nobody |
+//! | [`wire`] | the network between two daemons, which can have trouble |
 //! | [`disk`] | small file systems, which can be full |
 //! | [`clock`] | how far converted times lie from the clock |
 
@@ -40,4 +41,5 @@ pub mod relays;
 pub mod scribe;
 pub mod sums;
 pub mod wait;
+pub mod wire;
 pub mod zipkin;

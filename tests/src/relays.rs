@@ -54,6 +54,11 @@ impl Relay {
         Ok(())
     }
 
+    /// What it sends to.
+    pub fn upstreams(&self) -> Vec<&str> {
+        self.flags[1].split(',').collect()
+    }
+
     /// Gives it other upstreams from the next start on.
     pub fn rename_upstreams(&mut self, upstreams: &[&str]) {
         self.flags[1] = upstreams.join(",");

@@ -20,14 +20,38 @@ pub(super) fn take_alone(file: &File) -> io::Result<()> {
     })
 }
 
+/// Makes what was written of a file durable.
+///
+/// # Errors
+/// When the disk does not take it. The system tells that once, and not again.
+pub(super) fn make_durable(file: &File) -> io::Result<()> {
+    #[cfg(test)]
+    tests::check_sync()?;
+    file.sync_data()
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use std::cell::Cell;
+
+    use rustix::io::Errno;
 
     use super::*;
 
     thread_local! {
         static IS_FULL: Cell<bool> = Cell::default();
+        static FAILING_SYNCS: Cell<u32> = Cell::default();
+    }
+
+    /// Has the disk not take what it is told of segments by this thread the next few times.
+    pub(in super::super) fn fail_syncs(times: u32) {
+        FAILING_SYNCS.set(times);
+    }
+
+    pub(super) fn check_sync() -> io::Result<()> {
+        let Some(left) = FAILING_SYNCS.get().checked_sub(1) else { return Ok(()) };
+        FAILING_SYNCS.set(left);
+        Err(Errno::IO.into())
     }
 
     /// Has the disk take nothing more from this thread, or take it again.

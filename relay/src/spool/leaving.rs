@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use std::time::Instant;
 
 use super::checkpoint::Checkpoint;
-use super::files::naming;
+use super::files::{make_durable, naming};
 use super::layout::SEGMENT_HEADER_BYTES;
 use super::{Left, Spool, WhenFull, segment};
 use crate::ledger::{Count, Loss};
@@ -51,12 +51,14 @@ impl Spool {
         let Some(passed) = passed else { return Ok(false) };
         self.write_positions()?;
         passed.file.set_len(0)?;
-        passed.file.sync_data()?;
         let mut state = self.lock();
         state.bytes -= passed.length;
         if let Some(last) = state.segments.back_mut() {
             last.length = 0;
         }
+        drop(state);
+        // The disk may fail to give the room back; nothing is written behind what is gone from the file all the same.
+        make_durable(&passed.file)?;
         Ok(true)
     }
 

@@ -46,6 +46,7 @@ use checkpoint::{Checkpoint, Position, Positions, UpstreamState};
 pub use delivery::Batch;
 pub use draft::Draft;
 use draft::encode;
+use files::make_durable;
 use home::Home;
 use layout::{SEGMENT_HEADER_BYTES, record_bytes};
 use segment::Segment;
@@ -431,7 +432,7 @@ impl Spool {
 /// Writes behind the segment's end. What an error leaves there is no part of it.
 fn write_durably(segment: &Segment, bytes: &[u8], path: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileExt;
-    let written = segment.file.write_all_at(bytes, segment.length).and_then(|()| segment.file.sync_data());
+    let written = segment.file.write_all_at(bytes, segment.length).and_then(|()| make_durable(&segment.file));
     // What the next start does not find is not durable.
     written.and_then(|()| home::must_lie_at(&segment.file, path)).inspect_err(|_| {
         // A disk that refuses this too is asked again before the next write.

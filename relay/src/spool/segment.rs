@@ -7,10 +7,11 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 
-use super::files::{naming, take_alone};
+use super::files::{make_durable, naming, take_alone};
 use super::layout::{
     ALIGNMENT, RECORD_HEADER_BYTES, RECORD_MAGIC, RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader,
     payload_sum, record_bytes,
@@ -63,6 +64,8 @@ pub struct Segment {
     pub file: Arc<File>,
     /// The system does not let it be written.
     pub is_read_only: bool,
+    /// Something was cut off its end, and the disk may have it still.
+    is_cut_unsure: Arc<AtomicBool>,
     /// Places that cannot be read.
     #[cfg(test)]
     pub bad: Arc<std::sync::Mutex<Range<u64>>>,
@@ -187,6 +190,7 @@ impl Segment {
             length,
             file: Arc::new(file),
             is_read_only: false,
+            is_cut_unsure: Arc::default(),
             #[cfg(test)]
             bad: tests::bad_places_of(number),
         }
@@ -264,14 +268,19 @@ impl Segment {
         Ok(())
     }
 
-    /// Leaves out, durably, what lies behind what is durable, if anything does.
+    /// Leaves out, durably, what lies behind what is durable, if anything does. What was cut off only from the file may come
+    /// back from the disk.
     ///
     /// # Errors
     /// When the file system refuses.
     pub fn cut_to_length(&self) -> io::Result<()> {
         if self.file.metadata()?.len() > self.length {
+            self.is_cut_unsure.store(true, Ordering::Relaxed);
             self.file.set_len(self.length)?;
-            self.file.sync_data()?;
+        }
+        if self.is_cut_unsure.load(Ordering::Relaxed) {
+            make_durable(&self.file)?;
+            self.is_cut_unsure.store(false, Ordering::Relaxed);
         }
         Ok(())
     }

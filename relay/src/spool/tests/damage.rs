@@ -242,6 +242,36 @@ fn a_disk_that_becomes_read_only_gives_what_it_has_and_takes_more_once_it_can_be
 }
 
 #[test]
+fn no_segment_follows_one_whose_end_the_disk_may_have_otherwise() {
+    let mut fixture = Fixture::new(roomy(), &["a:1"]);
+    fixture.append(2).unwrap();
+    // Of what is written, and of cutting it off, now and before the next write.
+    files::tests::fail_syncs(3);
+    assert!(matches!(fixture.append(1), Err(AppendError::Disk(_))));
+    // More than the segment has room for.
+    assert!(matches!(fixture.append(70), Err(AppendError::Disk(_))));
+    assert_eq!(fixture.spool().figures().segments, 1);
+    fixture.append(70).unwrap();
+    assert_eq!((fixture.spool().figures().segments, fixture.drain(0)), (2, Vec::from_iter(0..72)));
+    fixture.check();
+}
+
+#[test]
+fn nothing_is_written_behind_what_was_emptied_whether_the_disk_says_so_or_not() {
+    let mut fixture = Fixture::new(roomy(), &["a:1"]);
+    fixture.append(2).unwrap();
+    assert_eq!(fixture.drain(0), [0, 1]);
+    // Of what is written, of cutting it off, and of emptying the segment for the room that takes.
+    files::tests::fail_syncs(3);
+    assert!(matches!(fixture.append(1), Err(AppendError::Disk(_))));
+    fixture.check();
+    fixture.append(1).unwrap();
+    fixture.open();
+    assert_eq!((fixture.drain(0), fixture.spool().figures().damaged_regions), (vec![2], 0));
+    fixture.check();
+}
+
+#[test]
 fn a_start_over_damage_on_a_full_disk_gives_upstreams_what_is_whole_and_takes_more_once_there_is_room() {
     let damages: [fn(&Path); 2] = [
         // The header of the segment that took records: it may take no more.

@@ -11,6 +11,7 @@
 //! - [`standing`]: how it stands with an upstream or a file, for logs, `/metrics` and `/healthz`.
 //! - [`notices`]: how often the log says the same.
 //! - [`own`]: whether an address leads back to the daemon itself.
+//! - [`page_cache`]: reading what a disk has, and not what it was told.
 //! - [`descriptors`]: how many connections the limit of open files leaves room for.
 //! - [`admin`]: the `/metrics` and `/healthz` routes.
 //! - [`drain`]: how long what is under way has when a server ends.
@@ -38,6 +39,7 @@ mod keys;
 pub mod logging;
 pub mod notices;
 pub mod own;
+pub mod page_cache;
 pub mod places;
 mod presence;
 pub mod ready;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use blkin_daemon::Cause;
+use blkin_daemon::{Cause, page_cache};
 use redb::{
     Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, Table, TableDefinition,
     TableError,
@@ -18,7 +18,7 @@ use redb::{
 use rustix::io::Errno;
 
 use super::engine::{Engine, Snapshot, Transaction, Visit, Work};
-use super::page_cache::{self, PageCache};
+use super::page_cache::PageCache;
 use super::turns::Turns;
 use super::writer::now_ms;
 use super::{Damage, StoreError, TO_THE_END};

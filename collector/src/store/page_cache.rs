@@ -41,17 +41,6 @@ impl PageCache {
     }
 }
 
-/// Has the next who reads a file read its disk. What the disk did not take when it was told to, the system keeps as if it had:
-/// who found it there and answered for it would lose it once it leaves.
-pub(super) fn forget(path: &Path) {
-    let Ok(file) = File::open(path) else { return };
-    // What can still be written is, for nothing else leaves. What cannot is what is to be forgotten.
-    let _some_is_not = file.sync_all();
-    if let Err(error) = fadvise(&file, 0, None, Advice::DontNeed) {
-        tracing::debug!("failed to have the store's file leave the page cache: {error}");
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::process::Command;

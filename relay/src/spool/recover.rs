@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use anyhow::{Context, Result};
-use blkin_daemon::Notices;
+use blkin_daemon::{Notices, page_cache};
 use blkin_scribe::Doorbell;
 
 use super::aside::{ASIDE, Aside};
@@ -107,6 +107,7 @@ impl Spool {
 
 fn open_positions(folder: &Path) -> io::Result<(Positions, Option<Checkpoint>)> {
     let path = positions_path(folder);
+    page_cache::forget(&path);
     let (positions, found) = Positions::open(&path)?;
     if positions.has_bad_place() {
         tracing::warn!("the disk does not give back a part of the spool's positions");
@@ -154,6 +155,10 @@ fn scan<'a>(
         sealed: false,
     };
     for number in numbers {
+        // Of all before it is known that the disk has them.
+        if number >= durable.segment {
+            page_cache::forget(&segment::path(folder, number));
+        }
         let is_last = number == scan.last;
         match Segment::open(folder, number)? {
             Found::Segment(segment) if scan.is_leaving(&segment, is_last) => scan.segments.push(segment),

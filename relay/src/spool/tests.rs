@@ -5,6 +5,7 @@ mod bound;
 mod damage;
 mod forbidden;
 mod model;
+mod page_cache;
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

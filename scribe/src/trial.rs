@@ -7,8 +7,9 @@
 //!
 //! - An entry is given up only if the connection broke on it every time it was called, [`TIMES`] in a row, and another entry
 //!   was answered right after each of them.
-//! - The suspect is called again on a new connection, as its witness was: an upstream, or what is between, that ends each
-//!   connection behind the first answer takes everything.
+//! - The suspect is called again by turns on a new connection, as its witness was, and on that of its witness: an upstream, or
+//!   what is between, that ends each connection behind the first answer takes everything, and so does one that leads each other
+//!   connection to a server that is down.
 //! - A witness on which the connection breaks, too, stands for an upstream that is down: what was counted is forgotten. The
 //!   next witness is another one, farther behind, for several such entries may lie together.
 //! - Attempts that reach nobody, and answers that want the entry later, say nothing.
@@ -62,9 +63,9 @@ impl<E> Trial<E> {
         self.wants_witness && self.entries.len() <= self.witnesses
     }
 
-    /// Whether the one to be called is to have a new connection: the suspect behind a witness that was answered.
+    /// Whether the one to be called is to have a new connection: the suspect, each other time behind a witness that was answered.
     pub fn wants_connection(&self) -> bool {
-        self.times > 0 && !self.wants_witness
+        self.times % 2 == 1 && !self.wants_witness
     }
 
     /// The one to be called. If there is no witness, that is the first again.

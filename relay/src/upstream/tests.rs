@@ -230,6 +230,27 @@ fn an_upstream_whose_connections_end_behind_the_first_answer_gets_everything() {
 }
 
 #[test]
+fn an_upstream_each_other_of_whose_connections_breaks_gets_everything() {
+    let fixture = Fixture::new();
+    (0..20).for_each(|number| fixture.append(&number.to_string()));
+    let listener = fixture.listener.try_clone().unwrap();
+    std::thread::spawn(move || {
+        // At first all, so that entries are called one by one; then as behind a balancer that takes its servers in turn, one of
+        // which is ill.
+        for (number, stream) in listener.incoming().enumerate() {
+            let mut stream = stream.unwrap();
+            let is_well = number > BREAKS as usize && number % 2 == 0;
+            while let Some((call, _)) = next_call_or_end(&mut stream).filter(|_| is_well) {
+                stream.write_all(&encode_log_reply(call, ResultCode::Ok)).unwrap();
+            }
+        }
+    });
+    fixture.wait_for("it has all", |fixture| fixture.spool.is_drained(0));
+    assert_eq!(fixture.acked(), 20);
+    fixture.end();
+}
+
+#[test]
 fn a_call_that_is_refused_is_none_that_was_answered_with_ok() {
     let fixture = Fixture::new();
     fixture.append("first");

@@ -10,7 +10,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use blkin_thrift::scribe::{Outcome, ResultCode, decode_reply};
+use blkin_thrift::scribe::{ExceptionKind, Outcome, ResultCode, decode_reply};
 use blkin_thrift::{Limits, frame};
 
 use crate::doorbell::{Doorbell, wait_readable};
@@ -37,6 +37,9 @@ pub enum Reply {
     TryLater,
     /// It cannot read the call, and never will. What it says of that, on one line of a log.
     Refused(String),
+    /// It failed over the call, and may have a part of it. Perhaps for its own reasons, such as a database that is away: then
+    /// that ends; or because of what is in the call, of which it would fail again. What it says, on one line of a log.
+    Failed(String),
 }
 
 /// A client of one upstream.
@@ -278,6 +281,9 @@ impl Connection {
         Ok(Some(match reply.outcome {
             Outcome::Result(ResultCode::Ok) => Reply::Ok,
             Outcome::Result(ResultCode::TryLater) => Reply::TryLater,
+            Outcome::Exception(exception) if exception.kind == ExceptionKind::InternalError as i32 => {
+                Reply::Failed(one_line(&exception.message))
+            }
             Outcome::Exception(exception) => Reply::Refused(one_line(&exception.message)),
         }))
     }
@@ -328,9 +334,7 @@ impl<S: Write> Write for Patient<'_, S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blkin_thrift::scribe::{
-        ExceptionKind, LogEntry, encode_exception, encode_log_call, encode_log_reply,
-    };
+    use blkin_thrift::scribe::{LogEntry, encode_exception, encode_log_call, encode_log_reply};
     use socket2::{SockFilter, SockRef};
     use std::net::{Shutdown, TcpListener};
 

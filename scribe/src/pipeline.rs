@@ -38,6 +38,9 @@ pub enum Trouble {
     /// The upstream wants them later.
     #[error("it answered TRY_LATER")]
     TryLater,
+    /// It failed, for its own reasons or because of what was called.
+    #[error("it failed: {0}")]
+    Failed(String),
     /// No connection could be made, or nothing more is to be sent: of calls that were under way nothing is known.
     #[error("it cannot be reached: {0}")]
     Unreachable(io::Error),
@@ -50,7 +53,7 @@ impl Trouble {
     /// What it is called in logs and metrics.
     pub fn cause(&self) -> Cause {
         match self {
-            Trouble::TryLater => Cause::TryLater,
+            Trouble::TryLater | Trouble::Failed(_) => Cause::TryLater,
             Trouble::Unreachable(_) => Cause::Unreachable,
             Trouble::Broken(_) => Cause::Broken,
         }
@@ -62,7 +65,7 @@ impl Trouble {
 pub enum Verdict {
     /// The upstream has it.
     Taken,
-    /// The upstream cannot read it, and never will.
+    /// The upstream cannot read it, or fails over it: something in it perhaps it will never take.
     Refused,
 }
 
@@ -257,7 +260,7 @@ impl<B> Pipeline<B> {
     fn answered(&mut self, reply: Reply) -> bool {
         let state = match reply {
             Reply::Ok => State::Done(Verdict::Taken),
-            Reply::Refused(_) => State::Done(Verdict::Refused),
+            Reply::Refused(_) | Reply::Failed(_) => State::Done(Verdict::Refused),
             Reply::TryLater => State::Waiting,
         };
         let is_later = state == State::Waiting;

@@ -157,15 +157,19 @@ impl Scribe {
                 Outcome::Rejected
             }
             Ok(Reply::TryLater) => return pump.later(Cause::TryLater, &Trouble::TryLater),
-            Err(trouble) => {
-                if matches!(trouble, Trouble::Broken(_)) {
-                    self.trial.broke();
-                }
-                return pump.later(trouble.cause(), &trouble);
-            }
+            Ok(Reply::Failed(why)) => return self.failed(&Trouble::Failed(why), pump),
+            Err(trouble) => return self.failed(&trouble, pump),
         };
         self.decide(outcome, pump);
         Ok(())
+    }
+
+    /// The entry that was called has no answer that says anything of it by itself.
+    fn failed(&mut self, trouble: &Trouble, pump: &mut Pump) -> io::Result<()> {
+        if matches!(trouble, Trouble::Broken(_) | Trouble::Failed(_)) {
+            self.trial.broke();
+        }
+        pump.later(trouble.cause(), trouble)
     }
 
     /// The entry that was called has an answer, and perhaps another one is given up by that.
@@ -174,7 +178,7 @@ impl Scribe {
         answered.iter().for_each(|batch| pump.queue.settle_single(batch, outcome));
         if let Some(batch) = given_up {
             self.tell_refused(&format_args!(
-                "the connection broke {TIMES} times in a row on the same message, and on no other: it is given up"
+                "the upstream broke off or failed {TIMES} times in a row on the same message, and on no other: it is given up"
             ));
             pump.queue.settle_single(&batch, Outcome::Rejected);
         }

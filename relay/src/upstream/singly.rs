@@ -174,6 +174,7 @@ impl Upstream {
                     self.decide(rejected);
                 }
                 Ok(Reply::TryLater) => self.later(Cause::TryLater, &Trouble::TryLater),
+                Ok(Reply::Failed(why)) => self.failed_singly(&Trouble::Failed(why)),
                 Err(trouble) => self.failed_singly(&trouble),
             }
         }
@@ -190,7 +191,7 @@ impl Upstream {
     }
 
     fn failed_singly(&mut self, trouble: &Trouble) {
-        if matches!(trouble, Trouble::Broken(_)) {
+        if matches!(trouble, Trouble::Broken(_) | Trouble::Failed(_)) {
             self.uncertain(1);
             self.singly.trial.broke();
             // Witnesses are read behind what is held, and all that is behind them is read again.
@@ -212,7 +213,7 @@ impl Upstream {
 
     fn give_up(&mut self, single: &Single) {
         self.tell_refused(&format_args!(
-            "the connection broke {TIMES} times in a row on the same entry, and on no other: it is given up"
+            "the upstream broke off or failed {TIMES} times in a row on the same entry, and on no other: it is given up"
         ));
         let held = self.singly.of(single);
         let payload = held.and_then(|held| held.batch.payloads().nth(single.record));

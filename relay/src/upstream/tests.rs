@@ -250,6 +250,41 @@ fn an_upstream_each_other_of_whose_connections_breaks_gets_everything() {
     fixture.end();
 }
 
+/// Serves whoever comes: each call for which `fails` says so, of its place and its messages, with an internal error.
+fn fail(listener: &TcpListener, fails: fn(u32, &[Vec<u8>]) -> bool) {
+    let (listener, mut calls) = (listener.try_clone().unwrap(), 0);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map(Result::unwrap) {
+            while let Some((call, messages)) = next_call_or_end(&mut stream) {
+                let error = encode_exception("Log", call, ExceptionKind::InternalError, "no database");
+                let taken = encode_log_reply(call, ResultCode::Ok);
+                stream.write_all(if fails(calls, &messages) { &error } else { &taken }).unwrap();
+                calls += 1;
+            }
+        }
+    });
+}
+
+#[test]
+fn an_upstream_that_fails_over_everything_for_long_costs_nothing() {
+    let fixture = Fixture::new();
+    (0..20).for_each(|number| fixture.append(&number.to_string()));
+    fail(&fixture.listener, |calls, _| calls < 100);
+    fixture.wait_for("it has all", |fixture| fixture.spool.is_drained(0));
+    assert_eq!(fixture.acked(), 20);
+    fixture.end();
+}
+
+#[test]
+fn an_entry_over_which_the_upstream_always_fails_is_rejected_and_those_behind_it_arrive() {
+    let fixture = Fixture::new();
+    (0..20).for_each(|number| fixture.append(&number.to_string()));
+    fail(&fixture.listener, |_, messages| messages.iter().any(|message| message == b"7"));
+    fixture.wait_for("it has all", |fixture| fixture.spool.is_drained(0));
+    assert_eq!(fixture.acked(), 19);
+    fixture.end();
+}
+
 #[test]
 fn a_call_that_is_refused_is_none_that_was_answered_with_ok() {
     let fixture = Fixture::new();

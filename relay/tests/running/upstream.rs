@@ -77,7 +77,7 @@ impl Calls {
     }
 
     pub(crate) fn refuse(&mut self, seq: i32) {
-        let refusal = encode_exception("Log", seq, ExceptionKind::InternalError, "no");
+        let refusal = encode_exception("Log", seq, ExceptionKind::ProtocolError, "no");
         self.stream.write_all(&refusal).unwrap();
     }
 }

@@ -149,7 +149,7 @@ fn calls_behind_a_refused_one_are_sent_again_when_the_connection_breaks_and_the_
     let mut stream = accept(&listener);
     let (first, _) = next_call(&mut stream);
     assert_eq!(next_call(&mut stream).1, "second");
-    let refusal = encode_exception("Log", first, ExceptionKind::InternalError, "no");
+    let refusal = encode_exception("Log", first, ExceptionKind::ProtocolError, "no");
     stream.write_all(&refusal).unwrap();
     drop(stream);
     // The refused one comes by itself, and gets no answer.
@@ -256,6 +256,25 @@ fn an_upstream_whose_connections_end_behind_the_first_answer_gets_everything() {
             let Some((seq, _)) = next_call_or_end(&mut stream) else { continue };
             if number > BREAKS as usize && stream.write_all(&encode_log_reply(seq, ResultCode::Ok)).is_ok() {
                 next_call_or_end(&mut stream);
+            }
+        }
+    });
+    assert_eq!(settled(sink), [100, 0]);
+}
+
+#[test]
+fn an_upstream_that_fails_over_everything_for_long_costs_nothing() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let sink = sink(&listener, &config());
+    push(&sink, (0..100).map(|frame| entry(&frame.to_string(), frame)));
+    std::thread::spawn(move || {
+        let mut calls = 0;
+        for mut stream in listener.incoming().map(Result::unwrap) {
+            while let Some((seq, _)) = next_call_or_end(&mut stream) {
+                let error = encode_exception("Log", seq, ExceptionKind::InternalError, "no database");
+                let taken = encode_log_reply(seq, ResultCode::Ok);
+                stream.write_all(if calls < 100 { &error } else { &taken }).unwrap();
+                calls += 1;
             }
         }
     });

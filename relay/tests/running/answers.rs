@@ -53,8 +53,7 @@ fn take(
     let mut taken = Vec::new();
     loop {
         let mut calls = Calls::accept(listener);
-        loop {
-            let Some((seq, messages)) = calls.next_or_end() else { break };
+        while let Some((seq, messages)) = calls.next_or_end() {
             if breaks(&messages) {
                 break;
             }

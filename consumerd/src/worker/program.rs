@@ -20,7 +20,9 @@ use crate::link;
 use crate::staging::log::Place;
 use crate::staging::{Frame, ProgramState, SlotState};
 
-/// Time between two questions whether anybody can still write a segment.
+/// Time between two questions whether anybody can still write a segment: of a program that has just come the shorter one, for who
+/// lives for a moment only is held until then, and counts in the quotas; then ever longer.
+const ASK_FIRST: Duration = Duration::from_millis(4);
 const ASK_EVERY: Duration = Duration::from_millis(450);
 
 /// So many looks that contradict themselves have no other reason than figures that do.
@@ -59,8 +61,9 @@ pub(super) struct Program {
     /// it looked. None of a ring that contradicts itself.
     opened: u64,
     ends: Vec<Option<u64>>,
-    /// When the kernel was last asked about its writers,
+    /// When the kernel was last asked about its writers, and how long until it is asked again,
     last_asked: Option<Duration>,
+    ask_pause: Duration,
     /// and that it has not answered yet.
     is_asked: bool,
     was_insane: bool,
@@ -135,6 +138,7 @@ impl Program {
             opened: 0,
             ends: vec![None; slots],
             last_asked: None,
+            ask_pause: ASK_FIRST,
             is_asked: false,
             was_insane: false,
             is_unsound: false,
@@ -280,8 +284,10 @@ impl Program {
 
     /// Has the kernel asked about its writers, unless that was done a moment ago.
     pub(super) fn ask_at(&mut self, now: Duration, askers: &mut Askers) {
-        if self.last_asked.is_none_or(|last| now.saturating_sub(last) >= ASK_EVERY) {
-            self.last_asked = Some(now);
+        if self.last_asked.is_none_or(|last| now.saturating_sub(last) >= self.ask_pause) {
+            if self.last_asked.replace(now).is_some() {
+                self.ask_pause = (self.ask_pause * 2).min(ASK_EVERY);
+            }
             self.ask(askers);
         }
     }

@@ -113,3 +113,22 @@ fn a_span_of_one_that_lives_is_split_when_more_have_ended_than_a_quarter_of_what
         assert_eq!(worker.engine.snapshot().spans.split, split, "{have_ended:?}");
     }
 }
+
+#[test]
+fn the_kernel_is_asked_about_a_program_that_has_just_come_soon_again_and_then_ever_more_rarely() {
+    let node = Node::with_staged(0, 16 << 20);
+    let mut worker = node.worker();
+    let _lives = attach_living(&mut worker, 2, segment(0));
+    let Engine { programs, askers, .. } = &mut worker.engine;
+    let program = programs.get_mut(&2).unwrap();
+    let mut asked = Vec::new();
+    for ms in 0..1500 {
+        let now = Duration::from_millis(ms);
+        program.ask_at(now, askers);
+        if program.is_asked() {
+            asked.push(ms);
+            program.hear(false, now);
+        }
+    }
+    assert_eq!(asked, [0, 4, 12, 28, 60, 124, 252, 508, 958, 1408]);
+}

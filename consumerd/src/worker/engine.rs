@@ -247,6 +247,8 @@ impl Engine {
             self.clocks.tick();
             self.next_tick = now + CLOCK_TICK_EVERY;
         }
+        // Of a program that nobody writes any more this round may find that it has ended.
+        self.ask_of_writers(now);
         let mut progress = self.drain_all(now)?;
         self.refill(&mut progress)?;
         self.leave_spans(now);

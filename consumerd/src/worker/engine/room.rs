@@ -197,7 +197,6 @@ impl Engine {
     }
 
     pub(super) fn end_programs(&mut self, now: Duration) {
-        self.ask_of_writers(now);
         self.recorders_evicted += keep_within_bounds(&mut self.programs, &self.config, now, &mut self.told);
         let mut have_ended = false;
         for (number, program) in &mut self.programs {

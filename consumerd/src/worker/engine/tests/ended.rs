@@ -114,6 +114,20 @@ fn a_span_of_one_that_lives_is_split_when_more_have_ended_than_a_quarter_of_what
     }
 }
 
+/// The fewer rounds it takes, the sooner another finds the place of one that lived for a moment.
+#[test]
+fn a_program_leaves_in_the_round_that_hears_of_its_end_where_its_rings_are_empty() {
+    let node = Node::with_staged(0, 16 << 20);
+    let mut worker = node.worker();
+    let control = control(SealFlags::SHRINK | SealFlags::GROW);
+    worker.engine.attach(identity(2), segment(0), control).unwrap();
+    worker.round();
+    while let Some(program) = worker.engine.programs.get(&2) {
+        assert!(!program.has_no_writer(), "its end was heard of, and it has not left");
+        worker.round();
+    }
+}
+
 #[test]
 fn the_kernel_is_asked_about_a_program_that_has_just_come_soon_again_and_then_ever_more_rarely() {
     let node = Node::with_staged(0, 16 << 20);

@@ -118,6 +118,32 @@ fn a_segment_that_was_not_finished_leaves_nothing_in_the_next_one() {
 }
 
 #[test]
+fn a_list_of_segments_that_failed_and_is_durable_all_the_same_never_names_one_that_was_written_anew() {
+    const EIGHTH: u64 = 2;
+    let mut failed = 0;
+    for writes in 1..=FLUSH_WRITES + 1 {
+        let engine = Faulty::default();
+        let store = open(&engine);
+        for eighth in 0..8 {
+            store.commit(&[batch(eighth * EIGHTH + 1..=(eighth + 1) * EIGHTH)], 1).unwrap();
+            store.freeze();
+            // The eighth has all of them merged, which takes the rows and the list.
+            engine.fails_after.store(if eighth == 7 { 4 } else { 0 }, Ordering::Release);
+            assert_eq!(store.upkeep(TO_THE_END).is_err(), eighth == 7);
+        }
+        // As many as all of them have, which the next segment has for itself.
+        store.commit(&[batch(8 * EIGHTH + 1..=16 * EIGHTH)], 2).unwrap();
+        store.freeze();
+        engine.fails_before.store(writes, Ordering::Release);
+        failed += u64::from(store.upkeep(TO_THE_END).is_err());
+        engine.fails_before.store(0, Ordering::Release);
+        drop(store);
+        check(&open(&engine), 1..=16 * EIGHTH);
+    }
+    assert_eq!(failed, FLUSH_WRITES + 1);
+}
+
+#[test]
 fn work_that_is_ended_in_the_middle_leaves_nothing_wrong_and_is_taken_up_again() {
     let engine = Faulty::default();
     let mut ended = 0;

@@ -117,8 +117,20 @@ impl<E: Engine> TraceStore<E> {
 
     /// The id of the next segment, of which a try that failed has left nothing.
     fn free_segment(&self, manifest: &Manifest) -> Result<u64, StoreError> {
+        self.settle_manifest(manifest)?;
         build::remove(&self.engine, manifest.next_segment)?;
         Ok(manifest.next_segment)
+    }
+
+    /// Has the engine name no segments but those in use. A manifest whose transaction failed may be durable all the same: a
+    /// start would believe it, and take what is written anew under the id of its segment for that.
+    fn settle_manifest(&self, manifest: &Manifest) -> Result<(), StoreError> {
+        let row = self.engine.read()?.get(keys::MANIFEST)?;
+        let used = manifest.encode();
+        if row.map_or(*manifest == Manifest::default(), |row| row == used) {
+            return Ok(());
+        }
+        self.engine.write(&mut |rows| rows.put(keys::MANIFEST, &used))
     }
 
     fn retire(&self, gone: Vec<Arc<Segment>>) {

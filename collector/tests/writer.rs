@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::ops::{ControlFlow, RangeInclusive};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -29,6 +29,8 @@ struct Gated {
     looked: Sender<()>,
     tried: Sender<usize>,
     has_room: AtomicBool,
+    /// So many looks fail before one does not.
+    failing_looks: AtomicU64,
 }
 
 const POISON: i64 = 666;
@@ -83,7 +85,11 @@ impl Store for Gated {
         self.store.damage()
     }
     fn expire(&self, retention: &Retention, now_ms: u64) -> Result<bool, StoreError> {
-        let looked = self.store.expire(retention, now_ms);
+        let fails = |left: u64| left.checked_sub(1);
+        let looked = match self.failing_looks.fetch_update(Ordering::AcqRel, Ordering::Acquire, fails) {
+            Ok(_) => Err(StoreError::Full),
+            Err(_) => self.store.expire(retention, now_ms),
+        };
         // Most tests do not listen.
         let _unheard = self.looked.send(());
         looked
@@ -111,21 +117,33 @@ struct Gate {
 }
 
 fn gate(queue_batches: usize, queue_bytes: usize) -> Gate {
-    gate_of(WriterOptions {
+    gate_of(rarely_looking(queue_batches, queue_bytes), 0)
+}
+
+fn rarely_looking(queue_batches: usize, queue_bytes: usize) -> WriterOptions {
+    WriterOptions {
         queue_batches,
         queue_bytes,
         retention: Retention { max_age_ms: 0, max_bytes: 0 },
         retention_every: Duration::from_secs(3600),
-    })
+    }
 }
 
-fn gate_of(options: WriterOptions) -> Gate {
+fn gate_of(options: WriterOptions, failing_looks: u64) -> Gate {
     let (begun_here, begun) = sync_channel(100);
     let (go_on, waits) = sync_channel(100);
     let ((looked, looks), (tried, trials)) = (channel(), channel());
     let store = TraceStore::new(Memory::default()).unwrap();
     let (go_on_here, has_room) = (Mutex::new(waits), AtomicBool::new(false));
-    let store = Arc::new(Gated { store, begun: begun_here, go_on: go_on_here, looked, tried, has_room });
+    let store = Arc::new(Gated {
+        store,
+        begun: begun_here,
+        go_on: go_on_here,
+        looked,
+        tried,
+        has_room,
+        failing_looks: failing_looks.into(),
+    });
     let health = Health::new();
     let (writer, thread) = Writer::start(store.clone(), options, health.worker("store")).unwrap();
     Gate { writer, store, begun, go_on, looks, trials, health, thread }
@@ -203,12 +221,8 @@ async fn a_batch_that_cannot_be_stored_spoils_no_other() {
 
 /// A gate whose only commit has failed, and that looks often for what has to leave.
 async fn gate_that_failed() -> Gate {
-    let gate = gate_of(WriterOptions {
-        queue_batches: 10,
-        queue_bytes: 10_000,
-        retention: Retention { max_age_ms: 0, max_bytes: 0 },
-        retention_every: Duration::from_millis(100),
-    });
+    let often = WriterOptions { retention_every: Duration::from_millis(100), ..rarely_looking(10, 10_000) };
+    let gate = gate_of(often, 0);
     (0..2).for_each(|_| gate.go_on.send(()).unwrap());
     assert_eq!(gate.writer.submit(batch(POISON)).unwrap().committed().await, Err(Refused::Failed));
     assert!(gate.becomes(false), "looks for what has to leave keep it healthy");
@@ -237,6 +251,20 @@ async fn once_a_commit_failed_it_is_healthy_again_when_the_disk_takes_as_much_th
     let standings = gate.writer.standings();
     assert!(standings.iter().all(|standing| standing.trouble().is_none()));
     assert_eq!(gate.writer.commits(), 0);
+}
+
+#[tokio::test]
+async fn a_look_for_what_has_to_leave_that_failed_is_taken_again_long_before_the_next_is_due() {
+    let gate = gate_of(rarely_looking(10, 10_000), 2);
+    for _ in 0..3 {
+        gate.looks.recv_timeout(LONG).unwrap();
+    }
+    // Of the thread that looked: it has told by then.
+    gate.go_on.send(()).unwrap();
+    gate.writer.submit(batch(1)).unwrap().committed().await.unwrap();
+    let [_, expiring] = gate.writer.standings();
+    assert!(expiring.trouble().is_none());
+    assert!(gate.health.report().healthy);
 }
 
 #[tokio::test]

@@ -392,9 +392,10 @@ impl Thread {
         }
     }
 
+    /// After a look that failed the next comes as soon as the disk is tried: until then it is told that retention fails.
     fn expiry_is_due(&self) -> bool {
-        self.unlooked_bytes >= LOOK_AFTER_BYTES
-            || self.last_expiry.is_none_or(|last| last.elapsed() >= self.expiry_every)
+        let every = if self.expiry_works { self.expiry_every } else { self.expiry_every.min(TRY_EVERY) };
+        self.unlooked_bytes >= LOOK_AFTER_BYTES || self.last_expiry.is_none_or(|last| last.elapsed() >= every)
     }
 
     fn tell_of_clock(&self) {

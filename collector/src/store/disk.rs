@@ -67,6 +67,7 @@ impl Disk {
         fs::create_dir_all(folder)
             .map_err(|e| StoreError::Open { path: folder.to_path_buf(), reason: e.to_string() })?;
         let was_suspect = beside(&path, SUSPECT).exists();
+        let found = file_at(&path).ok();
         let database = match open_checked(&path, cache_bytes) {
             Err(StoreError::Corrupted(reason)) => {
                 set_aside(&path, &reason)?;
@@ -76,6 +77,9 @@ impl Disk {
         };
         let page_cache = PageCache::of(&path, cache_bytes as u64)?;
         let file = file_at(&path).map_err(|error| open_error(&path, &error))?;
+        if found != Some(file) {
+            keep_names(folder).map_err(|error| open_error(folder, &error))?;
+        }
         let database = RwLock::new(Some(database));
         let suspect = AtomicBool::new(false);
         let (retry, turns, damage) = Default::default();
@@ -227,6 +231,11 @@ fn beside(path: &Path, end: &str) -> PathBuf {
 
 fn file_at(path: &Path) -> io::Result<(u64, u64)> {
     path.metadata().map(|found| (found.dev(), found.ino()))
+}
+
+/// Has the names of the files in a folder outlive the loss of power: what is written to a file says nothing of its name.
+fn keep_names(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
 }
 
 fn open_error(path: &Path, reason: &impl ToString) -> StoreError {

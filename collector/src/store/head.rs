@@ -228,13 +228,15 @@ impl Head {
         number
     }
 
-    /// The traces that may be wanted, latest first.
-    pub(super) fn candidates(&self, wanted: &Wanted, window: &Window) -> Vec<Candidate> {
+    /// The traces that may be wanted, latest first. Retention has passed the blocks before `passed`.
+    pub(super) fn candidates(&self, wanted: &Wanted, window: &Window, passed: u64) -> Vec<Candidate> {
         let fits = |trace: &Trace, missing: Vec<u64>| {
             let time_us = trace.time.of_trace_us();
             let found =
                 window.contains(&time_us) && trace.time.longest_possible_us() >= wanted.least_duration_us;
             let found = found && (trace.goes_on || missing.is_empty());
+            // Of one that has left, others that share its low 64 bits would be found at its time.
+            let found = found && trace.parts.last().is_some_and(|last| last.block >= passed);
             found.then_some(Candidate { time_us, id: trace.id, missing })
         };
         let mut found: Vec<Candidate> = match wanted.terms.as_slice() {

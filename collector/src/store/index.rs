@@ -189,7 +189,7 @@ impl View {
 
     /// For each head, newest first, the traces that may be wanted, latest first.
     pub(super) fn head_candidates(&self, wanted: &Wanted, window: &Window) -> Vec<Vec<Candidate>> {
-        self.heads.iter().map(|(head, _)| read(head).candidates(wanted, window)).collect()
+        self.heads.iter().map(|(head, _)| read(head).candidates(wanted, window, self.passed)).collect()
     }
 
     /// Forgets of some terms those that heads older than the source of this age know a trace to have.

@@ -113,6 +113,8 @@ for cc in gcc clang; do
         check "TSan finds nothing in lifecycle $scenario ($cc)" traced "$work/tsan-lifecycle-$cc" $scenario
     done
 done
+check "clang builds msan.c with MSan" build msan clang msan.c -- -fsanitize=memory
+check "MSan finds nothing in msan" with LD_PRELOAD= traced "$work/msan"
 for allocator in libjemalloc.so.2 libtcmalloc_minimal.so.4; do
     check "surface.c is read as written beside $allocator" with LD_PRELOAD=$allocator traced "$work/surface-gcc"
     for scenario in forks threads signals atexit exec; do

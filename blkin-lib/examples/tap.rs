@@ -16,10 +16,11 @@
 use std::collections::HashSet;
 use std::env;
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{BufWriter, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, ExitCode, exit};
 
 use blkin_record::{Endpoint, EndpointRef, Record, Text, Value, records};
@@ -74,11 +75,11 @@ fn usage() -> ! {
 
 fn tap(records_path: &OsString, counters_path: &OsString, program: &[OsString]) -> Result<u8, Failure> {
     let mut out = BufWriter::new(File::create(records_path)?);
-    let folder = env::temp_dir().join(format!("blkin-tap-{}", getpid().as_raw_nonzero()));
-    std::fs::create_dir(&folder)?;
-    let result = run(&folder.join("socket"), program, &mut out);
-    std::fs::remove_dir_all(&folder)?;
-    let (totals, code) = result?;
+    // A program that drops root must still reach what is in it.
+    let open_to_all = Permissions::from_mode(0o755);
+    let folder = tempfile::Builder::new().prefix("blkin-tap-").permissions(open_to_all).tempdir()?;
+    let (totals, code) = run(&folder.path().join("socket"), program, &mut out)?;
+    folder.close()?;
     out.flush()?;
     let Totals { programs, attempted, committed, read, torn, invalid, lost, truncated, overwritten } = totals;
     let counters = format!(
@@ -95,9 +96,7 @@ fn run(path: &std::path::Path, program: &[OsString], out: &mut impl Write) -> Re
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     listen(&socket, 4096)?;
-    // A program that drops root must still reach it.
-    let open_to_all = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o666);
-    std::fs::set_permissions(path, open_to_all)?;
+    std::fs::set_permissions(path, Permissions::from_mode(0o666))?;
     set_child_subreaper(Some(getpid()))?;
     let child = Command::new(&program[0]).args(&program[1..]).env("BLKIN_SOCKET", path).spawn()?;
     let mut totals = Totals::default();

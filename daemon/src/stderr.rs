@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::journal;
 
-/// Bytes that may wait: thousands of lines.
+/// Bytes that may wait: thousands of lines, or a longer one alone.
 const ROOM: usize = 1 << 20;
 /// So long the end of a process, or of a thread that panicked, waits for its last lines to be written.
 const LAST_LINES: Duration = Duration::from_millis(500);
@@ -114,7 +114,8 @@ impl Queue {
 
     fn push(&self, line: Vec<u8>) {
         let mut state = self.state();
-        state.is_clogged |= state.bytes + line.len() > ROOM;
+        // Only behind others, of which the next one clears the way: what no other follows on would keep it closed for good.
+        state.is_clogged |= !state.waiting.is_empty() && state.bytes + line.len() > ROOM;
         if state.is_clogged {
             state.lose_one();
             return;
@@ -237,6 +238,22 @@ mod tests {
         let rest = [(); 3].map(|()| log.read(Ok(())));
         assert_eq!([rest[0].len(), ROOM / 4], [ROOM / 4; 2]);
         assert_eq!(rest[1..], ["6 lost", "after"]);
+    }
+
+    #[test]
+    fn a_line_that_is_longer_than_all_the_room_passes_alone_and_does_not_end_the_log() {
+        let log = Log::start();
+        let long = || vec![b'x'; ROOM + 1];
+        log.queue.push(long());
+        assert_eq!(log.begun.recv().unwrap().len(), ROOM + 1);
+        log.queue.push(long());
+        log.queue.push(b"lost".to_vec());
+        log.ends.send(Ok(())).unwrap();
+        assert_eq!(log.read(Ok(())).len(), ROOM + 1);
+        assert_eq!(log.read(Ok(())), "1 lost");
+        log.queue.push(b"after".to_vec());
+        assert_eq!(log.read(Ok(())), "after");
+        assert_eq!(log.queue.state().lost, 1);
     }
 
     #[test]

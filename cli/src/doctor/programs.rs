@@ -203,14 +203,16 @@ fn without_rings(pid: u32) -> String {
 /// lock for a moment, to see whether anybody has it.
 fn reader(maps: &str, locks: &str) -> Option<u32> {
     let page = maps.lines().find(|line| line.contains(CONTROL))?;
-    let inode = format!(":{}", page.split_ascii_whitespace().nth(4)?);
+    // An inode has its number on its device alone: files of others have the same there.
+    let mut page = page.split_ascii_whitespace().skip(3);
+    let page = format!("{}:{}", page.next()?, page.next()?);
     // 7: FLOCK  ADVISORY  WRITE 4711 00:01:2078 0 EOF
     let mut fields = locks.lines().map(|line| line.split_ascii_whitespace());
     fields.find_map(|mut lock| {
         let is_flock = lock.nth(1) == Some("FLOCK");
         let is_exclusive = lock.nth(1) == Some("WRITE");
         let (pid, file) = (lock.next()?, lock.next()?);
-        (is_flock && is_exclusive && file.ends_with(&inode)).then(|| pid.parse().ok()).flatten()
+        (is_flock && is_exclusive && file == page).then(|| pid.parse().ok()).flatten()
     })
 }
 
@@ -412,6 +414,11 @@ mod tests {
         assert_eq!(reader(maps, &locks.replace("WRITE 4711", "READ  815")), None);
         assert_eq!(reader(maps, ""), None);
         assert_eq!(reader("", locks), None);
+        // Who locks a file of the same number elsewhere has nothing to do with it.
+        let others =
+            "1: FLOCK  ADVISORY  WRITE 3 00:19:2078 0 EOF\n2: FLOCK  ADVISORY  WRITE 3 a00:01:2078 0 EOF\n";
+        assert_eq!(reader(maps, others), None);
+        assert_eq!(reader(maps, &[others, locks].concat()), Some(4711));
     }
 
     #[test]

@@ -33,8 +33,8 @@ impl<'a> Variables<'a> {
         let keys = keys::<C>();
         for (name, _) in &self.all {
             let Some(key) = name.strip_prefix(self.prefix).map(str::to_lowercase) else { continue };
-            if let Some(meant) = nearest(&key, keys).filter(|meant| *meant != key) {
-                let meant = self.own(meant);
+            let meant = nearest(&key, keys).map(|meant| self.own(meant));
+            if let Some(meant) = meant.filter(|meant| meant != name) {
                 let reason = format!("it is none of ours; unset it, or name it {meant} if that is meant");
                 return Err(unusable(name, reason));
             }
@@ -145,6 +145,8 @@ pub(super) mod tests {
         let error = checked("BLKIN_X_LISEN").unwrap_err().to_string();
         let said = "the variable BLKIN_X_LISEN: it is none of ours; unset it, or name it BLKIN_X_LISTEN if that is meant";
         assert!(error.ends_with(said), "{error}");
+        let error = checked("BLKIN_X_listen").unwrap_err().to_string();
+        assert!(error.ends_with("name it BLKIN_X_LISTEN if that is meant"), "{error}");
         for other in ["BLKIN_X_LISTEN", "BLKIN_X_URL", "BLKIN_X_PORT_1463_TCP", "BLKIN_Y_LISEN", "BLKIN_X_"] {
             checked(other).unwrap();
         }

@@ -99,9 +99,12 @@ impl Saved {
         self.slots = slots;
     }
 
-    /// The clock of the machine that this runs on is the one of the rings: another anchor for it. `false` when its rate
-    /// says that it is not, or when there is no need.
+    /// Whether what has one anchor of its clock has times. `CLOCK_MONOTONIC` has one rate everywhere; for a time stamp counter the
+    /// machine that this runs on gives another anchor, unless its rate says that it is not the one of the rings.
     pub fn adopt_clock_of_this_boot(&mut self) -> bool {
+        if self.clock == Some(ClockKind::Monotonic) {
+            return true;
+        }
         let (Some(ClockKind::Tsc), [anchor]) = (self.clock, self.anchors.as_slice()) else { return false };
         let first = Anchor::now(ClockKind::Tsc);
         let ticks_per_second = local_rate(first);

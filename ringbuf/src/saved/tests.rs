@@ -200,6 +200,22 @@ fn a_copy_of_the_memory_is_read_also_when_it_is_cut_or_its_heads_are_spoilt() {
     }
 }
 
+#[test]
+fn a_copy_of_the_memory_has_times_wherever_it_is_read_unless_they_are_of_another_counter() {
+    let run = run(1000, 10..12, 5);
+    let of_clock = |kind: u64| {
+        let mut memory = memory(7 << 36 | run.end(), 5 << 36 | 1000, 1, &run);
+        memory[header::CLOCK_KIND * 8..][..8].copy_from_slice(&kind.to_le_bytes());
+        let mut program = read(&memory).programs.remove(0);
+        let has_times = program.adopt_clock_of_this_boot();
+        let mut times = Vec::new();
+        program.records(|saved| times.push(saved.time.nanoseconds().is_some()));
+        (has_times, times)
+    };
+    assert_eq!(of_clock(2), (true, vec![true; 2]));
+    assert_eq!(of_clock(0), (false, vec![false; 2]));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]

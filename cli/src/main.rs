@@ -10,7 +10,7 @@ use blkin_cli::http::{Client, parse_url};
 use blkin_cli::ledger::{Ledger, Reading};
 use blkin_cli::snapshot::SnapshotArguments;
 use blkin_cli::stats::StatsArguments;
-use blkin_cli::target::OFFERS;
+use blkin_cli::target::offers;
 use blkin_cli::terminal::{MOST_COLUMNS, Style};
 use blkin_cli::traces::Trace;
 use blkin_cli::waterfall::{self, View};
@@ -158,8 +158,8 @@ enum Command {
             value_parser = parse_url
         )]
         consumerd: String,
-        /// consumerd's socket
-        #[arg(long, value_name = "PATH", env = "BLKIN_SOCKET", default_value = OFFERS)]
+        /// consumerd's socket; unless it is named, that of BLKIN_SOCKET
+        #[arg(long, value_name = "PATH", default_value_os_t = offers(std::env::var_os("BLKIN_SOCKET")))]
         socket: PathBuf,
         #[command(flatten)]
         relays: Relays,

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -83,7 +83,7 @@ pub struct ControlSocket {
         long = "socket",
         value_name = "PATH",
         env = "BLKIN_CONTROL_SOCKET",
-        default_value_os_t = beside(std::env::var_os("BLKIN_SOCKET"))
+        default_value_os_t = beside(&offers(std::env::var_os("BLKIN_SOCKET")))
     )]
     pub path: PathBuf,
 }
@@ -121,10 +121,14 @@ fn advice(error: &io::Error) -> &'static str {
     }
 }
 
+/// Where programs offer themselves by what `BLKIN_SOCKET` says. They take an empty one for none.
+pub fn offers(named: Option<OsString>) -> PathBuf {
+    named.filter(|path| !path.is_empty()).map_or_else(|| OFFERS.into(), PathBuf::from)
+}
+
 /// Where consumerd has its control socket if it has the other one, on which programs offer themselves, at `offers`.
-fn beside(offers: Option<OsString>) -> PathBuf {
-    let offers = offers.filter(|path| !path.is_empty()).unwrap_or_else(|| OFFERS.into());
-    PathBuf::from(offers).with_file_name("control.sock")
+fn beside(offers: &Path) -> PathBuf {
+    offers.with_file_name("control.sock")
 }
 
 #[cfg(test)]
@@ -157,7 +161,11 @@ mod tests {
             (Some("/srv/a/consumerd.sock"), "/srv/a/control.sock"),
             (Some("offers"), "control.sock"),
         ] {
-            assert_eq!(beside(offers.map(OsString::from)), PathBuf::from(control), "{offers:?}");
+            assert_eq!(
+                beside(&super::offers(offers.map(OsString::from))),
+                PathBuf::from(control),
+                "{offers:?}"
+            );
         }
     }
 }

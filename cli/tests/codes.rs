@@ -51,6 +51,15 @@ fn each_exit_code_is_what_the_help_says() {
     }
 }
 
+#[test]
+fn a_socket_that_the_environment_leaves_empty_is_the_one_that_programs_take() {
+    let mut doctor = Command::new(env!("CARGO_BIN_EXE_blkin"));
+    doctor.env("BLKIN_SOCKET", "").args(["doctor", "--consumerd", NOBODY, "--collector", NOBODY]);
+    let said = doctor.output().unwrap();
+    let found = String::from_utf8(said.stdout).unwrap();
+    assert!(found.contains("/run/blkin/consumerd.sock"), "{found}{:?}", said.stderr);
+}
+
 /// Where a collector answers whatever it is asked with this.
 fn collector(status: &'static str, body: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

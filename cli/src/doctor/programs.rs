@@ -1,10 +1,10 @@
 //! Programs of this machine that have rings, and whether consumerd holds them.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use super::Check;
 use super::daemons::closed_to_others;
 use crate::metrics::Metrics;
 use crate::process;
-use crate::target::OFFERS;
+use crate::target;
 use crate::terminal::safe;
 
 /// How the kernel shows a mapped segment in `/proc/PID/maps`.
@@ -321,9 +321,7 @@ fn unreached(who: &str, pid: u32, socket: &Path) -> String {
 
 /// Where a process offers itself by the environment that it was started with, if that can be read.
 fn socket_of(pid: u32) -> Option<PathBuf> {
-    let named = environment(pid, "BLKIN_SOCKET")?;
-    let named = if named.is_empty() { OFFERS.as_bytes() } else { &named };
-    Some(PathBuf::from(OsStr::from_bytes(named)))
+    environment(pid, "BLKIN_SOCKET").map(|named| target::offers(Some(OsString::from_vec(named))))
 }
 
 /// What the environment that a process was started with says of a variable, nothing if it does not name it; `None` if it
@@ -370,6 +368,7 @@ fn real_uid(pid: u32) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
     use std::io::Write;
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
@@ -380,6 +379,7 @@ mod tests {
 
     use super::super::Status;
     use super::*;
+    use crate::target::OFFERS;
 
     #[test]
     fn process_ids_are_read_from_the_labels() {

@@ -11,7 +11,7 @@ use blkin_cli::ledger::{Ledger, Reading};
 use blkin_cli::snapshot::SnapshotArguments;
 use blkin_cli::stats::StatsArguments;
 use blkin_cli::target::offers;
-use blkin_cli::terminal::{MOST_COLUMNS, Style};
+use blkin_cli::terminal::{MOST_COLUMNS, Style, safe};
 use blkin_cli::traces::Trace;
 use blkin_cli::waterfall::{self, View};
 use blkin_cli::{doctor, json, live, moments, recover, rejects, set, snapshot, stats, traces, units};
@@ -230,7 +230,8 @@ fn main() -> ExitCode {
     match ran {
         Ok(code) => code,
         Err(error) => {
-            tell(&format!("blkin: {error:#}\n"));
+            // Others may have a word in it.
+            tell(&format!("blkin: {}\n", safe(&format!("{error:#}"))));
             ExitCode::FAILURE
         }
     }

@@ -4,6 +4,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 
 use blkin_ringbuf::saved::{self, Saved};
@@ -58,6 +59,23 @@ fn a_socket_that_the_environment_leaves_empty_is_the_one_that_programs_take() {
     let said = doctor.output().unwrap();
     let found = String::from_utf8(said.stdout).unwrap();
     assert!(found.contains("/run/blkin/consumerd.sock"), "{found}{:?}", said.stderr);
+}
+
+#[test]
+fn what_somebody_else_answers_in_place_of_consumerd_does_not_drive_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("control.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let answering = std::thread::spawn(move || {
+        let (mut asker, _) = listener.accept().unwrap();
+        BufReader::new(asker.try_clone().unwrap()).read_line(&mut String::new()).unwrap();
+        asker.write_all(br#"{"\u001b[2J\u202e":0}"#).unwrap();
+    });
+    let mut set = Command::new(env!("CARGO_BIN_EXE_blkin"));
+    let said = set.args(["set", "--show", "--socket"]).arg(&path).output().unwrap();
+    answering.join().unwrap();
+    let said = String::from_utf8(said.stderr).unwrap();
+    assert!(said.contains("unknown variant `\u{fffd}[2J\u{fffd}`"), "{said:?}");
 }
 
 /// Where a collector answers whatever it is asked with this.

@@ -261,9 +261,9 @@ fn cell(text: &str, columns: usize, paint: impl Fn(&str) -> String) -> String {
     if columns == 0 { String::new() } else { format!("  {}", paint(&fit(text, columns))) }
 }
 
-/// Hours, minutes, seconds and microseconds of UTC.
+/// Hours, minutes, seconds and microseconds of UTC. The year before them may have more than four digits.
 fn time_of_day(us: u64) -> String {
-    moments::moment(us).get(11..26).unwrap_or_default().to_owned()
+    moments::moment(us).split(' ').nth(1).unwrap_or_default().to_owned()
 }
 
 /// Watches on the standard output. When its reader goes away the process ends at once, and not with the next span, which
@@ -352,6 +352,18 @@ mod tests {
         assert!(line.ends_with("4.874 ms  4f2a  journal, k=a\u{fffd}b\n"), "{line}");
         let missed = Event::Missed(Missed { spans: 2, unseen: 0 });
         assert_eq!(json_line(missed).unwrap(), "{\"missed\":{\"spans\":2,\"unseen\":0}}\n");
+    }
+
+    #[test]
+    fn the_time_of_day_is_told_of_any_year() {
+        // What should be microseconds were nanoseconds.
+        for us in [1_516_781_775_726_001, 1_516_781_775_726_001_000, u64::MAX] {
+            let (time, whole) = (time_of_day(us), moments::moment(us));
+            assert!(
+                time.len() == TIME_COLUMNS && whole.ends_with(&format!(" {time} UTC")),
+                "{time}, {whole}"
+            );
+        }
     }
 
     #[test]

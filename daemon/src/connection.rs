@@ -150,7 +150,7 @@ impl AsyncWrite for Connection {
 pub(crate) struct Patient {
     listener: TcpListener,
     patience: Patience,
-    places: Places,
+    pub(crate) places: Places,
 }
 
 impl Patient {

@@ -3,6 +3,7 @@
 //! that it keeps for later, would keep all others out, even who asks for the health, for as long as a connection may be idle.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::pin::Pin;
@@ -109,6 +110,14 @@ impl Places {
         is_waited_for
     }
 
+    /// Ends, from now on, every connection whose peer does not take what it is sent.
+    pub(crate) async fn give_up_blocked(&self) -> Infallible {
+        loop {
+            self.0.give_up_blocked();
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
     /// Waits until there may be a free one, or it is time to look again whether somebody waits.
     pub async fn wait(&self) {
         tokio::select! {
@@ -152,6 +161,19 @@ impl Shared {
         u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// The moment since when somebody has to be silent to count as such, if there was time for that.
+    fn silent_since_ms(&self) -> Option<u64> {
+        self.now_ms().checked_sub(LEAST_SILENCE.as_millis() as u64)
+    }
+
+    fn give_up_blocked(&self) {
+        let before_ms = self.silent_since_ms();
+        let is_stuck = |seat: &&Arc<Seat>| {
+            seat.is_blocked.load(Ordering::Relaxed) && Some(seat.progress_ms()) <= before_ms
+        };
+        self.taken().seats.values().filter(is_stuck).for_each(|seat| seat.lost.cancel());
+    }
+
     /// Ends one connection. Who has only one keeps it while others have several.
     fn make_room(&self) {
         let taken = self.taken();
@@ -160,7 +182,7 @@ impl Shared {
             *counts.entry(seat.peer).or_default() += 1;
         }
         let least = counts.values().copied().max().unwrap_or(0).min(2);
-        let before_ms = self.now_ms().checked_sub(LEAST_SILENCE.as_millis() as u64);
+        let before_ms = self.silent_since_ms();
         let silent = taken
             .seats
             .values()

@@ -111,7 +111,7 @@ impl Places {
     }
 
     /// Ends, from now on, every connection whose peer does not take what it is sent.
-    pub(crate) async fn give_up_blocked(&self) -> Infallible {
+    pub async fn give_up_blocked(&self) -> Infallible {
         loop {
             self.0.give_up_blocked();
             sleep(LOOK_EVERY).await;

@@ -35,7 +35,8 @@ const HEAD_BYTES: usize = 80 << 10;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Peer(pub(super) SocketAddr);
 
-/// Serves until `stop`, then answers the requests under way.
+/// Serves until `stop`, then answers the requests under way; who does not take the answer is given up. Whoever waits for that no
+/// longer drops this, and no connection is left.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -47,6 +48,9 @@ pub async fn serve(
 ) {
     let places = Places::new(max_connections);
     let graceful = GracefulShutdown::new();
+    // A connection holds what the daemon waits for when it ends, such as the store.
+    let served = CancellationToken::new();
+    let _until_dropped = served.clone().drop_guard();
     let mut pulse = tokio::time::interval(BEAT_EVERY);
     let mut told = Told::default();
     loop {
@@ -56,9 +60,9 @@ pub async fn serve(
             Some((stream, peer, place)) = accept(&listener, &places, &mut told) => {
                 let patience = patience.with_idle_time(settings.now().http_idle_time());
                 let connection = connection(stream, peer, place, router.clone(), patience);
-                let connection = graceful.watch(connection);
+                let connection = served.clone().run_until_cancelled_owned(graceful.watch(connection));
                 tokio::spawn(async move {
-                    if let Err(reason) = connection.await {
+                    if let Some(Err(reason)) = connection.await {
                         tracing::debug!(%peer, "closing an HTTP connection: {reason}");
                     }
                 });
@@ -66,7 +70,11 @@ pub async fn serve(
         }
     }
     drop(listener);
-    graceful.shutdown().await;
+    tokio::select! {
+        () = graceful.shutdown() => {}
+        // A live viewer that stands still, for one, would hold up the end for as long as that may take.
+        never = places.give_up_blocked() => match never {},
+    }
     heartbeat.finish();
 }
 

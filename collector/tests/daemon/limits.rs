@@ -319,6 +319,25 @@ fn who_says_nothing_makes_room_for_who_asks() {
     assert_eq!(watched.unwrap().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
 }
 
+#[test]
+fn a_viewer_that_stands_still_does_not_hold_up_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut collector = configured(folder.path(), "http_idle_seconds = 3600\nlive_queue_kib = 64\n");
+    let mut viewer = TcpStream::connect(collector.http).unwrap();
+    viewer.write_all(b"GET /api/blkin/live HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    viewer.read_exact(&mut [0]).unwrap();
+    let text = "x".repeat(1 << 15);
+    let missed = "blkin_collector_live_spans_total{fate=\"missed\"} 0\n";
+    let mut id = 0;
+    while collector.get("/metrics").1.contains(missed) {
+        id += 1;
+        let spans = format!(r#"[{{"traceId":"{id:x}","id":"1","name":"{text}"}}]"#);
+        assert_eq!(collector.post("/api/v2/spans", &[JSON], spans.as_bytes()).0, 202);
+    }
+    collector.signal("-TERM");
+    assert_eq!(collector.wait().code(), Some(0));
+}
+
 /// Traces that a search for a span with both has to read, for each has one and the other apart.
 fn traces_that_nearly_match(ids: Range<u32>) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();

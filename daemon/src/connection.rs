@@ -150,7 +150,7 @@ impl AsyncWrite for Connection {
 pub(crate) struct Patient {
     listener: TcpListener,
     patience: Patience,
-    pub(crate) places: Places,
+    places: Places,
 }
 
 impl Patient {

@@ -207,10 +207,23 @@ fn what_is_called_one_by_one_takes_no_more_memory_than_what_may_be_under_way() {
     fixture.end();
 }
 
-#[test]
-fn an_upstream_whose_connections_end_behind_the_first_answer_gets_everything() {
+/// Entries of which each has its number for its message.
+fn twenty() -> Fixture {
     let fixture = Fixture::new();
     (0..20).for_each(|number| fixture.append(&number.to_string()));
+    fixture
+}
+
+/// Waits until nothing is left for the upstream, which took so many.
+fn drains(fixture: Fixture, acked: u64) {
+    fixture.wait_for("it has all", |fixture| fixture.spool.is_drained(0));
+    assert_eq!(fixture.acked(), acked);
+    fixture.end();
+}
+
+#[test]
+fn an_upstream_whose_connections_end_behind_the_first_answer_gets_everything() {
+    let fixture = twenty();
     let listener = fixture.listener.try_clone().unwrap();
     std::thread::spawn(move || {
         // At first not even that one comes, so that entries are called one by one, and the first of them in vain.
@@ -224,15 +237,12 @@ fn an_upstream_whose_connections_end_behind_the_first_answer_gets_everything() {
             }
         }
     });
-    fixture.wait_for("it has all", |fixture| fixture.spool.is_drained(0));
-    assert_eq!(fixture.acked(), 20);
-    fixture.end();
+    drains(fixture, 20);
 }
 
 #[test]
 fn an_upstream_each_other_of_whose_connections_breaks_gets_everything() {
-    let fixture = Fixture::new();
-    (0..20).for_each(|number| fixture.append(&number.to_string()));
+    let fixture = twenty();
     let listener = fixture.listener.try_clone().unwrap();
     std::thread::spawn(move || {
         // At first all, so that entries are called one by one; then as behind a balancer that takes its servers in turn, one of
@@ -245,9 +255,7 @@ fn an_upstream_each_other_of_whose_connections_breaks_gets_everything() {
             }
         }
     });
-    fixture.wait_for("it has all", |fixture| fixture.spool.is_drained(0));
-    assert_eq!(fixture.acked(), 20);
-    fixture.end();
+    drains(fixture, 20);
 }
 
 /// Serves whoever comes: each call for which `fails` says so, of its place and its messages, with an internal error.
@@ -267,22 +275,16 @@ fn fail(listener: &TcpListener, fails: fn(u32, &[Vec<u8>]) -> bool) {
 
 #[test]
 fn an_upstream_that_fails_over_everything_for_long_costs_nothing() {
-    let fixture = Fixture::new();
-    (0..20).for_each(|number| fixture.append(&number.to_string()));
+    let fixture = twenty();
     fail(&fixture.listener, |calls, _| calls < 100);
-    fixture.wait_for("it has all", |fixture| fixture.spool.is_drained(0));
-    assert_eq!(fixture.acked(), 20);
-    fixture.end();
+    drains(fixture, 20);
 }
 
 #[test]
 fn an_entry_over_which_the_upstream_always_fails_is_rejected_and_those_behind_it_arrive() {
-    let fixture = Fixture::new();
-    (0..20).for_each(|number| fixture.append(&number.to_string()));
+    let fixture = twenty();
     fail(&fixture.listener, |_, messages| messages.iter().any(|message| message == b"7"));
-    fixture.wait_for("it has all", |fixture| fixture.spool.is_drained(0));
-    assert_eq!(fixture.acked(), 19);
-    fixture.end();
+    drains(fixture, 19);
 }
 
 #[test]

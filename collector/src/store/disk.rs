@@ -1,21 +1,27 @@
 //! The durable engine: one redb file. Why redb: docs/adr/0001-store.md.
 
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read};
+mod opening;
+mod overlay;
+mod retry;
+
+use std::fs;
+use std::io::ErrorKind;
 use std::ops::ControlFlow;
-use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use blkin_daemon::{Cause, page_cache};
-use redb::{
-    Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, Table, TableDefinition,
-    TableError,
+use blkin_daemon::Cause;
+use redb::{Database, ReadableDatabase, ReadableTable, Table, TableDefinition, TableError};
+
+pub(super) use self::opening::is_lost;
+use self::opening::{
+    beside, file_at, keep_names, open_checked, open_error, open_file, open_to_read, remove_mark, set_aside,
+    silently, try_disk, unreadable,
 };
-use rustix::io::Errno;
+use self::retry::Retry;
 
 use super::engine::{Engine, Snapshot, Transaction, Visit, Work};
 use super::page_cache::PageCache;
@@ -33,6 +39,8 @@ pub(super) const DAMAGED: &str = ".damaged-";
 pub(super) const SALVAGED: &str = ".salvaged-";
 /// Beside the file: the next start checks it from end to end.
 const SUSPECT: &str = ".suspect";
+/// Beside the file for a moment, to see whether the disk takes anything.
+const TRIAL: &str = ".trial";
 
 /// Rows in a redb file.
 pub struct Disk {
@@ -43,7 +51,7 @@ pub struct Disk {
     page_cache: PageCache,
     /// None after a failure, until the next who reads or writes opens the file again: redb refuses everything after an
     /// error of the disk, also when there is space again.
-    database: RwLock<Option<Database>>,
+    database: RwLock<Option<Opened>>,
     /// When it may be written to again after such a failure.
     retry: Mutex<Retry>,
     /// Of those who write.
@@ -53,6 +61,13 @@ pub struct Disk {
     /// Whether it was found damaged before.
     was_suspect: bool,
     damage: Damage,
+}
+
+/// How the file is open.
+enum Opened {
+    Whole(Database),
+    /// Its disk takes nothing at all, not even what opening writes.
+    ToRead(Database),
 }
 
 impl Disk {
@@ -80,7 +95,7 @@ impl Disk {
         if found != Some(file) {
             keep_names(folder).map_err(|error| open_error(folder, &error))?;
         }
-        let database = RwLock::new(Some(database));
+        let database = RwLock::new(Some(Opened::Whole(database)));
         let suspect = AtomicBool::new(false);
         let (retry, turns, damage) = Default::default();
         let disk = Disk {
@@ -119,13 +134,51 @@ impl Disk {
         }
         let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
         if database.is_none() {
-            self.check_place()?;
-            let begun = Instant::now();
-            let opened = open_file(&self.path, self.cache_bytes, silently);
-            self.retry().opened(begun, Instant::now());
-            *database = Some(opened.inspect_err(|error| self.retry().failed(error))?);
-            tracing::debug!("opened the store again");
+            *database = Some(self.open_again()?);
         }
+        Ok(())
+    }
+
+    fn open_again(&self) -> Result<Opened, StoreError> {
+        self.check_place()?;
+        let begun = Instant::now();
+        let opened = match open_file(&self.path, self.cache_bytes, silently) {
+            Ok(database) => Ok(Opened::Whole(database)),
+            Err(error) => {
+                self.retry().failed(&error);
+                self.opened_to_read(&error).ok_or(error)
+            }
+        };
+        self.retry().opened(begun, Instant::now());
+        match &opened {
+            Ok(Opened::Whole(_)) => tracing::debug!("opened the store again"),
+            Ok(Opened::ToRead(_)) => {
+                tracing::warn!("answers what is stored, and stores nothing until its disk takes something");
+            }
+            Err(_) => {}
+        }
+        opened
+    }
+
+    /// After an error. Nothing also if the file is damaged, or another process has it open.
+    fn opened_to_read(&self, after: &StoreError) -> Option<Opened> {
+        if matches!(after, StoreError::Corrupted(_)) {
+            return None;
+        }
+        let opened = open_to_read(&self.path, self.cache_bytes);
+        opened.inspect_err(|error| tracing::debug!("{error}")).map(Opened::ToRead).ok()
+    }
+
+    /// Closes a file that is open to be read only, once its disk takes something: to open it takes long if it is large.
+    fn close_if_to_read(&self) -> Result<(), StoreError> {
+        if !matches!(*self.database.read().unwrap_or_else(PoisonError::into_inner), Some(Opened::ToRead(_))) {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        let tried = try_disk(&self.path);
+        self.retry().opened(begun, Instant::now());
+        tried.inspect_err(|error| self.retry().failed(error))?;
+        *self.database.write().unwrap_or_else(PoisonError::into_inner) = None;
         Ok(())
     }
 
@@ -149,10 +202,16 @@ impl Disk {
     }
 
     fn with<T>(&self, work: impl FnOnce(&Database) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
-        match &*database {
-            Some(database) => work(database),
+        match &*self.database.read().unwrap_or_else(PoisonError::into_inner) {
+            Some(Opened::Whole(database) | Opened::ToRead(database)) => work(database),
             None => Err(StoreError::Engine("it is closed since the disk failed".to_owned())),
+        }
+    }
+
+    fn with_whole<T>(&self, work: impl FnOnce(&Database) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        match &*self.database.read().unwrap_or_else(PoisonError::into_inner) {
+            Some(Opened::Whole(database)) => work(database),
+            Some(Opened::ToRead(_)) | None => Err(self.retry().refusal()),
         }
     }
 }
@@ -185,152 +244,6 @@ impl Disk {
     }
 }
 
-/// When a file that failed, as it does while its disk is full, is written to again. Each failure has it opened anew, and read
-/// from end to end for that: done for each batch that a sender repeats, it would leave queries no time.
-#[derive(Debug, Default)]
-struct Retry {
-    not_before: Option<Instant>,
-    /// What the failure was; none if there was no room.
-    reason: Option<String>,
-}
-
-impl Retry {
-    /// So much longer than opening takes, but not longer than senders should wait once the disk has room.
-    const PATIENCE: u32 = 10;
-    const MOST: Duration = Duration::from_secs(10);
-
-    fn opened(&mut self, begun: Instant, now: Instant) {
-        let took = now.saturating_duration_since(begun);
-        self.not_before = Some(now + (took * Self::PATIENCE).min(Self::MOST).max(took));
-    }
-
-    fn failed(&mut self, error: &StoreError) {
-        self.reason = match error {
-            StoreError::Full => None,
-            StoreError::Engine(reason) | StoreError::Open { reason, .. } => Some(reason.clone()),
-            other => Some(other.to_string()),
-        };
-    }
-
-    fn may_write(&self, now: Instant) -> bool {
-        self.not_before.is_none_or(|moment| now >= moment)
-    }
-
-    /// What is said to whoever wants to write too early.
-    fn refusal(&self) -> StoreError {
-        self.reason.clone().map_or(StoreError::Full, StoreError::Engine)
-    }
-}
-
-/// The path of a file beside the store's.
-fn beside(path: &Path, end: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(end);
-    name.into()
-}
-
-fn file_at(path: &Path) -> io::Result<(u64, u64)> {
-    path.metadata().map(|found| (found.dev(), found.ino()))
-}
-
-/// Has the names of the files in a folder outlive the loss of power: what is written to a file says nothing of its name.
-fn keep_names(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
-}
-
-fn open_error(path: &Path, reason: &impl ToString) -> StoreError {
-    StoreError::Open { path: path.to_path_buf(), reason: reason.to_string() }
-}
-
-/// Is told how far the check of a file is that was not closed well, in percent: it is read from end to end.
-type Tell = fn(u32);
-
-/// For a file that was open just now: what there is to say of its disk is said.
-fn silently(_: u32) {}
-
-fn loudly(percent: u32) {
-    tracing::info!(percent, "checks the store's file, which was not closed well");
-}
-
-fn open_file(path: &Path, cache_bytes: usize, tell: Tell) -> Result<Database, StoreError> {
-    let mut builder = Database::builder();
-    builder.set_cache_size(cache_bytes);
-    builder.set_repair_callback(move |repair| tell((repair.progress() * 100.0) as u32));
-    page_cache::forget(path);
-    let opened = catch_unwind(AssertUnwindSafe(|| builder.create(path)))
-        .map_err(|_| StoreError::Corrupted("its library tripped over it".to_owned()))?;
-    opened.map_err(|error| opening(path, error))
-}
-
-fn opening(path: &Path, error: DatabaseError) -> StoreError {
-    match error {
-        DatabaseError::Storage(StorageError::Corrupted(reason)) => StoreError::Corrupted(reason),
-        DatabaseError::Storage(StorageError::Io(error))
-            if matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) =>
-        {
-            StoreError::Corrupted(error.to_string())
-        }
-        DatabaseError::Storage(StorageError::Io(error)) if Cause::of_write(&error) == Cause::DiskFull => {
-            StoreError::Full
-        }
-        DatabaseError::Storage(StorageError::Io(error)) if has_unreadable(path) => unreadable(&error),
-        other => open_error(path, &other),
-    }
-}
-
-/// Whether the disk has lost what was written to a place, as one with a bad sector says.
-pub(super) fn is_lost(error: &io::Error) -> bool {
-    Errno::from_io_error(error) == Some(Errno::IO)
-}
-
-/// A part of the file is as good as overwritten: what is elsewhere is not harmed by it.
-fn unreadable(error: &io::Error) -> StoreError {
-    StoreError::Corrupted(format!("a part of it cannot be read: {error}"))
-}
-
-/// Whether some part of a file cannot be read. That it cannot be written to, which has the same error, is no damage.
-fn has_unreadable(path: &Path) -> bool {
-    let mut part = vec![0; 1 << 20];
-    let Ok(mut file) = File::open(path) else { return false };
-    loop {
-        match file.read(&mut part) {
-            Ok(0) => return false,
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return is_lost(&error),
-        }
-    }
-}
-
-/// Opens a file, and checks all of it if it was found damaged before.
-fn open_checked(path: &Path, cache_bytes: usize) -> Result<Database, StoreError> {
-    let mut database = open_file(path, cache_bytes, loudly)?;
-    if beside(path, SUSPECT).exists() {
-        let checked = catch_unwind(AssertUnwindSafe(|| database.check_integrity()));
-        match checked {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => return Err(StoreError::Corrupted(error.to_string())),
-            Err(_) => return Err(StoreError::Corrupted("its library tripped over it".to_owned())),
-        }
-    }
-    Ok(database)
-}
-
-/// Gives a file another name, by which [`super::salvage`] finds it.
-fn set_aside(path: &Path, reason: &str) -> Result<(), StoreError> {
-    let aside = beside(path, &format!("{DAMAGED}{}", now_ms()));
-    fs::rename(path, &aside).map_err(|error| open_error(path, &error))?;
-    tracing::error!(file = %aside.display(), "set aside the store's file, which is damaged: {reason}");
-    Ok(())
-}
-
-fn remove_mark(path: &Path) -> Result<(), StoreError> {
-    match fs::remove_file(beside(path, SUSPECT)) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(open_error(path, &error)),
-        _ => Ok(()),
-    }
-}
-
 /// Of what only reads: nothing but the disk can have lost what it does not give.
 fn reading(error: impl Into<redb::Error>) -> StoreError {
     match error.into() {
@@ -347,6 +260,11 @@ fn engine(error: impl Into<redb::Error>) -> StoreError {
     }
 }
 
+/// Whether nothing more can be done with the file as it is open.
+fn is_of_disk(error: &StoreError) -> bool {
+    matches!(error, StoreError::Engine(_) | StoreError::Full)
+}
+
 /// Returns how many bytes were written, about.
 fn commit(database: &Database, work: Work<'_>) -> Result<u64, StoreError> {
     let transaction = database.begin_write().map_err(engine)?;
@@ -356,10 +274,11 @@ fn commit(database: &Database, work: Work<'_>) -> Result<u64, StoreError> {
     };
     match done {
         Ok(()) => transaction.commit().map_err(engine).map(|()| written),
-        Err(error) => {
-            transaction.abort().map_err(engine)?;
-            Err(error)
-        }
+        // After an error of the disk this fails for that alone, and would only say that there was one.
+        Err(error) => match transaction.abort().map_err(engine) {
+            Err(aborting) if !is_of_disk(&error) => Err(aborting),
+            _ => Err(error),
+        },
     }
 }
 
@@ -381,10 +300,13 @@ impl Engine for Disk {
         self.check_place()?;
         // Whether it is open or not: that opening failed took as long, and is as likely to fail again.
         self.may_write()?;
+        self.close_if_to_read()?;
         self.reopened()?;
         self.may_write()?;
-        let done = self.with(|database| self.guarded(|| commit(database, work)));
-        if let Err(error @ (StoreError::Engine(_) | StoreError::Full)) = &done {
+        let done = self.with_whole(|database| self.guarded(|| commit(database, work)));
+        if let Err(error) = &done
+            && is_of_disk(error)
+        {
             self.retry().failed(error);
             *self.database.write().unwrap_or_else(PoisonError::into_inner) = None;
         }
@@ -475,13 +397,19 @@ impl Transaction for Writer<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use redb::{DatabaseError, StorageError};
+    use rustix::io::Errno;
+
+    use super::opening::opening_failed;
     use super::*;
 
     #[test]
     fn a_disk_without_room_is_told_from_one_that_fails_also_to_whoever_tries_too_early() {
         let writing = |errno: Errno| engine(redb::Error::Io(errno.into()));
         let opening = |errno: Errno| {
-            opening(Path::new("/none"), DatabaseError::Storage(StorageError::Io(errno.into())))
+            opening_failed(Path::new("/none"), DatabaseError::Storage(StorageError::Io(errno.into())))
         };
         for (errno, is_full) in [(Errno::NOSPC, true), (Errno::DQUOT, true), (Errno::IO, false)] {
             for error in [writing(errno), opening(errno)] {
@@ -521,10 +449,6 @@ mod tests {
         assert!(matches!(engine(eio()), StoreError::Engine(_)));
         let no_room = redb::Error::Io(Errno::NOSPC.into());
         assert!(matches!(reading(no_room), StoreError::Full));
-        // The system gives EIO for what is mapped nowhere.
-        assert!(has_unreadable(Path::new("/proc/self/mem")));
-        let readable = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
-        assert!(!has_unreadable(&readable) && !has_unreadable(&readable.join("none")));
     }
 
     #[test]
@@ -545,18 +469,5 @@ mod tests {
         assert!(matches!(has(b"a"), Err(StoreError::Elsewhere { .. })), "a copy is not opened in its place");
         fs::rename(&aside, &path).unwrap();
         assert!(has(b"a").unwrap());
-    }
-
-    #[test]
-    fn a_file_that_failed_is_tried_again_after_a_while_that_is_longer_than_opening_takes() {
-        let mut retry = Retry::default();
-        let begun = Instant::now();
-        assert!(retry.may_write(begun));
-        for (took_ms, pause_ms) in [(5, 50), (900, 9000), (8000, 10_000), (30_000, 30_000)] {
-            let opened = begun + Duration::from_millis(took_ms);
-            retry.opened(begun, opened);
-            assert!(!retry.may_write(opened + Duration::from_millis(pause_ms - 1)));
-            assert!(retry.may_write(opened + Duration::from_millis(pause_ms)));
-        }
     }
 }

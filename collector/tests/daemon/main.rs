@@ -200,6 +200,36 @@ fn a_collector_that_was_killed_on_a_full_disk_starts_answers_and_goes_on_once_th
     assert_eq!(collector.ledger()["spans"]["stored"], safe + 1);
 }
 
+#[test]
+fn a_disk_that_takes_no_write_at_all_has_what_is_stored_answered_and_more_stored_once_it_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = Collector::spawn(folder.path(), &mut command(folder.path()));
+    let mut scribe = Scribe::connect(collector.scribe);
+    for id in 1..=3 {
+        assert_eq!(scribe.log(&[big_entry(id)]).unwrap(), ResultCode::Ok);
+    }
+    let all_are_there = |last: i64| (1..=last).all(|id| collector.has_trace(id as u64));
+    for last in [3, 4] {
+        limit_files(&collector, "0:");
+        assert_eq!(scribe.log(&[big_entry(last + 1)]).unwrap(), ResultCode::TryLater);
+        wait_for(|| {
+            assert!(all_are_there(last) && !collector.has_trace(last as u64 + 1));
+            let (status, told) = collector.get("/healthz");
+            (status == 503).then(|| assert!(told.contains("File too large"), "what the system said: {told}"))
+        });
+        assert_eq!(scribe.log(&[big_entry(last + 1)]).unwrap(), ResultCode::TryLater);
+        assert!(all_are_there(last) && collector.get("/api/v2/services").0 == 200);
+        make_room(&collector);
+        wait_for(|| {
+            assert!(all_are_there(last));
+            (collector.get("/healthz").0 == 200).then_some(())
+        });
+        assert_eq!(scribe.log(&[big_entry(last + 1)]).unwrap(), ResultCode::Ok);
+        assert!(all_are_there(last + 1));
+        assert_eq!(collector.ledger()["spans"]["stored"], last + 1);
+    }
+}
+
 /// A collector no file of which may grow beyond 4 MiB: writing fails as on a full disk, and the signal that comes with it
 /// does no harm.
 fn on_a_small_disk(folder: &std::path::Path, log: &std::path::Path) -> Collector {
@@ -221,8 +251,13 @@ fn fill(scribe: &mut Scribe, stored: i64) -> i64 {
 }
 
 fn make_room(collector: &Collector) {
-    let pid = collector.child.id().to_string();
-    assert!(Command::new("prlimit").args(["--pid", &pid, "--fsize=unlimited"]).status().unwrap().success());
+    limit_files(collector, "unlimited");
+}
+
+/// Limits how long a file may grow: `SOFT:`, or both.
+fn limit_files(collector: &Collector, limit: &str) {
+    let (pid, limit) = (collector.child.id().to_string(), format!("--fsize={limit}"));
+    assert!(Command::new("prlimit").args(["--pid", &pid, &limit]).status().unwrap().success());
 }
 
 /// A span with incompressible 200 KiB.

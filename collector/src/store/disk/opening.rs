@@ -1,0 +1,163 @@
+//! Opening the store's file, and what it is called once it is set aside.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use blkin_daemon::{Cause, page_cache};
+use redb::{Builder, Database, DatabaseError, StorageError};
+use rustix::io::Errno;
+
+use super::overlay::Overlay;
+use super::{DAMAGED, SUSPECT, StoreError, TRIAL, now_ms};
+
+/// The path of a file beside the store's.
+pub(super) fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    name.into()
+}
+
+pub(super) fn file_at(path: &Path) -> io::Result<(u64, u64)> {
+    path.metadata().map(|found| (found.dev(), found.ino()))
+}
+
+/// Has the names of the files in a folder outlive the loss of power: what is written to a file says nothing of its name.
+pub(super) fn keep_names(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+pub(super) fn open_error(path: &Path, reason: &impl ToString) -> StoreError {
+    StoreError::Open { path: path.to_path_buf(), reason: reason.to_string() }
+}
+
+/// Is told how far the check of a file is that was not closed well, in percent: it is read from end to end.
+type Tell = fn(u32);
+
+/// For a file that was open just now: what there is to say of its disk is said.
+pub(super) fn silently(_: u32) {}
+
+fn loudly(percent: u32) {
+    tracing::info!(percent, "checks the store's file, which was not closed well");
+}
+
+pub(super) fn open_file(path: &Path, cache_bytes: usize, tell: Tell) -> Result<Database, StoreError> {
+    open_by(path, cache_bytes, tell, |builder| builder.create(path))
+}
+
+/// Opens a file that its disk lets nobody write to, and all that is in it can be read.
+pub(super) fn open_to_read(path: &Path, cache_bytes: usize) -> Result<Database, StoreError> {
+    open_by(path, cache_bytes, silently, |builder| builder.create_with_backend(Overlay::open(path)?))
+}
+
+fn open_by(
+    path: &Path,
+    cache_bytes: usize,
+    tell: Tell,
+    open: impl FnOnce(&Builder) -> Result<Database, DatabaseError>,
+) -> Result<Database, StoreError> {
+    let mut builder = Database::builder();
+    builder.set_cache_size(cache_bytes);
+    builder.set_repair_callback(move |repair| tell((repair.progress() * 100.0) as u32));
+    page_cache::forget(path);
+    let opened = catch_unwind(AssertUnwindSafe(|| open(&builder)))
+        .map_err(|_| StoreError::Corrupted("its library tripped over it".to_owned()))?;
+    opened.map_err(|error| opening_failed(path, error))
+}
+
+/// Sees whether the disk of the store's file takes anything, by another file beside it.
+pub(super) fn try_disk(path: &Path) -> Result<(), StoreError> {
+    let trial = beside(path, TRIAL);
+    let write = || {
+        let mut file = File::create(&trial)?;
+        file.write_all(&[0; 4096])?;
+        file.sync_data()
+    };
+    let tried = write();
+    let removed = fs::remove_file(&trial);
+    tried.and(removed).map_err(|error| opening_failed(path, DatabaseError::Storage(StorageError::Io(error))))
+}
+
+pub(super) fn opening_failed(path: &Path, error: DatabaseError) -> StoreError {
+    match error {
+        DatabaseError::Storage(StorageError::Corrupted(reason)) => StoreError::Corrupted(reason),
+        DatabaseError::Storage(StorageError::Io(error))
+            if matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) =>
+        {
+            StoreError::Corrupted(error.to_string())
+        }
+        DatabaseError::Storage(StorageError::Io(error)) if Cause::of_write(&error) == Cause::DiskFull => {
+            StoreError::Full
+        }
+        DatabaseError::Storage(StorageError::Io(error)) if has_unreadable(path) => unreadable(&error),
+        other => open_error(path, &other),
+    }
+}
+
+/// Whether the disk has lost what was written to a place, as one with a bad sector says.
+pub(in crate::store) fn is_lost(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::IO)
+}
+
+/// A part of the file is as good as overwritten: what is elsewhere is not harmed by it.
+pub(super) fn unreadable(error: &io::Error) -> StoreError {
+    StoreError::Corrupted(format!("a part of it cannot be read: {error}"))
+}
+
+/// Whether some part of a file cannot be read. That it cannot be written to, which has the same error, is no damage.
+fn has_unreadable(path: &Path) -> bool {
+    let mut part = vec![0; 1 << 20];
+    let Ok(mut file) = File::open(path) else { return false };
+    loop {
+        match file.read(&mut part) {
+            Ok(0) => return false,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return is_lost(&error),
+        }
+    }
+}
+
+/// Opens a file, and checks all of it if it was found damaged before.
+pub(super) fn open_checked(path: &Path, cache_bytes: usize) -> Result<Database, StoreError> {
+    let mut database = open_file(path, cache_bytes, loudly)?;
+    if beside(path, SUSPECT).exists() {
+        let checked = catch_unwind(AssertUnwindSafe(|| database.check_integrity()));
+        match checked {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => return Err(StoreError::Corrupted(error.to_string())),
+            Err(_) => return Err(StoreError::Corrupted("its library tripped over it".to_owned())),
+        }
+    }
+    Ok(database)
+}
+
+/// Gives a file another name, by which [`super::salvage`] finds it.
+pub(super) fn set_aside(path: &Path, reason: &str) -> Result<(), StoreError> {
+    let aside = beside(path, &format!("{DAMAGED}{}", now_ms()));
+    fs::rename(path, &aside).map_err(|error| open_error(path, &error))?;
+    tracing::error!(file = %aside.display(), "set aside the store's file, which is damaged: {reason}");
+    Ok(())
+}
+
+pub(super) fn remove_mark(path: &Path) -> Result<(), StoreError> {
+    match fs::remove_file(beside(path, SUSPECT)) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(open_error(path, &error)),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_file_that_cannot_be_read_is_found() {
+        // The system gives EIO for what is mapped nowhere.
+        assert!(has_unreadable(Path::new("/proc/self/mem")));
+        let readable = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+        assert!(!has_unreadable(&readable) && !has_unreadable(&readable.join("none")));
+    }
+}

@@ -1,0 +1,60 @@
+//! When a file that failed is written to again.
+
+use std::time::{Duration, Instant};
+
+use super::StoreError;
+
+/// When a file that failed, as it does while its disk is full, is written to again. Each failure has it opened anew, and read
+/// from end to end for that: done for each batch that a sender repeats, it would leave queries no time.
+#[derive(Debug, Default)]
+pub(super) struct Retry {
+    pub(super) not_before: Option<Instant>,
+    /// What the failure was; none if there was no room.
+    reason: Option<String>,
+}
+
+impl Retry {
+    /// So much longer than opening takes, but not longer than senders should wait once the disk has room.
+    const PATIENCE: u32 = 10;
+    const MOST: Duration = Duration::from_secs(10);
+
+    pub(super) fn opened(&mut self, begun: Instant, now: Instant) {
+        let took = now.saturating_duration_since(begun);
+        self.not_before = Some(now + (took * Self::PATIENCE).min(Self::MOST).max(took));
+    }
+
+    pub(super) fn failed(&mut self, error: &StoreError) {
+        self.reason = match error {
+            StoreError::Full => None,
+            StoreError::Engine(reason) | StoreError::Open { reason, .. } => Some(reason.clone()),
+            other => Some(other.to_string()),
+        };
+    }
+
+    pub(super) fn may_write(&self, now: Instant) -> bool {
+        self.not_before.is_none_or(|moment| now >= moment)
+    }
+
+    /// What is said to whoever wants to write too early.
+    pub(super) fn refusal(&self) -> StoreError {
+        self.reason.clone().map_or(StoreError::Full, StoreError::Engine)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_failed_is_tried_again_after_a_while_that_is_longer_than_opening_takes() {
+        let mut retry = Retry::default();
+        let begun = Instant::now();
+        assert!(retry.may_write(begun));
+        for (took_ms, pause_ms) in [(5, 50), (900, 9000), (8000, 10_000), (30_000, 30_000)] {
+            let opened = begun + Duration::from_millis(took_ms);
+            retry.opened(begun, opened);
+            assert!(!retry.may_write(opened + Duration::from_millis(pause_ms - 1)));
+            assert!(retry.may_write(opened + Duration::from_millis(pause_ms)));
+        }
+    }
+}

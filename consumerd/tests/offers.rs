@@ -116,6 +116,32 @@ fn places_that_are_given_back_are_for_those_who_wait_already() {
     daemon.settled(made).assert_balanced();
 }
 
+#[test]
+fn a_program_beyond_a_quota_is_read_if_another_leaves_soon_and_refused_once_if_none_does() {
+    let site = Site::new();
+    let config = site.path("consumerd.toml");
+    std::fs::write(&config, "max_programs_per_uid = 1\n").unwrap();
+    let daemon = site.bare_daemon(&["--config", config.to_str().unwrap()]);
+    let offers = |outcome: &str| daemon.metrics().sum_where("blkin_offers_total", outcome);
+    let mut first = site.program(&[20, 1], &[]);
+    wait_for("it is taken in", || (offers("taken") == 1).then_some(()));
+    let mut second = site.program(&[20, 1], &[]);
+    let made = first.calls() + second.calls();
+    let held_already = offers("already_held");
+    // The offers come one after the other: once this is answered, all before it are dealt with.
+    offer(&site, first.pid());
+    wait_for("the second waits", || (offers("already_held") > held_already).then_some(()));
+    assert_eq!((offers("taken"), offers("refused_quota")), (1, 0));
+    first.end();
+    wait_for("the second is taken in", || (offers("taken") == 2).then_some(()));
+    assert_eq!(offers("refused_quota"), 0);
+    wait_for("it is read", || (daemon.metrics().sum("blkin_drained_total") == made).then_some(()));
+    let third = site.program(&[0, 1], &[]);
+    wait_for("the third is refused", || (offers("refused_quota") == 1).then_some(()));
+    [second, third].into_iter().for_each(Program::end);
+    daemon.settled(made).assert_balanced();
+}
+
 /// As where consumerd runs in a container and shares the folder of its socket alone: the kernel knows no process id of such a
 /// program there.
 #[test]

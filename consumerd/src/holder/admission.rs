@@ -10,6 +10,7 @@ use super::claim::claim;
 use super::counters::Count;
 use super::held::Refusal;
 use super::offers::Offer;
+use super::waiting::{Waiter, Waits};
 use super::worker_process::WorkerProcess;
 use super::{Holder, SHORT_TICK, scan};
 
@@ -40,24 +41,34 @@ impl Holder<'_> {
         }
     }
 
-    /// Takes a program in, if nobody else reads it; if somebody does, tries again for a while.
+    /// Takes a program in, if nobody else reads it and there is a place for it; if not, tries again for a while.
     fn admit(&mut self, offer: Offer, since: Instant) {
-        let (pid, uid) = (offer.program.pid, offer.program.uid);
-        self.tell_foreign(pid);
+        self.tell_foreign(offer.program.pid);
         let admitted = match self.claim(offer) {
             Ok(offer) => self.held.admit(offer.program, offer.segment, offer.control).map(|number| {
                 self.keep(number);
             }),
-            Err((Refusal::Elsewhere, offer)) => {
-                match self.waiting.push(offer, since, self.config.max_programs_per_uid) {
-                    Ok(()) => return,
-                    Err(_) => Err(Refusal::Elsewhere),
+            Err((refusal @ (Refusal::Elsewhere | Refusal::Quota), offer)) => {
+                match self.waiting.push(Waiter::new(offer, since, refusal), self.held.len()) {
+                    Waits::Now => return,
+                    Waits::Already => Err(Refusal::AlreadyHeld),
+                    Waits::NoMore(waiter) => return self.refuse(&waiter),
                 }
             }
             Err((refusal, _)) => Err(refusal),
         };
-        self.tell_refused(pid, uid, admitted.err());
         self.count(admitted);
+    }
+
+    /// Waits no more for what a program waited for.
+    fn refuse(&mut self, waiter: &Waiter) {
+        let Waiter { offer, refusal, .. } = waiter;
+        if *refusal == Refusal::Quota {
+            // Whatever keeps the program from being told is of its own making.
+            let _ = Unread::NoRoom.tell(&offer.control);
+        }
+        self.tell_refused(offer.program.pid, offer.program.uid, Some(*refusal));
+        self.count(Err(*refusal));
     }
 
     /// Names a program that is not read, but not each of many: `held_back` came since the last line.
@@ -110,10 +121,6 @@ impl Holder<'_> {
     /// Gives an offer of which the control page is this daemon's alone.
     fn claim(&mut self, mut offer: Offer) -> Result<Offer, (Refusal, Offer)> {
         if let Err(refusal) = self.held.check(&offer.program, &offer.segment, &offer.control) {
-            if refusal == Refusal::Quota {
-                // Whatever keeps the program from being told is of its own making.
-                let _ = Unread::NoRoom.tell(&offer.control);
-            }
             return Err((refusal, offer));
         }
         match claim(&offer.control) {
@@ -135,10 +142,15 @@ impl Holder<'_> {
         self.publish_counters();
     }
 
-    pub(super) fn take_offers(&mut self) {
-        for (offer, since) in self.waiting.take() {
+    /// Takes in who waited, as far as that can be.
+    pub(super) fn take_waiting(&mut self) {
+        for Waiter { offer, since, .. } in self.waiting.take() {
             self.admit(offer, since);
         }
+    }
+
+    pub(super) fn take_offers(&mut self) {
+        self.take_waiting();
         for offer in self.offers.take() {
             match offer {
                 Ok(offer) => self.admit(offer, Instant::now()),
@@ -160,7 +172,7 @@ impl Holder<'_> {
     }
 
     /// Takes the offers that came before the daemon was asked to end, and names their programs to the worker: they may
-    /// have ended since, and count on it. Those that another daemon still reads are waited for as long, and then named.
+    /// have ended since, and count on it. Those that have to wait are waited for as long, and then named.
     pub(super) async fn take_last_offers(&mut self, worker: &WorkerProcess) {
         for _ in 0..LAST_LOOKS {
             self.take_offers();
@@ -170,9 +182,8 @@ impl Holder<'_> {
             }
             tokio::time::sleep(SHORT_TICK).await;
         }
-        for (offer, _) in self.waiting.take() {
-            self.tell_refused(offer.program.pid, offer.program.uid, Some(Refusal::Elsewhere));
-            self.count(Err(Refusal::Elsewhere));
+        for waiter in self.waiting.take_last() {
+            self.refuse(&waiter);
         }
         self.tell_held_back(Notices::last);
     }

@@ -229,6 +229,11 @@ impl HeldPrograms {
     }
 }
 
+/// What a segment is known by; nothing of what is none.
+pub(super) fn identity_of(segment: &OwnedFd) -> Option<Identity> {
+    memfd_file(segment).ok().map(|(identity, _)| identity)
+}
+
 /// Whether a descriptor is that of a sealed memfd, which can be closed without waiting.
 pub(super) fn is_memfd(fd: &OwnedFd) -> bool {
     memfd_file(fd).is_ok()

@@ -21,6 +21,7 @@ mod restore;
 mod scan;
 mod silence;
 mod store;
+mod waiting;
 mod worker_process;
 
 use std::net::TcpListener;
@@ -41,7 +42,6 @@ use crate::link::{Message, send, watch};
 use crate::staging::Memfd;
 use crate::timer::Timer;
 use burial::Burial;
-use claim::Waiting;
 use closer::Closer;
 use control::Control;
 use counters::{Count, Counters};
@@ -52,6 +52,7 @@ use offers::Offers;
 use predecessor::Predecessor;
 use restore::{staging_of, tell_store};
 use store::{Kept, Store};
+use waiting::Waiting;
 use worker_process::{STUCK_AFTER, WorkerProcess};
 
 /// Pause while a message could not be handed over yet.
@@ -216,7 +217,7 @@ impl<'a> Holder<'a> {
             burial: Burial::start(),
             offers,
             held: HeldPrograms::new(config),
-            waiting: Waiting::default(),
+            waiting: Waiting::new(config.max_programs, config.max_programs_per_uid),
             counters: Counters::default(),
             staging,
             numbers: Numbers::default(),
@@ -336,6 +337,7 @@ impl<'a> Holder<'a> {
                     if !self.hear(worker, &mut is_ready)? {
                         return Ok(Ended::Died);
                     }
+                    self.take_waiting();
                 }
                 guard = socket.readable() => {
                     guard?.clear_ready();
@@ -427,6 +429,7 @@ impl<'a> Holder<'a> {
     fn release(&mut self, number: u64) {
         if let Some(held) = self.held.release(number, self.offers.dealt()) {
             self.burial.close([held.segment, held.control]);
+            self.waiting.place_came_free();
         }
         self.keep_no_more(number);
         self.publish_counters();

@@ -1,0 +1,194 @@
+//! Programs that may be taken in a moment later: another daemon still reads them, or they are too many and others are about to
+//! leave, as where hundreds of programs a second end at once.
+
+use std::time::{Duration, Instant};
+
+use super::held::{Identity, Refusal, identity_of};
+use super::offers::Offer;
+
+/// How long a program is waited for that another daemon reads: as long as a worker may need to notice that its holder
+/// is gone.
+const FOR_ANOTHER_DAEMON: Duration = Duration::from_secs(10);
+/// How long a place is waited for: longer than the worker needs to ship what is in the rings of one that has ended.
+const FOR_A_PLACE: Duration = Duration::from_secs(2);
+/// Most that wait.
+const MOST: usize = 1024;
+/// Of a user's quota so many parts may wait beside it.
+const PARTS_OF_QUOTA: usize = 4;
+
+/// A program that waits.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) offer: Offer,
+    /// When it offered itself, the last time.
+    pub(super) since: Instant,
+    /// Why it is not taken: [`Refusal::Elsewhere`] or [`Refusal::Quota`].
+    pub(super) refusal: Refusal,
+    identity: Option<Identity>,
+}
+
+impl Waiter {
+    pub(super) fn new(offer: Offer, since: Instant, refusal: Refusal) -> Waiter {
+        let identity = identity_of(&offer.segment);
+        Waiter { offer, since, refusal, identity }
+    }
+
+    fn is_over(&self) -> bool {
+        let patience = if self.refusal == Refusal::Quota { FOR_A_PLACE } else { FOR_ANOTHER_DAEMON };
+        self.since.elapsed() > patience
+    }
+}
+
+/// What became of a program that was to wait.
+#[derive(Debug)]
+pub(super) enum Waits {
+    /// It waits.
+    Now,
+    /// It waited already.
+    Already,
+    /// It has waited long enough, or too many do.
+    NoMore(Waiter),
+}
+
+/// All of them, in the order in which they came.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    waiters: Vec<Waiter>,
+    max_programs: usize,
+    max_per_uid: usize,
+    /// Whether a place has come free since they were taken.
+    has_place: bool,
+}
+
+impl Waiting {
+    /// None yet. So many programs are held at most, of all and of each user.
+    pub(super) fn new(max_programs: usize, max_per_uid: usize) -> Waiting {
+        Waiting { waiters: Vec::new(), max_programs, max_per_uid, has_place: false }
+    }
+
+    /// Has a program wait while so many are held.
+    pub(super) fn push(&mut self, waiter: Waiter, held: usize) -> Waits {
+        if let Some(earlier) = self.waiters.iter_mut().find(|other| other.identity == waiter.identity) {
+            earlier.since = earlier.since.max(waiter.since);
+            return Waits::Already;
+        }
+        if waiter.is_over() || !self.has_room(&waiter, held) {
+            return Waits::NoMore(waiter);
+        }
+        self.waiters.push(waiter);
+        Waits::Now
+    }
+
+    /// No user fills it: he may lock the pages of his programs himself, and offer any number of them. Who waits for a place
+    /// takes no descriptors that programs within their quotas may need.
+    fn has_room(&self, waiter: &Waiter, held: usize) -> bool {
+        let is_alike = |other: &&Waiter| {
+            other.refusal == waiter.refusal && other.offer.program.uid == waiter.offer.program.uid
+        };
+        let of_user = self.waiters.iter().filter(is_alike).count();
+        let fits = match waiter.refusal {
+            Refusal::Quota => {
+                of_user < self.max_per_uid.div_ceil(PARTS_OF_QUOTA)
+                    && held + self.waiters.len() < self.max_programs
+            }
+            _ => of_user < self.max_per_uid,
+        };
+        fits && self.waiters.len() < MOST
+    }
+
+    /// A program was let go.
+    pub(super) fn place_came_free(&mut self) {
+        self.has_place = true;
+    }
+
+    /// Takes all that are worth another look.
+    pub(super) fn take(&mut self) -> Vec<Waiter> {
+        let has_place = std::mem::take(&mut self.has_place);
+        let is_due = |waiter: &mut Waiter| has_place || waiter.refusal != Refusal::Quota || waiter.is_over();
+        self.waiters.extract_if(.., is_due).collect()
+    }
+
+    /// Takes all.
+    pub(super) fn take_last(&mut self) -> Vec<Waiter> {
+        std::mem::take(&mut self.waiters)
+    }
+
+    /// Whether any of them is such a one.
+    pub(super) fn any(&self, is_such: impl Fn(&Offer) -> bool) -> bool {
+        self.waiters.iter().any(|waiter| is_such(&waiter.offer))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::Program;
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+    use std::os::fd::OwnedFd;
+
+    const LONG_AGO: Duration = Duration::from_secs(3600);
+
+    fn memfd() -> OwnedFd {
+        let fd = memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW).unwrap();
+        fd
+    }
+
+    fn waiter(uid: u32, refusal: Refusal) -> Waiter {
+        let program = Program { number: 0, uid, pid: 1, comm: "x".into() };
+        Waiter::new(Offer { program, segment: memfd(), control: memfd() }, Instant::now(), refusal)
+    }
+
+    #[test]
+    fn no_user_fills_what_waits_with_his_programs_whatever_they_wait_for() {
+        let mut waiting = Waiting::new(100, 8);
+        let mut waits = |uid, refusal| matches!(waiting.push(waiter(uid, refusal), 0), Waits::Now);
+        let few = [waits(1, Refusal::Quota), waits(1, Refusal::Quota), waits(1, Refusal::Quota)];
+        assert_eq!(few, [true, true, false]);
+        assert!(waits(2, Refusal::Quota));
+        assert!((0..8).all(|_| waits(1, Refusal::Elsewhere)) && !waits(1, Refusal::Elsewhere));
+        assert!(waits(2, Refusal::Elsewhere));
+    }
+
+    #[test]
+    fn who_waits_for_a_place_takes_no_descriptors_of_programs_that_may_come() {
+        let mut waiting = Waiting::new(10, 8);
+        assert!(matches!(waiting.push(waiter(1, Refusal::Quota), 9), Waits::Now));
+        assert!(matches!(waiting.push(waiter(1, Refusal::Quota), 9), Waits::NoMore(_)));
+        assert!(matches!(waiting.push(waiter(1, Refusal::Elsewhere), 9), Waits::Now));
+    }
+
+    #[test]
+    fn a_place_is_tried_for_when_one_came_free_and_once_patience_is_over() {
+        let mut waiting = Waiting::new(10, 8);
+        let _ = waiting.push(waiter(1, Refusal::Quota), 0);
+        let _ = waiting.push(waiter(1, Refusal::Elsewhere), 0);
+        assert_eq!(waiting.take().len(), 1, "another daemon may have ended at any time");
+        assert!(waiting.take().is_empty() && !waiting.is_empty());
+        waiting.place_came_free();
+        let mut tried = waiting.take();
+        assert_eq!(tried.len(), 1);
+        tried[0].since -= LONG_AGO;
+        assert!(matches!(waiting.push(tried.remove(0), 0), Waits::NoMore(_)));
+        let _ = waiting.push(waiter(1, Refusal::Quota), 0);
+        waiting.waiters[0].since -= LONG_AGO;
+        assert_eq!(waiting.take().len(), 1);
+    }
+
+    #[test]
+    fn who_offers_itself_again_waits_once_and_from_then_on() {
+        let mut waiting = Waiting::new(10, 8);
+        let first = waiter(1, Refusal::Quota);
+        let segment = first.offer.segment.try_clone().unwrap();
+        let offer = Offer { program: first.offer.program.clone(), segment, control: memfd() };
+        let again = Waiter::new(offer, Instant::now(), Refusal::Quota);
+        let since = again.since;
+        let _ = waiting.push(Waiter { since: first.since - LONG_AGO / 3600, ..first }, 0);
+        assert!(matches!(waiting.push(again, 0), Waits::Already));
+        assert_eq!((waiting.waiters.len(), waiting.waiters[0].since), (1, since));
+    }
+}

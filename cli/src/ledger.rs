@@ -5,9 +5,12 @@
 
 mod equations;
 mod table;
+
 use std::collections::BTreeMap;
+use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
+use anyhow::anyhow;
 use serde::Serialize;
 
 use crate::http::Client;
@@ -75,8 +78,14 @@ impl Reading {
         self.unread.is_empty() && self.ledger.balances()
     }
 
-    fn take(&mut self, daemon: &str, client: &Client, equations: impl FnOnce(&Metrics) -> Ledger) {
-        match client.get_ok("/metrics", &[]) {
+    fn take(
+        &mut self,
+        daemon: &str,
+        client: &Client,
+        answer: anyhow::Result<String>,
+        equations: impl FnOnce(&Metrics) -> Ledger,
+    ) {
+        match answer {
             Ok(text) => match equations(&Metrics::parse(&text)).equations {
                 none if none.is_empty() && daemon == COLLECTOR && is_zipkins(&text) => {
                     let silence = "a Zipkin server, which does not tell what became of annotations";
@@ -94,18 +103,49 @@ impl Reading {
     }
 }
 
+/// A daemon that was asked for its metrics.
+enum Asked<'s> {
+    ByThread(ScopedJoinHandle<'s, anyhow::Result<String>>),
+    /// Where there can be no thread.
+    Answered(anyhow::Result<String>),
+}
+
+impl<'s> Asked<'s> {
+    fn ask<'e>(scope: &'s Scope<'s, 'e>, client: &'e Client) -> Asked<'s> {
+        let ask = || client.get_ok("/metrics", &[]);
+        thread::Builder::new()
+            .spawn_scoped(scope, ask)
+            .map_or_else(|_| Asked::Answered(ask()), Asked::ByThread)
+    }
+
+    fn answer(self) -> anyhow::Result<String> {
+        match self {
+            Asked::ByThread(asking) => asking.join().unwrap_or_else(|_| Err(anyhow!("failed to ask"))),
+            Asked::Answered(answer) => answer,
+        }
+    }
+}
+
 /// What an earlier consumerd has drained of a program: shipped, and no longer in this one's figures.
 const DRAINED_BEFORE: &str = "drained_before";
 
 impl Ledger {
     /// Reads consumerd, the relays behind it, and the collector, as far as they can be read.
     pub fn read(consumerd: &Client, relays: &[Client], collector: &Client) -> Reading {
+        let (of_consumerd, of_relays, of_collector) = thread::scope(|scope| {
+            // All at once: each that stands still is waited for.
+            let ask = |client| Asked::ask(scope, client);
+            let (consumerd, collector) = (ask(consumerd), ask(collector));
+            let relays: Vec<_> = relays.iter().map(ask).collect();
+            let of_relays: Vec<_> = relays.into_iter().map(Asked::answer).collect();
+            (consumerd.answer(), of_relays, collector.answer())
+        });
         let mut reading = Reading::default();
-        reading.take("consumerd", consumerd, Ledger::of_consumerd);
-        for relay in relays {
-            reading.take("relay", relay, |metrics| Ledger::of_relay(relay.host(), metrics));
+        reading.take("consumerd", consumerd, of_consumerd, Ledger::of_consumerd);
+        for (relay, answer) in relays.iter().zip(of_relays) {
+            reading.take("relay", relay, answer, |metrics| Ledger::of_relay(relay.host(), metrics));
         }
-        reading.take(COLLECTOR, collector, Ledger::of_collector);
+        reading.take(COLLECTOR, collector, of_collector, Ledger::of_collector);
         reading
     }
 
@@ -119,7 +159,7 @@ impl Ledger {
             if is_final || Instant::now() >= deadline {
                 return reading;
             }
-            std::thread::sleep(PERIOD);
+            thread::sleep(PERIOD);
         }
     }
 

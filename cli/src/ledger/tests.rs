@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::sync::Barrier;
 
 use super::equations::term;
 use super::table::STEPS;
@@ -183,7 +184,7 @@ fn a_daemon_that_cannot_be_read_hides_none_of_the_others() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let collector = Client::new(&listener.local_addr().unwrap().to_string());
     let nobody = Client::new("127.0.0.1:1");
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(|| {
             let (mut stream, _) = listener.accept().unwrap();
             let _asked = stream.read(&mut [0; 4096]).unwrap();
@@ -224,6 +225,21 @@ fn whoever_is_another_daemon_or_none_is_missing_in_it() {
     }
     let wrong = read([CONSUMERD, RELAY, RELAY]).unread.remove(0);
     assert!(wrong.contains(" has no figures of a collector (is it"), "{wrong}");
+}
+
+#[test]
+fn daemons_that_take_their_time_are_waited_for_together() {
+    let all_are_asked: &'static Barrier = Box::leak(Box::new(Barrier::new(4)));
+    let slow = |metrics| {
+        answering(move |_| {
+            all_are_asked.wait();
+            ("200 OK", metrics)
+        })
+    };
+    let reading = Ledger::read(&slow(CONSUMERD), &[slow(RELAY), slow(RELAY)], &slow(COLLECTOR));
+    assert_eq!(reading.unread, Vec::<String>::new());
+    let ends = [reading.ledger.equations.first(), reading.ledger.equations.last()];
+    assert_eq!(ends.map(|end| end.unwrap().scope.as_str()), ["osd:1", "collector"]);
 }
 
 #[test]

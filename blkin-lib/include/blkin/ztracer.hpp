@@ -50,6 +50,7 @@ class Endpoint : private blkin_endpoint {
 	string _name;
 
 	friend class Trace;
+	friend class ScopedSpan;
 
 	// Copies of an Endpoint own what the original owned and borrow what it borrowed.
 	void assign(const Endpoint &from)
@@ -224,6 +225,10 @@ public:
 	    : _span(), _kind(kind), _is_open(blkin_span_child(&_span, parent, name, ep) == 0)
 	{
 		open();
+	}
+	ScopedSpan(const blkin_trace_info *parent, const char *name, const Endpoint *ep, Kind kind = Step)
+	    : ScopedSpan(parent, name, static_cast<const blkin_endpoint *>(ep), kind)
+	{
 	}
 	// The rest of a span that there is already.
 	explicit ScopedSpan(const blkin_span &span, Kind kind = Step) : _span(span), _kind(kind), _is_open(true) { open(); }

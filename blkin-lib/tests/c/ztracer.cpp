@@ -242,6 +242,10 @@ static void a_scope_closes_its_span_once(const Endpoint &osd)
 	expect(step.get_info(), "step", "10.0.0.4", 4, "disk", "end", "!");
 	BLKIN_EVENT(step, "afterwards");
 	expect(step.get_info(), "step", "10.0.0.4", 4, "disk", "afterwards", "!");
+	ZTracer::ScopedSpan here(served.get_info(), "here", &osd);
+	expect(here.get_info(), "here", "10.0.0.1", 6800, "osd", "begin", "!");
+	here.end();
+	expect(here.get_info(), "here", "10.0.0.1", 6800, "osd", "end", "!");
 
 	const ZTracer::ScopedSpan none(nullptr, "none", &disk), unsampled(Trace{});
 	BLKIN_EVENT(none, "nothing");

@@ -43,6 +43,8 @@
 //! its last annotation. Annotations that come later still become part of it. One that is to be closed however its scope is left is made
 //! by [`Span::begin`], [`Span::serve`] or [`Span::call`]: an [`Open`].
 //!
+//! In code that runs for every IO use [`event!`] and [`tag!`], whose literals are looked up once, or a static [`Name`].
+//!
 //! What a name or an endpoint is made of has to live as long as the spans. For names from a configuration that is the whole
 //! program: `Endpoint::new(String::leak(name))`, once.
 //!

@@ -16,6 +16,7 @@ use blkin_cli::traces::Trace;
 use blkin_cli::waterfall::{self, View};
 use blkin_cli::{doctor, json, live, moments, recover, rejects, set, snapshot, stats, traces, units};
 use clap::{Arg, Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -172,6 +173,14 @@ enum Command {
         /// The command
         command: Option<String>,
     },
+    /// Print what has a shell complete commands and options
+    #[command(
+        after_help = "Installed for bash, zsh and fish. For the shell that runs: source <(blkin completion bash)"
+    )]
+    Completion {
+        /// The shell
+        shell: Shell,
+    },
 }
 
 /// Nobody but the user knows which relays there are on the way: consumerd knows its upstream by its Scribe port.
@@ -254,6 +263,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
             return check(&Ledger::settled(&consumerd, &relays, &collector.client(), patience), json);
         }
         Command::Help { command } => help(command.as_deref())?,
+        Command::Completion { shell } => complete(*shell)?,
         Command::Set(wanted) => put(&set::run(wanted, json, Style::of_stdout_or(MOST_COLUMNS))?)?,
         Command::Doctor { consumerd, socket, relays, collector } => {
             // It has advice of its own for whom it does not reach.
@@ -277,6 +287,12 @@ fn say(said: &clap::Error) -> Result<()> {
 fn help(command: Option<&str>) -> Result<()> {
     let words = ["blkin"].into_iter().chain(command).chain(["--help"]);
     Arguments::try_parse_from(words).map_or_else(|said| say(&said), |_| Ok(()))
+}
+
+fn complete(shell: Shell) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "blkin", &mut script);
+    put(&String::from_utf8(script)?)
 }
 
 fn list_rejects(collector: &Client, limit: u16, json: bool) -> Result<()> {

@@ -83,6 +83,7 @@ fn projects_out_of_tree_get_their_spans_into_the_collector() -> Result<()> {
         assert_eq!(span.tags.get("built with").map(String::as_str), Some(tag));
     }
     the_quickstart_works(&installed, &node)?;
+    assert!(installed.path("share/bash-completion/completions/blkin").is_file());
     nothing_is_left_after_uninstall(&installed)
 }
 

@@ -23,6 +23,7 @@ mod packages;
 mod recorder;
 mod relay;
 mod sampling;
+mod scripts;
 mod steady;
 mod ui;
 mod unread;

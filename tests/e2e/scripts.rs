@@ -24,3 +24,14 @@ fn each_script_says_how_it_is_used_wherever_it_is_called_from() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn a_relative_folder_is_that_of_whoever_calls() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut called = Command::new(root().join("scripts/install"));
+    let said = called.args(["--destdir", "here", "--uninstall"]).current_dir(folder.path()).output()?;
+    let manifest = folder.path().join("here/usr/local/share/blkin/manifest");
+    let error = String::from_utf8_lossy(&said.stderr);
+    assert!(error.contains(&format!("there is no {} ", manifest.display())), "{error}");
+    Ok(())
+}

@@ -224,19 +224,18 @@ pub fn decode_list(bytes: &[u8], limits: &Limits) -> Result<Vec<Result<Span, Err
 pub(crate) fn annotation_count(bytes: &[u8], limits: &Limits) -> Option<usize> {
     check_size(bytes, limits).ok()?;
     let mut skim = Skim::new(bytes, limits.max_depth);
-    let (mut trace_id, mut id, mut annotations, mut binary_annotations) = (0, 0, 0, 0);
+    let (mut trace_id, mut id, mut annotations) = (0, 0, 0);
     let walk = skim.fields(|skim, kind, field| {
         match (kind, field) {
             (wire::I64, 1) => trace_id = skim.i64()?,
             (wire::I64, 4) => id = skim.i64()?,
-            (wire::LIST, 6) => annotations = struct_count(skim)?,
-            (wire::LIST, 8) => binary_annotations = struct_count(skim)?,
+            (wire::LIST, 6 | 8) => annotations += struct_count(skim)?,
             _ => return Some(false),
         }
         Some(true)
     });
     let is_span = walk.is_some() && trace_id != 0 && id != 0;
-    is_span.then_some(annotations + binary_annotations)
+    is_span.then_some(annotations)
 }
 
 fn struct_count(skim: &mut Skim<'_>) -> Option<usize> {
@@ -270,9 +269,9 @@ fn read_span<'a>(input: &mut Input<'a>, limits: &Limits) -> Result<Span, Error> 
             (TType::String, 3) => span.name = read_text(input)?,
             (TType::I64, 4) => span.id = input.read_i64()?,
             (TType::I64, 5) => span.parent_id = Some(input.read_i64()?),
-            (TType::List, 6) => annotations = read_told(input, "annotations", limits, read_annotation)?,
+            (TType::List, 6) => annotations.extend(input, "annotations", limits, read_annotation)?,
             (TType::List, 8) => {
-                binary_annotations = read_told(input, "binary annotations", limits, read_binary)?;
+                binary_annotations.extend(input, "binary annotations", limits, read_binary)?;
             }
             // 1 alone is true, as in Zipkin: it lets a span pass all samplers.
             (TType::Bool, 9) => span.debug = input.read_byte()? == 1,
@@ -297,21 +296,28 @@ struct Told<T> {
     left_out: usize,
 }
 
-fn read_told<'a, T>(
-    input: &mut Input<'a>,
-    what: &'static str,
-    limits: &Limits,
-    mut element: impl FnMut(&mut Input<'a>) -> Result<Option<T>, Error>,
-) -> Result<Told<T>, Error> {
-    let mut told = Told { kept: Vec::new(), left_out: 0 };
-    read_struct_list(input, what, limits.max_annotations, |input| {
-        match element(input)? {
-            Some(element) => told.kept.push(element),
-            None => told.left_out += 1,
-        }
-        Ok(())
-    })?;
-    Ok(told)
+impl<T> Told<T> {
+    /// Takes the elements of one more list: one that comes twice grows, as in Zipkin and in JSON.
+    fn extend<'a>(
+        &mut self,
+        input: &mut Input<'a>,
+        what: &'static str,
+        limits: &Limits,
+        mut element: impl FnMut(&mut Input<'a>) -> Result<Option<T>, Error>,
+    ) -> Result<(), Error> {
+        let most = limits.max_annotations;
+        read_struct_list(input, what, most, |input| {
+            let size = self.kept.len() + self.left_out + 1;
+            if size > most {
+                return Err(Error::TooLarge { what, size: size as u64, limit: most as u64 });
+            }
+            match element(input)? {
+                Some(element) => self.kept.push(element),
+                None => self.left_out += 1,
+            }
+            Ok(())
+        })
+    }
 }
 
 /// None without a time or a value.

@@ -267,6 +267,27 @@ fn a_list_over_the_limit_is_refused_before_it_is_read() {
 }
 
 #[test]
+fn a_list_that_comes_twice_grows_up_to_the_limit() {
+    let annotation =
+        [[field(10, 1), 5_i64.to_be_bytes().to_vec()].concat(), [field(11, 2), vec![0; 4]].concat()];
+    let binary = [1, 2].map(|id| [field(11, id), vec![0; 4]].concat());
+    for (id, what, told) in [(6, "annotations", annotation), (8, "binary annotations", binary)] {
+        let elements = [[told.concat(), vec![0]].concat(), vec![0]];
+        let once = span_with_list(id, &elements);
+        let list = &once[..3 + 5 + elements.concat().len()];
+        let twice = [list, &once].concat();
+        let limits = |max_annotations| Limits { max_annotations, ..Limits::default() };
+        let span = span::decode(&twice, &limits(4)).unwrap();
+        assert_eq!((span.annotations.len() + span.binary_annotations.len(), span.left_out), (2, 2));
+        let mut message = vec![0; scribe::message_bytes(twice.len())];
+        scribe::write_message(&twice, &mut message);
+        assert_eq!(scribe::annotation_count(&message, &mut Vec::new(), &limits(4)), Some(4));
+        let error = span::decode(&twice, &limits(3));
+        assert_eq!(error, Err(Error::TooLarge { what, size: 4, limit: 3 }));
+    }
+}
+
+#[test]
 fn a_span_over_the_limit_is_refused() {
     let limits = Limits { max_span_bytes: 100, ..Limits::default() };
     let message = scribe::span_message(&common::full_span());

@@ -222,7 +222,9 @@ impl<'de, T: Object> Visitor<'de> for ObjectSeed<'_, T> {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<T, A::Error> {
         let mut parts = T::Parts::default();
         while let Some(name) = members.next_key::<Name<'_>>()? {
-            T::member(&mut parts, &name.0, &mut members, self.reading)?;
+            // The place stays at the end of what the error says, where serde_json looks for it.
+            T::member(&mut parts, &name.0, &mut members, self.reading)
+                .map_err(|error| de::Error::custom(format_args!("{}: {error}", name.0)))?;
         }
         self.reading.check(T::finish(parts))
     }
@@ -337,6 +339,7 @@ impl<'de> Deserialize<'de> for Text {
 
 impl<'de> Deserialize<'de> for Whole {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const NOT_WHOLE: &str = "not a whole number of 64 bits";
         struct WholeVisitor;
         impl Visitor<'_> for WholeVisitor {
             type Value = Whole;
@@ -355,12 +358,12 @@ impl<'de> Deserialize<'de> for Whole {
             }
             fn visit_f64<E: de::Error>(self, number: f64) -> Result<Whole, E> {
                 let whole = number as i64;
-                if whole as f64 == number { Ok(Whole(whole)) } else { Err(E::custom("not a whole number")) }
+                if whole as f64 == number { Ok(Whole(whole)) } else { Err(E::custom(NOT_WHOLE)) }
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Whole, E> {
                 match text.parse() {
                     Ok(whole) => Ok(Whole(whole)),
-                    Err(_) => self.visit_f64(text.parse().map_err(E::custom)?),
+                    Err(_) => self.visit_f64(text.parse().map_err(|_| E::custom(NOT_WHOLE))?),
                 }
             }
         }

@@ -73,8 +73,8 @@ pub enum BadList {
 /// Why one entry of a list was refused. The others are not affected.
 #[derive(Debug, thiserror::Error)]
 pub enum BadEntry {
-    /// A member has another type than it must have.
-    #[error("failed to read a span: {0}")]
+    /// A member has another type than it must have. The place is one in the text of the entry.
+    #[error("failed to read a span: {0} of the span")]
     Json(#[from] serde_json::Error),
     /// No entry at all, but what follows the list.
     #[error("failed to read what comes after the list of spans: {0}")]

@@ -394,6 +394,9 @@ impl Corpus {
             self.http(&format!("v2 JSON, at {path}"), path, &[JSON], one(&trace), &trace);
         }
         let trace = self.trace_id();
+        let coded = [JSON, ("Content-Encoding", "GZIP")];
+        self.http("v2 JSON, compressed in capitals", V2, &coded, gzip(&one(&trace)), &trace);
+        let trace = self.trace_id();
         let coded = [JSON, ("Content-Encoding", "x-gzip")];
         self.http("v2 JSON, compressed as it was once called", V2, &coded, gzip(&one(&trace)), &trace);
         let trace = self.trace_id();
@@ -500,6 +503,19 @@ impl Corpus {
         }
         let trace = self.trace_id();
         self.http("v2 JSON, something after nothing", V2, &[JSON], b"[]x".to_vec(), &trace);
+        let deep = format!("{}{}", "[".repeat(300), "]".repeat(300));
+        for (name, before, member) in [
+            ("a blank before the list", " ", "null"),
+            ("a control character before the list", "\u{1}", "null"),
+            ("a member of 300 lists within each other", "", &*deep),
+            ("a word in capitals", "", "TRUE"),
+        ] {
+            for (road, path) in [("v2 JSON", V2), ("v1 JSON", V1)] {
+                let trace = self.trace_id();
+                let body = format!(r#"{before}[{{"traceId":"{trace}","id":"2","x":{member}}}]"#);
+                self.http(&format!("{road}, {name}"), path, &[JSON], body.into_bytes(), &trace);
+            }
+        }
     }
 
     /// Traces of today, for searches.

@@ -16,9 +16,11 @@ const IPV6: &[u8] = &[11, 0, 4, 0, 0, 0, 16, 0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 
 impl Corpus {
     pub(super) fn malformed(&mut self) {
         self.thrift_flags();
+        self.thrift_fields();
         self.thrift_addresses();
         self.proto3_numbers();
         self.proto3_fields_of_the_list();
+        self.proto3_unknown_fields();
         self.json_numbers();
     }
 
@@ -38,6 +40,22 @@ impl Corpus {
             self.thrift_with(&format!("debug of {value}"), &[2, 0, 9, value]);
         }
         self.thrift_with("debug taken back", &[2, 0, 9, 1, 2, 0, 9, 0]);
+    }
+
+    /// Lists that come twice, and fields that no reader knows.
+    fn thrift_fields(&mut self) {
+        let list = |value: u8| {
+            let time = [10, 0, 1, 0, 0, 0, 0, 0, 0, 0, value];
+            [&[15, 0, 6, 12, 0, 0, 0, 1][..], &time, &[11, 0, 2, 0, 0, 0, 1, value, 0]].concat()
+        };
+        self.thrift_with("a list twice", &[list(b'a'), list(b'b')].concat());
+        for (name, field) in [
+            ("number", &[8, 0, 99, 0, 0, 0, 1][..]),
+            ("text", &[11, 0, 99, 0, 0, 0, 1, b'x']),
+            ("list of numbers", &[15, 0, 99, 8, 0, 0, 0, 1, 0, 0, 0, 1]),
+        ] {
+            self.thrift_with(&format!("an unknown field, {name}"), field);
+        }
     }
 
     /// Endpoints with several addresses, of which some are none.
@@ -104,6 +122,19 @@ impl Corpus {
             self.proto3(&format!("another field after the spans, {name}"), [&[], &[], &field]);
         }
         self.proto3("an empty span after others", [&[], &[], &chunk(1, b"")]);
+    }
+
+    fn proto3_unknown_fields(&mut self) {
+        let unknown = chunk(9, b"x");
+        let name = chunk(5, b"after");
+        let endpoint = chunk(8, &[chunk(1, b"s"), unknown.clone()].concat());
+        for (place, field) in [
+            ("an endpoint", endpoint),
+            ("a tag", chunk(11, &[chunk(1, b"k"), unknown].concat())),
+            ("a span, of 32 bits", vec![15 << 3 | 5, 1, 2, 3, 4]),
+        ] {
+            self.proto3(&format!("an unknown field in {place}"), [&[], &[field, name.clone()].concat(), &[]]);
+        }
     }
 
     fn json_numbers(&mut self) {

@@ -1,5 +1,6 @@
 //! Why bytes were refused.
 
+use thrift::TransportErrorKind;
 /// Why bytes from a peer could not be understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -43,6 +44,9 @@ pub enum Error {
 impl From<thrift::Error> for Error {
     fn from(error: thrift::Error) -> Self {
         Error::Malformed(match error {
+            thrift::Error::Transport(e) if e.kind == TransportErrorKind::EndOfFile => {
+                "it ends too early".to_owned()
+            }
             thrift::Error::Transport(e) => e.message,
             thrift::Error::Protocol(e) => e.message,
             thrift::Error::Application(e) => e.message,

@@ -1,5 +1,6 @@
 //! Reading a request's body: bounded on the wire, bounded once decompressed.
 
+use std::error::Error;
 use std::future::poll_fn;
 use std::io::{Cursor, Read};
 use std::pin::Pin;
@@ -140,7 +141,8 @@ async fn collect(mut body: Body, most: usize, share: &mut Share) -> Result<Bytes
 /// What comes next of a body of which there are so many bytes, if it is no more than `most` with that; nothing at its end.
 async fn next_piece(body: &mut Body, before: usize, most: usize) -> Result<Option<Bytes>, BadBody> {
     while let Some(frame) = poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await {
-        let frame = frame.map_err(|error| Problem::bad(format!("failed to read the body: {error}")))?;
+        let frame =
+            frame.map_err(|error| Problem::bad(format!("failed to read the body: {}", root(&error))))?;
         match frame.into_data() {
             Ok(piece) if piece.len() > most - before => return Err(BadBytes::TooLarge(most).into()),
             Ok(piece) => return Ok(Some(piece)),
@@ -148,6 +150,14 @@ async fn next_piece(body: &mut Body, before: usize, most: usize) -> Result<Optio
         }
     }
     Ok(None)
+}
+
+/// What an error comes from: those above it say only that there was one.
+fn root<'e>(mut error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) {
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error
 }
 
 /// Decompresses up to `most` bytes; memory grows with what comes out, never beyond that. Nothing must not come out: a body

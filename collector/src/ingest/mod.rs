@@ -2,6 +2,7 @@
 //!
 //! An entry that cannot be read counts as one piece with one annotation, because nothing better is known of it.
 
+mod guess;
 mod rejects;
 mod sampler;
 mod scribe;
@@ -19,6 +20,7 @@ use blkin_thrift::scribe::{ServiceStatus, Status, append_decoded};
 use blkin_thrift::view::SpanView;
 use blkin_thrift::{Limits, Span as V1Span};
 
+use self::guess::{Advised, ReadAs, advice};
 use crate::config::Config;
 use crate::json::text_of;
 use crate::ledger::{Count, Figure};
@@ -184,12 +186,12 @@ impl Ingest {
 
     /// A TBinary list of spans.
     pub fn v1_thrift(&self, body: &[u8], source: Source) -> Sorted {
-        self.list(body, source, blkin_thrift::span::decode_list, Sorting::v1_thrift)
+        self.list((body, ReadAs::Thrift), source, blkin_thrift::span::decode_list, Sorting::v1_thrift)
     }
 
     /// Zipkin's v1 JSON.
     pub fn v1_json(&self, body: &[u8], source: Source) -> Sorted {
-        self.list(body, source, v1json::read_list, Sorting::v1_json)
+        self.list((body, ReadAs::Json), source, v1json::read_list, Sorting::v1_json)
     }
 
     /// Zipkin's v2 JSON.
@@ -214,20 +216,23 @@ impl Ingest {
                 excess.iter().for_each(|refusal| sorting.malformed(refusal));
             }
             // A body that is no list counts as one entry, whatever it begins with.
-            Err(refusal) => return self.broken_body(&refusal, source),
+            Err(refusal) => {
+                let advice = advice(body, ReadAs::Json);
+                return self.broken_body(&Advised { refusal: &refusal, advice }, source);
+            }
         }
         sorting.finish()
     }
 
     /// Zipkin's v2 spans as protocol buffers.
     pub fn v2_proto3(&self, body: &[u8], source: Source) -> Sorted {
-        self.list(body, source, proto3::read_list, Sorting::v2_proto3)
+        self.list((body, ReadAs::Proto3), source, proto3::read_list, Sorting::v2_proto3)
     }
 
     /// Sorts the entries of a list; an empty body is an empty list, as for Zipkin.
     fn list<'a, T, E, L: Refusal>(
         &'a self,
-        body: &[u8],
+        (body, read_as): (&[u8], ReadAs),
         source: Source,
         read: impl FnOnce(&[u8], &Limits) -> Result<Vec<Result<T, E>>, L>,
         sort: impl Fn(&mut Sorting<'a>, Result<T, E>),
@@ -236,6 +241,7 @@ impl Ingest {
         if body.is_empty() {
             return sorting.finish();
         }
+        sorting.advice = advice(body, read_as);
         match read(body, &sorting.config.limits()) {
             Ok(entries) => entries.into_iter().for_each(|entry| sort(&mut sorting, entry)),
             Err(refusal) => sorting.malformed(&refusal),
@@ -252,6 +258,8 @@ struct Sorting<'a> {
     source: Source,
     batch: Batch,
     first_refusal: Option<BadBody>,
+    /// What to do about the body, by its begin.
+    advice: Option<&'static str>,
 }
 
 /// What says nothing is left out of a span that does.
@@ -270,7 +278,7 @@ impl<'a> Sorting<'a> {
         let config = ingest.settings.now();
         let sampler = Sampler::new(config.sample_rate);
         let batch = Batch::new(ingest.autocomplete_keys.clone());
-        Sorting { ingest, config, sampler, source, batch, first_refusal: None }
+        Sorting { ingest, config, sampler, source, batch, first_refusal: None, advice: None }
     }
 
     /// A span as TBinary.
@@ -331,9 +339,10 @@ impl<'a> Sorting<'a> {
     fn malformed(&mut self, refusal: &dyn Refusal) {
         self.count(self.received(), Count::piece(1));
         self.count(Figure::Malformed, Count::piece(1));
+        let refusal = Advised { refusal, advice: self.advice };
         let (reason, cause) = (refusal.to_string(), refusal.cause());
         self.first_refusal.get_or_insert(BadBody { reason, cause });
-        self.ingest.rejects.tell(self.source, refusal, 1);
+        self.ingest.rejects.tell(self.source, &refusal, 1);
     }
 
     /// A span, and how much was left out of it because it says nothing.

@@ -273,6 +273,29 @@ fn bodies_of_which_nothing_can_be_used_are_bad_requests_with_a_reason() {
 }
 
 #[test]
+fn who_posts_what_it_does_not_say_is_told_what_to_change_and_so_is_who_lists_rejects() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = Collector::start(folder.path());
+    let span = br#"{"traceId":"1","id":"1"}"#;
+    let list = [b"[", &span[..], b"]"].concat();
+    for (header, body, expected) in [
+        (JSON, span.to_vec(), "a single span is a list, too"),
+        (JSON, gzip(&list), "Content-Encoding: gzip"),
+        (PROTOBUF, gzip(&list), "Content-Encoding: gzip"),
+        (PROTOBUF, list.clone(), "Content-Type: application/json"),
+        (JSON, b"\x0a\x02\x0a\x00".to_vec(), "Content-Type: application/x-protobuf"),
+    ] {
+        let (status, reason) = collector.post("/api/v2/spans", &[header], &body);
+        assert!(status == 400 && reason.contains(expected), "{status} {reason}");
+        assert!(collector.get("/api/blkin/rejects").1.contains(expected), "{expected}");
+    }
+    let (status, reason) = collector.post("/api/v1/spans", &[THRIFT], &list);
+    assert!(status == 400 && reason.contains("Content-Type: application/json"), "{status} {reason}");
+    let (status, reason) = collector.post("/api/v1/spans", &[THRIFT], &[12, 0, 0, 0, 1, 10, 0]);
+    assert!(status == 400 && reason.contains("it ends too early"), "{status} {reason}");
+}
+
+#[test]
 fn gzip_is_read_and_a_bomb_is_refused_before_it_takes_memory() {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start(folder.path());

@@ -546,6 +546,19 @@ fn a_program_that_there_was_no_room_for_names_what_it_recorded_and_offers_itself
 }
 
 #[test]
+fn a_program_that_reaches_no_socket_at_its_end_says_that_its_first_offer_may_still_be_taken() {
+    let receiver = Receiver::new();
+    let halfway = Halfway::start(&receiver.path());
+    std::fs::remove_file(receiver.path()).expect("it was there");
+    let told = halfway.end();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains(" 14 annotations of this program were not collected, unless"), "{told:?}");
+    assert!(told[0].contains(": no consumerd answers at "), "{told:?}");
+    let (mut program, _lock) = receiver.claim();
+    assert_eq!(take(&mut program), 14);
+}
+
+#[test]
 fn a_program_that_was_refused_and_is_read_after_all_ends_without_a_word() {
     let (_receiver, halfway, (segment, control)) = refused(Unread::NoRoom);
     let program = Attachment::open(segment, &control).expect("a true segment");

@@ -62,7 +62,9 @@ fn because(unread: Unread) -> &'static str {
 fn offer_now() -> Result<(), Errno> {
     let segment = SEGMENT.still_open().ok_or(Errno::BADF)?;
     let control = CONTROL.still_open().ok_or(Errno::BADF)?;
-    settings::with_socket(|path| offer::send(path, segment, control))
+    settings::with_socket(|path| offer::send(path, segment, control))?;
+    STATE.is_offered.store(true, Relaxed);
+    Ok(())
 }
 
 fn is_attached() -> bool {
@@ -95,7 +97,11 @@ extern "C" fn tell_at_exit() {
         },
         Some(_) => ["", ""],
     };
-    let is_offered = unread == Some(Unread::NoRoom) && offer_now().is_ok();
+    let may_be_taken = match unread {
+        None => is_unanswered(),
+        Some(unread) => unread == Unread::NoRoom && offer_now().is_ok(),
+    };
+    let unless = if may_be_taken { ", unless they are now" } else { "" };
     // Who left in order has shipped what it took, or said itself what it could not; who was killed has not.
     let records =
         records_behind(if is_attached() { control::SETTLED_RECORDS } else { control::TAIL_RECORDS });
@@ -108,12 +114,11 @@ extern "C" fn tell_at_exit() {
     let (noun, were) = words_for(all);
     with_socket(|socket| match unread {
         None => NOT_COLLECTED.say(format_args!(
-            "{all} {noun} of this program {were} not collected: {}{socket}{} (run `blkin doctor`)",
+            "{all} {noun} of this program {were} not collected{unless}: {}{socket}{} (run `blkin doctor`)",
             nobody[0], nobody[1],
         )),
         Some(unread) => NOT_COLLECTED.say(format_args!(
-            "{all} {noun} of this program {were} not collected{}: consumerd at {socket} {}",
-            if is_offered { ", unless they are now" } else { "" },
+            "{all} {noun} of this program {were} not collected{unless}: consumerd at {socket} {}",
             because(unread),
         )),
     });
@@ -162,6 +167,12 @@ fn is_held() -> bool {
         Some(false) => false,
         None => is_attached(),
     }
+}
+
+/// Whether an offer was sent that no consumer has answered: it waits where it was sent to, also when this program does not get there
+/// any more, as from a chroot.
+fn is_unanswered() -> bool {
+    STATE.is_offered.load(Relaxed) && !is_attached() && !is_set(control::LEFT)
 }
 
 /// Whether somebody has the lock by which consumers keep others from a program; `None` if it cannot be asked for. A consumer

@@ -58,6 +58,8 @@ pub(crate) struct State {
     pub(super) attempted: AtomicU64,
     pub(super) starting: AtomicU64,
     pub(super) no_segment: AtomicU64,
+    /// An offer was sent.
+    pub(super) is_offered: AtomicBool,
     pub(super) next_offer_seconds: AtomicU64,
     pub(super) next_populate_seconds: AtomicU64,
     /// Of threads without a slot of their own: the ring that all of them write by compare-and-swap while the others are
@@ -88,6 +90,7 @@ pub(crate) static STATE: State = State {
     attempted: AtomicU64::new(0),
     starting: AtomicU64::new(0),
     no_segment: AtomicU64::new(0),
+    is_offered: AtomicBool::new(false),
     next_offer_seconds: AtomicU64::new(0),
     next_populate_seconds: AtomicU64::new(0),
     shared_slot: HotSlot::new(),

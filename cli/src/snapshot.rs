@@ -14,7 +14,7 @@ use blkin_ringbuf::layout::{CONTROL_NAME, SEGMENT_NAME};
 use blkin_ringbuf::saved::{self, END_BYTES, Identity};
 use blkin_ringbuf::{Attachment, open_foreign_memfd};
 use clap::{ArgGroup, Args};
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, fstat};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -182,7 +182,6 @@ fn of_process(pid: u32, last_us: Option<u64>) -> Result<Vec<u8>> {
     ensure!(folder.exists(), "no process has the id {pid}");
     let (segments, controls) = memfds(&folder)?;
     let mut file = Vec::new();
-    // A process with several copies of the library has several of both, made and so numbered in pairs.
     for (segment, control) in segments.into_iter().zip(controls) {
         let Ok(attachment) = Attachment::open(segment, &control) else { continue };
         if attachment.info().pid != pid {
@@ -205,17 +204,15 @@ fn since_ns(taken_ns: u64, last_us: u64) -> i64 {
     taken_ns.saturating_sub(last_us.saturating_mul(1000)).cast_signed()
 }
 
+/// Segments, and the control pages that go with them. A process with several copies of the library has several of both, made in
+/// pairs: their inodes say which go together. Their descriptors do not, as each gets the lowest number that is free.
 fn memfds(process: &Path) -> Result<(Vec<OwnedFd>, Vec<OwnedFd>)> {
     let folder = process.join("fd");
     let context = || format!("failed to read {}", folder.display());
-    let mut numbers: Vec<u32> = std::fs::read_dir(&folder)
-        .with_context(context)?
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .collect();
-    numbers.sort_unstable();
+    let entries = std::fs::read_dir(&folder).with_context(context)?;
+    let paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     let (mut segments, mut controls) = (Vec::new(), Vec::new());
-    for number in numbers {
-        let path = folder.join(number.to_string());
+    for path in paths {
         let Ok(target) = std::fs::read_link(&path) else { continue };
         let name = target.to_string_lossy();
         let is = |wanted: &str| name.strip_prefix("/memfd:").is_some_and(|rest| rest.starts_with(wanted));
@@ -225,7 +222,14 @@ fn memfds(process: &Path) -> Result<(Vec<OwnedFd>, Vec<OwnedFd>)> {
             controls.extend(open_foreign_memfd(&path, OFlags::RDWR).with_context(context)?);
         }
     }
+    for files in [&mut segments, &mut controls] {
+        files.sort_by_key(inode);
+    }
     Ok((segments, controls))
+}
+
+fn inode(file: &OwnedFd) -> u64 {
+    fstat(file).map_or(0, |stat| stat.st_ino)
 }
 
 fn identity(folder: &Path, pid: u32) -> Result<Identity> {
@@ -247,7 +251,9 @@ mod tests {
     use super::*;
     use blkin_ringbuf::saved::Saved;
     use clap::Parser;
+    use rustix::io::fcntl_dupfd_cloexec;
     use std::io::{BufRead, BufReader, Write};
+    use std::os::fd::RawFd;
     use std::os::unix::net::UnixListener;
 
     #[derive(Parser)]
@@ -269,6 +275,29 @@ mod tests {
             "{}",
             error(std::process::id())
         );
+    }
+
+    #[test]
+    fn segments_and_control_pages_go_together_in_whatever_order_they_are_numbered() {
+        use rustix::fs::{MemfdFlags, memfd_create};
+
+        // As where the first copy found one number taken that was free when the second came.
+        let numbered = |name: &str, numbers: [RawFd; 2]| {
+            let mut made = [0; 2].map(|_| memfd_create(name, MemfdFlags::CLOEXEC).unwrap());
+            made.sort_by_key(inode);
+            let [first, second] = &made;
+            [(first, numbers[0]), (second, numbers[1])]
+                .map(|(file, from)| fcntl_dupfd_cloexec(file, from).unwrap())
+        };
+        let (segments, controls) = (numbered(SEGMENT_NAME, [110, 100]), numbered(CONTROL_NAME, [120, 130]));
+        let (own_segments, own_controls) = (segments.each_ref().map(inode), controls.each_ref().map(inode));
+        let found = memfds(Path::new("/proc/self")).unwrap();
+        // Other tests of this process may have some, too.
+        let only = |own: [u64; 2], all: &[OwnedFd]| -> Vec<u64> {
+            all.iter().map(inode).filter(|inode| own.contains(inode)).collect()
+        };
+        assert_eq!(only(own_segments, &found.0), own_segments);
+        assert_eq!(only(own_controls, &found.1), own_controls);
     }
 
     #[test]

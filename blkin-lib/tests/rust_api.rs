@@ -10,12 +10,14 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::task::Waker;
+use std::time::Duration;
 
 use blkin::{Context, Endpoint, Level, Span};
 use blkin_record::{EndpointRef, Kind, Record, Text, Value, records};
 use blkin_ringbuf::{Attachment, OFFER_BYTES, OFFER_MESSAGE, Unread};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::{Errno, ioctl_fionbio};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix, SocketFlags,
     SocketType, accept, bind, listen, recvmsg, socket_with,
@@ -126,6 +128,9 @@ const PRODUCERS: &[&str] = if cfg!(all(target_arch = "x86_64", not(blkin_portabl
 } else {
     &["portable"]
 };
+
+/// What a test waits for comes within this time.
+const LIMIT: Duration = Duration::from_secs(60);
 
 struct Receiver {
     directory: tempfile::TempDir,
@@ -492,6 +497,31 @@ fn a_program_whose_consumer_was_killed_also_says_what_that_one_had_not_settled()
     let told = halfway.end();
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains(" 14 annotations of this program were not collected"), "{told:?}");
+}
+
+#[test]
+fn a_program_whose_consumer_was_killed_offers_itself_once_its_rings_are_full() {
+    for producer in PRODUCERS {
+        let receiver = Receiver::new();
+        let mut program = command("without end", &receiver.path())
+            .env("BLKIN_RING_BYTES", "4096")
+            .env("BLKIN_PRODUCER", producer)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("the program runs");
+        let (mut taken, lock) = receiver.claim();
+        taken.mark_attached(true);
+        take(&mut taken);
+        receiver.forget_others();
+        drop((taken, lock));
+        ioctl_fionbio(&receiver.socket, false).expect("a socket");
+        set_socket_timeout(&receiver.socket, Timeout::Recv, Some(LIMIT)).expect("a socket");
+        let (mut again, _lock) = receiver.claim();
+        assert!(take(&mut again) > 0);
+        drop(program.stdin.take());
+        assert!(program.wait().expect("it ends").success());
+    }
 }
 
 #[test]

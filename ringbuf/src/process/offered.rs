@@ -38,6 +38,36 @@ pub(super) fn offer_if_due() {
     let _ = offer_now();
 }
 
+/// For how long nothing is read before whoever has the program attached is taken for gone, and between offers from then on: it may
+/// live, and have no room for more of this program.
+const GONE_AFTER_SECONDS: u64 = 2;
+const GONE_PAUSE_SECONDS: u64 = 10;
+
+/// As [`offer_if_due`], where a record found no room. A consumer that was killed has left its mark in the control page, and where
+/// the next one may not look for programs (`scan = false`) it would wait for this one's end.
+#[cold]
+pub(super) fn offer_if_unread() {
+    if !is_attached() {
+        return offer_if_due();
+    }
+    let now = coarse_seconds().max(1);
+    let due = STATE.next_look_seconds.load(Relaxed);
+    if now < due {
+        return;
+    }
+    let read = (0..STATE.slots.load(Relaxed)).map(|slot| line_word(slot, control::TAIL_RECORDS));
+    let read = read.fold(0, u64::wrapping_add);
+    let is_unread = due != 0 && STATE.read_at_look.load(Relaxed) == read;
+    let pause = if is_unread { GONE_PAUSE_SECONDS } else { GONE_AFTER_SECONDS };
+    if STATE.next_look_seconds.compare_exchange(due, now + pause, Relaxed, Relaxed).is_err() {
+        return;
+    }
+    STATE.read_at_look.store(read, Relaxed);
+    if is_unread {
+        let _ = offer_now();
+    }
+}
+
 /// Why whoever was offered the segment last does not read it.
 fn unread() -> Option<Unread> {
     control_words().get(control::UNREAD).and_then(|word| Unread::from_word(word.load(Relaxed)))

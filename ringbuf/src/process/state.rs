@@ -61,6 +61,9 @@ pub(crate) struct State {
     /// An offer was sent.
     pub(super) is_offered: AtomicBool,
     pub(super) next_offer_seconds: AtomicU64,
+    /// When it is looked again whether anybody reads, and what had been read at the last look.
+    pub(super) next_look_seconds: AtomicU64,
+    pub(super) read_at_look: AtomicU64,
     pub(super) next_populate_seconds: AtomicU64,
     /// Of threads without a slot of their own: the ring that all of them write by compare-and-swap while the others are
     /// written by restartable sequences, and their ids and roots.
@@ -92,6 +95,8 @@ pub(crate) static STATE: State = State {
     no_segment: AtomicU64::new(0),
     is_offered: AtomicBool::new(false),
     next_offer_seconds: AtomicU64::new(0),
+    next_look_seconds: AtomicU64::new(0),
+    read_at_look: AtomicU64::new(0),
     next_populate_seconds: AtomicU64::new(0),
     shared_slot: HotSlot::new(),
 };

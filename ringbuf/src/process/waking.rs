@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::thread::futex;
 
-use super::offered::offer_if_due;
+use super::offered::{offer_if_due, offer_if_unread};
 use super::record::own_number;
 use super::state::{STATE, control_words, ring_of};
 use crate::layout::control;
@@ -64,9 +64,8 @@ pub(crate) extern "C" fn wake() {
 pub(super) fn after_refusal() {
     if sleeping().is_some_and(|(_, sleep)| STATE.waking.count_refused(sleep).is_power_of_two()) {
         wake();
-    } else {
-        offer_if_due();
     }
+    offer_if_unread();
 }
 
 /// The word by which a consumer that sleeps is woken and what it says, if one asks for it.

@@ -19,7 +19,7 @@ use redb::{Database, ReadableDatabase, ReadableTable, Table, TableDefinition, Ta
 pub(super) use self::opening::is_lost;
 use self::opening::{
     beside, file_at, keep_names, open_checked, open_error, open_file, open_to_read, remove_mark, set_aside,
-    silently, try_disk, unreadable,
+    silently, takes_nothing, try_disk, unreadable,
 };
 use self::retry::Retry;
 
@@ -70,10 +70,17 @@ enum Opened {
     ToRead(Database),
 }
 
+/// Nothing if the file is damaged, or another process has it open.
+fn opened_to_read(path: &Path, cache_bytes: usize) -> Option<Opened> {
+    let opened = open_to_read(path, cache_bytes).inspect_err(|error| tracing::debug!("{error}")).ok()?;
+    tracing::warn!("answers what is stored, and stores nothing until its disk takes something");
+    Some(Opened::ToRead(opened))
+}
+
 impl Disk {
     /// Opens the store in `folder`, which is created if it is missing. Only one process can have it open. A file whose
     /// structure is damaged is set aside, and a new one begun. Pages of `cache_bytes` are kept in memory, and about as much of
-    /// the file in the system's page cache.
+    /// the file in the system's page cache. One whose disk takes nothing is opened all the same, and written to once it does.
     ///
     /// # Errors
     /// When the folder or the file cannot be used, or another process has it open.
@@ -83,21 +90,27 @@ impl Disk {
             .map_err(|e| StoreError::Open { path: folder.to_path_buf(), reason: e.to_string() })?;
         let was_suspect = beside(&path, SUSPECT).exists();
         let found = file_at(&path).ok();
+        let mut retry = Retry::default();
         let database = match open_checked(&path, cache_bytes) {
             Err(StoreError::Corrupted(reason)) => {
                 set_aside(&path, &reason)?;
-                open_file(&path, cache_bytes, silently)?
+                Opened::Whole(open_file(&path, cache_bytes, silently)?)
             }
-            opened => opened?,
+            Err(error) if found.is_some() && takes_nothing(&path) => {
+                retry.failed(&error);
+                opened_to_read(&path, cache_bytes).ok_or(error)?
+            }
+            opened => Opened::Whole(opened?),
         };
         let page_cache = PageCache::of(&path, cache_bytes as u64)?;
         let file = file_at(&path).map_err(|error| open_error(&path, &error))?;
         if found != Some(file) {
             keep_names(folder).map_err(|error| open_error(folder, &error))?;
         }
-        let database = RwLock::new(Some(Opened::Whole(database)));
+        let database = RwLock::new(Some(database));
         let suspect = AtomicBool::new(false);
-        let (retry, turns, damage) = Default::default();
+        let retry = Mutex::new(retry);
+        let (turns, damage) = Default::default();
         let disk = Disk {
             path,
             file,
@@ -143,30 +156,19 @@ impl Disk {
         self.check_place()?;
         let begun = Instant::now();
         let opened = match open_file(&self.path, self.cache_bytes, silently) {
-            Ok(database) => Ok(Opened::Whole(database)),
+            Ok(database) => {
+                tracing::debug!("opened the store again");
+                Ok(Opened::Whole(database))
+            }
             Err(error) => {
                 self.retry().failed(&error);
-                self.opened_to_read(&error).ok_or(error)
+                let is_damaged = matches!(error, StoreError::Corrupted(_));
+                let to_read = if is_damaged { None } else { opened_to_read(&self.path, self.cache_bytes) };
+                to_read.ok_or(error)
             }
         };
         self.retry().opened(begun, Instant::now());
-        match &opened {
-            Ok(Opened::Whole(_)) => tracing::debug!("opened the store again"),
-            Ok(Opened::ToRead(_)) => {
-                tracing::warn!("answers what is stored, and stores nothing until its disk takes something");
-            }
-            Err(_) => {}
-        }
         opened
-    }
-
-    /// After an error. Nothing also if the file is damaged, or another process has it open.
-    fn opened_to_read(&self, after: &StoreError) -> Option<Opened> {
-        if matches!(after, StoreError::Corrupted(_)) {
-            return None;
-        }
-        let opened = open_to_read(&self.path, self.cache_bytes);
-        opened.inspect_err(|error| tracing::debug!("{error}")).map(Opened::ToRead).ok()
     }
 
     /// Closes a file that is open to be read only, once its disk takes something: to open it takes long if it is large.

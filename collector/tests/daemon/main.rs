@@ -230,6 +230,36 @@ fn a_disk_that_takes_no_write_at_all_has_what_is_stored_answered_and_more_stored
     }
 }
 
+#[test]
+fn a_start_over_a_read_only_disk_answers_and_goes_on_once_it_can_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut before = Collector::start(folder.path());
+    assert_eq!(Scribe::connect(before.scribe).log(&[big_entry(1)]).unwrap(), ResultCode::Ok);
+    before.signal("-KILL");
+    before.wait();
+    let data = folder.path().join("data");
+    let mut apart = Command::new("unshare");
+    let script = r#"mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && cd / && exec "$@""#;
+    apart.args(["--user", "--map-root-user", "--mount", "bash", "-c", script]).arg(&data);
+    let plain = command(folder.path());
+    apart.arg(plain.get_program()).args(plain.get_args()).env_clear().env("PATH", "/usr/bin:/bin:/usr/sbin");
+    let collector = Collector::spawn(folder.path(), &mut apart);
+    let mut scribe = Scribe::connect(collector.scribe);
+    assert!(collector.has_trace(1) && !data.join("traces.redb.trial").exists());
+    assert_eq!(scribe.log(&[big_entry(2)]).unwrap(), ResultCode::TryLater);
+    wait_for(|| {
+        let (status, told) = collector.get("/healthz");
+        (status == 503).then(|| assert!(told.contains("Read-only file system"), "{told}"))
+    });
+    let pid = collector.child.id().to_string();
+    let mut enter = Command::new("nsenter");
+    enter.args(["--target", &pid, "--user", "--mount", "mount", "-o", "remount,bind,rw"]).arg(&data);
+    assert!(enter.status().unwrap().success());
+    wait_for(|| (collector.get("/healthz").0 == 200).then_some(()));
+    assert_eq!(scribe.log(&[big_entry(2)]).unwrap(), ResultCode::Ok);
+    assert!(collector.has_trace(1) && collector.has_trace(2));
+}
+
 /// A collector no file of which may grow beyond 4 MiB: writing fails as on a full disk, and the signal that comes with it
 /// does no harm.
 fn on_a_small_disk(folder: &std::path::Path, log: &std::path::Path) -> Collector {

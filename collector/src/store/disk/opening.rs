@@ -69,15 +69,20 @@ fn open_by(
 
 /// Sees whether the disk of the store's file takes anything, by another file beside it.
 pub(super) fn try_disk(path: &Path) -> Result<(), StoreError> {
+    write_trial(path).map_err(|error| opening_failed(path, DatabaseError::Storage(StorageError::Io(error))))
+}
+
+/// Whether the disk takes nothing, of a file that this process was allowed to write.
+pub(super) fn takes_nothing(path: &Path) -> bool {
+    write_trial(path).is_err_and(|error| error.kind() != ErrorKind::PermissionDenied)
+}
+
+fn write_trial(path: &Path) -> io::Result<()> {
     let trial = beside(path, TRIAL);
-    let write = || {
-        let mut file = File::create(&trial)?;
-        file.write_all(&[0; 4096])?;
-        file.sync_data()
-    };
-    let tried = write();
+    let mut file = File::create(&trial)?;
+    let written = file.write_all(&[0; 4096]).and_then(|()| file.sync_data());
     let removed = fs::remove_file(&trial);
-    tried.and(removed).map_err(|error| opening_failed(path, DatabaseError::Storage(StorageError::Io(error))))
+    written.and(removed)
 }
 
 pub(super) fn opening_failed(path: &Path, error: DatabaseError) -> StoreError {
@@ -143,10 +148,9 @@ pub(super) fn set_aside(path: &Path, reason: &str) -> Result<(), StoreError> {
 }
 
 pub(super) fn remove_mark(path: &Path) -> Result<(), StoreError> {
-    match fs::remove_file(beside(path, SUSPECT)) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(open_error(path, &error)),
-        _ => Ok(()),
-    }
+    let mark = beside(path, SUSPECT);
+    // Of a file system that is read-only nothing can be removed, not even what is not there.
+    if mark.exists() { fs::remove_file(mark).map_err(|error| open_error(path, &error)) } else { Ok(()) }
 }
 
 #[cfg(test)]

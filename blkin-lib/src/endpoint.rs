@@ -16,8 +16,8 @@ impl<'a> Endpoint<'a> {
         Endpoint { name, ip: "", port: 0 }
     }
 
-    /// The same service at an IPv4 or IPv6 address (as text) and port, 0 for none. Names of hosts are not looked up: the collector
-    /// shows no address where the text is none.
+    /// The same service at an IPv4 or IPv6 address (as text) and port, 0 for none. Names of hosts are not looked up: the
+    /// collector shows no address where the text is none.
     #[must_use]
     pub const fn at(self, ip: &'a str, port: u16) -> Endpoint<'a> {
         Endpoint { name: self.name, ip, port }

@@ -37,11 +37,11 @@
 //! A context of a request that is not sampled goes over the wire like any other, and what is joined to it records nothing: only
 //! what came without one begins a trace.
 //!
-//! A span is a small value that borrows its name and endpoint: it can be sent, copied into futures and kept in
-//! request structs. There is no current span behind the scenes, and nothing is recorded when a span is dropped: it leaves the
-//! node once [`Span::client_receive`], [`Span::server_send`] or [`Span::end`] closes it, and one that nothing closes ten seconds after
-//! its last annotation. Annotations that come later still become part of it. One that is to be closed however its scope is left is made
-//! by [`Span::begin`], [`Span::serve`] or [`Span::call`]: an [`Open`].
+//! A span is a small value that borrows its name and endpoint: it can be sent, copied into futures and kept in request
+//! structs. There is no current span behind the scenes, and nothing is recorded when a span is dropped: it leaves the
+//! node once [`Span::client_receive`], [`Span::server_send`] or [`Span::end`] closes it, and one that nothing closes ten
+//! seconds after its last annotation. Annotations that come later still become part of it. One that is to be closed
+//! however its scope is left is made by [`Span::begin`], [`Span::serve`] or [`Span::call`]: an [`Open`].
 //!
 //! In code that runs for every IO use [`event!`] and [`tag!`], whose literals are looked up once, or a static [`Name`].
 //!
@@ -56,8 +56,8 @@
 //! Recording makes no system call, takes no lock and allocates nothing in the steady state, may be done in signal
 //! handlers, and keeps errno. A forked child records on its own without any help.
 //!
-//! Variables are read when the program starts, and by an [`init`] that comes before the first record, which no thread may call while
-//! another changes the environment. One that is empty counts as not set.
+//! Variables are read when the program starts, and by an [`init`] that comes before the first record, which no thread may
+//! call while another changes the environment. One that is empty counts as not set.
 //!
 //! | variable | meaning |
 //! |---|---|

@@ -127,8 +127,8 @@ macro_rules! tag {
     };
 }
 
-/// The [`Name`] of the place where this is written. Items of a macro are seen by what its caller wrote in it: so this one is in a block
-/// of its own, and has a name that nobody else gives.
+/// The [`Name`] of the place where this is written. Items of a macro are seen by what its caller wrote in it: so this one
+/// is in a block of its own, and has a name that nobody else gives.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __declared {

@@ -5,8 +5,8 @@ use std::ops::Deref;
 use crate::name::Name;
 use crate::span::Span;
 
-/// A [`Span`] whose closing event is recorded when this is dropped: at the end of its scope, on the way out by `?` or a panic, and with
-/// a future that somebody gave up. Until then it is used as its span.
+/// A [`Span`] whose closing event is recorded when this is dropped: at the end of its scope, on the way out by `?` or a
+/// panic, and with a future that somebody gave up. Until then it is used as its span.
 ///
 /// ```
 /// use blkin::{Context, Endpoint, Span};

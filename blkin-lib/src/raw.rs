@@ -37,9 +37,10 @@ pub(crate) struct Texts<'a> {
     pub(crate) key: Source<&'a [u8]>,
 }
 
-/// Makes the rings and offers them to consumerd early, so that the first annotation need not. Idempotent; never fails its caller,
-/// also not while no consumerd answers: what is recorded meanwhile waits in the rings as long as they have room.
-/// Where they could not be made, as without a free descriptor, each further call tries again; nothing else does, but for a forked child.
+/// Makes the rings and offers them to consumerd early, so that the first annotation need not. Idempotent; never fails its
+/// caller, also not while no consumerd answers: what is recorded meanwhile waits in the rings as long as they have room.
+/// Where they could not be made, as without a free descriptor, each further call tries again; nothing else does, but for
+/// a forked child.
 pub fn init() -> process::Status {
     process::init()
 }

@@ -217,7 +217,8 @@ struct TracesArguments {
     /// Only traces with a span that took at least this long (250us, 10ms, 1.5s)
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration_us)]
     min_duration: Option<u64>,
-    /// No later ones than those that began then: 2h (ago), 2026-11-20 (00:00 UTC), 2026-11-20T19:52:00+01:00, or milliseconds since 1970 [default: now]
+    /// No later ones than those that began then: 2h (ago), 2026-11-20 (00:00 UTC), 2026-11-20T19:52:00+01:00, or
+    /// milliseconds since 1970 [default: now]
     #[arg(long, value_name = "WHEN", value_parser = moments::parse)]
     end: Option<u64>,
     /// How far back from --end to look (10m, 2h, 1d)

@@ -1,5 +1,5 @@
-//! A file that only its owner may read, which gets its name when it is whole: a full disk, or Ctrl-C, leaves what was there before
-//! and nothing beside it.
+//! A file that only its owner may read, which gets its name when it is whole: a full disk, or Ctrl-C, leaves what was
+//! there before and nothing beside it.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, OpenOptions, Permissions};

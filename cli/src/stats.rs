@@ -21,7 +21,8 @@ pub struct StatsArguments {
     /// The annotation that begins the interval, such as 'Write begins'; cs and sr are the begin of a call, ms that of a message
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub from: String,
-    /// The annotation of the same span that ends it, such as 'Span ended'; cr and ss are the end of a call, and mr is where a message arrives, told of the service that received it
+    /// The annotation of the same span that ends it, such as 'Span ended'; cr and ss are the end of a call, and mr is
+    /// where a message arrives, told of the service that received it
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub to: String,
     /// Only this service
@@ -33,7 +34,8 @@ pub struct StatsArguments {
     /// How far back from --end to look (10m, 2h, 1d)
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = units::parse_duration_us)]
     pub lookback: u64,
-    /// Where the time looked at ends: 2h (ago), 2026-11-20 (00:00 UTC), 2026-11-20T19:52:00+01:00, or milliseconds since 1970 [default: now]
+    /// Where the time looked at ends: 2h (ago), 2026-11-20 (00:00 UTC), 2026-11-20T19:52:00+01:00, or milliseconds since
+    /// 1970 [default: now]
     #[arg(long, value_name = "WHEN", value_parser = moments::parse)]
     pub end: Option<u64>,
 }

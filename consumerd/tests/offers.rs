@@ -85,7 +85,8 @@ fn a_program_whose_last_offer_comes_with_its_end_counts_once() {
     assert_eq!(offers("taken"), 8);
 }
 
-/// The holder stands still until many offers wait, and behind them that of a program for which there is room once another is let go.
+/// The holder stands still until many offers wait, and behind them that of a program for which there is room once another
+/// is let go.
 #[test]
 fn places_that_are_given_back_are_for_those_who_wait_already() {
     const REPEATED: usize = 1000;

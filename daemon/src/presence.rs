@@ -1,5 +1,6 @@
-//! What every daemon's `/metrics` says of the daemon itself: its version, its start, what it uses, how its workers are, and whether
-//! it could start again. Whoever collects metrics alone, and does not ask `/healthz`, learns of a stuck worker too.
+//! What every daemon's `/metrics` says of the daemon itself: its version, its start, what it uses, how its workers are,
+//! and whether it could start again. Whoever collects metrics alone, and does not ask `/healthz`, learns of a stuck
+//! worker too.
 
 use std::fmt;
 use std::fs;

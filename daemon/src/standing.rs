@@ -235,9 +235,9 @@ impl Current {
 /// Labels of one series.
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
-/// Encodes how it stands with several others, each with its labels, as `PREFIX_failures` by cause, `PREFIX_trouble` (1 for
-/// the cause for which the last attempt failed), `PREFIX_trouble_seconds` and `PREFIX_since_success_seconds`. Their help calls an attempt one `to`
-/// do something, such as "to deliver".
+/// Encodes how it stands with several others, each with its labels, as `PREFIX_failures` by cause, `PREFIX_trouble` (1
+/// for the cause for which the last attempt failed), `PREFIX_trouble_seconds` and `PREFIX_since_success_seconds`. Their
+/// help calls an attempt one `to` do something, such as "to deliver".
 ///
 /// # Errors
 /// When the encoder fails.

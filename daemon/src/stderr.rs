@@ -20,8 +20,8 @@ const LAST_LINES: Duration = Duration::from_millis(500);
 /// What waits for the thread; nothing does before [`start`].
 static QUEUE: OnceLock<&'static Queue> = OnceLock::new();
 
-/// From now on what is [written](fn@write) waits for a thread. Where the system gives none, who writes still waits himself. What a
-/// thread takes from who starts it, such as capabilities, this one has for good.
+/// From now on what is [written](fn@write) waits for a thread. Where the system gives none, who writes still waits
+/// himself. What a thread takes from who starts it, such as capabilities, this one has for good.
 pub(crate) fn start() {
     if QUEUE.get().is_some() {
         return;

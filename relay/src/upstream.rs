@@ -22,7 +22,8 @@ use crate::spool::segment::{BadPlace, is_of_bad_place};
 use crate::spool::{Batch, Spool};
 use singly::Singly;
 
-/// After a call that broke off, or could not be read, less is sent, for the upstream may not take large ones; never less than this.
+/// After a call that broke off, or could not be read, less is sent, for the upstream may not take large ones; never less
+/// than this.
 const MIN_BATCH_BYTES: usize = 4 << 10;
 /// After so many connections in a row that broke without an answer entries are called one by one.
 const BREAKS: u32 = 3;

@@ -285,8 +285,8 @@ impl Attachment {
         self.counters_and_pending().0
     }
 
-    /// The program's counters, and of the same look the records that it has committed and this side has not read: the program goes
-    /// on recording meanwhile, and what is looked at one after the other would not add up.
+    /// The program's counters, and of the same look the records that it has committed and this side has not read: the
+    /// program goes on recording meanwhile, and what is looked at one after the other would not add up.
     pub fn counters_and_pending(&self) -> (ProgramCounters, u64) {
         let mut looks = LOOKS;
         let outside = look_until_it_adds_up(&mut looks, || self.look_outside());

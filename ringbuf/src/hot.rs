@@ -54,8 +54,8 @@ pub(crate) struct HotSlot {
     pub(crate) ring: AtomicPtr<AtomicU64>,
     /// State of the generator of ids; 0 until it is seeded.
     pub(crate) ids: AtomicU64,
-    /// Roots that are still to be left out before the next one is sampled, plus 1; 0 until it is seeded. It stands still while all
-    /// are sampled.
+    /// Roots that are still to be left out before the next one is sampled, plus 1; 0 until it is seeded. It stands still
+    /// while all are sampled.
     pub(crate) roots: AtomicU64,
     /// The control page's line of the slot.
     pub(crate) control: AtomicPtr<AtomicU64>,

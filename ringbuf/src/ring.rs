@@ -156,8 +156,8 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         Ok(self.write_grain(start, word1, words))
     }
 
-    /// As [`Ring::push`], of a record by its words: those of its head, as for [`Ring::push_grain`], and of its tail what stands in
-    /// each continuation grain behind the stamp.
+    /// As [`Ring::push`], of a record by its words: those of its head, as for [`Ring::push_grain`], and of its tail what
+    /// stands in each continuation grain behind the stamp.
     pub fn push_tail(
         &self,
         words: &[u64; GRAIN_WORDS],

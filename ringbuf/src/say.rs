@@ -60,9 +60,9 @@ enum Place {
     File,
 }
 
-/// What is open there, if that is for people. A program that closed its standard error gets that number for whatever it opens next, and
-/// a line in that would be damage: a disk, a connection to another machine, an eventfd, or a file that it reads too; a log it
-/// only writes.
+/// What is open there, if that is for people. A program that closed its standard error gets that number for whatever it
+/// opens next, and a line in that would be damage: a disk, a connection to another machine, an eventfd, or a file that it
+/// reads too; a log it only writes.
 fn place(fd: BorrowedFd<'_>) -> Option<Place> {
     let stat = fstat(fd).ok()?;
     let is_for_people = match FileType::from_raw_mode(stat.st_mode) {
@@ -114,8 +114,8 @@ fn takes_at_once(fd: BorrowedFd<'_>) -> bool {
     poll(&mut ready, Some(&AT_ONCE)) == Ok(1) && ready[0].revents().contains(PollFlags::OUT)
 }
 
-/// Why a system call failed. `Errno` itself would have libc say it in memory of the allocator: a handler may have interrupted that, and a
-/// program that has no memory left would end there.
+/// Why a system call failed. `Errno` itself would have libc say it in memory of the allocator: a handler may have
+/// interrupted that, and a program that has no memory left would end there.
 pub(crate) struct Reason(pub(crate) Errno);
 
 impl fmt::Display for Reason {

@@ -2,8 +2,8 @@
 //!
 //! Programs record the same few annotations again and again, from the same places. One entry holds what four searches of
 //! the table of names would find, so that such a call costs one look and one comparison of all its texts. Where a text
-//! lies is only a guess at what it says: it is compared each time. A span is a call without a key; one of a Rust program has texts
-//! that do not end with a 0, and their lengths in the key's place.
+//! lies is only a guess at what it says: it is compared each time. A span is a call without a key; one of a Rust program
+//! has texts that do not end with a 0, and their lengths in the key's place.
 //!
 //! An entry is guarded by a version, odd while it is written (Lameter, "Effective synchronization on Linux/NUMA systems",
 //! 2005, seqlocks): who reads never waits, and who finds it being written goes the longer way. So do all machines but
@@ -83,8 +83,8 @@ impl Shapes {
         }
     }
 
-    /// Word 5 of a call that was met before with all of its texts, none of which is longer than a block, as [`Shapes::find`] tells;
-    /// of one whose key always lies in the same place and never changes. So that is not compared.
+    /// Word 5 of a call that was met before with all of its texts, none of which is longer than a block, as
+    /// [`Shapes::find`] tells; of one whose key always lies in the same place and never changes. So that is not compared.
     ///
     /// # Safety
     /// As [`Shapes::find`], or the texts are those of [`Call::of_span`].

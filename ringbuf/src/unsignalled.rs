@@ -20,8 +20,8 @@ const fn bit(signal: libc::c_int) -> Set {
     1 << (signal - 1)
 }
 
-/// While it lives, a system call of this thread that fails is told of by its error alone, and none stops it. Async-signal-safe, keeps errno,
-/// and no call here is a cancellation point: they go to the kernel directly.
+/// While it lives, a system call of this thread that fails is told of by its error alone, and none stops it.
+/// Async-signal-safe, keeps errno, and no call here is a cancellation point: they go to the kernel directly.
 pub(crate) struct Unsignalled {
     /// The thread's mask; none if the kernel did not let us change it.
     mask: Option<Set>,

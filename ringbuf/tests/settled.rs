@@ -1,4 +1,5 @@
-//! Texts that were others in each call, and then stay, are known again soon: what is most likely in vain is looked up now and then.
+//! Texts that were others in each call, and then stay, are known again soon: what is most likely in vain is looked up now
+//! and then.
 
 mod own;
 

@@ -169,8 +169,8 @@ impl Client {
         Ok(reply)
     }
 
-    /// Waits until there may be an answer, `bell` is rung, or until `due`, if there is such a time. A connection that the upstream closes while
-    /// nothing waits for an answer is made anew by the next call.
+    /// Waits until there may be an answer, `bell` is rung, or until `due`, if there is such a time. A connection that the
+    /// upstream closes while nothing waits for an answer is made anew by the next call.
     ///
     /// # Errors
     /// When the upstream breaks off, or is silent for too long.

@@ -1,9 +1,10 @@
 //! Entries that are called one by one, because calls of several failed: which of them is it that the upstream does not take?
 //!
-//! An upstream says so by an exception, or it breaks off: it dies of an entry, or never answers. That alone says nothing, for
-//! one that is down breaks off as well, through a proxy that takes every connection. Nor does an exception that tells of an
-//! internal error, which stands here for a connection that broke. So when the connection breaks on the first entry, the suspect, the next one called is another, a witness. If that is answered, the upstream is well but for
-//! the suspect; after [`TIMES`] in a row the suspect is given up, so that what is behind it gets through.
+//! An upstream says so by an exception, or it breaks off: it dies of an entry, or never answers. That alone says nothing,
+//! for one that is down breaks off as well, through a proxy that takes every connection. Nor does an exception that tells
+//! of an internal error, which stands here for a connection that broke. So when the connection breaks on the first entry,
+//! the suspect, the next one called is another, a witness. If that is answered, the upstream is well but for the suspect;
+//! after [`TIMES`] in a row the suspect is given up, so that what is behind it gets through.
 //!
 //! - An entry is given up only if the connection broke on it every time it was called, [`TIMES`] in a row, and another entry
 //!   was answered right after each of them.

@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 const FIRST: u32 = 20_000;
 const COUNT: u32 = 12_000;
 
-/// A port that nobody listens on at any address, and that no other test of this process is given: one that was free a moment ago may be
-/// somebody's a moment later.
+/// A port that nobody listens on at any address, and that no other test of this process is given: one that was free a
+/// moment ago may be somebody's a moment later.
 ///
 /// # Errors
 /// When all are taken.

@@ -78,7 +78,8 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// Starts one, of bursts on that CPU, of requests on whatever CPU the kernel chooses; it has made [`WARM_UP`] annotations and waits for [`Producer::go`].
+    /// Starts one, of bursts on that CPU, of requests on whatever CPU the kernel chooses; it has made [`WARM_UP`]
+    /// annotations and waits for [`Producer::go`].
     ///
     /// # Errors
     /// When it does not start.

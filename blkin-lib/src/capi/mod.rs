@@ -19,8 +19,8 @@
 //! 6. **Passed on**: what the caller promised holds for what is handed on as it came, and what a function made or looked at
 //!    itself is as it left it.
 //!
-//! A panic never crosses into C: [`guard`] turns it into the function's error value, where there could be one. NULL is checked before any
-//! write, so a call that returns `-EINVAL` has changed nothing.
+//! A panic never crosses into C: [`guard`] turns it into the function's error value, where there could be one. NULL is
+//! checked before any write, so a call that returns `-EINVAL` has changed nothing.
 //!
 //! # Where the code lies
 //!

@@ -67,8 +67,8 @@ unsafe extern "C" fn count_trace(
     OK
 }
 
-/// A root that may be sampled. By itself, so that one that is left out has nothing to keep. What it returns is hidden, or its caller
-/// would keep a register in order to return it.
+/// A root that may be sampled. By itself, so that one that is left out has nothing to keep. What it returns is hidden, or
+/// its caller would keep a register in order to return it.
 ///
 /// # Safety
 /// `new_trace` is not NULL; Invariant 1.

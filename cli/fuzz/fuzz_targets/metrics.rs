@@ -1,5 +1,5 @@
-//! Figures of anybody who answers for a daemon: a sample beside them is read as it was written, and the ledger tells them in lines
-//! that drive no terminal. If the first byte says so all of it comes often, and still has a sum.
+//! Figures of anybody who answers for a daemon: a sample beside them is read as it was written, and the ledger tells them
+//! in lines that drive no terminal. If the first byte says so all of it comes often, and still has a sum.
 #![no_main]
 
 use blkin_cli::ledger::Ledger;

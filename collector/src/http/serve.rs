@@ -27,8 +27,8 @@ use crate::settings::Settings;
 /// Pause after an error of accept, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Longest head of a request: the longest URI that is read at all, of 64 KiB, and some headers. As many connections as may be hold
-/// one each before anybody looks at it.
+/// Longest head of a request: the longest URI that is read at all, of 64 KiB, and some headers. As many connections as
+/// may be hold one each before anybody looks at it.
 const HEAD_BYTES: usize = 80 << 10;
 
 /// Who sent a request.

@@ -30,7 +30,8 @@ fn frame(number: u64, grains: u8) -> Frame {
     }
 }
 
-/// A log of frames of these lengths, of which all but the last are retired; where those begin, they themselves, and where each ends.
+/// A log of frames of these lengths, of which all but the last are retired; where those begin, they themselves, and where
+/// each ends.
 fn written(lengths: &[u8], kept: usize) -> (Bytes, u64, Vec<(Frame, u64)>) {
     let mut memory = Bytes(vec![0; GEOMETRY.total_bytes() as usize]);
     Staging::format(&mut memory, GEOMETRY).expect("memory is written");

@@ -1,7 +1,7 @@
 //! Closes what was held of programs that were let go.
 //!
-//! Who is the last to close a segment gives back its memory, page by page, which takes longer than all else that is to be done for a
-//! program: meanwhile no other would be taken in.
+//! Who is the last to close a segment gives back its memory, page by page, which takes longer than all else that is to be
+//! done for a program: meanwhile no other would be taken in.
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

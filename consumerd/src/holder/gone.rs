@@ -1,8 +1,9 @@
 //! Programs that were let go while an offer of theirs may still wait to be taken.
 //!
-//! A program offers itself once more as it ends, since it cannot know whether it is read. Taken for a new one after it was let go, it
-//! would count as a program all of whose records somebody else has read. To take all offers before any program is let go would keep
-//! the quotas full while ever more programs come. So who was let go is known until everything that had come by then was dealt with.
+//! A program offers itself once more as it ends, since it cannot know whether it is read. Taken for a new one after it
+//! was let go, it would count as a program all of whose records somebody else has read. To take all offers before any
+//! program is let go would keep the quotas full while ever more programs come. So who was let go is known until
+//! everything that had come by then was dealt with.
 
 use std::collections::{HashSet, VecDeque};
 

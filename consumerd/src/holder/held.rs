@@ -15,8 +15,8 @@ use super::gone::Gone;
 use crate::config::Config;
 use crate::link::Program;
 
-/// The file system of memory files, as the kernel names it. Those of huge pages have another: where no such page is free they cannot be
-/// mapped, which a worker that starts would take for a shortage that passes.
+/// The file system of memory files, as the kernel names it. Those of huge pages have another: where no such page is free
+/// they cannot be mapped, which a worker that starts would take for a shortage that passes.
 const TMPFS: FsWord = 0x0102_1994;
 
 /// Device and inode of a segment.

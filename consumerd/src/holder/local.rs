@@ -72,8 +72,8 @@ impl Drop for SocketFile {
     }
 }
 
-/// Lets everybody connect. Whoever else may write the folder cannot have the mode of another file changed by a daemon of root: what
-/// took the socket's place meanwhile stays as it is.
+/// Lets everybody connect. Whoever else may write the folder cannot have the mode of another file changed by a daemon of
+/// root: what took the socket's place meanwhile stays as it is.
 fn open_to_all(path: &Path) -> io::Result<()> {
     let found = open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let stat = fstat(&found)?;

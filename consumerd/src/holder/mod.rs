@@ -57,7 +57,8 @@ use worker_process::{STUCK_AFTER, WorkerProcess};
 
 /// Pause while a message could not be handed over yet.
 const SHORT_TICK: Duration = Duration::from_millis(10);
-/// What the worker may take to end beside `stop_timeout_ms`, to which it keeps itself; half a second of it if nobody reads its log.
+/// What the worker may take to end beside `stop_timeout_ms`, to which it keeps itself; half a second of it if nobody
+/// reads its log.
 const AROUND_SHIPPING: Duration = Duration::from_millis(3700);
 /// A worker that lived shorter than this counts as one that could not start.
 const SHORT_LIFE: Duration = Duration::from_secs(2);

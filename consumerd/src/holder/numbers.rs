@@ -1,6 +1,6 @@
-//! Which number is whose, written down in the staging memory. What is staged of a program is of use to the next daemon only if the
-//! program has the same number there, and it may be one that systemd has not been told of yet, or keeps no more of: that one is
-//! found again alive, and known by its segment.
+//! Which number is whose, written down in the staging memory. What is staged of a program is of use to the next daemon
+//! only if the program has the same number there, and it may be one that systemd has not been told of yet, or keeps no
+//! more of: that one is found again alive, and known by its segment.
 //!
 //! The inode tells: the kernel counts up those of memory files, and this one was in use until the daemon before ended.
 
@@ -20,8 +20,8 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// Reads the table, and has those who hold the segments that are in it get their numbers again. What cannot be is left out, as
-    /// a number that was never given.
+    /// Reads the table, and has those who hold the segments that are in it get their numbers again. What cannot be is
+    /// left out, as a number that was never given.
     ///
     /// # Errors
     /// When the memory cannot be read.
@@ -85,8 +85,8 @@ impl Numbers {
     }
 }
 
-/// The largest number of which the table or a checkpoint knows that it was given, 0 if there is none. Whoever has a number that is
-/// in neither was let go, and nobody remembers it.
+/// The largest number of which the table or a checkpoint knows that it was given, 0 if there is none. Whoever has a
+/// number that is in neither was let go, and nobody remembers it.
 pub(super) fn last_given(memory: &impl Memory, geometry: Geometry) -> u64 {
     let noted = rows(memory, geometry).into_iter().flatten().flatten().map(|row| row.number).max();
     let checkpoint = Staging::newest_checkpoint(memory, geometry).ok().flatten();

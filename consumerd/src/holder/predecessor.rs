@@ -1,9 +1,9 @@
 //! Addresses that an earlier daemon still has.
 //!
 //! A daemon that ends keeps the control socket and the HTTP address for as long as its worker ships what it had drained,
-//! and so does the worker of a holder that was killed. The kernel needs a moment to take a killed process apart. Whoever starts the daemon anew meanwhile
-//! means one daemon, not two. An address of TCP may be any program's, and the sockets stay with the worker as long: who
-//! finds them free has no earlier daemon to wait for.
+//! and so does the worker of a holder that was killed. The kernel needs a moment to take a killed process apart. Whoever
+//! starts the daemon anew meanwhile means one daemon, not two. An address of TCP may be any program's, and the sockets
+//! stay with the worker as long: who finds them free has no earlier daemon to wait for.
 
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! Who may take a copy of rings, of which so many are in memory: no user keeps another, nor those who reach all programs, waiting.
+//! Who may take a copy of rings, of which so many are in memory: no user keeps another, nor those who reach all programs,
+//! waiting.
 
 use std::collections::HashMap;
 use std::io;

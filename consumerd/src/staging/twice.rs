@@ -1,4 +1,5 @@
-//! Words that are kept twice, each copy with a checksum: while one is written, or if something else writes to it, the other is whole.
+//! Words that are kept twice, each copy with a checksum: while one is written, or if something else writes to it, the
+//! other is whole.
 
 use std::io;
 

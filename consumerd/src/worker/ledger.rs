@@ -1,8 +1,8 @@
 //! The books: what was drained, what became of it, and which staged frames still wait for whom.
 //!
 //! Every figure is kept twice: as it is now (`/metrics`), and of retired frames only (the checkpoint). A worker that
-//! starts anew begins with the latter and counts the frames that it finds again. What `/metrics` has shown as settled by then stays
-//! so, though it is shipped again: see [`ahead`].
+//! starts anew begins with the latter and counts the frames that it finds again. What `/metrics` has shown as settled by
+//! then stays so, though it is shipped again: see [`ahead`].
 
 mod ahead;
 

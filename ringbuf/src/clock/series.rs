@@ -67,8 +67,8 @@ const ROUNDING_NS: i64 = 2;
 /// Three readings of the clocks that nothing came between take less; a step that is smaller may stay unseen.
 const UNDISTURBED_NS: i64 = 10_000;
 
-/// A counter that stands lower than before by more has begun again: those of two CPUs do not differ by a thousandth of that, or the
-/// kernel would not trust them.
+/// A counter that stands lower than before by more has begun again: those of two CPUs do not differ by a thousandth of
+/// that, or the kernel would not trust them.
 const BEGUN_AGAIN_TICKS: u64 = 10_000_000;
 
 /// One moment of the counter and of CLOCK_MONOTONIC.

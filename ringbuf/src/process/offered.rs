@@ -38,8 +38,8 @@ pub(super) fn offer_if_due() {
     let _ = offer_now();
 }
 
-/// For how long nothing is read before whoever has the program attached is taken for gone, and between offers from then on: it may
-/// live, and have no room for more of this program.
+/// For how long nothing is read before whoever has the program attached is taken for gone, and between offers from then
+/// on: it may live, and have no room for more of this program.
 const GONE_AFTER_SECONDS: u64 = 2;
 const GONE_PAUSE_SECONDS: u64 = 10;
 
@@ -199,8 +199,8 @@ fn is_held() -> bool {
     }
 }
 
-/// Whether an offer was sent that no consumer has answered: it waits where it was sent to, also when this program does not get there
-/// any more, as from a chroot.
+/// Whether an offer was sent that no consumer has answered: it waits where it was sent to, also when this program does
+/// not get there any more, as from a chroot.
 fn is_unanswered() -> bool {
     STATE.is_offered.load(Relaxed) && !is_attached() && !is_set(control::LEFT)
 }

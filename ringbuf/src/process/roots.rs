@@ -9,8 +9,9 @@ use crate::hot::HotSlot;
 use crate::layout::control;
 use crate::rseq::{self, Outcome};
 
-/// How far a slot's numbers lie apart: odd, so that each of 2^64 comes before one comes again, and as much as fits into an instruction of
-/// the golden ratio, whose multiples spread evenly (Knuth, The Art of Computer Programming, volume 3, 6.4).
+/// How far a slot's numbers lie apart: odd, so that each of 2^64 comes before one comes again, and as much as fits into
+/// an instruction of the golden ratio, whose multiples spread evenly (Knuth, The Art of Computer Programming, volume 3,
+/// 6.4).
 pub(crate) const STEP: i32 = -0x61c8_8647;
 
 /// One more root that was counted, and is not simply left out: where, and what the countdown there was.
@@ -143,8 +144,8 @@ pub fn rate() -> Rate {
 
 /// An id that no other call, process or child gets but by chance: positive, 63 bits. The next number of a sequence that
 /// starts at a random place in each slot of each process (a forked child draws anew), mixed by the first round of
-/// SplitMix64's finaliser (Steele, Lea, Flood 2014): ids shall differ and spread, not be hard to guess, and each round is code that
-/// is found cold.
+/// SplitMix64's finaliser (Steele, Lea, Flood 2014): ids shall differ and spread, not be hard to guess, and each round is
+/// code that is found cold.
 #[inline]
 pub fn new_id() -> u64 {
     try_new_id().unwrap_or_else(|| mix(next_number_otherwise()))

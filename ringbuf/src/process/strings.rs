@@ -28,9 +28,9 @@ pub struct Place {
     pub service: *const u8,
 }
 
-/// Records an event at [`LEGACY_LEVEL`] that was met as [`Size::Cells`], with what it says at `texts`: name, address and name of the
-/// endpoint, and key. By whatever way there is if it has no room in cells: nothing is left to the caller, so that this can be its
-/// end.
+/// Records an event at [`LEGACY_LEVEL`] that was met as [`Size::Cells`], with what it says at `texts`: name, address and
+/// name of the endpoint, and key. By whatever way there is if it has no room in cells: nothing is left to the caller, so
+/// that this can be its end.
 ///
 /// # Safety
 /// As [`super::record_call`]; the call was met so just now, and `place` is its endpoint.

@@ -36,8 +36,9 @@ struct MoreGrains([u64; 2]);
 static MORE_GRAINS: MoreGrains = MoreGrains([MORE, 0]);
 const MORE: u64 = CELLS_GRAINS as u64 - 1;
 
-/// Texts that are new are looked up in vain once in about 1,024 times ([`crate::process::text`]), here by where the slot's own ring
-/// stands, which no other CPU writes: multiplied by this, that is below the bound so often, and not at even distances.
+/// Texts that are new are looked up in vain once in about 1,024 times ([`crate::process::text`]), here by where the
+/// slot's own ring stands, which no other CPU writes: multiplied by this, that is below the bound so often, and not at
+/// even distances.
 const GOLDEN: u32 = 0x9e37_79b9;
 const LOOKED_UP_BELOW: u32 = 1 << 22;
 
@@ -61,10 +62,10 @@ macro_rules! end_text {
     };
 }
 
-// rdi: ids; rsi: the endpoint; rdx: the event's text; rcx: the span's name; r8: address; r9: service, which all are handed on to
-// whoever does what is not done here. Before the sequence: the texts, in xmm0 to xmm4. Inside: r10 the rseq area, then the head
-// grain, and the area again; r11 the slot, then head, then a stamp, and head again; rcx the slot's header; what rcx and rdx were is
-// kept in xmm8 and xmm9. What it does not do is as in `push_texts`.
+// rdi: ids; rsi: the endpoint; rdx: the event's text; rcx: the span's name; r8: address; r9: service, which all are
+// handed on to whoever does what is not done here. Before the sequence: the texts, in xmm0 to xmm4. Inside: r10 the rseq
+// area, then the head grain, and the area again; r11 the slot, then head, then a stamp, and head again; rcx the slot's
+// header; what rcx and rdx were is kept in xmm8 and xmm9. What it does not do is as in `push_texts`.
 push_sequence!(
     concat!(
         begin!(
@@ -256,8 +257,8 @@ unsafe extern "C" fn push_longer(
     }
 }
 
-/// Where the sequence ends if texts are to be looked up though they are most likely not to be found. Its arguments are those of the
-/// sequence.
+/// Where the sequence ends if texts are to be looked up though they are most likely not to be found. Its arguments are
+/// those of the sequence.
 ///
 /// # Safety
 /// As [`push_cells`].

@@ -191,10 +191,10 @@ macro_rules! passed {
     };
 }
 
-/// From a slot's number in r11 to its distance from the first, in bytes of [`HotSlot`](crate::hot::HotSlot). The first slots, which are nearly
-/// all that are ever used, by branches: the processor guesses them, and need not wait for the number to go on. `$own_slots`:
-/// where it says how many of them sequences write. The one behind these is the shared one, of which the head moves though its
-/// ring is not to be found in [`Hot`](crate::hot::Hot).
+/// From a slot's number in r11 to its distance from the first, in bytes of [`HotSlot`](crate::hot::HotSlot). The first
+/// slots, which are nearly all that are ever used, by branches: the processor guesses them, and need not wait for the
+/// number to go on. `$own_slots`: where it says how many of them sequences write. The one behind these is the shared one,
+/// of which the head moves though its ring is not to be found in [`Hot`](crate::hot::Hot).
 macro_rules! predicted_slot {
     ($name:literal, $own_slots:literal) => {
         concat!(

@@ -1,7 +1,7 @@
 //! Numbers that no other thread draws.
 //!
-//! The one sequence that stands where it is wanted, and is not called: what makes spans is called seldom enough to be found cold, and
-//! pays for each call and each line of code then (docs/adr/0007-reading-the-clock.md).
+//! The one sequence that stands where it is wanted, and is not called: what makes spans is called seldom enough to be
+//! found cold, and pays for each call and each line of code then (docs/adr/0007-reading-the-clock.md).
 
 use std::arch::asm;
 use std::mem::offset_of;
@@ -12,15 +12,16 @@ use crate::hot::{Hot, HotSlot};
 use crate::layout::MAX_SLOTS;
 use crate::process::roots::STEP;
 
-/// The slot's next number, [`STEP`] after its last one; or why there is none: the slot's generator is not seeded, the thread has no slot, or it was interrupted.
+/// The slot's next number, [`STEP`] after its last one; or why there is none: the slot's generator is not seeded, the
+/// thread has no slot, or it was interrupted.
 ///
 /// # Safety
 /// `area` is the offset of the rseq areas, which is not 0.
 #[inline(always)]
 pub(crate) unsafe fn next_number(hot: &Hot, area: i32) -> Result<u64, Outcome> {
     let number: u64;
-    // SAFETY: passed on from the caller: the thread's area, of which the sequence writes the word that arms it. The word of a slot
-    // that is not 0 has one writer, as its ring has (invariant 4).
+    // SAFETY: passed on from the caller: the thread's area, of which the sequence writes the word that arms it. The word
+    // of a slot that is not 0 has one writer, as its ring has (invariant 4).
     unsafe {
         asm!(
             // A thread that is not registered has a negative CPU.

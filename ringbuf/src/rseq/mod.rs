@@ -17,12 +17,13 @@
 //! | `room` | where a ring's room ends; a loss; the oldest record that goes |
 //! | `ids` | the next number of a slot |
 //!
-//! All but the last are made of the pieces in `frame`, and have the symbols `blkin_rseq_NAME_start` and `_end`, for those who count
-//! their instructions: those of the first slot.
+//! All but the last are made of the pieces in `frame`, and have the symbols `blkin_rseq_NAME_start` and `_end`, for those
+//! who count their instructions: those of the first slot.
 //!
 //! What makes them fast: on many processors a reading of the clock waits for the loads before it, and the loads behind it
-//! wait for the reading, so that a record costs the clock and its longest chain of loads (docs/adr/0007-reading-the-clock.md). The
-//! sequences of short records have two in a row: the first slot's header, and head there.
+//! wait for the reading, so that a record costs the clock and its longest chain of loads
+//! (docs/adr/0007-reading-the-clock.md). The sequences of short records have two in a row: the first slot's header, and
+//! head there.
 
 #[macro_use]
 mod frame;

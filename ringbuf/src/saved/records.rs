@@ -99,8 +99,9 @@ impl Saved {
         self.slots = slots;
     }
 
-    /// Whether what has one anchor of its clock has times. `CLOCK_MONOTONIC` has one rate everywhere; for a time stamp counter the
-    /// machine that this runs on gives another anchor, unless its rate says that it is not the one of the rings.
+    /// Whether what has one anchor of its clock has times. `CLOCK_MONOTONIC` has one rate everywhere; for a time stamp
+    /// counter the machine that this runs on gives another anchor, unless its rate says that it is not the one of the
+    /// rings.
     pub fn adopt_clock_of_this_boot(&mut self) -> bool {
         if self.clock == Some(ClockKind::Monotonic) {
             return true;

@@ -106,9 +106,10 @@ impl Entry {
         }
     }
 
-    /// Whether the texts lie where the entry says. Nothing but comparisons and the jumps that they decide, as below: both are most of
-    /// what a legacy call costs. The endpoint's address comes first, for it is never NULL, and an entry has it last: where it is
-    /// equal no other is NULL either. Whoever stored an address saw that a block that begins there ends in the same page.
+    /// Whether the texts lie where the entry says. Nothing but comparisons and the jumps that they decide, as below: both
+    /// are most of what a legacy call costs. The endpoint's address comes first, for it is never NULL, and an entry has
+    /// it last: where it is equal no other is NULL either. Whoever stored an address saw that a block that begins there
+    /// ends in the same page.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(super) fn lies_at(&self, texts: &[*const u8; TEXTS]) -> bool {

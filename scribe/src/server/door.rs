@@ -35,7 +35,8 @@ impl Door {
         Door { listener, places, max_connections, waited_since: None, refusals, failures }
     }
 
-    /// The next connection; none if it was turned away, or could not be had. Nothing is lost if this is not waited for to its end.
+    /// The next connection; none if it was turned away, or could not be had. Nothing is lost if this is not waited for to
+    /// its end.
     pub(super) async fn next(&mut self) -> Option<(TcpStream, SocketAddr, Seat)> {
         loop {
             if let Some(free) = self.places.take() {

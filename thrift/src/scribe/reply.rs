@@ -31,8 +31,8 @@ pub struct Reply {
 pub enum Outcome {
     /// The server answered.
     Result(ResultCode),
-    /// The server could not serve the call. The same bytes will fail again, but for an [internal error](ExceptionKind::InternalError)
-    /// perhaps.
+    /// The server could not serve the call. The same bytes will fail again, but for an [internal
+    /// error](ExceptionKind::InternalError) perhaps.
     Exception(Exception),
 }
 

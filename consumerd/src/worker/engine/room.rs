@@ -136,8 +136,8 @@ impl Engine {
     }
 
     /// A program that has ended is held, and counts in the quotas, until its frames are retired, and those before them: a
-    /// span that stays open keeps them all. When many have ended, or a quota is nearly used up, the spans that hold them up leave as
-    /// they are.
+    /// span that stays open keeps them all. When many have ended, or a quota is nearly used up, the spans that hold them
+    /// up leave as they are.
     pub(super) fn hurry_ended(&mut self, now: Duration) {
         let most = self.config.max_programs.min(self.config.max_programs_per_uid) / 4;
         let ended = self.programs.values().filter(|program| program.ended);

@@ -13,7 +13,8 @@ fn bytes_from_disks() -> u64 {
 }
 
 impl Fixture {
-    /// A spool where files are on a disk, unlike perhaps in the system's folder for such; nothing if they are in memory there, too.
+    /// A spool where files are on a disk, unlike perhaps in the system's folder for such; nothing if they are in memory
+    /// there, too.
     fn on_disk(limits: Limits) -> Option<Self> {
         const TMPFS: FsWord = 0x0102_1994;
         let folder = TempDir::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();

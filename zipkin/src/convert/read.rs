@@ -30,6 +30,8 @@ pub(super) struct Event<'a> {
     pub(super) nanos: u16,
     pub(super) value: &'a str,
     pub(super) endpoint: Option<Endpoint>,
+    /// Where it was written, if its nanoseconds are told, too.
+    place: Option<Place>,
 }
 
 impl<'a> Event<'a> {
@@ -38,8 +40,9 @@ impl<'a> Event<'a> {
         model::Annotation { timestamp: self.timestamp, nanos: self.nanos, value: self.value.to_owned() }
     }
 
-    fn order(&self) -> (i64, u16, &'a str) {
-        (self.timestamp, self.nanos, self.value)
+    /// A clock may read the same twice: then the place in the ring says which came first.
+    fn order(&self) -> (i64, u16, Option<Place>, &'a str) {
+        (self.timestamp, self.nanos, self.place, self.value)
     }
 }
 
@@ -55,7 +58,7 @@ pub(super) struct Tag<'a> {
 impl<'a> V1<'a> {
     pub(super) fn read(span: &'a Span) -> Option<V1<'a>> {
         let high = span.trace_id_high.unwrap_or(0);
-        let mut events: Vec<_> = span.annotations.iter().map(read_event).collect();
+        let mut events: Vec<_> = span.annotations.iter().map(|event| read_event(span, event)).collect();
         events.sort_by(|left, right| left.order().cmp(&right.order()));
         let mut tags: Vec<_> = span.binary_annotations.iter().filter_map(|tag| read_tag(span, tag)).collect();
         tags.sort_by(|left, right| left.key.cmp(right.key));
@@ -74,9 +77,11 @@ impl<'a> V1<'a> {
     }
 }
 
-fn read_event(annotation: &Annotation) -> Event<'_> {
-    let Annotation { timestamp, value, host, nanos, .. } = annotation;
-    Event { timestamp: *timestamp, nanos: read_nanos(*nanos), value, endpoint: read_host(host.as_ref()) }
+fn read_event<'a>(span: &Span, annotation: &'a Annotation) -> Event<'a> {
+    let Annotation { timestamp, value, host, nanos, source, position } = annotation;
+    let (timestamp, endpoint) = (*timestamp, read_host(host.as_ref()));
+    let place = nanos.and_then(|_| place(span, *source, *position));
+    Event { timestamp, nanos: read_nanos(*nanos), value, endpoint, place }
 }
 
 /// What is no part of a microsecond is not known.
@@ -133,7 +138,10 @@ pub(super) fn read_host(host: Option<&blkin_thrift::Endpoint>) -> Option<Endpoin
 
 #[cfg(test)]
 mod tests {
+    use blkin_thrift::position;
+
     use super::*;
+    use crate::convert::v1_to_v2;
 
     #[test]
     fn numbers_are_shown_and_what_nobody_can_show_is_not() {
@@ -161,6 +169,25 @@ mod tests {
                 "{kind:?}"
             );
         }
+    }
+
+    #[test]
+    fn events_of_one_nanosecond_stand_in_the_order_of_their_ring() {
+        let order = |nanos| {
+            let event = |grain, value: &str| Annotation {
+                timestamp: 7,
+                nanos,
+                value: value.to_owned(),
+                position: Some(position::of(0, grain)),
+                ..Annotation::default()
+            };
+            let annotations = vec![event(3, "end"), event(1, "mid"), event(2, "late")];
+            let span = Span { trace_id: 1, id: 1, source: Some(9), annotations, ..Span::default() };
+            let [span] = v1_to_v2(&span).try_into().expect("one side");
+            span.annotations.into_iter().map(|annotation| annotation.value).collect::<Vec<_>>()
+        };
+        assert_eq!(order(Some(20)), ["mid", "late", "end"]);
+        assert_eq!(order(None), ["end", "late", "mid"], "Zipkin's where nobody told of nanoseconds");
     }
 
     #[test]

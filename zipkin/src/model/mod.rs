@@ -4,6 +4,8 @@ mod endpoint;
 mod ids;
 mod tags;
 
+use std::collections::HashSet;
+
 use serde::Serialize;
 
 pub use endpoint::Endpoint;
@@ -189,16 +191,22 @@ impl Span {
     }
 }
 
-/// Of the same value in one microsecond the first stays, as in Zipkin, although their nanoseconds may differ.
+/// Of the same value in one microsecond the first stays, as in Zipkin, although their nanoseconds may differ. What has the same
+/// nanosecond stays as it came.
 fn put_in_order(annotations: &mut Vec<Annotation>) {
-    fn by_value(annotation: &Annotation) -> (i64, &str, u16) {
-        (annotation.timestamp, &annotation.value, annotation.nanos)
-    }
-    annotations.sort_by(|one, next| by_value(one).cmp(&by_value(next)));
-    annotations.dedup_by(|next, kept| (next.timestamp, &next.value) == (kept.timestamp, &kept.value));
-    if annotations.iter().any(|annotation| annotation.nanos != 0) {
+    if annotations.iter().all(|annotation| annotation.nanos == 0) {
         annotations.sort();
+        annotations.dedup();
+        return;
     }
+    annotations.sort_by_key(Annotation::moment);
+    if annotations.windows(2).all(|pair| pair[0].timestamp < pair[1].timestamp) {
+        return;
+    }
+    let mut seen = HashSet::with_capacity(annotations.len());
+    let first = annotations.iter().map(|annotation| seen.insert((annotation.timestamp, &annotation.value)));
+    let mut first = first.collect::<Vec<_>>().into_iter();
+    annotations.retain(|_| first.next() == Some(true));
 }
 
 /// The name of a span or service as Zipkin keeps it: lower case, none if empty.
@@ -228,6 +236,13 @@ mod tests {
         let expected = [at(6, 999, "z"), at(7, 10, "Enqueuing op"), at(7, 20, "Enqueued op"), at(8, 0, "a")];
         let mut mixed = expected.clone();
         mixed.reverse();
+        assert_eq!(in_order(&mixed), expected);
+    }
+
+    #[test]
+    fn annotations_of_one_nanosecond_stand_as_they_came() {
+        let expected = [at(7, 10, "b"), at(7, 20, "mid"), at(7, 20, "end"), at(7, 30, "a")];
+        let mixed = [at(7, 30, "a"), at(7, 20, "mid"), at(7, 20, "end"), at(7, 10, "b"), at(7, 20, "mid")];
         assert_eq!(in_order(&mixed), expected);
     }
 

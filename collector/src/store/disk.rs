@@ -4,13 +4,15 @@ mod opening;
 mod overlay;
 mod retry;
 
+use std::cell::RefCell;
 use std::fs;
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
 use blkin_daemon::Cause;
@@ -51,7 +53,9 @@ pub struct Disk {
     page_cache: PageCache,
     /// None after a failure, until the next who reads or writes opens the file again: redb refuses everything after an
     /// error of the disk, also when there is space again.
-    database: RwLock<Option<Opened>>,
+    database: RwLock<Option<Open>>,
+    /// How often it was opened.
+    openings: AtomicU64,
     /// When it may be written to again after such a failure.
     retry: Mutex<Retry>,
     /// Of those who write.
@@ -61,6 +65,20 @@ pub struct Disk {
     /// Whether it was found damaged before.
     was_suspect: bool,
     damage: Damage,
+}
+
+/// The file as it is open.
+struct Open {
+    /// Of the opening.
+    number: u64,
+    opened: Opened,
+}
+
+impl Open {
+    fn database(&self) -> &Database {
+        let (Opened::Whole(database) | Opened::ToRead(database)) = &self.opened;
+        database
+    }
 }
 
 /// How the file is open.
@@ -107,16 +125,17 @@ impl Disk {
         if found != Some(file) {
             keep_names(folder).map_err(|error| open_error(folder, &error))?;
         }
-        let database = RwLock::new(Some(database));
+        let database = RwLock::new(Some(Open { number: 0, opened: database }));
         let suspect = AtomicBool::new(false);
         let retry = Mutex::new(retry);
-        let (turns, damage) = Default::default();
+        let (openings, turns, damage) = Default::default();
         let disk = Disk {
             path,
             file,
             cache_bytes,
             page_cache,
             database,
+            openings,
             retry,
             turns,
             suspect,
@@ -137,19 +156,37 @@ impl Disk {
             Err(TableError::TableDoesNotExist(_)) => Ok(false),
             Err(error) => Err(reading(error)),
         };
-        self.with(|database| self.guarded(|| open(database)))
+        self.with(|_, database| self.guarded(|| open(database)))
     }
 
-    fn reopened(&self) -> Result<(), StoreError> {
+    fn opened(&self) -> RwLockReadGuard<'_, Option<Open>> {
+        self.database.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn opened_mut(&self) -> RwLockWriteGuard<'_, Option<Open>> {
+        self.database.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The file, open, and nobody closes it meanwhile.
+    fn reopened(&self) -> Result<RwLockReadGuard<'_, Option<Open>>, StoreError> {
         // Who waits for the other lock would hold up readers until the other writer's commit is over.
-        if self.database.read().unwrap_or_else(PoisonError::into_inner).is_some() {
-            return Ok(());
+        let open = self.opened();
+        if open.is_some() {
+            return Ok(open);
         }
-        let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
-        if database.is_none() {
-            *database = Some(self.open_again()?);
+        drop(open);
+        let mut open = self.opened_mut();
+        if open.is_none() {
+            let opened = self.open_again()?;
+            let number = self.openings.fetch_add(1, Ordering::Relaxed) + 1;
+            *open = Some(Open { number, opened });
         }
-        Ok(())
+        Ok(RwLockWriteGuard::downgrade(open))
+    }
+
+    /// Closes the file if it is still open as it was then.
+    fn close(&self, number: u64) {
+        self.opened_mut().take_if(|open| open.number == number);
     }
 
     fn open_again(&self) -> Result<Opened, StoreError> {
@@ -173,14 +210,13 @@ impl Disk {
 
     /// Closes a file that is open to be read only, once its disk takes something: to open it takes long if it is large.
     fn close_if_to_read(&self) -> Result<(), StoreError> {
-        if !matches!(*self.database.read().unwrap_or_else(PoisonError::into_inner), Some(Opened::ToRead(_))) {
-            return Ok(());
-        }
+        let to_read = |open: &Open| matches!(open.opened, Opened::ToRead(_)).then_some(open.number);
+        let Some(number) = self.opened().as_ref().and_then(to_read) else { return Ok(()) };
         let begun = Instant::now();
         let tried = try_disk(&self.path);
         self.retry().opened(begun, Instant::now());
         tried.inspect_err(|error| self.retry().failed(error))?;
-        *self.database.write().unwrap_or_else(PoisonError::into_inner) = None;
+        self.close(number);
         Ok(())
     }
 
@@ -203,17 +239,56 @@ impl Disk {
         self.retry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn with<T>(&self, work: impl FnOnce(&Database) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        match &*self.database.read().unwrap_or_else(PoisonError::into_inner) {
-            Some(Opened::Whole(database) | Opened::ToRead(database)) => work(database),
-            None => Err(StoreError::Engine("it is closed since the disk failed".to_owned())),
+    fn with<T>(&self, work: impl FnOnce(u64, &Database) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        match &*self.reopened()? {
+            Some(open) => work(open.number, open.database()),
+            None => Err(StoreError::Closed),
         }
     }
 
+    /// Works with a file that can be written to, and closes it if its disk fails.
     fn with_whole<T>(&self, work: impl FnOnce(&Database) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        match &*self.database.read().unwrap_or_else(PoisonError::into_inner) {
-            Some(Opened::Whole(database)) => work(database),
-            Some(Opened::ToRead(_)) | None => Err(self.retry().refusal()),
+        let (number, done) = match &*self.opened() {
+            Some(Open { number, opened: Opened::Whole(database) }) => (*number, work(database)),
+            _ => return Err(self.retry().refusal()),
+        };
+        self.close_after(number, done)
+    }
+
+    /// Closes what was opened then if nothing more can be done with it.
+    fn close_after<T>(&self, number: u64, done: Result<T, StoreError>) -> Result<T, StoreError> {
+        if let Err(error) = &done
+            && is_of_disk(error)
+        {
+            self.retry().failed(error);
+            self.close(number);
+        }
+        done
+    }
+
+    /// Closes what was opened then, so that whoever reads it opens it anew. Of what is damaged a new start is waited for.
+    fn close_to_renew(&self, number: u64) -> Result<(), StoreError> {
+        if self.suspect.load(Ordering::Acquire) {
+            return Err(StoreError::Closed);
+        }
+        self.close(number);
+        Ok(())
+    }
+
+    /// The rows as they are now.
+    fn rows(&self) -> Result<Rc<Rows>, StoreError> {
+        let table =
+            |database: &Database| database.begin_read().map_err(reading)?.open_table(ROWS).map_err(reading);
+        loop {
+            let (opening, table) =
+                self.with(|number, database| Ok((number, self.guarded(|| table(database)))))?;
+            match table {
+                Err(StoreError::Closed) => self.close_to_renew(opening)?,
+                table => {
+                    let table = self.close_after(opening, table)?;
+                    return Ok(Rc::new(Rows { table, opening }));
+                }
+            }
         }
     }
 }
@@ -257,6 +332,7 @@ fn reading(error: impl Into<redb::Error>) -> StoreError {
 fn engine(error: impl Into<redb::Error>) -> StoreError {
     match error.into() {
         redb::Error::Corrupted(reason) => StoreError::Corrupted(reason),
+        redb::Error::PreviousIo | redb::Error::DatabaseClosed => StoreError::Closed,
         redb::Error::Io(error) if Cause::of_write(&error) == Cause::DiskFull => StoreError::Full,
         other => StoreError::Engine(other.to_string()),
     }
@@ -264,7 +340,7 @@ fn engine(error: impl Into<redb::Error>) -> StoreError {
 
 /// Whether nothing more can be done with the file as it is open.
 fn is_of_disk(error: &StoreError) -> bool {
-    matches!(error, StoreError::Engine(_) | StoreError::Full)
+    matches!(error, StoreError::Engine(_) | StoreError::Full | StoreError::Closed)
 }
 
 /// Returns how many bytes were written, about.
@@ -286,12 +362,7 @@ fn commit(database: &Database, work: Work<'_>) -> Result<u64, StoreError> {
 
 impl Engine for Disk {
     fn read(&self) -> Result<Box<dyn Snapshot + '_>, StoreError> {
-        self.reopened()?;
-        self.with(|database| {
-            let transaction = database.begin_read().map_err(reading)?;
-            let table = self.guarded(|| transaction.open_table(ROWS).map_err(reading))?;
-            Ok(Box::new(Reader { table, disk: self }) as Box<dyn Snapshot>)
-        })
+        Ok(Box::new(Reader { rows: RefCell::new(self.rows()?), disk: self }))
     }
 
     fn write(&self, work: Work<'_>) -> Result<(), StoreError> {
@@ -303,16 +374,10 @@ impl Engine for Disk {
         // Whether it is open or not: that opening failed took as long, and is as likely to fail again.
         self.may_write()?;
         self.close_if_to_read()?;
-        self.reopened()?;
+        drop(self.reopened()?);
         self.may_write()?;
-        let done = self.with_whole(|database| self.guarded(|| commit(database, work)));
-        if let Err(error) = &done
-            && is_of_disk(error)
-        {
-            self.retry().failed(error);
-            *self.database.write().unwrap_or_else(PoisonError::into_inner) = None;
-        }
-        self.page_cache.wrote(done?);
+        let written = self.with_whole(|database| self.guarded(|| commit(database, work)))?;
+        self.page_cache.wrote(written);
         Ok(())
     }
 
@@ -329,10 +394,42 @@ impl Engine for Disk {
     }
 }
 
-struct Reader<'d> {
+/// The rows as they were at a moment, while the file is open as it was then.
+struct Rows {
     table: redb::ReadOnlyTable<&'static [u8], &'static [u8]>,
+    opening: u64,
+}
+
+/// Goes on with the file as it is opened anew, if that which it reads is closed for a write that failed: that can be read all the
+/// same.
+struct Reader<'d> {
+    rows: RefCell<Rc<Rows>>,
     disk: &'d Disk,
 }
+
+impl Reader<'_> {
+    fn read<T>(&self, mut work: impl FnMut(&Rows) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        loop {
+            let rows = self.rows.borrow().clone();
+            match self.disk.guarded(|| work(&rows)) {
+                Err(StoreError::Closed) => self.renew(&rows)?,
+                done => return self.disk.close_after(rows.opening, done),
+            }
+        }
+    }
+
+    fn renew(&self, closed: &Rc<Rows>) -> Result<(), StoreError> {
+        // Whoever visits rows may have read others meanwhile.
+        let is_renewed = !Rc::ptr_eq(&self.rows.borrow(), closed);
+        if !is_renewed {
+            self.disk.close_to_renew(closed.opening)?;
+            let rows = self.disk.rows()?;
+            self.rows.replace(rows);
+        }
+        Ok(())
+    }
+}
+
 struct Writer<'t> {
     table: Table<'t, &'static [u8], &'static [u8]>,
     /// Bytes of all values that were put.
@@ -366,11 +463,21 @@ fn scan(
 
 impl Snapshot for Reader<'_> {
     fn look(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool, StoreError> {
-        self.disk.guarded(|| look(&self.table, key, visit))
+        self.read(|rows| look(&rows.table, key, visit))
     }
 
     fn scan(&self, prefix: &[u8], from: &[u8], visit: Visit<'_>) -> Result<(), StoreError> {
-        self.disk.guarded(|| scan(&self.table, prefix, from, visit))
+        let mut from = from.to_vec();
+        self.read(|rows| {
+            let begin = from.clone();
+            scan(&rows.table, prefix, &begin, &mut |key, value| {
+                // The first that is behind it.
+                from.clear();
+                from.extend_from_slice(key);
+                from.push(0);
+                visit(key, value)
+            })
+        })
     }
 }
 
@@ -418,6 +525,7 @@ mod tests {
                 assert_eq!(matches!(error, StoreError::Full), is_full, "{errno}");
                 let mut retry = Retry::default();
                 retry.failed(&error);
+                retry.failed(&StoreError::Closed);
                 let refusal = retry.refusal();
                 assert_eq!(matches!(refusal, StoreError::Full), is_full, "{errno}");
                 assert!(is_full || refusal.to_string().contains(&errno.to_string()), "{refusal}");
@@ -442,6 +550,49 @@ mod tests {
         // It takes no more at once than after any failure.
         let _refused = put();
         assert!(is_open());
+    }
+
+    /// Of more than fits into the cache of [`filled`].
+    static ROW: [u8; 60_000] = [7; 60_000];
+
+    fn filled(folder: &Path) -> Disk {
+        let disk = Disk::open(folder, 1 << 20).unwrap();
+        disk.write(&mut |rows| (0..64).try_for_each(|number| rows.put(&[b'r', number], &ROW))).unwrap();
+        disk
+    }
+
+    #[test]
+    fn who_reads_while_the_file_is_closed_for_its_disk_sees_each_row_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = filled(folder.path());
+        let rows = disk.read().unwrap();
+        let mut seen = Vec::new();
+        let scanned = rows.scan(b"r", b"", &mut |key, _| {
+            seen.push(key[1]);
+            disk.close(disk.openings.load(Ordering::Relaxed));
+            // Others are read on the way.
+            assert!(rows.look(&[b'r', 63 - key[1]], &mut |value| assert!(value == ROW))?);
+            Ok(ControlFlow::Continue(()))
+        });
+        scanned.unwrap();
+        assert_eq!(seen, (0..64).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn who_reads_goes_on_though_a_write_has_failed_and_the_library_reads_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = filled(folder.path());
+        disk.close(0);
+        // It takes no more than some pages.
+        let few_pages = open_to_read(&disk.path, 1 << 20).unwrap();
+        *disk.opened_mut() = Some(Open { number: 100, opened: Opened::Whole(few_pages) });
+        let rows = disk.read().unwrap();
+        let large = vec![1; 80 << 20];
+        let written = disk.with(|_, database| commit(database, &mut |rows| rows.put(b"large", &large)));
+        assert!(matches!(written, Err(StoreError::Engine(_))), "{written:?}");
+        let all_are_there =
+            |rows: &dyn Snapshot| (0..64).all(|number| rows.look(&[b'r', number], &mut |_| {}).unwrap());
+        assert!(all_are_there(&*rows) && all_are_there(&*disk.read().unwrap()));
     }
 
     #[test]

@@ -102,6 +102,9 @@ pub enum StoreError {
     /// The key-value library failed.
     #[error("failed to use the store: {0}; check the disk's space and health")]
     Engine(String),
+    /// The file was closed since it was last used, after an error of its disk.
+    #[error("failed to use the store: it is closed since its disk failed; send or ask again")]
+    Closed,
     /// There is no room to write to.
     #[error(
         "failed to write to the store: its disk has no room left, or its user's share of it is used up; make room, and it \

@@ -171,7 +171,7 @@ impl<E: Engine> TraceStore<E> {
 /// without.
 fn put_off(done: Result<(), StoreError>) -> Result<(), StoreError> {
     match done {
-        Err(error @ (StoreError::Engine(_) | StoreError::Full)) => {
+        Err(error @ (StoreError::Engine(_) | StoreError::Full | StoreError::Closed)) => {
             tracing::error!("put off work on the index: {error}");
             Ok(())
         }

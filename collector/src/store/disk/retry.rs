@@ -26,6 +26,8 @@ impl Retry {
     pub(super) fn failed(&mut self, error: &StoreError) {
         self.reason = match error {
             StoreError::Full => None,
+            // What it was has been told.
+            StoreError::Closed => return,
             StoreError::Engine(reason) | StoreError::Open { reason, .. } => Some(reason.clone()),
             other => Some(other.to_string()),
         };

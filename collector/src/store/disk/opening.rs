@@ -139,7 +139,7 @@ pub(super) fn open_checked(path: &Path, cache_bytes: usize) -> Result<Database, 
     Ok(database)
 }
 
-/// Gives a file another name, by which [`super::salvage`] finds it.
+/// Gives a file another name, by which [`crate::store::salvage`] finds it.
 pub(super) fn set_aside(path: &Path, reason: &str) -> Result<(), StoreError> {
     let aside = beside(path, &format!("{DAMAGED}{}", now_ms()));
     fs::rename(path, &aside).map_err(|error| open_error(path, &error))?;

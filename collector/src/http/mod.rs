@@ -18,8 +18,9 @@ mod rejects;
 mod serve;
 mod untaken;
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
@@ -27,6 +28,7 @@ use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{from_fn, map_response_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use blkin_daemon::Notices;
 use blkin_daemon::admin::{self, Admin};
 
 pub use metrics::{Metrics, registry};
@@ -166,8 +168,17 @@ impl From<Unanswered> for Problem {
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
-        tracing::error!("failed to answer a query: {error}");
+        tell_of_failure(&error);
         Problem(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+    }
+}
+
+/// Whoever looks at a page of a store that cannot be read has many queries fail at once.
+fn tell_of_failure(error: &StoreError) {
+    static TOLD: LazyLock<Mutex<Notices>> = LazyLock::new(Mutex::default);
+    let admitted = TOLD.lock().unwrap_or_else(PoisonError::into_inner).admit(Instant::now());
+    if let Some(held_back) = admitted {
+        tracing::error!(held_back, "failed to answer a query: {error}");
     }
 }
 
@@ -207,4 +218,47 @@ fn no_route(method: &Method, uri: &Uri, named: &Named) -> Problem {
         );
     }
     Problem::not_found("no such route: see /info or the documentation")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
+    use super::*;
+
+    /// Counts lines of a log.
+    struct Lines(Arc<AtomicUsize>);
+
+    impl Subscriber for Lines {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, _: &Event<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn many_queries_that_fail_are_a_line_a_second() {
+        let lines = Arc::<AtomicUsize>::default();
+        let begun = Instant::now();
+        tracing::subscriber::with_default(Lines(lines.clone()), || {
+            for _ in 0..1000 {
+                let Problem(status, _) = StoreError::Full.into();
+                assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+            }
+        });
+        let (lines, seconds) = (lines.load(Ordering::Relaxed), begun.elapsed().as_secs() as usize);
+        assert!((1..=2 + seconds).contains(&lines), "{lines} in {seconds} s");
+    }
 }

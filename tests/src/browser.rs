@@ -9,6 +9,7 @@ use base64::Engine;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::ports::unused_port;
 use crate::process::Process;
 use crate::wait;
 
@@ -34,7 +35,8 @@ impl Browser {
     pub fn start(width: u32, height: u32) -> Result<Browser> {
         let profile = TempDir::new()?;
         let mut command = Command::new("chromedriver");
-        command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        // Left to itself it takes one that is free at its first address, and ends if it is not at the second.
+        command.arg(format!("--port={}", unused_port()?)).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut driver = Process::spawn("chromedriver", &mut command)?;
         let output = driver.child().stdout.take().context("no pipe to chromedriver")?;
         let port = port(BufReader::new(output))?;
@@ -150,12 +152,15 @@ impl Drop for Browser {
     }
 }
 
-/// chromedriver says which port it took: `… started successfully on port 38495.`
+/// chromedriver says once that it listens: `… started successfully on port 38495.`
 fn port(output: impl BufRead) -> Result<u16> {
+    let mut said = String::new();
     for line in output.lines() {
-        if let Some((_, port)) = line?.rsplit_once("successfully on port ") {
+        let line = line?;
+        if let Some((_, port)) = line.rsplit_once("successfully on port ") {
             return Ok(port.trim_end_matches('.').parse()?);
         }
+        said += &format!("\n{line}");
     }
-    bail!("chromedriver ended without a port")
+    bail!("chromedriver ended without a port:{said}")
 }

@@ -1,6 +1,7 @@
 //! Ports for what cannot be told to take any.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use anyhow::{Context, Result};
@@ -19,6 +20,13 @@ pub fn unused_port() -> Result<u16> {
     (0..COUNT)
         .map(|_| std::process::id().wrapping_add(GIVEN.fetch_add(1, Relaxed)) % COUNT)
         .filter_map(|at| u16::try_from(FIRST + at).ok())
-        .find(|port| TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).is_ok())
+        .find(|port| {
+            is_free(Ipv4Addr::UNSPECIFIED.into(), *port) && is_free(Ipv6Addr::UNSPECIFIED.into(), *port)
+        })
         .context("every port is taken")
+}
+
+/// Whether nobody listens there, also where there are no such addresses.
+fn is_free(address: IpAddr, port: u16) -> bool {
+    !TcpListener::bind((address, port)).is_err_and(|error| error.kind() == ErrorKind::AddrInUse)
 }

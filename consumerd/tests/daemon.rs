@@ -140,11 +140,9 @@ fn a_worker_killed_again_and_again_loses_nothing_and_the_ledger_balances_again()
 #[test]
 fn what_a_killed_worker_had_staged_finds_room_in_small_queues() {
     let (site, scribe) = (Site::new(), common::scribe::Scribe::start(|_| common::scribe::Behaviour::Ok));
-    let config = site.path("config.toml");
     // No span leaves, so that all stays staged; the lines of it are many times what the queues hold.
     let text = "close_events = [\"never\"]\nquiet_ms = 86400000\nqueue_bytes = 1048576\n";
-    std::fs::write(&config, text).unwrap();
-    let daemon = site.daemon(&["--scribe-upstream", &scribe.address, "--config", config.to_str().unwrap()]);
+    let daemon = site.daemon(&["--scribe-upstream", &scribe.address, "--config", &site.config(text)]);
     let mut program = site.program(&[150, 1], &[]);
     let acked = |made: u64| {
         let metrics = daemon.metrics();

@@ -188,9 +188,7 @@ fn told(control: &OwnedFd) -> Option<u64> {
 #[test]
 fn programs_that_are_refused_are_told_why() {
     let site = Site::new();
-    let config = site.path("config.toml");
-    std::fs::write(&config, "max_programs_per_uid = 1\n").unwrap();
-    let daemon = site.daemon(&["--config", config.to_str().unwrap()]);
+    let daemon = site.daemon(&["--config", &site.config("max_programs_per_uid = 1\n")]);
     let header = |version: u64| {
         let mut segment = vec![0; segment_bytes(SLOTS, RING_BYTES) / 8];
         segment[..2].copy_from_slice(&[u64::from_le_bytes(*b"BLKINSEG"), version]);
@@ -262,9 +260,7 @@ fn named_or_counted(lines: &[String]) -> u64 {
 fn programs_that_are_no_good_do_not_fill_the_log() {
     const EACH: u64 = 60;
     let site = Site::new();
-    let config = site.path("config.toml");
-    std::fs::write(&config, "recorder_keep = 0\n").unwrap();
-    let daemon = site.daemon(&["--config", config.to_str().unwrap()]);
+    let daemon = site.daemon(&["--config", &site.config("recorder_keep = 0\n")]);
     let with = |at: usize, word: u64| {
         let mut segment = vec![0; segment_bytes(SLOTS, RING_BYTES) / 8];
         segment[..HEADER.len()].copy_from_slice(&HEADER);
@@ -313,9 +309,7 @@ fn programs_whose_pages_nobody_may_open_do_not_fill_the_log() {
 #[test]
 fn programs_about_which_the_kernel_answers_late_hold_nobody_up() {
     let site = Site::new();
-    let config = site.path("config.toml");
-    std::fs::write(&config, "stuck_kill_ms = 5000\n").unwrap();
-    let daemon = site.daemon(&["--config", config.to_str().unwrap()]);
+    let daemon = site.daemon(&["--config", &site.config("stuck_kill_ms = 5000\n")]);
     let pipes: Vec<_> = (0..60)
         .map(|_| {
             let mut segment = vec![0; segment_bytes(SLOTS, RING_BYTES) / 8];

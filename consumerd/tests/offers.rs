@@ -91,9 +91,7 @@ fn a_program_whose_last_offer_comes_with_its_end_counts_once() {
 fn places_that_are_given_back_are_for_those_who_wait_already() {
     const REPEATED: usize = 1000;
     let site = Site::new();
-    let config = site.path("consumerd.toml");
-    std::fs::write(&config, "max_programs_per_uid = 2\n").unwrap();
-    let daemon = site.bare_daemon(&["--config", config.to_str().unwrap()]);
+    let daemon = site.bare_daemon(&["--config", &site.config("max_programs_per_uid = 2\n")]);
     let offers = |outcome: &str| daemon.metrics().sum_where("blkin_offers_total", outcome);
     let mut lasting = site.program(&[20, 1], &[]);
     let mut ending = site.program(&[20, 1], &[]);
@@ -120,9 +118,7 @@ fn places_that_are_given_back_are_for_those_who_wait_already() {
 #[test]
 fn a_program_beyond_a_quota_is_read_if_another_leaves_soon_and_refused_once_if_none_does() {
     let site = Site::new();
-    let config = site.path("consumerd.toml");
-    std::fs::write(&config, "max_programs_per_uid = 1\n").unwrap();
-    let daemon = site.bare_daemon(&["--config", config.to_str().unwrap()]);
+    let daemon = site.bare_daemon(&["--config", &site.config("max_programs_per_uid = 1\n")]);
     let offers = |outcome: &str| daemon.metrics().sum_where("blkin_offers_total", outcome);
     let mut first = site.program(&[20, 1], &[]);
     wait_for("it is taken in", || (offers("taken") == 1).then_some(()));

@@ -19,9 +19,7 @@ use common::{Daemon, Program, Site, wait_for};
 
 /// A daemon with these lines in its file.
 fn configured(site: &Site, lines: &[&str], arguments: &[&str]) -> Daemon {
-    let config = site.path("config.toml");
-    std::fs::write(&config, lines.join("\n")).unwrap();
-    site.bare_daemon(&[&["--config", config.to_str().unwrap()], arguments].concat())
+    site.bare_daemon(&[&["--config", &site.config(&lines.join("\n"))], arguments].concat())
 }
 
 /// Waits until the daemon's figures are so.

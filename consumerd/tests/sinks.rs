@@ -272,10 +272,8 @@ fn a_full_staging_memory_gives_up_the_oldest_and_draining_goes_on() {
 #[test]
 fn spans_that_are_open_at_the_end_are_shipped() {
     let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
-    let config = site.path("config.toml");
-    std::fs::write(&config, "close_events = [\"never\"]\n").unwrap();
-    let arguments = ["--scribe-upstream", &scribe.address, "--config", config.to_str().unwrap()];
-    let daemon = site.bare_daemon(&arguments);
+    let config = site.config("close_events = [\"never\"]\n");
+    let daemon = site.bare_daemon(&["--scribe-upstream", &scribe.address, "--config", &config]);
     let mut program = site.program(&[50, 1], &[]);
     let made = program.calls();
     wait_for("everything is drained", || (daemon.metrics().sum("blkin_drained_total") == made).then_some(()));
@@ -286,10 +284,8 @@ fn spans_that_are_open_at_the_end_are_shipped() {
 
 /// A daemon that holds all spans back until it ends, and far more of them than its queue has room for.
 fn full_of_open_spans(site: &Site, upstream: &str, stop_timeout_ms: &str) -> (Daemon, Program, u64) {
-    let config = site.path("config.toml");
-    std::fs::write(&config, "close_events = [\"never\"]\nquiet_ms = 86400000\nqueue_bytes = 100000\n")
-        .unwrap();
-    let config = ["--config", config.to_str().unwrap(), "--stop-timeout-ms", stop_timeout_ms];
+    let config = site.config("close_events = [\"never\"]\nquiet_ms = 86400000\nqueue_bytes = 100000\n");
+    let config = ["--config", &config, "--stop-timeout-ms", stop_timeout_ms];
     let daemon = site.bare_daemon(&[&["--scribe-upstream", upstream][..], &config].concat());
     let mut program = site.program(&[1000, 1], &[]);
     let made = program.calls();
@@ -381,10 +377,8 @@ fn a_daemon_that_takes_its_time_to_end_is_healthy_to_the_last() {
 #[test]
 fn an_annotation_that_never_fits_is_named_as_lost_at_the_end() {
     let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
-    let config = site.path("config.toml");
-    std::fs::write(&config, "close_events = [\"never\"]\nqueue_bytes = 4096\n").unwrap();
-    let config = ["--config", config.to_str().unwrap()];
-    let mut daemon = site.bare_daemon(&[&["--scribe-upstream", &scribe.address][..], &config].concat());
+    let config = site.config("close_events = [\"never\"]\nqueue_bytes = 4096\n");
+    let mut daemon = site.bare_daemon(&["--scribe-upstream", &scribe.address, "--config", &config]);
     let mut long = site.program(&[1, 1, 0, 4000], &[]);
     let made = long.calls();
     wait_for("everything is drained", || (daemon.metrics().sum("blkin_drained_total") == made).then_some(()));
@@ -447,11 +441,8 @@ fn an_upstream_that_refuses_much_does_not_fill_the_log() {
 #[test]
 fn programs_that_have_ended_are_let_go_although_a_span_stays_open() {
     let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
-    let config = site.path("config.toml");
     let text = "close_events = [\"never\"]\nquiet_ms = 86400000\nmax_programs_per_uid = 4\n";
-    std::fs::write(&config, text).unwrap();
-    let arguments = ["--scribe-upstream", &scribe.address, "--config", config.to_str().unwrap()];
-    let daemon = site.bare_daemon(&arguments);
+    let daemon = site.bare_daemon(&["--scribe-upstream", &scribe.address, "--config", &site.config(text)]);
     let mut staying = site.program(&[1, 1], &[]);
     let mut made = staying.calls();
     for _ in 0..8 {

@@ -65,6 +65,13 @@ impl Site {
         bytes.iter().filter(|byte| **byte == b'\n').count()
     }
 
+    /// Writes a file of configuration, and gives its path.
+    pub fn config(&self, text: &str) -> String {
+        let path = self.path("config.toml");
+        std::fs::write(&path, text).unwrap();
+        path.into_os_string().into_string().unwrap()
+    }
+
     /// Starts the daemon with JSON lines into a file and whatever `arguments` add.
     pub fn daemon(&self, arguments: &[&str]) -> Daemon {
         let lines = self.lines_path();

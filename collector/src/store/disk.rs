@@ -3,11 +3,10 @@
 mod opening;
 mod overlay;
 mod retry;
+mod rows;
 
-use std::cell::RefCell;
 use std::fs;
 use std::io::ErrorKind;
-use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -16,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockW
 use std::time::Instant;
 
 use blkin_daemon::Cause;
-use redb::{Database, ReadableDatabase, ReadableTable, Table, TableDefinition, TableError};
+use redb::{Database, ReadableDatabase, TableDefinition, TableError};
 
 pub(super) use self::opening::is_lost;
 use self::opening::{
@@ -24,8 +23,9 @@ use self::opening::{
     silently, takes_nothing, try_disk, unreadable,
 };
 use self::retry::Retry;
+use self::rows::{Reader, Rows, commit};
 
-use super::engine::{Engine, Snapshot, Transaction, Visit, Work};
+use super::engine::{Engine, Snapshot, Work};
 use super::page_cache::PageCache;
 use super::turns::Turns;
 use super::writer::now_ms;
@@ -343,26 +343,9 @@ fn is_of_disk(error: &StoreError) -> bool {
     matches!(error, StoreError::Engine(_) | StoreError::Full | StoreError::Closed)
 }
 
-/// Returns how many bytes were written, about.
-fn commit(database: &Database, work: Work<'_>) -> Result<u64, StoreError> {
-    let transaction = database.begin_write().map_err(engine)?;
-    let (done, written) = {
-        let mut rows = Writer { table: transaction.open_table(ROWS).map_err(engine)?, written: 0 };
-        (work(&mut rows), rows.written)
-    };
-    match done {
-        Ok(()) => transaction.commit().map_err(engine).map(|()| written),
-        // After an error of the disk this fails for that alone, and would only say that there was one.
-        Err(error) => match transaction.abort().map_err(engine) {
-            Err(aborting) if !is_of_disk(&error) => Err(aborting),
-            _ => Err(error),
-        },
-    }
-}
-
 impl Engine for Disk {
     fn read(&self) -> Result<Box<dyn Snapshot + '_>, StoreError> {
-        Ok(Box::new(Reader { rows: RefCell::new(self.rows()?), disk: self }))
+        Ok(Box::new(Reader::of(self)?))
     }
 
     fn write(&self, work: Work<'_>) -> Result<(), StoreError> {
@@ -391,116 +374,6 @@ impl Engine for Disk {
 
     fn damage(&self) -> &Damage {
         &self.damage
-    }
-}
-
-/// The rows as they were at a moment, while the file is open as it was then.
-struct Rows {
-    table: redb::ReadOnlyTable<&'static [u8], &'static [u8]>,
-    opening: u64,
-}
-
-/// Goes on with the file as it is opened anew, if that which it reads is closed for a write that failed: that can be read all the
-/// same.
-struct Reader<'d> {
-    rows: RefCell<Rc<Rows>>,
-    disk: &'d Disk,
-}
-
-impl Reader<'_> {
-    fn read<T>(&self, mut work: impl FnMut(&Rows) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        loop {
-            let rows = self.rows.borrow().clone();
-            match self.disk.guarded(|| work(&rows)) {
-                Err(StoreError::Closed) => self.renew(&rows)?,
-                done => return self.disk.close_after(rows.opening, done),
-            }
-        }
-    }
-
-    fn renew(&self, closed: &Rc<Rows>) -> Result<(), StoreError> {
-        // Whoever visits rows may have read others meanwhile.
-        let is_renewed = !Rc::ptr_eq(&self.rows.borrow(), closed);
-        if !is_renewed {
-            self.disk.close_to_renew(closed.opening)?;
-            let rows = self.disk.rows()?;
-            self.rows.replace(rows);
-        }
-        Ok(())
-    }
-}
-
-struct Writer<'t> {
-    table: Table<'t, &'static [u8], &'static [u8]>,
-    /// Bytes of all values that were put.
-    written: u64,
-}
-
-fn look(
-    table: &impl ReadableTable<&'static [u8], &'static [u8]>,
-    key: &[u8],
-    visit: &mut dyn FnMut(&[u8]),
-) -> Result<bool, StoreError> {
-    let value = table.get(key).map_err(reading)?;
-    Ok(value.inspect(|value| visit(value.value())).is_some())
-}
-
-fn scan(
-    table: &impl ReadableTable<&'static [u8], &'static [u8]>,
-    prefix: &[u8],
-    from: &[u8],
-    visit: Visit<'_>,
-) -> Result<(), StoreError> {
-    for row in table.range(from.max(prefix)..).map_err(reading)? {
-        let (key, value) = row.map_err(reading)?;
-        let key = key.value();
-        if !key.starts_with(prefix) || visit(key, value.value())? == ControlFlow::Break(()) {
-            break;
-        }
-    }
-    Ok(())
-}
-
-impl Snapshot for Reader<'_> {
-    fn look(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool, StoreError> {
-        self.read(|rows| look(&rows.table, key, visit))
-    }
-
-    fn scan(&self, prefix: &[u8], from: &[u8], visit: Visit<'_>) -> Result<(), StoreError> {
-        let mut from = from.to_vec();
-        self.read(|rows| {
-            let begin = from.clone();
-            scan(&rows.table, prefix, &begin, &mut |key, value| {
-                // The first that is behind it.
-                from.clear();
-                from.extend_from_slice(key);
-                from.push(0);
-                visit(key, value)
-            })
-        })
-    }
-}
-
-impl Snapshot for Writer<'_> {
-    fn look(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool, StoreError> {
-        look(&self.table, key, visit)
-    }
-
-    fn scan(&self, prefix: &[u8], from: &[u8], visit: Visit<'_>) -> Result<(), StoreError> {
-        scan(&self.table, prefix, from, visit)
-    }
-}
-
-impl Transaction for Writer<'_> {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
-        self.table.insert(key, value).map_err(engine)?;
-        self.written += value.len() as u64;
-        Ok(())
-    }
-
-    fn delete(&mut self, key: &[u8]) -> Result<(), StoreError> {
-        self.table.remove(key).map_err(engine)?;
-        Ok(())
     }
 }
 
@@ -550,49 +423,6 @@ mod tests {
         // It takes no more at once than after any failure.
         let _refused = put();
         assert!(is_open());
-    }
-
-    /// Of more than fits into the cache of [`filled`].
-    static ROW: [u8; 60_000] = [7; 60_000];
-
-    fn filled(folder: &Path) -> Disk {
-        let disk = Disk::open(folder, 1 << 20).unwrap();
-        disk.write(&mut |rows| (0..64).try_for_each(|number| rows.put(&[b'r', number], &ROW))).unwrap();
-        disk
-    }
-
-    #[test]
-    fn who_reads_while_the_file_is_closed_for_its_disk_sees_each_row_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let disk = filled(folder.path());
-        let rows = disk.read().unwrap();
-        let mut seen = Vec::new();
-        let scanned = rows.scan(b"r", b"", &mut |key, _| {
-            seen.push(key[1]);
-            disk.close(disk.openings.load(Ordering::Relaxed));
-            // Others are read on the way.
-            assert!(rows.look(&[b'r', 63 - key[1]], &mut |value| assert!(value == ROW))?);
-            Ok(ControlFlow::Continue(()))
-        });
-        scanned.unwrap();
-        assert_eq!(seen, (0..64).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn who_reads_goes_on_though_a_write_has_failed_and_the_library_reads_no_more() {
-        let folder = tempfile::tempdir().unwrap();
-        let disk = filled(folder.path());
-        disk.close(0);
-        // It takes no more than some pages.
-        let few_pages = open_to_read(&disk.path, 1 << 20).unwrap();
-        *disk.opened_mut() = Some(Open { number: 100, opened: Opened::Whole(few_pages) });
-        let rows = disk.read().unwrap();
-        let large = vec![1; 80 << 20];
-        let written = disk.with(|_, database| commit(database, &mut |rows| rows.put(b"large", &large)));
-        assert!(matches!(written, Err(StoreError::Engine(_))), "{written:?}");
-        let all_are_there =
-            |rows: &dyn Snapshot| (0..64).all(|number| rows.look(&[b'r', number], &mut |_| {}).unwrap());
-        assert!(all_are_there(&*rows) && all_are_there(&*disk.read().unwrap()));
     }
 
     #[test]

@@ -9,9 +9,11 @@
 
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <sstream>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "zipkin_c.h"
@@ -127,6 +129,11 @@ class Trace : private blkin_trace {
 		endpoint = from.endpoint;
 	}
 
+	template <typename Value>
+	using if_within_int64 =
+	    typename std::enable_if<std::is_integral<Value>::value && !std::is_same<Value, int64_t>::value &&
+				    std::numeric_limits<Value>::digits <= std::numeric_limits<int64_t>::digits>::type;
+
 public:
 	// Not sampled, valid() is false.
 	Trace() { clear(); }
@@ -196,6 +203,16 @@ public:
 		BLKIN_KEYVAL_STRING(this, ep, key, val)
 	}
 	void keyval(const char *key, int64_t val, const Endpoint *ep) const
+	{
+		BLKIN_KEYVAL_INTEGER(this, ep, key, val)
+	}
+	// Other integers that int64_t holds: without these a literal 0 would as well be a pointer.
+	template <typename Integer, typename = if_within_int64<Integer>> void keyval(const char *key, Integer val) const
+	{
+		BLKIN_KEYVAL_INTEGER(this, nullptr, key, val)
+	}
+	template <typename Integer, typename = if_within_int64<Integer>>
+	void keyval(const char *key, Integer val, const Endpoint *ep) const
 	{
 		BLKIN_KEYVAL_INTEGER(this, ep, key, val)
 	}

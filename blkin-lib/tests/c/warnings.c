@@ -46,6 +46,8 @@ void blkin_test_classes()
 	const ZTracer::Trace trace("span", &endpoint);
 	trace.event("event", &endpoint);
 	trace.keyval("key", 7);
+	trace.keyval("key", 0);
+	trace.keyval("key", 0U, &endpoint);
 	blkin_span span;
 	if (trace.span_of(&span) == 0)
 		BLKIN_EVENT(&span, "event");

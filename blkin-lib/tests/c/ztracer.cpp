@@ -188,6 +188,8 @@ static void every_overload_records(const Endpoint &osd)
 	trace.keyval("integer", INT64_MAX);
 	trace.keyval("integer", 7);
 	trace.keyval("integer", (int64_t)-1, &elsewhere);
+	trace.keyval("integer", 0);
+	trace.keyval("integer", 0U, &elsewhere);
 	trace.event("event");
 	trace.event("event", &elsewhere);
 	trace.event("event", nullptr);
@@ -196,6 +198,8 @@ static void every_overload_records(const Endpoint &osd)
 	expect(ids, "overloads", "10.0.0.1", 6800, "osd", "integer", "#9223372036854775807");
 	expect(ids, "overloads", "10.0.0.1", 6800, "osd", "integer", "#7");
 	expect(ids, "overloads", "10.0.0.3", 3, "elsewhere", "integer", "#-1");
+	expect(ids, "overloads", "10.0.0.1", 6800, "osd", "integer", "#0");
+	expect(ids, "overloads", "10.0.0.3", 3, "elsewhere", "integer", "#0");
 	expect(ids, "overloads", "10.0.0.1", 6800, "osd", "event", "!");
 	expect(ids, "overloads", "10.0.0.3", 3, "elsewhere", "event", "!");
 	expect(ids, "overloads", "10.0.0.1", 6800, "osd", "event", "!");

@@ -1,5 +1,7 @@
 //! What the kernel gives: sealed shared memory, restartable sequences, a clock that is cheap to read.
 
+use std::{fs, io};
+
 use blkin_ringbuf::Counter;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
@@ -7,6 +9,8 @@ use super::Check;
 
 /// Where the kernel tells of its clock sources.
 const CLOCK_SOURCES: &str = "/sys/devices/system/clocksource/clocksource0";
+/// What the kernel told this process at its start.
+const AUXILIARY_VECTOR: &str = "/proc/self/auxv";
 /// Auxiliary vector entry with the size of the kernel's rseq area (`AT_RSEQ_FEATURE_SIZE`).
 const AT_RSEQ_FEATURE_SIZE: u64 = 27;
 /// From this size on the area tells `mm_cid`, a compact slot number.
@@ -32,24 +36,32 @@ pub(super) fn memfd() -> Check {
 
 /// Whether the kernel has restartable sequences, and with `mm_cid`.
 pub(super) fn rseq() -> Check {
+    judge_rseq(fs::read(AUXILIARY_VECTOR).map(|vector| auxiliary(&vector, AT_RSEQ_FEATURE_SIZE)))
+}
+
+fn judge_rseq(told: io::Result<Option<u64>>) -> Check {
     const NAME: &str = "rseq";
-    match auxiliary(AT_RSEQ_FEATURE_SIZE) {
-        Some(size) if size >= SIZE_WITH_MM_CID => Check::ok(NAME, "restartable sequences with mm_cid"),
-        Some(_) => Check::ok(NAME, "restartable sequences without mm_cid: slots follow the CPU number"),
-        None => Check::warning(
+    match told {
+        Ok(Some(size)) if size >= SIZE_WITH_MM_CID => Check::ok(NAME, "restartable sequences with mm_cid"),
+        Ok(Some(_)) => Check::ok(NAME, "restartable sequences without mm_cid: slots follow the CPU number"),
+        Ok(None) => Check::warning(
             NAME,
             "the kernel does not tell of restartable sequences",
             "tracing works without them: slots follow the CPU number (Linux 6.3 and later tell)",
         ),
+        Err(error) => Check::warning(
+            NAME,
+            format!("whether there are restartable sequences cannot be told: {AUXILIARY_VECTOR}: {error}"),
+            "tracing works with and without them; mount /proc to have this checked",
+        ),
     }
 }
 
-/// A value of this process's auxiliary vector.
-fn auxiliary(wanted: u64) -> Option<u64> {
-    let raw = std::fs::read("/proc/self/auxv").ok()?;
+/// A value of an auxiliary vector.
+fn auxiliary(vector: &[u8], wanted: u64) -> Option<u64> {
     let word = |bytes: &[u8]| bytes.try_into().ok().map(usize::from_ne_bytes).map(|word| word as u64);
     let size = size_of::<usize>();
-    raw.chunks_exact(2 * size).find_map(|pair| {
+    vector.chunks_exact(2 * size).find_map(|pair| {
         let (key, value) = pair.split_at(size);
         (word(key)? == wanted).then(|| word(value)).flatten()
     })
@@ -57,7 +69,7 @@ fn auxiliary(wanted: u64) -> Option<u64> {
 
 /// Which clock programs read, and why.
 pub(super) fn clock() -> Check {
-    let read = |name: &str| std::fs::read_to_string(format!("{CLOCK_SOURCES}/{name}_clocksource"));
+    let read = |name: &str| fs::read_to_string(format!("{CLOCK_SOURCES}/{name}_clocksource"));
     let [used, available] = ["current", "available"].map(|name| read(name).unwrap_or_default());
     judge_clock(Counter::of_machine(), used.trim(), available.trim())
 }
@@ -113,7 +125,16 @@ mod tests {
     #[test]
     fn the_auxiliary_vector_is_read() {
         const AT_UID: u64 = 11;
-        assert_eq!(auxiliary(AT_UID), Some(u64::from(rustix::process::getuid().as_raw())));
-        assert_eq!(auxiliary(987_654), None);
+        let vector = fs::read(AUXILIARY_VECTOR).unwrap();
+        assert_eq!(auxiliary(&vector, AT_UID), Some(u64::from(rustix::process::getuid().as_raw())));
+        assert_eq!(auxiliary(&vector, 987_654), None);
+    }
+
+    #[test]
+    fn without_proc_nothing_is_said_against_the_kernel() {
+        let check = judge_rseq(Err(io::ErrorKind::NotFound.into()));
+        assert_eq!(check.status, Status::Warning);
+        assert!(check.found.contains("cannot be told: /proc/self/auxv"), "{}", check.found);
+        assert!(check.advice.is_some_and(|advice| advice.contains("mount /proc")));
     }
 }

@@ -9,12 +9,13 @@ pub fn now_us() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
 }
 
-/// A moment in UTC, to the microsecond: `2026-11-20 19:52:00.175031 UTC`.
-pub fn moment(since_epoch_us: u64) -> String {
-    let seconds = since_epoch_us / 1_000_000;
-    let (year, month, day) = civil((seconds / 86_400) as i64);
-    let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
-    let micros = since_epoch_us % 1_000_000;
+/// A moment in UTC, to the microsecond: `2026-11-20 19:52:00.175031 UTC`. What is negative was before 1970.
+pub fn moment(since_epoch_us: impl Into<i128>) -> String {
+    let since_epoch_us = since_epoch_us.into();
+    let (seconds, micros) = (since_epoch_us.div_euclid(1_000_000), since_epoch_us.rem_euclid(1_000_000));
+    let (year, month, day) = civil(seconds.div_euclid(86_400) as i64);
+    let of_day = seconds.rem_euclid(86_400);
+    let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{micros:06} UTC")
 }
 
@@ -128,8 +129,9 @@ mod tests {
     #[test]
     fn moments_follow_the_calendar() {
         assert_eq!(moment(0), "1970-01-01 00:00:00.000000 UTC");
-        assert_eq!(moment(951_782_400_000_001), "2000-02-29 00:00:00.000001 UTC");
-        assert_eq!(moment(1_795_204_320_175_000), "2026-11-20 19:52:00.175000 UTC");
+        assert_eq!(moment(-1), "1969-12-31 23:59:59.999999 UTC");
+        assert_eq!(moment(951_782_400_000_001_u64), "2000-02-29 00:00:00.000001 UTC");
+        assert_eq!(moment(1_795_204_320_175_000_u64), "2026-11-20 19:52:00.175000 UTC");
     }
 
     #[test]

@@ -263,7 +263,7 @@ recorded. A key has no time of its own: ~ stands before that of the event before
 pub fn write_text(a: &Recovered, out: &mut impl Write) -> io::Result<()> {
     let time = match a.time_ns {
         Some(time) => {
-            format!("{}{}", if a.is_own_time { ' ' } else { '~' }, moments::moment(time.max(0) as u64 / 1000))
+            format!("{}{}", if a.is_own_time { ' ' } else { '~' }, moments::moment(time.div_euclid(1000)))
         }
         None => " unknown time".into(),
     };
@@ -333,12 +333,25 @@ mod tests {
         assert!(summary(&longer).ends_with("1 byte is damaged and was left out\n"));
     }
 
-    #[test]
-    fn a_text_that_many_annotations_have_is_kept_once() {
+    fn golden() -> Vec<Recovered> {
         let golden = include_str!("../../ringbuf/tests/golden/saved-v1.hex").replace('\n', "");
         let byte = |at: usize| u8::from_str_radix(&golden[at..at + 2], 16).unwrap();
         let file: Vec<u8> = (0..golden.len()).step_by(2).map(byte).collect();
-        let annotations = of_reading(saved::read(&file)).unwrap().annotations;
+        of_reading(saved::read(&file)).unwrap().annotations
+    }
+
+    #[test]
+    fn a_time_before_1970_is_told_as_it_is() {
+        let early = Recovered { time_ns: Some(-1), is_own_time: true, ..golden().remove(0) };
+        let mut line = Vec::new();
+        write_text(&early, &mut line).unwrap();
+        let line = String::from_utf8(line).unwrap();
+        assert!(line.starts_with(" 1969-12-31 23:59:59.999999 UTC "), "{line}");
+    }
+
+    #[test]
+    fn a_text_that_many_annotations_have_is_kept_once() {
+        let annotations = golden();
         // The second has another key, and of both later ones the endpoint travelled in the record.
         let [first, _, third] = &annotations[..] else { panic!("{annotations:?}") };
         let texts = |of: &Recovered| [&of.program, &of.name, &of.key].map(Rc::as_ptr);

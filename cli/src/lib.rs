@@ -2,6 +2,7 @@
 //!
 //! | module | one purpose |
 //! |---|---|
+//! | [`environment`] | what variables say for options that were not given |
 //! | [`http`] | bounded GET requests |
 //! | [`span`], [`tree`] | Zipkin v2 spans, and the tree they form |
 //! | [`traces`], [`waterfall`] | the two views of traces |
@@ -18,6 +19,7 @@
 //! | [`terminal`], [`units`], [`moments`] | width, colours, safe text; durations and ages; points in time |
 
 pub mod doctor;
+pub mod environment;
 pub mod http;
 pub mod json;
 pub mod ledger;

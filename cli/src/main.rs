@@ -1,5 +1,6 @@
 //! `blkin`: looks at traces and at the health of tracing.
 
+use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,7 +15,9 @@ use blkin_cli::target::offers;
 use blkin_cli::terminal::{MOST_COLUMNS, Style, safe};
 use blkin_cli::traces::Trace;
 use blkin_cli::waterfall::{self, View};
-use blkin_cli::{doctor, json, live, moments, recover, rejects, set, snapshot, stats, traces, units};
+use blkin_cli::{
+    doctor, environment, json, live, moments, recover, rejects, set, snapshot, stats, traces, units,
+};
 use clap::{Arg, Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -233,7 +236,8 @@ struct TracesArguments {
 }
 
 fn main() -> ExitCode {
-    let ran = match Arguments::try_parse() {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let ran = match environment::parse::<Arguments>(&words) {
         Ok(arguments) => run(&arguments),
         Err(said) => say(&said).map(|()| ExitCode::SUCCESS),
     };

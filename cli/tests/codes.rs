@@ -52,6 +52,40 @@ fn each_exit_code_is_what_the_help_says() {
     }
 }
 
+/// What the command says on standard error where a variable has this value.
+fn said_with(variable: &str, value: &str, arguments: &[&str]) -> String {
+    let mut blkin = Command::new(env!("CARGO_BIN_EXE_blkin"));
+    String::from_utf8(blkin.env(variable, value).args(arguments).output().unwrap().stderr).unwrap()
+}
+
+#[test]
+fn an_address_that_the_environment_leaves_empty_is_the_default() {
+    let doctor = |variable| {
+        let arguments = ["doctor", "--consumerd", NOBODY, "--collector", NOBODY, "--socket", "/nonexistent"];
+        said_with(variable, "", &arguments)
+    };
+    assert_eq!(doctor("BLKIN_RELAY_URL"), "");
+    assert_eq!(doctor("BLKIN_COLLECTOR_URL"), "");
+    let traces = said_with("BLKIN_COLLECTOR_URL", "", &["traces"]);
+    assert!(!traces.contains("invalid value"), "{traces}");
+}
+
+#[test]
+fn an_address_that_cannot_be_used_is_named_by_who_says_it() {
+    const TLS: &str = "https://10.0.0.5:9411";
+    let by_variable = said_with("BLKIN_COLLECTOR_URL", TLS, &["traces"]);
+    assert!(
+        by_variable.contains("invalid value 'https://10.0.0.5:9411' for 'BLKIN_COLLECTOR_URL'"),
+        "{by_variable}"
+    );
+    let by_option = said_with("BLKIN_COLLECTOR_URL", TLS, &["traces", "--collector", TLS]);
+    assert!(by_option.contains("for '--collector <URL>'"), "{by_option}");
+    let empty_option = said_with("BLKIN_COLLECTOR_URL", "", &["traces", "--collector", ""]);
+    assert!(empty_option.contains("--collector <URL>"), "{empty_option}");
+    let other_option = said_with("BLKIN_COLLECTOR_URL", TLS, &["traces", "--collector", NOBODY]);
+    assert!(!other_option.contains("invalid value"), "{other_option}");
+}
+
 #[test]
 fn a_socket_that_the_environment_leaves_empty_is_the_one_that_programs_take() {
     let mut doctor = Command::new(env!("CARGO_BIN_EXE_blkin"));

@@ -176,12 +176,13 @@ enum Command {
         /// The command
         command: Option<String>,
     },
-    /// Print what has a shell complete commands and options
-    #[command(
-        after_help = "Installed for bash, zsh and fish. For the shell that runs: source <(blkin completion bash)"
-    )]
+    /// Print a script by which a shell completes commands and options
+    #[command(after_help = "\
+An installation brings those of bash, zsh and fish along. To load one into the shell at hand:
+  source <(blkin completion bash)
+  blkin completion fish | source")]
     Completion {
-        /// The shell
+        /// The shell to print it for
         shell: Shell,
     },
 }

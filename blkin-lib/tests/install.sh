@@ -266,6 +266,21 @@ check "the manual page of blkin says all" says_all blkin "$usr/share/man/man1/bl
 for name in consumerd relay collector; do
     check "the manual page of blkin-$name says all" says_all "blkin-$name" "$usr/share/man/man8/blkin-$name.8"
 done
+links_lead_to_what_is_installed() {
+    local documents=$usr/share/doc/blkin document link path dead=0
+    for document in "$documents"/*.md; do
+        while read -r link; do
+            case $link in
+            http://* | https://* | "#"*) continue ;;
+            /*) path=$dest$link ;;
+            *) path=$documents/${link%%#*} ;;
+            esac
+            [ -e "$path" ] || { echo "$document: $link" && dead=1; }
+        done < <(grep -oE '\]\([^)]+\)' "$document" | sed 's/^](//; s/)$//')
+    done
+    return $dead
+}
+check "links of the installed documents lead to what is installed" links_lead_to_what_is_installed
 placeholders() { ! grep -rn '@[a-z_]*@' "$dest/usr/lib/systemd" "$usr/lib/pkgconfig" "$usr/lib/cmake" | grep -v SystemCallFilter; }
 check "no placeholder is left" placeholders
 # Debian's presets enable each unit of which none says otherwise, at the first boot of a machine without an id.

@@ -29,7 +29,7 @@ impl LocalSocket {
     /// When another daemon listens there, or the path cannot be used.
     pub(super) fn listen(path: &Path, kind: SocketType, backlog: i32) -> io::Result<Self> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            std::fs::create_dir_all(folder)?;
+            make_folder(folder)?;
         }
         let address = SocketAddrUnix::new(path)?;
         remove_stale(path, &address, kind)?;
@@ -70,6 +70,18 @@ impl Drop for SocketFile {
     fn drop(&mut self) {
         self.remove();
     }
+}
+
+/// Names the folder, of which the caller said nothing. Of a file in its place the system says no more than that it exists.
+fn make_folder(folder: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(folder).map_err(|error| {
+        let path = folder.display();
+        let what = match error.kind() {
+            ErrorKind::AlreadyExists => format!("{path} is there, and is no folder"),
+            _ => format!("failed to make the folder {path}: {error}"),
+        };
+        io::Error::new(error.kind(), what)
+    })
 }
 
 /// Lets everybody connect. Whoever else may write the folder cannot have the mode of another file changed by a daemon of
@@ -169,6 +181,15 @@ mod tests {
         std::fs::remove_file(&second).unwrap();
         open_to_all(&socket).unwrap();
         assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o666);
+    }
+
+    #[test]
+    fn a_file_in_the_place_of_the_folder_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("run");
+        std::fs::write(&file, "").unwrap();
+        let error = LocalSocket::listen(&file.join("s"), SocketType::STREAM, 8).unwrap_err();
+        assert_eq!(error.to_string(), format!("{} is there, and is no folder", file.display()));
     }
 
     #[test]

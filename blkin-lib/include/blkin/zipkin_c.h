@@ -323,12 +323,15 @@ int blkin_level_is_on(unsigned int level);
 /* What blkin_is_on() does, for the library's own inline functions, too. */
 BLKIN_INLINE int blkin_gate_is_open(unsigned int level)
 {
-#if defined(__x86_64__) && defined(__LP64__)
+#if defined(__x86_64__) && defined(__LP64__) && !defined(__TINYC__)
 	const struct blkin_gate_words *gate;
 	const volatile int64_t *offset;
 	const volatile char *own;
 
-	/* Through the global offset table in every code model: never a copy of the words in the program itself. */
+	/*
+	 * Through the global offset table in every code model: never a copy of the words in the program itself. tcc's
+	 * assembler knows no such table.
+	 */
 	__asm__("movq blkin_gate@GOTPCREL(%%rip), %0" : "=r"(gate));
 	offset = &gate->offset;
 	own = BLKIN_POINTER(const volatile char *, &gate->blocked);

@@ -13,7 +13,7 @@ verbose= release=
 pattern=${1-.}
 . "$here/common.sh"
 
-need gcc g++ clang =libclang-rt-dev valgrind gdb =libntirpc-dev =libjemalloc2 =libtcmalloc-minimal4 || exit 1
+need gcc g++ clang tcc =libclang-rt-dev valgrind gdb =libntirpc-dev =libjemalloc2 =libtcmalloc-minimal4 || exit 1
 
 so=$(blkin-lib/build-so.sh ${release:+--release}) || { echo "0 passed, 1 failed"; exit 1; }
 build_tap ${release:+--release} || { echo "0 passed, 1 failed"; exit 1; }
@@ -82,6 +82,11 @@ for compiler in g++ clang++; do
             -fno-exceptions -fno-rtti
     done
 done
+# A compiler with none of the extensions that the headers look for.
+# shellcheck disable=SC2086 # a list of words
+check "tcc builds surface.c and second.c" tcc -pthread -o "$work/surface-tcc" "$here/surface.c" "$here/second.c" \
+    -I"$include" -I"$include/blkin" $link
+check "tcc surface.c is read as written" traced "$work/surface-tcc"
 check "quickstart.c builds" build quickstart gcc -- "$PWD/examples/quickstart/quickstart.c"
 
 sanitize="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"

@@ -166,16 +166,17 @@ pub(crate) fn mode() -> RingMode {
 /// BLKIN_RATE, else RATE: one of how many roots is traced. 0, negative or not a number trace all and say so once.
 pub(crate) fn rate() -> u64 {
     static BAD: Once = Once::new();
-    let number = |value: &[u8]| {
-        let text = std::str::from_utf8(value).ok();
-        let number = text.and_then(|text| text.trim().parse::<u64>().ok()).filter(|rate| *rate > 0);
-        number.unwrap_or_else(|| {
-            BAD.say(format_args!(
-                "BLKIN_RATE or RATE must be a whole number from 1 on; tracing every request"
-            ));
-            1
-        })
+    let of = |variable: &Variable| {
+        let number = |value: &[u8]| {
+            let text = std::str::from_utf8(value).ok();
+            let number = text.and_then(|text| text.trim().parse::<u64>().ok()).filter(|rate| *rate > 0);
+            number.unwrap_or_else(|| {
+                let name = variable.name.to_str().unwrap_or_default();
+                BAD.say(format_args!("{name} must be a whole number from 1 on; tracing every request"));
+                1
+            })
+        };
+        variable.with(|value| value.map(number))
     };
-    let of = |variable: &Variable| variable.with(|value| value.map(number));
     of(&BLKIN_RATE).or_else(|| of(&RATE)).unwrap_or(1)
 }

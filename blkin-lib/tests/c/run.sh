@@ -270,6 +270,12 @@ check "no RATE samples all" sampled_within 1000 1000 X=1 -- threads 4 1000
 for rate in 0 -3 many; do
     check "RATE=$rate samples all" sampled_within 1000 1000 RATE=$rate -- threads 4 1000
 done
+told_which() { # VARIABLE: of a rate that is none, by name
+    env BLKIN_SOCKET=/nonexistent EXPECT="$work/expect" RATE=2 "$1=many" "$work/sampling" threads 1 10 2>&1 >/dev/null |
+        grep "^blkin: $1 must be a whole number"
+}
+check "a rate that is none is told by the name of its variable" told_which RATE
+check "and so is the one that wins" told_which BLKIN_RATE
 check "RATE=500 samples 1 in 500 of 10000 forked children" sampled_within 3 38 RATE=500 -- forks 10000
 check "sampled roots and only they are recorded" \
     with RATE=50 traced "$work/sampling" threads 4 10000

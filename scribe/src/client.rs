@@ -3,6 +3,7 @@
 
 mod arrival;
 mod dial;
+mod silence;
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -14,8 +15,9 @@ use blkin_thrift::scribe::{ExceptionKind, Outcome, ResultCode, decode_reply};
 use blkin_thrift::{Limits, frame};
 
 use crate::doorbell::{Doorbell, wait_readable};
-use arrival::is_unheard;
+use arrival::{arrived, is_unheard};
 use dial::{Dial, Packets};
+use silence::Silence;
 
 /// Longest reply that is read.
 const MAX_REPLY_BYTES: usize = 64 << 10;
@@ -57,16 +59,25 @@ pub struct Client {
 #[derive(Debug)]
 struct Connection {
     stream: TcpStream,
-    /// Sequence numbers of the calls that are not answered, the oldest first.
-    unanswered: VecDeque<i32>,
+    /// The calls that are not answered, the oldest first.
+    unanswered: VecDeque<Unanswered>,
     /// What was read of answers and not looked at.
     incoming: Vec<u8>,
-    /// When the oldest of them became the oldest.
-    waiting_since: Instant,
+    /// Bytes that were written.
+    written: u64,
+    /// Since the oldest of the calls became the oldest.
+    silence: Silence,
+}
+
+#[derive(Debug)]
+struct Unanswered {
+    sequence: i32,
+    /// Bytes that were written up to its end.
+    end: u64,
 }
 
 impl Client {
-    /// Not connected yet. Each step of a call (connecting, any progress of writing, a whole answer) may take `timeout`.
+    /// Not connected yet. Each step of a call (connecting, any progress of what is written, a whole answer) may take `timeout`.
     pub fn new(upstream: &str, timeout: Duration) -> Self {
         let (dial, packets) = (Dial::new(upstream, timeout), Packets::Large);
         Client { dial, packets, told_of_small_packets: false, connection: None, sequence: 0, was_sent: false }
@@ -125,14 +136,16 @@ impl Client {
         self.sequence = self.sequence.wrapping_add(1);
         let request = request(self.sequence);
         self.was_sent = true;
-        let mut stream = Patient { stream: &mut connection.stream, timeout: self.dial.timeout, alive };
+        let (stream, timeout) = (&mut connection.stream, self.dial.timeout);
+        let mut stream = Patient { stream, timeout, arrived: |stream| arrived(stream, u64::MAX), alive };
         if let Err(error) = stream.write_all(&request) {
             return Err(self.broke(&connection, error));
         }
+        connection.written += request.len() as u64;
         if connection.unanswered.is_empty() {
-            connection.waiting_since = Instant::now();
+            connection.silence.begin_anew();
         }
-        connection.unanswered.push_back(self.sequence);
+        connection.unanswered.push_back(Unanswered { sequence: self.sequence, end: connection.written });
         self.connection = Some(connection);
         Ok(())
     }
@@ -179,7 +192,7 @@ impl Client {
             return bell.map_or(Ok(()), |bell| bell.wait(due));
         };
         let is_awaited = !connection.unanswered.is_empty();
-        match connection.wait(bell, due, self.dial.timeout) {
+        match connection.wait(bell, due) {
             Ok(()) => {
                 self.connection = Some(connection);
                 Ok(())
@@ -191,7 +204,8 @@ impl Client {
 
     fn connect(&mut self, alive: Alive<'_>) -> io::Result<Connection> {
         // Who cannot be reached at all is not out of reach of large packets only.
-        let connected = self.dial.connect(self.packets, alive).map(Connection::new);
+        let connected = self.dial.connect(self.packets, alive);
+        let connected = connected.map(|stream| Connection::new(stream, self.dial.timeout));
         connected.inspect_err(|_| self.packets = Packets::Large)
     }
 
@@ -217,25 +231,26 @@ impl Client {
 }
 
 impl Connection {
-    fn new(stream: TcpStream) -> Self {
+    fn new(stream: TcpStream, timeout: Duration) -> Self {
         Connection {
             stream,
             unanswered: VecDeque::new(),
             incoming: Vec::new(),
-            waiting_since: Instant::now(),
+            written: 0,
+            silence: Silence::begin(timeout),
         }
     }
 
     /// Waits until there may be an answer, or one of the others ends the wait.
-    fn wait(&mut self, bell: Option<&Doorbell>, due: Option<Instant>, timeout: Duration) -> io::Result<()> {
-        let is_awaited = !self.unanswered.is_empty();
-        let patience = self.waiting_since + timeout;
-        let due = if is_awaited { Some(due.map_or(patience, |due| due.min(patience))) } else { due };
+    fn wait(&mut self, bell: Option<&Doorbell>, due: Option<Instant>) -> io::Result<()> {
+        let awaited = self.unanswered.front().map(|oldest| oldest.end);
+        let look_at = awaited.map(|_| self.silence.look_at());
+        let due = [due, look_at].into_iter().flatten().min();
         let came = self.has_more(bell, due)? && self.read()?;
-        if !came && is_awaited && Instant::now() >= patience {
-            return Err(self.too_slow(timeout));
-        }
-        Ok(())
+        let Some(end) = awaited.filter(|_| !came) else { return Ok(()) };
+        // What arrives of the calls behind it says nothing: a peer that stands still has a kernel that takes some.
+        let of_oldest = || arrived(&self.stream, self.written).min(end);
+        if self.silence.is_too_long(of_oldest) { Err(self.too_slow()) } else { Ok(()) }
     }
 
     /// Waits until the upstream says something; false when the bell or the time ended the wait.
@@ -248,10 +263,10 @@ impl Connection {
     }
 
     /// Why an answer that was waited for so long is waited for no longer.
-    fn too_slow(&self, waited: Duration) -> io::Error {
+    fn too_slow(&self) -> io::Error {
         let reason =
             if self.incoming.is_empty() { "it was silent for" } else { "its answer was not whole after" };
-        io::Error::new(ErrorKind::TimedOut, format!("{reason} {waited:?}"))
+        io::Error::new(ErrorKind::TimedOut, format!("{reason} {:?}", self.silence.timeout()))
     }
 
     /// Reads what is there; false when that is nothing.
@@ -273,11 +288,11 @@ impl Connection {
         let length = frame::read_length(*header, MAX_REPLY_BYTES).map_err(io::Error::other)?;
         let Some(body) = rest.get(..length) else { return Ok(None) };
         let reply = decode_reply(body, &Limits::default()).map_err(io::Error::other)?;
-        if self.unanswered.pop_front() != Some(reply.seq) {
+        if self.unanswered.pop_front().is_none_or(|call| call.sequence != reply.seq) {
             return Err(io::Error::other("the reply belongs to another call"));
         }
         self.incoming.drain(..frame::HEADER_BYTES + length);
-        self.waiting_since = Instant::now();
+        self.silence.begin_anew();
         Ok(Some(match reply.outcome {
             Outcome::Result(ResultCode::Ok) => Reply::Ok,
             Outcome::Result(ResultCode::TryLater) => Reply::TryLater,
@@ -302,12 +317,14 @@ fn is_patience(error: &io::Error) -> bool {
 struct Patient<'a, S> {
     stream: S,
     timeout: Duration,
+    /// What the peer has of what was written before, counted from anywhere.
+    arrived: fn(&S) -> u64,
     alive: Alive<'a>,
 }
 
 impl<S: Write> Write for Patient<'_, S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let began = Instant::now();
+        let mut silence = Silence::begin(self.timeout);
         loop {
             let written = match self.stream.write(bytes) {
                 Err(e) if is_patience(&e) => None,
@@ -319,7 +336,7 @@ impl<S: Write> Write for Patient<'_, S> {
             if let Some(part) = written {
                 return Ok(part);
             }
-            if began.elapsed() >= self.timeout {
+            if silence.is_too_long(|| (self.arrived)(&self.stream)) {
                 let silent = format!("it took nothing for {:?}", self.timeout);
                 return Err(io::Error::new(ErrorKind::TimedOut, silent));
             }
@@ -515,7 +532,7 @@ mod tests {
             asked += 1;
             if asked < 5 { Ok(()) } else { Err(io::Error::new(ErrorKind::Interrupted, "the end")) }
         };
-        let mut patient = Patient { stream: Dripping(0), timeout: LIMIT, alive: &mut alive };
+        let mut patient = Patient { stream: Dripping(0), timeout: LIMIT, arrived: |_| 0, alive: &mut alive };
         assert_eq!(patient.write_all(&[0; 100]).unwrap_err().to_string(), "the end");
         assert_eq!((patient.stream.0, asked), (5, 5));
     }
@@ -535,6 +552,43 @@ mod tests {
         }
         assert!(client.send(|seq| encode_log_call(seq, &[]), &mut alive).is_err());
         assert_eq!((client.unanswered(), client.was_sent()), (0, false));
+    }
+
+    #[test]
+    fn a_call_that_gets_on_may_take_longer_than_the_timeout() {
+        const TIMEOUT: Duration = Duration::from_millis(800);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        SockRef::from(&listener).set_recv_buffer_size(4 << 10).unwrap();
+        let mut client = Client::new(&listener.local_addr().unwrap().to_string(), TIMEOUT);
+        let reading = std::thread::spawn(move || {
+            let (mut stream, began) = (listener.accept().unwrap().0, Instant::now());
+            // Less than what waits in the client's kernel once all of it is written.
+            let mut bytes = [0; 4 << 10];
+            for _ in 0..32 {
+                stream.read_exact(&mut bytes).unwrap();
+                std::thread::sleep(TIMEOUT / 8);
+            }
+            stream.write_all(&encode_log_reply(1, ResultCode::Ok)).unwrap();
+            began.elapsed()
+        });
+        let replied = client.log(|_| vec![0; 128 << 10], &mut || Ok(()));
+        assert_eq!(replied.unwrap(), Reply::Ok);
+        assert!(reading.join().unwrap() > TIMEOUT * 3);
+    }
+
+    #[test]
+    fn calls_that_arrive_behind_one_that_is_not_answered_are_no_answer() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = Client::new(&listener.local_addr().unwrap().to_string(), SLICE * 2);
+        let began = Instant::now();
+        let error = loop {
+            client.send(|seq| encode_log_call(seq, &[]), &mut || Ok(())).unwrap();
+            if let Err(error) = client.wait(None, Some(Instant::now() + SLICE / 8)) {
+                break error;
+            }
+            assert!(began.elapsed() < SLICE * 6, "it is waited for although it is silent");
+        };
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Whether what was sent arrives, as far as the kernel knows: it waits for an acknowledgement, and sends again.
+//! Whether what was sent arrives, as far as the kernel knows: what it waits to have acknowledged, and sends again.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -11,22 +11,42 @@ const RETRANSMITS: &str = "01:";
 
 /// Whether bytes were sent more than once, and the peer's kernel has not acknowledged them. False if nobody tells.
 pub(super) fn is_unheard(stream: &TcpStream) -> bool {
-    let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return false };
-    let Ok(table) = File::open(TABLES[usize::from(local.is_ipv6())]) else { return false };
+    sending(stream).is_some_and(|sending| sending.is_again)
+}
+
+/// How many of these `written` bytes the peer's kernel has acknowledged. 0 if nobody tells.
+pub(super) fn arrived(stream: &TcpStream, written: u64) -> u64 {
+    sending(stream).map_or(0, |sending| written.saturating_sub(sending.unacknowledged))
+}
+
+/// What the kernel knows of what it sends.
+#[derive(Debug, PartialEq, Eq)]
+struct Sending {
+    /// Bytes that were written.
+    unacknowledged: u64,
+    /// They were sent more than once.
+    is_again: bool,
+}
+
+fn sending(stream: &TcpStream) -> Option<Sending> {
+    let (local, peer) = (stream.local_addr().ok()?, stream.peer_addr().ok()?);
+    let table = File::open(TABLES[usize::from(local.is_ipv6())]).ok()?;
     let (local, peer) = (written(local), written(peer));
     let mut lines = BufReader::new(table).lines().map_while(Result::ok);
-    lines.find_map(|line| is_sent_again(&line, &local, &peer)).unwrap_or(false)
+    lines.find_map(|line| sending_in(&line, &local, &peer))
 }
 
 /// What a line of such a table says of this connection; none if it is another's.
-fn is_sent_again(line: &str, local: &str, peer: &str) -> Option<bool> {
+fn sending_in(line: &str, local: &str, peer: &str) -> Option<Sending> {
     let mut fields = line.split_ascii_whitespace().skip(1);
     if (fields.next()?, fields.next()?) != (local, peer) {
         return None;
     }
-    // Behind its state and what waits in its queues.
-    let (timer, times) = (fields.nth(2)?, fields.next()?);
-    Some(timer.starts_with(RETRANSMITS) && u32::from_str_radix(times, 16).ok()? > 0)
+    // Behind its state.
+    let (queues, timer, times) = (fields.nth(1)?, fields.next()?, fields.next()?);
+    let (unacknowledged, _unread) = queues.split_once(':')?;
+    let is_again = timer.starts_with(RETRANSMITS) && u32::from_str_radix(times, 16).ok()? > 0;
+    Some(Sending { unacknowledged: u64::from_str_radix(unacknowledged, 16).ok()?, is_again })
 }
 
 /// An address as the tables have it: its words in the machine's order.
@@ -63,16 +83,13 @@ mod tests {
                  1834 3 000000009b707997 84 4 20 10 20"
             )
         };
-        for (timer, times, expected) in
+        for (timer, times, is_again) in
             [("01", "00000002", true), ("01", "00000000", false), ("04", "00000002", false)]
         {
-            let told = is_sent_again(&line(timer, times), "0100007F:A268", "0100007F:B70D");
-            assert_eq!(told, Some(expected), "{timer} {times}");
+            let told = sending_in(&line(timer, times), "0100007F:A268", "0100007F:B70D");
+            assert_eq!(told, Some(Sending { unacknowledged: 0xe24, is_again }), "{timer} {times}");
         }
-        assert_eq!(is_sent_again(&line("01", "00000002"), "0100007F:B70D", "0100007F:A268"), None);
-        assert_eq!(
-            is_sent_again("  sl  local_address rem_address   st", "local_address", "rem_address"),
-            None
-        );
+        assert_eq!(sending_in(&line("01", "00000002"), "0100007F:B70D", "0100007F:A268"), None);
+        assert_eq!(sending_in("  sl  local_address rem_address   st", "local_address", "rem_address"), None);
     }
 }

@@ -221,16 +221,28 @@ impl<B> Pipeline<B> {
     ) -> Result<(), Trouble> {
         self.send(encode, alive)?;
         self.take_answers(alive)?;
-        if self.calls.front().is_some_and(|call| matches!(call.state, State::Done(_))) {
+        if self.has_done() {
             return Ok(());
         }
         self.client.wait(Some(bell), due).map_err(Trouble::Broken)?;
         self.take_answers(alive)
     }
 
+    /// Whether something can be popped.
+    fn has_done(&self) -> bool {
+        self.calls.front().is_some_and(|call| matches!(call.state, State::Done(_)))
+    }
+
+    /// Sends what waits, up to the first answer that can be popped: over a slow link a whole window takes long, and what was
+    /// answered is not to be sent again should that break.
     fn send(&mut self, encode: impl Fn(&B, i32) -> Vec<u8>, alive: Alive<'_>) -> Result<(), Trouble> {
-        let sendable = self.calls.iter_mut().take_while(|call| !call.state.is_refused());
-        for call in sendable.filter(|call| call.state.is_to_be_sent()) {
+        while self.next_to_send().is_some() {
+            if self.client.unanswered() > 0 {
+                self.client.wait(None, Some(Instant::now())).map_err(Trouble::Broken)?;
+                self.take_answers(alive)?;
+            }
+            let Some(next) = self.next_to_send().filter(|_| !self.has_done()) else { break };
+            let call = &mut self.calls[next];
             let sent = self.client.send(|sequence| encode(&call.batch, sequence), alive);
             if self.client.was_sent() {
                 call.state = State::Sent;
@@ -240,6 +252,11 @@ impl<B> Pipeline<B> {
             }
         }
         Ok(())
+    }
+
+    fn next_to_send(&self) -> Option<usize> {
+        let mut sendable = self.calls.iter().take_while(|call| !call.state.is_refused());
+        sendable.position(|call| call.state.is_to_be_sent())
     }
 
     fn take_answers(&mut self, alive: Alive<'_>) -> Result<(), Trouble> {

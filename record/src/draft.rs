@@ -143,16 +143,6 @@ pub fn cut(text: &[u8], max: usize) -> (&[u8], bool) {
 }
 
 impl<'a> Draft<'a> {
-    /// Whether all texts are as short as a record may have them.
-    #[inline(always)]
-    pub fn is_within_limits(&self) -> bool {
-        let value = if let Payload::Str(value) = self.payload { value.len() } else { 0 };
-        let EndpointParts { ip, name: service, .. } = self.endpoint.text;
-        // Below the limit, a power of two, if all of them are.
-        let lengths = self.name.text.len() | self.key.text.len() | service.len() | value;
-        lengths < MAX_TEXT_BYTES && ip.len() <= MAX_IP_BYTES
-    }
-
     /// The same with no text longer than a record may have it.
     #[must_use]
     pub fn cut(&self) -> Draft<'a> {

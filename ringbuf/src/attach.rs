@@ -384,16 +384,6 @@ impl Attachment {
         ControlPage::new(self.control.clone())
     }
 
-    /// As [`ControlPage::block_levels`].
-    pub fn block_levels(&self, levels: u8) {
-        self.control().block_levels(levels);
-    }
-
-    /// As [`ControlPage::set_rate`].
-    pub fn set_rate(&self, rate: u64) {
-        self.control().set_rate(rate);
-    }
-
     pub(crate) fn words(&self) -> &[AtomicU64] {
         self.words.words()
     }

@@ -88,11 +88,6 @@ impl Client {
         Client { dial: Dial { own: Some(own), ..self.dial }, ..self }
     }
 
-    /// Whether the last call left a connection that can be used again.
-    pub fn is_connected(&self) -> bool {
-        self.connection.is_some()
-    }
-
     /// Has the next call make a new connection; of use while nothing is unanswered.
     pub fn disconnect(&mut self) {
         self.connection = None;
@@ -358,6 +353,10 @@ mod tests {
     /// Longest wait for anything, on whatever machine.
     const LIMIT: Duration = Duration::from_secs(60);
 
+    fn is_connected(client: &Client) -> bool {
+        client.connection.is_some()
+    }
+
     fn call(client: &mut Client) -> io::Result<Reply> {
         let entry = LogEntry { category: "zipkin".into(), message: b"AA==".to_vec() };
         client.log(|seq| encode_log_call(seq, std::slice::from_ref(&entry)), &mut || Ok(()))
@@ -401,7 +400,7 @@ mod tests {
         });
         let mut client = Client::new(&address, LIMIT);
         assert_eq!(call(&mut client).unwrap(), Reply::Ok);
-        assert!(client.is_connected());
+        assert!(is_connected(&client));
         assert_eq!(call(&mut client).unwrap(), Reply::TryLater);
     }
 
@@ -417,9 +416,9 @@ mod tests {
     #[test]
     fn a_reply_to_another_call_or_none_ends_the_connection() {
         let mut client = Client::new(&server(|seq| Some(encode_log_reply(seq + 1, ResultCode::Ok))), SLICE);
-        assert!(call(&mut client).is_err() && !client.is_connected());
+        assert!(call(&mut client).is_err() && !is_connected(&client));
         let mut client = Client::new(&server(|_| None), SLICE);
-        assert!(call(&mut client).is_err() && !client.is_connected());
+        assert!(call(&mut client).is_err() && !is_connected(&client));
     }
 
     #[test]
@@ -438,7 +437,7 @@ mod tests {
         client.send(|seq| encode_log_call(seq, &[]), &mut || Ok(())).unwrap();
         client.connection.as_ref().unwrap().stream.shutdown(Shutdown::Write).unwrap();
         let error = client.send(|seq| encode_log_call(seq, &[]), &mut || Ok(())).unwrap_err();
-        assert_eq!((error.kind(), client.is_connected()), (ErrorKind::BrokenPipe, false));
+        assert_eq!((error.kind(), is_connected(&client)), (ErrorKind::BrokenPipe, false));
     }
 
     #[test]
@@ -466,7 +465,7 @@ mod tests {
         }
         // Nothing is unanswered: that it closes is no failure.
         drop(answering.join().unwrap());
-        while client.is_connected() {
+        while is_connected(&client) {
             client.wait(None, Some(Instant::now() + SLICE)).unwrap();
         }
     }

@@ -113,7 +113,6 @@ impl SinkFigures {
 #[derive(Debug)]
 struct OpenFrame {
     program: u64,
-    end: u64,
     figures: DrainFigures,
     sinks: Vec<SinkFigures>,
 }
@@ -164,14 +163,14 @@ impl Ledger {
     }
 
     /// A frame was staged: its valid annotations are now every sink's.
-    pub fn open_frame(&mut self, program: u64, end: u64, figures: DrainFigures) {
+    pub fn open_frame(&mut self, program: u64, figures: DrainFigures) {
         let given = SinkFigures::given(figures.valid, self.names != [NO_SINK]);
         for now in &mut self.now {
             now.valid += given.valid;
             now.in_flight += given.in_flight;
             now.no_sink += given.no_sink;
         }
-        self.frames.push_back(OpenFrame { program, end, figures, sinks: vec![given; self.names.len()] });
+        self.frames.push_back(OpenFrame { program, figures, sinks: vec![given; self.names.len()] });
     }
 
     /// One sink has settled annotations of a frame.
@@ -226,11 +225,6 @@ impl Ledger {
     /// Number that the next frame gets.
     pub fn next_frame(&self) -> u64 {
         self.first + self.frames.len() as u64
-    }
-
-    /// Log position where the oldest open frame ends.
-    pub fn first_end(&self) -> Option<u64> {
-        self.frames.front().map(|frame| frame.end)
     }
 
     /// Frames that are not retired.
@@ -295,7 +289,7 @@ mod tests {
     #[test]
     fn without_a_sink_what_is_drained_is_lost_also_after_a_restart() {
         let mut ledger = Ledger::new(Vec::new(), &[], 0);
-        ledger.open_frame(1, 100, figures(3));
+        ledger.open_frame(1, figures(3));
         let lost = |ledger: &Ledger| {
             let (name, figures) = ledger.sinks().next().unwrap();
             assert!(figures.balances() && figures.valid == figures.no_sink && name == NO_SINK);
@@ -304,18 +298,18 @@ mod tests {
         assert_eq!(lost(&ledger), [("no_sink", 3)]);
         assert_eq!(ledger.retire_first(), Some(RetiredFrame { program: 1, figures: figures(3) }));
         let mut next = Ledger::new(Vec::new(), &ledger.checkpoint(), 1);
-        next.open_frame(1, 200, figures(4));
+        next.open_frame(1, figures(4));
         assert_eq!(lost(&next), [("no_sink", 7)]);
     }
 
     #[test]
     fn a_sink_that_was_added_has_what_is_not_settled_and_counts_the_rest_as_lost() {
         let mut ledger = Ledger::new(vec!["a"], &[], 0);
-        ledger.open_frame(1, 100, figures(3));
+        ledger.open_frame(1, figures(3));
         ledger.settle(0, 0, 3, Outcome::Acked);
         ledger.retire_first();
         let mut next = Ledger::new(vec!["b", "a"], &ledger.checkpoint(), 1);
-        next.open_frame(1, 200, figures(4));
+        next.open_frame(1, figures(4));
         let figures: Vec<_> =
             next.sinks().map(|(_, sink)| (sink.valid, sink.acked, sink.in_flight)).collect();
         assert_eq!(figures, [(7, 0, 4), (7, 3, 4)]);
@@ -327,7 +321,7 @@ mod tests {
     #[test]
     fn a_frame_retires_when_every_sink_has_settled_it() {
         let mut ledger = Ledger::new(vec!["a", "b"], &[], 0);
-        ledger.open_frame(1, 100, figures(3));
+        ledger.open_frame(1, figures(3));
         ledger.settle(0, 0, 3, Outcome::Acked);
         ledger.settle(1, 0, 2, Outcome::Acked);
         assert_eq!(ledger.retire_first(), None);
@@ -339,8 +333,8 @@ mod tests {
     #[test]
     fn frames_retire_in_their_order_and_empty_ones_at_once() {
         let mut ledger = Ledger::new(vec!["a"], &[], 7);
-        ledger.open_frame(1, 100, figures(1));
-        ledger.open_frame(1, 200, figures(0));
+        ledger.open_frame(1, figures(1));
+        ledger.open_frame(1, figures(0));
         ledger.settle(0, 8, 5, Outcome::Acked);
         assert_eq!(ledger.retire_first(), None);
         ledger.settle(0, 7, 1, Outcome::Acked);
@@ -351,7 +345,7 @@ mod tests {
     #[test]
     fn dropping_an_annotation_uncounted_turns_the_balance_red() {
         let mut ledger = Ledger::new(vec!["a"], &[], 0);
-        ledger.open_frame(1, 100, figures(3));
+        ledger.open_frame(1, figures(3));
         ledger.settle(0, 0, 2, Outcome::Acked);
         let (_, mut sink) = ledger.sinks().next().unwrap();
         assert!(sink.balances());
@@ -368,7 +362,7 @@ mod tests {
             let mut ledger = Ledger::new(vec!["a", "b"], &[], 0);
             for (number, (what, frame, count, sink)) in steps.iter().enumerate() {
                 match what {
-                    0 => ledger.open_frame(1, 0, figures(u64::from(*count))),
+                    0 => ledger.open_frame(1, figures(u64::from(*count))),
                     1 => ledger.settle(*sink, *frame, *count, outcomes[number % 4]),
                     _ => drop(ledger.retire_first()),
                 }
@@ -376,7 +370,7 @@ mod tests {
             }
             let mut restarted = Ledger::new(vec!["a", "b"], &ledger.checkpoint(), ledger.first_frame());
             for frame in &ledger.frames {
-                restarted.open_frame(frame.program, frame.end, frame.figures);
+                restarted.open_frame(frame.program, frame.figures);
             }
             let totals = |l: &Ledger| l.sinks().map(|(_, sink)| sink.valid).collect::<Vec<_>>();
             prop_assert_eq!(totals(&restarted), totals(&ledger));

@@ -50,11 +50,6 @@ impl Batch {
         self.end
     }
 
-    /// Leaves out the first records, each of which was settled.
-    pub fn forget_first(&mut self, records: usize) {
-        self.records.drain(..records);
-    }
-
     fn start_of(&self, record: &Record) -> Position {
         Position { segment: self.segment, offset: record.start, before: record.header.before }
     }

@@ -37,7 +37,7 @@ impl Engine {
             figures.invalid = figures.drained;
         }
         self.notes.push_back(FrameNote { slot: frame.slot, to: frame.to, bytes, end });
-        self.ledger.open_frame(frame.program, end, figures);
+        self.ledger.open_frame(frame.program, figures);
         self.feeder.push_lines(lines);
     }
 

@@ -66,7 +66,7 @@ mod tests {
     const NAMES: [&str; 2] = ["a", "b"];
 
     fn open(ledger: &mut Ledger, valid: u64) {
-        ledger.open_frame(1, 0, DrainFigures { drained: valid, valid, ..DrainFigures::default() });
+        ledger.open_frame(1, DrainFigures { drained: valid, valid, ..DrainFigures::default() });
     }
 
     /// A worker, and what outlives it.

@@ -49,7 +49,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the range is the mapping this value made, and every reference into it borrowed this value. An
-        // error would leave it mapped, which harms nobody (invariant 17).
+        // error would leave it mapped, which harms nobody (invariant 2).
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

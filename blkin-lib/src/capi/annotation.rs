@@ -21,7 +21,7 @@ pub(super) unsafe extern "C" fn blkin_init_string_annotation(
         if key.is_null() || val.is_null() {
             return INVALID;
         }
-        // SAFETY: passed on from the caller (Invariant 1).
+        // SAFETY: passed on from the caller (Invariant 6).
         unsafe { fill(annotation, STRING, key, AnnotationValue { text: val }, endpoint) }
     })
 }
@@ -41,7 +41,7 @@ pub(super) unsafe extern "C" fn blkin_init_integer_annotation(
         if key.is_null() {
             return INVALID;
         }
-        // SAFETY: passed on from the caller (Invariant 1).
+        // SAFETY: passed on from the caller (Invariant 6).
         unsafe { fill(annotation, INTEGER, key, AnnotationValue { integer: val }, endpoint) }
     })
 }
@@ -60,7 +60,7 @@ pub(super) unsafe extern "C" fn blkin_init_timestamp_annotation(
         if event.is_null() {
             return INVALID;
         }
-        // SAFETY: passed on from the caller (Invariant 1).
+        // SAFETY: passed on from the caller (Invariant 6).
         unsafe { fill(annotation, TIMESTAMP, ptr::null(), AnnotationValue { text: event }, endpoint) }
     })
 }

@@ -24,7 +24,7 @@ pub(super) unsafe extern "C" fn blkin_span_root(
     name: *const c_char,
     endpoint: *const Endpoint,
 ) -> c_int {
-    // SAFETY: passed on from the caller (Invariants 1 and 2).
+    // SAFETY: passed on from the caller (Invariant 6).
     let Some(texts) = (unsafe { texts_of(span, name, endpoint) }) else { return INVALID };
     let rate = process::rate();
     if !rate.samples_all() {
@@ -115,7 +115,7 @@ pub(super) unsafe extern "C" fn blkin_span_child(
     name: *const c_char,
     endpoint: *const Endpoint,
 ) -> c_int {
-    // SAFETY: passed on from the caller (Invariants 1 and 2).
+    // SAFETY: passed on from the caller (Invariant 6).
     let Some(texts) = (unsafe { texts_of(span, name, endpoint) }) else { return INVALID };
     if parent.is_null() {
         return INVALID;
@@ -129,7 +129,7 @@ pub(super) unsafe extern "C" fn blkin_span_child(
         Some(0)
     };
     if let Some(names) = names
-        // SAFETY: as above, copied whole before `span` is written (Invariant 6).
+        // SAFETY: a live struct (by Invariant 1), copied whole before `span` is written (by Invariant 3).
         && let Some(ids) = raw::try_new_child(is_sampled, || unsafe { parent.read() }.into())
     {
         let trace = Trace { name, info: ids.into(), endpoint };

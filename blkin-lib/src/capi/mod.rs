@@ -6,7 +6,7 @@
 //! # What the caller promises (the header's conventions), and what we do ourselves
 //!
 //! 1. **Structs**: a struct pointer that is not NULL points to a live, aligned struct of its type, which the call
-//!    may write if the parameter is not `const`, and which no other thread writes meanwhile.
+//!    may write if the parameter is not `const`, and which no other thread writes meanwhile (but for 7).
 //! 2. **Strings**: a `char` pointer that is not NULL, as an argument or inside a struct, points to bytes that stay
 //!    readable and unchanged up to their NUL until the call returns.
 //! 3. **Copies, no references**: fields and structs of the caller are copied in and out through the raw pointer, and
@@ -18,6 +18,8 @@
 //!    string in it falls under 2.
 //! 6. **Passed on**: what the caller promised holds for what is handed on as it came, and what a function made or looked at
 //!    itself is as it left it.
+//! 7. **Names are shared**: the `id` of a `struct blkin_name` is ours, and all threads write it. Once it is initialised it is
+//!    only ever seen as an atomic word.
 //!
 //! A panic never crosses into C: [`guard`] turns it into the function's error value, where there could be one. NULL is
 //! checked before any write, so a call that returns `-EINVAL` has changed nothing.

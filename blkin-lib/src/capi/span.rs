@@ -238,7 +238,7 @@ unsafe fn record_texts(span: *const Span, key: *mut Name, payload: Payload<'_>, 
 unsafe fn id_of<'a>(name: *mut Name) -> &'a AtomicU32 {
     // SAFETY: the address of a part of a live struct (by Invariant 1).
     let id = unsafe { &raw mut (*name).id };
-    // SAFETY: aligned, and only ever seen as an atomic word (Invariant 6).
+    // SAFETY: aligned (by Invariant 1), and only ever seen as an atomic word (by Invariant 7).
     unsafe { AtomicU32::from_ptr(id) }
 }
 

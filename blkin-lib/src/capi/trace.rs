@@ -122,7 +122,7 @@ pub(super) unsafe extern "C" fn blkin_init_child(
     let endpoint = if endpoint.is_null() { unsafe { (*parent).endpoint } } else { endpoint };
     // SAFETY: as above (Invariant 6).
     let info = unsafe { &raw const (*parent).info };
-    // SAFETY: passed on from the caller (Invariant 1).
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { write_child(child, info, endpoint, child_name) }
 }
 
@@ -141,7 +141,7 @@ pub(super) unsafe extern "C" fn blkin_init_child_info(
     if info.is_null() {
         return INVALID;
     }
-    // SAFETY: passed on from the caller (Invariant 1).
+    // SAFETY: passed on from the caller (Invariant 6).
     unsafe { write_child(child, info, endpoint, child_name) }
 }
 

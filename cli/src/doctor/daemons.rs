@@ -1,13 +1,10 @@
-//! consumerd's socket, consumerd, the relays and the collector.
+//! consumerd, the relays and the collector.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde::Deserialize;
 
 use super::{Check, Status, losses};
@@ -58,7 +55,7 @@ impl Said {
     }
 
     /// It is well, and the daemon whose metrics are named so.
-    fn is_well(&self, metrics: &str) -> bool {
+    pub(super) fn is_well(&self, metrics: &str) -> bool {
         matches!(self.health, Ok(Answer { status: 200, .. })) && self.has_metrics(metrics)
     }
 
@@ -82,90 +79,8 @@ impl Said {
     }
 }
 
-/// Whether a program of this user could offer its rings to the consumerd that has `said` how it is.
-pub(super) fn socket(path: &Path, said: &Said) -> Check {
-    const NAME: &str = "consumerd's socket";
-    let shown = path.display();
-    match std::fs::symlink_metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound && said.is_well(OF_CONSUMERD) => Check::failed(
-            NAME,
-            format!("{shown} is not there, though the blkin-consumerd of {} is well", said.base),
-            "if that is its socket somebody removed it: restart blkin-consumerd; if it has another, set BLKIN_SOCKET for \
-             programs and for this command; in a container, mount the folder of the socket (docs/deploy.md)",
-        ),
-        Err(error) if error.kind() == ErrorKind::NotFound => Check::failed(
-            NAME,
-            format!("{shown} is not there"),
-            "start blkin-consumerd; in a container, mount the folder of the socket (docs/deploy.md); \
-             elsewhere than the default, set BLKIN_SOCKET for programs and for this command",
-        ),
-        Err(error) => Check::failed(
-            NAME,
-            format!("failed to look at {shown}: {error}"),
-            "make its folder searchable for this user",
-        ),
-        Ok(metadata) if !metadata.file_type().is_socket() => {
-            Check::failed(NAME, format!("{shown} is no socket"), NO_SOCKET)
-        }
-        Ok(_) => connectable(NAME, path),
-    }
-}
-
-/// What to do about a path that is no socket. It may be anything, so nobody is told to remove it.
-const NO_SOCKET: &str = "name consumerd's socket by --socket or BLKIN_SOCKET; if that is its path, move what lies there \
-                         and restart blkin-consumerd";
-
-fn connectable(name: &'static str, path: &Path) -> Check {
-    let shown = path.display();
-    let attempt = || {
-        let address = SocketAddrUnix::new(path)?;
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        connect(&socket, &address)
-    };
-    match attempt() {
-        Ok(()) => {
-            let but = closed_to_others(path).map(|what| format!("; {what}")).unwrap_or_default();
-            Check::ok(name, format!("{shown} can be connected to by this user{but}"))
-        }
-        Err(rustix::io::Errno::ACCESS) => Check::failed(
-            name,
-            format!("{shown} refuses user {}", rustix::process::geteuid().as_raw()),
-            "its mode should be 0666: restart blkin-consumerd, which makes it so",
-        ),
-        Err(rustix::io::Errno::CONNREFUSED) => Check::failed(
-            name,
-            format!("nobody listens at {shown}"),
-            "start blkin-consumerd: the last one left its socket behind",
-        ),
-        Err(rustix::io::Errno::PROTOTYPE) => Check::failed(
-            name,
-            format!("{shown} is another socket than consumerd's for programs"),
-            "name that by --socket or BLKIN_SOCKET, for programs and for this command: /run/blkin/consumerd.sock unless \
-             consumerd's `socket` says otherwise",
-        ),
-        Err(rustix::io::Errno::AGAIN) => Check::warning(
-            name,
-            format!("{shown} has a full queue"),
-            format!("blkin-consumerd accepts too slowly: look at {}", log_of("consumerd")),
-        ),
-        Err(error) => {
-            Check::failed(name, format!("failed to connect to {shown}: {error}"), "restart blkin-consumerd")
-        }
-    }
-}
-
-/// What keeps ordinary users from the socket at `path`, if anything does: its mode, or that of a folder above it.
-pub(super) fn closed_to_others(path: &Path) -> Option<String> {
-    let lacks = |path: &Path, bit: u32| {
-        let mode = std::fs::metadata(path).ok()?.mode() & 0o7777;
-        (mode & bit == 0).then(|| format!("{} is closed to other users (mode {mode:04o})", path.display()))
-    };
-    lacks(path, 0o002).or_else(|| path.ancestors().skip(1).find_map(|folder| lacks(folder, 0o001)))
-}
-
 /// How the metrics begin that only consumerd has.
-const OF_CONSUMERD: &str = "blkin_offers";
+pub(super) const OF_CONSUMERD: &str = "blkin_offers";
 
 /// Whether consumerd's workers are alive.
 pub(super) fn consumerd(said: &Said) -> Check {
@@ -387,7 +302,7 @@ fn start(daemon: &str) -> String {
 }
 
 /// The log of a daemon, and how it is read where systemd runs it.
-fn log_of(daemon: &str) -> String {
+pub(super) fn log_of(daemon: &str) -> String {
     let unit = daemon.trim_start_matches("the ");
     format!("the log of {daemon} (`journalctl -u blkin-{unit}`)")
 }
@@ -409,8 +324,6 @@ fn unwell(body: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
-    use std::os::unix::fs::PermissionsExt;
-    use std::path::PathBuf;
 
     use super::*;
     use crate::http::answering;
@@ -441,12 +354,6 @@ mod tests {
     /// A daemon that answers every request with that head and body.
     fn serving(status: &'static str, body: &'static str) -> Client {
         answering(move |_| (status, body))
-    }
-
-    fn folder_for(test: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("blkin-doctor-{test}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        folder
     }
 
     fn said(client: Client) -> Said {
@@ -589,52 +496,5 @@ mod tests {
         assert!(advice(full).starts_with("its disk takes nothing"), "{}", advice(full));
         let stuck = r#"{"workers":[{"name":"store","state":"stuck"}],"troubles":[]}"#;
         assert!(advice(stuck).ends_with("restart it"), "{}", advice(stuck));
-    }
-
-    #[test]
-    fn a_socket_that_only_some_may_use_is_told_of() {
-        let folder = folder_for("closed");
-        let path = folder.join("socket");
-        std::fs::write(&path, "").unwrap();
-        let mode = |path: &Path, mode| {
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-        };
-        mode(&path, 0o600);
-        let closed = closed_to_others(&path).unwrap();
-        assert_eq!(closed, format!("{} is closed to other users (mode 0600)", path.display()));
-        mode(&path, 0o666);
-        mode(&folder, 0o750);
-        let closed = closed_to_others(&path).unwrap();
-        assert_eq!(closed, format!("{} is closed to other users (mode 0750)", folder.display()));
-        std::fs::remove_dir_all(&folder).unwrap();
-    }
-
-    #[test]
-    fn each_state_of_the_socket_is_told_apart() {
-        let folder = folder_for("states");
-        let path = folder.join("socket");
-        let nobody = said(Client::new("127.0.0.1:1"));
-        let socket = |path: &Path| socket(path, &nobody);
-        assert!(socket(&path).found.ends_with("is not there"));
-        let well = super::socket(&path, &said(serving("200 OK", "blkin_offers_total 1\n")));
-        assert!(well.found.contains(" is not there, though ") && well.advice.unwrap().contains("restart"));
-        std::fs::write(&path, "").unwrap();
-        let other = socket(&path);
-        assert!(other.found.ends_with("is no socket") && !other.advice.unwrap().contains("remove"));
-        std::fs::remove_file(&path).unwrap();
-
-        let address = SocketAddrUnix::new(&path).unwrap();
-        let flags = SocketFlags::CLOEXEC;
-        let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-        rustix::net::bind(&listener, &address).unwrap();
-        assert!(socket(&path).found.starts_with("nobody listens at"));
-        rustix::net::listen(&listener, 4).unwrap();
-        assert_eq!(socket(&path).status, Status::Ok);
-
-        let control = folder.join("control.sock");
-        let _listener = std::os::unix::net::UnixListener::bind(&control).unwrap();
-        let wrong = socket(&control);
-        assert!(wrong.found.ends_with(" is another socket than consumerd's for programs"), "{}", wrong.found);
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

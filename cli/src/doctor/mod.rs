@@ -5,6 +5,7 @@ mod kernel;
 pub mod losses;
 mod programs;
 mod room;
+mod socket;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -85,7 +86,7 @@ pub struct Report {
 pub fn examine(places: Places) -> Report {
     let mut checks = vec![kernel::memfd(), kernel::rseq(), kernel::clock()];
     let said = daemons::Said::by(places.consumerd, "/healthz");
-    checks.push(daemons::socket(&places.socket, &said));
+    checks.push(socket::check(&places.socket, &said));
     checks.push(daemons::consumerd(&said));
     checks.extend(daemons::sinks(&said));
     let consumerd = said.metrics();

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use blkin_ringbuf::Unread;
 
 use super::Check;
-use super::daemons::closed_to_others;
+use super::socket::closed_to_others;
 use crate::metrics::Metrics;
 use crate::process;
 use crate::target;

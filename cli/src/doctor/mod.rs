@@ -5,6 +5,7 @@ mod kernel;
 pub mod losses;
 mod programs;
 mod room;
+mod scan;
 mod socket;
 
 use std::fmt::Write as _;

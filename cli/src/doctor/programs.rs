@@ -1,32 +1,17 @@
 //! Programs of this machine that have rings, and whether consumerd holds them.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{ErrorKind, Read};
-use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 
 use blkin_ringbuf::Unread;
 
 use super::Check;
+use super::scan::{Program, Reader, Scan, is_apart, is_hidden, is_same, real_uid, scan, socket_of};
 use super::socket::closed_to_others;
 use crate::metrics::Metrics;
-use crate::process;
-use crate::target;
 use crate::terminal::safe;
 
-/// How the kernel shows a mapped segment in `/proc/PID/maps`.
-const SEGMENT: &str = "/memfd:blkin-segment";
-/// How it shows a mapped control page.
-const CONTROL: &str = "/memfd:blkin-control";
-/// How it shows the shared library, whatever its folder.
-const LIBRARY: &str = "/libblkin.so";
-/// The file of consumerd's own processes, which map the segments of others.
-const CONSUMERD: &str = "blkin-consumerd";
-/// Of the environment of a process so much is read.
-const MAX_ENVIRONMENT_BYTES: u64 = 1 << 20;
 /// So many programs are named.
 const NAMED: usize = 20;
 /// What to do about programs that have the library, if none has rings.
@@ -35,46 +20,6 @@ const NO_RINGS: &str = "a program makes its rings with its first record, or in b
 /// What to raise if there are too many programs.
 const LIMITS: &str =
     "raise max_programs, max_programs_per_uid or max_shared_bytes_per_uid of blkin-consumerd";
-
-/// A program with a segment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Program {
-    pid: u32,
-    comm: String,
-    reader: Option<Reader>,
-    unread: Option<Unread>,
-}
-
-/// Who reads a program, whichever consumerd it belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Reader {
-    pid: u32,
-    /// It is a consumerd that runs, so the program is traced.
-    is_well: bool,
-}
-
-impl Program {
-    fn is_read(&self) -> bool {
-        self.reader.is_some_and(|reader| reader.is_well)
-    }
-
-    fn has_no_room(&self) -> bool {
-        self.reader.is_none() && self.unread == Some(Unread::NoRoom)
-    }
-
-    fn name(&self) -> String {
-        format!("{} (pid {})", self.comm, self.pid)
-    }
-}
-
-/// What could be seen of all processes.
-#[derive(Debug, Default)]
-struct Scan {
-    programs: Vec<Program>,
-    /// Names of those that have loaded the shared library, and have no segment.
-    without_rings: Vec<String>,
-    hidden: usize,
-}
 
 impl Scan {
     /// A sentence about those without rings, to end another with.
@@ -168,81 +113,6 @@ fn held_pids(metrics: &Metrics) -> BTreeSet<u32> {
     labels.iter().filter_map(|label| label.rsplit_once(':')?.1.parse().ok()).collect()
 }
 
-fn scan() -> Scan {
-    let mut scan = Scan::default();
-    // What not even root may see is nobody's traced program.
-    let is_root = rustix::process::geteuid().is_root();
-    let Ok(entries) = fs::read_dir("/proc") else { return scan };
-    for pid in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
-        match process::text(pid, "maps") {
-            Ok(maps) if maps.contains(SEGMENT) && !is_consumerd(pid) => {
-                let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-                let reader = reader(&maps, &locks).map(|pid| Reader { pid, is_well: runs_consumerd(pid) });
-                scan.programs.push(Program { pid, comm: comm(pid), reader, unread: refusal(pid) });
-            }
-            Ok(maps) if maps.contains(LIBRARY) => scan.without_rings.push(without_rings(pid)),
-            Err(error) if error.kind() == ErrorKind::PermissionDenied && !is_root => scan.hidden += 1,
-            _ => {}
-        }
-    }
-    scan
-}
-
-fn comm(pid: u32) -> String {
-    safe(process::text(pid, "comm").unwrap_or_default().trim())
-}
-
-/// How a program without rings is named, and why it has none if its environment says so.
-fn without_rings(pid: u32) -> String {
-    let is_off = environment(pid, "BLKIN_OFF").is_some_and(|value| !matches!(&value[..], b"" | b"0"));
-    let off = if is_off { ", by BLKIN_OFF" } else { "" };
-    format!("{} (pid {pid}{off})", comm(pid))
-}
-
-/// The process that holds the lock of a program's control page: the consumerd that reads it. A program that ends shares the
-/// lock for a moment, to see whether anybody has it.
-fn reader(maps: &str, locks: &str) -> Option<u32> {
-    let page = maps.lines().find(|line| line.contains(CONTROL))?;
-    // An inode has its number on its device alone: files of others have the same there.
-    let mut page = page.split_ascii_whitespace().skip(3);
-    let page = format!("{}:{}", page.next()?, page.next()?);
-    // 7: FLOCK  ADVISORY  WRITE 4711 00:01:2078 0 EOF
-    let mut fields = locks.lines().map(|line| line.split_ascii_whitespace());
-    fields.find_map(|mut lock| {
-        let is_flock = lock.nth(1) == Some("FLOCK");
-        let is_exclusive = lock.nth(1) == Some("WRITE");
-        let (pid, file) = (lock.next()?, lock.next()?);
-        (is_flock && is_exclusive && file == page).then(|| pid.parse().ok()).flatten()
-    })
-}
-
-/// Why the consumerd that a program offered itself to last does not read it.
-fn refusal(pid: u32) -> Option<Unread> {
-    let is_page =
-        |fd: &PathBuf| fs::read_link(fd).is_ok_and(|file| file.to_string_lossy().starts_with(CONTROL));
-    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
-    let pages = descriptors.map(|entry| entry.path()).filter(is_page);
-    pages.filter_map(|page| File::open(page).ok()).find_map(|page| Unread::told(&page))
-}
-
-fn runs_consumerd(pid: u32) -> bool {
-    is_running_consumerd(&process::text(pid, "stat").unwrap_or_default())
-}
-
-/// By what everybody may read of a process: `4711 (blkin-consumerd) S 1 …`. One that is stopped or dead reads nothing.
-fn is_running_consumerd(stat: &str) -> bool {
-    let state = stat.split_once(" (").and_then(|(_, rest)| rest.strip_prefix(CONSUMERD)?.strip_prefix(") "));
-    state.is_some_and(|state| !state.starts_with(['T', 't', 'Z', 'X']))
-}
-
-fn is_consumerd(pid: u32) -> bool {
-    let file = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-    // An upgrade leaves the running file's name with " (deleted)" behind it.
-    file.file_name()
-        .and_then(|name| name.to_str())
-        .is_some_and(|name| name.split(' ').next() == Some(CONSUMERD))
-}
-
 /// Why consumerd may have missed programs, and what to do: a line for all that it had no room for, and one for each other.
 fn reasons<'a>(missed: impl Iterator<Item = &'a Program>, socket: &Path) -> String {
     let (no_room, others): (Vec<&Program>, Vec<&Program>) = missed.partition(|program| program.has_no_room());
@@ -319,65 +189,13 @@ fn unreached(who: &str, pid: u32, socket: &Path) -> String {
     }
 }
 
-/// Where a process offers itself by the environment that it was started with, if that can be read.
-fn socket_of(pid: u32) -> Option<PathBuf> {
-    environment(pid, "BLKIN_SOCKET").map(|named| target::offers(Some(OsString::from_vec(named))))
-}
-
-/// What the environment that a process was started with says of a variable, nothing if it does not name it; `None` if it
-/// cannot be read.
-fn environment(pid: u32, variable: &str) -> Option<Vec<u8>> {
-    let mut environment = Vec::new();
-    let file = File::open(format!("/proc/{pid}/environ")).ok()?;
-    file.take(MAX_ENVIRONMENT_BYTES).read_to_end(&mut environment).ok()?;
-    let value = |set: &[u8]| set.strip_prefix(variable.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
-    Some(environment.split(|byte| *byte == 0).find_map(value).unwrap_or_default())
-}
-
-/// Whether what a process knows as `named`, maybe in a container, is `socket` here.
-fn is_same(pid: u32, named: &Path, socket: &Path) -> bool {
-    let inside = match named.strip_prefix("/") {
-        Ok(below) => PathBuf::from(format!("/proc/{pid}/root")).join(below),
-        Err(_) => PathBuf::from(format!("/proc/{pid}/cwd")).join(named),
-    };
-    let file = |path: &Path| fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
-    named == socket || file(&inside).is_some_and(|inside| file(socket) == Some(inside))
-}
-
-/// Whether the kernel shows a process of this user to nobody who lacks CAP_SYS_PTRACE: it gives root the files in its folder,
-/// though not the folder (proc(5)).
-fn is_hidden(pid: u32, uid: u32) -> bool {
-    let owner = fs::metadata(format!("/proc/{pid}/status")).map(|metadata| metadata.uid());
-    uid != 0 && owner.is_ok_and(|owner| owner == 0)
-}
-
-/// Whether a process has other files than this one: by its mount namespace, as in a container, or by its root.
-fn is_apart(pid: u32) -> bool {
-    let differs = |what: &str| {
-        let link = |of: &str| fs::read_link(format!("/proc/{of}/{what}")).ok();
-        matches!((link("self"), link(&pid.to_string())), (Some(own), Some(its)) if own != its)
-    };
-    differs("ns/mnt") || differs("root")
-}
-
-fn real_uid(pid: u32) -> Option<u32> {
-    let status = process::text(pid, "status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    line.split_whitespace().next()?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsStr;
-    use std::io::Write;
-    use std::os::unix::fs::PermissionsExt;
-    use std::os::unix::process::CommandExt;
-    use std::process::{Child, Command, Stdio};
-
-    use blkin_ringbuf::layout::CONTROL_BYTES;
-    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+    use std::io::{Read, Write};
+    use std::process::{Command, Stdio};
 
     use super::super::Status;
+    use super::super::scan::tests::running;
     use super::*;
     use crate::target::OFFERS;
 
@@ -401,24 +219,6 @@ mod tests {
         assert!(check.found.contains("570 by a quota, 0 others"), "{}", check.found);
         assert!(check.advice.unwrap().starts_with("raise max_programs, "));
         assert!(refused(0, 1).advice.unwrap().starts_with("look at "));
-    }
-
-    #[test]
-    fn the_reader_of_a_program_is_who_locks_its_page() {
-        let maps =
-            "7f20-7f30 r--s 00000000 00:01 2078                       /memfd:blkin-control (deleted)\n";
-        let locks = "1: POSIX  ADVISORY  WRITE 1 00:01:2078 0 EOF\n2: FLOCK  ADVISORY  WRITE 2 00:01:12078 0 EOF\n\
-                     3: FLOCK  ADVISORY  WRITE 4711 00:01:2078 0 EOF\n";
-        assert_eq!(reader(maps, locks), Some(4711));
-        // The program itself, as it ends.
-        assert_eq!(reader(maps, &locks.replace("WRITE 4711", "READ  815")), None);
-        assert_eq!(reader(maps, ""), None);
-        assert_eq!(reader("", locks), None);
-        // Who locks a file of the same number elsewhere has nothing to do with it.
-        let others =
-            "1: FLOCK  ADVISORY  WRITE 3 00:19:2078 0 EOF\n2: FLOCK  ADVISORY  WRITE 3 a00:01:2078 0 EOF\n";
-        assert_eq!(reader(maps, others), None);
-        assert_eq!(reader(maps, &[others, locks].concat()), Some(4711));
     }
 
     #[test]
@@ -455,15 +255,6 @@ mod tests {
     fn advised(programs: Vec<Program>, socket: &Path) -> String {
         let scan = Scan { programs, ..Scan::default() };
         judge(&scan, Some(&Metrics::default()), socket).advice.unwrap()
-    }
-
-    /// A process with a variable in its environment, which can be read once it runs; it ends when its input does.
-    fn running(variable: &str, value: impl AsRef<OsStr>) -> Child {
-        let mut shell = Command::new("sh");
-        let shell = shell.args(["-c", "echo; read end"]).env(variable, value);
-        let mut child = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        child.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
-        child
     }
 
     #[test]
@@ -509,18 +300,6 @@ mod tests {
     }
 
     #[test]
-    fn whom_consumerd_refused_is_read_from_the_control_page() {
-        let page = memfd_create("blkin-control", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-        ftruncate(&page, CONTROL_BYTES as u64).unwrap();
-        fcntl_add_seals(&page, SealFlags::SHRINK | SealFlags::GROW).unwrap();
-        assert_eq!(refusal(std::process::id()), None);
-        for unread in [Unread::NoRoom, Unread::Version] {
-            unread.tell(&page).unwrap();
-            assert_eq!(refusal(std::process::id()), Some(unread));
-        }
-    }
-
-    #[test]
     fn programs_that_there_was_no_room_for_share_a_line_and_the_rest_is_counted() {
         let socket = Path::new("/nonexistent/consumerd.sock");
         let many = |why| (0..25).map(|pid| unread(1_000_000_000 + pid, why)).collect();
@@ -558,57 +337,5 @@ mod tests {
         assert_eq!(others.status, Status::Ok, "a program that has not recorded yet is no reason to warn");
         assert!(others.found.ends_with(names), "{}", others.found);
         assert!(judged(&[], None).found.ends_with(names));
-    }
-
-    #[test]
-    fn a_program_without_rings_is_named_with_what_its_environment_says() {
-        let named = |off: &str| {
-            let mut child = running("BLKIN_OFF", off);
-            let named = without_rings(child.id()).replace(&child.id().to_string(), "PID");
-            child.wait().unwrap();
-            named
-        };
-        assert_eq!(named("1"), "sh (pid PID, by BLKIN_OFF)");
-        assert_eq!(named("0"), "sh (pid PID)");
-    }
-
-    #[test]
-    fn a_stopped_or_dead_consumerd_reads_nothing() {
-        assert!(is_running_consumerd("4711 (blkin-consumerd) S 1 4711"));
-        for stat in ["4711 (blkin-consumerd) T 1", "4711 (blkin-consumerd) Z 1", "4711 (vim) S 1", ""] {
-            assert!(!is_running_consumerd(stat), "{stat}");
-        }
-    }
-
-    /// A program that its user may not read is not dumpable.
-    #[test]
-    fn a_process_that_is_not_dumpable_is_told_from_one_that_is() {
-        if !rustix::process::geteuid().is_root() {
-            let _ = writeln!(std::io::stderr(), "not shown: this needs root");
-            return;
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let hidden = |mode| {
-            let sleep = folder.path().join("sleep");
-            // By a process of its own: a child of another test, which is just being made, could hold a file open that was written
-            // here, and then it cannot be run.
-            let copied = Command::new("install").args(["-m", mode, "/bin/sleep"]).arg(&sleep).status();
-            assert!(copied.unwrap().success());
-            let mut child = Command::new(&sleep).arg("100").uid(65534).spawn().unwrap();
-            let hidden = is_hidden(child.id(), 65534);
-            child.kill().unwrap();
-            child.wait().unwrap();
-            hidden
-        };
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711)).unwrap();
-        assert!(!hidden("755"));
-        assert!(hidden("711"));
-        assert!(!is_hidden(std::process::id(), 0), "of root nothing is known");
-    }
-
-    #[test]
-    fn own_user_is_known() {
-        assert_eq!(real_uid(std::process::id()), Some(rustix::process::getuid().as_raw()));
-        assert!(!is_apart(std::process::id()));
     }
 }

@@ -1,0 +1,315 @@
+//! One client, and upstreams that answer, are silent, break off, or do not read.
+
+use super::*;
+use blkin_thrift::scribe::{LogEntry, encode_exception, encode_log_call, encode_log_reply};
+use socket2::{SockFilter, SockRef};
+use std::net::{Shutdown, TcpListener};
+
+/// Longest wait for anything, on whatever machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn is_connected(client: &Client) -> bool {
+    client.connection.is_some()
+}
+
+fn call(client: &mut Client) -> io::Result<Reply> {
+    let entry = LogEntry { category: "zipkin".into(), message: b"AA==".to_vec() };
+    client.log(|seq| encode_log_call(seq, std::slice::from_ref(&entry)), &mut || Ok(()))
+}
+
+/// Answers each call by what `answer` makes of its sequence number; nothing ends the connection.
+fn server(answer: impl Fn(i32) -> Option<Vec<u8>> + Send + Copy + 'static) -> String {
+    server_at(TcpListener::bind("127.0.0.1:0").unwrap(), answer)
+}
+
+fn server_at(
+    listener: TcpListener,
+    answer: impl Fn(i32) -> Option<Vec<u8>> + Send + Copy + 'static,
+) -> String {
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let stream = stream.unwrap();
+            std::thread::spawn(move || serve(stream, answer));
+        }
+    });
+    address
+}
+
+fn serve(mut stream: TcpStream, answer: impl Fn(i32) -> Option<Vec<u8>>) {
+    let mut header = [0; 4];
+    while stream.read_exact(&mut header).is_ok() {
+        let mut body = vec![0; u32::from_be_bytes(header) as usize];
+        stream.read_exact(&mut body).unwrap();
+        let call = blkin_thrift::scribe::parse_call(&body, &Limits::default()).unwrap();
+        let Some(reply) = answer(call.seq) else { break };
+        stream.write_all(&reply).unwrap();
+    }
+}
+
+#[test]
+fn answers_are_told_apart_and_the_connection_is_kept() {
+    let address = server(|seq| {
+        let code = if seq == 1 { ResultCode::Ok } else { ResultCode::TryLater };
+        Some(encode_log_reply(seq, code))
+    });
+    let mut client = Client::new(&address, LIMIT);
+    assert_eq!(call(&mut client).unwrap(), Reply::Ok);
+    assert!(is_connected(&client));
+    assert_eq!(call(&mut client).unwrap(), Reply::TryLater);
+}
+
+#[test]
+fn what_an_upstream_says_of_a_refusal_makes_no_lines_of_its_own() {
+    let said = "bad\n2026-11-24T00:00:00Z INFO all is well\r\u{2028}\n";
+    let address = server(move |seq| Some(encode_exception("Log", seq, ExceptionKind::ProtocolError, said)));
+    let refused = Reply::Refused("bad 2026-11-24T00:00:00Z INFO all is well".into());
+    assert_eq!(call(&mut Client::new(&address, LIMIT)).unwrap(), refused);
+}
+
+#[test]
+fn a_reply_to_another_call_or_none_ends_the_connection() {
+    let mut client = Client::new(&server(|seq| Some(encode_log_reply(seq + 1, ResultCode::Ok))), SLICE);
+    assert!(call(&mut client).is_err() && !is_connected(&client));
+    let mut client = Client::new(&server(|_| None), SLICE);
+    assert!(call(&mut client).is_err() && !is_connected(&client));
+}
+
+#[test]
+fn what_the_upstream_does_not_take_is_not_taken_for_written() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    SockRef::from(&listener).set_recv_buffer_size(64 << 10).unwrap();
+    let mut client = Client::new(&listener.local_addr().unwrap().to_string(), SLICE);
+    let error = client.send(|_| vec![0; 1 << 20], &mut || Ok(())).unwrap_err();
+    assert!(error.to_string().starts_with("it took nothing"), "{error}");
+}
+
+#[test]
+fn a_connection_that_takes_nothing_any_more_is_given_up_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = Client::new(&listener.local_addr().unwrap().to_string(), SLICE);
+    client.send(|seq| encode_log_call(seq, &[]), &mut || Ok(())).unwrap();
+    client.connection.as_ref().unwrap().stream.shutdown(Shutdown::Write).unwrap();
+    let error = client.send(|seq| encode_log_call(seq, &[]), &mut || Ok(())).unwrap_err();
+    assert_eq!((error.kind(), is_connected(&client)), (ErrorKind::BrokenPipe, false));
+}
+
+#[test]
+fn an_answer_may_come_byte_by_byte_and_several_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = Client::new(&listener.local_addr().unwrap().to_string(), LIMIT);
+    for _ in 0..3 {
+        client.send(|seq| encode_log_call(seq, &[]), &mut || Ok(())).unwrap();
+    }
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.set_nodelay(true).unwrap();
+    let answers: Vec<u8> = (1..4).flat_map(|seq| encode_log_reply(seq, ResultCode::Ok)).collect();
+    let (single, rest) = answers.split_at(7);
+    let answering = std::thread::spawn({
+        let (single, rest) = (single.to_vec(), rest.to_vec());
+        move || {
+            single.iter().for_each(|byte| stream.write_all(&[*byte]).unwrap());
+            stream.write_all(&rest).unwrap();
+            stream
+        }
+    });
+    for left in [2, 1, 0] {
+        assert_eq!(client.reply(&mut || Ok(())).unwrap(), Reply::Ok);
+        assert_eq!(client.unanswered(), left);
+    }
+    // Nothing is unanswered: that it closes is no failure.
+    drop(answering.join().unwrap());
+    while is_connected(&client) {
+        client.wait(None, Some(Instant::now() + SLICE)).unwrap();
+    }
+}
+
+#[test]
+fn an_answer_that_does_not_end_is_not_taken_for_silence() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = Client::new(&listener.local_addr().unwrap().to_string(), SLICE);
+    client.send(|seq| encode_log_call(seq, &[]), &mut || Ok(())).unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.write_all(&[0]).unwrap();
+    let error = client.reply(&mut || Ok(())).unwrap_err().to_string();
+    assert!(error.starts_with("its answer was not whole after"), "{error}");
+}
+
+#[test]
+fn the_caller_s_own_address_is_never_called() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let own = listener.local_addr().unwrap();
+    let upstream = format!("localhost:{}", own.port());
+    let mut client = Client::new(&upstream, LIMIT).never_calling(own);
+    let error = call(&mut client).unwrap_err().to_string();
+    // The name has other addresses too, perhaps, at which nobody listens.
+    assert!(error.contains("itself listens") || error.contains("refused"), "{error}");
+    assert!(!client.was_sent());
+    assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
+#[test]
+fn a_caller_who_ends_does_not_wait_for_an_upstream_that_reads_nothing() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = Client::new(&listener.local_addr().unwrap().to_string(), Duration::from_secs(60));
+    let mut asked = 0;
+    // Once to connect, and once while the system takes no more.
+    let mut alive = || {
+        asked += 1;
+        assert!(asked < 9, "it goes on in spite of the end");
+        if asked < 2 { Ok(()) } else { Err(io::Error::new(ErrorKind::Interrupted, "the end")) }
+    };
+    let error = client.send(|_| vec![0; 64 << 20], &mut alive).unwrap_err();
+    assert_eq!((error.to_string().as_str(), asked), ("the end", 2));
+}
+
+/// Takes a byte at a time.
+struct Dripping(usize);
+
+impl Write for Dripping {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        self.0 += 1;
+        Ok(1)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_caller_hears_of_the_wait_and_ends_it_while_an_upstream_takes_little_by_little() {
+    let mut asked = 0;
+    let mut alive = || {
+        asked += 1;
+        if asked < 5 { Ok(()) } else { Err(io::Error::new(ErrorKind::Interrupted, "the end")) }
+    };
+    let mut patient = Patient { stream: Dripping(0), timeout: LIMIT, arrived: |_| 0, alive: &mut alive };
+    assert_eq!(patient.write_all(&[0; 100]).unwrap_err().to_string(), "the end");
+    assert_eq!((patient.stream.0, asked), (5, 5));
+}
+
+#[test]
+fn a_caller_hears_of_every_call_and_none_waits_for_an_answer_once_it_ends() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = Client::new(&listener.local_addr().unwrap().to_string(), LIMIT);
+    let mut asked = 0;
+    let mut alive = || {
+        asked += 1;
+        if asked < 4 { Ok(()) } else { Err(io::Error::new(ErrorKind::Interrupted, "the end")) }
+    };
+    for sent in 1..4 {
+        client.send(|seq| encode_log_call(seq, &[]), &mut alive).unwrap();
+        assert_eq!(client.unanswered(), sent);
+    }
+    assert!(client.send(|seq| encode_log_call(seq, &[]), &mut alive).is_err());
+    assert_eq!((client.unanswered(), client.was_sent()), (0, false));
+}
+
+#[test]
+fn a_call_that_gets_on_may_take_longer_than_the_timeout() {
+    const TIMEOUT: Duration = Duration::from_millis(800);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    SockRef::from(&listener).set_recv_buffer_size(4 << 10).unwrap();
+    let mut client = Client::new(&listener.local_addr().unwrap().to_string(), TIMEOUT);
+    let reading = std::thread::spawn(move || {
+        let (mut stream, began) = (listener.accept().unwrap().0, Instant::now());
+        // Less than what waits in the client's kernel once all of it is written.
+        let mut bytes = [0; 4 << 10];
+        for _ in 0..32 {
+            stream.read_exact(&mut bytes).unwrap();
+            std::thread::sleep(TIMEOUT / 8);
+        }
+        stream.write_all(&encode_log_reply(1, ResultCode::Ok)).unwrap();
+        began.elapsed()
+    });
+    let replied = client.log(|_| vec![0; 128 << 10], &mut || Ok(()));
+    assert_eq!(replied.unwrap(), Reply::Ok);
+    assert!(reading.join().unwrap() > TIMEOUT * 3);
+}
+
+#[test]
+fn calls_that_arrive_behind_one_that_is_not_answered_are_no_answer() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = Client::new(&listener.local_addr().unwrap().to_string(), SLICE * 2);
+    let began = Instant::now();
+    let error = loop {
+        client.send(|seq| encode_log_call(seq, &[]), &mut || Ok(())).unwrap();
+        if let Err(error) = client.wait(None, Some(Instant::now() + SLICE / 8)) {
+            break error;
+        }
+        assert!(began.elapsed() < SLICE * 6, "it is waited for although it is silent");
+    };
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+}
+
+#[test]
+fn a_bell_or_a_time_ends_the_wait_for_an_answer_and_not_the_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = Client::new(&listener.local_addr().unwrap().to_string(), LIMIT);
+    client.send(|seq| encode_log_call(seq, &[]), &mut || Ok(())).unwrap();
+    // Whoever reads before there is something to be read would wait until it is given up.
+    client.connection.as_ref().unwrap().stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let bell = Doorbell::new().unwrap();
+    bell.ring();
+    client.wait(Some(&bell), None).unwrap();
+    client.wait(Some(&bell), Some(Instant::now())).unwrap();
+    assert_eq!(client.unanswered(), 1);
+}
+
+/// A program for packets (bpf(4)) that drops what is longer than so many bytes.
+fn drop_longer(than: u32) -> [SockFilter; 4] {
+    const LOAD_LENGTH: u16 = 0x80;
+    const JUMP_IF_GREATER: u16 = 0x25;
+    const RETURN: u16 = 0x06;
+    [
+        SockFilter::new(LOAD_LENGTH, 0, 0, 0),
+        SockFilter::new(JUMP_IF_GREATER, 1, 0, than),
+        SockFilter::new(RETURN, 0, 0, u32::MAX),
+        SockFilter::new(RETURN, 0, 0, 0),
+    ]
+}
+
+#[test]
+fn an_upstream_that_large_packets_do_not_reach_is_sent_small_ones() {
+    for host in ["127.0.0.1:0", "[::1]:0"] {
+        let listener = TcpListener::bind(host).unwrap();
+        SockRef::from(&listener).attach_filter(&drop_longer(1280)).unwrap();
+        let address = server_at(listener, |seq| Some(encode_log_reply(seq, ResultCode::Ok)));
+        let mut client = Client::new(&address, SLICE * 4);
+        let entry = LogEntry { category: "zipkin".into(), message: vec![b'A'; 2000] };
+        let call = |seq| encode_log_call(seq, std::slice::from_ref(&entry));
+        let error = client.log(call, &mut || Ok(())).unwrap_err().to_string();
+        assert!(error.ends_with("what was sent to it does not arrive"), "{error}");
+        assert_eq!(client.log(call, &mut || Ok(())).unwrap(), Reply::Ok);
+    }
+}
+
+#[test]
+fn packets_stay_large_for_who_is_silent_or_not_there() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = Client::new(&listener.local_addr().unwrap().to_string(), SLICE);
+    let error = call(&mut client).unwrap_err().to_string();
+    assert!(error.starts_with("it was silent"), "{error}");
+    assert_eq!(client.packets, Packets::Large);
+    client.packets = Packets::Small;
+    drop(listener);
+    assert!(call(&mut client).is_err());
+    assert_eq!(client.packets, Packets::Large);
+}
+
+#[test]
+fn a_silent_upstream_is_given_up_and_the_caller_hears_of_the_wait() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = Client::new(&listener.local_addr().unwrap().to_string(), SLICE * 2);
+    let mut heard = 0;
+    let mut alive = || {
+        heard += 1;
+        Ok(())
+    };
+    let error = client.log(|seq| encode_log_call(seq, &[]), &mut alive).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    // Once to connect, and then once a slice: whoever waits does not spin.
+    assert!((2..=5).contains(&heard), "{heard}");
+}

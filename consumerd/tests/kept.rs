@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 
 use blkin_consumerd::staging::layout::{HOLDER_AT, HOLDER_COUNTERS, SECOND_COPY_BYTES};
 use common::manager::Manager;
-use common::scribe::{Behaviour, Reserved, Scribe};
+use common::scribe::{Behaviour, Reserved};
 use common::{Daemon, Site, send_signal, wait_for};
 use rustix::process::Signal;
 
@@ -35,10 +35,6 @@ fn wait_for_kept(daemon: &Daemon, calls: u64, manager: &Manager, kept: usize) {
     });
 }
 
-fn annotations(scribe: &Scribe) -> usize {
-    scribe.spans().iter().map(|span| span.annotations.len() + span.binary_annotations.len()).sum()
-}
-
 /// One program ends, another goes on, and nobody takes anything until a daemon was ended so.
 fn assert_nothing_is_lost(end: End) {
     let (site, upstream) = (Site::new(), Reserved::new());
@@ -59,7 +55,7 @@ fn assert_nothing_is_lost(end: End) {
     let metrics = daemon.settled(calls);
     metrics.assert_balanced();
     assert_eq!((metrics.sum("blkin_lost_total"), metrics.sum("blkin_drained_before_total")), (0, 0));
-    assert!(annotations(&scribe) >= calls as usize, "{} of {calls}", annotations(&scribe));
+    assert!(scribe.annotations() >= calls as usize, "{} of {calls}", scribe.annotations());
     lives.end();
     wait_for("what is settled is kept no longer", || (manager.names() == ["staging"]).then_some(()));
     assert!(daemon.stop().success());

@@ -17,10 +17,6 @@ use common::scribe::{Behaviour, Reserved, Scribe};
 use common::{Daemon, Program, Site, send_signal, wait_for};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 
-fn annotations(scribe: &Scribe) -> usize {
-    scribe.spans().iter().map(|span| span.annotations.len() + span.binary_annotations.len()).sum()
-}
-
 #[test]
 fn whole_spans_leave_many_in_a_call_with_their_timing() {
     let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
@@ -66,7 +62,7 @@ fn try_later_and_lost_connections_are_tried_again_until_it_works() {
         let metrics = daemon.settled(made);
         metrics.assert_balanced();
         assert_eq!(metrics.sum("blkin_sink_acked_total"), made);
-        assert_eq!(annotations(&scribe) as u64, made);
+        assert_eq!(scribe.annotations() as u64, made);
     }
 }
 
@@ -83,7 +79,7 @@ fn lose_one_entry(site: &Site, behaviour: Behaviour) -> Daemon {
     let metrics = daemon.settled(made);
     metrics.assert_balanced();
     assert_eq!(metrics.sum_where("blkin_sink_lost_total", "rejected"), 4);
-    assert_eq!(annotations(&scribe) as u64, made - 4);
+    assert_eq!(scribe.annotations() as u64, made - 4);
     daemon
 }
 
@@ -176,7 +172,7 @@ fn a_sink_whose_thread_ends_gets_another_and_nothing_is_lost() {
     let (site, scribe) = (Site::new(), Scribe::start(|_| Behaviour::Ok));
     let daemon = site.bare_daemon(&["--scribe-upstream", &scribe.address]);
     let mut program = site.program(&[1000, 1, 1000], &[]);
-    wait_for("something is shipped", || (annotations(&scribe) > 0).then_some(()));
+    wait_for("something is shipped", || (scribe.annotations() > 0).then_some(()));
     // With fewer descriptors than it waits for the kernel lets nobody wait.
     let worker = Pid::from_raw(i32::try_from(daemon.worker_pid()).unwrap());
     let limits = Rlimit { current: Some(0), ..getrlimit(Resource::Nofile) };
@@ -222,7 +218,7 @@ fn no_counter_of_a_sink_goes_back_when_a_worker_is_killed() {
     let scribe = upstream.start(|_| Behaviour::Ok);
     program.record_more();
     let calls = program.calls();
-    wait_for("the upstream has everything", || (annotations(&scribe) as u64 >= calls).then_some(()));
+    wait_for("the upstream has everything", || (scribe.annotations() as u64 >= calls).then_some(()));
     let metrics = daemon.metrics();
     metrics.assert_balanced();
     assert_eq!(metrics.sum_where("blkin_sink_acked_total", "json_lines"), made);
@@ -279,7 +275,7 @@ fn spans_that_are_open_at_the_end_are_shipped() {
     wait_for("everything is drained", || (daemon.metrics().sum("blkin_drained_total") == made).then_some(()));
     assert_eq!(daemon.metrics().sum("blkin_spans_open"), 50);
     assert!(daemon.stop().success());
-    assert_eq!(annotations(&scribe) as u64, made);
+    assert_eq!(scribe.annotations() as u64, made);
 }
 
 /// A daemon that holds all spans back until it ends, and far more of them than its queue has room for.
@@ -300,7 +296,7 @@ fn more_open_spans_than_the_queue_holds_are_shipped_at_the_end() {
     let (mut daemon, _program, made) = full_of_open_spans(&site, &scribe.address, "20000");
     daemon.ask_to_end();
     assert!(daemon.ended().success());
-    assert_eq!(annotations(&scribe) as u64, made);
+    assert_eq!(scribe.annotations() as u64, made);
     assert_eq!(daemon.said("lost"), [""; 0]);
 }
 
@@ -323,7 +319,7 @@ fn open_spans_that_cannot_be_shipped_at_the_end_are_named_in_time() {
     daemon.ask_to_end();
     // It would be killed if it did not keep to its time, and say so.
     assert!(daemon.ended().success());
-    let shipped = annotations(&scribe) as u64;
+    let shipped = scribe.annotations() as u64;
     let last = daemon.said("ended before everything was shipped");
     assert!(shipped > 0 && last.len() == 1, "{shipped}: {last:?}");
     assert_eq!(shipped + field(&last, "annotations"), made);
@@ -385,7 +381,7 @@ fn an_annotation_that_never_fits_is_named_as_lost_at_the_end() {
     daemon.ask_to_end();
     assert!(daemon.ended().success());
     let lost = daemon.said("annotations were lost while ending");
-    assert_eq!((field(&lost, "queue_full"), annotations(&scribe)), (made, 0), "{lost:?}");
+    assert_eq!((field(&lost, "queue_full"), scribe.annotations()), (made, 0), "{lost:?}");
 }
 
 #[test]
@@ -414,7 +410,7 @@ fn trouble_with_an_upstream_is_told_while_it_lasts_and_logged_when_it_begins_and
     assert_eq!([told(1, "name"), told(1, "to"), told(1, "cause")], ["json_lines", "/dev/full", "disk_full"]);
 
     let scribe = reserved.start(|_| Behaviour::Ok);
-    wait_for("the upstream has everything", || (annotations(&scribe) as u64 == made).then_some(()));
+    wait_for("the upstream has everything", || (scribe.annotations() as u64 == made).then_some(()));
     wait_for("the trouble is over", || (!trouble(&of_scribe, "unreachable").0).then_some(()));
     assert_eq!(daemon.report()["troubles"].as_array().unwrap().len(), 1);
     assert_eq!(daemon.metrics().sum_where("blkin_sink_trouble_seconds", &of_scribe), 0);
@@ -458,7 +454,7 @@ fn programs_that_have_ended_are_let_go_although_a_span_stays_open() {
     assert_eq!(metrics.sum_where("blkin_offers_total", "refused_quota"), 0);
     assert!(metrics.sum_where("blkin_spans_left_total", "split") > 0);
     assert!(daemon.stop().success());
-    assert_eq!(annotations(&scribe) as u64, made);
+    assert_eq!(scribe.annotations() as u64, made);
 }
 
 /// Keeps whoever opens this file waiting, as a disk that does not answer does: by a lease, which the kernel takes away after

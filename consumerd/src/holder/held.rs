@@ -253,11 +253,12 @@ fn memfd_file(fd: impl AsFd) -> io::Result<(Identity, u64)> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use rustix::fs::{MemfdFlags, fcntl_add_seals, memfd_create};
 
-    fn memfd() -> OwnedFd {
+    /// A file as programs offer them.
+    pub(in crate::holder) fn memfd() -> OwnedFd {
         let fd = memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW).unwrap();
         fd

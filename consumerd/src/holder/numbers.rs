@@ -108,16 +108,10 @@ fn place(row: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::config::Config;
+    use crate::holder::held::tests::memfd;
     use crate::link::Program;
     use crate::staging::Memfd;
-    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
     use std::os::fd::OwnedFd;
-
-    fn memfd() -> OwnedFd {
-        let fd = memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW).unwrap();
-        fd
-    }
 
     fn offer(held: &mut HeldPrograms, segment: &OwnedFd) -> u64 {
         let program = Program { number: 0, uid: 1, pid: 1, comm: "x".into() };

@@ -324,16 +324,10 @@ fn named(segment: &str) -> Option<Program> {
 mod tests {
     use super::*;
     use crate::config::Config;
+    use crate::holder::held::tests::memfd;
     use crate::link::receive;
     use proptest::prelude::*;
-    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
     use rustix::net::{bind, socket};
-
-    fn memfd() -> OwnedFd {
-        let fd = memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW).unwrap();
-        fd
-    }
 
     fn program(number: u64) -> Program {
         Program { number, uid: 1000, pid: 42, comm: "osd".into() }

@@ -126,17 +126,10 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::holder::held::tests::memfd;
     use crate::link::Program;
-    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
-    use std::os::fd::OwnedFd;
 
     const LONG_AGO: Duration = Duration::from_secs(3600);
-
-    fn memfd() -> OwnedFd {
-        let fd = memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW).unwrap();
-        fd
-    }
 
     fn waiter(uid: u32, refusal: Refusal) -> Waiter {
         let program = Program { number: 0, uid, pid: 1, comm: "x".into() };

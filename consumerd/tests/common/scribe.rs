@@ -86,6 +86,11 @@ impl Scribe {
         let limits = Limits::default();
         self.entries().iter().map(|entry| decode_message(&entry.message, &limits).unwrap()).collect()
     }
+
+    /// How many annotations these have.
+    pub fn annotations(&self) -> usize {
+        self.spans().iter().map(|span| span.annotations.len() + span.binary_annotations.len()).sum()
+    }
 }
 
 /// One connection after the other: the daemon has one.

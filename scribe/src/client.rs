@@ -11,8 +11,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use blkin_thrift::Limits;
+use blkin_thrift::frame::FrameReader;
 use blkin_thrift::scribe::{ExceptionKind, Outcome, ResultCode, decode_reply};
-use blkin_thrift::{Limits, frame};
 
 use crate::doorbell::{Doorbell, wait_readable};
 use arrival::{arrived, is_unheard};
@@ -62,7 +63,7 @@ struct Connection {
     /// The calls that are not answered, the oldest first.
     unanswered: VecDeque<Unanswered>,
     /// What was read of answers and not looked at.
-    incoming: Vec<u8>,
+    incoming: FrameReader,
     /// Bytes that were written.
     written: u64,
     /// Since the oldest of the calls became the oldest.
@@ -230,7 +231,7 @@ impl Connection {
         Connection {
             stream,
             unanswered: VecDeque::new(),
-            incoming: Vec::new(),
+            incoming: FrameReader::new(&Limits { max_frame_bytes: MAX_REPLY_BYTES, ..Limits::default() }),
             written: 0,
             silence: Silence::begin(timeout),
         }
@@ -259,34 +260,34 @@ impl Connection {
 
     /// Why an answer that was waited for so long is waited for no longer.
     fn too_slow(&self) -> io::Error {
-        let reason =
-            if self.incoming.is_empty() { "it was silent for" } else { "its answer was not whole after" };
+        let reason = if self.incoming.pending_bytes() == 0 {
+            "it was silent for"
+        } else {
+            "its answer was not whole after"
+        };
         io::Error::new(ErrorKind::TimedOut, format!("{reason} {:?}", self.silence.timeout()))
     }
 
     /// Reads what is there; false when that is nothing.
     fn read(&mut self) -> io::Result<bool> {
-        let held = self.incoming.len();
-        self.incoming.resize(held + READ_BYTES, 0);
-        let read = self.stream.read(&mut self.incoming[held..]);
-        self.incoming.truncate(held + read.as_ref().copied().unwrap_or(0));
-        match read {
+        let mut bytes = [0; READ_BYTES];
+        match self.stream.read(&mut bytes) {
             Ok(0) => Err(io::Error::new(ErrorKind::UnexpectedEof, "it closed the connection")),
-            Ok(_) => Ok(true),
+            Ok(read) => {
+                self.incoming.extend(&bytes[..read]);
+                Ok(true)
+            }
             Err(e) if is_patience(&e) => Ok(false),
             Err(e) => Err(e),
         }
     }
 
     fn next_reply(&mut self) -> io::Result<Option<Reply>> {
-        let Some((header, rest)) = self.incoming.split_first_chunk() else { return Ok(None) };
-        let length = frame::read_length(*header, MAX_REPLY_BYTES).map_err(io::Error::other)?;
-        let Some(body) = rest.get(..length) else { return Ok(None) };
+        let Some(body) = self.incoming.next_frame().map_err(io::Error::other)? else { return Ok(None) };
         let reply = decode_reply(body, &Limits::default()).map_err(io::Error::other)?;
         if self.unanswered.pop_front().is_none_or(|call| call.sequence != reply.seq) {
             return Err(io::Error::other("the reply belongs to another call"));
         }
-        self.incoming.drain(..frame::HEADER_BYTES + length);
         self.silence.begin_anew();
         Ok(Some(match reply.outcome {
             Outcome::Result(ResultCode::Ok) => Reply::Ok,

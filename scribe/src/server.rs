@@ -326,6 +326,8 @@ mod tests {
     use blkin_daemon::{Health, Places};
     use blkin_thrift::scribe::{decode_reply, encode_log_call, parse_call};
     use blkin_thrift::{Limits, scribe};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
     use tokio::sync::watch;
 
     /// Settles each call once so many are there.
@@ -518,6 +520,55 @@ mod tests {
         let header = (*header, header.len());
         let body = read_frame(&mut rest, header, call.len(), &mut share, &seat()).await.unwrap();
         assert_eq!((body.len(), body.capacity()), (call.len() - header.1, body.len()));
+    }
+
+    /// Keeps the frames that it is called with.
+    #[derive(Default)]
+    struct Kept(Mutex<Vec<Vec<u8>>>);
+
+    impl Service for Kept {
+        type Pending = ();
+
+        fn call(&self, frame: &[u8]) -> Result<Answer<()>, blkin_thrift::Error> {
+            self.0.lock().unwrap().push(frame.to_vec());
+            Ok(Answer::Ready(Vec::new()))
+        }
+
+        async fn settled(&self, (): ()) -> ResultCode {
+            ResultCode::Ok
+        }
+    }
+
+    /// Reads the calls of a connection whose bytes come so many at a time.
+    async fn read_by(piece: usize, bytes: &[u8]) -> (Vec<Vec<u8>>, Result<(), Closing>) {
+        let (mut client, server) = tokio::io::duplex(piece);
+        let (service, stop) = (Arc::new(Kept::default()), CancellationToken::new());
+        let (answers, mut queue) = mpsc::channel(1);
+        let (options, seat) = (options(), seat());
+        let sending = async move { client.write_all(bytes).await.unwrap() };
+        let reading = read_calls(server, &service, &options, &stop, &seat, answers);
+        let answering = async { while queue.recv().await.is_some() {} };
+        let ((), closing, ()) = tokio::join!(sending, reading, answering);
+        (std::mem::take(&mut *service.0.lock().unwrap()), closing)
+    }
+
+    proptest! {
+        #[test]
+        fn frames_are_those_that_were_sent_however_their_bytes_come(
+            frames in vec(vec(any::<u8>(), 0..200), 1..5),
+            piece in 1_usize..50,
+            lost in 0_usize..4,
+        ) {
+            let framed = |frame: &Vec<u8>| [&(frame.len() as u32).to_be_bytes()[..], frame].concat();
+            let mut bytes: Vec<u8> = frames.iter().flat_map(framed).collect();
+            // Less than the header that the last begins with.
+            bytes.truncate(bytes.len() - lost);
+            let whole = frames.len() - usize::from(lost > 0);
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            let (read, closing) = runtime.block_on(read_by(piece, &bytes));
+            prop_assert_eq!(&read[..], &frames[..whole]);
+            prop_assert_eq!(closing.is_err(), lost > 0, "{:?}", closing);
+        }
     }
 
     #[tokio::test(start_paused = true)]

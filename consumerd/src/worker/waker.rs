@@ -245,6 +245,8 @@ impl Activity {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
     use blkin_daemon::Health;
     use blkin_daemon::health::State;
@@ -343,8 +345,10 @@ mod tests {
         let waker = Waker::start(health.worker("wake")).unwrap();
         let thread = waker.thread.expect("this kernel can wait for many programs");
         let wait_for = |wanted| {
+            let began = Instant::now();
             while health.report().workers[0].state != wanted {
-                std::thread::sleep(std::time::Duration::from_millis(5));
+                assert!(began.elapsed() < Duration::from_secs(60), "it is never {wanted:?}");
+                std::thread::sleep(Duration::from_millis(5));
             }
         };
         let held = thread.watched();

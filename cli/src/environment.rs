@@ -5,28 +5,41 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error, Parser};
 
-/// Reads a command line. An empty variable counts as none, and one that an option cannot take is named itself: nobody wrote the
-/// option.
+/// Reads a command line. An empty variable counts as none. What is said of wrong usage speaks of options that somebody wrote, and
+/// of a variable by its own name.
 ///
 /// # Errors
 /// A help that was asked for, or wrong usage.
 pub fn parse<A: Parser>(words: &[OsString]) -> Result<A, Error> {
     // As they are first: a help lists empty variables, too.
-    match read(words, |argument| argument) {
-        Err(error) if option(&error).is_some() => {}
-        read => return read,
-    }
-    let mut refused = match read::<A>(words, unless_empty) {
-        Err(error) if option(&error).is_some() => error,
-        read => return read,
+    let read_words = match read::<A>(words, |argument| argument) {
+        Err(error) if option(&error).is_some() => read(words, unless_empty),
+        read => read,
     };
-    let wrong_in_words = read::<A>(words, |argument| argument.env(None::<&str>)).err();
-    if wrong_in_words.and_then(|error| option(&error)) != option(&refused)
+    read_words.map_err(|refused| {
+        let wrong_in_words = read::<A>(words, |argument| argument.env(None::<&str>)).err();
+        naming_variable::<A>(with_usage_of(wrong_in_words.as_ref(), refused), wrong_in_words.as_ref())
+    })
+}
+
+/// What was refused, with the usage of the same error without variables: clap shows an option that one of them gives as if it
+/// were required.
+fn with_usage_of(wrong_in_words: Option<&Error>, mut refused: Error) -> Error {
+    let same = wrong_in_words.filter(|error| error.kind() == refused.kind());
+    if let Some(usage) = same.and_then(|error| error.get(ContextKind::Usage)) {
+        refused.insert(ContextKind::Usage, usage.clone());
+    }
+    refused
+}
+
+/// What was refused; if that was what a variable says and no option, the variable is named.
+fn naming_variable<A: Parser>(mut refused: Error, wrong_in_words: Option<&Error>) -> Error {
+    if wrong_in_words.and_then(option) != option(&refused)
         && let Some(variable) = option(&refused).and_then(|option| variable_of(A::command(), &option))
     {
         refused.insert(ContextKind::InvalidArg, ContextValue::String(variable));
     }
-    Err(refused)
+    refused
 }
 
 /// What the words say, and the variables that options have once `heed` has had them.

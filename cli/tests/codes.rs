@@ -87,6 +87,16 @@ fn an_address_that_cannot_be_used_is_named_by_who_says_it() {
 }
 
 #[test]
+fn the_usage_asks_for_no_option_that_the_environment_gives() {
+    for (words, usage) in
+        [(&["trace"][..], "Usage: blkin trace <ID>\n"), (&["stats", "a"], "Usage: blkin stats <FROM> <TO>\n")]
+    {
+        let said = said_with("BLKIN_COLLECTOR_URL", NOBODY, words);
+        assert!(said.contains(usage), "{said}");
+    }
+}
+
+#[test]
 fn a_socket_that_the_environment_leaves_empty_is_the_one_that_programs_take() {
     let mut doctor = Command::new(env!("CARGO_BIN_EXE_blkin"));
     doctor.env("BLKIN_SOCKET", "").args(["doctor", "--consumerd", NOBODY, "--collector", NOBODY]);

@@ -7,7 +7,7 @@ use crate::metrics::Metrics;
 /// A counter that should be zero.
 struct Counter {
     name: &'static str,
-    /// What it counts, behind the number.
+    /// What it counts, before the number: of one as of many.
     what: &'static str,
     advice: &'static str,
 }
@@ -17,13 +17,14 @@ const fn counter(name: &'static str, what: &'static str, advice: &'static str) -
 }
 
 /// Of each daemon.
-const LOG_LOST: Counter = counter("blkin_log_lines_lost_total", "lines of its log were lost", LOG_ADVICE);
+const LOG_LOST: Counter =
+    counter("blkin_log_lines_lost_total", "lines of its log that were lost", LOG_ADVICE);
 const LOG_ADVICE: &str = "who reads its standard error stands still now and then, or the disk behind it is full; nothing else is \
                           lost by that";
 
 const CONSUMERD: [Counter; 6] = [
     LOG_LOST,
-    counter("blkin_holder_log_lines_lost_total", "lines of its holder's log were lost", LOG_ADVICE),
+    counter("blkin_holder_log_lines_lost_total", "lines of its holder's log that were lost", LOG_ADVICE),
     counter(
         "blkin_worker_restarts_total",
         "times that the worker was killed or failed, and another went on where it was",
@@ -37,13 +38,13 @@ const CONSUMERD: [Counter; 6] = [
     ),
     counter(
         "blkin_programs_unsound_total",
-        "programs had figures that contradict each other, and count with what was read of them alone",
+        "programs whose figures contradict each other, and that count with what was read of them alone",
         "its log (`journalctl -u blkin-consumerd`) names them and what they had counted: look for an error of the program in \
          its memory; valgrind or ASan may name it",
     ),
     counter(
         "blkin_recorders_evicted_total",
-        "flight recorders of programs that had ended were given up before anybody took a snapshot",
+        "flight recorders of programs that had ended, given up before anybody took a snapshot",
         "take snapshots sooner, or raise recorder_keep, recorder_keep_bytes or recorder_keep_ms",
     ),
 ];
@@ -51,7 +52,7 @@ const CONSUMERD: [Counter; 6] = [
 /// Of the daemons that read their configuration again when they are asked to.
 const CONFIG_REFUSED: Counter = counter(
     "blkin_config_refused",
-    "times in a row it was to read its configuration again and could not use it",
+    "times in a row that it was to read its configuration again and could not use it",
     "its log (`journalctl -u 'blkin-*'`) says why, and so does `--check-config`: mend the file before its next start, which \
      fails by it",
 );
@@ -81,7 +82,7 @@ const RELAY: [Counter; 7] = [
     ),
     counter(
         "blkin_relay_messages_dropped_total",
-        "calls that came too slowly were dropped while others waited for memory",
+        "calls that came too slowly, and were dropped while others waited for memory",
         "raise max_reading_mib, or have senders make smaller messages; they send again what was dropped",
     ),
 ];
@@ -113,7 +114,7 @@ const COLLECTOR: [Counter; 7] = [
     ),
     counter(
         "blkin_collector_messages_dropped_total",
-        "messages that came too slowly were dropped while others waited for memory",
+        "messages that came too slowly, and were dropped while others waited for memory",
         "raise max_reading_mib, or have senders make smaller messages; they send again what was dropped",
     ),
 ];
@@ -175,7 +176,7 @@ pub(super) fn of_collector(metrics: &Metrics) -> Vec<Check> {
 fn not_zero(name: &'static str, counters: &[Counter], metrics: &Metrics, whose: &str) -> Vec<Check> {
     let check = |counter: &Counter| {
         let count = metrics.sum(counter.name, &[]);
-        let found = format!("{whose}{count} {} ({})", counter.what, counter.name);
+        let found = format!("{whose}{}: {count} ({})", counter.what, counter.name);
         (count > 0).then(|| Check::warning(name, found, counter.advice))
     };
     counters.iter().filter_map(check).collect()
@@ -210,7 +211,11 @@ mod tests {
             };
             assert!(all(0).is_empty() && of(&Metrics::default()).is_empty());
             assert_eq!(all(3).len(), counters.len());
-            assert!(all(3).iter().all(|check| check.status == Status::Warning && check.found.contains("3 ")));
+            assert!(
+                all(3)
+                    .iter()
+                    .all(|check| check.status == Status::Warning && check.found.contains(": 3 (blkin_"))
+            );
         }
     }
 }

@@ -96,10 +96,8 @@ pub fn fetch(collector: &Client, wanted: &StatsArguments) -> Result<Stats> {
 pub fn nothing(stats: &Stats, wanted: &StatsArguments) -> String {
     let looked_at = units::counted(stats.traces, "trace");
     let both = format!("none of {looked_at} has a span with both {:?} and {:?}", wanted.from, wanted.to);
-    match left_out(stats) {
-        Some(left_out) => format!("{both}: {left_out}"),
-        None => both,
-    }
+    let all = format!("{both}{}", rest(stats));
+    std::iter::once(all).chain(left_out(stats)).collect::<Vec<_>>().join("; ")
 }
 
 /// What could not be measured, if there was any.
@@ -111,9 +109,13 @@ fn left_out(stats: &Stats) -> Option<String> {
     }
 }
 
-/// Of what was measured when that is not all.
-const NOT_ALL: &str =
-    ", and that is not all: query_seconds or query_max_mib of the collector left the rest out";
+/// Behind how many traces were looked at: that there is more, if so.
+fn rest(stats: &Stats) -> &'static str {
+    match stats.complete {
+        true => "",
+        false => ", and there is more: query_seconds or query_max_mib of the collector left the rest out",
+    }
+}
 
 /// The answer as a table, the service that takes longest on average first.
 pub fn table(stats: &Stats, style: Style) -> String {
@@ -135,8 +137,7 @@ pub fn table(stats: &Stats, style: Style) -> String {
         let times = times.each_ref().map(String::as_str);
         let _ = writeln!(out, "{}", line(&safe(&found.service), &found.count.to_string(), times));
     }
-    let rest = if stats.complete { "" } else { NOT_ALL };
-    let looked_at = format!("of {}{rest}", units::counted(stats.traces, "trace"));
+    let looked_at = format!("of {}{}", units::counted(stats.traces, "trace"), rest(stats));
     let below = std::iter::once(looked_at).chain(left_out(stats));
     for line in below.flat_map(|text| wrapped(&text, style.columns)) {
         let _ = writeln!(out, "{line}");
@@ -164,13 +165,15 @@ mod tests {
             end: None,
         };
         assert_eq!(
-            nothing(&Stats { traces: 7, ..Stats::default() }, &wanted),
+            nothing(&Stats { traces: 7, complete: true, ..Stats::default() }, &wanted),
             "none of 7 traces has a span with both \"a\" and \"b\""
         );
         assert_eq!(
-            nothing(&Stats { traces: 7, without_end: 3, ..Stats::default() }, &wanted),
-            "none of 7 traces has a span with both \"a\" and \"b\": 3 begins were left out: no end came after them in their span"
+            nothing(&Stats { traces: 7, complete: true, without_end: 3, ..Stats::default() }, &wanted),
+            "none of 7 traces has a span with both \"a\" and \"b\"; 3 begins were left out: no end came after them in their span"
         );
+        let cut = nothing(&Stats { traces: 7, ..Stats::default() }, &wanted);
+        assert!(cut.contains(" and \"b\", and there is more: query_seconds or"), "{cut}");
     }
 
     #[test]
@@ -192,7 +195,7 @@ mod tests {
         assert_eq!(lines.len(), 6, "{text}");
         assert!(lines[1].starts_with("osd.1") && !text.contains('\u{1b}'), "{text}");
         assert!(lines[2].contains(&units::duration(250)), "{text}");
-        assert!(lines[3].contains("7 traces, and that is not all:"), "{text}");
+        assert!(lines[3].contains("7 traces, and there is more:"), "{text}");
         assert_eq!(lines[5], "12345 begins were left out: no end came after them in their span");
         for columns in [40, 60, 80] {
             let text = table(&stats, Style { columns, colours: false });

@@ -213,11 +213,16 @@ impl Client {
     /// # Errors
     /// As [`Client::get`], and when the status is not 200.
     pub fn get_ok(&self, path: &str, query: &[(&str, &str)]) -> Result<String> {
+        self.answered(path, query).map(|answer| answer.body)
+    }
+
+    /// The same with what else the answer says.
+    pub(crate) fn answered(&self, path: &str, query: &[(&str, &str)]) -> Result<Answer> {
         let answer = self.get(path, query)?;
         if answer.status != 200 {
             return Err(self.refused(path, &answer));
         }
-        Ok(answer.body)
+        Ok(answer)
     }
 
     /// What a daemon said of a request that it did not answer.

@@ -376,15 +376,19 @@ fn list(collector: &Client, wanted: &TracesArguments, json: bool) -> Result<()> 
         let most = format!("--slowest lists at most {} traces", traces::MOST_SLOWEST);
         wrong("traces", most).exit();
     }
-    let found = traces::search(collector, &search)?;
-    if json {
-        return put(&json::pretty(&found)?);
+    let traces::Found { traces, partial } = traces::search(collector, &search)?;
+    match json {
+        true => put(&json::pretty(&traces)?)?,
+        false if !traces.is_empty() => {
+            put(&traces::table(&traces, moments::now_us(), search.slowest, Style::of_stdout()))?;
+        }
+        false if partial.is_none() => tell(&(traces::nothing(collector, &search) + "\n")),
+        false => {}
     }
-    if found.is_empty() {
-        tell(&(traces::nothing(collector, &search) + "\n"));
-        return Ok(());
+    if let Some(key) = partial {
+        tell(&(traces::left_out(collector.base(), &key) + "\n"));
     }
-    put(&traces::table(&found, moments::now_us(), search.slowest, Style::of_stdout()))
+    Ok(())
 }
 
 /// What clap says of wrong usage of a command that it cannot see as such.

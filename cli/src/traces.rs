@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use crate::http::Client;
+use crate::http::{Answer, Client};
 use crate::moments;
 use crate::span::{self, Span};
 use crate::terminal::{Colour, Style, cut, fit, fitting, safe, width};
@@ -19,6 +19,9 @@ use crate::views;
 const SEARCH_LIMIT: usize = 1_000;
 /// Most of the slowest: half of that, so that of what the collector answers half falls away each time it is asked again.
 pub const MOST_SLOWEST: usize = SEARCH_LIMIT / 2;
+
+/// The key that a collector names when its time for a search was over before it had looked at all traces.
+const OUT_OF_TIME: &str = "query_seconds";
 
 /// What to look for.
 #[derive(Debug, Clone, Default)]
@@ -85,34 +88,64 @@ impl Summary {
     }
 }
 
+/// What a search found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The traces.
+    pub traces: Vec<Summary>,
+    /// The key of the collector's configuration that left something out.
+    pub partial: Option<String>,
+}
+
 /// What the collector compares with a search's least duration: the service's spans alone if one is named.
 fn longest(spans: &[Span], service: Option<&str>) -> u64 {
     let counts = |span: &&Span| service.is_none_or(|wanted| span.service().eq_ignore_ascii_case(wanted));
     spans.iter().filter(counts).filter_map(|span| span.duration).max().unwrap_or(0)
 }
 
-/// How often it is asked for traces while there are none, and the pause in between: what a program recorded right before
-/// is stored some milliseconds after its end.
-const ATTEMPTS: usize = 6;
+/// What a program recorded right before is stored this long after its end, at the latest. While there are no traces the collector
+/// is asked again until it was asked then, with a pause in between.
+const STORED_WITHIN: Duration = Duration::from_millis(250);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Asks the collector for traces; once more for a moment if there are none, because they may be on their way.
 ///
 /// # Errors
 /// When the collector cannot be reached or refuses the search.
-pub fn search(collector: &Client, search: &Search) -> Result<Vec<Summary>> {
-    let ask = || Ok(Some(search_once(collector, search)?).filter(|found| !found.is_empty()));
-    Ok(arrived(ask, || std::thread::sleep(PAUSE))?.unwrap_or_default())
+pub fn search(collector: &Client, search: &Search) -> Result<Found> {
+    let ask = || {
+        let found = search_once(collector, search)?;
+        // What it did not get to it would not get to again.
+        Ok(Some(found).filter(|found| !found.traces.is_empty() || found.partial.is_some()))
+    };
+    Ok(arrived(ask, until_stored())?.unwrap_or_default())
 }
 
-fn arrived<T>(mut ask: impl FnMut() -> Result<Option<T>>, mut pause: impl FnMut()) -> Result<Option<T>> {
-    for _ in 1..ATTEMPTS {
-        if let Some(found) = ask()? {
-            return Ok(Some(found));
+/// Asks while nothing is answered, as long as `wait` does.
+fn arrived<T>(
+    mut ask: impl FnMut() -> Result<Option<T>>,
+    mut wait: impl FnMut() -> bool,
+) -> Result<Option<T>> {
+    loop {
+        let found = ask()?;
+        if found.is_some() || !wait() {
+            return Ok(found);
         }
-        pause();
     }
-    ask()
+}
+
+/// Waits before a collector is asked again, unless it was asked late enough. A search may take seconds: that counts.
+fn until_stored() -> impl FnMut() -> bool {
+    let begun = Instant::now();
+    let mut asked = begun;
+    move || {
+        let is_late_enough = asked.duration_since(begun) >= STORED_WITHIN;
+        if !is_late_enough {
+            std::thread::sleep(PAUSE);
+            asked = Instant::now();
+        }
+        !is_late_enough
+    }
 }
 
 /// The sentence of a search that found nothing: what was not there, and what to do about that.
@@ -141,7 +174,20 @@ fn known_services(collector: &Client) -> BTreeSet<String> {
     serde_json::from_str(&body).unwrap_or_default()
 }
 
-fn search_once(collector: &Client, search: &Search) -> Result<Vec<Summary>> {
+/// What is said of an answer from which the `key` of the configuration of the collector at `base` left something out.
+pub fn left_out(base: &str, key: &str) -> String {
+    match key {
+        OUT_OF_TIME => format!(
+            "earlier traces may be missing here: {key} of {base} were over before it came to them (--end and --lookback narrow the \
+             time)"
+        ),
+        _ => format!(
+            "traces, or spans of them, may be missing here: together they have more than {key} of {base} allows"
+        ),
+    }
+}
+
+fn search_once(collector: &Client, search: &Search) -> Result<Found> {
     let end_ms = search.end_us.unwrap_or_else(moments::now_us).div_ceil(1_000);
     let first = |limit, least_us| Page { limit, least_us, until_us: search.end_us };
     let ask = |page: &Page| ask(collector, search, page, end_ms);
@@ -149,8 +195,8 @@ fn search_once(collector: &Client, search: &Search) -> Result<Vec<Summary>> {
         return slowest(search, |least| newest(first(SEARCH_LIMIT, least), ask));
     }
     let mut found = newest(first(search.limit, search.min_duration_us), ask)?;
-    found.sort_by_key(|trace| Reverse(trace.start_us));
-    found.truncate(search.limit);
+    found.traces.sort_by_key(|trace| Reverse(trace.start_us));
+    found.traces.truncate(search.limit);
     Ok(found)
 }
 
@@ -168,13 +214,15 @@ struct Page {
 /// The newest traces. A collector answers with as many as its configuration allows, and does not say that there are more: it is
 /// asked again for what is as old as the oldest of them, or older, until nothing new comes. (Of more traces than it answers with
 /// that all begin in the same microsecond, the rest is not to be had; of a Zipkin server, in the same millisecond.)
-fn newest(mut page: Page, ask: impl Fn(&Page) -> Result<Vec<Summary>>) -> Result<Vec<Summary>> {
-    let (mut found, mut known) = (Vec::new(), HashSet::new());
+fn newest(mut page: Page, ask: impl Fn(&Page) -> Result<Found>) -> Result<Found> {
+    let (mut found, mut known) = (Found::default(), HashSet::new());
     loop {
         let before = known.len();
-        let answered = ask(&page)?;
-        page.until_us = answered.iter().map(|trace| trace.time_us).min();
-        found.extend(answered.into_iter().filter(|trace| known.insert(trace.trace_id.clone())));
+        let Found { traces, partial } = ask(&page)?;
+        page.until_us = traces.iter().map(|trace| trace.time_us).min();
+        found.traces.extend(traces.into_iter().filter(|trace| known.insert(trace.trace_id.clone())));
+        // What one page did not come to in time the next one does, but not to what it had no room for.
+        found.partial = partial.or(found.partial.filter(|key| key != OUT_OF_TIME));
         if known.len() >= page.limit || known.len() == before {
             return Ok(found);
         }
@@ -182,17 +230,15 @@ fn newest(mut page: Page, ask: impl Fn(&Page) -> Result<Vec<Summary>>) -> Result
 }
 
 /// The slowest of all: a collector knows the newest, so it is asked again for those with a span as long as that of
-/// the last one wanted, until no longer ones come.
-fn slowest(
-    search: &Search,
-    mut ask: impl FnMut(Option<u64>) -> Result<Vec<Summary>>,
-) -> Result<Vec<Summary>> {
+/// the last one wanted, until no longer ones come. What it leaves out of the last answer may be among them.
+fn slowest(search: &Search, mut ask: impl FnMut(Option<u64>) -> Result<Found>) -> Result<Found> {
     let mut least = search.min_duration_us;
     loop {
         let mut found = ask(least)?;
-        found.sort_by_key(|trace| Reverse(trace.longest_span_us));
-        found.truncate(search.limit);
-        let last = found.last().filter(|_| found.len() == search.limit).map(|trace| trace.longest_span_us);
+        let traces = &mut found.traces;
+        traces.sort_by_key(|trace| Reverse(trace.longest_span_us));
+        traces.truncate(search.limit);
+        let last = traces.last().filter(|_| traces.len() == search.limit).map(|trace| trace.longest_span_us);
         // Of those without a duration none is longer than another, and none is answered to who asks for any.
         if last.unwrap_or(0) <= least.unwrap_or(0) {
             return Ok(found);
@@ -201,7 +247,7 @@ fn slowest(
     }
 }
 
-fn ask(collector: &Client, search: &Search, page: &Page, end_ms: u64) -> Result<Vec<Summary>> {
+fn ask(collector: &Client, search: &Search, page: &Page, end_ms: u64) -> Result<Found> {
     // The window begins where that of the first page does.
     let until_ms = page.until_us.map(|until_us| until_us.div_ceil(1_000));
     let gone_ms = until_ms.map_or(0, |until_ms| end_ms.saturating_sub(until_ms));
@@ -215,10 +261,10 @@ fn ask(collector: &Client, search: &Search, page: &Page, end_ms: u64) -> Result<
     query.extend(search.query.clone().map(|text| ("annotationQuery", text)));
     query.extend(page.least_us.map(|least| ("minDuration", least.max(1).to_string())));
     let query: Vec<(&str, &str)> = query.iter().map(|(key, value)| (*key, value.as_str())).collect();
-    let body = collector.get_ok("/api/v2/traces", &query)?;
+    let Answer { body, partial, .. } = collector.answered("/api/v2/traces", &query)?;
     let traces: Vec<Vec<Span>> = serde_json::from_str(&body).with_context(|| collector.strange("traces"))?;
     let service = search.service.as_deref();
-    Ok(traces.iter().filter_map(|spans| Summary::of(spans, service)).collect())
+    Ok(Found { traces: traces.iter().filter_map(|spans| Summary::of(spans, service)).collect(), partial })
 }
 
 /// Reads a trace id, as the command line has it.
@@ -250,7 +296,7 @@ pub struct Trace {
 /// # Errors
 /// When the collector cannot be reached, or there is no such trace.
 pub fn fetch(collector: &Client, id: &str) -> Result<Trace> {
-    let found = arrived(|| fetch_once(collector, id), || std::thread::sleep(PAUSE))?;
+    let found = arrived(|| fetch_once(collector, id), until_stored())?;
     found.with_context(|| format!("no trace {id} in {} (`blkin traces` lists recent ones)", collector.base()))
 }
 
@@ -352,6 +398,9 @@ fn services(names: &BTreeSet<String>, columns: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
     use crate::http::answering;
     use crate::span::Endpoint;
@@ -457,32 +506,81 @@ mod tests {
     #[test]
     fn traces_that_are_on_their_way_are_waited_for_and_not_for_ever() {
         let (mut answers, mut pauses) = (vec![Some(7), None, None], 0);
-        assert_eq!(arrived(|| Ok(answers.pop().unwrap()), || pauses += 1).unwrap(), Some(7));
+        let wait = || {
+            pauses += 1;
+            true
+        };
+        assert_eq!(arrived(|| Ok(answers.pop().unwrap()), wait).unwrap(), Some(7));
         assert_eq!((answers.len(), pauses), (0, 2));
 
-        let (mut asked, mut pauses) = (0, 0);
-        let nothing: Option<i32> = arrived(
-            || {
-                asked += 1;
-                Ok(None)
-            },
-            || pauses += 1,
-        )
-        .unwrap();
-        assert_eq!((nothing, asked, pauses), (None, ATTEMPTS, ATTEMPTS - 1));
+        let mut asked = 0;
+        let ask = || {
+            asked += 1;
+            Ok(None::<i32>)
+        };
+        assert_eq!(arrived(ask, until_stored()).unwrap(), None);
+        assert!((2..=6).contains(&asked), "{asked}");
 
         assert!(arrived::<i32>(|| anyhow::bail!("away"), || panic!("nobody to wait for")).is_err());
     }
 
+    #[test]
+    fn who_took_long_to_find_nothing_is_asked_once_more() {
+        let mut asked = 0;
+        let ask = || {
+            asked += 1;
+            std::thread::sleep(STORED_WITHIN);
+            Ok(None::<i32>)
+        };
+        assert_eq!(arrived(ask, until_stored()).unwrap(), None);
+        assert_eq!(asked, 2);
+    }
+
+    #[test]
+    fn what_an_answer_leaves_out_is_told_and_not_asked_for_again() {
+        for (key, told) in
+            [("query_seconds", "earlier traces"), ("query_max_mib", "traces, or spans of them,")]
+        {
+            let head: &str = format!("200 OK\r\nblkin-partial: {key}").leak();
+            let asked = Arc::new(AtomicUsize::new(0));
+            let count = asked.clone();
+            let collector = answering(move |_| {
+                count.fetch_add(1, Ordering::Relaxed);
+                (head, "[]")
+            });
+            let found = search(&collector, &Search { limit: 10, ..Search::default() }).unwrap();
+            assert_eq!((found.traces.len(), found.partial.as_deref()), (0, Some(key)));
+            assert_eq!(asked.load(Ordering::Relaxed), 1);
+            assert!(left_out(collector.base(), key).starts_with(&format!("{told} may be missing here: ")));
+        }
+    }
+
+    #[test]
+    fn what_one_page_did_not_come_to_the_next_one_does() {
+        let found = |keys: [Option<&str>; 2]| {
+            let keys = std::cell::RefCell::new(keys.map(|key| key.map(str::to_owned)).into_iter());
+            let first = Page { limit: 9, least_us: None, until_us: None };
+            let ask = |page: &Page| {
+                let partial = keys.borrow_mut().next().unwrap();
+                Ok(Found { partial, ..collector_of(1)(page)? })
+            };
+            newest(first, ask).unwrap().partial
+        };
+        let (time, room) = (Some("query_seconds"), Some("query_max_mib"));
+        assert_eq!(found([time, None]), None);
+        assert_eq!(found([time, time]).as_deref(), time);
+        assert_eq!(found([room, None]).as_deref(), room);
+    }
+
     /// A collector that answers with at most 1000 of so many traces, the newest first, two of which begin in each µs.
-    fn collector_of(traces: u64) -> impl Fn(&Page) -> Result<Vec<Summary>> {
+    fn collector_of(traces: u64) -> impl Fn(&Page) -> Result<Found> {
         move |page| {
             let all = (0..traces).rev().map(|at| (at, 1_000_000 + at / 2));
             let wanted = all.filter(|(_, begin)| page.until_us.is_none_or(|until| *begin <= until));
             let answer = wanted.take(page.limit.min(1_000));
-            Ok(answer
-                .map(|(at, begin)| Summary::of(&trace(&at.to_string(), begin, 7), None).unwrap())
-                .collect())
+            let summary =
+                |(at, begin): (u64, u64)| Summary::of(&trace(&at.to_string(), begin, 7), None).unwrap();
+            Ok(Found { traces: answer.map(summary).collect(), partial: None })
         }
     }
 
@@ -490,14 +588,18 @@ mod tests {
     fn more_traces_than_the_collector_answers_at_once_are_all_found() {
         for (there, wanted) in [(2_500, 5_000), (5_000, 2_500), (3, 5_000), (0, 5_000), (3, 2)] {
             let first = Page { limit: wanted, least_us: None, until_us: None };
-            let found = newest(first, collector_of(there)).unwrap();
+            let found = newest(first, collector_of(there)).unwrap().traces;
             let expected = u64::try_from(wanted).unwrap().min(there);
             assert!(found.len() as u64 >= expected, "{} of {expected}", found.len());
             let ids = found.iter().map(|trace| trace.trace_id.parse::<u64>().unwrap());
             assert!(ids.eq((0..there).rev().take(found.len())), "the newest, each once");
         }
         let before = Page { limit: 5_000, least_us: None, until_us: Some(1_000_999) };
-        assert_eq!(newest(before, collector_of(5_000)).unwrap().len(), 2_000, "of those that began by then");
+        assert_eq!(
+            newest(before, collector_of(5_000)).unwrap().traces.len(),
+            2_000,
+            "of those that began by then"
+        );
     }
 
     #[test]
@@ -513,9 +615,10 @@ mod tests {
 
     /// What a collector with these traces, the newest last, answers: the newest of those that are slow enough. It is asked for
     /// 1 µs at least, which a span without a duration does not have.
-    fn slow_enough(durations: &[u64], most: usize, least: Option<u64>) -> Vec<Summary> {
+    fn slow_enough(durations: &[u64], most: usize, least: Option<u64>) -> Found {
         let slow = durations.iter().filter(|&&duration| least.is_none_or(|least| duration >= least.max(1)));
-        slow.rev().take(most).map(|&duration| Summary::of(&trace("a", 50, duration), None).unwrap()).collect()
+        let summary = |&duration: &u64| Summary::of(&trace("a", 50, duration), None).unwrap();
+        Found { traces: slow.rev().take(most).map(summary).collect(), partial: None }
     }
 
     #[test]
@@ -529,7 +632,7 @@ mod tests {
             times += 1;
             Ok(slow_enough(&durations, SEARCH_LIMIT, least))
         });
-        let found: Vec<u64> = found.unwrap().iter().map(|trace| trace.longest_span_us).collect();
+        let found: Vec<u64> = found.unwrap().traces.iter().map(|trace| trace.longest_span_us).collect();
         assert_eq!(found, [50_000, 40_000, 9_972]);
         assert!(times <= 4, "{times}");
     }
@@ -539,7 +642,7 @@ mod tests {
         let search = Search { slowest: true, limit: 5, ..Search::default() };
         for durations in [&[][..], &[3, 9], &[4; 20], &[0; 20], &[0, 0, 7, 0, 0, 9, 0]] {
             let found = slowest(&search, |least| Ok(slow_enough(durations, 10, least))).unwrap();
-            assert_eq!(found.len(), durations.len().min(5), "{durations:?}");
+            assert_eq!(found.traces.len(), durations.len().min(5), "{durations:?}");
         }
     }
 

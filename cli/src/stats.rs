@@ -119,11 +119,11 @@ fn rest(stats: &Stats) -> &'static str {
 
 /// The answer as a table, the service that takes longest on average first.
 pub fn table(stats: &Stats, style: Style) -> String {
-    let names = style.columns.saturating_sub(60).max(12);
-    let shown = fitting(&[names, 9, 10, 10, 10, 10], style.columns);
+    let names = style.columns.saturating_sub(63).max(12);
+    let shown = fitting(&[names, 9, 11, 11, 11, 11], style.columns);
     let line = |name: &str, count: &str, times: [&str; 4]| {
         let mut cells = vec![fit(name, names), format!("{count:>9}")];
-        cells.extend(times.map(|time| format!("{time:>10}")));
+        cells.extend(times.map(|time| format!("{time:>11}")));
         cells.truncate(shown);
         cells.join("  ")
     };
@@ -174,6 +174,21 @@ mod tests {
         );
         let cut = nothing(&Stats { traces: 7, ..Stats::default() }, &wanted);
         assert!(cut.contains(" and \"b\", and there is more: query_seconds or"), "{cut}");
+    }
+
+    #[test]
+    fn figures_stand_below_one_another_however_long_something_took() {
+        let service = |took: u64| ServiceStats {
+            service: "osd.0".into(),
+            count: 3,
+            average_us: took as f64,
+            p50_us: took,
+            p99_us: took,
+            max_us: took,
+        };
+        let services = [1, 725_000_000, 3_599_000_000].map(service).into();
+        let text = table(&Stats { services, ..Stats::default() }, Style { columns: 80, colours: false });
+        assert!(text.lines().take(4).all(|line| line.chars().count() == 80), "{text}");
     }
 
     #[test]

@@ -331,7 +331,7 @@ impl Columns {
     /// As wide as the longest id, of 64 bits or of 128 (more is none); names and services share what is left.
     fn of(traces: &[Summary], with_longest: bool, style: Style) -> Columns {
         let ids = traces.iter().map(|trace| trace.trace_id.len()).max().unwrap_or(0).clamp(16, 32);
-        let figures: &[usize] = if with_longest { &[11, 10, 12, 5] } else { &[11, 10, 5] };
+        let figures: &[usize] = if with_longest { &[11, 11, 12, 5] } else { &[11, 11, 5] };
         let left = |taken: usize| style.columns.saturating_sub(taken);
         let taken = ids + figures.iter().map(|width| 2 + width).sum::<usize>() + 2;
         let both = left(taken + 10).max(10);
@@ -343,7 +343,7 @@ impl Columns {
 
     fn line(&self, cells: [&str; 6], services: &str) -> String {
         let [id, begin, duration, longest, spans, name] = cells;
-        let mut line = vec![fit(id, self.ids), format!("{begin:>11}"), format!("{duration:>10}")];
+        let mut line = vec![fit(id, self.ids), format!("{begin:>11}"), format!("{duration:>11}")];
         line.extend(self.with_longest.then(|| format!("{longest:>12}")));
         line.extend([format!("{spans:>5}"), fit(name, self.names)]);
         let all = line.len();
@@ -464,7 +464,7 @@ mod tests {
                 .lines()
                 .nth(1)
                 .unwrap()
-                .starts_with("ab                    3 s ago    4.874 ms      2  write"),
+                .starts_with("ab                    3 s ago     4.874 ms      2  write"),
             "{shown}"
         );
     }
@@ -493,6 +493,17 @@ mod tests {
         let names: Vec<_> = shown.lines().skip(1).map(|line| line.find("write").unwrap()).collect();
         assert_eq!(names[0], names[1], "{shown}");
         assert_eq!(shown.lines().next().unwrap().find("name"), Some(names[0]), "{shown}");
+    }
+
+    #[test]
+    fn columns_stand_below_one_another_whatever_a_trace_took() {
+        let took = [1_000, 725_000_000, 3_599_000_000, 359_999_000_000, u64::MAX - 1_000_000];
+        let traces = took.map(|took| Summary::of(&trace("ab", 1_000_000, took), None).unwrap());
+        for with_longest in [false, true] {
+            let shown = table(&traces, 4_000_000, with_longest, Style { columns: 100, colours: false });
+            let name = shown.find("name");
+            assert!(shown.lines().skip(1).all(|line| line.find("write") == name), "{shown}");
+        }
     }
 
     #[test]

@@ -189,7 +189,8 @@ impl<'a> First<'a> {
         first
     }
 
-    /// The client half of a shared span; else the parent id's span, the one of the same service first.
+    /// The client half of a shared span; else the parent id's span, the one of the same service first, then the client half of it,
+    /// whichever began first by its own clock. So Zipkin's page has it too.
     fn parent_of(&self, index: usize, span: &Span) -> Option<usize> {
         if span.shared
             && let Some(client) = self.not_shared.get(span.id.as_str())
@@ -197,7 +198,8 @@ impl<'a> First<'a> {
             return Some(*client);
         }
         let parent = span.parent_id.as_deref()?;
-        let found = self.of_service.get(&(parent, span.service())).or_else(|| self.of_id.get(parent));
+        let of_service = self.of_service.get(&(parent, span.service()));
+        let found = of_service.or_else(|| self.not_shared.get(parent)).or_else(|| self.of_id.get(parent));
         found.copied().filter(|found| *found != index)
     }
 }
@@ -253,6 +255,19 @@ mod tests {
             rows.iter().map(|row| (row.span, row.depth)).collect::<Vec<_>>(),
             [(2, 0), (1, 1), (0, 2)]
         );
+    }
+
+    #[test]
+    fn a_span_of_neither_service_stands_below_the_client_half_whatever_the_clocks_say() {
+        for server_begin in [15, 5] {
+            let server = Span { shared: true, ..span("a", None, server_begin) };
+            let mut spans = [span("a", None, 10), server, span("b", Some("a"), 20)];
+            spans.sort_by_key(|span| span.timestamp);
+            spans[2].local_endpoint =
+                Some(Endpoint { service_name: Some("disk".into()), ..Endpoint::default() });
+            let client = spans.iter().position(|span| !span.shared);
+            assert_eq!(parents(&spans)[2], client, "{server_begin}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! | [`http`] | bounded GET requests |
 //! | [`span`], [`tree`] | Zipkin v2 spans, and the tree they form |
 //! | [`traces`], [`waterfall`] | the two views of traces |
+//! | `skew` | how far clocks of a trace are apart |
 //! | [`live`] | spans as they arrive |
 //! | [`metrics`], [`ledger`] | Prometheus text, and the equations that say where each annotation went |
 //! | [`rejects`] | what the collector rejected, and why |
@@ -31,6 +32,7 @@ mod process;
 pub mod recover;
 pub mod rejects;
 pub mod set;
+mod skew;
 pub mod snapshot;
 pub mod span;
 pub mod stats;

@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use crate::moments;
+use crate::skew;
 use crate::span::{self, Annotation, Span};
-use crate::terminal::{Colour, Style, cut, filled, fit, safe, width};
+use crate::terminal::{Colour, Style, cut, filled, fit, safe, width, wrapped};
 use crate::tree::{self, Fold, Row};
 use crate::units;
 use crate::views;
@@ -57,7 +58,10 @@ fn heading(spans: &[Span], rows: &[Row], begin: u64, end: u64, style: Style) -> 
     let when = if end == 0 { "no time recorded".to_owned() } else { moments::moment(begin) };
     let title = format!("trace {}", safe(id));
     let lines = filled([&*title, &count, &depth, &took, &when], style.columns);
-    lines.join("\n").replacen(&title, &style.paint(Colour::Bold, &title), 1) + "\n"
+    let lines = lines.join("\n").replacen(&title, &style.paint(Colour::Bold, &title), 1) + "\n";
+    let skew = skew::told(spans, end - begin).unwrap_or_default();
+    let below = wrapped(&skew, style.columns).into_iter().filter(|line| !line.is_empty());
+    below.fold(lines, |lines, line| lines + &style.paint(Colour::Yellow, &line) + "\n")
 }
 
 /// Levels of a trace. Both sides of a call are drawn, one below the other, but they are one span.
@@ -196,6 +200,18 @@ op a        osd.0        4.000 ms  ███████████████
         server.shared = true;
         let drawn = draw(&[span("a", None, 0, 4_000), server, span("b", Some("a"), 20, 1)], view(false));
         assert!(drawn.contains(" 2 spans, depth 2, "), "{drawn}");
+    }
+
+    #[test]
+    fn clocks_that_differ_are_told_above_the_spans() {
+        let mut sides = [span("a", None, 0, 4_000), span("a", None, 180_000_000, 3_000)];
+        sides[0].kind = Some("CLIENT".into());
+        sides[1].shared = true;
+        for columns in [40, 84] {
+            let drawn = draw(&sides, View { style: Style { columns, colours: false }, annotations: false });
+            assert!(drawn.contains("\nthe clock of osd.0 seems to be"), "{drawn}");
+            assert!(drawn.lines().all(|line| width(line) <= columns), "{drawn}");
+        }
     }
 
     #[test]

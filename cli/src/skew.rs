@@ -1,0 +1,99 @@
+//! How far two hosts' clocks are apart, by the two halves of a call: while nobody gives up, the server's lies within the client's.
+
+use std::collections::HashMap;
+
+use crate::span::Span;
+use crate::terminal::{cut, safe};
+use crate::units;
+
+/// What is less than this share of a drawing moves nothing in it that leads anybody astray.
+const SHARE: u64 = 20;
+/// Nor is what one machine's clock may be wrong by.
+const LEAST_US: u64 = 100;
+/// Most columns of a service's name.
+const NAME_COLUMNS: usize = 40;
+
+/// The sentence of a drawing of so many microseconds in which a server's half lies outside its client's: whose clock differs most,
+/// and how far at least. None if none does, or not so far that it shows.
+pub(crate) fn told(spans: &[Span], drawn_us: u64) -> Option<String> {
+    let client_of: HashMap<&str, &Span> =
+        spans.iter().filter(|span| is_client(span)).map(|span| (span.id.as_str(), span)).collect();
+    let servers = spans.iter().filter(|span| span.shared);
+    let pairs = servers.filter_map(|server| Some((*client_of.get(server.id.as_str())?, server)));
+    let apart = pairs.filter_map(|(client, server)| Some((apart_us(client, server)?, client, server)));
+    let (most, client, server) = apart.max_by_key(|(apart_us, ..)| apart_us.unsigned_abs())?;
+    if most.unsigned_abs() < (drawn_us / SHARE).max(LEAST_US) {
+        return None;
+    }
+    let far = units::duration(most.unsigned_abs());
+    let way = if most > 0 { "ahead of" } else { "behind" };
+    let [client, server] = [client, server].map(|span| cut(&safe(span.service()), NAME_COLUMNS));
+    Some(format!(
+        "the clock of {server} seems to be {far} {way} that of {client}: each span stands where its own has it"
+    ))
+}
+
+fn is_client(span: &Span) -> bool {
+    !span.shared && span.kind.as_deref() == Some("CLIENT")
+}
+
+/// How far the server's half is outside, behind its client's end or, below 0, before its begin. One that took longer than its client
+/// waited says nothing of clocks.
+fn apart_us(client: &Span, server: &Span) -> Option<i64> {
+    let own = |span: &Span| Some((span.timestamp?, span.timestamp?.saturating_add(span.duration?)));
+    let ((begin, end), (server_begin, server_end)) = (own(client)?, own(server)?);
+    if server.duration > client.duration {
+        return None;
+    }
+    let before = i64::try_from(begin.saturating_sub(server_begin)).ok()?;
+    let behind = i64::try_from(server_end.saturating_sub(end)).ok()?;
+    Some(if before > 0 { -before } else { behind })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::span::Endpoint;
+
+    fn half(service: &str, begin: u64, duration: u64) -> Span {
+        Span {
+            id: "a".into(),
+            kind: Some(if service == "gateway" { "CLIENT" } else { "SERVER" }.into()),
+            shared: service != "gateway",
+            timestamp: Some(begin),
+            duration: Some(duration),
+            local_endpoint: Some(Endpoint { service_name: Some(service.into()), ..Endpoint::default() }),
+            ..Span::default()
+        }
+    }
+
+    fn told_of(server: Span) -> Option<String> {
+        let spans = [server, half("gateway", 1_000_000, 4_000)];
+        let (begin, end) = crate::span::extent(&spans).unwrap();
+        told(&spans, end - begin)
+    }
+
+    #[test]
+    fn a_server_whose_half_lies_outside_its_clients_has_another_clock() {
+        let ahead = told_of(half("osd.0", 181_001_000, 3_000)).unwrap();
+        assert!(
+            ahead.starts_with("the clock of osd.0 seems to be 3 min 0 s ahead of that of gateway: "),
+            "{ahead}"
+        );
+        let behind = told_of(half("osd.0", 990_000, 3_000)).unwrap();
+        assert!(behind.contains(" 10.000 ms behind that of gateway"), "{behind}");
+    }
+
+    #[test]
+    fn nothing_is_said_of_clocks_where_nothing_shows_or_a_client_gave_up() {
+        for server in [
+            half("osd.0", 1_000_500, 3_000),
+            half("osd.0", 999_850, 3_000),
+            half("osd.0", 1_000_500, 90_000),
+            Span { duration: None, ..half("osd.0", 9, 0) },
+        ] {
+            assert_eq!(told_of(server.clone()), None, "{server:?}");
+        }
+        assert_eq!(told(&[half("osd.0", 1, 1), half("gateway", 9, 2)], 10), None);
+    }
+}

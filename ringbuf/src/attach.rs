@@ -203,9 +203,12 @@ impl Attachment {
         self.at[slot] = at;
     }
 
-    /// How far the page says that a ring has been read, by whoever did so last. Any numbers can stand there.
-    pub fn published(&self, slot: usize) -> Position {
-        published(&self.control, slot)
+    /// How far the page says that a ring has been read, by whoever did so last. Any numbers can stand there, for the program may
+    /// write them: `None` of those that the ring contradicts, for it holds what came since.
+    pub fn published(&self, slot: usize) -> Option<Position> {
+        let said = published(&self.control, slot);
+        let is_possible = said.records <= said.grain && self.reader(slot).reserved(said).is_some();
+        is_possible.then_some(said)
     }
 
     /// How far a ring has been read.

@@ -110,7 +110,8 @@ impl Program {
     ) -> Result<Self, AttachError> {
         let mut attachment = Attachment::open(segment, control)?;
         let slots = attachment.slots();
-        let page = (0..slots).map(|slot| (attachment.position(slot).records, attachment.settled(slot)));
+        let read = |slot| attachment.published(slot).map_or(0, |read| read.records);
+        let page = (0..slots).map(|slot| (read(slot), attachment.settled(slot)));
         let before = saved.map_or_else(|| Before::of_page(page), Before::of_checkpoint);
         let retired = saved.map_or_else(DrainFigures::default, ProgramState::figures);
         let retired_places = saved.map_or_else(BTreeMap::new, |saved| resume(&mut attachment, saved));
@@ -162,7 +163,7 @@ impl Program {
     /// What its rings' pages say was drained and is not staged: ranges of which nothing is known but how many records they had.
     pub(super) fn gaps(&self) -> impl Iterator<Item = Frame> {
         (0..self.attachment.slots()).filter_map(|slot| {
-            let (from, to) = (self.attachment.position(slot), self.attachment.published(slot));
+            let (from, to) = (self.attachment.position(slot), self.attachment.published(slot)?);
             let records = to.records.saturating_sub(from.records);
             (to.grain > from.grain).then(|| Frame {
                 program: self.identity.number,

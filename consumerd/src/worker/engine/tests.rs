@@ -212,3 +212,43 @@ fn assert_that_wrong_figures_count_nowhere(is_seen_alive: bool) {
     assert!(snapshot.departed.is_sound(), "{:?}", snapshot.departed);
     assert_eq!((snapshot.departed.counters.attempted, snapshot.departed.drain.drained), (20, 20));
 }
+
+/// Of no such page that a program wrote itself is anything believed.
+#[test]
+fn what_a_page_says_was_read_counts_nowhere_if_the_ring_contradicts_it() {
+    // Beyond what was ever written, and more records than there is room for before that place.
+    for said in [[1 << 40 | 6, 1 << 40], [2, 3]] {
+        let (mut engine, tail) = engine(&staging());
+        engine.rebuild(tail).unwrap();
+        let control = control(SealFlags::SHRINK | SealFlags::GROW);
+        say_read(&control, said);
+        engine.attach(identity(1), segment(5), control).unwrap();
+        let totals = engine.programs[&1].totals();
+        assert_eq!((totals.drained_before, totals.unsettled), (0, 0), "{said:?}");
+    }
+}
+
+#[test]
+fn a_page_that_its_program_spoilt_makes_the_next_worker_miss_nothing() {
+    let (staging, control) = (staging(), control(SealFlags::SHRINK | SealFlags::GROW));
+    let segment = segment(5);
+    let worker = |is_first: bool| {
+        let (mut engine, tail) = engine(&staging);
+        let [segment, control] = [&segment, &control].map(|fd| fd.try_clone().unwrap());
+        engine.attach(identity(1), segment, control).unwrap();
+        engine.rebuild(tail).unwrap();
+        assert_eq!(engine.drain_all(Duration::ZERO).unwrap().drained, is_first);
+        engine.programs[&1].totals().drain
+    };
+    let drained = worker(true);
+    say_read(&control, [1 << 40 | 70, 1 << 39]);
+    assert_eq!(worker(false), drained, "nothing was lost");
+}
+
+/// Has a control page say that the first ring was read so far: grain, and records before it.
+fn say_read(control: &OwnedFd, said: [u64; 2]) {
+    // What stands between them says whether a reader waits.
+    for (at, word) in [512, 528].into_iter().zip(said) {
+        assert_eq!(pwrite(control, &word.to_le_bytes(), at).unwrap(), 8);
+    }
+}

@@ -174,7 +174,8 @@ impl Inner {
 
     /// The program of a process that may be set.
     fn process(&self, pid: u32, reach: Reach) -> Result<&Subject, Answer> {
-        let Some(subject) = self.running().find(|subject| subject.pid == pid) else {
+        // A worker that was started anew cannot tell one that has ended from the next of its number, which came later.
+        let Some(subject) = self.running().filter(|subject| subject.pid == pid).last() else {
             let others = self.named(reach, |subject| !has_ended(subject));
             let why = format!("no program of process {pid} is attached; {others}");
             return Err(Answer::refused(Cause::UnknownPid, why));

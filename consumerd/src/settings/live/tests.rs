@@ -200,6 +200,16 @@ fn a_process_with_several_programs_has_one_rule_for_all_of_them() {
 }
 
 #[test]
+fn the_newest_program_of_a_process_says_whose_it_is() {
+    let settings = Settings::default();
+    let own = std::process::id();
+    let _pages = [attached(&settings, 1, 1000, own, "ended"), attached(&settings, 2, 1001, own, "osd")];
+    let off = format!(r#"{{"set":{{"target":{{"pid":{own}}},"on":false}}}}"#);
+    assert_eq!(refused(ask(&settings, Reach::Own(1000), &off)).0, Cause::NotAllowed);
+    assert_eq!(concerned(ask(&settings, Reach::Own(1001), &off)), [own]);
+}
+
+#[test]
 fn the_start_of_a_process_tells_it_from_the_next_of_its_number() {
     assert!(born(std::process::id()) > 0);
     assert_eq!(born(std::process::id()), born(std::process::id()));

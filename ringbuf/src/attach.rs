@@ -138,6 +138,8 @@ pub struct Attachment {
     words: Mapping,
     control: Arc<Mapping>,
     info: ProgramInfo,
+    /// Of this side, when it was mapped.
+    opened_at: Anchor,
     at: [Position; MAX_SLOTS],
     /// Of which slots (a bit each) the page says that this side waits at a hole.
     at_hole: u64,
@@ -168,6 +170,7 @@ impl Attachment {
             words,
             control,
             info,
+            opened_at: Anchor::now(info.clock),
             at,
             at_hole,
             no_writer_left: false,
@@ -177,6 +180,11 @@ impl Attachment {
     /// What the program said of itself.
     pub fn info(&self) -> &ProgramInfo {
         &self.info
+    }
+
+    /// When this side began to look, on the program's clock and on its own.
+    pub(crate) fn opened_at(&self) -> Anchor {
+        self.opened_at
     }
 
     /// Number of rings.

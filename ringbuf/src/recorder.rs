@@ -113,6 +113,19 @@ pub(crate) fn nearest_count(records: u64, about: u64) -> u64 {
     about.wrapping_add_signed(ahead.cast_signed() >> (u64::BITS - BITS))
 }
 
+/// Two moments on a program's clock and in nanoseconds since 1970, as the clock is set now: `CLOCK_MONOTONIC`, which nobody
+/// sets, tells how long ago the first one was. But for a program in a time namespace that moves it: what it says then
+/// contradicts what was measured here since the segment was `opened`, and `CLOCK_REALTIME` is the better guess.
+fn line_of(first: Anchor, opened: Anchor, now: Anchor) -> [(u64, i64); 2] {
+    let monotonic_ns = now.monotonic_ns.saturating_sub(first.monotonic_ns);
+    let ticks = |since: Anchor| i128::from(now.raw.wrapping_sub(since.raw));
+    let said = ticks(first) * i128::from(now.monotonic_ns.saturating_sub(opened.monotonic_ns));
+    let measured = ticks(opened) * i128::from(monotonic_ns);
+    let is_moved = (said - measured).abs() > measured.abs() / 1000;
+    let ago = if is_moved { now.realtime_ns.saturating_sub(first.realtime_ns) } else { monotonic_ns };
+    [(first.raw, now.realtime_ns.saturating_sub(ago)), (now.raw, now.realtime_ns)]
+}
+
 impl Attachment {
     /// Copies what a ring holds: of an overwriting one what nobody has overwritten, of any other what nobody has
     /// drained. A discarding ring is copied exactly by the one consumer that drains it; others may find a record
@@ -149,11 +162,11 @@ impl Attachment {
     /// Rings that [were copied](Self::save_ring) just before, with what is needed to read them elsewhere. The names of every
     /// record that was copied are in it.
     pub fn save_with(&self, slots: Vec<SavedSlot>, identity: Identity) -> Saved {
-        let (first, now) = (self.info().anchor, Anchor::now(self.info().clock));
+        let now = Anchor::now(self.info().clock);
         Saved {
             identity,
             clock: Some(self.info().clock),
-            anchors: vec![(first.raw, first.realtime_ns), (now.raw, now.realtime_ns)],
+            anchors: line_of(self.info().anchor, self.opened_at(), now).to_vec(),
             header: self.header_words(),
             names: self.names_words(),
             slots,
@@ -184,8 +197,44 @@ impl Attachment {
 
 #[cfg(test)]
 mod tests {
-    use super::nearest_count;
+    use super::*;
     use proptest::prelude::*;
+
+    const SECOND: i64 = 1_000_000_000;
+    const NOW: Anchor =
+        Anchor { raw: 30_000, monotonic_ns: 110 * SECOND, realtime_ns: 1_700_000_000 * SECOND };
+    /// Of a counter of a thousand ticks a second.
+    const OPENED: Anchor =
+        Anchor { raw: 29_000, monotonic_ns: 109 * SECOND, realtime_ns: NOW.realtime_ns - SECOND };
+
+    /// That of a program, ten seconds ago, by clocks that went so many seconds slow then.
+    fn begun(monotonic: i64, realtime: i64) -> Anchor {
+        let ago = |now_ns: i64, slow: i64| now_ns - (10 + slow) * SECOND;
+        Anchor {
+            raw: 20_000,
+            monotonic_ns: ago(NOW.monotonic_ns, monotonic),
+            realtime_ns: ago(NOW.realtime_ns, realtime),
+        }
+    }
+
+    #[test]
+    fn a_clock_that_was_set_since_a_program_began_moves_none_of_its_records() {
+        let line = [(20_000, NOW.realtime_ns - 10 * SECOND), (30_000, NOW.realtime_ns)];
+        for slow in [0, 1, 3600, -3600, 365 * 86_400] {
+            assert_eq!(line_of(begun(0, slow), OPENED, NOW), line, "set by {slow} s");
+        }
+    }
+
+    #[test]
+    fn a_monotonic_clock_of_the_programs_own_is_not_believed() {
+        let line = [(20_000, NOW.realtime_ns - 10 * SECOND), (30_000, NOW.realtime_ns)];
+        for moved in [1, -1, 86_400, i64::MAX / SECOND - 200] {
+            assert_eq!(line_of(begun(moved, 0), OPENED, NOW), line, "moved by {moved} s");
+        }
+        let [_, last] =
+            line_of(Anchor { raw: 0, monotonic_ns: i64::MIN, realtime_ns: i64::MIN }, OPENED, NOW);
+        assert_eq!(last, line[1]);
+    }
 
     proptest! {
         #[test]

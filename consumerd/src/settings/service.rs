@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener as StdListener;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use blkin_daemon::{Heartbeat, threads};
 use rustix::net::sockopt::set_socket_oobinline;
@@ -40,8 +40,8 @@ const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
 pub trait Recorders: Clone + Send + Sync + 'static {
     /// Numbers of the programs that are meant, and within reach.
     fn find(&self, target: &Target, reach: Reach) -> Vec<u64>;
-    /// What the rings of one hold, or the last of it.
-    fn copy(&self, number: u64, last: Option<Duration>) -> Option<RingsCopy>;
+    /// What the rings of one hold, or what was recorded `since` of it.
+    fn copy(&self, number: u64, since: Option<SystemTime>) -> Option<RingsCopy>;
     /// All that one will ever hold was sent: it need not be kept any longer.
     fn taken(&self, number: u64);
 }
@@ -160,12 +160,14 @@ async fn converse(
     let Some(stream) = &mut asker.stream else { return Ok(()) };
     let request = timeout(PATIENCE, read_request(stream)).await??;
     if let Some(Snapshot { target, last_ms }) = snapshot(&request) {
-        let (target, last) = (as_kernel_has_it(target), last_ms.map(Duration::from_millis));
+        // From here on: rings are copied one after the other, large ones for seconds, and written at the asker's pace.
+        let since = last_ms.and_then(|last| SystemTime::now().checked_sub(Duration::from_millis(last)));
+        let target = as_kernel_has_it(target);
         let found = recorders.find(&target, reach);
         if found.is_empty() {
             return timeout(PATIENCE, answer_line(stream, &settings.nobody(&target, reach))).await?;
         }
-        return copy_rings(stream, &recorders, found, last, places).await;
+        return copy_rings(stream, &recorders, found, since, places).await;
     }
     let answer = match parse(&request) {
         Ok(request) => {
@@ -183,14 +185,14 @@ async fn copy_rings(
     stream: &mut UnixStream,
     recorders: &impl Recorders,
     programs: Vec<u64>,
-    last: Option<Duration>,
+    since: Option<SystemTime>,
     places: Places,
 ) -> io::Result<()> {
     for number in programs {
         let place = copies::take(&places).await?;
         let copying = recorders.clone();
         // The place goes along: a copy is made to its end, also for an asker who was sent away.
-        let copied = tokio::task::spawn_blocking(move || (copying.copy(number, last), place)).await;
+        let copied = tokio::task::spawn_blocking(move || (copying.copy(number, since), place)).await;
         let (Some(copy), _place) = copied.map_err(io::Error::other)? else { continue };
         for part in copy.file.chunks(PART_BYTES) {
             timeout(PATIENCE_FOR_A_PART, stream.write_all(part)).await??;
@@ -255,6 +257,8 @@ mod tests {
         padding: usize,
         /// Held while somebody lets no copy be made.
         copying: Arc<Mutex<()>>,
+        /// Since when what they hold was asked for, of each copy.
+        since: Arc<Mutex<Vec<Option<SystemTime>>>>,
         taken: Arc<Mutex<Vec<u64>>>,
     }
 
@@ -262,7 +266,8 @@ mod tests {
         fn find(&self, _: &Target, _: Reach) -> Vec<u64> {
             (0..self.ended.len() as u64).collect()
         }
-        fn copy(&self, number: u64, _: Option<Duration>) -> Option<RingsCopy> {
+        fn copy(&self, number: u64, since: Option<SystemTime>) -> Option<RingsCopy> {
+            self.since.lock().unwrap().push(since);
             let _copying = self.copying.lock().unwrap();
             let is_final = self.ended[usize::try_from(number).unwrap()];
             let file = format!("{}rings of {number};", " ".repeat(self.padding));
@@ -335,6 +340,27 @@ mod tests {
         stream.write_all(b"{\"snapshot\":{\"target\":\"all\"}}\n").unwrap();
         assert_eq!(answer(stream), "rings of 0;rings of 1;rings of 2;");
         assert_eq!(*programs.taken.lock().unwrap(), [0, 2]);
+    }
+
+    #[test]
+    fn the_last_of_all_programs_is_counted_back_from_when_it_was_asked_for() {
+        let programs = Programs { ended: &[false, false], ..Programs::default() };
+        let (_folder, path) = started_with(programs.clone());
+        let copying = programs.copying.lock().unwrap();
+        let mut stream = StdStream::connect(&path).unwrap();
+        let asked = SystemTime::now();
+        stream.write_all(b"{\"snapshot\":{\"target\":\"all\",\"last_ms\":5000}}\n").unwrap();
+        while programs.since.lock().unwrap().is_empty() {
+            std::thread::yield_now();
+        }
+        let copied = SystemTime::now();
+        drop(copying);
+        assert_eq!(answer(stream), "rings of 0;rings of 1;");
+        let since = programs.since.lock().unwrap().clone();
+        let [Some(first), Some(second)] = since[..] else { panic!("{since:?}") };
+        assert_eq!(first, second);
+        let from = first + Duration::from_secs(5);
+        assert!((asked..=copied).contains(&from), "{asked:?} {from:?} {copied:?}");
     }
 
     #[test]

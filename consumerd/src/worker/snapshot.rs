@@ -55,13 +55,12 @@ impl Recorders for Rings {
             .collect()
     }
 
-    fn copy(&self, number: u64, last: Option<Duration>) -> Option<RingsCopy> {
+    fn copy(&self, number: u64, since: Option<SystemTime>) -> Option<RingsCopy> {
         let mut saved = self.save(number)?;
-        if let Some(last) = last {
-            let since = now_ns().saturating_sub(u64::try_from(last.as_nanos()).unwrap_or(u64::MAX));
-            saved.keep_since(since.cast_signed());
+        if let Some(since) = since {
+            saved.keep_since(nanoseconds(since).cast_signed());
         }
-        let is_final = saved.identity.ended && last.is_none();
+        let is_final = saved.identity.ended && since.is_none();
         let mut file = Vec::new();
         saved::write(&saved, &mut file);
         Some(RingsCopy { file, is_final })
@@ -82,7 +81,7 @@ fn identify(program: &Program) -> Identity {
         pid: program.identity.pid,
         uid: program.identity.uid,
         ended: program.kept_bytes().is_some(),
-        taken_ns: now_ns(),
+        taken_ns: nanoseconds(SystemTime::now()),
         since_ns: 0,
         label: program.identity.comm.clone(),
         host: line_of("/proc/sys/kernel/hostname"),
@@ -94,8 +93,9 @@ fn line_of(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+/// Since 1970.
+fn nanoseconds(moment: SystemTime) -> u64 {
+    moment.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
 /// Gives up the recorders of ended programs that are beyond a bound, the one that ended first before the others, and

@@ -125,10 +125,17 @@ fn of_reading(mut reading: Reading) -> Result<Recovery> {
     Ok(recovery)
 }
 
+/// What a program is called; of some nobody knows.
+fn label(program: &Saved) -> &str {
+    match program.identity.label.as_str() {
+        "" => "program",
+        label => label,
+    }
+}
+
 fn summarize(program: &Saved, count: Count, unreadable: u64, is_foreign: bool, out: &mut String) {
     let of = &program.identity;
-    let label = if of.label.is_empty() { "program" } else { &of.label };
-    let _ = write!(out, "{}:{}", safe(label), of.pid);
+    let _ = write!(out, "{}:{}", safe(label(program)), of.pid);
     if !of.host.is_empty() {
         let _ = write!(out, " on {}", safe(&of.host));
     }
@@ -189,7 +196,7 @@ struct Place {
 
 impl<'a> Texts<'a> {
     fn of(program: &'a Saved) -> Self {
-        let label = program.identity.label.as_str().into();
+        let label = label(program).into();
         Texts { program, label, known: RefCell::default(), endpoints: RefCell::default() }
     }
 
@@ -333,11 +340,14 @@ mod tests {
         assert!(summary(&longer).ends_with("1 byte is damaged and was left out\n"));
     }
 
-    fn golden() -> Vec<Recovered> {
+    fn golden_file() -> Vec<u8> {
         let golden = include_str!("../../ringbuf/tests/golden/saved-v1.hex").replace('\n', "");
         let byte = |at: usize| u8::from_str_radix(&golden[at..at + 2], 16).unwrap();
-        let file: Vec<u8> = (0..golden.len()).step_by(2).map(byte).collect();
-        of_reading(saved::read(&file)).unwrap().annotations
+        (0..golden.len()).step_by(2).map(byte).collect()
+    }
+
+    fn golden() -> Vec<Recovered> {
+        of_reading(saved::read(&golden_file())).unwrap().annotations
     }
 
     #[test]
@@ -347,6 +357,15 @@ mod tests {
         write_text(&early, &mut line).unwrap();
         let line = String::from_utf8(line).unwrap();
         assert!(line.starts_with(" 1969-12-31 23:59:59.999999 UTC "), "{line}");
+    }
+
+    #[test]
+    fn a_program_without_a_name_is_called_alike_in_its_lines_and_in_the_summary() {
+        let mut reading = saved::read(&golden_file());
+        reading.programs[0].identity.label.clear();
+        let recovery = of_reading(reading).unwrap();
+        assert!(recovery.summary.starts_with("program:4711 "), "{}", recovery.summary);
+        assert!(recovery.annotations.iter().all(|annotation| &*annotation.program == "program"));
     }
 
     #[test]

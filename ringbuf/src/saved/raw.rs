@@ -10,6 +10,9 @@ use crate::layout::{
 };
 use crate::ring::Head;
 
+/// Bytes of the name that a program says in its header.
+const NAME_BYTES: usize = 16;
+
 /// Bytes of a ring, as far as the file has them, and its size in grains.
 struct Grains<'a> {
     bytes: &'a [u8],
@@ -27,7 +30,7 @@ pub(super) fn read(file: &[u8]) -> Option<(Saved, bool)> {
         |start: usize, count: usize| (start..start + count).map_while(|index| word(file, index)).collect();
     let anchor = (at(header::ANCHOR_RAW), at(header::ANCHOR_REALTIME).cast_signed());
     let mut saved = Saved {
-        identity: Identity { pid: at(header::PID) as u32, ..Identity::default() },
+        identity: Identity { pid: at(header::PID) as u32, label: own_name(file), ..Identity::default() },
         clock: ClockKind::from_word(at(header::CLOCK_KIND)),
         anchors: vec![anchor],
         header: words(0, HEADER_WORDS),
@@ -55,6 +58,13 @@ pub(super) fn read(file: &[u8]) -> Option<(Saved, bool)> {
         }
     }
     Some((saved, is_cut))
+}
+
+/// What the program calls itself; nothing if it does not say.
+fn own_name(file: &[u8]) -> String {
+    let bytes = file.get(header::NAME * 8..).map_or(&[][..], |rest| &rest[..rest.len().min(NAME_BYTES)]);
+    let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(name).into_owned()
 }
 
 fn ring(number: u32, header: Vec<u64>, grains: &Grains<'_>, overwrites: bool) -> Option<SavedSlot> {

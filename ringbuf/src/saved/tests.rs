@@ -201,6 +201,23 @@ fn a_copy_of_the_memory_is_read_also_when_it_is_cut_or_its_heads_are_spoilt() {
 }
 
 #[test]
+fn a_copy_of_the_memory_has_the_name_that_the_program_says() {
+    let run = run(1000, 10..12, 5);
+    let label = |name: &[u8], end: usize| {
+        let mut memory = memory(7 << 36 | run.end(), 5 << 36 | 1000, 1, &run);
+        memory[header::NAME * 8..][..name.len()].copy_from_slice(name);
+        memory.truncate(end);
+        read(&memory).programs.remove(0).identity.label
+    };
+    let whole = usize::MAX;
+    assert_eq!(label(b"ceph-osd", whole), "ceph-osd");
+    assert_eq!(label(b"name-of-a-progra", whole), "name-of-a-progra");
+    assert_eq!(label(b"", whole), "");
+    assert_eq!(label(b"ceph-osd", header::NAME * 8 + 4), "ceph");
+    assert_eq!(label(b"ceph-osd", header::NAME * 8), "");
+}
+
+#[test]
 fn a_copy_of_the_memory_has_times_wherever_it_is_read_unless_they_are_of_another_counter() {
     let run = run(1000, 10..12, 5);
     let of_clock = |kind: u64| {

@@ -75,21 +75,23 @@ impl Written {
 /// # Errors
 /// When neither consumerd nor /proc gives it, or it cannot be written.
 pub fn run(arguments: &SnapshotArguments) -> Result<Written> {
-    match (ask(arguments), arguments.target.pid) {
-        (Err(refused), Some(pid)) => {
-            let file = of_process(pid, arguments.last).with_context(|| {
-                format!("consumerd does not give it ({refused:#}), and the process cannot be read")
-            })?;
-            let mut output = PrivateFile::at(&arguments.output)?;
-            let bytes = output.write(&mut &file[..])?;
-            written(arguments, bytes, output)
-        }
-        (asked, _) => asked,
-    }
+    let refused = match ask(arguments) {
+        Ok(written) => return written,
+        Err(refused) => refused,
+    };
+    let Some(pid) = arguments.target.pid else { return Err(refused) };
+    let file = of_process(pid, arguments.last).with_context(|| {
+        format!("consumerd does not give it ({refused:#}), and the process cannot be read")
+    })?;
+    let (output, bytes) = write_to(&arguments.output, &mut &file[..])?;
+    written(arguments, bytes, output)
 }
 
+/// What became of rings that were given: no other way to them mends a file that cannot be written.
+type Given = Result<Written>;
+
 /// Asks consumerd, and writes what it sends to the file.
-fn ask(arguments: &SnapshotArguments) -> Result<Written> {
+fn ask(arguments: &SnapshotArguments) -> Result<Given> {
     // Who named a process gets it without consumerd.
     let without = arguments.target.pid.is_none().then_some(WITHOUT_CONSUMERD);
     let mut stream = arguments.socket.ask(&request(arguments), PATIENCE, without)?;
@@ -104,16 +106,24 @@ fn ask(arguments: &SnapshotArguments) -> Result<Written> {
 }
 
 /// Writes the rings to the file.
-fn receive(arguments: &SnapshotArguments, from: impl Read) -> Result<Written> {
-    // Annotations may hold what is nobody else's business.
-    let mut output = PrivateFile::at(&arguments.output)?;
+fn receive(arguments: &SnapshotArguments, from: impl Read) -> Result<Given> {
     let mut rings = Tail { from, last: Vec::new(), failed: None };
-    let bytes = output.write(&mut rings)?;
+    let (output, bytes) = match write_to(&arguments.output, &mut rings) {
+        Ok(begun) => begun,
+        Err(error) => return Ok(Err(error)),
+    };
     // Who ends, or is killed, while he sends them cannot say so.
     if !saved::ends_whole(&rings.last) {
         bail!(broken_off(&arguments.output, &rings.cause(), output.keep_part()?));
     }
-    written(arguments, bytes, output)
+    Ok(written(arguments, bytes, output))
+}
+
+fn write_to(path: &Path, rings: &mut impl Read) -> Result<(PrivateFile, u64)> {
+    // Annotations may hold what is nobody else's business.
+    let mut output = PrivateFile::at(path)?;
+    let bytes = output.write(rings)?;
+    Ok((output, bytes))
 }
 
 fn written(arguments: &SnapshotArguments, bytes: u64, output: PrivateFile) -> Result<Written> {
@@ -330,7 +340,7 @@ mod tests {
                     BufReader::new(&asker).read_line(&mut String::new()).unwrap();
                     asker.write_all(&rings[..sent]).unwrap();
                 });
-                ask(&arguments).map_err(|error| error.to_string())
+                ask(&arguments).and_then(|given| given).map_err(|error| error.to_string())
             })
         };
         for sent in [whole - 1, whole - END_BYTES, MAGIC.len()] {
@@ -347,6 +357,27 @@ mod tests {
         let said = asked(MAGIC.len()).unwrap_err();
         assert!(said.ends_with(&format!("; {} is as it was", output.display())), "{said}");
         assert_eq!(std::fs::read(&output).unwrap().len(), whole);
+    }
+
+    #[test]
+    fn rings_that_consumerd_gives_and_nobody_can_write_are_not_asked_for_elsewhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("control.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let mut rings = Vec::new();
+        saved::write(&Saved::default(), &mut rings);
+        let pid = std::process::id().to_string();
+        let words = ["snapshot", "--pid", &pid, "--socket", socket.to_str().unwrap(), "-o", "/dev/full"];
+        let arguments = Command::parse_from(words).snapshot;
+        let said = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut asker, _) = listener.accept().unwrap();
+                BufReader::new(&asker).read_line(&mut String::new()).unwrap();
+                asker.write_all(&rings).unwrap();
+            });
+            format!("{:#}", run(&arguments).unwrap_err())
+        });
+        assert!(said.starts_with("failed to write /dev/full: "), "{said}");
     }
 
     #[test]

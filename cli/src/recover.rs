@@ -103,6 +103,9 @@ pub fn recover(path: &Path) -> Result<Recovery> {
 /// The annotations of what was found in a file.
 fn of_reading(mut reading: Reading) -> Result<Recovery> {
     match reading.programs.is_empty() {
+        true if reading.of_other_versions > 0 => {
+            bail!("it is of another version: read it by the `blkin` of the version that took it")
+        }
         true if reading.is_cut => bail!("it begins like a saved segment, and ends too early: it was cut"),
         true => bail!("it is neither a saved segment nor a copy of one"),
         false => {}
@@ -159,6 +162,11 @@ fn damage(reading: &Reading, out: &mut String) {
             reading.skipped_sections,
             "section makes no sense, or is of a later version",
             "sections make no sense, or are of a later version",
+        ),
+        (
+            reading.of_other_versions,
+            "program is of another version and was left out",
+            "programs are of other versions and were left out",
         ),
         (reading.unfinished, "program has a damaged end", "programs have damaged ends"),
     ];
@@ -348,6 +356,15 @@ mod tests {
 
     fn golden() -> Vec<Recovered> {
         of_reading(saved::read(&golden_file())).unwrap().annotations
+    }
+
+    #[test]
+    fn rings_of_another_version_are_named() {
+        let reading = Reading { of_other_versions: 1, ..Reading::default() };
+        let alone = of_reading(reading).unwrap_err().to_string();
+        assert!(alone.contains("it is of another version"), "{alone}");
+        let beside = of_reading(Reading { of_other_versions: 1, ..saved::read(&saved()) }).unwrap().summary;
+        assert!(beside.ends_with("\n1 program is of another version and was left out\n"), "{beside}");
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub struct Reading {
     pub skipped_sections: u64,
     /// Sections that must have been there and are not.
     pub missing_sections: u64,
+    /// Programs whose rings are written in another version of the format, or of records; they were not read.
+    pub of_other_versions: u64,
     /// Programs behind whose rings no end stands, because that is damaged.
     pub unfinished: u64,
     /// The file ends before what it holds does.
@@ -47,8 +49,8 @@ pub fn read(file: &[u8]) -> Reading {
             reading.give_up(program.take());
         }
         match (&mut program, section.kind) {
-            (None, kind::PROGRAM) => match identity(section.content) {
-                Some(identity) => program = Some(Assembly::of(identity)),
+            (None, kind::PROGRAM) => match Assembly::begun(section.content) {
+                Some(begun) => program = Some(begun),
                 None => reading.skipped_sections += 1,
             },
             (None, _) => {
@@ -60,14 +62,14 @@ pub fn read(file: &[u8]) -> Reading {
             (Some(program), _) => program.add(section, &mut reading),
         }
         if let Some(complete) = program.take_if(|program| program.is_complete) {
-            reading.programs.push(complete.saved);
+            reading.keep(complete);
         }
     }
     reading.damaged_bytes = sections.damaged_bytes;
     reading.cut_bytes = sections.cut_bytes;
     reading.is_cut = sections.cut_bytes > 0 || program.is_some() && !sections.ends_damaged;
     match program {
-        Some(cut) if reading.is_cut => reading.programs.push(cut.saved),
+        Some(cut) if reading.is_cut => reading.keep(cut),
         other => reading.give_up(other),
     }
     reading
@@ -77,7 +79,15 @@ impl Reading {
     /// Takes a program whose end is not where it should be.
     fn give_up(&mut self, program: Option<Assembly>) {
         self.unfinished += u64::from(program.is_some());
-        self.programs.extend(program.map(|program| program.saved));
+        program.into_iter().for_each(|program| self.keep(program));
+    }
+
+    fn keep(&mut self, program: Assembly) {
+        if program.is_of_another_version {
+            self.of_other_versions += 1;
+        } else {
+            self.programs.push(program.saved);
+        }
     }
 }
 
@@ -86,23 +96,36 @@ struct Assembly {
     saved: Saved,
     sections: u64,
     is_complete: bool,
+    /// What its sections hold may mean anything, but for the end.
+    is_of_another_version: bool,
 }
 
 impl Assembly {
     fn of(identity: Identity) -> Self {
-        Self { saved: Saved { identity, ..Saved::default() }, sections: 1, is_complete: false }
+        let saved = Saved { identity, ..Saved::default() };
+        Self { saved, sections: 1, is_complete: false, is_of_another_version: false }
+    }
+
+    /// What a program's first section begins; `None` when that makes no sense.
+    fn begun(content: &[u8]) -> Option<Self> {
+        let is_read = word(content, 0)? == VERSION && blkin_record::is_read(word(content, 1)?);
+        if is_read {
+            return identity(content).map(Self::of);
+        }
+        Some(Self { is_of_another_version: true, ..Self::of(Identity::default()) })
     }
 
     fn add(&mut self, section: Section<'_>, reading: &mut Reading) {
         self.sections += 1;
         let content = section.content;
         let taken = match section.kind {
+            kind::END => self.end(content, reading),
+            _ if self.is_of_another_version => Some(()),
             kind::CLOCK => self.clock(content),
             kind::HEADER => keep(&mut self.saved.header, content, HEADER_WORDS),
             kind::NAMES => keep(&mut self.saved.names, content, NAMES_TEXT_WORDS),
             kind::SLOT => self.slot(content),
             kind::GRAINS => self.grains(content),
-            kind::END => self.end(content, reading),
             _ => None,
         };
         reading.skipped_sections += u64::from(taken.is_none());
@@ -172,9 +195,6 @@ fn keep(into: &mut Vec<u64>, content: &[u8], most: usize) -> Option<()> {
 
 fn identity(content: &[u8]) -> Option<Identity> {
     let mut texts = content.get(7 * 8..)?;
-    if word(content, 0)? != VERSION || !blkin_record::is_read(word(content, 1)?) {
-        return None;
-    }
     let mut text = || {
         let length = word(texts, 0).filter(|length| *length <= MAX_TEXT_BYTES)? as usize;
         let text = texts.get(8..8 + length)?;

@@ -91,7 +91,7 @@ impl<'a> Iterator for Sections<'a> {
 }
 
 /// The section that `bytes` begin with, and its length with the padding.
-fn first(bytes: &[u8]) -> Option<(Section<'_>, usize)> {
+pub(super) fn first(bytes: &[u8]) -> Option<(Section<'_>, usize)> {
     let (header, rest) = bytes.split_at_checked(HEADER_BYTES)?;
     if header[..8] != MAGIC {
         return None;

@@ -89,6 +89,35 @@ fn programs_that_claim_any_number_of_sections_are_read() {
     assert_eq!((reading.programs.len(), reading.missing_sections), (4, u64::MAX));
 }
 
+/// A file of one program, whose first section has another word at `index`.
+fn file_with(index: usize, value: u64) -> Vec<u8> {
+    let mut file = Vec::new();
+    write(&saved(), &mut file);
+    let (first, bytes) = section::first(&file).unwrap();
+    let mut content = first.content.to_vec();
+    content[index * 8..][..8].copy_from_slice(&value.to_le_bytes());
+    let mut other = Vec::new();
+    section::append(&mut other, first.kind, &content);
+    other.extend_from_slice(&file[bytes..]);
+    other
+}
+
+#[test]
+fn rings_of_another_version_are_counted_and_not_read() {
+    let (format, record) = (file_with(0, VERSION + 1), file_with(1, u64::from(blkin_record::VERSION) + 1));
+    for other in [format, record] {
+        let nothing = Reading { of_other_versions: 1, ..Reading::default() };
+        assert_eq!(read(&other), nothing);
+        assert_eq!(
+            read(&[file(), other.clone()].concat()),
+            Reading { of_other_versions: 1, ..read(&file()) }
+        );
+        assert_eq!(read(&[&other[..], &file()].concat()), Reading { of_other_versions: 1, ..read(&file()) });
+        let cut = read(&other[..other.len() / 2]);
+        assert!(cut.is_cut && cut.programs.is_empty() && cut.of_other_versions == 1);
+    }
+}
+
 #[test]
 fn what_was_written_reads_back() {
     let reading = read(&file());

@@ -23,6 +23,9 @@ const PIECE_GRAINS: u64 = 256;
 /// A copy that was overtaken begins again where the oldest record is then; it copies at most so many rings in all.
 const MOST_LAPS: u64 = 4;
 
+/// One of which less than this part is left, as a denominator, is not what was wanted.
+const ENOUGH: u64 = 4;
+
 /// What a ring held at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RingCopy {
@@ -44,35 +47,51 @@ pub(crate) struct LiveRing<'a, W: Words + ?Sized, F: Fn() -> Head> {
 }
 
 impl<W: Words + ?Sized, F: Fn() -> Head> LiveRing<'_, W, F> {
-    /// Copies what is in use. Without grains when the ring contradicts itself (then nothing lies between its ends), or is
-    /// written faster than it can be copied (then its ends say what there was).
+    /// Copies what is in use, or the newest part of it if it is written meanwhile. Without grains when the ring contradicts
+    /// itself (then nothing lies between its ends), or is written faster than it can be copied (then its ends say what there was).
     pub(crate) fn copy(&self) -> RingCopy {
-        let mut budget = MOST_LAPS * self.shape.grains();
+        let grains = self.shape.grains();
+        let (mut budget, mut longest) = (MOST_LAPS * grains, RingCopy::default());
+        let mut room = self.room();
         loop {
             // SYNC POINT evict: whoever moved OLDEST had seen a head behind it (invariant 9).
             let first = (self.first)();
             let head = Head(self.header.load(slot::HEAD, Relaxed));
-            let is_within = head.grains_since(first) <= self.shape.grains();
-            let copy = if is_within { self.copy_between(first, head, &mut budget) } else { None };
-            if let Some(copy) = copy {
-                return copy;
-            }
-            if !is_within {
+            let is_within = head.grains_since(first) <= grains;
+            if is_within {
+                let copy = self.copy_between(first, head, std::mem::take(&mut room), &mut budget);
+                if copy.raw.len() as u64 * ENOUGH >= head.grains_since(first) * GRAIN_BYTES as u64 {
+                    return copy;
+                }
+                room = keep_longer(&mut longest, copy);
+            } else {
                 // Writers went on between the two loads; or the ring says so each time.
-                budget = budget.saturating_sub(self.shape.grains());
+                budget = budget.saturating_sub(grains);
             }
             if budget == 0 {
                 let from = if is_within { first } else { head };
-                return RingCopy { from: from.0, to: head.0, raw: Vec::new() };
+                let nothing = RingCopy { from: from.0, to: head.0, raw: Vec::new() };
+                return if longest.raw.is_empty() { nothing } else { longest };
             }
         }
     }
 
-    /// `None` when everything up to `head` was given up before it was copied.
-    fn copy_between(&self, first: Head, head: Head, budget: &mut u64) -> Option<RingCopy> {
+    /// Memory for all that is in use. Touched before: until the kernel has given the pages of a large ring one by one, a writer
+    /// has passed all of them.
+    fn room(&self) -> Vec<u8> {
+        let head = Head(self.header.load(slot::HEAD, Relaxed));
+        let grains = head.grains_since((self.first)()).min(self.shape.grains());
+        let mut room = Vec::new();
+        room.resize(grains as usize * GRAIN_BYTES, 1);
+        room
+    }
+
+    /// Copies what lies between `first` and `head`, but for what was given up before it was copied.
+    fn copy_between(&self, first: Head, head: Head, mut raw: Vec<u8>, budget: &mut u64) -> RingCopy {
+        raw.clear();
         let (mut from, length) = (first, head.grains_since(first));
-        let mut raw = Vec::new();
-        let mut copied = 0;
+        // Grains behind `first`: where the copy begins, and how far it has come.
+        let (mut start, mut copied) = (0, 0);
         while copied < length {
             let piece = PIECE_GRAINS.min(length - copied);
             self.copy_piece(first.position() + copied, piece, &mut raw);
@@ -82,17 +101,15 @@ impl<W: Words + ?Sized, F: Fn() -> Head> LiveRing<'_, W, F> {
             self.header.fence(Acquire);
             from = (self.first)();
             let given_up = from.grains_since(first);
-            if given_up > length {
-                return None;
-            }
             if given_up > copied {
-                copied = given_up;
+                (start, copied) = (given_up, given_up);
                 raw.clear();
-                raw.resize((copied as usize) * GRAIN_BYTES, 0);
             }
         }
-        raw.drain(..(from.grains_since(first) as usize) * GRAIN_BYTES);
-        Some(RingCopy { from: from.0, to: head.0, raw })
+        // A program may write anything into its ring's header, also an earlier place than before.
+        let lost = from.grains_since(first).saturating_sub(start);
+        raw.drain(..raw.len().min(lost as usize * GRAIN_BYTES));
+        RingCopy { from: from.0, to: head.0, raw }
     }
 
     fn copy_piece(&self, position: u64, grains: u64, out: &mut Vec<u8>) {
@@ -103,6 +120,11 @@ impl<W: Words + ?Sized, F: Fn() -> Head> LiveRing<'_, W, F> {
             }
         });
     }
+}
+
+/// Returns the memory of the shorter one.
+fn keep_longer(longest: &mut RingCopy, copy: RingCopy) -> Vec<u8> {
+    if copy.raw.len() > longest.raw.len() { std::mem::replace(longest, copy).raw } else { copy.raw }
 }
 
 /// The number that has the 28 bits of `records` and is nearest to `about`: a count which its writer keeps in 64 bits

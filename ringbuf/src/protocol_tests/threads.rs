@@ -240,6 +240,41 @@ fn overwritten_and_readable_are_all_also_while_threads_write_and_copies_are_take
     }
 }
 
+#[test]
+fn a_copy_of_which_writers_leave_little_is_made_again() {
+    const GRAINS: u64 = 2048;
+    let memory = Memory::with_mode(GRAINS as usize, RingMode::Overwrite);
+    let ring = memory.ring();
+    let push =
+        |records: u64| (0..records).for_each(|span| assert!(ring.push(&draft(span, None), || 0).is_ok()));
+    push(GRAINS);
+    // Writers go on for most of a lap behind the first piece.
+    let looks = std::cell::Cell::new(0);
+    let first = || {
+        looks.set(looks.get() + 1);
+        push(if looks.get() == 3 { GRAINS * 15 / 16 } else { 0 });
+        Head(memory.count(slot::OLDEST))
+    };
+    let copy = LiveRing { header: ring.header, grains: ring.grains, shape: ring.shape, first }.copy();
+    assert_eq!((copy.from, copy.to), (memory.count(slot::OLDEST), memory.count(slot::HEAD)));
+    let (overwritten, seen) = check_copy(&copy, 0);
+    assert_eq!(overwritten + seen.len() as u64, GRAINS + GRAINS * 15 / 16);
+}
+
+#[test]
+fn places_that_go_back_spoil_no_copy_but_their_own() {
+    let memory = Memory::with_mode(2048, RingMode::Overwrite);
+    let ring = memory.ring();
+    (0..2048).for_each(|span| assert!(ring.push(&draft(span, None), || 0).is_ok()));
+    for places in [[0, 0, 1500, 0], [0, 0, 700, 300], [0, 0, u64::MAX, 5]] {
+        let mut place = places.iter().cycle();
+        let place = std::cell::RefCell::new(&mut place);
+        let first = || Head(*place.borrow_mut().next().unwrap());
+        let copy = LiveRing { header: ring.header, grains: ring.grains, shape: ring.shape, first }.copy();
+        assert!(copy.raw.len() <= 2048 * 64);
+    }
+}
+
 proptest! {
     #[test]
     fn a_hostile_overwriting_ring_is_copied_within_bounds(

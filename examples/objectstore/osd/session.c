@@ -56,12 +56,18 @@ static void take_client_op(struct osd *osd, struct conn *conn, struct msg *msg)
 	op_free(op);
 }
 
+/* A write without a name would be journaled, but no replay could read it, nor what came after it. */
+static bool is_of_an_object(const struct msg *msg)
+{
+	return msg->type == MSG_OSD_OP || msg->type == MSG_SUB_OP || msg->type == MSG_RECOVER_PULL;
+}
+
 /* false: this is not one of our protocol's speakers. */
 static bool take_message(struct osd *osd, struct conn *conn, struct msg *msg)
 {
 	struct msg pong = {.type = MSG_PONG, .tid = msg->tid};
 
-	if (msg->pg >= MAX_PGS) {
+	if (msg->pg >= MAX_PGS || (is_of_an_object(msg) && msg->name_len == 0)) {
 		msg_clear(msg);
 		return false;
 	}

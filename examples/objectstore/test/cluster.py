@@ -13,6 +13,8 @@ import pathlib
 import select
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -300,7 +302,6 @@ def test_stopped_osd_is_given_up(cluster):
 
 
 def test_garbage_on_the_ports_harms_nobody(cluster):
-    import socket
     cluster.start_all()
     for name in ("osd.0", "gateway"):
         host, port = cluster.ready_file(name).read_text().strip().split(":")
@@ -313,6 +314,36 @@ def test_garbage_on_the_ports_harms_nobody(cluster):
                     pass
     cluster.client("put", "object", data=b"x")
     cluster.wait("clean")
+
+
+def crc32c(data, crc=0):
+    crc ^= 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+MSG_HEADER_BYTES = 76
+MSG_OSD_OP, MSG_SUB_OP, OP_PUT = 8, 10, 1
+
+
+def message(kind, op, version=0):
+    """A message without name and data (common/msg.h), whole and with the right checksum."""
+    head = struct.pack(">4sHHQIHHQiHHII", b"OBJ1", kind, op, 1, 0, 0, 0, version, 0, 0, 0, 0, 0) + bytes(24)
+    return head + struct.pack(">I", crc32c(head))
+
+
+def test_write_without_a_name_is_refused(cluster):
+    cluster.start_all()
+    for kind in (MSG_OSD_OP, MSG_SUB_OP):
+        for osd in range(2):
+            host, port = cluster.ready_file(f"osd.{osd}").read_text().strip().split(":")
+            with socket.create_connection((host, int(port)), timeout=DEADLINE_S) as s:
+                s.sendall(message(kind, OP_PUT, version=1))
+                check(s.recv(1) == b"", f"osd.{osd} took a write without a name")
+    cluster.client("put", "object", data=b"x")
 
 
 # ---- traces, with test/recorder.c in place of the library

@@ -41,7 +41,8 @@ struct osd_session {
 	struct gateway *gateway;
 	unsigned id;
 	pthread_t thread;
-	struct conn *conn; /* NULL: not connected */
+	struct conn *link; /* NULL: not connected */
+	struct conn *conn; /* the same once the OSD has greeted, while it may be used */
 	struct timespec heard;
 	bool refused; /* said so already */
 	/* what it said */

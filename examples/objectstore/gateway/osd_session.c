@@ -91,6 +91,26 @@ static void serve(struct osd_session *session, struct conn *conn)
 	monitor_osd_down(session);
 }
 
+/* Makes the connection known to who stops the gateway; false: that has begun already. */
+static bool link_up(struct osd_session *session, struct conn *conn)
+{
+	struct gateway *gateway = session->gateway;
+	bool stopping;
+
+	pthread_mutex_lock(&gateway->lock);
+	stopping = gateway->stopping;
+	session->link = stopping ? NULL : conn;
+	pthread_mutex_unlock(&gateway->lock);
+	return !stopping;
+}
+
+static void link_down(struct osd_session *session)
+{
+	pthread_mutex_lock(&session->gateway->lock);
+	session->link = NULL;
+	pthread_mutex_unlock(&session->gateway->lock);
+}
+
 static void *session_thread(void *arg)
 {
 	struct osd_session *session = arg;
@@ -102,8 +122,10 @@ static void *session_thread(void *arg)
 		if (fd == 0)
 			fd = net_connect(session->address);
 		conn = fd >= 0 ? conn_new(fd) : NULL;
-		if (conn)
+		if (conn && link_up(session, conn)) {
 			serve(session, conn);
+			link_down(session);
+		}
 		conn_release(conn);
 	} while (!stopping_after(session->gateway, RETRY_MS));
 	return NULL;
@@ -167,8 +189,8 @@ void osd_sessions_stop(struct gateway *gateway)
 {
 	pthread_mutex_lock(&gateway->lock);
 	for (unsigned n = 0; n < gateway->options.osd_count; n++)
-		if (gateway->osds[n].conn)
-			conn_shutdown(gateway->osds[n].conn);
+		if (gateway->osds[n].link)
+			conn_shutdown(gateway->osds[n].link);
 	pthread_mutex_unlock(&gateway->lock);
 	for (unsigned n = 0; n < gateway->options.osd_count; n++)
 		pthread_join(gateway->osds[n].thread, NULL);

@@ -346,6 +346,20 @@ def test_write_without_a_name_is_refused(cluster):
     cluster.client("put", "object", data=b"x")
 
 
+def test_gateway_stops_while_an_osd_does_not_answer_its_greeting(cluster):
+    cluster.start_osd(1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(DEADLINE_S)
+        port = silent.getsockname()[1]
+        cluster.start("gateway", [cluster.build / "objstore-gateway", "--dir", cluster.directory / "gateway",
+                                  f"--osd=0=127.0.0.1:{port}", f"--osd=1=@{cluster.ready_file('osd.1')}"])
+        connection, _ = silent.accept()
+        with connection:
+            hello = connection.recv(MSG_HEADER_BYTES, socket.MSG_WAITALL)
+            check(len(hello) == MSG_HEADER_BYTES, "the gateway said no hello")
+            cluster.stop("gateway")
+
+
 # ---- traces, with test/recorder.c in place of the library
 
 Span = collections.namedtuple("Span", "id parent name services annotations")

@@ -5,6 +5,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "atomic_file.h"
+#include "log.h"
 
 #define SEND_TIMEOUT_S 5
 #define CONNECT_TIMEOUT_S 5
@@ -75,6 +77,27 @@ int net_listen(const char *host, int *port)
 	return fd;
 }
 
+/* accept(2): errors of the connection that came, not of the listener. */
+static bool is_of_one_connection(int error)
+{
+	switch (error) {
+	case EINTR:
+	case ECONNABORTED:
+	case EPERM: /* a firewall's */
+	case ENETDOWN:
+	case EPROTO:
+	case ENOPROTOOPT:
+	case EHOSTDOWN:
+	case ENONET:
+	case EHOSTUNREACH:
+	case EOPNOTSUPP:
+	case ENETUNREACH:
+		return true;
+	default:
+		return false;
+	}
+}
+
 int net_accept(int listener)
 {
 	for (;;) {
@@ -83,8 +106,10 @@ int net_accept(int listener)
 			set_options(fd);
 			return fd;
 		}
-		if (errno != EINTR && errno != ECONNABORTED)
+		if (errno == EINVAL)
 			return -errno;
+		if (!is_of_one_connection(errno))
+			die("failed to accept a connection: %s", strerror(errno));
 	}
 }
 

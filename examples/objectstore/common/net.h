@@ -8,7 +8,8 @@
 
 /* Listens on host:port (port 0: any free one, told through *port); a descriptor or -errno. */
 int net_listen(const char *host, int *port);
-/* The next connection with the options every connection has; -errno when the listener is shut down. */
+/* The next connection, with the options every connection has; -EINVAL once the listener is shut down. Ends the process when
+ * none can be had any more: a daemon that hears nobody helps nobody. */
 int net_accept(int listener);
 /* Connects to "host:port"; a descriptor or -errno. */
 int net_connect(const char *address);

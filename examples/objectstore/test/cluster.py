@@ -7,9 +7,11 @@ that fails says why, shows the logs, and the exit status is 1.
 
 import argparse
 import collections
+import contextlib
 import json
 import os
 import pathlib
+import resource
 import select
 import shutil
 import signal
@@ -358,6 +360,28 @@ def test_gateway_stops_while_an_osd_does_not_answer_its_greeting(cluster):
             hello = connection.recv(MSG_HEADER_BYTES, socket.MSG_WAITALL)
             check(len(hello) == MSG_HEADER_BYTES, "the gateway said no hello")
             cluster.stop("gateway")
+
+
+def test_daemon_without_a_descriptor_for_a_connection_ends_and_says_so(cluster):
+    cluster.start_all()
+    check_ends_without_a_descriptor(cluster, "gateway")
+    cluster.stop("osd.0")
+    cluster.stop("osd.1")
+    cluster.start_osd(0)  # alone: nobody sends it a map that it could not write either
+    check_ends_without_a_descriptor(cluster, "osd.0")
+
+
+def check_ends_without_a_descriptor(cluster, name):
+    process = cluster.processes[name]
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (3, 3))
+    host, port = cluster.ready_file(name).read_text().strip().split(":")
+    # The descriptor is taken before the connection comes: this may end it, or the limit has already.
+    with contextlib.suppress(ConnectionError):
+        socket.create_connection((host, int(port)), timeout=DEADLINE_S).close()
+    check(process.wait(DEADLINE_S) == 1, f"{name} ended with {process.returncode}")
+    del cluster.processes[name]
+    check("failed to accept a connection: Too many open files" in (cluster.directory / f"{name}.log").read_text(),
+          f"{name} does not say why it ended")
 
 
 # ---- traces, with test/recorder.c in place of the library

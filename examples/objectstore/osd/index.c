@@ -133,6 +133,8 @@ int index_list(struct store_pg *pg, const char *after, struct listed **list, siz
 				continue;
 			if (list_object(&(*list)[*count], object) != 0) {
 				store_list_free(*list, *count);
+				*list = NULL;
+				*count = 0;
 				return -ENOMEM;
 			}
 			(*count)++;

@@ -71,7 +71,8 @@ int store_delete(struct store *store, unsigned pg, const char *name, uint64_t ve
 /* Remember deletions, so that a refill that read an object just before does not bring it back. */
 void store_keep_tombstones(struct store *store, unsigned pg, bool keep);
 
-/* The objects (no tombstones) with a name after `after`, sorted; *list is freed with store_list_free. */
+/* The objects (no tombstones) with a name after `after`, sorted; *list is freed with store_list_free, and NULL after an
+ * error. */
 int store_list(struct store *store, unsigned pg, const char *after, struct listed **list, size_t *count);
 void store_list_free(struct listed *list, size_t count);
 

@@ -17,16 +17,21 @@
 
 #define SEND_TIMEOUT_S 5
 #define CONNECT_TIMEOUT_S 5
+#define KEEP_IDLE_S 5
 
 static void set_options(int fd)
 {
 	struct timeval timeout = {.tv_sec = SEND_TIMEOUT_S};
-	int on = 1;
+	int on = 1, keep_idle_s = KEEP_IDLE_S, keep_interval_s = 1;
 	unsigned user_timeout_ms = SEND_TIMEOUT_S * 1000;
 
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
+	/* Of a machine that is gone while it owes us something, and, asked while there is silence, while it does not. */
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout_ms, sizeof user_timeout_ms);
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &keep_idle_s, sizeof keep_idle_s);
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &keep_interval_s, sizeof keep_interval_s);
 }
 
 static int resolve(const char *host, const char *port, int flags, struct addrinfo **found)

@@ -14,6 +14,7 @@
 #include "journal.h"
 #include "journal_format.h"
 #include "msg.h"
+#include "net.h"
 #include "osdmap.h"
 #include "store.h"
 
@@ -134,6 +135,30 @@ static void absurd_lengths_are_refused_at_once(void)
 	CHECK(msg_receive(fds[1], &got) == -EBADMSG);
 	close(fds[0]);
 	close(fds[1]);
+}
+
+static bool looks_for_a_silent_peer(int fd)
+{
+	int on = 0;
+	socklen_t len = sizeof on;
+
+	CHECK(getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, &len) == 0);
+	return on;
+}
+
+static void both_ends_look_for_a_silent_peer(void)
+{
+	char address[ADDRESS_BYTES];
+	int port = 0, listener = net_listen("127.0.0.1", &port), near, far;
+
+	CHECK(listener >= 0);
+	snprintf(address, sizeof address, "127.0.0.1:%d", port);
+	near = net_connect(address);
+	far = net_accept(listener);
+	CHECK(near >= 0 && looks_for_a_silent_peer(near) && looks_for_a_silent_peer(far));
+	close(near);
+	close(far);
+	close(listener);
 }
 
 static void names_are_file_names(void)
@@ -403,6 +428,7 @@ int main(int argc, char **argv)
 	message_comes_back_as_sent();
 	damaged_message_is_refused();
 	absurd_lengths_are_refused_at_once();
+	both_ends_look_for_a_silent_peer();
 	names_are_file_names();
 	map_gives_way_and_comes_home();
 	outdated_copy_never_serves();

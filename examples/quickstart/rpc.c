@@ -58,6 +58,7 @@ int main(void)
 	case -1:
 		return 1;
 	case 0:
+		close(ends[0]);
 		return serve(ends[1]) != 0;
 	}
 	close(ends[1]);
@@ -66,6 +67,7 @@ int main(void)
 	BLKIN_TIMESTAMP(&get, NULL, SERVER_RECV);
 	failed = call(ends[0], &get);
 	BLKIN_TIMESTAMP(&get, NULL, SERVER_SEND);
+	close(ends[0]);
 	wait(NULL);
 	printf("blkin trace %016llx\n", (unsigned long long)get.info.trace_id);
 	return failed != 0;

@@ -38,7 +38,7 @@
 enum msg_type {
 	MSG_CLIENT_OP = 1,   /* client -> gateway */
 	MSG_CLIENT_REPLY,    /* gateway -> client */
-	MSG_HELLO,           /* gateway or OSD -> OSD: who I am (result: OSD id, or HELLO_GATEWAY) */
+	MSG_HELLO,           /* gateway -> OSD: who are you? */
 	MSG_HELLO_REPLY,     /* result: OSD id; version: boot nonce; data: store id, last map */
 	MSG_MAP,             /* gateway -> OSD: data is an osdmap */
 	MSG_PING,            /* gateway -> OSD */
@@ -69,8 +69,6 @@ enum op_code {
 #define FLAG_ANY_REPLICA 8u   /* read here although another OSD is the primary */
 #define FLAG_WAIT_CLEAN 16u   /* OP_STATUS: answer once every replica is complete */
 #define FLAG_WAIT_DEGRADED 32u /* OP_STATUS: answer once some replica is not */
-
-#define HELLO_GATEWAY (-1)
 
 struct msg {
 	uint16_t type;

@@ -61,7 +61,7 @@ static bool take(struct osd_session *session, struct msg *msg)
 /* Our side of the greeting; the answer's data is then the caller's. */
 static bool greet(struct osd_session *session, struct conn *conn, struct msg *answer)
 {
-	struct msg hello = {.type = MSG_HELLO, .result = HELLO_GATEWAY};
+	struct msg hello = {.type = MSG_HELLO};
 
 	if (conn_send(conn, &hello) != 0 || conn_receive(conn, answer) != 0)
 		return false;

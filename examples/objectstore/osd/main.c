@@ -163,8 +163,10 @@ static void name_endpoints(struct osd *osd)
 
 static void start_thread(pthread_t *thread, void *(*run)(void *), void *arg)
 {
-	if (pthread_create(thread, NULL, run, arg) != 0)
-		die("failed to start a thread: %s", strerror(errno));
+	int rc = pthread_create(thread, NULL, run, arg);
+
+	if (rc != 0)
+		die("failed to start a thread: %s", strerror(rc));
 }
 
 static void open_store(struct osd *osd)

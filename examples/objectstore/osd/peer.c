@@ -91,6 +91,8 @@ static void serve_connection(struct peer *peer, int fd)
 	pthread_mutex_lock(&peer->lock);
 	peer->conn = conn;
 	session = ++peer->session;
+	if (peer->stopping)
+		conn_shutdown(conn); /* peer_stop() could not see it */
 	pthread_mutex_unlock(&peer->lock);
 	send_writes_in_flight(peer, conn, session);
 	receive_replies(peer, conn);

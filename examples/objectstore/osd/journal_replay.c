@@ -1,4 +1,5 @@
-/* journal_replay.c - a torn entry at the very end was never acknowledged; a gap before the end is damage. */
+/* journal_replay.c - a torn entry at the very end was never acknowledged; a gap before the newest segment
+ * is damage, while one within it cannot be told from a torn end. */
 #include "journal_replay.h"
 
 #include <dirent.h>

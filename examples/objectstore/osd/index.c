@@ -109,6 +109,15 @@ uint64_t index_last_version(struct store_pg *pg)
 	return last;
 }
 
+const struct object *index_find_version(const struct store_pg *pg, uint64_t version)
+{
+	for (size_t n = 0; n < pg->bucket_count; n++)
+		for (const struct object *object = pg->buckets[n]; object; object = object->next)
+			if (object->version == version && !object->deleted)
+				return object;
+	return NULL;
+}
+
 static int by_name(const void *a, const void *b)
 {
 	return strcmp(((const struct listed *)a)->name, ((const struct listed *)b)->name);

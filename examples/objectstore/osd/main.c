@@ -169,6 +169,32 @@ static void start_thread(pthread_t *thread, void *(*run)(void *), void *arg)
 		die("failed to start a thread: %s", strerror(rc));
 }
 
+/* By the last map seen here. Without one it counts as what others go by. */
+static bool is_to_be_refilled(const struct osd *osd, const struct osdmap *map, unsigned pg)
+{
+	return map->pg[pg].replica == osd->options.id && map->pg[pg].state != REPLICA_COMPLETE && pg < map->pg_count;
+}
+
+/*
+ * A refill puts a damaged object right, as where the power failed during one. Everywhere else the other replica goes
+ * by what this one has: it must not serve without.
+ */
+static void refuse_damage(struct osd *osd)
+{
+	unsigned char bytes[OSDMAP_MAX_BYTES];
+	struct osdmap map = {0};
+	char path[800];
+	size_t len;
+
+	if (map_load(osd, bytes, &len) == 0)
+		osdmap_decode(&map, bytes, len);
+	for (unsigned pg = 0; pg < MAX_PGS; pg++)
+		if (!is_to_be_refilled(osd, &map, pg) && store_damaged(&osd->store, pg, path, sizeof path))
+			die("failed to start: %s is damaged, and the journal does not have it. Remove this OSD's directory "
+			    "to have it refilled from its peers",
+			    path);
+}
+
 static void open_store(struct osd *osd)
 {
 	struct journal_hooks hooks = osd_journal_hooks;
@@ -183,6 +209,7 @@ static void open_store(struct osd *osd)
 		die("failed to open the journal in %s: %s", osd->options.dir, strerror(-rc));
 	if (osd->journal.replayed > 0)
 		log_line("replayed %" PRIu64 " journal entries", osd->journal.replayed);
+	refuse_damage(osd);
 }
 
 static void start_threads(struct osd *osd)

@@ -13,7 +13,6 @@
 #include "bytes.h"
 #include "crc32c.h"
 #include "index.h"
-#include "log.h"
 #include "msg.h"
 
 #define FILE_MAGIC 0x4f424a46u /* "OBJF" */
@@ -71,6 +70,9 @@ static int read_header(int dir, const char *file, const char *name, struct objec
 	return n == (ssize_t)sizeof header ? decode_header(header, name, is) : -EIO;
 }
 
+/* Of an object whose header says nothing; no write has it. */
+#define DAMAGED_VERSION 0
+
 /* A file that a crash left half-made is no object; if it was acknowledged, the journal has it. */
 static int load_file(struct store *store, unsigned pg, const char *file)
 {
@@ -84,12 +86,8 @@ static int load_file(struct store *store, unsigned pg, const char *file)
 	if (strncmp(file, "o_", 2) != 0 || !msg_name_is_valid(file + 2, strlen(file + 2)))
 		return 0;
 	rc = read_header(store->pg[pg].dir, file, file + 2, &is);
-	if (rc != 0) {
-		log_line("failed to read the header of %s/pg-%03u/%s (%s): ignored; the journal or the other "
-			 "replica brings it back",
-			 store->path, pg, file, strerror(-rc));
-		return 0;
-	}
+	if (rc != 0)
+		is = (struct object_version){.version = DAMAGED_VERSION};
 	return index_set(&store->pg[pg], file + 2, &is, false);
 }
 
@@ -133,6 +131,18 @@ int store_open(struct store *store, const char *dir)
 			rc = load_pg(store, pg);
 	}
 	return rc;
+}
+
+bool store_damaged(struct store *store, unsigned pg, char *path, size_t max)
+{
+	const struct object *found;
+
+	pthread_mutex_lock(&store->pg[pg].lock);
+	found = index_find_version(&store->pg[pg], DAMAGED_VERSION);
+	if (found)
+		snprintf(path, max, "%s/pg-%03u/o_%s", store->path, pg, found->name);
+	pthread_mutex_unlock(&store->pg[pg].lock);
+	return found != NULL;
 }
 
 void store_close(struct store *store)

@@ -51,10 +51,13 @@ struct listed {
 	struct object_version is;
 };
 
-/* Opens or creates DIR/store and reads every header. 0 or -errno. */
+/* Opens or creates DIR/store and reads every header. 0 or -errno. An object whose header is damaged is there all the same, so
+ * that nobody takes it for absent: store_damaged() says whether there is one. What the journal or a refill has replaces it. */
 int store_open(struct store *store, const char *dir);
 void store_close(struct store *store);
 
+/* The path of an object whose header is damaged; false: there is none. */
+bool store_damaged(struct store *store, unsigned pg, char *path, size_t max);
 bool store_find(struct store *store, unsigned pg, const char *name, struct object_version *found);
 /* Reads and verifies; *data is malloc'ed. 0, -ENOENT, -EIO when the checksum is wrong, or -errno. */
 int store_read(struct store *store, unsigned pg, const char *name, unsigned char **data, struct object_version *is);

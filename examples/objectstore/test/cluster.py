@@ -289,6 +289,54 @@ def test_damaged_object_is_read_from_the_other_replica(cluster):
             damaged.write_bytes(whole)
 
 
+def test_damaged_header_is_not_taken_for_an_absent_object(cluster):
+    cluster.start_all()
+    cluster.client("put", "object", data=b"precious")
+    cluster.stop_all()
+    (damaged,) = cluster.osd_directory(0).glob("store/pg-*/o_object")
+    damaged.write_bytes(b"?" + damaged.read_bytes()[1:])
+    check_does_not_start(cluster, 0, "is damaged, and the journal does not have it")
+    shutil.rmtree(cluster.osd_directory(0))
+    cluster.start_osd(0)
+    cluster.start_gateway()
+    cluster.start_osd(1)
+    cluster.wait("clean")
+    check(cluster.client("get", "object") == b"precious", "an acknowledged object was lost with one of its copies")
+
+
+def test_damaged_header_amid_a_refill_is_refilled(cluster):
+    cluster.start_all()
+    cluster.client("put", "object", data=b"precious")
+    cluster.kill("osd.1")
+    cluster.wait("degraded")
+    cluster.processes["osd.0"].send_signal(signal.SIGSTOP)  # gives nothing to whom it refills
+    seen = cluster.osd_directory(1) / "osdmap"
+    before = seen.read_bytes()
+    cluster.start_osd(1)
+    end = time.monotonic() + DEADLINE_S
+    while seen.read_bytes() == before:
+        check(time.monotonic() < end, "osd.1 was told of no refill")
+        time.sleep(0.01)
+    cluster.kill("osd.1")
+    (damaged,) = cluster.osd_directory(1).glob("store/pg-*/o_object")
+    damaged.write_bytes(b"")
+    cluster.processes["osd.0"].send_signal(signal.SIGCONT)
+    cluster.start_osd(1)
+    cluster.wait("clean")
+    check(damaged.read_bytes().endswith(b"precious"), "the damaged copy was not put right")
+
+
+def check_does_not_start(cluster, osd, why):
+    try:
+        cluster.start_osd(osd)
+    except Failure:
+        pass
+    else:
+        raise Failure(f"osd.{osd} starts over a damaged object")
+    status = cluster.processes.pop(f"osd.{osd}").wait(DEADLINE_S)
+    check(status == 1 and why in (cluster.directory / f"osd.{osd}.log").read_text(), f"osd.{osd} does not say why")
+
+
 def test_stopped_osd_is_given_up(cluster):
     for osd in range(2):
         cluster.start_osd(osd)

@@ -324,6 +324,25 @@ static void damaged_object_is_an_error(const char *dir)
 	store_close(&store);
 }
 
+static void damaged_header_waits_for_the_journal(const char *dir)
+{
+	static struct store store;
+	struct object_version v = {9, 5, crc32c(0, "hello", 5)}, is;
+	char path[600];
+	int fd;
+
+	snprintf(path, sizeof path, "%s/store/pg-004/o_z", dir);
+	fd = open(path, O_WRONLY);
+	CHECK(fd >= 0 && pwrite(fd, "J", 1, 0) == 1);
+	close(fd);
+	CHECK(store_open(&store, dir) == 0);
+	CHECK(store_find(&store, 4, "z", &is) && store_damaged(&store, 4, path, sizeof path));
+	CHECK(strcmp(path + strlen(dir), "/store/pg-004/o_z") == 0);
+	CHECK(store_put(&store, 4, "z", &v, (const unsigned char *)"hello", 0) == 0); /* as a replay does */
+	CHECK(!store_damaged(&store, 4, path, sizeof path));
+	store_close(&store);
+}
+
 static void tombstone_keeps_a_late_pull_out(const char *dir)
 {
 	static struct store store;
@@ -437,6 +456,7 @@ int main(int argc, char **argv)
 	store_keeps_the_newest(argv[1]);
 	listing_without_memory_is_empty(argv[1]);
 	damaged_object_is_an_error(argv[1]);
+	damaged_header_waits_for_the_journal(argv[1]);
 	tombstone_keeps_a_late_pull_out(argv[1]);
 	journal_replays_up_to_the_torn_end(argv[1]);
 	journal_with_a_gap_is_refused(argv[1]);

@@ -150,14 +150,17 @@ static void one_operation(struct worker *worker)
 		write_object(worker, op, object, name);
 }
 
+/* In seconds from the start. */
+static double due(const struct load *load, uint64_t number)
+{
+	return load->options->rate > 0 ? (double)number / load->options->rate : 0;
+}
+
 static void keep_pace(const struct load *load, uint64_t number)
 {
-	double wait;
+	double wait = due(load, number) - since(&load->start);
 	struct timespec t;
 
-	if (load->options->rate <= 0)
-		return;
-	wait = (double)number / load->options->rate - since(&load->start);
 	if (wait <= 0)
 		return;
 	t = (struct timespec){.tv_sec = (time_t)wait, .tv_nsec = (long)((wait - (double)(time_t)wait) * 1e9)};
@@ -171,6 +174,8 @@ static bool next_operation(struct load *load, uint64_t *number)
 
 	*number = atomic_fetch_add(&load->started, 1);
 	if (atomic_load(&stop_asked) || atomic_load(&load->failed) || (o->count > 0 && *number >= o->count))
+		return false;
+	if (o->seconds > 0 && due(load, *number) >= o->seconds)
 		return false;
 	keep_pace(load, *number);
 	return o->seconds <= 0 || since(&load->start) < o->seconds;

@@ -181,6 +181,12 @@ def test_mixed_load_leaves_equal_replicas(cluster):
     check(len(left) == 1, f"the journal was not trimmed: {left}")
 
 
+def test_load_ends_in_time_however_low_its_rate(cluster):
+    cluster.start_all()
+    result = cluster.client_json("load", "--seconds", 0.5, "--rate", 0.001)
+    check(result["operations"] == 1 and result["seconds"] < 100, f"load: {result}")
+
+
 def kill_under_load(cluster, victims):
     """Kills the victims in the middle of a load; the load must not notice, and nothing it was told may be lost."""
     log = cluster.directory / "acked"

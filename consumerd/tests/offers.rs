@@ -139,6 +139,28 @@ fn a_program_beyond_a_quota_is_read_if_another_leaves_soon_and_refused_once_if_n
     daemon.settled(made).assert_balanced();
 }
 
+/// Where the next daemon may not look for programs. Who crashes has no last word: the recorder is to be held by then.
+#[test]
+fn a_flight_recorder_that_goes_on_is_held_and_kept_by_the_daemon_after_one_that_was_killed() {
+    let site = Site::new();
+    let is_one = |daemon: &Daemon, figure: &str| daemon.metrics().sum(figure) == 1;
+    let first = site.bare_daemon(&[]);
+    let mut recorder = site.program(&[200, 1], &[("BLKIN_MODE", "overwrite"), ("BLKIN_RING_BYTES", "4096")]);
+    recorder.calls();
+    wait_for("it is held", || is_one(&first, "blkin_programs_held").then_some(()));
+    first.killed();
+    let second = site.bare_daemon(&[]);
+    wait_for("it is held again", || {
+        recorder.record_more();
+        recorder.calls();
+        is_one(&second, "blkin_programs_held").then_some(())
+    });
+    // While it is, it offers itself to nobody.
+    assert!(is_one(&second, "blkin_offers_total"));
+    send_signal(recorder.pid(), Signal::KILL);
+    wait_for("it is kept", || is_one(&second, "blkin_recorders_kept").then_some(()));
+}
+
 /// As where consumerd runs in a container and shares the folder of its socket alone: the kernel knows no process id of such a
 /// program there.
 #[test]

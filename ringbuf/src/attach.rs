@@ -386,6 +386,8 @@ impl Attachment {
         words[control::LEFT].store(u64::from(!is_attached), Relaxed);
         if is_attached {
             words[control::UNREAD].store(0, Relaxed);
+            // From here on a flight recorder expects more of them, also of one that is killed at once.
+            self.control().beat();
         }
         words[control::ATTACHED].store(u64::from(is_attached), Release);
     }

@@ -100,6 +100,13 @@ impl ControlPage {
         self.word(control::RATE).store(rate, Relaxed);
     }
 
+    /// Shows a program whose rings are not drained that it is held all the same.
+    pub fn beat(&self) {
+        let beat = self.word(control::BEAT);
+        // One consumer has the program.
+        beat.store(beat.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
     /// Asks to be woken by the program once one of its heads passes an eighth of a ring of which three eighths or more
     /// wait, or no longer. A program that has ended a sleep calls again only in another one: each call of this begins one,
     /// told from others by the monotonic clock's nanoseconds within a second.

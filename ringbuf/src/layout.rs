@@ -169,6 +169,9 @@ pub(crate) mod control {
     pub(crate) const LEFT: usize = 6;
     /// Why the consumer that was offered the program last does not read it ([`Unread`](crate::Unread)); 0 if none has refused.
     pub(crate) const UNREAD: usize = 7;
+    /// Counted up when a consumer attaches the program, and again and again while it has a flight recorder, which it does not
+    /// drain.
+    pub(crate) const BEAT: usize = 8;
     const SLOT_LINES: usize = 64;
     pub(crate) const SLOT_LINE_WORDS: usize = 8;
     /// In a slot's line: grains given back by the consumer since the ring began.

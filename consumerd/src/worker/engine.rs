@@ -245,6 +245,7 @@ impl Engine {
         let now = self.now();
         if now >= self.next_tick {
             self.clocks.tick();
+            self.live_programs().filter(|program| program.is_recorder()).for_each(|program| program.beat());
             self.next_tick = now + CLOCK_TICK_EVERY;
         }
         // Of a program that nobody writes any more this round may find that it has ended.

@@ -248,6 +248,11 @@ impl Program {
         self.attachment.resume(frame.slot as usize, position(frame.from));
     }
 
+    /// Shows a flight recorder that it is held, so that it offers itself to nobody else.
+    pub(super) fn beat(&self) {
+        self.attachment.control().beat();
+    }
+
     /// Whether it overwrites its oldest records: it is not drained, but read when somebody asks.
     pub(super) fn is_recorder(&self) -> bool {
         self.attachment.info().mode == RingMode::Overwrite

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use super::state::{FAILED, STARTING, STATE, control_words, is_ready, words};
+use super::state::{FAILED, STARTING, STATE, control_words, is_ready, mode, words};
 use crate::clock::coarse_seconds;
 use crate::control::Unread;
 use crate::kept::{CONTROL, SEGMENT};
-use crate::layout::{self, control, header, slot};
+use crate::layout::{self, RingMode, control, header, slot};
 use crate::offer;
 use crate::ring::Head;
 use crate::say::Once;
@@ -43,12 +43,17 @@ pub(super) fn offer_if_due() {
 const GONE_AFTER_SECONDS: u64 = 2;
 const GONE_PAUSE_SECONDS: u64 = 10;
 
-/// As [`offer_if_due`], where a record found no room. A consumer that was killed has left its mark in the control page, and where
-/// the next one may not look for programs (`scan = false`) it would wait for this one's end.
+/// As [`offer_if_due`], where a record found no room, or a flight recorder goes on. A consumer that was killed has left its mark in
+/// the control page, and where the next one may not look for programs (`scan = false`) it would wait for this one's end.
 #[cold]
 pub(super) fn offer_if_unread() {
     if !is_attached() {
         return offer_if_due();
+    }
+    let beat = control_words().get(control::BEAT).map_or(0, |beat| beat.load(Relaxed));
+    if beat == 0 && mode() == RingMode::Overwrite {
+        // Whoever has it does not show that it lives.
+        return;
     }
     let now = coarse_seconds().max(1);
     let due = STATE.next_look_seconds.load(Relaxed);
@@ -56,7 +61,7 @@ pub(super) fn offer_if_unread() {
         return;
     }
     let read = (0..STATE.slots.load(Relaxed)).map(|slot| line_word(slot, control::TAIL_RECORDS));
-    let read = read.fold(0, u64::wrapping_add);
+    let read = read.fold(beat, u64::wrapping_add);
     let is_unread = due != 0 && STATE.read_at_look.load(Relaxed) == read;
     let pause = if is_unread { GONE_PAUSE_SECONDS } else { GONE_AFTER_SECONDS };
     if STATE.next_look_seconds.compare_exchange(due, now + pause, Relaxed, Relaxed).is_err() {

@@ -12,8 +12,8 @@ use rustix::thread::futex;
 
 use super::offered::{offer_if_due, offer_if_unread};
 use super::record::own_number;
-use super::state::{STATE, control_words, ring_of};
-use crate::layout::control;
+use super::state::{STATE, control_words, mode, ring_of};
+use crate::layout::{RingMode, control};
 
 /// What a process knows of its consumer's sleep. All of it may be lost between threads: it only saves calls.
 pub(super) struct Waking {
@@ -41,7 +41,10 @@ impl Waking {
 /// system call, which neither blocks nor touches errno. A C function, since a sequence ends in it.
 #[cold]
 pub(crate) extern "C" fn wake() {
-    // A full ring offers itself again with what it refuses, but a flight recorder refuses nothing.
+    if mode() == RingMode::Overwrite {
+        // It refuses nothing, by which a full ring would offer itself; and nothing in it waits for a consumer that sleeps.
+        return offer_if_unread();
+    }
     offer_if_due();
     let Some((word, sleep)) = sleeping().filter(|_| STATE.may_wake.load(Relaxed) && is_filling()) else {
         return;

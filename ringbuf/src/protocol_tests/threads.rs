@@ -241,6 +241,7 @@ fn overwritten_and_readable_are_all_also_while_threads_write_and_copies_are_take
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too many steps for an interpreter: a copy has pieces of 256 grains")]
 fn a_copy_of_which_writers_leave_little_is_made_again() {
     const GRAINS: u64 = 2048;
     let memory = Memory::with_mode(GRAINS as usize, RingMode::Overwrite);
@@ -262,6 +263,7 @@ fn a_copy_of_which_writers_leave_little_is_made_again() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too many steps for an interpreter: a copy has pieces of 256 grains")]
 fn places_that_go_back_spoil_no_copy_but_their_own() {
     let memory = Memory::with_mode(2048, RingMode::Overwrite);
     let ring = memory.ring();

@@ -1,0 +1,318 @@
+//! Connections whose calls come whole, in pieces, half or not at all, and what they are answered.
+
+use super::*;
+use std::future::pending;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use blkin_daemon::{Health, Places};
+use blkin_thrift::scribe::{decode_reply, encode_log_call, parse_call};
+use blkin_thrift::{Limits, scribe};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tokio::sync::watch;
+
+/// Settles each call once so many are there.
+struct Together {
+    wanted: usize,
+    came: watch::Sender<usize>,
+}
+
+impl Service for Together {
+    type Pending = ();
+
+    fn call(&self, frame: &[u8]) -> Result<Answer<()>, blkin_thrift::Error> {
+        let seq = parse_call(frame, &Limits::default()).map_err(|bad| bad.cause)?.seq;
+        self.came.send_modify(|came| *came += 1);
+        Ok(Answer::Later { seq, wants_reply: true, pending: () })
+    }
+
+    async fn settled(&self, (): ()) -> ResultCode {
+        let mut came = self.came.subscribe();
+        match came.wait_for(|came| *came >= self.wanted).await {
+            Ok(_) => ResultCode::Ok,
+            Err(_) => ResultCode::TryLater,
+        }
+    }
+}
+
+/// The only one of a server.
+fn seat() -> Seat {
+    Seat::new(Places::new(1).take().unwrap().to([127, 0, 0, 1].into()))
+}
+
+fn options() -> Options {
+    let long = Duration::from_secs(60);
+    Options {
+        max_frame_bytes: 1 << 20,
+        max_connections: 1,
+        idle_time: long,
+        frame_time: long,
+        budget: Budget::new(2 << 20, 1 << 20),
+    }
+}
+
+#[tokio::test]
+async fn calls_are_read_ahead_of_the_answers_which_keep_their_order() {
+    const CALLS: i32 = MAX_PIPELINED as i32;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let service = Together { wanted: CALLS as usize, came: watch::Sender::new(0) };
+    let stop = CancellationToken::new();
+    let heartbeat = Health::new().worker("scribe");
+    let serving = tokio::spawn(serve(listener, Arc::new(service), options(), stop.clone(), heartbeat));
+    let calls: Vec<u8> = (0..CALLS).flat_map(|seq| encode_log_call(seq, &[])).collect();
+    client.write_all(&calls).await.unwrap();
+    for seq in 0..CALLS {
+        let length = client.read_u32().await.unwrap() as usize;
+        let mut reply = vec![0; length];
+        client.read_exact(&mut reply).await.unwrap();
+        let reply = decode_reply(&reply, &Limits::default()).unwrap();
+        assert_eq!((reply.seq, reply.outcome), (seq, scribe::Outcome::Result(ResultCode::Ok)));
+    }
+    stop.cancel();
+    serving.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_peer_that_vanished_is_found_out_long_before_it_may_be_idle_no_more() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (stream, _) = listener.accept().await.unwrap();
+    ask_whether_peer_lives(&stream).unwrap();
+    assert!(sockopt::socket_keepalive(&stream).unwrap());
+    let again = sockopt::tcp_keepintvl(&stream).unwrap() * sockopt::tcp_keepcnt(&stream).unwrap();
+    assert_eq!(sockopt::tcp_keepidle(&stream).unwrap() + again, Duration::from_secs(60));
+    assert_eq!(sockopt::tcp_user_timeout(&stream).unwrap(), 60_000);
+}
+
+/// Keeps no call, and waits for no client.
+struct Full;
+
+impl Service for Full {
+    type Pending = ();
+
+    fn call(&self, _: &[u8]) -> Result<Answer<()>, blkin_thrift::Error> {
+        Ok(Answer::Later { seq: 0, wants_reply: false, pending: () })
+    }
+
+    async fn settled(&self, (): ()) -> ResultCode {
+        ResultCode::TryLater
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_wants_no_answer_and_is_not_kept_ends_its_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let stop = CancellationToken::new();
+    let heartbeat = Health::new().worker("scribe");
+    let serving = tokio::spawn(serve(listener, Arc::new(Full), options(), stop.clone(), heartbeat));
+    client.write_all(&encode_log_call(0, &[])).await.unwrap();
+    assert_eq!(client.read(&mut [0; 8]).await.unwrap(), 0);
+    stop.cancel();
+    serving.await.unwrap();
+}
+
+/// Settles each call as it says itself.
+struct AsTold;
+
+impl Service for AsTold {
+    type Pending = ResultCode;
+
+    fn call(&self, _: &[u8]) -> Result<Answer<ResultCode>, blkin_thrift::Error> {
+        Ok(Answer::Ready(Vec::new()))
+    }
+
+    async fn settled(&self, code: ResultCode) -> ResultCode {
+        code
+    }
+}
+
+#[tokio::test]
+async fn who_waits_is_told_what_is_not_kept_and_who_does_not_stays_if_it_is() {
+    let (answers, queue) = mpsc::channel(2);
+    for (seq, wants_reply, pending) in [(1, false, ResultCode::Ok), (2, true, ResultCode::TryLater)] {
+        answers.send(Answer::Later { seq, wants_reply, pending }).await.unwrap();
+    }
+    drop(answers);
+    let mut written = Vec::new();
+    write_answers(&mut written, queue, &AsTold, Duration::from_secs(60), &seat(), |_| {}).await;
+    assert_eq!(written, encode_log_reply(2, ResultCode::TryLater));
+}
+
+/// Never settles a call.
+#[derive(Default)]
+struct Never(AtomicUsize);
+
+impl Service for Never {
+    type Pending = ();
+
+    fn call(&self, _: &[u8]) -> Result<Answer<()>, blkin_thrift::Error> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(Answer::Later { seq: 0, wants_reply: true, pending: () })
+    }
+
+    async fn settled(&self, (): ()) -> ResultCode {
+        pending().await
+    }
+}
+
+#[tokio::test]
+async fn no_more_calls_are_read_than_may_wait() {
+    let calls = encode_log_call(0, &[]).repeat(10 * MAX_PIPELINED);
+    let (service, stop) = (Arc::new(Never::default()), CancellationToken::new());
+    // Nobody takes an answer out of it; one more call waits for its place.
+    let (answers, _queue) = mpsc::channel(MAX_PIPELINED);
+    let (options, seat) = (options(), seat());
+    let reading = read_calls(&calls[..], &service, &options, &stop, &seat, answers);
+    assert!(tokio::time::timeout(Duration::from_millis(50), reading).await.is_err(), "it read them all");
+    assert_eq!(service.0.load(Ordering::Relaxed), MAX_PIPELINED + 1);
+}
+
+/// A connection to a service that settles each call, and the end of serving it.
+fn connect(
+    options: &Options,
+    stop: &CancellationToken,
+) -> (tokio::io::DuplexStream, tokio::task::JoinHandle<Result<(), Closing>>) {
+    let (client, server) = tokio::io::duplex(1 << 20);
+    let (reader, writer) = tokio::io::split(server);
+    let (options, stop) = (options.clone(), stop.clone());
+    let service = Arc::new(Together { wanted: 0, came: watch::Sender::new(0) });
+    let (answers, queue) = mpsc::channel(MAX_PIPELINED);
+    let serving = tokio::spawn(async move {
+        let seat = seat();
+        let reading = read_calls(reader, &service, &options, &stop, &seat, answers);
+        tokio::join!(reading, write_answers(writer, queue, &*service, options.frame_time, &seat, |_| {})).0
+    });
+    (client, serving)
+}
+
+/// A call of more than a message has for nothing.
+fn large_call() -> Vec<u8> {
+    let entry = scribe::LogEntry { category: "zipkin".to_owned(), message: vec![b'A'; 100 << 10] };
+    encode_log_call(1, &[entry])
+}
+
+#[tokio::test]
+async fn a_frame_takes_no_more_memory_than_it_has_leave_for() {
+    let (call, mut share) = (large_call(), options().budget.share());
+    let (header, mut rest) = call.split_first_chunk().unwrap();
+    let header = (*header, header.len());
+    let body = read_frame(&mut rest, header, call.len(), &mut share, &seat()).await.unwrap();
+    assert_eq!((body.len(), body.capacity()), (call.len() - header.1, body.len()));
+}
+
+/// Keeps the frames that it is called with.
+#[derive(Default)]
+struct Kept(Mutex<Vec<Vec<u8>>>);
+
+impl Service for Kept {
+    type Pending = ();
+
+    fn call(&self, frame: &[u8]) -> Result<Answer<()>, blkin_thrift::Error> {
+        self.0.lock().unwrap().push(frame.to_vec());
+        Ok(Answer::Ready(Vec::new()))
+    }
+
+    async fn settled(&self, (): ()) -> ResultCode {
+        ResultCode::Ok
+    }
+}
+
+/// Reads the calls of a connection whose bytes come so many at a time.
+async fn read_by(piece: usize, bytes: &[u8]) -> (Vec<Vec<u8>>, Result<(), Closing>) {
+    let (mut client, server) = tokio::io::duplex(piece);
+    let (service, stop) = (Arc::new(Kept::default()), CancellationToken::new());
+    let (answers, mut queue) = mpsc::channel(1);
+    let (options, seat) = (options(), seat());
+    let sending = async move { client.write_all(bytes).await.unwrap() };
+    let reading = read_calls(server, &service, &options, &stop, &seat, answers);
+    let answering = async { while queue.recv().await.is_some() {} };
+    let ((), closing, ()) = tokio::join!(sending, reading, answering);
+    (std::mem::take(&mut *service.0.lock().unwrap()), closing)
+}
+
+proptest! {
+    #[test]
+    fn frames_are_those_that_were_sent_however_their_bytes_come(
+        frames in vec(vec(any::<u8>(), 0..200), 1..5),
+        piece in 1_usize..50,
+        lost in 0_usize..4,
+    ) {
+        let framed = |frame: &Vec<u8>| [&(frame.len() as u32).to_be_bytes()[..], frame].concat();
+        let mut bytes: Vec<u8> = frames.iter().flat_map(framed).collect();
+        // Less than the header that the last begins with.
+        bytes.truncate(bytes.len() - lost);
+        let whole = frames.len() - usize::from(lost > 0);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let (read, closing) = runtime.block_on(read_by(piece, &bytes));
+        prop_assert_eq!(&read[..], &frames[..whole]);
+        prop_assert_eq!(closing.is_err(), lost > 0, "{:?}", closing);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_that_only_announce_keep_nobody_waiting() {
+    let (options, stop) = (options(), CancellationToken::new());
+    let mut idle = Vec::new();
+    for _ in 0..40 {
+        let mut connection = connect(&options, &stop);
+        connection.0.write_all(&(1_u32 << 20).to_be_bytes()).await.unwrap();
+        idle.push(connection);
+    }
+    // So that all have been looked at.
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let began = tokio::time::Instant::now();
+    let (mut client, _serving) = connect(&options, &stop);
+    client.write_all(&large_call()).await.unwrap();
+    assert!(client.read_u32().await.unwrap() > 0);
+    assert_eq!((began.elapsed(), options.budget.dropped()), (Duration::ZERO, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn half_a_frame_that_holds_memory_is_dropped_once_others_wait() {
+    let (mut options, stop) = (options(), CancellationToken::new());
+    // One at a time.
+    options.budget = Budget::new(1 << 20, 1 << 20);
+    let (mut half, held) = connect(&options, &stop);
+    let call = large_call();
+    half.write_all(&call[..call.len() - 1]).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let (mut client, _serving) = connect(&options, &stop);
+    client.write_all(&call).await.unwrap();
+    assert!(client.read_u32().await.unwrap() > 0);
+    assert!(matches!(held.await.unwrap(), Err(Closing::Denied(Denied::Slow))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_clock_of_a_frame_runs_while_it_waits_for_memory() {
+    let (mut options, stop) = (options(), CancellationToken::new());
+    options.budget = Budget::new(0, 0);
+    let mut other = options.budget.share();
+    other.grow(100 << 10).await.unwrap();
+    let (mut client, serving) = connect(&options, &stop);
+    client.write_all(&large_call()).await.unwrap();
+    assert!(matches!(serving.await.unwrap(), Err(Closing::Slow)));
+    assert_eq!(options.budget.waiting(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn half_frames_and_those_that_wait_do_not_keep_a_server_from_stopping() {
+    let (mut options, stop) = (options(), CancellationToken::new());
+    options.budget = Budget::new(0, 0);
+    let call = large_call();
+    let mut connections = Vec::new();
+    for length in [4, call.len() - 1, call.len()] {
+        let mut connection = connect(&options, &stop);
+        connection.0.write_all(&call[..length]).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        connections.push(connection);
+    }
+    assert_eq!(options.budget.waiting(), 1);
+    let began = tokio::time::Instant::now();
+    stop.cancel();
+    for (_client, serving) in connections {
+        serving.await.unwrap().unwrap();
+    }
+    assert_eq!(began.elapsed(), Duration::ZERO);
+}

@@ -335,12 +335,14 @@ fn a_call_keeps_its_time_whatever_is_told_of_parts_of_it() {
 }
 
 #[test]
-fn the_time_of_a_call_is_not_that_of_another_service_which_the_same_piece_names() {
-    let marks = vec![event(5, "x", "osd"), event(10, "cs", "gw"), event(20, "cr", "gw")];
-    let call = V1Span { timestamp: Some(10), duration: Some(10), ..piece("op", marks) };
-    let spans = assemble_v1(&[call, piece("op", vec![event(15, "y", "osd")])]);
-    let times: HashSet<_> = spans.iter().map(|span| (span.local_service(), span.timestamp)).collect();
-    assert_eq!(times, HashSet::from([(Some("gw"), Some(10)), (Some("osd"), None)]));
+fn the_time_of_a_call_or_of_serving_one_is_not_that_of_another_service_which_the_same_piece_names() {
+    for [begin, end] in [["cs", "cr"], ["sr", "ss"]] {
+        let marks = vec![event(5, "x", "osd"), event(10, begin, "gw"), event(20, end, "gw")];
+        let call = V1Span { timestamp: Some(10), duration: Some(10), ..piece("op", marks) };
+        let spans = assemble_v1(&[call, piece("op", vec![event(15, "y", "osd")])]);
+        let times: HashSet<_> = spans.iter().map(|span| (span.local_service(), span.timestamp)).collect();
+        assert_eq!(times, HashSet::from([(Some("gw"), Some(10)), (Some("osd"), None)]), "{begin}");
+    }
 }
 
 #[test]
@@ -355,15 +357,6 @@ fn a_mark_that_names_no_service_does_not_make_a_part_a_side_of_the_call() {
         [part(10, 5, vec![nowhere, event(12, "x", "osd")]), part(20, 30, vec![event(20, "y", "osd")])];
     let times: Vec<_> = assemble_v1(&parts).iter().map(|span| (span.timestamp, span.duration)).collect();
     assert_eq!(times, [(Some(10), Some(40))]);
-}
-
-#[test]
-fn the_time_of_a_served_call_is_not_that_of_another_service_which_the_same_piece_names() {
-    let marks = vec![event(5, "x", "osd"), event(10, "sr", "gw"), event(20, "ss", "gw")];
-    let call = V1Span { timestamp: Some(10), duration: Some(10), ..piece("op", marks) };
-    let spans = assemble_v1(&[call, piece("op", vec![event(15, "y", "osd")])]);
-    let times: HashSet<_> = spans.iter().map(|span| (span.local_service(), span.timestamp)).collect();
-    assert_eq!(times, HashSet::from([(Some("gw"), Some(10)), (Some("osd"), None)]));
 }
 
 #[test]

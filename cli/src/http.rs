@@ -27,6 +27,9 @@ const LONG: Duration = Duration::from_secs(3);
 /// A sentence that says which scheme is spoken.
 pub fn parse_url(text: &str) -> Result<String, String> {
     let url = with_scheme(text);
+    if url.contains(|character: char| character.is_whitespace() || character.is_control()) {
+        return Err("write http://HOST:PORT: there is a space in it".to_owned());
+    }
     match url.strip_prefix("http://").and_then(|rest| rest.split('/').next()) {
         Some(host) if !has_usable_port(host) => {
             Err(format!("write http://HOST:PORT: {host:?} names no port"))
@@ -65,7 +68,7 @@ pub(crate) fn unanswered(
 
 fn with_scheme(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
-    format!("{scheme}://{}", rest.trim_end_matches('/'))
+    format!("{}://{}", scheme.to_ascii_lowercase(), rest.trim_end_matches('/'))
 }
 
 /// Whoever listens there has taken the connection, and not answered in time.
@@ -79,6 +82,18 @@ impl std::fmt::Display for Silence {
 }
 
 impl std::error::Error for Silence {}
+
+/// A daemon that answers, but not with what was asked for yet: a worker of it is being started.
+#[derive(Debug)]
+pub(crate) struct NotYet(String);
+
+impl std::fmt::Display for NotYet {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NotYet {}
 
 /// Tells a terminal for whom it waits, once and unless the answer, with which the sender goes, comes soon.
 pub(crate) fn tell_of_waiting(base: &str, patience: Duration, once: Arc<Once>) -> Option<Sender<()>> {
@@ -227,7 +242,9 @@ impl Client {
 
     /// What a daemon said of a request that it did not answer.
     pub(crate) fn refused(&self, path: &str, answer: &Answer) -> anyhow::Error {
-        anyhow!("{}{path} answered {}{}", self.base, answer.status, words(&answer.body, self.option))
+        let said =
+            format!("{}{path} answered {}{}", self.base, answer.status, words(&answer.body, self.option));
+        if answer.status == 503 { NotYet(said).into() } else { anyhow!(said) }
     }
 
     /// What is said of an answer that is none to what was asked for.
@@ -284,7 +301,7 @@ mod tests {
 
     #[test]
     fn only_http_is_spoken_and_its_name_may_be_left_out() {
-        for url in ["http://10.0.0.5:9411/", "10.0.0.5:9411"] {
+        for url in ["http://10.0.0.5:9411/", "10.0.0.5:9411", "HTTP://10.0.0.5:9411"] {
             assert_eq!(parse_url(url).unwrap(), "http://10.0.0.5:9411");
         }
         for url in ["http://10.0.0.5:94110", "10.0.0.5:", "[::1]:x/zipkin", "fd00::5:9411", "10.0.0.5:0"] {
@@ -294,6 +311,9 @@ mod tests {
             ["10.0.0.5", "http://[::1]:9411", "[::1]", "proxy/zipkin", "proxy:80/a:b", "me:secret@proxy:80"]
         {
             assert!(parse_url(url).is_ok(), "{url}");
+        }
+        for url in ["http:// a:9411", "10.0.0.5:9411 ", "a\n:9411"] {
+            assert!(parse_url(url).unwrap_err().contains("there is a space in it"), "{url}");
         }
         for url in ["https://10.0.0.5:9411", "file:///etc/passwd", "/etc/passwd", "", "http://"] {
             assert!(parse_url(url).unwrap_err().contains("only http is spoken"), "{url}");

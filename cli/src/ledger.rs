@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use serde::Serialize;
 
-use crate::http::Client;
+use crate::http::{Client, NotYet};
 use crate::metrics::Metrics;
 
 /// A named figure.
@@ -68,6 +68,8 @@ pub struct Reading {
     pub ledger: Ledger,
     /// A sentence for each of the others: which, and why.
     pub unread: Vec<String>,
+    /// How many of them may be read in a moment.
+    starting: usize,
     /// That a Zipkin server has the collector's place, which counts no annotations.
     pub silent: Option<String>,
 }
@@ -94,8 +96,17 @@ impl Reading {
                 none if none.is_empty() => self.miss(daemon, client.other(daemon)),
                 found => self.ledger.equations.extend(found),
             },
-            Err(error) => self.miss(daemon, format!("{error:#}")),
+            Err(error) => {
+                self.starting += usize::from(error.is::<NotYet>());
+                self.miss(daemon, format!("{error:#}"));
+            }
         }
+    }
+
+    /// Whether nothing that was read can change by waiting, or what was not read never will be.
+    fn is_final(&self) -> bool {
+        let gone = self.unread.len() > self.starting;
+        gone || (self.starting == 0 && self.ledger.on_the_way() == 0)
     }
 
     fn miss(&mut self, daemon: &str, why: String) {
@@ -149,14 +160,14 @@ impl Ledger {
         reading
     }
 
-    /// Reads all daemons until nothing is on its way, one cannot be read, or `patience` has passed.
+    /// Reads all daemons until nothing is on its way, one cannot be read, or `patience` has passed. One whose worker is
+    /// being started can be read in a moment.
     pub fn settled(consumerd: &Client, relays: &[Client], collector: &Client, patience: Duration) -> Reading {
         const PERIOD: Duration = Duration::from_millis(50);
         let deadline = Instant::now() + patience;
         loop {
             let reading = Ledger::read(consumerd, relays, collector);
-            let is_final = reading.ledger.on_the_way() == 0 || !reading.unread.is_empty();
-            if is_final || Instant::now() >= deadline {
+            if reading.is_final() || Instant::now() >= deadline {
                 return reading;
             }
             thread::sleep(PERIOD);

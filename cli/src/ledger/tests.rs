@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::equations::term;
 use super::table::STEPS;
@@ -200,6 +201,24 @@ fn a_daemon_that_cannot_be_read_hides_none_of_the_others() {
         assert!(reading.unread[0].starts_with("consumerd is missing in "), "{:?}", reading.unread);
         assert!(reading.unread[1].contains("http://127.0.0.1:2"), "{:?}", reading.unread);
     });
+}
+
+#[test]
+fn a_daemon_whose_worker_is_being_started_is_waited_for() {
+    let settled = |patience| {
+        let asked = AtomicUsize::new(0);
+        let consumerd = answering(move |_| match asked.fetch_add(1, Ordering::Relaxed) {
+            0 => ("503 Service Unavailable", "{\"healthy\":false}"),
+            _ => (
+                "200 OK",
+                "blkin_sink_acked_total{sink=\"scribe\"} 0\nblkin_valid_total{process=\"osd:1\"} 0\n",
+            ),
+        });
+        Ledger::settled(&consumerd, &[], &serving(COLLECTOR), patience)
+    };
+    let at_once = settled(Duration::ZERO);
+    assert!(at_once.unread[0].contains("/metrics answered 503: "), "{:?}", at_once.unread);
+    assert_eq!(settled(Duration::from_secs(60)).unread, Vec::<String>::new());
 }
 
 fn serving(metrics: &'static str) -> Client {

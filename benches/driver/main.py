@@ -49,7 +49,7 @@ def measure_runs(cases, options, consumerd, results):
                 measure.run_case(case, options, results)
             except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
                 say(f"   {case.name}: {error}")
-            if case.kind == "blkin" and case.group != "instructions":
+            if case.is_read():
                 results.lost[""] = consumerd.lost()
                 lost = results.lost[""] - lost_before
                 results.lost[case.name] = results.lost.get(case.name, 0) + lost

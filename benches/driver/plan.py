@@ -25,6 +25,10 @@ class Case:
         pin = ["taskset", "-c", str(PRODUCER_CPU)] if self.pinned else []
         return pin, self.program, [str(argument) for argument in self.arguments]
 
+    def is_read(self):
+        """Whether consumerd reads what it records, and knows what is lost."""
+        return self.kind == "blkin" and self.group != "instructions" and self.environment != UNREAD
+
     def shown(self, folder):
         """The command as one would type it."""
         pin, program, arguments = self.command()
@@ -36,6 +40,7 @@ class Case:
 PORTABLE = {"BLKIN_PRODUCER": "portable"}
 NO_AREAS = {"GLIBC_TUNABLES": "glibc.pthread.rseq=0"}
 OVERWRITE = {"BLKIN_MODE": "overwrite"}
+UNREAD = {"BLKIN_SOCKET": "/nonexistent/consumerd.sock"}
 OFF = {"BLKIN_OFF": "1"}
 RARE = {"BLKIN_RATE": "1000000000"}
 SAMPLED = {"BLKIN_RATE": "500"}
@@ -80,6 +85,9 @@ HOT = [
     blkin("root-no-areas", "… `blkin_init_new_trace`, sampled", "root", environment=NO_AREAS),
     blkin("event-no-areas-two", "… two producers on two CPUs", "event", "-t", "-p", 8000, environment=NO_AREAS, pinned=False),
     blkin("event-overwrite", "event, flight recorder", "event", environment=OVERWRITE),
+    blkin("event-unread", "event, no consumerd: each is counted as lost once the ring is full", "event", environment=UNREAD),
+    blkin("legacy-event-unread", "legacy event, no consumerd", "legacy-event", environment=UNREAD),
+    blkin("dynamic-event-unread", "every text new, no consumerd", "dynamic-event", "-n", 2000, environment=UNREAD),
     blkin("event-two", "event, two producers on two CPUs", "event", "-t", "-p", 8000, pinned=False),
     blkin("legacy-event-two", "legacy event, two producers on two CPUs", "legacy-event", "-t", "-p", 8000, pinned=False),
     blkin("dynamic-event-two", "every text new, two producers on two CPUs", "dynamic-event", "-n", 2000, "-t", "-p", 8000,

@@ -11,19 +11,9 @@ use blkin_ringbuf::ControlPage;
 use blkin_ringbuf::process::{Annotation, Status, init, record};
 use blkin_ringbuf::wake::{Waiter, Woken};
 use rustix::io::Errno;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Annotations within which everything happens, however slow the machine.
 const ENOUGH: usize = 2_000_000_000;
-
-/// The calling thread stays on one of the CPUs that it may use, and so with one ring.
-fn stay_on(cpu: impl FnOnce(&[usize]) -> usize) {
-    let allowed = sched_getaffinity(None).expect("CPUs are known");
-    let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
-    let mut one = CpuSet::new();
-    one.set(cpu(&allowed));
-    sched_setaffinity(None, &one).expect("the CPU is allowed");
-}
 
 fn annotate() {
     record(&Annotation {
@@ -52,7 +42,7 @@ impl Sleeper {
         let (end, ends) = channel();
         let waits = waiter.clone();
         thread::spawn(move || {
-            stay_on(|cpus| cpus[cpus.len() - 1]);
+            own::stay_on(|cpus| cpus[cpus.len() - 1]);
             begins
                 .iter()
                 .for_each(|ticket| end.send(waits.wait(ticket, slice::from_ref(&page))).expect("heard"));
@@ -82,7 +72,7 @@ fn a_consumer_that_waits_beside_a_full_ring_is_woken_once_a_sleep() {
     attachment.mark_attached(true);
     let page = attachment.control();
     let sleeper = Sleeper::new(page.clone());
-    stay_on(|cpus| cpus[0]);
+    own::stay_on(|cpus| cpus[0]);
     (0..ENOUGH).find(|_| {
         annotate();
         attachment.counters().full > 0

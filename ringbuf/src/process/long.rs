@@ -173,7 +173,8 @@ pub(super) unsafe fn push_at_once(
         }
         // SAFETY: passed on from the caller (invariant 13).
         Outcome::NoSlot => unsafe { push_image_portably(ids, names, traits, image, counts) },
-        _ => false,
+        Outcome::Refused => refuse_if_full(counts.grains() as u64),
+        Outcome::Aborted => false,
     }
 }
 
@@ -328,6 +329,23 @@ fn own_slot() -> Option<(&'static HotSlot, usize)> {
 /// The number of the slot that sequences do not write.
 fn last_slot() -> usize {
     STATE.slots.load(Relaxed).saturating_sub(1)
+}
+
+/// Counts a record that a sequence had no room for as lost, where a look at how far the consumer is tells that there is none.
+/// Else false, and the sequences know of what room there is. So nobody whose annotations are read by none pays for another try.
+#[cold]
+#[inline(never)]
+pub(super) fn refuse_if_full(grains: u64) -> bool {
+    if STATE.hot.phase.load(Acquire) != RSEQ {
+        return false;
+    }
+    // SAFETY: this phase says that the rings are written so (invariant 4).
+    let has_room = unsafe { rseq::find_room(&STATE.hot, grains) };
+    let is_lost = !has_room && mode() == RingMode::Discard;
+    if is_lost {
+        refuse();
+    }
+    is_lost
 }
 
 /// Counts a record that found no room.

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use blkin_record::{Draft, GRAIN_WORDS, Payload, Source, traits_word};
 
-use super::long::{count, record_draft};
+use super::long::{count, record_draft, refuse_if_full};
 use super::start::open_slot;
 use super::state::{GATE, PORTABLE, RSEQ, STATE, add_to_word, clock, ring_of, ring_of_mode};
 use super::waking::{after_refusal, wake};
@@ -84,16 +84,16 @@ pub(crate) unsafe extern "C" fn push_again(
     value: u64,
     code: u32,
 ) -> i32 {
-    if Outcome::from_code(code) == Outcome::Passed {
-        wake();
-        return 0;
+    match Outcome::from_code(code) {
+        Outcome::Passed => {
+            wake();
+            return 0;
+        }
+        Outcome::Refused if refuse_if_full(1) => return 0,
+        _ => {}
     }
     // SAFETY: passed on from the caller (invariant 13).
     let ids = unsafe { ids.cast::<[u64; 3]>().read() };
-    if STATE.hot.phase.load(Acquire) == RSEQ {
-        // SAFETY: this phase says that the rings are written so (invariant 4).
-        unsafe { rseq::refresh_limit(&STATE.hot) };
-    }
     record_draft(&Draft {
         trace_id: ids[0],
         span_id: ids[1],

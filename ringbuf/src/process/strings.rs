@@ -1,9 +1,9 @@
 //! Calls of the C interface with texts that are new: copied from the program's strings straight into a record.
 
-use blkin_record::{Entry, Payload, names_word, traits_word};
+use blkin_record::{CELLS_GRAINS, Entry, Payload, names_word, traits_word};
 
 use super::call::{Said, record_call, record_known};
-use super::long::{may_at_once, push_at_once, writes_by_sequence};
+use super::long::{may_at_once, push_at_once, refuse_if_full, writes_by_sequence};
 use super::record::Short;
 use super::state::NAMES;
 use super::text::{endpoint_of, is_not_due, is_to_be_kept, keep_call, recognise_longer_call, set_longer};
@@ -54,6 +54,9 @@ pub(crate) unsafe extern "C" fn push_cells_otherwise(
     ip: *const u8,
     service: *const u8,
 ) {
+    if refuse_if_full(CELLS_GRAINS as u64) {
+        return;
+    }
     // SAFETY: passed on from the caller (invariant 13).
     let call = unsafe { call_at(place, [name, ip, service, key]) };
     if !writes_by_sequence() {

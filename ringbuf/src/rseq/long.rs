@@ -278,7 +278,7 @@ pub(crate) unsafe fn push_texts(
 /// slot.
 ///
 /// # Safety
-/// As [`refresh_limit`](super::refresh_limit); the image has a head, and a tail that fills its grains.
+/// As [`find_room`](super::find_room); the image has a head, and a tail that fills its grains.
 pub(crate) unsafe fn push_long(hot: &Hot, image: &mut Image, grains: usize, is_event: bool) -> Outcome {
     debug_assert!((1..=Image::MOST_GRAINS).contains(&grains));
     let image = (&raw mut *image).cast();

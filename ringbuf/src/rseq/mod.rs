@@ -40,7 +40,7 @@ pub(crate) use area::{Area, add, area, index};
 pub(crate) use cells::push_cells;
 pub(crate) use ids::next_number;
 pub(crate) use long::{push_long, push_texts};
-pub(crate) use room::{evict, refresh_limit, refuse};
+pub(crate) use room::{evict, find_room, refuse};
 pub(crate) use short::{push_event, push_value};
 
 /// Done.

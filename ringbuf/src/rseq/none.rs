@@ -77,7 +77,9 @@ pub(crate) unsafe fn push_long(_: &Hot, _: &mut Image, _: usize, _: bool) -> Out
     Outcome::NoSlot
 }
 
-pub(crate) unsafe fn refresh_limit(_: &Hot) {}
+pub(crate) unsafe fn find_room(_: &Hot, _: u64) -> bool {
+    true
+}
 
 pub(crate) unsafe fn refuse(_: &Hot) -> Outcome {
     Outcome::NoSlot

@@ -31,9 +31,8 @@ sequence!(
     concat!(
         begin!("blkin_rseq_refuse"),
         slot_and_header!("blkin_rseq_refuse"),
-        "mov rax, qword ptr [rdx + 8]\ninc rax\n",
-        "mov rcx, qword ptr [rdx + 16]\ninc rcx\n",
-        "movq xmm0, rax\nmovq xmm1, rcx\npunpcklqdq xmm0, xmm1\n",
+        // Less -1 each.
+        "movups xmm0, xmmword ptr [rdx + 8]\npcmpeqd xmm1, xmm1\npsubq xmm0, xmm1\n",
         "movups xmmword ptr [rdx + 8], xmm0\n",
         end!("blkin_rseq_refuse", "xor eax, eax\nret\n"),
     ),
@@ -71,34 +70,37 @@ unsafe extern "C" {
     ) -> u32;
 }
 
-/// Looks how far the consumer is with the ring of the calling thread's slot.
+/// Looks how far the consumer is with the ring of the calling thread's slot. False if fewer grains than `wanted`, one at least,
+/// are free; true if as many are, or nothing is known.
 ///
 /// # Safety
 /// `hot` was set up for restartable sequences by this process: its slots are null or lie in its segment (invariants 1, 2
 /// and 8), and no other protocol writes their rings (invariant 4).
-pub(crate) unsafe fn refresh_limit(hot: &Hot) {
+pub(crate) unsafe fn find_room(hot: &Hot, wanted: u64) -> bool {
     let slot = index(hot).and_then(|index| hot.slots.get(index));
-    let Some(slot) = slot.filter(|slot| !slot.header.load(Acquire).is_null()) else { return };
+    let Some(slot) = slot.filter(|slot| !slot.header.load(Acquire).is_null()) else { return true };
     let header = slot.header.load(Relaxed);
     // SAFETY: not null, so that it points into the segment (see above) (invariant 1).
     let head = unsafe { &*header }.load(Relaxed) & POSITION_MASK;
     // SAFETY: set before the header (invariant 1).
     let tail = unsafe { &*slot.tail.load(Relaxed) }.load(Acquire) & POSITION_MASK;
-    let last = tail + u64::from(hot.mask.load(Relaxed));
-    let before_wrap = POSITION_MASK - 1;
-    let room = last.wrapping_sub(head) & POSITION_MASK;
-    let is_full = room > u64::from(hot.mask.load(Relaxed));
-    let would_wrap = !is_full && room > before_wrap.wrapping_sub(head) & POSITION_MASK;
-    let last = if would_wrap || head > before_wrap { before_wrap } else { last };
-    let limit = (last + 1).min(slot.open.load(Relaxed));
+    let grains = u64::from(hot.mask.load(Relaxed)) + 1;
+    // Head was read first: if others went on meanwhile, and the consumer behind them, it lies before tail, and nothing is known.
+    let Some(free) = grains.checked_sub(head.wrapping_sub(tail) & POSITION_MASK) else { return true };
+    if free < wanted {
+        return false;
+    }
+    // Where positions wrap is not for sequences of short records.
+    let limit = (head + free).min(POSITION_MASK).min(slot.open.load(Relaxed));
     // SAFETY: passed on from the caller. It does nothing where the thread is elsewhere by now (invariant 13).
     unsafe { blkin_rseq_set_limit(hot, header, 0, limit) };
+    true
 }
 
 /// Counts one attempt and its loss to a full ring, in whatever slot the calling thread is now.
 ///
 /// # Safety
-/// As [`refresh_limit`].
+/// As [`find_room`].
 pub(crate) unsafe fn refuse(hot: &Hot) -> Outcome {
     // SAFETY: passed on from the caller (invariant 13).
     Outcome::from_code(unsafe { blkin_rseq_refuse(hot) })
@@ -108,7 +110,7 @@ pub(crate) unsafe fn refuse(hot: &Hot) -> Outcome {
 /// slot and nobody else has moved them.
 ///
 /// # Safety
-/// As [`refresh_limit`].
+/// As [`find_room`].
 pub(crate) unsafe fn evict(
     hot: &Hot,
     header: *const AtomicU64,

@@ -8,6 +8,7 @@ use blkin_ringbuf::layout::{CONTROL_NAME, SEGMENT_NAME};
 use blkin_ringbuf::process::{Status, init};
 use blkin_ringbuf::{Attachment, ProducerKind};
 use rustix::fs::{Mode, OFlags, open};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// This process' own memfd of that name, opened anew as the descriptor that an offer carries.
 pub(crate) fn own_memfd(name: &str) -> OwnedFd {
@@ -41,6 +42,16 @@ pub(crate) fn in_forked_child(body: impl FnOnce() + UnwindSafe) {
     // SAFETY: waits for that child, and writes to a variable of this frame.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "the test failed in a forked child");
+}
+
+/// The calling thread stays on one of the CPUs that it may use, and so with one ring.
+#[allow(dead_code, reason = "not all tests do")]
+pub(crate) fn stay_on(cpu: impl FnOnce(&[usize]) -> usize) {
+    let allowed = sched_getaffinity(None).expect("CPUs are known");
+    let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
+    let mut one = CpuSet::new();
+    one.set(cpu(&allowed));
+    sched_setaffinity(None, &one).expect("the CPU is allowed");
 }
 
 /// Whether its rings are written by restartable sequences.

@@ -17,6 +17,9 @@
 		}                                                              \
 	}
 
+/* A value of so many bytes, made by bench_setup(). */
+enum { LONG_BYTES = 1000 };
+
 struct bench_case {
 	const char *name;
 	void (*calls)(int calls);

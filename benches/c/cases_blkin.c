@@ -20,6 +20,7 @@ static struct blkin_span spans[REQUESTS], unsampled_span;
 #define SPAN (&spans[i % REQUESTS])
 #define TRACE (&traces[i % REQUESTS])
 static volatile uint64_t sink;
+static char long_text[LONG_BYTES + 1];
 
 /*
  * Texts of which none was ever seen before: eight digits in the middle count up. They are written half a round ahead,
@@ -81,6 +82,7 @@ void bench_setup(void)
 	blkin_init_new_trace(&unsampled, "Main", &endpoint);
 	memset(&unsampled.info, 0, sizeof unsampled.info);
 	begin_texts();
+	memset(long_text, 'x', LONG_BYTES);
 	blkin_init_timestamp_annotation(&prepared, "Enqueued op", &endpoint);
 	blkin_span_of(&unsampled_span, &unsampled);
 	new_requests();
@@ -93,6 +95,7 @@ BENCH_CASE(clock_read, struct timespec now; clock_gettime(CLOCK_MONOTONIC, &now)
 BENCH_CASE(event, BLKIN_EVENT(SPAN, "Enqueued op"))
 BENCH_CASE(integer, BLKIN_INTEGER(SPAN, "bytes", i))
 BENCH_CASE(string, BLKIN_STRING(SPAN, "Object", "rbd_data.1"))
+BENCH_CASE(string_long, BLKIN_STRING(SPAN, "Object", long_text))
 BENCH_CASE(event_unsampled, BLKIN_EVENT(&unsampled_span, "Enqueued op"))
 
 BENCH_CASE(legacy_event, BLKIN_TIMESTAMP(TRACE, &endpoint, "Enqueued op"))
@@ -118,6 +121,7 @@ const struct bench_case bench_cases[] = {
 	{ "event", event, new_requests },
 	{ "integer", integer, new_requests },
 	{ "string", string, new_requests },
+	{ "string-long", string_long, new_requests },
 	{ "event-unsampled", event_unsampled, NULL },
 	{ "legacy-event", legacy_event, new_requests },
 	{ "record", record, new_requests },

@@ -5,7 +5,7 @@ use crate::layout::{
     KIND_STRING, MAX_IP_BYTES, MAX_TEXT_BYTES, ORDINAL_MASK, TAG_ENDPOINT, TAG_KEY, TAG_NAME, TAG_VALUE,
     TAIL_GRAIN_BYTES,
 };
-use crate::pack::Packer;
+use crate::pack::{Packer, TAIL_WORDS, Tail};
 use crate::stamp::Stamp;
 
 /// A text of a draft: already in the segment's table of names, or to be written into the record. No union of both: what is
@@ -207,10 +207,10 @@ impl<'a> Draft<'a> {
         ]
     }
 
-    /// Writes every word but the head's stamp through `put(word index, value)` and returns that stamp: storing it
-    /// in word 0, with release ordering, is what makes the record true.
+    /// Writes every word but the head's stamp to `place` and returns that stamp: storing it in word 0, with release
+    /// ordering, is what makes the record true.
     ///
-    /// `position` is that of the head grain; indices count words from the start of the record.
+    /// `position` is that of the head grain.
     #[inline]
     pub fn write(
         &self,
@@ -218,7 +218,7 @@ impl<'a> Draft<'a> {
         ordinal: u64,
         cookie: u32,
         clock: u64,
-        mut put: impl FnMut(usize, u64),
+        mut place: impl Place,
     ) -> Stamp {
         let mut words = self.head_words();
         if let Payload::Event = self.payload {
@@ -226,18 +226,14 @@ impl<'a> Draft<'a> {
         }
         words[7] |= ordinal & ORDINAL_MASK;
         for (index, word) in words.into_iter().enumerate().skip(1) {
-            put(index, word);
+            place.put(index, word);
         }
         let grains = self.grains();
         if grains > 1 {
             for index in 1..grains {
-                put(index * GRAIN_WORDS, Stamp::continuation(position + index as u64, index, cookie).0);
+                place.put(index * GRAIN_WORDS, Stamp::continuation(position + index as u64, index, cookie).0);
             }
-            let mut index = GRAIN_WORDS;
-            let mut tail = Packer::new(|word| {
-                index += if (index + 1).is_multiple_of(GRAIN_WORDS) { 2 } else { 1 };
-                put(index, word);
-            });
+            let mut tail = Packer::new(Behind { place, index: GRAIN_WORDS + 1 });
             self.pack(&mut tail);
             tail.finish();
         }
@@ -245,7 +241,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Puts the tail, word by word.
-    fn pack(&self, tail: &mut Packer<impl FnMut(u64)>) {
+    fn pack(&self, tail: &mut Packer<impl Tail>) {
         if let Some(name) = self.name.travels() {
             tail.few(Entry::Name.header(name.len()).into(), ENTRY_HEADER_BYTES);
             tail.text(name);
@@ -264,6 +260,51 @@ impl<'a> Draft<'a> {
             tail.few(Entry::Value.header(value.len()).into(), ENTRY_HEADER_BYTES);
             tail.text(value);
         }
+    }
+}
+
+/// Where the words of a record go. A function that takes one word at a time by its index is one.
+pub trait Place {
+    /// The word with this index, counted from the start of the record.
+    fn put(&mut self, index: usize, word: u64);
+
+    /// The words behind the stamp of the grain with this index, all at once.
+    fn put_grain(&mut self, grain: usize, words: [u64; TAIL_WORDS]) {
+        for (index, word) in words.into_iter().enumerate() {
+            self.put(grain * GRAIN_WORDS + 1 + index, word);
+        }
+    }
+}
+
+impl<P: FnMut(usize, u64)> Place for P {
+    #[inline(always)]
+    fn put(&mut self, index: usize, word: u64) {
+        self(index, word);
+    }
+}
+
+/// The tail in its place: behind the stamps of the continuation grains.
+struct Behind<P> {
+    place: P,
+    /// Where the next word goes.
+    index: usize,
+}
+
+impl<P: Place> Tail for Behind<P> {
+    #[inline(always)]
+    fn put(&mut self, word: u64) {
+        self.place.put(self.index, word);
+        self.index += if (self.index + 1).is_multiple_of(GRAIN_WORDS) { 2 } else { 1 };
+    }
+
+    fn words_left(&self) -> usize {
+        (GRAIN_WORDS - self.index % GRAIN_WORDS) % TAIL_WORDS
+    }
+
+    #[inline(always)]
+    fn put_grain(&mut self, words: [u64; TAIL_WORDS]) {
+        self.place.put_grain(self.index / GRAIN_WORDS, words);
+        self.index += GRAIN_WORDS;
     }
 }
 

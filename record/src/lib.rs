@@ -42,12 +42,12 @@ pub use cells::{
     ADDRESS_CELL, CELL_BYTES, CELLS_GRAINS, CELLS_TAIL_BYTES, KEY_CELLS, NAME_CELL, SERVICE_CELL,
     cells_traits,
 };
-pub use draft::{Draft, EndpointParts, Entry, Payload, Source, cut, names_word, traits_word};
+pub use draft::{Draft, EndpointParts, Entry, Payload, Place, Source, cut, names_word, traits_word};
 pub use endpoint::{Endpoint, EndpointRef};
 pub use layout::{
     GRAIN_BYTES, GRAIN_WORDS, MAX_GRAINS, MAX_IP_BYTES, MAX_TEXT_BYTES, OLDEST_VERSION, ORDINAL_MASK,
     POSITION_MASK, VERSION, is_read,
 };
-pub use pack::word_of;
+pub use pack::{TAIL_WORDS, word_of};
 pub use parse::{Invalid, Kind, Record, Records, Text, Value, records};
 pub use stamp::Stamp;

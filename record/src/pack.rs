@@ -1,19 +1,37 @@
 //! Bytes to words, in registers: what is stored a byte at a time and then loaded a word at a time waits for all of the
-//! stores.
+//! stores. Grains that are full of one text are passed on whole.
+
+use crate::layout::{GRAIN_WORDS, TAIL_GRAIN_BYTES};
+
+/// Words of a continuation grain behind its stamp.
+pub const TAIL_WORDS: usize = GRAIN_WORDS - 1;
+
+/// Bytes of a text from which on it is worth while to look for grains that are full of it.
+const LONG: usize = 3 * TAIL_GRAIN_BYTES;
+
+/// Takes the words of a tail, in order.
+pub(crate) trait Tail {
+    /// The next one.
+    fn put(&mut self, word: u64);
+    /// How many follow in the grain that is begun; 0 if none is.
+    fn words_left(&self) -> usize;
+    /// All of a grain, if none is begun.
+    fn put_grain(&mut self, words: [u64; TAIL_WORDS]);
+}
 
 /// Joins bytes to little-endian words, the last one padded with zeros, and passes them on in order.
-pub(crate) struct Packer<P: FnMut(u64)> {
-    put: P,
+pub(crate) struct Packer<T: Tail> {
+    tail: T,
     /// What is not a whole word yet.
     word: u64,
     /// How much of it, in bits: less than a word.
     bits: u32,
 }
 
-impl<P: FnMut(u64)> Packer<P> {
+impl<T: Tail> Packer<T> {
     #[inline(always)]
-    pub(crate) fn new(put: P) -> Packer<P> {
-        Packer { put, word: 0, bits: 0 }
+    pub(crate) fn new(tail: T) -> Packer<T> {
+        Packer { tail, word: 0, bits: 0 }
     }
 
     /// Up to 7 bytes; those of `value` behind them are 0.
@@ -23,7 +41,7 @@ impl<P: FnMut(u64)> Packer<P> {
         let filled = self.bits + 8 * bytes as u32;
         self.word |= value << self.bits;
         if filled >= u64::BITS {
-            (self.put)(self.word);
+            self.tail.put(self.word);
             self.word = above(value, self.bits);
         }
         self.bits = filled % u64::BITS;
@@ -32,10 +50,11 @@ impl<P: FnMut(u64)> Packer<P> {
     /// A text of any length.
     #[inline(always)]
     pub(crate) fn text(&mut self, text: &[u8]) {
+        let text = if text.len() < LONG { text } else { self.full_grains(text) };
         let (chunks, rest) = text.as_chunks::<8>();
         for chunk in chunks {
             let value = u64::from_le_bytes(*chunk);
-            (self.put)(self.word | value << self.bits);
+            self.tail.put(self.word | value << self.bits);
             self.word = above(value, self.bits);
         }
         // The last bytes of a text that has eight are loaded with those before them.
@@ -46,12 +65,29 @@ impl<P: FnMut(u64)> Packer<P> {
         self.few(last, rest.len());
     }
 
+    /// Takes what of a long text fills the grain that is begun, and then whole grains as they lie; gives back the rest.
+    #[inline(never)]
+    fn full_grains<'t>(&mut self, text: &'t [u8]) -> &'t [u8] {
+        let missing = ((u64::BITS - self.bits) / 8 % 8) as usize;
+        let (first, text) = text.split_at(missing);
+        self.few(word_of(first), missing);
+        let (first, text) = text.split_at(size_of::<u64>() * self.tail.words_left());
+        first.as_chunks().0.iter().for_each(|word| self.tail.put(u64::from_le_bytes(*word)));
+        let (grains, rest) = text.as_chunks::<TAIL_GRAIN_BYTES>();
+        for grain in grains {
+            let words = grain.as_chunks().0;
+            self.tail.put_grain(std::array::from_fn(|index| u64::from_le_bytes(words[index])));
+        }
+        rest
+    }
+
     /// Passes the last word on, unless it is empty.
     #[inline(always)]
-    pub(crate) fn finish(mut self) {
+    pub(crate) fn finish(mut self) -> T {
         if self.bits > 0 {
-            (self.put)(self.word);
+            self.tail.put(self.word);
         }
+        self.tail
     }
 }
 
@@ -86,12 +122,35 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// The words, and how many of them came by whole grains.
+    #[derive(Default)]
+    struct Words(Vec<u64>, usize);
+
+    impl Tail for Words {
+        fn put(&mut self, word: u64) {
+            self.0.push(word);
+        }
+
+        fn words_left(&self) -> usize {
+            self.0.len().next_multiple_of(TAIL_WORDS) - self.0.len()
+        }
+
+        fn put_grain(&mut self, words: [u64; TAIL_WORDS]) {
+            assert_eq!(self.words_left(), 0);
+            self.0.extend(words);
+            self.1 += 1;
+        }
+    }
+
+    fn text(bytes: std::ops::Range<usize>) -> impl Strategy<Value = Vec<u8>> {
+        proptest::collection::vec(any::<u8>(), bytes)
+    }
+
     proptest! {
         #[test]
         fn words_are_the_bytes_one_behind_the_other(pieces in proptest::collection::vec(
-                proptest::collection::vec(any::<u8>(), 0..40), 0..8)) {
-            let mut words = Vec::new();
-            let mut packer = Packer::new(|word: u64| words.extend_from_slice(&word.to_le_bytes()));
+                prop_oneof![text(0..40), text(0..2 * LONG)], 0..8)) {
+            let mut packer = Packer::new(Words::default());
             for piece in &pieces {
                 match piece.len() {
                     0..8 => packer.few(word_of(piece), piece.len()),
@@ -99,11 +158,16 @@ mod tests {
                 }
                 packer.text(piece);
             }
-            packer.finish();
+            let Words(words, grains) = packer.finish();
+            let words: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
             let expected: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().chain(piece)).copied().collect();
             prop_assert_eq!(words.len(), expected.len().next_multiple_of(8));
             prop_assert_eq!(&words[..expected.len()], &expected[..]);
             prop_assert!(words[expected.len()..].iter().all(|byte| *byte == 0));
+            // All but what completes the grain before, and what is left.
+            let least = |piece: &Vec<u8>| 2 * (piece.len() / TAIL_GRAIN_BYTES).saturating_sub(1);
+            let long = pieces.iter().filter(|piece| piece.len() >= LONG);
+            prop_assert!(grains >= long.map(least).sum());
         }
     }
 }

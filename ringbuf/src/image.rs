@@ -6,10 +6,11 @@
 
 use std::mem::MaybeUninit;
 
-use blkin_record::{Draft, EndpointParts, Entry, GRAIN_BYTES, GRAIN_WORDS, MAX_IP_BYTES, Payload};
+use blkin_record::{
+    Draft, EndpointParts, Entry, GRAIN_BYTES, GRAIN_WORDS, MAX_IP_BYTES, Payload, TAIL_WORDS,
+};
 
 use crate::cstring::{self, BLOCK, Block, PAGE};
-use crate::ring::TAIL_WORDS;
 
 /// Bytes of the tail in a continuation grain.
 const TAIL_GRAIN_BYTES: usize = TAIL_WORDS * size_of::<u64>();

@@ -8,12 +8,12 @@ mod threads;
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use blkin_record::{Draft, GRAIN_WORDS, Payload, Record, Source, records};
+use blkin_record::{Draft, GRAIN_WORDS, Payload, Record, Source, TAIL_WORDS, records};
 
 use crate::drain::{Position, RingReader};
 use crate::layout::{RingMode, SLOT_HEADER_WORDS, control, slot};
 use crate::recorder::{LiveRing, RingCopy};
-use crate::ring::{Head, Refused, Ring, RingShape, TAIL_WORDS};
+use crate::ring::{Head, Refused, Ring, RingShape};
 use crate::words::Words;
 
 #[cfg(not(loom))]

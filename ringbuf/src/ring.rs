@@ -2,7 +2,9 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use blkin_record::{Draft, GRAIN_BYTES, GRAIN_WORDS, ORDINAL_MASK, POSITION_MASK, Payload, Stamp};
+use blkin_record::{
+    Draft, GRAIN_BYTES, GRAIN_WORDS, ORDINAL_MASK, POSITION_MASK, Payload, Place, Stamp, TAIL_WORDS,
+};
 
 use crate::evict::next_oldest;
 use crate::layout::{RingMode, control, slot};
@@ -11,8 +13,6 @@ use crate::words::Words;
 const RECORDS_SHIFT: u32 = 36;
 /// How far before a record's place its memory is asked for; behind a ring's end in vain.
 const AHEAD_WORDS: usize = 32 * GRAIN_WORDS;
-/// Words of a continuation grain behind its stamp.
-pub(crate) const TAIL_WORDS: usize = GRAIN_WORDS - 1;
 
 const _: () = assert!(POSITION_MASK == (1 << RECORDS_SHIFT) - 1);
 const _: () = assert!(ORDINAL_MASK == u64::MAX >> RECORDS_SHIFT);
@@ -139,10 +139,7 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         }
         let (start, now) = self.reserve(grains, &mut clock)?;
         let base = start.position();
-        let stamp = draft.write(base, start.records(), self.shape.cookie, now, |index, word| {
-            let grain = base + (index / GRAIN_WORDS) as u64;
-            self.grains.store(self.shape.word_of(grain) + index % GRAIN_WORDS, word, Relaxed);
-        });
+        let stamp = draft.write(base, start.records(), self.shape.cookie, now, Reserved { ring: self, base });
         Ok(self.commit(start, grains, stamp))
     }
 
@@ -355,6 +352,33 @@ impl<W: Words + ?Sized> Ring<'_, W> {
         self.header.fetch_add(slot::ATTEMPTED, 1, Relaxed);
         self.header.fetch_add(counter, 1, Relaxed);
         Err(why)
+    }
+}
+
+/// Grains that were reserved from `base` on.
+struct Reserved<'a, 'r, W: Words + ?Sized> {
+    ring: &'a Ring<'r, W>,
+    base: u64,
+}
+
+impl<W: Words + ?Sized> Reserved<'_, '_, W> {
+    #[inline(always)]
+    fn word_of(&self, grain: usize) -> usize {
+        self.ring.shape.word_of(self.base + grain as u64)
+    }
+}
+
+impl<W: Words + ?Sized> Place for Reserved<'_, '_, W> {
+    #[inline(always)]
+    fn put(&mut self, index: usize, word: u64) {
+        self.ring.grains.store(self.word_of(index / GRAIN_WORDS) + index % GRAIN_WORDS, word, Relaxed);
+    }
+
+    #[inline(always)]
+    fn put_grain(&mut self, grain: usize, words: [u64; TAIL_WORDS]) {
+        let at = self.word_of(grain);
+        self.ring.grains.prefetch_to_store(at + AHEAD_WORDS);
+        self.ring.grains.store_run(at + 1, words);
     }
 }
 

@@ -10,6 +10,7 @@ in_image() { mount --bind / "$image" && cp ./*.deb /var/tmp/ && chroot "$image" 
 mkdir image
 check "the packages are installed into an image" in_image
 check "wholly" bash -c '[ "$(dpkg-query -W -f "\${db:Status-Status}" blkin)" = installed ] && getent passwd blkin'
+check "daemons are enabled there" chroot "$image" systemctl enable blkin-collector blkin-consumerd
 # And spans on a disk of their own.
 purge_mounted() {
     mkdir -p "$image/var/lib/blkin" && mount -t tmpfs tmpfs "$image/var/lib/blkin" && touch "$image/var/lib/blkin/spans" &&
@@ -17,6 +18,7 @@ purge_mounted() {
 }
 check "they are purged where spans have a mount point" purge_mounted
 check "none of them is left" bash -c '! dpkg-query -W blkin libblkin-dev libblkin0'
+check "nor what enabled them" bash -c '! ls -d /etc/systemd/system/*.wants/blkin-* 2>/dev/null'
 check "nor any span, and the mount point is" bash -ec '
     mountpoint image/var/lib/blkin && [ -z "$(ls image/var/lib/blkin)" ] && umount image/var/lib/blkin'
 umount image && rmdir /var/lib/blkin && userdel blkin

@@ -14,7 +14,7 @@ use blkin_daemon::config::{ConfigError, Layered, file_to_read, layered};
 use blkin_daemon::logging::{self, LogFormat, LogOverrides};
 use blkin_daemon::own::own_among;
 use blkin_daemon::start::after_help;
-use blkin_daemon::upstream::is_host_and_port;
+use blkin_daemon::upstream::{HOST_AND_PORT, is_host_and_port};
 use blkin_live::Options;
 use blkin_scribe::Window;
 use blkin_thrift::Limits;
@@ -265,7 +265,7 @@ impl Config {
         }
         for upstream in &self.upstreams {
             if !is_host_and_port(upstream) || upstream.len() > MAX_NAME_BYTES {
-                return refused(format!("{upstream:?} is no HOST:PORT; write one such as \"10.0.0.5:9410\""));
+                return refused(format!("{upstream:?} is no HOST:PORT; write {HOST_AND_PORT}"));
             }
         }
         if self.upstreams.iter().collect::<HashSet<_>>().len() < self.upstreams.len() {
@@ -433,6 +433,7 @@ mod tests {
             (&["--upstreams", "nowhere"][..], "upstreams"),
             (&["--upstreams", ":9410"], "upstreams"),
             (&["--upstreams", "a:1,http://10.0.0.5:9410"], "HOST:PORT"),
+            (&["--upstreams", "fd00::5:9410"], "[fd00::5]:9410"),
             (&["--upstreams", "a:1,a:1"], "upstreams"),
             (&["--spool-bytes", "1000"], "spool_bytes"),
             (&["--scribe-idle-seconds", "0"], "scribe_idle_seconds"),

@@ -70,7 +70,7 @@ pub fn table(rejects: &Rejects, now_us: u64, style: Style) -> String {
     let head = line("when", ["transport", "from", "cause"]) + "  reason";
     let mut out = format!("{}\n", style.paint(Colour::Bold, &cut(&head, style.columns)));
     for reject in &rejects.recent {
-        let when = units::age(now_us.saturating_sub(reject.time_ms.saturating_mul(1000)));
+        let when = units::age(reject.time_ms.saturating_mul(1000), now_us);
         let from = reject.peer.as_deref().unwrap_or("");
         let line = line(&when, [&reject.transport, from, &reject.cause]);
         let reason = safe(&reject.reason);

@@ -363,7 +363,7 @@ pub fn table(traces: &[Summary], now_us: u64, slowest: bool, style: Style) -> St
     for trace in traces {
         let cells = [
             &*safe(&trace.trace_id),
-            &units::age(now_us.saturating_sub(trace.start_us)),
+            &units::age(trace.start_us, now_us),
             &units::duration(trace.duration_us),
             &units::duration(trace.longest_span_us),
             &trace.spans.to_string(),

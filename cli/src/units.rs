@@ -16,15 +16,17 @@ pub fn duration(duration_us: u64) -> String {
     }
 }
 
-/// How long ago something was: `3 s ago`, `12 min ago`, `5 h ago`, `2 d ago`.
-pub fn age(age_us: u64) -> String {
-    let seconds = age_us / 1_000_000;
-    match seconds {
-        0..60 => format!("{seconds} s ago"),
-        60..3_600 => format!("{} min ago", seconds / 60),
-        3_600..86_400 => format!("{} h ago", seconds / 3_600),
-        _ => format!("{} d ago", seconds / 86_400),
-    }
+/// How long ago something was: `3 s ago`, `12 min ago`, `5 h ago`, `2 d ago`; of another machine, whose clock is ahead, it may be
+/// `in 5 h`.
+pub fn age(then_us: u64, now_us: u64) -> String {
+    let seconds = now_us.abs_diff(then_us) / 1_000_000;
+    let far = match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3_600 => format!("{} min", seconds / 60),
+        3_600..86_400 => format!("{} h", seconds / 3_600),
+        _ => format!("{} d", seconds / 86_400),
+    };
+    if then_us > now_us && seconds > 0 { format!("in {far}") } else { format!("{far} ago") }
 }
 
 /// `1 trace`, `7 traces`.
@@ -70,7 +72,14 @@ mod tests {
 
     #[test]
     fn ages_are_rounded_down() {
-        assert_eq!([3_900_000, 720_000_000, 20_000_000_000].map(age), ["3 s ago", "12 min ago", "5 h ago"]);
+        let ago = |age_us| age(0, age_us);
+        assert_eq!([3_900_000, 720_000_000, 20_000_000_000].map(ago), ["3 s ago", "12 min ago", "5 h ago"]);
+    }
+
+    #[test]
+    fn what_begins_by_a_clock_that_is_ahead_is_not_of_now() {
+        let ahead = |by_us| age(by_us, 0);
+        assert_eq!([900_000, 3_900_000, 86_400_000_000].map(ahead), ["0 s ago", "in 3 s", "in 1 d"]);
     }
 
     #[test]

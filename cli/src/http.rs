@@ -10,6 +10,7 @@ use anyhow::{Context, Result, anyhow};
 use ureq::config::ConfigBuilder;
 use ureq::typestate::AgentScope;
 
+use crate::moments::{now_us, parse_http_us};
 use crate::terminal::safe;
 
 /// No answer of a daemon is read beyond this: a search of 1,000 large traces stays well below it.
@@ -167,6 +168,17 @@ pub struct Answer {
     pub body: String,
     /// The key of the collector's configuration that left something out of it.
     pub partial: Option<String>,
+    /// When it was made, if it says so.
+    pub(crate) dated: Option<Dated>,
+}
+
+/// When an answer was made, in whole seconds of its daemon's clock, and when it was asked for and had by ours; in microseconds since
+/// 1970.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Dated {
+    pub(crate) theirs_us: u64,
+    pub(crate) asked_us: u64,
+    pub(crate) had_us: u64,
 }
 
 impl Client {
@@ -208,11 +220,16 @@ impl Client {
             request = request.query(key, value);
         }
         let waiting = tell_of_waiting(&self.base, self.patience, self.told.clone());
+        let asked_us = now_us();
         let mut response =
             request.call().map_err(|error| unanswered(error, &self.base, self.patience, self.option))?;
+        let had_us = now_us();
         drop(waiting);
         let status = response.status().as_u16();
-        let partial = response.headers().get("blkin-partial").and_then(|key| key.to_str().ok()).map(safe);
+        let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
+        let partial = header("blkin-partial").map(safe);
+        let theirs_us = header("date").and_then(parse_http_us);
+        let dated = theirs_us.map(|theirs_us| Dated { theirs_us, asked_us, had_us });
         let body = response
             .body_mut()
             .with_config()
@@ -220,7 +237,7 @@ impl Client {
             .read_to_string()
             .map_err(plain)
             .with_context(|| format!("failed to read the answer of {}{path}", self.base))?;
-        Ok(Answer { status, body, partial })
+        Ok(Answer { status, body, partial, dated })
     }
 
     /// Gets `path` and takes anything but 200 for an error that carries the daemon's own words.

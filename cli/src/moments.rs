@@ -79,6 +79,14 @@ fn parse_date_us(text: &str) -> Option<u64> {
     u64::try_from(seconds).ok().filter(|_| in_time)?.checked_mul(1_000_000)?.checked_add(micros)
 }
 
+/// Reads the date of an answer by HTTP, `Fri, 20 Nov 2026 19:52:00 GMT`, in microseconds since 1970.
+pub(crate) fn parse_http_us(text: &str) -> Option<u64> {
+    const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    let [_, day, month, year, time, "GMT"] = text.split(' ').collect::<Vec<_>>()[..] else { return None };
+    let month = MONTHS.find(month).filter(|at| month.len() == 3 && at % 3 == 0)? / 3 + 1;
+    parse_date_us(&format!("{year}-{month}-{day}T{time}Z"))
+}
+
 /// Days from 1970-01-01 to a date.
 fn parse_day(date: &str) -> Option<i64> {
     let [year, month, day] = parts(date, '-')?;
@@ -153,6 +161,19 @@ mod tests {
         }
         assert_eq!(parse_moment_us("2s", 5_000_000).unwrap(), 3_000_000);
         assert_eq!(parse_moment_us("0", 5_000_000).unwrap(), 5_000_000);
+    }
+
+    #[test]
+    fn the_date_of_an_answer_is_read() {
+        assert_eq!(parse_http_us("Fri, 20 Nov 2026 19:52:00 GMT"), Some(1_795_204_320_000_000));
+        for text in [
+            "",
+            "Fri, 20 anF 2026 19:52:00 GMT",
+            "Fri, 20 Nov 2026 19:52:00",
+            "Friday, 20-Nov-26 19:52:00 GMT",
+        ] {
+            assert_eq!(parse_http_us(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use anyhow::Result;
 use serde::Deserialize;
 
 use super::{Check, Status, losses};
-use crate::http::{Answer, Client, Silence};
+use crate::http::{Answer, Client, Dated, Silence};
 use crate::ledger::is_zipkins;
 use crate::metrics::Metrics;
 
@@ -57,6 +57,11 @@ impl Said {
     /// It is well, and the daemon whose metrics are named so.
     pub(super) fn is_well(&self, metrics: &str) -> bool {
         matches!(self.health, Ok(Answer { status: 200, .. })) && self.has_metrics(metrics)
+    }
+
+    /// When it answered, by its clock and by ours.
+    pub(super) fn dated(&self) -> Option<Dated> {
+        self.health.as_ref().ok()?.dated
     }
 
     fn has_metrics(&self, named: &str) -> bool {

@@ -1,5 +1,6 @@
 //! `blkin doctor`: whether tracing works on this machine and, if not, why and what to do.
 
+mod clocks;
 mod daemons;
 mod kernel;
 pub mod losses;
@@ -110,6 +111,7 @@ pub fn examine(places: Places) -> Report {
     let collector = daemons::Said::by_collector(places.collector);
     checks.push(daemons::collector(&collector, consumerd.as_ref()));
     checks.extend(daemons::disk_and_clock(&collector));
+    checks.extend(clocks::check(&collector));
     let metrics = collector.metrics().unwrap_or_default();
     told.push(Ledger::of_collector(&metrics));
     checks.extend(room::of_collector(&collector.base, &metrics));

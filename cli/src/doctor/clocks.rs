@@ -1,0 +1,81 @@
+//! How far the collector's clock is from this machine's: each span stands where the clock of its own machine has it.
+
+use super::Check;
+use super::daemons::Said;
+use crate::http::Dated;
+use crate::units;
+
+/// A date is of whole seconds, and may be of the second before.
+const DATE_US: i64 = 2_000_000;
+/// What is surely as far apart as this is no matter of how long an answer took.
+const LEAST_US: i64 = 1_000_000;
+
+/// None if the clocks agree as far as whole seconds show, or nobody tells the time there.
+pub(super) fn check(said: &Said) -> Option<Check> {
+    let ahead_us = surely_ahead_us(said.dated()?);
+    let (way, other) = if ahead_us > 0 { ("ahead of", "behind") } else { ("behind", "ahead") };
+    let far = units::duration(ahead_us.unsigned_abs());
+    (ahead_us.abs() >= LEAST_US).then(|| {
+        Check::warning(
+            "clocks",
+            format!("the clock of {} is {far} {way} this machine's, or more", said.base),
+            format!(
+                "set the one that is wrong, and run NTP or PTP on both: what programs record here stands that far {other} in traces, \
+                 where searches for the last minutes or hours may not find it"
+            ),
+        )
+    })
+}
+
+/// How far the other clock is at least ahead, or below 0 behind; 0 if neither is sure.
+fn surely_ahead_us(dated: Dated) -> i64 {
+    let Dated { theirs_us, asked_us, had_us } = dated;
+    let [theirs_us, asked_us, had_us] =
+        [theirs_us, asked_us, had_us].map(|us| i64::try_from(us).unwrap_or(i64::MAX));
+    let ahead_us = theirs_us - had_us;
+    let behind_us = asked_us.saturating_sub(theirs_us.saturating_add(DATE_US));
+    if ahead_us > 0 { ahead_us } else { -behind_us.max(0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Status;
+    use super::*;
+    use crate::http::{Client, answering};
+
+    const NOON_US: u64 = 1_795_176_000_000_000;
+
+    fn ahead_us(theirs_us: u64, asked_us: u64, had_us: u64) -> i64 {
+        surely_ahead_us(Dated { theirs_us, asked_us, had_us })
+    }
+
+    #[test]
+    fn a_slow_answer_and_a_date_of_whole_seconds_are_no_other_clock() {
+        assert_eq!(ahead_us(NOON_US, NOON_US - 30_000_000, NOON_US), 0);
+        assert_eq!(ahead_us(NOON_US, NOON_US + 1_999_999, NOON_US + 1_999_999), 0);
+    }
+
+    #[test]
+    fn another_clock_shows_on_either_side() {
+        assert_eq!(ahead_us(NOON_US + 3_600_000_000, NOON_US, NOON_US + 1_000_000), 3_599_000_000);
+        assert_eq!(ahead_us(NOON_US - 3_600_000_000, NOON_US, NOON_US + 1_000_000), -3_598_000_000);
+    }
+
+    #[test]
+    fn a_collector_of_another_time_is_told_of() {
+        let at = |status: &'static str| {
+            Said::by_collector(answering(move |_| (status, "blkin_collector_commits_total 1\n")))
+        };
+        let past = check(&at("200 OK\r\ndate: Fri, 20 Nov 2020 19:52:00 GMT")).unwrap();
+        assert!(
+            past.status == Status::Warning && past.found.contains(" d behind this machine's"),
+            "{}",
+            past.found
+        );
+        assert!(past.advice.unwrap().contains(" that far ahead in traces"));
+        let future = check(&at("200 OK\r\ndate: Fri, 20 Nov 2099 19:52:00 GMT")).unwrap();
+        assert!(future.found.contains(" d ahead of this machine's"), "{}", future.found);
+        assert!(check(&at("200 OK")).is_none(), "who tells no time");
+        assert!(check(&Said::by_collector(Client::new("127.0.0.1:1"))).is_none());
+    }
+}

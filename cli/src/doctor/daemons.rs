@@ -125,8 +125,8 @@ impl Trouble {
         match cause.as_str() {
             "unreachable" => unreachable(daemon),
             "broken" => format!(
-                "look at the log of {to}: it breaks connections off, or was silent for io_timeout_ms; {daemon} tries again \
-                 by itself"
+                "name its Scribe port (a collector's is 9410, a relay's 1463) if the reason says that this is none; else look at \
+                 the log of {to}: it breaks connections off, or was silent for io_timeout_ms; {daemon} tries again by itself"
             ),
             "try_later" => format!(
                 "look at the metrics and the log of {to}: it cannot keep up, or cannot write to its disk; {daemon} tries \
@@ -350,6 +350,7 @@ mod tests {
         for cause in ["broken", "try_later"] {
             assert!(advice(cause).contains("log of b:1: it "), "{}", advice(cause));
         }
+        assert!(advice("broken").starts_with("name its Scribe port"), "that of HTTP may have been named");
         assert!(advice("refused").starts_with("is b:1 a Scribe server?"));
         assert!(advice("bound").contains("raise spool_bytes"));
         let log = "look at the log of the relay (`journalctl -u blkin-relay`);";

@@ -78,6 +78,6 @@ fn tell(standing: &Standing, words: &Words, done: &io::Result<()>) {
     let cause = Cause::of_write(error);
     if let Some(begun) = standing.failed(cause, error) {
         let (folder, cause, held_back) = (standing.to(), cause.label(), begun.held_back);
-        tracing::warn!(folder, cause, held_back, "{}: {error}; {}", words.failed, words.meanwhile);
+        tracing::error!(folder, cause, held_back, "{}: {error}; {}", words.failed, words.meanwhile);
     }
 }

@@ -13,6 +13,8 @@ use super::{AppendError, Draft, Spool};
 
 /// Most bytes that are made durable together.
 const GROUP_BYTES: usize = 8 << 20;
+/// What a sender hears until the spool takes entries again.
+const REFUSED: &str = "senders are told TRY_LATER until that works";
 /// Most calls that wait.
 const QUEUE_CALLS: usize = 65_536;
 
@@ -194,8 +196,11 @@ fn tell(standing: &Standing, appended: &Result<(), AppendError>) {
         AppendError::Full => Cause::Bound,
         AppendError::Disk(error) => Cause::of_write(error),
     };
-    if let Some(begun) = standing.failed(cause, error) {
-        let (folder, cause, held_back) = (standing.to(), cause.label(), begun.held_back);
-        tracing::warn!(folder, cause, held_back, "{error}; senders are told TRY_LATER until that works");
+    let Some(begun) = standing.failed(cause, error) else { return };
+    let (folder, held_back) = (standing.to(), begun.held_back);
+    if cause == Cause::Bound {
+        tracing::warn!(folder, cause = cause.label(), held_back, "{error}; {REFUSED}");
+    } else {
+        tracing::error!(folder, cause = cause.label(), held_back, "{error}; {REFUSED}");
     }
 }

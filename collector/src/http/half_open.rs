@@ -1,6 +1,7 @@
 //! Answers for who has said all and closes one direction, as `nc`, `socat` and some proxies do: they wait for the answer on
 //! the other. It looks the same when somebody has gone, and then nobody shall do their work for long; so the end of what
-//! they say is held back for a moment while a request is answered.
+//! they say is held back for a moment while a request is worked on. Once there is an answer, it is held back until all of that
+//! was handed over: who has gone refuses what he is sent, which ends the connection.
 
 use std::io;
 use std::pin::Pin;
@@ -9,29 +10,76 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::header;
+use axum::response::Response;
+use hyper::body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 /// How long who may have gone is worked for. A commit takes less, and most queries.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
 
+/// A stream that has no end of its own. Who watches one has gone more likely than closed one direction.
+const ENDLESS: &str = "text/event-stream";
+
 /// Whether a request of a connection is being answered. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Answering(Arc<AtomicBool>);
+pub(super) struct Answering {
+    is_worked_on: Arc<AtomicBool>,
+    is_sent: Arc<AtomicBool>,
+}
 
 impl Answering {
     /// Runs what answers a request. It is on from now: the connection reads on before it runs that for the first time.
     pub(super) fn during<F: Future>(self, answer: F) -> impl Future<Output = F::Output> {
-        self.0.store(true, Ordering::Release);
+        self.is_worked_on.store(true, Ordering::Release);
         async move {
             let answered = answer.await;
-            self.0.store(false, Ordering::Release);
+            self.is_worked_on.store(false, Ordering::Release);
             answered
         }
     }
 
-    fn is_on(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+    /// It is on until all of an answer was handed over.
+    pub(super) fn until_sent(self, answer: Response) -> Response {
+        if answer.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == ENDLESS) {
+            return answer;
+        }
+        self.is_sent.store(true, Ordering::Release);
+        answer.map(|inner| Body::new(Sent { inner, answering: self }))
+    }
+}
+
+/// The body of an answer.
+struct Sent {
+    inner: Body,
+    answering: Answering,
+}
+
+impl HttpBody for Sent {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.inner).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        self.answering.is_sent.store(false, Ordering::Release);
     }
 }
 
@@ -59,8 +107,11 @@ impl<C: AsyncRead + Unpin> AsyncRead for HalfOpen<C> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
         let is_end = buffer.filled().len() == before && buffer.remaining() > 0;
-        // Once the answer is there, whoever runs the connection reads again: nobody else has to wake it.
-        if is_end && self.answering.is_on() {
+        // Once the answer is there, or was sent, whoever runs the connection reads again: nobody else has to wake it.
+        if is_end && self.answering.is_sent.load(Ordering::Acquire) {
+            return Poll::Pending;
+        }
+        if is_end && self.answering.is_worked_on.load(Ordering::Acquire) {
             let grace = self.grace;
             let held_back = self.held_back.get_or_insert_with(|| Box::pin(sleep(grace)));
             ready!(held_back.as_mut().poll(context));
@@ -112,6 +163,20 @@ mod tests {
         answering.clone().during(async { assert_eq!(read_now(&mut connection), Some(3)) }).await;
         assert_eq!(read_now(&mut connection), Some(0));
         answering.during(async { assert_eq!(read_now(&mut connection), None) }).await;
+        assert_eq!(read_now(&mut connection), Some(0));
+    }
+
+    #[test]
+    fn an_end_is_held_back_until_an_answer_was_sent_unless_that_has_no_end() {
+        let answering = Answering::default();
+        let mut connection = HalfOpen::new(&b""[..], answering.clone(), Duration::ZERO);
+        let sent = answering.clone().until_sent(Response::new(Body::from("text")));
+        assert_eq!(sent.body().size_hint().exact(), Some(4));
+        assert_eq!(read_now(&mut connection), None);
+        drop(sent);
+        assert_eq!(read_now(&mut connection), Some(0));
+        let stream = Response::builder().header(header::CONTENT_TYPE, ENDLESS).body(Body::empty()).unwrap();
+        let _endless = answering.until_sent(stream);
         assert_eq!(read_now(&mut connection), Some(0));
     }
 

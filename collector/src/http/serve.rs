@@ -163,6 +163,8 @@ impl Service<Request<Incoming>> for Routes {
         request.extensions_mut().insert(self.peer);
         let turns = self.turns.clone();
         let answer = self.inner.call(turns.begin(request));
-        Box::pin(self.answering.clone().during(async move { Ok(turns.end(answer.await?)) }))
+        let answering = self.answering.clone();
+        let answer = self.answering.clone().during(answer);
+        Box::pin(async move { Ok(answering.until_sent(turns.end(answer.await?))) })
     }
 }

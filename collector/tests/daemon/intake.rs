@@ -3,9 +3,11 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use flate2::read::MultiGzDecoder;
 use serde_json::Value;
 
 use crate::bad_input::{GZIP, JSON, PROTOBUF, gzip};
+use crate::limits::configured;
 use crate::running::{Collector, Scribe, command, entry, span_entry, told};
 
 /// A list of one span with these ids, as protocol buffers.
@@ -155,6 +157,32 @@ fn who_closes_its_own_direction_after_a_request_is_answered_and_its_spans_are_st
     assert!(found.starts_with("HTTP/1.0 200") && found.ends_with("]"), "{found}");
     let broken_off = answer_to(&head);
     assert!(!broken_off.starts_with("HTTP/1.0 2"), "{broken_off}");
+}
+
+/// Each piece of a file is read by another thread, and awaited: there the end of what was said is seen again.
+#[test]
+fn who_closes_its_own_direction_gets_all_of_a_large_answer() {
+    const LENGTH: u64 = 8 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("index.html"), "").unwrap();
+    let file = std::fs::File::create(folder.path().join("large.bin")).unwrap();
+    file.set_len(LENGTH).unwrap();
+    let collector = configured(folder.path(), &format!("ui_dir = {:?}\n", folder.path()));
+    for compressed in [false, true] {
+        let accept = if compressed { "Accept-Encoding: gzip\r\n" } else { "" };
+        let mut stream = TcpStream::connect(collector.http).unwrap();
+        write!(stream, "GET /zipkin/large.bin HTTP/1.0\r\n{accept}\r\n").unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let body = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+        let mut whole = answer[body..].to_vec();
+        if compressed {
+            whole.clear();
+            MultiGzDecoder::new(&answer[body..]).read_to_end(&mut whole).unwrap();
+        }
+        assert_eq!(whole.len() as u64, LENGTH, "compressed: {compressed}");
+    }
 }
 
 #[test]

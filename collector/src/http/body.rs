@@ -101,16 +101,18 @@ async fn refused(headers: &HeaderMap, mut body: Body, most: usize) -> BadBody {
     BadBytes::TooLarge(most).into()
 }
 
+/// Whether there is gzip to undo. The codings are one list, on however many lines, and nothing between commas is none of them
+/// (RFC 9110, 5.3 and 5.6.1).
 fn is_gzip(headers: &HeaderMap) -> Result<bool, Problem> {
-    let Some(value) = headers.get(header::CONTENT_ENCODING) else { return Ok(false) };
-    match value.as_bytes().to_ascii_lowercase().as_slice() {
-        b"" | b"identity" => Ok(false),
+    let lines = headers.get_all(header::CONTENT_ENCODING).iter();
+    let codings = Vec::from_iter(lines.map(|line| String::from_utf8_lossy(line.as_bytes()))).join(", ");
+    let lower = codings.to_ascii_lowercase();
+    let named: Vec<_> = lower.split(',').map(str::trim).filter(|coding| !coding.is_empty()).collect();
+    match named[..] {
+        [] | ["identity"] => Ok(false),
         // RFC 9110, 8.4.1.3: both are the same.
-        b"gzip" | b"x-gzip" => Ok(true),
-        _ => {
-            let other = String::from_utf8_lossy(value.as_bytes());
-            Err(unsupported(format!("content encoding {other:?}: send gzip or none")))
-        }
+        ["gzip" | "x-gzip"] => Ok(true),
+        _ => Err(unsupported(format!("content encoding {codings:?}: send gzip or none"))),
     }
 }
 
@@ -268,6 +270,25 @@ mod tests {
         let whole = gzip(b"[]");
         for bytes in [&b"[]"[..], &whole[..whole.len() - 9], &[]] {
             assert!(gunzip(bytes.to_vec().into(), 100, &mut share()).await.is_err(), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn codings_are_one_list_on_however_many_lines() {
+        let read = |lines: &[&'static str]| {
+            let lines = lines.iter().map(|line| (header::CONTENT_ENCODING, line.parse().unwrap()));
+            let mut headers = HeaderMap::new();
+            lines.for_each(|(name, line)| _ = headers.append(name, line));
+            is_gzip(&headers).map_err(|Problem(status, _)| status)
+        };
+        for none in [&[][..], &[""], &["Identity"], &[",", ""], &["", "identity"]] {
+            assert_eq!(read(none), Ok(false), "{none:?}");
+        }
+        for gzip in [&["gzip"][..], &["X-Gzip"], &["gzip,"], &["", " , gzip"]] {
+            assert_eq!(read(gzip), Ok(true), "{gzip:?}");
+        }
+        for other in [&["br"][..], &["identity", "gzip"], &["gzip", "gzip"], &["gzip, identity"]] {
+            assert_eq!(read(other), Err(StatusCode::UNSUPPORTED_MEDIA_TYPE), "{other:?}");
         }
     }
 

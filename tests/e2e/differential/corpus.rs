@@ -400,6 +400,12 @@ impl Corpus {
         let coded = [JSON, ("Content-Encoding", "x-gzip")];
         self.http("v2 JSON, compressed as it was once called", V2, &coded, gzip(&one(&trace)), &trace);
         let trace = self.trace_id();
+        let coded = [JSON, ("Content-Encoding", "gzip,")];
+        self.http("v2 JSON, compressed, and a comma", V2, &coded, gzip(&one(&trace)), &trace);
+        let trace = self.trace_id();
+        let coded = [JSON, GZIP, GZIP];
+        self.http("v2 JSON, compressed as each of two lines says", V2, &coded, gzip(&one(&trace)), &trace);
+        let trace = self.trace_id();
         if let Some(body) = proto3_list(&[json!({"traceId": trace, "id": "2"})]) {
             let typed = [("Content-Type", "Application/X-Protobuf")];
             self.http("proto3, in another case", V2, &typed, body, &trace);

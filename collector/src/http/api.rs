@@ -69,10 +69,10 @@ pub(super) async fn autocomplete_values(
 
 /// Says of an answer that there may be more traces: it has as many as the configuration lets one have, and the client asked
 /// for more. Zipkin's clients pass over it.
-const LIMIT: HeaderName = HeaderName::from_static("blkin-limit");
+pub(super) const LIMIT: HeaderName = HeaderName::from_static("blkin-limit");
 
 /// Says of an answer that something was left out: the key of the configuration that bounds it.
-const PARTIAL: HeaderName = HeaderName::from_static("blkin-partial");
+pub(super) const PARTIAL: HeaderName = HeaderName::from_static("blkin-partial");
 
 /// An answer that tells whether it is all.
 fn told(json: Json, cut: Option<Cut>) -> Response {

@@ -1,12 +1,16 @@
-//! Which web pages may use the API: as Zipkin, GET and POST with a content type, from every origin unless told otherwise.
+//! Which web pages may use the API: as Zipkin, GET and POST with a content type, from every origin unless told otherwise. They
+//! may read what an answer says of itself.
 
 use axum::http::{Method, header};
 use tower_http::cors::{AllowOrigin, CorsLayer};
+
+use super::api::{LIMIT, PARTIAL};
 
 pub(super) fn layer(origins: &[String]) -> CorsLayer {
     CorsLayer::new()
         .allow_methods([Method::GET, Method::POST])
         .allow_headers([header::CONTENT_TYPE, header::CONTENT_ENCODING])
+        .expose_headers([LIMIT, PARTIAL, header::RETRY_AFTER])
         .allow_origin(allowed(origins))
 }
 

@@ -191,6 +191,8 @@ fn web_pages_of_every_origin_may_query_and_post_unless_told_otherwise() {
     let collector = Collector::start(folder.path());
     let answer = head(&collector, "GET /api/v2/services HTTP/1.1\r\nOrigin: http://page.example");
     assert!(answer.contains("access-control-allow-origin: *"), "{answer}");
+    let exposed = "access-control-expose-headers: blkin-limit,blkin-partial,retry-after";
+    assert!(answer.contains(exposed), "that an answer is not all: {answer}");
     let ask = "OPTIONS /api/v2/spans HTTP/1.1\r\nOrigin: http://page.example\r\nAccess-Control-Request-Method: POST\
                \r\nAccess-Control-Request-Headers: content-type";
     let answer = head(&collector, ask);

@@ -261,10 +261,8 @@ public:
 	// Closes the span now. It can still be annotated, and is not closed again.
 	void end()
 	{
-		static const char *const CLOSING[] = {"end", SERVER_SEND, CLIENT_RECV};
-
 		if (_is_open)
-			BLKIN_TIMESTAMP(&_span.trace, nullptr, CLOSING[_kind])
+			BLKIN_TIMESTAMP(&_span.trace, nullptr, one_of("end", SERVER_SEND, CLIENT_RECV))
 		_is_open = false;
 	}
 
@@ -279,10 +277,13 @@ private:
 
 	void open() const
 	{
-		static const char *const OPENING[] = {"begin", SERVER_RECV, CLIENT_SEND};
-
 		if (_is_open)
-			BLKIN_TIMESTAMP(&_span.trace, nullptr, OPENING[_kind])
+			BLKIN_TIMESTAMP(&_span.trace, nullptr, one_of("begin", SERVER_RECV, CLIENT_SEND))
+	}
+	// Not from a static table: its first use would take a lock, and a plug-in that has one is never unloaded (STB_GNU_UNIQUE).
+	const char *one_of(const char *step, const char *serve, const char *call) const
+	{
+		return _kind == Step ? step : _kind == Serve ? serve : call;
 	}
 };
 

@@ -82,6 +82,15 @@ for compiler in g++ clang++; do
             -fno-exceptions -fno-rtti
     done
 done
+# unloadable COMPILER: the headers have no object of which a process has one only, for whose sake a plug-in would stay (u), and
+# none that is made at its first use, behind a lock.
+unloadable() {
+    $1 -std=c++17 -O2 -fPIC -I"$include/blkin" -x c++ -c "$here/warnings.c" -o "$work/plugin.o" || return 1
+    ! nm -C "$work/plugin.o" | grep -E ' u .*ZTracer|__cxa_guard'
+}
+for compiler in g++ clang++; do
+    check "a plug-in that $compiler builds with the headers can be unloaded" unloadable $compiler
+done
 # A compiler with none of the extensions that the headers look for.
 # shellcheck disable=SC2086 # a list of words
 check "tcc builds surface.c and second.c" tcc -pthread -o "$work/surface-tcc" "$here/surface.c" "$here/second.c" \

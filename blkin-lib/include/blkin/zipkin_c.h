@@ -330,9 +330,9 @@ BLKIN_INLINE int blkin_gate_is_open(unsigned int level)
 
 	/*
 	 * Through the global offset table in every code model: never a copy of the words in the program itself. tcc's
-	 * assembler knows no such table.
+	 * assembler knows no such table. In both dialects: the program may be compiled with -masm=intel.
 	 */
-	__asm__("movq blkin_gate@GOTPCREL(%%rip), %0" : "=r"(gate));
+	__asm__("{movq blkin_gate@GOTPCREL(%%rip), %0|mov %0, qword ptr [rip + blkin_gate@GOTPCREL]}" : "=r"(gate));
 	offset = &gate->offset;
 	own = BLKIN_POINTER(const volatile char *, &gate->blocked);
 	return !(*BLKIN_POINTER(const volatile uint64_t *, own + *offset) >> (level & 7) & 1);

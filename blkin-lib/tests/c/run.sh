@@ -21,6 +21,8 @@ use_library "$so" "$(dirname "$so")/examples/tap"
 # How the rings are written: each way that this library has.
 producers=(portable)
 ! nm "$so" | grep ' blkin_rseq_' >/dev/null || producers=(rseq portable)
+intel=
+[ "$(uname -m)" != x86_64 ] || intel=-masm=intel
 
 # What runs from here on is ended if its libblkin.so allocates, or calls close().
 # shellcheck disable=SC2086 # a list of words
@@ -81,6 +83,12 @@ for compiler in g++ clang++; do
         check "$compiler warns of nothing in the headers as $standard without exceptions" silent $compiler $standard -x c++ \
             -fno-exceptions -fno-rtti
     done
+done
+for compiler in gcc clang; do
+    # shellcheck disable=SC2086 # a list of words
+    check "$compiler builds surface.c with Intel's names of instructions" build surface-intel-$compiler $compiler surface.c \
+        second.c -- $intel
+    check "$compiler surface.c with Intel's names of instructions is read as written" traced "$work/surface-intel-$compiler"
 done
 # unloadable COMPILER: the headers have no object of which a process has one only, for whose sake a plug-in would stay (u), and
 # none that is made at its first use, behind a lock.

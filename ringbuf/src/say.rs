@@ -124,6 +124,8 @@ impl fmt::Display for Reason {
             Errno::ACCESS => "permission denied",
             Errno::AGAIN => "more memory than may be locked",
             Errno::FBIG => "larger than a file may be",
+            // Mostly of the seal against writers to come (`F_SEAL_FUTURE_WRITE`).
+            Errno::INVAL => "not known to this kernel, but to Linux from 5.1 on",
             Errno::MFILE => "too many open files",
             Errno::NFILE => "too many open files in the system",
             Errno::NOMEM => "out of memory",

@@ -205,6 +205,11 @@ left_and_heard() {
     with BLKIN_SOCKET=/nonexistent "$work/surroundings" first-call-left 2>&1 |
         grep '5 annotations of this program were not recorded: its first call did not come to an end'
 }
+# old_and_heard: the line says what is wrong with a kernel that is too old.
+old_and_heard() {
+    with BLKIN_SOCKET=/nonexistent "$work/surroundings" old-kernel 2>&1 |
+        grep 'cannot create shared memory (not known to this kernel, but to Linux from 5.1 on)'
+}
 # privileged: what somebody else set in the environment of a set-user-ID program is not listened to.
 privileged() {
     tapped setpriv --reuid 65534 --clear-groups "$work/privileged" privileged && [ "$programs" = 0 ]
@@ -219,6 +224,7 @@ check "gcc builds surroundings.c" build surroundings gcc surroundings.c -- \
     "-DFILTERED_CALLS=$(filtered_calls "at the first record, or|$later")" "-DLATER_CALLS=$(filtered_calls "$later")"
 check "a filter lets the library's last word through" filtered_and_heard
 check "a program whose first call was left says how many annotations that cost" left_and_heard
+check "a program says that its kernel is too old" old_and_heard
 if has_set_user_id; then
     # shellcheck disable=SC2086 # a list of words
     check "gcc builds a set-user-ID program" gcc $c_flags "$here/surroundings.c" -o "$work/privileged" "$built/libblkin.a" \

@@ -276,27 +276,41 @@ static void leave(int number)
 	siglongjmp(before_first_call, number);
 }
 
-/* A handler leaves the first call of all, where that asks on which CPUs it may run, and does not come back to it. */
-static void first_call_left(void)
+/* From now on the kernel does this with one call, and what it always does with all others. */
+static void on_call(int call, unsigned int action)
 {
 	struct sock_filter rules[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sched_getaffinity, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned int)call, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, action),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
 	const struct sock_fprog program = { sizeof rules / sizeof *rules, rules };
+
+	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+/* A handler leaves the first call of all, where that asks on which CPUs it may run, and does not come back to it. */
+static void first_call_left(void)
+{
 	const struct sigaction action = { .sa_handler = leave };
 	struct blkin_trace trace;
 
 	CHECK(sigaction(SIGSYS, &action, NULL) == 0);
-	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-	CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+	on_call(SYS_sched_getaffinity, SECCOMP_RET_TRAP);
 	if (sigsetjmp(before_first_call, 1) == 0) {
 		blkin_init();
 		CHECK(!"left");
 	}
 	record_quietly(&trace, "left");
+}
+
+/* As before Linux 5.1, which has no seal against writers to come. */
+static void old_kernel(void)
+{
+	on_call(SYS_fcntl, SECCOMP_RET_ERRNO | EINVAL);
+	CHECK(blkin_init() == 0);
 }
 
 #ifdef FILTERED_CALLS
@@ -365,6 +379,7 @@ int main(int argc, char **argv)
 		{ "handler", handler_on_a_small_stack },
 		{ "vfork", in_a_vforked_child },
 		{ "first-call-left", first_call_left },
+		{ "old-kernel", old_kernel },
 #ifdef FILTERED_CALLS
 		{ "filtered", filtered },
 		{ "filtered-later", filtered_later },

@@ -168,8 +168,8 @@ public:
 	bool valid() const { return info.trace_id != 0; }
 	operator bool() const { return valid(); }
 
-	// The constructors' work on an existing span. -EINVAL leaves it as it was: ep or i is NULL (with ids), or
-	// neither ep nor parent has an endpoint (child).
+	// The constructors' work on an existing span. -EINVAL leaves it as it was: ep or i is NULL, or span if it is to be no
+	// child (with ids), or neither ep nor parent has an endpoint (child).
 	int init(const char *span, const Endpoint *ep, const Trace *parent = nullptr)
 	{
 		if (parent && parent->valid())

@@ -152,6 +152,7 @@ static void traces_are_initialised_again(const Endpoint &osd)
 	CHECK(trace.init("x", nullptr, root.get_info()) == -EINVAL);
 	CHECK(trace.init("x", nullptr, root.get_info(), true) == -EINVAL);
 	CHECK(trace.init("x", &osd, (const blkin_trace_info *)nullptr) == -EINVAL);
+	CHECK(trace.init(nullptr, &osd, root.get_info()) == -EINVAL);
 	trace.set_info(root.get_info());
 	CHECK(trace.get_info()->span_id == root.get_info()->span_id);
 }

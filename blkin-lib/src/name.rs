@@ -109,7 +109,7 @@ impl sealed::Key for &String {
 /// ```
 #[macro_export]
 macro_rules! event {
-    ($span:expr, $text:expr) => {
+    ($span:expr, $text:expr $(,)?) => {
         $span.event($crate::__declared!($text))
     };
 }
@@ -122,7 +122,7 @@ macro_rules! event {
 /// ```
 #[macro_export]
 macro_rules! tag {
-    ($span:expr, $key:expr, $value:expr) => {
+    ($span:expr, $key:expr, $value:expr $(,)?) => {
         $span.tag($crate::__declared!($key), $value)
     };
 }
@@ -155,5 +155,13 @@ mod tests {
         const NAME: &str = "alpha";
         crate::event!(unsampled, NAME);
         crate::tag!(unsampled, concat!("ob", "ject"), 7);
+    }
+
+    #[test]
+    #[rustfmt::skip]
+    fn a_comma_may_stand_behind_the_last_argument_of_event_and_tag() {
+        let unsampled = Span::join("read", &Endpoint::new("osd.0"), Context::default());
+        crate::event!(unsampled, "alpha",);
+        crate::tag!(unsampled, "object", 7,);
     }
 }

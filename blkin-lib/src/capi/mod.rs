@@ -13,9 +13,9 @@
 //!    only those that the call needs (a C program may leave the others unset); no Rust reference to them is ever
 //!    made, so arguments may alias (`child == parent`, `info == &child->info`).
 //! 4. **Packed ids** have no alignment: they are only read and written unaligned.
-//! 5. **Unions and enums**: `type` is read as a plain integer, every bit pattern of which is valid; both members of
-//!    an annotation's value are eight bytes without invalid patterns, and the one that `type` names is used. The
-//!    string in it falls under 2.
+//! 5. **Unions and enums**: `type` is read as a plain integer, every bit pattern of which is valid, and of which the lowest byte
+//!    counts: it is all that a program sets which is compiled with -fshort-enums; both members of an annotation's value are
+//!    eight bytes without invalid patterns, and the one that `type` names is used. The string in it falls under 2.
 //! 6. **Passed on**: what the caller promised holds for what is handed on as it came, and what a function made or looked at
 //!    itself is as it left it.
 //! 7. **Names are shared**: the `id` of a `struct blkin_name` is ours, and all threads write it. Once it is initialised it is

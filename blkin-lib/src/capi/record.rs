@@ -189,8 +189,8 @@ pub(super) unsafe fn ids_of(trace: *const Trace) -> *const u64 {
 /// Neither is NULL; Invariants 1, 2 and 5.
 #[inline(always)]
 unsafe fn call_of(trace: *const Trace, annotation: *const Annotation) -> Option<(Call, Said)> {
-    // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
-    let kind = unsafe { (*annotation).kind };
+    // SAFETY: a live struct (by Invariant 1), the byte that counts of one field of it copied (by Invariants 3 and 5).
+    let kind = unsafe { (*annotation).kind } & 0xff;
     if kind > TIMESTAMP {
         return None;
     }

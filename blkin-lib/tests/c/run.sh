@@ -90,6 +90,11 @@ for compiler in gcc clang; do
         second.c -- $intel
     check "$compiler surface.c with Intel's names of instructions is read as written" traced "$work/surface-intel-$compiler"
 done
+# An annotation's type is one byte then, and what follows it is never set.
+for compiler in gcc clang; do
+    check "$compiler builds surface.c with short enums" build surface-short-$compiler $compiler surface.c second.c -- -fshort-enums
+    check "$compiler surface.c with short enums is read as written" traced "$work/surface-short-$compiler"
+done
 # unloadable COMPILER: the headers have no object of which a process has one only, for whose sake a plug-in would stay (u), and
 # none that is made at its first use, behind a lock.
 unloadable() {

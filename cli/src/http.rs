@@ -61,7 +61,8 @@ pub(crate) fn unanswered(
         .unwrap_or_default();
     match error {
         ureq::Error::Timeout(ureq::Timeout::Global | ureq::Timeout::PerRead) => {
-            Silence(format!("{base} was reached, but did not answer within {patience:?}{hint}")).into()
+            NoAnswer::Silence(format!("{base} was reached, but did not answer within {patience:?}{hint}"))
+                .into()
         }
         other => plain(other).context(format!("failed to reach {base}{hint}")),
     }
@@ -72,29 +73,23 @@ fn with_scheme(url: &str) -> String {
     format!("{}://{}", scheme.to_ascii_lowercase(), rest.trim_end_matches('/'))
 }
 
-/// Whoever listens there has taken the connection, and not answered in time.
+/// There is somebody, but no answer to what was asked; in words.
 #[derive(Debug)]
-pub(crate) struct Silence(String);
+pub(crate) enum NoAnswer {
+    /// Whoever listens there has taken the connection, and not answered in time.
+    Silence(String),
+    /// A daemon that answers, but not with what was asked for yet: a worker of it is being started.
+    NotYet(String),
+}
 
-impl std::fmt::Display for Silence {
+impl std::fmt::Display for NoAnswer {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str(&self.0)
+        let (Self::Silence(words) | Self::NotYet(words)) = self;
+        out.write_str(words)
     }
 }
 
-impl std::error::Error for Silence {}
-
-/// A daemon that answers, but not with what was asked for yet: a worker of it is being started.
-#[derive(Debug)]
-pub(crate) struct NotYet(String);
-
-impl std::fmt::Display for NotYet {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for NotYet {}
+impl std::error::Error for NoAnswer {}
 
 /// Tells a terminal for whom it waits, once and unless the answer, with which the sender goes, comes soon.
 pub(crate) fn tell_of_waiting(base: &str, patience: Duration, once: Arc<Once>) -> Option<Sender<()>> {
@@ -261,7 +256,7 @@ impl Client {
     pub(crate) fn refused(&self, path: &str, answer: &Answer) -> anyhow::Error {
         let said =
             format!("{}{path} answered {}{}", self.base, answer.status, words(&answer.body, self.option));
-        if answer.status == 503 { NotYet(said).into() } else { anyhow!(said) }
+        if answer.status == 503 { NoAnswer::NotYet(said).into() } else { anyhow!(said) }
     }
 
     /// What is said of an answer that is none to what was asked for.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use serde::Serialize;
 
-use crate::http::{Client, NotYet};
+use crate::http::{Client, NoAnswer};
 use crate::metrics::Metrics;
 
 /// A named figure.
@@ -97,7 +97,7 @@ impl Reading {
                 found => self.ledger.equations.extend(found),
             },
             Err(error) => {
-                self.starting += usize::from(error.is::<NotYet>());
+                self.starting += usize::from(matches!(error.downcast_ref(), Some(NoAnswer::NotYet(_))));
                 self.miss(daemon, format!("{error:#}"));
             }
         }

@@ -43,6 +43,7 @@ pub mod page_cache;
 pub mod places;
 mod presence;
 pub mod ready;
+pub mod sent;
 pub mod settings;
 pub mod signals;
 pub mod standing;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::HttpBody;
 use axum::extract::Request;
 use axum::response::Response;
 use http_body::{Frame, SizeHint};
@@ -20,6 +20,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
+
+use crate::sent::until_sent;
 
 /// Who is silent for less than this makes room for nobody: it may just have come, or be about to ask again.
 const LEAST_SILENCE: Duration = Duration::from_secs(1);
@@ -253,7 +255,7 @@ impl Turns {
 
     /// It is answered; until all of the answer was handed over, it is the server's turn.
     pub fn end(&self, response: Response) -> Response {
-        response.map(|inner| Body::new(Answered { inner, seat: self.0.clone() }))
+        until_sent(response, Served(self.0.clone()))
     }
 }
 
@@ -286,35 +288,12 @@ impl<B: HttpBody + Unpin> HttpBody for Asked<B> {
     }
 }
 
-/// The body of an answer.
-struct Answered {
-    inner: Body,
-    seat: Arc<Seat>,
-}
+/// It is the server's turn as long as this lasts.
+struct Served(Arc<Seat>);
 
-impl HttpBody for Answered {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.inner).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
-}
-
-impl Drop for Answered {
+impl Drop for Served {
     fn drop(&mut self) {
-        self.seat.is_served.store(false, Ordering::Relaxed);
+        self.0.is_served.store(false, Ordering::Relaxed);
     }
 }
 
@@ -323,6 +302,7 @@ mod tests {
     use std::convert::Infallible;
     use std::task::Waker;
 
+    use axum::body::{Body, Bytes};
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;

@@ -8,7 +8,7 @@ use anyhow::Result;
 use serde::Deserialize;
 
 use super::{Check, Status, losses};
-use crate::http::{Answer, Client, Dated, Silence};
+use crate::http::{Answer, Client, Dated, NoAnswer};
 use crate::ledger::is_zipkins;
 use crate::metrics::Metrics;
 
@@ -292,7 +292,7 @@ fn health(name: &'static str, said: &Said, metrics: Option<&str>, advice: &str) 
         Ok(Answer { status, .. }) => {
             Check::failed(name, format!("{base} answered {status}, which no {name} does"), advice)
         }
-        Err(error) if error.is::<Silence>() => {
+        Err(error) if matches!(error.downcast_ref(), Some(NoAnswer::Silence(_))) => {
             let log = log_of(name);
             let advice = format!("look at the process that listens there, and at {log} if it is that");
             Check::failed(name, format!("{base} takes connections and answers none"), advice + IF_NOT)

@@ -10,10 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header;
 use axum::response::Response;
-use hyper::body::{Frame, SizeHint};
+use blkin_daemon::sent::until_sent;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
@@ -27,7 +26,7 @@ const ENDLESS: &str = "text/event-stream";
 #[derive(Debug, Clone, Default)]
 pub(super) struct Answering {
     is_worked_on: Arc<AtomicBool>,
-    is_sent: Arc<AtomicBool>,
+    is_being_sent: Arc<AtomicBool>,
 }
 
 impl Answering {
@@ -46,40 +45,17 @@ impl Answering {
         if answer.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == ENDLESS) {
             return answer;
         }
-        self.is_sent.store(true, Ordering::Release);
-        answer.map(|inner| Body::new(Sent { inner, answering: self }))
+        self.is_being_sent.store(true, Ordering::Release);
+        until_sent(answer, Sending(self))
     }
 }
 
-/// The body of an answer.
-struct Sent {
-    inner: Body,
-    answering: Answering,
-}
+/// The end is held back as long as this lasts.
+struct Sending(Answering);
 
-impl HttpBody for Sent {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.inner).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
-}
-
-impl Drop for Sent {
+impl Drop for Sending {
     fn drop(&mut self) {
-        self.answering.is_sent.store(false, Ordering::Release);
+        self.0.is_being_sent.store(false, Ordering::Release);
     }
 }
 
@@ -108,7 +84,7 @@ impl<C: AsyncRead + Unpin> AsyncRead for HalfOpen<C> {
         ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
         let is_end = buffer.filled().len() == before && buffer.remaining() > 0;
         // Once the answer is there, or was sent, whoever runs the connection reads again: nobody else has to wake it.
-        if is_end && self.answering.is_sent.load(Ordering::Acquire) {
+        if is_end && self.answering.is_being_sent.load(Ordering::Acquire) {
             return Poll::Pending;
         }
         if is_end && self.answering.is_worked_on.load(Ordering::Acquire) {
@@ -144,6 +120,8 @@ mod tests {
     use std::task::Waker;
 
     use tokio::io::AsyncReadExt;
+
+    use axum::body::{Body, HttpBody};
 
     use super::*;
 

@@ -1,0 +1,39 @@
+//! What lasts until an answer was sent: until all of its body was handed over to the connection, or that has ended.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::response::Response;
+use http_body::{Frame, SizeHint};
+
+/// The same answer, which drops `kept` then.
+pub fn until_sent(answer: Response, kept: impl Send + Unpin + 'static) -> Response {
+    answer.map(|inner| Body::new(Sent { inner, _kept: kept }))
+}
+
+/// The body of an answer.
+struct Sent<K> {
+    inner: Body,
+    _kept: K,
+}
+
+impl<K: Unpin> HttpBody for Sent<K> {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.inner).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

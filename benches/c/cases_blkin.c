@@ -11,7 +11,7 @@
 #include "bench.h"
 
 /* Each burst annotates as many requests as a busy daemon has open at a time. */
-enum { REQUESTS = 64, TEXTS = 64 };
+enum { REQUESTS = 64, TEXTS = 64, PLACES = 200 };
 
 static struct blkin_endpoint endpoint;
 static struct blkin_trace traces[REQUESTS], root, child, unsampled;
@@ -21,6 +21,8 @@ static struct blkin_span spans[REQUESTS], unsampled_span;
 #define TRACE (&traces[i % REQUESTS])
 static volatile uint64_t sink;
 static char long_text[LONG_BYTES + 1];
+/* What a daemon of many parts says, each at a place of its own. */
+static char said[PLACES][16];
 
 /*
  * Texts of which none was ever seen before: eight digits in the middle count up. They are written half a round ahead,
@@ -83,6 +85,8 @@ void bench_setup(void)
 	memset(&unsampled.info, 0, sizeof unsampled.info);
 	begin_texts();
 	memset(long_text, 'x', LONG_BYTES);
+	for (int i = 0; i < PLACES; i++)
+		snprintf(said[i], sizeof said[i], "event %d", i);
 	blkin_init_timestamp_annotation(&prepared, "Enqueued op", &endpoint);
 	blkin_span_of(&unsampled_span, &unsampled);
 	new_requests();
@@ -104,6 +108,7 @@ BENCH_CASE(record, blkin_record(TRACE, &prepared))
 static int (*volatile found_record)(const struct blkin_trace *, const struct blkin_annotation *) = blkin_record;
 BENCH_CASE(record_found, found_record(TRACE, &prepared))
 BENCH_CASE(legacy_long, BLKIN_TIMESTAMP(TRACE, &endpoint, "Enqueued op in the write queue"))
+BENCH_CASE(legacy_many, BLKIN_TIMESTAMP(TRACE, &endpoint, said[i % PLACES]))
 BENCH_CASE(legacy_integer, BLKIN_KEYVAL_INTEGER(TRACE, &endpoint, "bytes", i))
 BENCH_CASE(legacy_string, BLKIN_KEYVAL_STRING(TRACE, &endpoint, "Object", "rbd_data.1"))
 BENCH_CASE(legacy_unsampled, BLKIN_TIMESTAMP(&unsampled, &endpoint, "Enqueued op"))
@@ -127,6 +132,7 @@ const struct bench_case bench_cases[] = {
 	{ "record", record, new_requests },
 	{ "record-found", record_found, new_requests },
 	{ "legacy-long", legacy_long, new_requests },
+	{ "legacy-many", legacy_many, new_requests },
 	{ "legacy-integer", legacy_integer, new_requests },
 	{ "legacy-string", legacy_string, new_requests },
 	{ "legacy-unsampled", legacy_unsampled, NULL },

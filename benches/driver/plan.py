@@ -72,6 +72,7 @@ HOT = [
     blkin("legacy-event", "C, legacy: event, names recognised by content", "legacy-event"),
     blkin("record", "C, legacy: `blkin_record` alone", "record"),
     blkin("legacy-long", "C, legacy: event, a name of 30 bytes", "legacy-long"),
+    blkin("legacy-many", "C, legacy: event, from 200 places in turn", "legacy-many"),
     blkin("legacy-integer", "C, legacy: integer", "legacy-integer"),
     blkin("legacy-string", "C, legacy: string", "legacy-string"),
     blkin("dynamic-event", "C, legacy: event, every text new in each call", "dynamic-event", "-n", 2000),

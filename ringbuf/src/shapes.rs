@@ -5,6 +5,9 @@
 //! lies is only a guess at what it says: it is compared each time. A span is a call without a key; one of a Rust program
 //! has texts that do not end with a 0, and their lengths in the key's place.
 //!
+//! Each call has two places, the second for when another one has the first (Pagh and Rodler, "Cuckoo hashing", 2004). The first is
+//! looked at by every call, the second by those alone that would have to look up each of their texts.
+//!
 //! An entry is guarded by a version, odd while it is written (Lameter, "Effective synchronization on Linux/NUMA systems",
 //! 2005, seqlocks): who reads never waits, and who finds it being written goes the longer way. So do all machines but
 //! x86-64, and programs under valgrind: the comparison reads up to 15 bytes behind a text's end, though never in another page.
@@ -15,15 +18,20 @@ mod entry;
 #[cfg(target_arch = "x86_64")]
 mod tests;
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::cstring::{BLOCK, PAGE};
 pub use call::{Call, Ids, Met, Size};
 pub(crate) use call::{EMPTY, TEXTS};
-use entry::{BRIEF, CELLS, Entry, Known, LONGER, TRAVELS};
+use entry::{BRIEF, CELLS, Entry, Known};
 
-const COUNT: usize = 256;
+/// Places that all look at first. Most programs need no others, and a call whose memory was not touched for long is the dearer
+/// the more pages they are spread over.
+const FIRST: usize = 1024;
+const COUNT: usize = 4096;
+const _: () =
+    assert!(FIRST.is_power_of_two() && COUNT.is_power_of_two() && FIRST.ilog2() + COUNT.ilog2() <= u32::BITS);
 /// A call that finds another one in its place takes it once in so many times: so that a flood of calls that never come
 /// again leaves most of the others where they are.
 const TAKEN_ONCE_IN: u32 = 8;
@@ -41,11 +49,16 @@ impl Shapes {
 
     #[inline(always)]
     fn entry(&self, call: &Call) -> &Entry {
-        let [name, _, _, key] = call.texts;
-        let [name, endpoint, key] = [name, call.endpoint, key].map(|text| text.addr() as u64);
-        let mixed = key.wrapping_add(name.wrapping_mul(2)).wrapping_add(endpoint.wrapping_mul(4));
-        let hash = (mixed as u32).wrapping_mul(0x9e37_79b1) >> (u32::BITS - COUNT.ilog2());
-        &self.entries[hash as usize]
+        &self.entries[(hash_of(call) >> (u32::BITS - FIRST.ilog2())) as usize]
+    }
+
+    /// The second place of a call, of all that there are.
+    fn other_entry(&self, call: &Call) -> &Entry {
+        &self.entries[(hash_of(call) >> (u32::BITS - FIRST.ilog2() - COUNT.ilog2())) as usize % COUNT]
+    }
+
+    fn places(&self, call: &Call) -> [&Entry; 2] {
+        [self.entry(call), self.other_entry(call)]
     }
 
     /// How a call was met before, if it still says the same, as far as a block of each text tells. Texts that
@@ -56,31 +69,17 @@ impl Shapes {
     /// The texts are C strings that do not change during the call, or NULL, but for the address, which is never that.
     #[inline(always)]
     pub(crate) unsafe fn find(&self, call: Call) -> Met {
-        let entry = self.entry(&call);
-        if !entry.lies_at(&call.texts) {
-            return Met::Never;
-        }
-        // Before the version: it says nothing that must agree with the rest, but how the call is best recorded.
-        let marks = entry.port_and_key.load(Acquire) as u32;
-        if marks & BRIEF != 0 {
-            return Met::New(if marks & CELLS != 0 { Size::Cells } else { Size::Brief });
-        }
-        // SAFETY: passed on from the caller; they lie there (invariant 13).
-        let Some((names, port_and_key, version)) = (unsafe { entry.read_if_it_begins(&call, true) }) else {
-            return Met::Never;
-        };
-        let (port_and_others, port) = (port_and_key as u32, u32::from(call.port));
-        let key = (port_and_key >> 32) as u32;
-        if port_and_others == port {
-            Met::Whole(names, key)
-        } else if port_and_others & !TRAVELS == port {
-            Met::InPart(names, key)
-        } else if port_and_others & !LONGER == port {
-            let ids = Ids(entry.ids.load(Relaxed));
-            if entry.is_still(version) { Met::Longer(names, ids) } else { Met::Never }
-        } else {
-            Met::Never
-        }
+        // SAFETY: passed on from the caller (invariant 13).
+        unsafe { self.entry(&call).find(&call) }
+    }
+
+    /// As [`Shapes::find`], in the second place of the call.
+    ///
+    /// # Safety
+    /// As [`Shapes::find`].
+    pub(crate) unsafe fn find_elsewhere(&self, call: Call) -> Met {
+        // SAFETY: passed on from the caller (invariant 13).
+        unsafe { self.other_entry(&call).find(&call) }
     }
 
     /// Word 5 of a call that was met before with all of its texts, none of which is longer than a block, as
@@ -104,15 +103,8 @@ impl Shapes {
     /// # Safety
     /// As [`Shapes::find`], or the texts are those of [`Call::of_span`].
     pub(crate) unsafe fn find_span(&self, call: Call) -> Option<(u64, Ids)> {
-        let entry = self.entry(&call);
-        if !entry.lies_at(&call.texts) {
-            return None;
-        }
-        // SAFETY: passed on from the caller; they lie there (invariant 13).
-        let (names, port_and_key, version) = unsafe { entry.read_if_it_begins(&call, false) }?;
-        let ids = Ids(entry.ids.load(Relaxed));
-        let is_same = port_and_key as u32 & !LONGER == u32::from(call.port) && entry.is_still(version);
-        is_same.then_some((names, ids))
+        // SAFETY: passed on from the caller (invariant 13).
+        self.places(&call).into_iter().find_map(|entry| unsafe { entry.find_span(&call) })
     }
 
     /// As [`Shapes::find`], of all texts whole. `table`: the texts of the table of names.
@@ -121,12 +113,14 @@ impl Shapes {
     /// As [`Shapes::find`].
     pub(crate) unsafe fn find_whole(&self, call: Call, table: &[AtomicU64]) -> Option<(u64, u32)> {
         // SAFETY: passed on from the caller (invariant 13).
-        match unsafe { self.find(call) } {
+        let met_as = |met| match met {
             Met::Whole(names, key) => Some((names, key)),
             // SAFETY: passed on from the caller; what was met so is not NULL (invariant 13).
             Met::Longer(names, ids) if unsafe { ids.are_of(&call, table) } => Some((names, ids.key())),
             _ => None,
-        }
+        };
+        // SAFETY: as above (invariant 13).
+        self.places(&call).into_iter().find_map(|entry| met_as(unsafe { entry.find(&call) }))
     }
 
     /// Keeps a call, unless it cannot be compared later (a text lies at the end of a page, or one is long and another new each
@@ -136,13 +130,21 @@ impl Shapes {
         let ends_in_page = |text: &*const u8| text.addr() % PAGE <= PAGE - BLOCK;
         let known = Known { ids, table };
         let is_mixed = ids.contains(&0) && (0..TEXTS).any(|number| known.is_long(number));
-        let entry = self.entry(call);
         if call.texts.iter().all(|text| !text.is_null() && ends_in_page(text))
             && !is_mixed
-            && (entry.is_empty() || entry.is_of(call) || self.is_taken())
+            && let Some(entry) = self.place_for(call)
         {
             entry.write(call, &known, names);
         }
+    }
+
+    /// Where a call is kept, or may be. One that is turned out finds its second place the next time, unless that is another's too.
+    fn place_for(&self, call: &Call) -> Option<&Entry> {
+        let places = self.places(call);
+        let find = |fits: fn(&Entry, &Call) -> bool| places.into_iter().find(|place| fits(place, call));
+        find(Entry::is_of)
+            .or_else(|| find(|place, _| place.is_empty()))
+            .or_else(|| self.is_taken().then_some(places[0]))
     }
 
     /// The texts of a call are longer than this, which was thought of them.
@@ -151,8 +153,10 @@ impl Shapes {
             Size::Cells => CELLS,
             Size::Brief => BRIEF | CELLS,
         };
-        // Of another call, which took the place just now, it would be as true: it is only less quick.
-        self.entry(call).port_and_key.fetch_and(!u64::from(marks), Relaxed);
+        // Of another call, which takes the place just now, it would be as true: it is only less quick.
+        for entry in self.places(call).into_iter().filter(|entry| entry.is_of(call)) {
+            entry.port_and_key.fetch_and(!u64::from(marks), Relaxed);
+        }
     }
 
     fn is_taken(&self) -> bool {
@@ -161,4 +165,12 @@ impl Shapes {
         self.turns.store(turn, Relaxed);
         turn.is_multiple_of(TAKEN_ONCE_IN)
     }
+}
+
+#[inline(always)]
+fn hash_of(call: &Call) -> u32 {
+    let [name, _, _, key] = call.texts;
+    let [name, endpoint, key] = [name, call.endpoint, key].map(|text| text.addr() as u64);
+    let mixed = key.wrapping_add(name.wrapping_mul(2)).wrapping_add(endpoint.wrapping_mul(4));
+    (mixed as u32).wrapping_mul(0x9e37_79b1)
 }

@@ -24,7 +24,7 @@ count_portable() {
     gcc -std=gnu11 -O2 -Wall -Werror -Iblkin-lib/include -Iblkin-lib/include/blkin blkin-lib/tests/c/count.c \
         -o "$program" -L"$1" -lblkin -Wl,-rpath,"$1" || return 1
     loop=$(count_calls "$program" none) || return 1
-    for name in event integer string legacy-event legacy-integer legacy-string legacy-unsampled; do
+    for name in event integer string legacy-event legacy-many legacy-integer legacy-string legacy-unsampled; do
         calls=$(count_calls "$program" $name) || return 1
         [ "$calls" -gt "$loop" ] || { echo "$name: nothing was counted" >&2; return 1; }
         echo "portable/$name $(((calls - loop + 5000) / 10000))"

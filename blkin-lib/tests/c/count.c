@@ -9,9 +9,11 @@
 
 #include "zipkin_c.h"
 
-enum { RECORDS = 10000 };
+enum { RECORDS = 10000, PLACES = 200 };
 
 static struct blkin_endpoint endpoint;
+/* What a program of many parts says, each at a place of its own. */
+static char said[PLACES][16];
 static struct blkin_trace trace, unsampled;
 static struct blkin_span span;
 
@@ -20,6 +22,7 @@ static void event(long i) { (void)i; BLKIN_EVENT(&span, "Enqueued op"); }
 static void integer(long i) { BLKIN_INTEGER(&span, "bytes", i); }
 static void string(long i) { (void)i; BLKIN_STRING(&span, "Object", "rbd_data.1"); }
 static void legacy_event(long i) { (void)i; BLKIN_TIMESTAMP(&trace, &endpoint, "Enqueued op"); }
+static void legacy_many(long i) { BLKIN_TIMESTAMP(&trace, &endpoint, said[i % PLACES]); }
 static void legacy_integer(long i) { BLKIN_KEYVAL_INTEGER(&trace, &endpoint, "bytes", i); }
 static void legacy_string(long i) { (void)i; BLKIN_KEYVAL_STRING(&trace, &endpoint, "Object", "rbd_data.1"); }
 static void not_sampled(long i) { (void)i; BLKIN_TIMESTAMP(&unsampled, &endpoint, "Enqueued op"); }
@@ -29,8 +32,8 @@ static const struct {
 	void (*one)(long);
 } cases[] = {
 	{ "none", none }, { "event", event }, { "integer", integer }, { "string", string },
-	{ "legacy-event", legacy_event }, { "legacy-integer", legacy_integer }, { "legacy-string", legacy_string },
-	{ "legacy-unsampled", not_sampled },
+	{ "legacy-event", legacy_event }, { "legacy-many", legacy_many }, { "legacy-integer", legacy_integer },
+	{ "legacy-string", legacy_string }, { "legacy-unsampled", not_sampled },
 };
 
 static void warm_up(void (*one)(long))
@@ -50,6 +53,8 @@ int main(int argc, char **argv)
 {
 	blkin_init_endpoint(&endpoint, "10.0.0.1", 6800, "count");
 	blkin_init_new_trace(&trace, "count", &endpoint);
+	for (int i = 0; i < PLACES; i++)
+		snprintf(said[i], sizeof said[i], "event %d", i);
 	blkin_span_of(&span, &trace);
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		if (argc == 2 && strcmp(argv[1], cases[i].name) == 0) {

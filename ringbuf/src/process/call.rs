@@ -3,12 +3,14 @@
 use std::slice;
 use std::sync::atomic::Ordering::Relaxed;
 
-use blkin_record::{Draft, EndpointParts, MAX_TEXT_BYTES, Payload, Source};
+use blkin_record::{Draft, EndpointParts, MAX_TEXT_BYTES, Payload, Source, names_word};
 
 use super::long::{record_string_at, record_texts};
 use super::record::{Short, record_short_at};
 use super::state::{NAMES, STATE};
-use super::text::{endpoint_of, is_due, meet, meet_endpoint, recognise_longer_call};
+use super::text::{
+    endpoint_of, is_due, is_to_be_kept, keep_call, meet, meet_endpoint, recognise_longer_call,
+};
 use crate::cstring;
 use crate::names::Hint;
 use crate::shapes::Call;
@@ -116,7 +118,12 @@ pub(crate) unsafe fn record_call_if(
     let key = known(key, key_hint);
     let service = known(service, service_hint);
     // SAFETY: passed on from the caller (invariant 13).
-    let endpoint = unsafe { endpoint(&call, service, || known(ip, hint(ip)), wide) };
+    let (ip, endpoint) = unsafe { endpoint(&call, service, || known(ip, hint(ip)), wide) };
+    let text_ids = [name.id(), ip, service.id(), key.id()];
+    if wide && endpoint.id() != 0 && !text_ids.contains(&0) && is_to_be_kept() {
+        // Not all of their places had a hint: others have it, or the texts lie elsewhere each time.
+        keep_call(&call, text_ids, names_word(name.id(), endpoint.id()));
+    }
     let payload = match said {
         Said::Short(Short::Event) => Payload::Event,
         Said::Short(Short::Integer(value)) => Payload::Integer(value),
@@ -160,8 +167,8 @@ unsafe fn known<'a>(text: *const u8, hint: Hint, wide: bool, is_due: bool) -> So
     }
 }
 
-/// The endpoint of a call. `ip`: asked for only if the name of the service has an id, without which that of the address is
-/// of no use.
+/// The id of the address of a call's endpoint, or 0, and the endpoint. `ip`: asked for only if the name of the service has an id,
+/// without which that of the address is of no use.
 ///
 /// # Safety
 /// As [`string_bytes`], of the texts of the call.
@@ -171,17 +178,17 @@ unsafe fn endpoint<'a>(
     service: Source<&'a [u8]>,
     ip: impl FnOnce() -> Source<&'a [u8]>,
     wide: bool,
-) -> Source<EndpointParts<'a>> {
+) -> (u32, Source<EndpointParts<'a>>) {
     let ip = if service.id() == 0 { 0 } else { ip().id() };
     if ip != 0 {
         let id = endpoint_of(ip, service.id(), call.port);
         if id != 0 {
-            return Source::known(id);
+            return (ip, Source::known(id));
         }
     }
     // SAFETY: passed on from the caller (invariant 13).
     let text = |number: usize| unsafe { bytes(call.texts[number], wide) };
     let name = service.travels().unwrap_or_else(|| text(2));
     let parts = EndpointParts { ip: text(1), port: call.port, name };
-    Source::new(if ip == 0 { 0 } else { meet_endpoint(ip, service.id(), parts) }, parts)
+    (ip, Source::new(if ip == 0 { 0 } else { meet_endpoint(ip, service.id(), parts) }, parts))
 }

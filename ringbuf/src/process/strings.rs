@@ -6,12 +6,15 @@ use super::call::{Said, record_call, record_known};
 use super::long::{may_at_once, push_at_once, refuse_if_full, writes_by_sequence};
 use super::record::Short;
 use super::state::NAMES;
-use super::text::{endpoint_of, is_not_due, is_to_be_kept, keep_call, recognise_longer_call, set_longer};
+use super::text::{
+    endpoint_of, is_not_due, is_to_be_kept, keep_call, recognise_call_elsewhere, recognise_longer,
+    recognise_longer_call, set_longer,
+};
 use crate::cstring;
 use crate::image::{Brief, Counts, Image, Tail, Terminated};
 use crate::names::Hint;
 use crate::rseq;
-use crate::shapes::{Call, Size};
+use crate::shapes::{Call, Met, Size};
 
 /// What users of the C interface have always recorded at: the level of its LTTng tracepoints, TRACE_WARNING.
 pub const LEGACY_LEVEL: u8 = 4;
@@ -89,6 +92,10 @@ pub unsafe fn record_new_call(own: *const u64, call: Call, said: Said, level: u8
         return false;
     }
     // SAFETY: passed on from the caller (invariant 13).
+    if unsafe { record_met_elsewhere(own, call, said, level) } {
+        return true;
+    }
+    // SAFETY: as above (invariant 13).
     let Some((names, key)) = (unsafe { recognise_parts_of(call) }) else { return false };
     if names as u32 != 0 && names >> 32 != 0 && key != 0 {
         // SAFETY: passed on from the caller (invariant 13).
@@ -96,6 +103,32 @@ pub unsafe fn record_new_call(own: *const u64, call: Call, said: Said, level: u8
     }
     // SAFETY: passed on from the caller; no text is NULL, for NULL is known nowhere (invariant 13).
     unsafe { record_travelling_call(own, call, names, key, said, level) }
+}
+
+/// Records a call that is kept in its second place. As [`record_new_call`].
+///
+/// # Safety
+/// As [`record_new_call`].
+#[inline(never)]
+unsafe fn record_met_elsewhere(own: *const u64, call: Call, said: Said, level: u8) -> bool {
+    // SAFETY: passed on from the caller; what was met is not NULL, here and below (invariant 13).
+    match (unsafe { recognise_call_elsewhere(call) }, said) {
+        // SAFETY: as above (invariant 13).
+        (Met::Whole(names, key), _) => unsafe { record_known(own, names, key, said, level) }.is_some(),
+        (Met::Longer(names, ids), _) => {
+            // SAFETY: as above (invariant 13).
+            let key = unsafe { recognise_longer(&call, ids) };
+            // SAFETY: as above (invariant 13).
+            key.is_some_and(|key| unsafe { record_known(own, names, key, said, level) }.is_some())
+        }
+        // SAFETY: as above (invariant 13).
+        (Met::New(_), Said::Short(what)) => unsafe { record_brief_call(own, call, what, level) },
+        // SAFETY: as above (invariant 13).
+        (Met::New(_), _) => unsafe { record_travelling_call(own, call, 0, 0, said, level) },
+        // SAFETY: as above (invariant 13).
+        (Met::InPart(names, key), _) => unsafe { record_travelling_call(own, call, names, key, said, level) },
+        (Met::Never, _) => false,
+    }
 }
 
 /// Records a call all of whose texts are new each time, and brief. False if one is not, or something else stands in the way:

@@ -112,6 +112,15 @@ pub unsafe fn recognise_call(call: Call) -> Met {
     unsafe { SHAPES.find(call) }
 }
 
+/// As [`recognise_call`], which says [`Met::Never`]: where calls are kept whose place another one has.
+///
+/// # Safety
+/// As [`recognise_call`].
+pub(super) unsafe fn recognise_call_elsewhere(call: Call) -> Met {
+    // SAFETY: passed on from the caller (invariant 13).
+    unsafe { SHAPES.find_elsewhere(call) }
+}
+
 /// Of a call that was met as [`Met::Longer`]: the key's id, if all of its texts go on as they did.
 ///
 /// # Safety
@@ -153,12 +162,21 @@ pub unsafe fn meet_span(call: Call) -> u64 {
     }
     // SAFETY: passed on from the caller (invariant 13).
     let [name, ip, service, key] = call.texts.map(|text| unsafe { string_bytes(text) });
-    // So that the call is known as a whole the next time.
-    recognise(key);
     let endpoint = recognise_endpoint(&EndpointParts { ip, port: call.port, name: service });
-    match recognise(name) {
-        name if name == 0 || endpoint == 0 => 0,
-        name => names_word(name, endpoint),
+    let name_id = recognise(name);
+    if name_id == 0 || endpoint == 0 {
+        return 0;
+    }
+    let names = names_word(name_id, endpoint);
+    keep_span(&call, name_id, [ip, service, key], names);
+    names
+}
+
+/// So that a span is known as a whole the next time. `others`: address and name of its endpoint, and what it has for a key.
+fn keep_span(call: &Call, name: u32, others: [&[u8]; TEXTS - 1], names: u64) {
+    if STATE.reads_blocks.load(Relaxed) {
+        let [ip, service, key] = others.map(recognise);
+        SHAPES.keep(call, [name, ip, service, key], names, NAMES.text());
     }
 }
 
@@ -184,12 +202,8 @@ pub fn meet_texts(name: &[u8], endpoint: &EndpointParts<'_>) -> u64 {
         return 0;
     }
     let names = names_word(name_id, endpoint_id);
-    if STATE.reads_blocks.load(Relaxed)
-        && let Some(call) = call
-    {
-        // So that the span is known as a whole the next time.
-        let [ip, service, key] = [endpoint.ip, endpoint.name, &[]].map(recognise);
-        SHAPES.keep(&call, [name_id, ip, service, key], names, NAMES.text());
+    if let Some(call) = call {
+        keep_span(&call, name_id, [endpoint.ip, endpoint.name, &[]], names);
     }
     names
 }
@@ -246,7 +260,7 @@ unsafe fn recognise_parts(call: Call) -> Option<(u64, u32)> {
 /// once in so many times: what is known, but not where it lies now, is found again soon. A prime, so that this does not
 /// keep step with what the program does again and again.
 const LOOKED_UP_ONCE_IN: u32 = 1021;
-/// Calls that are not known as a whole, because their texts change or the table is full, are kept once in so many times:
+/// Calls that are not known as a whole, because their texts change, lie elsewhere or found no room, are kept once in so many times:
 /// most of those whose texts lie elsewhere each time never come again.
 const KEPT_ONCE_IN: u32 = 7;
 
@@ -312,7 +326,7 @@ pub(super) fn is_not_due() -> bool {
     LOOKS.pass(LOOKED_UP_ONCE_IN)
 }
 
-/// Whether it is the turn of one of a few calls to be kept for its texts that are new each time.
+/// Whether it is the turn of one of a few calls to be kept though its texts, or where they lie, may be new each time.
 pub(super) fn is_to_be_kept() -> bool {
     KEPT.end(KEPT_ONCE_IN)
 }

@@ -7,7 +7,7 @@ use std::mem::offset_of;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
 
-use super::call::{ADDRESS, Call, Ids, TEXTS};
+use super::call::{ADDRESS, Call, Ids, Met, Size, TEXTS};
 use crate::cstring::BLOCK;
 use crate::layout::NAMES_TEXT_WORDS;
 
@@ -238,6 +238,53 @@ impl Entry {
     pub(super) fn is_still(&self, version: u64) -> bool {
         fence(Acquire);
         self.version.load(Relaxed) == version
+    }
+
+    /// How a call was met before, if it is this one: see [`Shapes::find`](super::Shapes::find).
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub(super) unsafe fn find(&self, call: &Call) -> Met {
+        if !self.lies_at(&call.texts) {
+            return Met::Never;
+        }
+        // Before the version: it says nothing that must agree with the rest, but how the call is best recorded.
+        let marks = self.port_and_key.load(Acquire) as u32;
+        if marks & BRIEF != 0 {
+            return Met::New(if marks & CELLS != 0 { Size::Cells } else { Size::Brief });
+        }
+        // SAFETY: passed on from the caller; they lie there (invariant 13).
+        let Some((names, port_and_key, version)) = (unsafe { self.read_if_it_begins(call, true) }) else {
+            return Met::Never;
+        };
+        let (port_and_others, port) = (port_and_key as u32, u32::from(call.port));
+        let key = (port_and_key >> 32) as u32;
+        if port_and_others == port {
+            Met::Whole(names, key)
+        } else if port_and_others & !TRAVELS == port {
+            Met::InPart(names, key)
+        } else if port_and_others & !LONGER == port {
+            let ids = Ids(self.ids.load(Relaxed));
+            if self.is_still(version) { Met::Longer(names, ids) } else { Met::Never }
+        } else {
+            Met::Never
+        }
+    }
+
+    /// See [`Shapes::find_span`](super::Shapes::find_span).
+    ///
+    /// # Safety
+    /// As there.
+    pub(super) unsafe fn find_span(&self, call: &Call) -> Option<(u64, Ids)> {
+        if !self.lies_at(&call.texts) {
+            return None;
+        }
+        // SAFETY: passed on from the caller; they lie there (invariant 13).
+        let (names, port_and_key, version) = unsafe { self.read_if_it_begins(call, false) }?;
+        let ids = Ids(self.ids.load(Relaxed));
+        let is_same = port_and_key as u32 & !LONGER == u32::from(call.port) && self.is_still(version);
+        is_same.then_some((names, ids))
     }
 
     pub(super) fn is_empty(&self) -> bool {

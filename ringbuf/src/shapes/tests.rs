@@ -4,6 +4,13 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// Without a call, and on the heap from the start: a thread's stack is small for them.
+fn shapes() -> Box<Shapes> {
+    let zeroed = Box::<Shapes>::new_zeroed();
+    // SAFETY: integers alone, all of which are 0 in what has no call (invariant 17).
+    unsafe { zeroed.assume_init() }
+}
+
 /// Texts one behind the other as the table of names has them, and their ids.
 fn table(texts: [&[u8]; TEXTS]) -> (Vec<AtomicU64>, [u32; TEXTS]) {
     let mut words = vec![0];
@@ -55,7 +62,7 @@ proptest! {
         let mut places = bytes.map(place);
         let starts = places.each_ref().map(|place| place.as_ptr());
         let call = Call { texts: starts, endpoint: starts[1], port: 6800 };
-        let shapes = Box::new(Shapes::new());
+        let shapes = shapes();
         // SAFETY: strings with an end.
         let find = |call: Call| unsafe { shapes.find_whole(call, &table) };
         prop_assert_eq!(find(call), None);
@@ -87,7 +94,7 @@ proptest! {
             let [name, ip, service] = std::array::from_fn(|at| &places[at].0[..texts[at].len()]);
             Call::of_span([name, ip, service], port).unwrap()
         };
-        let shapes = Box::new(Shapes::new());
+        let shapes = shapes();
         // SAFETY: the places are there.
         let find = |call: Call| unsafe { shapes.find_span(call) };
         prop_assert_eq!(find(of(&places, &texts, 6800)), None);
@@ -117,7 +124,7 @@ fn a_text_without_an_id_may_say_anything_and_the_others_may_not() {
     let mut places = [&b"name"[..], b"ip", b"service", b"key"].map(place);
     let starts = places.each_ref().map(|place| place.as_ptr());
     let call = Call { texts: starts, endpoint: starts[1], port: 6800 };
-    let shapes = Box::new(Shapes::new());
+    let shapes = shapes();
     shapes.keep(&call, [ids[0], ids[1], ids[2], 0], 77, &table);
     // SAFETY: strings with an end.
     let find = || unsafe { shapes.find(call) };
@@ -141,7 +148,7 @@ fn a_call_that_is_all_new_is_known_by_its_places_until_a_text_is_long() {
     let text = place(b"text");
     let at = |distance: usize| text.as_ptr().wrapping_add(distance);
     let call = Call { texts: [at(0), at(1), at(2), at(3)], endpoint: at(4), port: 6800 };
-    let shapes = Box::new(Shapes::new());
+    let shapes = shapes();
     shapes.keep(&call, [0; TEXTS], 0, &table);
     // SAFETY: strings with an end, or NULL.
     let find = |call: Call| unsafe { shapes.find(call) };
@@ -173,7 +180,7 @@ fn what_lies_at_the_end_of_a_page_is_not_kept() {
         endpoint: text.as_ptr(),
         port: 0,
     };
-    let shapes = Box::new(Shapes::new());
+    let shapes = shapes();
     shapes.keep(&call, ids, 77, &table);
     // SAFETY: nothing was kept, so nothing is read.
     assert_eq!(unsafe { shapes.find_whole(call, &table) }, None);
@@ -183,7 +190,7 @@ fn what_lies_at_the_end_of_a_page_is_not_kept() {
 fn a_call_stays_in_its_place_for_most_of_those_that_want_it() {
     let (table, ids) = table([b"text"; TEXTS]);
     let text = place(b"text");
-    let shapes = Box::new(Shapes::new());
+    let shapes = shapes();
     let of_port = |name: *const u8| Call {
         texts: [name, text.as_ptr(), text.as_ptr(), text.as_ptr()],
         endpoint: text.as_ptr(),
@@ -198,4 +205,60 @@ fn a_call_stays_in_its_place_for_most_of_those_that_want_it() {
     }
     // SAFETY: strings with an end.
     assert_eq!(unsafe { shapes.find_whole(first, &table) }, Some((77, ids[3])));
+}
+
+/// Calls that differ in where their name lies, which says "text" everywhere.
+fn calls(texts: &[[u8; BLOCK]]) -> Vec<Call> {
+    let text = texts[0].as_ptr();
+    let call =
+        |name: &[u8; BLOCK]| Call { texts: [name.as_ptr(), text, text, text], endpoint: text, port: 0 };
+    texts.iter().map(call).collect()
+}
+
+const TEXT: [u8; BLOCK] = *b"text\0...........";
+
+#[test]
+fn two_calls_that_want_the_same_place_are_both_found() {
+    let (table, ids) = table([b"text"; TEXTS]);
+    let texts = vec![TEXT; 1 << 16];
+    let calls = calls(&texts);
+    let shapes = shapes();
+    let is_rival = |call: &&Call| {
+        let [first, other] = shapes.places(call);
+        std::ptr::eq(first, shapes.entry(&calls[0])) && !std::ptr::eq(other, shapes.other_entry(&calls[0]))
+    };
+    let rival = *calls.iter().skip(1).find(is_rival).unwrap();
+    shapes.keep(&calls[0], ids, 77, &table);
+    shapes.keep(&rival, ids, 78, &table);
+    // SAFETY: strings with an end.
+    let find = |call: Call| unsafe { shapes.find(call) };
+    // SAFETY: as above.
+    let find_elsewhere = |call: Call| unsafe { shapes.find_elsewhere(call) };
+    assert_eq!((find(calls[0]), find_elsewhere(calls[0])), (Met::Whole(77, ids[3]), Met::Never));
+    assert_eq!((find(rival), find_elsewhere(rival)), (Met::Never, Met::Whole(78, ids[3])));
+    // SAFETY: as above.
+    assert_eq!(unsafe { shapes.find_whole(rival, &table) }, Some((78, ids[3])));
+    // SAFETY: as above.
+    assert_eq!(unsafe { shapes.find_span(rival) }.map(|(names, _)| names), Some(78));
+    // What is known better of it replaces what was known there.
+    shapes.keep(&rival, [0; TEXTS], 0, &table);
+    assert_eq!((find(rival), find_elsewhere(rival)), (Met::Never, Met::New(Size::Cells)));
+    shapes.set_longer(&rival, Size::Cells);
+    assert_eq!(find_elsewhere(rival), Met::New(Size::Brief));
+    assert_eq!(find(calls[0]), Met::Whole(77, ids[3]), "the other's texts are as they were");
+}
+
+#[test]
+fn as_many_calls_as_there_are_first_places_are_nearly_all_found() {
+    let (table, ids) = table([b"text"; TEXTS]);
+    let texts = vec![TEXT; FIRST];
+    let calls = calls(&texts);
+    let shapes = shapes();
+    // SAFETY: strings with an end.
+    let is_found = |call: &&Call| unsafe { shapes.find_whole(**call, &table) }.is_some();
+    for _ in 0..4 * TAKEN_ONCE_IN {
+        calls.iter().filter(|call| !is_found(call)).for_each(|call| shapes.keep(call, ids, 77, &table));
+    }
+    let found = calls.iter().filter(is_found).count();
+    assert!(found >= calls.len() * 98 / 100, "{found} of {}", calls.len());
 }

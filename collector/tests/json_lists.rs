@@ -175,6 +175,18 @@ fn a_number_is_the_text_that_it_was_written_as() {
     assert_eq!(read_v2(body).unwrap()[0].as_ref().unwrap().tags["size"], "1.10");
 }
 
+/// Scripts of dynamic languages write them so: all of that which a float of 64 bits holds is exact.
+#[test]
+fn a_time_that_is_written_with_a_point_is_exact() {
+    for time in [1_810_000_000_000_001_i64, 1_801_439_850_948_199, 4_102_444_800_000_003, (1 << 53) - 1] {
+        for text in [format!("{time}.0"), format!("{time}.000"), format!("\"{time}.0\"")] {
+            let body = list(&[&format!(r#"{{"traceId":"1","id":"2","timestamp":{text}}}"#)]);
+            let read = read_v2(body.as_bytes()).unwrap().remove(0).map(|span| span.timestamp);
+            assert_eq!(read.unwrap(), Some(time), "{text}");
+        }
+    }
+}
+
 #[test]
 fn what_comes_after_the_list_is_one_more_entry_that_is_refused() {
     for excess in ["x", "]", "\0", r#"[{"traceId":"1","id":"2"}]"#] {

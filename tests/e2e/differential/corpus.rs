@@ -170,6 +170,10 @@ impl Corpus {
             ("an empty key", r#""tags":{"":"x"}"#),
             ("numbers as strings", r#""timestamp":"17.0","localEndpoint":{"port":"80"}"#),
             ("a number with exponent", r#""timestamp":1.7e3,"duration":2e0"#),
+            (
+                "a time of 2027 with a point",
+                r#""timestamp":1810000000000001.0,"duration":1810000000000003.000"#,
+            ),
             ("a number as name", r#""name":17.0"#),
             (
                 "numbers that no type holds",

@@ -324,17 +324,21 @@ pub(crate) struct Whole(pub(crate) i64);
 
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let json = <&RawValue>::deserialize(deserializer)?.get();
-        match json.as_bytes().first() {
+        let json = <&RawValue>::deserialize(deserializer)?;
+        match json.get().as_bytes().first() {
             // As it was written: no number of ours holds 1.10, or thirty digits.
-            Some(b'-' | b'0'..=b'9') => Ok(Text(json.to_owned())),
-            _ => serde_json::from_str(json).map(Text).map_err(|error| {
-                // The place would be one within the value. Whoever reads the whole adds the right one.
-                let said = error.to_string();
-                de::Error::custom(said.rsplit_once(" at line ").map_or(&*said, |(reason, _)| reason))
-            }),
+            Some(b'-' | b'0'..=b'9') => Ok(Text(json.get().to_owned())),
+            _ => within(json).map(Text),
         }
     }
+}
+
+/// Reads a value by itself. The place of an error would be one within it: whoever reads the whole adds the right one.
+pub(crate) fn within<'de, T: Deserialize<'de>, E: de::Error>(json: &'de RawValue) -> Result<T, E> {
+    serde_json::from_str(json.get()).map_err(|error| {
+        let said = error.to_string();
+        E::custom(said.rsplit_once(" at line ").map_or(&*said, |(reason, _)| reason))
+    })
 }
 
 impl<'de> Deserialize<'de> for Whole {

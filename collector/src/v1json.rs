@@ -1,13 +1,14 @@
 //! Zipkin's v1 JSON: the older body of `POST /api/v1/spans`. It is read into the same v1 span as thrift, so that both
 //! are merged and converted by the same rules.
 
-use std::fmt;
-
 use blkin_thrift::{Annotation, AnnotationType, BinaryAnnotation, Limits, Span};
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, MapAccess};
+use serde_json::value::RawValue;
 
-use crate::json::{Common, EndpointWire, Moment, Object, Reading, Text, read_entries, required, set, skip};
+use crate::json::{
+    Common, EndpointWire, Moment, Object, Reading, Text, read_entries, required, set, skip, within,
+};
 use crate::model::{BadId, Endpoint, lower_hex};
 use crate::refusal::{BadEntry, BadList};
 
@@ -166,40 +167,13 @@ enum Value {
 
 impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ValueVisitor;
-        impl<'de> Visitor<'de> for ValueVisitor {
-            type Value = Value;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a value")
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Value, E> {
-                Ok(Value::Text(text.to_owned()))
-            }
-            fn visit_bool<E>(self, flag: bool) -> Result<Value, E> {
-                Ok(Value::Flag(flag))
-            }
-            fn visit_i64<E>(self, _: i64) -> Result<Value, E> {
-                Ok(Value::Other)
-            }
-            fn visit_u64<E>(self, _: u64) -> Result<Value, E> {
-                Ok(Value::Other)
-            }
-            fn visit_f64<E>(self, _: f64) -> Result<Value, E> {
-                Ok(Value::Other)
-            }
-            fn visit_unit<E>(self) -> Result<Value, E> {
-                Ok(Value::Other)
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
-                while list.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Value::Other)
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Value, A::Error> {
-                while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(Value::Other)
-            }
-        }
-        deserializer.deserialize_any(ValueVisitor)
+        let json = <&RawValue>::deserialize(deserializer)?;
+        Ok(match json.get().as_bytes().first() {
+            Some(b'"') => Value::Text(within(json)?),
+            Some(b't' | b'f') => Value::Flag(within(json)?),
+            // Not read, so that it may also be a number that nothing here could hold.
+            _ => Value::Other,
+        })
     }
 }
 

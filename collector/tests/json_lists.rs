@@ -188,6 +188,16 @@ fn a_time_that_is_written_with_a_point_is_exact() {
 }
 
 #[test]
+fn a_value_that_no_reader_shows_may_be_any_number() {
+    for value in ["1e400", "-1E999", "123456789012345678901234567890"] {
+        let odd = format!(r#"{{"key":"k","value":{value}}}"#);
+        let body = list(&[&format!(r#"{{"traceId":"1","id":"2","binaryAnnotations":[{odd}]}}"#)]);
+        let read = read_v1(body.as_bytes()).unwrap().remove(0).unwrap();
+        assert_eq!(read.binary_annotations[0].kind, blkin_thrift::AnnotationType::Bytes, "{value}");
+    }
+}
+
+#[test]
 fn what_comes_after_the_list_is_one_more_entry_that_is_refused() {
     for excess in ["x", "]", "\0", r#"[{"traceId":"1","id":"2"}]"#] {
         assert_eq!(

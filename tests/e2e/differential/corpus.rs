@@ -217,6 +217,7 @@ impl Corpus {
             ("ss at the end", format!(r#""timestamp":4,"duration":5,"annotations":[{{"timestamp":9,"value":"ss",{here}}}]"#)),
             ("an upper-case service", r#""annotations":[{"timestamp":9,"value":"x","endpoint":{"serviceName":"Edge"}}]"#.to_owned()),
             ("Chinese", r#""name":"读取","binaryAnnotations":[{"key":"键","value":"值","endpoint":{"serviceName":"对象存储"}}]"#.to_owned()),
+            ("a number beyond all as value", r#""binaryAnnotations":[{"key":"a","value":1e400}]"#.to_owned()),
             ("an object as value", r#""binaryAnnotations":[{"key":"a","value":{"b":[1]}}]"#.to_owned()),
         ];
         for (name, members) in members {

@@ -68,12 +68,12 @@ class Endpoint : private blkin_endpoint {
 	}
 
 public:
-	Endpoint(const char *service) { blkin_init_endpoint(this, "0.0.0.0", 0, service); }
-	Endpoint(const char *address, int at_port, const char *service)
+	Endpoint(const char *service) : Endpoint("0.0.0.0", 0, service) {}
+	Endpoint(const char *address, int at_port, const char *service) : blkin_endpoint(), _ip(), _name()
 	{
 		blkin_init_endpoint(this, address, static_cast<int16_t>(at_port), service);
 	}
-	Endpoint(const Endpoint &from) : blkin_endpoint() { assign(from); }
+	Endpoint(const Endpoint &from) : blkin_endpoint(), _ip(), _name() { assign(from); }
 	const Endpoint &operator=(const Endpoint &from)
 	{
 		assign(from);
@@ -113,12 +113,6 @@ public:
 class Trace : private blkin_trace {
 	string _name;
 
-	void clear()
-	{
-		name = nullptr;
-		info = blkin_trace_info();
-		endpoint = nullptr;
-	}
 	void assign(const Trace &from)
 	{
 		const bool own_name = from.name == from._name.c_str();
@@ -136,17 +130,12 @@ class Trace : private blkin_trace {
 
 public:
 	// Not sampled, valid() is false.
-	Trace() { clear(); }
+	Trace() : blkin_trace(), _name() {}
 	// A child of parent, with parent's endpoint if ep is NULL; a new root if parent is NULL or not valid.
-	Trace(const char *span, const Endpoint *ep, const Trace *parent = nullptr)
-	{
-		clear();
-		init(span, ep, parent);
-	}
+	Trace(const char *span, const Endpoint *ep, const Trace *parent = nullptr) : Trace() { init(span, ep, parent); }
 	// The span with these ids (child: a child of it).
-	Trace(const char *span, const Endpoint *ep, const blkin_trace_info *i, bool child = false)
+	Trace(const char *span, const Endpoint *ep, const blkin_trace_info *i, bool child = false) : Trace()
 	{
-		clear();
 		if (!i)
 			return;
 		if (child) {
@@ -157,7 +146,7 @@ public:
 		endpoint = ep;
 		info = *i;
 	}
-	Trace(const Trace &from) : blkin_trace() { assign(from); }
+	Trace(const Trace &from) : Trace() { assign(from); }
 	const Trace &operator=(const Trace &from)
 	{
 		assign(from);

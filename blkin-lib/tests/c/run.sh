@@ -79,7 +79,7 @@ done
 for compiler in g++ clang++; do
     for standard in c++11 c++14 c++17 c++20 c++2b; do
         check "$compiler warns of nothing in the headers as $standard" silent $compiler $standard -x c++ \
-            -Wold-style-cast -Wzero-as-null-pointer-constant
+            -Wold-style-cast -Wzero-as-null-pointer-constant -Weffc++
         check "$compiler warns of nothing in the headers as $standard without exceptions" silent $compiler $standard -x c++ \
             -fno-exceptions -fno-rtti
     done

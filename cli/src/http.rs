@@ -73,6 +73,14 @@ fn with_scheme(url: &str) -> String {
     format!("{}://{}", scheme.to_ascii_lowercase(), rest.trim_end_matches('/'))
 }
 
+/// The address without the name and password that a proxy before the daemon asks for: nothing that is shown tells them.
+pub(crate) fn without_login(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    format!("{scheme}://{host}{path}")
+}
+
 /// There is somebody, but no answer to what was asked; in words.
 #[derive(Debug)]
 pub(crate) enum NoAnswer {
@@ -148,6 +156,7 @@ pub(crate) fn connecting() -> ConfigBuilder<AgentScope> {
 pub struct Client {
     agent: ureq::Agent,
     patience: Duration,
+    url: String,
     base: String,
     option: Option<&'static str>,
     /// Done once somebody was told that it is waited for.
@@ -179,8 +188,9 @@ pub(crate) struct Dated {
 impl Client {
     /// A client of the daemon at `url`, such as `http://127.0.0.1:9411`; the scheme may be left out.
     pub fn new(url: &str) -> Client {
-        let (agent, base) = (agent(PATIENCE), with_scheme(url));
-        Client { agent, patience: PATIENCE, base, option: None, told: Arc::new(Once::new()) }
+        let (agent, url) = (agent(PATIENCE), with_scheme(url));
+        let base = without_login(&url);
+        Client { agent, patience: PATIENCE, url, base, option: None, told: Arc::new(Once::new()) }
     }
 
     /// The same, which waits no longer than that for an answer.
@@ -195,7 +205,12 @@ impl Client {
         Client { option: Some(option), ..self }
     }
 
-    /// The address that requests go to.
+    /// The address that requests go to, name and password included.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The same as it is shown.
     pub fn base(&self) -> &str {
         &self.base
     }
@@ -210,7 +225,7 @@ impl Client {
     /// # Errors
     /// When nobody answers there, or the answer is no text of bearable size.
     pub fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Answer> {
-        let mut request = self.agent.get(format!("{}{path}", self.base));
+        let mut request = self.agent.get(format!("{}{path}", self.url));
         for (key, value) in query {
             request = request.query(key, value);
         }
@@ -362,6 +377,24 @@ mod tests {
         let silent = ureq::Error::Timeout(ureq::Timeout::Resolve);
         let error = format!("{:#}", unanswered(silent, "http://a:9411", PATIENCE, None));
         assert_eq!(error, "failed to reach http://a:9411: no name server answered in time");
+    }
+
+    #[test]
+    fn what_a_proxy_asks_for_goes_to_it_and_is_shown_to_nobody() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy = listener.local_addr().unwrap();
+        let answering = thread::spawn(move || {
+            let (mut connection, _) = listener.accept().unwrap();
+            let mut asked = [0; 4096];
+            let length = connection.read(&mut asked).unwrap();
+            connection.write_all(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n").unwrap();
+            String::from_utf8_lossy(&asked[..length]).to_lowercase()
+        });
+        let client = Client::new(&format!("http://me:s3cret@{proxy}/zipkin"));
+        let error = format!("{:#}", client.get_ok("/api/v2/services", &[]).unwrap_err());
+        assert_eq!(error, format!("http://{proxy}/zipkin/api/v2/services answered 401"));
+        assert_eq!(client.host(), format!("{proxy}/zipkin"));
+        assert!(answering.join().unwrap().contains("authorization: basic bwu6cznjcmv0"));
     }
 
     #[test]

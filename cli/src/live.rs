@@ -72,21 +72,22 @@ pub struct Stream<R> {
     reader: BufReader<R>,
 }
 
-/// Begins to watch what the collector or relay at `base` takes in.
+/// Begins to watch what the collector or relay at `url` takes in.
 ///
 /// # Errors
 /// When nobody answers there, or the answer is no stream; the daemon's words are in the error.
-pub fn watch(base: &str, wanted: &LiveArguments) -> Result<Stream<impl Read + use<>>> {
-    watch_patiently(base, wanted, SILENCE)
+pub fn watch(url: &str, wanted: &LiveArguments) -> Result<Stream<impl Read + use<>>> {
+    watch_patiently(url, wanted, SILENCE)
 }
 
 fn watch_patiently(
-    base: &str,
+    url: &str,
     wanted: &LiveArguments,
     patience: Duration,
 ) -> Result<Stream<impl Read + use<>>> {
     let agent = http::connecting().timeout_per_read(Some(patience)).build().new_agent();
-    let mut request = agent.get(format!("{base}/api/blkin/live"));
+    let mut request = agent.get(format!("{url}/api/blkin/live"));
+    let base = &http::without_login(url);
     let least = wanted.min_duration.map(|least| least.max(1).to_string());
     for (key, value) in [
         ("serviceName", &wanted.service),
@@ -271,7 +272,7 @@ fn time_of_day(us: u64) -> String {
 ///
 /// # Errors
 /// When the daemon cannot be reached or read, the standard output not written, or no thread started.
-pub fn print(base: &str, wanted: &LiveArguments, json: bool) -> Result<()> {
+pub fn print(url: &str, wanted: &LiveArguments, json: bool) -> Result<()> {
     std::thread::Builder::new()
         .name("hang-up".to_owned())
         .spawn(|| {
@@ -281,9 +282,10 @@ pub fn print(base: &str, wanted: &LiveArguments, json: bool) -> Result<()> {
         })
         .context("failed to start a thread")?;
     let style = Style::of_stdout_or(MOST_COLUMNS);
-    let stream = watch(base, wanted)?;
+    let stream = watch(url, wanted)?;
     // The first span may be long in coming.
     if io::stderr().is_terminal() {
+        let base = http::without_login(url);
         let _unsaid = writeln!(io::stderr(), "{base}: spans as they arrive, until Ctrl-C");
     }
     follow(stream, wanted.limit.unwrap_or(u64::MAX), json, style, &mut io::stdout().lock())

@@ -58,6 +58,7 @@ struct Collector {
         long = "collector",
         value_name = "URL",
         env = "BLKIN_COLLECTOR_URL",
+        hide_env_values = true,
         default_value = "http://127.0.0.1:9411",
         value_parser = parse_url
     )]
@@ -136,6 +137,7 @@ enum Command {
             long,
             value_name = "URL",
             env = "BLKIN_CONSUMERD_URL",
+            hide_env_values = true,
             default_value = "http://127.0.0.1:9412",
             value_parser = parse_url
         )]
@@ -158,6 +160,7 @@ enum Command {
             long,
             value_name = "URL",
             env = "BLKIN_CONSUMERD_URL",
+            hide_env_values = true,
             default_value = "http://127.0.0.1:9412",
             value_parser = parse_url
         )]
@@ -195,6 +198,7 @@ struct Relays {
         long,
         value_name = "URL",
         env = "BLKIN_RELAY_URL",
+        hide_env_values = true,
         value_delimiter = ',',
         value_parser = parse_url
     )]
@@ -257,7 +261,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.command {
         Command::Traces { wanted, collector } => list(&collector.client(), wanted, json)?,
         Command::Trace { id, short, collector } => draw(&collector.client(), id, *short, json)?,
-        Command::Live { wanted, collector } => live::print(collector.client().base(), wanted, json)?,
+        Command::Live { wanted, collector } => live::print(collector.client().url(), wanted, json)?,
         Command::Rejects { limit, collector } => list_rejects(&collector.client(), *limit, json)?,
         Command::Stats { wanted, collector } => measure(&collector.client(), wanted, json)?,
         Command::Snapshot(wanted) => take_snapshot(wanted, json)?,
@@ -469,6 +473,16 @@ mod tests {
             assert_eq!(help.contains("or any Zipkin server"), of_any, "{help}");
             assert!(help.contains("BLKIN_COLLECTOR_URL"), "{help}");
         }
+    }
+
+    #[test]
+    fn no_help_shows_the_password_of_an_address_in_the_environment() {
+        let blkin = Arguments::command();
+        let environment =
+            |argument: &&Arg| argument.get_env().is_some_and(|name| name.to_string_lossy().ends_with("_URL"));
+        let arguments: Vec<&Arg> =
+            blkin.get_subcommands().flat_map(|command| command.get_arguments().filter(environment)).collect();
+        assert!(arguments.len() > 2 && arguments.iter().all(|argument| argument.is_hide_env_values_set()));
     }
 
     #[test]

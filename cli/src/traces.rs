@@ -162,7 +162,8 @@ pub fn nothing(collector: &Client, search: &Search) -> String {
     if is_narrowed || search.min_duration_us.is_some() || search.end_us.is_some() {
         return format!("no trace in {base} matches (--lookback and --end say of what time)");
     }
-    format!("no traces found in {base} (`blkin doctor` says whether tracing works)")
+    let time = units::duration(search.lookback_us);
+    format!("no traces of the last {time} in {base} (`blkin doctor` says whether tracing works)")
 }
 
 /// Names of services that are shown when one is not among them.

@@ -156,6 +156,13 @@ fn what_an_answer_leaves_out_is_told_and_not_asked_for_again() {
 }
 
 #[test]
+fn whoever_looks_at_minutes_only_is_not_told_of_none_at_all() {
+    let search = Search { lookback_us: 300_000_000, ..Search::default() };
+    let said = nothing(&Client::new("127.0.0.1:1"), &search);
+    assert!(said.starts_with("no traces of the last 5 min 0 s in http://127.0.0.1:1 ("), "{said}");
+}
+
+#[test]
 fn what_one_page_did_not_come_to_the_next_one_does() {
     let found = |keys: [Option<&str>; 2]| {
         let keys = std::cell::RefCell::new(keys.map(|key| key.map(str::to_owned)).into_iter());

@@ -53,7 +53,8 @@ pub struct Config {
     pub quiet_ms: u64,
     /// More open spans than these: the oldest leave as they are.
     pub max_open_spans: usize,
-    /// More bytes in open spans than these: the oldest leave as they are.
+    /// More bytes in open spans than these: the oldest leave as they are, and one that alone holds an eighth of them, or of
+    /// `queue_bytes`.
     pub max_open_bytes: usize,
     /// Memory for what is drained but not acknowledged; taken only as it is used.
     pub staging_bytes: u64,

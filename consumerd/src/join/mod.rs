@@ -36,6 +36,8 @@ pub struct Rules {
     pub max_spans: usize,
     /// Most bytes in open spans.
     pub max_bytes: usize,
+    /// A span with more leaves as it is.
+    pub max_span_bytes: usize,
 }
 
 /// How many spans that left are remembered at least, so that what comes late is known as late.
@@ -53,8 +55,10 @@ pub struct Join {
     by_age: VecDeque<Ticket>,
     /// By the time of the look, one entry for each open span; those of spans that left are skipped.
     quiet: VecDeque<(Ticket, Duration)>,
-    /// Closed since the last look.
-    closed: Vec<Ticket>,
+    /// Closed, and to be looked at in their order; those of spans that left are skipped.
+    closed: VecDeque<Ticket>,
+    /// Those that hold too much.
+    large: Vec<Ticket>,
     /// Closed before, by program and sweep that they wait for: looked at again when that is past, not in each round.
     waiting: BTreeMap<(u64, u64), Vec<Ticket>>,
     recent: Recent,
@@ -70,7 +74,8 @@ impl Join {
             bytes: 0,
             by_age: VecDeque::new(),
             quiet: VecDeque::new(),
-            closed: Vec::new(),
+            closed: VecDeque::new(),
+            large: Vec::new(),
             waiting: BTreeMap::new(),
             recent: Recent::new(REMEMBERED_SPANS),
             spare: Spare::default(),
@@ -109,7 +114,11 @@ impl Join {
         let Some(open) = self.open.get(ticket) else { return };
         let bytes = open.piece.add(annotation, &mut self.spare);
         self.bytes += bytes;
+        let was_large = open.bytes > self.rules.max_span_bytes;
         open.bytes += bytes;
+        if !was_large && open.bytes > self.rules.max_span_bytes {
+            self.large.push(ticket);
+        }
         open.touched = now;
         let program = annotation.origin.program;
         let part = match open.parts.iter_mut().position(|part| part.program() == program) {
@@ -123,15 +132,26 @@ impl Join {
         let closes = part.note(annotation, &self.rules.close_events, sweep);
         if closes && !open.listed_as_closed && open.parts.iter().all(Part::is_closed) {
             open.listed_as_closed = true;
-            self.closed.push(ticket);
+            self.closed.push_back(ticket);
         }
     }
 
     /// Moves out what is complete, quiet or too much. `is_past(program, sweep)` says whether that sweep
-    /// over the program's rings is over.
-    pub fn leave(&mut self, now: Duration, is_past: impl Fn(u64, u64) -> bool, out: &mut Vec<SpanPiece>) {
-        self.leave_complete(is_past, out);
-        self.leave_quiet(now, out);
+    /// over the program's rings is over. Of what is complete or quiet no more leaves than there is `room` for, in bytes, while
+    /// less than half of what may be open is: all spans of a program that ends are, at once.
+    pub fn leave(
+        &mut self,
+        now: Duration,
+        room: usize,
+        is_past: impl Fn(u64, u64) -> bool,
+        out: &mut Vec<SpanPiece>,
+    ) {
+        let least = self.bytes.saturating_sub(room);
+        self.leave_complete(least, is_past, out);
+        self.leave_quiet(now, least, out);
+        for ticket in std::mem::take(&mut self.large) {
+            self.take(ticket, Reason::Split, out);
+        }
         while self.open.len() > self.rules.max_spans || self.bytes > self.rules.max_bytes {
             let Some(ticket) = self.by_age.pop_front() else { break };
             self.take(ticket, Reason::Split, out);
@@ -148,20 +168,34 @@ impl Join {
         if self.quiet.len() > most {
             self.quiet.retain(|(ticket, _)| open.holds(*ticket));
         }
+        if self.closed.len() > most {
+            self.closed.retain(|ticket| open.holds(*ticket));
+        }
         self.open.shrink();
     }
 
-    fn leave_complete(&mut self, is_past: impl Fn(u64, u64) -> bool, out: &mut Vec<SpanPiece>) {
-        let mut due = Vec::new();
-        self.waiting.retain(|(program, sweep), keys| {
+    /// Whether spans are to wait for room: of the bytes that are open these stay.
+    fn keeps(&self, least: usize) -> bool {
+        self.bytes <= least && !self.is_half_full()
+    }
+
+    /// Whether spans are closed that have not left, for want of room.
+    pub fn waits_for_room(&self) -> bool {
+        !self.closed.is_empty()
+    }
+
+    fn leave_complete(&mut self, least: usize, is_past: impl Fn(u64, u64) -> bool, out: &mut Vec<SpanPiece>) {
+        let closed = &mut self.closed;
+        self.waiting.retain(|(program, sweep), tickets| {
             let is_due = is_past(*program, *sweep);
             if is_due {
-                due.append(keys);
+                closed.extend(tickets.drain(..));
             }
             !is_due
         });
-        due.append(&mut self.closed);
-        for ticket in due {
+        while !self.keeps(least)
+            && let Some(ticket) = self.closed.pop_front()
+        {
             let Some(open) = self.open.get(ticket) else { continue };
             if !open.parts.iter().all(Part::is_closed) {
                 open.listed_as_closed = false;
@@ -178,9 +212,9 @@ impl Join {
         }
     }
 
-    fn leave_quiet(&mut self, now: Duration, out: &mut Vec<SpanPiece>) {
+    fn leave_quiet(&mut self, now: Duration, least: usize, out: &mut Vec<SpanPiece>) {
         while let Some(&(ticket, due)) = self.quiet.front() {
-            if due > now {
+            if due > now || self.keeps(least) {
                 break;
             }
             self.quiet.pop_front();
@@ -200,7 +234,7 @@ impl Join {
             open.parts.iter_mut().filter(|part| has_ended(part.program())).for_each(Part::end);
             if !open.listed_as_closed && open.parts.iter().all(Part::is_closed) {
                 open.listed_as_closed = true;
-                self.closed.push(ticket);
+                self.closed.push_back(ticket);
             }
         }
     }

@@ -8,6 +8,8 @@ use super::{Join, Reason, Rules, Share, SpanPiece, Timing};
 use crate::annotation::{Annotation, Content, Labels, Origin};
 use crate::sinks::zipkin::Encoder;
 
+mod room;
+
 const SECOND: Duration = Duration::from_secs(1);
 
 fn rules() -> Rules {
@@ -16,6 +18,7 @@ fn rules() -> Rules {
         quiet: 10 * SECOND,
         max_spans: 100,
         max_bytes: 1 << 20,
+        max_span_bytes: 1 << 20,
     }
 }
 
@@ -60,7 +63,7 @@ fn positions(piece: &SpanPiece) -> Vec<i64> {
 
 fn left(join: &mut Join, now: Duration) -> Vec<SpanPiece> {
     let mut out = Vec::new();
-    join.leave(now, |_, _| true, &mut out);
+    join.leave(now, usize::MAX, |_, _| true, &mut out);
     out
 }
 
@@ -186,7 +189,7 @@ fn a_closed_span_waits_until_every_ring_is_drained_past_it() {
     let mut join = Join::new(rules());
     join.add(&event(1, 5, "end", 100), 7, SECOND);
     let mut out = Vec::new();
-    join.leave(SECOND, |program, sweep| !(program == 1 && sweep == 7), &mut out);
+    join.leave(SECOND, usize::MAX, |program, sweep| !(program == 1 && sweep == 7), &mut out);
     assert!(out.is_empty());
     join.add(&event(1, 5, "start", 90), 8, SECOND);
     assert_eq!(annotations(&one(&mut join)), 2);
@@ -199,9 +202,9 @@ fn of_two_closings_the_one_that_waits_longer_counts_whichever_was_read_first() {
     join.add(&event(1, 5, "cr", 100), 8, SECOND);
     join.add(&event(1, 5, "ss", 90), 7, SECOND);
     let mut out = Vec::new();
-    join.leave(SECOND, |_, sweep| sweep <= 7, &mut out);
+    join.leave(SECOND, usize::MAX, |_, sweep| sweep <= 7, &mut out);
     assert!(out.is_empty());
-    join.leave(SECOND, |_, sweep| sweep <= 8, &mut out);
+    join.leave(SECOND, usize::MAX, |_, sweep| sweep <= 8, &mut out);
     assert_eq!(out.len(), 1);
 }
 
@@ -212,7 +215,7 @@ fn what_closes_nothing_is_not_waited_for() {
         keys.iter()
             .for_each(|key| join.add(&event(1, 5, key, 100), if *key == "cr" { 7 } else { 8 }, SECOND));
         let mut out = Vec::new();
-        join.leave(SECOND, |_, sweep| sweep <= 7, &mut out);
+        join.leave(SECOND, usize::MAX, |_, sweep| sweep <= 7, &mut out);
         assert_eq!(out.len(), 1, "{keys:?}");
     }
 }
@@ -221,7 +224,7 @@ fn what_closes_nothing_is_not_waited_for() {
 fn a_closed_span_that_another_program_joins_while_it_waits_leaves_when_that_has_closed_too() {
     let mut join = Join::new(rules());
     join.add(&event(1, 5, "cr", 100), 7, SECOND);
-    join.leave(SECOND, |_, _| false, &mut Vec::new());
+    join.leave(SECOND, usize::MAX, |_, _| false, &mut Vec::new());
     join.add(&event(2, 5, "sr", 90), 7, SECOND);
     assert!(left(&mut join, SECOND).is_empty());
     join.add(&event(2, 5, "ss", 95), 7, SECOND);
@@ -418,7 +421,7 @@ proptest! {
             annotation.origin.position = number as i64;
             join.add(&annotation, number as u64, now);
             now += u32::try_from(*pause).unwrap() * SECOND;
-            join.leave(now, |_, sweep| sweep + 3 < number as u64, &mut out);
+            join.leave(now, usize::MAX, |_, sweep| sweep + 3 < number as u64, &mut out);
             prop_assert!(join.open_spans() <= max_spans);
         }
         join.programs_ended(|program| program == 1);

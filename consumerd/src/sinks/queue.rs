@@ -239,8 +239,12 @@ impl Queue {
         }
     }
 
-    /// Whether entries find room that nobody else needs: three quarters of the queue are left to those who come
-    /// meanwhile. Entries that never would find it are to be tried when nothing else is there.
+    /// Bytes that find room which nobody else needs: three quarters of the queue are left to those who come meanwhile.
+    pub fn room(&self) -> usize {
+        (self.limits.bytes / 4).saturating_sub(self.lock().bytes)
+    }
+
+    /// Whether entries find such room. Entries that never would find it are to be tried when nothing else is there.
     pub fn has_room_for<'a>(&self, entries: impl IntoIterator<Item = &'a Entry>) -> bool {
         let state = self.lock();
         let cost: usize = entries.into_iter().map(Entry::cost_bytes).sum();

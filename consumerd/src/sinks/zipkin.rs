@@ -69,6 +69,7 @@ mod tests {
             quiet: Duration::from_secs(1),
             max_spans: 10,
             max_bytes: 1 << 30,
+            max_span_bytes: 1 << 30,
         };
         Join::new(rules)
     }
@@ -76,7 +77,7 @@ mod tests {
     /// The spans of the piece that leaves complete, each with the number of its annotations.
     fn left(mut join: Join) -> Vec<(thrift::Span, usize)> {
         let (mut pieces, mut out) = (Vec::new(), Vec::new());
-        join.leave(Duration::ZERO, |_, _| true, &mut pieces);
+        join.leave(Duration::ZERO, usize::MAX, |_, _| true, &mut pieces);
         assert_eq!(pieces.len(), 1);
         Encoder::default().spans(&pieces[0], |span, share| {
             out.push((thrift::span::decode(span, &Limits::default()).unwrap(), share.annotations()));

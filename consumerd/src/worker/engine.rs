@@ -42,6 +42,9 @@ const CLOCK_TICK_EVERY: Duration = Duration::from_millis(100);
 /// Frames of several programs are made to count together, up to about so many bytes.
 const TOGETHER_BYTES: u64 = 128 << 10;
 
+/// A span with fewer bytes leaves in one piece. One with more than an eighth of what a queue holds would find no room there.
+const LARGE_SPAN_BYTES: usize = 64 << 10;
+
 /// Where a frame lies, for the day on which it is retired.
 #[derive(Clone, Copy, Debug)]
 struct FrameNote {
@@ -252,7 +255,7 @@ impl Engine {
         self.ask_of_writers(now);
         let mut progress = self.drain_all(now)?;
         self.refill(&mut progress)?;
-        self.leave_spans(now);
+        progress.drained |= self.leave_spans(now);
         self.settle();
         self.make_room();
         self.hurry_ended(now);
@@ -403,6 +406,7 @@ fn rules(config: &Config) -> Rules {
         quiet: Duration::from_millis(config.quiet_ms),
         max_spans: config.max_open_spans,
         max_bytes: config.max_open_bytes,
+        max_span_bytes: (config.max_open_bytes.min(config.queue_bytes) / 8).max(LARGE_SPAN_BYTES),
     }
 }
 

@@ -167,6 +167,12 @@ impl Feeder {
         push(self.sinks.iter_mut().filter(|fed| fed.sink.feed == Feed::Spans), &mut self.messages);
     }
 
+    /// Bytes of spans for which every sink that takes spans has room that nobody else needs.
+    pub(super) fn room_for_spans(&self) -> usize {
+        let of_spans = self.sinks.iter().filter(|fed| fed.sink.feed == Feed::Spans);
+        of_spans.map(Fed::room).min().unwrap_or(usize::MAX)
+    }
+
     /// Hands the encoded spans over if every sink that takes spans has room for them; says whether none is left.
     pub(super) fn push_spans_with_room(&mut self) -> bool {
         let mut of_spans = self.sinks.iter().filter(|fed| fed.sink.feed == Feed::Spans);
@@ -234,6 +240,11 @@ impl Fed {
 
     fn has_room_for<'a>(&self, entries: impl IntoIterator<Item = &'a Entry>) -> bool {
         self.waiting.is_empty() && self.sink.queue.has_room_for(entries)
+    }
+
+    /// None while something waits for it.
+    fn room(&self) -> usize {
+        if self.waiting.is_empty() { self.sink.queue.room() } else { 0 }
     }
 
     fn push(&mut self, entries: impl Iterator<Item = Entry>) {

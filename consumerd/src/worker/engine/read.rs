@@ -84,7 +84,8 @@ impl Engine {
         figures
     }
 
-    pub(super) fn leave_spans(&mut self, now: Duration) {
+    /// Ships what may leave, as far as there is room. Says whether that was something, and more waits.
+    pub(super) fn leave_spans(&mut self, now: Duration) -> bool {
         let mut out = std::mem::take(&mut self.leaving);
         let programs = &self.programs;
         // What a span waits for was drained long ago, but may not have been read again yet: that is given half of the room.
@@ -93,8 +94,10 @@ impl Engine {
             let is_over = |program: &Program| program.ended || program.sweeps.is_past(sweep);
             may_leave && programs.get(&program).is_none_or(|program| is_over(program))
         };
-        self.join.leave(now, is_past, &mut out);
+        self.join.leave(now, self.feeder.room_for_spans(), is_past, &mut out);
+        let has_more = !out.is_empty() && self.join.waits_for_room();
         self.ship(out);
+        has_more
     }
 
     pub(super) fn ship(&mut self, mut pieces: Vec<SpanPiece>) {

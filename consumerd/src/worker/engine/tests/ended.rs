@@ -5,6 +5,7 @@ use rustix::fs::fstat;
 use super::held_back::attach_living;
 use super::unread::{Node, Worker, segment_of_open_spans, segment_of_spans};
 use super::*;
+use crate::sinks::Feed;
 use crate::worker::engine::room::PATIENCE;
 
 #[test]
@@ -145,4 +146,25 @@ fn the_kernel_is_asked_about_a_program_that_has_just_come_soon_again_and_then_ev
         }
     }
     assert_eq!(asked, [0, 4, 12, 28, 60, 124, 252, 508, 958, 1408]);
+}
+
+/// They leave all at once, and are more than a queue holds.
+#[test]
+fn the_open_spans_of_a_program_that_ends_leave_as_the_queue_has_room() {
+    let spans = 2000;
+    let mut node = Node::with_staged(0, 16 << 20);
+    node.config.max_open_bytes = 1 << 30;
+    let mut worker = node.worker_with([("scribe", Feed::Spans)]);
+    worker.round();
+    let control = control(SealFlags::SHRINK | SealFlags::GROW);
+    worker.engine.attach(identity(2), segment_of_open_spans(2, spans), control).unwrap();
+    let due = Instant::now() + Duration::from_secs(60);
+    let mut taken = 0;
+    while worker.engine.programs.contains_key(&2) {
+        assert!(Instant::now() < due);
+        worker.round();
+        taken += worker.take(0).len() as u64;
+    }
+    let (_, sink) = worker.engine.snapshot().sinks[0];
+    assert_eq!((sink.acked, sink.queue_full, taken), (2 * spans, 0, spans));
 }

@@ -1,0 +1,64 @@
+//! What leaves at once, and what of it waits until sinks have room.
+
+use super::*;
+
+/// So many spans that are closed, or that nothing closes.
+fn join_of(rules: Rules, spans: u64, key: &str) -> Join {
+    let mut join = Join::new(rules);
+    (0..spans).for_each(|span| join.add(&event(1, span, key, 100), 0, SECOND));
+    join
+}
+
+fn leave(join: &mut Join, now: Duration, room: usize) -> Vec<u64> {
+    let mut out = Vec::new();
+    join.leave(now, room, |_, _| true, &mut out);
+    out.iter().map(|piece| piece.span_id).collect()
+}
+
+#[test]
+fn what_is_complete_or_quiet_leaves_in_its_order_as_there_is_room() {
+    for key in ["end", "start"] {
+        let mut join = join_of(rules(), 8, key);
+        let of_one = join.open_bytes() / 8;
+        let now = 20 * SECOND;
+        assert!(leave(&mut join, now, 0).is_empty(), "{key}");
+        assert_eq!(leave(&mut join, now, 1), [0], "{key}: one at least, however large");
+        assert_eq!(leave(&mut join, now, 3 * of_one), [1, 2, 3], "{key}");
+        assert_eq!(leave(&mut join, now, usize::MAX), [4, 5, 6, 7], "{key}");
+    }
+}
+
+#[test]
+fn closed_spans_wait_for_room_until_half_of_what_may_be_open_is() {
+    let mut join = join_of(Rules { max_spans: 8, ..rules() }, 6, "end");
+    assert_eq!(leave(&mut join, SECOND, 0), [0, 1]);
+    assert!(join.waits_for_room());
+    assert_eq!(leave(&mut join, SECOND, usize::MAX), [2, 3, 4, 5]);
+    assert!(!join.waits_for_room());
+}
+
+#[test]
+fn a_span_that_holds_too_much_leaves_as_it_is_once_each_time() {
+    let mut join = Join::new(Rules { max_span_bytes: 4096, ..rules() });
+    let mut pieces = Vec::new();
+    for number in 0..1000 {
+        join.add(&event(1, 5, "tick", number), 0, SECOND);
+        pieces.extend(left(&mut join, SECOND));
+    }
+    assert!(pieces.len() > 1 && pieces.iter().all(|piece| piece.reason == Reason::Split));
+    join.leave_all(&mut pieces);
+    assert_eq!(pieces.iter().map(annotations).sum::<usize>(), 1000);
+    assert!(pieces[0].shares.iter().all(|share| share.events.bytes() <= 2 * 4096));
+}
+
+#[test]
+fn what_waits_for_room_that_never_comes_and_leaves_by_another_way_is_forgotten() {
+    let mut join = Join::new(rules());
+    for span in 0..10_000 {
+        join.add(&event(1, span, "end", 100), 0, SECOND);
+        assert!(leave(&mut join, 20 * SECOND, 0).is_empty());
+        join.split_up_to_frame(u64::MAX, &mut Vec::new());
+    }
+    let listed = [join.by_age.len(), join.quiet.len(), join.closed.len()];
+    assert!(listed.iter().all(|length| *length < 2000), "{listed:?}");
+}

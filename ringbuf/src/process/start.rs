@@ -125,13 +125,15 @@ fn make_segment() -> Result<ProducerKind, Errno> {
     let is_child = SEGMENT.close_inherited();
     CONTROL.close_inherited();
     let area = rseq::area();
-    let indexes = indexes(area.is_some_and(rseq::Area::is_by_cpu));
+    let is_by_cpu = area.is_some_and(rseq::Area::is_by_cpu);
+    let indexes = indexes(is_by_cpu);
     let (slots, ring_bytes) = layout::shape_for(indexes, settings::ring_bytes());
     let mode = settings::mode();
     let clock = ClockKind::detect();
     let reads_blocks = settings::reads_blocks(cstring::may_read_blocks());
     // The sequences are given records that were put together in blocks.
     let can = area.is_some() && clock == ClockKind::Tsc && slots > 1 && reads_blocks;
+    let can = can && has_rings_enough(is_by_cpu, indexes, slots);
     let producer = settings::producer(can);
     // And some that may come from other threads while this goes on.
     let text_words = NAMES.given_words() + 4 * LEAST_WORDS as usize;
@@ -205,6 +207,13 @@ fn indexes_on(is_by_cpu: bool, may_run_on: impl Fn(usize) -> bool) -> usize {
     let cpus = (0..CpuSet::MAX_CPU).filter(|cpu| may_run_on(*cpu));
     let indexes = if is_by_cpu { cpus.last().map_or(0, |last| last + 1) } else { cpus.count() };
     indexes.max(1)
+}
+
+/// Whether sequences have a ring for each index, beside the one that is shared by those without. Who has none costs ten times as
+/// much: of concurrency ids, which are dense, few threads are that at any moment, but of CPUs all that are many, for as long as they
+/// stay there. By compare-and-swap a few CPUs share each ring instead.
+fn has_rings_enough(is_by_cpu: bool, indexes: usize, slots: usize) -> bool {
+    !is_by_cpu || indexes < slots
 }
 
 /// Sets a word that is still 0; of several callers at once the first one's value stays.
@@ -356,6 +365,20 @@ mod tests {
         let of = |is_by_cpu| indexes_on(is_by_cpu, |cpu| (20..24).contains(&cpu));
         assert_eq!((of(false), of(true)), (4, 24));
         assert_eq!((indexes_on(false, |_| false), indexes_on(true, |_| false)), (1, 1));
+    }
+
+    #[test]
+    fn more_cpus_than_rings_are_not_written_by_sequences_that_go_by_cpu() {
+        let has = |is_by_cpu, cpus| {
+            let (slots, _) = layout::shape_for(cpus, None);
+            has_rings_enough(is_by_cpu, cpus, slots)
+        };
+        let most = layout::MAX_SLOTS - 1;
+        assert_eq!(
+            [1, 15, 16, most, most + 1, 128].map(|cpus| has(true, cpus)),
+            [true, true, true, true, false, false]
+        );
+        assert_eq!([1, most, 128].map(|cpus| has(false, cpus)), [true; 3]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -33,13 +34,13 @@ const OPTION: Option<&str> = Some("--collector");
 #[derive(Debug, Clone, Default, Args)]
 pub struct LiveArguments {
     /// Only spans of this service
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     pub service: Option<String>,
     /// Only spans of this name
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub span: Option<String>,
     /// Only spans with these events or tags, such as 'error and Object=foo'
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     pub query: Option<String>,
     /// Only spans that took at least this long (250us, 10ms, 1.5s)
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration_us)]

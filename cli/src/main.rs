@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use blkin_cli::http::{Client, parse_url};
 use blkin_cli::ledger::{Ledger, Reading};
 use blkin_cli::snapshot::SnapshotArguments;
@@ -18,6 +18,7 @@ use blkin_cli::waterfall::{self, View};
 use blkin_cli::{
     doctor, environment, json, live, moments, recover, rejects, set, snapshot, stats, traces, units,
 };
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -214,13 +215,13 @@ impl Relays {
 #[derive(Args)]
 struct TracesArguments {
     /// Only traces with a span of this service
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     service: Option<String>,
     /// Only traces with a span of this name
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     span: Option<String>,
     /// Only traces with these events or keys, such as 'error and Object=foo'
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     query: Option<String>,
     /// Only traces with a span that took at least this long (250us, 10ms, 1.5s)
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration_us)]
@@ -318,12 +319,24 @@ fn measure(collector: &Client, wanted: &StatsArguments, json: bool) -> Result<()
     let found = stats::fetch(collector, wanted)?;
     match json {
         true => put(&json::pretty(&found)?),
-        false if found.services.is_empty() => nothing(&stats::nothing(&found, wanted), collector),
+        false if found.services.is_empty() => measured_nothing(&found, wanted, collector),
         false => put(&stats::table(&found, Style::of_stdout())),
     }
 }
 
+fn measured_nothing(found: &stats::Stats, wanted: &StatsArguments, collector: &Client) -> Result<()> {
+    match wanted.service.as_deref().and_then(|service| traces::unknown(collector, service)) {
+        Some(unknown) => tell(&format!("{unknown}\n")),
+        None => nothing(&stats::nothing(found, wanted), collector)?,
+    }
+    Ok(())
+}
+
 fn take_snapshot(wanted: &SnapshotArguments, json: bool) -> Result<()> {
+    ensure!(
+        !json || !wanted.goes_to_stdout(),
+        "--json goes to the standard output, as what is saved does by -o -"
+    );
     let written = snapshot::run(wanted)?;
     if json {
         return put(&json::pretty(&written)?);
@@ -508,6 +521,9 @@ mod tests {
             &["live", "--limit", "0"],
             &["set", "--off", "--label", ""],
             &["snapshot", "--label", ""],
+            &["traces", "--service", ""],
+            &["stats", "a", "b", "--service", ""],
+            &["live", "--span", ""],
             &["snapshot", "--pid", "0"],
             &["rejects", "--limit", "0"],
         ] {

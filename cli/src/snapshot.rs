@@ -3,7 +3,7 @@
 //! consumerd holds the rings, also those of flight recorders whose programs have crashed, and answers on its control
 //! socket. Without it, root reads the rings of a live process through the descriptors in its /proc.
 
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, IsTerminal, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -43,11 +43,25 @@ pub struct SnapshotArguments {
     /// Only what was recorded this long before now (500ms, 5s, 1m), also if the program ended earlier
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration_us)]
     last: Option<u64>,
-    /// Where it goes; an existing file is replaced once all is there
+    /// Where it goes; an existing file is replaced once all is there; - is the standard output
     #[arg(short, long, value_name = "FILE", default_value = "blkin.saved")]
     output: PathBuf,
     #[command(flatten)]
     socket: ControlSocket,
+}
+
+/// What names the standard output.
+const STDOUT: &str = "-";
+
+impl SnapshotArguments {
+    /// Whether what is saved goes where text would, too.
+    pub fn goes_to_stdout(&self) -> bool {
+        self.output == Path::new(STDOUT)
+    }
+
+    fn place(&self) -> &Path {
+        if self.goes_to_stdout() { Path::new("/dev/stdout") } else { &self.output }
+    }
 }
 
 /// A file that was written.
@@ -64,6 +78,9 @@ pub struct Written {
 impl Written {
     /// A line for people: where it is, and what to do with it.
     pub fn text(&self) -> String {
+        if self.file == Path::new(STDOUT) {
+            return format!("{} bytes; `blkin recover` prints what they hold\n", self.bytes);
+        }
         let path = self.file.display();
         let replaced = if self.replaced { ", replaced" } else { "" };
         format!("{} bytes in {path}{replaced}; `blkin recover {path}` prints what they hold\n", self.bytes)
@@ -75,6 +92,8 @@ impl Written {
 /// # Errors
 /// When neither consumerd nor /proc gives it, or it cannot be written.
 pub fn run(arguments: &SnapshotArguments) -> Result<Written> {
+    let is_shown = arguments.goes_to_stdout() && io::stdout().is_terminal();
+    ensure!(!is_shown, "what is saved is no text for a terminal: send it to a program or a file");
     let refused = match ask(arguments) {
         Ok(written) => return written,
         Err(refused) => refused,
@@ -83,7 +102,7 @@ pub fn run(arguments: &SnapshotArguments) -> Result<Written> {
     let file = of_process(pid, arguments.last).with_context(|| {
         format!("consumerd does not give it ({refused:#}), and the process cannot be read")
     })?;
-    let (output, bytes) = write_to(&arguments.output, &mut &file[..])?;
+    let (output, bytes) = write_to(arguments.place(), &mut &file[..])?;
     written(arguments, bytes, output)
 }
 
@@ -108,13 +127,13 @@ fn ask(arguments: &SnapshotArguments) -> Result<Given> {
 /// Writes the rings to the file.
 fn receive(arguments: &SnapshotArguments, from: impl Read) -> Result<Given> {
     let mut rings = Tail { from, last: Vec::new(), failed: None };
-    let (output, bytes) = match write_to(&arguments.output, &mut rings) {
+    let (output, bytes) = match write_to(arguments.place(), &mut rings) {
         Ok(begun) => begun,
         Err(error) => return Ok(Err(error)),
     };
     // Who ends, or is killed, while he sends them cannot say so.
     if !saved::ends_whole(&rings.last) {
-        bail!(broken_off(&arguments.output, &rings.cause(), output.keep_part()?));
+        bail!(broken_off(arguments.place(), &rings.cause(), output.keep_part()?));
     }
     Ok(written(arguments, bytes, output))
 }

@@ -26,10 +26,10 @@ pub struct StatsArguments {
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub to: String,
     /// Only this service
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     pub service: Option<String>,
     /// Only spans of this name
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub span: Option<String>,
     /// How far back from --end to look (10m, 2h, 1d)
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = units::parse_duration_us)]

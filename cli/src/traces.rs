@@ -151,12 +151,8 @@ fn until_stored() -> impl FnMut() -> bool {
 /// The sentence of a search that found nothing: what was not there, and what to do about that.
 pub fn nothing(collector: &Client, search: &Search) -> String {
     let base = collector.base();
-    if let Some(service) = search.service.as_deref().filter(|service| !service.is_empty()) {
-        let known = known_services(collector);
-        if !known.is_empty() && !known.contains(&service.to_lowercase()) {
-            let names = services(&known, NAMED_COLUMNS);
-            return format!("no service is named {:?} in {base}; there are: {names}", safe(service));
-        }
+    if let Some(unknown) = search.service.as_deref().and_then(|service| unknown(collector, service)) {
+        return unknown;
     }
     let is_narrowed = [&search.service, &search.span, &search.query].into_iter().any(Option::is_some);
     if is_narrowed || search.min_duration_us.is_some() || search.end_us.is_some() {
@@ -164,6 +160,16 @@ pub fn nothing(collector: &Client, search: &Search) -> String {
     }
     let time = units::duration(search.lookback_us);
     format!("no traces of the last {time} in {base} (`blkin doctor` says whether tracing works)")
+}
+
+/// The sentence of a service that the collector does not know, with those that it knows.
+pub fn unknown(collector: &Client, service: &str) -> Option<String> {
+    let known = known_services(collector);
+    let is_unknown = !known.is_empty() && !known.contains(&service.to_lowercase());
+    is_unknown.then(|| {
+        let (base, names) = (collector.base(), services(&known, NAMED_COLUMNS));
+        format!("no service is named {:?} in {base}; there are: {names}", safe(service))
+    })
 }
 
 /// Names of services that are shown when one is not among them.

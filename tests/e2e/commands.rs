@@ -68,14 +68,15 @@ fn traces_are_listed_up_to_a_moment_and_a_service_that_is_not_there_is_told_with
     assert_eq!(listed(&at(night + 1_500_000_000))?, ["0000000000000002"]);
     assert_eq!(listed(&at(night + 900_000_000))?, [""; 0]);
 
-    let mut command = Command::new(binary("blkin")?);
-    let said =
-        command.args(["traces", "--service", "ods.0", "--collector", node.collector.http.base()]).output()?;
-    let said = String::from_utf8_lossy(&said.stderr).into_owned();
-    assert!(
-        said.contains("no service is named \"ods.0\"") && said.contains("there are: mon osd.0"),
-        "{said}"
-    );
+    for asked in [&["traces"][..], &["stats", "start", "end"]] {
+        let mut command = Command::new(binary("blkin")?);
+        command.args(asked).args(["--service", "ods.0", "--collector", node.collector.http.base()]);
+        let said = String::from_utf8_lossy(&command.output()?.stderr).into_owned();
+        assert!(
+            said.contains("no service is named \"ods.0\"") && said.contains("there are: mon osd.0"),
+            "{asked:?}: {said}"
+        );
+    }
     Ok(())
 }
 

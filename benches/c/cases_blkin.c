@@ -11,7 +11,7 @@
 #include "bench.h"
 
 /* Each burst annotates as many requests as a busy daemon has open at a time. */
-enum { REQUESTS = 64, TEXTS = 64, PLACES = 200 };
+enum { REQUESTS = 64, TEXTS = 64, PLACES = 200, PARTS = 100, STEPS = 10 };
 
 static struct blkin_endpoint endpoint;
 static struct blkin_trace traces[REQUESTS], root, child, unsampled;
@@ -23,6 +23,8 @@ static volatile uint64_t sink;
 static char long_text[LONG_BYTES + 1];
 /* What a daemon of many parts says, each at a place of its own. */
 static char said[PLACES][16];
+/* Its parts, each an endpoint by itself, as Ceph has one for each placement group. */
+static struct part { char name[16]; struct blkin_endpoint endpoint; struct blkin_trace trace; } parts[PARTS];
 
 /*
  * Texts of which none was ever seen before: eight digits in the middle count up. They are written half a round ahead,
@@ -87,6 +89,11 @@ void bench_setup(void)
 	memset(long_text, 'x', LONG_BYTES);
 	for (int i = 0; i < PLACES; i++)
 		snprintf(said[i], sizeof said[i], "event %d", i);
+	for (struct part *part = parts; part < parts + PARTS; part++) {
+		snprintf(part->name, sizeof part->name, "pg 1.%d", (int)(part - parts));
+		blkin_init_endpoint(&part->endpoint, "10.0.0.1", 6800, part->name);
+		blkin_init_new_trace(&part->trace, "Main", &part->endpoint);
+	}
 	blkin_init_timestamp_annotation(&prepared, "Enqueued op", &endpoint);
 	blkin_span_of(&unsampled_span, &unsampled);
 	new_requests();
@@ -109,6 +116,9 @@ static int (*volatile found_record)(const struct blkin_trace *, const struct blk
 BENCH_CASE(record_found, found_record(TRACE, &prepared))
 BENCH_CASE(legacy_long, BLKIN_TIMESTAMP(TRACE, &endpoint, "Enqueued op in the write queue"))
 BENCH_CASE(legacy_many, BLKIN_TIMESTAMP(TRACE, &endpoint, said[i % PLACES]))
+BENCH_CASE(legacy_parts,
+	   struct part *part = &parts[i / STEPS % PARTS];
+	   BLKIN_TIMESTAMP(&part->trace, &part->endpoint, said[i % STEPS]))
 BENCH_CASE(legacy_integer, BLKIN_KEYVAL_INTEGER(TRACE, &endpoint, "bytes", i))
 BENCH_CASE(legacy_string, BLKIN_KEYVAL_STRING(TRACE, &endpoint, "Object", "rbd_data.1"))
 BENCH_CASE(legacy_unsampled, BLKIN_TIMESTAMP(&unsampled, &endpoint, "Enqueued op"))
@@ -133,6 +143,7 @@ const struct bench_case bench_cases[] = {
 	{ "record-found", record_found, new_requests },
 	{ "legacy-long", legacy_long, new_requests },
 	{ "legacy-many", legacy_many, new_requests },
+	{ "legacy-parts", legacy_parts, NULL },
 	{ "legacy-integer", legacy_integer, new_requests },
 	{ "legacy-string", legacy_string, new_requests },
 	{ "legacy-unsampled", legacy_unsampled, NULL },

@@ -73,6 +73,7 @@ HOT = [
     blkin("record", "C, legacy: `blkin_record` alone", "record"),
     blkin("legacy-long", "C, legacy: event, a name of 30 bytes", "legacy-long"),
     blkin("legacy-many", "C, legacy: event, from 200 places in turn", "legacy-many"),
+    blkin("legacy-parts", "C, legacy: events of 10 names for each of 100 endpoints", "legacy-parts"),
     blkin("legacy-integer", "C, legacy: integer", "legacy-integer"),
     blkin("legacy-string", "C, legacy: string", "legacy-string"),
     blkin("dynamic-event", "C, legacy: event, every text new in each call", "dynamic-event", "-n", 2000),

@@ -1,6 +1,5 @@
 //! The index: the head, heads that wait to become segments, and segments.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
@@ -263,21 +262,33 @@ impl View {
         rows: &dyn Snapshot,
         low: u64,
     ) -> Result<Vec<(TraceId, Version)>, StoreError> {
-        let mut found: BTreeMap<u64, (TraceId, Chain)> = BTreeMap::new();
-        let mut note = |id: TraceId, version: Version| {
-            let (_, chain) = found.entry(id.high()).or_insert_with(|| (id, Chain::default()));
-            if !chain.is_whole() {
-                chain.add(version);
-            }
-        };
+        let mut known: Vec<(TraceId, Version)> = Vec::new();
         for (head, _) in &self.heads {
             let head = read(head);
-            head.with_low(low).filter_map(|n| head.version(n)).for_each(|(id, version)| note(id, version));
+            known.extend(head.with_low(low).filter_map(|number| head.version(number)));
         }
         for segment in self.segments.iter().rev() {
-            segment.with_low(rows, low)?.into_iter().for_each(|record| note(record.id, record.version));
+            let records = segment.with_low(rows, low)?;
+            known.extend(records.into_iter().map(|record| (record.id, record.version)));
         }
-        let whole = found.into_values().filter_map(|(id, chain)| Some((id, chain.joined()?)));
+        // Of each trace the newest stays first.
+        known.sort_by_key(|(id, _)| id.high());
+        let mut found: Vec<(TraceId, Chain)> = Vec::new();
+        for (id, version) in known {
+            match found.last_mut() {
+                Some((last, chain)) if *last == id => {
+                    if !chain.is_whole() {
+                        chain.add(version);
+                    }
+                }
+                _ => {
+                    let mut chain = Chain::default();
+                    chain.add(version);
+                    found.push((id, chain));
+                }
+            }
+        }
+        let whole = found.into_iter().filter_map(|(id, chain)| Some((id, chain.joined()?)));
         Ok(whole.filter(|(_, version)| version.last_block() >= self.passed).collect())
     }
 }

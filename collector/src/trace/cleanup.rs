@@ -1,6 +1,8 @@
 //! Merging v2 spans that were sent in pieces (Zipkin's `Trace.merge`), as the tree and the links need it.
 
 use std::cmp::Ordering;
+use std::iter::Peekable;
+use std::vec::IntoIter;
 
 use crate::model::{Endpoint, Kind, Span, TraceId};
 
@@ -16,10 +18,8 @@ pub fn merge_for_reading(mut spans: Vec<Span>) -> Vec<Span> {
     let mut rest = spans.into_iter().peekable();
     while let Some(mut span) = rest.next() {
         let first = FirstPiece { kind: span.kind, has_parent: span.parent_id.is_some() };
-        let mut endpoint = span.local_endpoint.clone().unwrap_or_default();
-        while let Some(next) = rest.next_if(|next| same_span(&span, &endpoint, next)) {
-            endpoint.fill_from(&next.local_endpoint.clone().unwrap_or_default());
-            absorb(&mut span, next);
+        if rest.peek().is_some_and(|next| next.id == span.id) {
+            absorb_pieces(&mut span, &mut rest);
         }
         span.trace_id = trace_id.unwrap_or(span.trace_id);
         if let Some(last) = merged.last().filter(|last| last.id == span.id) {
@@ -32,6 +32,15 @@ pub fn merge_for_reading(mut spans: Vec<Span>) -> Vec<Span> {
 
 fn longest_id(spans: &[Span]) -> Option<TraceId> {
     spans.iter().map(|span| span.trace_id).find(|id| id.is_long())
+}
+
+/// Takes in the pieces of the same span that come next.
+fn absorb_pieces(span: &mut Span, rest: &mut Peekable<IntoIter<Span>>) {
+    let mut endpoint = span.local_endpoint.clone().unwrap_or_default();
+    while let Some(next) = rest.next_if(|next| same_span(span, &endpoint, next)) {
+        endpoint.fill_from(&next.local_endpoint.clone().unwrap_or_default());
+        absorb(span, next);
+    }
 }
 
 fn same_span(span: &Span, endpoint: &Endpoint, next: &Span) -> bool {

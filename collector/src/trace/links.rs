@@ -31,7 +31,8 @@ fn is_zero(count: &u64) -> bool {
 #[derive(Debug, Default)]
 pub struct Linker {
     links: Vec<DependencyLink>,
-    places: HashMap<(String, String), usize>,
+    /// By the calling service, then by the called one.
+    places: HashMap<String, HashMap<String, usize>>,
 }
 
 impl Linker {
@@ -102,10 +103,11 @@ impl Linker {
     }
 
     fn add(&mut self, parent: &str, child: &str, error: bool) {
-        let place = *self.places.entry((parent.to_owned(), child.to_owned())).or_insert_with(|| {
-            let link =
-                DependencyLink { parent: parent.into(), child: child.into(), call_count: 0, error_count: 0 };
-            self.links.push(link);
+        let known = self.places.get(parent).and_then(|children| children.get(child)).copied();
+        let place = known.unwrap_or_else(|| {
+            let (parent, child) = (parent.to_owned(), child.to_owned());
+            self.places.entry(parent.clone()).or_default().insert(child.clone(), self.links.len());
+            self.links.push(DependencyLink { parent, child, call_count: 0, error_count: 0 });
             self.links.len() - 1
         });
         let link = &mut self.links[place];

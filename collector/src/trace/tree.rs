@@ -37,10 +37,10 @@ impl Node {
 }
 
 /// How a span is found: by id and, if shared, by endpoint.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     id: SpanId,
-    shared_at: Option<Option<Endpoint>>,
+    shared_at: Option<EndpointNumber>,
 }
 
 impl Key {
@@ -48,14 +48,13 @@ impl Key {
         Key { id, shared_at: None }
     }
 
-    fn shared(id: SpanId, endpoint: Option<&Endpoint>) -> Key {
-        Key { id, shared_at: Some(endpoint.cloned()) }
-    }
-
-    fn of(span: &Span) -> Key {
-        if span.shared { Key::shared(span.id, span.local_endpoint.as_ref()) } else { Key::plain(span.id) }
+    fn shared(id: SpanId, at: EndpointNumber) -> Key {
+        Key { id, shared_at: Some(at) }
     }
 }
+
+/// Endpoints of shared spans, which few traces have, have numbers.
+type EndpointNumber = usize;
 
 const ROOT: usize = 0;
 
@@ -63,12 +62,14 @@ impl Tree {
     /// Builds the tree of the spans of one trace. Of spans that no rule can tell apart, the last one has the place.
     pub fn build(spans: Vec<Span>) -> Tree {
         let spans = merge_for_reading(spans);
-        let mut places = Places::default();
+        let mut places = Places::of(spans.len());
         for span in &spans {
             let caller = if span.shared { Some(span.id) } else { span.parent_id };
-            places.set_parent(Key::of(span), caller.map(Key::plain));
+            let key = places.key_of(span);
+            places.set_parent(key, caller.map(Key::plain));
         }
-        let mut nodes = vec![Node::default()];
+        let mut nodes = Vec::with_capacity(1 + spans.len());
+        nodes.push(Node::default());
         for span in spans {
             places.put(span, &mut nodes);
         }
@@ -131,16 +132,42 @@ impl Tree {
 }
 
 /// Which key each span's parent has, in the order in which the spans came, and which node each key leads to.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Places {
     parents: Vec<(Key, Option<Key>)>,
     row_of_key: HashMap<Key, usize>,
     node_of_key: HashMap<Key, usize>,
+    /// Of spans that are shared; that none is known has a number, too.
+    endpoints: HashMap<Option<Endpoint>, EndpointNumber>,
 }
 
 impl Places {
+    /// For so many spans.
+    fn of(spans: usize) -> Places {
+        Places {
+            parents: Vec::with_capacity(spans),
+            row_of_key: HashMap::with_capacity(spans),
+            node_of_key: HashMap::with_capacity(spans),
+            endpoints: HashMap::new(),
+        }
+    }
+
+    fn key_of(&mut self, span: &Span) -> Key {
+        if span.shared { self.shared(span.id, &span.local_endpoint) } else { Key::plain(span.id) }
+    }
+
+    fn shared(&mut self, id: SpanId, endpoint: &Option<Endpoint>) -> Key {
+        let known = self.endpoints.get(endpoint).copied();
+        let number = known.unwrap_or_else(|| {
+            let next = self.endpoints.len();
+            self.endpoints.insert(endpoint.clone(), next);
+            next
+        });
+        Key::shared(id, number)
+    }
+
     fn set_parent(&mut self, key: Key, parent: Option<Key>) {
-        let row = *self.row_of_key.entry(key.clone()).or_insert(self.parents.len());
+        let row = *self.row_of_key.entry(key).or_insert(self.parents.len());
         match self.parents.get_mut(row) {
             Some((_, known)) => *known = parent,
             None => self.parents.push((key, parent)),
@@ -156,10 +183,12 @@ impl Places {
             return;
         }
         self.prefer_parent_beside(&span);
-        self.node_of_key.insert(Key::of(&span), nodes.len());
+        let key = self.key_of(&span);
+        self.node_of_key.insert(key, nodes.len());
         if span.shared {
             // Work inside of the server may not know the server's endpoint.
-            self.node_of_key.insert(Key::shared(span.id, None), nodes.len());
+            let nowhere = self.shared(span.id, &None);
+            self.node_of_key.insert(nowhere, nodes.len());
         }
         nodes.push(Node { span: Some(span), ..Node::default() });
     }
@@ -167,7 +196,8 @@ impl Places {
     /// Work inside of a server whose span is shared belongs under the server, not under the client of the same id.
     fn prefer_parent_beside(&mut self, span: &Span) {
         let Some(parent) = span.parent_id.filter(|_| !span.shared) else { return };
-        let beside = Key::shared(parent, span.local_endpoint.as_ref());
+        let Some(&number) = self.endpoints.get(&span.local_endpoint) else { return };
+        let beside = Key::shared(parent, number);
         if self.row_of_key.contains_key(&beside) {
             self.set_parent(Key::plain(span.id), Some(beside));
         }

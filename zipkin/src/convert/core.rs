@@ -44,7 +44,7 @@ impl<'a> Core<'a> {
     pub(super) fn take(source: &'a V1<'a>, sides: &mut Sides<'_>) -> Self {
         let mut core = Core::default();
         for event in &source.events {
-            let side = sides.of(event.endpoint.as_ref());
+            let side = sides.of(event.endpoint.as_deref());
             match core.take_one(event) {
                 Taken::Kind(kind) => sides.set_kind(side, kind),
                 Taken::Held => {}

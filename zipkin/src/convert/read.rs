@@ -1,6 +1,7 @@
 //! What of a thrift span counts.
 
 use std::borrow::Cow;
+use std::rc::Rc;
 
 use blkin_thrift::{Annotation, AnnotationType, BinaryAnnotation, Span};
 
@@ -29,7 +30,7 @@ pub(super) struct Event<'a> {
     /// Below the microsecond; 0 if nobody told.
     pub(super) nanos: u16,
     pub(super) value: &'a str,
-    pub(super) endpoint: Option<Endpoint>,
+    pub(super) endpoint: Option<Rc<Endpoint>>,
     /// Where it was written, if its nanoseconds are told, too.
     place: Option<Place>,
 }
@@ -50,7 +51,7 @@ impl<'a> Event<'a> {
 pub(super) struct Tag<'a> {
     pub(super) key: &'a str,
     pub(super) value: Cow<'a, str>,
-    pub(super) endpoint: Option<Endpoint>,
+    pub(super) endpoint: Option<Rc<Endpoint>>,
     /// Where it was written.
     pub(super) place: Option<Place>,
 }
@@ -58,9 +59,12 @@ pub(super) struct Tag<'a> {
 impl<'a> V1<'a> {
     pub(super) fn read(span: &'a Span) -> Option<V1<'a>> {
         let high = span.trace_id_high.unwrap_or(0);
-        let mut events: Vec<_> = span.annotations.iter().map(|event| read_event(span, event)).collect();
+        let mut hosts = Hosts::default();
+        let mut events: Vec<_> =
+            span.annotations.iter().map(|event| read_event(span, event, &mut hosts)).collect();
         events.sort_by(|left, right| left.order().cmp(&right.order()));
-        let mut tags: Vec<_> = span.binary_annotations.iter().filter_map(|tag| read_tag(span, tag)).collect();
+        let tags = span.binary_annotations.iter();
+        let mut tags: Vec<_> = tags.filter_map(|tag| read_tag(span, tag, &mut hosts)).collect();
         tags.sort_by(|left, right| left.key.cmp(right.key));
         settle_repeats(span, &mut tags);
         Some(V1 {
@@ -77,9 +81,26 @@ impl<'a> V1<'a> {
     }
 }
 
-fn read_event<'a>(span: &Span, annotation: &'a Annotation) -> Event<'a> {
+/// The endpoint that was read last: nearly all annotations of a span have the same.
+#[derive(Default)]
+struct Hosts<'a> {
+    last: Option<(&'a blkin_thrift::Endpoint, Option<Rc<Endpoint>>)>,
+}
+
+impl<'a> Hosts<'a> {
+    /// As [`read_host`].
+    fn read(&mut self, host: Option<&'a blkin_thrift::Endpoint>) -> Option<Rc<Endpoint>> {
+        let host = host?;
+        if self.last.as_ref().is_none_or(|(last, _)| *last != host) {
+            self.last = Some((host, read_host(Some(host)).map(Rc::new)));
+        }
+        self.last.as_ref()?.1.clone()
+    }
+}
+
+fn read_event<'a>(span: &Span, annotation: &'a Annotation, hosts: &mut Hosts<'a>) -> Event<'a> {
     let Annotation { timestamp, value, host, nanos, source, position } = annotation;
-    let (timestamp, endpoint) = (*timestamp, read_host(host.as_ref()));
+    let (timestamp, endpoint) = (*timestamp, hosts.read(host.as_ref()));
     let place = nanos.and_then(|_| place(span, *source, *position));
     Event { timestamp, nanos: read_nanos(*nanos), value, endpoint, place }
 }
@@ -89,9 +110,9 @@ fn read_nanos(nanos: Option<i16>) -> u16 {
     nanos.and_then(|nanos| u16::try_from(nanos).ok()).filter(|&nanos| nanos < 1000).unwrap_or(0)
 }
 
-fn read_tag<'a>(span: &Span, annotation: &'a BinaryAnnotation) -> Option<Tag<'a>> {
+fn read_tag<'a>(span: &Span, annotation: &'a BinaryAnnotation, hosts: &mut Hosts<'a>) -> Option<Tag<'a>> {
     let BinaryAnnotation { key, host, .. } = annotation;
-    let endpoint = read_host(host.as_ref());
+    let endpoint = hosts.read(host.as_ref());
     let value = match (annotation.kind, annotation.value.as_slice()) {
         (AnnotationType::Bool, [1]) if endpoint.is_some() && is_address(key) => Cow::Borrowed("true"),
         (kind, value) => shown_value(kind, value)?,
@@ -164,7 +185,9 @@ mod tests {
             let annotation =
                 BinaryAnnotation { key, value: value.to_vec(), kind, ..BinaryAnnotation::default() };
             assert_eq!(
-                read_tag(&Span::default(), &annotation).map(|tag| tag.value.into_owned()).as_deref(),
+                read_tag(&Span::default(), &annotation, &mut Hosts::default())
+                    .map(|tag| tag.value.into_owned())
+                    .as_deref(),
                 shown,
                 "{kind:?}"
             );
@@ -202,7 +225,7 @@ mod tests {
         for (key, host, counts) in [("sa", host.clone(), true), ("sa", None, false), ("xx", host, false)] {
             let (key, value, kind) = (key.to_owned(), vec![1], AnnotationType::Bool);
             let annotation = BinaryAnnotation { key, value, kind, host, ..BinaryAnnotation::default() };
-            assert_eq!(read_tag(&Span::default(), &annotation).is_some(), counts);
+            assert_eq!(read_tag(&Span::default(), &annotation, &mut Hosts::default()).is_some(), counts);
         }
     }
 

@@ -19,11 +19,11 @@ pub(super) fn add_tags(source: &V1<'_>, sides: &mut Sides<'_>) -> Addresses {
     let mut addresses = Addresses::default();
     for tag in &source.tags {
         match tag.key {
-            "ca" => addresses.client.clone_from(&tag.endpoint),
-            "sa" => addresses.server.clone_from(&tag.endpoint),
-            "ma" => addresses.message.clone_from(&tag.endpoint),
+            "ca" => addresses.client = tag.endpoint.as_deref().cloned(),
+            "sa" => addresses.server = tag.endpoint.as_deref().cloned(),
+            "ma" => addresses.message = tag.endpoint.as_deref().cloned(),
             key => {
-                let side = sides.of(tag.endpoint.as_ref());
+                let side = sides.of(tag.endpoint.as_deref());
                 let only_marks_the_endpoint = key == "lc" && tag.value.is_empty();
                 if !only_marks_the_endpoint {
                     sides.span(side).tags.insert(key.to_owned(), tag.value.clone().into_owned());

@@ -16,6 +16,8 @@ const PART_TRACES: u64 = 20_000;
 /// Connections that fill the store.
 const SENDERS: usize = 8;
 const QUESTIONS: u64 = 500;
+/// Of those that read all there is.
+const LONG_QUESTIONS: u64 = 5;
 
 /// Fills the collector step by step, asks at each, and prints the table.
 pub(crate) fn run(steps: &[usize]) -> Result<()> {
@@ -41,8 +43,14 @@ pub(crate) fn run(steps: &[usize]) -> Result<()> {
             server.disk_bytes() as f64 / spans as f64
         );
         for (title, question) in questions(traces, first_us) {
-            let times = ask(&server, &*question)?;
+            let times = ask(&server, QUESTIONS, &*question)?;
             println!("| {stored} | {title} | {} |", percentiles(times));
+        }
+        for (title, question) in long_questions(traces, first_us) {
+            let before = server.cpu();
+            let times = ask(&server, LONG_QUESTIONS, &move |_| question.clone())?;
+            let cpu_us = (server.cpu() - before) * 1e6 / (times.len() * spans) as f64;
+            println!("| {stored} | {title}, {cpu_us:.1} µs of CPU a span | {} |", percentiles(times));
         }
     }
     Ok(())
@@ -88,17 +96,28 @@ fn questions(traces: u64, first_us: i64) -> Vec<(&'static str, Question)> {
     ]
 }
 
-fn ask(server: &Server, question: &dyn Fn(u64) -> String) -> Result<Vec<Duration>> {
+/// The path of each kind of query that reads all traces.
+fn long_questions(traces: u64, first_us: i64) -> [(&'static str, String); 2] {
+    let end_ms = data::begin_us(first_us, traces) / 1000 + 1;
+    let all = format!("endTs={end_ms}&lookback={end_ms}");
+    [
+        ("links between all services", format!("/api/v2/dependencies?{all}")),
+        ("time between two annotations", format!("/api/blkin/intervals?from=sr&to=ss&{all}")),
+    ]
+}
+
+fn ask(server: &Server, questions: u64, question: &dyn Fn(u64) -> String) -> Result<Vec<Duration>> {
     let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
     let mut times = Vec::new();
     let patience = Instant::now();
-    for nth in 0..QUESTIONS {
+    for nth in 0..questions {
         let url = format!("http://{}{}", server.http, question(nth));
         let begun = Instant::now();
         let mut response = agent.get(&url).call()?;
         let said = response.body_mut().read_to_vec()?;
         times.push(begun.elapsed());
         ensure!(response.status().as_u16() == 200, "{url}: {}", String::from_utf8_lossy(&said));
+        ensure!(!response.headers().contains_key("blkin-partial"), "{url} has no whole answer");
         if patience.elapsed() > Duration::from_secs(20) && times.len() >= 20 {
             break;
         }

@@ -109,6 +109,8 @@ fn start_collector(folder: &TempDir) -> Result<(Process, String, String)> {
     let mut command = Command::new(target().join("release/blkin-collector"));
     command.args(["--scribe-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--log", "warn"]);
     command.arg("--data-dir").arg(folder.path().join("data")).arg("--ready-file").arg(&ready);
+    // What reads millions of spans is to be measured to its end.
+    command.env("BLKIN_COLLECTOR_QUERY_SECONDS", "600");
     let process = Process::spawn("blkin-collector (cargo build --release -p blkin-collector)", &mut command)?;
     let addresses: serde_json::Value = wait::until(START, "the collector to be ready", || {
         serde_json::from_slice(&fs::read(&ready).ok()?).ok()

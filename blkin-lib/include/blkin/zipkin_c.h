@@ -65,6 +65,9 @@
 extern "C" {
 #endif
 
+/* The structs are those of the library, also in a program whose own are packed. */
+#pragma pack(push, 8)
+
 /*
  * The core annotations of Zipkin and Dapper, to be used as the event of a timestamp annotation:
  * "cs" "cr" "ss" "sr" "ws" "wr", and "csf" "crf" "ssf" "srf" for the fragments of a long message.
@@ -564,6 +567,11 @@ static __inline__ void blkin_macro_integer(const struct blkin_trace *trace, cons
 	} while (0);
 
 #define BLKIN_KEYVAL(trace, endp, key, val) BLKIN_KEYVAL_STRING(trace, endp, key, val)
+
+#pragma pack(pop)
+
+/* gcc's -fpack-struct packs them all the same. */
+typedef char blkin_structs_must_not_be_packed[sizeof(struct blkin_annotation) == 4 * sizeof(void *) ? 1 : -1];
 
 #undef BLKIN_POINTER
 #undef BLKIN_INLINE

@@ -95,6 +95,14 @@ for compiler in gcc clang; do
     check "$compiler builds surface.c with short enums" build surface-short-$compiler $compiler surface.c second.c -- -fshort-enums
     check "$compiler surface.c with short enums is read as written" traced "$work/surface-short-$compiler"
 done
+# As where a header of the program's own begins to pack, and is included before ours.
+printf '#include <%s>\n' errno.h fcntl.h inttypes.h stdio.h stdlib.h string.h unistd.h asm/byteorder.h >"$work/packs.h"
+echo '#pragma pack(1)' >>"$work/packs.h"
+for compiler in gcc clang; do
+    check "$compiler builds surface.c where structs are packed" build surface-packed-$compiler $compiler surface.c second.c -- \
+        -include "$work/packs.h" -Wno-pragma-pack
+    check "$compiler surface.c where structs are packed is read as written" traced "$work/surface-packed-$compiler"
+done
 # unloadable COMPILER: the headers have no object of which a process has one only, for whose sake a plug-in would stay (u), and
 # none that is made at its first use, behind a lock.
 unloadable() {

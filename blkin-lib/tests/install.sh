@@ -100,6 +100,7 @@ cat >"$work/expected" <<LIST
 ./usr/lib/libzipkin-cpp.so
 ./usr/lib/pkgconfig/blkin.pc
 ./usr/share/blkin/manifest
+./usr/share/blkin/valgrind/blkin.supp
 LIST
 same_files() { diff "$work/expected" <(everything "$dest"); }
 check "exactly those files" same_files

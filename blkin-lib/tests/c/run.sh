@@ -168,6 +168,10 @@ for program in surface-gcc front-gcc ztracer-g++ zref-g++; do
 done
 check "valgrind finds nothing in lifecycle threads" traced "${memcheck[@]}" "$work/lifecycle" threads
 check "valgrind finds nothing in lifecycle forks" traced "${memcheck[@]}" "$work/lifecycle" forks
+for tool in helgrind drd; do
+    check "$tool finds nothing in lifecycle threads but what is suppressed" traced valgrind -q "--tool=$tool" \
+        --error-exitcode=9 --suppressions="$PWD/packaging/valgrind/blkin.supp" "$work/lifecycle" threads
+done
 
 # stepped_over PROGRAM: its nine calls, each far longer than a call that does nothing.
 stepped_over() {

@@ -242,6 +242,14 @@ nothing_left() { [ -z "$(find "$dest" -mindepth 1)" ]; }
 check "nothing is left" nothing_left
 [ "$only" != --library-only ] || finish
 
+# unseen: below a folder that the units hide, from where systemd could start nothing.
+unseen() {
+    local said
+    said=$(scripts/install --prefix "/var/tmp/blkin-$$") && scripts/install --prefix "/var/tmp/blkin-$$" --uninstall || return 1
+    echo "$said"
+    [[ $said == *"units do not see /var/tmp/blkin-$$ "* && $said != *"systemctl enable"* ]]
+}
+check "no units are named where systemd could start none of them" unseen
 check "installs everything" scripts/install --prefix /usr --destdir "$dest"
 for file in usr/bin/blkin usr/bin/blkin-consumerd usr/bin/blkin-collector etc/blkin/consumerd.toml etc/blkin/collector.toml \
     usr/lib/systemd/system/blkin-consumerd.service usr/lib/systemd/system/blkin-collector.service \

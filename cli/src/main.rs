@@ -128,7 +128,7 @@ enum Command {
     /// Print the annotations in a file of `blkin snapshot`, or in a copy of a program's memory
     #[command(after_help = recover::NOTE)]
     Recover {
-        /// The file
+        /// The file; - is the standard input
         file: PathBuf,
     },
     /// Print the ledger: where each annotation went, and whether every equation holds

@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -67,6 +67,15 @@ impl PrivateFile {
     /// Begins to write a file at `path`.
     pub(crate) fn at(path: &Path) -> Result<PrivateFile> {
         PrivateFile::begun(path).with_context(|| format!("failed to write {}", path.display()))
+    }
+
+    /// The standard output as it is: behind what is in it already, also where it is a socket, as of a command over ssh, or a file
+    /// that its user opened before sudo.
+    pub(crate) fn stdout() -> Result<PrivateFile> {
+        let place = PathBuf::from("/dev/stdout");
+        let open =
+            io::stdout().as_fd().try_clone_to_owned().context("failed to write the standard output")?;
+        Ok(PrivateFile { to: To::Itself(open.into()), place })
     }
 
     fn begun(path: &Path) -> Result<PrivateFile> {
@@ -188,7 +197,6 @@ fn is_descriptor(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::os::fd::AsRawFd;
 
     use super::*;
 

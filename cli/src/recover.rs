@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -80,14 +81,18 @@ pub struct Recovery {
     pub summary: String,
 }
 
-/// Reads a file.
+/// Reads a file; `-` is the standard input.
 ///
 /// # Errors
 /// When it cannot be read, or nothing in it is a saved segment.
 pub fn recover(path: &Path) -> Result<Recovery> {
+    let (path, opened) = match path.to_str() {
+        Some("-") => (Path::new("/dev/stdin"), io::stdin().as_fd().try_clone_to_owned().map(File::from)),
+        _ => (path, File::open(path)),
+    };
     let context = || format!("failed to read {}", path.display());
     let mut file = Vec::new();
-    let bytes = File::open(path).with_context(context)?.take(MAX_FILE_BYTES).read_to_end(&mut file);
+    let bytes = opened.with_context(context)?.take(MAX_FILE_BYTES).read_to_end(&mut file);
     let bytes = bytes.with_context(context)? as u64;
     let reading = saved::read(&file);
     // What was found is a copy, and there is more to hold.

@@ -102,7 +102,7 @@ pub fn run(arguments: &SnapshotArguments) -> Result<Written> {
     let file = of_process(pid, arguments.last).with_context(|| {
         format!("consumerd does not give it ({refused:#}), and the process cannot be read")
     })?;
-    let (output, bytes) = write_to(arguments.place(), &mut &file[..])?;
+    let (output, bytes) = write_to(arguments, &mut &file[..])?;
     written(arguments, bytes, output)
 }
 
@@ -127,7 +127,7 @@ fn ask(arguments: &SnapshotArguments) -> Result<Given> {
 /// Writes the rings to the file.
 fn receive(arguments: &SnapshotArguments, from: impl Read) -> Result<Given> {
     let mut rings = Tail { from, last: Vec::new(), failed: None };
-    let (output, bytes) = match write_to(arguments.place(), &mut rings) {
+    let (output, bytes) = match write_to(arguments, &mut rings) {
         Ok(begun) => begun,
         Err(error) => return Ok(Err(error)),
     };
@@ -138,9 +138,10 @@ fn receive(arguments: &SnapshotArguments, from: impl Read) -> Result<Given> {
     Ok(written(arguments, bytes, output))
 }
 
-fn write_to(path: &Path, rings: &mut impl Read) -> Result<(PrivateFile, u64)> {
+fn write_to(arguments: &SnapshotArguments, rings: &mut impl Read) -> Result<(PrivateFile, u64)> {
     // Annotations may hold what is nobody else's business.
-    let mut output = PrivateFile::at(path)?;
+    let mut output =
+        if arguments.goes_to_stdout() { PrivateFile::stdout()? } else { PrivateFile::at(&arguments.output)? };
     let bytes = output.write(rings)?;
     Ok((output, bytes))
 }

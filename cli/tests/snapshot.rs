@@ -1,38 +1,91 @@
-//! `blkin snapshot -o -`: what is saved goes to the standard output, and nothing else does.
+//! `blkin snapshot -o -`: what is saved goes to the standard output, and nothing else does; and `blkin recover -`, which reads it.
 
 #![allow(clippy::unwrap_used)]
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixListener;
-use std::process::{Command, Output};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Output, Stdio};
 
 use blkin_ringbuf::saved::{self, Saved};
+use tempfile::TempDir;
 
-fn snapshot(socket: &str, more: &[&str]) -> Output {
+fn snapshot(socket: &str, more: &[&str], stdout: Stdio) -> Output {
     let mut blkin = Command::new(env!("CARGO_BIN_EXE_blkin"));
-    blkin.args(["snapshot", "--all", "--socket", socket, "-o", "-"]).args(more).output().unwrap()
+    blkin
+        .args(["snapshot", "--all", "--socket", socket, "-o", "-"])
+        .args(more)
+        .stdout(stdout)
+        .stderr(Stdio::piped());
+    blkin.spawn().unwrap().wait_with_output().unwrap()
 }
 
-#[test]
-fn what_is_saved_is_all_that_goes_to_the_standard_output() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("control.sock");
-    let socket = path.to_str().unwrap();
-    let listener = UnixListener::bind(&path).unwrap();
+fn rings() -> Vec<u8> {
     let mut rings = Vec::new();
     saved::write(&Saved::default(), &mut rings);
+    rings
+}
+
+/// Takes a snapshot of a consumerd that has these rings, and no others.
+fn taken(stdout: Stdio) -> Output {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("control.sock");
+    let listener = UnixListener::bind(&path).unwrap();
     let output = std::thread::scope(|scope| {
         scope.spawn(|| {
             let (mut asker, _) = listener.accept().unwrap();
             BufReader::new(&asker).read_line(&mut String::new()).unwrap();
-            asker.write_all(&rings).unwrap();
+            asker.write_all(&rings()).unwrap();
         });
-        snapshot(socket, &[])
+        snapshot(path.to_str().unwrap(), &[], stdout)
     });
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{said}");
-    assert_eq!(output.stdout, rings);
-    assert_eq!(said, format!("{} bytes; `blkin recover` prints what they hold\n", rings.len()));
-    let both = snapshot(socket, &["--json"]);
+    let said = str::from_utf8(&output.stderr).unwrap();
+    assert_eq!(said, format!("{} bytes; `blkin recover` prints what they hold\n", rings().len()));
+    assert!(output.status.success());
+    output
+}
+
+#[test]
+fn what_is_saved_is_all_that_goes_to_the_standard_output() {
+    assert_eq!(taken(Stdio::piped()).stdout, rings());
+    let both = snapshot("/nonexistent", &["--json"], Stdio::piped());
     assert_eq!((both.status.code(), both.stdout.len()), (Some(1), 0));
+}
+
+#[test]
+fn the_standard_output_may_be_a_socket() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    taken(OwnedFd::from(theirs).into());
+    let mut came = Vec::new();
+    (&ours).read_to_end(&mut came).unwrap();
+    assert_eq!(came, rings());
+}
+
+#[test]
+fn what_is_in_the_standard_output_already_stays() {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(b"before").unwrap();
+    // Only root can give a file away, as who redirects the output of sudo does.
+    let _ = std::os::unix::fs::fchown(&file, Some(1), None);
+    taken(file.try_clone().unwrap().into());
+    file.write_all(b"behind").unwrap();
+    assert_eq!(whole(&mut file), [&b"before"[..], &rings(), b"behind"].concat());
+}
+
+fn whole(file: &mut File) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    std::io::Seek::rewind(file).unwrap();
+    file.read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn the_standard_input_is_recovered() {
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    ours.write_all(&rings()).unwrap();
+    drop(ours);
+    let mut blkin = Command::new(env!("CARGO_BIN_EXE_blkin"));
+    let output = blkin.args(["recover", "-"]).stdin(OwnedFd::from(theirs)).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
 }

@@ -22,6 +22,21 @@ check "what that program recorded is shown" until_true bash -ec 'blkin traces --
 
 check "a request is shown" shown
 check "and one of a user without any right" shown setpriv --reuid=nobody --regid=nogroup --clear-groups
+# As docs/deploy.md says of programs whose units take away what they can.
+hardened() {
+    local property
+    {
+        printf '%s\n' '[Service]' Type=oneshot "ExecStart=$PWD/${1#./}" "StandardOutput=file:$PWD/printed" ProtectSystem=strict
+        for property in Protect{Home,Clock,ControlGroups,KernelTunables} Private{Tmp,Devices,Users,Network} DynamicUser \
+            MemoryDenyWriteExecute RestrictNamespaces LockPersonality NoNewPrivileges; do
+            echo "$property=yes"
+        done
+        printf '%s\n' ProtectProc=invisible ProcSubset=pid CapabilityBoundingSet= UMask=0077 SystemCallFilter=@system-service \
+            RestrictAddressFamilies=AF_UNIX TemporaryFileSystem=/run BindReadOnlyPaths=/run/blkin
+    } >/run/systemd/system/blkin-hardened.service
+    systemctl daemon-reload && systemctl start blkin-hardened && cat printed
+}
+check "and one of a unit from which everything else is taken" shown hardened
 
 # is_killed main|all: of consumerd's two processes, and systemd starts it again.
 is_killed() {

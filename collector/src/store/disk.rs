@@ -90,9 +90,8 @@ enum Opened {
 
 /// Nothing if the file is damaged, or another process has it open.
 fn opened_to_read(path: &Path, cache_bytes: usize) -> Option<Opened> {
-    let opened = open_to_read(path, cache_bytes).inspect_err(|error| tracing::debug!("{error}")).ok()?;
-    tracing::warn!("answers what is stored, and stores nothing until its disk takes something");
-    Some(Opened::ToRead(opened))
+    let opened = open_to_read(path, cache_bytes).inspect_err(|error| tracing::debug!("{error}"));
+    opened.ok().map(Opened::ToRead)
 }
 
 impl Disk {
@@ -116,7 +115,7 @@ impl Disk {
             }
             Err(error) if found.is_some() && takes_nothing(&path) => {
                 retry.failed(&error);
-                opened_to_read(&path, cache_bytes).ok_or(error)?
+                opened_to_read(&path, cache_bytes).inspect(|_| retry.only_reads()).ok_or(error)?
             }
             opened => Opened::Whole(opened?),
         };
@@ -201,7 +200,7 @@ impl Disk {
                 self.retry().failed(&error);
                 let is_damaged = matches!(error, StoreError::Corrupted(_));
                 let to_read = if is_damaged { None } else { opened_to_read(&self.path, self.cache_bytes) };
-                to_read.ok_or(error)
+                to_read.inspect(|_| self.retry().only_reads()).ok_or(error)
             }
         };
         self.retry().opened(begun, Instant::now());
@@ -360,6 +359,7 @@ impl Engine for Disk {
         drop(self.reopened()?);
         self.may_write()?;
         let written = self.with_whole(|database| self.guarded(|| commit(database, work)))?;
+        self.retry().wrote();
         self.page_cache.wrote(written);
         Ok(())
     }

@@ -2,15 +2,25 @@
 
 use std::time::{Duration, Instant};
 
+use blkin_daemon::{Cause, Standing};
+
 use super::StoreError;
 
 /// When a file that failed, as it does while its disk is full, is written to again. Each failure has it opened anew, and read
 /// from end to end for that: done for each batch that a sender repeats, it would leave queries no time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Retry {
     pub(super) not_before: Option<Instant>,
     /// What the failure was; none if there was no room.
     reason: Option<String>,
+    /// With what is to be written: only told of here, for whoever writes knows it as well.
+    standing: Standing,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Retry { not_before: None, reason: None, standing: Standing::new("store", "", &[Cause::Failed]) }
+    }
 }
 
 impl Retry {
@@ -31,6 +41,26 @@ impl Retry {
             StoreError::Engine(reason) | StoreError::Open { reason, .. } => Some(reason.clone()),
             other => Some(other.to_string()),
         };
+    }
+
+    /// The file can only be read.
+    pub(super) fn only_reads(&self) {
+        if let Some(held_back) = self.begins_to_only_read() {
+            tracing::warn!(
+                held_back,
+                "answers what is stored, and stores nothing until its disk takes something"
+            );
+        }
+    }
+
+    /// A disk may take other files and not this one, which is then opened so again and again: that is said once until something
+    /// was written. Answers how often that was held back before.
+    fn begins_to_only_read(&self) -> Option<u64> {
+        self.standing.failed(Cause::Failed, "").map(|begun| begun.held_back)
+    }
+
+    pub(super) fn wrote(&self) {
+        let _said_by_the_writer = self.standing.succeeded();
     }
 
     pub(super) fn may_write(&self, now: Instant) -> bool {
@@ -58,5 +88,15 @@ mod tests {
             assert!(!retry.may_write(opened + Duration::from_millis(pause_ms - 1)));
             assert!(retry.may_write(opened + Duration::from_millis(pause_ms)));
         }
+    }
+
+    #[test]
+    fn that_a_file_is_only_read_is_said_once_however_often_it_is_opened_so() {
+        let retry = Retry::default();
+        retry.wrote();
+        assert_eq!(retry.begins_to_only_read(), Some(0));
+        assert!((0..1000).all(|_| retry.begins_to_only_read().is_none()));
+        retry.wrote();
+        assert_eq!(retry.begins_to_only_read(), None, "a disk that takes and fails by turns fills no log");
     }
 }

@@ -51,7 +51,7 @@ pub struct Join {
     rules: Rules,
     open: Table,
     bytes: usize,
-    /// Oldest first; entries of spans that left are skipped.
+    /// Oldest first, and so by their first frames; entries of spans that left are skipped.
     by_age: VecDeque<Ticket>,
     /// By the time of the look, one entry for each open span; those of spans that left are skipped.
     quiet: VecDeque<(Ticket, Duration)>,
@@ -97,7 +97,8 @@ impl Join {
         self.open.len() > self.rules.max_spans / 2 || self.bytes > self.rules.max_bytes / 2
     }
 
-    /// Adds one annotation; `sweep` over its program's rings is the first that begins after its place was reserved.
+    /// Adds one annotation, of a frame no older than the last one's; `sweep` over its program's rings is the first that begins
+    /// after its place was reserved.
     #[inline]
     pub fn add(&mut self, annotation: &Annotation<'_>, sweep: u64, now: Duration) {
         let key = (annotation.trace_id, annotation.span_id);
@@ -239,11 +240,14 @@ impl Join {
         }
     }
 
-    /// Moves out every span that holds an annotation of a frame up to `frame`: staging needs the room.
+    /// Moves out every span that holds an annotation of a frame up to `frame`: staging needs the room. While it is full this
+    /// comes with each round, so that spans of later frames are not looked at.
     pub fn split_up_to_frame(&mut self, frame: u64, out: &mut Vec<SpanPiece>) {
-        let pinning = self.open.iter_mut().filter(|(_, open)| open.piece.first_frame() <= frame);
-        let pinning: Vec<_> = pinning.map(|(ticket, _)| ticket).collect();
-        for ticket in pinning {
+        while let Some(&ticket) = self.by_age.front() {
+            if self.open.get(ticket).is_some_and(|open| open.piece.first_frame() > frame) {
+                break;
+            }
+            self.by_age.pop_front();
             self.take(ticket, Reason::Split, out);
         }
     }

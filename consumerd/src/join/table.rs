@@ -45,6 +45,9 @@ pub(super) struct Table {
     births: u64,
     /// The span that was found last: a program writes several annotations of one behind each other.
     last: Option<(Key, usize)>,
+    /// How many places were looked at for who has no key.
+    #[cfg(test)]
+    pub(super) looks: usize,
 }
 
 impl Table {
@@ -82,6 +85,10 @@ impl Table {
     /// The span, if it is still open.
     #[inline]
     pub(super) fn get(&mut self, ticket: Ticket) -> Option<&mut Open> {
+        #[cfg(test)]
+        {
+            self.looks += 1;
+        }
         self.places.get_mut(ticket.index).filter(|place| place.born == ticket.born)?.open.as_mut()
     }
 
@@ -104,6 +111,10 @@ impl Table {
 
     /// Every open span.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (Ticket, &mut Open)> {
+        #[cfg(test)]
+        {
+            self.looks += self.places.len();
+        }
         self.places.iter_mut().enumerate().filter_map(|(index, place)| {
             let ticket = Ticket { index, born: place.born };
             Some((ticket, place.open.as_mut()?))

@@ -62,3 +62,18 @@ fn what_waits_for_room_that_never_comes_and_leaves_by_another_way_is_forgotten()
     let listed = [join.by_age.len(), join.quiet.len(), join.closed.len()];
     assert!(listed.iter().all(|length| *length < 2000), "{listed:?}");
 }
+
+/// While staging is full, a few frames are too old in each round.
+#[test]
+fn to_split_spans_with_an_old_frame_no_others_are_looked_at() {
+    const SPANS: u64 = 1000;
+    let mut join = Join::new(rules());
+    for frame in 0..SPANS {
+        let event = event(1, frame, "start", 100);
+        join.add(&Annotation { origin: Origin { frame, ..event.origin }, ..event }, 0, SECOND);
+    }
+    let (mut out, before) = (Vec::new(), join.open.looks);
+    (0..SPANS).for_each(|frame| join.split_up_to_frame(frame, &mut out));
+    assert_eq!(out.len() as u64, SPANS);
+    assert!(join.open.looks - before <= 2 * SPANS as usize, "{}", join.open.looks - before);
+}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Engine;
+use super::{Engine, FrameNote};
 use crate::config::Config;
 use crate::hash::Map;
 use crate::sinks::queue::Outcome;
@@ -185,15 +185,11 @@ impl Engine {
         last
     }
 
-    /// The last of the oldest frames that together have `bytes`.
+    /// The last of the oldest frames that together have `bytes`. Each ends where the next one begins, so that few are looked at.
     fn frame_after(&self, bytes: u64) -> Option<u64> {
-        let mut sum = 0;
-        let index = self.notes.iter().take_while(|note| {
-            let is_needed = sum < bytes;
-            sum += note.bytes;
-            is_needed
-        });
-        (index.count() as u64).checked_sub(1).map(|index| self.ledger.first_frame() + index)
+        let is_needed = |note: &FrameNote| note.end - note.bytes - self.retired_end < bytes;
+        let needed = self.notes.partition_point(is_needed) as u64;
+        needed.checked_sub(1).map(|index| self.ledger.first_frame() + index)
     }
 
     pub(super) fn end_programs(&mut self, now: Duration) {

@@ -222,6 +222,13 @@ impl Ledger {
         self.first
     }
 
+    /// The first frame of such a program of which something is in flight.
+    pub fn first_in_flight(&self, is_of: impl Fn(u64) -> bool) -> Option<u64> {
+        let waits = |frame: &OpenFrame| frame.sinks.iter().any(|sink| sink.in_flight > 0);
+        let index = self.frames.iter().position(|frame| waits(frame) && is_of(frame.program))?;
+        Some(self.first + index as u64)
+    }
+
     /// Number that the next frame gets.
     pub fn next_frame(&self) -> u64 {
         self.first + self.frames.len() as u64

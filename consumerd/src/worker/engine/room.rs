@@ -65,6 +65,23 @@ impl Share {
     }
 }
 
+/// The last frames of programs that have ended and are to leave.
+#[derive(Debug, Default)]
+struct Leaving {
+    /// For what all users may have together.
+    for_all: Option<u64>,
+    /// For what their own users may have,
+    for_users: Option<u64>,
+    /// which are these.
+    users: Vec<u32>,
+}
+
+impl Leaving {
+    fn is_nobody(&self) -> bool {
+        self.for_all.max(self.for_users).is_none()
+    }
+}
+
 /// Room in the staging memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
@@ -142,7 +159,7 @@ impl Engine {
         let most = self.config.max_programs.min(self.config.max_programs_per_uid) / 4;
         let ended = self.programs.values().filter(|program| program.ended);
         let (count, frame) = ended.fold((0, 0), |(n, last), program| (n + 1, program.last_frame.max(last)));
-        let is_crowded = count > 0 && self.last_of_too_many_ended(CROWDED_AT, now, PATIENCE).is_some();
+        let is_crowded = count > 0 && !self.too_many_ended(CROWDED_AT, now, PATIENCE).is_nobody();
         self.crowded_since = is_crowded.then(|| self.crowded_since.unwrap_or(now));
         // The join may not have been given all of them yet.
         let frame = self.feeder.unread_by_join().map_or(frame, |next| frame.min(next.saturating_sub(1)));
@@ -153,18 +170,32 @@ impl Engine {
     }
 
     /// While an upstream is away, nothing of a program that has ended is retired, and the more have ended the fewer that live
-    /// are taken in. Before a quota refuses those, the oldest of what waits is given up, as where staging needs the room.
+    /// are taken in. Before a quota refuses those, the oldest of what waits is given up, as where staging needs the room; but
+    /// nothing of other users where the quota is one user's.
     pub(super) fn give_up_ended(&mut self, now: Duration) {
-        if self.crowded_since.is_some_and(|since| now.saturating_sub(since) >= PATIENCE)
-            && let Some(frame) = self.last_of_too_many_ended(FULL_AT, now, 2 * PATIENCE)
-        {
+        if self.crowded_since.is_none_or(|since| now.saturating_sub(since) < PATIENCE) {
+            return;
+        }
+        let leaving = self.too_many_ended(FULL_AT, now, 2 * PATIENCE);
+        let of_users = leaving.for_users.and_then(|last| self.last_before_others(last, &leaving.users));
+        if let Some(frame) = leaving.for_all.max(of_users) {
             self.evict_up_to_frame(frame);
         }
     }
 
-    /// The last frame of those programs that have ended so long ago and are to leave so that no more than some parts of each
-    /// quota are used: of those that wrote last the longest ago.
-    fn last_of_too_many_ended(&self, parts: usize, now: Duration, waited: Duration) -> Option<u64> {
+    /// The last frame, up to this one, before which nothing waits that is not of these users.
+    fn last_before_others(&self, last: u64, users: &[u32]) -> Option<u64> {
+        let is_of_others = |number: u64| {
+            let program = self.programs.get(&number);
+            program.is_some_and(|program| !users.contains(&program.identity.uid))
+        };
+        let end = self.ledger.first_in_flight(is_of_others).map_or(last + 1, |first| first.min(last + 1));
+        (end > self.ledger.first_frame()).then(|| end - 1)
+    }
+
+    /// Those programs that have ended so long ago and are to leave so that no more than some parts of each quota are used: of
+    /// those that wrote last the longest ago.
+    fn too_many_ended(&self, parts: usize, now: Duration, waited: Duration) -> Leaving {
         let waits = |program: &Program| program.ended && now.saturating_sub(program.ended_since) >= waited;
         let mut waiting: Vec<_> = self.programs.values().filter(|program| waits(program)).collect();
         waiting.sort_unstable_by_key(|program| program.last_frame);
@@ -173,16 +204,22 @@ impl Engine {
             by_uid.entry(program.identity.uid).or_default().add(program.shared_bytes(), program.ended);
         }
         let most = self.config.max_programs * parts / QUOTA_PARTS;
-        let mut last = None;
+        let mut leaving = Leaving::default();
         for program in waiting {
-            let of_user = by_uid.entry(program.identity.uid).or_default();
-            if all > most || of_user.uses_more_than(parts, &self.config) {
-                all -= 1;
-                of_user.remove(program.shared_bytes());
-                last = Some(program.last_frame);
+            let uid = program.identity.uid;
+            let of_user = by_uid.entry(uid).or_default();
+            if all > most {
+                leaving.for_all = Some(program.last_frame);
+            } else if of_user.uses_more_than(parts, &self.config) {
+                leaving.for_users = Some(program.last_frame);
+                leaving.users.push(uid);
+            } else {
+                continue;
             }
+            all -= 1;
+            of_user.remove(program.shared_bytes());
         }
-        last
+        leaving
     }
 
     /// The last of the oldest frames that together have `bytes`. Each ends where the next one begins, so that few are looked at.

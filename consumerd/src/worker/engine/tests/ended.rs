@@ -86,6 +86,29 @@ fn one_that_lives_is_not_given_up_for_those_that_come() {
 }
 
 #[test]
+fn nothing_of_another_user_is_given_up_for_those_of_one_who_has_too_many() {
+    let mut node = Node::with_staged(0, 16 << 20);
+    node.config.max_programs_per_uid = 4;
+    let mut worker = node.worker();
+    attach(&mut worker, &[2]);
+    end(&mut worker, 2, &[2]);
+    let others = link::Program { uid: 2, ..identity(3) };
+    let control = control(SealFlags::SHRINK | SealFlags::GROW);
+    worker.engine.attach(others, segment_of_spans(3, 10), control).unwrap();
+    end(&mut worker, 3, &[3]);
+    attach(&mut worker, &[4, 5, 6, 7]);
+    end(&mut worker, 4, &[4, 5, 6, 7]);
+    let now = worker.engine.now();
+    for times in [2, 4, 6] {
+        worker.engine.hurry_ended(now + times * PATIENCE);
+        worker.engine.give_up_ended(now + times * PATIENCE);
+        worker.engine.retire(now).unwrap();
+    }
+    assert_eq!(lost(&worker.engine), [20; 3], "his own, up to the other's");
+    assert_eq!(held(&worker.engine), [3, 4, 5, 6, 7]);
+}
+
+#[test]
 fn a_span_that_its_program_left_open_leaves_complete() {
     let node = Node::with_staged(0, 16 << 20);
     let mut worker = node.worker();

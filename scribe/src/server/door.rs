@@ -73,7 +73,7 @@ impl Door {
                 open,
                 held_back,
                 "refused a Scribe connection: as many are open as may be, and none of them is silent; raise \
-                 scribe_max_connections"
+                 scribe_max_connections, or the limit of open files where that leaves room for fewer"
             );
         }
     }

@@ -21,7 +21,7 @@ use crate::live::Live;
 use crate::settings::Settings;
 use crate::store::indexer::Indexer;
 use crate::store::writer::Writer;
-use crate::store::{self, Store};
+use crate::store::{self, Store, StoreError};
 
 /// Files that the store has open, or opens to read them or to make them anew.
 const STORE_FILES: u64 = 64;
@@ -61,23 +61,29 @@ async fn run(read: Layered<Config>, arguments: &Arguments) -> anyhow::Result<()>
     drain_store(watch).await
 }
 
-/// Waits for the store's thread. It should end only once all that could hand it batches is gone: should it end before,
-/// by a panic, the collector stops, so that whoever supervises it starts it anew.
-fn watch_store(thread: JoinHandle<()>, stop: CancellationToken) -> tokio::task::JoinHandle<bool> {
+/// Waits for the store's thread. It should end only once all that could hand it batches is gone: should it end before, as where
+/// only a new start can help, the collector stops, so that whoever supervises it starts it anew.
+fn watch_store(thread: StoreThread, stop: CancellationToken) -> Watch {
     tokio::task::spawn_blocking(move || {
-        let ended_well = thread.join().is_ok();
-        if !ended_well {
-            tracing::error!("failed to go on: the store's thread panicked");
+        let ended = match thread.join() {
+            Ok(ended) => ended.map_err(anyhow::Error::from),
+            Err(_panic) => Err(anyhow::anyhow!("the store's thread panicked")),
+        };
+        ended.inspect_err(|error| {
+            tracing::error!("failed to go on: {error}");
             stop.cancel();
-        }
-        ended_well
+        })
     })
 }
 
-async fn drain_store(watch: tokio::task::JoinHandle<bool>) -> anyhow::Result<()> {
+/// The thread that commits.
+type StoreThread = JoinHandle<Result<(), StoreError>>;
+/// What waits for its end.
+type Watch = tokio::task::JoinHandle<anyhow::Result<()>>;
+
+async fn drain_store(watch: Watch) -> anyhow::Result<()> {
     match tokio::time::timeout(DRAIN_TIME, watch).await {
-        Ok(Ok(true)) => Ok(()),
-        Ok(_) => anyhow::bail!("failed to end well: the store's thread panicked"),
+        Ok(ended) => ended?,
         Err(_) => anyhow::bail!("failed to commit what waited within {DRAIN_TIME:?}"),
     }
 }
@@ -114,7 +120,7 @@ struct Collector {
 }
 
 impl Collector {
-    fn open(config: Config) -> anyhow::Result<(Collector, JoinHandle<()>)> {
+    fn open(config: Config) -> anyhow::Result<(Collector, StoreThread)> {
         let connections = Connections::within(raise_limit(), &config);
         let health = Health::new();
         let keys = config.autocomplete_keys.clone().into();
@@ -209,5 +215,18 @@ mod tests {
         let (scribe, http) = of(Some(1024));
         assert!(scribe > 2 * http && scribe + http < 1024 - STORE_FILES as usize, "{scribe} {http}");
         assert_eq!(of(Some(16)), (1, 1));
+    }
+
+    #[tokio::test]
+    async fn a_store_that_ends_before_all_else_stops_the_collector_which_says_why() {
+        for (work, said) in [
+            ((|| Err(StoreError::Closed)) as fn() -> _, StoreError::Closed.to_string()),
+            (|| panic!("as a defect would"), "the store's thread panicked".to_owned()),
+        ] {
+            let stop = CancellationToken::new();
+            let watch = watch_store(std::thread::spawn(work), stop.clone());
+            stop.cancelled().await;
+            assert_eq!(drain_store(watch).await.unwrap_err().to_string(), said);
+        }
     }
 }

@@ -34,6 +34,8 @@ struct Gated {
 }
 
 const POISON: i64 = 666;
+/// A batch of this trace finds the store's file elsewhere.
+const MOVED: i64 = 667;
 /// More than any of these tests takes.
 const LONG: Duration = Duration::from_secs(600);
 
@@ -41,9 +43,15 @@ impl Store for Gated {
     fn commit_beating(&self, batches: &[Batch], now_ms: u64, beat: Beat<'_>) -> Result<(), StoreError> {
         self.begun.send(batches.len()).unwrap();
         self.go_on.lock().unwrap().recv().unwrap();
-        let poison = TraceId::new(0, POISON as u64);
-        if batches.iter().flat_map(Batch::pieces).any(|piece| piece.trace_id() == poison) {
+        let has = |trace: i64| {
+            let id = TraceId::new(0, trace as u64);
+            batches.iter().flat_map(Batch::pieces).any(|piece| piece.trace_id() == id)
+        };
+        if has(POISON) {
             return Err(StoreError::Damaged("the trace of this test".to_owned()));
+        }
+        if has(MOVED) {
+            return Err(StoreError::Elsewhere { path: "here".into() });
         }
         self.store.commit_beating(batches, now_ms, beat)
     }
@@ -113,7 +121,7 @@ struct Gate {
     looks: Receiver<()>,
     trials: Receiver<usize>,
     health: Health,
-    thread: std::thread::JoinHandle<()>,
+    thread: std::thread::JoinHandle<Result<(), StoreError>>,
 }
 
 fn gate(queue_batches: usize, queue_bytes: usize) -> Gate {
@@ -219,6 +227,21 @@ async fn a_batch_that_cannot_be_stored_spoils_no_other() {
     assert_eq!(gate.store.count().unwrap().spans, 3);
 }
 
+#[tokio::test]
+async fn where_only_a_new_start_can_help_the_thread_ends_with_the_reason_and_nothing_is_acknowledged() {
+    let gate = gate(10, 10_000);
+    let first = under_way(&gate);
+    let waiting: Vec<Pending> = [2, MOVED, 3].map(|id| gate.writer.submit(batch(id)).unwrap()).into();
+    (0..2).for_each(|_| gate.go_on.send(()).unwrap());
+    first.committed().await.unwrap();
+    for pending in waiting {
+        assert_eq!(pending.committed().await, Err(Refused::Stopping));
+    }
+    assert!(matches!(gate.thread.join().unwrap(), Err(StoreError::Elsewhere { .. })));
+    assert_eq!(gate.store.count().unwrap().spans, 1);
+    assert_eq!(gate.writer.submit(batch(4)).err(), Some(Refused::Stopping));
+}
+
 /// A gate whose only commit has failed, and that looks often for what has to leave.
 async fn gate_that_failed() -> Gate {
     let often = WriterOptions { retention_every: Duration::from_millis(100), ..rarely_looking(10, 10_000) };
@@ -294,7 +317,7 @@ async fn what_waits_is_committed_before_the_thread_ends() {
     let last = gate.writer.submit(batch(2)).unwrap();
     drop(gate.writer);
     (0..2).for_each(|_| gate.go_on.send(()).unwrap());
-    gate.thread.join().unwrap();
+    gate.thread.join().unwrap().unwrap();
     first.committed().await.unwrap();
     last.committed().await.unwrap();
     assert_eq!(gate.store.count().unwrap().spans, 2);

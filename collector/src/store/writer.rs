@@ -113,7 +113,7 @@ impl Writer {
         store: Arc<dyn Store>,
         options: WriterOptions,
         heartbeat: Heartbeat,
-    ) -> anyhow::Result<(Writer, JoinHandle<()>)> {
+    ) -> anyhow::Result<(Writer, JoinHandle<Result<(), StoreError>>)> {
         let (jobs, waiting) = queue(Bounds {
             waiting: options.queue_batches,
             together: MAX_GROUP,
@@ -265,19 +265,21 @@ impl Refusal {
 }
 
 impl Thread {
-    fn run(mut self) {
+    /// Until there is nothing any more, or the store is such that only a new start can help.
+    fn run(mut self) -> Result<(), StoreError> {
         loop {
             self.beat();
             match self.group() {
-                Ok(group) => self.commit(group),
-                Err(Nothing::Yet) => self.try_disk(),
+                Ok(group) => self.commit(group)?,
+                Err(Nothing::Yet) => self.try_disk()?,
                 Err(Nothing::AnyMore) => break,
             }
             if self.expiry_is_due() {
-                self.expiry_works = self.expire();
+                self.expiry_works = self.expire()?;
             }
         }
         self.heartbeat.finish();
+        Ok(())
     }
 
     /// Shows that it lives, and does what it is there for.
@@ -287,13 +289,13 @@ impl Thread {
         }
     }
 
-    fn commit(&mut self, group: Vec<Job>) {
+    fn commit(&mut self, group: Vec<Job>) -> Result<(), StoreError> {
         let begun = Instant::now();
         self.last_group = group.len();
         let (batches, answers): (Vec<_>, Vec<_>) = group.into_iter().map(|job| (job.batch, job.done)).unzip();
         let bytes: usize = batches.iter().map(Batch::memory).sum();
         let least = batches.iter().map(Batch::memory).min().unwrap_or(0);
-        let results = self.store_each(batches);
+        let results = self.store_each(batches)?;
         self.shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
         self.refused = (!results.contains(&Ok(()))).then(|| Refusal::of(least));
         if self.refused.is_none() {
@@ -305,6 +307,7 @@ impl Thread {
             // A sender that went away does not need its answer.
             let _gone = answer.send(result);
         }
+        Ok(())
     }
 
     /// What is committed next: what waits, and what those are about to send who wait for an answer no more. A commit costs
@@ -330,57 +333,61 @@ impl Thread {
     }
 
     /// Commits all together; when that fails, each alone, so that one that cannot be stored spoils no other.
-    fn store_each(&self, batches: Vec<Batch>) -> Vec<Result<(), Refused>> {
-        match self.store_group(&batches) {
-            Ok(()) => vec![Ok(()); batches.len()],
-            Err(_) if batches.len() == 1 => vec![Err(Refused::Failed)],
-            Err(_) => batches
-                .into_iter()
-                .map(|batch| self.store_group(&[batch]).map_err(|_| Refused::Failed))
-                .collect(),
+    fn store_each(&self, batches: Vec<Batch>) -> Result<Vec<Result<(), Refused>>, StoreError> {
+        let refused = Err(Refused::Failed);
+        if self.store_group(&batches)? {
+            return Ok(vec![Ok(()); batches.len()]);
         }
+        if batches.len() == 1 {
+            return Ok(vec![refused]);
+        }
+        let alone = |batch| Ok(if self.store_group(&[batch])? { Ok(()) } else { refused });
+        batches.into_iter().map(alone).collect()
     }
 
-    fn store_group(&self, batches: &[Batch]) -> Result<(), StoreError> {
+    /// Whether they were stored.
+    fn store_group(&self, batches: &[Batch]) -> Result<bool, StoreError> {
         let beat = || {
             self.beat();
             ControlFlow::Continue(())
         };
-        let stored = self.store.commit_beating(batches, now_ms(), &beat);
-        if stored.is_ok() {
+        let stored = self.tell(self.store.commit_beating(batches, now_ms(), &beat))?;
+        if stored {
             self.shared.commits.fetch_add(1, Ordering::AcqRel);
         }
-        self.tell(&stored);
-        stored
+        Ok(stored)
     }
 
     /// After a commit that failed, tries now and then whether the disk takes as much again: senders may have gone elsewhere, and
     /// whoever looks at the health sends none to a collector that is not well.
-    fn try_disk(&mut self) {
-        let Some(refusal) = self.refused.take_if(|refusal| Instant::now() >= refusal.try_at) else { return };
-        let tried = self.store.try_out(refusal.bytes);
-        self.tell(&tried);
-        self.refused = tried.is_err().then(|| Refusal::of(refusal.bytes));
+    fn try_disk(&mut self) -> Result<(), StoreError> {
+        let due = self.refused.take_if(|refusal| Instant::now() >= refusal.try_at);
+        let Some(Refusal { bytes, .. }) = due else { return Ok(()) };
+        let took = self.tell(self.store.try_out(bytes))?;
+        self.refused = (!took).then(|| Refusal::of(bytes));
+        Ok(())
     }
 
-    /// Tells how the disk took what was to be written to it.
-    fn tell(&self, written: &Result<(), StoreError>) {
+    /// Tells how the disk took what was to be written to it, and returns whether it did.
+    fn tell(&self, written: Result<(), StoreError>) -> Result<bool, StoreError> {
         match written {
             Ok(()) => {
                 if let Some(over) = self.shared.committing.succeeded() {
                     let (seconds, failures) = (over.lasted.as_secs(), over.failures);
                     tracing::info!(seconds, failures, "commits succeed again");
                 }
+                Ok(true)
             }
-            Err(error) if error.wants_new_start() => panic!("{error}"),
+            Err(error) if error.wants_new_start() => Err(error),
             Err(error) => {
-                if let Some(begun) = self.shared.committing.failed(error.cause_of_trouble(), error) {
+                if let Some(begun) = self.shared.committing.failed(error.cause_of_trouble(), &error) {
                     let held_back = begun.held_back;
                     tracing::error!(
                         held_back,
                         "{error}; senders are told to send again until commits succeed"
                     );
                 }
+                Ok(false)
             }
         }
     }
@@ -413,7 +420,8 @@ impl Thread {
         }
     }
 
-    fn expire(&mut self) -> bool {
+    /// Whether the look was well.
+    fn expire(&mut self) -> Result<bool, StoreError> {
         self.unlooked_bytes = 0;
         let retention = self.shared.retention.get();
         let now_ms = self.pace.now_ms(retention.max_age_ms);
@@ -427,9 +435,9 @@ impl Thread {
                     let (seconds, failures) = (over.lasted.as_secs(), over.failures);
                     tracing::info!(seconds, failures, "retention goes on");
                 }
-                true
+                Ok(true)
             }
-            Err(error) if error.wants_new_start() => panic!("{error}"),
+            Err(error) if error.wants_new_start() => Err(error),
             Err(error) => {
                 if let Some(begun) = self.shared.expiring.failed(error.cause_of_trouble(), &error) {
                     tracing::error!(
@@ -438,7 +446,7 @@ impl Thread {
                     );
                 }
                 self.last_expiry = Some(Instant::now());
-                false
+                Ok(false)
             }
         }
     }

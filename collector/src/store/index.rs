@@ -275,17 +275,11 @@ impl View {
         known.sort_by_key(|(id, _)| id.high());
         let mut found: Vec<(TraceId, Chain)> = Vec::new();
         for (id, version) in known {
-            match found.last_mut() {
-                Some((last, chain)) if *last == id => {
-                    if !chain.is_whole() {
-                        chain.add(version);
-                    }
-                }
-                _ => {
-                    let mut chain = Chain::default();
-                    chain.add(version);
-                    found.push((id, chain));
-                }
+            if found.last().is_none_or(|(last, _)| *last != id) {
+                found.push((id, Chain::default()));
+            }
+            if let Some((_, chain)) = found.last_mut().filter(|(_, chain)| !chain.is_whole()) {
+                chain.add(version);
             }
         }
         let whole = found.into_iter().filter_map(|(id, chain)| Some((id, chain.joined()?)));

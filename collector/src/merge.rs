@@ -13,8 +13,9 @@ use std::hash::BuildHasher;
 
 use blkin_thrift::{Endpoint, Span as V1Span};
 
-use crate::convert::{has_call_mark, is_plain_key, is_plain_value, service_of, v1_to_v2};
+use crate::convert::{Texts, has_call_mark, is_plain_key, is_plain_value, service_of, v1_to_v2, view_to_v2};
 use crate::model::{Span, SpanId, lower_name};
+use crate::store::{Pieces, Stored};
 
 /// What arrived: a span or a part of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,12 +31,40 @@ pub enum Piece {
 pub fn assemble(pieces: Vec<Piece>) -> Vec<Span> {
     let mut assembly = Assembly::default();
     pieces.into_iter().for_each(|piece| assembly.add(piece));
-    assembly.finish()
+    without_repeats(assembly.finish())
 }
 
-/// The same, piece by piece. A trace may be as large as an answer: so what is whole is held where it stays.
+/// The same from what is in the store. Of spans that came in one piece texts that are not wanted are left out.
+pub fn assemble_stored(pieces: &Pieces, texts: Texts<'_>) -> Vec<Span> {
+    let split = pieces.split_spans();
+    let mut assembly = Assembly::default();
+    for (span, piece) in pieces.each() {
+        if split.binary_search(&span).is_ok() {
+            piece.into_piece().into_iter().for_each(|piece| assembly.add(piece));
+        } else {
+            assembly.spans.extend(convert_whole(piece, texts));
+        }
+    }
+    let spans = assembly.finish();
+    // The sides of one piece differ.
+    if split.is_empty() { spans } else { without_repeats(spans) }
+}
+
+/// Converts the only piece of a span.
+fn convert_whole(piece: Stored<'_>, texts: Texts<'_>) -> Vec<Span> {
+    match piece {
+        Stored::V1(span) => view_to_v2(&span, texts),
+        Stored::V2(span) => span.with_texts(texts).into_iter().collect(),
+        Stored::Earlier(piece) => match *piece {
+            Piece::V1(span) => v1_to_v2(&span),
+            Piece::V2(span) => vec![span],
+        },
+    }
+}
+
+/// Pieces of one trace, put together one by one.
 #[derive(Default)]
-pub struct Assembly {
+struct Assembly {
     /// What came whole.
     spans: Vec<Span>,
     /// What came in pieces, in the order of the first of each.
@@ -52,7 +81,7 @@ struct Split {
 
 impl Assembly {
     /// Takes the next piece.
-    pub fn add(&mut self, piece: Piece) {
+    fn add(&mut self, piece: Piece) {
         match piece {
             Piece::V2(span) => self.spans.push(span),
             Piece::V1(piece) => {
@@ -67,9 +96,9 @@ impl Assembly {
     }
 
     /// The spans that the pieces make.
-    pub fn finish(self) -> Vec<Span> {
+    fn finish(self) -> Vec<Span> {
         if self.split.is_empty() {
-            return without_repeats(self.spans);
+            return self.spans;
         }
         let (mut whole, mut placed) = (self.spans.into_iter(), 0);
         let mut spans = Vec::new();
@@ -79,7 +108,7 @@ impl Assembly {
             spans.extend(convert_pieces(pieces));
         }
         spans.extend(whole);
-        without_repeats(spans)
+        spans
     }
 }
 

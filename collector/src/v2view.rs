@@ -12,6 +12,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use blkin_thrift::Limits;
 
 use self::text::Text;
+use crate::convert::Texts;
 pub use crate::json::{List, entries};
 use crate::model::{Annotation, BadId, Endpoint, Kind, Marks, Span, SpanId, TraceId, lower_name};
 
@@ -103,7 +104,13 @@ impl<'a> V2View<'a> {
 
     /// The span with texts of its own, as [`v2json`](crate::v2json) reads it; none if none was read.
     pub fn to_span(&self) -> Option<Span> {
-        let owned = |&(key, value): &(&str, &str)| (key.to_owned(), value.to_owned());
+        self.with_texts(Texts::All)
+    }
+
+    /// The same, but annotations and tags that are not wanted are left out.
+    pub fn with_texts(&self, texts: Texts<'_>) -> Option<Span> {
+        let annotations = self.annotations.iter().filter(|(_, value)| texts.has(value));
+        let tags = self.tags.iter().filter(|(key, _)| texts.has(key));
         let span = Span {
             trace_id: self.trace_id?,
             parent_id: self.parent,
@@ -114,12 +121,8 @@ impl<'a> V2View<'a> {
             duration: self.duration,
             local_endpoint: Some(self.local.to_endpoint()),
             remote_endpoint: Some(self.remote.to_endpoint()),
-            annotations: self
-                .annotations
-                .iter()
-                .map(|&(timestamp, value)| Annotation::new(timestamp, value))
-                .collect(),
-            tags: self.tags.iter().map(owned).collect(),
+            annotations: annotations.map(|&(timestamp, value)| Annotation::new(timestamp, value)).collect(),
+            tags: tags.map(|&(key, value)| (key.to_owned(), value.to_owned())).collect(),
             debug: self.debug,
             shared: self.shared,
             marks: Marks::default(),

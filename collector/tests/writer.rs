@@ -15,7 +15,7 @@ use blkin_collector::store::indexer::Bell;
 use blkin_collector::store::memory::Memory;
 use blkin_collector::store::writer::{Pending, Refused, Writer, WriterOptions};
 use blkin_collector::store::{
-    Batch, Beat, Damage, IndexSize, NameKind, Retention, Room, Store, StoreError, TraceStore, Wanted,
+    Batch, Beat, Damage, IndexSize, NameKind, Pieces, Retention, Room, Store, StoreError, TraceStore, Wanted,
 };
 use blkin_daemon::Health;
 use blkin_thrift::Span;
@@ -71,9 +71,9 @@ impl Store for Gated {
         id: TraceId,
         strict: bool,
         room: &mut Room,
-        take: &mut dyn FnMut(Piece),
+        pieces: &mut Pieces,
     ) -> Result<(), StoreError> {
-        self.store.read_trace(id, strict, room, take)
+        self.store.read_trace(id, strict, room, pieces)
     }
     fn traces_by_time(
         &self,

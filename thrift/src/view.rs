@@ -124,7 +124,24 @@ impl<'a> SpanView<'a> {
     }
 }
 
-impl SpanView<'_> {
+impl<'a> SpanView<'a> {
+    /// A span as a view of it.
+    pub fn of(span: &'a Span) -> SpanView<'a> {
+        SpanView {
+            trace_id: span.trace_id,
+            trace_id_high: span.trace_id_high,
+            name: &span.name,
+            id: span.id,
+            parent_id: span.parent_id,
+            annotations: span.annotations.iter().map(AnnotationView::of).collect(),
+            binary_annotations: span.binary_annotations.iter().map(BinaryView::of).collect(),
+            debug: span.debug,
+            timestamp: span.timestamp,
+            duration: span.duration,
+            source: span.source,
+        }
+    }
+
     /// The same span with texts of its own.
     pub fn to_span(&self) -> Span {
         Span {
@@ -144,7 +161,13 @@ impl SpanView<'_> {
     }
 }
 
-impl AnnotationView<'_> {
+impl<'a> AnnotationView<'a> {
+    fn of(annotation: &'a Annotation) -> Self {
+        let Annotation { timestamp, value, host, position, source, nanos } = annotation;
+        let (timestamp, host) = (*timestamp, host.as_ref().map(EndpointView::of));
+        AnnotationView { timestamp, value, host, position: *position, source: *source, nanos: *nanos }
+    }
+
     fn to_annotation(self) -> Annotation {
         let AnnotationView { timestamp, value, host, position, source, nanos } = self;
         let host = host.map(EndpointView::to_endpoint);
@@ -152,7 +175,13 @@ impl AnnotationView<'_> {
     }
 }
 
-impl BinaryView<'_> {
+impl<'a> BinaryView<'a> {
+    fn of(annotation: &'a BinaryAnnotation) -> Self {
+        let BinaryAnnotation { key, value, kind, host, position, source } = annotation;
+        let (kind, host) = (*kind, host.as_ref().map(EndpointView::of));
+        BinaryView { key, value, kind, host, position: *position, source: *source }
+    }
+
     fn to_binary(self) -> BinaryAnnotation {
         let BinaryView { key, value, kind, host, position, source } = self;
         let (key, value, host) = (key.to_owned(), value.to_vec(), host.map(EndpointView::to_endpoint));
@@ -160,7 +189,13 @@ impl BinaryView<'_> {
     }
 }
 
-impl EndpointView<'_> {
+impl<'a> EndpointView<'a> {
+    /// An endpoint as a view of it.
+    pub fn of(endpoint: &'a Endpoint) -> EndpointView<'a> {
+        let Endpoint { ipv4, port, service_name, ipv6 } = endpoint;
+        EndpointView { ipv4: *ipv4, port: *port, service_name, ipv6: *ipv6 }
+    }
+
     fn to_endpoint(self) -> Endpoint {
         let EndpointView { ipv4, port, service_name, ipv6 } = self;
         Endpoint { ipv4, port, service_name: service_name.to_owned(), ipv6 }

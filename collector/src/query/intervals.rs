@@ -9,8 +9,9 @@ use std::ops::{ControlFlow, RangeInclusive};
 
 use serde::Serialize;
 
-use super::search::{Reading, each_trace, trace};
+use super::search::{Reading, each_trace, trace_with};
 use super::{BadRequest, Defaults, Parameters};
+use crate::convert::Texts;
 use crate::model::{Annotation, Kind, Moment, Span, SpanId};
 use crate::store::{Store, StoreError, Wanted};
 
@@ -91,9 +92,10 @@ pub fn intervals(
     let (mut traces, mut without_end, mut whole) = (0, 0, true);
     let mut services: BTreeMap<String, Times> = BTreeMap::new();
     let wanted = request.wanted();
+    let texts = [request.from.as_str(), request.to.as_str()];
     let in_time = each_trace(store, &wanted, &request.window_us, reading, &mut |id| {
         traces += 1;
-        let of_trace = trace(store, id, reading)?;
+        let of_trace = trace_with(store, id, reading, Texts::Only(&texts))?;
         whole &= of_trace.cut.is_none();
         for (service, found) in request.times_of(&of_trace.found) {
             without_end += found.without_end;

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use blkin_zipkin::query::{SearchRequest, matches};
 
-use crate::merge::Assembly;
+use crate::convert::Texts;
+use crate::merge::assemble_stored;
 use crate::model::{Span, TraceId};
-use crate::store::{Room, Store, StoreError, Wanted};
+use crate::store::{Pieces, Room, Store, StoreError, Wanted};
 use crate::trace::{DependencyLink, Linker};
 
 /// How traces are read.
@@ -79,8 +80,18 @@ impl Cut {
 /// # Errors
 /// When the store fails.
 pub fn trace(store: &dyn Store, id: TraceId, reading: Reading) -> Result<Answer<Vec<Span>>, StoreError> {
+    trace_with(store, id, reading, Texts::All)
+}
+
+/// The same for whom these texts are enough; others may be there.
+pub(super) fn trace_with(
+    store: &dyn Store,
+    id: TraceId,
+    reading: Reading,
+    texts: Texts<'_>,
+) -> Result<Answer<Vec<Span>>, StoreError> {
     let mut room = Room::of(reading.max_bytes);
-    let found = spans(store, id, reading.strict, &mut room)?;
+    let found = spans(store, id, reading.strict, &mut room, texts)?;
     if room.exhausted {
         tracing::warn!(trace = %id, "left spans out of an answer: the trace has more than query_max_mib");
     }
@@ -88,10 +99,16 @@ pub fn trace(store: &dyn Store, id: TraceId, reading: Reading) -> Result<Answer<
 }
 
 /// The spans of one trace for which there is room.
-fn spans(store: &dyn Store, id: TraceId, strict: bool, room: &mut Room) -> Result<Vec<Span>, StoreError> {
-    let mut assembly = Assembly::default();
-    store.read_trace(id, strict, room, &mut |piece| assembly.add(piece))?;
-    Ok(assembly.finish())
+fn spans(
+    store: &dyn Store,
+    id: TraceId,
+    strict: bool,
+    room: &mut Room,
+    texts: Texts<'_>,
+) -> Result<Vec<Span>, StoreError> {
+    let mut pieces = Pieces::default();
+    store.read_trace(id, strict, room, &mut pieces)?;
+    Ok(assemble_stored(&pieces, texts))
 }
 
 /// The traces of these ids that are known. If ids are not strict, those that share their low 64 bits are one trace.
@@ -106,7 +123,7 @@ pub fn traces(
     let mut room = Room::of(reading.max_bytes);
     let (mut found, mut seen) = (Vec::new(), HashSet::new());
     for &id in ids.iter().filter(|id| reading.strict || seen.insert(id.low())) {
-        let spans = spans(store, id, reading.strict, &mut room)?;
+        let spans = spans(store, id, reading.strict, &mut room, Texts::All)?;
         // The first trace is answered as far as it fits, so that a huge one does not look like none.
         if !spans.is_empty() && (!room.exhausted || found.is_empty()) {
             found.push(spans);
@@ -137,7 +154,7 @@ pub fn search(
     let wanted = if reading.strict { Wanted::by(request) } else { Wanted::by_any_part(request) };
     let in_time = each_trace(store, &wanted, &request.window_us, reading, &mut |id| {
         let mut after = room;
-        let spans = spans(store, id, reading.strict, &mut after)?;
+        let spans = spans(store, id, reading.strict, &mut after, Texts::All)?;
         had_room &= !after.exhausted;
         // One for which half an answer is too little hides none of those before it.
         if after.exhausted && !room.is_for(reading.max_bytes / 2) {
@@ -155,7 +172,7 @@ pub fn search(
         Ok(if all >= request.limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
     if let Some((place, id)) = too_large {
-        let spans = spans(store, id, reading.strict, &mut room)?;
+        let spans = spans(store, id, reading.strict, &mut room, Texts::All)?;
         if matches(request, &spans) {
             found.insert(place, spans);
         }
@@ -177,7 +194,7 @@ pub fn dependencies(
     let reading = Reading { strict: false, ..reading };
     let mut of_traces = None;
     let in_time = each_trace(store, &Wanted::default(), window_us, reading, &mut |id| {
-        let Answer { found, cut } = trace(store, id, reading)?;
+        let Answer { found, cut } = trace_with(store, id, reading, Linker::TEXTS)?;
         linker.add_trace(found);
         of_traces = of_traces.or(cut);
         Ok(ControlFlow::Continue(()))

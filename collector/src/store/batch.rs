@@ -9,7 +9,7 @@ use foldhash::fast::RandomState;
 
 use super::facts::{self, Look, Time};
 use super::names::NameKind;
-use super::pieces::{COMPACT_V1, COMPACT_V2, JSON_V2, STORED, TBINARY_V1, identity, view_of_v1};
+use super::pieces::{COMPACT_V1, COMPACT_V2, JSON_V2, STORED, TBINARY_V1, identity};
 use super::secret::Secret;
 use super::terms::Named;
 use super::{compact, frame};
@@ -104,7 +104,7 @@ impl Batch {
     /// Adds a piece. One without a trace id is left out: whoever counted it must count it as lost.
     pub fn push(&mut self, piece: &Piece) {
         match piece {
-            Piece::V1(span) => self.push_v1(&view_of_v1(span)),
+            Piece::V1(span) => self.push_v1(&SpanView::of(span)),
             Piece::V2(span) => self.push_v2(&V2View::of(span)),
         }
     }

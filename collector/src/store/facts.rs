@@ -3,7 +3,7 @@
 use blkin_thrift::view::{AnnotationView, EndpointView, SpanView};
 
 use super::terms::{self, Named, lowered};
-use crate::convert;
+use crate::convert::{self, Texts};
 use crate::model::Span;
 use crate::v2view::V2View;
 
@@ -125,7 +125,7 @@ pub(super) fn of_v1(view: &SpanView<'_>, look: &mut impl Look) -> Time {
     match own {
         Some(own) => time.see_span(view.parent_id.unwrap_or(0) == 0, own),
         None => {
-            let spans = convert::v1_to_v2(&view.to_span());
+            let spans = convert::view_to_v2(view, Texts::Only(&[]));
             spans.iter().for_each(|span| see_converted(span, &mut time, look));
         }
     }

@@ -10,7 +10,7 @@
 //! | what is stored already is left out; the rest goes into blocks, names beside them | `commit`, `known`, `block`, `frame`, `names` |
 //! | the index learns where it is: in memory at first | `index`, `head` |
 //! | another thread makes segments of that, and fewer of many | [`indexer`], `upkeep`, `build`, `segment`, `chunks`, `filter`, `manifest` |
-//! | traces are found by id, by time and terms, and read | `index`, `search`, `read` |
+//! | traces are found by id, by time and terms, and read | `index`, `search`, `read`, `outline`, `held` |
 //! | what is too old or too much leaves | `expire` |
 //! | a start reads the index, and makes again what is missing of it | `start`, `salvage` |
 //!
@@ -36,11 +36,13 @@ mod filter;
 mod format;
 mod frame;
 mod head;
+mod held;
 mod index;
 mod known;
 mod lull;
 mod manifest;
 mod names;
+mod outline;
 mod pace;
 mod page_cache;
 mod pieces;
@@ -63,7 +65,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use batch::Batch;
 pub use damage::Damage;
 pub use expire::Retention;
+pub use held::Pieces;
 pub use names::NameKind;
+pub(crate) use pieces::Stored;
 pub use salvage::open;
 pub use terms::Wanted;
 
@@ -233,7 +237,7 @@ pub trait Store: Send + Sync + 'static {
     /// When the engine fails.
     fn count(&self) -> Result<Count, StoreError>;
 
-    /// Gives the pieces of a trace to `take` in order of arrival; of all traces with the same low 64 bits if not `strict`.
+    /// Adds the pieces of a trace to `pieces` in order of arrival; of all traces with the same low 64 bits if not `strict`.
     /// What would take more than `room` stays in the store; `room` shrinks by what was read.
     ///
     /// # Errors
@@ -243,17 +247,17 @@ pub trait Store: Send + Sync + 'static {
         id: TraceId,
         strict: bool,
         room: &mut Room,
-        take: &mut dyn FnMut(Piece),
+        pieces: &mut Pieces,
     ) -> Result<(), StoreError>;
 
-    /// The same, all at once.
+    /// The same, each with texts of its own.
     ///
     /// # Errors
     /// As [`Store::read_trace`].
     fn trace(&self, id: TraceId, strict: bool, room: &mut Room) -> Result<Vec<Piece>, StoreError> {
-        let mut pieces = Vec::new();
-        self.read_trace(id, strict, room, &mut |piece| pieces.push(piece))?;
-        Ok(pieces)
+        let mut pieces = Pieces::default();
+        self.read_trace(id, strict, room, &mut pieces)?;
+        Ok(pieces.each().filter_map(|(_, piece)| piece.into_piece()).collect())
     }
 
     /// Visits the traces whose time (microseconds) is in the window and that may be wanted, latest first, until told to
@@ -447,11 +451,11 @@ impl<E: Engine> Store for TraceStore<E> {
         id: TraceId,
         strict: bool,
         room: &mut Room,
-        take: &mut dyn FnMut(Piece),
+        pieces: &mut Pieces,
     ) -> Result<(), StoreError> {
         let view = self.index.view();
         let rows = self.engine.read()?;
-        self.believed(read::trace(&*rows, &view, (id, strict), room, self.engine.damage(), take))
+        self.believed(read::trace(&*rows, &view, (id, strict), room, self.engine.damage(), pieces))
     }
 
     fn traces_by_time(

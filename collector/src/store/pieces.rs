@@ -1,7 +1,7 @@
 //! Pieces of spans: as they arrive, and as they lie in the store.
 
-use blkin_thrift::view::{AnnotationView, BinaryView, EndpointView, SpanView};
-use blkin_thrift::{Endpoint, Limits, Span as V1Span, span as v1};
+use blkin_thrift::view::SpanView;
+use blkin_thrift::{Limits, span as v1};
 
 use super::{StoreError, compact, frame};
 use crate::merge::Piece;
@@ -86,20 +86,21 @@ impl Piece {
     }
 }
 
-fn trace_of_v1(high: Option<i64>, low: i64) -> Option<TraceId> {
+/// The trace of a v1 span; none if its id is zero.
+pub(super) fn trace_of_v1(high: Option<i64>, low: i64) -> Option<TraceId> {
     TraceId::new(high.unwrap_or(0) as u64, low as u64)
 }
 
-fn damaged(reason: String) -> StoreError {
+pub(super) fn damaged(reason: String) -> StoreError {
     StoreError::Damaged(format!("a piece of a span: {reason}"))
 }
 
 /// A piece that was read where it lies.
-pub(super) enum Stored<'a> {
+pub(crate) enum Stored<'a> {
     V1(SpanView<'a>),
     V2(V2View<'a>),
-    /// Of an earlier format, of so many bytes.
-    Earlier(Box<Piece>, usize),
+    /// Of an earlier format.
+    Earlier(Box<Piece>),
 }
 
 impl<'a> Stored<'a> {
@@ -108,7 +109,7 @@ impl<'a> Stored<'a> {
     /// # Errors
     /// When it is none.
     pub(super) fn read(bytes: &'a [u8]) -> Result<Stored<'a>, StoreError> {
-        let earlier = |piece| Stored::Earlier(Box::new(piece), bytes.len());
+        let earlier = |piece| Stored::Earlier(Box::new(piece));
         match bytes.split_first() {
             Some((&COMPACT_V1, span)) => {
                 compact::v1::read(span).map(Stored::V1).ok_or_else(|| damaged("it is no v1 span".to_owned()))
@@ -124,36 +125,12 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// About how many bytes it takes where nothing is left out because it was said before: a host that many annotations
-    /// share is short here, and long for each of them in an answer. A span takes some beside its texts, of either version.
-    pub(super) fn spelled_out(&self) -> usize {
-        const EACH: usize = 24;
-        const SPAN: usize = 5 * EACH;
-        let of_host = |host: Option<EndpointView<'_>>| host.map_or(0, |host| EACH + host.service_name.len());
-        match self {
-            Stored::V1(span) => {
-                let events = span.annotations.iter().map(|a| EACH + a.value.len() + of_host(a.host));
-                let tags = span.binary_annotations.iter();
-                let tags = tags.map(|b| EACH + b.key.len() + b.value.len() + of_host(b.host));
-                SPAN + span.name.len() + events.chain(tags).sum::<usize>()
-            }
-            Stored::V2(span) => {
-                let names = [span.name, span.local.service, span.remote.service];
-                let names = names.into_iter().flatten().map(str::len);
-                let events = span.annotations.iter().map(|(_, value)| EACH + value.len());
-                let tags = span.tags.iter().map(|(key, value)| EACH + key.len() + value.len());
-                SPAN + names.chain(events).chain(tags).sum::<usize>()
-            }
-            Stored::Earlier(_, bytes) => *bytes,
-        }
-    }
-
     /// The trace it belongs to; none if its id is zero.
     pub(super) fn trace_id(&self) -> Option<TraceId> {
         match self {
             Stored::V1(span) => trace_of_v1(span.trace_id_high, span.trace_id),
             Stored::V2(span) => span.trace_id,
-            Stored::Earlier(piece, _) => piece.trace_id(),
+            Stored::Earlier(piece) => piece.trace_id(),
         }
     }
 
@@ -162,16 +139,16 @@ impl<'a> Stored<'a> {
         match self {
             Stored::V1(span) => span.annotations.len() + span.binary_annotations.len(),
             Stored::V2(span) => span.annotations.len() + span.tags.len(),
-            Stored::Earlier(piece, _) => piece.annotation_count(),
+            Stored::Earlier(piece) => piece.annotation_count(),
         }
     }
 
     /// With texts of its own; none if it has no ids.
-    pub(super) fn into_piece(self) -> Option<Piece> {
+    pub(crate) fn into_piece(self) -> Option<Piece> {
         match self {
             Stored::V1(span) => Some(Piece::V1(span.to_span())),
             Stored::V2(span) => span.to_span().map(Piece::V2),
-            Stored::Earlier(piece, _) => Some(*piece),
+            Stored::Earlier(piece) => Some(*piece),
         }
     }
 }
@@ -187,74 +164,4 @@ fn read_json(list: &[u8]) -> Result<Span, StoreError> {
 /// Where an annotation was recorded, if it says so.
 pub(super) fn identity(of_span: Option<i64>, source: Option<i64>, position: Option<i64>) -> Option<Identity> {
     Some((source.or(of_span)? as u64, position? as u64))
-}
-
-/// A v1 span as a view of it.
-pub(super) fn view_of_v1(span: &V1Span) -> SpanView<'_> {
-    SpanView {
-        trace_id: span.trace_id,
-        trace_id_high: span.trace_id_high,
-        name: &span.name,
-        id: span.id,
-        parent_id: span.parent_id,
-        annotations: span
-            .annotations
-            .iter()
-            .map(|a| AnnotationView {
-                timestamp: a.timestamp,
-                value: &a.value,
-                host: a.host.as_ref().map(view_of_endpoint),
-                position: a.position,
-                source: a.source,
-                nanos: a.nanos,
-            })
-            .collect(),
-        binary_annotations: span
-            .binary_annotations
-            .iter()
-            .map(|b| BinaryView {
-                key: &b.key,
-                value: &b.value,
-                kind: b.kind,
-                host: b.host.as_ref().map(view_of_endpoint),
-                position: b.position,
-                source: b.source,
-            })
-            .collect(),
-        debug: span.debug,
-        timestamp: span.timestamp,
-        duration: span.duration,
-        source: span.source,
-    }
-}
-
-fn view_of_endpoint(host: &Endpoint) -> EndpointView<'_> {
-    EndpointView { ipv4: host.ipv4, port: host.port, service_name: &host.service_name, ipv6: host.ipv6 }
-}
-
-#[cfg(test)]
-mod tests {
-    use blkin_thrift::Annotation;
-
-    use super::*;
-    use crate::store::Batch;
-
-    /// Else a few stored bytes could fill the memory of whoever reads them.
-    #[test]
-    fn a_host_that_many_annotations_share_counts_for_each_of_them() {
-        const LONG: usize = 10_000;
-        let host = Some(Endpoint { service_name: "x".repeat(LONG), ..Endpoint::default() });
-        let event = Annotation { timestamp: 1, value: "v".to_owned(), host, ..Annotation::default() };
-        let mut batch = Batch::default();
-        batch.push(&Piece::V1(V1Span {
-            trace_id: 1,
-            id: 1,
-            annotations: vec![event; 100],
-            ..V1Span::default()
-        }));
-        let part = batch.part(0);
-        assert!(part.sealed.len() < 2 * LONG);
-        let stored = Stored::read(frame::open(part.sealed).unwrap()).unwrap();
-        assert!(stored.spelled_out() > 100 * LONG);
-    }
 }

@@ -3,8 +3,9 @@
 use super::block::{self, Found, Part};
 use super::commit::number;
 use super::engine::Snapshot;
+use super::held::Pieces;
 use super::index::View;
-use super::pieces::Stored;
+use super::outline::Outline;
 use super::{Damage, Room, StoreError, frame, keys};
 use crate::ledger::{ALL_FIGURES, Count, Ledger};
 use crate::merge::Piece;
@@ -31,14 +32,14 @@ pub(super) fn newest_arrival_ms(rows: &dyn Snapshot) -> Result<u64, StoreError> 
     Ok(arrival_ms)
 }
 
-/// Gives the pieces of a trace, compared strictly or not, to `take`.
+/// Adds the pieces of a trace, compared strictly or not, to `pieces`.
 pub(super) fn trace(
     rows: &dyn Snapshot,
     view: &View,
     (id, strict): (TraceId, bool),
     room: &mut Room,
     damage: &Damage,
-    take: &mut dyn FnMut(Piece),
+    pieces: &mut Pieces,
 ) -> Result<(), StoreError> {
     let found = if strict {
         view.find(rows, id)?.map(|version| (id, version)).into_iter().collect()
@@ -46,14 +47,12 @@ pub(super) fn trace(
         view.find_low(rows, id.low())?
     };
     for (id, version) in found {
-        bodies(rows, &version.parts, id, damage, &mut |body| match Stored::read(body) {
+        bodies(rows, &version.parts, id, damage, &mut |body| match Outline::of(body) {
             // The index leads elsewhere.
-            Ok(stored) if stored.trace_id() != Some(id) => Took::Damaged,
-            Ok(stored) if room.take(stored.spelled_out()) => {
-                stored.into_piece().map_or(Took::Damaged, |piece| {
-                    take(piece);
-                    Took::It
-                })
+            Ok(outline) if outline.trace != Some(id) => Took::Damaged,
+            Ok(outline) if room.take(outline.spelled_out) => {
+                pieces.push(outline.span, body);
+                Took::It
             }
             Ok(_) => Took::NoMore,
             Err(_) => Took::Damaged,

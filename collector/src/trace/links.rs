@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
+use crate::convert::Texts;
 use crate::model::{Kind, Span};
 
 use super::tree::{Node, Tree};
@@ -35,7 +36,13 @@ pub struct Linker {
     places: HashMap<String, HashMap<String, usize>>,
 }
 
+/// The key of the tag that says of a span that it failed.
+const FAILED: &str = "error";
+
 impl Linker {
+    /// What links need to know of the texts of spans.
+    pub const TEXTS: Texts<'static> = Texts::Only(&[FAILED]);
+
     /// Counts the links of one trace.
     pub fn add_trace(&mut self, spans: Vec<Span>) {
         let tree = Tree::build(spans);
@@ -55,7 +62,7 @@ impl Linker {
             return;
         }
         let (local, remote) = (span.local_service(), span.remote_service());
-        let error = span.tags.contains_key("error");
+        let error = span.tags.contains_key(FAILED);
         match span.kind {
             Some(Kind::Producer) => self.add_both(local, remote, error),
             Some(Kind::Consumer) => self.add_both(remote, local, error),
@@ -78,7 +85,7 @@ impl Linker {
         (mut parent, child): (Option<&str>, Option<&str>),
         is_server: bool,
     ) {
-        let mut error = span.tags.contains_key("error");
+        let mut error = span.tags.contains_key(FAILED);
         if let Some((caller, name)) =
             tree.caller(node).and_then(|caller| Some((caller, caller.local_service()?)))
         {
@@ -91,7 +98,7 @@ impl Linker {
             }
             error |= caller.kind == Some(Kind::Client)
                 && span.parent_id == Some(caller.id)
-                && caller.tags.contains_key("error");
+                && caller.tags.contains_key(FAILED);
         }
         self.add_both(parent, child, error);
     }

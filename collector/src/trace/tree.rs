@@ -6,6 +6,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use foldhash::fast::RandomState;
+
 use crate::model::{Endpoint, Span, SpanId};
 
 use super::cleanup::merge_for_reading;
@@ -135,8 +137,8 @@ impl Tree {
 #[derive(Debug)]
 struct Places {
     parents: Vec<(Key, Option<Key>)>,
-    row_of_key: HashMap<Key, usize>,
-    node_of_key: HashMap<Key, usize>,
+    row_of_key: HashMap<Key, usize, RandomState>,
+    node_of_key: HashMap<Key, usize, RandomState>,
     /// Of spans that are shared; that none is known has a number, too.
     endpoints: HashMap<Option<Endpoint>, EndpointNumber>,
 }
@@ -146,8 +148,8 @@ impl Places {
     fn of(spans: usize) -> Places {
         Places {
             parents: Vec::with_capacity(spans),
-            row_of_key: HashMap::with_capacity(spans),
-            node_of_key: HashMap::with_capacity(spans),
+            row_of_key: HashMap::with_capacity_and_hasher(spans, RandomState::default()),
+            node_of_key: HashMap::with_capacity_and_hasher(spans, RandomState::default()),
             endpoints: HashMap::new(),
         }
     }

@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use blkin_collector::convert::v1_to_v2;
+use blkin_collector::convert::{Texts, v1_to_v2};
 use blkin_collector::ledger::{Count, Figure};
-use blkin_collector::merge::Piece;
-use blkin_collector::model::{Span, TraceId};
+use blkin_collector::merge::{Piece, assemble, assemble_stored};
+use blkin_collector::model::{Span, Tags, TraceId};
 use blkin_collector::query::{self, Reading};
 use blkin_collector::store::memory::Memory;
-use blkin_collector::store::{Batch, Store, TraceStore};
+use blkin_collector::store::{Batch, Pieces, Room, Store, TraceStore};
 use blkin_collector::v2json::{write_span, write_trace};
 use blkin_thrift::scribe::{decode_message, span_message};
 use blkin_thrift::{Annotation, BinaryAnnotation, Limits, Span as V1Span};
@@ -96,21 +96,61 @@ fn dense_pieces(events: &[(i64, String, usize)]) -> Vec<V1Span> {
     (0..3).map(|place| piece("op", of(place).collect())).collect()
 }
 
-fn through_a_store(pieces: &[V1Span]) -> Vec<Span> {
+/// Pieces of both versions, of few spans: some have several pieces.
+fn mixed() -> impl Strategy<Value = Vec<Piece>> {
+    let tags = vec(("[a-c]|error", "[x-z]?"), 0..3);
+    let of_one = (pieces(), tags, 1..9i64, any::<bool>()).prop_map(|(pieces, tags, id, as_v2)| {
+        let mut piece = V1Span { id, ..pieces[0].clone() };
+        piece.binary_annotations = tags.iter().map(|(key, value)| tag(key, value, at(key))).collect();
+        let by_json = |span: Span| Piece::V2(span.as_by_json());
+        if as_v2 { v1_to_v2(&piece).into_iter().map(by_json).collect() } else { vec![Piece::V1(piece)] }
+    });
+    vec(of_one, 1..6).prop_map(|pieces: Vec<Vec<Piece>>| pieces.concat())
+}
+
+fn stored(pieces: impl Iterator<Item = Piece>) -> TraceStore<Memory> {
     let store = TraceStore::new(Memory::default()).unwrap();
     for piece in pieces {
-        let message = span_message(piece);
         let mut batch = Batch::new([].into());
-        let arrived = decode_message(&message, &Limits::default()).unwrap();
-        *batch.ledger.get_mut(Figure::ReceivedScribe) += Count::piece(arrived.annotations.len());
-        batch.push(&Piece::V1(arrived));
+        *batch.ledger.get_mut(Figure::ReceivedScribe) += Count::piece(piece.annotation_count());
+        batch.push(&piece);
         store.commit(&[batch], 1).unwrap();
     }
+    store
+}
+
+fn through_a_store(pieces: &[V1Span]) -> Vec<Span> {
+    let arrived = |piece| decode_message(&span_message(piece), &Limits::default()).unwrap();
+    let store = stored(pieces.iter().map(|piece| Piece::V1(arrived(piece))));
     let reading = Reading { strict: true, max_bytes: usize::MAX, patience: Duration::from_secs(60) };
     query::trace(&store, TraceId::new(0, 1).unwrap(), reading).unwrap().found
 }
 
+/// What the span says beside annotations and tags.
+fn without_texts(span: &Span) -> Span {
+    Span { annotations: Vec::new(), tags: Tags::default(), ..span.clone() }
+}
+
 proptest! {
+    #[test]
+    fn whoever_wants_few_texts_gets_the_same_spans_with_these(pieces in mixed()) {
+        let mut held = Pieces::default();
+        let store = stored(pieces.iter().cloned());
+        store.read_trace(TraceId::new(0, 1).unwrap(), true, &mut Room::of(usize::MAX), &mut held).unwrap();
+        let all = assemble_stored(&held, Texts::All);
+        prop_assert_eq!(&all, &assemble(pieces));
+        let wanted = ["error", "foo"];
+        let few = assemble_stored(&held, Texts::Only(&wanted));
+        prop_assert_eq!(few.len(), all.len());
+        for (few, all) in few.iter().zip(&all) {
+            prop_assert_eq!(without_texts(few), without_texts(all));
+            prop_assert!(few.annotations.iter().all(|annotation| all.annotations.contains(annotation)));
+            prop_assert!(few.tags.iter().all(|(key, value)| all.tags.get(key) == Some(value)));
+            let foos = |span: &Span| span.annotations.iter().filter(|event| event.value == "foo").count();
+            prop_assert_eq!((foos(few), few.tags.get("error")), (foos(all), all.tags.get("error")));
+        }
+    }
+
     #[test]
     fn events_are_answered_in_the_order_in_which_they_were_recorded(events in dense()) {
         let mut seen = HashSet::new();

@@ -2,6 +2,7 @@
 
 use crate::model::{Annotation, Endpoint, Kind, Moment};
 
+use super::Texts;
 use super::read::{Event, V1};
 use super::sides::Sides;
 
@@ -41,14 +42,14 @@ pub(super) struct Core<'a> {
 
 impl<'a> Core<'a> {
     /// Takes the core annotations out and gives their sides a kind; all others become annotations of their side.
-    pub(super) fn take(source: &'a V1<'a>, sides: &mut Sides<'_>) -> Self {
+    pub(super) fn take(source: &'a V1<'a>, texts: Texts<'_>, sides: &mut Sides<'_>) -> Self {
         let mut core = Core::default();
         for event in &source.events {
             let side = sides.of(event.endpoint.as_deref());
             match core.take_one(event) {
                 Taken::Kind(kind) => sides.set_kind(side, kind),
-                Taken::Held => {}
-                Taken::No => sides.annotate(side, event.annotation()),
+                Taken::No if texts.has(event.value) => sides.annotate(side, event.annotation()),
+                Taken::Held | Taken::No => {}
             }
         }
         core

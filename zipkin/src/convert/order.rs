@@ -4,7 +4,8 @@
 //! thread went to another CPU between two values, these may arrive in either order. But each has a place in its ring, and
 //! the events of its span that lie beside it there have a time.
 
-use blkin_thrift::{Span, position};
+use blkin_thrift::position;
+use blkin_thrift::view::SpanView;
 
 use super::read::Tag;
 
@@ -12,7 +13,7 @@ use super::read::Tag;
 pub(super) type Place = (i64, i64);
 
 /// Where an annotation lies, if its sender tells.
-pub(super) fn place(span: &Span, source: Option<i64>, position: Option<i64>) -> Option<Place> {
+pub(super) fn place(span: &SpanView<'_>, source: Option<i64>, position: Option<i64>) -> Option<Place> {
     source.or(span.source).zip(position)
 }
 
@@ -21,7 +22,7 @@ type Moment = ((i64, i16), bool, i64);
 
 /// Puts the values of each key into the order in which they were written, if that is known of all of them; `tags` are
 /// sorted by their keys.
-pub(super) fn settle_repeats(span: &Span, tags: &mut [Tag<'_>]) {
+pub(super) fn settle_repeats(span: &SpanView<'_>, tags: &mut [Tag<'_>]) {
     let mut events = None;
     for same in tags.chunk_by_mut(|left, right| left.key == right.key).filter(|same| same.len() > 1) {
         let events = events.get_or_insert_with(|| Events::of(span));
@@ -35,7 +36,7 @@ pub(super) fn settle_repeats(span: &Span, tags: &mut [Tag<'_>]) {
 struct Events(Vec<(Place, (i64, i16))>);
 
 impl Events {
-    fn of(span: &Span) -> Self {
+    fn of(span: &SpanView<'_>) -> Self {
         let events = span.annotations.iter().filter_map(|annotation| {
             let place = place(span, annotation.source, annotation.position)?;
             Some((place, (annotation.timestamp, annotation.nanos.unwrap_or(0))))
@@ -58,7 +59,7 @@ impl Events {
 
 #[cfg(test)]
 mod tests {
-    use blkin_thrift::{Annotation, AnnotationType, BinaryAnnotation};
+    use blkin_thrift::{Annotation, AnnotationType, BinaryAnnotation, Span};
 
     use super::*;
     use crate::convert::v1_to_v2;

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use blkin_thrift::{Annotation, AnnotationType, BinaryAnnotation, Span};
+use blkin_thrift::AnnotationType;
+use blkin_thrift::view::{AnnotationView, BinaryView, EndpointView, SpanView};
 
 use super::order::{Place, place, settle_repeats};
 use crate::model::{self, Endpoint, SpanId, TraceId, lower_name};
@@ -57,7 +58,7 @@ pub(super) struct Tag<'a> {
 }
 
 impl<'a> V1<'a> {
-    pub(super) fn read(span: &'a Span) -> Option<V1<'a>> {
+    pub(super) fn read(span: &SpanView<'a>) -> Option<V1<'a>> {
         let high = span.trace_id_high.unwrap_or(0);
         let mut hosts = Hosts::default();
         let mut events: Vec<_> =
@@ -71,7 +72,7 @@ impl<'a> V1<'a> {
             trace_id: TraceId::new(high as u64, span.trace_id as u64)?,
             parent_id: SpanId::new(span.parent_id.unwrap_or(0) as u64),
             id: SpanId::new(span.id as u64)?,
-            name: lower_name(&span.name),
+            name: lower_name(span.name),
             timestamp: span.timestamp.unwrap_or(0),
             duration: span.duration.unwrap_or(0),
             events,
@@ -84,12 +85,12 @@ impl<'a> V1<'a> {
 /// The endpoint that was read last: nearly all annotations of a span have the same.
 #[derive(Default)]
 struct Hosts<'a> {
-    last: Option<(&'a blkin_thrift::Endpoint, Option<Rc<Endpoint>>)>,
+    last: Option<(EndpointView<'a>, Option<Rc<Endpoint>>)>,
 }
 
 impl<'a> Hosts<'a> {
     /// As [`read_host`].
-    fn read(&mut self, host: Option<&'a blkin_thrift::Endpoint>) -> Option<Rc<Endpoint>> {
+    fn read(&mut self, host: Option<EndpointView<'a>>) -> Option<Rc<Endpoint>> {
         let host = host?;
         if self.last.as_ref().is_none_or(|(last, _)| *last != host) {
             self.last = Some((host, read_host(Some(host)).map(Rc::new)));
@@ -98,11 +99,10 @@ impl<'a> Hosts<'a> {
     }
 }
 
-fn read_event<'a>(span: &Span, annotation: &'a Annotation, hosts: &mut Hosts<'a>) -> Event<'a> {
-    let Annotation { timestamp, value, host, nanos, source, position } = annotation;
-    let (timestamp, endpoint) = (*timestamp, hosts.read(host.as_ref()));
-    let place = nanos.and_then(|_| place(span, *source, *position));
-    Event { timestamp, nanos: read_nanos(*nanos), value, endpoint, place }
+fn read_event<'a>(span: &SpanView<'a>, annotation: &AnnotationView<'a>, hosts: &mut Hosts<'a>) -> Event<'a> {
+    let AnnotationView { timestamp, value, host, nanos, source, position } = *annotation;
+    let place = nanos.and_then(|_| place(span, source, position));
+    Event { timestamp, nanos: read_nanos(nanos), value, endpoint: hosts.read(host), place }
 }
 
 /// What is no part of a microsecond is not known.
@@ -110,10 +110,10 @@ fn read_nanos(nanos: Option<i16>) -> u16 {
     nanos.and_then(|nanos| u16::try_from(nanos).ok()).filter(|&nanos| nanos < 1000).unwrap_or(0)
 }
 
-fn read_tag<'a>(span: &Span, annotation: &'a BinaryAnnotation, hosts: &mut Hosts<'a>) -> Option<Tag<'a>> {
-    let BinaryAnnotation { key, host, .. } = annotation;
-    let endpoint = hosts.read(host.as_ref());
-    let value = match (annotation.kind, annotation.value.as_slice()) {
+fn read_tag<'a>(span: &SpanView<'a>, annotation: &BinaryView<'a>, hosts: &mut Hosts<'a>) -> Option<Tag<'a>> {
+    let BinaryView { key, host, .. } = *annotation;
+    let endpoint = hosts.read(host);
+    let value = match (annotation.kind, annotation.value) {
         (AnnotationType::Bool, [1]) if endpoint.is_some() && is_address(key) => Cow::Borrowed("true"),
         (kind, value) => shown_value(kind, value)?,
     };
@@ -144,9 +144,9 @@ pub fn shown_value(kind: AnnotationType, value: &[u8]) -> Option<Cow<'_, str>> {
 }
 
 /// Reads an endpoint; one of which nothing is known is none.
-pub(super) fn read_host(host: Option<&blkin_thrift::Endpoint>) -> Option<Endpoint> {
+pub(super) fn read_host(host: Option<EndpointView<'_>>) -> Option<Endpoint> {
     let host = host?;
-    let mut endpoint = Endpoint::service(&host.service_name);
+    let mut endpoint = Endpoint::service(host.service_name);
     endpoint.port = Some(host.port as u16).filter(|&port| port != 0);
     if host.ipv4 != 0 {
         endpoint.ipv4 = Some((host.ipv4 as u32).into());
@@ -159,10 +159,19 @@ pub(super) fn read_host(host: Option<&blkin_thrift::Endpoint>) -> Option<Endpoin
 
 #[cfg(test)]
 mod tests {
-    use blkin_thrift::position;
+    use blkin_thrift::{Annotation, Span, position};
 
     use super::*;
     use crate::convert::v1_to_v2;
+
+    fn tag<'a>(
+        key: &'a str,
+        value: &'a [u8],
+        kind: AnnotationType,
+        host: Option<EndpointView<'a>>,
+    ) -> BinaryView<'a> {
+        BinaryView { key, value, kind, host, position: None, source: None }
+    }
 
     #[test]
     fn numbers_are_shown_and_what_nobody_can_show_is_not() {
@@ -181,16 +190,9 @@ mod tests {
             (AnnotationType::Other(9), b"text", None),
         ];
         for (kind, value, shown) in cases {
-            let key = "key".to_owned();
-            let annotation =
-                BinaryAnnotation { key, value: value.to_vec(), kind, ..BinaryAnnotation::default() };
-            assert_eq!(
-                read_tag(&Span::default(), &annotation, &mut Hosts::default())
-                    .map(|tag| tag.value.into_owned())
-                    .as_deref(),
-                shown,
-                "{kind:?}"
-            );
+            let tag = tag("key", value, kind, None);
+            let read = read_tag(&SpanView::default(), &tag, &mut Hosts::default());
+            assert_eq!(read.map(|tag| tag.value.into_owned()).as_deref(), shown, "{kind:?}");
         }
     }
 
@@ -221,24 +223,19 @@ mod tests {
 
     #[test]
     fn a_true_address_counts_only_with_an_endpoint() {
-        let host = Some(blkin_thrift::Endpoint { port: -1, ..blkin_thrift::Endpoint::default() });
-        for (key, host, counts) in [("sa", host.clone(), true), ("sa", None, false), ("xx", host, false)] {
-            let (key, value, kind) = (key.to_owned(), vec![1], AnnotationType::Bool);
-            let annotation = BinaryAnnotation { key, value, kind, host, ..BinaryAnnotation::default() };
-            assert_eq!(read_tag(&Span::default(), &annotation, &mut Hosts::default()).is_some(), counts);
+        let host = Some(EndpointView { port: -1, ..EndpointView::default() });
+        for (key, host, counts) in [("sa", host, true), ("sa", None, false), ("xx", host, false)] {
+            let tag = tag(key, &[1], AnnotationType::Bool, host);
+            let read = read_tag(&SpanView::default(), &tag, &mut Hosts::default());
+            assert_eq!(read.is_some(), counts);
         }
     }
 
     #[test]
     fn an_endpoint_of_zeros_is_none_and_ports_are_unsigned() {
-        assert_eq!(read_host(Some(&blkin_thrift::Endpoint::default())), None);
-        let host = blkin_thrift::Endpoint {
-            ipv4: 0xc0a8_0102_u32 as i32,
-            port: -1,
-            service_name: "OSD.1".to_owned(),
-            ipv6: None,
-        };
-        let endpoint = read_host(Some(&host)).unwrap();
+        assert_eq!(read_host(Some(EndpointView::default())), None);
+        let host = EndpointView { ipv4: 0xc0a8_0102_u32 as i32, port: -1, service_name: "OSD.1", ipv6: None };
+        let endpoint = read_host(Some(host)).unwrap();
         assert_eq!(endpoint.service_name.as_deref(), Some("osd.1"));
         assert_eq!(endpoint.ipv4.unwrap().to_string(), "192.168.1.2");
         assert_eq!(endpoint.port, Some(65_535));

@@ -2,6 +2,7 @@
 
 use crate::model::{Endpoint, Kind};
 
+use super::Texts;
 use super::core::Core;
 use super::read::V1;
 use super::sides::Sides;
@@ -15,7 +16,7 @@ pub(super) struct Addresses {
 }
 
 /// Gives each tag to its side, and returns the addresses. Their values do not count: some tracers write "1" for true.
-pub(super) fn add_tags(source: &V1<'_>, sides: &mut Sides<'_>) -> Addresses {
+pub(super) fn add_tags(source: &V1<'_>, texts: Texts<'_>, sides: &mut Sides<'_>) -> Addresses {
     let mut addresses = Addresses::default();
     for tag in &source.tags {
         match tag.key {
@@ -25,7 +26,7 @@ pub(super) fn add_tags(source: &V1<'_>, sides: &mut Sides<'_>) -> Addresses {
             key => {
                 let side = sides.of(tag.endpoint.as_deref());
                 let only_marks_the_endpoint = key == "lc" && tag.value.is_empty();
-                if !only_marks_the_endpoint {
+                if !only_marks_the_endpoint && texts.has(key) {
                     sides.span(side).tags.insert(key.to_owned(), tag.value.clone().into_owned());
                 }
             }

@@ -96,14 +96,13 @@ mod tests {
     use proptest::option;
     use proptest::prelude::*;
 
-    use super::super::pieces::view_of_v1;
     use super::*;
     use crate::model::{Annotation as V2Annotation, Endpoint as V2Endpoint, Kind, Span, SpanId, TraceId};
     use crate::v2view::V2View;
 
     fn v1_bytes(span: &V1Span) -> Vec<u8> {
         let mut bytes = Vec::new();
-        v1::put(&view_of_v1(span), &mut bytes);
+        v1::put(&SpanView::of(span), &mut bytes);
         bytes
     }
 

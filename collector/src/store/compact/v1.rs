@@ -157,10 +157,22 @@ fn put_tag<'a>(tag: &BinaryView<'a>, before: &mut Before<'a>, to: &mut Writing<'
 }
 
 /// Reads all of a span; none if it is not as [`put`] writes it.
-pub(in crate::store) fn read<'a>(bytes: &'a [u8]) -> Option<SpanView<'a>> {
+pub(in crate::store) fn read(bytes: &[u8]) -> Option<SpanView<'_>> {
+    let (mut annotations, mut binary_annotations) = (Vec::new(), Vec::new());
+    let span =
+        read_each(bytes, &mut |event| annotations.push(event), &mut |tag| binary_annotations.push(tag))?;
+    Some(SpanView { annotations, binary_annotations, ..span })
+}
+
+/// The same, but annotations and tags are shown one by one, and the span is without them: nothing is allocated.
+pub(in crate::store) fn read_each<'a>(
+    bytes: &'a [u8],
+    event: &mut impl FnMut(AnnotationView<'a>),
+    tag: &mut impl FnMut(BinaryView<'a>),
+) -> Option<SpanView<'a>> {
     let mut from = Reading(bytes);
     let of_span = u16::from(from.byte()?);
-    let mut span = SpanView {
+    let span = SpanView {
         debug: of_span & DEBUG != 0,
         trace_id: from.i64()?,
         id: from.i64()?,
@@ -174,10 +186,10 @@ pub(in crate::store) fn read<'a>(bytes: &'a [u8]) -> Option<SpanView<'a>> {
     };
     let mut before = Before::of(span.timestamp);
     for _ in 0..from.number()? {
-        span.annotations.push(take_annotation(&mut before, &mut from)?);
+        event(take_annotation(&mut before, &mut from)?);
     }
     for _ in 0..from.number()? {
-        span.binary_annotations.push(take_tag(&mut before, &mut from)?);
+        tag(take_tag(&mut before, &mut from)?);
     }
     from.end()?;
     Some(span)

@@ -191,6 +191,19 @@ quickstart() {
 check "the quickstart builds" quickstart
 quickstart_traced() { traces 6 '' "$work/quickstart"; grep -q 'attempted=6 committed=6 read=6 ' "$work/counters"; }
 check "and is traced" quickstart_traced
+# What a program links has no dependency in one version only: cargo takes one for all, and another part of the program may need
+# a newer one.
+leaves_versions_open() {
+    cargo metadata --locked --no-deps --format-version 1 | python3 -c '
+import json, sys
+linked = ("blkin", "blkin-ringbuf", "blkin-record")
+packages = [package for package in json.load(sys.stdin)["packages"] if package["name"] in linked]
+pinned = [" ".join((package["name"], dependency["name"], dependency["req"])) for package in packages
+          for dependency in package["dependencies"] if dependency["kind"] is None and dependency["req"].startswith("=")]
+sys.exit("\n".join(pinned) or len(linked) - len(packages))
+'
+}
+check "a Rust program may have newer versions of what the crate needs" leaves_versions_open
 moved() {
     mv "$dest" "$work/moved" || return 1
     (PKG_CONFIG_PATH=$work/moved/usr/lib/pkgconfig CMAKE_PREFIX_PATH=$work/moved/usr flags_work env)

@@ -43,11 +43,14 @@
 #define BLKIN_NOPLT
 #endif
 
-/* A function that has no code of its own in the program: it is inlined, or the library's of the same name is called. */
+/*
+ * A function that has no code of its own in the program: it is inlined, or the library's of the same name is called. Nor an
+ * address, which -finstrument-functions would ask for.
+ */
 #if defined(__has_attribute)
 #if __has_attribute(gnu_inline) && __has_attribute(always_inline)
 #define BLKIN_HAS_GNU_INLINE
-#define BLKIN_INLINE extern __inline__ __attribute__((gnu_inline, always_inline))
+#define BLKIN_INLINE extern __inline__ __attribute__((gnu_inline, always_inline, no_instrument_function))
 #endif
 #endif
 #ifndef BLKIN_INLINE

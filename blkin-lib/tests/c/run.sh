@@ -90,6 +90,12 @@ for compiler in gcc clang; do
         second.c -- $intel
     check "$compiler surface.c with Intel's names of instructions is read as written" traced "$work/surface-intel-$compiler"
 done
+# Profilers have each function tell its address when it is entered, also one that is inlined.
+for compiler in gcc clang; do
+    check "$compiler builds surface.c with functions that tell where they are" build surface-told-$compiler $compiler surface.c \
+        second.c -- -O0 -finstrument-functions
+    check "$compiler surface.c with such functions is read as written" traced "$work/surface-told-$compiler"
+done
 # An annotation's type is one byte then, and what follows it is never set.
 for compiler in gcc clang; do
     check "$compiler builds surface.c with short enums" build surface-short-$compiler $compiler surface.c second.c -- -fshort-enums

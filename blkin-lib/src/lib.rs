@@ -54,7 +54,8 @@
 //! collector shows names of spans and services in lower case, as Zipkin does.
 //!
 //! Recording makes no system call, takes no lock and allocates nothing in the steady state, may be done in signal
-//! handlers, and keeps errno. A forked child records on its own without any help.
+//! handlers, and keeps errno. A forked child records on its own without any help. Stacks of 16 KiB are enough, where
+//! dependencies are optimised: by `[profile.dev.package."*"] opt-level = 1` in cargo's `dev` profile, where it takes 52 KiB without.
 //!
 //! Variables are read when the program starts, and by an [`init`] that comes before the first record, which no thread may
 //! call while another changes the environment. One that is empty counts as not set.

@@ -78,15 +78,33 @@ fn wrong_usage_ends_with_2_and_a_failure_with_1() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("failed to listen"), "{output:?}");
 }
 
-#[test]
-fn a_limit_of_file_sizes_that_is_too_small_is_an_error_and_no_signal() {
+/// What a daemon says that bash starts with this limit.
+fn limited(ulimit: &str) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let mut limited = Command::new("bash");
-    limited.args(["-c", r#"ulimit -f 1000; exec "$@""#, "bash", env!("CARGO_BIN_EXE_blkin-consumerd")]);
+    let start = format!(r#"ulimit {ulimit}; exec "$@""#);
+    limited.args(["-c", &start, "bash", env!("CARGO_BIN_EXE_blkin-consumerd"), "--config", "/dev/null"]);
     limited.arg("--socket").arg(folder.path().join("socket")).args(["--http-listen", "127.0.0.1:0"]);
-    let output = limited.stdin(Stdio::null()).output().unwrap();
+    limited.stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn a_limit_of_file_sizes_that_is_too_small_is_an_error_and_no_signal() {
+    let output = limited("-f 1000");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("File too large"), "{output:?}");
+}
+
+/// Else a worker would be started again and again that cannot even start.
+#[test]
+fn a_limit_of_open_files_with_which_no_worker_starts_is_told_at_the_start() {
+    for limit in ["16", "24", "28"] {
+        let output = limited(&format!("-n {limit}"));
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        let expected = format!("the limit of open files is {limit}, and the daemon needs 64 or more");
+        assert!(said.contains(&expected), "{said}");
+    }
 }
 
 #[test]

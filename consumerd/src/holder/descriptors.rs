@@ -3,14 +3,31 @@
 
 use std::os::fd::OwnedFd;
 
+use anyhow::ensure;
+
 use crate::config::Config;
 
 /// Descriptors that are not for programs: the daemon's own, and those of connections and offers under way.
 const OWN: u64 = 128;
+/// With fewer neither holder nor worker would get far enough to take a program in.
+const LEAST: u64 = 64;
 /// Descriptors that must be free before an offer is received: its two, and those that taking it in needs for a moment.
 pub(super) const TO_RECEIVE: usize = 4;
 /// Before a connection is accepted: so many that its offer can be received.
 pub(super) const TO_ACCEPT: usize = 2 * TO_RECEIVE;
+
+/// Whether the daemon can work within this limit.
+///
+/// # Errors
+/// When it cannot: tells the limit, and what it has to be.
+pub(super) fn suffice(limit: Option<u64>) -> anyhow::Result<()> {
+    let limit = limit.unwrap_or(u64::MAX);
+    ensure!(
+        limit >= LEAST,
+        "the limit of open files is {limit}, and the daemon needs {LEAST} or more; raise it (LimitNOFILE, ulimit -n)"
+    );
+    Ok(())
+}
 
 /// The configuration with no more programs than can be held at a time. It is the worker's, too, which has the same limit and as
 /// many descriptors.
@@ -71,6 +88,15 @@ fn are_spare(any: &OwnedFd, count: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_within_which_nothing_works_does_not_suffice() {
+        for limit in [None, Some(LEAST)] {
+            suffice(limit).unwrap();
+        }
+        let told = suffice(Some(LEAST - 1)).unwrap_err().to_string();
+        assert!(told.contains("is 63, and the daemon needs 64 or more; raise it"), "{told}");
+    }
 
     #[test]
     fn programs_get_what_the_limit_leaves_and_no_more_than_was_asked_for() {

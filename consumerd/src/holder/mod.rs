@@ -77,13 +77,15 @@ struct Ready<'a> {
 /// # Errors
 /// When the socket, the HTTP address or the staging memory cannot be had.
 pub fn run(config: &Config, ready_file: Option<&Path>) -> Result<(), Failure> {
+    let limit = raise_limit();
+    descriptors::suffice(limit)?;
     let kept = Kept::receive();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("failed to start the runtime")?;
     // The worker is to know the same bounds.
-    let config = descriptors::within(raise_limit(), config);
+    let config = descriptors::within(limit, config);
     runtime.block_on(async { Holder::new(&config, ready_file, kept).await?.run().await })?;
     Ok(())
 }

@@ -11,8 +11,9 @@
 //! `worker::unread`.
 
 mod entry;
+mod waiting;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,6 +23,7 @@ use blkin_scribe::Doorbell;
 use super::life::Life;
 use crate::hash::Map;
 pub use entry::{Entry, Refs};
+use waiting::Waiting;
 
 /// Batches that come back become no smaller than this, but for their entries.
 const MIN_BATCH_BYTES: usize = 4 << 10;
@@ -104,9 +106,7 @@ enum Stage {
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: VecDeque<Entry>,
-    waiting_messages: usize,
-    waiting_bytes: usize,
+    waiting: Waiting,
     /// Most bytes of a batch: fewer than configured after calls that broke off.
     batch_bytes: usize,
     /// Batches under way, by number; taken away from their thread when staging needs the room.
@@ -207,7 +207,6 @@ impl Queue {
         if state.bytes > self.limits.bytes / 2 {
             entry.take_own_memory();
         }
-        state.count_waiting(&entry);
         state.waiting.push_back(entry);
     }
 
@@ -283,22 +282,10 @@ impl Queue {
     /// anew.
     pub fn evict_up_to_frame(&self, frame: u64) {
         let mut state = self.lock();
-        let old = |entry: &Entry| entry.is_of_frame_before(frame + 1);
-        // Nearly all that is old waits in front. While staging is full this comes with each round: all else is only looked at.
-        let mut gone: Vec<_> =
-            std::iter::from_fn(|| state.waiting.pop_front_if(|entry| old(entry))).collect();
-        state.waiting.retain_mut(|entry| {
-            let is_kept = !old(entry);
-            if !is_kept {
-                gone.push(std::mem::take(entry));
-            }
-            is_kept
-        });
-        for entry in gone {
-            state.waiting_messages -= entry.messages;
-            state.waiting_bytes -= entry.lines.len();
+        for entry in state.waiting.take_up_to_frame(frame) {
             state.settle(&entry, Outcome::SpoolEvicted);
         }
+        let old = |entry: &Entry| entry.first_frame() <= frame;
         let is_old = |_: &u64, entries: &mut Arc<Vec<Entry>>| entries.iter().any(old);
         let taken: Vec<_> = state.under_way.extract_if(.., is_old).collect();
         for (_, entries) in taken.into_iter().rev() {
@@ -339,7 +326,7 @@ impl Queue {
     }
 
     fn is_full_batch(&self, state: &State) -> bool {
-        state.waiting_messages >= self.limits.batch_entries || state.waiting_bytes >= state.batch_bytes
+        state.waiting.messages() >= self.limits.batch_entries || state.waiting.bytes() >= state.batch_bytes
     }
 
     fn take_batch(&self, state: &mut State) -> Batch {
@@ -352,11 +339,7 @@ impl Queue {
             if too_much && !entries.is_empty() {
                 break;
             }
-            if let Some(entry) = state.waiting.pop_front() {
-                state.waiting_bytes -= entry.lines.len();
-                state.waiting_messages -= entry.messages;
-                entries.push(entry);
-            }
+            entries.extend(state.waiting.pop_front());
         }
         state.send(entries)
     }
@@ -365,8 +348,6 @@ impl Queue {
     pub fn next_single(&self) -> Option<Batch> {
         let mut state = self.lock();
         let entry = state.waiting.pop_front()?;
-        state.waiting_bytes -= entry.lines.len();
-        state.waiting_messages -= entry.messages;
         Some(state.send(vec![entry]))
     }
 
@@ -446,21 +427,13 @@ impl State {
 
     /// Has entries that were under way wait again, before all others.
     fn put_back(&mut self, entries: Vec<Entry>) {
-        for entry in entries.into_iter().rev() {
-            self.count_waiting(&entry);
-            self.waiting.push_front(entry);
-        }
+        entries.into_iter().rev().for_each(|entry| self.waiting.push_front(entry));
     }
 
     /// Nothing, if staging has taken the batch away.
     fn settle_batch(&mut self, batch: &Batch, outcome: Outcome) {
         let Some(entries) = self.under_way.remove(&batch.number) else { return };
         entries.iter().for_each(|entry| self.settle(entry, outcome));
-    }
-
-    fn count_waiting(&mut self, entry: &Entry) {
-        self.waiting_messages += entry.messages;
-        self.waiting_bytes += entry.lines.len();
     }
 
     /// Takes room for an entry; false if there is none.

@@ -252,7 +252,7 @@ impl Fed {
         if old_before == 0 {
             return self.sink.queue.push(entries);
         }
-        let is_old = |entry: &Entry| entry.is_of_frame_before(old_before);
+        let is_old = |entry: &Entry| entry.first_frame() < old_before;
         let (old, new): (Vec<_>, Vec<_>) = entries.partition(is_old);
         self.sink.queue.push(new);
         self.waiting.extend(old);
@@ -270,7 +270,7 @@ impl Fed {
 
     fn evict_up_to_frame(&mut self, frame: u64) -> Option<Range<u64>> {
         self.sink.queue.evict_up_to_frame(frame);
-        let is_old = |entry: &Entry| entry.is_of_frame_before(frame + 1);
+        let is_old = |entry: &Entry| entry.first_frame() <= frame;
         let (gone, kept): (Vec<_>, Vec<_>) = self.waiting.drain(..).partition(is_old);
         self.waiting = kept.into();
         self.sink.queue.evict(gone);

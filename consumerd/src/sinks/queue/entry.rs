@@ -58,9 +58,9 @@ impl Entry {
         }
     }
 
-    /// Whether it carries annotations of a frame before this one.
-    pub fn is_of_frame_before(&self, frame: u64) -> bool {
-        self.refs.as_slice().iter().any(|(of, _)| *of < frame)
+    /// The oldest frame that it carries annotations of; none is older than that of an entry without any.
+    pub fn first_frame(&self) -> u64 {
+        self.refs.as_slice().iter().map(|(frame, _)| *frame).min().unwrap_or(u64::MAX)
     }
 
     /// Room it takes in a queue.

@@ -266,6 +266,19 @@ fn what_is_old_leaves_wherever_it_waits_and_the_rest_keeps_its_order() {
     assert_eq!(queue.fill().bytes, 3 * 212);
 }
 
+/// While staging is full, a few frames are too old in each round.
+#[test]
+fn to_give_up_what_is_old_nothing_behind_the_last_of_it_is_looked_at() {
+    const ENTRIES: u64 = 1000;
+    let queue = queue(1 << 20);
+    // Neighbours have changed places, as spans do that end out of turn.
+    queue.push((0..ENTRIES).map(|number| entry(1, number ^ 1)));
+    (0..ENTRIES).for_each(|frame| queue.evict_up_to_frame(frame));
+    assert_eq!(count(&queue.take_outcomes(), Outcome::SpoolEvicted), ENTRIES as u32);
+    let looks = queue.lock().waiting.looks;
+    assert!(looks <= 2 * ENTRIES as usize, "{looks}");
+}
+
 /// Else batches would be taken for full, and programs that have gone be kept for ever.
 #[test]
 fn what_has_left_is_counted_nowhere_whichever_way_it_went() {
@@ -281,7 +294,7 @@ fn what_has_left_is_counted_nowhere_whichever_way_it_went() {
     queue.push([Entry { lines: vec![b'x'; 40 * 212].into(), ..entry(14, 14) }]);
     assert_eq!(count(&queue.take_outcomes(), Outcome::QueueFull), 1);
     let state = queue.lock();
-    assert_eq!((state.waiting_messages, state.waiting_bytes, state.bytes), (0, 0, 0));
+    assert_eq!((state.waiting.messages(), state.waiting.bytes(), state.bytes), (0, 0, 0));
     assert!(state.by_program.is_empty(), "{:?}", state.by_program);
 }
 

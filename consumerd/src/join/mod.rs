@@ -7,6 +7,7 @@
 //!
 //! What comes after that leaves as a further piece of the same span.
 
+mod by_program;
 mod part;
 mod recent;
 mod share;
@@ -18,6 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::annotation::Annotation;
+use by_program::ByProgram;
 use part::Part;
 use recent::Recent;
 pub use share::{MAX_ANNOTATIONS, Share};
@@ -61,6 +63,10 @@ pub struct Join {
     large: Vec<Ticket>,
     /// Closed before, by program and sweep that they wait for: looked at again when that is past, not in each round.
     waiting: BTreeMap<(u64, u64), Vec<Ticket>>,
+    /// Of all open spans.
+    parts: usize,
+    /// By the programs that annotated them; those of spans that left are skipped.
+    by_program: ByProgram,
     recent: Recent,
     spare: Spare,
 }
@@ -77,6 +83,8 @@ impl Join {
             closed: VecDeque::new(),
             large: Vec::new(),
             waiting: BTreeMap::new(),
+            parts: 0,
+            by_program: ByProgram::default(),
             recent: Recent::new(REMEMBERED_SPANS),
             spare: Spare::default(),
         }
@@ -126,6 +134,8 @@ impl Join {
             Some(index) => &mut open.parts[index],
             None => {
                 open.parts.push(Part::new(program));
+                self.by_program.add(program, ticket);
+                self.parts += 1;
                 let last = open.parts.len() - 1;
                 &mut open.parts[last]
             }
@@ -171,6 +181,9 @@ impl Join {
         }
         if self.closed.len() > most {
             self.closed.retain(|ticket| open.holds(*ticket));
+        }
+        if self.by_program.len() > 2 * self.parts + 1024 {
+            self.by_program.retain(|_| true, |_, ticket| open.holds(ticket));
         }
         self.open.shrink();
     }
@@ -229,15 +242,19 @@ impl Join {
         }
     }
 
-    /// Programs have ended and are drained: nothing more can come from them. Goes over all open spans, once for all programs.
+    /// Programs have ended and are drained: nothing more can come from them, but what an earlier worker had staged. Goes over
+    /// the spans of these programs alone: thousands may end one after the other while others have a million spans open.
     pub fn programs_ended(&mut self, has_ended: impl Fn(u64) -> bool) {
-        for (ticket, open) in self.open.iter_mut() {
-            open.parts.iter_mut().filter(|part| has_ended(part.program())).for_each(Part::end);
+        let (spans, closed) = (&mut self.open, &mut self.closed);
+        self.by_program.retain(has_ended, |program, ticket| {
+            let Some(open) = spans.get(ticket) else { return false };
+            open.parts.iter_mut().filter(|part| part.program() == program).for_each(Part::end);
             if !open.listed_as_closed && open.parts.iter().all(Part::is_closed) {
                 open.listed_as_closed = true;
-                self.closed.push_back(ticket);
+                closed.push_back(ticket);
             }
-        }
+            true
+        });
     }
 
     /// Moves out every span that holds an annotation of a frame up to `frame`: staging needs the room. While it is full this
@@ -262,6 +279,7 @@ impl Join {
     fn take(&mut self, ticket: Ticket, reason: Reason, out: &mut Vec<SpanPiece>) {
         if let Some(open) = self.open.remove(ticket) {
             self.bytes -= open.bytes + SPAN_COST_BYTES;
+            self.parts -= open.parts.len();
             let mut piece = open.piece;
             piece.late = self.recent.insert(piece.key());
             piece.reason = reason;

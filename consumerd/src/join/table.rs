@@ -109,18 +109,6 @@ impl Table {
         Some(open)
     }
 
-    /// Every open span.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (Ticket, &mut Open)> {
-        #[cfg(test)]
-        {
-            self.looks += self.places.len();
-        }
-        self.places.iter_mut().enumerate().filter_map(|(index, place)| {
-            let ticket = Ticket { index, born: place.born };
-            Some((ticket, place.open.as_mut()?))
-        })
-    }
-
     /// Gives memory back that a flood of spans took.
     pub(super) fn shrink(&mut self) {
         let needed = self.len().max(SMALL / TOO_LARGE);

@@ -371,6 +371,18 @@ fn the_end_of_programs_closes_their_parts() {
     assert_eq!(one(&mut join).span_id, 5);
 }
 
+/// A worker that was started anew learns of the end before it has read all that was staged.
+#[test]
+fn what_is_read_of_a_program_after_its_end_is_closed_by_the_next_look_for_those_that_ended() {
+    let mut join = Join::new(rules());
+    join.add(&event(1, 5, "start", 100), 0, SECOND);
+    join.programs_ended(|program| program == 1);
+    join.add(&event(1, 5, "cs", 200), 0, SECOND);
+    assert!(left(&mut join, SECOND).is_empty(), "its client's side is open");
+    join.programs_ended(|program| program == 1);
+    assert_eq!(one(&mut join).span_id, 5);
+}
+
 #[test]
 fn the_earliest_event_names_the_span() {
     let mut join = Join::new(rules());

@@ -59,7 +59,7 @@ fn what_waits_for_room_that_never_comes_and_leaves_by_another_way_is_forgotten()
         assert!(leave(&mut join, 20 * SECOND, 0).is_empty());
         join.split_up_to_frame(u64::MAX, &mut Vec::new());
     }
-    let listed = [join.by_age.len(), join.quiet.len(), join.closed.len()];
+    let listed = [join.by_age.len(), join.quiet.len(), join.closed.len(), join.by_program.len()];
     assert!(listed.iter().all(|length| *length < 2000), "{listed:?}");
 }
 
@@ -76,4 +76,19 @@ fn to_split_spans_with_an_old_frame_no_others_are_looked_at() {
     (0..SPANS).for_each(|frame| join.split_up_to_frame(frame, &mut out));
     assert_eq!(out.len() as u64, SPANS);
     assert!(join.open.looks - before <= 2 * SPANS as usize, "{}", join.open.looks - before);
+}
+
+/// Programs may end with each round, and a million spans of others be open.
+#[test]
+fn where_a_program_ends_only_its_own_spans_are_looked_at() {
+    const PROGRAMS: u64 = 1000;
+    let mut join = Join::new(rules());
+    (1..=PROGRAMS).for_each(|program| join.add(&event(program, program, "start", 100), 0, SECOND));
+    let (mut out, before) = (Vec::new(), join.open.looks);
+    for program in 1..=PROGRAMS {
+        join.programs_ended(|number| number == program);
+        join.leave(SECOND, usize::MAX, |_, _| true, &mut out);
+    }
+    assert_eq!(out.len() as u64, PROGRAMS);
+    assert!(join.open.looks - before <= 4 * PROGRAMS as usize, "{}", join.open.looks - before);
 }

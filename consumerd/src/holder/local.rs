@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags, chmod, fstat, open};
@@ -14,13 +14,17 @@ use rustix::net::{
 /// The socket; its file goes with it.
 #[derive(Debug)]
 pub(super) struct LocalSocket {
-    socket: OwnedFd,
+    /// Goes before the socket, while that keeps the file's number from another.
     file: SocketFile,
+    socket: OwnedFd,
 }
 
-/// The socket's file, unless it was removed.
+/// The socket's file, unless it was removed: where it lies, and which it is.
 #[derive(Debug)]
-struct SocketFile(Option<PathBuf>);
+struct SocketFile(Option<(PathBuf, Identity)>);
+
+/// Device and inode.
+type Identity = (u64, u64);
 
 impl LocalSocket {
     /// Listens at `path`, for everybody; makes its folder. A socket that nobody listens on any more is replaced.
@@ -35,9 +39,9 @@ impl LocalSocket {
         remove_stale(path, &address, kind)?;
         let socket = unconnected(kind)?;
         bind(&socket, &address)?;
-        open_to_all(path)?;
+        let identity = open_to_all(path)?;
         listen(&socket, backlog)?;
-        Ok(Self { socket, file: SocketFile(Some(path.into())) })
+        Ok(Self { file: SocketFile(Some((path.into(), identity))), socket })
     }
 
     /// Refuses whoever connects from now on. Connections that nobody took yet can still be taken; closing the socket
@@ -59,10 +63,13 @@ impl LocalSocket {
 }
 
 impl SocketFile {
-    /// Once: the next daemon may listen there afterwards.
+    /// Once: the next daemon may listen there afterwards. One may do so already, if somebody had removed the file.
     fn remove(&mut self) {
-        // Nobody is harmed by a socket file that stays: the next daemon replaces it.
-        let _ = self.0.take().map(std::fs::remove_file);
+        let Some((path, own)) = self.0.take() else { return };
+        if path.symlink_metadata().is_ok_and(|found| (found.dev(), found.ino()) == own) {
+            // Nobody is harmed by a socket file that stays: the next daemon replaces it.
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 
@@ -85,15 +92,16 @@ fn make_folder(folder: &Path) -> io::Result<()> {
 }
 
 /// Lets everybody connect. Whoever else may write the folder cannot have the mode of another file changed by a daemon of
-/// root: what took the socket's place meanwhile stays as it is.
-fn open_to_all(path: &Path) -> io::Result<()> {
+/// root: what took the socket's place meanwhile stays as it is. Says which file it is.
+fn open_to_all(path: &Path) -> io::Result<Identity> {
     let found = open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let stat = fstat(&found)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::Socket || stat.st_nlink != 1 {
         return Err(io::Error::other("another file took the place of the socket"));
     }
     let itself = format!("/proc/self/fd/{}", found.as_raw_fd());
-    Ok(chmod(itself, Mode::from_raw_mode(0o666))?)
+    chmod(itself, Mode::from_raw_mode(0o666))?;
+    Ok((stat.st_dev, stat.st_ino))
 }
 
 pub(super) fn unconnected(kind: SocketType) -> io::Result<OwnedFd> {
@@ -162,6 +170,18 @@ mod tests {
         let path = folder.path().join("s");
         let mut first = LocalSocket::listen(&path, SocketType::STREAM, 8).unwrap();
         first.refuse_others().unwrap();
+        let _next = LocalSocket::listen(&path, SocketType::STREAM, 8).unwrap();
+        drop(first);
+        assert!(path.exists());
+    }
+
+    /// Of a socket that somebody removed the path is free for another daemon.
+    #[test]
+    fn what_took_the_place_of_a_socket_stays_when_its_daemon_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let first = LocalSocket::listen(&path, SocketType::STREAM, 8).unwrap();
+        std::fs::remove_file(&path).unwrap();
         let _next = LocalSocket::listen(&path, SocketType::STREAM, 8).unwrap();
         drop(first);
         assert!(path.exists());

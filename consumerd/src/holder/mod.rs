@@ -289,7 +289,8 @@ impl<'a> Holder<'a> {
         let status = worker.wait().context("failed to wait for the worker")?;
         self.counters.add(Count::Restarts);
         self.publish_counters();
-        tracing::warn!("the worker ended ({status}); starting another, which goes on where it stopped");
+        let ended = worker.end_told(status);
+        tracing::warn!("the worker ended ({ended}); starting another, which goes on where it stopped");
         self.pause_before_restart(worker.age()).await;
         Ok(None)
     }

@@ -4,12 +4,12 @@
 use std::io::{self, ErrorKind};
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
-use rustix::process::{Pid, test_kill_process};
+use rustix::process::{Pid, Signal, test_kill_process};
 
 use super::control::Control;
 use super::silence::Silence;
@@ -158,6 +158,22 @@ impl WorkerProcess {
     pub(super) fn wait(&mut self) -> io::Result<ExitStatus> {
         self.child.wait()
     }
+
+    /// What the log says of its end.
+    pub(super) fn end_told(&self, status: ExitStatus) -> String {
+        end_told(status, self.is_killed)
+    }
+}
+
+/// The kernel, which ends a process by SIGKILL where memory is short, tells it nothing, and does it again as long as it is.
+fn end_told(status: ExitStatus, by_us: bool) -> String {
+    if by_us || status.signal() != Some(Signal::KILL.as_raw()) {
+        return status.to_string();
+    }
+    format!(
+        "{status}; unless somebody killed it memory was short: raise the limit (MemoryMax, or the container's), or lower \
+         `staging_bytes`, `queue_bytes` and `max_open_bytes`"
+    )
 }
 
 /// Says of a start that the system refused what may be changed: the user of the worker, who may be another only where root
@@ -174,6 +190,15 @@ fn explained(refused: io::Error, config: &Config) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_worker_that_was_killed_and_not_by_us_it_is_said_that_memory_may_be_short() {
+        let killed = ExitStatus::from_raw(Signal::KILL.as_raw());
+        assert!(end_told(killed, false).contains("memory was short: raise the limit (MemoryMax"));
+        assert_eq!(end_told(killed, true), killed.to_string());
+        let failed = ExitStatus::from_raw(1 << 8);
+        assert_eq!(end_told(failed, false), failed.to_string());
+    }
 
     #[test]
     fn a_user_whom_the_daemon_may_not_give_its_worker_is_named_as_the_reason() {

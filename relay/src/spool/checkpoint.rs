@@ -106,7 +106,7 @@ impl Positions {
     /// Opens or makes the file, and reads what it says.
     ///
     /// # Errors
-    /// When the file system refuses.
+    /// When the file system refuses, or a slot is of another version.
     pub fn open(path: &Path) -> io::Result<(Positions, Found)> {
         let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
         let file = file.map_err(naming(path))?;
@@ -122,6 +122,10 @@ impl Positions {
         let mut has_bad_place = false;
         for (slot, at) in bytes.chunks_exact_mut(SLOT_BYTES).zip([0, SLOT_BYTES as u64]) {
             has_bad_place |= !read_slot(&file, slot, at)?;
+        }
+        if let Some(version) = bytes.chunks_exact(SLOT_BYTES).find_map(other_version) {
+            let reason = format!("they are of version {version}: start the relay that wrote them");
+            return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
         }
         let latest =
             bytes.chunks_exact(SLOT_BYTES).filter_map(decode).max_by_key(|(generation, _)| *generation);
@@ -241,14 +245,23 @@ fn put_position(bytes: &mut Vec<u8>, position: &Position) {
     put_count(bytes, position.before);
 }
 
-/// Generation and content of a slot; none if its checksum is wrong or its content makes no sense.
-pub fn decode(slot: &[u8]) -> Option<(u64, Checkpoint)> {
+/// The version of a slot and its bytes before the checksum, which stand where they do in every version; none if that is wrong.
+fn whole(slot: &[u8]) -> Option<(u32, &[u8])> {
     let length = u32::from_le_bytes(slot.get(12..16)?.try_into().ok()?) as usize;
     let body = slot.get(..length)?;
     let sum = u64::from_le_bytes(slot.get(length..length + 8)?.try_into().ok()?);
-    if length < 24 || body[..8] != MAGIC || body[8..12] != VERSION.to_le_bytes() || sum != xxh3_64(body) {
-        return None;
-    }
+    let version = u32::from_le_bytes(body.get(8..12)?.try_into().ok()?);
+    (length >= 24 && body[..8] == MAGIC && sum == xxh3_64(body)).then_some((version, body))
+}
+
+/// The version of a slot that is whole and not of this version, which is no damage.
+fn other_version(slot: &[u8]) -> Option<u32> {
+    whole(slot).map(|(version, _)| version).filter(|version| *version != VERSION)
+}
+
+/// Generation and content of a slot; none if its checksum is wrong, it is of another version, or its content makes no sense.
+pub fn decode(slot: &[u8]) -> Option<(u64, Checkpoint)> {
+    let (_, body) = whole(slot).filter(|(version, _)| *version == VERSION)?;
     let mut rest = Rest(&body[16..]);
     let generation = rest.number()?;
     let (durable, received, malformed) = (rest.position()?, rest.count()?, rest.count()?);
@@ -353,6 +366,26 @@ mod tests {
         positions.file.write_all_at(&[0xff; 8], SLOT_BYTES as u64 + 100).unwrap();
         assert_eq!(Positions::open(&path).unwrap().1, Found::Checkpoint(checkpoint(2)));
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 2 * SLOT_BYTES as u64);
+    }
+
+    #[test]
+    fn a_slot_of_another_version_is_refused_beside_one_of_this_too_and_left_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("positions");
+        let (mut positions, _) = Positions::open(&path).unwrap();
+        (1..=2).for_each(|generation| positions.write(&checkpoint(generation)).unwrap());
+        let mut other = encode(3, &checkpoint(3));
+        other[8] += 1;
+        let end = other.len() - 8;
+        let sum = xxh3_64(&other[..end]);
+        other[end..].copy_from_slice(&sum.to_le_bytes());
+        for at in [SLOT_BYTES as u64, 0] {
+            positions.file.write_all_at(&other, at).unwrap();
+            let before = std::fs::read(&path).unwrap();
+            let error = Positions::open(&path).unwrap_err().to_string();
+            assert!(error.contains("of version 2: start the relay that wrote them"), "{error}");
+            assert_eq!(std::fs::read(&path).unwrap(), before);
+        }
     }
 
     #[test]

@@ -128,6 +128,33 @@ fn prometheus_understands_whatever_is_asked() -> Result<()> {
     Ok(())
 }
 
+/// Grafana asks for the rate over four scrapes, of 15 seconds by default, and Prometheus evaluates its rules each minute by
+/// default: what is summed before its rate is taken has to be summed at every scrape all the same.
+#[test]
+fn a_rate_of_sums_is_shown_however_seldom_rules_are_evaluated() -> Result<()> {
+    let mut tests = "evaluation_interval: 1m\ntests:\n".to_owned();
+    let dashboard = dashboard()?;
+    let of_sums: Vec<&Target> =
+        dashboard.targets().filter(|target| target.expr.contains("$__rate_interval:")).collect();
+    ensure!(of_sums.len() >= 3, "{} rates of sums", of_sums.len());
+    for Target { expr, .. } in of_sums {
+        let of = words(expr, "blkin_").into_iter().next().context("it asks for nothing")?;
+        let expr = expr.replace("$__rate_interval", "1m").replace("$instance", ".*");
+        let expr = serde_json::to_string(&format!("count({expr})"))?;
+        let _ = write!(
+            tests,
+            "- interval: 15s
+  input_series: [{{series: '{of}{{instance=\"i\", process=\"osd:1\"}}', values: '0+150x100'}}]
+  promql_expr_test: [{{expr: {expr}, eval_time: 10m15s, exp_samples: [{{value: 1}}]}}]
+"
+        );
+    }
+    let folder = tempfile::tempdir()?;
+    fs::write(folder.path().join("test.yml"), tests)?;
+    promtool(&["test", "rules", "test.yml"], folder.path())?;
+    Ok(())
+}
+
 #[test]
 fn panels_have_a_number_and_a_place_of_their_own_and_say_what_they_show() -> Result<()> {
     let panels = dashboard()?.panels;

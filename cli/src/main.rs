@@ -310,7 +310,9 @@ fn list_rejects(collector: &Client, limit: u16, json: bool) -> Result<()> {
     let rejects = rejects::fetch(collector, usize::from(limit))?;
     match json {
         true => put(&json::pretty(&rejects)?),
-        false if rejects.is_empty() => nothing("nothing was rejected", collector),
+        false if rejects.is_empty() => {
+            nothing("nothing was rejected since the collector was started", collector)
+        }
         false => put(&rejects::table(&rejects, moments::now_us(), Style::of_stdout_or(MOST_COLUMNS))),
     }
 }

@@ -144,7 +144,10 @@ fn one_trace_that_is_not_there_is_a_failure_and_an_empty_list_is_none() {
     assert_eq!(code(&["trace", "1", "--collector", &unknown]), 1);
     assert_eq!(code(&["traces", "--service", "unknown", "--collector", &nothing]), 0);
     let none = collector("200 OK", r#"{"counts":{},"recent":[]}"#);
-    assert_eq!(code(&["rejects", "--collector", &none]), 0);
+    let mut blkin = Command::new(env!("CARGO_BIN_EXE_blkin"));
+    let rejects = blkin.args(["rejects", "--collector", &none]).output().unwrap();
+    let said = String::from_utf8(rejects.stderr).unwrap();
+    assert!(rejects.status.success() && said.contains("since the collector was started"), "{said}");
     assert_eq!(code(&["rejects", "--collector", &nothing]), 1, "no answer of a collector");
 }
 

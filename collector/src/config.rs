@@ -255,10 +255,11 @@ impl Config {
         if !(0.0..=1.0).contains(&self.sample_rate) {
             return Err(invalid("sample_rate", format!("{} is not between 0 and 1", self.sample_rate)));
         }
-        if let Some(folder) = &self.ui_dir
-            && !folder.join("index.html").is_file()
-        {
-            return Err(invalid("ui_dir", format!("{} holds no index.html", folder.display())));
+        if let Some(folder) = &self.ui_dir {
+            named_folder("ui_dir", folder)?;
+            if !folder.join("index.html").is_file() {
+                return Err(invalid("ui_dir", format!("{} holds no index.html", folder.display())));
+            }
         }
         if let Some(bad) = self.cors_origins.iter().find(|origin| HeaderValue::from_str(origin).is_err()) {
             return Err(invalid(
@@ -490,6 +491,9 @@ mod tests {
             let error = configuration(&["--config", EXAMPLE, flag, value]).unwrap_err().to_string();
             assert!(error.contains(key), "{error}");
         }
+        let config = Config { ui_dir: Some(PathBuf::new()), ..Config::default() };
+        let error = config.check().unwrap_err().to_string();
+        assert!(error.ends_with("ui_dir: a folder is needed"), "{error}");
     }
 
     impl Config {

@@ -10,7 +10,8 @@
 //! [`layered`] lays the environment and the flags over the file and reads the whole as a `Config`, so an unknown key or a
 //! value of the wrong type is an error wherever it came from, which names that place.
 
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +23,7 @@ use place::{Places, flag};
 use variables::Variables;
 use words::fault;
 
+mod flags;
 mod place;
 mod variables;
 mod words;
@@ -41,15 +43,13 @@ pub enum ConfigError {
         /// The file.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The file is longer than any configuration needs to be.
-    #[error("failed to read the configuration {}: it has {bytes} bytes, at most {MAX_FILE_BYTES} are allowed", path.display())]
+    #[error("failed to read the configuration {}: it has more than the {MAX_FILE_BYTES} bytes that are allowed", path.display())]
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// Its size.
-        bytes: u64,
     },
     /// The file is not TOML.
     #[error(
@@ -88,7 +88,7 @@ pub enum ConfigError {
 }
 
 /// What to do about a file that cannot be read.
-fn advice(error: &std::io::Error) -> &'static str {
+fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::InvalidData => "save it as UTF-8",
         ErrorKind::IsADirectory => "name a file in it",
@@ -143,7 +143,13 @@ pub fn file_to_read(
         Some(path) => Some(path.to_path_buf()),
         None => path_of(&format!("{prefix}CONFIG"))?,
     };
-    Ok(named.or_else(|| default.exists().then(|| default.to_path_buf())))
+    Ok(named.or_else(|| is_there(default).then(|| default.to_path_buf())))
+}
+
+/// Whether something has this name, be it that it cannot be read: then reading it tells so, where the defaults would be what
+/// nobody meant.
+fn is_there(path: &Path) -> bool {
+    !path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
 /// Reads `file` if there is one, lays variables of the environment (`prefix` and a key in capitals) and `flags` over it
@@ -157,7 +163,7 @@ pub fn layered<C: Default + Serialize + DeserializeOwned>(
     flags: &impl Serialize,
 ) -> Result<Layered<C>, ConfigError> {
     let (mut table, mut places) = file.map_or_else(|| Ok(Default::default()), of_file::<C>)?;
-    let (variables, flags) = (Variables::of_process(prefix), as_table(flags)?);
+    let (variables, flags) = (Variables::of_process(prefix), flags::table(flags)?);
     variables.check_names::<C>()?;
     for (key, name, value) in variables.values::<C>(&flags)? {
         places.set(key, Place::Variable(name));
@@ -198,7 +204,8 @@ fn slip_in<C: DeserializeOwned>(
     table: &DeTable<'_>,
     defaults: &toml::Table,
 ) -> Option<(usize, String)> {
-    let error = toml::from_str::<C>(text).err()?;
+    // A number may have room in a key, but none in a table of TOML.
+    let error = toml::from_str::<C>(text).err().or_else(|| text.parse::<toml::Table>().err())?;
     let place = error.span().unwrap_or_default();
     let keys = keys::<C>();
     let before = table.keys().filter(|key| key.span().start <= place.start);
@@ -241,11 +248,14 @@ fn as_table(values: &impl Serialize) -> Result<toml::Table, ConfigError> {
 
 fn read(path: &Path) -> Result<String, ConfigError> {
     let failed = |source| ConfigError::Read { path: path.to_path_buf(), source };
-    let bytes = std::fs::metadata(path).map_err(failed)?.len();
-    if bytes > MAX_FILE_BYTES {
-        return Err(ConfigError::TooLarge { path: path.to_path_buf(), bytes });
+    let mut bytes = Vec::new();
+    // Of what has no end, such as a device, no more is read than of a file that is too large.
+    let file = File::open(path).map_err(failed)?;
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(ConfigError::TooLarge { path: path.to_path_buf() });
     }
-    std::fs::read_to_string(path).map_err(failed)
+    String::from_utf8(bytes).map_err(|wrong| failed(io::Error::new(ErrorKind::InvalidData, wrong)))
 }
 
 #[cfg(test)]
@@ -342,6 +352,7 @@ mod tests {
             ("'many'", "'many' cannot be used"),
             ("-1", "-1 cannot be used"),
             ("99999999999999999999999", "99999999999999999999999 is too large"),
+            ("18446744073709551615", "18446744073709551615 is too large"),
         ] {
             let file = file(&format!("listen = 'a:2'\nqueue = {value}\n"));
             let said = format!(
@@ -386,6 +397,19 @@ mod tests {
     }
 
     #[test]
+    fn no_more_is_read_of_what_has_no_end_than_of_a_file_that_is_too_large() {
+        let large = file(&"#".repeat(MAX_FILE_BYTES as usize + 1));
+        for path in [large.path(), Path::new("/dev/zero")] {
+            assert!(
+                refused(path).ends_with("it has more than the 1048576 bytes that are allowed"),
+                "{path:?}"
+            );
+        }
+        let most = file(&"#".repeat(MAX_FILE_BYTES as usize));
+        layered::<Config>(Some(most.path()), NOWHERE, &Overrides::default()).unwrap();
+    }
+
+    #[test]
     fn a_file_that_is_not_toml_is_an_error_that_names_the_file() {
         let file = file("queue = 3\n= =\n");
         let error =
@@ -410,6 +434,14 @@ mod tests {
             let error = refused(file.path());
             assert!(error.starts_with(&said), "{error}");
         }
+    }
+
+    #[test]
+    fn a_default_file_that_is_there_and_cannot_be_read_is_not_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let default = folder.path().join("blkin.toml");
+        std::os::unix::fs::symlink("/nonexistent/blkin.toml", &default).unwrap();
+        assert_eq!(file_to_read(None, NOWHERE, &default).unwrap(), Some(default));
     }
 
     #[test]

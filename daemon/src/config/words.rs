@@ -5,13 +5,14 @@ use toml::Value;
 /// What is wrong with a value that was written as `given`. `error` is what serde says, `default` what the key has by itself.
 pub(super) fn fault(given: &str, error: &str, default: Option<&Value>) -> String {
     let expected = error.split_once(", expected ").map(|(_, expected)| expected);
+    let given = given.replace('\n', " ");
+    let is_long = given.len() > 18 && given.bytes().all(|byte| byte.is_ascii_digit());
     let wanted = match expected {
         Some(choice) if error.starts_with("unknown variant") => choice.to_owned(),
         Some(expected) => wanted(expected, default),
+        None if is_long => wanted("u64", default),
         None => return error.to_owned(),
     };
-    let given = given.replace('\n', " ");
-    let is_long = given.len() > 18 && given.bytes().all(|byte| byte.is_ascii_digit());
     format!("{given} {}; write {wanted}", if is_long { "is too large" } else { "cannot be used" })
 }
 

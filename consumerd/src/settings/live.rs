@@ -5,6 +5,8 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use blkin_ringbuf::ControlPage;
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 use super::file::RulesFile;
 use super::message::{Answer, Cause, ProgramView, Request};
@@ -256,7 +258,21 @@ pub(super) fn as_kernel_has_it(target: Target) -> Target {
 
 /// Whether a program's process is known to be no more: its rings are held until they are shipped, or a snapshot has taken them.
 fn has_ended(subject: &Subject) -> bool {
-    subject.born != 0 && born(subject.pid) != subject.born
+    match subject.born {
+        // It had ended before it was held, or is of those whose start cannot be read, or that have no number here.
+        0 => subject.pid != 0 && !is_there(subject.pid),
+        started => born(subject.pid) != started,
+    }
+}
+
+/// Whether a process has this number, be it one of which nothing can be read.
+fn is_there(pid: u32) -> bool {
+    #[cfg(test)]
+    if tests::MADE_UP.contains(&pid) {
+        return true;
+    }
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
 /// When a process started, in the kernel's ticks since boot; 0 when that cannot be read, or it is dead.

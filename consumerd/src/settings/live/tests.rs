@@ -11,6 +11,9 @@ use crate::settings::message::parse;
 
 const DAEMON: Reach = Reach::All;
 
+/// Numbers of processes that do not exist, and are taken for ones that run.
+pub(super) const MADE_UP: [u32; 3] = [101, 102, 103];
+
 /// A program's control page, as the program sees it.
 struct Page(OwnedFd);
 
@@ -32,7 +35,7 @@ impl Page {
     }
 }
 
-/// A program of this very process, or of one that does not exist.
+/// A program of this very process, of a child, or of one that is made up.
 fn attached(settings: &Settings, number: u64, uid: u32, pid: u32, comm: &str) -> Page {
     let page = Page::new();
     let program = Program { number, uid, pid, comm: comm.into() };
@@ -163,6 +166,19 @@ fn a_program_that_has_ended_is_neither_set_nor_counted_though_its_rings_are_kept
     assert!(why.ends_with("; these are: 102 (mon)"), "{why}");
     let (_, why) = refused(settings.nobody(&Target::Pid(7), DAEMON));
     assert!(why.contains(&format!("{pid} (osd), 102 (mon)")), "it can still be read: {why}");
+}
+
+#[test]
+fn a_program_that_had_ended_before_it_was_held_is_neither_set_nor_counted() {
+    let settings = Settings::default();
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    let pid = child.id();
+    child.wait().unwrap();
+    let _pages = [attached(&settings, 1, 5, pid, "osd"), attached(&settings, 2, 5, 0, "elsewhere")];
+    assert_eq!(concerned(ask(&settings, DAEMON, r#"{"set":{"target":"all","rate":7}}"#)), [0]);
+    let (cause, _) =
+        refused(ask(&settings, DAEMON, &format!(r#"{{"set":{{"target":{{"pid":{pid}}},"rate":9}}}}"#)));
+    assert_eq!(cause, Cause::UnknownPid);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use crate::config::ConfigError;
-use crate::stderr;
+use crate::{logging, stderr};
 
 /// Exit code of a daemon that failed while it ran.
 pub const RUNTIME_FAILURE: u8 = 1;
@@ -37,7 +37,7 @@ pub fn report(program: &str, result: Result<(), Failure>) -> ExitCode {
     let code = match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            stderr::write_error(&format!("{program}: {failure}"));
+            logging::tell_error(&format!("{program}: {failure}"));
             ExitCode::from(failure.code())
         }
     };

@@ -7,6 +7,8 @@ use std::thread;
 
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
@@ -52,6 +54,8 @@ pub fn check(filter: &str) -> Result<(), ConfigError> {
 
 /// The filter of logging that runs.
 static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
+/// Its format.
+static FORMAT: OnceLock<LogFormat> = OnceLock::new();
 
 /// Starts logging for the whole process, and the thread that writes; a second call changes nothing. A process calls it once
 /// it has given up what its threads are not to have.
@@ -72,7 +76,7 @@ pub fn init(filter: &str, format: LogFormat) -> Result<(), ConfigError> {
     };
     // The only error is that logging runs already, which is what was asked for.
     if started.is_ok() {
-        let _first = FILTER.set(handle);
+        let _first = (FILTER.set(handle), FORMAT.set(format));
         stderr::start();
         panic::set_hook(Box::new(tell_panic));
     }
@@ -87,9 +91,29 @@ fn tell_panic(panic: &PanicHookInfo<'_>) {
     if backtrace.status() == BacktraceStatus::Captured {
         told += &format!("\n{backtrace}");
     }
-    stderr::write_error(&told);
+    tell_error(&told);
     // It may be the end of the process.
     stderr::flush();
+}
+
+/// Tells an error whatever the log is filtered by, in the format of the log if that has begun.
+pub(crate) fn tell_error(error: &str) {
+    match FORMAT.get() {
+        Some(LogFormat::Json) => stderr::write_error(&object(error)),
+        Some(LogFormat::Text) | None => stderr::write_error(error),
+    }
+}
+
+/// An error as a line of a log of objects.
+fn object(error: &str) -> String {
+    let mut now = String::new();
+    // A clock that cannot be read is no reason to say nothing.
+    let _without_time = SystemTime.format_time(&mut Writer::new(&mut now));
+    let fields = serde_json::json!({ "message": error });
+    let line = serde_json::json!({
+        "timestamp": now, "level": "ERROR", "fields": fields, "target": "blkin_daemon",
+    });
+    line.to_string()
 }
 
 /// Logs by another filter from now on, if logging runs.
@@ -133,19 +157,36 @@ mod tests {
     /// Set where a test runs itself as a daemon that panics.
     const PANICS: &str = "BLKIN_TEST_PANICS";
 
-    #[test]
-    fn a_panic_is_told_after_what_was_logged_before_it() {
+    /// What this test, run again by itself as a daemon that logs so and panics, says on stderr.
+    fn said_by(test: &str, format: LogFormat) -> String {
         if std::env::var_os(PANICS).is_some() {
-            init("error", LogFormat::Text).unwrap();
+            init("error", format).unwrap();
             tracing::error!("before");
             panic!("as a defect would");
         }
         let mut itself = Command::new(std::env::current_exe().unwrap());
-        let ended = itself.arg("a_panic_is_told_after").env(PANICS, "1").output().unwrap();
-        let said = String::from_utf8(ended.stderr).unwrap();
+        let ended = itself.arg(test).env(PANICS, "1").output().unwrap();
+        String::from_utf8(ended.stderr).unwrap()
+    }
+
+    #[test]
+    fn a_panic_is_told_after_what_was_logged_before_it() {
+        let said = said_by("a_panic_is_told_after", LogFormat::Text);
         let (before, panic) = said.split_once("before\n").expect(&said);
         assert!(before.contains("ERROR") && panic.contains("panicked at daemon/src/logging.rs:"), "{said}");
         assert!(panic.contains("as a defect would"), "{said}");
+    }
+
+    #[test]
+    fn in_a_log_of_objects_a_panic_is_one_too() {
+        let said = said_by("in_a_log_of_objects", LogFormat::Json);
+        let lines = said.lines().map(|line| serde_json::from_str(line).expect(line));
+        let lines: Vec<serde_json::Value> = lines.collect();
+        let [before, panic] = &lines[..] else { panic!("{said}") };
+        let members = |line: &serde_json::Value| Vec::from_iter(line.as_object().unwrap().keys().cloned());
+        assert_eq!((members(before), &before["level"]), (members(panic), &panic["level"]));
+        assert!(panic["fields"]["message"].as_str().unwrap().contains("as a defect would"), "{said}");
+        assert_eq!(before["timestamp"].as_str().unwrap().len(), panic["timestamp"].as_str().unwrap().len());
     }
 
     #[test]

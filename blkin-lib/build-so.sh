@@ -36,9 +36,9 @@ esac
 if [ "$profile" = release ]; then
     # Whatever the daemons are built with: calls between the crates of the library are on every record's way.
     export CARGO_PROFILE_RELEASE_LTO=thin
-    cargo rustc --quiet --locked -p blkin --lib --release --crate-type staticlib
+    cargo rustc --quiet --locked -p blkin --lib --features c --release --crate-type staticlib
 else
-    cargo rustc --quiet --locked -p blkin --lib --crate-type staticlib
+    cargo rustc --quiet --locked -p blkin --lib --features c --crate-type staticlib
 fi
 
 # --undefined pulls exactly the public symbols, and what they need, out of the static library.

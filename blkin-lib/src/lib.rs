@@ -57,6 +57,10 @@
 //! handlers, and keeps errno. A forked child records on its own without any help. Stacks of 16 KiB are enough, where
 //! dependencies are optimised: by `[profile.dev.package."*"] opt-level = 1` in cargo's `dev` profile, where it takes 52 KiB without.
 //!
+//! The crate's feature `c` adds the C interface (`blkin/zipkin_c.h`) for parts of the program that are in C, which then record
+//! into the same rings. Without it nothing of the crate can be seen from outside: a plug-in records beside a host that has
+//! `libblkin.so`, and neither knows of the other.
+//!
 //! Variables are read when the program starts, and by an [`init`] that comes before the first record, which no thread may
 //! call while another changes the environment. One that is empty counts as not set.
 //!
@@ -72,6 +76,7 @@
 //! | `BLKIN_WAKE` | `0`: never wake consumerd, the one system call that a record may make |
 
 #[allow(unsafe_code, reason = "C callers hand over raw pointers; the folder states what it asks of them")]
+#[cfg(any(test, feature = "c"))]
 mod capi;
 mod context;
 mod endpoint;

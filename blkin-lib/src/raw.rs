@@ -59,6 +59,7 @@ pub(crate) fn sampled_root() -> Ids {
 }
 
 /// As [`sampled_root`], if that is done at once; see [`process::try_new_id`].
+#[cfg(any(test, feature = "c"))]
 #[inline(always)]
 pub(crate) fn try_sampled_root() -> Option<Ids> {
     process::try_new_id().map(|id| Ids::new(id, id, 0))
@@ -74,6 +75,7 @@ pub(crate) fn new_child(parent: &Ids) -> Ids {
 }
 
 /// As [`new_child`], if that is done at once. `parent` is asked for its ids last, so that nothing has to be kept meanwhile.
+#[cfg(any(test, feature = "c"))]
 #[inline(always)]
 pub(crate) fn try_new_child(is_sampled: bool, parent: impl FnOnce() -> Ids) -> Option<Ids> {
     if !is_sampled {

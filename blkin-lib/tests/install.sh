@@ -204,6 +204,36 @@ sys.exit("\n".join(pinned) or len(linked) - len(packages))
 '
 }
 check "a Rust program may have newer versions of what the crate needs" leaves_versions_open
+# Symbols of the C interface in it would be bound to those of the library of a host that loads it, or be taken for these.
+plugin_exports() { nm -D --defined-only "$work/plugin/target/debug/libplugin.so" | sed 's/.* //' | grep "$@"; }
+builds_plugin() {
+    mkdir -p "$work/plugin/src" && cp Cargo.lock "$work/plugin" || return 1
+    cat > "$work/plugin/Cargo.toml" <<EOF
+[package]
+name = "plugin"
+version = "0.1.0"
+edition = "2024"
+[lib]
+crate-type = ["cdylib"]
+[features]
+c = ["blkin/c"]
+[dependencies]
+blkin = { path = "$PWD/blkin-lib" }
+[workspace]
+EOF
+    cat > "$work/plugin/src/lib.rs" <<'EOF'
+#[unsafe(no_mangle)]
+pub extern "C" fn plugin_work() {
+    blkin::event!(blkin::Span::root("op", &blkin::Endpoint::new("plugin")), "in a plug-in");
+}
+EOF
+    (cd "$work/plugin" && cargo build --quiet --target-dir target "$@")
+}
+exports_itself_alone() { [ "$(plugin_exports .)" = plugin_work ]; }
+check "builds a plug-in in Rust" builds_plugin
+check "and it exports nothing of the library" exports_itself_alone
+check "builds it with the C interface" builds_plugin --features c
+check "and it exports that" plugin_exports -qx blkin_record
 moved() {
     mv "$dest" "$work/moved" || return 1
     (PKG_CONFIG_PATH=$work/moved/usr/lib/pkgconfig CMAKE_PREFIX_PATH=$work/moved/usr flags_work env)

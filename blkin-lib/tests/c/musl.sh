@@ -12,7 +12,7 @@ verbose=
 triple=x86_64-unknown-linux-musl
 target=${CARGO_TARGET_DIR:-$PWD/target}
 build_tap || { echo "0 passed, 1 failed"; exit 1; }
-cargo rustc --quiet --locked -p blkin --lib --crate-type staticlib --target $triple ||
+cargo rustc --quiet --locked -p blkin --lib --features c --crate-type staticlib --target $triple ||
     { echo "0 passed, 1 failed"; exit 1; }
 # Debian's musl-gcc brings neither the kernel's headers nor what unwinds a panic; Rust brings the latter.
 headers="-idirafter /usr/include -idirafter /usr/include/$(gcc -print-multiarch)"

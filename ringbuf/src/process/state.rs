@@ -103,7 +103,8 @@ pub(crate) static STATE: State = State {
 
 /// What every call asks before anything else: which levels are blocked. A page of its own, which fork wipes too, for the
 /// header of the C interface knows it by name, and what other parts of a program may refer to by name is slower to
-/// reach for our own.
+/// reach for our own. Without that interface it has no name: by it the library of a plug-in and that of its host would be one
+/// in this alone.
 #[cfg_attr(target_arch = "aarch64", repr(C, align(65536)))]
 #[cfg_attr(not(target_arch = "aarch64"), repr(C, align(4096)))]
 pub(super) struct Gate {
@@ -116,7 +117,7 @@ pub(super) struct Gate {
 
 const _: () = assert!(std::mem::offset_of!(Gate, offset) == 0 && std::mem::offset_of!(Gate, blocked) == 8);
 
-#[unsafe(export_name = "blkin_gate")]
+#[cfg_attr(feature = "c", unsafe(export_name = "blkin_gate"))]
 pub(super) static GATE: Gate = Gate { offset: AtomicI64::new(0), blocked: AtomicU64::new(0) };
 
 impl Gate {

@@ -1,4 +1,5 @@
-//! The HTTP side: Zipkin's API (also under `/zipkin`), the page, metrics, health, the ledger.
+//! The HTTP side: Zipkin's API, the page, metrics, health, the ledger. All but what Zipkin has at the root alone, such as
+//! `/health`, is under `/zipkin`, too: a proxy may pass on that path alone.
 //!
 //! Errors are plain text. What a client did wrong is 400, 413 or 415; a store that cannot take more is 503.
 
@@ -73,13 +74,13 @@ pub fn router(app: Arc<App>, admin: Admin, live: Router) -> Router {
     let config = app.config();
     let api = api_routes(app.clone(), Untaken::new(app.settings.clone()));
     let page = config.ui_dir.as_deref().map_or_else(page::missing, page::routes);
+    let own = own_routes(app.clone()).merge(admin::router(admin.clone())).merge(live);
     let named = Arc::<Named>::default();
     Router::new()
         .merge(api.clone())
-        .nest("/zipkin", api)
-        .merge(admin_routes(app, admin.clone()))
-        .merge(admin::router(admin))
-        .merge(live)
+        .merge(own.clone())
+        .nest("/zipkin", api.merge(own))
+        .merge(info_routes(app, admin))
         .merge(page.layer(compression::layer()))
         .fallback(async move |method: Method, uri: Uri| no_route(&method, &uri, &named))
         .layer(from_fn(path::refuse_wrong_escapes))
@@ -107,20 +108,24 @@ fn api_routes(app: Arc<App>, untaken: Untaken) -> Router {
         .with_state(app)
 }
 
-fn admin_routes(app: Arc<App>, admin: Admin) -> Router {
-    let ledger = Router::new()
+/// What `blkin` asks beside Zipkin's API.
+fn own_routes(app: Arc<App>) -> Router {
+    Router::new()
         .route("/api/blkin/ledger", get(ledger::ledger))
         .route("/api/blkin/intervals", get(api::intervals))
         .route("/api/blkin/rejects", get(rejects::rejects))
-        .route("/info", get(api::info))
-        .route("/actuator/info", get(api::info))
-        .with_state(app);
+        .with_state(app)
+}
+
+fn info_routes(app: Arc<App>, admin: Admin) -> Router {
+    let info =
+        Router::new().route("/info", get(api::info)).route("/actuator/info", get(api::info)).with_state(app);
     let health = Router::new()
         .route("/health", get(health::health))
         .route("/actuator/health", get(health::health))
         .route("/prometheus", get(admin::metrics))
         .with_state(admin);
-    ledger.merge(health)
+    info.merge(health)
 }
 
 /// An answer that is not what the client wanted.

@@ -6,6 +6,7 @@ mod damage;
 mod intake;
 mod keys;
 mod limits;
+mod proxied;
 mod queries;
 mod reload;
 mod running;

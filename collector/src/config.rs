@@ -24,6 +24,9 @@ use crate::store::writer::WriterOptions;
 /// The file that is read when none is named.
 pub const DEFAULT_FILE: &str = "/etc/blkin/collector.toml";
 
+/// Where the page is here.
+pub(crate) const UI_PATH: &str = "/zipkin";
+
 /// How the names of variables begin.
 const VARIABLES: &str = "BLKIN_COLLECTOR_";
 
@@ -96,11 +99,12 @@ pub struct Overrides {
 }
 
 /// The keys that are read at the start only: what they set up lives as long as the process.
-const FIXED_KEYS: [&str; 19] = [
+const FIXED_KEYS: [&str; 20] = [
     "scribe_listen",
     "http_listen",
     "data_dir",
     "ui_dir",
+    "ui_base_path",
     "cors_origins",
     "log_format",
     "scribe_max_connections",
@@ -132,6 +136,8 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// Folder of a Zipkin page.
     pub ui_dir: Option<PathBuf>,
+    /// Where browsers find the page.
+    pub ui_base_path: String,
     /// Web origins whose scripts may read and post; `*` is all.
     pub cors_origins: Vec<String>,
     /// Log filter.
@@ -201,6 +207,7 @@ impl Default for Config {
             http_listen: SocketAddr::from(([127, 0, 0, 1], 9411)),
             data_dir: PathBuf::from("/var/lib/blkin"),
             ui_dir: None,
+            ui_base_path: UI_PATH.to_owned(),
             cors_origins: vec!["*".to_owned()],
             log: "info".to_owned(),
             log_format: LogFormat::Text,
@@ -235,6 +242,12 @@ impl Default for Config {
     }
 }
 
+/// Whether it is a path of letters, digits and what needs no escape (RFC 3986, 2.3). Two slashes would begin a host.
+fn is_plain_path(path: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+    path.starts_with('/') && !path.contains("//") && path.bytes().all(is_plain)
+}
+
 impl Arguments {
     /// Reads the configuration from file, environment and flags, and checks it.
     ///
@@ -260,6 +273,12 @@ impl Config {
             if !folder.join("index.html").is_file() {
                 return Err(invalid("ui_dir", format!("{} holds no index.html", folder.display())));
             }
+        }
+        if !is_plain_path(&self.ui_base_path) {
+            return Err(invalid(
+                "ui_base_path",
+                format!("{:?} is no path such as \"/tracing/zipkin\"", self.ui_base_path),
+            ));
         }
         if let Some(bad) = self.cors_origins.iter().find(|origin| HeaderValue::from_str(origin).is_err()) {
             return Err(invalid(
@@ -305,6 +324,11 @@ impl Config {
     /// Names the folder.
     pub fn check_folders(&self) -> Result<(), ConfigError> {
         writable_folder("data_dir", &self.data_dir)
+    }
+
+    /// Where browsers find the page, without a slash at its end.
+    pub fn ui_base(&self) -> &str {
+        self.ui_base_path.trim_end_matches('/')
     }
 
     /// Longest message in bytes.
@@ -490,6 +514,11 @@ mod tests {
         ] {
             let error = configuration(&["--config", EXAMPLE, flag, value]).unwrap_err().to_string();
             assert!(error.contains(key), "{error}");
+        }
+        for path in ["", "zipkin", "//zipkin", "/a//b", "/a b", "/\"", "/<", "/é"] {
+            let config = Config { ui_base_path: path.to_owned(), ..Config::default() };
+            let error = config.check().unwrap_err().to_string();
+            assert!(error.contains("ui_base_path"), "{error}");
         }
         let config = Config { ui_dir: Some(PathBuf::new()), ..Config::default() };
         let error = config.check().unwrap_err().to_string();

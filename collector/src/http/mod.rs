@@ -73,7 +73,8 @@ impl App {
 pub fn router(app: Arc<App>, admin: Admin, live: Router) -> Router {
     let config = app.config();
     let api = api_routes(app.clone(), Untaken::new(app.settings.clone()));
-    let page = config.ui_dir.as_deref().map_or_else(page::missing, page::routes);
+    let base = config.ui_base();
+    let page = config.ui_dir.as_deref().map_or_else(page::missing, |folder| page::routes(folder, base));
     let own = own_routes(app.clone()).merge(admin::router(admin.clone())).merge(live);
     let named = Arc::<Named>::default();
     Router::new()

@@ -2,24 +2,26 @@
 //! (`/zipkin/traces/{id}`) get `index.html`, as in Zipkin; whatever else is no file is missing, `/zipkin/health` too: who probes
 //! there must not take a page for an answer.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use axum::Router;
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::middleware::{map_request, map_response};
-use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::{MethodRouter, get, get_service};
 use tower_http::services::{ServeDir, ServeFile};
 
 use super::{Problem, kept};
+use crate::config::UI_PATH;
 
 /// The page names its scripts, so it is asked for again soon.
 const PAGE_KEPT: &str = "max-age=60";
 /// They are named by what is in them, so another version has others.
 const FILES_KEPT: &str = "max-age=31536000";
 
-pub(super) fn routes(folder: &Path) -> Router {
+/// The routes of a page in a folder, for browsers that find it at `base`.
+pub(super) fn routes(folder: &Path, base: &str) -> Router {
     // A redirect to a folder would lack the prefix; no folder of the page has an index of its own.
     let files =
         ServeDir::new(folder).redirect_to_trailing_slash(false).append_index_html_on_directories(false);
@@ -27,11 +29,16 @@ pub(super) fn routes(folder: &Path) -> Router {
     let files = Router::new()
         .fallback_service(files.fallback(missing))
         .layer(map_response(async |answer: Response| kept(in_any_coding(answer), FILES_KEPT)));
+    let to_base = {
+        // The root would lead to itself.
+        let base = if base.is_empty() { UI_PATH } else { base }.to_owned();
+        get(async move |uri: Uri| redirect(&base, &uri))
+    };
     Router::new()
-        .route("/", get(redirect))
-        .route("/zipkin", get(redirect))
-        .route("/favicon.ico", get(redirect))
-        .nest_service("/zipkin/", own_routes(folder).fallback_service(files))
+        .route("/", to_base.clone())
+        .route("/zipkin", to_base.clone())
+        .route("/favicon.ico", to_base)
+        .nest_service("/zipkin/", own_routes(folder, base).fallback_service(files))
         .layer(map_request(with_plain_range))
 }
 
@@ -65,12 +72,22 @@ fn number(text: &str) -> Option<u64> {
 }
 
 /// Those of Zipkin's page.
-fn own_routes(folder: &Path) -> Router {
-    let index = ServeFile::new(folder.join("index.html"));
+fn own_routes(folder: &Path, base: &str) -> Router {
+    let file = folder.join("index.html");
+    let index = if base == UI_PATH { get_service(ServeFile::new(file)) } else { moved(file, base) };
     ["/", "/index.html", "/traces/{id}", "/dependency", "/traceViewer"]
         .into_iter()
-        .fold(Router::new(), |routes, path| routes.route_service(path, index.clone()))
+        .fold(Router::new(), |routes, path| routes.route(path, index.clone()))
         .layer(map_response(async |answer| kept(in_any_coding(as_utf8(answer)), PAGE_KEPT)))
+}
+
+/// The page for browsers that find it elsewhere: it names its files, and in its base the API, by the whole path.
+fn moved(file: PathBuf, base: &str) -> MethodRouter {
+    let (here, there) = (format!("\"{UI_PATH}/"), format!("\"{base}/"));
+    get(async move || match tokio::fs::read_to_string(&file).await {
+        Ok(page) => Ok(Html(page.replace(&here, &there))),
+        Err(error) => Err(Problem::not_found(format!("failed to read the page: {error}"))),
+    })
 }
 
 /// A file has one tag, whether it is sent compressed or not, so that is a weak one (RFC 9110, 8.8.3.3). And it depends on what
@@ -93,11 +110,11 @@ fn as_utf8(mut answer: Response) -> Response {
     answer
 }
 
-/// To the same under `/zipkin/`, as Zipkin sends it: with 302, and with what was asked.
-async fn redirect(uri: Uri) -> impl IntoResponse {
+/// To the same where the page is, as Zipkin sends it: with 302, and with what was asked.
+fn redirect(base: &str, uri: &Uri) -> impl IntoResponse + use<> {
     let file = uri.path().trim_start_matches('/').trim_start_matches("zipkin");
     let query = uri.query().map_or_else(String::new, |query| format!("?{query}"));
-    (StatusCode::FOUND, [(header::LOCATION, format!("/zipkin/{file}{query}"))])
+    (StatusCode::FOUND, [(header::LOCATION, format!("{base}/{file}{query}"))])
 }
 
 /// What is said in its place if there is no folder.

@@ -21,3 +21,31 @@ fn all_that_is_asked_for_is_under_zipkin_too() {
         BufReader::new(viewer).lines().map(Result::unwrap).take_while(|line| !line.is_empty()).collect();
     assert!(head.contains(&"content-type: text/event-stream".to_owned()), "{head:?}");
 }
+
+/// What Zipkin's page says of its own place.
+const PAGE: &str = r#"<base href="/zipkin/"><link rel="icon" href="/zipkin/favicon.ico">
+<script src="/zipkin/static/js/index.js"></script>"#;
+
+#[test]
+fn a_page_that_browsers_find_elsewhere_names_its_files_and_itself_there() {
+    for (configured_path, base, led_to) in [
+        ("/tracing/zipkin", "/tracing/zipkin", "/tracing/zipkin"),
+        ("/zipkin/", "/zipkin", "/zipkin"),
+        ("/", "", "/zipkin"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("index.html"), PAGE).unwrap();
+        let keys = format!("ui_dir = {:?}\nui_base_path = \"{configured_path}\"\n", folder.path());
+        let collector = configured(folder.path(), &keys);
+        let moved = PAGE.replace("\"/zipkin/", &format!("\"{base}/"));
+        for path in ["/zipkin/", "/zipkin/index.html", "/zipkin/traces/1", "/zipkin/dependency"] {
+            let html = "text/html; charset=utf-8".to_owned();
+            assert_eq!(collector.get_typed(path), (200, html, moved.clone()), "{path}");
+            assert_eq!(collector.header(path, "cache-control").as_deref(), Some("max-age=60"));
+        }
+        for (path, place) in [("/", "/"), ("/zipkin?limit=1", "/?limit=1"), ("/favicon.ico", "/favicon.ico")]
+        {
+            assert_eq!(collector.sent_to(path), (302, Some(format!("{led_to}{place}"))), "{path}");
+        }
+    }
+}

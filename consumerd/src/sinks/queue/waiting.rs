@@ -52,10 +52,7 @@ impl Waiting {
 
     pub(super) fn push_front(&mut self, entry: Entry) {
         self.first -= 1;
-        let frame = entry.first_frame();
-        if self.older.front().is_none_or(|(_, other)| frame < *other) {
-            self.older.push_front((self.first, frame));
-        }
+        self.note_front(0, entry.first_frame());
         self.count(&entry);
         self.entries.push_front(entry);
     }
@@ -64,8 +61,7 @@ impl Waiting {
         let entry = self.entries.pop_front()?;
         self.older.pop_front_if(|(place, _)| *place == self.first);
         self.first += 1;
-        self.messages -= entry.messages;
-        self.bytes -= entry.lines.len();
+        self.discount(&entry);
         Some(entry)
     }
 
@@ -75,20 +71,115 @@ impl Waiting {
         let Some((last, _)) = count.checked_sub(1).and_then(|index| self.older.get(index)) else {
             return Vec::new();
         };
-        let end = last + 1;
-        let looked_at: Vec<_> = (self.first..end).filter_map(|_| self.pop_front()).collect();
+        let looked_at = (last + 1 - self.first) as usize;
         #[cfg(test)]
         {
-            self.looks += looked_at.len();
+            self.looks += looked_at;
         }
-        let (old, kept): (Vec<_>, Vec<_>) =
-            looked_at.into_iter().partition(|entry| entry.first_frame() <= frame);
-        kept.into_iter().rev().for_each(|entry| self.push_front(entry));
+        self.older.drain(..count);
+        // Those that stay close up to what is behind them: very many may, where spans that were open for long wait behind others.
+        let (mut old, mut free) = (Vec::new(), looked_at);
+        for at in (0..looked_at).rev() {
+            let first = self.entries[at].first_frame();
+            if first <= frame {
+                old.push(std::mem::take(&mut self.entries[at]));
+            } else {
+                free -= 1;
+                self.entries.swap(at, free);
+                self.note_front(free, first);
+            }
+        }
+        self.entries.drain(..free);
+        self.first += free as i64;
+        old.iter().for_each(|entry| self.discount(entry));
+        old.reverse();
         old
+    }
+
+    /// Notes the frame of the entry at this index, if it is older than all behind it, of which all is noted.
+    fn note_front(&mut self, index: usize, frame: u64) {
+        if self.older.front().is_none_or(|(_, other)| frame < *other) {
+            self.older.push_front((self.first + index as i64, frame));
+        }
     }
 
     fn count(&mut self, entry: &Entry) {
         self.messages += entry.messages;
         self.bytes += entry.lines.len();
+    }
+
+    fn discount(&mut self, entry: &Entry) {
+        self.messages -= entry.messages;
+        self.bytes -= entry.lines.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::super::Refs;
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    enum Deed {
+        PushBack(u64),
+        PushFront(u64),
+        PopFront,
+        TakeUpTo(u64),
+    }
+
+    fn deed() -> impl Strategy<Value = Deed> {
+        prop_oneof![
+            4 => (0..20u64).prop_map(Deed::PushBack),
+            1 => (0..20u64).prop_map(Deed::PushFront),
+            1 => Just(Deed::PopFront),
+            1 => (0..20u64).prop_map(Deed::TakeUpTo),
+        ]
+    }
+
+    fn entry(frame: u64) -> Entry {
+        Entry { lines: vec![b'x'; 3].into(), messages: 2, refs: Refs::One((frame, 1)), program: 1 }
+    }
+
+    fn frames<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> Vec<u64> {
+        entries.into_iter().map(Entry::first_frame).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn what_waits_and_which_of_it_is_older_than_all_behind_it_is_known_whatever_was_done(
+            deeds in vec(deed(), 1..100)
+        ) {
+            let (mut waiting, mut expected) = (Waiting::default(), VecDeque::new());
+            for deed in deeds {
+                match deed {
+                    Deed::PushBack(frame) => {
+                        waiting.push_back(entry(frame));
+                        expected.push_back(frame);
+                    }
+                    Deed::PushFront(frame) => {
+                        waiting.push_front(entry(frame));
+                        expected.push_front(frame);
+                    }
+                    Deed::PopFront => {
+                        prop_assert_eq!(waiting.pop_front().map(|one| one.first_frame()), expected.pop_front());
+                    }
+                    Deed::TakeUpTo(frame) => {
+                        let (old, kept): (Vec<u64>, Vec<u64>) =
+                            expected.iter().partition(|first| **first <= frame);
+                        prop_assert_eq!(frames(&waiting.take_up_to_frame(frame)), old);
+                        expected = kept.into();
+                    }
+                }
+                prop_assert_eq!(frames(&waiting.entries), Vec::from_iter(expected.iter().copied()));
+                prop_assert_eq!((waiting.messages, waiting.bytes), (2 * expected.len(), 3 * expected.len()));
+                let is_older = |at: &usize| expected.range(at + 1..).all(|behind| *behind > expected[*at]);
+                let older = (0..expected.len()).filter(is_older);
+                let older: Vec<_> = older.map(|at| (waiting.first + at as i64, expected[at])).collect();
+                prop_assert_eq!(Vec::from_iter(waiting.older.iter().copied()), older);
+            }
+        }
     }
 }

@@ -100,6 +100,12 @@ impl Join {
         self.bytes
     }
 
+    /// How many places of spans were looked at.
+    #[cfg(test)]
+    pub fn looks(&self) -> usize {
+        self.open.looks
+    }
+
     /// Whether half of what may be open is.
     pub fn is_half_full(&self) -> bool {
         self.open.len() > self.rules.max_spans / 2 || self.bytes > self.rules.max_bytes / 2

@@ -231,20 +231,22 @@ impl Engine {
 
     pub(super) fn end_programs(&mut self, now: Duration) {
         self.recorders_evicted += keep_within_bounds(&mut self.programs, &self.config, now, &mut self.told);
-        let mut have_ended = false;
+        // Sorted, as programs are.
+        let mut ended = Vec::new();
         for (number, program) in &mut self.programs {
             if program.has_ended(now) {
                 self.settings.depart(*number);
                 tracing::debug!(process = program.label, "the program has ended and is drained");
-                have_ended = true;
+                ended.push(*number);
             }
         }
-        if have_ended {
-            self.close_parts_of_the_ended();
+        // Of those before, many spans may wait for room.
+        if !ended.is_empty() {
+            self.join.programs_ended(|number| ended.binary_search(&number).is_ok());
         }
     }
 
-    /// Spans wait no more for programs that have ended.
+    /// Spans wait no more for programs that have ended, be it before all was read of them.
     pub(super) fn close_parts_of_the_ended(&mut self) {
         let programs = &self.programs;
         self.join.programs_ended(|number| programs.get(&number).is_none_or(|program| program.ended));

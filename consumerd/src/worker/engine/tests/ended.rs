@@ -191,3 +191,21 @@ fn the_open_spans_of_a_program_that_ends_leave_as_the_queue_has_room() {
     let (_, sink) = worker.engine.snapshot().sinks[0];
     assert_eq!((sink.acked, sink.queue_full, taken), (2 * spans, 0, spans));
 }
+
+/// Hundreds may end in a second, and a million spans of earlier ones wait for room.
+#[test]
+fn where_a_program_ends_spans_of_those_that_ended_before_are_not_looked_at() {
+    const WAITING: u64 = 1000;
+    let mut node = Node::with_staged(0, 16 << 20);
+    (node.config.queue_bytes, node.config.max_open_bytes) = (4096, 64 << 20);
+    let mut worker = node.worker();
+    for (number, spans) in [(2, WAITING), (3, 10)] {
+        let control = control(SealFlags::SHRINK | SealFlags::GROW);
+        let before = worker.engine.join.looks();
+        worker.engine.attach(identity(number), segment_of_open_spans(number, spans), control).unwrap();
+        end(&mut worker, number, &[number]);
+        assert!(worker.engine.join.open_spans() as u64 > WAITING / 2);
+        let looks = worker.engine.join.looks() - before;
+        assert!(number == 2 || looks < WAITING as usize / 2, "{looks}");
+    }
+}

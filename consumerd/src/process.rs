@@ -48,14 +48,17 @@ pub fn effective_user(status: &[u8]) -> Option<u32> {
     words(ids).nth(1)?.parse().ok()
 }
 
-/// When the process of a `stat` started, in the kernel's ticks since boot; `None` if it is dead.
+/// When the process of a `stat` started, in the kernel's ticks since boot; `None` if it is dead. One whose first thread alone has
+/// ended goes on.
 pub fn started(stat: &[u8]) -> Option<u64> {
-    // The name, in parentheses, may hold anything; the start is the 20th field behind it, and the state the first.
+    // The name, in parentheses, may hold anything; behind it the first field is the first thread's state, the 18th the number
+    // of threads, that one included, and the 20th the start.
     let behind = stat.iter().rposition(|byte| *byte == b')')? + 1;
     let mut fields = words(&stat[behind..]);
     let state = fields.next()?;
-    let start = fields.nth(18)?.parse().ok()?;
-    (!state.starts_with(['Z', 'X'])).then_some(start)
+    let threads: u64 = fields.nth(16)?.parse().ok()?;
+    let start = fields.nth(1)?.parse().ok()?;
+    (threads > 1 || !state.starts_with(['Z', 'X'])).then_some(start)
 }
 
 /// The words of a line, up to one that is no text.
@@ -77,13 +80,14 @@ mod tests {
 
     #[test]
     fn the_start_of_a_process_is_found_behind_any_name_and_a_dead_one_has_none() {
-        let stat = |name: &[u8], state: &[u8]| {
-            let fields = (4..22).map(|field| field.to_string()).collect::<Vec<_>>().join(" ");
-            [b"7 (", name, b") ", state, b" ", fields.as_bytes(), b" 4711 23\n"].concat()
+        let stat = |name: &[u8], state: &[u8], threads: &[u8]| {
+            let fields = (4..20).map(|field| field.to_string()).collect::<Vec<_>>().join(" ");
+            [b"7 (", name, b") ", state, b" ", fields.as_bytes(), b" ", threads, b" 21 4711 23\n"].concat()
         };
         for name in [&b"osd"[..], b"a) S 1 (b", b"gr\xc3", b""] {
-            assert_eq!(started(&stat(name, b"S")), Some(4711));
-            assert_eq!(started(&stat(name, b"Z")), None);
+            assert_eq!(started(&stat(name, b"S", b"1")), Some(4711));
+            assert_eq!(started(&stat(name, b"Z", b"1")), None);
+            assert_eq!(started(&stat(name, b"Z", b"2")), Some(4711), "another of its threads goes on");
         }
         assert_eq!(started(b"7 (osd) S 1 2"), None);
     }

@@ -265,20 +265,27 @@ fn has_ended(subject: &Subject) -> bool {
     }
 }
 
-/// Whether a process has this number, be it one of which nothing can be read.
+/// Whether a process has this number, be it one of which nothing can be read. One that is dead may still wait for its parent.
 fn is_there(pid: u32) -> bool {
     #[cfg(test)]
     if tests::MADE_UP.contains(&pid) {
         return true;
     }
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
+    let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    match std::fs::read(stat_path(pid)) {
+        Ok(stat) => started(&stat).is_some(),
+        Err(_) => number.is_some_and(|number| test_kill_process(number) != Err(Errno::SRCH)),
+    }
 }
 
 /// When a process started, in the kernel's ticks since boot; 0 when that cannot be read, or it is dead.
 fn born(pid: u32) -> u64 {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = std::fs::read(stat_path(pid)).unwrap_or_default();
     started(&stat).unwrap_or(0)
+}
+
+fn stat_path(pid: u32) -> String {
+    format!("/proc/{pid}/stat")
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@ use std::os::fd::OwnedFd;
 use blkin_ringbuf::layout::CONTROL_BYTES;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::pread;
+use rustix::process::{WaitId, WaitIdOptions, waitid};
 use rustix::thread::{gettid, set_name};
 
 use super::*;
@@ -173,9 +174,14 @@ fn a_program_that_had_ended_before_it_was_held_is_neither_set_nor_counted() {
     let settings = Settings::default();
     let mut child = std::process::Command::new("true").spawn().unwrap();
     let pid = child.id();
-    child.wait().unwrap();
+    // Dead, but its parent has not asked for it yet.
+    let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    waitid(WaitId::Pid(Pid::from_child(&child)), ended).unwrap();
     let _pages = [attached(&settings, 1, 5, pid, "osd"), attached(&settings, 2, 5, 0, "elsewhere")];
-    assert_eq!(concerned(ask(&settings, DAEMON, r#"{"set":{"target":"all","rate":7}}"#)), [0]);
+    let all = r#"{"set":{"target":"all","rate":7}}"#;
+    assert_eq!(concerned(ask(&settings, DAEMON, all)), [0]);
+    child.wait().unwrap();
+    assert_eq!(concerned(ask(&settings, DAEMON, all)), [0]);
     let (cause, _) =
         refused(ask(&settings, DAEMON, &format!(r#"{{"set":{{"target":{{"pid":{pid}}},"rate":9}}}}"#)));
     assert_eq!(cause, Cause::UnknownPid);

@@ -99,12 +99,18 @@ fn dense_pieces(events: &[(i64, String, usize)]) -> Vec<V1Span> {
 /// Pieces of both versions, of few spans: some have several pieces.
 fn mixed() -> impl Strategy<Value = Vec<Piece>> {
     let tags = vec(("[a-c]|error", "[x-z]?"), 0..3);
-    let of_one = (pieces(), tags, 1..9i64, any::<bool>()).prop_map(|(pieces, tags, id, as_v2)| {
-        let mut piece = V1Span { id, ..pieces[0].clone() };
-        piece.binary_annotations = tags.iter().map(|(key, value)| tag(key, value, at(key))).collect();
-        let by_json = |span: Span| Piece::V2(span.as_by_json());
-        if as_v2 { v1_to_v2(&piece).into_iter().map(by_json).collect() } else { vec![Piece::V1(piece)] }
-    });
+    // Some twice, as of one that was sent again.
+    let places = (any::<u32>(), vec(proptest::option::of(0..3i64), 1..4));
+    let of_one =
+        (pieces(), tags, 1..9i64, places, any::<bool>()).prop_map(|(pieces, tags, id, places, as_v2)| {
+            let mut piece = V1Span { id, source: Some(1), ..pieces[0].clone() };
+            let at_place = |place| i64::from(places.0) * 4 + place;
+            let positions = places.1.into_iter().map(|place| place.map(at_place));
+            piece.annotations.iter_mut().zip(positions).for_each(|(event, place)| event.position = place);
+            piece.binary_annotations = tags.iter().map(|(key, value)| tag(key, value, at(key))).collect();
+            let by_json = |span: Span| Piece::V2(span.as_by_json());
+            if as_v2 { v1_to_v2(&piece).into_iter().map(by_json).collect() } else { vec![Piece::V1(piece)] }
+        });
     vec(of_one, 1..6).prop_map(|pieces: Vec<Vec<Piece>>| pieces.concat())
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use blkin_daemon::own::is_own;
@@ -56,18 +56,20 @@ pub(super) struct Dial {
     /// Where the caller itself listens.
     pub(super) own: Option<SocketAddr>,
     pub(super) resolver: Resolver,
+    /// What a resolver that has not answered yet will say.
+    pub(super) asked: Option<Receiver<io::Result<Vec<SocketAddr>>>>,
 }
 
 impl Dial {
     pub(super) fn new(upstream: &str, timeout: Duration) -> Self {
-        Dial { upstream: upstream.to_owned(), timeout, own: None, resolver: addresses }
+        Dial { upstream: upstream.to_owned(), timeout, own: None, resolver: addresses, asked: None }
     }
 
     /// A connection to the first of its addresses that answers.
     ///
     /// # Errors
     /// Why each of them did not.
-    pub(super) fn connect(&self, packets: Packets, alive: Alive<'_>) -> io::Result<TcpStream> {
+    pub(super) fn connect(&mut self, packets: Packets, alive: Alive<'_>) -> io::Result<TcpStream> {
         let (mut failures, addresses) = (Vec::new(), self.addresses(alive)?);
         for (place, &address) in addresses.iter().enumerate() {
             let is_last = place + 1 == addresses.len();
@@ -81,23 +83,25 @@ impl Dial {
         Err(of_all(failures))
     }
 
-    /// Asks for the addresses on a thread of its own: the system may wait for name servers for a long time, without a word.
-    fn addresses(&self, alive: Alive<'_>) -> io::Result<Vec<SocketAddr>> {
+    /// Asks for the addresses, unless who was asked before still waits for name servers: with one more at each try there would be
+    /// ever more of them.
+    fn addresses(&mut self, alive: Alive<'_>) -> io::Result<Vec<SocketAddr>> {
         if let Ok(address) = self.upstream.parse() {
             return Ok(vec![address]);
         }
-        let (resolver, upstream) = (self.resolver, self.upstream.clone());
-        let (found, addresses) = channel();
-        let resolving = move || {
-            let _given_up = found.send(resolver(&upstream));
+        let asked = match &mut self.asked {
+            Some(asked) => asked,
+            none => none.insert(ask(self.resolver, self.upstream.clone())?),
         };
-        threads::start("resolver", resolving)?;
         let began = Instant::now();
         while began.elapsed() < self.timeout {
-            match addresses.recv_timeout(SLICE) {
-                Ok(found) => return found,
+            match asked.recv_timeout(SLICE) {
                 Err(RecvTimeoutError::Timeout) => alive()?,
-                Err(RecvTimeoutError::Disconnected) => break,
+                answered => {
+                    self.asked = None;
+                    return answered
+                        .unwrap_or_else(|_| Err(io::Error::other("whoever asked name servers ended")));
+                }
             }
         }
         let silent = format!("no name server answered for {:?}", self.timeout);
@@ -151,6 +155,16 @@ impl Dial {
     }
 }
 
+/// Asks for the addresses of a name on a thread of its own: the system may wait for name servers for a long time, without a word.
+fn ask(resolver: Resolver, name: String) -> io::Result<Receiver<io::Result<Vec<SocketAddr>>>> {
+    let (found, addresses) = channel();
+    let resolving = move || {
+        let _given_up = found.send(resolver(&name));
+    };
+    threads::start("resolver", resolving)?;
+    Ok(addresses)
+}
+
 /// Why no address answered.
 fn of_all(mut failures: Vec<(SocketAddr, io::Error)>) -> io::Error {
     if failures.len() > 1 {
@@ -186,12 +200,14 @@ mod tests {
     use super::*;
     use socket2::SockRef;
     use std::net::TcpListener;
+    use std::sync::atomic::AtomicU32;
+    use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
     fn small_packets_fit_every_path() {
         for host in ["127.0.0.1:0", "[::1]:0"] {
             let listener = TcpListener::bind(host).unwrap();
-            let dial = Dial::new(&listener.local_addr().unwrap().to_string(), SLICE);
+            let mut dial = Dial::new(&listener.local_addr().unwrap().to_string(), SLICE);
             let [large, small] = [Packets::Large, Packets::Small].map(|packets| {
                 let stream = dial.connect(packets, &mut || Ok(())).unwrap();
                 SockRef::from(&stream).tcp_mss().unwrap()
@@ -205,7 +221,7 @@ mod tests {
         fn two(_: &str) -> io::Result<Vec<SocketAddr>> {
             Ok(vec![([127, 0, 0, 1], 1).into(), ([127, 0, 0, 2], 2).into()])
         }
-        let dial = Dial { resolver: two, own: Some(two("").unwrap()[1]), ..Dial::new("a.site:1", SLICE) };
+        let mut dial = Dial { resolver: two, own: Some(two("").unwrap()[1]), ..Dial::new("a.site:1", SLICE) };
         let error = dial.connect(Packets::Large, &mut || Ok(())).unwrap_err().to_string();
         assert!(error.starts_with("127.0.0.1:1: Connection refused"), "{error}");
         assert!(error.ends_with(", 127.0.0.2:2: this daemon itself listens there"), "{error}");
@@ -233,12 +249,14 @@ mod tests {
 
     #[test]
     fn name_servers_that_do_not_answer_are_given_up_and_the_caller_hears_of_the_wait() {
+        static ASKED: AtomicU32 = AtomicU32::new(0);
         fn never(_: &str) -> io::Result<Vec<SocketAddr>> {
+            ASKED.fetch_add(1, Relaxed);
             loop {
                 std::thread::park();
             }
         }
-        let dial = Dial { resolver: never, ..Dial::new("collector.site:9410", SLICE * 2) };
+        let mut dial = Dial { resolver: never, ..Dial::new("collector.site:9410", SLICE * 2) };
         let mut heard = 0;
         let mut alive = || {
             heard += 1;
@@ -247,5 +265,22 @@ mod tests {
         let error = dial.connect(Packets::Large, &mut alive).unwrap_err();
         assert!(error.to_string().starts_with("no name server answered"), "{error}");
         assert!(heard >= 1, "{heard}");
+        let _given_up_too = dial.connect(Packets::Large, &mut || Ok(())).unwrap_err();
+        assert_eq!(ASKED.load(Relaxed), 1, "who was asked waits still");
+    }
+
+    #[test]
+    fn names_are_asked_for_anew_once_there_was_an_answer() {
+        static ASKED: AtomicU32 = AtomicU32::new(0);
+        fn none(_: &str) -> io::Result<Vec<SocketAddr>> {
+            ASKED.fetch_add(1, Relaxed);
+            Ok(Vec::new())
+        }
+        let mut dial = Dial { resolver: none, ..Dial::new("a.site:1", Duration::from_secs(60)) };
+        for _ in 0..2 {
+            let error = dial.connect(Packets::Large, &mut || Ok(())).unwrap_err().to_string();
+            assert_eq!(error, "the name has no address");
+        }
+        assert_eq!(ASKED.load(Relaxed), 2);
     }
 }

@@ -1,6 +1,6 @@
 //! Spans as they arrive: `blkin live`, a reader of `/api/blkin/live`.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::io::{self, BufRead, BufReader, ErrorKind, IsTerminal, Read, Write};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Once};
@@ -13,12 +13,15 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use self::again::Again;
 use crate::http;
 use crate::json;
 use crate::moments;
 use crate::span::Span;
 use crate::terminal::{Colour, MOST_COLUMNS, Style, fit, safe, wrapped};
 use crate::units;
+
+mod again;
 
 /// No event is read beyond this; a span is smaller than what the daemons take in.
 const MAX_EVENT_BYTES: u64 = 64 << 20;
@@ -48,6 +51,9 @@ pub struct LiveArguments {
     /// End after so many spans
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
+    /// Fail when the stream ends, instead of connecting again
+    #[arg(long)]
+    pub no_reconnect: bool,
 }
 
 /// Spans that the daemon left out of the view.
@@ -72,6 +78,18 @@ pub enum Event {
 pub struct Stream<R> {
     reader: BufReader<R>,
 }
+
+/// The stream is over, and not by what was read of it: there may be another.
+#[derive(Debug)]
+pub(crate) struct Lost(String);
+
+impl fmt::Display for Lost {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Lost {}
 
 /// Begins to watch what the collector or relay at `url` takes in.
 ///
@@ -101,11 +119,17 @@ fn watch_patiently(
         }
     }
     let waiting = http::tell_of_waiting(base, patience, Arc::new(Once::new()));
-    let mut response = request.call().map_err(|error| http::unanswered(error, base, patience, OPTION))?;
+    let mut response = request.call().map_err(|error| {
+        let error = http::unanswered(error, base, patience, OPTION);
+        Lost(format!("{error:#}"))
+    })?;
     drop(waiting);
-    if response.status() != 200 {
+    let status = response.status();
+    if status != 200 {
         let body = response.body_mut().with_config().limit(4096).read_to_string().unwrap_or_default();
-        bail!("{base} answered {}{}", response.status().as_u16(), http::words(&body, OPTION));
+        let said = format!("{base} answered {}{}", status.as_u16(), http::words(&body, OPTION));
+        // So does a proxy whose daemon is being restarted.
+        return Err(if status.is_server_error() { Lost(said).into() } else { anyhow!(said) });
     }
     let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok());
     if !kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
@@ -149,14 +173,14 @@ impl<R: Read> Stream<R> {
     }
 }
 
-fn broken_off(error: io::Error) -> anyhow::Error {
+fn broken_off(error: io::Error) -> Lost {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
-    match cause {
+    Lost(match cause {
         Some(ureq::Error::Timeout(_)) => {
-            anyhow!("the stream is silent: the daemon is stuck, or the network to it is gone")
+            "the stream is silent: the daemon is stuck, or the network to it is gone".to_owned()
         }
-        _ => anyhow::Error::new(error).context("the stream broke off"),
-    }
+        _ => format!("the stream broke off: {error}"),
+    })
 }
 
 fn read_event(kind: &str, data: String) -> Result<Event> {
@@ -166,21 +190,24 @@ fn read_event(kind: &str, data: String) -> Result<Event> {
     }
 }
 
-/// Prints what comes until the stream ends, so many spans were printed or the reader of `out` goes away. With `json` each
-/// span, and `{"missed":{…}}`, is a line.
+/// Prints what comes until so many spans as are `left` were printed, or the reader of `out` goes away. With `json` each span, and
+/// `{"missed":{…}}`, is a line.
+///
+/// # Errors
+/// [`Lost`] when the stream ends or breaks off.
 fn follow(
     mut stream: Stream<impl Read>,
-    spans: u64,
+    left: &mut u64,
     json: bool,
     style: Style,
     out: &mut dyn Write,
 ) -> Result<()> {
-    let mut left = spans;
-    while left > 0 {
+    while *left > 0 {
         let Some(event) = stream.next_event()? else {
-            bail!("the stream ended: the daemon is stopping, or took this viewer for dead");
+            let why = "the stream ended: the daemon is stopping, or took this viewer for dead";
+            return Err(Lost(why.to_owned()).into());
         };
-        left -= u64::from(matches!(event, Event::Span(_)));
+        *left -= u64::from(matches!(event, Event::Span(_)));
         let line = if json { json_line(event)? } else { text_line(event, style)? };
         match out.write_all(line.as_bytes()).and_then(|()| out.flush()) {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
@@ -268,11 +295,11 @@ fn time_of_day(us: u64) -> String {
     moments::moment(us).split(' ').nth(1).unwrap_or_default().to_owned()
 }
 
-/// Watches on the standard output. When its reader goes away the process ends at once, and not with the next span, which
+/// Watches on the standard output, and again once the daemon that was watched is there again. When its reader goes away the process ends at once, and not with the next span, which
 /// may be long in coming.
 ///
 /// # Errors
-/// When the daemon cannot be reached or read, the standard output not written, or no thread started.
+/// When the daemon cannot be reached at first or not be read, the standard output not written, or no thread started.
 pub fn print(url: &str, wanted: &LiveArguments, json: bool) -> Result<()> {
     std::thread::Builder::new()
         .name("hang-up".to_owned())
@@ -283,13 +310,22 @@ pub fn print(url: &str, wanted: &LiveArguments, json: bool) -> Result<()> {
         })
         .context("failed to start a thread")?;
     let style = Style::of_stdout_or(MOST_COLUMNS);
-    let stream = watch(url, wanted)?;
+    let mut stream = watch(url, wanted)?;
     // The first span may be long in coming.
     if io::stderr().is_terminal() {
         let base = http::without_login(url);
         let _unsaid = writeln!(io::stderr(), "{base}: spans as they arrive, until Ctrl-C");
     }
-    follow(stream, wanted.limit.unwrap_or(u64::MAX), json, style, &mut io::stdout().lock())
+    let mut left = wanted.limit.unwrap_or(u64::MAX);
+    let mut again = Again::default();
+    loop {
+        match follow(stream, &mut left, json, style, &mut io::stdout().lock()) {
+            Err(error) if error.is::<Lost>() && !wanted.no_reconnect => {
+                stream = again.connect(error, || watch(url, wanted))?;
+            }
+            followed => return followed,
+        }
+    }
 }
 
 /// Waits until nobody reads what is written to `out` any more: true then, false if that is not to be known. A file waits for

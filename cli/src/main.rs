@@ -36,7 +36,7 @@ Exit codes:
   0  well; also if a list is empty, or `recover` reads but a part of a damaged or cut file
   1  failed; (trace) no such trace, (set --pid, snapshot) no such program, (recover) nothing in the
      file can be read, (ledger) it does not balance or a daemon is missing in it, (doctor) tracing
-     does not work
+     does not work, (live) nobody was reached, or --no-reconnect and the stream ended
   2  wrong usage";
 
 /// Look at traces of BlkKin, and at the health of tracing on this machine.
@@ -105,7 +105,7 @@ enum Command {
         #[command(flatten)]
         collector: Collector,
     },
-    /// Print spans as they arrive at a collector or relay (--collector names it)
+    /// Print spans as they arrive at a collector or relay (--collector names it), also after its restart
     #[command(mut_arg("collector", |argument| argument.help("The collector or relay to read from")))]
     Live {
         #[command(flatten)]

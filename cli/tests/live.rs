@@ -17,6 +17,10 @@ const NOCTTY: i32 = OpenptFlags::NOCTTY.bits().cast_signed();
 
 /// Takes a request for the stream, and answers with one span and nothing more.
 fn serve_one_span(listener: &TcpListener) -> TcpStream {
+    answer(listener, "200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: {\"id\":\"1\"}\n\n")
+}
+
+fn answer(listener: &TcpListener, with: &str) -> TcpStream {
     let (mut viewer, _) = listener.accept().unwrap();
     let mut request = BufReader::new(viewer.try_clone().unwrap());
     let mut line = String::new();
@@ -24,8 +28,7 @@ fn serve_one_span(listener: &TcpListener) -> TcpStream {
         line.clear();
         assert_ne!(request.read_line(&mut line).unwrap(), 0, "the request breaks off");
     }
-    let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n";
-    viewer.write_all(format!("{head}data: {{\"id\":\"1\"}}\n\n").as_bytes()).unwrap();
+    viewer.write_all(format!("HTTP/1.1 {with}").as_bytes()).unwrap();
     viewer
 }
 
@@ -77,7 +80,7 @@ fn a_terminal_is_told_that_it_watches_before_anything_comes() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let collector = format!("http://{}", listener.local_addr().unwrap());
     let (mut terminal, stderr) = terminal();
-    let mut child = live(&collector).stderr(stderr).spawn().unwrap();
+    let mut child = live(&collector).arg("--no-reconnect").stderr(stderr).spawn().unwrap();
     drop(serve_one_span(&listener));
     assert!(!ended(&mut child).success(), "the stream broke off");
 
@@ -104,4 +107,40 @@ fn it_ends_with_the_reader_of_what_it_prints_though_no_further_span_comes() {
     let mut said = String::new();
     child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert!(status.success() && said.is_empty(), "{status}: {said}");
+}
+
+#[test]
+fn it_goes_on_once_the_daemon_that_it_watches_is_there_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let collector = format!("http://{}", listener.local_addr().unwrap());
+    let mut child = live(&collector).args(["--limit", "2"]).spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    drop(serve_one_span(&listener));
+    assert!(said.next().unwrap().ends_with("; connecting again"));
+    // It is there, and speaks no HTTP yet; then a proxy tells that it is not.
+    drop(listener.accept().unwrap());
+    let why = said.next().unwrap();
+    assert!(
+        why.starts_with(&format!("blkin: failed to reach {collector}")) && why.ends_with("; trying again"),
+        "{why}"
+    );
+    drop(answer(&listener, "503 Service Unavailable\r\nConnection: close\r\n\r\n"));
+    let why = said.next().unwrap();
+    assert!(why.contains(" answered 503"), "{why}");
+    let _open = serve_one_span(&listener);
+    assert_eq!(said.next().unwrap(), "blkin: connected again: what came meanwhile is not shown");
+    assert!(ended(&mut child).success());
+    let mut spans = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut spans).unwrap();
+    assert_eq!((spans.lines().count(), said.next()), (2, None));
+}
+
+#[test]
+fn another_daemon_in_the_place_of_the_one_that_it_watches_is_an_error() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let collector = format!("http://{}", listener.local_addr().unwrap());
+    let mut child = live(&collector).spawn().unwrap();
+    drop(serve_one_span(&listener));
+    drop(answer(&listener, "404 Not Found\r\nConnection: close\r\n\r\n"));
+    assert_eq!(ended(&mut child).code(), Some(1));
 }

@@ -61,6 +61,7 @@ fn collector_and_relay_show_what_was_asked_for() -> Result<()> {
         query: Some("Object=foo".into()),
         min_duration: Some(5000),
         limit: None,
+        no_reconnect: true,
     };
     let mut views = [watch(relay.daemon.http.base(), &wanted)?, watch(node.collector.http.base(), &wanted)?];
     let mut blkin = Command::new(binary("blkin")?);

@@ -221,6 +221,32 @@ fn a_worker_that_stood_still_with_its_holder_is_not_killed() {
     assert_eq!(daemon.metrics().sum("blkin_worker_stuck_kills_total"), 0);
 }
 
+/// Names of the workers that are not well.
+fn stuck(daemon: &common::Daemon) -> Vec<String> {
+    let report = daemon.report();
+    let workers = report["workers"].as_array().unwrap().iter();
+    let stuck = workers.filter(|worker| worker["state"] == "stuck");
+    stuck.map(|worker| worker["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_daemon_whose_sockets_are_taken_from_their_places_says_so_until_they_are_back() {
+    let site = Site::new();
+    let daemon = site.daemon(&[]);
+    daemon.assert_healthy();
+    for name in ["socket", "control.sock"] {
+        std::fs::rename(site.path(name), site.path("aside")).unwrap();
+        wait_for("health is red", || (daemon.health() == Some(503)).then_some(()));
+        assert_eq!(stuck(&daemon), ["socket"]);
+        let told = format!("has the same socket socket={}", site.path(name).display());
+        assert_eq!(daemon.says(&told).len(), 1, "once, not with each look");
+        std::fs::rename(site.path("aside"), site.path(name)).unwrap();
+        daemon.assert_healthy();
+    }
+    assert_eq!(daemon.says("is in its place again").len(), 2);
+    assert!(daemon.stop().success());
+}
+
 #[test]
 fn a_stopped_holder_turns_health_red_and_green_once_it_goes_on() {
     const { assert!(STUCK_AFTER.as_millis() < 2000, "operators are told of two seconds") };
@@ -230,9 +256,7 @@ fn a_stopped_holder_turns_health_red_and_green_once_it_goes_on() {
     daemon.assert_healthy();
     send_signal(daemon.pid(), Signal::STOP);
     wait_for("health is red", || (daemon.health() == Some(503)).then_some(()));
-    let report = daemon.report();
-    let stuck = report["workers"].as_array().unwrap().iter().filter(|worker| worker["state"] == "stuck");
-    assert_eq!(stuck.map(|worker| worker["name"].as_str().unwrap()).collect::<Vec<_>>(), ["holder"]);
+    assert_eq!(stuck(&daemon), ["holder"]);
     send_signal(daemon.pid(), Signal::CONT);
     daemon.assert_healthy();
     assert_eq!(daemon.worker_pid(), worker, "nothing had to be started anew");

@@ -39,6 +39,11 @@ impl Control {
         [self.socket.fd().as_fd(), self.rules.as_fd()]
     }
 
+    /// See [`LocalSocket::is_in_place`].
+    pub(super) fn is_in_place(&self) -> bool {
+        self.socket.is_in_place()
+    }
+
     /// Lets go of both.
     pub(super) fn end(self, closer: &Closer) {
         closer.let_go(self.socket.into_fd());

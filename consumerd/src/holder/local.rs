@@ -1,5 +1,6 @@
 //! A listening socket in the file system, for every local user.
 
+use std::fs::Metadata;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -10,6 +11,8 @@ use rustix::net::{
     AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, shutdown,
     socket_with,
 };
+
+use super::place_lock::PlaceLock;
 
 /// The socket; its file goes with it.
 #[derive(Debug)]
@@ -36,6 +39,9 @@ impl LocalSocket {
             make_folder(folder)?;
         }
         let address = SocketAddrUnix::new(path)?;
+        // What is stale may be looked at, removed and replaced by one daemon at a time. Nor does one that has not begun to
+        // listen yet look stale to another.
+        let _lock = PlaceLock::take(path)?;
         remove_stale(path, &address, kind)?;
         let socket = unconnected(kind)?;
         bind(&socket, &address)?;
@@ -49,6 +55,11 @@ impl LocalSocket {
     pub(super) fn refuse_others(&mut self) -> io::Result<()> {
         self.file.remove();
         Ok(shutdown(&self.socket, Shutdown::Read)?)
+    }
+
+    /// Whether who looks for it at its path finds it. As long as the system does not say otherwise it does.
+    pub(super) fn is_in_place(&self) -> bool {
+        self.file.is_in_place()
     }
 
     /// Its descriptor, which does not block.
@@ -66,11 +77,23 @@ impl SocketFile {
     /// Once: the next daemon may listen there afterwards. One may do so already, if somebody had removed the file.
     fn remove(&mut self) {
         let Some((path, own)) = self.0.take() else { return };
-        if path.symlink_metadata().is_ok_and(|found| (found.dev(), found.ino()) == own) {
+        if path.symlink_metadata().is_ok_and(|found| identity(&found) == own) {
             // Nobody is harmed by a socket file that stays: the next daemon replaces it.
             let _ = std::fs::remove_file(path);
         }
     }
+
+    fn is_in_place(&self) -> bool {
+        let Some((path, own)) = &self.0 else { return true };
+        match path.symlink_metadata() {
+            Ok(found) => identity(&found) == *own,
+            Err(error) => error.kind() != ErrorKind::NotFound,
+        }
+    }
+}
+
+fn identity(found: &Metadata) -> Identity {
+    (found.dev(), found.ino())
 }
 
 impl Drop for SocketFile {
@@ -138,11 +161,61 @@ mod tests {
             assert!(LocalSocket::listen(&path, kind, 8).is_err());
             drop(first);
             assert!(!path.exists());
-            let stale = unconnected(kind).unwrap();
-            bind(&stale, &SocketAddrUnix::new(&path).unwrap()).unwrap();
-            drop(stale);
+            leave_stale(&path, kind);
             assert!(LocalSocket::listen(&path, kind, 8).is_ok());
         }
+    }
+
+    fn leave_stale(path: &Path, kind: SocketType) {
+        bind(unconnected(kind).unwrap(), &SocketAddrUnix::new(path).unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_stale_socket_stays_while_another_daemon_is_about_to_replace_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        leave_stale(&path, SocketType::STREAM);
+        let other = PlaceLock::take(&path).unwrap();
+        let error = LocalSocket::listen(&path, SocketType::STREAM, 8).unwrap_err();
+        assert!(error.kind() == ErrorKind::AddrInUse && path.exists(), "{error}");
+        drop(other);
+        LocalSocket::listen(&path, SocketType::STREAM, 8).unwrap();
+    }
+
+    #[test]
+    fn of_daemons_that_start_at_once_over_a_stale_socket_one_listens_and_can_be_reached() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        for _ in 0..100 {
+            leave_stale(&path, SocketType::STREAM);
+            let start = std::sync::Barrier::new(4);
+            let listen = || {
+                start.wait();
+                LocalSocket::listen(&path, SocketType::STREAM, 8).ok()
+            };
+            let listening: Vec<_> = std::thread::scope(|scope| {
+                let all = [(); 4].map(|()| scope.spawn(listen));
+                all.into_iter().filter_map(|one| one.join().unwrap()).collect()
+            });
+            assert!(listening.len() == 1 && listening[0].is_in_place(), "{listening:?}");
+            let names: Vec<_> =
+                folder.path().read_dir().unwrap().map(|file| file.unwrap().file_name()).collect();
+            assert_eq!(names, ["s"]);
+        }
+    }
+
+    #[test]
+    fn a_socket_that_was_removed_or_replaced_is_not_in_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, aside] = ["s", "aside"].map(|name| folder.path().join(name));
+        let first = LocalSocket::listen(&path, SocketType::STREAM, 8).unwrap();
+        assert!(first.is_in_place());
+        std::fs::rename(&path, &aside).unwrap();
+        assert!(!first.is_in_place());
+        let second = LocalSocket::listen(&path, SocketType::STREAM, 8).unwrap();
+        assert!(second.is_in_place() && !first.is_in_place());
+        std::fs::rename(&aside, &path).unwrap();
+        assert!(first.is_in_place() && !second.is_in_place());
     }
 
     #[test]

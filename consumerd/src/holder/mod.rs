@@ -14,8 +14,10 @@ mod gone;
 mod guard;
 pub mod held;
 mod local;
+mod lookout;
 mod numbers;
 mod offers;
+mod place_lock;
 mod predecessor;
 mod restore;
 mod scan;
@@ -25,7 +27,7 @@ mod waiting;
 mod worker_process;
 
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
@@ -148,6 +150,8 @@ struct Holder<'a> {
     stop: CancellationToken,
     restart_pause: Duration,
     was_ready: bool,
+    /// Those of its sockets whose file is not in its place.
+    lost: Vec<PathBuf>,
     timer: Timer,
 }
 
@@ -236,6 +240,7 @@ impl<'a> Holder<'a> {
             stop,
             restart_pause: Duration::ZERO,
             was_ready: false,
+            lost: Vec::new(),
             timer: Timer::new().context("failed to make a timer")?,
         };
         holder.restore(kept.programs, kept.useless, is_kept);
@@ -329,7 +334,7 @@ impl<'a> Holder<'a> {
         loop {
             is_complete = self.tell(worker, is_complete);
             tell_store(&mut self.store, |store| store.tell(&self.held, Instant::now()));
-            let next_beat = worker.beat();
+            let next_beat = worker.beat(|| self.has_its_sockets());
             let pause = if is_complete && !self.has_more() { next_beat } else { SHORT_TICK };
             let silence = worker.silence(&self.staging);
             self.kill_if_stuck(worker, silence);

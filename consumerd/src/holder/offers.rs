@@ -80,6 +80,11 @@ impl Offers {
         self.closer.let_go(self.socket.into_fd());
     }
 
+    /// See [`LocalSocket::is_in_place`].
+    pub(super) fn is_in_place(&self) -> bool {
+        self.socket.is_in_place()
+    }
+
     /// The socket, to wait on.
     pub(super) fn socket(&self) -> &OwnedFd {
         self.socket.fd()

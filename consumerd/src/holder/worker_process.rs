@@ -103,8 +103,9 @@ impl WorkerProcess {
         }
     }
 
-    /// Tells it that the holder is alive, unless it was told a moment ago. Gives the time until it is to be told again.
-    pub(super) fn beat(&mut self) -> Duration {
+    /// Tells it that the holder is alive, and whether it has its sockets, unless it was told a moment ago. Gives the time until it
+    /// is to be told again.
+    pub(super) fn beat(&mut self, has_sockets: impl FnOnce() -> bool) -> Duration {
         let now = Instant::now();
         let left =
             self.last_beat.map_or(Duration::ZERO, |last| (last + BEAT_EVERY).saturating_duration_since(now));
@@ -112,7 +113,7 @@ impl WorkerProcess {
             return left;
         }
         // A worker that does not read its messages is found stuck by other means.
-        let _ = send(&self.link, &Message::Beat.encode(), &[]);
+        let _ = send(&self.link, &Message::Beat(has_sockets()).encode(), &[]);
         self.last_beat = Some(now);
         BEAT_EVERY
     }

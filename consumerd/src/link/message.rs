@@ -39,8 +39,8 @@ pub enum Message {
     Attach(Program),
     /// Every program that was held when the worker started has been named.
     Complete,
-    /// The holder is alive.
-    Beat,
+    /// The holder is alive; whether whoever looks for it finds its sockets.
+    Beat(bool),
     /// The worker has rebuilt its state.
     Ready,
     /// The descriptors of this program are no longer needed.
@@ -54,7 +54,7 @@ impl Message {
             Self::Hello(json) => [b"H", json.as_slice()].concat(),
             Self::Attach(program) => encode_attach(program),
             Self::Complete => b"C".to_vec(),
-            Self::Beat => b"B".to_vec(),
+            Self::Beat(has_sockets) => vec![b'B', u8::from(*has_sockets)],
             Self::Ready => b"R".to_vec(),
             Self::Release(number) => [b"X".as_slice(), &number.to_le_bytes()].concat(),
         }
@@ -67,7 +67,7 @@ impl Message {
             (b'H', _) => Some(Self::Hello(rest.to_vec())),
             (b'A', _) => decode_attach(rest).map(Self::Attach),
             (b'C', 0) => Some(Self::Complete),
-            (b'B', 0) => Some(Self::Beat),
+            (b'B', 1) => Some(Self::Beat(rest[0] != 0)),
             (b'R', 0) => Some(Self::Ready),
             (b'X', 8) => Some(Self::Release(u64::from_le_bytes(rest.try_into().ok()?))),
             _ => None,
@@ -107,7 +107,8 @@ mod tests {
             Message::Hello(b"{}".to_vec()),
             Message::Attach(program),
             Message::Complete,
-            Message::Beat,
+            Message::Beat(true),
+            Message::Beat(false),
             Message::Ready,
             Message::Release(9),
         ];

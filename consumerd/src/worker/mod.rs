@@ -1,6 +1,7 @@
 //! The worker: reads what programs wrote, and ships it. It has no privileges and may be killed at any time.
 
 mod askers;
+mod beats;
 mod before;
 mod engine;
 mod feed;
@@ -42,6 +43,7 @@ use crate::settings::{self, Settings};
 use crate::sinks::{self, Sign};
 use crate::staging::Memfd;
 use crate::timer::Timer;
+use beats::Beats;
 use engine::{Engine, Progress};
 pub use engine::{Snapshot, SpanFigures};
 use ledger::SinkFigures;
@@ -165,8 +167,8 @@ struct Worker {
     is_kept: bool,
     /// See [`lock`].
     _of_staging: Option<OwnedFd>,
-    /// Beats when the holder does; none once it has said its last.
-    holder: Option<Heartbeat>,
+    /// None once it has said its last.
+    holder: Option<Beats>,
 }
 
 impl Worker {
@@ -208,7 +210,7 @@ impl Worker {
             was_woken: false,
             was_woken_in_vain: false,
             config,
-            holder: Some(health.worker("holder")),
+            holder: Some(Beats::of_holder(&health)),
             link: watch(link)?,
             engine,
             health,
@@ -376,7 +378,9 @@ impl Worker {
                         .attach(program, segment, control)
                         .context("failed to attach to a program")?;
                 }
-                Ok(Some((Message::Beat, _))) => self.holder.iter().for_each(Heartbeat::beat),
+                Ok(Some((Message::Beat(has_sockets), _))) => {
+                    self.holder.iter_mut().for_each(|beats| beats.hear(has_sockets));
+                }
                 Ok(Some(_)) => {}
                 Ok(None) => {
                     self.is_linked = false;
@@ -405,7 +409,7 @@ impl Worker {
     async fn finish(&mut self, heartbeats: &Heartbeats) -> anyhow::Result<()> {
         self.waker.rise();
         self.listen_to_the_end().await?;
-        self.holder.take().into_iter().for_each(Heartbeat::finish);
+        self.holder.take().into_iter().for_each(Beats::finish);
         self.tell_lost(Losing::rest);
         let before = self.engine().snapshot().sinks;
         let due = Instant::now() + Duration::from_millis(self.config.stop_timeout_ms);
@@ -489,7 +493,7 @@ fn take_over(link: &OwnedFd, engine: &mut Engine) -> anyhow::Result<()> {
                 engine.attach(program, segment, control).context("failed to attach to a program")?;
             }
             // Programs are named as fast as this hears of them: a beat may come in between.
-            (Message::Beat, _) => {}
+            (Message::Beat(_), _) => {}
             (Message::Complete, _) => break,
             _ => bail!("failed to understand the holder"),
         }

@@ -1,0 +1,27 @@
+//! Whether whoever looks for the daemon finds its sockets. Somebody may have removed their files, or put others in their
+//! places; the daemon would run on, and no program that starts would reach it.
+
+use super::Holder;
+
+impl Holder<'_> {
+    /// Whether it does; tells the log when that changes.
+    pub(super) fn has_its_sockets(&mut self) -> bool {
+        let sockets = [
+            (self.offers.is_in_place(), self.config.socket.clone()),
+            (self.control.is_in_place(), self.config.control_socket()),
+        ];
+        let lost = sockets.into_iter().filter_map(|(is_in_place, path)| (!is_in_place).then_some(path));
+        let before = std::mem::replace(&mut self.lost, lost.collect());
+        for socket in self.lost.iter().filter(|socket| !before.contains(socket)) {
+            tracing::error!(
+                socket = %socket.display(),
+                "the file of a socket was removed, or another took its place: nobody finds this daemon there; restart it, \
+                 and see to it that no other daemon has the same socket"
+            );
+        }
+        for socket in before.iter().filter(|socket| !self.lost.contains(socket)) {
+            tracing::info!(socket = %socket.display(), "the file of a socket is in its place again");
+        }
+        self.lost.is_empty()
+    }
+}

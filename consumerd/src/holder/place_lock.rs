@@ -1,0 +1,86 @@
+//! Keeps other daemons from a place in the file system while one looks at what is there, removes it and puts its own
+//! there.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, lstat, open};
+use rustix::io::Errno;
+
+/// The lock (flock) of a file beside the place, which goes with it. The folder could be locked without one, but by
+/// everybody who may read it.
+#[derive(Debug)]
+pub(super) struct PlaceLock {
+    path: PathBuf,
+    _file: OwnedFd,
+}
+
+impl PlaceLock {
+    /// Locks the place at `path`, by a file of that name with `.lock` behind it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::AddrInUse`] while another daemon has it; when the file cannot be made.
+    pub(super) fn take(path: &Path) -> io::Result<Self> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".lock");
+        let path = PathBuf::from(name);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let unusable = |error: Errno| {
+            let error = io::Error::from(error);
+            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        };
+        let file = open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(unusable)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => return Err(is_taken()),
+            locked => locked.map_err(unusable)?,
+        }
+        // Who had it before may have removed the file that was opened here, and a third may have made another since.
+        let own = fstat(&file).map_err(unusable)?;
+        match lstat(&path) {
+            Ok(found) if (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino) => {
+                Ok(Self { path, _file: file })
+            }
+            _ => Err(is_taken()),
+        }
+    }
+}
+
+fn is_taken() -> io::Error {
+    io::Error::new(ErrorKind::AddrInUse, "another daemon is about to listen there")
+}
+
+impl Drop for PlaceLock {
+    /// Removes the file while it is locked: it is its own as long as that.
+    fn drop(&mut self) {
+        // One that stays is locked by the next.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_has_it_at_a_time_and_its_file_goes_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let first = PlaceLock::take(&path).unwrap();
+        assert_eq!(PlaceLock::take(&path).unwrap_err().kind(), ErrorKind::AddrInUse);
+        drop(first);
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+        // One that was killed left it.
+        std::fs::write(folder.path().join("s.lock"), "").unwrap();
+        PlaceLock::take(&path).unwrap();
+    }
+
+    #[test]
+    fn a_link_in_its_place_is_not_followed_and_the_file_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, lock, target] = ["s", "s.lock", "target"].map(|name| folder.path().join(name));
+        std::os::unix::fs::symlink(&target, &lock).unwrap();
+        let error = PlaceLock::take(&path).unwrap_err().to_string();
+        assert!(error.starts_with(&lock.display().to_string()) && !target.exists(), "{error}");
+    }
+}

@@ -295,8 +295,8 @@ fn time_of_day(us: u64) -> String {
     moments::moment(us).split(' ').nth(1).unwrap_or_default().to_owned()
 }
 
-/// Watches on the standard output, and again once the daemon that was watched is there again. When its reader goes away the process ends at once, and not with the next span, which
-/// may be long in coming.
+/// Watches on the standard output, and goes on once a daemon that went is there again. When its reader goes away the process
+/// ends at once, and not with the next span, which may be long in coming.
 ///
 /// # Errors
 /// When the daemon cannot be reached at first or not be read, the standard output not written, or no thread started.

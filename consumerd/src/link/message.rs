@@ -67,7 +67,7 @@ impl Message {
             (b'H', _) => Some(Self::Hello(rest.to_vec())),
             (b'A', _) => decode_attach(rest).map(Self::Attach),
             (b'C', 0) => Some(Self::Complete),
-            (b'B', 1) => Some(Self::Beat(rest[0] != 0)),
+            (b'B', 1) if rest[0] <= 1 => Some(Self::Beat(rest[0] == 1)),
             (b'R', 0) => Some(Self::Ready),
             (b'X', 8) => Some(Self::Release(u64::from_le_bytes(rest.try_into().ok()?))),
             _ => None,
@@ -115,7 +115,7 @@ mod tests {
         for message in all {
             assert_eq!(Message::decode(&message.encode()), Some(message));
         }
-        for bad in [&b""[..], b"Z", b"X123", b"Rx", b"A12"] {
+        for bad in [&b""[..], b"Z", b"X123", b"Rx", b"A12", b"B", b"B\x02"] {
             assert_eq!(Message::decode(bad), None);
         }
     }

@@ -55,7 +55,8 @@
 //!
 //! Recording makes no system call, takes no lock and allocates nothing in the steady state, may be done in signal
 //! handlers, and keeps errno. A forked child records on its own without any help. Stacks of 16 KiB are enough, where
-//! dependencies are optimised: by `[profile.dev.package."*"] opt-level = 1` in cargo's `dev` profile, where it takes 52 KiB without.
+//! dependencies are optimised: by `[profile.dev.package."*"] opt-level = 1` in cargo's `dev` profile, where it takes 32 KiB without,
+//! and in a signal handler what the kernel saves on its stack besides.
 //!
 //! The crate's feature `c` adds the C interface (`blkin/zipkin_c.h`) for parts of the program that are in C, which then record
 //! into the same rings. Without it nothing of the crate can be seen from outside: a plug-in records beside a host that has

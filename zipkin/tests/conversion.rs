@@ -2,8 +2,11 @@
 //! made; here each rule is seen alone.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
+use blkin_thrift::view::SpanView;
 use blkin_thrift::{Annotation, AnnotationType, BinaryAnnotation, Endpoint, Span};
-use blkin_zipkin::convert::{has_call_mark, is_plain_key, is_plain_value, service_of, v1_to_v2};
+use blkin_zipkin::convert::{
+    Texts, has_call_mark, is_plain_key, is_plain_value, service_of, v1_to_v2, view_to_v2,
+};
 use blkin_zipkin::model;
 use proptest::collection::vec;
 use proptest::option;
@@ -392,5 +395,23 @@ proptest! {
             prop_assert!(side.annotations.iter().all(|one| told(one.timestamp, &one.value)), "{side:?}");
             prop_assert_eq!(side, &side.clone().normalized());
         }
+    }
+    #[test]
+    fn without_the_texts_that_nobody_wants_all_else_is_as_it_would_be_with_them(span in any_v1()) {
+        let wanted = ["a", "k", "lc"];
+        let (mut all, mut some) = (v1_to_v2(&span), view_to_v2(&SpanView::of(&span), Texts::Only(&wanted)));
+        for side in &some {
+            let unwanted = side.annotations.iter().find(|one| is_plain_value(&one.value) && one.value != "a");
+            prop_assert_eq!(unwanted, None);
+        }
+        // Core annotations without an endpoint are texts like others, but no question is about them.
+        for side in all.iter_mut().chain(&mut some) {
+            side.annotations.retain(|one| wanted.contains(&&*one.value));
+        }
+        for side in &mut all {
+            let tags = side.tags.iter().filter(|(key, _)| wanted.contains(&key.as_str()));
+            side.tags = tags.map(|(key, value)| (key.clone(), value.clone())).collect();
+        }
+        prop_assert_eq!(all, some);
     }
 }

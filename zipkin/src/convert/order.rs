@@ -102,6 +102,10 @@ mod tests {
     fn values_of_which_one_is_not_bounded_stay_in_the_order_in_which_they_came() {
         let unbounded = vec![value(0, 8, "first"), value(2, 6, "second"), value(1, 1, "third")];
         assert_eq!(shown(vec![event(1, 5, 100), event(0, 9, 300)], unbounded), "third");
+        let after_another_ring = vec![value(0, 10, "first"), value(2, 6, "second")];
+        assert_eq!(shown(vec![event(1, 5, 100), event(0, 9, 300)], after_another_ring), "second");
+        let before_another_ring = vec![value(2, 6, "first"), value(0, 1, "second")];
+        assert_eq!(shown(vec![event(1, 5, 100), event(2, 5, 300)], before_another_ring), "second");
         let of_others =
             vec![value(0, 8, "first"), BinaryAnnotation { position: None, ..value(1, 1, "second") }];
         assert_eq!(shown(vec![event(1, 5, 100), event(0, 9, 300)], of_others), "second");

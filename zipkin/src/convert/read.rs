@@ -240,4 +240,15 @@ mod tests {
         assert_eq!(endpoint.ipv4.unwrap().to_string(), "192.168.1.2");
         assert_eq!(endpoint.port, Some(65_535));
     }
+
+    #[test]
+    fn an_endpoint_has_its_ipv6_address_unless_that_is_ipv4_in_disguise() {
+        let read = |ipv6: &str| {
+            let ipv6 = Some(ipv6.parse::<std::net::Ipv6Addr>().unwrap().octets());
+            let endpoint = read_host(Some(EndpointView { ipv6, ..EndpointView::default() })).unwrap();
+            (endpoint.ipv4.map(|ip| ip.to_string()), endpoint.ipv6.map(|ip| ip.to_string()))
+        };
+        assert_eq!(read("2001:db8::1"), (None, Some("2001:db8::1".to_owned())));
+        assert_eq!(read("::1.2.3.4"), (Some("1.2.3.4".to_owned()), None));
+    }
 }

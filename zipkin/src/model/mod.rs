@@ -232,6 +232,36 @@ mod tests {
     }
 
     #[test]
+    fn a_kind_is_read_as_it_is_written() {
+        for kind in [Kind::Client, Kind::Server, Kind::Producer, Kind::Consumer] {
+            let written = serde_json::to_value(kind).unwrap();
+            assert_eq!(written.as_str().and_then(Kind::from_name), Some(kind));
+        }
+        assert_eq!(["client", ""].map(Kind::from_name), [None, None]);
+    }
+
+    #[test]
+    fn times_of_zero_or_less_and_empty_endpoints_are_none() {
+        let plain = Span::new(TraceId::new(0, 1).unwrap(), SpanId::new(2).unwrap());
+        for time in [0, -1, i64::MIN] {
+            let empty = || Some(Endpoint::default());
+            let (timestamp, duration) = (Some(time), Some(time));
+            let span = Span { timestamp, duration, local_endpoint: empty(), ..plain.clone() };
+            assert_eq!(Span { remote_endpoint: empty(), ..span }.normalized(), plain);
+        }
+        let least = Span { timestamp: Some(1), duration: Some(1), ..plain };
+        assert_eq!(least.clone().normalized(), least);
+    }
+
+    #[test]
+    fn annotations_and_tags_are_counted_alike() {
+        let span = Span::new(TraceId::new(0, 1).unwrap(), SpanId::new(2).unwrap());
+        let tags = ["a", "b", "c"].map(|key| (key.to_owned(), String::new())).into();
+        let annotations = vec![at(7, 0, "x"), at(8, 0, "x")];
+        assert_eq!(Span { annotations, tags, ..span }.annotation_count(), 5);
+    }
+
+    #[test]
     fn annotations_of_a_microsecond_stand_in_the_order_of_their_nanoseconds() {
         let expected = [at(6, 999, "z"), at(7, 10, "Enqueuing op"), at(7, 20, "Enqueued op"), at(8, 0, "a")];
         let mut mixed = expected.clone();

@@ -92,3 +92,16 @@ fn where_a_program_ends_only_its_own_spans_are_looked_at() {
     assert_eq!(out.len() as u64, PROGRAMS);
     assert!(join.open.looks - before <= 4 * PROGRAMS as usize, "{}", join.open.looks - before);
 }
+
+/// Else staging would stay full.
+#[test]
+fn a_span_that_left_hides_no_later_one_with_an_old_frame() {
+    let mut join = Join::new(rules());
+    for (span, key) in [(5, "end"), (6, "start")] {
+        join.add(&event(1, span, key, 100), 0, SECOND);
+    }
+    assert_eq!(one(&mut join).span_id, 5);
+    let mut out = Vec::new();
+    join.split_up_to_frame(u64::MAX, &mut out);
+    assert_eq!(out.iter().map(|piece| piece.span_id).collect::<Vec<_>>(), [6]);
+}

@@ -346,7 +346,9 @@ fn a_call_without_a_list_of_entries_is_not_one_of_none() {
         assert!(matches!(bad.cause, Error::Malformed(_)) && bad.reply.is_some(), "{bad:?}");
         skim_and_parse(&frame);
     }
-    for frame in [holding(LIST, 1), call(&[field(LIST, 1), vec![STRUCT, 0, 0, 0, 0]].concat())] {
+    let elements = |elements: &[u8]| call(&[field(LIST, 1), elements.to_vec()].concat());
+    let of_numbers = elements(&[8, 0, 0, 0, 1, 0x7f, 0x7f, 0x7f, 0x7f]);
+    for frame in [holding(LIST, 1), elements(&[STRUCT, 0, 0, 0, 0]), of_numbers] {
         assert!(scribe::parse_call(&frame, &Limits::default()).is_ok());
         skim_and_parse(&frame);
     }

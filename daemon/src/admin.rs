@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::{Patience, Patient};
+use crate::escapes;
 use crate::exposition::Exposition;
 use crate::health::Health;
 use crate::places::Turns;
@@ -39,7 +40,7 @@ pub fn router(admin: Admin) -> Router {
 }
 
 /// Serves `router` on `listener` until `stop` is cancelled and the requests under way are answered. Peers that are silent
-/// are not waited for; beyond `max_connections` at a time peers wait to be accepted until another has gone, or is silent.
+/// are not waited for, and wrong [`escapes`] refused; beyond `max_connections` at a time peers wait to be accepted until another has gone, or is silent.
 ///
 /// # Errors
 /// When the listener fails for good.
@@ -51,7 +52,10 @@ pub async fn serve(
     stop: CancellationToken,
 ) -> std::io::Result<()> {
     let listener = Patient::new(listener, max_connections, patience);
-    let routes = router.layer(from_fn(take_turns)).into_make_service_with_connect_info::<Turns>();
+    let routes = router
+        .layer(from_fn(escapes::refuse_wrong))
+        .layer(from_fn(take_turns))
+        .into_make_service_with_connect_info::<Turns>();
     axum::serve(listener, routes).with_graceful_shutdown(async move { stop.cancelled().await }).await
 }
 
@@ -167,6 +171,13 @@ mod tests {
         let patience = Patience::new(Duration::from_secs(60));
         let server = tokio::spawn(serve(listener, routes, ADMIN_CONNECTIONS, patience, stop.clone()));
 
+        for wrong in ["/metrics?%", "/%2/metrics"] {
+            let refused = get(address, wrong).await;
+            assert!(
+                refused.starts_with("HTTP/1.1 400") && refused.contains("write %25 for one"),
+                "{refused}"
+            );
+        }
         let text = get(address, "/metrics").await;
         assert!(text.contains("content-type: text/plain; version=0.0.4"), "{text}");
         assert!(text.contains("# TYPE blkin_test_total counter\nblkin_test_total 3\n"), "{text}");

@@ -14,6 +14,7 @@
 //! - [`page_cache`]: reading what a disk has, and not what it was told.
 //! - [`descriptors`]: how many connections the limit of open files leaves room for.
 //! - [`admin`]: the `/metrics` and `/healthz` routes.
+//! - [`escapes`]: what only looks like an escape in a path or query is refused.
 //! - [`drain`]: how long what is under way has when a server ends.
 //! - `presence`: what `/metrics` says of every daemon itself.
 //! - [`connection`]: HTTP connections that do not wait for a silent peer for ever.
@@ -31,6 +32,7 @@ pub mod config;
 pub mod connection;
 pub mod descriptors;
 pub mod drain;
+pub mod escapes;
 pub mod exit;
 pub mod exposition;
 pub mod health;

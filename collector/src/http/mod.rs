@@ -29,8 +29,8 @@ use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{from_fn, map_response_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use blkin_daemon::Notices;
 use blkin_daemon::admin::{self, Admin};
+use blkin_daemon::{Notices, escapes};
 
 pub use metrics::{Metrics, registry};
 pub use queries::{Queries, Unanswered};
@@ -84,7 +84,7 @@ pub fn router(app: Arc<App>, admin: Admin, live: Router) -> Router {
         .merge(info_routes(app, admin))
         .merge(page.layer(compression::layer()))
         .fallback(async move |method: Method, uri: Uri| no_route(&method, &uri, &named))
-        .layer(from_fn(path::refuse_wrong_escapes))
+        .layer(from_fn(escapes::refuse_wrong))
         .layer(cors::layer(&config.cors_origins))
 }
 

@@ -1,32 +1,12 @@
 //! Paths as Zipkin's server reads them: several slashes are one, which a base URL with one at its end makes of a path, and
-//! an escape of a character that needs none is that character. What only looks like an escape is refused.
+//! an escape of a character that needs none is that character.
 
-use axum::extract::Request;
 use axum::http::Uri;
-use axum::middleware::Next;
-use axum::response::Response;
-
-use super::Problem;
-
-/// Refuses what has a wrong escape, in its query too: it would find nothing, and its sender not know why.
-pub(super) async fn refuse_wrong_escapes(request: Request, next: Next) -> Result<Response, Problem> {
-    let uri = request.uri();
-    if has_wrong_escape(uri.path()) || uri.query().is_some_and(has_wrong_escape) {
-        return Err(Problem::bad("a % without two hexadecimal digits behind it: write %25 for one"));
-    }
-    Ok(next.run(request).await)
-}
-
-fn has_wrong_escape(text: &str) -> bool {
-    let is_escape = |behind: &str| {
-        behind.get(..2).is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
-    };
-    text.split('%').skip(1).any(|behind| !is_escape(behind))
-}
+use blkin_daemon::escapes;
 
 /// Writes the path of a URI as the routes have it. One with a wrong escape is left as it is: it might look right then.
 pub(super) fn simplify(uri: &mut Uri) {
-    if !uri.path().contains("//") && !uri.path().contains('%') || has_wrong_escape(uri.path()) {
+    if !uri.path().contains("//") && !uri.path().contains('%') || escapes::is_wrong(uri.path()) {
         return;
     }
     let query = uri.query().map_or_else(String::new, |query| format!("?{query}"));
@@ -78,16 +58,6 @@ mod tests {
             let mut uri: Uri = written.parse().unwrap();
             simplify(&mut uri);
             assert_eq!(uri.to_string(), read.parse::<Uri>().unwrap().to_string(), "{written}");
-        }
-    }
-
-    #[test]
-    fn an_escape_has_two_hexadecimal_digits() {
-        for right in ["", "a", "%20", "a=%e4%F6&b=%25", "%2525"] {
-            assert!(!has_wrong_escape(right), "{right}");
-        }
-        for wrong in ["%", "a=100%", "%2", "%zz", "%2g", "%+1", "%%20", "%20%", "%2%20", "%1é"] {
-            assert!(has_wrong_escape(wrong), "{wrong}");
         }
     }
 }

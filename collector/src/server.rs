@@ -47,7 +47,6 @@ async fn run(read: Layered<Config>, arguments: &Arguments) -> anyhow::Result<()>
         Listeners::open(read.config.scribe_listen, read.config.http_listen).await?;
     let (collector, store_thread) =
         Collector::open(read.config.clone()).map_err(|failed| read.explain(failed, Config::check_folders))?;
-    tracing::info!(scribe = %addresses.scribe, http = %addresses.http, "ready");
     let (read_again, retention) = (arguments.clone(), collector.writer.retention());
     let changed = move |config: &Config| retention.set(config.retention());
     collector.settings.reload_on(
@@ -56,6 +55,7 @@ async fn run(read: Layered<Config>, arguments: &Arguments) -> anyhow::Result<()>
         changed,
     );
     ready::tell(arguments.ready_file.as_deref(), &addresses)?;
+    tracing::info!(scribe = %addresses.scribe, http = %addresses.http, "ready");
     let watch = watch_store(store_thread, stop.clone());
     collector.serve(scribe, http, stop).await;
     drain_store(watch).await

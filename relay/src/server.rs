@@ -61,10 +61,10 @@ async fn run(read: Layered<Config>, arguments: &Arguments) -> anyhow::Result<()>
     let relay = spool
         .and_then(|spool| Relay::open(config.clone(), addresses.scribe, spool, max_connections))
         .map_err(|failed| read.explain(failed, Config::check_folders))?;
-    tracing::info!(scribe = %addresses.scribe, http = %addresses.http, upstreams = ?config.upstreams, "ready");
     let read_again = arguments.clone();
     relay.settings.reload_on(reloads, move || read_again.configuration().map(|read| read.config), |_| {});
     ready::tell(arguments.ready_file.as_deref(), &addresses)?;
+    tracing::info!(scribe = %addresses.scribe, http = %addresses.http, upstreams = ?config.upstreams, "ready");
     relay.serve(scribe, http, stop).await
 }
 

@@ -77,3 +77,15 @@ fn a_spool_that_cannot_be_used_ends_the_relay_with_a_reason() {
         "{words}"
     );
 }
+
+/// Who reads the log alone would go on with a relay that ends.
+#[test]
+fn a_relay_that_cannot_tell_by_its_file_that_it_is_ready_does_not_log_so() {
+    let (folder, any) = (tempfile::tempdir().unwrap(), "127.0.0.1:0");
+    let places = ["--config", "/dev/null", "--scribe-listen", any, "--http-listen", any, "--spool-dir"];
+    let rest = [folder.path().to_str().unwrap(), "--ready-file", "/nowhere/ready.json"];
+    let failed = relay(&[&places[..], &rest].concat());
+    assert_eq!(failed.status.code(), Some(1));
+    let words = String::from_utf8_lossy(&failed.stderr);
+    assert!(words.contains("failed to write the ready file") && !words.contains(": ready "), "{words}");
+}

@@ -10,7 +10,7 @@ use blkin_thrift::scribe::{LogEntry, ResultCode, span_message};
 
 use crate::bad_input::{JSON, THRIFT};
 use crate::limits::configured;
-use crate::running::{Collector, Scribe, command, entry, span, span_entry, told};
+use crate::running::{Collector, Scribe, command, entry, ready_file, span, span_entry, told};
 
 #[test]
 fn spans_are_in_the_category_that_is_configured() {
@@ -40,6 +40,17 @@ fn the_log_is_in_the_format_that_is_configured() {
         |line: &str| serde_json::from_str::<serde_json::Value>(line).is_ok_and(|l| l["level"].is_string());
     assert!(json.contains("ready") && json.lines().all(is_json), "{json}");
     assert!(text.contains("ready") && !text.lines().any(is_json), "{text}");
+}
+
+/// Who reads the log alone would go on with a collector that ends.
+#[test]
+fn a_collector_that_cannot_tell_by_its_file_that_it_is_ready_does_not_log_so() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(ready_file(folder.path())).unwrap();
+    let failed = command(folder.path()).output().unwrap();
+    assert_eq!(failed.status.code(), Some(1));
+    let words = String::from_utf8_lossy(&failed.stderr);
+    assert!(words.contains("failed to write the ready file") && !words.contains(": ready "), "{words}");
 }
 
 /// A thrift list of one span with a structure that nobody knows, in which structures nest so deep.

@@ -33,7 +33,7 @@ pub(crate) fn command(folder: &Path) -> Command {
     command
 }
 
-fn ready_file(folder: &Path) -> PathBuf {
+pub(crate) fn ready_file(folder: &Path) -> PathBuf {
     folder.join("ready.json")
 }
 

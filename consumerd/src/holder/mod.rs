@@ -69,7 +69,7 @@ const MAX_RESTART_PAUSE: Duration = Duration::from_secs(5);
 
 #[derive(Serialize)]
 struct Ready<'a> {
-    http: String,
+    http: &'a str,
     socket: &'a Path,
     control: &'a Path,
 }
@@ -449,10 +449,11 @@ impl<'a> Holder<'a> {
             return Ok(());
         }
         let http = self.http.local_addr()?.to_string();
-        let (socket, to) = (self.config.socket.display(), self.config.ships_to());
-        tracing::info!(http, %socket, ?to, "ready");
+        let (socket, to) = (&self.config.socket, self.config.ships_to());
         let control = &self.config.control_socket();
-        ready::tell(self.ready_file, &Ready { http, socket: &self.config.socket, control })
+        ready::tell(self.ready_file, &Ready { http: &http, socket, control })?;
+        tracing::info!(http, socket = %socket.display(), ?to, "ready");
+        Ok(())
     }
 
     fn kill_if_stuck(&mut self, worker: &mut WorkerProcess, silence: Duration) {

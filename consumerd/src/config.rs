@@ -22,6 +22,9 @@ pub const DEFAULT_FILE: &str = "/etc/blkin/consumerd.toml";
 /// Most bytes in the path of a socket: Linux has 108 for it and the zero behind it.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
+/// The id after it, -1, stands for none: who is to take it keeps the one he has, or is refused.
+const MAX_ID: u64 = u32::MAX as u64 - 1;
+
 /// A frame and its header are at most this much larger than the budget of a ring.
 const FRAME_MARGIN_BYTES: u64 = 64 << 10;
 
@@ -260,16 +263,14 @@ impl Config {
         all.into_iter().filter(|to| !to.is_empty()).collect()
     }
 
-    /// Whether the sockets can be made by whoever asks.
+    /// Whether the sockets, and the file of `json_lines`, can be made by whoever asks.
     ///
     /// # Errors
     /// Names the first key whose folder cannot be written, and why.
     pub fn check_folders(&self) -> Result<(), ConfigError> {
+        check_lines(&self.json_lines)?;
         let sockets = [("socket", &self.socket), ("control_socket", &self.control_socket())];
-        sockets.into_iter().try_for_each(|(key, path)| {
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            writable_folder(key, folder.unwrap_or(Path::new(".")))
-        })
+        sockets.into_iter().try_for_each(|(key, path)| writable_folder(key, folder_of(path)))
     }
 
     /// With one path for two of them the daemon would wait for itself to end.
@@ -299,7 +300,11 @@ impl Config {
         let (missing, given) = match (self.worker_uid, self.worker_gid) {
             (Some(_), None) => ("worker_gid", "worker_uid"),
             (None, Some(_)) => ("worker_uid", "worker_gid"),
-            _ => return Ok(()),
+            (uid, gid) => {
+                let ids = [("worker_uid", uid), ("worker_gid", gid)];
+                let given = ids.into_iter().filter_map(|(key, id)| Some((key, u64::from(id?))));
+                return in_ranges(given.map(|(key, id)| (key, id, 0, MAX_ID)));
+            }
         };
         Err(invalid(missing, format!("is needed beside {given}: set both or neither")))
     }
@@ -375,6 +380,27 @@ fn check_upstream(key: &'static str, upstream: &str) -> Result<(), ConfigError> 
     }
     let wanted = format!("write {HOST_AND_PORT}, or leave it empty to switch the sink off");
     Err(invalid(key, format!("{upstream:?} is no HOST:PORT; {wanted}")))
+}
+
+/// Whether the file of lines is there or can be made. Of one that is there the worker alone knows whether it may write it.
+fn check_lines(path: &Path) -> Result<(), ConfigError> {
+    let folder = folder_of(path);
+    if path.is_dir() {
+        return Err(invalid("json_lines", format!("{} is a folder; name a file in it", path.display())));
+    }
+    if path.as_os_str().is_empty() || path.exists() {
+        return Ok(());
+    }
+    // Other than those of the sockets: what is to be mounted there may only be late.
+    if !folder.exists() {
+        let reason = format!("{} is not there, and the daemon does not make it: make it", folder.display());
+        return Err(invalid("json_lines", reason));
+    }
+    writable_folder("json_lines", folder)
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Whether a socket can be bound to this path.
@@ -470,6 +496,10 @@ mod tests {
         let alone = refused(&|c| c.worker_uid = Some(7));
         assert!(alone.contains("worker_gid: is needed beside worker_uid"), "{alone}");
         assert!(refused(&|c| c.worker_gid = Some(7)).contains("worker_uid: is needed beside worker_gid"));
+        for (uid, gid, key) in [(u32::MAX, 7, "worker_uid"), (7, u32::MAX, "worker_gid")] {
+            let none = refused(&|c| (c.worker_uid, c.worker_gid) = (Some(uid), Some(gid)));
+            assert!(none.contains(&format!("{key}: 4294967295 is not between 0 and 4294967294")), "{none}");
+        }
     }
 
     /// A worker that could not write its checkpoint would end, and so would each after it.

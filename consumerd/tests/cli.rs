@@ -42,6 +42,46 @@ fn folders_in_which_no_socket_can_be_made_are_bad_configuration_and_named() {
 }
 
 #[test]
+fn lines_that_cannot_be_written_are_bad_configuration_and_the_folder_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let there = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (socket, missing, not_there) =
+        (there("socket"), there("missing/lines"), there("missing is not there"));
+    let checked = |lines: &str| {
+        let places = ["--check-config", "--config", "/dev/null", "--socket", &socket, "--json-lines", lines];
+        consumerd(&places)
+    };
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for good in [&there("lines"), file.path().to_str().unwrap(), "/dev/stdout"] {
+        assert_eq!(checked(good).status.code(), Some(0), "{good}");
+    }
+    for (bad, said) in [
+        (&*missing, &*not_there),
+        (folder.path().to_str().unwrap(), "is a folder"),
+        ("/proc/self/lines", "/proc/self cannot be written"),
+    ] {
+        let output = checked(bad);
+        assert_eq!(output.status.code(), Some(78), "{output:?}");
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert!(words.contains("--json-lines: json_lines: ") && words.contains(said), "{words}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// Who reads the log alone would go on with a daemon that ends.
+#[test]
+fn a_daemon_that_cannot_tell_by_its_file_that_it_is_ready_does_not_log_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let places = ["--config", "/dev/null", "--scan", "false", "--socket", socket.to_str().unwrap()];
+    let rest = ["--http-listen", "127.0.0.1:0", "--ready-file", "/nowhere/ready.json"];
+    let output = consumerd(&[&places[..], &rest].concat());
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("failed to write the ready file") && !said.contains(": ready "), "{said}");
+}
+
+#[test]
 fn a_bad_configuration_ends_with_78_and_names_the_key() {
     for (text, named) in [("quiet = 3\n", "quiet"), ("poll_idle_ms = 0\n", "poll_idle_ms"), ("= =", "parse")]
     {

@@ -12,12 +12,12 @@ use common::{Daemon, Program, Site, send_signal, wait_for};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 
-/// Lets the holder have so many descriptors more than it has now, or, without a number, as many as it had at first.
-fn limit_descriptors(daemon: &Daemon, more: Option<u64>) {
-    let open = || std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count() as u64;
+/// Lets a process have so many descriptors more than it has now, or, without a number, as many as it had at first.
+fn limit_descriptors(pid: u32, more: Option<u64>) {
+    let open = || std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count() as u64;
     let maximum = getrlimit(Resource::Nofile).maximum;
     let current = more.map(|more| open() + more).or(maximum);
-    prlimit(Pid::from_raw(daemon.pid() as i32), Resource::Nofile, Rlimit { current, maximum }).unwrap();
+    prlimit(Pid::from_raw(pid as i32), Resource::Nofile, Rlimit { current, maximum }).unwrap();
 }
 
 #[test]
@@ -25,18 +25,37 @@ fn programs_wait_while_there_are_no_descriptors_and_none_is_lost() {
     for more in [0, 5, 9, 12] {
         let site = Site::new();
         let daemon = site.bare_daemon(&[]);
-        limit_descriptors(&daemon, Some(more));
+        limit_descriptors(daemon.pid(), Some(more));
         let programs: Vec<_> = (0..8).map(|_| site.program(&[20, 1], &[])).collect();
         wait_for("it says that programs wait", || {
             daemon.said("programs wait to be taken in").first().cloned()
         });
         let made: u64 = programs.into_iter().map(Program::finish).sum();
-        limit_descriptors(&daemon, None);
+        limit_descriptors(daemon.pid(), None);
         daemon.settled(made).assert_balanced();
         wait_for("it says that none waits any more", || daemon.said("descriptors for all").first().cloned());
         assert_eq!(daemon.said("programs wait to be taken in").len(), 1);
         assert_eq!(daemon.metrics().sum_where("blkin_offers_total", "refused_malformed"), 0);
     }
+}
+
+/// The worker would never hear of it again, and what it records go nowhere.
+#[test]
+fn a_program_for_whose_descriptors_the_worker_has_no_room_is_named_to_the_next_one() {
+    let site = Site::new();
+    let daemon = site.bare_daemon(&[]);
+    let worker = daemon.worker_pid();
+    // Some of its numbers may be free below the highest: none may be given.
+    prlimit(
+        Pid::from_raw(worker as i32),
+        Resource::Nofile,
+        Rlimit { current: Some(0), ..getrlimit(Resource::Nofile) },
+    )
+    .unwrap();
+    let made = site.program(&[20, 1], &[]).finish();
+    daemon.settled(made).assert_balanced();
+    assert_ne!(daemon.worker_pid(), worker);
+    daemon.says("there was no room for a program's descriptors");
 }
 
 /// Offers a program as it does itself: by its segment and its control page.

@@ -510,7 +510,14 @@ fn next_message(link: impl AsFd) -> io::Result<Option<Heard>> {
         return Ok(None);
     }
     let message = Message::decode(&received.bytes).ok_or(ErrorKind::InvalidData)?;
-    Ok(Some((message, received.fds.try_into().ok())))
+    let fds = received.fds.try_into().ok();
+    // The system hands over what it has room for. The holder takes the program for named: the next worker is told of it again.
+    if matches!(message, Message::Attach(_)) && fds.is_none() {
+        return Err(io::Error::other(
+            "there was no room for a program's descriptors (LimitNOFILE, ulimit -n)",
+        ));
+    }
+    Ok(Some((message, fds)))
 }
 
 #[cfg(test)]

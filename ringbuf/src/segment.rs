@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use blkin_record::Stamp;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
@@ -105,6 +106,28 @@ fn write_at(fd: &Uncancelled, bytes: &[u8], offset: usize) -> Result<(), Errno> 
     if pwrite(fd, bytes, offset as u64)? == bytes.len() { Ok(()) } else { Err(Errno::IO) }
 }
 
+/// What `blkin set` says of a process: these words of its control page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Said {
+    blocked: u64,
+    rate: u64,
+}
+
+impl Said {
+    /// Of the process whose control page this is. Async-signal-safe, and by no other calls than a start makes anyway.
+    pub(crate) fn of(control: impl AsFd) -> Result<Said, Errno> {
+        let mapped = Mapped::new(control, CONTROL_BYTES, ProtFlags::READ)?;
+        let word = |index: usize| mapped.words()[index].load(Relaxed);
+        Ok(Said { blocked: word(control::BLOCKED), rate: word(control::RATE) })
+    }
+
+    /// Says the same of a new process, before a consumer has its page.
+    pub(crate) fn say_to(self, control: &Uncancelled) -> Result<(), Errno> {
+        write_at(control, &self.blocked.to_le_bytes(), control::BLOCKED * 8)?;
+        write_at(control, &self.rate.to_le_bytes(), control::RATE * 8)
+    }
+}
+
 /// A mapping that goes again unless it is kept: who tries to start again and again leaves none behind.
 struct Mapped {
     start: *mut c_void,
@@ -112,7 +135,7 @@ struct Mapped {
 }
 
 impl Mapped {
-    fn new(fd: &Uncancelled, bytes: usize, access: ProtFlags) -> Result<Mapped, Errno> {
+    fn new(fd: impl AsFd, bytes: usize, access: ProtFlags) -> Result<Mapped, Errno> {
         // SAFETY: a new mapping at a place of the kernel's choice touches nothing that exists (invariant 2).
         let start = unsafe { mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, fd, 0)? };
         let mapped = Mapped { start, bytes };
@@ -197,7 +220,6 @@ fn write_header(
     producer: ProducerKind,
     clock: ClockKind,
 ) {
-    use std::sync::atomic::Ordering::Relaxed;
     let anchor = Anchor::now(clock);
     let [name, rest_of_name] = own_name();
     let fields = [

@@ -155,7 +155,8 @@ struct blkin_annotation {
  * blkin_init - get ready early
  *
  * Creates the memory that annotations go to and offers it to the node's daemon, so that the first record
- * need not. Optional: the first record does the same. May be called any number of times, from any thread. A program that
+ * need not. Optional: the first record does the same. May be called any number of times, from any thread. One that forks for
+ * each connection should call it before: children begin as `blkin set` has set their parent, if that was ready. One that
  * pins all of its threads, the first one too, to a CPU each should call it before: there are as many rings as the CPUs
  * that the calling thread and the first one may run on, and at least 15. Where the memory could not be made, as
  * without a free descriptor, each further call tries again; nothing else does, but for a forked child.

@@ -10,7 +10,7 @@ use super::Annotation;
 use super::call::string_bytes;
 use super::record::{end_push, is_event, own_number, record_portably, ring_to_try, words_of};
 use super::start::{Growth, count_without_segment, grow_slot, open_slot, ready_or_start};
-use super::state::{OFF, PORTABLE, RSEQ, STATE, add_to_word, clock, mode, ring_of};
+use super::state::{FRESH, GATE, OFF, PORTABLE, RSEQ, STATE, add_to_word, clock, mode, ring_of};
 use super::text::{is_due, recognise_endpoint_if, recognise_if};
 use super::waking::{after_refusal, wake};
 use crate::clock::ClockKind;
@@ -232,12 +232,23 @@ pub(super) fn record_texts(draft: &Draft<'_>) {
 /// something stands in the way of.
 #[inline(never)]
 pub(super) fn record_draft(draft: &Draft<'_>) {
-    match ready_or_start() {
+    match STATE.hot.phase.load(Acquire) {
+        FRESH => record_first_draft(draft),
         RSEQ if push_image(draft) => {}
         RSEQ => record_portably(draft, last_slot()),
         PORTABLE => record_portably(draft, own_number()),
         OFF => {}
         phase => count_without_segment(phase),
+    }
+}
+
+/// The caller found the gate open as it is before there is a control page; a forked child's says what its parent's did.
+#[cold]
+#[inline(never)]
+fn record_first_draft(draft: &Draft<'_>) {
+    ready_or_start();
+    if GATE.is_open(draft.level) {
+        record_draft(draft);
     }
 }
 

@@ -122,6 +122,8 @@ fn wipe_on_fork() -> Result<(), Errno> {
 }
 
 fn make_segment() -> Result<ProducerKind, Errno> {
+    // A child goes on as its parent is set until a consumer has answered it: many a one has ended by then.
+    let said_of_parent = CONTROL.still_open().and_then(|page| segment::Said::of(page).ok());
     let is_child = SEGMENT.close_inherited();
     CONTROL.close_inherited();
     let area = rseq::area();
@@ -139,6 +141,9 @@ fn make_segment() -> Result<ProducerKind, Errno> {
     let text_words = NAMES.given_words() + 4 * LEAST_WORDS as usize;
     let text_words = text_words.next_multiple_of(TEXT_PART_WORDS).min(layout::NAMES_TEXT_WORDS);
     let created = segment::create((ring_bytes, slots), text_words * 8, mode, producer, clock, random())?;
+    if let Some(said) = said_of_parent {
+        said.say_to(&created.control)?;
+    }
     SEGMENT.keep(created.segment, created.segment_identity);
     CONTROL.keep(created.control, created.control_identity);
     STATE.words.store(created.words.as_ptr().cast_mut(), Relaxed);

@@ -1,0 +1,67 @@
+//! What `blkin set` says of a process holds for the children that it forks, from their first call on: many a child of a daemon that
+//! forks for each connection has ended before a consumer answers it.
+
+mod own;
+
+use blkin_record::names_word;
+use blkin_ringbuf::ControlPage;
+use blkin_ringbuf::layout::CONTROL_NAME;
+use blkin_ringbuf::process::{Short, Status, declare, init, is_on, record_short, samples_root};
+
+const WARNING: u8 = 4;
+const ERROR: u8 = 3;
+const RATE: u64 = 1000;
+
+fn own_page() -> ControlPage {
+    ControlPage::open(&own::own_memfd(CONTROL_NAME)).expect("a true control page")
+}
+
+/// As who asks the gate first.
+fn record_if_on(level: u8) {
+    let names = names_word(declare(b"name"), declare(b"endpoint"));
+    if is_on(level) {
+        record_short(&[7, 8, 9], names, declare(b"key"), Short::Integer(1), level);
+    }
+}
+
+fn records_errors_alone() {
+    record_if_on(WARNING);
+    assert!(!is_on(WARNING), "its parent records none");
+    record_if_on(ERROR);
+    let program = own::attach();
+    assert_eq!((program.counters().attempted, program.counters().committed), (1, 1));
+    let (roots, slots) = (20 * RATE, program.slots() as u64);
+    let sampled = (0..roots).filter(|_| samples_root()).count() as u64;
+    assert!(sampled.abs_diff(roots / RATE) <= slots, "{sampled}");
+}
+
+#[test]
+fn a_forked_child_begins_as_its_parent_is_set() {
+    assert_eq!(init(), Status::Tracing);
+    let page = own_page();
+    page.block_levels(1 << WARNING);
+    page.set_rate(RATE);
+    own::in_forked_child(records_errors_alone);
+    own::in_forked_child(|| own::in_forked_child(records_errors_alone));
+    page.block_levels(0);
+    page.set_rate(0);
+    own::in_forked_child(|| {
+        record_if_on(WARNING);
+        assert_eq!(own::attach().counters().committed, 1);
+        assert!(samples_root());
+    });
+    // What a consumer then says of the child is said of it alone.
+    own::in_forked_child(|| {
+        assert_eq!(init(), Status::Tracing);
+        own_page().block_levels(0xff);
+        assert!(!is_on(WARNING));
+    });
+    assert!(is_on(WARNING));
+}
+
+/// Elsewhere there is one way, and an emulator starts no program again.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn so_it_does_by_every_way_of_recording() {
+    own::run_again_by_each_way("a_forked_child_begins_as_its_parent_is_set");
+}

@@ -13,7 +13,7 @@ use blkin_collector::store::disk::{Disk, FILE_NAME};
 use blkin_collector::store::engine::Engine;
 use blkin_collector::store::memory::Memory;
 use blkin_collector::store::{
-    Batch, NameKind, Piece, Retention, Room, Store, TO_THE_END, TraceStore, Wanted,
+    Batch, NameKind, Piece, Retention, Room, Store, TO_THE_END, TraceStore, Visited, Wanted,
 };
 use blkin_collector::v2json;
 use blkin_thrift::{Annotation, AnnotationType, BinaryAnnotation, Endpoint, Limits, Span};
@@ -134,8 +134,8 @@ fn found<E: Engine>(store: &TraceStore<E>, pairs: &[(&str, &str)]) -> BTreeSet<(
     let defaults = Defaults { now_ms: BEGIN_MS, max_traces: 1000 };
     let wanted = Wanted::by(&SearchRequest::read(&Parameters(pairs), &defaults).unwrap());
     let mut found = BTreeSet::new();
-    let mut note = |id: TraceId| {
-        found.insert((id.high(), id.low()));
+    let mut note = |trace: &Visited<'_>| {
+        found.insert((trace.id.high(), trace.id.low()));
         Ok(ControlFlow::Continue(()))
     };
     store.traces_by_time(&wanted, 0..=u64::MAX, &mut note).unwrap();

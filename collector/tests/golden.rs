@@ -14,7 +14,7 @@ use blkin_collector::store::disk::{Disk, FILE_NAME};
 use blkin_collector::store::engine::Engine;
 use blkin_collector::store::keys::FORMAT_VERSION;
 use blkin_collector::store::memory::Memory;
-use blkin_collector::store::{Batch, NameKind, Piece, Room, Store, TO_THE_END, TraceStore, Wanted};
+use blkin_collector::store::{Batch, NameKind, Piece, Room, Store, TO_THE_END, TraceStore, Visited, Wanted};
 use blkin_collector::v2json;
 use blkin_thrift::{Annotation, AnnotationType, BinaryAnnotation, Endpoint, Span};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
@@ -210,13 +210,13 @@ fn reads_back_what_went_in(rows: Rows) {
     assert_eq!(store.names(NameKind::Service, "").unwrap(), ["osd.0", "ημερολόγιο"]);
     assert_eq!(store.ledger().unwrap().get(Figure::Stored), store.count().unwrap());
     let mut found = Vec::new();
-    let mut note = |id: TraceId| {
-        found.push(id.high());
+    let mut note = |trace: &Visited<'_>| {
+        found.push(trace.id.high());
         Ok(ControlFlow::Continue(()))
     };
     store.traces_by_time(&Wanted::of_service(Some("osd.0")), 0..=u64::MAX, &mut note).unwrap();
     assert_eq!(found, [10, 0]);
-    let mut none = |_| panic!("no span is that long");
+    let mut none = |_: &Visited<'_>| panic!("no span is that long");
     let request =
         SearchRequest::read(&Parameters(vec![("minDuration".into(), "9000000000000".into())]), &DEFAULTS);
     store.traces_by_time(&Wanted::by(&request.unwrap()), 0..=u64::MAX, &mut none).unwrap();

@@ -7,6 +7,7 @@ mod faulty;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hasher};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,10 +16,10 @@ use std::time::Duration;
 use blkin_collector::ledger::{Count, Figure};
 use blkin_collector::merge::Piece;
 use blkin_collector::model::{Endpoint, Span, SpanId, TraceId};
-use blkin_collector::query::{self, Defaults, Parameters, Reading, SearchRequest};
+use blkin_collector::query::{self, Defaults, Parameters, Reading, RememberedLinks, SearchRequest};
 use blkin_collector::store::disk::Disk;
 use blkin_collector::store::engine::Engine;
-use blkin_collector::store::{Batch, Retention, Room, Store, StoreError, TraceStore};
+use blkin_collector::store::{Batch, Retention, Room, Store, StoreError, TraceStore, Visited, Wanted};
 use blkin_thrift::{Annotation, Span as V1Span};
 use faulty::Faulty;
 use proptest::prelude::*;
@@ -73,6 +74,7 @@ fn v2_piece() -> impl Strategy<Value = Piece> {
             timestamp: time.map(|time| BEGIN_US + time),
             duration: Some(duration),
             local_endpoint: Some(Endpoint::service(&format!("service {service}"))),
+            remote_endpoint: (service > 0).then(|| Endpoint::service("remote")),
             ..Span::new(trace_id(trace), SpanId::new(id).unwrap())
         })
     })
@@ -238,6 +240,8 @@ struct Seen {
     again: Cell<u64>,
     /// The most parts of the index that one trace had pieces in.
     longest_chain: Cell<u64>,
+    /// States of traces that were told again.
+    told_again: Cell<u64>,
 }
 
 fn add_one(counter: &Cell<u64>) {
@@ -257,6 +261,9 @@ struct Beside<'s, P: Place> {
     /// Of each trace that is there, the heads that got something of it.
     chains: RefCell<BTreeMap<TraceId, BTreeSet<u64>>>,
     left: RefCell<BTreeSet<TraceId>>,
+    /// What was read when the store had told a state.
+    states: RefCell<BTreeMap<u64, Vec<Piece>>>,
+    links: RememberedLinks,
     seen: &'s Seen,
 }
 
@@ -273,6 +280,8 @@ impl<'s, P: Place> Beside<'s, P> {
             heads: Cell::new(0),
             chains: RefCell::default(),
             left: RefCell::default(),
+            states: RefCell::default(),
+            links: RememberedLinks::default(),
             seen,
         };
         beside.open();
@@ -281,6 +290,7 @@ impl<'s, P: Place> Beside<'s, P> {
 
     fn open(&mut self) {
         self.store = None;
+        self.states.borrow_mut().clear();
         self.place.fail(0, 0);
         self.store = Some(Arc::new(TraceStore::with_small_segments(self.place.engine(), SEGMENT).unwrap()));
     }
@@ -438,6 +448,37 @@ impl<'s, P: Place> Beside<'s, P> {
         assert_eq!(ledger.get(Figure::Stored).annotations, model.annotations());
         assert_eq!(self.store().damage().pieces(), 0);
         self.check_searches(&model);
+        self.check_states(&model);
+        self.check_links();
+    }
+
+    /// Where a state is told again, what is read is the same.
+    fn check_states(&self, model: &Model) {
+        let mut told = Vec::new();
+        let mut note = |trace: &Visited<'_>| {
+            let mut state = DefaultHasher::new();
+            let is_alone = trace.tell(&mut state)?;
+            told.push((trace.id, state.finish(), is_alone));
+            Ok(ControlFlow::Continue(()))
+        };
+        self.store().traces_by_time(&Wanted::default(), 0..=u64::MAX, &mut note).unwrap();
+        assert_eq!(told.len(), model.traces.len());
+        for (id, state, is_alone) in told {
+            let with_low = model.traces.keys().filter(|other| other.low() == id.low());
+            assert_eq!(is_alone, with_low.count() == 1, "{id}");
+            let pieces = self.store().trace(id, false, &mut Room::of(usize::MAX)).unwrap();
+            if let Some(before) = self.states.borrow_mut().insert(state, pieces.clone()) {
+                add_one(&self.seen.told_again);
+                assert_eq!(before, pieces, "{id}");
+            }
+        }
+    }
+
+    /// What is remembered of links is what is there.
+    fn check_links(&self) {
+        let window = 0..=u64::MAX;
+        let links = |remembered| query::dependencies(self.store(), &window, READING, remembered).unwrap();
+        assert_eq!(links(&self.links), links(&RememberedLinks::default()));
     }
 
     fn check_searches(&self, model: &Model) {
@@ -548,7 +589,7 @@ fn run<P: Place>(cases: u32, fails: bool, steps: usize) -> Seen {
     let chain = seen.longest_chain.get();
     let saw_enough =
         seen.merges.get() > 10 && seen.meanwhile.get() > 100 && seen.again.get() > 100 && chain >= 8;
-    assert!(saw_enough, "{cases} cases: {seen:?}");
+    assert!(saw_enough && seen.told_again.get() > 1000, "{cases} cases: {seen:?}");
     seen
 }
 

@@ -15,7 +15,8 @@ use blkin_collector::store::indexer::Bell;
 use blkin_collector::store::memory::Memory;
 use blkin_collector::store::writer::{Pending, Refused, Writer, WriterOptions};
 use blkin_collector::store::{
-    Batch, Beat, Damage, IndexSize, NameKind, Pieces, Retention, Room, Store, StoreError, TraceStore, Wanted,
+    Batch, Beat, Damage, IndexSize, NameKind, Pieces, Retention, Room, Store, StoreError, TraceStore,
+    Visited, Wanted,
 };
 use blkin_daemon::Health;
 use blkin_thrift::Span;
@@ -79,7 +80,7 @@ impl Store for Gated {
         &self,
         wanted: &Wanted,
         window_us: RangeInclusive<u64>,
-        visit: &mut dyn FnMut(TraceId) -> Result<ControlFlow<()>, StoreError>,
+        visit: &mut dyn FnMut(&Visited<'_>) -> Result<ControlFlow<()>, StoreError>,
     ) -> Result<(), StoreError> {
         self.store.traces_by_time(wanted, window_us, visit)
     }

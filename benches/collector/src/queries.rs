@@ -18,42 +18,75 @@ const SENDERS: usize = 8;
 const QUESTIONS: u64 = 500;
 /// Of those that read all there is.
 const LONG_QUESTIONS: u64 = 5;
+/// And of those that have been read before.
+const LATER_QUESTIONS: u64 = 20;
 
 /// Fills the collector step by step, asks at each, and prints the table.
 pub(crate) fn run(steps: &[usize]) -> Result<()> {
-    let server = Server::collector()?;
-    let first_us = now_us() - 3_600_000_000;
-    let mut traces = 0;
+    let mut filled = Filled { server: Server::collector()?, first_us: now_us() - 3_600_000_000, traces: 0 };
     println!("| stored spans | resident | disk, bytes a span | query | p50 | p99 | max |");
     println!("|---|---|---|---|---|---|---|");
     for &spans in steps {
-        while traces < spans as u64 / TRACE_SPANS {
-            let part = traces..(traces + PART_TRACES).min(spans as u64 / TRACE_SPANS);
-            traces = part.end;
-            Messages::of(
-                Road::Scribe,
-                MESSAGE_SPANS,
-                &Load { traces: part, trace_spans: TRACE_SPANS, first_us },
-            )?
-            .send(&server, SENDERS)?;
-        }
+        filled.fill(spans as u64 / TRACE_SPANS)?;
+        let server = &filled.server;
         let stored = format!(
             "{spans} | {:.0} MiB | {:.0}",
             server.resident_mib(),
             server.disk_bytes() as f64 / spans as f64
         );
-        for (title, question) in questions(traces, first_us) {
-            let times = ask(&server, QUESTIONS, &*question)?;
+        for (title, question) in questions(filled.traces, filled.first_us) {
+            let times = ask(server, QUESTIONS, &*question)?;
             println!("| {stored} | {title} | {} |", percentiles(times));
         }
-        for (title, question) in long_questions(traces, first_us) {
-            let before = server.cpu();
-            let times = ask(&server, LONG_QUESTIONS, &move |_| question.clone())?;
-            let cpu_us = (server.cpu() - before) * 1e6 / (times.len() * spans) as f64;
-            println!("| {stored} | {title}, {cpu_us:.1} µs of CPU a span | {} |", percentiles(times));
-        }
+        let all = spans as f64;
+        filled.ask_long("links between all services, the first time", 1, all, &stored, &links)?;
+        filled.ask_long("links again, 100 spans later", LATER_QUESTIONS, all, &stored, &links)?;
+        filled.ask_long("time between two annotations", LONG_QUESTIONS, all, &stored, &times_between)?;
     }
     Ok(())
+}
+
+/// A collector, and what was sent to it.
+struct Filled {
+    server: Server,
+    first_us: i64,
+    traces: u64,
+}
+
+impl Filled {
+    /// Sends until there are so many traces.
+    fn fill(&mut self, traces: u64) -> Result<()> {
+        while self.traces < traces {
+            let part = self.traces..(self.traces + PART_TRACES).min(traces);
+            self.traces = part.end;
+            let load = Load { traces: part, trace_spans: TRACE_SPANS, first_us: self.first_us };
+            Messages::of(Road::Scribe, MESSAGE_SPANS, &load)?.send(&self.server, SENDERS)?;
+        }
+        Ok(())
+    }
+
+    /// Asks what reads all traces so many times; between two of them something comes, as it does where programs run.
+    fn ask_long(
+        &mut self,
+        title: &str,
+        questions: u64,
+        spans: f64,
+        stored: &str,
+        path: &dyn Fn(&str) -> String,
+    ) -> Result<()> {
+        let (mut times, mut cpu) = (Vec::new(), 0.0);
+        for _ in 0..questions {
+            self.fill(self.traces + MESSAGE_SPANS / TRACE_SPANS)?;
+            let end_ms = data::begin_us(self.first_us, self.traces) / 1000 + 1;
+            let path = path(&format!("endTs={end_ms}&lookback={end_ms}"));
+            let before = self.server.cpu();
+            times.extend(ask(&self.server, 1, &move |_| path.clone())?);
+            cpu += self.server.cpu() - before;
+        }
+        let cpu_us = cpu * 1e6 / (times.len() as f64 * spans);
+        println!("| {stored} | {title}, {cpu_us:.2} µs of CPU a span | {} |", percentiles(times));
+        Ok(())
+    }
 }
 
 type Question = Box<dyn Fn(u64) -> String>;
@@ -96,14 +129,12 @@ fn questions(traces: u64, first_us: i64) -> Vec<(&'static str, Question)> {
     ]
 }
 
-/// The path of each kind of query that reads all traces.
-fn long_questions(traces: u64, first_us: i64) -> [(&'static str, String); 2] {
-    let end_ms = data::begin_us(first_us, traces) / 1000 + 1;
-    let all = format!("endTs={end_ms}&lookback={end_ms}");
-    [
-        ("links between all services", format!("/api/v2/dependencies?{all}")),
-        ("time between two annotations", format!("/api/blkin/intervals?from=sr&to=ss&{all}")),
-    ]
+fn links(window: &str) -> String {
+    format!("/api/v2/dependencies?{window}")
+}
+
+fn times_between(window: &str) -> String {
+    format!("/api/blkin/intervals?from=sr&to=ss&{window}")
 }
 
 fn ask(server: &Server, questions: u64, question: &dyn Fn(u64) -> String) -> Result<Vec<Duration>> {

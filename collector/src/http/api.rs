@@ -144,8 +144,9 @@ pub(super) async fn dependencies(State(app): Shared, Query(pairs): Pairs) -> Res
     parameters.required("endTs")?;
     let window_us = parameters.window_us(&defaults(&app))?;
     let reading = app.config().reading();
-    let Answer { found, cut } =
-        read_long(app, move |store| query::dependencies(store, &window_us, reading)).await?;
+    let remembered = app.links.clone();
+    let found = read_long(app, move |store| query::dependencies(store, &window_us, reading, &remembered));
+    let Answer { found, cut } = found.await?;
     Ok(told(Json::of(&found)?, cut))
 }
 

@@ -40,6 +40,7 @@ use untaken::Untaken;
 use crate::config::Config;
 use crate::ingest::Ingest;
 use crate::named::Named;
+use crate::query::RememberedLinks;
 use crate::settings::Settings;
 use crate::store::writer::Writer;
 use crate::store::{Store, StoreError};
@@ -58,6 +59,8 @@ pub struct App {
     pub budget: blkin_scribe::Budget,
     /// Places for queries.
     pub queries: Queries,
+    /// What was found of links between services before.
+    pub links: RememberedLinks,
     /// Whether the services were many when they were last asked for.
     pub many_services: AtomicBool,
 }

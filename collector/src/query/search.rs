@@ -1,4 +1,4 @@
-//! Reading traces from the store: one, several, by search, and the links between services.
+//! Reading traces from the store: one, several, by search.
 
 use std::collections::HashSet;
 use std::ops::{ControlFlow, RangeInclusive};
@@ -10,7 +10,6 @@ use crate::convert::Texts;
 use crate::merge::assemble_stored;
 use crate::model::{Span, TraceId};
 use crate::store::{Pieces, Room, Store, StoreError, Wanted};
-use crate::trace::{DependencyLink, Linker};
 
 /// How traces are read.
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +57,7 @@ impl Cut {
     }
 
     /// Of an answer whose traces had room or not, and that was in time or not. The log tells, too.
-    fn noted(had_room: bool, in_time: bool) -> Option<Cut> {
+    pub(super) fn noted(had_room: bool, in_time: bool) -> Option<Cut> {
         let cut = if had_room { (!in_time).then_some(Cut::Time) } else { Some(Cut::Bytes) };
         match cut {
             None => {}
@@ -181,27 +180,6 @@ pub fn search(
     Ok(Answer { found, cut: Cut::noted(had_room, in_time) })
 }
 
-/// The links between services in a window of time. Traces that share their low 64 bits count as one.
-///
-/// # Errors
-/// When the store fails.
-pub fn dependencies(
-    store: &dyn Store,
-    window_us: &RangeInclusive<u64>,
-    reading: Reading,
-) -> Result<Answer<Vec<DependencyLink>>, StoreError> {
-    let mut linker = Linker::default();
-    let reading = Reading { strict: false, ..reading };
-    let mut of_traces = None;
-    let in_time = each_trace(store, &Wanted::default(), window_us, reading, &mut |id| {
-        let Answer { found, cut } = trace_with(store, id, reading, Linker::TEXTS)?;
-        linker.add_trace(found);
-        of_traces = of_traces.or(cut);
-        Ok(ControlFlow::Continue(()))
-    })?;
-    Ok(Answer { found: linker.links(), cut: of_traces.or(Cut::noted(true, in_time)) })
-}
-
 /// Visits the traces of a window, latest first, until told to stop or out of time; returns whether there was time.
 pub(super) fn each_trace(
     store: &dyn Store,
@@ -212,9 +190,9 @@ pub(super) fn each_trace(
 ) -> Result<bool, StoreError> {
     let until = Instant::now() + reading.patience;
     let mut seen = HashSet::new();
-    store.traces_by_time(&wanted.until(until), window_us.clone(), &mut |id| {
-        let is_new = reading.strict || seen.insert(id.low());
-        if is_new { visit(id) } else { Ok(ControlFlow::Continue(())) }
+    store.traces_by_time(&wanted.until(until), window_us.clone(), &mut |found| {
+        let is_new = reading.strict || seen.insert(found.id.low());
+        if is_new { visit(found.id) } else { Ok(ControlFlow::Continue(())) }
     })?;
     Ok(Instant::now() < until)
 }

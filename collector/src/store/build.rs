@@ -11,6 +11,7 @@ use super::filter::Filter;
 use super::head::{Chain, Head, Version};
 use super::manifest::Entry;
 use super::segment::{Fences, Record, Runs, Segment, put_id, put_record, put_run};
+use super::shared::SharedLows;
 use super::{Beat, StoreError, go_on, keys};
 use crate::model::TraceId;
 
@@ -123,7 +124,7 @@ impl<'e, E: Engine> Builder<'e, E> {
         self.rows.put_whole(Column::Fences, &self.fences.encode())?;
         self.rows.flush()?;
         let entry = Entry { bytes: self.rows.bytes, ..self.entry };
-        Ok(Segment { entry, fences: self.fences, filter })
+        Ok(Segment { entry, fences: self.fences, filter, shared: SharedLows::default() })
     }
 }
 

@@ -2,6 +2,7 @@
 //! from the blocks.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 
 use foldhash::fast::RandomState;
 
@@ -30,8 +31,18 @@ pub(super) struct Version {
 impl Version {
     /// The block that got its last piece. Once retention has passed that, the trace has left.
     pub(super) fn last_block(&self) -> u64 {
-        self.parts.last().map_or(0, |part| part.block)
+        *self.blocks().end()
     }
+
+    /// From the block of its first piece to that of its last.
+    pub(super) fn blocks(&self) -> RangeInclusive<u64> {
+        blocks_of(&self.parts)
+    }
+}
+
+fn blocks_of(parts: &[Part]) -> RangeInclusive<u64> {
+    let block = |part: Option<&Part>| part.map_or(0, |part| part.block);
+    block(parts.first())..=block(parts.last())
 }
 
 /// What parts of the index that go on with each other know of a trace, put together newest first.
@@ -228,23 +239,31 @@ impl Head {
         number
     }
 
-    /// The traces that may be wanted, latest first. Retention has passed the blocks before `passed`.
-    pub(super) fn candidates(&self, wanted: &Wanted, window: &Window, passed: u64) -> Vec<Candidate> {
-        let fits = |trace: &Trace, missing: Vec<u64>| {
+    /// The traces that may be wanted, latest first; new are those after the first `known`. Retention has passed the blocks
+    /// before `passed`.
+    pub(super) fn candidates(
+        &self,
+        wanted: &Wanted,
+        window: &Window,
+        known: u32,
+        passed: u64,
+    ) -> Vec<Candidate> {
+        let fits = |number: u32, missing: Vec<u64>| {
+            let trace = &self.traces[number as usize];
             let time_us = trace.time.of_trace_us();
             let found =
                 window.contains(&time_us) && trace.time.longest_possible_us() >= wanted.least_duration_us;
             let found = found && (trace.goes_on || missing.is_empty());
             // Of one that has left, others that share its low 64 bits would be found at its time.
             let found = found && trace.parts.last().is_some_and(|last| last.block >= passed);
-            found.then_some(Candidate { time_us, id: trace.id, missing })
+            let (blocks, is_new) = (blocks_of(&trace.parts), number >= known);
+            found.then_some(Candidate { time_us, id: trace.id, blocks, is_new, missing })
         };
         let mut found: Vec<Candidate> = match wanted.terms.as_slice() {
-            [] => self.traces.iter().filter_map(|trace| fits(trace, Vec::new())).collect(),
+            [] => (0..self.traces.len() as u32).filter_map(|number| fits(number, Vec::new())).collect(),
             terms => {
                 let numbers = self.postings.with_all_or_some(terms, &self.went_on);
-                let of = |(number, missing)| fits(&self.traces[number as usize], missing);
-                numbers.into_iter().filter_map(of).collect()
+                numbers.into_iter().filter_map(|(number, missing)| fits(number, missing)).collect()
             }
         };
         found.sort_unstable_by_key(|found| std::cmp::Reverse((found.time_us, found.id.low())));
@@ -288,6 +307,10 @@ impl Head {
 pub(super) struct Candidate {
     pub(super) time_us: u64,
     pub(super) id: TraceId,
+    /// From the block of its first piece here to that of its last.
+    pub(super) blocks: RangeInclusive<u64>,
+    /// Whether it came after the view was taken by which it is looked for.
+    pub(super) is_new: bool,
     /// What is wanted and not known to be in it here. It goes on with an earlier part of the index, which may know.
     pub(super) missing: Vec<u64>,
 }

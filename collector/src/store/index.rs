@@ -188,7 +188,8 @@ impl View {
 
     /// For each head, newest first, the traces that may be wanted, latest first.
     pub(super) fn head_candidates(&self, wanted: &Wanted, window: &Window) -> Vec<Vec<Candidate>> {
-        self.heads.iter().map(|(head, _)| read(head).candidates(wanted, window, self.passed)).collect()
+        let heads = self.heads.iter();
+        heads.map(|(head, known)| read(head).candidates(wanted, window, *known, self.passed)).collect()
     }
 
     /// Forgets of some terms those that heads older than the source of this age know a trace to have.
@@ -215,6 +216,26 @@ impl View {
             }
         }
         Ok(false)
+    }
+
+    /// Whether the source of this age surely knows one trace with these low 64 bits, and nothing else knows any.
+    pub(super) fn has_only(&self, rows: &dyn Snapshot, age: usize, low: u64) -> Result<bool, StoreError> {
+        for (of, (head, _)) in self.heads.iter().enumerate() {
+            if read(head).with_low(low).nth(usize::from(of == age)).is_some() {
+                return Ok(false);
+            }
+        }
+        for (segment, of) in self.segments.iter().rev().zip(self.heads.len()..) {
+            let may_hold_another = if of == age {
+                segment.shared.may_hold(rows, segment, low)?
+            } else {
+                segment.filter.may_hold(low)
+            };
+            if may_hold_another {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// All that is known of a trace that has not left.
@@ -292,6 +313,7 @@ mod tests {
     use super::super::filter::Filter;
     use super::super::manifest::Entry;
     use super::super::segment::Fences;
+    use super::super::shared::SharedLows;
     use super::*;
 
     #[test]
@@ -305,7 +327,8 @@ mod tests {
             earliest_us: 0,
             bytes: u64::MAX,
         };
-        let segment = Arc::new(Segment { entry, fences: Fences::default(), filter: Filter::for_traces(0) });
+        let (fences, filter, shared) = (Fences::default(), Filter::for_traces(0), SharedLows::default());
+        let segment = Arc::new(Segment { entry, fences, filter, shared });
         let index = Index::new(Manifest::default(), vec![segment.clone(), segment], 1);
         assert_eq!(index.size().bytes, u64::MAX);
     }

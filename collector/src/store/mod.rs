@@ -10,7 +10,7 @@
 //! | what is stored already is left out; the rest goes into blocks, names beside them | `commit`, `known`, `block`, `frame`, `names` |
 //! | the index learns where it is: in memory at first | `index`, `head` |
 //! | another thread makes segments of that, and fewer of many | [`indexer`], `upkeep`, `build`, `segment`, `chunks`, `filter`, `manifest` |
-//! | traces are found by id, by time and terms, and read | `index`, `search`, `read`, `outline`, `held` |
+//! | traces are found by id, by time and terms, and read | `index`, `search`, `visited`, `shared`, `read`, `outline`, `held` |
 //! | what is too old or too much leaves | `expire` |
 //! | a start reads the index, and makes again what is missing of it | `start`, `salvage` |
 //!
@@ -52,11 +52,13 @@ mod salvage;
 mod search;
 mod secret;
 mod segment;
+mod shared;
 mod start;
 mod terms;
 mod turns;
 mod upkeep;
 mod varint;
+mod visited;
 
 use std::ops::{ControlFlow, RangeInclusive};
 use std::path::PathBuf;
@@ -70,6 +72,7 @@ pub use names::NameKind;
 pub(crate) use pieces::Stored;
 pub use salvage::open;
 pub use terms::Wanted;
+pub use visited::Visited;
 
 use blkin_daemon::{Cause, Standing};
 use xxhash_rust::xxh3::xxh3_64;
@@ -270,7 +273,7 @@ pub trait Store: Send + Sync + 'static {
         &self,
         wanted: &Wanted,
         window_us: RangeInclusive<u64>,
-        visit: &mut dyn FnMut(TraceId) -> Result<ControlFlow<()>, StoreError>,
+        visit: &mut dyn FnMut(&Visited<'_>) -> Result<ControlFlow<()>, StoreError>,
     ) -> Result<(), StoreError>;
 
     /// Names of a kind that belong to a service (or tag key), sorted.
@@ -462,7 +465,7 @@ impl<E: Engine> Store for TraceStore<E> {
         &self,
         wanted: &Wanted,
         window_us: RangeInclusive<u64>,
-        visit: &mut dyn FnMut(TraceId) -> Result<ControlFlow<()>, StoreError>,
+        visit: &mut dyn FnMut(&Visited<'_>) -> Result<ControlFlow<()>, StoreError>,
     ) -> Result<(), StoreError> {
         let view = self.index.view();
         self.believed(search::traces_by_time(&*self.engine.read()?, &view, wanted, &window_us, visit))

@@ -14,6 +14,7 @@ use super::head::Candidate;
 use super::index::View;
 use super::segment::{Record, Segment};
 use super::terms::{Wanted, Window};
+use super::visited::Visited;
 use crate::model::TraceId;
 
 /// Visits the traces that may be wanted; last those without a time that may be parts of one in the window.
@@ -22,22 +23,22 @@ pub(super) fn traces_by_time(
     view: &View,
     wanted: &Wanted,
     window: &Window,
-    visit: &mut dyn FnMut(TraceId) -> Result<ControlFlow<()>, StoreError>,
+    visit: &mut dyn FnMut(&Visited<'_>) -> Result<ControlFlow<()>, StoreError>,
 ) -> Result<(), StoreError> {
     let mut search = Search::begun(rows, view, wanted, window);
-    // A trace whose newest version appeared meanwhile may be found at two places.
     let mut visited = HashSet::new();
     while let Some(found) = search.pop()? {
-        if visited.insert(found) && visit(found)?.is_break() {
+        let is_first = !search.new.contains(&found.id) || visited.insert(found.id);
+        if is_first && visit(&found)?.is_break() {
             return Ok(());
         }
     }
     if wanted.may_be_timeless {
         let mut search = Search::begun(rows, view, wanted, &(0..=0));
         while let Some(found) = search.pop()? {
-            let same_low = view.find_low(rows, found.low())?;
+            let same_low = view.find_low(rows, found.id.low())?;
             let is_in_window = same_low.iter().any(|(_, version)| window.contains(&version.time_us));
-            if is_in_window && visit(found)?.is_break() {
+            if is_in_window && visit(&found)?.is_break() {
                 return Ok(());
             }
         }
@@ -53,6 +54,8 @@ struct Search<'s> {
     next: BinaryHeap<Next<'s>>,
     /// For segments and terms, the places that were looked at last.
     having: HashMap<(usize, u64), Having>,
+    /// Traces that came to a head after the view was taken: something older may be found, too.
+    new: HashSet<TraceId>,
 }
 
 /// The next trace of one source, or how late it may be.
@@ -71,8 +74,8 @@ enum Source<'s> {
 
 impl<'s> Search<'s> {
     fn begun(rows: &'s dyn Snapshot, view: &'s View, wanted: &'s Wanted, window: &'s Window) -> Self {
-        let mut search =
-            Search { rows, view, wanted, window, next: BinaryHeap::new(), having: HashMap::new() };
+        let (next, having, new) = (BinaryHeap::new(), HashMap::new(), HashSet::new());
+        let mut search = Search { rows, view, wanted, window, next, having, new };
         search.begin();
         search
     }
@@ -80,6 +83,7 @@ impl<'s> Search<'s> {
     fn begin(&mut self) {
         let candidates = self.view.head_candidates(self.wanted, self.window);
         for (age, found) in candidates.into_iter().enumerate() {
+            self.new.extend(found.iter().filter(|candidate| candidate.is_new).map(|candidate| candidate.id));
             self.push_head(age, found.into_iter());
         }
         let heads = self.view.heads();
@@ -107,9 +111,9 @@ impl<'s> Search<'s> {
     }
 
     /// The latest trace that is left.
-    fn pop(&mut self) -> Result<Option<TraceId>, StoreError> {
+    fn pop(&mut self) -> Result<Option<Visited<'s>>, StoreError> {
         while let Some(Next { age, source, .. }) = self.next.pop().filter(|_| !self.wanted.is_late()) {
-            let (id, last_block, missing) = match source {
+            let (id, blocks, missing) = match source {
                 Source::Unopened(segment) => {
                     let matches = Matches::new(self.rows, segment, self.wanted, self.window)?;
                     self.push_segment(age, matches)?;
@@ -117,19 +121,20 @@ impl<'s> Search<'s> {
                 }
                 Source::Head(found, rest) => {
                     self.push_head(age, rest);
-                    (found.id, u64::MAX, found.missing)
+                    (found.id, found.blocks, found.missing)
                 }
                 Source::Segment(Match { record, has_all }, matches) => {
                     self.push_segment(age, matches)?;
                     let missing = if has_all { Vec::new() } else { self.wanted.terms.clone() };
-                    (record.id, record.version.last_block(), missing)
+                    (record.id, record.version.blocks(), missing)
                 }
             };
-            if last_block >= self.view.passed
+            if *blocks.end() >= self.view.passed
                 && !self.view.is_newer_than(self.rows, age, id)?
                 && self.have(age, id, missing)?
             {
-                return Ok(Some(id));
+                let Search { rows, view, .. } = *self;
+                return Ok(Some(Visited { id, blocks, age, rows, view }));
             }
         }
         Ok(None)
@@ -401,8 +406,8 @@ mod tests {
     fn visited(store: &TraceStore<Memory>, view: &View, wanted: &Wanted, window: Window) -> Vec<u64> {
         let mut visited = Vec::new();
         let rows = store.engine.read().unwrap();
-        traces_by_time(&*rows, view, wanted, &window, &mut |id| {
-            visited.push(id.low());
+        traces_by_time(&*rows, view, wanted, &window, &mut |trace| {
+            visited.push(trace.id.low());
             Ok(ControlFlow::Continue(()))
         })
         .unwrap();

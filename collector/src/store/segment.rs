@@ -26,6 +26,7 @@ use super::engine::Snapshot;
 use super::filter::Filter;
 use super::head::Version;
 use super::manifest::Entry;
+use super::shared::SharedLows;
 use super::{Beat, StoreError, go_on, varint};
 use crate::model::TraceId;
 
@@ -97,6 +98,7 @@ pub(super) struct Segment {
     pub(super) entry: Entry,
     pub(super) fences: Fences,
     pub(super) filter: Filter,
+    pub(super) shared: SharedLows,
 }
 
 /// A trace as a segment knows it.
@@ -166,7 +168,7 @@ impl Segment {
         let words = words.as_chunks().0.iter().map(|word| u64::from_be_bytes(*word)).collect();
         let filter = Filter::of_words(words).filter(|filter| filter.is_for(entry.traces as usize));
         let filter = filter.ok_or_else(|| damaged(entry.id, Column::Filter))?;
-        Ok(Segment { entry, fences, filter })
+        Ok(Segment { entry, fences, filter, shared: SharedLows::default() })
     }
 
     fn chunk(&self, rows: &dyn Snapshot, column: Column, chunk: usize) -> Result<Vec<u8>, StoreError> {
@@ -259,6 +261,20 @@ impl Segment {
     pub(super) fn place(&self, rows: &dyn Snapshot, id: TraceId) -> Result<Option<u64>, StoreError> {
         let places = self.places(rows, id.low(), self.fences.with_id(id))?;
         Ok(places.into_iter().find(|&(high, _)| high == id.high()).map(|(_, place)| place))
+    }
+
+    /// Visits the low 64 bits of each trace, in order.
+    pub(super) fn each_low(&self, rows: &dyn Snapshot, visit: &mut dyn FnMut(u64)) -> Result<(), StoreError> {
+        for chunk in 0..self.fences.ids.len() {
+            chunks::look(rows, self.entry.id, Column::ById, chunk as u32, |mut rest| {
+                while !rest.is_empty() {
+                    let (low, ..) = take_id(&mut rest)?;
+                    visit(low);
+                }
+                Some(())
+            })?;
+        }
+        Ok(())
     }
 
     /// For each trace with these low 64 bits in some chunks the high ones, and its place.
@@ -458,7 +474,12 @@ mod tests {
 
     fn segment(last_block: u64) -> Segment {
         let entry = Entry { id: 1, level: 0, traces: 4, last_block, latest_us: 0, earliest_us: 0, bytes: 0 };
-        Segment { entry, fences: Fences::default(), filter: Filter::for_traces(4) }
+        Segment {
+            entry,
+            fences: Fences::default(),
+            filter: Filter::for_traces(4),
+            shared: SharedLows::default(),
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
 use serde::Serialize;
 
 use crate::convert::Texts;
@@ -28,12 +29,39 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
+/// Links added up, in little memory, in the order in which they were first seen.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Links {
+    names: Box<[Box<str>]>,
+    calls: Box<[Calls]>,
+}
+
+/// Calls from one service to another, by the places of their names.
+#[derive(Debug, PartialEq, Eq)]
+struct Calls {
+    parent: u32,
+    child: u32,
+    count: u64,
+    errors: u64,
+}
+
+impl Links {
+    /// About how many bytes of memory it takes.
+    pub fn bytes(&self) -> usize {
+        let of_name = |name: &str| size_of::<Box<str>>() + name.len();
+        let names: usize = self.names.iter().map(|name| of_name(name)).sum();
+        size_of::<Links>() + names + size_of_val(&*self.calls)
+    }
+}
+
 /// Adds up the links of many traces.
 #[derive(Debug, Default)]
 pub struct Linker {
-    links: Vec<DependencyLink>,
-    /// By the calling service, then by the called one.
-    places: HashMap<String, HashMap<String, usize>>,
+    names: Vec<Box<str>>,
+    by_name: HashMap<Box<str>, u32>,
+    calls: Vec<Calls>,
+    /// By the places of both names.
+    places: HashMap<(u32, u32), usize, RandomState>,
 }
 
 /// The key of the tag that says of a span that it failed.
@@ -51,9 +79,30 @@ impl Linker {
         }
     }
 
+    /// Counts what was added up before.
+    pub fn add_links(&mut self, links: &Links) {
+        let names = Vec::from_iter(links.names.iter().map(|name| self.name(name)));
+        for Calls { parent, child, count, errors } in &links.calls {
+            let pair = (names[*parent as usize], names[*child as usize]);
+            self.add_calls(pair, *count, *errors);
+        }
+    }
+
+    /// What was added up so far, for another to count it.
+    pub fn into_sum(self) -> Links {
+        Links { names: self.names.into(), calls: self.calls.into() }
+    }
+
     /// The links, in the order in which they were first seen.
     pub fn links(self) -> Vec<DependencyLink> {
-        self.links
+        let name = |place: u32| self.names[place as usize].to_string();
+        let link = |calls: &Calls| DependencyLink {
+            parent: name(calls.parent),
+            child: name(calls.child),
+            call_count: calls.count,
+            error_count: calls.errors,
+        };
+        self.calls.iter().map(link).collect()
     }
 
     fn add_span(&mut self, tree: &Tree, span: &Span, node: &Node) {
@@ -110,15 +159,28 @@ impl Linker {
     }
 
     fn add(&mut self, parent: &str, child: &str, error: bool) {
-        let known = self.places.get(parent).and_then(|children| children.get(child)).copied();
-        let place = known.unwrap_or_else(|| {
-            let (parent, child) = (parent.to_owned(), child.to_owned());
-            self.places.entry(parent.clone()).or_default().insert(child.clone(), self.links.len());
-            self.links.push(DependencyLink { parent, child, call_count: 0, error_count: 0 });
-            self.links.len() - 1
+        let pair = (self.name(parent), self.name(child));
+        self.add_calls(pair, 1, u64::from(error));
+    }
+
+    fn add_calls(&mut self, pair: (u32, u32), count: u64, errors: u64) {
+        let place = *self.places.entry(pair).or_insert_with(|| {
+            self.calls.push(Calls { parent: pair.0, child: pair.1, count: 0, errors: 0 });
+            self.calls.len() - 1
         });
-        let link = &mut self.links[place];
-        link.call_count += 1;
-        link.error_count += u64::from(error);
+        let calls = &mut self.calls[place];
+        calls.count += count;
+        calls.errors += errors;
+    }
+
+    /// The place of a service's name.
+    fn name(&mut self, name: &str) -> u32 {
+        if let Some(&place) = self.by_name.get(name) {
+            return place;
+        }
+        let place = self.names.len() as u32;
+        self.names.push(name.into());
+        self.by_name.insert(name.into(), place);
+        place
     }
 }

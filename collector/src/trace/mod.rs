@@ -5,5 +5,5 @@ mod links;
 mod tree;
 
 pub use cleanup::merge_for_reading;
-pub use links::{DependencyLink, Linker};
+pub use links::{DependencyLink, Linker, Links};
 pub use tree::{Node, Tree};

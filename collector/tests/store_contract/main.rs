@@ -8,13 +8,14 @@ mod contract;
 mod counting;
 mod own;
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
 use blkin_collector::ledger::{Count, Figure};
 use blkin_collector::merge::Piece;
 use blkin_collector::model::{Span, TraceId};
-use blkin_collector::query::{self, Defaults, Parameters, Reading, SearchRequest};
+use blkin_collector::query::{self, Answer, Defaults, Parameters, Reading, RememberedLinks, SearchRequest};
 use blkin_collector::store::disk::Disk;
 use blkin_collector::store::memory::Memory;
 use blkin_collector::store::{Batch, NameKind, Store, TraceStore};
@@ -60,7 +61,7 @@ impl Subject for Direct<'_> {
     }
 
     fn links(&self) -> Vec<Link> {
-        let links = query::dependencies(self.0, &(NOW_US - 86_400_000_000..=NOW_US), STRICT).unwrap().found;
+        let links = links_of(self.0, &(NOW_US - 86_400_000_000..=NOW_US), STRICT).found;
         let link = |link: DependencyLink| Link {
             parent: link.parent,
             child: link.child,
@@ -69,6 +70,15 @@ impl Subject for Direct<'_> {
         };
         links.into_iter().map(link).collect()
     }
+}
+
+/// The links of traces of which nothing was read before.
+fn links_of(
+    store: &dyn Store,
+    window_us: &RangeInclusive<u64>,
+    reading: Reading,
+) -> Answer<Vec<DependencyLink>> {
+    query::dependencies(store, window_us, reading, &RememberedLinks::default()).unwrap()
 }
 
 fn values(spans: &[Span]) -> Vec<Value> {

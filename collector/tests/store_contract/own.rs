@@ -9,7 +9,8 @@ use blkin_collector::store::{NameKind, Store};
 use blkin_thrift::{Annotation, Endpoint, Span as V1Span};
 
 use super::{
-    NOW_MS, NOW_US, STRICT, found, id, of_service, read, request, search_as, span, store_pieces, store_spans,
+    NOW_MS, NOW_US, STRICT, found, id, links_of, of_service, read, request, search_as, span, store_pieces,
+    store_spans,
 };
 
 pub(crate) fn pieces_of_a_v1_span_that_arrive_apart_become_one_span(store: &dyn Store) {
@@ -214,7 +215,7 @@ pub(crate) fn an_answer_says_what_was_left_out_of_it(store: &dyn Store) {
     for (reading, key) in [(STRICT, None), (small, Some("query_max_mib")), (late, Some("query_seconds"))] {
         let key_of = |cut: Option<Cut>| cut.map(Cut::key);
         assert_eq!(key_of(query::search(store, &request, reading).unwrap().cut), key);
-        assert_eq!(key_of(query::dependencies(store, window_us, reading).unwrap().cut), key);
+        assert_eq!(key_of(links_of(store, window_us, reading).cut), key);
         assert_eq!(query::intervals(store, &intervals, reading).unwrap().complete, key.is_none());
         // For a trace by its id nobody waits long.
         let key = key.filter(|_| reading.max_bytes == small.max_bytes);
@@ -229,7 +230,7 @@ pub(crate) fn links_say_what_was_left_out_of_any_trace(store: &dyn Store) {
     let earlier = format!(r#""timestamp":{}"#, NOW_US - 1);
     store_spans(store, &[of_service(1, 1, "a", &huge), of_service(2, 1, "a", &earlier)]);
     let small = Reading { max_bytes: 2000, ..STRICT };
-    let links = query::dependencies(store, &(NOW_US - 1..=NOW_US), small).unwrap();
+    let links = links_of(store, &(NOW_US - 1..=NOW_US), small);
     assert_eq!(links.cut, Some(Cut::Bytes));
 }
 

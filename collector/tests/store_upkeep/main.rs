@@ -17,7 +17,9 @@ use blkin_collector::merge::Piece;
 use blkin_collector::model::TraceId;
 use blkin_collector::store::engine::Engine;
 use blkin_collector::store::indexer::Indexer;
-use blkin_collector::store::{Batch, Retention, Room, Store, StoreError, TO_THE_END, TraceStore, Wanted};
+use blkin_collector::store::{
+    Batch, Retention, Room, Store, StoreError, TO_THE_END, TraceStore, Visited, Wanted,
+};
 use blkin_daemon::Health;
 use blkin_thrift::{AnnotationType, BinaryAnnotation, Span};
 use faulty::Faulty;
@@ -82,7 +84,7 @@ fn a_trace_that_came_again_after_it_had_left_is_found_by_its_own_time_also_after
     store.commit(&[batch([8])], 12).unwrap();
     let found_at = |time: u64| {
         let mut found = 0;
-        let mut count = |_: TraceId| {
+        let mut count = |_: &Visited<'_>| {
             found += 1;
             Ok(ControlFlow::Continue(()))
         };
@@ -270,7 +272,7 @@ fn of_a_very_long_trace_that_goes_on_after_a_start_only_the_ends_are_read() {
         assert_eq!(store.ledger().unwrap().get(Figure::Duplicate).spans, 2);
         assert_eq!(pieces_of(&store, 7) as i64, SPANS + 1);
         let mut found = 0;
-        let mut note = |_: TraceId| {
+        let mut note = |_: &Visited<'_>| {
             found += 1;
             Ok(ControlFlow::Continue(()))
         };
@@ -435,7 +437,7 @@ fn a_search_that_finds_nothing_ends_in_time() {
     store.upkeep(TO_THE_END).unwrap();
     let visited = |wanted: &Wanted| {
         let mut visited = 0;
-        let count = &mut |_| {
+        let count = &mut |_: &Visited<'_>| {
             visited += 1;
             Ok(ControlFlow::Continue(()))
         };

@@ -1,14 +1,15 @@
 //! What leaves for its age or for want of room: in which order, at what cost, and what is known of it afterwards.
 
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hasher};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
 use blkin_collector::ledger::Figure;
 use blkin_collector::merge::Piece;
-use blkin_collector::model::TraceId;
 use blkin_collector::query::{Defaults, Parameters, SearchRequest};
 use blkin_collector::store::engine::Engine;
-use blkin_collector::store::{Batch, Retention, Store, TO_THE_END, TraceStore, Wanted};
+use blkin_collector::store::{Batch, Retention, Store, TO_THE_END, TraceStore, Visited, Wanted};
 use blkin_thrift::Span;
 
 use crate::faulty::Faulty;
@@ -75,8 +76,8 @@ fn of_a_trace_that_goes_on_for_longer_than_others_are_kept_nothing_is_forgotten(
     };
     let found = |tag: &str| {
         let mut found = Vec::new();
-        let mut note = |id: TraceId| {
-            found.push(id.low());
+        let mut note = |trace: &Visited<'_>| {
+            found.push(trace.id.low());
             Ok(ControlFlow::Continue(()))
         };
         store.traces_by_time(&Wanted::by(&request(tag)), 0..=u64::MAX, &mut note).unwrap();
@@ -177,6 +178,19 @@ fn retention_by_size_counts_what_leaves_of_blocks_that_were_passed_before() {
     assert_eq!((pieces_of(&store, 1), store.count().unwrap().spans), (0, 600));
 }
 
+/// What the store tells of all that decides what is read of a trace.
+fn state_of(store: &dyn Store, trace: u64) -> u64 {
+    let mut state = DefaultHasher::new();
+    let mut tell = |visited: &Visited<'_>| {
+        if visited.id.low() == trace {
+            visited.tell(&mut state)?;
+        }
+        Ok(ControlFlow::Continue(()))
+    };
+    store.traces_by_time(&Wanted::default(), 0..=u64::MAX, &mut tell).unwrap();
+    state.finish()
+}
+
 /// As of a program that has one trace for all that it does.
 #[test]
 fn a_trace_that_never_ends_loses_what_is_older_of_it_before_all_others_leave_with_it() {
@@ -199,6 +213,15 @@ fn a_trace_that_never_ends_loses_what_is_older_of_it_before_all_others_leave_wit
     let of_endless = pieces_of(&store, 1);
     assert!((20..=40).contains(&of_endless), "{of_endless}");
     assert_eq!(store.count().unwrap(), store.ledger().unwrap().get(Figure::Stored));
+    // And what is told of it is another state each time that something of it has left.
+    let mut seen = BTreeMap::new();
+    let less = Retention { max_age_ms: 0, max_bytes: 20 * MIB as u64 };
+    while store.expire(&less, 1).unwrap() {
+        let left = pieces_of(&store, 1);
+        assert_eq!(*seen.entry(state_of(&store, 1)).or_insert(left), left);
+    }
+    let left = pieces_of(&store, 1);
+    assert!(0 < left && left < of_endless, "{left} of {of_endless}");
     assert_eq!(store.damage().pieces(), 0);
 }
 

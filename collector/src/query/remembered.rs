@@ -1,0 +1,165 @@
+//! What groups of traces had for links, for whoever asks again. It is known by all on which it depends, and nothing of it is
+//! ever wrong: a group of which anything has changed is another one, and what nobody asks for any more makes room.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, DefaultHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::trace::Links;
+
+/// Memory for them: at a hundred links between twenty services, some 4 KiB for 2,000 traces.
+const MOST_BYTES: usize = 16 << 20;
+
+/// Links that are remembered. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct RememberedLinks {
+    /// Nobody outside can tell which traces become a group, or make two groups look alike.
+    secret: RandomState,
+    groups: Arc<Mutex<Groups>>,
+}
+
+/// By what a group is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) traces: usize,
+    pub(super) state: u64,
+}
+
+/// When a query began, among others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Moment(u64);
+
+#[derive(Debug, Default)]
+struct Groups {
+    by_key: HashMap<Key, Group>,
+    bytes: usize,
+    queries: u64,
+}
+
+#[derive(Debug)]
+struct Group {
+    links: Arc<Links>,
+    last_used: Moment,
+}
+
+impl Group {
+    fn bytes(&self) -> usize {
+        size_of::<Key>() + size_of::<Group>() + self.links.bytes()
+    }
+}
+
+impl RememberedLinks {
+    /// For what decides what is read of a group.
+    pub(super) fn hasher(&self) -> DefaultHasher {
+        self.secret.build_hasher()
+    }
+
+    /// A number for these low 64 bits, always the same.
+    pub(super) fn number_of(&self, low: u64) -> u64 {
+        self.secret.hash_one(low)
+    }
+
+    /// Now, for a query that begins.
+    pub(super) fn moment(&self) -> Moment {
+        let mut groups = self.groups();
+        groups.queries += 1;
+        Moment(groups.queries)
+    }
+
+    /// The links of a group, if they are known.
+    pub(super) fn get(&self, key: Key, moment: Moment) -> Option<Arc<Links>> {
+        let mut groups = self.groups();
+        let group = groups.by_key.get_mut(&key)?;
+        group.last_used = group.last_used.max(moment);
+        Some(group.links.clone())
+    }
+
+    /// Keeps them, if there is room, or becomes by what no later query has used. What does not find room in memory is the rest
+    /// of this query's own: if it forgot its begin instead, the next one would find nothing.
+    pub(super) fn keep(&self, key: Key, links: Arc<Links>, moment: Moment) {
+        let group = Group { links, last_used: moment };
+        let bytes = group.bytes();
+        let mut groups = self.groups();
+        if groups.make_room(bytes, moment) {
+            groups.bytes += bytes;
+            let before = groups.by_key.insert(key, group);
+            groups.bytes -= before.map_or(0, |before| before.bytes());
+        }
+    }
+
+    fn groups(&self) -> MutexGuard<'_, Groups> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Groups {
+    /// Forgets what was used longest ago, before that moment, until there is room.
+    fn make_room(&mut self, bytes: usize, moment: Moment) -> bool {
+        while self.bytes + bytes > MOST_BYTES {
+            let oldest = self.by_key.iter().min_by_key(|(_, group)| group.last_used);
+            let Some((&key, _)) = oldest.filter(|(_, group)| group.last_used < moment) else { return false };
+            self.bytes -= self.by_key.remove(&key).map_or(0, |group| group.bytes());
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Endpoint, Span, SpanId, TraceId};
+    use crate::trace::Linker;
+
+    impl RememberedLinks {
+        pub(in crate::query) fn number_of_groups(&self) -> usize {
+            self.groups().by_key.len()
+        }
+    }
+
+    /// Links that take so much memory.
+    fn links(bytes: usize) -> Arc<Links> {
+        let mut linker = Linker::default();
+        let name = "x".repeat(bytes);
+        linker.add_trace(vec![Span {
+            local_endpoint: Some(Endpoint::service(&name)),
+            remote_endpoint: Some(Endpoint::service(&name)),
+            ..Span::new(TraceId::new(0, 1).unwrap(), SpanId::new(1).unwrap())
+        }]);
+        let links = linker.into_sum();
+        assert!((bytes..bytes + 200).contains(&links.bytes()));
+        Arc::new(links)
+    }
+
+    fn key(state: u64) -> Key {
+        Key { traces: 1, state }
+    }
+
+    #[test]
+    fn what_was_used_longest_ago_makes_room_for_a_later_query_and_for_none_of_its_own() {
+        let remembered = RememberedLinks::default();
+        let third = MOST_BYTES / 3 - 1000;
+        let has = |state| remembered.groups().by_key.contains_key(&key(state));
+        let first = remembered.moment();
+        (0..4).for_each(|state| remembered.keep(key(state), links(third), first));
+        assert_eq!([0, 1, 2, 3].map(has), [true, true, true, false]);
+        let second = remembered.moment();
+        assert!(remembered.get(key(0), second).is_some());
+        assert!(remembered.get(key(0), first).is_some(), "a query that began earlier");
+        remembered.keep(key(4), links(third), second);
+        remembered.keep(key(5), links(third), second);
+        remembered.keep(key(6), links(third), second);
+        assert_eq!([0, 1, 2, 3, 4, 5, 6].map(has), [true, false, false, false, true, true, false]);
+        let third_query = remembered.moment();
+        remembered.keep(key(7), links(MOST_BYTES), third_query);
+        assert_eq!((remembered.number_of_groups(), remembered.groups().bytes), (0, 0));
+    }
+
+    #[test]
+    fn what_two_queries_found_at_once_is_kept_once() {
+        let remembered = RememberedLinks::default();
+        let moments = [remembered.moment(), remembered.moment()];
+        moments.into_iter().for_each(|moment| remembered.keep(key(1), links(100), moment));
+        let bytes = remembered.groups().by_key.values().map(Group::bytes).sum::<usize>();
+        assert_eq!(remembered.groups().bytes, bytes);
+    }
+}

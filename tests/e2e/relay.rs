@@ -325,6 +325,31 @@ fn a_full_disk_means_try_later_and_room_means_ok() -> Result<()> {
 }
 
 #[test]
+fn a_disk_that_has_room_again_ends_the_trouble_although_nobody_sends_anything() -> Result<()> {
+    let folder = TempDir::new()?;
+    let disk = Disk::mount(&folder.path().join("relay-spool"), "8m")?;
+    let relay = Relay::start(folder.path(), "relay", &[&unused_address()?], &[])?;
+    let mut sender = client(&relay);
+    assert_eq!(send(&mut sender, &spans(1..101))?, Reply::Ok);
+    let spooled = relay.figure("spool_bytes", &[])?;
+    disk.fill()?;
+    assert_eq!(send(&mut sender, &spans(101..1101))?, Reply::TryLater);
+    drop(sender);
+    // It tries by itself, and does not take for room what is too little.
+    let tried = || (relay.figure("spool_failures_total", &[("what", "spool")]).ok()? > 1).then_some(());
+    wait::until(LIMIT, "another attempt", tried)?;
+    assert_eq!(relay.figure("spool_trouble", &[("what", "spool"), ("cause", "disk_full")])?, 1);
+    disk.free()?;
+    let is_well = || troubles(&relay).ok()?.iter().all(|[name, ..]| name != "spool").then_some(());
+    wait::until(LIMIT, "no trouble of the spool", is_well)?;
+    tells_once(&relay, "the spool takes entries again")?;
+    assert_eq!(relay.figure("entries_received_total", &[])?, 100);
+    assert_eq!(relay.figure("spool_bytes", &[])?, spooled);
+    assert!(relay.ledger()?.balances());
+    Ok(())
+}
+
+#[test]
 fn garbage_costs_its_sender_only() -> Result<()> {
     let folder = TempDir::new()?;
     let server = Server::start(|_| Behaviour::Ok)?;

@@ -28,6 +28,7 @@ mod recover;
 pub mod segment;
 #[cfg(test)]
 mod tests;
+mod trial;
 pub mod writer;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -256,22 +257,24 @@ impl Spool {
     /// # Errors
     /// When there is no room or the disk refuses.
     pub fn append(&self, drafts: &[Draft], sign_of_life: &dyn Fn()) -> Result<(), AppendError> {
-        match self.append_as_it_is(drafts, sign_of_life) {
+        self.with_remedies(|| self.append_as_it_is(drafts, sign_of_life))
+    }
+
+    /// Does what writes once more where it fails for something that can be helped.
+    fn with_remedies(&self, write: impl Fn() -> Result<(), AppendError>) -> Result<(), AppendError> {
+        match write() {
             Err(AppendError::Disk(error)) if error.kind() == io::ErrorKind::NotFound => {
                 self.go_on_in_new_files().map_err(AppendError::Disk)?;
-                self.append_as_it_is(drafts, sign_of_life)
+                write()
             }
             // The disk may be full of what nobody needs any more.
-            Err(AppendError::Disk(_)) if self.empty_passed().map_err(AppendError::Disk)? => {
-                self.append_as_it_is(drafts, sign_of_life)
-            }
+            Err(AppendError::Disk(_)) if self.empty_passed().map_err(AppendError::Disk)? => write(),
             done => done,
         }
     }
 
     fn append_as_it_is(&self, drafts: &[Draft], sign_of_life: &dyn Fn()) -> Result<(), AppendError> {
-        let size: usize =
-            drafts.iter().flat_map(Draft::payloads).map(|(payload, _)| record_bytes(payload.len())).sum();
+        let size = size_of(drafts);
         sign_of_life();
         self.cut_unfinished().map_err(AppendError::Disk)?;
         // It may need a new segment, whose header takes room as well.
@@ -373,10 +376,8 @@ impl Spool {
             if !over || (single && !used && !stuck) {
                 return Ok(());
             }
-            // What leaves next might stay as well: it would be lost, and there would be no more room.
             if stuck {
-                let reason = "what has left it cannot be removed, and takes its room";
-                return Err(AppendError::Disk(io::Error::other(reason)));
+                return Err(is_stuck());
             }
             // A segment that takes records cannot leave.
             if single || (passed && used && self.limits.when_full == WhenFull::Refuse) {
@@ -427,6 +428,16 @@ impl Spool {
         state.dirty = true;
         Ok(())
     }
+}
+
+/// What calls take in the spool.
+fn size_of(drafts: &[Draft]) -> usize {
+    drafts.iter().flat_map(Draft::payloads).map(|(payload, _)| record_bytes(payload.len())).sum()
+}
+
+/// What leaves next might stay as well: it would be lost, and there would be no more room.
+fn is_stuck() -> AppendError {
+    AppendError::Disk(io::Error::other("what has left it cannot be removed, and takes its room"))
 }
 
 /// Writes behind the segment's end. What an error leaves there is no part of it.

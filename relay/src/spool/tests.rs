@@ -6,6 +6,7 @@ mod damage;
 mod forbidden;
 mod model;
 mod page_cache;
+mod trial;
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

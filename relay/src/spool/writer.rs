@@ -4,17 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use blkin_daemon::health::BEAT_EVERY;
 use blkin_daemon::{Cause, Heartbeat, Standing, threads};
 use tokio::sync::oneshot;
 
-use super::{AppendError, Draft, Spool};
+use super::{AppendError, Draft, Spool, size_of};
 
 /// Most bytes that are made durable together.
 const GROUP_BYTES: usize = 8 << 20;
 /// What a sender hears until the spool takes entries again.
 const REFUSED: &str = "senders are told TRY_LATER until that works";
+/// Pause between trials whether the spool takes entries again, while nobody sends any.
+const TRY_EVERY: Duration = Duration::from_secs(2);
 /// Most calls that wait.
 const QUEUE_CALLS: usize = 65_536;
 
@@ -84,8 +87,8 @@ impl Writer {
         let (jobs, queue) = sync_channel(QUEUE_CALLS);
         let refused = Default::default();
         let shared = Arc::new(Shared { queued_bytes: AtomicUsize::new(0), max_queued_bytes, refused });
-        let of_thread = shared.clone();
-        let thread = threads::start("spool", move || run(&spool, &queue, &of_thread, &standing, heartbeat))?;
+        let thread = Thread { spool, queue, shared: shared.clone(), standing, heartbeat, refused: None };
+        let thread = threads::start("spool", || thread.run())?;
         Ok((Writer { jobs, shared }, thread))
     }
 
@@ -144,20 +147,51 @@ impl Shared {
     }
 }
 
-fn run(spool: &Spool, queue: &Receiver<Job>, shared: &Shared, standing: &Standing, heartbeat: Heartbeat) {
-    let most = GROUP_BYTES.min(usize::try_from(spool.limits.bytes / 4).unwrap_or(GROUP_BYTES));
-    loop {
-        heartbeat.beat();
-        let first = match queue.recv_timeout(BEAT_EVERY) {
-            Ok(job) => job,
-            Err(RecvTimeoutError::Timeout) => continue,
-            Err(RecvTimeoutError::Disconnected) => break,
-        };
-        let (drafts, waiting) = group(first, queue, most);
+/// What the spool did not take.
+struct Refusal {
+    /// Its bytes in the spool.
+    bytes: usize,
+    /// When it is tried whether as much is taken, unless there is something to append before.
+    try_at: Instant,
+}
+
+impl Refusal {
+    /// Of so many bytes, just now.
+    fn of(bytes: usize) -> Refusal {
+        Refusal { bytes, try_at: Instant::now() + TRY_EVERY }
+    }
+}
+
+struct Thread {
+    spool: Arc<Spool>,
+    queue: Receiver<Job>,
+    shared: Arc<Shared>,
+    standing: Arc<Standing>,
+    heartbeat: Heartbeat,
+    /// What failed last, if the last attempt did.
+    refused: Option<Refusal>,
+}
+
+impl Thread {
+    fn run(mut self) {
+        let most = GROUP_BYTES.min(usize::try_from(self.spool.limits.bytes / 4).unwrap_or(GROUP_BYTES));
+        loop {
+            self.heartbeat.beat();
+            match self.queue.recv_timeout(BEAT_EVERY) {
+                Ok(first) => self.append(first, most),
+                Err(RecvTimeoutError::Timeout) => self.try_out(),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        self.heartbeat.finish();
+    }
+
+    fn append(&mut self, first: Job, most: usize) {
+        let (drafts, waiting) = group(first, &self.queue, most);
         let bytes = drafts.iter().map(Draft::bytes).sum();
-        let appended = spool.append(&drafts, &|| heartbeat.beat());
-        shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
-        tell(standing, &appended);
+        let appended = self.spool.append(&drafts, &|| self.heartbeat.beat());
+        self.shared.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        self.learn(size_of(&drafts), &appended);
         let answer = match &appended {
             Ok(()) => Ok(()),
             Err(AppendError::Full) => Err(Refused::SpoolFull),
@@ -168,7 +202,20 @@ fn run(spool: &Spool, queue: &Receiver<Job>, shared: &Shared, standing: &Standin
             let _closed = done.send(answer);
         }
     }
-    heartbeat.finish();
+
+    /// After an append that failed, tries now and then whether the spool takes as much again: senders may have gone elsewhere,
+    /// or have nothing to send.
+    fn try_out(&mut self) {
+        let due = self.refused.take_if(|refusal| Instant::now() >= refusal.try_at);
+        let Some(Refusal { bytes, .. }) = due else { return };
+        let tried = self.spool.try_out(bytes, &|| self.heartbeat.beat());
+        self.learn(bytes, &tried);
+    }
+
+    fn learn(&mut self, bytes: usize, written: &Result<(), AppendError>) {
+        tell(&self.standing, written);
+        self.refused = written.is_err().then(|| Refusal::of(bytes));
+    }
 }
 
 fn group(first: Job, queue: &Receiver<Job>, most: usize) -> (Vec<Draft>, Vec<oneshot::Sender<Answer>>) {
@@ -184,8 +231,8 @@ fn group(first: Job, queue: &Receiver<Job>, most: usize) -> (Vec<Draft>, Vec<one
 }
 
 /// Says once that the disk refuses, and once that it takes again.
-fn tell(standing: &Standing, appended: &Result<(), AppendError>) {
-    let Err(error) = appended else {
+fn tell(standing: &Standing, written: &Result<(), AppendError>) {
+    let Err(error) = written else {
         if let Some(over) = standing.succeeded() {
             let (seconds, failures) = (over.lasted.as_secs(), over.failures);
             tracing::info!(folder = standing.to(), seconds, failures, "the spool takes entries again");

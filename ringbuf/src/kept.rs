@@ -41,7 +41,7 @@ impl Descriptor {
         if let Some(open) = self.still_open() {
             // SAFETY: the descriptor was made by this library and still is that memfd, and nobody else will use it
             // (invariant 18).
-            unsafe { rustix::io::close(open.as_raw_fd()) };
+            let _failed = unsafe { rustix::io::try_close(open.as_raw_fd()) };
         }
         self.fd.swap(-1, Relaxed) >= 0
     }

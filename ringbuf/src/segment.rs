@@ -227,7 +227,7 @@ fn write_header(
         (header::RECORD_VERSION, u64::from(blkin_record::VERSION)),
         (header::RING_BYTES, ring_bytes as u64),
         (header::SLOTS, slots as u64),
-        (header::PID, rustix::process::getpid().as_raw_nonzero().get() as u64),
+        (header::PID, u64::from(std::process::id())),
         (header::COOKIE, u64::from(created.cookie)),
         (header::CLOCK_KIND, clock.to_word()),
         (header::ANCHOR_RAW, anchor.raw),

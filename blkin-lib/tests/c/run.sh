@@ -246,6 +246,8 @@ later="at the first record and|with each|at its end|when the library"
 check "gcc builds surroundings.c" build surroundings gcc surroundings.c -- \
     "-DFILTERED_CALLS=$(filtered_calls "at the first record, or|$later")" "-DLATER_CALLS=$(filtered_calls "$later")"
 check "a filter lets the library's last word through" filtered_and_heard
+check "a filter that answers any of the calls with an error does no harm" \
+    with BLKIN_SOCKET=/nonexistent "$work/surroundings" answered
 check "a program whose first call was left says how many annotations that cost" left_and_heard
 check "a program says that its kernel is too old" old_and_heard
 if has_set_user_id; then

@@ -353,6 +353,23 @@ static void filtered_later(void)
 	filter(allowed, sizeof allowed / sizeof *allowed);
 	record("filtered later");
 }
+
+/* Each call that docs/deploy.md names is answered with an error, by itself. No harm comes of any. */
+static void answered_with_errors(void)
+{
+	static const int calls[] = { FILTERED_CALLS }, errors[] = { EPERM, ENOSYS };
+	struct blkin_trace trace;
+	size_t i;
+
+	for (i = 0; i < 2 * sizeof calls / sizeof *calls; i++) {
+		if (fork() == 0) {
+			on_call(calls[i / 2], SECCOMP_RET_ERRNO | (unsigned int)errors[i % 2]);
+			record_quietly(&trace, "answered");
+			exit(0);
+		}
+		wait_for_all();
+	}
+}
 #endif
 
 /* Run with another's rights (setuid): nobody expects what it records where the environment of its starter says. */
@@ -383,6 +400,7 @@ int main(int argc, char **argv)
 #ifdef FILTERED_CALLS
 		{ "filtered", filtered },
 		{ "filtered-later", filtered_later },
+		{ "answered", answered_with_errors },
 #endif
 		{ "privileged", privileged },
 	};

@@ -6,7 +6,7 @@ use std::sync::atomic::fence;
 use blkin_record::GRAIN_BYTES;
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
-use rustix::process::getpid;
+use rustix::process::Pid;
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
@@ -202,7 +202,9 @@ fn share_names() {
 /// From how many indexes threads can have one at a time. The thread that comes first may be the only one on its CPU: the first
 /// thread of the process, from which others inherit theirs, is asked too.
 fn indexes(is_by_cpu: bool) -> usize {
-    let threads = [None, Some(getpid())];
+    // A filter of system calls may answer with an error, which is no process.
+    let first = i32::try_from(std::process::id()).ok().and_then(Pid::from_raw);
+    let threads = [None, first];
     let masks = threads.map(|thread| sched_getaffinity(thread).unwrap_or_default());
     indexes_on(is_by_cpu, |cpu| masks.iter().any(|mask| mask.is_set(cpu)))
 }

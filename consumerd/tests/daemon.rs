@@ -6,6 +6,7 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use blkin_daemon::health::STUCK_AFTER;
@@ -332,4 +333,15 @@ fn a_worker_that_cannot_be_started_again_yet_is_started_later_and_nothing_is_los
     daemon.assert_healthy();
     daemon.settled(calls).assert_balanced();
     program.end();
+}
+
+#[test]
+fn a_start_without_proc_says_that_it_is_missing() {
+    let site = Site::new();
+    let mut hiding = Command::new("unshare");
+    let without = "mount -t tmpfs none /proc && exec \"$0\" \"$@\"";
+    hiding.args(["--user", "--map-root-user", "--mount", "sh", "-c", without]);
+    let daemon = site.started_by(hiding, &[]);
+    wait_for("it says why", || (!daemon.said("mount /proc").is_empty()).then_some(()));
+    assert_eq!(daemon.ended().code(), Some(1));
 }

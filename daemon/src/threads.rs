@@ -19,12 +19,16 @@ pub fn start<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
     Builder::new().name(name.to_owned()).spawn(work).map_err(|error| {
-        let told = format!(
-            "failed to start the thread {name}; raise what limits threads (TasksMax= of the unit, pids.max of the control \
-             group, ulimit -u, memory): {error}"
-        );
-        io::Error::new(error.kind(), told)
+        io::Error::new(error.kind(), format!("failed to start the thread {name}; {}", too_many(&error)))
     })
+}
+
+/// Says what to raise where the system gives no thread, nor a process.
+pub fn too_many(error: &io::Error) -> io::Error {
+    let told = format!(
+        "raise what limits threads (TasksMax= of the unit, pids.max of the control group, ulimit -u, memory): {error}"
+    );
+    io::Error::new(error.kind(), told)
 }
 
 /// Whether a server on so many threads may start. Its runtime would not tell: it panics over a thread that it is not given, and

@@ -55,7 +55,7 @@ use predecessor::Predecessor;
 use restore::{staging_of, tell_store};
 use store::{Kept, Store};
 use waiting::Waiting;
-use worker_process::{STUCK_AFTER, WorkerProcess};
+use worker_process::{STUCK_AFTER, WorkerProcess, must_see_proc};
 
 /// Pause while a message could not be handed over yet.
 const SHORT_TICK: Duration = Duration::from_millis(10);
@@ -209,6 +209,7 @@ impl<'a> Holder<'a> {
     async fn new(config: &'a Config, ready_file: Option<&'a Path>, kept: Kept) -> anyhow::Result<Self> {
         let stop = signals::stop_token().context("failed to catch signals")?;
         signals::outlive_hangups().context("failed to catch signals")?;
+        must_see_proc()?;
         let closer = Closer::default();
         let Listening { offers, control, http } = Listening::start(config, &closer, &stop).await?;
         let guard = Guard::new(&http).context("failed to prepare the HTTP listener")?;

@@ -8,6 +8,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use blkin_daemon::threads;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
 use rustix::process::{Pid, Signal, test_kill_process};
 
@@ -25,6 +26,19 @@ pub(super) const STUCK_AFTER: Duration = Duration::from_millis(1100);
 /// Pause between two beats of the holder: of an idle daemon every process should sleep long, and one that is late be alive
 /// still to [`blkin_daemon::health::STUCK_AFTER`].
 pub(super) const BEAT_EVERY: Duration = Duration::from_millis(800);
+
+/// The daemon's own program, which a worker runs too.
+const PROGRAM: &str = "/proc/self/exe";
+
+/// Checks that /proc is there, by which more is done than starting the worker, each with an error that names something else.
+///
+/// # Errors
+/// When it is not.
+pub(super) fn must_see_proc() -> io::Result<()> {
+    std::fs::read_link(PROGRAM).map(drop).map_err(|error| {
+        io::Error::new(error.kind(), format!("failed to read {PROGRAM}; mount /proc: {error}"))
+    })
+}
 
 /// One worker.
 #[derive(Debug)]
@@ -56,7 +70,7 @@ impl WorkerProcess {
         let [control, rules] = control.fds();
         let fds = [staging.as_fd(), http.as_fd(), control, rules];
         send(&ours, &Message::Hello(settings).encode(), &fds)?;
-        let mut command = Command::new("/proc/self/exe");
+        let mut command = Command::new(PROGRAM);
         command.arg0("blkin-consumerd").arg("worker").stdin(Stdio::from(theirs));
         if let Some(gid) = config.worker_gid {
             command.gid(gid);
@@ -177,9 +191,12 @@ fn end_told(status: ExitStatus, by_us: bool) -> String {
     )
 }
 
-/// Says of a start that the system refused what may be changed: the user of the worker, who may be another only where root
-/// starts it, and kept the capabilities for that.
+/// Says of a start that the system refused what may be changed: how many processes there may be, or the user of the worker, who
+/// may be another only where root starts it, and kept the capabilities for that.
 fn explained(refused: io::Error, config: &Config) -> io::Error {
+    if refused.kind() == ErrorKind::WouldBlock {
+        return threads::too_many(&refused);
+    }
     if refused.kind() != ErrorKind::PermissionDenied || config.worker_uid.is_none() {
         return refused;
     }
@@ -202,13 +219,15 @@ mod tests {
     }
 
     #[test]
-    fn a_user_whom_the_daemon_may_not_give_its_worker_is_named_as_the_reason() {
+    fn what_keeps_the_worker_from_being_started_is_named_as_the_reason() {
         let refused = || io::Error::from(rustix::io::Errno::PERM);
         let root = Config::default();
         assert_eq!(explained(refused(), &root).to_string(), refused().to_string());
         let other = Config { worker_uid: Some(7), worker_gid: Some(7), ..Config::default() };
         let said = explained(refused(), &other).to_string();
         assert!(said.contains("remove `worker_uid` and `worker_gid`"), "{said}");
+        let too_many = explained(rustix::io::Errno::AGAIN.into(), &other).to_string();
+        assert!(too_many.contains("ulimit -u") && !too_many.contains("worker_uid"), "{too_many}");
         let missing = explained(ErrorKind::NotFound.into(), &other);
         assert!(!missing.to_string().contains("worker_uid"), "{missing}");
     }

@@ -274,6 +274,7 @@ mod tests {
     use super::*;
     use std::future::poll_fn;
     use std::sync::mpsc::{Sender, channel};
+    use std::task::Waker;
 
     use blkin_daemon::Health;
     use blkin_zipkin::model::{Endpoint, SpanId, TraceId};
@@ -354,6 +355,23 @@ mod tests {
     }
 
     #[test]
+    fn a_view_that_begins_once_the_hub_is_closed_ends_at_once() {
+        let hub = hub(1);
+        hub.close();
+        let view = hub.watch(filter(&[])).unwrap();
+        assert_eq!(view.poll_event(&Context::from_waker(Waker::noop())), Poll::Ready(None));
+    }
+
+    #[test]
+    fn a_queue_has_so_many_kib_and_a_silent_stream_says_that_it_lives_before_it_counts_as_silent() {
+        let of = |idle_secs| {
+            let options = Options::new(3, 64, Duration::from_secs(idle_secs));
+            (options.max_viewers, options.viewer_bytes, options.keep_alive.as_secs())
+        };
+        assert_eq!([of(6), of(30), of(60)], [(3, 65_536, 2), (3, 65_536, 10), (3, 65_536, 10)]);
+    }
+
+    #[test]
     fn nothing_watches_once_the_last_view_is_gone_and_its_place_is_free() {
         let hub = hub(1);
         assert!(!hub.is_watched());
@@ -388,6 +406,7 @@ mod tests {
         }
         assert_eq!(told, unseen);
     }
+
     #[test]
     fn what_waits_takes_a_bounded_memory_but_one_that_is_larger_passes_alone() {
         let hub = hub(1);

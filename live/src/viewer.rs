@@ -190,11 +190,21 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_takes_what_fits_and_as_much_again_once_that_was_read() {
+        let viewer = viewer(2 * (EVENT_OVERHEAD_BYTES + 4));
+        for _ in 0..3 {
+            assert_eq!(["1234", "5678", "long"].map(|json| viewer.push(json.into())), [true, true, false]);
+            while next(&viewer).is_ready() {}
+        }
+    }
+
+    #[test]
     fn a_closed_view_ends_behind_what_waits() {
         let viewer = viewer(1000);
         assert_eq!(next(&viewer), Poll::Pending);
         viewer.push("1".into());
-        viewer.miss_unseen(3);
+        viewer.miss_unseen(1);
+        viewer.miss_unseen(2);
         viewer.close();
         assert_eq!(next(&viewer), Poll::Ready(Some(Event::Span("1".into()))));
         assert_eq!(next(&viewer), Poll::Ready(Some(Event::Missed(Missed { spans: 0, unseen: 3 }))));

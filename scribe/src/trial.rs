@@ -219,7 +219,7 @@ mod tests {
         let mut trial = Trial::default();
         assert!(trial.is_empty());
         trial.push(0);
-        assert!(!trial.is_empty());
+        assert!(!trial.is_empty() && !trial.wants_more());
         for entry in 1..10 * MOST_WITNESSES {
             trial.broke();
             if trial.wants_more() {
@@ -235,19 +235,56 @@ mod tests {
         assert!(!trial.wants_more());
     }
 
-    #[test]
-    fn what_was_counted_of_an_entry_that_nobody_wants_any_more_is_forgotten() {
+    /// Twenty entries, of which the first is given up once the connection breaks on it, and not on the next, another time.
+    fn suspected() -> Trial<u32> {
         let mut trial = Trial::default();
         (0..20).for_each(|entry| trial.push(entry));
         for _ in 1..TIMES {
             trial.broke();
             assert_eq!(trial.answered().1, None);
         }
+        trial
+    }
+
+    #[test]
+    fn what_was_counted_of_an_entry_that_nobody_wants_any_more_is_forgotten() {
+        let mut trial = suspected();
         trial.broke();
         trial.retain(|entry| *entry != 0);
         assert_eq!(trial.next(), Some(&TIMES), "the first of those that are left");
         trial.broke();
         assert_eq!(trial.answered(), (Some(TIMES + 1), None), "it broke once");
+    }
+
+    #[test]
+    fn what_was_counted_of_an_entry_stays_when_nobody_wants_another_one_any_more() {
+        let mut trial = suspected();
+        trial.retain(|entry| *entry != 19);
+        trial.broke();
+        assert_eq!(trial.answered().1, Some(0));
+    }
+
+    #[test]
+    fn what_was_counted_of_an_entry_is_forgotten_when_it_breaks_on_the_next_as_well() {
+        let mut trial = suspected();
+        trial.broke();
+        trial.broke();
+        assert_eq!(trial.next(), Some(&0));
+        trial.broke();
+        assert_eq!(trial.answered().1, None);
+    }
+
+    #[test]
+    fn the_suspect_is_called_by_turns_on_a_new_connection_and_on_that_of_its_witness() {
+        let mut trial = Trial::default();
+        (0..20).for_each(|entry| trial.push(entry));
+        assert!(!trial.wants_connection(), "nothing is suspected");
+        for times in 1..TIMES {
+            trial.broke();
+            assert!(!trial.wants_connection(), "a witness is called");
+            trial.answered();
+            assert_eq!(trial.wants_connection(), times % 2 == 1);
+        }
     }
 
     proptest! {

@@ -329,3 +329,56 @@ impl Passing<'_> {
         Ok(last.is_some())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::engine::Engine;
+    use super::super::memory::Memory as InMemory;
+    use super::*;
+
+    fn trace(low: usize) -> TraceId {
+        TraceId::new(1, low as u64).unwrap()
+    }
+
+    #[test]
+    fn a_trace_that_goes_on_has_room_for_a_part_of_all_and_without_a_limit_for_everything() {
+        let most_of_one = |max_bytes| Retention { max_age_ms: 1, max_bytes }.most_of_one();
+        assert_eq!(most_of_one(0), u64::MAX);
+        assert_eq!([1, 64 << 20, 100 << 20].map(most_of_one), [16 << 20, 16 << 20, 25 << 20]);
+    }
+
+    #[test]
+    fn of_too_many_traces_that_go_on_those_are_remembered_of_which_much_was_kept() {
+        let mut ahead = Ahead::default();
+        (0..Ahead::MOST).for_each(|low| ahead.note(trace(low), 9));
+        ahead.keep(trace(1), Ahead::MUCH as usize - 1);
+        ahead.keep(trace(1), 1);
+        ahead.keep(trace(2), Ahead::MUCH as usize - 1);
+        assert_eq!(ahead.0.len(), Ahead::MOST);
+        ahead.note(trace(Ahead::MOST), 9);
+        let goes_on = [0, 1, 2, Ahead::MOST].map(|low| ahead.goes_on(trace(low), 8));
+        assert_eq!((goes_on, ahead.0.len()), ([false, true, false, true], 2));
+        assert_eq!((ahead.kept(trace(1)), ahead.goes_on(trace(1), 9)), (Ahead::MUCH, false));
+    }
+
+    #[test]
+    fn behind_blocks_of_a_clock_that_was_ahead_each_look_goes_on_until_one_is_believed() {
+        const LATEST_MS: u64 = 100;
+        const LAST: u64 = 2 * LOOKED_AT_PER_STEP + 1;
+        let mut looks = |rows: &mut dyn Transaction| {
+            for block in 0..=LAST {
+                let arrival_ms = LATEST_MS + u64::from(block != LAST);
+                rows.put(&keys::block(block), &arrival_ms.to_be_bytes())?;
+            }
+            rows.put(keys::NEXT_BLOCK, &(LAST + 1).to_be_bytes())?;
+            let mut misdated = Misdated::default();
+            let mut arrival_ms = |told| misdated.arrival_ms(&*rows, told, LATEST_MS).unwrap();
+            let looks = [(); 3].map(|()| arrival_ms((0, LATEST_MS + 1)));
+            assert_eq!(looks, [u64::MAX, u64::MAX, LATEST_MS]);
+            assert_eq!([1, LAST - 1].map(|block| arrival_ms((block, LATEST_MS + 1))), [LATEST_MS; 2]);
+            assert_eq!(arrival_ms((LAST + 1, LATEST_MS)), LATEST_MS, "it is believed itself");
+            Ok(())
+        };
+        InMemory::default().write(&mut looks).unwrap();
+    }
+}

@@ -456,6 +456,15 @@ mod tests {
     }
 
     #[test]
+    fn a_trace_that_leaves_is_met_again_as_if_never_seen_whatever_leaves_with_it() {
+        let mut known = Known::default();
+        commit(&mut known, &[(1, 1)]);
+        let left = [1, 2].map(|id| TraceId::new(0, id).unwrap()).into();
+        known.leave(&Passed { end: 0, left, left_unread: false });
+        assert_eq!(commit(&mut known, &[(1, 1)]), [true]);
+    }
+
+    #[test]
     fn a_piece_of_a_trace_that_is_followed_no_more_is_new() {
         let came = pieces(&[(1, 1)]);
         let part = came.parts().next().unwrap();

@@ -4,14 +4,13 @@ use std::sync::OnceLock;
 
 use super::StoreError;
 use super::engine::Snapshot;
+use super::filter::Filter;
 use super::segment::Segment;
 
-/// Beyond so many, all are taken for shared.
-const MOST: usize = 4096;
-
-/// What was found when it was first asked for: the segment never changes.
+/// What was found when it was first asked for: the segment never changes. A filter, for there may be half as many as traces:
+/// it takes no more than half of what that of all traces does.
 #[derive(Debug, Default)]
-pub(super) struct SharedLows(OnceLock<Option<Vec<u64>>>);
+pub(super) struct SharedLows(OnceLock<Filter>);
 
 impl SharedLows {
     /// Whether several traces of the segment may have these low 64 bits.
@@ -28,19 +27,29 @@ impl SharedLows {
                 self.0.get_or_init(|| found)
             }
         };
-        Ok(shared.as_ref().is_none_or(|lows| lows.binary_search(&low).is_ok()))
+        Ok(shared.may_hold(low))
     }
 }
 
-/// Those that are shared, in order, if they are not too many.
-fn find(rows: &dyn Snapshot, segment: &Segment) -> Result<Option<Vec<u64>>, StoreError> {
-    let (mut shared, mut before) = (Vec::new(), None);
+/// Passes over all ids twice: many could be shared, and for a filter it has to be known how many are.
+fn find(rows: &dyn Snapshot, segment: &Segment) -> Result<Filter, StoreError> {
+    let mut count = 0;
+    each_shared(rows, segment, &mut |_| count += 1)?;
+    let mut shared = Filter::for_traces(count);
+    if count > 0 {
+        each_shared(rows, segment, &mut |low| shared.insert(low))?;
+    }
+    Ok(shared)
+}
+
+/// Visits each that several traces share.
+fn each_shared(rows: &dyn Snapshot, segment: &Segment, visit: &mut dyn FnMut(u64)) -> Result<(), StoreError> {
+    let (mut before, mut last_shared) = (None, None);
     segment.each_low(rows, &mut |low| {
-        if before.replace(low) == Some(low) && shared.last() != Some(&low) && shared.len() <= MOST {
-            shared.push(low);
+        if before.replace(low) == Some(low) && last_shared.replace(low) != Some(low) {
+            visit(low);
         }
-    })?;
-    Ok((shared.len() <= MOST).then_some(shared))
+    })
 }
 
 #[cfg(test)]
@@ -48,7 +57,6 @@ mod tests {
     use super::super::engine::Engine;
     use super::super::memory::Memory;
     use super::super::{Batch, Store, TO_THE_END, TraceStore};
-    use super::*;
     use crate::merge::Piece;
     use crate::model::{Span, SpanId, TraceId};
 
@@ -74,12 +82,13 @@ mod tests {
     }
 
     #[test]
-    fn shared_low_halves_are_told_from_others_unless_they_are_many() {
-        let (few, many) = (segment(5000, MOST as u64), segment(5000, MOST as u64 + 1));
-        let shared = [1, MOST as u64];
-        let alone = [MOST as u64 + 2, 5000];
-        assert!(shared.iter().all(|&low| may_hold(&few, low)));
-        assert!(!alone.iter().any(|&low| may_hold(&few, low)));
-        assert!(alone.iter().all(|&low| may_hold(&many, low)));
+    fn shared_low_halves_are_told_from_others_however_many_there_are() {
+        for shared in [0, 1, 4000, 9000] {
+            let store = segment(10_000, shared);
+            assert!((1..=shared).all(|low| may_hold(&store, low)));
+            let others = shared + 1..=10_000;
+            let taken = others.clone().filter(|&low| may_hold(&store, low)).count();
+            assert!(20 * taken < others.count(), "{taken} of {shared}");
+        }
     }
 }

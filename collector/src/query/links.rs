@@ -21,6 +21,9 @@ use crate::trace::{DependencyLink, Linker};
 const MEAN: u64 = 2048;
 /// And never more than these.
 const MOST: usize = 16 * MEAN as usize;
+/// Or, as they are stored, so many bytes and what its last trace has: else a group of large traces could not be read in the time that
+/// a query has, and would be begun anew by each.
+const MOST_BYTES: u64 = 8 << 20;
 
 /// The links between services in a window of time. Traces that share their low 64 bits count as one, at the time of the
 /// latest.
@@ -41,7 +44,7 @@ pub fn dependencies(
         remembered,
         moment: remembered.moment(),
         linker: Linker::default(),
-        group: Group { ids: Vec::new(), state: remembered.hasher() },
+        group: Group::begun(remembered),
         seen: HashSet::new(),
         cut: None,
     };
@@ -54,8 +57,19 @@ pub fn dependencies(
 /// Traces that were found one after the other.
 struct Group {
     ids: Vec<TraceId>,
+    bytes: u64,
     /// All on which depends what is read of them.
     state: DefaultHasher,
+}
+
+impl Group {
+    fn begun(remembered: &RememberedLinks) -> Group {
+        Group { ids: Vec::new(), bytes: 0, state: remembered.hasher() }
+    }
+
+    fn is_full(&self) -> bool {
+        self.ids.len() >= MOST || self.bytes >= MOST_BYTES
+    }
 }
 
 /// The links of the traces so far.
@@ -82,15 +96,16 @@ impl Sum<'_> {
             self.seen.insert(low);
         }
         self.group.ids.push(found.id);
-        if self.group.ids.len() == MOST || self.remembered.number_of(low).is_multiple_of(MEAN) {
+        self.group.bytes += found.bytes();
+        if self.group.is_full() || self.remembered.number_of(low).is_multiple_of(MEAN) {
             self.end_group()?;
         }
         Ok(ControlFlow::Continue(()))
     }
 
     fn end_group(&mut self) -> Result<(), StoreError> {
-        let begun = Group { ids: Vec::new(), state: self.remembered.hasher() };
-        let Group { ids, state } = std::mem::replace(&mut self.group, begun);
+        let begun = Group::begun(self.remembered);
+        let Group { ids, state, .. } = std::mem::replace(&mut self.group, begun);
         if ids.is_empty() {
             return Ok(());
         }
@@ -186,6 +201,27 @@ mod tests {
         let groups = remembered.number_of_groups();
         assert_eq!(calls(&store, &(101..=2 * TRACES - 100), &remembered), TRACES + 1 - 100);
         assert!(remembered.number_of_groups() <= groups + 2, "a window has ends of its own");
+    }
+
+    #[test]
+    fn large_traces_are_a_group_though_they_are_few() {
+        const EACH: usize = 1 << 20;
+        const GROUPS: u64 = 4;
+        let store = TraceStore::new(Memory::default()).unwrap();
+        for at_us in 1..=GROUPS * (MOST_BYTES / EACH as u64) {
+            let Piece::V2(mut span) = call(at_us) else { unreachable!() };
+            span.tags.insert("k".to_owned(), "x".repeat(EACH));
+            let mut batch = Batch::default();
+            batch.push(&Piece::V2(span));
+            store.commit(&[batch], 1).unwrap();
+        }
+        for _ in ["a head", "a segment"] {
+            let remembered = RememberedLinks::default();
+            dependencies(&store, &ALL, Reading { max_bytes: 1 << 30, ..READING }, &remembered).unwrap();
+            assert!(remembered.number_of_groups() as u64 >= GROUPS);
+            store.freeze();
+            store.upkeep(TO_THE_END).unwrap();
+        }
     }
 
     #[test]

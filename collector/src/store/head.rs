@@ -2,7 +2,6 @@
 //! from the blocks.
 
 use std::collections::HashMap;
-use std::ops::RangeInclusive;
 
 use foldhash::fast::RandomState;
 
@@ -31,18 +30,32 @@ pub(super) struct Version {
 impl Version {
     /// The block that got its last piece. Once retention has passed that, the trace has left.
     pub(super) fn last_block(&self) -> u64 {
-        *self.blocks().end()
+        self.parts.last().map_or(0, |part| part.block)
     }
 
-    /// From the block of its first piece to that of its last.
-    pub(super) fn blocks(&self) -> RangeInclusive<u64> {
-        blocks_of(&self.parts)
+    /// Where its pieces are, and how much they are.
+    pub(super) fn extent(&self) -> Extent {
+        Extent::of(&self.parts)
     }
 }
 
-fn blocks_of(parts: &[Part]) -> RangeInclusive<u64> {
-    let block = |part: Option<&Part>| part.map_or(0, |part| part.block);
-    block(parts.first())..=block(parts.last())
+/// Where the pieces of a trace are that one part of the index knows, and how much they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// The block that got the first.
+    pub(super) first_block: u64,
+    /// The block that got the last.
+    pub(super) last_block: u64,
+    /// As they lie in their blocks.
+    pub(super) bytes: u64,
+}
+
+impl Extent {
+    fn of(parts: &[Part]) -> Extent {
+        let block = |part: Option<&Part>| part.map_or(0, |part| part.block);
+        let bytes = parts.iter().map(|part| u64::from(part.length)).sum();
+        Extent { first_block: block(parts.first()), last_block: block(parts.last()), bytes }
+    }
 }
 
 /// What parts of the index that go on with each other know of a trace, put together newest first.
@@ -256,8 +269,8 @@ impl Head {
             let found = found && (trace.goes_on || missing.is_empty());
             // Of one that has left, others that share its low 64 bits would be found at its time.
             let found = found && trace.parts.last().is_some_and(|last| last.block >= passed);
-            let (blocks, is_new) = (blocks_of(&trace.parts), number >= known);
-            found.then_some(Candidate { time_us, id: trace.id, blocks, is_new, missing })
+            let (extent, is_new) = (Extent::of(&trace.parts), number >= known);
+            found.then_some(Candidate { time_us, id: trace.id, extent, is_new, missing })
         };
         let mut found: Vec<Candidate> = match wanted.terms.as_slice() {
             [] => (0..self.traces.len() as u32).filter_map(|number| fits(number, Vec::new())).collect(),
@@ -307,8 +320,7 @@ impl Head {
 pub(super) struct Candidate {
     pub(super) time_us: u64,
     pub(super) id: TraceId,
-    /// From the block of its first piece here to that of its last.
-    pub(super) blocks: RangeInclusive<u64>,
+    pub(super) extent: Extent,
     /// Whether it came after the view was taken by which it is looked for.
     pub(super) is_new: bool,
     /// What is wanted and not known to be in it here. It goes on with an earlier part of the index, which may know.

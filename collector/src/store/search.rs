@@ -113,7 +113,7 @@ impl<'s> Search<'s> {
     /// The latest trace that is left.
     fn pop(&mut self) -> Result<Option<Visited<'s>>, StoreError> {
         while let Some(Next { age, source, .. }) = self.next.pop().filter(|_| !self.wanted.is_late()) {
-            let (id, blocks, missing) = match source {
+            let (id, extent, missing) = match source {
                 Source::Unopened(segment) => {
                     let matches = Matches::new(self.rows, segment, self.wanted, self.window)?;
                     self.push_segment(age, matches)?;
@@ -121,20 +121,20 @@ impl<'s> Search<'s> {
                 }
                 Source::Head(found, rest) => {
                     self.push_head(age, rest);
-                    (found.id, found.blocks, found.missing)
+                    (found.id, found.extent, found.missing)
                 }
                 Source::Segment(Match { record, has_all }, matches) => {
                     self.push_segment(age, matches)?;
                     let missing = if has_all { Vec::new() } else { self.wanted.terms.clone() };
-                    (record.id, record.version.blocks(), missing)
+                    (record.id, record.version.extent(), missing)
                 }
             };
-            if *blocks.end() >= self.view.passed
+            if extent.last_block >= self.view.passed
                 && !self.view.is_newer_than(self.rows, age, id)?
                 && self.have(age, id, missing)?
             {
                 let Search { rows, view, .. } = *self;
-                return Ok(Some(Visited { id, blocks, age, rows, view }));
+                return Ok(Some(Visited { id, extent, age, rows, view }));
             }
         }
         Ok(None)

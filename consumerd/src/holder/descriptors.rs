@@ -7,8 +7,9 @@ use anyhow::ensure;
 
 use crate::config::Config;
 
-/// Descriptors that are not for programs: the daemon's own, and those of connections and offers under way.
-const OWN: u64 = 128;
+/// Descriptors that are not for programs: the daemon's own, those of offers under way, and in the worker those of HTTP connections
+/// and of who asks it, of which there may be 64 each. Who holds all of these must not keep it from a program's.
+const OWN: u64 = 192;
 /// With fewer neither holder nor worker would get far enough to take a program in.
 const LEAST: u64 = 64;
 /// Descriptors that must be free before an offer is received: its two, and those that taking it in needs for a moment.
@@ -101,7 +102,7 @@ mod tests {
     #[test]
     fn programs_get_what_the_limit_leaves_and_no_more_than_was_asked_for() {
         let config = Config { max_programs: 1024, ..Config::default() };
-        for (limit, room) in [(None, 1024), (Some(OWN + 2 * 1024), 1024), (Some(1024), 448), (Some(32), 1)] {
+        for (limit, room) in [(None, 1024), (Some(OWN + 2 * 1024), 1024), (Some(1024), 416), (Some(32), 1)] {
             assert_eq!(within(limit, &config).max_programs, room);
         }
     }

@@ -18,7 +18,7 @@ use crate::config::{Arguments, Config};
 use crate::http::{self, App, Metrics, registry, router};
 use crate::ingest::Ingest;
 use crate::live::Live;
-use crate::query::RememberedLinks;
+use crate::query::{RememberedLinks, RememberedTimes};
 use crate::settings::Settings;
 use crate::store::indexer::Indexer;
 use crate::store::writer::Writer;
@@ -187,6 +187,7 @@ impl Collector {
         let admin = Admin { registry: Arc::new(registry), health: self.health.clone() };
         let app = App {
             links: RememberedLinks::default(),
+            times: RememberedTimes::default(),
             settings: self.settings.clone(),
             store: self.store.clone(),
             writer: self.writer.clone(),

@@ -16,7 +16,9 @@ use std::time::Duration;
 use blkin_collector::ledger::{Count, Figure};
 use blkin_collector::merge::Piece;
 use blkin_collector::model::{Endpoint, Span, SpanId, TraceId};
-use blkin_collector::query::{self, Defaults, Parameters, Reading, RememberedLinks, SearchRequest};
+use blkin_collector::query::{
+    self, Defaults, IntervalRequest, Parameters, Reading, RememberedLinks, RememberedTimes, SearchRequest,
+};
 use blkin_collector::store::disk::Disk;
 use blkin_collector::store::engine::Engine;
 use blkin_collector::store::{Batch, Retention, Room, Store, StoreError, TraceStore, Visited, Wanted};
@@ -264,6 +266,7 @@ struct Beside<'s, P: Place> {
     /// What was read when the store had told a state.
     states: RefCell<BTreeMap<u64, Vec<Piece>>>,
     links: RememberedLinks,
+    times: RememberedTimes,
     seen: &'s Seen,
 }
 
@@ -282,6 +285,7 @@ impl<'s, P: Place> Beside<'s, P> {
             left: RefCell::default(),
             states: RefCell::default(),
             links: RememberedLinks::default(),
+            times: RememberedTimes::default(),
             seen,
         };
         beside.open();
@@ -449,7 +453,7 @@ impl<'s, P: Place> Beside<'s, P> {
         assert_eq!(self.store().damage().pieces(), 0);
         self.check_searches(&model);
         self.check_states(&model);
-        self.check_links();
+        self.check_remembered();
     }
 
     /// Where a state is told again, what is read is the same.
@@ -474,11 +478,23 @@ impl<'s, P: Place> Beside<'s, P> {
         }
     }
 
-    /// What is remembered of links is what is there.
-    fn check_links(&self) {
+    /// What is remembered of links and times is what is there.
+    fn check_remembered(&self) {
         let window = 0..=u64::MAX;
         let links = |remembered| query::dependencies(self.store(), &window, READING, remembered).unwrap();
         assert_eq!(links(&self.links), links(&RememberedLinks::default()));
+        let request = IntervalRequest {
+            from: "event 3".to_owned(),
+            to: "event 7".to_owned(),
+            service: None,
+            span_name: None,
+            window_us: window.clone(),
+        };
+        for strict in [true, false] {
+            let reading = Reading { strict, ..READING };
+            let times = |remembered| query::intervals(self.store(), &request, reading, remembered).unwrap();
+            assert_eq!(times(&self.times), times(&RememberedTimes::default()));
+        }
     }
 
     fn check_searches(&self, model: &Model) {

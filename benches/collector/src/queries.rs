@@ -16,10 +16,11 @@ const PART_TRACES: u64 = 20_000;
 /// Connections that fill the store.
 const SENDERS: usize = 8;
 const QUESTIONS: u64 = 500;
-/// Of those that read all there is.
-const LONG_QUESTIONS: u64 = 5;
-/// And of those that have been read before.
+/// Of those that read all there is, if it was read before.
 const LATER_QUESTIONS: u64 = 20;
+/// The path of each of those.
+const LONG_QUESTIONS: [(&str, Path); 2] =
+    [("links between all services", links), ("time between two annotations", times_between)];
 
 /// Fills the collector step by step, asks at each, and prints the table.
 pub(crate) fn run(steps: &[usize]) -> Result<()> {
@@ -38,10 +39,12 @@ pub(crate) fn run(steps: &[usize]) -> Result<()> {
             let times = ask(server, QUESTIONS, &*question)?;
             println!("| {stored} | {title} | {} |", percentiles(times));
         }
-        let all = spans as f64;
-        filled.ask_long("links between all services, the first time", 1, all, &stored, &links)?;
-        filled.ask_long("links again, 100 spans later", LATER_QUESTIONS, all, &stored, &links)?;
-        filled.ask_long("time between two annotations", LONG_QUESTIONS, all, &stored, &times_between)?;
+        for (title, path) in LONG_QUESTIONS {
+            let first = format!("{title}, the first time");
+            filled.ask_long(&first, 1, spans as f64, &stored, path)?;
+            let again = format!("{title}, again, 100 spans later");
+            filled.ask_long(&again, LATER_QUESTIONS, spans as f64, &stored, path)?;
+        }
     }
     Ok(())
 }
@@ -66,14 +69,7 @@ impl Filled {
     }
 
     /// Asks what reads all traces so many times; between two of them something comes, as it does where programs run.
-    fn ask_long(
-        &mut self,
-        title: &str,
-        questions: u64,
-        spans: f64,
-        stored: &str,
-        path: &dyn Fn(&str) -> String,
-    ) -> Result<()> {
+    fn ask_long(&mut self, title: &str, questions: u64, spans: f64, stored: &str, path: Path) -> Result<()> {
         let (mut times, mut cpu) = (Vec::new(), 0.0);
         for _ in 0..questions {
             self.fill(self.traces + MESSAGE_SPANS / TRACE_SPANS)?;
@@ -90,6 +86,8 @@ impl Filled {
 }
 
 type Question = Box<dyn Fn(u64) -> String>;
+/// The path of a question, by its window.
+type Path = fn(&str) -> String;
 
 /// The kinds of queries: each makes the path of the nth question.
 fn questions(traces: u64, first_us: i64) -> Vec<(&'static str, Question)> {

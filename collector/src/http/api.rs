@@ -153,7 +153,9 @@ pub(super) async fn dependencies(State(app): Shared, Query(pairs): Pairs) -> Res
 pub(super) async fn intervals(State(app): Shared, Query(pairs): Pairs) -> Result<Json, Problem> {
     let request = IntervalRequest::read(&Parameters(pairs), &defaults(&app))?;
     let reading = app.config().reading();
-    Json::of(&read_long(app, move |store| query::intervals(store, &request, reading)).await?)
+    let remembered = app.times.clone();
+    let measured = read_long(app, move |store| query::intervals(store, &request, reading, &remembered));
+    Json::of(&measured.await?)
 }
 
 /// The time that Zipkin's page looks back unless it is told otherwise; the API itself looks back a day.

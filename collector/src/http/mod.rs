@@ -40,7 +40,7 @@ use untaken::Untaken;
 use crate::config::Config;
 use crate::ingest::Ingest;
 use crate::named::Named;
-use crate::query::RememberedLinks;
+use crate::query::{RememberedLinks, RememberedTimes};
 use crate::settings::Settings;
 use crate::store::writer::Writer;
 use crate::store::{Store, StoreError};
@@ -61,6 +61,8 @@ pub struct App {
     pub queries: Queries,
     /// What was found of links between services before.
     pub links: RememberedLinks,
+    /// What was found of times between annotations before.
+    pub times: RememberedTimes,
     /// Whether the services were many when they were last asked for.
     pub many_services: AtomicBool,
 }

@@ -5,11 +5,15 @@
 //! receipt, and told of the service that received.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ops::{ControlFlow, RangeInclusive};
+use std::hash::{Hash, Hasher};
+use std::ops::RangeInclusive;
 
 use serde::Serialize;
 
-use super::search::{Reading, each_trace, trace_with};
+use super::groups::{Found, Question, Sum};
+use super::remembered::{Remembered, Weighed};
+use super::search::Reading;
+use super::times::Times;
 use super::{BadRequest, Defaults, Parameters};
 use crate::convert::Texts;
 use crate::model::{Annotation, Kind, Moment, Span, SpanId};
@@ -80,6 +84,57 @@ pub struct ServiceIntervals {
     pub max_us: u64,
 }
 
+/// What was measured in groups of traces that is remembered.
+pub type RememberedTimes = Remembered<Measured>;
+
+/// What was measured in some traces.
+#[derive(Debug, Default)]
+pub struct Measured {
+    traces: u64,
+    without_end: u64,
+    services: BTreeMap<String, Times>,
+}
+
+impl Measured {
+    fn times(&mut self, service: &str) -> &mut Times {
+        self.services.entry(service.to_owned()).or_default()
+    }
+}
+
+impl Weighed for Measured {
+    fn bytes(&self) -> usize {
+        let of_service = |(name, times): (&String, &Times)| size_of::<String>() + name.len() + times.bytes();
+        size_of::<Measured>() + self.services.iter().map(of_service).sum::<usize>()
+    }
+}
+
+impl Sum for Measured {
+    type Kept = Measured;
+
+    fn add(&mut self, kept: &Measured) {
+        self.traces += kept.traces;
+        self.without_end += kept.without_end;
+        kept.services.iter().for_each(|(service, times)| self.times(service).add_all(times));
+    }
+
+    fn keep(self) -> Measured {
+        self
+    }
+}
+
+impl ServiceIntervals {
+    fn of(service: String, times: &Times) -> ServiceIntervals {
+        ServiceIntervals {
+            service,
+            count: times.count(),
+            average_us: times.average_us(),
+            p50_us: times.percentile_us(50),
+            p99_us: times.percentile_us(99),
+            max_us: times.max_us(),
+        }
+    }
+}
+
 /// Measures.
 ///
 /// # Errors
@@ -88,31 +143,31 @@ pub fn intervals(
     store: &dyn Store,
     request: &IntervalRequest,
     reading: Reading,
+    remembered: &RememberedTimes,
 ) -> Result<Intervals, StoreError> {
-    let (mut traces, mut without_end, mut whole) = (0, 0, true);
-    let mut services: BTreeMap<String, Times> = BTreeMap::new();
-    let wanted = request.wanted();
-    let texts = [request.from.as_str(), request.to.as_str()];
-    let in_time = each_trace(store, &wanted, &request.window_us, reading, &mut |id| {
-        traces += 1;
-        let of_trace = trace_with(store, id, reading, Texts::Only(&texts))?;
-        whole &= of_trace.cut.is_none();
-        for (service, found) in request.times_of(&of_trace.found) {
-            without_end += found.without_end;
-            if !found.times_us.is_empty() {
-                let times = services.entry(service.to_owned()).or_default();
-                found.times_us.into_iter().for_each(|time_us| times.add(time_us));
-            }
-        }
-        Ok(ControlFlow::Continue(()))
-    })?;
-    let services = services.into_iter().map(|(service, times)| times.summary(service)).collect();
-    Ok(Intervals { traces, complete: in_time && whole, without_end, services })
+    let question = Question {
+        store,
+        reading,
+        wanted: request.wanted(),
+        window_us: &request.window_us,
+        texts: Texts::Only(&[request.from.as_str(), request.to.as_str()]),
+        remembered,
+        tell: &|state| request.tell(reading, state),
+        add: &|sum: &mut Measured, spans| request.measure(&spans, sum),
+    };
+    let Found { sum, of_traces, in_time } = question.answer()?;
+    let services = sum.services.into_iter().map(|(service, times)| ServiceIntervals::of(service, &times));
+    Ok(Intervals {
+        traces: sum.traces,
+        complete: in_time && of_traces.is_none(),
+        without_end: sum.without_end,
+        services: services.collect(),
+    })
 }
 
 /// What was measured from one span to one span.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Found {
+struct Between {
     times_us: Vec<u64>,
     /// How many begins nothing ended.
     without_end: u64,
@@ -124,6 +179,23 @@ impl IntervalRequest {
         Wanted::of_service(self.service.as_deref())
     }
 
+    /// All but the window on which depends what is measured in a trace.
+    fn tell(&self, reading: Reading, state: &mut impl Hasher) {
+        (&self.from, &self.to, &self.service, &self.span_name, reading.strict).hash(state);
+    }
+
+    /// Adds a trace.
+    fn measure(&self, spans: &[Span], sum: &mut Measured) {
+        sum.traces += 1;
+        for (service, between) in self.times_of(spans) {
+            sum.without_end += between.without_end;
+            if !between.times_us.is_empty() {
+                let times = sum.times(service);
+                between.times_us.into_iter().for_each(|time_us| times.add(time_us));
+            }
+        }
+    }
+
     fn takes(&self, span: &Span) -> bool {
         let is = |wanted: &Option<String>, name: Option<&str>| {
             wanted.as_deref().is_none_or(|wanted| name == Some(wanted))
@@ -132,7 +204,7 @@ impl IntervalRequest {
     }
 
     /// What was measured in the spans of a trace, each with its service.
-    fn times_of<'s>(&self, spans: &'s [Span]) -> Vec<(&'s str, Found)> {
+    fn times_of<'s>(&self, spans: &'s [Span]) -> Vec<(&'s str, Between)> {
         let of_messages = (self.from.as_str(), self.to.as_str()) == ("ms", "mr");
         let alone = spans.iter().filter(|span| !(of_messages && is_of_message(span)) && self.takes(span));
         let mut found: Vec<_> =
@@ -145,7 +217,7 @@ impl IntervalRequest {
 
     /// The time from each `ms` to every `mr` of the same message: of the span's other side, or of its children. A message
     /// that nobody received has no end.
-    fn add_times_of_messages<'s>(&self, spans: &'s [Span], found: &mut Vec<(&'s str, Found)>) {
+    fn add_times_of_messages<'s>(&self, spans: &'s [Span], found: &mut Vec<(&'s str, Between)>) {
         let of_kind = |kind| spans.iter().filter(move |span| span.kind == Some(kind));
         // One may have been sent to very many.
         let sent: HashMap<SpanId, Vec<Moment>> =
@@ -161,7 +233,7 @@ impl IntervalRequest {
             }
         }
         for sender in of_kind(Kind::Producer).filter(|sender| !received.contains(&sender.id)) {
-            let unreceived = Found { without_end: 1, ..Found::default() };
+            let unreceived = Between { without_end: 1, ..Between::default() };
             found.extend(
                 sender.local_service().filter(|_| self.takes(sender)).map(|service| (service, unreceived)),
             );
@@ -169,12 +241,12 @@ impl IntervalRequest {
     }
 
     /// The time from each `from` to the next `to` after it. Between the same annotation, the last only ends an interval.
-    fn times_within(&self, span: &Span) -> Found {
+    fn times_within(&self, span: &Span) -> Between {
         self.times_between(&moments(span, &self.from), span)
     }
 
     /// The same from what one span has to what another has.
-    fn times_between(&self, begins: &[Moment], to: &Span) -> Found {
+    fn times_between(&self, begins: &[Moment], to: &Span) -> Between {
         let mut ends = moments(to, &self.to).into_iter();
         let begins =
             if self.from == self.to { begins.split_last().map_or(begins, |(_, rest)| rest) } else { begins };
@@ -183,7 +255,7 @@ impl IntervalRequest {
         // After a begin that nothing ends there is no end for a later one.
         let times_us: Vec<u64> = begins.iter().map_while(time).collect();
         let without_end = (begins.len() - times_us.len()) as u64;
-        Found { times_us, without_end }
+        Between { times_us, without_end }
     }
 
     /// Two different annotations of one microsecond are an interval of nothing, unless their nanoseconds are known to be in the
@@ -227,69 +299,18 @@ fn moments(span: &Span, value: &str) -> Vec<Moment> {
     moments
 }
 
-/// Many times in little memory: the sum, the shortest and the longest exactly, the others with 7 significant bits. What is
-/// asked of them has an answer once there is one.
-#[derive(Debug)]
-struct Times {
-    count: u64,
-    sum_us: u128,
-    min_us: u64,
-    max_us: u64,
-    rounded: BTreeMap<u64, u64>,
-}
-
-impl Default for Times {
-    fn default() -> Times {
-        Times { count: 0, sum_us: 0, min_us: u64::MAX, max_us: 0, rounded: BTreeMap::new() }
-    }
-}
-
-impl Times {
-    fn add(&mut self, time_us: u64) {
-        self.count += 1;
-        self.sum_us += u128::from(time_us);
-        self.min_us = self.min_us.min(time_us);
-        self.max_us = self.max_us.max(time_us);
-        let insignificant = (u64::BITS - time_us.leading_zeros()).saturating_sub(7);
-        // The middle of all that are rounded to it.
-        let rounded = (time_us >> insignificant << insignificant) + (1 << insignificant) / 2;
-        *self.rounded.entry(rounded).or_default() += 1;
-    }
-
-    /// The least rounded time that this share of all does not exceed.
-    fn percentile(&self, percent: u64) -> u64 {
-        let wanted = (self.count * percent).div_ceil(100);
-        let mut so_far = 0;
-        let mut all = self.rounded.iter();
-        all.find(|(_, count)| {
-            so_far += **count;
-            so_far >= wanted
-        })
-        .map_or(0, |(time, _)| *time)
-        .clamp(self.min_us, self.max_us)
-    }
-
-    fn summary(&self, service: String) -> ServiceIntervals {
-        ServiceIntervals {
-            service,
-            count: self.count,
-            average_us: self.sum_us as f64 / self.count as f64,
-            p50_us: self.percentile(50),
-            p99_us: self.percentile(99),
-            max_us: self.max_us,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::slice;
+    use std::time::Duration;
 
     use blkin_thrift::{Annotation as V1Annotation, Endpoint, Span as V1Span};
 
     use super::*;
     use crate::merge::{Piece, assemble};
     use crate::model::{SpanId, TraceId};
+    use crate::store::memory::Memory;
+    use crate::store::{Batch, TraceStore};
 
     fn request(from: &str, to: &str) -> IntervalRequest {
         IntervalRequest { from: from.into(), to: to.into(), service: None, span_name: None, window_us: 1..=2 }
@@ -353,7 +374,7 @@ mod tests {
         assert!(request("cs", "ss").told_within(&served).is_empty());
     }
 
-    fn told(found: &Found) -> Vec<Option<u64>> {
+    fn told(found: &Between) -> Vec<Option<u64>> {
         let ended = found.times_us.iter().copied().map(Some);
         ended.chain((0..found.without_end).map(|_| None)).collect()
     }
@@ -444,7 +465,7 @@ mod tests {
         let spans: Vec<Span> = std::iter::once(sent).chain(received).collect();
         let found = request("ms", "mr").times_of(&spans);
         assert_eq!(found.len() as u64, OFTEN);
-        let each = Found { times_us: vec![499], without_end: OFTEN - 1 };
+        let each = Between { times_us: vec![499], without_end: OFTEN - 1 };
         assert!(found.iter().all(|(_, found)| *found == each));
     }
 
@@ -525,42 +546,33 @@ mod tests {
     }
 
     #[test]
-    fn averages_are_exact_and_percentiles_within_their_bound() {
-        let mut times = Times::default();
-        (1..=1000).for_each(|time| times.add(time * 1000));
-        let summary = times.summary("osd.0".to_owned());
-        assert_eq!((summary.count, summary.average_us, summary.max_us), (1000, 500_500.0, 1_000_000));
-        for (found, exact) in [(summary.p50_us, 500_000), (summary.p99_us, 990_000)] {
-            assert!(found.abs_diff(exact) * 1000 <= exact * 8, "{found} for {exact}");
+    fn what_is_remembered_of_one_question_answers_no_other_and_no_other_window() {
+        let store = TraceStore::new(Memory::default()).unwrap();
+        let mut batch = Batch::default();
+        for (trace, at) in [(1, 100), (2, 200)] {
+            let marks = [(at, 0, "begin"), (at + trace, 0, "middle"), (at + 10 * trace, 0, "end")];
+            let span = V1Span { trace_id: trace, timestamp: Some(at), ..piece("osd", &marks) };
+            batch.push(&Piece::V1(span));
         }
-    }
-
-    #[test]
-    fn a_percentile_is_within_its_bound_whatever_the_time() {
-        let of_bits = |bits: u32| (64..128_u64).flat_map(move |top| [top << bits, ((top + 1) << bits) - 1]);
-        for exact in (0..50).flat_map(of_bits) {
-            let mut times = Times::default();
-            [0, exact, u64::MAX].into_iter().for_each(|time_us| times.add(time_us));
-            let found = times.percentile(50);
-            assert!(found.abs_diff(exact) * 1000 <= exact * 8, "{found} for {exact}");
+        store.commit(&[batch], 1).unwrap();
+        let remembered = RememberedTimes::default();
+        let measured = |from: &str, to: &str, window_us: RangeInclusive<u64>, strict: bool| {
+            let request = IntervalRequest { window_us, ..request(from, to) };
+            let reading = Reading { strict, max_bytes: 1 << 20, patience: Duration::from_secs(600) };
+            let found = intervals(&store, &request, reading, &remembered).unwrap();
+            assert_eq!(found, intervals(&store, &request, reading, &RememberedTimes::default()).unwrap());
+            assert!(found.complete);
+            (found.traces, found.services[0].average_us)
+        };
+        let mut groups = Vec::new();
+        for strict in [true, false, true, false] {
+            assert_eq!(measured("begin", "middle", 1..=300, strict), (2, 1.5));
+            assert_eq!(measured("begin", "end", 1..=300, strict), (2, 15.0));
+            assert_eq!(measured("begin", "end", 1..=100, strict), (1, 10.0));
+            assert_eq!(measured("begin", "end", 200..=200, strict), (1, 20.0));
+            groups.push(remembered.number_of_groups());
         }
-    }
-
-    #[test]
-    fn times_take_little_memory_however_many_differ() {
-        let mut times = Times::default();
-        (0..1 << 20).for_each(|time_us| times.add(time_us));
-        let of_each_length = 1 << 6;
-        assert_eq!(times.rounded.len(), (1 << 7) + (20 - 7) * of_each_length);
-    }
-
-    #[test]
-    fn of_times_that_hardly_differ_no_percentile_lies_beyond_them() {
-        let mut times = Times::default();
-        (0..100).for_each(|more| times.add(2_100 + more / 10));
-        let summary = times.summary("osd.0".to_owned());
-        for found in [summary.p50_us, summary.p99_us] {
-            assert!((2_100..=2_109).contains(&found), "{found}");
-        }
+        assert!(groups[0] > 0 && groups[1] > groups[0], "{groups:?}");
+        assert_eq!(groups[2..], [groups[1]; 2], "asked again");
     }
 }

@@ -1,29 +1,33 @@
-//! The links between services in a window of time. All its traces are come to by the index each time, which is cheap; to read
-//! them is not, so that what was read is remembered, by groups of traces that are found one after the other.
-//!
-//! Where a group ends is decided by the ids alone (content-defined chunking, as of Muthitacharoen et al., SOSP 2001, but of
-//! ids instead of bytes): so two windows that overlap have the same groups but for those at their ends, and a trace that comes
-//! changes one group and shifts none.
+//! The links between services in a window of time.
 
-use std::collections::HashSet;
-use std::hash::{DefaultHasher, Hasher};
-use std::ops::{ControlFlow, RangeInclusive};
-use std::sync::Arc;
-use std::time::Instant;
+use std::ops::RangeInclusive;
 
-use super::remembered::{Key, Moment, RememberedLinks};
-use super::search::{Answer, Cut, Reading, trace_with};
-use crate::model::TraceId;
-use crate::store::{Store, StoreError, Visited, Wanted};
-use crate::trace::{DependencyLink, Linker};
+use super::groups::{Found, Question, Sum};
+use super::remembered::{Remembered, Weighed};
+use super::search::{Answer, Cut, Reading};
+use crate::store::{Store, StoreError, Wanted};
+use crate::trace::{DependencyLink, Linker, Links};
 
-/// A group has so many traces in the mean.
-const MEAN: u64 = 2048;
-/// And never more than these.
-const MOST: usize = 16 * MEAN as usize;
-/// Or, as they are stored, so many bytes and what its last trace has: else a group of large traces could not be read in the time that
-/// a query has, and would be begun anew by each.
-const MOST_BYTES: u64 = 8 << 20;
+/// Links of groups of traces that are remembered.
+pub type RememberedLinks = Remembered<Links>;
+
+impl Weighed for Links {
+    fn bytes(&self) -> usize {
+        self.bytes()
+    }
+}
+
+impl Sum for Linker {
+    type Kept = Links;
+
+    fn add(&mut self, kept: &Links) {
+        self.add_links(kept);
+    }
+
+    fn keep(self) -> Links {
+        self.into_sum()
+    }
+}
 
 /// The links between services in a window of time. Traces that share their low 64 bits count as one, at the time of the
 /// latest.
@@ -36,117 +40,28 @@ pub fn dependencies(
     reading: Reading,
     remembered: &RememberedLinks,
 ) -> Result<Answer<Vec<DependencyLink>>, StoreError> {
-    let until = Instant::now() + reading.patience;
-    let mut sum = Sum {
+    let question = Question {
         store,
         reading: Reading { strict: false, ..reading },
-        until,
+        wanted: Wanted::default(),
+        window_us,
+        texts: Linker::TEXTS,
         remembered,
-        moment: remembered.moment(),
-        linker: Linker::default(),
-        group: Group::begun(remembered),
-        seen: HashSet::new(),
-        cut: None,
+        tell: &|_| {},
+        add: &Linker::add_trace,
     };
-    store.traces_by_time(&Wanted::default().until(until), window_us.clone(), &mut |found| sum.take(found))?;
-    sum.end_group()?;
-    let in_time = Instant::now() < until;
-    Ok(Answer { found: sum.linker.links(), cut: sum.cut.or(Cut::noted(true, in_time)) })
-}
-
-/// Traces that were found one after the other.
-struct Group {
-    ids: Vec<TraceId>,
-    bytes: u64,
-    /// All on which depends what is read of them.
-    state: DefaultHasher,
-}
-
-impl Group {
-    fn begun(remembered: &RememberedLinks) -> Group {
-        Group { ids: Vec::new(), bytes: 0, state: remembered.hasher() }
-    }
-
-    fn is_full(&self) -> bool {
-        self.ids.len() >= MOST || self.bytes >= MOST_BYTES
-    }
-}
-
-/// The links of the traces so far.
-struct Sum<'q> {
-    store: &'q dyn Store,
-    reading: Reading,
-    until: Instant,
-    remembered: &'q RememberedLinks,
-    moment: Moment,
-    linker: Linker,
-    group: Group,
-    /// Low 64 bits that several traces share.
-    seen: HashSet<u64>,
-    cut: Option<Cut>,
-}
-
-impl Sum<'_> {
-    fn take(&mut self, found: &Visited<'_>) -> Result<ControlFlow<()>, StoreError> {
-        let low = found.id.low();
-        if self.seen.contains(&low) {
-            return Ok(ControlFlow::Continue(()));
-        }
-        if !found.tell(&mut self.group.state)? {
-            self.seen.insert(low);
-        }
-        self.group.ids.push(found.id);
-        self.group.bytes += found.bytes();
-        if self.group.is_full() || self.remembered.number_of(low).is_multiple_of(MEAN) {
-            self.end_group()?;
-        }
-        Ok(ControlFlow::Continue(()))
-    }
-
-    fn end_group(&mut self) -> Result<(), StoreError> {
-        let begun = Group::begun(self.remembered);
-        let Group { ids, state, .. } = std::mem::replace(&mut self.group, begun);
-        if ids.is_empty() {
-            return Ok(());
-        }
-        let key = Key { traces: ids.len(), state: state.finish() };
-        if let Some(links) = self.remembered.get(key, self.moment) {
-            self.linker.add_links(&links);
-            return Ok(());
-        }
-        let mut of_group = Linker::default();
-        let is_whole = self.read(&ids, &mut of_group)?;
-        let links = Arc::new(of_group.into_sum());
-        self.linker.add_links(&links);
-        if is_whole {
-            self.remembered.keep(key, links, self.moment);
-        }
-        Ok(())
-    }
-
-    /// Reads traces while there is time. Returns whether all of all of them was read.
-    fn read(&mut self, ids: &[TraceId], linker: &mut Linker) -> Result<bool, StoreError> {
-        let mut is_whole = true;
-        for &id in ids {
-            if Instant::now() >= self.until {
-                return Ok(false);
-            }
-            let Answer { found, cut } = trace_with(self.store, id, self.reading, Linker::TEXTS)?;
-            linker.add_trace(found);
-            is_whole &= cut.is_none();
-            self.cut = self.cut.or(cut);
-        }
-        Ok(is_whole)
-    }
+    let Found { sum, of_traces, in_time } = question.answer()?;
+    Ok(Answer { found: sum.links(), cut: of_traces.or(Cut::noted(true, in_time)) })
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
+    use super::super::groups::{MEAN, MOST_BYTES};
     use super::*;
     use crate::merge::Piece;
-    use crate::model::{Endpoint, Span, SpanId};
+    use crate::model::{Endpoint, Span, SpanId, TraceId};
     use crate::store::memory::Memory;
     use crate::store::{Batch, TO_THE_END, TraceStore};
 
@@ -182,7 +97,8 @@ mod tests {
 
     #[test]
     fn what_has_changed_is_read_and_nothing_else() {
-        const TRACES: u64 = 10 * MEAN;
+        // More than a group ever has.
+        const TRACES: u64 = 17 * MEAN;
         let store = TraceStore::new(Memory::default()).unwrap();
         keep(&store, (2..=2 * TRACES).step_by(2));
         let remembered = RememberedLinks::default();

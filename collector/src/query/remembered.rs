@@ -1,21 +1,38 @@
-//! What groups of traces had for links, for whoever asks again. It is known by all on which it depends, and nothing of it is
+//! What groups of traces had together, for whoever asks again. It is known by all on which it depends, and nothing of it is
 //! ever wrong: a group of which anything has changed is another one, and what nobody asks for any more makes room.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, DefaultHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::trace::Links;
-
-/// Memory for them: at a hundred links between twenty services, some 4 KiB for 2,000 traces.
+/// Memory for them: at a hundred links between twenty services, some 3 KiB for 2,000 traces.
 const MOST_BYTES: usize = 16 << 20;
 
-/// Links that are remembered. Clones share them.
-#[derive(Debug, Clone, Default)]
-pub struct RememberedLinks {
+/// What takes memory.
+pub trait Weighed {
+    /// About how many bytes.
+    fn bytes(&self) -> usize;
+}
+
+/// What is remembered of groups of traces, of one kind. Clones share it.
+#[derive(Debug)]
+pub struct Remembered<K> {
     /// Nobody outside can tell which traces become a group, or make two groups look alike.
     secret: RandomState,
-    groups: Arc<Mutex<Groups>>,
+    groups: Arc<Mutex<Groups<K>>>,
+}
+
+impl<K> Default for Remembered<K> {
+    fn default() -> Self {
+        let groups = Groups { by_key: HashMap::new(), bytes: 0, queries: 0 };
+        Remembered { secret: RandomState::new(), groups: Arc::new(Mutex::new(groups)) }
+    }
+}
+
+impl<K> Clone for Remembered<K> {
+    fn clone(&self) -> Self {
+        Remembered { secret: self.secret.clone(), groups: self.groups.clone() }
+    }
 }
 
 /// By what a group is known.
@@ -29,26 +46,26 @@ pub(super) struct Key {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Moment(u64);
 
-#[derive(Debug, Default)]
-struct Groups {
-    by_key: HashMap<Key, Group>,
+#[derive(Debug)]
+struct Groups<K> {
+    by_key: HashMap<Key, Group<K>>,
     bytes: usize,
     queries: u64,
 }
 
 #[derive(Debug)]
-struct Group {
-    links: Arc<Links>,
+struct Group<K> {
+    kept: Arc<K>,
     last_used: Moment,
 }
 
-impl Group {
+impl<K: Weighed> Group<K> {
     fn bytes(&self) -> usize {
-        size_of::<Key>() + size_of::<Group>() + self.links.bytes()
+        size_of::<Key>() + size_of::<Group<K>>() + self.kept.bytes()
     }
 }
 
-impl RememberedLinks {
+impl<K: Weighed> Remembered<K> {
     /// For what decides what is read of a group.
     pub(super) fn hasher(&self) -> DefaultHasher {
         self.secret.build_hasher()
@@ -66,18 +83,18 @@ impl RememberedLinks {
         Moment(groups.queries)
     }
 
-    /// The links of a group, if they are known.
-    pub(super) fn get(&self, key: Key, moment: Moment) -> Option<Arc<Links>> {
+    /// What a group has, if it is known.
+    pub(super) fn get(&self, key: Key, moment: Moment) -> Option<Arc<K>> {
         let mut groups = self.groups();
         let group = groups.by_key.get_mut(&key)?;
         group.last_used = group.last_used.max(moment);
-        Some(group.links.clone())
+        Some(group.kept.clone())
     }
 
-    /// Keeps them, if there is room, or becomes by what no later query has used. What does not find room in memory is the rest
+    /// Keeps it, if there is room, or becomes by what no later query has used. What does not find room in memory is the rest
     /// of this query's own: if it forgot its begin instead, the next one would find nothing.
-    pub(super) fn keep(&self, key: Key, links: Arc<Links>, moment: Moment) {
-        let group = Group { links, last_used: moment };
+    pub(super) fn keep(&self, key: Key, kept: Arc<K>, moment: Moment) {
+        let group = Group { kept, last_used: moment };
         let bytes = group.bytes();
         let mut groups = self.groups();
         if groups.make_room(bytes, moment) {
@@ -87,12 +104,12 @@ impl RememberedLinks {
         }
     }
 
-    fn groups(&self) -> MutexGuard<'_, Groups> {
+    fn groups(&self) -> MutexGuard<'_, Groups<K>> {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Groups {
+impl<K: Weighed> Groups<K> {
     /// Forgets what was used longest ago, before that moment, until there is room.
     fn make_room(&mut self, bytes: usize, moment: Moment) -> bool {
         while self.bytes + bytes > MOST_BYTES {
@@ -107,27 +124,25 @@ impl Groups {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Endpoint, Span, SpanId, TraceId};
-    use crate::trace::Linker;
 
-    impl RememberedLinks {
+    impl<K: Weighed> Remembered<K> {
         pub(in crate::query) fn number_of_groups(&self) -> usize {
             self.groups().by_key.len()
         }
     }
 
-    /// Links that take so much memory.
-    fn links(bytes: usize) -> Arc<Links> {
-        let mut linker = Linker::default();
-        let name = "x".repeat(bytes);
-        linker.add_trace(vec![Span {
-            local_endpoint: Some(Endpoint::service(&name)),
-            remote_endpoint: Some(Endpoint::service(&name)),
-            ..Span::new(TraceId::new(0, 1).unwrap(), SpanId::new(1).unwrap())
-        }]);
-        let links = linker.into_sum();
-        assert!((bytes..bytes + 200).contains(&links.bytes()));
-        Arc::new(links)
+    /// Something that takes so much memory.
+    #[derive(Debug)]
+    struct Weight(usize);
+
+    impl Weighed for Weight {
+        fn bytes(&self) -> usize {
+            self.0
+        }
+    }
+
+    fn weight(bytes: usize) -> Arc<Weight> {
+        Arc::new(Weight(bytes))
     }
 
     fn key(state: u64) -> Key {
@@ -136,29 +151,29 @@ mod tests {
 
     #[test]
     fn what_was_used_longest_ago_makes_room_for_a_later_query_and_for_none_of_its_own() {
-        let remembered = RememberedLinks::default();
+        let remembered = Remembered::default();
         let third = MOST_BYTES / 3 - 1000;
         let has = |state| remembered.groups().by_key.contains_key(&key(state));
         let first = remembered.moment();
-        (0..4).for_each(|state| remembered.keep(key(state), links(third), first));
+        (0..4).for_each(|state| remembered.keep(key(state), weight(third), first));
         assert_eq!([0, 1, 2, 3].map(has), [true, true, true, false]);
         let second = remembered.moment();
         assert!(remembered.get(key(0), second).is_some());
         assert!(remembered.get(key(0), first).is_some(), "a query that began earlier");
-        remembered.keep(key(4), links(third), second);
-        remembered.keep(key(5), links(third), second);
-        remembered.keep(key(6), links(third), second);
+        remembered.keep(key(4), weight(third), second);
+        remembered.keep(key(5), weight(third), second);
+        remembered.keep(key(6), weight(third), second);
         assert_eq!([0, 1, 2, 3, 4, 5, 6].map(has), [true, false, false, false, true, true, false]);
         let third_query = remembered.moment();
-        remembered.keep(key(7), links(MOST_BYTES), third_query);
+        remembered.keep(key(7), weight(MOST_BYTES), third_query);
         assert_eq!((remembered.number_of_groups(), remembered.groups().bytes), (0, 0));
     }
 
     #[test]
     fn what_two_queries_found_at_once_is_kept_once() {
-        let remembered = RememberedLinks::default();
+        let remembered = Remembered::default();
         let moments = [remembered.moment(), remembered.moment()];
-        moments.into_iter().for_each(|moment| remembered.keep(key(1), links(100), moment));
+        moments.into_iter().for_each(|moment| remembered.keep(key(1), weight(100), moment));
         let bytes = remembered.groups().by_key.values().map(Group::bytes).sum::<usize>();
         assert_eq!(remembered.groups().bytes, bytes);
     }

@@ -181,7 +181,7 @@ pub fn search(
 }
 
 /// Visits the traces of a window, latest first, until told to stop or out of time; returns whether there was time.
-pub(super) fn each_trace(
+fn each_trace(
     store: &dyn Store,
     wanted: &Wanted,
     window_us: &RangeInclusive<u64>,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use blkin_collector::merge::Piece;
 use blkin_collector::model::TraceId;
-use blkin_collector::query::{self, Answer, Cut, IntervalRequest, Reading};
+use blkin_collector::query::{self, Answer, Cut, IntervalRequest, Reading, RememberedTimes};
 use blkin_collector::store::{NameKind, Store};
 use blkin_thrift::{Annotation, Endpoint, Span as V1Span};
 
@@ -216,7 +216,10 @@ pub(crate) fn an_answer_says_what_was_left_out_of_it(store: &dyn Store) {
         let key_of = |cut: Option<Cut>| cut.map(Cut::key);
         assert_eq!(key_of(query::search(store, &request, reading).unwrap().cut), key);
         assert_eq!(key_of(links_of(store, window_us, reading).cut), key);
-        assert_eq!(query::intervals(store, &intervals, reading).unwrap().complete, key.is_none());
+        assert_eq!(
+            query::intervals(store, &intervals, reading, &RememberedTimes::default()).unwrap().complete,
+            key.is_none()
+        );
         // For a trace by its id nobody waits long.
         let key = key.filter(|_| reading.max_bytes == small.max_bytes);
         assert_eq!(key_of(query::trace(store, id(1), reading).unwrap().cut), key);

@@ -34,8 +34,8 @@ const FRAME_MARGIN_BYTES: u64 = 64 << 10;
 pub struct Config {
     /// Socket on which programs offer themselves.
     pub socket: PathBuf,
-    /// Socket on which `blkin set` asks; "": `control.sock` in the folder of `socket`. The rules that it makes are kept
-    /// beside it, in a file whose name ends with `.rules`.
+    /// Socket on which `blkin set` and `blkin snapshot` ask; "": `control.sock` in the folder of `socket`. The rules that the
+    /// first makes are kept beside it, in a file whose name ends with `.rules`.
     pub control_socket: PathBuf,
     /// Address of `/metrics` and `/healthz`.
     #[serde(deserialize_with = "read_listen_address")]
@@ -166,7 +166,7 @@ pub struct Overrides {
     #[arg(long, value_name = "PATH")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
-    /// Socket on which `blkin set` asks; empty: control.sock in the folder of the other
+    /// Socket on which `blkin set` and `blkin snapshot` ask; empty: control.sock in the folder of the other
     #[arg(long, value_name = "PATH", value_parser = path_or_nothing())]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control_socket: Option<PathBuf>,

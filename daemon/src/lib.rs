@@ -10,6 +10,7 @@
 //! - [`health`]: workers beat; a dead or stuck one turns `/healthz` red within two seconds.
 //! - [`standing`]: how it stands with an upstream or a file, for logs, `/metrics` and `/healthz`.
 //! - [`notices`]: how often the log says the same.
+//! - [`upstream`]: how an upstream is named, and its addresses.
 //! - [`own`]: whether an address leads back to the daemon itself.
 //! - [`page_cache`]: reading what a disk has, and not what it was told.
 //! - [`descriptors`]: how many connections the limit of open files leaves room for.
@@ -19,6 +20,7 @@
 //! - `presence`: what `/metrics` says of every daemon itself.
 //! - [`connection`]: HTTP connections that do not wait for a silent peer for ever.
 //! - [`places`]: for how many connections there is room, and who makes it.
+//! - [`sent`]: what lasts until an answer was sent.
 //! - [`signals`]: SIGTERM and SIGINT start a drain.
 //! - [`ready`]: tells whoever waits that the daemon serves, and on which ports.
 //! - [`start`]: listening, the async runtime, what `--check-config` says.

@@ -158,7 +158,7 @@ pub(super) fn staging_of(config: &Config, kept: Option<Memfd>) -> anyhow::Result
         tracing::warn!(
             annotations,
             "gave up what the daemon before had not shipped: its memory has another version or size (`staging_bytes`, \
-             `max_programs`)"
+             `max_programs`, or a limit of open files that leaves room for fewer)"
         );
     }
     let mut staging = Memfd::create(geometry.total_bytes()).context("failed to make staging memory")?;

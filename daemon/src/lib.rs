@@ -9,6 +9,7 @@
 //! - `journal`: what systemd's journal is told of each line.
 //! - [`health`]: workers beat; a dead or stuck one turns `/healthz` red within two seconds.
 //! - [`standing`]: how it stands with an upstream or a file, for logs, `/metrics` and `/healthz`.
+//! - `refusal`: when it is tried again whether a disk takes something.
 //! - [`notices`]: how often the log says the same.
 //! - [`upstream`]: how an upstream is named, and its addresses.
 //! - [`own`]: whether an address leads back to the daemon itself.
@@ -47,6 +48,7 @@ pub mod page_cache;
 pub mod places;
 mod presence;
 pub mod ready;
+mod refusal;
 pub mod sent;
 pub mod settings;
 pub mod signals;
@@ -62,6 +64,7 @@ pub use health::{Health, Heartbeat};
 pub use notices::Notices;
 pub use places::Places;
 pub use prometheus_client;
+pub use refusal::Refusal;
 pub use settings::{Reloadable, Settings};
 pub use standing::{Cause, Standing};
 pub use tokio_util::sync::CancellationToken;

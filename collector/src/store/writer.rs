@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use blkin_daemon::health::BEAT_EVERY;
-use blkin_daemon::{Cause, Heartbeat, Standing, threads};
+use blkin_daemon::{Cause, Heartbeat, Refusal, Standing, threads};
 use tokio::sync::oneshot;
 
 use super::lull::{self, Lull};
@@ -25,9 +25,6 @@ const MAX_GROUP_BYTES: usize = 8 << 20;
 /// Bytes after which retention is looked at, however short ago it was: what a busy hour writes in the meantime would be much
 /// beside a small limit.
 const LOOK_AFTER_BYTES: usize = 16 << 20;
-
-/// Pause between trials whether the disk takes something again, while nobody sends anything.
-const TRY_EVERY: Duration = Duration::from_secs(2);
 
 /// Longest time for which a commit waits for more senders.
 const MAX_GATHER_TIME: Duration = Duration::from_millis(2);
@@ -249,21 +246,6 @@ struct Thread {
     lull: Lull,
 }
 
-/// What the disk did not take.
-struct Refusal {
-    /// Bytes of the least that was refused.
-    bytes: usize,
-    /// When it is tried whether the disk takes as much, unless there is something to store before.
-    try_at: Instant,
-}
-
-impl Refusal {
-    /// Of so many bytes, just now.
-    fn of(bytes: usize) -> Refusal {
-        Refusal { bytes, try_at: Instant::now() + TRY_EVERY }
-    }
-}
-
 impl Thread {
     /// Until there is nothing any more, or the store is such that only a new start can help.
     fn run(mut self) -> Result<(), StoreError> {
@@ -361,8 +343,7 @@ impl Thread {
     /// After a commit that failed, tries now and then whether the disk takes as much again: senders may have gone elsewhere, and
     /// whoever looks at the health sends none to a collector that is not well.
     fn try_disk(&mut self) -> Result<(), StoreError> {
-        let due = self.refused.take_if(|refusal| Instant::now() >= refusal.try_at);
-        let Some(Refusal { bytes, .. }) = due else { return Ok(()) };
+        let Some(bytes) = Refusal::take_if_due(&mut self.refused) else { return Ok(()) };
         let took = self.tell(self.store.try_out(bytes))?;
         self.refused = (!took).then(|| Refusal::of(bytes));
         Ok(())
@@ -401,7 +382,8 @@ impl Thread {
 
     /// After a look that failed the next comes as soon as the disk is tried: until then it is told that retention fails.
     fn expiry_is_due(&self) -> bool {
-        let every = if self.expiry_works { self.expiry_every } else { self.expiry_every.min(TRY_EVERY) };
+        let every =
+            if self.expiry_works { self.expiry_every } else { self.expiry_every.min(Refusal::TRY_EVERY) };
         self.unlooked_bytes >= LOOK_AFTER_BYTES || self.last_expiry.is_none_or(|last| last.elapsed() >= every)
     }
 

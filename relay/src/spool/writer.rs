@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use blkin_daemon::health::BEAT_EVERY;
-use blkin_daemon::{Cause, Heartbeat, Standing, threads};
+use blkin_daemon::{Cause, Heartbeat, Refusal, Standing, threads};
 use tokio::sync::oneshot;
 
 use super::{AppendError, Draft, Spool, size_of};
@@ -16,8 +15,6 @@ use super::{AppendError, Draft, Spool, size_of};
 const GROUP_BYTES: usize = 8 << 20;
 /// What a sender hears until the spool takes entries again.
 const REFUSED: &str = "senders are told TRY_LATER until that works";
-/// Pause between trials whether the spool takes entries again, while nobody sends any.
-const TRY_EVERY: Duration = Duration::from_secs(2);
 /// Most calls that wait.
 const QUEUE_CALLS: usize = 65_536;
 
@@ -147,21 +144,6 @@ impl Shared {
     }
 }
 
-/// What the spool did not take.
-struct Refusal {
-    /// Its bytes in the spool.
-    bytes: usize,
-    /// When it is tried whether as much is taken, unless there is something to append before.
-    try_at: Instant,
-}
-
-impl Refusal {
-    /// Of so many bytes, just now.
-    fn of(bytes: usize) -> Refusal {
-        Refusal { bytes, try_at: Instant::now() + TRY_EVERY }
-    }
-}
-
 struct Thread {
     spool: Arc<Spool>,
     queue: Receiver<Job>,
@@ -206,8 +188,7 @@ impl Thread {
     /// After an append that failed, tries now and then whether the spool takes as much again: senders may have gone elsewhere,
     /// or have nothing to send.
     fn try_out(&mut self) {
-        let due = self.refused.take_if(|refusal| Instant::now() >= refusal.try_at);
-        let Some(Refusal { bytes, .. }) = due else { return };
+        let Some(bytes) = Refusal::take_if_due(&mut self.refused) else { return };
         let tried = self.spool.try_out(bytes, &|| self.heartbeat.beat());
         self.learn(bytes, &tried);
     }

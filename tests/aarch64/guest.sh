@@ -52,6 +52,7 @@ for case in surface ztracer "lifecycle forks" "lifecycle fork-before-first-recor
 done
 check "a reader that sleeps is woken" test-blkin_ringbuf wake::tests
 check "a reader beside a full ring is woken" test-full is_woken
+check "forked children begin as their parent is set" test-inherited
 check "the interface of Rust" test-rust_api
 
 # start DAEMON ARGUMENT...: in the background, until it is ready; its process id stays in a variable of its name.

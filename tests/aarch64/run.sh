@@ -16,7 +16,8 @@ export CARGO_BUILD_TARGET=aarch64-unknown-linux-gnu
 
 # What of the Rust tests qemu-user cannot run: see scripts/test.
 tests_of_rust() {
-    cargo test --locked --quiet --no-run --message-format=json -p blkin-ringbuf --lib --test full -p blkin --test rust_api |
+    cargo test --locked --quiet --no-run --message-format=json -p blkin-ringbuf --lib --test full --test inherited -p blkin \
+        --test rust_api |
         python3 -c '
 import json, sys
 for line in sys.stdin:

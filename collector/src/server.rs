@@ -198,8 +198,8 @@ impl Collector {
         };
         let routes = router(Arc::new(app), admin, blkin_live::router(self.live.clone()));
         let max_connections = self.connections.http;
-        http::serve(listener, routes, max_connections, self.settings.clone(), patience, stop, heartbeat)
-            .await;
+        let serving = http::serve(listener, routes, max_connections, self.settings.clone(), patience, stop);
+        heartbeat.beating(serving).await.0.finish();
     }
 }
 

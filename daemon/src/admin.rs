@@ -4,23 +4,21 @@ use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
-use axum::extract::{ConnectInfo, Request, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::middleware::{Next, from_fn};
+use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
-use crate::connection::{Patience, Patient};
+use crate::connection::Patience;
 use crate::escapes;
 use crate::exposition::Exposition;
 use crate::health::Health;
-use crate::places::Turns;
 use crate::presence;
+use crate::serve::Server;
 
 /// Connections of those who ask for metrics and health, and nothing else.
 pub const ADMIN_CONNECTIONS: usize = 64;
@@ -39,28 +37,9 @@ pub fn router(admin: Admin) -> Router {
     Router::new().route("/metrics", get(metrics)).route("/healthz", get(healthz)).with_state(admin)
 }
 
-/// Serves `router` on `listener` until `stop` is cancelled and the requests under way are answered. Peers that are silent
-/// are not waited for, and wrong [`escapes`] refused; beyond `max_connections` at a time peers wait to be accepted until another has gone, or is silent.
-///
-/// # Errors
-/// When the listener fails for good.
-pub async fn serve(
-    listener: TcpListener,
-    router: Router,
-    max_connections: usize,
-    patience: Patience,
-    stop: CancellationToken,
-) -> std::io::Result<()> {
-    let listener = Patient::new(listener, max_connections, patience);
-    let routes = router
-        .layer(from_fn(escapes::refuse_wrong))
-        .layer(from_fn(take_turns))
-        .into_make_service_with_connect_info::<Turns>();
-    axum::serve(listener, routes).with_graceful_shutdown(async move { stop.cancelled().await }).await
-}
-
-async fn take_turns(ConnectInfo(turns): ConnectInfo<Turns>, request: Request, next: Next) -> Response {
-    turns.end(next.run(turns.begin(request).map(Body::new)).await)
+/// Serves `router`, which may have routes beside those. Wrong [`escapes`] are refused.
+pub fn server(listener: TcpListener, router: Router, max_connections: usize, patience: Patience) -> Server {
+    Server::new(listener, router.layer(from_fn(escapes::refuse_wrong)), max_connections, patience)
 }
 
 /// The metrics as an HTTP answer, written as the asker reads them.
@@ -103,6 +82,7 @@ mod tests {
     use std::time::{Duration, SystemTime, UNIX_EPOCH};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
+    use tokio_util::sync::CancellationToken;
 
     async fn get(address: std::net::SocketAddr, path: &str) -> String {
         get_as(address, path, "*/*").await
@@ -169,7 +149,7 @@ mod tests {
         let stop = CancellationToken::new();
         let routes = router(Admin { registry: Arc::new(registry), health: health.clone() });
         let patience = Patience::new(Duration::from_secs(60));
-        let server = tokio::spawn(serve(listener, routes, ADMIN_CONNECTIONS, patience, stop.clone()));
+        let server = tokio::spawn(server(listener, routes, ADMIN_CONNECTIONS, patience).serve(stop.clone()));
 
         for wrong in ["/metrics?%", "/%2/metrics"] {
             let refused = get(address, wrong).await;
@@ -191,7 +171,7 @@ mod tests {
         assert!(red.starts_with("HTTP/1.1 503") && red.contains("\"store\""), "{red}");
 
         stop.cancel();
-        server.await.unwrap().unwrap();
+        server.await.unwrap();
     }
 
     #[tokio::test]
@@ -201,13 +181,13 @@ mod tests {
         let stop = CancellationToken::new();
         let routes = router(Admin { registry: Arc::default(), health: Health::new() });
         let patience = Patience::new(Duration::from_secs(3600));
-        let server = tokio::spawn(serve(listener, routes, 1, patience, stop.clone()));
+        let server = tokio::spawn(server(listener, routes, 1, patience).serve(stop.clone()));
         let mut half = TcpStream::connect(address).await.unwrap();
         half.write_all(b"GET /healthz HTTP/1.1\r\nHost:").await.unwrap();
         let asked = tokio::time::timeout(Duration::from_secs(60), get(address, "/healthz")).await.unwrap();
         assert!(asked.starts_with("HTTP/1.1 200"));
         assert_eq!(half.read(&mut [0]).await.unwrap_or(0), 0);
         stop.cancel();
-        server.await.unwrap().unwrap();
+        server.await.unwrap();
     }
 }

@@ -2,22 +2,19 @@
 //! taken, that is soon.
 
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::extract::connect_info::Connected;
-use axum::serve::{IncomingStream, Listener};
 use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use crate::places::{Place, Places, Turns};
+use crate::places::{Place, Turns};
 
 /// How long a silent peer is waited for, and how many took nothing of what they were sent. Clones count together.
 #[derive(Debug, Clone)]
@@ -146,76 +143,24 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// Listens for such connections. Beyond so many at a time, peers wait to be accepted until another has gone, or is silent.
-pub(crate) struct Patient {
-    listener: TcpListener,
-    patience: Patience,
-    places: Places,
-}
-
-impl Patient {
-    pub(crate) fn new(listener: TcpListener, max_connections: usize, patience: Patience) -> Self {
-        Patient { listener, patience, places: Places::new(max_connections) }
-    }
-}
-
-impl Listener for Patient {
-    type Io = Connection;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        let free = self.places.free(&self.listener).await;
-        let (stream, peer) = Listener::accept(&mut self.listener).await;
-        (Connection::new(stream, self.patience.clone(), free.to(peer.ip())), peer)
-    }
-
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.listener.local_addr()
-    }
-}
-
-impl Connected<IncomingStream<'_, Patient>> for Turns {
-    fn connect_info(stream: IncomingStream<'_, Patient>) -> Self {
-        stream.io().turns()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::places::Places;
     use rustix::net::sockopt::tcp_user_timeout;
     use std::task::Waker;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
 
     const IDLE: Duration = Duration::from_millis(100);
 
-    async fn pair() -> (<Patient as Listener>::Io, TcpStream, Patience) {
+    async fn pair() -> (Connection, TcpStream, Patience) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, address) = listener.accept().await.unwrap();
+        let place = Places::new(1).take().unwrap().to(address.ip());
         let patience = Patience::new(IDLE);
-        let mut listener = Patient::new(listener, 1, patience.clone());
-        (Listener::accept(&mut listener).await.0, peer, patience)
-    }
-
-    #[tokio::test]
-    async fn a_peer_beyond_the_limit_waits_until_another_has_gone() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let mut listener = Patient::new(listener, 2, Patience::new(Duration::from_secs(60)));
-        let mut peers = Vec::new();
-        for _ in 0..3 {
-            peers.push(TcpStream::connect(address).await.unwrap());
-        }
-        let first = Listener::accept(&mut listener).await.0;
-        let _second = Listener::accept(&mut listener).await.0;
-        let mut third = Box::pin(Listener::accept(&mut listener));
-        assert!(poll_once(&mut third).await.is_pending());
-        drop(first);
-        assert_eq!(third.await.1, peers[2].local_addr().unwrap());
-    }
-
-    async fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
-        std::future::poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context))).await
+        (Connection::new(stream, patience.clone(), place), peer, patience)
     }
 
     #[tokio::test]

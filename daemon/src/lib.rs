@@ -19,9 +19,12 @@
 //! - [`escapes`]: what only looks like an escape in a path or query is refused.
 //! - [`drain`]: how long what is under way has when a server ends.
 //! - `presence`: what `/metrics` says of every daemon itself.
+//! - [`serve`]: how HTTP is served, to how many.
 //! - [`connection`]: HTTP connections that do not wait for a silent peer for ever.
+//! - `protocol`: which version of HTTP a connection speaks.
+//! - `half_open`: answers for who closes one direction.
 //! - [`places`]: for how many connections there is room, and who makes it.
-//! - [`sent`]: what lasts until an answer was sent.
+//! - `sent`: what lasts until an answer was sent.
 //! - [`signals`]: SIGTERM and SIGINT start a drain.
 //! - [`ready`]: tells whoever waits that the daemon serves, and on which ports.
 //! - [`start`]: listening, the async runtime, what `--check-config` says.
@@ -38,6 +41,7 @@ pub mod drain;
 pub mod escapes;
 pub mod exit;
 pub mod exposition;
+mod half_open;
 pub mod health;
 mod journal;
 mod keys;
@@ -47,9 +51,11 @@ pub mod own;
 pub mod page_cache;
 pub mod places;
 mod presence;
+mod protocol;
 pub mod ready;
 mod refusal;
-pub mod sent;
+mod sent;
+pub mod serve;
 pub mod settings;
 pub mod signals;
 pub mod standing;

@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -67,8 +67,8 @@ struct Seat {
     peer: IpAddr,
     /// When it last said or took something, since the places were there.
     progress_ms: AtomicU64,
-    /// Whether the server has the next step to do. Else the peer is waited for.
-    is_served: AtomicBool,
+    /// For how many of its requests the server has the next step to do. Where that is none, the peer is waited for.
+    served: AtomicUsize,
     /// Whether it does not take what it is sent.
     is_blocked: AtomicBool,
     lost: CancellationToken,
@@ -141,7 +141,7 @@ impl Free {
         let seat = Arc::new(Seat {
             peer: peer.to_canonical(),
             progress_ms: AtomicU64::new(self.shared.now_ms()),
-            is_served: AtomicBool::new(false),
+            served: AtomicUsize::new(0),
             is_blocked: AtomicBool::new(false),
             lost: CancellationToken::new(),
         });
@@ -203,9 +203,17 @@ impl Seat {
         self.progress_ms.load(Ordering::Relaxed)
     }
 
+    fn serve_one(&self) {
+        self.served.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn served_one(&self) {
+        self.served.fetch_sub(1, Ordering::Relaxed);
+    }
+
     fn is_waited_for(&self) -> bool {
         !self.lost.is_cancelled()
-            && (!self.is_served.load(Ordering::Relaxed) || self.is_blocked.load(Ordering::Relaxed))
+            && (self.served.load(Ordering::Relaxed) == 0 || self.is_blocked.load(Ordering::Relaxed))
     }
 }
 
@@ -220,9 +228,14 @@ impl Place {
         self.seat.is_blocked.store(is_blocked, Ordering::Relaxed);
     }
 
-    /// Whether its peer waits for an answer, so that nobody waits for the peer.
-    pub fn set_served(&self, is_served: bool) {
-        self.seat.is_served.store(is_served, Ordering::Relaxed);
+    /// Its peer waits for one thing more, so that nobody waits for the peer until it was [`answered`](Self::answered).
+    pub fn asked(&self) {
+        self.seat.serve_one();
+    }
+
+    /// Its peer has that, or nothing came of it.
+    pub fn answered(&self) {
+        self.seat.served_one();
     }
 
     /// Cancelled once the place is another's, and the connection is to end.
@@ -242,20 +255,52 @@ impl Drop for Place {
     }
 }
 
-/// Whose turn it is on a connection: that of the peer, which has to say something, or that of the server.
+/// What is under way on a connection.
 #[derive(Debug, Clone)]
 pub struct Turns(Arc<Seat>);
 
 impl Turns {
     /// A request has come. While its body is waited for, that is the peer's turn again.
-    pub fn begin<B>(&self, request: Request<B>) -> Request<Asked<B>> {
-        self.0.is_served.store(true, Ordering::Relaxed);
-        request.map(|inner| Asked { inner, seat: self.0.clone() })
+    pub fn begin<B>(&self, request: Request<B>) -> (Request<Asked<B>>, Turn) {
+        let turn = Turn(Arc::new(Whose { is_servers: AtomicBool::new(false), seat: self.0.clone() }));
+        turn.0.is(true);
+        let body = turn.clone();
+        (request.map(|inner| Asked { inner, turn: body }), turn)
     }
+}
 
-    /// It is answered; until all of the answer was handed over, it is the server's turn.
-    pub fn end(&self, response: Response) -> Response {
-        until_sent(response, Served(self.0.clone()))
+/// Whose turn it is with a request: that of the peer, which has to say something, or that of the server, until all ends that
+/// has this.
+#[derive(Debug, Clone)]
+pub struct Turn(Arc<Whose>);
+
+#[derive(Debug)]
+struct Whose {
+    is_servers: AtomicBool,
+    seat: Arc<Seat>,
+}
+
+impl Turn {
+    /// The request is answered; until all of the answer was handed over, it is the server's turn.
+    pub fn end(self, response: Response) -> Response {
+        self.0.is(true);
+        until_sent(response, self)
+    }
+}
+
+impl Whose {
+    fn is(&self, is_servers: bool) {
+        match (self.is_servers.swap(is_servers, Ordering::Relaxed), is_servers) {
+            (false, true) => self.seat.serve_one(),
+            (true, false) => self.seat.served_one(),
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Whose {
+    fn drop(&mut self) {
+        self.is(false);
     }
 }
 
@@ -263,7 +308,7 @@ impl Turns {
 #[derive(Debug)]
 pub struct Asked<B> {
     inner: B,
-    seat: Arc<Seat>,
+    turn: Turn,
 }
 
 impl<B: HttpBody + Unpin> HttpBody for Asked<B> {
@@ -275,7 +320,7 @@ impl<B: HttpBody + Unpin> HttpBody for Asked<B> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let frame = Pin::new(&mut self.inner).poll_frame(context);
-        self.seat.is_served.store(frame.is_ready(), Ordering::Relaxed);
+        self.turn.0.is(frame.is_ready());
         frame
     }
 
@@ -285,15 +330,6 @@ impl<B: HttpBody + Unpin> HttpBody for Asked<B> {
 
     fn size_hint(&self) -> SizeHint {
         self.inner.size_hint()
-    }
-}
-
-/// It is the server's turn as long as this lasts.
-struct Served(Arc<Seat>);
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        self.0.is_served.store(false, Ordering::Relaxed);
     }
 }
 
@@ -366,8 +402,9 @@ mod tests {
         let (places, taken, listener, _waiting) = crowd(&[A, A, A]).await;
         let _asked = taken[0].turns().begin(Request::new(()));
         taken[1].progress();
-        let _asked_as_well = taken[2].turns().begin(Request::new(()));
-        let streamed = taken[2].turns().end(Response::new(Body::new(Nothing)));
+        let [(_, answered), (_, given_up)] = [(); 2].map(|()| taken[2].turns().begin(Request::new(())));
+        let streamed = answered.end(Response::new(Body::new(Nothing)));
+        drop(given_up);
         assert!(made_room(&places, &taken, &listener).await.is_empty());
         drop(streamed);
         assert_eq!(made_room(&places, &taken, &listener).await, [2], "its answer is complete");
@@ -376,7 +413,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_is_waited_for_while_served_makes_room() {
         let (places, taken, listener, _waiting) = crowd(&[A, A]).await;
-        let mut asked = taken[0].turns().begin(Request::new(Nothing));
+        let (mut asked, _turn) = taken[0].turns().begin(Request::new(Nothing));
         let _answered = taken[1].turns().begin(Request::new(()));
         let body = Pin::new(asked.body_mut());
         assert!(body.poll_frame(&mut Context::from_waker(Waker::noop())).is_pending());

@@ -8,7 +8,7 @@ use axum::response::Response;
 use http_body::{Frame, SizeHint};
 
 /// The same answer, which drops `kept` then.
-pub fn until_sent(answer: Response, kept: impl Send + Unpin + 'static) -> Response {
+pub(crate) fn until_sent(answer: Response, kept: impl Send + Unpin + 'static) -> Response {
     answer.map(|inner| Body::new(Sent { inner, _kept: kept }))
 }
 

@@ -14,8 +14,7 @@ use blkin_daemon::descriptors::{raise_limit, room_for};
 use blkin_daemon::drain::{DRAIN_TIME, drain};
 use blkin_daemon::start::{Listeners, run_server, say_configuration_is_good};
 use blkin_daemon::{
-    CancellationToken, Cause, Failure, Health, Heartbeat, Patience, Settings, Standing, logging, ready,
-    signals,
+    CancellationToken, Cause, Failure, Health, Patience, Settings, Standing, logging, ready, signals,
 };
 use blkin_scribe::{Budget, server};
 use tokio::net::TcpListener;
@@ -213,8 +212,9 @@ impl Relay {
         });
         let admin = Admin { registry: Arc::new(registry), health: self.health.clone() };
         let routes = admin::router(admin).merge(blkin_live::router(self.live.clone()));
-        let serving = admin::serve(listener, routes, config.http_connections(), patience, stop);
-        tokio::spawn(beating(serving, self.health.worker("http")))
+        let serving = admin::server(listener, routes, config.http_connections(), patience).serve(stop);
+        let heartbeat = self.health.worker("http");
+        tokio::spawn(async move { heartbeat.beating(serving).await.0.finish() })
     }
 }
 
@@ -263,13 +263,4 @@ async fn join_all(threads: Vec<JoinHandle<()>>, ending: &Ending, timeout_ms: u64
     tracing::info!("not everything was sent in time; the spool keeps the rest");
     ending.now.cancel();
     joined.await?
-}
-
-/// Serves HTTP, and shows a sign of life meanwhile.
-async fn beating(serving: impl Future<Output = io::Result<()>>, heartbeat: Heartbeat) {
-    let (heartbeat, ended) = heartbeat.beating(serving).await;
-    match ended {
-        Ok(()) => heartbeat.finish(),
-        Err(error) => tracing::error!("failed to serve HTTP: {error}"),
-    }
 }

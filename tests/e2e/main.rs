@@ -12,6 +12,7 @@ mod documents;
 mod foreign;
 mod garbage;
 mod hostile;
+mod http2;
 mod install;
 mod ledger;
 mod lifecycle;

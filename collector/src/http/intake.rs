@@ -9,10 +9,10 @@ use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
+use blkin_daemon::serve::Peer;
 use bytes::Bytes;
 
 use super::body::{self, BadBody, unsupported};
-use super::serve::Peer;
 use super::{App, Problem};
 use crate::ingest::{Ingest, Sorted, Source, Transport};
 use crate::refusal::Cause;

@@ -7,7 +7,6 @@ mod api;
 mod body;
 mod compression;
 mod cors;
-mod half_open;
 mod health;
 mod intake;
 mod ledger;
@@ -16,7 +15,6 @@ mod page;
 mod path;
 mod queries;
 mod rejects;
-mod serve;
 mod untaken;
 
 use std::sync::atomic::AtomicBool;
@@ -30,11 +28,12 @@ use axum::middleware::{from_fn, map_response_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use blkin_daemon::admin::{self, Admin};
-use blkin_daemon::{Notices, escapes};
+use blkin_daemon::serve::Server;
+use blkin_daemon::{CancellationToken, Notices, Patience, escapes};
+use tokio::net::TcpListener;
 
 pub use metrics::{Metrics, registry};
 pub use queries::{Queries, Unanswered};
-pub use serve::serve;
 use untaken::Untaken;
 
 use crate::config::Config;
@@ -72,6 +71,24 @@ impl App {
     fn config(&self) -> Arc<Config> {
         self.settings.now()
     }
+}
+
+/// Serves the routes until `stop`, and what is under way then.
+pub async fn serve(
+    listener: TcpListener,
+    routes: Router,
+    max_connections: usize,
+    settings: Settings,
+    patience: Patience,
+    stop: CancellationToken,
+) {
+    let server = Server::new(listener, routes, max_connections, patience)
+        .prepared_by(|request| {
+            path::simplify(request.uri_mut());
+            compression::take_plain_at_last(request.headers_mut());
+        })
+        .idle_for(move || settings.now().http_idle_time());
+    server.serve(stop).await;
 }
 
 /// All routes; `live` are those of the live stream.

@@ -17,8 +17,8 @@ use super::Problem;
 use crate::settings::Settings;
 
 /// What is smaller is not counted: all connections together hold little of such.
-const SMALL_BYTES: u64 = 64 << 10;
-/// What a connection is given at a time: it copies that, and asks for more once it has sent some.
+const SMALL_BYTES: u64 = 4 << 10;
+/// What a connection is given at a time: one of HTTP/1 copies that, and asks for more once it has sent some.
 const PART_BYTES: usize = 64 << 10;
 
 /// Counts what answers hold. Clones share it.
@@ -54,13 +54,25 @@ impl Drop for Held {
     }
 }
 
-/// What is left of an answer, which is counted until all of it was taken.
-struct Counted {
-    rest: Bytes,
+/// An answer that is counted as long as anybody holds some of it: a connection of HTTP/2 keeps what it is given until its peer takes
+/// that.
+struct Text {
+    text: Bytes,
     _held: Held,
 }
 
-impl HttpBody for Counted {
+impl AsRef<[u8]> for Text {
+    fn as_ref(&self) -> &[u8] {
+        &self.text
+    }
+}
+
+/// What is left of an answer, in parts.
+struct Parts {
+    rest: Bytes,
+}
+
+impl HttpBody for Parts {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -95,7 +107,10 @@ pub(super) async fn count(State(untaken): State<Untaken>, answer: Response) -> R
     };
     let (head, body) = answer.into_parts();
     match to_bytes(body, usize::MAX).await {
-        Ok(text) => Response::from_parts(head, Body::new(Counted { rest: text, _held: held })),
+        Ok(text) => {
+            let rest = Bytes::from_owner(Text { text, _held: held });
+            Response::from_parts(head, Body::new(Parts { rest }))
+        }
         Err(error) => Problem::unavailable(format!("failed to write an answer: {error}")).into_response(),
     }
 }
@@ -117,10 +132,26 @@ mod tests {
         (answer.status(), answer.into_body())
     }
 
-    /// The length of what a connection takes next.
-    async fn taken(body: &mut Body) -> Option<usize> {
+    /// What a connection takes next.
+    async fn part(body: &mut Body) -> Option<Bytes> {
         let frame = poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await?;
-        Some(frame.unwrap().into_data().unwrap().len())
+        Some(frame.unwrap().into_data().unwrap())
+    }
+
+    async fn taken(body: &mut Body) -> Option<usize> {
+        part(body).await.map(|part| part.len())
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_counted_as_long_as_somebody_holds_a_part_of_it() {
+        let untaken = Untaken::new(Settings::new(Config { query_max_mib: 1, ..Config::default() }));
+        let (_, mut body) = answered(&untaken, MIB).await;
+        let part = part(&mut body).await;
+        drop(body);
+        let most = untaken.settings.now().most_untaken_bytes() as usize;
+        assert_eq!(answered(&untaken, most).await.0, StatusCode::SERVICE_UNAVAILABLE);
+        drop(part);
+        assert_eq!(answered(&untaken, most).await.0, StatusCode::OK);
     }
 
     #[tokio::test]

@@ -135,7 +135,7 @@ fn drop_privileges() -> rustix::io::Result<()> {
 }
 
 /// The thread that answers HTTP.
-type Serving = JoinHandle<Option<io::Result<()>>>;
+type Serving = JoinHandle<Option<()>>;
 
 /// Signs of life, each with the name of its sink, or `drain`.
 type Heartbeats = Vec<(&'static str, Heartbeat)>;
@@ -261,7 +261,7 @@ impl Worker {
             tokio::net::TcpListener::from_std(self.http.try_clone()?)?
         };
         let (patience, never) = (Patience::new(HTTP_IDLE_TIME), CancellationToken::new());
-        let serving = admin::serve(listener, router, ADMIN_CONNECTIONS, patience, never);
+        let serving = admin::server(listener, router, ADMIN_CONNECTIONS, patience).serve(never);
         threads::start("blkin-http", move || runtime.drive(serving))
     }
 

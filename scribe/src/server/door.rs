@@ -3,7 +3,6 @@
 
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -99,15 +98,30 @@ impl Door {
     }
 }
 
-/// The place of a connection, and how many of its calls are under way.
+/// A peer that waits for something else than its answer, as long as this lasts.
+struct Held<'p>(&'p Place);
+
+impl<'p> Held<'p> {
+    fn new(place: &'p Place) -> Self {
+        place.asked();
+        Held(place)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.answered();
+    }
+}
+
+/// The place of a connection, which calls of its peer are under way on.
 pub(super) struct Seat {
     place: Place,
-    calls: AtomicUsize,
 }
 
 impl Seat {
     pub(super) fn new(place: Place) -> Self {
-        Seat { place, calls: AtomicUsize::new(0) }
+        Seat { place }
     }
 
     /// Once somebody else has the place.
@@ -117,16 +131,14 @@ impl Seat {
 
     /// A call has come whole; until it is answered its peer is not waited for.
     pub(super) fn asked(&self) {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        self.place.set_served(true);
+        self.place.asked();
     }
 
     /// Has its peer wait for something else than its answer.
     pub(super) async fn hold<T>(&self, waited_for: impl Future<Output = T>) -> T {
-        self.place.set_served(true);
+        let _held = Held::new(&self.place);
         let done = waited_for.await;
         self.place.progress();
-        self.place.set_served(self.calls.load(Ordering::Relaxed) > 0);
         done
     }
 
@@ -137,9 +149,7 @@ impl Seat {
         let written = writing.await;
         self.place.set_blocked(false);
         self.place.progress();
-        if self.calls.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.place.set_served(false);
-        }
+        self.place.answered();
         written
     }
 

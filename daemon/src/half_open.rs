@@ -6,61 +6,71 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::http::header;
 use axum::response::Response;
-use blkin_daemon::sent::until_sent;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
+use crate::sent::until_sent;
+
 /// How long who may have gone is worked for. A commit takes less, and most queries.
-pub(super) const GRACE: Duration = Duration::from_secs(2);
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 /// A stream that has no end of its own. Who watches one has gone more likely than closed one direction.
 const ENDLESS: &str = "text/event-stream";
 
-/// Whether a request of a connection is being answered. Clones share it.
+/// How many requests of a connection are being answered. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Answering {
-    is_worked_on: Arc<AtomicBool>,
-    is_being_sent: Arc<AtomicBool>,
+pub(crate) struct Answering {
+    worked_on: Arc<AtomicUsize>,
+    being_sent: Arc<AtomicUsize>,
 }
 
 impl Answering {
-    /// Runs what answers a request. It is on from now: the connection reads on before it runs that for the first time.
-    pub(super) fn during<F: Future>(self, answer: F) -> impl Future<Output = F::Output> {
-        self.is_worked_on.store(true, Ordering::Release);
-        async move {
-            let answered = answer.await;
-            self.is_worked_on.store(false, Ordering::Release);
-            answered
-        }
-    }
-
-    /// It is on until all of an answer was handed over.
-    pub(super) fn until_sent(self, answer: Response) -> Response {
-        if answer.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == ENDLESS) {
-            return answer;
-        }
-        self.is_being_sent.store(true, Ordering::Release);
-        until_sent(answer, Sending(self))
+    /// A request has come, and is worked on as long as what this returns lasts.
+    pub(crate) fn begin(&self) -> Work {
+        Work { _one: One::of(&self.worked_on), answering: self.clone() }
     }
 }
 
-/// The end is held back as long as this lasts.
-struct Sending(Answering);
+/// A request that is worked on.
+pub(crate) struct Work {
+    _one: One,
+    answering: Answering,
+}
 
-impl Drop for Sending {
+impl Work {
+    /// It is answered, and being sent until all of the answer was handed over.
+    pub(crate) fn until_sent(self, answer: Response) -> Response {
+        if answer.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == ENDLESS) {
+            return answer;
+        }
+        until_sent(answer, One::of(&self.answering.being_sent))
+    }
+}
+
+/// One of those that are counted, as long as this lasts.
+struct One(Arc<AtomicUsize>);
+
+impl One {
+    fn of(count: &Arc<AtomicUsize>) -> One {
+        count.fetch_add(1, Ordering::AcqRel);
+        One(count.clone())
+    }
+}
+
+impl Drop for One {
     fn drop(&mut self) {
-        self.0.is_being_sent.store(false, Ordering::Release);
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 /// A connection whose other side may have closed its own direction.
-pub(super) struct HalfOpen<C> {
+pub(crate) struct HalfOpen<C> {
     inner: C,
     answering: Answering,
     grace: Duration,
@@ -69,7 +79,7 @@ pub(super) struct HalfOpen<C> {
 }
 
 impl<C> HalfOpen<C> {
-    pub(super) fn new(inner: C, answering: Answering, grace: Duration) -> Self {
+    pub(crate) fn new(inner: C, answering: Answering, grace: Duration) -> Self {
         HalfOpen { inner, answering, grace, held_back: None }
     }
 }
@@ -84,10 +94,10 @@ impl<C: AsyncRead + Unpin> AsyncRead for HalfOpen<C> {
         ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
         let is_end = buffer.filled().len() == before && buffer.remaining() > 0;
         // Once the answer is there, or was sent, whoever runs the connection reads again: nobody else has to wake it.
-        if is_end && self.answering.is_being_sent.load(Ordering::Acquire) {
+        if is_end && self.answering.being_sent.load(Ordering::Acquire) > 0 {
             return Poll::Pending;
         }
-        if is_end && self.answering.is_worked_on.load(Ordering::Acquire) {
+        if is_end && self.answering.worked_on.load(Ordering::Acquire) > 0 {
             let grace = self.grace;
             let held_back = self.held_back.get_or_insert_with(|| Box::pin(sleep(grace)));
             ready!(held_back.as_mut().poll(context));
@@ -138,9 +148,11 @@ mod tests {
     async fn an_end_is_held_back_while_something_is_answered_and_nothing_else_is() {
         let answering = Answering::default();
         let mut connection = HalfOpen::new(&b"GET"[..], answering.clone(), Duration::from_secs(600));
-        answering.clone().during(async { assert_eq!(read_now(&mut connection), Some(3)) }).await;
-        assert_eq!(read_now(&mut connection), Some(0));
-        answering.during(async { assert_eq!(read_now(&mut connection), None) }).await;
+        let (work, other) = (answering.begin(), answering.begin());
+        assert_eq!(read_now(&mut connection), Some(3));
+        drop(other);
+        assert_eq!(read_now(&mut connection), None);
+        drop(work);
         assert_eq!(read_now(&mut connection), Some(0));
     }
 
@@ -148,13 +160,13 @@ mod tests {
     fn an_end_is_held_back_until_an_answer_was_sent_unless_that_has_no_end() {
         let answering = Answering::default();
         let mut connection = HalfOpen::new(&b""[..], answering.clone(), Duration::ZERO);
-        let sent = answering.clone().until_sent(Response::new(Body::from("text")));
+        let sent = answering.begin().until_sent(Response::new(Body::from("text")));
         assert_eq!(sent.body().size_hint().exact(), Some(4));
         assert_eq!(read_now(&mut connection), None);
         drop(sent);
         assert_eq!(read_now(&mut connection), Some(0));
         let stream = Response::builder().header(header::CONTENT_TYPE, ENDLESS).body(Body::empty()).unwrap();
-        let _endless = answering.until_sent(stream);
+        let _endless = answering.begin().until_sent(stream);
         assert_eq!(read_now(&mut connection), Some(0));
     }
 
@@ -162,6 +174,7 @@ mod tests {
     async fn an_end_is_held_back_for_a_moment() {
         let answering = Answering::default();
         let mut connection = HalfOpen::new(&b""[..], answering.clone(), Duration::from_millis(1));
-        assert_eq!(answering.during(connection.read(&mut [0; 8])).await.unwrap(), 0);
+        let _work = answering.begin();
+        assert_eq!(connection.read(&mut [0; 8]).await.unwrap(), 0);
     }
 }

@@ -1,0 +1,269 @@
+//! Serving HTTP/1.1, and HTTP/2 to who begins with it, with limits that a plain accept loop does not have: most connections (more
+//! wait in the kernel's queue until one ends, or is silent), the time of silence, the time until a request's head is whole,
+//! and how much one connection may have under way.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::Request;
+use axum::response::Response;
+use hyper::body::Incoming;
+use hyper::rt::Executor;
+use hyper::server::conn::{http1, http2};
+use hyper::service::Service;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+
+use crate::connection::{Connection, Patience};
+use crate::half_open::{Answering, GRACE, HalfOpen};
+use crate::notices::Notices;
+use crate::places::{Place, Places, Turns};
+use crate::protocol::{Begun, Protocol};
+
+/// Pause after an error of accept, such as too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Longest head of a request: the longest URI that is read at all, of 64 KiB, and some headers. As many connections as
+/// may be hold one each before anybody looks at it.
+const HEAD_BYTES: u32 = 80 << 10;
+
+/// Requests of one connection of HTTP/2 that are under way at a time; its peer keeps others back. Peers may send so many before they
+/// have heard of a limit (RFC 9113, 6.5.2), and not all of them ask again for what is refused then.
+const STREAMS: u32 = 100;
+/// What the peer of such a connection may send of bodies before they are read: of one, so that the others' still have room, and of all.
+const STREAM_WINDOW: u32 = 128 << 10;
+const CONNECTION_WINDOW: u32 = 512 << 10;
+/// What is held of an answer that waits for its peer, beside the part of it that waits to be held.
+const SEND_BUFFER: usize = 16 << 10;
+
+/// Who sent a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer(pub SocketAddr);
+
+/// Changes a request before it is looked which route it takes.
+pub type Prepare = fn(&mut Request<Incoming>);
+
+/// What is served, on what, to how many.
+pub struct Server {
+    listener: TcpListener,
+    router: Router,
+    prepare: Prepare,
+    max_connections: usize,
+    patience: Patience,
+    idle_time: Box<dyn Fn() -> Duration + Send + Sync>,
+}
+
+impl Server {
+    /// Serves `router`. Beyond `max_connections` at a time peers wait to be accepted until another has gone, or is silent; who is
+    /// silent for longer than `patience` has is not waited for.
+    pub fn new(listener: TcpListener, router: Router, max_connections: usize, patience: Patience) -> Server {
+        let idle_time = patience.idle_time();
+        Server {
+            listener,
+            router,
+            prepare: |_| {},
+            max_connections,
+            patience,
+            idle_time: Box::new(move || idle_time),
+        }
+    }
+
+    /// Has each request changed before it is looked which route it takes.
+    #[must_use]
+    pub fn prepared_by(self, prepare: Prepare) -> Server {
+        Server { prepare, ..self }
+    }
+
+    /// Asks for the time of silence whenever a connection comes: it may have changed.
+    #[must_use]
+    pub fn idle_for(self, idle_time: impl Fn() -> Duration + Send + Sync + 'static) -> Server {
+        Server { idle_time: Box::new(idle_time), ..self }
+    }
+
+    /// Serves until `stop`, then answers the requests under way; who does not take the answer is given up. Whoever waits for
+    /// that no longer drops this, and no connection is left.
+    pub async fn serve(self, stop: CancellationToken) {
+        let places = Places::new(self.max_connections);
+        let graceful = GracefulShutdown::new();
+        // A connection holds what the daemon waits for when it ends, such as the store.
+        let served = CancellationToken::new();
+        let _until_dropped = served.clone().drop_guard();
+        let mut told = Told::default();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                Some((stream, peer, place)) = accept(&self.listener, &places, &mut told) => {
+                    let connection = self.connection(stream, peer, place, &served);
+                    let serving = connection.serve(graceful.watcher(), stop.clone());
+                    let serving = served.clone().run_until_cancelled_owned(serving);
+                    tokio::spawn(async move {
+                        if let Some(Err(reason)) = serving.await {
+                            tracing::debug!(%peer, "closing an HTTP connection: {reason}");
+                        }
+                    });
+                }
+            }
+        }
+        drop(self.listener);
+        tokio::select! {
+            () = graceful.shutdown() => {}
+            // A live viewer that stands still, for one, would hold up the end for as long as that may take.
+            never = places.give_up_blocked() => match never {},
+        }
+    }
+
+    fn connection(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        place: Place,
+        served: &CancellationToken,
+    ) -> Accepted {
+        let patience = self.patience.with_idle_time((self.idle_time)());
+        let idle_time = patience.idle_time();
+        let answering = Answering::default();
+        let connection = Connection::new(stream, patience, place);
+        let turns = connection.turns();
+        let io = HalfOpen::new(connection, answering.clone(), GRACE);
+        let inner = TowerToHyperService::new(self.router.clone());
+        let routes = Routes { peer: Peer(peer), prepare: self.prepare, answering, turns, inner };
+        Accepted { io, routes, idle_time, served: While(served.clone()) }
+    }
+}
+
+/// A connection that has said nothing yet.
+struct Accepted {
+    io: HalfOpen<Connection>,
+    routes: Routes,
+    idle_time: Duration,
+    served: While,
+}
+
+impl Accepted {
+    /// Serves it until it ends, or its watcher says so and what is under way is answered. Until `stop` it may begin.
+    async fn serve(
+        self,
+        watcher: Watcher,
+        stop: CancellationToken,
+    ) -> Result<(), Box<dyn Error + Send + Sync>> {
+        let begun = tokio::time::timeout(self.idle_time, Begun::begin(self.io));
+        let (protocol, begun) = tokio::select! {
+            biased;
+            begun = begun => begun??,
+            () = stop.cancelled() => return Ok(()),
+        };
+        let io = TokioIo::new(begun);
+        match protocol {
+            Protocol::Http1 => {
+                let connection = http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(self.idle_time)
+                    .max_header_size(HEAD_BYTES as usize)
+                    .serve_connection(io, self.routes);
+                watcher.watch(connection).await?;
+            }
+            Protocol::Http2 => {
+                let connection = http2::Builder::new(self.served)
+                    .timer(TokioTimer::new())
+                    .max_header_list_size(HEAD_BYTES)
+                    .max_concurrent_streams(STREAMS)
+                    .initial_stream_window_size(STREAM_WINDOW)
+                    .initial_connection_window_size(CONNECTION_WINDOW)
+                    .max_send_buf_size(SEND_BUFFER)
+                    .serve_connection(io, self.routes);
+                watcher.watch(connection).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs what answers the requests of a connection of HTTP/2, each by itself, while that is served.
+#[derive(Clone)]
+struct While(CancellationToken);
+
+impl<F: Future<Output: Send> + Send + 'static> Executor<F> for While {
+    fn execute(&self, answer: F) {
+        tokio::spawn(self.0.clone().run_until_cancelled_owned(answer));
+    }
+}
+
+/// What the log was told of connections that nobody serves.
+#[derive(Default)]
+struct Told {
+    failures: Notices,
+    crowds: Notices,
+    is_crowded: bool,
+}
+
+impl Told {
+    /// All places are taken. Nothing else shows it: who asks for the health waits, too, if nobody makes room.
+    fn of_crowd(&mut self) {
+        if !std::mem::replace(&mut self.is_crowded, true)
+            && let Some(held_back) = self.crowds.admit(Instant::now())
+        {
+            tracing::warn!(
+                held_back,
+                "there are as many HTTP connections as may be: more wait until one has ended, or was silent for a second \
+                 and makes room; have clients keep fewer, or raise what allows them (http_max_connections of a collector, \
+                 live_viewers of a relay)"
+            );
+        }
+    }
+}
+
+/// The next connection, once there is a place for it.
+async fn accept(
+    listener: &TcpListener,
+    places: &Places,
+    told: &mut Told,
+) -> Option<(TcpStream, SocketAddr, Place)> {
+    if places.are_taken() {
+        told.of_crowd();
+    }
+    let free = places.free(listener).await;
+    told.is_crowded = false;
+    match listener.accept().await {
+        Ok((stream, peer)) => Some((stream, peer, free.to(peer.ip()))),
+        Err(error) => {
+            if let Some(held_back) = told.failures.admit(Instant::now()) {
+                tracing::warn!(held_back, "failed to accept an HTTP connection: {error}");
+            }
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            None
+        }
+    }
+}
+
+/// The routes, told who asks.
+struct Routes {
+    peer: Peer,
+    prepare: Prepare,
+    answering: Answering,
+    turns: Turns,
+    inner: TowerToHyperService<Router>,
+}
+
+impl Service<Request<Incoming>> for Routes {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        (self.prepare)(&mut request);
+        request.extensions_mut().insert(self.peer);
+        let (request, turn) = self.turns.begin(request);
+        let (answer, work) = (self.inner.call(request), self.answering.begin());
+        Box::pin(async move { Ok(work.until_sent(turn.end(answer.await?))) })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+use std::sync::Arc;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::State;
+use axum::http::{StatusCode, Uri, Version};
+use axum::routing::{get, post};
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper_util::rt::TokioExecutor;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinHandle;
+
+use super::*;
+
+const PATIENCE: Duration = Duration::from_secs(3600);
+
+/// Requests that wait to be answered: how many are here, how many were at most, and how many may be answered.
+#[derive(Clone)]
+struct Held {
+    here: Arc<watch::Sender<(usize, usize)>>,
+    answers: Arc<Semaphore>,
+}
+
+impl Held {
+    async fn are(&self, count: usize) {
+        self.here.subscribe().wait_for(|(here, _)| *here == count).await.unwrap();
+    }
+
+    async fn hold(State(held): State<Held>) -> &'static str {
+        held.here.send_modify(|(here, most)| (*here, *most) = (*here + 1, (*most).max(*here + 1)));
+        let _here = Here(held.clone());
+        held.answers.acquire().await.unwrap().forget();
+        "answered"
+    }
+}
+
+/// One of them.
+struct Here(Held);
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        self.0.here.send_modify(|(here, _)| *here -= 1);
+    }
+}
+
+struct Serving {
+    address: SocketAddr,
+    held: Held,
+    stop: CancellationToken,
+    ended: JoinHandle<()>,
+}
+
+impl Serving {
+    async fn start(patience: Duration) -> Serving {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let held = Held { here: Arc::new(watch::Sender::new((0, 0))), answers: Arc::new(Semaphore::new(0)) };
+        let router = Router::new()
+            .route("/held", get(Held::hold))
+            .route(
+                "/length",
+                post(async |body: Body| to_bytes(body, 64 << 20).await.unwrap().len().to_string()),
+            )
+            .route("/prepared", get(async |version: Version| format!("{version:?}")))
+            .with_state(held.clone());
+        let stop = CancellationToken::new();
+        let server = Server::new(listener, router, 8, Patience::new(patience)).prepared_by(|request| {
+            if request.uri().path() == "/" {
+                *request.uri_mut() = Uri::from_static("/prepared");
+            }
+        });
+        Serving { address, held, ended: tokio::spawn(server.serve(stop.clone())), stop }
+    }
+
+    /// A connection of HTTP/2 that knows what the server allows.
+    async fn http2(&self) -> SendRequest<Body> {
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let (mut client, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        assert_eq!(said(get_of(&mut client, "/").await.unwrap()).await, (StatusCode::OK, "HTTP/2.0".into()));
+        client
+    }
+}
+
+fn get_of(
+    client: &mut SendRequest<Body>,
+    path: &str,
+) -> impl Future<Output = hyper::Result<hyper::Response<Incoming>>> + use<> {
+    let uri = format!("http://here{path}");
+    client.send_request(Request::builder().uri(uri).body(Body::empty()).unwrap())
+}
+
+async fn said(answer: hyper::Response<Incoming>) -> (StatusCode, String) {
+    let (head, body) = answer.into_parts();
+    let body = to_bytes(Body::new(body), 1 << 20).await.unwrap();
+    (head.status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn both_versions_are_spoken_at_one_port() {
+    let serving = Serving::start(PATIENCE).await;
+    let _client = serving.http2().await;
+    let mut stream = TcpStream::connect(serving.address).await.unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("HTTP/1.1"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_connection_has_so_many_requests_under_way_and_no_more() {
+    let serving = Serving::start(PATIENCE).await;
+    let mut client = serving.http2().await;
+    let asked: Vec<_> = (0..STREAMS + 4).map(|_| tokio::spawn(get_of(&mut client, "/held"))).collect();
+    serving.held.are(STREAMS as usize).await;
+    serving.held.answers.add_permits(asked.len());
+    for answer in asked {
+        assert_eq!(said(answer.await.unwrap().unwrap()).await, (StatusCode::OK, "answered".into()));
+    }
+    assert_eq!(serving.held.here.borrow().1, STREAMS as usize);
+}
+
+#[tokio::test]
+async fn a_request_that_is_given_up_ends_and_its_connection_goes_on() {
+    let serving = Serving::start(PATIENCE).await;
+    let mut client = serving.http2().await;
+    let asked = tokio::spawn(get_of(&mut client, "/held"));
+    serving.held.are(1).await;
+    asked.abort();
+    serving.held.are(0).await;
+    assert_eq!(said(get_of(&mut client, "/").await.unwrap()).await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn what_is_under_way_at_the_end_is_answered() {
+    let serving = Serving::start(PATIENCE).await;
+    let (mut client, _silent) = (serving.http2().await, TcpStream::connect(serving.address).await.unwrap());
+    let asked = tokio::spawn(get_of(&mut client, "/held"));
+    serving.held.are(1).await;
+    serving.stop.cancel();
+    serving.held.answers.add_permits(1);
+    assert_eq!(said(asked.await.unwrap().unwrap()).await.1, "answered");
+    serving.ended.await.unwrap();
+    assert!(get_of(&mut client, "/").await.is_err());
+}
+
+#[tokio::test]
+async fn nothing_is_under_way_once_nobody_waits_for_the_end() {
+    let serving = Serving::start(PATIENCE).await;
+    let mut client = serving.http2().await;
+    let _asked = tokio::spawn(get_of(&mut client, "/held"));
+    serving.held.are(1).await;
+    serving.ended.abort();
+    serving.held.are(0).await;
+}
+
+#[tokio::test]
+async fn a_head_may_be_so_long_and_no_longer() {
+    let serving = Serving::start(PATIENCE).await;
+    let mut client = serving.http2().await;
+    for (length, status) in
+        [(64 << 10, StatusCode::OK), (96 << 10, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)]
+    {
+        let request = Request::builder().uri("http://here/").header("long", "x".repeat(length));
+        let answer = client.send_request(request.body(Body::empty()).unwrap()).await.unwrap();
+        assert_eq!(said(answer).await.0, status, "{length}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_may_be_longer_than_what_may_be_sent_before_it_is_read() {
+    let serving = Serving::start(PATIENCE).await;
+    let mut client = serving.http2().await;
+    let length = 4 * CONNECTION_WINDOW as usize;
+    let request = Request::post("http://here/length").body(Body::from("x".repeat(length))).unwrap();
+    assert_eq!(said(client.send_request(request).await.unwrap()).await.1, length.to_string());
+}
+
+// Time passes only while nobody can go on.
+#[tokio::test(start_paused = true)]
+async fn who_begins_and_says_no_more_is_given_up() {
+    let serving = Serving::start(Duration::from_secs(5)).await;
+    for begin in ["", "PR", "PRI * HTTP/2.0\r\n", "GET /"] {
+        let mut stream = TcpStream::connect(serving.address).await.unwrap();
+        stream.write_all(begin.as_bytes()).await.unwrap();
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).await.unwrap();
+    }
+}

@@ -50,6 +50,14 @@ check "dpkg knows of daemons, library and headers" bash -c '
 
 echo "# mine" >>/etc/blkin/collector.toml
 collector=$(property blkin-collector MainPID) consumerd=$(property blkin-consumerd MainPID)
+# The administrator's word on what packages may start and stop (/usr/share/doc/init-system-helpers/README.policy-rc.d.gz).
+policy() { printf '#!/bin/sh\nexit %s\n' "$1" >/usr/sbin/policy-rc.d && chmod 0755 /usr/sbin/policy-rc.d; }
+runs_on() { state_is "$1" active && [ "$(property "$1" MainPID)" = "$2" ]; }
+check "packages may restart nothing" policy 101
+check "an upgrade is installed" dpkg -i ./blkin_*.deb
+check "the collector runs on" runs_on blkin-collector "$collector"
+check "and so does consumerd" runs_on blkin-consumerd "$consumerd"
+check "packages may restart what they like" policy 0
 check "an upgrade is installed" install_packages
 runs_anew() { state_is "$1" active && [ "$(property "$1" MainPID)" != "$2" ]; }
 check "the collector that ran runs anew" runs_anew blkin-collector "$collector"
@@ -59,6 +67,13 @@ check "the administrator's configuration stays" grep -q '^# mine$' /etc/blkin/co
 check "a request is shown after it" shown
 check "the ledger holds" until_true healthy
 
+# As in a folder into which /run is mounted: systemd seems to run.
+unanswered() { unshare --mount bash -ec 'mount -t tmpfs tmpfs /run/systemd && mkdir /run/systemd/system && "$@"' _ "$@"; }
+check "an upgrade is installed where systemd does not answer" unanswered dpkg -i ./blkin_*.deb
+check "the daemons are removed there" unanswered dpkg -r blkin
+check "no daemon is enabled any more" bash -c '! ls -d /etc/systemd/system/*.wants/blkin-* 2>/dev/null'
+check "the daemons are installed again" dpkg -i ./blkin_*.deb
+check "the file of a unit is lost" rm /usr/lib/systemd/system/blkin-relay.service
 check "the daemons are removed" dpkg -r blkin
 check "none runs any more" nothing_runs
 check "configuration and spans stay" test -e /etc/blkin/collector.toml -a -d /var/lib/blkin

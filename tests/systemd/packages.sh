@@ -78,6 +78,12 @@ check "the daemons are removed" dpkg -r blkin
 check "none runs any more" nothing_runs
 check "configuration and spans stay" test -e /etc/blkin/collector.toml -a -d /var/lib/blkin
 check "a program runs without them" ./quickstart
+# As where they were moved to a larger disk.
+purge_says_what_it_keeps() {
+    mv /var/lib/blkin spans && ln -s "$PWD/spans" /var/lib/blkin &&
+        /var/lib/dpkg/info/blkin.postrm purge 2>&1 | grep "in $PWD/spans," && [ ! -L /var/lib/blkin ] && mv spans /var/lib/blkin
+}
+check "a purge says of spans to which a link leads that it keeps them" purge_says_what_it_keeps
 check "everything is purged" dpkg -P blkin libblkin-dev libblkin0
 check "spans and the folder of the socket are gone" test ! -e /var/lib/blkin -a ! -e /run/blkin
 none_left() {

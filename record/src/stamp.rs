@@ -78,9 +78,15 @@ mod tests {
     }
 
     #[test]
-    fn zeroed_memory_is_no_stamp() {
-        for cookie in [Stamp::cookie_from(0), Stamp::cookie_from(u64::MAX)] {
-            assert_eq!(Stamp(0).head_length_at(0, cookie), None);
-        }
+    fn a_cookie_is_as_random_as_it_is_long_but_never_that_of_zeroed_memory() {
+        let cookies = [0, 1 << 18, 1, 7, u64::MAX].map(Stamp::cookie_from);
+        assert_eq!(cookies, [1, 1, 1, 7, (1 << 18) - 1]);
+    }
+
+    /// Else who reads would not come past it.
+    #[test]
+    fn a_head_of_no_grains_is_none() {
+        assert_eq!(Stamp::head(5, 0, 7).head_length_at(5, 7), None);
+        assert_eq!(Stamp(0).head_length_at(0, 0), None);
     }
 }

@@ -88,6 +88,7 @@ fn what_is_within_the_limits_is_not_cut() {
         assert_eq!(lengths_of(&same), lengths_of(&draft));
         assert!(!same.truncated);
     }
+    assert!(!Draft { payload: Payload::Event, ..with(BRIEF) }.cut().truncated, "nothing of it is a string");
 }
 
 #[test]

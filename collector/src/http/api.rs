@@ -150,12 +150,13 @@ pub(super) async fn dependencies(State(app): Shared, Query(pairs): Pairs) -> Res
     Ok(told(Json::of(&found)?, cut))
 }
 
-pub(super) async fn intervals(State(app): Shared, Query(pairs): Pairs) -> Result<Json, Problem> {
+pub(super) async fn intervals(State(app): Shared, Query(pairs): Pairs) -> Result<Response, Problem> {
     let request = IntervalRequest::read(&Parameters(pairs), &defaults(&app))?;
     let reading = app.config().reading();
     let remembered = app.times.clone();
     let measured = read_long(app, move |store| query::intervals(store, &request, reading, &remembered));
-    Json::of(&measured.await?)
+    let Answer { found, cut } = measured.await?;
+    Ok(told(Json::of(&found)?, cut))
 }
 
 /// The time that Zipkin's page looks back unless it is told otherwise; the API itself looks back a day.

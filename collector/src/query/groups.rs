@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::remembered::{Key, Moment, Remembered, Weighed};
-use super::search::{Cut, Reading, trace_with};
+use super::search::{Answer, Cut, Reading, trace_with};
 use crate::convert::Texts;
 use crate::model::{Span, TraceId};
 use crate::store::{Store, StoreError, Visited, Wanted};
@@ -53,21 +53,12 @@ pub(super) struct Question<'q, S: Sum> {
     pub(super) add: &'q dyn Fn(&mut S, Vec<Span>),
 }
 
-/// What was found.
-pub(super) struct Found<S> {
-    pub(super) sum: S,
-    /// What was left out of a trace.
-    pub(super) of_traces: Option<Cut>,
-    /// Whether all traces were reached.
-    pub(super) in_time: bool,
-}
-
 impl<S: Sum> Question<'_, S> {
     /// The answer, of the latest traces if there is no time for all.
     ///
     /// # Errors
     /// When the store fails.
-    pub(super) fn answer(&self) -> Result<Found<S>, StoreError> {
+    pub(super) fn answer(&self) -> Result<Answer<S>, StoreError> {
         let until = Instant::now() + self.reading.patience;
         let mut answering = Answering {
             question: self,
@@ -82,7 +73,8 @@ impl<S: Sum> Question<'_, S> {
         self.store.traces_by_time(&wanted, self.window_us.clone(), &mut |found| answering.take(found))?;
         answering.end_group()?;
         let Answering { sum, of_traces, .. } = answering;
-        Ok(Found { sum, of_traces, in_time: Instant::now() < until })
+        let not_reached = Cut::noted(true, Instant::now() < until);
+        Ok(Answer { found: sum, cut: of_traces.or(not_reached) })
     }
 
     /// One that begins.

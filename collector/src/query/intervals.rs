@@ -10,9 +10,9 @@ use std::ops::RangeInclusive;
 
 use serde::Serialize;
 
-use super::groups::{Found, Question, Sum};
+use super::groups::{Question, Sum};
 use super::remembered::{Remembered, Weighed};
-use super::search::Reading;
+use super::search::{Answer, Reading};
 use super::times::Times;
 use super::{BadRequest, Defaults, Parameters};
 use crate::convert::Texts;
@@ -144,7 +144,7 @@ pub fn intervals(
     request: &IntervalRequest,
     reading: Reading,
     remembered: &RememberedTimes,
-) -> Result<Intervals, StoreError> {
+) -> Result<Answer<Intervals>, StoreError> {
     let question = Question {
         store,
         reading,
@@ -155,14 +155,15 @@ pub fn intervals(
         tell: &|state| request.tell(reading, state),
         add: &|sum: &mut Measured, spans| request.measure(&spans, sum),
     };
-    let Found { sum, of_traces, in_time } = question.answer()?;
+    let Answer { found: sum, cut } = question.answer()?;
     let services = sum.services.into_iter().map(|(service, times)| ServiceIntervals::of(service, &times));
-    Ok(Intervals {
+    let found = Intervals {
         traces: sum.traces,
-        complete: in_time && of_traces.is_none(),
+        complete: cut.is_none(),
         without_end: sum.without_end,
         services: services.collect(),
-    })
+    };
+    Ok(Answer { found, cut })
 }
 
 /// What was measured from one span to one span.
@@ -561,8 +562,8 @@ mod tests {
             let reading = Reading { strict, max_bytes: 1 << 20, patience: Duration::from_secs(600) };
             let found = intervals(&store, &request, reading, &remembered).unwrap();
             assert_eq!(found, intervals(&store, &request, reading, &RememberedTimes::default()).unwrap());
-            assert!(found.complete);
-            (found.traces, found.services[0].average_us)
+            assert!(found.cut.is_none() && found.found.complete);
+            (found.found.traces, found.found.services[0].average_us)
         };
         let mut groups = Vec::new();
         for strict in [true, false, true, false] {

@@ -2,9 +2,9 @@
 
 use std::ops::RangeInclusive;
 
-use super::groups::{Found, Question, Sum};
+use super::groups::{Question, Sum};
 use super::remembered::{Remembered, Weighed};
-use super::search::{Answer, Cut, Reading};
+use super::search::{Answer, Reading};
 use crate::store::{Store, StoreError, Wanted};
 use crate::trace::{DependencyLink, Linker, Links};
 
@@ -50,8 +50,7 @@ pub fn dependencies(
         tell: &|_| {},
         add: &Linker::add_trace,
     };
-    let Found { sum, of_traces, in_time } = question.answer()?;
-    Ok(Answer { found: sum.links(), cut: of_traces.or(Cut::noted(true, in_time)) })
+    Ok(question.answer()?.map(Linker::links))
 }
 
 #[cfg(test)]
@@ -59,6 +58,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::groups::{MEAN, MOST_BYTES};
+    use super::super::search::Cut;
     use super::*;
     use crate::merge::Piece;
     use crate::model::{Endpoint, Span, SpanId, TraceId};

@@ -123,6 +123,10 @@ fn an_answer_has_no_more_of_spans_than_is_configured() {
         let told = left_out.map(str::to_owned);
         assert_eq!((collector.header(path, PARTIAL), more), (told.clone(), [told, None]));
         assert_eq!(scribe.log(&[big_entry(4, 1536 << 10)]).unwrap(), ResultCode::Ok);
+        for path in ["/api/v2/dependencies?", "/api/blkin/intervals?from=sr&to=ss&"] {
+            let path = format!("{path}endTs=1700000001000&lookback=10000");
+            assert_eq!(collector.header(&path, PARTIAL).as_deref(), left_out, "{path}");
+        }
         let (status, said) = collector.get("/api/v2/trace/4");
         assert_eq!((status == 404, said.contains("query_max_mib")), (left_out.is_some(), left_out.is_some()));
     }

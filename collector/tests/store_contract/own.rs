@@ -216,10 +216,8 @@ pub(crate) fn an_answer_says_what_was_left_out_of_it(store: &dyn Store) {
         let key_of = |cut: Option<Cut>| cut.map(Cut::key);
         assert_eq!(key_of(query::search(store, &request, reading).unwrap().cut), key);
         assert_eq!(key_of(links_of(store, window_us, reading).cut), key);
-        assert_eq!(
-            query::intervals(store, &intervals, reading, &RememberedTimes::default()).unwrap().complete,
-            key.is_none()
-        );
+        let times = query::intervals(store, &intervals, reading, &RememberedTimes::default()).unwrap();
+        assert_eq!((key_of(times.cut), times.found.complete), (key, key.is_none()));
         // For a trace by its id nobody waits long.
         let key = key.filter(|_| reading.max_bytes == small.max_bytes);
         assert_eq!(key_of(query::trace(store, id(1), reading).unwrap().cut), key);

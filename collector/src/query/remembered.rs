@@ -112,6 +112,9 @@ impl<K: Weighed> Remembered<K> {
 impl<K: Weighed> Groups<K> {
     /// Forgets what was used longest ago, before that moment, until there is room.
     fn make_room(&mut self, bytes: usize, moment: Moment) -> bool {
+        if bytes > MOST_BYTES {
+            return false;
+        }
         while self.bytes + bytes > MOST_BYTES {
             let oldest = self.by_key.iter().min_by_key(|(_, group)| group.last_used);
             let Some((&key, _)) = oldest.filter(|(_, group)| group.last_used < moment) else { return false };
@@ -166,7 +169,9 @@ mod tests {
         assert_eq!([0, 1, 2, 3, 4, 5, 6].map(has), [true, false, false, false, true, true, false]);
         let third_query = remembered.moment();
         remembered.keep(key(7), weight(MOST_BYTES), third_query);
-        assert_eq!((remembered.number_of_groups(), remembered.groups().bytes), (0, 0));
+        assert_eq!([0, 4, 5, 7].map(has), [true, true, true, false], "no room would be enough");
+        remembered.keep(key(8), weight(2 * third), third_query);
+        assert_eq!(remembered.number_of_groups(), 2);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 use serde::Serialize;
 
 use super::groups::{Question, Sum};
-use super::remembered::{Remembered, Weighed};
+use super::remembered::{OF_A_BLOCK, Remembered, Weighed};
 use super::search::{Answer, Reading};
 use super::times::Times;
 use super::{BadRequest, Defaults, Parameters};
@@ -87,28 +87,38 @@ pub struct ServiceIntervals {
 /// What was measured in groups of traces that is remembered.
 pub type RememberedTimes = Remembered<Measured>;
 
-/// What was measured in some traces.
-#[derive(Debug, Default)]
+/// What was measured in some traces, in little memory: a group may have but one time.
+#[derive(Debug)]
 pub struct Measured {
     traces: u64,
     without_end: u64,
-    services: BTreeMap<String, Times>,
-}
-
-impl Measured {
-    fn times(&mut self, service: &str) -> &mut Times {
-        self.services.entry(service.to_owned()).or_default()
-    }
+    services: Box<[(Box<str>, Times)]>,
 }
 
 impl Weighed for Measured {
     fn bytes(&self) -> usize {
-        let of_service = |(name, times): (&String, &Times)| size_of::<String>() + name.len() + times.bytes();
+        let of_service = |(name, times): &(Box<str>, Times)| {
+            size_of::<Box<str>>() + name.len() + times.bytes() + 2 * OF_A_BLOCK
+        };
         size_of::<Measured>() + self.services.iter().map(of_service).sum::<usize>()
     }
 }
 
-impl Sum for Measured {
+/// What is measured in traces, one after the other.
+#[derive(Debug, Default)]
+struct Measuring {
+    traces: u64,
+    without_end: u64,
+    services: BTreeMap<Box<str>, Times>,
+}
+
+impl Measuring {
+    fn times(&mut self, service: &str) -> &mut Times {
+        self.services.entry(service.into()).or_default()
+    }
+}
+
+impl Sum for Measuring {
     type Kept = Measured;
 
     fn add(&mut self, kept: &Measured) {
@@ -118,7 +128,8 @@ impl Sum for Measured {
     }
 
     fn keep(self) -> Measured {
-        self
+        let services = self.services.into_iter().map(|(service, times)| (service, times.fitted()));
+        Measured { traces: self.traces, without_end: self.without_end, services: services.collect() }
     }
 }
 
@@ -153,10 +164,11 @@ pub fn intervals(
         texts: Texts::Only(&[request.from.as_str(), request.to.as_str()]),
         remembered,
         tell: &|state| request.tell(reading, state),
-        add: &|sum: &mut Measured, spans| request.measure(&spans, sum),
+        add: &|sum: &mut Measuring, spans| request.measure(&spans, sum),
     };
     let Answer { found: sum, cut } = question.answer()?;
-    let services = sum.services.into_iter().map(|(service, times)| ServiceIntervals::of(service, &times));
+    let services =
+        sum.services.into_iter().map(|(service, times)| ServiceIntervals::of(service.into(), &times));
     let found = Intervals {
         traces: sum.traces,
         complete: cut.is_none(),
@@ -186,7 +198,7 @@ impl IntervalRequest {
     }
 
     /// Adds a trace.
-    fn measure(&self, spans: &[Span], sum: &mut Measured) {
+    fn measure(&self, spans: &[Span], sum: &mut Measuring) {
         sum.traces += 1;
         for (service, between) in self.times_of(spans) {
             sum.without_end += between.without_end;

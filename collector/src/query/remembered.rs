@@ -8,6 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Memory for them: at a hundred links between twenty services, some 3 KiB for 2,000 traces.
 const MOST_BYTES: usize = 16 << 20;
 
+/// What an allocator takes for a block of memory beside its bytes, about.
+pub(super) const OF_A_BLOCK: usize = 16;
+
 /// What takes memory.
 pub trait Weighed {
     /// About how many bytes.
@@ -61,7 +64,8 @@ struct Group<K> {
 
 impl<K: Weighed> Group<K> {
     fn bytes(&self) -> usize {
-        size_of::<Key>() + size_of::<Group<K>>() + self.kept.bytes()
+        // Up to half of the places of a table are free.
+        2 * size_of::<(Key, Group<K>)>() + OF_A_BLOCK + self.kept.bytes()
     }
 }
 

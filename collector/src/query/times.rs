@@ -1,7 +1,5 @@
 //! Many times in little memory.
 
-use std::collections::BTreeMap;
-
 /// Bits of a time that count, of those from its highest on.
 const SIGNIFICANT: u32 = 7;
 
@@ -13,13 +11,13 @@ pub(super) struct Times {
     sum_us: u128,
     min_us: u64,
     max_us: u64,
-    /// How many there are that begin with the same bits.
-    rounded: BTreeMap<u16, u64>,
+    /// How many there are that begin with the same bits, by their number.
+    rounded: Vec<(u16, u64)>,
 }
 
 impl Default for Times {
     fn default() -> Times {
-        Times { count: 0, sum_us: 0, min_us: u64::MAX, max_us: 0, rounded: BTreeMap::new() }
+        Times { count: 0, sum_us: 0, min_us: u64::MAX, max_us: 0, rounded: Vec::new() }
     }
 }
 
@@ -46,7 +44,7 @@ impl Times {
 
     /// Adds others.
     pub(super) fn add_all(&mut self, others: &Times) {
-        others.rounded.iter().for_each(|(&number, &count)| self.add_rounded(number, count));
+        others.rounded.iter().for_each(|&(number, count)| self.add_rounded(number, count));
         self.count += others.count;
         self.sum_us += others.sum_us;
         self.min_us = self.min_us.min(others.min_us);
@@ -54,7 +52,10 @@ impl Times {
     }
 
     fn add_rounded(&mut self, number: u16, count: u64) {
-        *self.rounded.entry(number).or_default() += count;
+        match self.rounded.binary_search_by_key(&number, |&(of, _)| of) {
+            Ok(at) => self.rounded[at].1 += count,
+            Err(at) => self.rounded.insert(at, (number, count)),
+        }
     }
 
     /// How many there are.
@@ -76,18 +77,22 @@ impl Times {
         let mut so_far = 0;
         let mut all = self.rounded.iter();
         all.find(|(_, count)| {
-            so_far += **count;
+            so_far += count;
             so_far >= wanted
         })
-        .map_or(0, |(&number, _)| middle_us(number))
+        .map_or(0, |&(number, _)| middle_us(number))
         .clamp(self.min_us, self.max_us)
+    }
+
+    /// The same, without memory for more.
+    pub(super) fn fitted(mut self) -> Times {
+        self.rounded.shrink_to_fit();
+        self
     }
 
     /// About how many bytes of memory they take.
     pub(super) fn bytes(&self) -> usize {
-        // A node of a tree has places for eleven, of which about two in three are taken.
-        const OF_ONE: usize = 2 * size_of::<(u16, u64)>();
-        size_of::<Times>() + self.rounded.len() * OF_ONE
+        size_of::<Times>() + self.rounded.capacity() * size_of::<(u16, u64)>()
     }
 }
 

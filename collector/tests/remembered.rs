@@ -12,7 +12,7 @@ use blkin_collector::store::{Batch, Store, TraceStore};
 const MOST_BYTES: usize = 16 << 20;
 
 /// Each two of them are a question.
-const MARKS: usize = 300;
+const MARKS: usize = 600;
 
 fn resident_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();

@@ -1,7 +1,7 @@
 //! What groups of traces had together, for whoever asks again. It is known by all on which it depends, and nothing of it is
 //! ever wrong: a group of which anything has changed is another one, and what nobody asks for any more makes room.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, DefaultHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,7 +27,7 @@ pub struct Remembered<K> {
 
 impl<K> Default for Remembered<K> {
     fn default() -> Self {
-        let groups = Groups { by_key: HashMap::new(), bytes: 0, queries: 0 };
+        let groups = Groups { by_key: HashMap::new(), by_use: BTreeSet::new(), bytes: 0, queries: 0 };
         Remembered { secret: RandomState::new(), groups: Arc::new(Mutex::new(groups)) }
     }
 }
@@ -39,7 +39,7 @@ impl<K> Clone for Remembered<K> {
 }
 
 /// By what a group is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Key {
     pub(super) traces: usize,
     pub(super) state: u64,
@@ -52,6 +52,8 @@ pub(super) struct Moment(u64);
 #[derive(Debug)]
 struct Groups<K> {
     by_key: HashMap<Key, Group<K>>,
+    /// The same, by when they were last used.
+    by_use: BTreeSet<(Moment, Key)>,
     bytes: usize,
     queries: u64,
 }
@@ -64,8 +66,8 @@ struct Group<K> {
 
 impl<K: Weighed> Group<K> {
     fn bytes(&self) -> usize {
-        // Up to half of the places of a table are free.
-        2 * size_of::<(Key, Group<K>)>() + OF_A_BLOCK + self.kept.bytes()
+        // Up to half of the places of a table and of a tree are free.
+        2 * size_of::<((Key, Group<K>), (Moment, Key))>() + OF_A_BLOCK + self.kept.bytes()
     }
 }
 
@@ -89,22 +91,16 @@ impl<K: Weighed> Remembered<K> {
 
     /// What a group has, if it is known.
     pub(super) fn get(&self, key: Key, moment: Moment) -> Option<Arc<K>> {
-        let mut groups = self.groups();
-        let group = groups.by_key.get_mut(&key)?;
-        group.last_used = group.last_used.max(moment);
-        Some(group.kept.clone())
+        self.groups().used(key, moment)
     }
 
     /// Keeps it, if there is room, or becomes by what no later query has used. What does not find room in memory is the rest
     /// of this query's own: if it forgot its begin instead, the next one would find nothing.
     pub(super) fn keep(&self, key: Key, kept: Arc<K>, moment: Moment) {
-        let group = Group { kept, last_used: moment };
-        let bytes = group.bytes();
         let mut groups = self.groups();
-        if groups.make_room(bytes, moment) {
-            groups.bytes += bytes;
-            let before = groups.by_key.insert(key, group);
-            groups.bytes -= before.map_or(0, |before| before.bytes());
+        // Another query may have found the same meanwhile.
+        if groups.used(key, moment).is_none() {
+            groups.keep(key, Group { kept, last_used: moment });
         }
     }
 
@@ -114,15 +110,37 @@ impl<K: Weighed> Remembered<K> {
 }
 
 impl<K: Weighed> Groups<K> {
+    /// What a group has, if it is known, and that it was of use then.
+    fn used(&mut self, key: Key, moment: Moment) -> Option<Arc<K>> {
+        let group = self.by_key.get_mut(&key)?;
+        if group.last_used < moment {
+            self.by_use.remove(&(group.last_used, key));
+            self.by_use.insert((moment, key));
+            group.last_used = moment;
+        }
+        Some(group.kept.clone())
+    }
+
+    /// Keeps one that is not known, if there is room.
+    fn keep(&mut self, key: Key, group: Group<K>) {
+        if self.make_room(group.bytes(), group.last_used) {
+            self.bytes += group.bytes();
+            self.by_use.insert((group.last_used, key));
+            self.by_key.insert(key, group);
+        }
+    }
+
     /// Forgets what was used longest ago, before that moment, until there is room.
     fn make_room(&mut self, bytes: usize, moment: Moment) -> bool {
         if bytes > MOST_BYTES {
             return false;
         }
         while self.bytes + bytes > MOST_BYTES {
-            let oldest = self.by_key.iter().min_by_key(|(_, group)| group.last_used);
-            let Some((&key, _)) = oldest.filter(|(_, group)| group.last_used < moment) else { return false };
-            self.bytes -= self.by_key.remove(&key).map_or(0, |group| group.bytes());
+            let Some(&oldest) = self.by_use.first().filter(|(last_used, _)| *last_used < moment) else {
+                return false;
+            };
+            self.by_use.remove(&oldest);
+            self.bytes -= self.by_key.remove(&oldest.1).map_or(0, |group| group.bytes());
         }
         true
     }
@@ -183,7 +201,8 @@ mod tests {
         let remembered = Remembered::default();
         let moments = [remembered.moment(), remembered.moment()];
         moments.into_iter().for_each(|moment| remembered.keep(key(1), weight(100), moment));
-        let bytes = remembered.groups().by_key.values().map(Group::bytes).sum::<usize>();
-        assert_eq!(remembered.groups().bytes, bytes);
+        let groups = remembered.groups();
+        assert_eq!(groups.bytes, groups.by_key.values().map(Group::bytes).sum::<usize>());
+        assert_eq!(Vec::from_iter(&groups.by_use), [&(moments[1], key(1))]);
     }
 }

@@ -44,9 +44,20 @@ pub fn parse_url(text: &str) -> Result<String, String> {
 
 /// Whether a port behind the host, if there is one, is a port: whoever asks would take another one for none, and ask port 80.
 fn has_usable_port(host: &str) -> bool {
+    port_of(host).is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0))
+}
+
+/// What is behind the colon after a host.
+fn port_of(host: &str) -> Option<&str> {
     let behind = |mark| host.rsplit_once(mark).map(|(_, behind)| behind);
     let behind_address = behind(']').or_else(|| behind('@')).unwrap_or(host);
-    behind_address.split_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0))
+    behind_address.split_once(':').map(|(_, port)| port)
+}
+
+/// Which port was asked, where none was said: no daemon listens there by itself.
+fn unsaid_port(base: &str) -> &'static str {
+    let host = base.strip_prefix("http://").and_then(|rest| rest.split('/').next());
+    if host.is_some_and(|host| port_of(host).is_none()) { " at port 80, as it names none" } else { "" }
 }
 
 /// Why a request has no answer.
@@ -64,7 +75,7 @@ pub(crate) fn unanswered(
             NoAnswer::Silence(format!("{base} was reached, but did not answer within {patience:?}{hint}"))
                 .into()
         }
-        other => plain(other).context(format!("failed to reach {base}{hint}")),
+        other => plain(other).context(format!("failed to reach {base}{}{hint}", unsaid_port(base))),
     }
 }
 
@@ -354,6 +365,20 @@ mod tests {
             error.to_string(),
             "failed to reach http://127.0.0.1:1 (does it serve HTTP there? --collector names another)"
         );
+    }
+
+    #[test]
+    fn the_port_that_is_asked_is_said_where_the_address_names_none() {
+        for (base, said) in [
+            ("http://localhost", true),
+            ("http://[::1]/zipkin", true),
+            ("http://me@proxy/a:b", true),
+            ("http://localhost:9411", false),
+            ("http://[::1]:80/zipkin", false),
+        ] {
+            let error = unanswered(ureq::Error::HostNotFound, base, PATIENCE, None).to_string();
+            assert_eq!(error.contains(" at port 80, as it names none"), said, "{error}");
+        }
     }
 
     #[test]

@@ -63,7 +63,8 @@
 //! `libblkin.so`, and neither knows of the other.
 //!
 //! Variables are read when the program starts, and by an [`init`] that comes before the first record, which no thread may
-//! call while another changes the environment. One that is empty counts as not set.
+//! call while another changes the environment. One that is empty counts as not set, one that is gone by
+//! then as it was at the start.
 //!
 //! | variable | meaning |
 //! |---|---|

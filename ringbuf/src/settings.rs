@@ -29,13 +29,14 @@ impl Variable {
         Variable { name, kept: KeptText::none() }
     }
 
-    /// Without a lock or an allocation; programs that run with another's privileges see none.
+    /// Without a lock or an allocation; programs that run with another's privileges see none. One that is gone by now keeps what
+    /// it said: daemons that clear their environment, as nginx does before its workers run, mean to change nothing here.
     fn read(&self) {
         // SAFETY: `name` is a C string; secure_getenv has no other precondition than that no thread changes the
         // environment at the same time (see `read`) (invariant 14).
         let value = unsafe { secure_getenv(self.name.as_ptr()) };
         if value.is_null() {
-            return self.kept.keep(&[]);
+            return;
         }
         // SAFETY: a value that getenv returned is a C string in the environment (see above) (invariant 17).
         self.kept.keep(unsafe { CStr::from_ptr(value) }.to_bytes());

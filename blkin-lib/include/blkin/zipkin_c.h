@@ -17,7 +17,8 @@
  *                  such a call for good (siglongjmp()): what it had begun to record may stand in the way of what follows,
  *                  which is then lost and counted (stalled).
  *  Environment     is read when the library is loaded, and by a blkin_init() that comes before the first record; no other
- *                  call looks at it, so that any thread may change it at any time but then.
+ *                  call looks at it, so that any thread may change it at any time but then. A variable that is gone by
+ *                  that blkin_init() counts as it was when the library was loaded; one that is empty, as not set.
  *  Texts           are cut at 4 KiB, which is counted. The collector shows names of spans and services in lower case, as
  *                  Zipkin does, and of two values with one key in a span the later.
  *  Blocking        never. A record that finds no room is dropped and counted, by cause.

@@ -275,8 +275,8 @@ for producer in "${producers[@]}"; do
     else
         note "not root: dropping root, and namespaces, are not tested"
     fi
-    for scenario in no-descriptors reused-descriptors changing-environment changed-environment fibers handler vfork filtered \
-        filtered-later; do
+    for scenario in no-descriptors reused-descriptors changing-environment changed-environment cleared-environment fibers handler \
+        vfork filtered filtered-later; do
         check "surroundings $scenario ($producer)" traced "$work/surroundings" $scenario
     done
     check "lifecycle killed: the ledger of twenty killed programs ($producer)" killed $producer

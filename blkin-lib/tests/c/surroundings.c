@@ -176,6 +176,20 @@ static void changed_environment(void)
 	record_quietly(&trace, "off");
 }
 
+/* A daemon that clears its environment, as nginx does, has not changed its mind about tracing; nor have its workers. */
+static void cleared_environment(void)
+{
+	CHECK(unsetenv("BLKIN_SOCKET") == 0);
+	CHECK(blkin_init() == 0);
+	record("master");
+	if (fork() == 0) {
+		CHECK(blkin_init() == 0);
+		record("worker");
+		_exit(0);
+	}
+	wait_for_all();
+}
+
 /* The memory of a stack with a page behind it that nobody may touch. */
 static void *stack(void)
 {
@@ -392,6 +406,7 @@ int main(int argc, char **argv)
 		{ "reused-descriptors", reused_descriptors },
 		{ "changing-environment", changing_environment },
 		{ "changed-environment", changed_environment },
+		{ "cleared-environment", cleared_environment },
 		{ "fibers", fibers_on_small_stacks },
 		{ "handler", handler_on_a_small_stack },
 		{ "vfork", in_a_vforked_child },

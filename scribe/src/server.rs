@@ -120,8 +120,8 @@ pub async fn serve<S: Service>(
     }
     drop(door);
     options.budget.close();
-    while connections.join_next().await.is_some() {}
-    heartbeat.finish();
+    let ending = async { while connections.join_next().await.is_some() {} };
+    heartbeat.beating(ending).await.0.finish();
 }
 
 /// Has the kernel ask a silent peer whether it is still there. Where many nodes lose their power at once, and come back, those

@@ -4,6 +4,7 @@ use super::*;
 use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use blkin_daemon::health::State;
 use blkin_daemon::{Health, Places};
 use blkin_thrift::scribe::{decode_reply, encode_log_call, parse_call};
 use blkin_thrift::{Limits, scribe};
@@ -315,4 +316,55 @@ async fn half_frames_and_those_that_wait_do_not_keep_a_server_from_stopping() {
         serving.await.unwrap().unwrap();
     }
     assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+/// A server of few connections at a time, whose calls are all settled once so many are there.
+struct Serving {
+    address: SocketAddr,
+    service: Arc<Together>,
+    health: Health,
+    stop: CancellationToken,
+    ended: tokio::task::JoinHandle<()>,
+}
+
+impl Serving {
+    async fn start(wanted: usize, options: Options) -> Serving {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let service = Arc::new(Together { wanted, came: watch::Sender::new(0) });
+        let (health, stop) = (Health::new(), CancellationToken::new());
+        let serving = serve(listener, service.clone(), options, stop.clone(), health.worker("scribe"));
+        Serving { address, service, health, ended: tokio::spawn(serving), stop }
+    }
+
+    /// A client whose call is not settled yet.
+    async fn call(&self) -> TcpStream {
+        let mut client = TcpStream::connect(self.address).await.unwrap();
+        client.write_all(&encode_log_call(0, &[])).await.unwrap();
+        self.service.came.subscribe().wait_for(|came| *came > 0).await.unwrap();
+        client
+    }
+}
+
+#[tokio::test]
+async fn while_a_server_ends_it_is_alive_and_who_comes_is_refused() {
+    let serving = Serving::start(2, options()).await;
+    let mut client = serving.call().await;
+    serving.stop.cancel();
+    while TcpStream::connect(serving.address).await.is_ok() {}
+    // The last call is not answered: it has to beat.
+    let mut before_ms = 0;
+    loop {
+        let workers = serving.health.report().workers;
+        assert_eq!(workers[0].state, State::Alive);
+        if workers[0].since_last_beat_ms < before_ms {
+            break;
+        }
+        before_ms = workers[0].since_last_beat_ms;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    serving.service.came.send_modify(|came| *came += 1);
+    assert!(client.read_u32().await.unwrap() > 0);
+    serving.ended.await.unwrap();
+    assert!(serving.health.report().workers.is_empty());
 }

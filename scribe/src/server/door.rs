@@ -267,4 +267,54 @@ mod tests {
         door.places.make_room_at(&door.listener);
         assert!(is_lost(&deaf) && !is_lost(&sent));
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_who_comes_waits_as_long_whoever_waited_before() {
+        let (mut door, address) = door(1).await;
+        let (_first, served) = let_in(&mut door, address).await;
+        served.asked();
+        let _second = TcpStream::connect(address).await.unwrap();
+        assert!(timeout(WAIT_FOR_ROOM * 3 / 4, door.next()).await.is_err());
+        drop(served);
+        let (_, _, served) = door.next().await.expect("there is room");
+        served.asked();
+        let _waiting =
+            [TcpStream::connect(address).await.unwrap(), TcpStream::connect(address).await.unwrap()];
+        for _ in 0..2 {
+            let began = tokio::time::Instant::now();
+            assert!(door.next().await.is_none());
+            assert!(began.elapsed() >= WAIT_FOR_ROOM, "after {:?}", began.elapsed());
+        }
+    }
+
+    /// Who was silent before this step makes no room right after it, and does once silent again.
+    async fn check_is_heard(step: impl AsyncFnOnce(&Seat)) {
+        let (mut door, address) = door(1).await;
+        let (_client, seat) = let_in(&mut door, address).await;
+        let _waiting = TcpStream::connect(address).await.unwrap();
+        sleep(SILENCE).await;
+        step(&seat).await;
+        door.places.make_room_at(&door.listener);
+        assert!(!is_lost(&seat));
+        sleep(SILENCE).await;
+        door.places.make_room_at(&door.listener);
+        assert!(is_lost(&seat));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whatever_a_peer_says_takes_or_was_kept_waiting_for_gives_it_a_moment_more() {
+        check_is_heard(async |seat| drop(seat.watch(&b"a byte"[..]).read_u8().await)).await;
+        check_is_heard(async |seat| seat.hold(sleep(SILENCE)).await).await;
+        check_is_heard(async |seat| {
+            seat.asked();
+            seat.answer(sleep(SILENCE)).await;
+        })
+        .await;
+        // An answer that came late has just begun.
+        check_is_heard(async |seat| {
+            seat.asked();
+            assert!(timeout(Duration::ZERO, seat.answer(pending::<()>())).await.is_err());
+        })
+        .await;
+    }
 }

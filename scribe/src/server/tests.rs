@@ -368,3 +368,49 @@ async fn while_a_server_ends_it_is_alive_and_who_comes_is_refused() {
     serving.ended.await.unwrap();
     assert!(serving.health.report().workers.is_empty());
 }
+
+#[tokio::test]
+async fn once_a_server_ends_nobody_waits_for_memory() {
+    let options = Options { budget: Budget::new(0, 0), ..options() };
+    let (mut holding, mut waiting) = (options.budget.share(), options.budget.share());
+    holding.grow(100 << 10).await.unwrap();
+    let serving = Serving::start(1, options).await;
+    serving.stop.cancel();
+    assert_eq!(waiting.grow(100 << 10).await, Err(Denied::Stopping));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_an_answer_keeps_its_place() {
+    let serving = Serving::start(2, options()).await;
+    let mut client = serving.call().await;
+    let mut other = TcpStream::connect(serving.address).await.unwrap();
+    assert_eq!(other.read(&mut [0]).await.unwrap(), 0, "it is not turned away");
+    serving.service.came.send_modify(|came| *came += 1);
+    assert!(client.read_u32().await.unwrap() > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_take_an_answer_in_time_is_sent_no_other() {
+    let (answers, queue) = mpsc::channel(2);
+    for seq in [1, 2] {
+        let pending = ResultCode::Ok;
+        answers.send(Answer::Later { seq, wants_reply: true, pending }).await.unwrap();
+    }
+    let (_deaf, writer) = tokio::io::duplex(1);
+    let (began, patience) = (tokio::time::Instant::now(), Duration::from_secs(5));
+    write_answers(writer, queue, &AsTold, patience, &seat(), |_| {}).await;
+    assert_eq!(began.elapsed(), patience);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_for_its_place_among_the_answers_holds_no_memory() {
+    let options = Options { budget: Budget::new(0, 0), ..options() };
+    let (service, stop, seat) = (Arc::new(Never::default()), CancellationToken::new(), seat());
+    let (answers, _queue) = mpsc::channel(1);
+    let calls = large_call().repeat(2);
+    let mut reading = Box::pin(read_calls(&calls[..], &service, &options, &stop, &seat, answers));
+    assert!(tokio::time::timeout(Duration::from_secs(1), &mut reading).await.is_err());
+    assert_eq!(service.0.load(Ordering::Relaxed), 2);
+    let mut other = options.budget.share();
+    assert!(tokio::time::timeout(Duration::from_secs(1), other.grow(100 << 10)).await.is_ok());
+}

@@ -70,8 +70,11 @@ mod tests {
     #[test]
     fn a_small_message_is_used_again_and_nothing_of_what_it_told_comes_back() {
         let mut spare = Spare::default();
-        let first = piece(&mut spare, 3, 2);
+        let mut first = piece(&mut spare, 3, 2);
+        first.parts.push(Part::new(1));
         spare.put(first);
+        let (shares, parts) = &spare.lists[0];
+        assert!(shares.is_empty() && parts.is_empty(), "the next span would wait for its programs");
         let kept = [spare.shares[0].events.capacity(), spare.shares[0].keys.capacity()];
         let next = piece(&mut spare, 1, 0);
         assert!(spare.shares.is_empty());

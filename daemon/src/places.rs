@@ -378,6 +378,10 @@ mod tests {
     async fn made_room(places: &Places, taken: &[Place], listener: &TcpListener) -> Vec<usize> {
         let moment = LOOK_EVERY / 2;
         assert!(tokio::time::timeout(moment, places.free(listener)).await.is_err(), "none has ended");
+        lost(taken)
+    }
+
+    fn lost(taken: &[Place]) -> Vec<usize> {
         (0..taken.len()).filter(|place| taken[*place].lost().is_cancelled()).collect()
     }
 
@@ -386,7 +390,9 @@ mod tests {
         let (places, mut taken, listener, _waiting) = crowd(&[B, A, A, B, A]).await;
         taken[1].progress();
         assert_eq!(made_room(&places, &taken, &listener).await, [2]);
+        assert!(places.are_taken());
         taken.remove(2);
+        assert!(!places.are_taken());
         let _free = places.free(&listener).await;
     }
 
@@ -429,5 +435,20 @@ mod tests {
         assert!(made_room(&places, &taken, &listener).await.is_empty());
         let (places, taken, listener, _waiting) = crowd(&[A, B]).await;
         assert_eq!(made_room(&places, &taken, &listener).await, [0], "nobody has several");
+        let (places, taken, listener, _waiting) = crowd(&[A, A, A, B, B]).await;
+        let _asked = [0, 1, 2].map(|place| taken[place].turns().begin(Request::new(())));
+        assert_eq!(made_room(&places, &taken, &listener).await, [3], "it has another");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_nothing_is_given_up_at_the_end_and_nobody_else() {
+        let (places, taken, _listener, _waiting) = crowd(&[A, A, A]).await;
+        [0, 1].iter().for_each(|place| taken[*place].set_blocked(true));
+        taken[1].progress();
+        for expected in [&[0][..], &[0, 1]] {
+            assert!(tokio::time::timeout(LOOK_EVERY / 2, places.give_up_blocked()).await.is_err());
+            assert_eq!(lost(&taken), expected);
+            sleep(LEAST_SILENCE).await;
+        }
     }
 }

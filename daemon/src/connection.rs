@@ -147,10 +147,12 @@ impl AsyncWrite for Connection {
 mod tests {
     use super::*;
     use crate::places::Places;
+    use axum::extract::Request;
     use rustix::net::sockopt::tcp_user_timeout;
     use std::task::Waker;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
+    use tokio::time::timeout;
 
     const IDLE: Duration = Duration::from_millis(100);
 
@@ -194,11 +196,34 @@ mod tests {
         let (mut connection, mut peer, patience) = pair().await;
         let mut byte = [0];
         for _ in 0..4 {
-            sleep(IDLE / 2).await;
-            peer.write_all(&byte).await.unwrap();
-            connection.read_exact(&mut byte).await.unwrap();
+            let said = async {
+                sleep(IDLE / 2).await;
+                peer.write_all(&[0]).await.unwrap();
+            };
+            tokio::join!(said, connection.read_exact(&mut byte)).1.unwrap();
         }
         let error = connection.read_exact(&mut byte).await.unwrap_err();
         assert_eq!((error.kind(), patience.stalled()), (io::ErrorKind::TimedOut, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_says_something_keeps_its_place_and_who_does_not_take_its_answer_loses_it() {
+        const SILENCE: Duration = Duration::from_secs(2);
+        let (listener, places) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), Places::new(1));
+        let mut peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, address) = listener.accept().await.unwrap();
+        let place = places.take().unwrap().to(address.ip());
+        let mut connection = Connection::new(stream, Patience::new(SILENCE * 100), place);
+        let _waiting = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        sleep(SILENCE).await;
+        peer.write_all(&[0]).await.unwrap();
+        connection.read_exact(&mut [0]).await.unwrap();
+        assert!(places.make_room_at(&listener));
+        assert!(!connection.place.lost().is_cancelled());
+        let _answered = connection.turns().begin(Request::new(()));
+        assert!(timeout(SILENCE, connection.write_all(&vec![0; 64 << 20])).await.is_err());
+        assert!(places.make_room_at(&listener));
+        let error = connection.write_all(&[0]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
     }
 }

@@ -160,7 +160,8 @@ mod tests {
     fn an_end_is_held_back_until_an_answer_was_sent_unless_that_has_no_end() {
         let answering = Answering::default();
         let mut connection = HalfOpen::new(&b""[..], answering.clone(), Duration::ZERO);
-        let sent = answering.begin().until_sent(Response::new(Body::from("text")));
+        let text = Response::builder().header(header::CONTENT_TYPE, "text/plain").body(Body::from("text"));
+        let sent = answering.begin().until_sent(text.unwrap());
         assert_eq!(sent.body().size_hint().exact(), Some(4));
         assert_eq!(read_now(&mut connection), None);
         drop(sent);

@@ -387,7 +387,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_was_silent_longest_of_the_peer_that_has_most_makes_room() {
-        let (places, mut taken, listener, _waiting) = crowd(&[B, A, A, B, A]).await;
+        let (places, mut taken, listener, _waiting) = crowd(&[A, B, A, A, B, A]).await;
+        // Who has gone has no room to make.
+        taken.remove(0);
+        taken.push(places.free(&listener).await.to(A.into()));
         taken[1].progress();
         assert_eq!(made_room(&places, &taken, &listener).await, [2]);
         assert!(places.are_taken());

@@ -138,6 +138,8 @@ async fn what_is_under_way_at_the_end_is_answered() {
     let asked = tokio::spawn(get_of(&mut client, "/held"));
     serving.held.are(1).await;
     serving.stop.cancel();
+    // Who comes now is refused.
+    while TcpStream::connect(serving.address).await.is_ok() {}
     serving.held.answers.add_permits(1);
     assert_eq!(said(asked.await.unwrap().unwrap()).await.1, "answered");
     serving.ended.await.unwrap();

@@ -57,6 +57,18 @@ fn answers_are_told_apart_and_the_connection_is_kept() {
     assert_eq!(call(&mut client).unwrap(), Reply::Ok);
     assert!(is_connected(&client));
     assert_eq!(call(&mut client).unwrap(), Reply::TryLater);
+    client.disconnect();
+    assert!(!is_connected(&client));
+}
+
+#[test]
+fn the_wait_for_an_answer_begins_with_its_call_however_long_the_connection_was_idle() {
+    let mut client = Client::new(&server(|seq| Some(encode_log_reply(seq, ResultCode::Ok))), LIMIT);
+    call(&mut client).unwrap();
+    let look_at = |client: &Client| client.connection.as_ref().unwrap().silence.look_at();
+    let idle = look_at(&client);
+    client.send(|seq| encode_log_call(seq, &[]), &mut || Ok(())).unwrap();
+    assert!(look_at(&client) > idle);
 }
 
 #[test]

@@ -52,6 +52,10 @@ pub fn check(filter: &str) -> Result<(), ConfigError> {
     parse(filter).map(drop)
 }
 
+/// What is logged only where the filter names it. Who reads the frames of HTTP/2 warns of each that is odd: one peer could fill the
+/// log of them.
+const UNASKED: &str = "h2=off";
+
 /// The filter of logging that runs.
 static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
 /// Its format.
@@ -138,7 +142,7 @@ fn parse(filter: &str) -> Result<EnvFilter, ConfigError> {
     if !says_anything(filter) {
         return Err(refused(format!("{filter:?} names neither a level nor a part of BlkKin")));
     }
-    EnvFilter::try_new(filter).map_err(|e| refused(e.to_string()))
+    EnvFilter::try_new(format!("{UNASKED},{filter}")).map_err(|e| refused(e.to_string()))
 }
 
 /// Whether a filter can be meant. A word that is no level is the name of a target: alone it lets nothing through but that
@@ -187,6 +191,18 @@ mod tests {
         assert_eq!((members(before), &before["level"]), (members(panic), &panic["level"]));
         assert!(panic["fields"]["message"].as_str().unwrap().contains("as a defect would"), "{said}");
         assert_eq!(before["timestamp"].as_str().unwrap().len(), panic["timestamp"].as_str().unwrap().len());
+    }
+
+    #[test]
+    fn nothing_is_logged_of_frames_unless_that_is_asked_for() {
+        for (filter, expected) in [("info", false), ("trace", false), ("info,h2=debug", true)] {
+            let registry = Registry::default().with(parse(filter).unwrap());
+            let is_logged = tracing::subscriber::with_default(registry, || {
+                assert!(tracing::enabled!(target: "blkin_daemon::serve", tracing::Level::WARN));
+                tracing::enabled!(target: "h2::proto::ping_pong", tracing::Level::WARN)
+            });
+            assert_eq!(is_logged, expected, "{filter}");
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Answers for who has said all and closes one direction, as `nc`, `socat` and some proxies do: they wait for the answer on
 //! the other. It looks the same when somebody has gone, and then nobody shall do their work for long; so the end of what
 //! they say is held back for a moment while a request is worked on. Once there is an answer, it is held back until all of that
-//! was handed over: who has gone refuses what he is sent, which ends the connection.
+//! was handed over: who has gone refuses what he is sent, which ends the connection. Of an answer of HTTP/2 nothing may be sent, as
+//! its peer has not allowed more, and cannot any longer: who is sent nothing for a moment is as one whose request is worked on.
 
 use std::io;
 use std::pin::Pin;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use axum::http::header;
 use axum::response::Response;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
 use crate::sent::until_sent;
 
@@ -34,6 +35,10 @@ impl Answering {
     /// A request has come, and is worked on as long as what this returns lasts.
     pub(crate) fn begin(&self) -> Work {
         Work { _one: One::of(&self.worked_on), answering: self.clone() }
+    }
+
+    fn is_under_way(&self) -> bool {
+        [&self.worked_on, &self.being_sent].iter().any(|count| count.load(Ordering::Acquire) > 0)
     }
 }
 
@@ -74,13 +79,14 @@ pub(crate) struct HalfOpen<C> {
     inner: C,
     answering: Answering,
     grace: Duration,
-    /// Once all was said, until when that is held back.
+    /// Once all was said, until when that is held back if nothing is sent.
     held_back: Option<Pin<Box<Sleep>>>,
+    is_write_blocked: bool,
 }
 
 impl<C> HalfOpen<C> {
     pub(crate) fn new(inner: C, answering: Answering, grace: Duration) -> Self {
-        HalfOpen { inner, answering, grace, held_back: None }
+        HalfOpen { inner, answering, grace, held_back: None, is_write_blocked: false }
     }
 }
 
@@ -94,10 +100,10 @@ impl<C: AsyncRead + Unpin> AsyncRead for HalfOpen<C> {
         ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
         let is_end = buffer.filled().len() == before && buffer.remaining() > 0;
         // Once the answer is there, or was sent, whoever runs the connection reads again: nobody else has to wake it.
-        if is_end && self.answering.being_sent.load(Ordering::Acquire) > 0 {
-            return Poll::Pending;
-        }
-        if is_end && self.answering.worked_on.load(Ordering::Acquire) > 0 {
+        if is_end && self.answering.is_under_way() {
+            if self.is_write_blocked {
+                return Poll::Pending;
+            }
             let grace = self.grace;
             let held_back = self.held_back.get_or_insert_with(|| Box::pin(sleep(grace)));
             ready!(held_back.as_mut().poll(context));
@@ -112,7 +118,13 @@ impl<C: AsyncWrite + Unpin> AsyncWrite for HalfOpen<C> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(context, bytes)
+        let written = Pin::new(&mut self.inner).poll_write(context, bytes);
+        self.is_write_blocked = written.is_pending();
+        let until = Instant::now() + self.grace;
+        if let Some(held_back) = self.held_back.as_mut().filter(|_| written.is_ready()) {
+            held_back.as_mut().reset(until);
+        }
+        written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -129,7 +141,8 @@ mod tests {
     use std::pin::pin;
     use std::task::Waker;
 
-    use tokio::io::AsyncReadExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex, join};
+    use tokio::time::timeout;
 
     use axum::body::{Body, HttpBody};
 
@@ -156,10 +169,10 @@ mod tests {
         assert_eq!(read_now(&mut connection), Some(0));
     }
 
-    #[test]
-    fn an_end_is_held_back_until_an_answer_was_sent_unless_that_has_no_end() {
+    #[tokio::test]
+    async fn an_end_is_held_back_until_an_answer_was_sent_unless_that_has_no_end() {
         let answering = Answering::default();
-        let mut connection = HalfOpen::new(&b""[..], answering.clone(), Duration::ZERO);
+        let mut connection = HalfOpen::new(&b""[..], answering.clone(), Duration::from_secs(600));
         let text = Response::builder().header(header::CONTENT_TYPE, "text/plain").body(Body::from("text"));
         let sent = answering.begin().until_sent(text.unwrap());
         assert_eq!(sent.body().size_hint().exact(), Some(4));
@@ -177,5 +190,25 @@ mod tests {
         let mut connection = HalfOpen::new(&b""[..], answering.clone(), Duration::from_millis(1));
         let _work = answering.begin();
         assert_eq!(connection.read(&mut [0; 8]).await.unwrap(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_end_is_held_back_while_something_of_an_answer_is_sent_now_and_then() {
+        let (answering, grace) = (Answering::default(), Duration::from_secs(2));
+        let (mut peer, sends) = duplex(8);
+        let mut connection = HalfOpen::new(join(&b""[..], sends), answering.clone(), grace);
+        let _sent = answering.begin().until_sent(Response::new(Body::from("text")));
+        for _ in 0..3 {
+            assert!(timeout(grace * 2 / 3, connection.read_u8()).await.is_err());
+            connection.write_all(b"some").await.unwrap();
+            peer.read_exact(&mut [0; 4]).await.unwrap();
+        }
+        assert!(timeout(grace, connection.write_all(b"more than is taken")).await.is_err());
+        assert!(timeout(grace * 600, connection.read_u8()).await.is_err());
+        peer.read_exact(&mut [0; 8]).await.unwrap();
+        connection.write_all(b"taken").await.unwrap();
+        let began = Instant::now();
+        assert_eq!(connection.read(&mut [0; 8]).await.unwrap(), 0);
+        assert_eq!(began.elapsed(), grace);
     }
 }

@@ -39,9 +39,15 @@ impl Patience {
         self.idle_time
     }
 
-    /// Connections that ended because their peer did not take what it was sent, such as a live viewer that stands still.
+    /// Connections, and answers of HTTP/2, that ended because their peer did not take what it was sent, such as a live viewer that
+    /// stands still.
     pub fn stalled(&self) -> u64 {
         self.stalled.load(Ordering::Relaxed)
+    }
+
+    /// One more of them.
+    pub(crate) fn count_stalled(&self) {
+        self.stalled.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -93,7 +99,7 @@ impl Connection {
             && error.kind() == io::ErrorKind::TimedOut
         {
             // The kernel gave it up.
-            self.patience.stalled.fetch_add(1, Ordering::Relaxed);
+            self.patience.count_stalled();
         }
         if progress.is_ready() {
             self.idle.as_mut().reset(Instant::now() + self.patience.idle_time);
@@ -102,7 +108,7 @@ impl Connection {
         }
         self.idle.as_mut().poll(context).map(|()| {
             if std::mem::take(&mut self.is_write_blocked) {
-                self.patience.stalled.fetch_add(1, Ordering::Relaxed);
+                self.patience.count_stalled();
             }
             Err(io::ErrorKind::TimedOut.into())
         })

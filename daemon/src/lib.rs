@@ -25,6 +25,7 @@
 //! - `half_open`: answers for who closes one direction.
 //! - [`places`]: for how many connections there is room, and who makes it.
 //! - `sent`: what lasts until an answer was sent.
+//! - `taken`: answers of HTTP/2 that their peer does not take.
 //! - [`signals`]: SIGTERM and SIGINT start a drain.
 //! - [`ready`]: tells whoever waits that the daemon serves, and on which ports.
 //! - [`start`]: listening, the async runtime, what `--check-config` says.
@@ -61,6 +62,7 @@ pub mod signals;
 pub mod standing;
 pub mod start;
 mod stderr;
+mod taken;
 pub mod threads;
 pub mod upstream;
 

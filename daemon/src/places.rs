@@ -21,10 +21,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::sent::until_sent;
+use crate::taken;
 
 /// Who is silent for less than this makes room for nobody: it may just have come, or be about to ask again.
-const LEAST_SILENCE: Duration = Duration::from_secs(1);
+pub(crate) const LEAST_SILENCE: Duration = Duration::from_secs(1);
 /// While all places are taken, it is looked so often whether somebody waits, and who makes room.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -263,7 +263,7 @@ impl Turns {
     /// A request has come. While its body is waited for, that is the peer's turn again.
     pub fn begin<B>(&self, request: Request<B>) -> (Request<Asked<B>>, Turn) {
         let turn = Turn(Arc::new(Whose { is_servers: AtomicBool::new(false), seat: self.0.clone() }));
-        turn.0.is(true);
+        turn.is_servers(true);
         let body = turn.clone();
         (request.map(|inner| Asked { inner, turn: body }), turn)
     }
@@ -281,10 +281,16 @@ struct Whose {
 }
 
 impl Turn {
-    /// The request is answered; until all of the answer was handed over, it is the server's turn.
+    /// The request is answered; until all of the answer was handed over, it is the server's turn while it makes a part of that, and
+    /// the peer's while it does not take one.
     pub fn end(self, response: Response) -> Response {
-        self.0.is(true);
-        until_sent(response, self)
+        self.is_servers(true);
+        taken::by_turns(response, self)
+    }
+
+    /// Whether it is the server's now.
+    pub(crate) fn is_servers(&self, is_servers: bool) {
+        self.0.is(is_servers);
     }
 }
 
@@ -320,7 +326,7 @@ impl<B: HttpBody + Unpin> HttpBody for Asked<B> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let frame = Pin::new(&mut self.inner).poll_frame(context);
-        self.turn.0.is(frame.is_ready());
+        self.turn.is_servers(frame.is_ready());
         frame
     }
 
@@ -429,6 +435,18 @@ mod tests {
         assert_eq!(made_room(&places, &taken, &listener).await, [0], "its body does not come");
         taken[1].set_blocked(true);
         assert_eq!(made_room(&places, &taken, &listener).await, [0, 1], "it does not take its answer");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_take_a_part_of_an_answer_makes_room() {
+        let (places, taken, listener, _waiting) = crowd(&[A, A]).await;
+        let [(_, answered), (_, _worked_on)] =
+            [0, 1].map(|place| taken[place].turns().begin(Request::new(())));
+        let mut answer = answered.end(Response::new(Body::from("a part")));
+        assert!(made_room(&places, &taken, &listener).await.is_empty());
+        let part = Pin::new(answer.body_mut()).poll_frame(&mut Context::from_waker(Waker::noop()));
+        assert!(part.is_ready());
+        assert_eq!(made_room(&places, &taken, &listener).await, [0]);
     }
 
     #[tokio::test(start_paused = true)]

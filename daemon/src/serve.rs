@@ -24,8 +24,9 @@ use tokio_util::sync::CancellationToken;
 use crate::connection::{Connection, Patience};
 use crate::half_open::{Answering, GRACE, HalfOpen};
 use crate::notices::Notices;
-use crate::places::{Place, Places, Turns};
+use crate::places::{LEAST_SILENCE, Place, Places, Turns};
 use crate::protocol::{Begun, Protocol};
+use crate::taken::{self, Wait};
 
 /// Pause after an error of accept, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -100,7 +101,7 @@ impl Server {
             tokio::select! {
                 () = stop.cancelled() => break,
                 Some((stream, peer, place)) = accept(&self.listener, &places, &mut told) => {
-                    let connection = self.connection(stream, peer, place, &served);
+                    let connection = self.connection(stream, peer, place, &served, &stop);
                     let serving = connection.serve(graceful.watcher(), stop.clone());
                     let serving = served.clone().run_until_cancelled_owned(serving);
                     tokio::spawn(async move {
@@ -125,16 +126,19 @@ impl Server {
         peer: SocketAddr,
         place: Place,
         served: &CancellationToken,
+        stop: &CancellationToken,
     ) -> Accepted {
         let patience = self.patience.with_idle_time((self.idle_time)());
         let idle_time = patience.idle_time();
+        let wait = Wait { most: idle_time, stop: stop.clone(), most_at_stop: LEAST_SILENCE };
+        let answers = Answers { served: served.clone(), patience: patience.clone(), wait };
         let answering = Answering::default();
         let connection = Connection::new(stream, patience, place);
         let turns = connection.turns();
         let io = HalfOpen::new(connection, answering.clone(), GRACE);
         let inner = TowerToHyperService::new(self.router.clone());
         let routes = Routes { peer: Peer(peer), prepare: self.prepare, answering, turns, inner };
-        Accepted { io, routes, idle_time, served: While(served.clone()) }
+        Accepted { io, routes, idle_time, answers }
     }
 }
 
@@ -143,7 +147,7 @@ struct Accepted {
     io: HalfOpen<Connection>,
     routes: Routes,
     idle_time: Duration,
-    served: While,
+    answers: Answers,
 }
 
 impl Accepted {
@@ -170,7 +174,7 @@ impl Accepted {
                 watcher.watch(connection).await?;
             }
             Protocol::Http2 => {
-                let connection = http2::Builder::new(self.served)
+                let connection = http2::Builder::new(self.answers)
                     .timer(TokioTimer::new())
                     .max_header_list_size(HEAD_BYTES)
                     .max_concurrent_streams(STREAMS)
@@ -185,13 +189,23 @@ impl Accepted {
     }
 }
 
-/// Runs what answers the requests of a connection of HTTP/2, each by itself, while that is served.
+/// Runs what answers the requests of a connection of HTTP/2, each by itself, while that is served and the peer takes the answer.
 #[derive(Clone)]
-struct While(CancellationToken);
+struct Answers {
+    served: CancellationToken,
+    patience: Patience,
+    wait: Wait,
+}
 
-impl<F: Future<Output: Send> + Send + 'static> Executor<F> for While {
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Answers {
     fn execute(&self, answer: F) {
-        tokio::spawn(self.0.clone().run_until_cancelled_owned(answer));
+        let (patience, in_time) = (self.patience.clone(), taken::in_time(answer, self.wait.clone()));
+        let answered = async move {
+            if !in_time.await {
+                patience.count_stalled();
+            }
+        };
+        tokio::spawn(self.served.clone().run_until_cancelled_owned(answered));
     }
 }
 

@@ -1,9 +1,12 @@
+use std::net::Shutdown;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, HttpBody, to_bytes};
 use axum::extract::State;
 use axum::http::{StatusCode, Uri, Version};
 use axum::routing::{get, post};
+use http_body::Frame;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::TokioExecutor;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -27,15 +30,25 @@ impl Held {
     }
 
     async fn hold(State(held): State<Held>) -> &'static str {
-        held.here.send_modify(|(here, most)| (*here, *most) = (*here + 1, (*most).max(*here + 1)));
-        let _here = Here(held.clone());
+        let _here = Here::one(held.clone());
         held.answers.acquire().await.unwrap().forget();
         "answered"
+    }
+
+    async fn endless(State(held): State<Held>) -> Body {
+        Body::new(Endless(Here::one(held)))
     }
 }
 
 /// One of them.
 struct Here(Held);
+
+impl Here {
+    fn one(held: Held) -> Here {
+        held.here.send_modify(|(here, most)| (*here, *most) = (*here + 1, (*most).max(*here + 1)));
+        Here(held)
+    }
+}
 
 impl Drop for Here {
     fn drop(&mut self) {
@@ -43,8 +56,24 @@ impl Drop for Here {
     }
 }
 
+/// An answer that is sent for as long as somebody takes it.
+struct Endless(#[expect(dead_code)] Here);
+
+impl HttpBody for Endless {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[0; 8 << 10])))))
+    }
+}
+
 struct Serving {
     address: SocketAddr,
+    patience: Patience,
     held: Held,
     stop: CancellationToken,
     ended: JoinHandle<()>,
@@ -52,11 +81,13 @@ struct Serving {
 
 impl Serving {
     async fn start(patience: Duration) -> Serving {
+        let patience = Patience::new(patience);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let held = Held { here: Arc::new(watch::Sender::new((0, 0))), answers: Arc::new(Semaphore::new(0)) };
         let router = Router::new()
             .route("/held", get(Held::hold))
+            .route("/endless", get(Held::endless))
             .route(
                 "/length",
                 post(async |body: Body| to_bytes(body, 64 << 20).await.unwrap().len().to_string()),
@@ -64,21 +95,27 @@ impl Serving {
             .route("/prepared", get(async |version: Version| format!("{version:?}")))
             .with_state(held.clone());
         let stop = CancellationToken::new();
-        let server = Server::new(listener, router, 8, Patience::new(patience)).prepared_by(|request| {
+        let server = Server::new(listener, router, 8, patience.clone()).prepared_by(|request| {
             if request.uri().path() == "/" {
                 *request.uri_mut() = Uri::from_static("/prepared");
             }
         });
-        Serving { address, held, ended: tokio::spawn(server.serve(stop.clone())), stop }
+        Serving { address, patience, held, ended: tokio::spawn(server.serve(stop.clone())), stop }
     }
 
     /// A connection of HTTP/2 that knows what the server allows.
     async fn http2(&self) -> SendRequest<Body> {
-        let stream = TcpStream::connect(self.address).await.unwrap();
+        self.http2_on_socket().await.0
+    }
+
+    /// Such a one, and its socket.
+    async fn http2_on_socket(&self) -> (SendRequest<Body>, std::net::TcpStream) {
+        let socket = TcpStream::connect(self.address).await.unwrap().into_std().unwrap();
+        let stream = TcpStream::from_std(socket.try_clone().unwrap()).unwrap();
         let (mut client, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
         assert_eq!(said(get_of(&mut client, "/").await.unwrap()).await, (StatusCode::OK, "HTTP/2.0".into()));
-        client
+        (client, socket)
     }
 }
 
@@ -144,6 +181,37 @@ async fn what_is_under_way_at_the_end_is_answered() {
     assert_eq!(said(asked.await.unwrap().unwrap()).await.1, "answered");
     serving.ended.await.unwrap();
     assert!(get_of(&mut client, "/").await.is_err());
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_taken_is_given_up_and_its_connection_goes_on() {
+    let serving = Serving::start(Duration::from_millis(200)).await;
+    let mut client = serving.http2().await;
+    let _untaken = get_of(&mut client, "/endless").await.unwrap();
+    while serving.held.here.borrow().0 > 0 {
+        assert_eq!(said(get_of(&mut client, "/").await.unwrap()).await.0, StatusCode::OK);
+    }
+    assert_eq!(said(get_of(&mut client, "/").await.unwrap()).await.0, StatusCode::OK);
+    assert_eq!(serving.patience.stalled(), 1);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_taken_does_not_hold_up_the_end() {
+    let serving = Serving::start(PATIENCE).await;
+    let mut client = serving.http2().await;
+    let _untaken = get_of(&mut client, "/endless").await.unwrap();
+    serving.stop.cancel();
+    serving.ended.await.unwrap();
+}
+
+#[tokio::test]
+async fn who_has_gone_without_having_taken_an_answer_is_not_waited_for() {
+    let serving = Serving::start(PATIENCE).await;
+    let (mut client, socket) = serving.http2_on_socket().await;
+    let _untaken = get_of(&mut client, "/endless").await.unwrap();
+    // Nothing of it is refused: no more is sent.
+    socket.shutdown(Shutdown::Write).unwrap();
+    serving.held.are(0).await;
 }
 
 #[tokio::test]

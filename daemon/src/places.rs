@@ -69,6 +69,8 @@ struct Seat {
     progress_ms: AtomicU64,
     /// For how many of its requests the server has the next step to do. Where that is none, the peer is waited for.
     served: AtomicUsize,
+    /// How many requests are neither answered nor given up.
+    under_way: AtomicUsize,
     /// Whether it does not take what it is sent.
     is_blocked: AtomicBool,
     lost: CancellationToken,
@@ -112,10 +114,12 @@ impl Places {
         is_waited_for
     }
 
-    /// Ends, from now on, every connection whose peer does not take what it is sent.
-    pub async fn give_up_blocked(&self) -> Infallible {
+    /// Ends, from now on, every connection whose peer does not take what it is sent, or, once it had time to end by itself, has asked
+    /// for nothing.
+    pub async fn give_up_silent(&self) -> Infallible {
+        let since_ms = self.0.now_ms();
         loop {
-            self.0.give_up_blocked();
+            self.0.give_up_silent(since_ms);
             sleep(LOOK_EVERY).await;
         }
     }
@@ -142,6 +146,7 @@ impl Free {
             peer: peer.to_canonical(),
             progress_ms: AtomicU64::new(self.shared.now_ms()),
             served: AtomicUsize::new(0),
+            under_way: AtomicUsize::new(0),
             is_blocked: AtomicBool::new(false),
             lost: CancellationToken::new(),
         });
@@ -168,10 +173,11 @@ impl Shared {
         self.now_ms().checked_sub(LEAST_SILENCE.as_millis() as u64)
     }
 
-    fn give_up_blocked(&self) {
+    fn give_up_silent(&self, since_ms: u64) {
         let before_ms = self.silent_since_ms();
         let is_stuck = |seat: &&Arc<Seat>| {
-            seat.is_blocked.load(Ordering::Relaxed) && Some(seat.progress_ms()) <= before_ms
+            let is_left = Some(since_ms) <= before_ms && seat.under_way.load(Ordering::Relaxed) == 0;
+            (is_left || seat.is_blocked.load(Ordering::Relaxed)) && Some(seat.progress_ms()) <= before_ms
         };
         self.taken().seats.values().filter(is_stuck).for_each(|seat| seat.lost.cancel());
     }
@@ -262,6 +268,7 @@ pub struct Turns(Arc<Seat>);
 impl Turns {
     /// A request has come. While its body is waited for, that is the peer's turn again.
     pub fn begin<B>(&self, request: Request<B>) -> (Request<Asked<B>>, Turn) {
+        self.0.under_way.fetch_add(1, Ordering::Relaxed);
         let turn = Turn(Arc::new(Whose { is_servers: AtomicBool::new(false), seat: self.0.clone() }));
         turn.is_servers(true);
         let body = turn.clone();
@@ -307,6 +314,7 @@ impl Whose {
 impl Drop for Whose {
     fn drop(&mut self) {
         self.is(false);
+        self.seat.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

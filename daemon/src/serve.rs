@@ -115,8 +115,9 @@ impl Server {
         drop(self.listener);
         tokio::select! {
             () = graceful.shutdown() => {}
-            // A live viewer that stands still, for one, would hold up the end for as long as that may take.
-            never = places.give_up_blocked() => match never {},
+            // A live viewer that stands still, for one, would hold up the end for as long as that may take; so would a peer of HTTP/2
+            // that does not say that it has heard of the end, and half a head.
+            never = places.give_up_silent() => match never {},
         }
     }
 

@@ -205,6 +205,21 @@ async fn an_answer_that_is_not_taken_does_not_hold_up_the_end() {
 }
 
 #[tokio::test]
+async fn who_asks_nothing_and_reads_nothing_does_not_hold_up_the_end() {
+    let serving = Serving::start(PATIENCE).await;
+    let mut silent = Vec::new();
+    for begin in ["PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", "GET / HTTP/1.1\r\n", ""] {
+        let mut stream = TcpStream::connect(serving.address).await.unwrap();
+        stream.write_all(begin.as_bytes()).await.unwrap();
+        silent.push(stream);
+    }
+    // It answers the settings of who has begun.
+    silent[0].read_u8().await.unwrap();
+    serving.stop.cancel();
+    serving.ended.await.unwrap();
+}
+
+#[tokio::test]
 async fn who_has_gone_without_having_taken_an_answer_is_not_waited_for() {
     let serving = Serving::start(PATIENCE).await;
     let (mut client, socket) = serving.http2_on_socket().await;

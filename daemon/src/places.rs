@@ -475,7 +475,7 @@ mod tests {
         [0, 1].iter().for_each(|place| taken[*place].set_blocked(true));
         taken[1].progress();
         for expected in [&[0][..], &[0, 1]] {
-            assert!(tokio::time::timeout(LOOK_EVERY / 2, places.give_up_blocked()).await.is_err());
+            assert!(tokio::time::timeout(LOOK_EVERY / 2, places.give_up_silent()).await.is_err());
             assert_eq!(lost(&taken), expected);
             sleep(LEAST_SILENCE).await;
         }

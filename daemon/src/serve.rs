@@ -3,7 +3,6 @@
 //! and how much one connection may have under way.
 
 use std::convert::Infallible;
-use std::error::Error;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
@@ -106,7 +105,7 @@ impl Server {
                     let serving = served.clone().run_until_cancelled_owned(serving);
                     tokio::spawn(async move {
                         if let Some(Err(reason)) = serving.await {
-                            tracing::debug!(%peer, "closing an HTTP connection: {reason}");
+                            tracing::debug!(%peer, "closing an HTTP connection: {reason:#}");
                         }
                     });
                 }
@@ -153,11 +152,7 @@ struct Accepted {
 
 impl Accepted {
     /// Serves it until it ends, or its watcher says so and what is under way is answered. Until `stop` it may begin.
-    async fn serve(
-        self,
-        watcher: Watcher,
-        stop: CancellationToken,
-    ) -> Result<(), Box<dyn Error + Send + Sync>> {
+    async fn serve(self, watcher: Watcher, stop: CancellationToken) -> anyhow::Result<()> {
         let begun = tokio::time::timeout(self.idle_time, Begun::begin(self.io));
         let (protocol, begun) = tokio::select! {
             biased;

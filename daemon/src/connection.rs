@@ -53,7 +53,7 @@ impl Patience {
 
 /// A connection, and its place.
 #[derive(Debug)]
-pub struct Connection {
+pub(crate) struct Connection {
     stream: TcpStream,
     idle: Pin<Box<Sleep>>,
     patience: Patience,
@@ -64,7 +64,7 @@ pub struct Connection {
 
 impl Connection {
     /// Waits no longer than `patience` says, nor once it has lost its place.
-    pub fn new(stream: TcpStream, patience: Patience, place: Place) -> Self {
+    pub(crate) fn new(stream: TcpStream, patience: Patience, place: Place) -> Self {
         // Answers are small and waited for; failing to say so costs only time.
         let _slower = stream.set_nodelay(true);
         // What is written now and then to a peer that has vanished is progress for a long time: only the kernel knows that
@@ -77,7 +77,7 @@ impl Connection {
     }
 
     /// For who answers what comes on it.
-    pub fn turns(&self) -> Turns {
+    pub(crate) fn turns(&self) -> Turns {
         self.place.turns()
     }
 

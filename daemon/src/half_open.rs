@@ -2,7 +2,8 @@
 //! the other. It looks the same when somebody has gone, and then nobody shall do their work for long; so the end of what
 //! they say is held back for a moment while a request is worked on. Once there is an answer, it is held back until all of that
 //! was handed over: who has gone refuses what he is sent, which ends the connection. Of an answer of HTTP/2 nothing may be sent, as
-//! its peer has not allowed more, and cannot any longer: who is sent nothing for a moment is as one whose request is worked on.
+//! its peer has not allowed more, and cannot any longer: who is sent nothing for a moment is as one whose request is worked on. And its
+//! connection reads before it writes what was handed over: so the end is told once that was written.
 
 use std::io;
 use std::pin::Pin;
@@ -82,11 +83,13 @@ pub(crate) struct HalfOpen<C> {
     /// Once all was said, until when that is held back if nothing is sent.
     held_back: Option<Pin<Box<Sleep>>>,
     is_write_blocked: bool,
+    /// Whether it was looked once more whether there is something to write.
+    is_read_again: bool,
 }
 
 impl<C> HalfOpen<C> {
     pub(crate) fn new(inner: C, answering: Answering, grace: Duration) -> Self {
-        HalfOpen { inner, answering, grace, held_back: None, is_write_blocked: false }
+        HalfOpen { inner, answering, grace, held_back: None, is_write_blocked: false, is_read_again: false }
     }
 }
 
@@ -99,14 +102,22 @@ impl<C: AsyncRead + Unpin> AsyncRead for HalfOpen<C> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
         let is_end = buffer.filled().len() == before && buffer.remaining() > 0;
-        // Once the answer is there, or was sent, whoever runs the connection reads again: nobody else has to wake it.
-        if is_end && self.answering.is_under_way() {
-            if self.is_write_blocked {
-                return Poll::Pending;
-            }
+        if !is_end {
+            return Poll::Ready(Ok(()));
+        }
+        // Once the socket takes more again, whoever runs the connection reads again.
+        if self.is_write_blocked {
+            return Poll::Pending;
+        }
+        // Once the answer is there, or was sent, too: nobody else has to wake it.
+        if self.answering.is_under_way() {
             let grace = self.grace;
             let held_back = self.held_back.get_or_insert_with(|| Box::pin(sleep(grace)));
             ready!(held_back.as_mut().poll(context));
+        } else if !std::mem::replace(&mut self.is_read_again, true) {
+            // A connection of HTTP/2 writes the last of its answers once it has read.
+            context.waker().wake_by_ref();
+            return Poll::Pending;
         }
         Poll::Ready(Ok(()))
     }
@@ -119,7 +130,10 @@ impl<C: AsyncWrite + Unpin> AsyncWrite for HalfOpen<C> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(context, bytes);
-        self.is_write_blocked = written.is_pending();
+        if std::mem::replace(&mut self.is_write_blocked, written.is_pending()) && written.is_ready() {
+            // One of HTTP/2 has read before.
+            context.waker().wake_by_ref();
+        }
         let until = Instant::now() + self.grace;
         if let Some(held_back) = self.held_back.as_mut().filter(|_| written.is_ready()) {
             held_back.as_mut().reset(until);
@@ -138,6 +152,7 @@ impl<C: AsyncWrite + Unpin> AsyncWrite for HalfOpen<C> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
     use std::pin::pin;
     use std::task::Waker;
 
@@ -148,13 +163,15 @@ mod tests {
 
     use super::*;
 
-    /// What is read at once, if anything is.
+    /// What is read at once, or once more at once, if anything is.
     fn read_now(connection: &mut HalfOpen<&[u8]>) -> Option<usize> {
         let mut buffer = [0; 8];
-        match pin!(connection.read(&mut buffer)).poll(&mut Context::from_waker(Waker::noop())) {
+        let mut reading = pin!(connection.read(&mut buffer));
+        let mut context = Context::from_waker(Waker::noop());
+        (0..2).find_map(|_| match reading.as_mut().poll(&mut context) {
             Poll::Ready(read) => Some(read.unwrap()),
             Poll::Pending => None,
-        }
+        })
     }
 
     #[tokio::test]
@@ -210,5 +227,28 @@ mod tests {
         let began = Instant::now();
         assert_eq!(connection.read(&mut [0; 8]).await.unwrap(), 0);
         assert_eq!(began.elapsed(), grace);
+    }
+
+    /// As one of HTTP/2, which reads before it writes.
+    #[tokio::test(start_paused = true)]
+    async fn an_end_that_came_while_nothing_could_be_sent_is_read_once_that_can() {
+        let (mut peer, sends) = duplex(8);
+        let mut connection = HalfOpen::new(join(&b""[..], sends), Answering::default(), GRACE);
+        assert!(timeout(GRACE, connection.write_all(b"more than it takes")).await.is_err());
+        let mut left = 8;
+        let served = poll_fn(|context| {
+            let mut buffer = [0; 8];
+            let mut buffer = ReadBuf::new(&mut buffer);
+            let read = Pin::new(&mut connection).poll_read(context, &mut buffer);
+            if left > 0
+                && let Poll::Ready(written) = Pin::new(&mut connection).poll_write(context, &[0; 8][..left])
+            {
+                left -= written.unwrap();
+            }
+            read
+        });
+        let takes = async { peer.read_exact(&mut [0; 8]).await.unwrap() };
+        let (served, _) = tokio::join!(timeout(GRACE * 600, served), takes);
+        served.unwrap().unwrap();
     }
 }

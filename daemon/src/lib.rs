@@ -20,7 +20,7 @@
 //! - [`drain`]: how long what is under way has when a server ends.
 //! - `presence`: what `/metrics` says of every daemon itself.
 //! - [`serve`]: how HTTP is served, to how many.
-//! - [`connection`]: HTTP connections that do not wait for a silent peer for ever.
+//! - `connection`: HTTP connections that do not wait for a silent peer for ever.
 //! - `protocol`: which version of HTTP a connection speaks.
 //! - `half_open`: answers for who closes one direction.
 //! - [`places`]: for how many connections there is room, and who makes it.
@@ -36,7 +36,7 @@
 pub mod admin;
 pub mod checks;
 pub mod config;
-pub mod connection;
+mod connection;
 pub mod descriptors;
 pub mod drain;
 pub mod escapes;
@@ -66,7 +66,7 @@ mod taken;
 pub mod threads;
 pub mod upstream;
 
-pub use connection::{Connection, Patience};
+pub use connection::Patience;
 pub use exit::Failure;
 pub use health::{Health, Heartbeat};
 pub use notices::Notices;

@@ -84,12 +84,12 @@ impl Places {
     }
 
     /// Whether somebody who comes now has to wait.
-    pub fn are_taken(&self) -> bool {
+    pub(crate) fn are_taken(&self) -> bool {
         self.0.free.available_permits() == 0
     }
 
     /// Waits for a free one. While there is none and somebody waits at the listener, others have to make room.
-    pub async fn free(&self, listener: &impl AsFd) -> Free {
+    pub(crate) async fn free(&self, listener: &impl AsFd) -> Free {
         loop {
             if let Some(free) = self.take() {
                 return free;
@@ -116,7 +116,7 @@ impl Places {
 
     /// Ends, from now on, every connection whose peer does not take what it is sent, or, once it had time to end by itself, has asked
     /// for nothing.
-    pub async fn give_up_silent(&self) -> Infallible {
+    pub(crate) async fn give_up_silent(&self) -> Infallible {
         let since_ms = self.0.now_ms();
         loop {
             self.0.give_up_silent(since_ms);
@@ -250,7 +250,7 @@ impl Place {
     }
 
     /// For who answers what comes on the connection.
-    pub fn turns(&self) -> Turns {
+    pub(crate) fn turns(&self) -> Turns {
         Turns(self.seat.clone())
     }
 }
@@ -263,11 +263,11 @@ impl Drop for Place {
 
 /// What is under way on a connection.
 #[derive(Debug, Clone)]
-pub struct Turns(Arc<Seat>);
+pub(crate) struct Turns(Arc<Seat>);
 
 impl Turns {
     /// A request has come. While its body is waited for, that is the peer's turn again.
-    pub fn begin<B>(&self, request: Request<B>) -> (Request<Asked<B>>, Turn) {
+    pub(crate) fn begin<B>(&self, request: Request<B>) -> (Request<Asked<B>>, Turn) {
         self.0.under_way.fetch_add(1, Ordering::Relaxed);
         let turn = Turn(Arc::new(Whose { is_servers: AtomicBool::new(false), seat: self.0.clone() }));
         turn.is_servers(true);
@@ -279,7 +279,7 @@ impl Turns {
 /// Whose turn it is with a request: that of the peer, which has to say something, or that of the server, until all ends that
 /// has this.
 #[derive(Debug, Clone)]
-pub struct Turn(Arc<Whose>);
+pub(crate) struct Turn(Arc<Whose>);
 
 #[derive(Debug)]
 struct Whose {
@@ -290,7 +290,7 @@ struct Whose {
 impl Turn {
     /// The request is answered; until all of the answer was handed over, it is the server's turn while it makes a part of that, and
     /// the peer's while it does not take one.
-    pub fn end(self, response: Response) -> Response {
+    pub(crate) fn end(self, response: Response) -> Response {
         self.is_servers(true);
         taken::by_turns(response, self)
     }
@@ -320,7 +320,7 @@ impl Drop for Whose {
 
 /// The body of a request.
 #[derive(Debug)]
-pub struct Asked<B> {
+pub(crate) struct Asked<B> {
     inner: B,
     turn: Turn,
 }

@@ -30,9 +30,11 @@ use crate::taken::{self, Wait};
 /// Pause after an error of accept, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Longest head of a request: the longest URI that is read at all, of 64 KiB, and some headers. As many connections as
-/// may be hold one each before anybody looks at it.
-const HEAD_BYTES: u32 = 80 << 10;
+/// Longest head of a request of HTTP/1: the longest URI that is read at all, of 64 KiB, and some headers. As many connections
+/// as may be hold one each before anybody looks at it.
+const HEAD_BYTES: usize = 80 << 10;
+/// And of HTTP/2, each request under way having one: twice what Zipkin's server takes.
+const STREAM_HEAD_BYTES: u32 = 16 << 10;
 
 /// Requests of one connection of HTTP/2 that are under way at a time; its peer keeps others back. Peers may send so many before they
 /// have heard of a limit (RFC 9113, 6.5.2), and not all of them ask again for what is refused then.
@@ -165,14 +167,14 @@ impl Accepted {
                 let connection = http1::Builder::new()
                     .timer(TokioTimer::new())
                     .header_read_timeout(self.idle_time)
-                    .max_header_size(HEAD_BYTES as usize)
+                    .max_header_size(HEAD_BYTES)
                     .serve_connection(io, self.routes);
                 watcher.watch(connection).await?;
             }
             Protocol::Http2 => {
                 let connection = http2::Builder::new(self.answers)
                     .timer(TokioTimer::new())
-                    .max_header_list_size(HEAD_BYTES)
+                    .max_header_list_size(STREAM_HEAD_BYTES)
                     .max_concurrent_streams(STREAMS)
                     .initial_stream_window_size(STREAM_WINDOW)
                     .initial_connection_window_size(CONNECTION_WINDOW)

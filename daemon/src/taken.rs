@@ -1,57 +1,161 @@
 //! Whether the peer takes an answer. A connection of HTTP/1 stands still where its peer does not; on one of HTTP/2 others go on, and one
-//! that is not taken would be kept for as long as they do.
+//! that is not taken would be kept for as long as they do. So its answers are given out in parts that are watched until the last was
+//! written, and an answer lasts until then.
 
-use std::cell::Cell;
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll, ready};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::response::Response;
 use http_body::{Frame, SizeHint};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::places::Turn;
 
+/// The largest part: what is taken more slowly than that in the time that it has is taken for not taken.
+const PART_BYTES: usize = 16 << 10;
+
 tokio::task_local! {
-    /// Since when a part of the answer that is being sent waits for the peer.
-    static WAITS_SINCE: Cell<Option<Instant>>;
+    /// What is out of the answer that this task sends by HTTP/2.
+    static OUT: Arc<Out>;
+}
+
+/// The parts of an answer that were given out and are not written yet.
+#[derive(Default)]
+struct Out {
+    parts: Mutex<Parts>,
+    /// Told when there are some.
+    begun: Notify,
+}
+
+#[derive(Default)]
+struct Parts {
+    count: usize,
+    /// When the first of them was given out, or the one before it was written.
+    since: Option<Instant>,
+    /// Who waits until there are none.
+    waker: Option<Waker>,
+}
+
+impl Out {
+    fn parts(&self) -> MutexGuard<'_, Parts> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same bytes, one part more as long as anybody has them.
+    fn give(self: &Arc<Self>, bytes: Bytes) -> Bytes {
+        let mut parts = self.parts();
+        parts.count += 1;
+        if parts.since.is_none() {
+            parts.since = Some(Instant::now());
+            self.begun.notify_one();
+        }
+        drop(parts);
+        Bytes::from_owner(Part { bytes, out: self.clone() })
+    }
+
+    fn poll_none(&self, context: &Context<'_>) -> Poll<()> {
+        let mut parts = self.parts();
+        if parts.count == 0 {
+            return Poll::Ready(());
+        }
+        parts.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+
+    fn since(&self) -> Option<Instant> {
+        self.parts().since
+    }
+}
+
+struct Part {
+    bytes: Bytes,
+    out: Arc<Out>,
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let mut parts = self.out.parts();
+        parts.count -= 1;
+        parts.since = (parts.count > 0).then(Instant::now);
+        let waker = if parts.count == 0 { parts.waker.take() } else { None };
+        drop(parts);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
 }
 
 /// The same answer, of which each part is the peer's turn until the next is asked for, and the wait for a part the server's.
 pub(crate) fn by_turns(answer: Response, turn: Turn) -> Response {
-    answer.map(|inner| Body::new(Answer { inner, turn }))
+    answer.map(|inner| Body::new(Answer { inner, is_ended: false, rest: Bytes::new(), turn }))
 }
 
 /// The body of an answer.
 struct Answer {
     inner: Body,
+    /// Whether it has said so: then it is not asked any more.
+    is_ended: bool,
+    /// What is left of a frame that is given out in parts.
+    rest: Bytes,
     turn: Turn,
 }
+
+impl Answer {
+    fn poll_part(&mut self, context: &mut Context<'_>, out: &Arc<Out>) -> Poll<Option<PartOfIt>> {
+        while self.rest.is_empty() && !self.is_ended {
+            match ready!(Pin::new(&mut self.inner).poll_frame(context)) {
+                None => self.is_ended = true,
+                Some(frame) => match frame?.into_data() {
+                    Ok(data) => self.rest = data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+            }
+        }
+        if self.rest.is_empty() {
+            return out.poll_none(context).map(|()| None);
+        }
+        let part = self.rest.split_to(self.rest.len().min(PART_BYTES));
+        Poll::Ready(Some(Ok(Frame::data(out.give(part)))))
+    }
+}
+
+type PartOfIt = Result<Frame<Bytes>, axum::Error>;
 
 impl HttpBody for Answer {
     type Data = Bytes;
     type Error = axum::Error;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let frame = Pin::new(&mut self.inner).poll_frame(context);
-        self.turn.is_servers(frame.is_pending());
-        // One of HTTP/1 is watched by its connection.
-        let _unwatched = WAITS_SINCE.try_with(|since| since.set(frame.is_ready().then(Instant::now)));
-        frame
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<PartOfIt>> {
+        let part = match OUT.try_with(Arc::clone) {
+            Ok(out) => self.poll_part(context, &out),
+            Err(_http1) => Pin::new(&mut self.inner).poll_frame(context),
+        };
+        self.turn.is_servers(part.is_pending() && !self.is_ended);
+        part
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        let is_written = || OUT.try_with(|out| out.since().is_none()).unwrap_or(true);
+        self.rest.is_empty() && self.inner.is_end_stream() && is_written()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        let (inner, rest) = (self.inner.size_hint(), self.rest.len() as u64);
+        let mut whole = SizeHint::new();
+        whole.set_lower(inner.lower() + rest);
+        inner.upper().into_iter().for_each(|upper| whole.set_upper(upper + rest));
+        whole
     }
 }
 
@@ -65,8 +169,22 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    /// Until a part that waits since then has waited for long enough.
-    async fn since(self, since: Instant) {
+    /// Until a part was out for long enough.
+    async fn not_taken(&self, out: &Out) {
+        loop {
+            match out.since() {
+                None => out.begun.notified().await,
+                Some(since) => {
+                    self.since(since).await;
+                    if out.since() == Some(since) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn since(&self, since: Instant) {
         tokio::select! {
             () = sleep_until(since + self.most) => {}
             () = async {
@@ -79,24 +197,10 @@ impl Wait {
 
 /// Does what sends an answer; says whether the peer has taken each part of it in time. If not, the rest is left.
 pub(crate) async fn in_time(sending: impl Future<Output = ()>, wait: Wait) -> bool {
-    let mut sending = pin!(sending);
-    let (mut since, mut waited) = (None, None);
-    poll_fn(|context| {
-        let before = since;
-        let sent = WAITS_SINCE.sync_scope(Cell::new(before), || {
-            let sent = sending.as_mut().poll(context);
-            since = WAITS_SINCE.with(Cell::get);
-            sent
-        });
-        if sent.is_ready() {
-            return Poll::Ready(true);
-        }
-        if since != before {
-            waited = since.map(|since| Box::pin(wait.clone().since(since)));
-        }
-        let Some(waited) = &mut waited else { return Poll::Pending };
-        ready!(waited.as_mut().poll(context));
-        Poll::Ready(false)
-    })
-    .await
+    let out = Arc::<Out>::default();
+    tokio::select! {
+        biased;
+        () = OUT.scope(out.clone(), sending) => true,
+        () = wait.not_taken(&out) => false,
+    }
 }

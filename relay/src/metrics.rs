@@ -134,7 +134,7 @@ impl Metrics {
         let live = self.live.figures();
         let viewers = [(Vec::new(), live.viewers)];
         let stalled = [(Vec::new(), self.patience.stalled())];
-        let help = "HTTP clients let go because they did not take what they were sent, since the start";
+        let help = "HTTP clients that did not take what they were sent, and answers of HTTP/2 that were not taken: let go, since the start";
         family(encoder, "http_stalled", help, MetricType::Counter, &stalled)?;
         family(encoder, "live_viewers", "live viewers at this moment", MetricType::Gauge, &viewers)?;
         let spans = [

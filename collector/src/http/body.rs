@@ -195,7 +195,7 @@ mod tests {
     use blkin_scribe::Budget;
     use flate2::Compression;
     use flate2::write::GzEncoder;
-    use hyper::body::Frame;
+    use http_body::Frame;
     use std::collections::VecDeque;
     use std::io::Write;
     use std::task::{Context, Poll};

@@ -81,7 +81,7 @@ impl Metrics {
         gauge(encoder, "messages_waiting", help, self.budget.waiting())?;
         let help = "messages dropped because they came too slowly while others waited for memory";
         counter(encoder, "messages_dropped", help, self.budget.dropped())?;
-        let help = "HTTP clients let go because they did not take what they were sent";
+        let help = "HTTP clients that did not take what they were sent, and answers of HTTP/2 that were not taken: let go";
         counter(encoder, "http_stalled", help, self.patience.stalled())
     }
 

@@ -11,12 +11,12 @@ use axum::body::{Body, HttpBody, to_bytes};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use hyper::body::{Frame, SizeHint};
+use http_body::{Frame, SizeHint};
 
 use super::Problem;
 use crate::settings::Settings;
 
-/// What is smaller is not counted: all connections together hold little of such.
+/// What is smaller is not counted: all connections together hold little of such, though one of HTTP/2 may have a hundred.
 const SMALL_BYTES: u64 = 4 << 10;
 /// What a connection is given at a time: one of HTTP/1 copies that, and asks for more once it has sent some.
 const PART_BYTES: usize = 64 << 10;

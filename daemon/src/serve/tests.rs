@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, Uri, Version};
 use axum::routing::{get, post};
 use http_body::Frame;
-use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper::client::conn::http2::{Builder, SendRequest, handshake};
 use hyper_util::rt::TokioExecutor;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Semaphore, watch};
@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(3600);
+const LARGE: usize = 300_000;
 
 /// Requests that wait to be answered: how many are here, how many were at most, and how many may be answered.
 #[derive(Clone)]
@@ -88,6 +89,8 @@ impl Serving {
         let router = Router::new()
             .route("/held", get(Held::hold))
             .route("/endless", get(Held::endless))
+            .route("/large", get(async || "x".repeat(LARGE)))
+            .route("/held/empty", get(async |held: State<Held>| _ = Held::hold(held).await))
             .route(
                 "/length",
                 post(async |body: Body| to_bytes(body, 64 << 20).await.unwrap().len().to_string()),
@@ -195,6 +198,89 @@ async fn an_answer_that_is_not_taken_is_given_up_and_its_connection_goes_on() {
     assert_eq!(serving.patience.stalled(), 1);
 }
 
+/// A connection whose peer allows so many bytes of each answer.
+async fn with_window(serving: &Serving, bytes: usize) -> SendRequest<Body> {
+    let stream = TcpStream::connect(serving.address).await.unwrap();
+    let mut client = Builder::new(TokioExecutor::new());
+    client.initial_stream_window_size(bytes as u32).initial_connection_window_size(10 * LARGE as u32);
+    let (client, connection) = client.handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+#[tokio::test]
+async fn the_last_of_an_answer_has_to_be_taken_like_all_of_it() {
+    let serving = Serving::start(Duration::from_millis(200)).await;
+    for (window, is_taken) in [(LARGE - 1, false), (LARGE, true), (LARGE + 1, true)] {
+        let mut client = with_window(&serving, window).await;
+        let stalled = serving.patience.stalled();
+        let answer = get_of(&mut client, "/large").await.unwrap();
+        if !is_taken {
+            while serving.patience.stalled() == stalled {
+                assert_eq!(said(get_of(&mut client, "/").await.unwrap()).await.0, StatusCode::OK);
+            }
+            assert!(to_bytes(Body::new(answer.into_body()), LARGE).await.is_err());
+            continue;
+        }
+        assert_eq!(said(answer).await.1.len(), LARGE);
+        assert_eq!(serving.patience.stalled(), stalled);
+    }
+}
+
+/// Asks for a path by HTTP/2, allows so many bytes of the answer, and closes that direction.
+async fn ask_and_say_no_more(serving: &Serving, path: &str, window: u32) -> TcpStream {
+    let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
+        [&[0, 0, payload.len() as u8, kind, flags, 0, 0, 0, stream][..], payload].concat()
+    };
+    // Names of RFC 7541, appendix A: GET, http, and a path as it is.
+    let head = [&[0x82, 0x86, 0x44, path.len() as u8], path.as_bytes()].concat();
+    let initial_window = [&[0, 4][..], &window.to_be_bytes()].concat();
+    let all = [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+        frame(4, 0, 0, &initial_window),
+        frame(8, 0, 0, &(LARGE as u32).to_be_bytes()),
+        frame(1, 5, 1, &head),
+    ];
+    let mut stream = TcpStream::connect(serving.address).await.unwrap();
+    stream.write_all(&all.concat()).await.unwrap();
+    stream.shutdown().await.unwrap();
+    stream
+}
+
+/// What comes until the end: the kinds of frames, and what they carry.
+async fn frames(mut stream: TcpStream) -> Vec<(u8, Vec<u8>)> {
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    let (mut frames, mut rest) = (Vec::new(), &answer[..]);
+    while let Some((head, behind)) = rest.split_first_chunk::<9>() {
+        let (payload, next) = behind.split_at(usize::from(head[1]) << 8 | usize::from(head[2]));
+        frames.push((head[3], payload.to_vec()));
+        rest = next;
+    }
+    frames
+}
+
+#[tokio::test]
+async fn who_closes_one_direction_behind_a_request_gets_the_answer_all_the_same() {
+    let serving = Serving::start(PATIENCE).await;
+    for (path, length) in [("/held/empty", 0), ("/held", "answered".len()), ("/large", LARGE)] {
+        let stream = ask_and_say_no_more(&serving, path, LARGE as u32).await;
+        if path.starts_with("/held") {
+            serving.held.are(1).await;
+            // Whoever is answered later is heard later, too.
+            serving.http2().await;
+            serving.held.answers.add_permits(1);
+        }
+        let frames = frames(stream).await;
+        assert!(frames.iter().any(|(kind, _)| *kind == 1), "{path}: no head");
+        let data = frames.iter().filter(|(kind, _)| *kind == 0).map(|(_, payload)| payload.len());
+        assert_eq!(data.sum::<usize>(), length, "{path}");
+    }
+    // What it may not be sent is not waited for.
+    let frames = frames(ask_and_say_no_more(&serving, "/large", 1000).await).await;
+    assert!(frames.iter().any(|(kind, payload)| (*kind, payload.len()) == (0, 1000)));
+}
+
 #[tokio::test]
 async fn an_answer_that_is_not_taken_does_not_hold_up_the_end() {
     let serving = Serving::start(PATIENCE).await;
@@ -244,7 +330,7 @@ async fn a_head_may_be_so_long_and_no_longer() {
     let serving = Serving::start(PATIENCE).await;
     let mut client = serving.http2().await;
     for (length, status) in
-        [(64 << 10, StatusCode::OK), (96 << 10, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)]
+        [(12 << 10, StatusCode::OK), (20 << 10, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)]
     {
         let request = Request::builder().uri("http://here/").header("long", "x".repeat(length));
         let answer = client.send_request(request.body(Body::empty()).unwrap()).await.unwrap();

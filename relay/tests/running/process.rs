@@ -66,9 +66,10 @@ impl Relay {
         answer
     }
 
-    /// Waits for a line of its log with these words.
+    /// The first line of its log with these words, which is waited for unless it came before the relay was ready.
     pub(crate) fn tells(&self, words: &str) -> String {
-        lines_up_to(&self.log, words).pop().unwrap()
+        let before = self.start.iter().find(|line| line.contains(words));
+        before.cloned().unwrap_or_else(|| lines_up_to(&self.log, words).pop().unwrap())
     }
 
     /// Ends it; what it has logged since it was ready, but for what was waited for, and what came before that.

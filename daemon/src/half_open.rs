@@ -17,6 +17,7 @@ use axum::response::Response;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
+use crate::protocol::First;
 use crate::sent::until_sent;
 
 /// How long who may have gone is worked for. A commit takes less, and most queries.
@@ -78,6 +79,7 @@ impl Drop for One {
 /// A connection whose other side may have closed its own direction.
 pub(crate) struct HalfOpen<C> {
     inner: C,
+    first: First,
     answering: Answering,
     grace: Duration,
     /// Once all was said, until when that is held back if nothing is sent.
@@ -88,8 +90,10 @@ pub(crate) struct HalfOpen<C> {
 }
 
 impl<C> HalfOpen<C> {
-    pub(crate) fn new(inner: C, answering: Answering, grace: Duration) -> Self {
-        HalfOpen { inner, answering, grace, held_back: None, is_write_blocked: false, is_read_again: false }
+    /// A connection of which the first bytes were read already.
+    pub(crate) fn new(inner: C, first: First, answering: Answering, grace: Duration) -> Self {
+        let (held_back, is_write_blocked, is_read_again) = (None, false, false);
+        HalfOpen { inner, first, answering, grace, held_back, is_write_blocked, is_read_again }
     }
 }
 
@@ -99,6 +103,9 @@ impl<C: AsyncRead + Unpin> AsyncRead for HalfOpen<C> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.first.give(buffer) {
+            return Poll::Ready(Ok(()));
+        }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
         let is_end = buffer.filled().len() == before && buffer.remaining() > 0;
@@ -177,7 +184,8 @@ mod tests {
     #[tokio::test]
     async fn an_end_is_held_back_while_something_is_answered_and_nothing_else_is() {
         let answering = Answering::default();
-        let mut connection = HalfOpen::new(&b"GET"[..], answering.clone(), Duration::from_secs(600));
+        let mut connection =
+            HalfOpen::new(&b"GET"[..], First::default(), answering.clone(), Duration::from_secs(600));
         let (work, other) = (answering.begin(), answering.begin());
         assert_eq!(read_now(&mut connection), Some(3));
         drop(other);
@@ -189,7 +197,8 @@ mod tests {
     #[tokio::test]
     async fn an_end_is_held_back_until_an_answer_was_sent_unless_that_has_no_end() {
         let answering = Answering::default();
-        let mut connection = HalfOpen::new(&b""[..], answering.clone(), Duration::from_secs(600));
+        let mut connection =
+            HalfOpen::new(&b""[..], First::default(), answering.clone(), Duration::from_secs(600));
         let text = Response::builder().header(header::CONTENT_TYPE, "text/plain").body(Body::from("text"));
         let sent = answering.begin().until_sent(text.unwrap());
         assert_eq!(sent.body().size_hint().exact(), Some(4));
@@ -204,7 +213,8 @@ mod tests {
     #[tokio::test]
     async fn an_end_is_held_back_for_a_moment() {
         let answering = Answering::default();
-        let mut connection = HalfOpen::new(&b""[..], answering.clone(), Duration::from_millis(1));
+        let mut connection =
+            HalfOpen::new(&b""[..], First::default(), answering.clone(), Duration::from_millis(1));
         let _work = answering.begin();
         assert_eq!(connection.read(&mut [0; 8]).await.unwrap(), 0);
     }
@@ -213,7 +223,7 @@ mod tests {
     async fn an_end_is_held_back_while_something_of_an_answer_is_sent_now_and_then() {
         let (answering, grace) = (Answering::default(), Duration::from_secs(2));
         let (mut peer, sends) = duplex(8);
-        let mut connection = HalfOpen::new(join(&b""[..], sends), answering.clone(), grace);
+        let mut connection = HalfOpen::new(join(&b""[..], sends), First::default(), answering.clone(), grace);
         let _sent = answering.begin().until_sent(Response::new(Body::from("text")));
         for _ in 0..3 {
             assert!(timeout(grace * 2 / 3, connection.read_u8()).await.is_err());
@@ -233,7 +243,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_end_that_came_while_nothing_could_be_sent_is_read_once_that_can() {
         let (mut peer, sends) = duplex(8);
-        let mut connection = HalfOpen::new(join(&b""[..], sends), Answering::default(), GRACE);
+        let mut connection =
+            HalfOpen::new(join(&b""[..], sends), First::default(), Answering::default(), GRACE);
         assert!(timeout(GRACE, connection.write_all(b"more than it takes")).await.is_err());
         let mut left = 8;
         let served = poll_fn(|context| {

@@ -2,10 +2,8 @@
 //! HTTP/1 (RFC 9113, 3.3 and 3.4).
 
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 
 /// How that text begins. The rest of it is looked at by who reads the frames; PRI is no method (RFC 9113, 11.6).
 const BEGIN: [u8; 4] = *b"PRI ";
@@ -17,61 +15,35 @@ pub(crate) enum Protocol {
     Http2,
 }
 
-/// A connection of which the first bytes were read. They are read again.
-pub(crate) struct Begun<C> {
-    inner: C,
-    first: [u8; BEGIN.len()],
+/// The first bytes of a connection, which are read once more.
+#[derive(Debug, Default)]
+pub(crate) struct First {
+    bytes: [u8; BEGIN.len()],
     read: usize,
     again: usize,
 }
 
-impl<C: AsyncRead + Unpin> Begun<C> {
-    /// Waits until the first bytes tell. A connection that ends before is one of HTTP/1, which knows what to say of it.
-    pub(crate) async fn begin(inner: C) -> io::Result<(Protocol, Self)> {
-        let mut begun = Begun { inner, first: [0; BEGIN.len()], read: 0, again: 0 };
-        while begun.read < BEGIN.len() {
-            let came = begun.inner.read(&mut begun.first[begun.read..]).await?;
-            begun.read += came;
-            if came == 0 || !BEGIN.starts_with(&begun.first[..begun.read]) {
-                return Ok((Protocol::Http1, begun));
+impl First {
+    /// Waits until they tell. A connection that ends before is one of HTTP/1, which knows what to say of it.
+    pub(crate) async fn read(connection: &mut (impl AsyncRead + Unpin)) -> io::Result<(Protocol, First)> {
+        let mut first = First::default();
+        while first.read < BEGIN.len() {
+            let came = connection.read(&mut first.bytes[first.read..]).await?;
+            first.read += came;
+            if came == 0 || !BEGIN.starts_with(&first.bytes[..first.read]) {
+                return Ok((Protocol::Http1, first));
             }
         }
-        Ok((Protocol::Http2, begun))
+        Ok((Protocol::Http2, first))
     }
-}
 
-impl<C: AsyncRead + Unpin> AsyncRead for Begun<C> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let left = &self.first[self.again..self.read];
-        if left.is_empty() {
-            return Pin::new(&mut self.inner).poll_read(context, buffer);
-        }
+    /// Gives what is left of them; says whether there was anything.
+    pub(crate) fn give(&mut self, buffer: &mut ReadBuf<'_>) -> bool {
+        let left = &self.bytes[self.again..self.read];
         let length = left.len().min(buffer.remaining());
         buffer.put_slice(&left[..length]);
         self.again += length;
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<C: AsyncWrite + Unpin> AsyncWrite for Begun<C> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(context)
+        length > 0
     }
 }
 
@@ -92,7 +64,7 @@ mod tests {
             (&["PRI"], Protocol::Http1),
             (&[], Protocol::Http1),
         ] {
-            let (mut peer, connection) = duplex(1 << 10);
+            let (mut peer, mut connection) = duplex(1 << 10);
             let sends = async {
                 for part in parts {
                     peer.write_all(part.as_bytes()).await.unwrap();
@@ -101,10 +73,16 @@ mod tests {
                 drop(peer);
             };
             let reads = async {
-                let (protocol, mut begun) = Begun::begin(connection).await.unwrap();
-                let mut text = String::new();
-                begun.read_to_string(&mut text).await.unwrap();
-                (protocol, text)
+                let (protocol, mut first) = First::read(&mut connection).await.unwrap();
+                let mut text = Vec::new();
+                let mut small = [0; 3];
+                let mut small = ReadBuf::new(&mut small);
+                while first.give(&mut small) {
+                    text.extend_from_slice(small.filled());
+                    small.clear();
+                }
+                connection.read_to_end(&mut text).await.unwrap();
+                (protocol, String::from_utf8(text).unwrap())
             };
             let (read, ()) = tokio::join!(reads, sends);
             assert_eq!(read, (expected, parts.concat()));

@@ -24,7 +24,7 @@ use crate::connection::{Connection, Patience};
 use crate::half_open::{Answering, GRACE, HalfOpen};
 use crate::notices::Notices;
 use crate::places::{LEAST_SILENCE, Place, Places, Turns};
-use crate::protocol::{Begun, Protocol};
+use crate::protocol::{First, Protocol};
 use crate::taken::{self, Wait};
 
 /// Pause after an error of accept, such as too many open files.
@@ -134,19 +134,18 @@ impl Server {
         let idle_time = patience.idle_time();
         let wait = Wait { most: idle_time, stop: stop.clone(), most_at_stop: LEAST_SILENCE };
         let answers = Answers { served: served.clone(), patience: patience.clone(), wait };
-        let answering = Answering::default();
         let connection = Connection::new(stream, patience, place);
         let turns = connection.turns();
-        let io = HalfOpen::new(connection, answering.clone(), GRACE);
         let inner = TowerToHyperService::new(self.router.clone());
-        let routes = Routes { peer: Peer(peer), prepare: self.prepare, answering, turns, inner };
-        Accepted { io, routes, idle_time, answers }
+        let routes =
+            Routes { peer: Peer(peer), prepare: self.prepare, answering: Answering::default(), turns, inner };
+        Accepted { connection, routes, idle_time, answers }
     }
 }
 
 /// A connection that has said nothing yet.
 struct Accepted {
-    io: HalfOpen<Connection>,
+    connection: Connection,
     routes: Routes,
     idle_time: Duration,
     answers: Answers,
@@ -154,14 +153,15 @@ struct Accepted {
 
 impl Accepted {
     /// Serves it until it ends, or its watcher says so and what is under way is answered. Until `stop` it may begin.
-    async fn serve(self, watcher: Watcher, stop: CancellationToken) -> anyhow::Result<()> {
-        let begun = tokio::time::timeout(self.idle_time, Begun::begin(self.io));
-        let (protocol, begun) = tokio::select! {
+    async fn serve(mut self, watcher: Watcher, stop: CancellationToken) -> anyhow::Result<()> {
+        let begins = tokio::time::timeout(self.idle_time, First::read(&mut self.connection));
+        let (protocol, first) = tokio::select! {
             biased;
-            begun = begun => begun??,
+            begun = begins => begun??,
             () = stop.cancelled() => return Ok(()),
         };
-        let io = TokioIo::new(begun);
+        let answering = self.routes.answering.clone();
+        let io = TokioIo::new(HalfOpen::new(self.connection, first, answering, GRACE));
         match protocol {
             Protocol::Http1 => {
                 let connection = http1::Builder::new()

@@ -28,51 +28,36 @@ const ENDLESS: &str = "text/event-stream";
 
 /// How many requests of a connection are being answered. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Answering {
-    worked_on: Arc<AtomicUsize>,
-    being_sent: Arc<AtomicUsize>,
-}
+pub(crate) struct Answering(Arc<AtomicUsize>);
 
 impl Answering {
     /// A request has come, and is worked on as long as what this returns lasts.
     pub(crate) fn begin(&self) -> Work {
-        Work { _one: One::of(&self.worked_on), answering: self.clone() }
+        self.0.fetch_add(1, Ordering::AcqRel);
+        Work(self.clone())
     }
 
     fn is_under_way(&self) -> bool {
-        [&self.worked_on, &self.being_sent].iter().any(|count| count.load(Ordering::Acquire) > 0)
+        self.0.load(Ordering::Acquire) > 0
     }
 }
 
-/// A request that is worked on.
-pub(crate) struct Work {
-    _one: One,
-    answering: Answering,
-}
+/// A request that is being answered.
+pub(crate) struct Work(Answering);
 
 impl Work {
-    /// It is answered, and being sent until all of the answer was handed over.
+    /// There is an answer: it lasts until all of that was handed over.
     pub(crate) fn until_sent(self, answer: Response) -> Response {
         if answer.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == ENDLESS) {
             return answer;
         }
-        until_sent(answer, One::of(&self.answering.being_sent))
+        until_sent(answer, self)
     }
 }
 
-/// One of those that are counted, as long as this lasts.
-struct One(Arc<AtomicUsize>);
-
-impl One {
-    fn of(count: &Arc<AtomicUsize>) -> One {
-        count.fetch_add(1, Ordering::AcqRel);
-        One(count.clone())
-    }
-}
-
-impl Drop for One {
+impl Drop for Work {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        self.0.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

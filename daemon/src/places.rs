@@ -2,26 +2,22 @@
 //! the peer that has most of them, the connection that was silent longest. Else half-sent requests of one peer, or connections
 //! that it keeps for later, would keep all others out, even who asks for the health, for as long as a connection may be idle.
 
+mod turns;
+
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::HttpBody;
-use axum::extract::Request;
-use axum::response::Response;
-use http_body::{Frame, SizeHint};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::taken;
+pub(crate) use turns::{Turn, Turns};
 
 /// Who is silent for less than this makes room for nobody: it may just have come, or be about to ask again.
 pub(crate) const LEAST_SILENCE: Duration = Duration::from_secs(1);
@@ -251,7 +247,7 @@ impl Place {
 
     /// For who answers what comes on the connection.
     pub(crate) fn turns(&self) -> Turns {
-        Turns(self.seat.clone())
+        Turns::of(self.seat.clone())
     }
 }
 
@@ -261,98 +257,16 @@ impl Drop for Place {
     }
 }
 
-/// What is under way on a connection.
-#[derive(Debug, Clone)]
-pub(crate) struct Turns(Arc<Seat>);
-
-impl Turns {
-    /// A request has come. While its body is waited for, that is the peer's turn again.
-    pub(crate) fn begin<B>(&self, request: Request<B>) -> (Request<Asked<B>>, Turn) {
-        self.0.under_way.fetch_add(1, Ordering::Relaxed);
-        let turn = Turn(Arc::new(Whose { is_servers: AtomicBool::new(false), seat: self.0.clone() }));
-        turn.is_servers(true);
-        let body = turn.clone();
-        (request.map(|inner| Asked { inner, turn: body }), turn)
-    }
-}
-
-/// Whose turn it is with a request: that of the peer, which has to say something, or that of the server, until all ends that
-/// has this.
-#[derive(Debug, Clone)]
-pub(crate) struct Turn(Arc<Whose>);
-
-#[derive(Debug)]
-struct Whose {
-    is_servers: AtomicBool,
-    seat: Arc<Seat>,
-}
-
-impl Turn {
-    /// The request is answered; until all of the answer was handed over, it is the server's turn while it makes a part of that, and
-    /// the peer's while it does not take one.
-    pub(crate) fn end(self, response: Response) -> Response {
-        self.is_servers(true);
-        taken::by_turns(response, self)
-    }
-
-    /// Whether it is the server's now.
-    pub(crate) fn is_servers(&self, is_servers: bool) {
-        self.0.is(is_servers);
-    }
-}
-
-impl Whose {
-    fn is(&self, is_servers: bool) {
-        match (self.is_servers.swap(is_servers, Ordering::Relaxed), is_servers) {
-            (false, true) => self.seat.serve_one(),
-            (true, false) => self.seat.served_one(),
-            _ => {}
-        }
-    }
-}
-
-impl Drop for Whose {
-    fn drop(&mut self) {
-        self.is(false);
-        self.seat.under_way.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// The body of a request.
-#[derive(Debug)]
-pub(crate) struct Asked<B> {
-    inner: B,
-    turn: Turn,
-}
-
-impl<B: HttpBody + Unpin> HttpBody for Asked<B> {
-    type Data = B::Data;
-    type Error = B::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        let frame = Pin::new(&mut self.inner).poll_frame(context);
-        self.turn.is_servers(frame.is_ready());
-        frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
-    use std::task::Waker;
+    use std::pin::Pin;
+    use std::task::{Context, Poll, Waker};
 
-    use axum::body::{Body, Bytes};
+    use axum::body::{Body, Bytes, HttpBody};
+    use axum::extract::Request;
+    use axum::response::Response;
+    use http_body::Frame;
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;

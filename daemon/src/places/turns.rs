@@ -1,0 +1,104 @@
+//! Whose turn it is with each request of a connection: who is waited for by the server makes room, who waits for it does not.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use axum::body::HttpBody;
+use axum::extract::Request;
+use axum::response::Response;
+use http_body::{Frame, SizeHint};
+
+use super::Seat;
+use crate::taken;
+
+/// What is under way on a connection.
+#[derive(Debug, Clone)]
+pub(crate) struct Turns(Arc<Seat>);
+
+impl Turns {
+    pub(super) fn of(seat: Arc<Seat>) -> Turns {
+        Turns(seat)
+    }
+
+    /// A request has come. While its body is waited for, that is the peer's turn again.
+    pub(crate) fn begin<B>(&self, request: Request<B>) -> (Request<Asked<B>>, Turn) {
+        self.0.under_way.fetch_add(1, Ordering::Relaxed);
+        let turn = Turn(Arc::new(Whose { is_servers: AtomicBool::new(false), seat: self.0.clone() }));
+        turn.is_servers(true);
+        let body = turn.clone();
+        (request.map(|inner| Asked { inner, turn: body }), turn)
+    }
+}
+
+/// Whose turn it is with a request: that of the peer, which has to say something, or that of the server, until all ends that
+/// has this.
+#[derive(Debug, Clone)]
+pub(crate) struct Turn(Arc<Whose>);
+
+#[derive(Debug)]
+struct Whose {
+    is_servers: AtomicBool,
+    seat: Arc<Seat>,
+}
+
+impl Turn {
+    /// The request is answered; until all of the answer was handed over, it is the server's turn while it makes a part of that, and
+    /// the peer's while it does not take one.
+    pub(crate) fn end(self, response: Response) -> Response {
+        self.is_servers(true);
+        taken::by_turns(response, self)
+    }
+
+    /// Whether it is the server's now.
+    pub(crate) fn is_servers(&self, is_servers: bool) {
+        self.0.is(is_servers);
+    }
+}
+
+impl Whose {
+    fn is(&self, is_servers: bool) {
+        match (self.is_servers.swap(is_servers, Ordering::Relaxed), is_servers) {
+            (false, true) => self.seat.serve_one(),
+            (true, false) => self.seat.served_one(),
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Whose {
+    fn drop(&mut self) {
+        self.is(false);
+        self.seat.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The body of a request.
+#[derive(Debug)]
+pub(crate) struct Asked<B> {
+    inner: B,
+    turn: Turn,
+}
+
+impl<B: HttpBody + Unpin> HttpBody for Asked<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let frame = Pin::new(&mut self.inner).poll_frame(context);
+        self.turn.is_servers(frame.is_ready());
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

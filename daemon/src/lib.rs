@@ -34,6 +34,7 @@
 //! - [`exit`]: the documented exit codes.
 
 pub mod admin;
+mod beside;
 pub mod checks;
 pub mod config;
 mod connection;

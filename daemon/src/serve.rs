@@ -1,14 +1,16 @@
 //! Serving HTTP/1.1, and HTTP/2 to who begins with it, with limits that a plain accept loop does not have: most connections (more
 //! wait in the kernel's queue until one ends, or is silent), the time of silence, the time until a request's head is whole,
-//! and how much one connection may have under way.
+//! and how much one connection may have under way, and all together.
 
 use std::convert::Infallible;
+use std::future::ready;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::Request;
+use axum::http::Version;
 use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::rt::Executor;
@@ -20,11 +22,13 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
+use crate::beside::{self, Beside, Room};
 use crate::connection::{Connection, Patience};
 use crate::half_open::{Answering, GRACE, HalfOpen};
 use crate::notices::Notices;
 use crate::places::{LEAST_SILENCE, Place, Places, Turns};
 use crate::protocol::{First, Protocol};
+use crate::sent::until_sent;
 use crate::taken::{self, Wait};
 
 /// Pause after an error of accept, such as too many open files.
@@ -93,6 +97,8 @@ impl Server {
     /// that no longer drops this, and no connection is left.
     pub async fn serve(self, stop: CancellationToken) {
         let places = Places::new(self.max_connections);
+        // One connection may have all that it may have, where it is the only one.
+        let beside = Beside::new(self.max_connections.max(STREAMS as usize));
         let graceful = GracefulShutdown::new();
         // A connection holds what the daemon waits for when it ends, such as the store.
         let served = CancellationToken::new();
@@ -102,7 +108,7 @@ impl Server {
             tokio::select! {
                 () = stop.cancelled() => break,
                 Some((stream, peer, place)) = accept(&self.listener, &places, &mut told) => {
-                    let connection = self.connection(stream, peer, place, &served, &stop);
+                    let connection = self.connection(stream, peer, place, beside.of_connection(), &served, &stop);
                     let serving = connection.serve(graceful.watcher(), stop.clone());
                     let serving = served.clone().run_until_cancelled_owned(serving);
                     tokio::spawn(async move {
@@ -127,6 +133,7 @@ impl Server {
         stream: TcpStream,
         peer: SocketAddr,
         place: Place,
+        room: Room,
         served: &CancellationToken,
         stop: &CancellationToken,
     ) -> Accepted {
@@ -137,8 +144,8 @@ impl Server {
         let connection = Connection::new(stream, patience, place);
         let turns = connection.turns();
         let inner = TowerToHyperService::new(self.router.clone());
-        let routes =
-            Routes { peer: Peer(peer), prepare: self.prepare, answering: Answering::default(), turns, inner };
+        let answering = Answering::default();
+        let routes = Routes { peer: Peer(peer), prepare: self.prepare, answering, turns, room, inner };
         Accepted { connection, routes, idle_time, answers }
     }
 }
@@ -260,6 +267,7 @@ struct Routes {
     prepare: Prepare,
     answering: Answering,
     turns: Turns,
+    room: Room,
     inner: TowerToHyperService<Router>,
 }
 
@@ -269,11 +277,16 @@ impl Service<Request<Incoming>> for Routes {
     type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        // One of HTTP/1 is the only one of its connection.
+        let room = (request.version() == Version::HTTP_2).then(|| self.room.take());
         (self.prepare)(&mut request);
         request.extensions_mut().insert(self.peer);
-        let (request, turn) = self.turns.begin(request);
-        let (answer, work) = (self.inner.call(request), self.answering.begin());
-        Box::pin(async move { Ok(work.until_sent(turn.end(answer.await?))) })
+        let ((request, turn), work) = (self.turns.begin(request), self.answering.begin());
+        if matches!(room, Some(None)) {
+            return Box::pin(ready(Ok(work.until_sent(turn.end(beside::refusal())))));
+        }
+        let answer = self.inner.call(request);
+        Box::pin(async move { Ok(until_sent(work.until_sent(turn.end(answer.await?)), room)) })
     }
 }
 

@@ -161,6 +161,27 @@ async fn a_connection_has_so_many_requests_under_way_and_no_more() {
 }
 
 #[tokio::test]
+async fn all_connections_share_room_for_requests_beside_the_first_of_each() {
+    let serving = Serving::start(PATIENCE).await;
+    let (mut first, mut second) = (serving.http2().await, serving.http2().await);
+    let ask = |client: &mut SendRequest<Body>| tokio::spawn(get_of(client, "/held"));
+    // One each, and a hundred that they share.
+    let mut asked: Vec<_> = (0..STREAMS).map(|_| ask(&mut first)).collect();
+    serving.held.are(STREAMS as usize).await;
+    asked.extend([ask(&mut second), ask(&mut second)]);
+    serving.held.are(STREAMS as usize + 2).await;
+    let refused = get_of(&mut second, "/").await.unwrap();
+    assert_eq!(refused.headers()["retry-after"], "1");
+    assert_eq!(said(refused).await.0, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(said(get_of(&mut serving.http2().await, "/").await.unwrap()).await.0, StatusCode::OK);
+    serving.held.answers.add_permits(asked.len());
+    for answer in asked {
+        assert_eq!(said(answer.await.unwrap().unwrap()).await, (StatusCode::OK, "answered".into()));
+    }
+    assert_eq!(said(get_of(&mut second, "/").await.unwrap()).await.0, StatusCode::OK);
+}
+
+#[tokio::test]
 async fn a_request_that_is_given_up_ends_and_its_connection_goes_on() {
     let serving = Serving::start(PATIENCE).await;
     let mut client = serving.http2().await;

@@ -209,8 +209,10 @@ fn messages_go_to_scribe_category_and_json_scribe_category() {
 }
 
 #[test]
-fn programs_beyond_max_programs_and_max_shared_bytes_per_uid_are_refused() {
-    for (line, most) in [("max_programs = 1", 1), ("max_shared_bytes_per_uid = 100000", 0)] {
+fn programs_beyond_a_quota_are_refused_and_the_log_says_beyond_which() {
+    for (line, most) in
+        [("max_programs = 1", 1), ("max_programs_per_uid = 1", 1), ("max_shared_bytes_per_uid = 100000", 0)]
+    {
         let site = Site::new();
         let daemon = configured(&site, &[line], &[]);
         let programs = [(); 2].map(|()| site.program(&[1, 1], &[]));
@@ -219,6 +221,9 @@ fn programs_beyond_max_programs_and_max_shared_bytes_per_uid_are_refused() {
             metrics.sum("blkin_programs_held") == most && refused >= 2 - most
         });
         assert_eq!(metrics.sum_where("blkin_offers_total", "taken"), most, "{line}");
+        let said = &daemon.says("refused a program: quota; raise ")[0];
+        let to_raise = said.split("; raise ").nth(1).and_then(|rest| rest.split([' ', ',']).next());
+        assert_eq!(to_raise, line.split(' ').next(), "{said}");
         programs.into_iter().for_each(Program::end);
     }
 }

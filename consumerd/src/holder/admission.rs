@@ -13,12 +13,14 @@ use super::offers::Offer;
 use super::waiting::{Waiter, Waits};
 use super::worker_process::WorkerProcess;
 use super::{Holder, SHORT_TICK, scan};
+use crate::link::Program;
 
 /// How often offers are looked for while the daemon ends, [`SHORT_TICK`] apart.
 const LAST_LOOKS: usize = 20;
 
-/// Why programs are refused, in the log.
-const OVER_QUOTA: &str = "quota; raise max_programs*, max_shared_bytes_per_uid or the limit of open files";
+/// Why programs are refused, in the log, and what to raise where that is not known of a single one.
+const OVER_QUOTA: &str = "quota; raise";
+pub(super) const ANY_QUOTA: &str = "max_programs*, max_shared_bytes_per_uid or the limit of open files";
 const ELSEWHERE: &str = "another daemon reads it";
 /// What is said of programs of which that is not known, in the log.
 const UNCLAIMED: &str = "failed to find out whether another daemon reads";
@@ -67,17 +69,19 @@ impl Holder<'_> {
             // Whatever keeps the program from being told is of its own making.
             let _ = Unread::NoRoom.tell(&offer.control);
         }
-        self.tell_refused(offer.program.pid, offer.program.uid, Some(*refusal));
+        let to_raise = self.held.to_raise(&offer.program, &offer.segment, &offer.control);
+        self.tell_refused(&offer.program, Some(*refusal), to_raise.unwrap_or(ANY_QUOTA));
         self.count(Err(*refusal));
     }
 
     /// Names a program that is not read, but not each of many: `held_back` came since the last line.
-    pub(super) fn tell_refused(&mut self, pid: u32, uid: u32, refusal: Option<Refusal>) {
+    pub(super) fn tell_refused(&mut self, program: &Program, refusal: Option<Refusal>, to_raise: &str) {
+        let Program { pid, uid, .. } = *program;
         let now = Instant::now();
         match refusal {
             Some(Refusal::Quota) => {
                 if let Some(held_back) = self.over_quota.admit(now) {
-                    tracing::warn!(pid, uid, held_back, "refused a program: {OVER_QUOTA}");
+                    tracing::warn!(pid, uid, held_back, "refused a program: {OVER_QUOTA} {to_raise}");
                 }
             }
             Some(Refusal::Elsewhere) => {
@@ -108,7 +112,7 @@ impl Holder<'_> {
     /// Counts in the log what came since the last line, though nothing more does.
     pub(super) fn tell_held_back(&mut self, of: impl Fn(&mut Notices) -> Option<u64>) {
         if let Some(programs) = of(&mut self.over_quota) {
-            tracing::warn!(programs, "refused more programs: {OVER_QUOTA}");
+            tracing::warn!(programs, "refused more programs: {OVER_QUOTA} {ANY_QUOTA}");
         }
         if let Some(programs) = of(&mut self.elsewhere) {
             tracing::warn!(programs, "refused more programs: {ELSEWHERE}");

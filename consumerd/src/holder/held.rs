@@ -109,12 +109,31 @@ impl HeldPrograms {
             return Err(Refusal::AlreadyHeld);
         }
         let bytes = segment_bytes.saturating_add(control_bytes);
-        let share = self.by_uid.get(&program.uid);
+        match self.without_room(program.uid, bytes) {
+            None => Ok((identity, bytes)),
+            Some(_) => Err(Refusal::Quota),
+        }
+    }
+
+    /// What to raise, for a program of this user with so much memory to find room.
+    fn without_room(&self, uid: u32, bytes: u64) -> Option<&'static str> {
+        let share = self.by_uid.get(&uid);
         let (programs, held_bytes) = share.map_or((0, 0), |share| (share.programs, share.bytes));
-        let fits = programs < self.max_per_uid
-            && held_bytes.saturating_add(bytes) <= self.max_bytes_per_uid
-            && self.programs.len() < self.max_programs;
-        if fits { Ok((identity, bytes)) } else { Err(Refusal::Quota) }
+        if programs >= self.max_per_uid {
+            Some("max_programs_per_uid")
+        } else if held_bytes.saturating_add(bytes) > self.max_bytes_per_uid {
+            Some("max_shared_bytes_per_uid")
+        } else if self.programs.len() >= self.max_programs {
+            Some("max_programs, or the limit of open files")
+        } else {
+            None
+        }
+    }
+
+    /// What to raise, for a program to find room that was [refused](Refusal::Quota) it; nothing, if there is room by now.
+    pub fn to_raise(&self, program: &Program, segment: &OwnedFd, control: &OwnedFd) -> Option<&'static str> {
+        let [segment, control] = [segment, control].map(|fd| memfd_file(fd).map_or(0, |(_, bytes)| bytes));
+        self.without_room(program.uid, segment.saturating_add(control))
     }
 
     /// Holds a program's descriptors, unless that is refused, under the number that it had if it is [known](Self::know).

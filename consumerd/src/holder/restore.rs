@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use rustix::fs::{FlockOperation, flock};
 
+use super::admission::ANY_QUOTA;
 use super::counters::{self, Count};
 use super::held::{HeldPrograms, Refusal};
 use super::numbers::{self, Numbers};
@@ -100,12 +101,11 @@ impl Holder<'_> {
 
     /// Takes a program in that a daemon before this one held. The lock of its control page has been kept with it.
     fn restore_one(&mut self, program: Program, segment: OwnedFd, control: OwnedFd) {
-        let (pid, uid) = (program.pid, program.uid);
         let restored = match flock(&control, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => self.held.restore(program.clone(), segment, control),
             Err(_) => Err(Refusal::Elsewhere),
         };
-        self.tell_refused(pid, uid, restored.err());
+        self.tell_refused(&program, restored.err(), ANY_QUOTA);
         if let Some(store) = &mut self.store {
             store.restored(&program);
             if restored.is_err() {

@@ -107,7 +107,7 @@ impl Server {
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
-                Some((stream, peer, place)) = accept(&self.listener, &places, &mut told) => {
+                (stream, peer, place) = accept(&self.listener, &places, &mut told) => {
                     let connection = self.connection(stream, peer, place, beside.of_connection(), &served, &stop);
                     let serving = connection.serve(graceful.watcher(), stop.clone());
                     let serving = served.clone().run_until_cancelled_owned(serving);
@@ -219,15 +219,12 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Answers {
 struct Told {
     failures: Notices,
     crowds: Notices,
-    is_crowded: bool,
 }
 
 impl Told {
     /// All places are taken. Nothing else shows it: who asks for the health waits, too, if nobody makes room.
     fn of_crowd(&mut self) {
-        if !std::mem::replace(&mut self.is_crowded, true)
-            && let Some(held_back) = self.crowds.admit(Instant::now())
-        {
+        if let Some(held_back) = self.crowds.admit(Instant::now()) {
             tracing::warn!(
                 held_back,
                 "there are as many HTTP connections as may be: more wait until one has ended, or was silent for a second \
@@ -238,25 +235,21 @@ impl Told {
     }
 }
 
-/// The next connection, once there is a place for it.
-async fn accept(
-    listener: &TcpListener,
-    places: &Places,
-    told: &mut Told,
-) -> Option<(TcpStream, SocketAddr, Place)> {
-    if places.are_taken() {
-        told.of_crowd();
-    }
-    let free = places.free(listener).await;
-    told.is_crowded = false;
-    match listener.accept().await {
-        Ok((stream, peer)) => Some((stream, peer, free.to(peer.ip()))),
-        Err(error) => {
-            if let Some(held_back) = told.failures.admit(Instant::now()) {
-                tracing::warn!(held_back, "failed to accept an HTTP connection: {error}");
+/// The next connection, once there is a place for it, and it can be accepted.
+async fn accept(listener: &TcpListener, places: &Places, told: &mut Told) -> (TcpStream, SocketAddr, Place) {
+    loop {
+        if places.are_taken() {
+            told.of_crowd();
+        }
+        let free = places.free(listener).await;
+        match listener.accept().await {
+            Ok((stream, peer)) => return (stream, peer, free.to(peer.ip())),
+            Err(error) => {
+                if let Some(held_back) = told.failures.admit(Instant::now()) {
+                    tracing::warn!(held_back, "failed to accept an HTTP connection: {error}");
+                }
+                tokio::time::sleep(ACCEPT_PAUSE).await;
             }
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            None
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A relay with more clients than it may have files open.
+//! A relay that may have few files open.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use blkin_scribe::{Client, Reply};
 use blkin_thrift::scribe::{LogEntry, encode_log_call};
 
-use crate::process::Relay;
+use crate::process::{Relay, program};
 use crate::upstream::LIMIT as PATIENCE;
 
 /// Most files that the relay may have open.
@@ -43,4 +43,18 @@ fn clients_leave_the_relay_the_files_that_it_needs() {
     // One a second with the count of the others: whoever comes again and again does not fill the disk with it.
     let told = relay.end().iter().filter(|line| line.contains("Scribe connection")).count();
     assert!((1..closed / 4).contains(&told), "{closed} were closed, of which {told} lines tell");
+}
+
+#[test]
+fn who_asks_while_no_file_can_be_opened_is_answered_once_that_is_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let relay = Relay::start(program(), folder.path(), "127.0.0.1:1", "");
+    relay.limit_files(0);
+    let mut asking = relay.ask("/healthz");
+    asking.set_read_timeout(Some(PATIENCE)).unwrap();
+    relay.tells("failed to accept an HTTP connection");
+    relay.limit_files(LIMIT);
+    let mut answer = String::new();
+    asking.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }

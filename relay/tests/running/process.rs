@@ -59,11 +59,22 @@ impl Relay {
 
     /// What it answers, with its head.
     pub(crate) fn get(&self, path: &str) -> String {
+        let mut answer = String::new();
+        self.ask(path).read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// Asks it over a connection that ends with the answer.
+    pub(crate) fn ask(&self, path: &str) -> TcpStream {
         let mut stream = TcpStream::connect(&self.http).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
+        stream
+    }
+
+    /// Has it open no file from now on while as many are open.
+    pub(crate) fn limit_files(&self, most: usize) {
+        let (pid, limit) = (self.process.id().to_string(), format!("--nofile={most}:"));
+        assert!(Command::new("prlimit").args(["--pid", &pid, &limit]).status().unwrap().success());
     }
 
     /// The first line of its log with these words, which is waited for unless it came before the relay was ready.

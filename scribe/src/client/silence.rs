@@ -50,3 +50,27 @@ impl Silence {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After how many timeouts it is too long, if at each look so much has arrived.
+    fn lasts(arrived: &[u64]) -> f64 {
+        const TIMEOUT: Duration = Duration::from_millis(20);
+        let (began, mut arrived) = (Instant::now(), arrived.iter());
+        let mut silence = Silence::begin(TIMEOUT);
+        while !silence.is_too_long(|| *arrived.next().unwrap()) {
+            std::thread::sleep(silence.look_at().saturating_duration_since(Instant::now()));
+        }
+        assert_eq!(arrived.len(), 0, "it was looked at less often");
+        began.elapsed().as_secs_f64() / TIMEOUT.as_secs_f64()
+    }
+
+    #[test]
+    fn nobody_is_given_up_before_nothing_has_arrived_for_the_timeout() {
+        assert!(lasts(&[7, 7]) >= 1.0);
+        assert!(lasts(&[0, 7, 7]) >= 2.0);
+        assert!(lasts(&[7, 8, 9, 9]) >= 3.0);
+    }
+}

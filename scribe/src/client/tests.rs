@@ -291,10 +291,13 @@ fn an_upstream_that_large_packets_do_not_reach_is_sent_small_ones() {
         let address = server_at(listener, |seq| Some(encode_log_reply(seq, ResultCode::Ok)));
         let mut client = Client::new(&address, SLICE * 4);
         let entry = LogEntry { category: "zipkin".into(), message: vec![b'A'; 2000] };
-        let call = |seq| encode_log_call(seq, std::slice::from_ref(&entry));
-        let error = client.log(call, &mut || Ok(())).unwrap_err().to_string();
+        let long = |seq| encode_log_call(seq, std::slice::from_ref(&entry));
+        assert_eq!(call(&mut client).unwrap(), Reply::Ok);
+        let error = client.log(long, &mut || Ok(())).unwrap_err().to_string();
         assert!(error.ends_with("what was sent to it does not arrive"), "{error}");
-        assert_eq!(client.log(call, &mut || Ok(())).unwrap(), Reply::Ok);
+        assert!(!client.told_of_small_packets);
+        assert_eq!(client.log(long, &mut || Ok(())).unwrap(), Reply::Ok);
+        assert!(client.told_of_small_packets);
     }
 }
 
@@ -306,6 +309,8 @@ fn packets_stay_large_for_who_is_silent_or_not_there() {
     assert!(error.starts_with("it was silent"), "{error}");
     assert_eq!(client.packets, Packets::Large);
     client.packets = Packets::Small;
+    assert!(call(&mut client).is_err());
+    assert!(!client.told_of_small_packets, "they do not reach it either");
     drop(listener);
     assert!(call(&mut client).is_err());
     assert_eq!(client.packets, Packets::Large);

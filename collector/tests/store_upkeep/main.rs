@@ -47,6 +47,17 @@ fn pieces_of(store: &dyn Store, trace: u64) -> usize {
     store.trace(TraceId::new(0, trace).unwrap(), true, &mut Room::of(usize::MAX)).unwrap().len()
 }
 
+/// How many traces were at a time.
+fn found_at(store: &dyn Store, time: i64) -> u64 {
+    let mut found = 0;
+    let mut count = |_: &Visited<'_>| {
+        found += 1;
+        Ok(ControlFlow::Continue(()))
+    };
+    store.traces_by_time(&Wanted::default(), time as u64..=time as u64, &mut count).unwrap();
+    found
+}
+
 fn check(store: &dyn Store, traces: std::ops::RangeInclusive<u64>) {
     let ledger = store.ledger().unwrap();
     assert!(ledger.balances(), "{ledger:?}");
@@ -85,16 +96,7 @@ fn a_trace_that_came_again_after_it_had_left_is_found_by_its_own_time_also_after
     assert!(store.commit(&[at(5000)], 11).is_err());
     // Looks what has become of that.
     store.commit(&[batch([8])], 12).unwrap();
-    let found_at = |time: u64| {
-        let mut found = 0;
-        let mut count = |_: &Visited<'_>| {
-            found += 1;
-            Ok(ControlFlow::Continue(()))
-        };
-        store.traces_by_time(&Wanted::default(), time..=time, &mut count).unwrap();
-        found
-    };
-    assert_eq!([1000, 5000].map(found_at), [0, 1]);
+    assert_eq!([1000, 5000].map(|time| found_at(&store, time)), [0, 1]);
 }
 
 #[test]
@@ -254,7 +256,7 @@ fn of_a_very_long_trace_that_goes_on_after_a_start_only_the_ends_are_read() {
     const SPANS: i64 = 400;
     // What comes later began earlier, which changes the time of a trace only if it has no root: one in the midst is not seen.
     let cases = [(1, ROOT_TIME), (SPANS, ROOT_TIME), (SPANS / 2, ROOT_TIME - 5)];
-    for (root, found_at) in cases {
+    for (root, time) in cases {
         let span = |id| match id == root {
             true => bulky(id, None, ROOT_TIME),
             false => bulky(id, Some(1000), ROOT_TIME + id),
@@ -274,15 +276,20 @@ fn of_a_very_long_trace_that_goes_on_after_a_start_only_the_ends_are_read() {
         store.commit(&[span(SPANS), span(1)], 1).unwrap();
         assert_eq!(store.ledger().unwrap().get(Figure::Duplicate).spans, 2);
         assert_eq!((pieces_of(&store, 7) as i64, store.damage().pieces()), (SPANS + 1, 0));
-        let mut found = 0;
-        let mut note = |_: &Visited<'_>| {
-            found += 1;
-            Ok(ControlFlow::Continue(()))
-        };
-        let window = found_at as u64..=found_at as u64;
-        store.traces_by_time(&Wanted::default(), window, &mut note).unwrap();
-        assert_eq!(found, 1, "with its root at {root}");
+        assert_eq!(found_at(&store, time), 1, "with its root at {root}");
     }
+}
+
+#[test]
+fn a_trace_that_goes_on_from_one_head_to_the_next_is_found_at_the_time_of_all_that_came() {
+    const TIME: i64 = 1 << 40;
+    let store = TraceStore::with_small_segments(Faulty::default(), 1 << 20).unwrap();
+    for (id, time) in [(1, TIME), (2, TIME - 5), (3, TIME + 5)] {
+        store.commit(&[bulky(id, Some(1000), time)], 1).unwrap();
+        store.freeze();
+        store.upkeep(TO_THE_END).unwrap();
+    }
+    assert_eq!([TIME - 5, TIME, TIME + 5].map(|time| found_at(&store, time)), [1, 0, 0]);
 }
 
 #[test]

@@ -19,6 +19,12 @@ build_targets() {
         cargo $nightly build --locked --bins --target $fuzz_triple --manifest-path "$1/fuzz/Cargo.toml"
 }
 
+# build_all_targets CRATE...: those of one crate take the places of another's that have the same names.
+build_all_targets() {
+    local crate
+    for crate; do build_targets "$crate" || return; done
+}
+
 # fuzz_target CRATE NAME: inputs found stay in target/fuzz/corpus, one that fails in CRATE/fuzz/artifacts.
 fuzz_target() {
     local corpus=$target/fuzz/corpus/$1/$2 artifacts=$1/fuzz/artifacts/$2 log=$target/fuzz/$1-$2.log

@@ -31,9 +31,12 @@ pub fn target() -> PathBuf {
 fn build() -> Result<PathBuf> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root()).args(["build", "--locked", "--quiet"]);
-    cargo.args(["-p", "blkin-consumerd", "-p", "blkin-collector", "-p", "blkin-relay", "-p", "blkin-cli"]);
-    // An example asks for the features of dependencies that tests ask for: else `cargo test` builds all of them twice.
-    cargo.args(["-p", "blkin", "--bins", "--example", "tap", "--example", "requests"]);
+    // With the features of dependencies that all tests of this tree ask for, as an example of any of it does: else those, and
+    // what depends on them, would be built twice.
+    cargo.args(["--workspace", "--example", "tap", "--example", "requests"]);
+    for program in ["blkin", "blkin-consumerd", "blkin-relay", "blkin-collector"] {
+        cargo.args(["--bin", program]);
+    }
     run(&mut cargo)?;
     run(Command::new("sh").arg(root().join("blkin-lib/build-so.sh")))?;
     Ok(target().join("debug"))

@@ -4,7 +4,9 @@
 
 mod common;
 
+use std::io::{Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 
 use blkin_consumerd::link::send;
@@ -18,6 +20,12 @@ fn limit_descriptors(pid: u32, more: Option<u64>) {
     let maximum = getrlimit(Resource::Nofile).maximum;
     let current = more.map(|more| open() + more).or(maximum);
     prlimit(Pid::from_raw(pid as i32), Resource::Nofile, Rlimit { current, maximum }).unwrap();
+}
+
+/// Some of a process's numbers may be free below the highest: none is given, either.
+fn give_no_descriptor(pid: u32) {
+    let limit = Rlimit { current: Some(0), ..getrlimit(Resource::Nofile) };
+    prlimit(Pid::from_raw(pid as i32), Resource::Nofile, limit).unwrap();
 }
 
 #[test]
@@ -45,17 +53,29 @@ fn a_program_for_whose_descriptors_the_worker_has_no_room_is_named_to_the_next_o
     let site = Site::new();
     let daemon = site.bare_daemon(&[]);
     let worker = daemon.worker_pid();
-    // Some of its numbers may be free below the highest: none may be given.
-    prlimit(
-        Pid::from_raw(worker as i32),
-        Resource::Nofile,
-        Rlimit { current: Some(0), ..getrlimit(Resource::Nofile) },
-    )
-    .unwrap();
+    give_no_descriptor(worker);
     let made = site.program(&[20, 1], &[]).finish();
     daemon.settled(made).assert_balanced();
     assert_ne!(daemon.worker_pid(), worker);
     daemon.says("there was no room for a program's descriptors");
+}
+
+#[test]
+fn who_asks_while_the_worker_has_no_descriptors_is_answered_later_and_the_log_tells_of_it_once_a_second() {
+    let site = Site::new();
+    let daemon = site.bare_daemon(&[]);
+    give_no_descriptor(daemon.worker_pid());
+    let mut asker = UnixStream::connect(site.path("control.sock")).unwrap();
+    asker.write_all(b"{\"show\":{}}\n").unwrap();
+    let told = wait_for("it tells of it again", || {
+        Some(daemon.said("failed to accept on the control socket")).filter(|told| told.len() > 1)
+    });
+    limit_descriptors(daemon.worker_pid(), None);
+    let mut answer = String::new();
+    asker.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("done"), "{answer}");
+    let held_back = told[1].split("held_back=").nth(1).unwrap();
+    assert!(!held_back.starts_with('0'), "{told:?}");
 }
 
 /// Offers a program as it does itself: by its segment and its control page.

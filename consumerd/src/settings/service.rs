@@ -5,9 +5,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener as StdListener;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use blkin_daemon::{Heartbeat, threads};
+use blkin_daemon::{Heartbeat, Notices, threads};
 use rustix::net::sockopt::set_socket_oobinline;
 use rustix::net::{RecvFlags, recv};
 use rustix::process::getuid;
@@ -85,6 +85,7 @@ async fn serve(listener: &UnixListener, settings: &Settings, recorders: &impl Re
     let mut askers = JoinSet::new();
     let mut order: VecDeque<(u32, AbortHandle)> = VecDeque::new();
     let closer = Closer::default();
+    let mut failures = Notices::default();
     loop {
         while closer.is_full() {
             tokio::time::sleep(SHORTAGE_PAUSE).await;
@@ -106,7 +107,9 @@ async fn serve(listener: &UnixListener, settings: &Settings, recorders: &impl Re
                 order.push_back((uid, askers.spawn(conversation)));
             }
             Err(e) => {
-                tracing::warn!("failed to accept on the control socket: {e}");
+                if let Some(held_back) = failures.admit(Instant::now()) {
+                    tracing::warn!(held_back, "failed to accept on the control socket: {e}");
+                }
                 tokio::time::sleep(SHORTAGE_PAUSE).await;
             }
         }

@@ -100,8 +100,9 @@ impl WorkerProcess {
         self.started.elapsed()
     }
 
-    /// Every message that is there; `None` as the last one when the worker is gone.
-    pub(super) fn messages(&self) -> Vec<Option<Message>> {
+    /// Every message that is there; `None` as the last one when the worker is gone, or about to be: one that cannot be heard is
+    /// killed, for another takes its place once it has ended.
+    pub(super) fn messages(&mut self) -> Vec<Option<Message>> {
         let mut out = Vec::new();
         loop {
             match receive(&self.link, MAX_MESSAGE_BYTES) {
@@ -111,7 +112,13 @@ impl WorkerProcess {
                     continue;
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {}
-                Err(_) => out.push(None),
+                // It has ended, and left unread what it was told.
+                Err(e) if e.kind() == ErrorKind::ConnectionReset => out.push(None),
+                Err(e) => {
+                    tracing::error!(pid = self.pid(), "failed to hear the worker; killing it: {e}");
+                    self.kill();
+                    out.push(None);
+                }
             }
             return out;
         }
@@ -216,6 +223,20 @@ mod tests {
         assert_eq!(end_told(killed, true), killed.to_string());
         let failed = ExitStatus::from_raw(1 << 8);
         assert_eq!(end_told(failed, false), failed.to_string());
+    }
+
+    /// Its holder waits for its end.
+    #[test]
+    fn a_worker_that_cannot_be_heard_is_killed() {
+        let child = Command::new("sleep").arg("600").spawn().unwrap();
+        let (started, silence) = (Instant::now(), Silence::new(monotonic_ms()));
+        let no_socket = std::fs::File::open("/dev/null").unwrap().into();
+        let mut worker =
+            WorkerProcess { child, link: no_socket, started, silence, last_beat: None, is_killed: false };
+        let (heard, was_killed) = (worker.messages(), worker.is_killed());
+        worker.kill();
+        worker.wait().unwrap();
+        assert!(was_killed && heard == [None], "{heard:?}");
     }
 
     #[test]

@@ -487,7 +487,7 @@ fn tell_the_last(standing: &Standing, before: &SinkFigures, after: &SinkFigures,
 
 /// Takes every program in that is held already.
 fn take_over(link: &OwnedFd, engine: &mut Engine) -> anyhow::Result<()> {
-    while let Some(message) = next_message(link)? {
+    while let Some(message) = next_message(link).context("failed to hear from the holder")? {
         match message {
             (Message::Attach(program), Some([segment, control])) => {
                 engine.attach(program, segment, control).context("failed to attach to a program")?;

@@ -60,6 +60,26 @@ fn a_program_for_whose_descriptors_the_worker_has_no_room_is_named_to_the_next_o
     daemon.says("there was no room for a program's descriptors");
 }
 
+/// Most programs have ended by then: nobody else would read them.
+#[test]
+fn a_program_for_which_the_worker_has_no_addresses_left_is_attached_to_once_it_has() {
+    let site = Site::new();
+    let daemon = site.bare_daemon(&[]);
+    let worker = daemon.worker_pid();
+    let pid = Pid::from_raw(worker as i32);
+    let pages = std::fs::read_to_string(format!("/proc/{worker}/statm")).unwrap();
+    let bytes = pages.split(' ').next().unwrap().parse::<u64>().unwrap() * rustix::param::page_size() as u64;
+    let before = getrlimit(Resource::As);
+    // Less than any segment takes.
+    prlimit(pid, Resource::As, Rlimit { current: Some(bytes + (64 << 10)), ..before }).unwrap();
+    let made = site.program(&[20, 1], &[]).finish();
+    daemon.says("failed to attach to a program, trying again");
+    prlimit(pid, Resource::As, before).unwrap();
+    daemon.settled(made).assert_balanced();
+    assert_eq!(daemon.metrics().sum("blkin_programs_rejected_total"), 0);
+    assert_eq!(daemon.worker_pid(), worker);
+}
+
 #[test]
 fn who_asks_while_the_worker_has_no_descriptors_is_answered_later_and_the_log_tells_of_it_once_a_second() {
     let site = Site::new();

@@ -148,7 +148,8 @@ pub struct Attachment {
 
 impl Attachment {
     /// Checks and maps what a program offered. The segment is mapped read-only.
-    pub fn open(segment: OwnedFd, control: &OwnedFd) -> Result<Attachment, AttachError> {
+    pub fn open(segment: impl Into<Arc<OwnedFd>>, control: &OwnedFd) -> Result<Attachment, AttachError> {
+        let segment = segment.into();
         let stat = fstat(&segment).map_err(|error| AttachError::System("stat the segment", error))?;
         check_seals(&segment, "segment", SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE)?;
         check_seals(control, "control page", SealFlags::SHRINK | SealFlags::GROW)?;
@@ -166,7 +167,7 @@ impl Attachment {
         let at_hole = (0..MAX_SLOTS).fold(0, |bits, slot| bits | u64::from(waiting(slot) != 0) << slot);
         let control = Arc::new(control);
         Ok(Attachment {
-            segment: Arc::new(segment),
+            segment,
             words,
             control,
             info,

@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use blkin_ringbuf::{AttachError, ClockSeries, Unread};
-use rustix::io::Errno;
+use blkin_ringbuf::ClockSeries;
 
 use super::askers::Askers;
 use super::feed::Feeder;
@@ -18,12 +16,12 @@ use super::told::Told;
 use crate::config::Config;
 use crate::holder::counters::Counters;
 use crate::join::{Join, Rules, SpanPiece};
-use crate::link;
 use crate::settings::Settings;
 use crate::sinks::{Sign, Sink};
 use crate::staging::log::Place;
 use crate::staging::{DepartedTotals, Frame, Memfd, ProgramState, Staging, StagingError};
 
+mod attach;
 mod ending;
 mod figures;
 mod read;
@@ -35,6 +33,7 @@ mod room;
 mod tests;
 mod writers;
 
+use attach::Offered;
 pub use figures::{Snapshot, SpanFigures};
 
 /// Time between two looks at the clocks while nothing is drained.
@@ -92,6 +91,8 @@ pub(super) struct Engine {
     departed_programs: u64,
     /// The largest number of a program that was attached, by an earlier worker perhaps.
     last_program: u64,
+    /// Programs that are to be attached to once the system has what that takes.
+    late: Vec<Offered>,
     /// Programs to let go, with the state that stays in checkpoints until that has been said.
     to_release: BTreeMap<u64, ProgramState>,
     askers: Askers,
@@ -158,6 +159,7 @@ impl Engine {
             departed: checkpoint.departed,
             departed_programs: checkpoint.programs_departed,
             last_program: checkpoint.last_program,
+            late: Vec::new(),
             to_release: BTreeMap::new(),
             askers: Askers::default(),
             retired_end: recovered.tail,
@@ -189,51 +191,6 @@ impl Engine {
         self.born.elapsed()
     }
 
-    /// Takes a program in; one that cannot be is released.
-    ///
-    /// # Errors
-    /// When memory or descriptors lack for a program of an earlier worker, which another try may have.
-    pub(super) fn attach(
-        &mut self,
-        identity: link::Program,
-        segment: OwnedFd,
-        control: OwnedFd,
-    ) -> Result<(), AttachError> {
-        let number = identity.number;
-        let saved = self.saved.get(&number);
-        // It was let go before, but its holder was killed before systemd knew, or did not hear of it itself.
-        let was_let_go = saved.map_or(number <= self.last_program, |state| state.folded);
-        if was_let_go {
-            self.to_release.insert(number, folded(number));
-            return Ok(());
-        }
-        self.last_program = self.last_program.max(number);
-        let (pid, comm) = (identity.pid, identity.comm.clone());
-        match Program::attach(identity, segment, &control, &self.boot, saved) {
-            Ok(program) => {
-                program.attachment.mark_attached(true);
-                // An earlier worker may have been killed in its sleep.
-                program.attachment.control().set_sleeping(false);
-                // It may know its name alone.
-                self.settings.attach(&program.identity, program.attachment.control());
-                tracing::debug!(pid, comm, "attached");
-                self.programs.insert(number, Box::new(program));
-            }
-            // Frames of it may be staged, and it does not offer itself again.
-            Err(e) if !self.is_rebuilt && is_shortage(&e) => return Err(e),
-            Err(e) => {
-                self.told.unattached(pid, &comm, &e);
-                if matches!(e, AttachError::Version { .. }) {
-                    // Whatever keeps it from being told is of its own making.
-                    let _ = Unread::Version.tell(&control);
-                }
-                self.rejected_programs += 1;
-                self.to_release.insert(number, folded(number));
-            }
-        }
-        Ok(())
-    }
-
     /// Has the next worker know what `/metrics` is about to show.
     pub(super) fn note_shown(&mut self) -> Result<(), StagingError> {
         let shown = Shown::of(self.ledger.sinks(), self.spans.split);
@@ -249,6 +206,7 @@ impl Engine {
         if now >= self.next_tick {
             self.clocks.tick();
             self.live_programs().filter(|program| program.is_recorder()).for_each(|program| program.beat());
+            self.attach_late(now);
             self.next_tick = now + CLOCK_TICK_EVERY;
         }
         // Of a program that nobody writes any more this round may find that it has ended.
@@ -413,10 +371,4 @@ fn rules(config: &Config) -> Rules {
 /// The state of a program of which only the release is outstanding.
 fn folded(number: u64) -> ProgramState {
     ProgramState { program: number, folded: true, ..ProgramState::default() }
-}
-
-/// Whether the system lacks something that it may have later; no program can bring that about by what it offers.
-fn is_shortage(error: &AttachError) -> bool {
-    let AttachError::System(_, errno) = error else { return false };
-    matches!(*errno, Errno::NOMEM | Errno::AGAIN | Errno::MFILE | Errno::NFILE)
 }

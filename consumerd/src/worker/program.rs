@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use blkin_record::GRAIN_BYTES;
@@ -103,7 +104,7 @@ impl Program {
     /// Maps what a program offered and goes on where `saved` says.
     pub(super) fn attach(
         identity: link::Program,
-        segment: OwnedFd,
+        segment: Arc<OwnedFd>,
         control: &OwnedFd,
         boot: &str,
         saved: Option<&ProgramState>,

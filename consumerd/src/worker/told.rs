@@ -6,9 +6,12 @@ use std::time::Instant;
 use blkin_daemon::Notices;
 use blkin_ringbuf::{AttachError, ProgramCounters};
 
+use crate::link::Program;
+
 /// When that was said last, and what came since. `held_back` in a line are those that came before it.
 #[derive(Debug, Default)]
 pub(super) struct Told {
+    late: Notices,
     unattached: Notices,
     insane: Notices,
     unsound: Notices,
@@ -16,6 +19,14 @@ pub(super) struct Told {
 }
 
 impl Told {
+    /// A program cannot be attached to yet.
+    pub(super) fn late(&mut self, program: &Program, error: &AttachError) {
+        if let Some(held_back) = self.late.admit(Instant::now()) {
+            let Program { pid, comm, .. } = program;
+            tracing::warn!(pid, comm, held_back, "failed to attach to a program, trying again: {error}");
+        }
+    }
+
     /// A program cannot be attached to.
     pub(super) fn unattached(&mut self, pid: u32, comm: &str, error: &AttachError) {
         if let Some(held_back) = self.unattached.admit(Instant::now()) {
@@ -65,6 +76,9 @@ impl Told {
     /// Counts those of which nothing was said since the last line, though no more come.
     pub(super) fn rest(&mut self) {
         let now = Instant::now();
+        if let Some(programs) = self.late.rest(now) {
+            tracing::warn!(programs, "failed to attach to more programs, trying again");
+        }
         if let Some(programs) = self.unattached.rest(now) {
             tracing::warn!(programs, "failed to attach to more programs");
         }

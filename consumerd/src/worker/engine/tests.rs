@@ -7,6 +7,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::pwrite;
 
 use super::*;
+use crate::link;
 use crate::staging::layout::MAX_RING_BUDGET_BYTES;
 
 mod damaged;

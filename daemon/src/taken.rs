@@ -204,3 +204,62 @@ pub(crate) async fn in_time(sending: impl Future<Output = ()>, wait: Wait) -> bo
         () = wait.not_taken(&out) => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::time::sleep;
+
+    use super::*;
+
+    const MOST: Duration = Duration::from_secs(30);
+
+    fn wait() -> Wait {
+        Wait { most: MOST, stop: CancellationToken::new(), most_at_stop: MOST / 10 }
+    }
+
+    /// A part of the answer that is sent.
+    fn given() -> Bytes {
+        OUT.with(|out| out.give(Bytes::from_static(b"part")))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_may_last_as_long_as_each_part_is_taken_in_time_or_none_is_there() {
+        let sending = async {
+            let mut out = given();
+            for _ in 0..5 {
+                let next = given();
+                sleep(MOST * 2 / 3).await;
+                out = next;
+            }
+            drop(out);
+            sleep(10 * MOST).await;
+            drop(given());
+        };
+        assert!(in_time(sending, wait()).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_part_has_its_time_from_when_the_one_before_was_taken() {
+        for at_stop in [false, true] {
+            let wait = wait();
+            let (stop, began) = (wait.stop.clone(), Instant::now());
+            let sending = async {
+                sleep(MOST).await;
+                let (taken, _out) = (given(), given());
+                sleep(MOST / 2).await;
+                drop(taken);
+                if at_stop {
+                    stop.cancel();
+                }
+                sleep(MOST / 20).await;
+                let _more = given();
+                pending::<()>().await;
+            };
+            assert!(!in_time(sending, wait).await);
+            let time = if at_stop { MOST / 10 } else { MOST };
+            assert_eq!(began.elapsed(), MOST + MOST / 2 + time);
+        }
+    }
+}

@@ -127,7 +127,7 @@ impl<C: AsyncWrite + Unpin> AsyncWrite for HalfOpen<C> {
             context.waker().wake_by_ref();
         }
         let until = Instant::now() + self.grace;
-        if let Some(held_back) = self.held_back.as_mut().filter(|_| written.is_ready()) {
+        if let Some(held_back) = &mut self.held_back {
             held_back.as_mut().reset(until);
         }
         written
@@ -246,5 +246,21 @@ mod tests {
         let takes = async { peer.read_exact(&mut [0; 8]).await.unwrap() };
         let (served, _) = tokio::join!(timeout(GRACE * 600, served), takes);
         served.unwrap().unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_cannot_send_is_not_woken_again_and_again() {
+        let (_peer, sends) = duplex(8);
+        let mut connection =
+            HalfOpen::new(join(&b""[..], sends), First::default(), Answering::default(), GRACE);
+        assert!(timeout(GRACE, connection.write_all(b"more than it takes")).await.is_err());
+        let mut looks = 0;
+        let standing = poll_fn(|context| {
+            looks += 1;
+            // At the end for the last time.
+            assert!(looks <= 2);
+            Pin::new(&mut connection).poll_write(context, b"more")
+        });
+        assert!(timeout(GRACE, standing).await.is_err());
     }
 }

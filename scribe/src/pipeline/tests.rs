@@ -164,6 +164,8 @@ fn the_window_is_bounded_in_bytes_and_a_single_call_always_fits() {
     assert!(!pipeline.has_room());
     pipeline.clear();
     assert!(pipeline.has_room() && pipeline.is_empty());
+    pipeline.push(4, 99);
+    assert!(pipeline.has_room(), "their bytes are still counted");
 }
 
 #[test]
@@ -303,6 +305,17 @@ fn an_upstream_that_is_away_is_told_from_one_that_breaks_off() {
     };
     assert!(matches!(trouble_with("127.0.0.1:1"), Trouble::Unreachable(_)));
     assert!(matches!(trouble_with(&address), Trouble::Broken(_)));
+}
+
+#[test]
+fn a_call_outside_of_the_window_tells_whether_it_may_have_arrived() {
+    let (address, _seen) = server(&[Act::Break], 1);
+    let call_to = |address: &str| {
+        let mut pipeline = Pipeline::<u32>::new(Client::new(address, LIMIT), window(9));
+        pipeline.call(|sequence| encode(&0, sequence), &mut || Ok(()))
+    };
+    assert!(matches!(call_to("127.0.0.1:1"), Err(Trouble::Unreachable(_))));
+    assert!(matches!(call_to(&address), Err(Trouble::Broken(_))));
 }
 
 fn act() -> impl Strategy<Value = Act> {

@@ -192,7 +192,7 @@ impl<B> Pipeline<B> {
         self.bytes = 0;
     }
 
-    /// Sends what waits (`encode` writes the framed call of a sequence number) and takes the answers that are there; if
+    /// Sends what waits (`encode` writes the framed call of a sequence number) and takes the answers that come meanwhile; if
     /// nothing can be popped then, waits for an answer, for `bell` or until `due`, if there is such a time.
     ///
     /// # Errors
@@ -220,7 +220,6 @@ impl<B> Pipeline<B> {
         alive: Alive<'_>,
     ) -> Result<(), Trouble> {
         self.send(encode, alive)?;
-        self.take_answers(alive)?;
         if self.has_done() {
             return Ok(());
         }

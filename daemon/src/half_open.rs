@@ -179,6 +179,15 @@ mod tests {
         assert_eq!(read_now(&mut connection), Some(0));
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn what_was_read_already_is_read_again_before_more_comes() {
+        let (mut peer, mut connection) = duplex(8);
+        peer.write_all(b"GE").await.unwrap();
+        let (_, first) = First::read(&mut connection).await.unwrap();
+        let mut connection = HalfOpen::new(connection, first, Answering::default(), GRACE);
+        assert_eq!(timeout(GRACE, connection.read(&mut [0; 8])).await.unwrap().unwrap(), 2);
+    }
+
     #[tokio::test]
     async fn an_end_is_held_back_until_an_answer_was_sent_unless_that_has_no_end() {
         let answering = Answering::default();

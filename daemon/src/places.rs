@@ -268,8 +268,10 @@ mod tests {
     use axum::response::Response;
     use http_body::Frame;
     use tokio::net::{TcpListener, TcpStream};
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
+    use crate::taken::{Wait, in_time};
 
     const A: [u8; 4] = [10, 0, 0, 1];
     const B: [u8; 4] = [10, 0, 0, 2];
@@ -369,6 +371,23 @@ mod tests {
         let part = Pin::new(answer.body_mut()).poll_frame(&mut Context::from_waker(Waker::noop()));
         assert!(part.is_ready());
         assert_eq!(made_room(&places, &taken, &listener).await, [0]);
+    }
+
+    /// By HTTP/2, where what was given out is not written yet.
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_take_the_end_of_an_answer_makes_room() {
+        let (places, taken, listener, _waiting) = crowd(&[A, A]).await;
+        let [(_, answered), (_, _worked_on)] =
+            [0, 1].map(|place| taken[place].turns().begin(Request::new(())));
+        let mut answer = answered.end(Response::new(Body::from("all of it")));
+        let sending = async {
+            let mut next = || Pin::new(answer.body_mut()).poll_frame(&mut Context::from_waker(Waker::noop()));
+            let (all, end) = (next(), next());
+            assert!(all.is_ready() && end.is_pending());
+            assert_eq!(made_room(&places, &taken, &listener).await, [0]);
+        };
+        let most = Duration::from_secs(3600);
+        assert!(in_time(sending, Wait { most, stop: CancellationToken::new(), most_at_stop: most }).await);
     }
 
     #[tokio::test(start_paused = true)]

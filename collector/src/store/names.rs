@@ -257,6 +257,20 @@ mod tests {
     }
 
     #[test]
+    fn a_name_is_remembered_for_its_hour_unless_there_are_too_many() {
+        let mut recent = Recent::default();
+        let note = |recent: &mut Recent, hour, name: usize| {
+            recent.begin(hour);
+            recent.is_new(NameKind::Service, "", &name.to_string())
+        };
+        assert_eq!([1, 1, 2].map(|hour| note(&mut recent, hour, 0)), [true, false, true]);
+        for name in 0..2 * MAX_RECENT {
+            note(&mut recent, 2, name);
+            assert!(recent.names.len() <= MAX_RECENT + 1);
+        }
+    }
+
+    #[test]
     fn a_service_with_names_without_end_leaves_room_for_those_of_others() {
         let store = TraceStore::new(Memory::default()).unwrap();
         let names = |service: &str| store.names(NameKind::Span, service).unwrap();

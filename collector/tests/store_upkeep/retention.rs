@@ -50,6 +50,29 @@ fn what_retention_removes_lets_others_be_remembered_and_itself_be_forgotten() {
     assert_eq!((pieces_of(&store, 3), duplicates()), (3, 1));
 }
 
+/// As one of a program that has few ids: what it had in each of its lives would be looked for with the next.
+#[test]
+fn of_a_trace_that_came_again_after_it_had_left_nothing_is_looked_for_that_it_had_before() {
+    let engine = Faulty::default();
+    let store = open(&engine);
+    let indexed = |batches: &[Batch], now_ms| {
+        store.commit(batches, now_ms).unwrap();
+        store.freeze();
+        store.upkeep(TO_THE_END).unwrap();
+    };
+    indexed(&[batch([7, 8])], 1);
+    // What is known of both stays in the index with this.
+    store.commit(&[spans_of(8, 2..3)], 150).unwrap();
+    while store.expire(&Retention { max_age_ms: 100, max_bytes: 0 }, 200).unwrap() {}
+    indexed(&[batch([7])], 210);
+    assert_eq!(store.index_size().segments, 2);
+    let store = open(&engine);
+    let before = engine.blocks_seen.load(Ordering::Acquire);
+    store.commit(&[spans_of(7, 2..3)], 220).unwrap();
+    assert_eq!(engine.blocks_seen.load(Ordering::Acquire) - before, 1);
+    assert_eq!((pieces_of(&store, 7), pieces_of(&store, 8)), (2, 2));
+}
+
 #[test]
 fn of_a_trace_that_goes_on_for_longer_than_others_are_kept_nothing_is_forgotten() {
     let engine = Faulty::default();

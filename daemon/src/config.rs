@@ -20,11 +20,13 @@ use toml::de::DeTable;
 
 use crate::keys::{keys, nearest};
 use place::{Places, flag};
+use unread::advice;
 use variables::Variables;
 use words::fault;
 
 mod flags;
 mod place;
+mod unread;
 mod variables;
 mod words;
 
@@ -85,15 +87,6 @@ pub enum ConfigError {
         /// What is wrong and what is allowed.
         reason: String,
     },
-}
-
-/// What to do about a file that cannot be read.
-fn advice(error: &io::Error) -> &'static str {
-    match error.kind() {
-        ErrorKind::InvalidData => "save it as UTF-8",
-        ErrorKind::IsADirectory => "name a file in it",
-        _ => "check that it exists and is readable",
-    }
 }
 
 /// A configuration, and where each of its values stands.

@@ -1,4 +1,5 @@
 //! Exit codes of the daemons: 0 ended as asked, 1 failed while running, 2 wrong usage (by clap), 78 bad configuration.
+//! Whoever supervises a daemon starts it again after all but the last two.
 
 use std::process::ExitCode;
 
@@ -25,6 +26,7 @@ impl Failure {
     /// The exit code that tells of this failure.
     pub fn code(&self) -> u8 {
         match self {
+            Failure::Config(error) if error.may_pass() => RUNTIME_FAILURE,
             Failure::Config(_) => BAD_CONFIGURATION,
             Failure::Runtime(_) => RUNTIME_FAILURE,
         }
@@ -53,6 +55,8 @@ pub(crate) fn at_once() -> ! {
 
 #[cfg(test)]
 mod tests {
+    use rustix::io::Errno;
+
     use super::*;
 
     #[test]
@@ -61,5 +65,19 @@ mod tests {
         let runtime = Failure::from(anyhow::anyhow!("no disk").context("failed to open the store"));
         assert_eq!((config.code(), runtime.code()), (78, 1));
         assert_eq!(runtime.to_string(), "failed to open the store: no disk");
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_read_at_this_moment_does_not_keep_the_daemon_from_being_started_again() {
+        let code = |errno: Errno| {
+            let failed = ConfigError::Read { path: "blkin.toml".into(), source: errno.into() };
+            Failure::from(failed).code()
+        };
+        for passing in [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::IO, Errno::STALE, Errno::TIMEDOUT] {
+            assert_eq!(code(passing), RUNTIME_FAILURE, "{passing}");
+        }
+        for lasting in [Errno::NOENT, Errno::ACCESS, Errno::ISDIR, Errno::NOTDIR, Errno::LOOP] {
+            assert_eq!(code(lasting), BAD_CONFIGURATION, "{lasting}");
+        }
     }
 }

@@ -238,6 +238,15 @@ fn what_was_sent_on_a_broken_connection_is_in_the_dark_and_can_be_taken_back() {
 }
 
 #[test]
+fn what_could_not_be_sent_is_not_in_the_dark() {
+    let mut pipeline = Pipeline::new(Client::new("127.0.0.1:1", LIMIT), window(9));
+    let bell = Doorbell::new().unwrap();
+    pipeline.push(0, 1);
+    assert!(pipeline.turn(encode, &bell, Some(Instant::now() + LIMIT), &mut || Ok(())).is_err());
+    assert_eq!((pipeline.in_the_dark().count(), pipeline.take_waiting()), (0, vec![0]));
+}
+
+#[test]
 fn what_is_wanted_later_is_not_in_the_dark() {
     let (address, _seen) = server(&[Act::Later], 1);
     let mut pipeline = Pipeline::new(Client::new(&address, LIMIT), window(9));

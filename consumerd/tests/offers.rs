@@ -28,6 +28,19 @@ fn give_no_descriptor(pid: u32) {
     prlimit(Pid::from_raw(pid as i32), Resource::Nofile, limit).unwrap();
 }
 
+fn limit_addresses(pid: u32, limit: Rlimit) {
+    prlimit(Pid::from_raw(pid as i32), Resource::As, limit).unwrap();
+}
+
+/// Leaves a process less than any segment takes. Returns the limit of all others.
+fn give_no_addresses(pid: u32) -> Rlimit {
+    let pages = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
+    let bytes = pages.split(' ').next().unwrap().parse::<u64>().unwrap() * rustix::param::page_size() as u64;
+    let unlimited = getrlimit(Resource::As);
+    limit_addresses(pid, Rlimit { current: Some(bytes + (1 << 20)), ..unlimited });
+    unlimited
+}
+
 #[test]
 fn programs_wait_while_there_are_no_descriptors_and_none_is_lost() {
     for more in [0, 5, 9, 12] {
@@ -66,18 +79,31 @@ fn a_program_for_which_the_worker_has_no_addresses_left_is_attached_to_once_it_h
     let site = Site::new();
     let daemon = site.bare_daemon(&[]);
     let worker = daemon.worker_pid();
-    let pid = Pid::from_raw(worker as i32);
-    let pages = std::fs::read_to_string(format!("/proc/{worker}/statm")).unwrap();
-    let bytes = pages.split(' ').next().unwrap().parse::<u64>().unwrap() * rustix::param::page_size() as u64;
-    let before = getrlimit(Resource::As);
-    // Less than any segment takes.
-    prlimit(pid, Resource::As, Rlimit { current: Some(bytes + (64 << 10)), ..before }).unwrap();
+    let unlimited = give_no_addresses(worker);
     let made = site.program(&[20, 1], &[]).finish();
     daemon.says("failed to attach to a program, trying again");
-    prlimit(pid, Resource::As, before).unwrap();
+    limit_addresses(worker, unlimited);
     daemon.settled(made).assert_balanced();
     assert_eq!(daemon.metrics().sum("blkin_programs_rejected_total"), 0);
     assert_eq!(daemon.worker_pid(), worker);
+}
+
+#[test]
+fn a_program_that_waits_to_be_attached_to_is_taken_over_by_the_next_worker() {
+    let site = Site::new();
+    let daemon = site.bare_daemon(&[]);
+    let attached = site.program(&[20, 1], &[]);
+    wait_for("the program to be attached to", || (daemon.metrics().sum("blkin_programs") == 1).then_some(()));
+    give_no_addresses(daemon.worker_pid());
+    let waiting = site.program(&[20, 1], &[]).finish();
+    daemon.says("failed to attach to a program, trying again");
+    // What the next worker goes on from is written once a program has gone.
+    let gone = attached.finish();
+    wait_for("the other to be gone", || {
+        (daemon.metrics().sum("blkin_programs_departed_total") == 1).then_some(())
+    });
+    daemon.signal_worker(Signal::KILL);
+    daemon.settled(gone + waiting).assert_balanced();
 }
 
 #[test]

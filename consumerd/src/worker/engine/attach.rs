@@ -57,6 +57,13 @@ impl Engine {
         Ok(())
     }
 
+    /// The largest number of a program before which the next worker finds none that waits to be attached to: those up to there
+    /// it takes for let go, but for what it is told of.
+    pub(super) fn last_settled(&self) -> u64 {
+        let waiting = self.late.iter().map(|offered| offered.identity.number);
+        waiting.fold(self.last_program, |last, number| last.min(number.saturating_sub(1)))
+    }
+
     /// Tries again.
     pub(super) fn attach_late(&mut self, now: Duration) {
         for offered in std::mem::take(&mut self.late) {

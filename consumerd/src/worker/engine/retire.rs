@@ -59,7 +59,7 @@ impl Engine {
             next_frame: self.ledger.first_frame(),
             spans_split: self.spans.split,
             programs_departed: self.departed_programs,
-            last_program: self.last_program,
+            last_program: self.last_settled(),
             departed: self.departed,
             sinks: self.ledger.checkpoint(),
             programs,

@@ -14,7 +14,7 @@ int main(void)
 	BLKIN_TIMESTAMP(&put, NULL, SERVER_RECV);
 	BLKIN_KEYVAL_STRING(&put, NULL, "object", "alpha");
 
-	blkin_init_child(&write, &put, &osd, "journal write"); /* part of it happens elsewhere */
+	blkin_init_child(&write, &put, &osd, "journal write"); /* the OSD does a part of it */
 	BLKIN_TIMESTAMP(&write, NULL, "start");
 	usleep(2000);
 	BLKIN_KEYVAL_INTEGER(&write, NULL, "bytes", 4096);

@@ -35,10 +35,10 @@ static int serve(int peer)
 	blkin_init_endpoint(&osd, "127.0.0.1", 6800, "osd.0");
 	if (read(peer, &message, sizeof message) != sizeof message)
 		return -1;
-	blkin_unpack_trace_info(&message.ids, &ids);           /* who is called takes part in the same span */
+	blkin_unpack_trace_info(&message.ids, &ids);           /* the server writes into the same span */
 	blkin_set_trace_properties(&read_op, &ids, "read", &osd);
 	BLKIN_TIMESTAMP(&read_op, NULL, SERVER_RECV);
-	blkin_init_child(&disk, &read_op, NULL, "disk");       /* what it does for that is a child */
+	blkin_init_child(&disk, &read_op, NULL, "disk");       /* its own work is a child span */
 	BLKIN_TIMESTAMP(&disk, NULL, "start");
 	usleep(1000);
 	BLKIN_TIMESTAMP(&disk, NULL, "end");

@@ -73,7 +73,7 @@ says_what_is_too_old() {
     rm "$work/stubs/cargo" && printf '#!/bin/sh\necho "cargo 1.65.0"\n' >"$work/stubs/cargo" && chmod 0755 "$work/stubs/cargo" || return 1
     said=$(PATH=$work/stubs:$PATH "$1" "${@:2}" 2>&1) && return 1
     echo "$said"
-    [[ $said == *"Rust 1.65.0 is here, and 1."*" is needed"* ]]
+    [[ $said == *"found Rust 1.65.0, but 1."*" is needed"* ]]
 }
 check "a Rust that is too old is named" says_what_is_too_old scripts/install --prefix /usr --destdir "$work/old"
 check "by the demo" says_what_is_too_old scripts/demo --once

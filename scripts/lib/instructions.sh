@@ -1,15 +1,15 @@
 # Sourced by scripts/test: how many instructions a record takes, against scripts/lib/instructions.limits.
 #
-# Portable producer: callgrind counts 10,000 calls of each kind (valgrind has no rseq), with strings read in blocks, as they are
-# outside of it. Restartable sequences: the
-# instructions between the symbols of each, as the linker left them. Only counts gate; times do not.
+# Portable producer: callgrind counts 10,000 calls of each kind (valgrind has no rseq), with strings read in blocks as they are
+# outside valgrind. Restartable sequences: the instructions between the symbols of each, as linked. Only counts pass or fail the
+# stage; times do not.
 
 instruction_limits=scripts/lib/instructions.limits
 
-# count_calls PROGRAM CASE: instructions of all its calls.
+# count_calls PROGRAM CASE: prints the instructions of all its calls.
 count_calls() {
     local said
-    # One variant of strlen() and its like, whatever the CPU.
+    # The same variant of strlen() and similar functions on every CPU.
     said=$(env -u BLKIN_OFF -u RATE -u BLKIN_RATE BLKIN_SOCKET=/nonexistent BLKIN_RING_BYTES=16777216 BLKIN_STRINGS=blocks \
         GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX2 \
         valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect=measured "$1" "$2" 2>&1) ||
@@ -17,7 +17,7 @@ count_calls() {
     sed -n 's/.*Collected : \([0-9]*\).*/\1/p' <<<"$said"
 }
 
-# count_portable LIBRARY_FOLDER: "portable/CASE COUNT" for each kind of call.
+# count_portable LIBRARY_FOLDER: prints "portable/CASE COUNT" for each kind of call.
 count_portable() {
     local program=$target/instructions/count loop calls name
     mkdir -p "$target/instructions"
@@ -31,7 +31,7 @@ count_portable() {
     done
 }
 
-# count_rseq LIBRARY: "rseq/NAME COUNT" for each pair of symbols blkin_rseq_NAME_start and _end.
+# count_rseq LIBRARY: prints "rseq/NAME COUNT" for each pair of symbols blkin_rseq_NAME_start and _end.
 count_rseq() {
     local name start end
     nm "$1" | awk '$3 ~ /^blkin_rseq_.*_(start|end)$/ {
@@ -44,8 +44,8 @@ count_rseq() {
         done
 }
 
-# judge_counts: reads "CASE COUNT" lines; one check for each, and one for each limit that nothing was counted for.
-# A count above its limit fails. One far below asks for a lower limit, so that what was won stays won.
+# judge_counts: reads "CASE COUNT" lines; checks each, and that no limit is left without a count. A count above its limit fails.
+# For a count far below, it asks for a lower limit, so that an improvement is not lost again.
 judge_counts() {
     awk -v file="$instruction_limits" '
         BEGIN { while ((getline line < file) > 0) if (split(line, word, " ") == 2 && line !~ /^#/) limit[word[1]] = word[2] }

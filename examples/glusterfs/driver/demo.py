@@ -16,7 +16,7 @@ def main(built):
         step("fio writes 4 KiB blocks in random order, and verifies them; every operation is traced")
         job = cluster.fio(*WRITES, "--size=2m")
         print(f"{job['write']['total_ios']} writes, {job['read']['total_ios']} reads, no error")
-        step("Where every annotation went (the ledger; 'holds' means nothing was lost without a name)")
+        step("Where every annotation went (the ledger; 'holds' means that every loss is counted)")
         print(node.settle(), end="")
         step("How long the disks took to write: blkin stats start end --span writev")
         print(node.blkin("stats", "start", "end", "--span", "writev"), end="")

@@ -56,7 +56,7 @@ def peer(name, title, program, call, *options, group="hot", **more):
 
 
 CLOCKS = [
-    Case("rdtsc", "`rdtsc`: the floor of anything that knows the time", "hot", "hot", ("rdtsc",)),
+    Case("rdtsc", "`rdtsc`: the floor for any timestamp", "hot", "hot", ("rdtsc",)),
     Case("clock_gettime", "`clock_gettime(CLOCK_MONOTONIC)`", "hot", "hot", ("clock_gettime",)),
 ]
 
@@ -77,14 +77,14 @@ HOT = [
     blkin("legacy-integer", "C, legacy: integer", "legacy-integer"),
     blkin("legacy-string", "C, legacy: string", "legacy-string"),
     blkin("dynamic-event", "C, legacy: event, every text new in each call", "dynamic-event", "-n", 2000),
-    Case("dynamic-texts", "… of which the making of the texts", "hot", "hot", ("dynamic-texts",)),
+    Case("dynamic-texts", "… of which making the texts", "hot", "hot", ("dynamic-texts",)),
     blkin("event-portable", "event, portable producer", "event", environment=PORTABLE),
     blkin("legacy-event-portable", "legacy event, portable producer", "legacy-event", environment=PORTABLE),
     blkin("string-portable", "string, portable producer", "string", environment=PORTABLE),
     blkin("legacy-string-portable", "legacy string, portable producer", "legacy-string", environment=PORTABLE),
     blkin("dynamic-event-portable", "every text new, portable producer", "dynamic-event", "-n", 2000,
           environment=PORTABLE),
-    blkin("event-no-areas", "event, as with a C library without areas for sequences", "event", environment=NO_AREAS),
+    blkin("event-no-areas", "event, C library that registers no rseq area", "event", environment=NO_AREAS),
     blkin("root-no-areas", "… `blkin_init_new_trace`, sampled", "root", environment=NO_AREAS),
     blkin("event-no-areas-two", "… two producers on two CPUs", "event", "-t", "-p", 8000, environment=NO_AREAS, pinned=False),
     blkin("event-overwrite", "event, flight recorder", "event", environment=OVERWRITE),
@@ -102,7 +102,7 @@ HOT = [
     blkin("root", "`blkin_init_new_trace`, sampled", "root"),
     peer("lttng", "LTTng-UST tracepoint, 3 integers and 2 strings", "hot_lttng", "lttng", needs="lttng"),
     peer("lttng-long", "… the second string of 1,000 bytes", "hot_lttng", "lttng-long", "-n", 400, needs="lttng"),
-    peer("lttng-event", "LTTng-UST event of its own, 3 integers", "hot_lttng", "lttng-event", needs="lttng"),
+    peer("lttng-event", "LTTng-UST tracepoint per event name, 3 integers", "hot_lttng", "lttng-event", needs="lttng"),
     peer("lttng-two", "LTTng-UST tracepoint, two producers", "hot_lttng", "lttng", "-t", "-p", 8000, needs="lttng", pinned=False),
     peer("fastrace-event", "fastrace `add_event`", "peers", "fastrace-event", pinned=False),
     peer("fastrace-span", "fastrace child span", "peers", "fastrace-span", pinned=False),
@@ -118,7 +118,7 @@ OFF_CASES = [
     blkin("off-set-record", "`blkin_record`, off by `blkin set`", "record", group="off", rule=SET_OFF),
     blkin("off-rust-event", "`event!`, off", "rust-event", program="peers", group="off", environment=OFF, pinned=False),
     blkin("off-record", "`blkin_record`, off", "record", group="off", environment=OFF),
-    blkin("off-found", "`blkin_record` by its address, off: through the shared library", "record-found", group="off",
+    blkin("off-found", "`blkin_record` through a function pointer, off", "record-found", group="off",
           environment=OFF),
     blkin("off-legacy", "legacy macro, off", "legacy-event", group="off", environment=OFF),
     blkin("unsampled-event", "`BLKIN_EVENT` on a request that is not sampled", "event-unsampled", group="off"),
@@ -127,7 +127,7 @@ OFF_CASES = [
           environment=RARE),
     blkin("unsampled-rust-root", "Rust: a root that is not sampled", "rust-root", group="off", program="peers", pinned=False,
           environment=RARE),
-    blkin("unsampled-rust-child", "Rust: a child of one", "rust-child", group="off", program="peers", pinned=False,
+    blkin("unsampled-rust-child", "Rust: a child of such a root", "rust-child", group="off", program="peers", pinned=False,
           environment=RARE),
     peer("lttng-off", "LTTng-UST tracepoint that no session enables", "hot_lttng", "lttng-off", group="off",
          needs="lttng"),
@@ -155,7 +155,7 @@ FIRST = [
 ]
 
 PIPE = [
-    Case("pipe-none", "nothing, against itself: the noise of the method", "pipe", "pipe", ("none", 40)),
+    Case("pipe-none", "no tracing against no tracing: noise of the method", "pipe", "pipe", ("none", 40)),
     Case("pipe-off", "off", "pipe", "pipe", ("legacy", 40), OFF, "blkin"),
     Case("pipe-new", "on, literals", "pipe", "pipe", ("new", 40), kind="blkin"),
     Case("pipe-legacy", "on, legacy calls", "pipe", "pipe", ("legacy", 40), kind="blkin"),

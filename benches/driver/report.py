@@ -12,50 +12,57 @@ INTRO = """# What tracing costs
 
 Written by `./scripts/bench{options}`. Absolute figures move from machine to machine: compare within one run only.
 
-What is measured runs on CPU 1; consumerd, LTTng's daemons, the syslog daemon and the peers' own threads on CPU 0.
-Hot calls come in bursts of 5,000 with pauses of 4 ms in which the readers catch up; the time stamp counter, fenced, is
-read around each burst; a run's figure is its median burst, and the figure here the median of {runs} runs. All cases
-take turns within each run, so that drift hits all alike. The loop around the call (case `bare-loop`) is in every
-figure.
+The measured program runs on CPU 1. consumerd, LTTng's daemons, the syslog daemon and the peers' own threads run on CPU 0.
+In `transport`, `ship` and `scale` the traced programs run on CPU 0 and their reader on CPU 1. Hot calls are made in bursts,
+usually of 5,000, with pauses of 4 ms in which the readers catch up. The clock is read before and after each burst: in C the
+fenced time stamp counter, in Rust the monotonic clock. The figure of a run is its median burst; the figure here is the
+median of {runs} runs. The cases take turns within each run, so drift affects all of them alike. Every hot figure includes
+the loop around the call (case `bare-loop`).
 
-In a virtual machine somebody else may use the other thread of the core that is measured on, which takes up to half of its
-speed, for milliseconds or for minutes. So a fixed piece of work is timed beside each burst of a C program: *own core* are the
-medians of those bursts beside which it ran at full speed. A program that shares its cores pays what the plain medians say.
+In a virtual machine, another guest may use the other hardware thread of the measured core. That takes up to half of the
+core's speed, for milliseconds or for minutes. A C program therefore times a fixed piece of work before and after each burst.
+*Own core* is the median of the bursts beside which that work ran at full speed. A program that shares its cores pays the
+plain median.
 """
 
 HOW = """## How each figure is taken
 
-- **Cold**: single calls, each after so much other memory was written, a cache line at a time. What two fenced readings
-  of the counter cost is taken off. **First lap**: the first 8,000 calls of a new process after one.
-- **Every text new**: names of span, endpoint and event differ in each call from all before, in buffers used again and
-  again. Making the texts is measured by itself.
-- **Two producers**: two threads, one on each CPU, in the same bursts; consumerd has to share CPU 0 with one.
-- **Pipe test**: 10,000 round trips over two pipes, client and server on one CPU, a new trace and a child for each, two
-  events on either side. Blocks with and without tracing take turns within a pair of processes.
-- **LTTng-UST** writes its trace to disk; `lttng` carries three integers and two strings, as an annotation of BlkKin
-  does, `lttng-event` the integers only. It discarded {discarded} events in all of this.
-- **fastrace** and **opentelemetry_sdk** hand over to exporters that throw everything away; spans begin and end outside
-  the time taken where only events are measured, and bursts are as long as their queues take without dropping.
-- **syslog()** to BusyBox's daemon, which appends to a file; bursts of 100.
+- **Cold**: single calls, each made after the stated amount of other memory was written, one cache line at a time. The
+  cost of the two fenced clock readings is subtracted. **First lap**: the first 8,000 calls of a new process after one
+  call that sets everything up.
+- **Every text new**: in each call the names of span, endpoint and event differ from all earlier ones; their buffers are
+  reused. The cost of making the texts is measured separately.
+- **Two producers**: two threads, one on each CPU, record at the same time; consumerd shares CPU 0 with one of them.
+- **Pipe test**: 10,000 round trips over two pipes, client and server on one CPU. Each round trip has a new trace with one
+  child span, and two events on either side. Blocks with and without tracing take turns within one pair of processes.
+- **LTTng-UST** writes its trace to disk. `lttng` carries three integers and two strings, as an annotation of BlkKin
+  does; `lttng-event` carries only the integers. LTTng discarded {discarded} events in all of these runs.
+- **fastrace** and **opentelemetry_sdk** pass their spans to exporters that discard everything. Where only events are
+  measured, the time excludes the begin and end of the span. Their bursts are short enough that no queue overflows.
+- **syslog()** writes to BusyBox's daemon, which appends to a file; bursts of 100.
 - **quill** is not here: none of the registries that scripts/bench may install from (Debian, crates.io, PyPI) has it.
-- **Lost** are annotations that found no room or were not read, in all runs of the case together: a dropped record has
-  another price than a written one.
-- **Growth** (`scale`): a million annotations a second, of all programs or threads together, in bursts of 320 that come
-  at different moments; CPU time of the threads that record, for each call, and of consumerd's, for each annotation.
-  Each program has made 320 annotations before, so that what its first record costs (`first-start`) is not spread over its
-  calls: of 100 programs each makes a hundredth of what one alone does, and sleeps 32 ms between two bursts. So they are
-  compared with one program that makes all calls, and with one of them alone, which sleeps as long
-  ([0013]({adr}/0013-many-programs.md)). The memory of consumerd counts the pages of rings that it shares with programs; how many, is said.
-- **A storage node** (`moderate`): five programs that each serve one request after the other, together 10,000, 60,000 and
-  200,000 annotations a second for five seconds, nothing bound to a CPU; before that nobody is traced, and then five programs that
-  do nothing. Why a single annotation costs more there: [0014]({adr}/0014-looking-seldom.md).
-- **Transport** is paced to 21 and 52 million a second, so that a bound of 20 and 50 is not missed by the pacing.
-  Its ring of 16 MiB is full 12 ms after the reader's last look at 21 million a second, 5 ms at 52 million: what is lost with
-  a *longest time between two looks* above that is what the machine took from the reader. *Median of the drains*: at most
-  256 KiB each, apart from such times.
-- **Memory** is what /proc/PID/smaps_rollup says, of a C program before tracing (`plain`) and after one record, alone or
-  of each of 1,000 threads, and of consumerd's two processes beside it. Its rings are shared: a page counts in both.
-- **Instructions** are those of one call under callgrind, which runs the portable producer.
+- **Lost** counts the annotations that found no room or were not read, in all runs of the case together. A dropped record
+  costs a different amount from a written one.
+- **Growth** (`scale`): all programs or threads together record a million annotations a second, in bursts of 320 that come
+  at different moments. The figures are the CPU time of the recording threads per call and of consumerd per annotation.
+  Each program has made 320 annotations before, so the cost of its first record (`first-start`) is not spread over the
+  measured calls. Each of 100 programs makes a hundredth of all calls and sleeps 32 ms between two bursts. The 100 are
+  therefore compared with one program that makes all calls, and with one of them alone, which sleeps as long
+  ([0013]({adr}/0013-many-programs.md)). The memory of consumerd includes the pages of the
+  rings that it shares with programs; the next row says how many.
+- **A storage node** (`moderate`): five programs each serve one request after the other and record 10,000, 60,000 and
+  200,000 annotations a second together, for five seconds each. Nothing is bound to a CPU. Before that, consumerd is measured
+  without a program, and with five programs that do nothing. Why a single annotation costs more at these
+  rates: [0014]({adr}/0014-looking-seldom.md).
+- **Transport** is paced to 21 and 52 million records a second. A paced program makes slightly fewer calls than asked for,
+  and the targets are 20 and 50 million.
+  Its ring of 16 MiB fills within 12 ms of the reader's last look at 21 million a second, within 5 ms at 52 million. If the
+  *longest time between two looks* exceeds that, records are lost because the machine did not run the reader. The *median of
+  the drains* is not affected by such pauses; a drain copies at most 256 KiB.
+- **Memory** is what /proc/PID/smaps_rollup reports for a C program before tracing (`plain`) and after one record
+  (`traced`), with one thread or with one record in each of 1,000 threads, and for consumerd's two processes beside it. The
+  rings are shared memory: `rss` counts their pages in both.
+- **Instructions** are those of one call under callgrind. Valgrind does not support rseq, so the portable producer runs there.
 """
 
 GROUPS = (
@@ -97,7 +104,7 @@ def table(group, cases, results):
     ratios = group == "hot"
     owns = group in ("hot", "off")
     yield (f"| case | | {unit} | lowest – highest run |" + (" own core |" if owns else "")
-           + (" ÷ rdtsc | LTTng ÷ it | lost |" if ratios else " lost |"))
+           + (" ÷ rdtsc | LTTng ÷ case | lost |" if ratios else " lost |"))
     yield "|---|---|---|---|" + ("---|" if owns else "") + ("---|---|---|" if ratios else "---|")
     for case in shown:
         values = results.values[case.name]
@@ -148,7 +155,7 @@ def sections(cases, results, options, charts, adr):
     shown_options = "" if options.runs == 9 else f" --runs {options.runs}"
     yield INTRO.format(options=shown_options, runs=options.runs)
     yield "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in machine.rows())]) + "\n"
-    yield "\n".join(["## What was promised", "", "Ratios are of medians of this run.", "",
+    yield "\n".join(["## What was promised", "", "Ratios compare the medians of this run.", "",
                      "| | target | figure | | own core | |", "|---|---|---|---|---|---|", *targets.rows(results)]) + "\n"
     for group, title in GROUPS:
         lines = list(table(group, cases, results))
@@ -162,9 +169,9 @@ def sections(cases, results, options, charts, adr):
         if lines:
             yield "\n".join([f"## {title}", "", *lines]) + "\n"
     yield HOW.format(discarded=results.lost.get("lttng", "no"), adr=adr)
-    yield "\n".join(["## Again, one by one", "",
+    yield "\n".join(["## Repeating one measurement", "",
                      "`./scripts/bench --only CASE` (or a group: hot, off, cold, pipe, first, instructions, memory, consumer)",
-                     "builds, starts the daemons and measures just that. What it runs:", "",
+                     "builds everything, starts the daemons and measures only that. The commands it runs:", "",
                      *commands(cases, results)])
 
 

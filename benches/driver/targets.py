@@ -54,12 +54,12 @@ def of_hot_path(median):
     yield Target("legacy event ÷ `rdtsc`", ratio(median, "legacy-event", "rdtsc"), 1.75, "×")
     yield Target("event with every text new, without making the texts, ÷ `rdtsc`",
                  net / rdtsc if net is not None and rdtsc else None, 1.9, "×")
-    yield Target("event, portable producer ÷ the other", ratio(median, "event-portable", "event"), 1.2, "×")
-    yield Target("legacy event, portable producer ÷ the other",
+    yield Target("event, portable producer ÷ rseq producer", ratio(median, "event-portable", "event"), 1.2, "×")
+    yield Target("legacy event, portable producer ÷ rseq producer",
                  ratio(median, "legacy-event-portable", "legacy-event"), 1.2, "×")
     for name in ("string", "legacy-string", "dynamic-event"):
         title = {"dynamic-event": "event with every text new"}.get(name, name.replace("-", " "))
-        yield Target(f"{title}, portable producer ÷ the other", ratio(median, f"{name}-portable", name), 1.2, "×")
+        yield Target(f"{title}, portable producer ÷ rseq producer", ratio(median, f"{name}-portable", name), 1.2, "×")
     yield Target("event, two producers ÷ one", ratio(median, "event-two", "event"), 1.2, "×")
     yield Target("legacy event, two producers ÷ one", ratio(median, "legacy-event-two", "legacy-event"), 1.2, "×")
     yield Target("LTTng-UST ÷ event", ratio(median, "lttng", "event"), 8, "×", at_least=True)
@@ -72,9 +72,9 @@ def of_other_calls(median):
         yield Target(f"{title}, cold (4 MiB) ÷ LTTng-UST", ratio(median, f"cold-{name}-4096", "cold-lttng-4096"),
                      round(third, 3), "×")
         yield Target(f"{title}, first lap ÷ LTTng-UST", ratio(median, f"lap-{name}", "lap-lttng"), round(third, 3), "×")
-    yield Target("off, inline, over the loop", more_than(median, "off-event", "bare-loop"), 0.5, "ns")
-    yield Target("off, through the legacy call, over the loop", more_than(median, "off-record", "bare-loop"), 2, "ns")
-    yield Target("root that is not sampled, over the loop", more_than(median, "unsampled-root", "bare-loop"), 3, "ns")
+    yield Target("off, inline, minus the bare loop", more_than(median, "off-event", "bare-loop"), 0.5, "ns")
+    yield Target("off, through the legacy call, minus the bare loop", more_than(median, "off-record", "bare-loop"), 2, "ns")
+    yield Target("root that is not sampled, minus the bare loop", more_than(median, "unsampled-root", "bare-loop"), 3, "ns")
     yield Target("pipe test, literals", median("pipe-new"), 3, "%")
     yield Target("pipe test, legacy calls", median("pipe-legacy"), 3, "%")
 
@@ -86,11 +86,11 @@ def of_the_reader(results):
     yield Target("transport alone, offered 52 M/s: attempted",
                  consumer(results, "transport", "52 M/s", "attempted"), 50, "M/s", at_least=True)
     yield Target("drain and validate", consumer(results, "transport", "as many", "drain and validate"), 15, "ns")
-    yield Target("encode and ship, a second and core", consumer(results, "ship", "shipped", scale=1e-6), 3, "M/s",
+    yield Target("encode and ship, per second and core", consumer(results, "ship", "shipped", scale=1e-6), 3, "M/s",
                  at_least=True)
     for name in ("100 programs", "1,000 threads"):
         yield Target(f"a call, {name} ÷ 1", consumer(results, "scale", name, "a call ÷ that of 1 program"), 1.3, "×")
-        yield Target(f"an annotation of consumerd, {name} ÷ 1", consumer(results, "scale", name, "of consumerd ÷"), 1.3,
+        yield Target(f"an annotation in consumerd, {name} ÷ 1", consumer(results, "scale", name, "in consumerd ÷"), 1.3,
                      "×")
     yield Target("a call, 100 programs ÷ 1 of them alone", consumer(results, "scale", "100 programs", "of them alone"), 1.3,
                  "×")

@@ -54,7 +54,7 @@ fn main() -> Result<()> {
         let compare =
             |what: &str, one: f64, other: f64| report(&format!("scale, {name}, {what}"), "×", one / other);
         compare("a call ÷ that of 1 program", cost.call, alone.call);
-        compare("an annotation of consumerd ÷ that of 1 program", cost.shipped, alone.shipped);
+        compare("an annotation in consumerd ÷ that of 1 program", cost.shipped, alone.shipped);
         if shape.programs == SELDOM.part {
             compare("a call ÷ that of 1 of them alone", cost.call, seldom.call);
         }
@@ -87,9 +87,9 @@ fn measure(scribe: &Scribe, annotations: u64, rate: u64, shape: Shape) -> Result
             / Some(figures.acked - warm).filter(|acked| *acked > 0.0).context("nothing was shipped")?,
     };
     report(&format!("scale, {name}, a call"), "ns of CPU", cost.call);
-    report(&format!("scale, {name}, an annotation of consumerd"), "ns of CPU", cost.shipped);
+    report(&format!("scale, {name}, an annotation in consumerd"), "ns of CPU", cost.shipped);
     report(&format!("scale, {name}, memory of consumerd"), "KiB", consumerd.resident_kib());
-    report(&format!("scale, {name}, rings of programs in that"), "KiB", consumerd.shared_kib());
+    report(&format!("scale, {name}, of which rings of programs"), "KiB", consumerd.shared_kib());
     report(&format!("scale, {name}, lost"), "annotations", figures.lost_in_programs + figures.lost_in_sink);
     Ok(cost)
 }

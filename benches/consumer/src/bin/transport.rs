@@ -24,7 +24,7 @@ const MANY: u64 = 200;
 const BURST: u64 = 512;
 /// Offered without and with hope to lose nothing: somewhat more than the 20 and 50 million that were promised, since a
 /// paced program, which starts and ends within the time taken, makes a little less than it is asked for.
-const RATES: [(u64, &str); 3] = [(21_000_000, "21 M/s"), (52_000_000, "52 M/s"), (0, "as many as it can")];
+const RATES: [(u64, &str); 3] = [(21_000_000, "21 M/s"), (52_000_000, "52 M/s"), (0, "as many as possible")];
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

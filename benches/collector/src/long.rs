@@ -21,7 +21,7 @@ struct Case {
 }
 
 const CASES: [Case; 3] = [
-    Case { title: "traces of 10, which do not go on", message: short },
+    Case { title: "traces of 10, complete in one message", message: short },
     Case { title: "1000 traces that grow with each message", message: thousand },
     Case { title: "one trace of half of all spans, and traces of 10", message: one },
 ];

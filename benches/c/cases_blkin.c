@@ -1,4 +1,4 @@
-/* BlkKin's calls, and what a clock costs. */
+/* BlkKin's calls, and readings of the clock. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include <zipkin_c.h>
 #include "bench.h"
 
-/* Each burst annotates as many requests as a busy daemon has open at a time. */
+/* REQUESTS: each burst annotates as many requests as a busy daemon has open at a time. */
 enum { REQUESTS = 64, TEXTS = 64, PLACES = 200, PARTS = 100, STEPS = 10 };
 
 static struct blkin_endpoint endpoint;
@@ -21,13 +21,13 @@ static struct blkin_span spans[REQUESTS], unsampled_span;
 #define TRACE (&traces[i % REQUESTS])
 static volatile uint64_t sink;
 static char long_text[LONG_BYTES + 1];
-/* What a daemon of many parts says, each at a place of its own. */
+/* The event texts of a daemon with many components, each at its own address. */
 static char said[PLACES][16];
-/* Its parts, each an endpoint by itself, as Ceph has one for each placement group. */
+/* The components. Each is an endpoint of its own, as each placement group is in Ceph. */
 static struct part { char name[16]; struct blkin_endpoint endpoint; struct blkin_trace trace; } parts[PARTS];
 
 /*
- * Texts of which none was ever seen before: eight digits in the middle count up. They are written half a round ahead,
+ * Texts that were never used before: eight letters in the middle count up. They are written half a round ahead,
  * so that the copy does not wait for the store. Each thread has its own.
  */
 static __thread struct text { char name[24], endpoint[24], event[24]; } texts[TEXTS];
@@ -35,7 +35,7 @@ static __thread struct blkin_endpoint text_endpoints[TEXTS];
 static __thread struct blkin_trace text_traces[TEXTS];
 static __thread uint64_t written;
 
-/* The lowest 32 bits as eight letters from a to p. */
+/* Eight letters from a to p that stand for the lowest 32 bits. */
 static inline uint64_t letters(uint64_t number)
 {
 	number &= 0xffffffff;
@@ -47,7 +47,7 @@ static inline uint64_t letters(uint64_t number)
 
 static void begin_texts(void)
 {
-	/* Other texts than another thread's. */
+	/* Each thread begins at another number. */
 	written = ((uint64_t)time(NULL) + (uint64_t)gettid()) << 16;
 	for (int i = 0; i < TEXTS; i++) {
 		strcpy(texts[i].name, "Maaaaaaaaa12");
@@ -111,7 +111,7 @@ BENCH_CASE(event_unsampled, BLKIN_EVENT(&unsampled_span, "Enqueued op"))
 
 BENCH_CASE(legacy_event, BLKIN_TIMESTAMP(TRACE, &endpoint, "Enqueued op"))
 BENCH_CASE(record, blkin_record(TRACE, &prepared))
-/* As a program that found it by dlsym(): nothing of the header is inlined. */
+/* Called as after dlsym(): nothing of the header is inlined. */
 static int (*volatile found_record)(const struct blkin_trace *, const struct blkin_annotation *) = blkin_record;
 BENCH_CASE(record_found, found_record(TRACE, &prepared))
 BENCH_CASE(legacy_long, BLKIN_TIMESTAMP(TRACE, &endpoint, "Enqueued op in the write queue"))

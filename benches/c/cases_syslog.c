@@ -1,4 +1,4 @@
-/* syslog(3) to a daemon that writes a file. */
+/* syslog(3) to a daemon that writes to a file. */
 #include <stddef.h>
 #include <syslog.h>
 

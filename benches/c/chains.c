@@ -1,6 +1,6 @@
 /*
- * What a reading of the clock waits for on this processor: rdtsc alone, and with a chain of loads, a chain of
- * additions or independent instructions behind it. docs/adr/0007-reading-the-clock.md says what follows from it.
+ * What a reading of the clock waits for on this processor: rdtsc alone, and followed by a chain of loads, a chain of
+ * additions or independent instructions. docs/adr/0007-reading-the-clock.md draws the conclusions.
  *
  *	gcc -O2 benches/c/chains.c -o /tmp/chains && taskset -c 1 /tmp/chains
  */
@@ -23,7 +23,7 @@ static double now_ns(void)
 #define LOAD "mov (%0,%%r8),%%r8\n"
 #define ADD "add $1,%%r8\n"
 #define NOP "nop\n"
-/* Four additions, none of which needs another one. */
+/* Four independent additions. */
 #define FOUR "add $1,%%r8\nadd $1,%%r9\nadd $1,%%r10\nadd $1,%%r11\n"
 
 #define MEASURE(name, code)                                                                        \

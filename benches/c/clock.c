@@ -21,7 +21,7 @@ double bench_core_ticks(void)
 {
 	double best = 1e18;
 
-	/* The better of two: the first may meet an interrupt, or a core that just woke up. */
+	/* The better of two runs counts: the first may meet an interrupt, or a core that has just woken up. */
 	for (int run = 0; run < 2; run++) {
 		uint64_t before = bench_ticks();
 		for (int i = 0; i < 300; i++)

@@ -1,11 +1,11 @@
 /*
- * What code costs that is found cold: two processes on one CPU answer each other over pipes, and each does a few things before
- * it writes. In a loop of its own none of these things would cost anything to speak of; here the kernel has had the caches and
- * the branches' history in between. docs/adr/0007-reading-the-clock.md says what follows from it.
+ * The cost of code that runs cold: two processes on one CPU answer each other over pipes, and each does a few things before
+ * it writes. In a loop none of these things would cost anything worth mentioning. Here the kernel runs in between and replaces
+ * the contents of the caches and the branch history. docs/adr/0007-reading-the-clock.md draws the conclusions.
  *
  *	gcc -O2 -Ibenches/c benches/c/cold.c benches/c/clock.c -o /tmp/cold && taskset -c 1 /tmp/cold
  *
- * Prints the cost of each thing, beside as many instructions that do nothing, the median of blocks in turns.
+ * Prints the cost of each thing compared with as many instructions that do nothing: the median of blocks taken in turns.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -42,11 +42,11 @@ static uint64_t ring[1 << 17], head, ids;
 			(void)memory[i * ((bytes) / (int)sizeof(long))];   \
 	} while (0)
 #define CODE(count, text) __asm__ volatile("test %%rsp, %%rsp\n.rept " #count "\n" text "\n.endr" : : : "rax", "memory", "cc")
-/* Below the bytes that functions use without taking them. */
+/* Moves the stack pointer below the red zone, the bytes that functions use without reserving them. */
 #define CODE_WITH_STACK(count, text) \
 	__asm__ volatile("sub $128, %%rsp\n.rept " #count "\n" text "\n.endr\nadd $128, %%rsp" : : : "rax", "memory", "cc")
 
-/* An event as a record has it, with nothing around it: no library, no other thread, no room to look for. */
+/* The bare record of an event: no library, no other thread, no check for room. */
 static inline __attribute__((always_inline)) void event(uint64_t trace, uint64_t span, uint64_t name)
 {
 	uint64_t *record = ring + (head & (sizeof ring / sizeof *ring - 1));
@@ -107,7 +107,7 @@ static void serve(int in, int out)
 	}
 }
 
-/* Nanoseconds of a round trip. */
+/* Nanoseconds per round trip. */
 static double block(int thing, int in, int out)
 {
 	double start = bench_now_ns();

@@ -1,15 +1,15 @@
 /*
- * What one call costs: PROGRAM [-b BURSTS] [-n CALLS] [-p PAUSE_US] [-c KIB | -l | -t] CASE
+ * The cost of one call: PROGRAM [-b BURSTS] [-n CALLS] [-p PAUSE_US] [-c KIB | -l | -t | -f | -F] CASE
  *
- *  (default)  bursts of calls with pauses in which whoever reads can catch up; the time stamp counter, fenced, around
- *             each burst; prints the median burst, a call. A second line, case/own, says the same of the bursts alone during
- *             which nobody else used the core, as a virtual machine's neighbour on its other thread does (0: they were too
- *             few); a third, case/core, how fast the core was at its best, by which runs that were slowed all the time are
- *             told from others
+ *  (default)  bursts of calls, with pauses in which the reader can catch up; the fenced time stamp counter is read before
+ *             and after each burst; prints the time per call of the median burst. A second line, case/own, gives the same for
+ *             only those bursts during which nobody else used the core, as a virtual machine's neighbour on its other thread
+ *             does (0: there were too few). A third line, case/core, gives the core's best time for a fixed piece of work; by
+ *             it the driver recognises runs that were slowed all the time
  *  -c KIB     cold: single calls, each after KIB of other memory was written; prints the median call
- *  -l         first lap: the first burst of a new process, after one call that makes and maps what is needed
+ *  -l         first lap: the first burst of a new process, after one call that creates and maps what is needed
  *  -t         as default, by two threads at once, on CPU 0 and CPU 1; prints the mean of their medians
- *  -f         the first call of all, in microseconds; -F the same in a forked child of a process that has made one
+ *  -f         the very first call, in microseconds; -F the same in a forked child of a process that has made a call
  *
  * Prints "case<TAB>unit<TAB>value". The driver pins, repeats and compares.
  */
@@ -50,17 +50,17 @@ static double burst(const struct bench_case *one, int count)
 	return (double)(bench_ticks() - before);
 }
 
-/* Makes and maps what the first call does, and gives whoever reads the time to come. */
+/* Makes the first call, which creates and maps everything, and gives the reader time to attach. */
 static void begin(const struct bench_case *one)
 {
 	burst(one, 1);
 	rest(ATTACH_US);
 }
 
-/* A core that is shared adds at half to four fifths of its speed. */
+/* A shared core runs the additions at half to four fifths of its speed, so this factor separates the two states. */
 static const double SAME_SPEED = 1.12;
 
-/* What hot() finds out beside its figure. */
+/* Further results of hot(). */
 static double own_ns, core_ticks;
 
 static double least(const double *values, int count)
@@ -98,7 +98,7 @@ static double hot(const struct bench_case *one)
 	return median;
 }
 
-/* The price of taking the time twice and of the loop is measured the same way, hot, and taken off. */
+/* The cost of reading the clock twice and of the loop is measured in the same way, hot, and subtracted. */
 static double cold(const struct bench_case *one)
 {
 	enum { SINGLES = 400, LINE = 64 };

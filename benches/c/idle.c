@@ -1,8 +1,8 @@
 /*
- * A program to be looked at: idle plain|traced|threads COUNT
+ * An idle program whose memory is measured: idle plain [COUNT]|traced|threads COUNT
  *
- * plain does nothing, traced records once, threads COUNT has COUNT threads that have each recorded once. Says "ready" and
- * waits for its standard input to end.
+ * plain records nothing, traced records once, threads COUNT also has COUNT threads that have each recorded once; plain COUNT
+ * has as many threads that record nothing. Prints "ready" and waits for its standard input to end.
  */
 #include <pthread.h>
 #include <stdio.h>

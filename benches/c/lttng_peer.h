@@ -10,7 +10,7 @@
 
 #include <lttng/tracepoint.h>
 
-/* What one annotation of BlkKin carries: three ids and two strings. */
+/* Carries the same as an annotation of BlkKin: three ids and two strings. */
 LTTNG_UST_TRACEPOINT_EVENT(
 	blkin_peer, annotation,
 	LTTNG_UST_TP_ARGS(int64_t, trace, int64_t, span, int64_t, parent, const char *, name, const char *, event),
@@ -23,7 +23,7 @@ LTTNG_UST_TRACEPOINT_EVENT(
 	)
 )
 
-/* What LTTng itself would do of an event with a literal name: the tracepoint is the name. */
+/* How LTTng represents an event with a literal name: the tracepoint itself is the name. */
 LTTNG_UST_TRACEPOINT_EVENT(
 	blkin_peer, enqueued_op,
 	LTTNG_UST_TP_ARGS(int64_t, trace, int64_t, span, int64_t, parent),

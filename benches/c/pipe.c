@@ -3,7 +3,8 @@
  *
  * Both run on one CPU. The client opens a trace and annotates "start" and "end"; the server joins it as a child and
  * does the same. Blocks of iterations without any tracing and blocks with MODE take turns within one pair of processes,
- * so that drift and the luck of a memory layout hit both alike. MODE: none, legacy, new, syslog.
+ * so drift and an accidental memory layout affect both alike. MODE: none, legacy, new, syslog, and lttng if built with
+ * PIPE_LTTNG.
  *
  * Prints for each repetition "pipe-base<TAB>s<TAB>T" and "pipe-MODE<TAB>s<TAB>T".
  */
@@ -26,7 +27,7 @@ static const char *const modes[] = { "base", "none", "legacy", "new", "syslog", 
 
 struct message {
 	struct blkin_trace_info info;
-	int mode; /* of the block this message belongs to; -1: the end */
+	int mode; /* mode of the block that this message belongs to; -1: the end */
 };
 
 static struct blkin_endpoint endpoint;

@@ -1,4 +1,4 @@
-"""What reads the annotations while they are measured: consumerd, LTTng's session daemon, a syslog daemon."""
+"""The daemons that read the annotations meanwhile: consumerd, LTTng's session daemon, a syslog daemon."""
 import json
 import os
 import re
@@ -34,7 +34,7 @@ def stop(process):
 
 
 class Consumerd:
-    """Joins and encodes everything, for a sink that throws it away."""
+    """Joins and encodes everything, for a sink that discards it."""
 
     def __init__(self, program, folder):
         self.socket, self.control = folder / "consumerd.sock", folder / "control.sock"
@@ -49,7 +49,7 @@ class Consumerd:
         wait_until(self.is_serving)
 
     def is_serving(self):
-        """Its worker has answered for the first time."""
+        """Whether its worker has answered for the first time."""
         try:
             return self.metric("blkin_programs") == 0
         except urllib.error.HTTPError:
@@ -62,7 +62,7 @@ class Consumerd:
         return sum(float(value) for value in re.findall(rf"^{name}(?:{{[^}}]*}})? ([0-9.e+]+)$", text, re.M))
 
     def lost(self):
-        """Annotations lost by programs or while draining, once the last program has been read to its end."""
+        """Annotations lost in programs or while draining, once the last program's rings have been read to their end."""
         wait_until(lambda: self.metric("blkin_programs") == 0, 3)
         return int(self.metric("blkin_program_lost_total") + self.metric("blkin_lost_total"))
 
@@ -77,7 +77,7 @@ class Consumerd:
 
 
 class Lttng:
-    """A session that writes its trace to disk and forgets all but the last few files."""
+    """A session that writes its trace to disk and keeps only the last few files."""
 
     def __init__(self, folder):
         os.environ["LTTNG_HOME"] = str(folder)
@@ -110,7 +110,7 @@ class Lttng:
 
 
 class Syslog:
-    """BusyBox's daemon, if none is here that a flood would hurt."""
+    """BusyBox's daemon, unless the machine already runs one that the messages would flood."""
 
     @staticmethod
     def may_run():

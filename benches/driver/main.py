@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what an annotation costs, beside its peers in the same run. scripts/bench builds everything and calls this."""
+"""Measures the cost of an annotation beside its peers in the same run. scripts/bench builds everything and calls this."""
 import argparse
 import os
 import subprocess
@@ -14,7 +14,7 @@ import report
 from daemons import Consumerd, Lttng, Syslog
 
 
-# Each takes seconds by itself.
+# The programs of the group `consumer` run for several seconds each, so fewer runs are enough.
 CONSUMER_RUNS = 3
 
 
@@ -35,7 +35,7 @@ def say(text):
 
 
 def rotated(cases, run):
-    """Each run begins elsewhere, so that no case always follows the same one."""
+    """Each run begins with another case."""
     start = run * 7 % max(len(cases), 1)
     return cases[start:] + cases[:start]
 
@@ -73,11 +73,11 @@ def main():
     cases, once = plan.chosen(options.only)
     missing = set(options.missing.split())
     if not Syslog.may_run():
-        say("   a syslog daemon already listens here; it is not flooded, and syslog() is not measured")
+        say("   skipping syslog(): a syslog daemon is already running here, and measuring would flood it")
         missing.add("syslog")
     cases = [case for case in cases if case.needs not in missing]
     if not cases and not once:
-        raise SystemExit(f"no case matches; there are: {' '.join(case.name for case in plan.CASES)} {' '.join(plan.ONCE)}")
+        raise SystemExit(f"no case matches; the cases and groups are: {' '.join(case.name for case in plan.CASES)} {' '.join(plan.ONCE)}")
     results, daemons = measure.Results(), []
     with tempfile.TemporaryDirectory(prefix="blkin-bench-") as folder:
         try:

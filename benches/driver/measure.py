@@ -1,4 +1,4 @@
-"""Runs cases and keeps what they say."""
+"""Runs the cases and collects their figures."""
 import os
 import re
 import statistics
@@ -6,13 +6,13 @@ import subprocess
 import time
 from pathlib import Path
 
-# So much longer may a fixed piece of work take on a core that nobody shares; as in benches/c/hot.c.
+# On a core that nobody shares, a fixed piece of work takes at most this factor of its best time; as in benches/c/hot.c.
 SAME_SPEED = 1.12
 QUICK = {"hot": ["-b", "40"], "hot_lttng": ["-b", "40"], "peers": ["-b", "40"]}
 
 
 class Results:
-    """The figure of each case in each run, and the annotations that were lost while it was taken."""
+    """The figure of each case in each run, and the annotations lost meanwhile."""
 
     def __init__(self):
         self.values, self.units, self.lost = {}, {}, {}
@@ -25,7 +25,7 @@ class Results:
         return statistics.median(self.values[name]) if self.values.get(name) else None
 
     def own_median(self, name):
-        """The same of what was taken while nobody else used the core, in the runs whose core was ever free."""
+        """The median of the bursts during which nobody else used the core, over the runs that had such bursts."""
         fastest = min((min(values) for case, values in self.values.items() if case.endswith("/core")), default=0)
         runs = zip(self.values.get(f"{name}/own", []), self.values.get(f"{name}/core", []))
         own = [value for value, core in runs if value and core < fastest * SAME_SPEED]
@@ -45,12 +45,12 @@ def output_of(command, environment=None, seconds=120):
 
 
 def rule(release, *words):
-    """Tells consumerd by `blkin set`, through the socket that BLKIN_CONTROL_SOCKET names."""
+    """Sets a rule in consumerd by `blkin set`, through the socket named by BLKIN_CONTROL_SOCKET."""
     output_of([release / "blkin", "set", *words])
 
 
 def lines_of(text):
-    """The figures of a program: "case<TAB>unit<TAB>value"."""
+    """Parses a program's figures: "case<TAB>unit<TAB>value"."""
     for line in text.splitlines():
         name, unit, value = line.split("\t")
         yield name, unit, float(value)
@@ -76,7 +76,7 @@ def run_case(case, options, results):
 
 
 def keep_pipe(case, figures, results):
-    """The overhead in each pair of blocks next to each other, of which the median is one process's figure."""
+    """Compares each pair of neighbouring blocks; the median overhead is the figure of the process."""
     seconds = [value for _, _, value in figures]
     base, traced = seconds[0::2], seconds[1::2]
     overheads = [100 * (with_it / without - 1) for without, with_it in zip(base, traced)]
@@ -85,8 +85,8 @@ def keep_pipe(case, figures, results):
 
 
 def count_instructions(case, folder, results):
-    """What 1,000 more calls execute under callgrind, a call. Valgrind knows no rseq: this is the portable producer; with the
-    strings read as they are elsewhere."""
+    """The instructions of one call, as the difference of 1,000 calls under callgrind. Valgrind does not support rseq, so this is the
+    portable producer; BLKIN_STRINGS=blocks makes it read strings in blocks, as it does outside valgrind."""
     environment = {**os.environ, "BLKIN_STRINGS": "blocks", "BLKIN_PRODUCER": "portable"}
 
     def executed(calls):
@@ -100,7 +100,7 @@ def count_instructions(case, folder, results):
 
 
 def memory_kib(pids):
-    """Resident and proportional set size of some processes together."""
+    """Resident and proportional set size of several processes together."""
     sums = {"Rss": 0, "Pss": 0}
     for pid in pids:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
@@ -111,7 +111,7 @@ def memory_kib(pids):
 
 
 def measure_memory(folder, consumerd, results):
-    """Programs that idle, and the daemon beside them."""
+    """Measures idle programs, and consumerd beside each."""
     def keep(name, pids):
         for size, kib in memory_kib(pids).items():
             results.add(f"{name}-{size.lower()}", "KiB", kib)

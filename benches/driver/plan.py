@@ -1,8 +1,8 @@
-"""What is measured: every case with the command that measures it."""
+"""All cases, each with the command that measures it."""
 import fnmatch
 from dataclasses import dataclass, field
 
-# What the readers and daemons run on, and what is measured runs on.
+# The CPU of the readers and daemons, and the CPU of the measured programs.
 READER_CPU, PRODUCER_CPU = 0, 1
 
 
@@ -14,23 +14,23 @@ class Case:
     program: str
     arguments: tuple = ()
     environment: dict = field(default_factory=dict)
-    kind: str = "floor"  # floor, blkin or peer: the colour of its bar
+    kind: str = "floor"  # floor, blkin or peer: sets the colour of its bar
     pinned: bool = True
-    needs: str = ""  # what may be missing: lttng, syslog, valgrind
-    rule: tuple = ()  # what `blkin set` is told while it is measured
-    runs: int = 0  # of how many runs it is a part; 0: of all
+    needs: str = ""  # the tool it needs, which may be missing: lttng, syslog or valgrind
+    rule: tuple = ()  # arguments of `blkin set` that apply while it is measured
+    runs: int = 0  # number of runs that include it; 0: all runs
 
     def command(self):
-        """How it is pinned, the program, its arguments."""
+        """The pinning prefix, the program, and its arguments."""
         pin = ["taskset", "-c", str(PRODUCER_CPU)] if self.pinned else []
         return pin, self.program, [str(argument) for argument in self.arguments]
 
     def is_read(self):
-        """Whether consumerd reads what it records, and knows what is lost."""
+        """Whether consumerd reads its annotations, and so knows how many are lost."""
         return self.kind == "blkin" and self.group != "instructions" and self.environment != UNREAD
 
     def shown(self, folder):
-        """The command as one would type it."""
+        """The command as a user would type it."""
         pin, program, arguments = self.command()
         rule = ["blkin set", *self.rule, "&&"] if self.rule else []
         settings = [f"{name}={value}" for name, value in self.environment.items()]
@@ -166,7 +166,7 @@ PIPE = [
 ]
 
 def instructions():
-    """Counted, not timed: once is enough."""
+    """Instructions are counted, not timed: one run is enough."""
     return [
         Case(f"instructions-{call}", f"{title}, portable producer", "instructions", "hot", (call,), kind="blkin", needs="valgrind",
              runs=1)
@@ -177,14 +177,14 @@ def instructions():
 
 
 CASES = [*CLOCKS, *HOT, *OFF_CASES, *COLD, *FIRST, *PIPE, *instructions()]
-# Groups that are measured once, each in a way of its own.
+# Groups with a measurement of their own instead of cases.
 ONCE = ("memory", "consumer")
-# What measures the group `consumer`.
+# The programs that measure the group `consumer`.
 CONSUMER_PROGRAMS = ("transport", "ship", "scale", "moderate")
 
 
 def chosen(patterns):
-    """The cases whose name or group matches, and the groups measured once."""
+    """The cases whose name or group matches, and the matching groups of ONCE."""
     if not patterns:
         return CASES, list(ONCE)
 

@@ -78,7 +78,7 @@ CHARTS = (
     ("cold", "bench-cold.svg", "A call after other memory was touched", "ns"),
     ("pipe", "bench-pipe.svg", "Pipe test: added time", "%"),
 )
-# Off the scale of everything else: in the tables only.
+# Far longer than all other bars: shown in the tables only.
 TOO_LONG = {"syslog", "pipe-syslog"}
 
 
@@ -96,7 +96,7 @@ def times(results, numerator, denominator):
 
 
 def table(group, cases, results):
-    """Median, spread and, where they tell something, ratios to the floor and to LTTng."""
+    """Median and spread; for hot calls also the ratios to the floor and to LTTng."""
     shown = [case for case in cases if case.group == group and results.values.get(case.name)]
     if not shown:
         return
@@ -121,7 +121,7 @@ def table(group, cases, results):
 
 
 def other_table(results, start):
-    """Figures that bring their own names."""
+    """The figures whose names match `start`; these measurements name their own figures."""
     found = [name for name in results.values if re.match(start, name)]
     if not found:
         return

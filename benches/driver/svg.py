@@ -1,4 +1,4 @@
-"""Bar charts as SVG: one horizontal bar a figure, a thin line from the lowest to the highest run."""
+"""Bar charts as SVG: one horizontal bar per figure, with a thin line from the lowest to the highest run."""
 from html import escape
 
 COLOURS = {"floor": "#8a8f98", "blkin": "#2563eb", "peer": "#d97706"}
@@ -7,7 +7,7 @@ WIDTH, LABEL, RIGHT, ROW, TOP = 880, 350, 70, 24, 74
 
 
 def nice_step(highest):
-    """A round distance between grid lines of which about six fit."""
+    """A round distance between grid lines, so that about six of them fit."""
     step = 10.0 ** -3
     while True:
         for factor in (1, 2, 5):

@@ -1,4 +1,4 @@
-"""What was promised, and whether this run keeps it. Nothing fails on it: it is reported."""
+"""The targets, and whether this run meets them. A missed target is reported; nothing fails."""
 from dataclasses import dataclass
 
 
@@ -20,7 +20,7 @@ class Target:
         return "–" if self.figure is None else f"{self.figure:.2f}"
 
     def row(self, own):
-        """`own`: the same, of what was taken on a core that nobody shared, if that can be told of it."""
+        """`own`: the same target for bursts on a core that nobody shared, if there is a figure for that."""
         sign = "≥" if self.at_least else "≤"
         beside = f"{own.shown()} | {own.verdict()}" if own and own.figure is not None else "|"
         return f"| {self.what} | {sign} {self.bound:g} {self.unit} | {self.shown()} | {self.verdict()} | {beside} |"
@@ -37,7 +37,7 @@ def more_than(median, name, base):
 
 
 def consumer(results, start, *parts, scale=1.0):
-    """The figure of a program of benches/consumer whose name has all the parts."""
+    """The first figure of a program of benches/consumer whose name contains all the parts."""
     for name in results.values:
         if name.startswith(start) and all(part in name for part in parts):
             return results.median(name) * scale

@@ -1,4 +1,4 @@
-//! A collector of its own for a measurement.
+//! Starts a collector for a measurement.
 
 use std::process::{Child, Command, Stdio};
 
@@ -12,7 +12,7 @@ use crate::machine::{self, Usage};
 #[derive(Debug)]
 pub struct Collector {
     child: Child,
-    /// Where it takes spans.
+    /// The address where it receives spans.
     pub scribe: String,
     _folder: TempDir,
 }
@@ -35,7 +35,7 @@ impl Collector {
         Ok(Self { child, scribe, _folder: folder })
     }
 
-    /// What it took of the CPUs.
+    /// The CPU time and context switches it has used.
     pub fn usage(&self) -> Usage {
         machine::usage(self.child.id())
     }

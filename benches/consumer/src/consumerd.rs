@@ -1,4 +1,4 @@
-//! A consumerd of its own for a measurement.
+//! Starts a consumerd for a measurement.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::machine::{self, Usage};
 
-/// Longest wait for anything.
+/// The longest time for which anything is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -23,10 +23,10 @@ pub struct Consumerd {
     http: String,
 }
 
-/// What it had done at one moment.
+/// Its counters at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
-    /// Calls of record on sampled traces.
+    /// Attempts to record on sampled traces.
     pub attempted: f64,
     /// Lost in programs, by any cause.
     pub lost_in_programs: f64,
@@ -34,9 +34,9 @@ pub struct Figures {
     pub drained: f64,
     /// Read and handed to the sink.
     pub valid: f64,
-    /// What the Scribe server has.
+    /// Acknowledged by the Scribe server.
     pub acked: f64,
-    /// Handed to the sink and not settled.
+    /// Handed to the sink, and neither acknowledged nor lost yet.
     pub in_flight: f64,
     /// Lost in the sink, by any cause.
     pub lost_in_sink: f64,
@@ -55,7 +55,7 @@ impl Consumerd {
         Self::run(command, scribe)
     }
 
-    /// As [`Consumerd::start`], on whatever CPU the kernel chooses.
+    /// Like [`Consumerd::start`], but on any CPU that the kernel chooses.
     ///
     /// # Errors
     /// When it does not start.
@@ -84,13 +84,13 @@ impl Consumerd {
         self.folder.path().join("socket")
     }
 
-    /// Holder and worker.
+    /// The process ids of holder and worker.
     pub fn pids(&self) -> Vec<u32> {
         let holder = self.child.id();
         [holder].into_iter().chain(machine::children(holder)).collect()
     }
 
-    /// What all its processes took of the CPUs.
+    /// CPU time and context switches of all its processes.
     pub fn usage(&self) -> Usage {
         self.pids().into_iter().map(machine::usage).sum()
     }
@@ -101,7 +101,7 @@ impl Consumerd {
         each.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
-    /// CPU time of its threads.
+    /// CPU time of each of its threads, with the thread's name.
     pub fn threads_cpu(&self) -> Vec<(String, f64)> {
         self.pids().into_iter().flat_map(machine::threads_cpu).collect()
     }
@@ -111,7 +111,7 @@ impl Consumerd {
         self.pids().into_iter().map(machine::resident_kib).sum()
     }
 
-    /// Of that, what it shares with programs: their rings.
+    /// The part of the resident memory that it shares with programs: their rings.
     pub fn shared_kib(&self) -> f64 {
         self.pids().into_iter().map(machine::shared_kib).sum()
     }
@@ -142,7 +142,7 @@ impl Consumerd {
         })
     }
 
-    /// Waits until `attempted` calls were made and everything that came of them is settled.
+    /// Waits until `attempted` calls were made and all their annotations are acknowledged or lost.
     ///
     /// # Errors
     /// When that takes longer than a minute.
@@ -163,17 +163,17 @@ impl Drop for Consumerd {
     }
 }
 
-/// Looks often until `what` gives something.
+/// Calls `what` repeatedly until it returns something.
 ///
 /// # Errors
-/// When it gives nothing for a minute.
+/// When it returns nothing for a minute.
 pub fn wait_for<T>(why: &str, mut what: impl FnMut() -> Option<T>) -> Result<T> {
     let due = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = what() {
             return Ok(found);
         }
-        ensure!(Instant::now() < due, "waited in vain: {why}");
+        ensure!(Instant::now() < due, "timed out waiting until {why}");
         std::thread::sleep(LOOK_EVERY);
     }
 }

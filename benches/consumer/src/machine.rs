@@ -1,4 +1,4 @@
-//! CPUs, and what processes take of them.
+//! Pinning to CPUs, and the CPU time and memory of processes.
 
 use std::fs;
 use std::iter::Sum;
@@ -8,29 +8,29 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// Binds the calling thread, and whatever it starts, to one CPU. A machine without it leaves the thread where it is.
+/// Binds the calling thread, and every thread and process that it starts, to one CPU. If the machine lacks that CPU, nothing changes.
 pub fn pin(cpu: usize) {
     let mut set = CpuSet::new();
     set.set(cpu);
     let _ = sched_setaffinity(None, &set);
 }
 
-/// The daemon that was built beside this program.
+/// The path of the daemon that was built beside this program.
 ///
 /// # Errors
-/// When it was not.
+/// When the daemon was not built.
 pub fn beside(name: &str) -> Result<PathBuf> {
     let binary = std::env::current_exe()?.with_file_name(name);
     ensure!(binary.exists(), "{} is missing; cargo build --release -p {name}", binary.display());
     Ok(binary)
 }
 
-/// What processes took of the CPUs.
+/// CPU time and context switches of processes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
-    /// Seconds for which their threads ran, by the scheduler's own count: ticks of 10 ms miss who runs shortly and often.
+    /// Seconds for which their threads ran, by the scheduler's own count: ticks of 10 ms miss threads that run briefly and often.
     pub seconds: f64,
-    /// How often one of them left a CPU.
+    /// How often their threads left a CPU.
     pub switches: f64,
 }
 
@@ -56,7 +56,7 @@ impl Sum for Usage {
     }
 }
 
-/// What the threads of a process took that live now.
+/// CPU time and context switches of those threads of a process that are alive now.
 pub fn usage(pid: u32) -> Usage {
     let seconds = threads_cpu(pid).into_iter().map(|(_, seconds)| seconds).sum();
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -64,7 +64,7 @@ pub fn usage(pid: u32) -> Usage {
     Usage { seconds, switches: status.map(|status| switches(&status)).sum() }
 }
 
-/// Those that a thread made itself, and those that it suffered.
+/// Voluntary and involuntary context switches together, from a thread's status file.
 fn switches(status: &str) -> f64 {
     let lines = status.lines().filter(|line| line.contains("ctxt_switches"));
     lines.filter_map(|line| line.split_whitespace().last()?.parse::<f64>().ok()).sum()
@@ -98,7 +98,7 @@ pub fn resident_kib(pid: u32) -> f64 {
     status_kib(pid, "VmRSS:")
 }
 
-/// Of that, what lies in memfds.
+/// The part of the resident memory that lies in memfds.
 pub fn shared_kib(pid: u32) -> f64 {
     status_kib(pid, "RssShmem:")
 }

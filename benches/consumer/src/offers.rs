@@ -1,4 +1,4 @@
-//! Takes what programs offer, as consumerd's holder does.
+//! Accepts the offers of programs, as consumerd's holder does.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -31,7 +31,7 @@ impl Offers {
     /// Waits for a program and maps its rings.
     ///
     /// # Errors
-    /// When what comes is no offer.
+    /// When a connection fails or does not send a valid offer.
     pub fn next(&self) -> Result<Attachment> {
         let connection = accept(&self.0)?;
         let mut payload = [0; OFFER_BYTES];

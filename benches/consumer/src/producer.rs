@@ -1,4 +1,4 @@
-//! Traced programs for the measurements: this executable again, with other arguments.
+//! Traced programs for the measurements: this executable, started again with other arguments.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::ops::Range;
@@ -10,46 +10,46 @@ use anyhow::{Context, Result};
 use blkin::{Endpoint, Span};
 use rustix::time::{ClockId, clock_gettime};
 
-/// First argument of a producer.
+/// The first argument, which makes this executable a producer.
 pub const PRODUCER: &str = "producer";
-/// What [`request`] calls its first span.
+/// The name of the first span of [`request`].
 pub const REQUEST: &str = "writev";
-/// Annotations of a span of [`span`].
+/// Annotations that [`span`] records.
 pub const ANNOTATIONS_OF_SPAN: u64 = 10;
 /// Spans of a burst.
 const BURST: u64 = 32;
-/// Spans of [`span`] of as many annotations as one [`request`].
+/// How many calls of [`span`] record as many annotations as one [`request`].
 pub const SPANS_OF_REQUEST: u64 = 2;
-/// Annotations that a program makes before it is measured: its first record has its ring made, which is a figure of its
-/// own (`first-start`).
+/// Annotations that a program makes before it is measured. Its first record creates its ring, whose cost is a separate
+/// figure (`first-start`).
 pub const WARM_UP: u64 = BURST * ANNOTATIONS_OF_SPAN;
-/// The same in requests.
+/// The same number of annotations, in requests.
 pub const WARM_UP_REQUESTS: u64 = BURST / SPANS_OF_REQUEST;
 
 /// What one program records.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Spans of ten annotations, of all threads together; two are a request.
+    /// Spans of ten annotations, for all threads together; two of them count as one request.
     pub spans: u64,
-    /// Annotations a second, of all threads together; 0 for as many as it can.
+    /// Annotations a second, for all threads together; 0 for as many as possible.
     pub rate: u64,
     /// Threads.
     pub threads: u64,
-    /// How the calls come.
+    /// How the calls are spread over time.
     pub pattern: Pattern,
 }
 
-/// How calls come.
+/// How calls are spread over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// Many spans at once, and a pause: what a call costs is to be seen, and not what surrounds it.
+    /// Many spans at once, then a pause: shows the cost of a call without the cost of waking and sleeping.
     Bursts,
-    /// One request after the other, evenly: four spans of several texts, a part of which is new each time.
+    /// One request after the other, evenly spread: each has four spans with several texts, some of them new each time.
     Requests,
 }
 
 impl Pattern {
-    /// Spans between two looks at the clock.
+    /// Spans between two readings of the clock.
     fn burst(self) -> u64 {
         match self {
             Self::Bursts => BURST,
@@ -57,7 +57,8 @@ impl Pattern {
         }
     }
 
-    /// Records so many spans. CPU time that it took, of a burst: to ask for it would take a good part of a request's.
+    /// Records the spans with these numbers. Returns the CPU time of a burst, but zero for a request: reading the CPU clock would take
+    /// a good part of a request's own time.
     fn spans(self, endpoint: &Endpoint<'_>, numbers: Range<u64>) -> Duration {
         if self == Self::Requests {
             request(endpoint, numbers.start);
@@ -78,8 +79,8 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// Starts one, of bursts on that CPU, of requests on whatever CPU the kernel chooses; it has made [`WARM_UP`]
-    /// annotations and waits for [`Producer::go`].
+    /// Starts one: on the given CPU if it records bursts, on any CPU if it records requests. It has made [`WARM_UP`] annotations
+    /// and waits for [`Producer::go`].
     ///
     /// # Errors
     /// When it does not start.
@@ -97,7 +98,7 @@ impl Producer {
         Ok(producer)
     }
 
-    /// Lets it record.
+    /// Makes it start recording.
     ///
     /// # Errors
     /// When it has ended.
@@ -105,8 +106,8 @@ impl Producer {
         Ok(self.input.as_mut().context("no input")?.write_all(b"go\n")?)
     }
 
-    /// Waits until it has recorded everything; CPU time in nanoseconds that its threads spent on each call, of bursts
-    /// without the pauses.
+    /// Waits until it has recorded everything. Returns the CPU time per call of its threads, in nanoseconds; bursts exclude the
+    /// pauses.
     ///
     /// # Errors
     /// When it has ended.
@@ -128,11 +129,11 @@ impl Drop for Producer {
     }
 }
 
-/// The body of a producer, with the arguments behind [`PRODUCER`].
+/// The main function of a producer, with the arguments that follow [`PRODUCER`].
 ///
 /// # Errors
-/// When the arguments are no numbers.
-#[allow(clippy::print_stdout, reason = "its parent listens")]
+/// When the arguments are not numbers.
+#[allow(clippy::print_stdout, reason = "its parent reads the output")]
 pub fn run(arguments: &[String]) -> Result<()> {
     let numbers: Vec<u64> = arguments.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
     let [cpu, spans, rate, threads, is_requests] = numbers[..] else {
@@ -155,7 +156,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Records, paced by the clock. Nanoseconds of CPU a call; of bursts the pauses are left out.
+/// Records, paced by the clock. Returns nanoseconds of CPU per call; bursts exclude the pauses.
 fn record(load: Load, thread: u64) -> f64 {
     let endpoint = Endpoint::new("osd.0").at("10.0.0.1", 6800);
     let (mut of_bursts, begin, mut done) = (Duration::ZERO, Instant::now() + phase(load, thread), 0);
@@ -174,8 +175,8 @@ fn record(load: Load, thread: u64) -> f64 {
     busy.as_nanos() as f64 / (done * ANNOTATIONS_OF_SPAN) as f64
 }
 
-/// A part of the time between two bursts, another one for each thread of each program: what begins at once would else
-/// come in one burst for ever.
+/// A delay of up to the time between two bursts, different for each thread of each program. Without it, threads that begin at
+/// the same moment would record in one common burst for ever.
 fn phase(load: Load, thread: u64) -> Duration {
     let rate = load.rate;
     let period_ns = load.pattern.burst() * ANNOTATIONS_OF_SPAN * 1_000_000_000 / rate.max(1);
@@ -183,13 +184,13 @@ fn phase(load: Load, thread: u64) -> Duration {
     Duration::from_nanos(if rate > 0 { number % period_ns.max(1) } else { 0 })
 }
 
-/// CPU time of the calling thread: what others do meanwhile is not in it.
+/// CPU time of the calling thread; the time of other threads is not included.
 fn cpu_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
 }
 
-/// Sleeps as long as `done` calls are more than `rate` allows since `begin`.
+/// Sleeps until `rate` allows `done` calls since `begin`.
 fn pace(begin: Instant, done: u64, rate: u64) {
     if rate > 0 {
         let due = begin + Duration::from_nanos((done as u128 * 1_000_000_000 / u128::from(rate)) as u64);
@@ -215,8 +216,8 @@ fn span(endpoint: &Endpoint<'_>, number: u64) {
     span.end();
 }
 
-/// A request that is copied to two places, 20 annotations of four spans: six texts of the table of names in each at most,
-/// and one that is new each time.
+/// A request that is copied to two replicas: 20 annotations in four spans. Each span has at most six texts of the table of names;
+/// one text of the request is new each time.
 fn request(endpoint: &Endpoint<'_>, number: u64) {
     let object = format!("rbd_data.10226b8b4567.{number:016x}");
     let root = Span::root(REQUEST, endpoint);

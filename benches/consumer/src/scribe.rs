@@ -1,4 +1,4 @@
-//! A Scribe server that answers OK at once and counts: what is measured is the daemon before it.
+//! A Scribe server that answers OK at once and counts, to measure the daemon that sends to it.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,17 +9,17 @@ use anyhow::Result;
 use blkin_thrift::scribe::{Method, ResultCode, decode_message, encode_log_reply, parse_call};
 use blkin_thrift::{Limits, frame};
 
-/// One of so many calls is decoded to the last annotation.
+/// One call in this many is decoded completely.
 const DECODE_EVERY: u64 = 64;
 
 /// The server and its counts.
 #[derive(Clone, Debug)]
 pub struct Scribe {
-    /// Where it listens.
+    /// The address where it listens.
     pub address: String,
     bytes: Arc<AtomicU64>,
     calls: Arc<AtomicU64>,
-    /// Spans of this name are counted: then every call is decoded.
+    /// If set, spans of this name are counted, and every call is decoded for that.
     counted: Option<&'static str>,
     of_name: Arc<AtomicU64>,
 }
@@ -28,15 +28,15 @@ impl Scribe {
     /// Serves on a free port, on the CPU of the calling thread, until the process ends.
     ///
     /// # Errors
-    /// When no port or thread is left.
+    /// When there is no free port, or no thread can be started.
     pub fn start() -> Result<Self> {
         Self::start_at("127.0.0.1:0", None)
     }
 
-    /// As [`Scribe::start`], at an address, with a count of the spans of a name.
+    /// Like [`Scribe::start`], but at the given address, and counting the spans of the given name.
     ///
     /// # Errors
-    /// When the address or no thread is left.
+    /// When the address is in use, or no thread can be started.
     pub fn start_at(address: &str, counted: Option<&'static str>) -> Result<Self> {
         let listener = TcpListener::bind(address)?;
         let scribe = Self {
@@ -56,17 +56,17 @@ impl Scribe {
         Ok(scribe)
     }
 
-    /// Bytes that came.
+    /// Bytes received.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
 
-    /// Calls that came.
+    /// Calls received.
     pub fn calls(&self) -> u64 {
         self.calls.load(Relaxed)
     }
 
-    /// Spans of the name that came.
+    /// Received spans of the counted name.
     pub fn of_name(&self) -> u64 {
         self.of_name.load(Relaxed)
     }
@@ -88,7 +88,7 @@ impl Scribe {
         }
     }
 
-    /// Decodes a call to the last annotation; how many of its spans have the name.
+    /// Decodes a call completely; returns how many of its spans have the counted name.
     fn decode(&self, body: &[u8]) -> io::Result<u64> {
         let limits = Limits::default();
         let call = parse_call(body, &limits).map_err(io::Error::other)?;
@@ -102,7 +102,7 @@ impl Scribe {
     }
 }
 
-/// Behind version, length of the name and "Log".
+/// The sequence number of a call. It follows the version, the length of the name, and "Log".
 fn sequence(body: &[u8]) -> Option<i32> {
     Some(i32::from_be_bytes(*body.get(11..)?.first_chunk()?))
 }

@@ -1,7 +1,7 @@
-//! What a program that floods costs another one while nobody takes spans, and what it costs consumerd.
+//! What a flooding program costs another program, and consumerd, while there is no Scribe server.
 //!
-//! `away [SECONDS]`: one program makes a hundred requests a second, another up to twenty million annotations, for 30 s, in which there is no
-//! Scribe server; then there is one. Nothing is bound to a CPU but the second program, to CPU 1.
+//! `away [SECONDS]`: for 30 s without a Scribe server, one program makes a hundred requests a second, and another makes up to twenty
+//! million annotations a second. Then a server starts. Only the second program is bound to a CPU, to CPU 1.
 
 use std::net::TcpListener;
 
@@ -25,7 +25,7 @@ fn main() -> Result<()> {
 }
 
 fn away(seconds: u64) -> Result<()> {
-    // Nobody listens there until later.
+    // Nothing listens at this address until the server starts below.
     let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
     let consumerd = Consumerd::start_anywhere(&address)?;
     let load = |rate: u64, pattern| {
@@ -45,9 +45,13 @@ fn away(seconds: u64) -> Result<()> {
     let scribe = Scribe::start_at(&address, Some(REQUEST))?;
     let figures = consumerd.settled(attempted)?;
     let requests = WARM_UP_REQUESTS + seconds * REQUESTS_A_SECOND;
-    ensure!(scribe.of_name() <= requests, "{} of {requests} requests came", scribe.of_name());
+    ensure!(
+        scribe.of_name() <= requests,
+        "{} requests arrived, but only {requests} were made",
+        scribe.of_name()
+    );
     report(
-        "away, requests of the quiet program that came",
+        "away, requests of the quiet program that arrived",
         "%",
         scribe.of_name() as f64 * 100.0 / requests as f64,
     );

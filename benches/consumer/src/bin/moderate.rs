@@ -1,11 +1,11 @@
-//! What tracing costs a node at the rates that a storage node has: consumerd, who takes its spans, and the programs.
+//! The cost of tracing at the rates of a storage node: for consumerd, for the receiver of its spans, and for the programs.
 //!
-//! `moderate [scribe|collector [SECONDS [PROGRAMS [RATE...]]]]`: five programs that each serve one request after the
-//! other, together 10,000, 60,000 and 200,000 annotations a second for 5 s; before that, what the daemons take while nobody
-//! is traced, and while the programs do nothing. Nothing is bound to a CPU. CPU time is the scheduler's.
+//! `moderate [scribe|collector [SECONDS [PROGRAMS [RATE...]]]]`: five programs each serve one request after the
+//! other, with 10,000, 60,000 and 200,000 annotations a second together, for 5 s each. Before that, consumerd is measured without a
+//! program, and with programs that do nothing. Nothing is bound to a CPU. CPU time is the scheduler's count.
 //!
-//! System calls are counted apart, because that slows them down: `strace -c -f -p $(pgrep -n blkin-consumerd)` for a few
-//! seconds of a longer run at one rate.
+//! System calls are counted separately, because counting slows them down: run `strace -c -f -p $(pgrep -n blkin-consumerd)` for a
+//! few seconds of a longer run at one rate.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -19,12 +19,12 @@ use blkin_bench_consumer::report;
 use blkin_bench_consumer::scribe::Scribe;
 
 const RATES: [u64; 3] = [10_000, 60_000, 200_000];
-/// The daemons' pauses have their full length by then.
+/// After this time the daemons' pauses have reached their full length.
 const CALM: Duration = Duration::from_secs(1);
 
-/// Who takes the spans.
+/// The receiver of the spans.
 enum Taker {
-    /// It answers OK at once; what it takes of this process is not told.
+    /// Answers OK at once. It runs in this process, so its CPU time is not reported.
     Scribe(Scribe),
     Collector(Collector),
 }
@@ -60,7 +60,7 @@ impl Taker {
     }
 }
 
-/// One rate.
+/// The parameters of one measurement.
 #[derive(Clone, Copy)]
 struct Plan {
     programs: u64,
@@ -84,7 +84,7 @@ fn main() -> Result<()> {
     rates.into_iter().try_for_each(|rate| measure(&taker, plan(rate)))
 }
 
-/// Without a program, and with some that do nothing.
+/// Measures consumerd without a program, and with programs that do nothing.
 fn idle(taker: &Taker, plan: Plan) -> Result<()> {
     let consumerd = Consumerd::start_anywhere(taker.address())?;
     calm(&consumerd, plan, "no program");
@@ -111,7 +111,7 @@ fn start(consumerd: &Consumerd, plan: Plan) -> Result<Vec<Producer>> {
     (0..programs).map(|_| Producer::start(&consumerd.socket(), 0, load)).collect()
 }
 
-/// What everybody had taken at one moment.
+/// The CPU time and calls of all parts up to one moment.
 struct Taken {
     consumerd: Usage,
     taker: Option<Usage>,

@@ -1,9 +1,9 @@
-//! What a call costs its program, and an annotation consumerd, when there are more programs, and more threads.
+//! The cost of a call in the program, and of an annotation in consumerd, as the number of programs and threads grows.
 //!
-//! `scale [ANNOTATIONS [RATE]]`: both are of all programs together, so that only their number changes; and of one program
-//! alone that makes as few calls as each of a hundred, so that it sleeps as long between them. consumerd on CPU 1, the
-//! programs and the Scribe server on CPU 0. A program's cost is the CPU time of its threads, so that one which has to
-//! wait for its turn does not count the others' time. Each program has made its first records, and consumerd has shipped
+//! `scale [ANNOTATIONS [RATE]]`: both numbers apply to all programs together, so only the number of programs changes. One further case
+//! is a single program that makes as few calls as each of a hundred, and so sleeps as long between them. consumerd runs on CPU 1, the
+//! programs and the Scribe server on CPU 0. A program's cost is the CPU time of its threads, so a program that has to
+//! wait for its turn does not count the time of others. Each program has made its first records, and consumerd has shipped
 //! them, before anything is counted.
 
 use anyhow::{Context, Result};
@@ -12,26 +12,26 @@ use blkin_bench_consumer::producer::{self, ANNOTATIONS_OF_SPAN, Load, PRODUCER, 
 use blkin_bench_consumer::scribe::Scribe;
 use blkin_bench_consumer::{machine, report};
 
-/// What runs at once.
+/// Programs and threads that run at the same time.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     programs: u64,
-    /// Of each.
+    /// Threads of each program.
     threads: u64,
-    /// The part of all calls that is made: one of so many.
+    /// The divisor of the number of calls and of the rate: 100 makes a hundredth of all calls.
     part: u64,
     name: &'static str,
 }
 
-/// With which the others are compared.
+/// The case with which the others are compared.
 const ALONE: Shape = Shape { programs: 1, threads: 1, part: 1, name: "1 program" };
-/// Called as often as each of a hundred.
+/// One program that makes as many calls as each of a hundred.
 const SELDOM: Shape = Shape { part: 100, name: "1 program that makes a hundredth of the calls", ..ALONE };
 const TEN: Shape = Shape { programs: 10, name: "10 programs", ..ALONE };
 const HUNDRED: Shape = Shape { programs: 100, name: "100 programs", ..ALONE };
 const THREADS: Shape = Shape { threads: 1000, name: "1 program of 1,000 threads", ..ALONE };
 
-/// Nanoseconds of CPU.
+/// Nanoseconds of CPU per call and per shipped annotation.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     call: f64,

@@ -1,6 +1,6 @@
-//! How many annotations consumerd reads, joins, encodes and ships for each second of CPU that its processes take.
+//! How many annotations consumerd reads, joins, encodes and ships per second of CPU of its processes.
 //!
-//! `ship [ANNOTATIONS [RATE]]`: consumerd on CPU 1, the program and the Scribe server on CPU 0.
+//! `ship [ANNOTATIONS [RATE]]`: consumerd runs on CPU 1, the program and the Scribe server on CPU 0.
 
 use std::collections::BTreeMap;
 

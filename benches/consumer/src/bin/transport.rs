@@ -1,6 +1,6 @@
-//! The rings alone: a program on CPU 0 records, this process drains and validates on CPU 1, and ships nothing.
+//! The rings alone: a program on CPU 0 records; this process drains and validates on CPU 1, and ships nothing.
 //!
-//! `transport [SECONDS [RING_BYTES [LAG_US]]]`. Both equations of the ledger are checked; a run whose figures do not add up fails.
+//! `transport [SECONDS [RING_BYTES [LAG_US]]]`. Both equations of the ledger are checked; a run whose figures do not balance fails.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -16,14 +16,14 @@ use blkin_ringbuf::{Attachment, ProgramCounters};
 
 /// Microseconds between two rounds. A consumer that chases the head costs the producer more than one that lags.
 const LAG_US: u64 = 50;
-/// Most bytes copied at once: they are validated while they are still in the cache.
+/// Most bytes copied at once, so that they are validated while they are still in the cache.
 const BUDGET_BYTES: usize = 256 << 10;
-/// Records of a drain whose time is worth a figure of its own.
+/// A drain of at least this many records counts for the median of the drains.
 const MANY: u64 = 200;
-/// Calls between two looks at the clock.
+/// Calls between two readings of the clock.
 const BURST: u64 = 512;
-/// Offered without and with hope to lose nothing: somewhat more than the 20 and 50 million that were promised, since a
-/// paced program, which starts and ends within the time taken, makes a little less than it is asked for.
+/// The offered rates. The first two are slightly above the targets of 20 and 50 million, because a paced program, which starts
+/// and ends within the measured time, makes slightly fewer calls than asked for.
 const RATES: [(u64, &str); 3] = [(21_000_000, "21 M/s"), (52_000_000, "52 M/s"), (0, "as many as possible")];
 
 fn main() -> Result<()> {
@@ -38,7 +38,7 @@ fn main() -> Result<()> {
     RATES.iter().try_for_each(|(rate, case)| measure(*rate, case, seconds, ring_bytes, lag))
 }
 
-/// What the consumer did.
+/// What the consumer has read.
 #[derive(Default)]
 struct Read {
     drained: u64,
@@ -46,13 +46,13 @@ struct Read {
     invalid: u64,
     torn: u64,
     busy: Duration,
-    /// Nanoseconds a record of each drain that had many.
+    /// Nanoseconds per record, for each drain of at least [`MANY`] records.
     each: Vec<f64>,
-    /// When the rings were looked at last, and the longest time between two looks: what the program records meanwhile has
-    /// to find room.
+    /// When the rings were last looked at, and the longest time between two looks. The ring must have room for everything that the
+    /// program records in that time.
     looked: Option<Instant>,
     pause: Duration,
-    /// What was copied last.
+    /// The bytes copied last.
     raw: Vec<u8>,
 }
 
@@ -105,7 +105,7 @@ fn start(socket: &Path, rate: u64, seconds: u64, ring_bytes: u64) -> Result<Chil
     command.spawn().context("failed to start the program")
 }
 
-/// One look at every ring. Whether there was anything.
+/// Looks at every ring once. Returns whether there was anything to read.
 fn round(attachment: &mut Attachment, read: &mut Read) -> bool {
     let start = Instant::now();
     let (mut raw, before) = (std::mem::take(&mut read.raw), read.drained);
@@ -140,7 +140,7 @@ fn round(attachment: &mut Attachment, read: &mut Read) -> bool {
     read.drained != before
 }
 
-/// Every field is looked at: a program of ours writes nothing else.
+/// Checks the record against what the program below writes.
 fn is_true(record: Option<&blkin_record::Record<'_>>) -> bool {
     record.is_some_and(|record| {
         record.value == blkin_record::Value::Integer(record.span_id.cast_signed()) && record.level == 4

@@ -1,15 +1,15 @@
-//! Time from a record in a program to a live viewer, measured over the whole road: rings, consumerd, collector, stream.
+//! The time from a record in a program to a live viewer, over the whole path: rings, consumerd, collector, stream.
 //!
 //! ```text
 //! cargo build --release && BLKIN_TEST_BINDIR=target/release \
 //!     cargo run -p blkin-tests --example live-latency collector|relay [SECONDS [PAUSE_US [KEY=VALUE...]]]
 //! ```
 //!
-//! The viewer watches the collector, or a relay between it and consumerd; 10 s, 100 us by default. KEY=VALUE are lines of
-//! consumerd's configuration, such as linger_ms=2. Two threads write traces of one span with 8 annotations and pause after
-//! each; the pause sets the rate. For each annotation whose time the view tells, the time from its record to the event's
-//! arrival at the viewer is measured.
-//! One line for each figure, `case<TAB>unit<TAB>value`.
+//! The viewer watches the collector, or a relay between consumerd and the collector, for 10 s with pauses of 100 us by default.
+//! KEY=VALUE are lines of consumerd's configuration, such as linger_ms=2. Two threads write traces of one span with 8 annotations
+//! and pause after each; the pause sets the rate. For each annotation whose time the live event contains, the program measures
+//! the time from its record to the event's arrival at the viewer.
+//! It prints one line for each figure, `case<TAB>unit<TAB>value`.
 #![allow(clippy::print_stdout, reason = "a command line program")]
 
 use std::env;
@@ -26,14 +26,14 @@ use blkin_tests::relays::Relay;
 /// Annotations of a trace of `tests/c/writer.c`.
 const ANNOTATIONS: u64 = 8;
 const THREADS: u64 = 2;
-/// What is left out at the beginning: daemons that never ran before.
+/// Events of this first period do not count: the daemons have only just started.
 const WARM_UP: Duration = Duration::from_secs(1);
 
 fn now_us() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
 }
 
-/// What a viewer has seen of a run.
+/// What a viewer has seen during a run.
 #[derive(Default)]
 struct Seen {
     spans: u64,
@@ -73,7 +73,7 @@ fn percentile(sorted: &[u64], percent: f64) -> u64 {
 
 fn main() -> Result<()> {
     let mut arguments = env::args().skip(1);
-    let watched = arguments.next().context("say what to watch: collector or relay")?;
+    let watched = arguments.next().context("name what to watch: collector or relay")?;
     let seconds: u64 = arguments.next().map_or(Ok(10), |text| text.parse()).context("SECONDS")?;
     let pause_us: u64 = arguments.next().map_or(Ok(100), |text| text.parse()).context("PAUSE_US")?;
     let folder = tempfile::TempDir::new()?;
@@ -91,7 +91,7 @@ fn main() -> Result<()> {
         relay.daemon.http.base().clone_into(&mut base);
     }
     node.start_consumerd()?;
-    // A trace takes its pause, the timer's slack and a little more.
+    // Each trace takes its pause, the slack of the timer and a little more.
     let traces = seconds * 1_000_000 / (pause_us + 60);
     let (pause, each) = (pause_us.to_string(), traces.to_string());
     let shape = ["--threads", &THREADS.to_string(), "--traces", &each, "--pace-us", &pause];

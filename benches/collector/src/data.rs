@@ -1,4 +1,4 @@
-//! The spans that are sent: traces of a storage system, each with ids of its own, the same for every server.
+//! The spans that are sent: traces of a storage system with distinct ids. Every server gets the same spans.
 
 use std::ops::Range;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -6,14 +6,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use blkin_thrift::{Annotation, AnnotationType, BinaryAnnotation, Endpoint, Span};
 use serde_json::{Value, json};
 
-/// Services that take part in traces.
+/// Number of services in the traces.
 pub(crate) const SERVICES: u64 = 20;
-/// Names of spans.
+/// Number of different names of spans.
 pub(crate) const NAMES: u64 = 40;
-/// Microseconds between the begins of two traces.
+/// Microseconds from the begin of one trace to that of the next.
 const APART_US: i64 = 100;
 
-/// Spreads numbers, so that ids look like ids.
+/// Scatters consecutive numbers over all 64 bits, so that they look like ids.
 pub(crate) fn scatter(number: u64) -> u64 {
     let mut z = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(0x1234_5678_9abc_def1);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -31,12 +31,12 @@ pub(crate) fn name(trace: u64, span: u64) -> String {
     format!("operation {}", scatter(trace << 8 ^ span) % NAMES)
 }
 
-/// The tag of a span that few other spans have.
+/// The value of a span's tag `object`, which few other spans share.
 pub(crate) fn object(trace: u64, span: u64) -> String {
     format!("rbd_data.{:x}.{:04x}", scatter(trace) % 100_000, span)
 }
 
-/// A moment before which all traces began.
+/// The current time.
 pub(crate) fn now_us() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64)
 }
@@ -46,7 +46,7 @@ pub(crate) fn begin_us(first_us: i64, trace: u64) -> i64 {
     first_us + trace as i64 * APART_US
 }
 
-/// What all forms of a span say.
+/// The contents of a span, in any format.
 struct Told {
     trace_id: u64,
     id: u64,
@@ -73,7 +73,7 @@ fn told(trace: u64, span: u64, first_us: i64) -> Told {
     }
 }
 
-/// Spans of a trace as v1 has them.
+/// Spans of a trace in the v1 format.
 pub(crate) fn thrift(trace: u64, spans: Range<u64>, first_us: i64) -> Vec<Span> {
     spans.map(|span| thrift_span(&told(trace, span, first_us))).collect()
 }
@@ -111,7 +111,7 @@ fn thrift_span(told: &Told) -> Span {
     }
 }
 
-/// The spans of a trace as v2 has them.
+/// The spans of a trace in the v2 format.
 pub(crate) fn v2(trace: u64, spans: u64, first_us: i64) -> Vec<Value> {
     (0..spans).map(|span| v2_span(&told(trace, span, first_us))).collect()
 }
@@ -131,7 +131,7 @@ fn v2_span(told: &Told) -> Value {
     span
 }
 
-/// The id of a trace, as queries name it.
+/// The id of a trace, as written in queries.
 pub(crate) fn trace_id(trace: u64) -> String {
     format!("{:016x}", scatter(trace) & i64::MAX as u64)
 }

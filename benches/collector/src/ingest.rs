@@ -1,4 +1,4 @@
-//! What a span costs the servers: CPU, memory, disk.
+//! The cost of a span in the servers: CPU, memory, disk.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use crate::data::now_us;
 use crate::send::{Load, Messages, Road};
 use crate::server::Server;
 
-/// How spans come.
+/// How spans are sent.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     road: Road,
@@ -16,7 +16,7 @@ struct Case {
     message_spans: u64,
 }
 
-/// Messages as they come from nodes that have little to do; then as they come from one that has had to wait.
+/// First messages of the size that nodes with little load send, then messages of a node that had to wait.
 const CASES: [Case; 6] = [
     Case { road: Road::Scribe, trace_spans: 10, message_spans: 100 },
     Case { road: Road::Scribe, trace_spans: 100, message_spans: 100 },
@@ -26,10 +26,10 @@ const CASES: [Case; 6] = [
     Case { road: Road::Json, trace_spans: 10, message_spans: 1000 },
 ];
 
-/// What is measured, and how often.
+/// How much is measured, and how often.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
-    /// Spans of each case, and before it is measured.
+    /// Spans measured in each case; `warm_up` more are sent before them.
     pub(crate) spans: usize,
     pub(crate) warm_up: usize,
     /// How often each case is measured, on a new server each time.
@@ -37,7 +37,7 @@ pub(crate) struct Plan {
     pub(crate) connections: usize,
 }
 
-/// What one round of one case showed.
+/// The figures of one round of one case.
 struct Figures {
     spans_per_cpu_second: f64,
     spans_per_second: f64,
@@ -78,7 +78,7 @@ pub(crate) fn beside_zipkin(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Measures our collector, and prints its part of the table.
+/// Measures only our collector, and prints its part of the table.
 pub(crate) fn alone(plan: &Plan) -> Result<()> {
     println!(
         "| spans of | blkin-collector, spans per CPU second | spans/s, durable | MiB resident | disk, bytes a span |"
@@ -104,7 +104,7 @@ fn title(case: Case) -> String {
     format!("{}, traces of {trace_spans}, messages of {message_spans}", road.title())
 }
 
-/// Sends what warms a new server up, then what is measured.
+/// Sends the spans that warm up a new server, then the spans that are measured.
 fn measure(server: &Server, case: Case, plan: &Plan) -> Result<Figures> {
     let Case { road, trace_spans, message_spans } = case;
     let first_us = now_us() - 3_600_000_000;
@@ -134,13 +134,13 @@ fn middle(rounds: &[Figures], figure: impl Fn(&Figures) -> f64) -> String {
     format!("{:.0}", median(&mut rounds.iter().map(figure).collect::<Vec<_>>()))
 }
 
-/// The median, and all of them in brackets.
+/// The median, followed by all ratios in brackets.
 fn with_spread(mut ratios: Vec<f64>) -> String {
     let each: Vec<String> = ratios.iter().map(|ratio| format!("{ratio:.1}")).collect();
     format!("{:.1} ({})", median(&mut ratios), each.join(", "))
 }
 
-/// The middle one, or the mean of the two in the middle.
+/// The middle figure, or the mean of the two middle figures.
 fn median(figures: &mut [f64]) -> f64 {
     figures.sort_unstable_by(f64::total_cmp);
     let at = |place: usize| figures.get(place).copied().unwrap_or(f64::NAN);

@@ -1,4 +1,4 @@
-//! What very long traces cost our collector, the longer they get.
+//! The cost of very long traces in our collector, as they grow.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -14,7 +14,7 @@ const MESSAGE_SPANS: u64 = 1000;
 /// Messages after which a row is printed.
 const STAGE: u64 = 100;
 
-/// What a message has, by its number.
+/// A kind of load: makes the spans of a message from its number.
 struct Case {
     title: &'static str,
     message: fn(u64, i64) -> Vec<Span>,
@@ -26,7 +26,7 @@ const CASES: [Case; 3] = [
     Case { title: "one trace of half of all spans, and traces of 10", message: one },
 ];
 
-/// Sends each case to a new server, and prints how it goes, stage by stage.
+/// Sends each case to a new server, and prints the figures of each stage.
 pub(crate) fn run(spans: u64) -> Result<()> {
     println!("| spans of | of them before | spans/s | CPU, µs a span | MiB resident |");
     println!("|---|---|---|---|---|");
@@ -69,7 +69,7 @@ fn short(message: u64, first_us: i64) -> Vec<Span> {
     shorts(message * MESSAGE_SPANS / 10, MESSAGE_SPANS / 10, first_us)
 }
 
-/// So many traces of ten spans, from a number on that no long one has.
+/// Traces of ten spans; their numbers begin where no long trace has one.
 fn shorts(first: u64, traces: u64, first_us: i64) -> Vec<Span> {
     let traces = 1_000_000 + first..1_000_000 + first + traces;
     traces.flat_map(|trace| data::thrift(trace, 0..10, first_us)).collect()

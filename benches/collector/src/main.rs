@@ -1,8 +1,8 @@
 //! Measures our collector beside the real Zipkin server, in one run, by one client and with the same spans.
 //!
-//! `cargo build --release -p blkin-collector && cargo run --release -p blkin-bench-collector -- ingest`; `queries` asks
-//! our collector alone, at several numbers of stored spans; `long` and `paced` send it very long traces, and few spans; `restart`
-//! starts it again amid a very long trace. The tables are Markdown.
+//! `cargo build --release -p blkin-collector && cargo run --release -p blkin-bench-collector -- ingest`. The other commands
+//! measure our collector alone: `queries` asks it at several numbers of stored spans, `long` sends very long traces, `paced` sends few
+//! spans, and `restart` starts it again in the middle of a very long trace. The tables are Markdown.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod data;
@@ -30,12 +30,12 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// Spans for each second of the server's CPU, its memory, and bytes for each stored span
+    /// Spans per second of the server's CPU, its memory, and bytes per stored span
     Ingest {
-        /// Spans of each case: as many as make the collector merge its index once
+        /// Spans measured in each case; with the default, the collector merges its index once
         #[arg(long, default_value_t = 1_600_000)]
         spans: usize,
-        /// Spans of each case before it is measured
+        /// Spans sent in each case before those that are measured
         #[arg(long, default_value_t = 200_000)]
         warm_up: usize,
         /// How often each case is measured, on a new server each time
@@ -48,28 +48,28 @@ enum What {
         #[arg(long)]
         alone: bool,
     },
-    /// What spans cost our collector that belong to very long traces, the longer they get
+    /// The cost of spans of very long traces in our collector, as the traces grow
     Long {
         /// Spans of each case
         #[arg(long, default_value_t = 600_000)]
         spans: u64,
     },
-    /// What spans cost our collector when few of them come: CPU at so many messages a second
+    /// The cost of spans in our collector when few arrive: CPU at a given number of messages a second
     Paced {
-        /// Messages a second, of all connections together
+        /// Messages a second, over all connections together
         #[arg(long, value_delimiter = ',', default_value = "200,400")]
         messages: Vec<u32>,
         /// Spans of each message
         #[arg(long, value_delimiter = ',', default_value = "20,50,100")]
         message_spans: Vec<u64>,
-        /// Connections that take turns, so that a message need not wait for the answers to those before
+        /// Connections that take turns, so that a message need not wait for earlier answers
         #[arg(long, default_value_t = 8)]
         connections: usize,
         /// Seconds of each case
         #[arg(long, default_value_t = 4)]
         seconds: u64,
     },
-    /// What our collector takes to start, and to go on with a very long trace after that
+    /// The time our collector takes to start, and to continue a very long trace afterwards
     Restart {
         /// Spans of the trace, in each case
         #[arg(long, value_delimiter = ',', default_value = "1000000,2000000,4000000")]
@@ -77,7 +77,7 @@ enum What {
     },
     /// How long our collector's queries take
     Queries {
-        /// Numbers of stored spans at which to ask, growing
+        /// Numbers of stored spans at which to ask, in ascending order
         #[arg(long, value_delimiter = ',', default_value = "100000,1000000,5000000")]
         spans: Vec<usize>,
     },

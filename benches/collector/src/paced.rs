@@ -1,4 +1,4 @@
-//! What a span costs our collector when few of them come: the fixed cost of each message, wake-up and commit.
+//! The cost of a span in our collector when few arrive: the fixed cost of each message, wake-up and commit.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::server::Server;
 /// Spans of a trace, all in one message.
 const TRACE_SPANS: u64 = 10;
 
-/// Sends messages of some sizes at some rates, and prints what they cost.
+/// Sends messages of the given sizes at the given rates, and prints their cost.
 pub(crate) fn run(messages: &[u32], message_spans: &[u64], connections: usize, time: Duration) -> Result<()> {
     println!(
         "| messages/s | spans each | spans/s | CPU, µs a span | CPU, µs a message | answered within, ms: p50 | p99 |"
@@ -55,7 +55,7 @@ fn calls(next_trace: &mut u64, count: u64, spans: u64) -> Vec<Vec<u8>> {
     (0..count).map(|_| call()).collect()
 }
 
-/// Sends each call at its time, over the connection that is free; returns how long each took from that time on.
+/// Sends each call at its due time, over a free connection; returns the time from then to each answer.
 fn send(server: &Server, calls: Vec<Vec<u8>>, rate: u32, connections: usize) -> Result<Vec<Duration>> {
     let left = Mutex::new(calls.into_iter().enumerate());
     let answered = Mutex::new(Vec::new());

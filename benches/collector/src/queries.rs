@@ -1,4 +1,4 @@
-//! How long our collector's queries take, and how that grows with what is stored.
+//! How long our collector's queries take, and how that grows with the number of stored spans.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,14 @@ use crate::server::Server;
 /// Spans of one message.
 const MESSAGE_SPANS: u64 = 100;
 const TRACE_SPANS: u64 = 10;
-/// Traces that are made and sent at a time, so that the client's memory stays small.
+/// Traces that are made and sent in one step, to keep the client's memory small.
 const PART_TRACES: u64 = 20_000;
 /// Connections that fill the store.
 const SENDERS: usize = 8;
 const QUESTIONS: u64 = 500;
-/// Of those that read all there is, if it was read before.
+/// Repetitions of each query that reads all traces, after the first time.
 const LATER_QUESTIONS: u64 = 20;
-/// The path of each of those.
+/// The queries that read all traces, with their paths.
 const LONG_QUESTIONS: [(&str, Path); 2] =
     [("links between all services", links), ("time between two annotations", times_between)];
 
@@ -49,7 +49,7 @@ pub(crate) fn run(steps: &[usize]) -> Result<()> {
     Ok(())
 }
 
-/// A collector, and what was sent to it.
+/// A collector, and how many traces were sent to it.
 struct Filled {
     server: Server,
     first_us: i64,
@@ -57,7 +57,7 @@ struct Filled {
 }
 
 impl Filled {
-    /// Sends until there are so many traces.
+    /// Sends traces until there are `traces`.
     fn fill(&mut self, traces: u64) -> Result<()> {
         while self.traces < traces {
             let part = self.traces..(self.traces + PART_TRACES).min(traces);
@@ -68,7 +68,7 @@ impl Filled {
         Ok(())
     }
 
-    /// Asks what reads all traces so many times; between two of them something comes, as it does where programs run.
+    /// Asks a query that reads all traces, `questions` times. Before each, some spans are sent, as they are where programs run.
     fn ask_long(&mut self, title: &str, questions: u64, spans: f64, stored: &str, path: Path) -> Result<()> {
         let (mut times, mut cpu) = (Vec::new(), 0.0);
         for _ in 0..questions {
@@ -86,10 +86,10 @@ impl Filled {
 }
 
 type Question = Box<dyn Fn(u64) -> String>;
-/// The path of a question, by its window.
+/// Makes the path of a query from its time window.
 type Path = fn(&str) -> String;
 
-/// The kinds of queries: each makes the path of the nth question.
+/// The kinds of queries: each makes the path of its nth query.
 fn questions(traces: u64, first_us: i64) -> Vec<(&'static str, Question)> {
     let any = move |nth: u64| data::scatter(nth) % traces;
     let service = move |nth: u64| data::service(any(nth), 0);
@@ -146,7 +146,7 @@ fn ask(server: &Server, questions: u64, question: &dyn Fn(u64) -> String) -> Res
         let said = response.body_mut().read_to_vec()?;
         times.push(begun.elapsed());
         ensure!(response.status().as_u16() == 200, "{url}: {}", String::from_utf8_lossy(&said));
-        ensure!(!response.headers().contains_key("blkin-partial"), "{url} has no whole answer");
+        ensure!(!response.headers().contains_key("blkin-partial"), "{url} has only a partial answer");
         if patience.elapsed() > Duration::from_secs(20) && times.len() >= 20 {
             break;
         }
@@ -154,7 +154,7 @@ fn ask(server: &Server, questions: u64, question: &dyn Fn(u64) -> String) -> Res
     Ok(times)
 }
 
-/// p50, p99 and the longest.
+/// p50, p99 and the maximum, as cells of the table.
 fn percentiles(mut times: Vec<Duration>) -> String {
     times.sort_unstable();
     let at = |percent: usize| times.get((times.len() * percent / 100).min(times.len() - 1));

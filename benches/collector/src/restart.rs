@@ -1,4 +1,4 @@
-//! What our collector does when a very long trace goes on after a restart.
+//! What it costs our collector if a very long trace continues after a restart.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -12,8 +12,8 @@ use crate::server::Server;
 
 const MESSAGE_SPANS: u64 = 1000;
 
-/// Stores one trace of each of these numbers of spans, starts the collector again, and prints what a start and the next two
-/// messages of the trace take.
+/// For each size, stores one trace of as many spans, restarts the collector, and prints the time of the start and of the next two
+/// messages of the trace.
 pub(crate) fn run(sizes: &[u64]) -> Result<()> {
     println!(
         "| spans of the trace | start, s | first message, ms | second, ms | MiB resident before | at most after |"
@@ -40,7 +40,7 @@ pub(crate) fn run(sizes: &[u64]) -> Result<()> {
     Ok(())
 }
 
-/// Milliseconds until the message of this number is stored.
+/// Sends the message of this number; returns the milliseconds until it is stored.
 fn timed(server: &Server, number: u64, first_us: i64) -> Result<f64> {
     let call = Cell::new(Some(call_of(one(number, first_us).into_iter())));
     let begun = Instant::now();
@@ -48,7 +48,7 @@ fn timed(server: &Server, number: u64, first_us: i64) -> Result<f64> {
     Ok(begun.elapsed().as_secs_f64() * 1e3)
 }
 
-/// Spans of the trace, each annotation of which has a place in a ring, as consumerd tells.
+/// Spans of the trace. Each annotation has a ring position, as consumerd sends it.
 fn one(message: u64, first_us: i64) -> Vec<Span> {
     let mut spans = data::thrift(0, message * MESSAGE_SPANS..(message + 1) * MESSAGE_SPANS, first_us);
     let mut position = (message * MESSAGE_SPANS * 5) as i64;

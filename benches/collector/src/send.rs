@@ -32,7 +32,7 @@ impl Road {
 pub(crate) struct Load {
     pub(crate) traces: std::ops::Range<u64>,
     pub(crate) trace_spans: u64,
-    /// When trace 0 would begin.
+    /// The time at which trace 0 begins.
     pub(crate) first_us: i64,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Messages {
 }
 
 impl Messages {
-    /// Messages of so many spans, or of one trace if that has more.
+    /// Messages of `message_spans` spans, or of one whole trace if that has more.
     pub(crate) fn of(road: Road, message_spans: u64, load: &Load) -> Result<Messages> {
         let traces: Vec<u64> = load.traces.clone().collect();
         let each = (message_spans / load.trace_spans).max(1) as usize;
@@ -54,7 +54,7 @@ impl Messages {
         Ok(Messages { road, bodies: traces.chunks(each).map(body).collect::<Result<_>>()? })
     }
 
-    /// Sends all over so many connections; returns once each was answered as accepted.
+    /// Sends all messages over `connections` connections; returns once each was answered as accepted.
     pub(crate) fn send(self, server: &Server, connections: usize) -> Result<()> {
         let (road, left) = (self.road, Mutex::new(self.bodies.into_iter()));
         let next = || left.lock().ok()?.next();
@@ -87,7 +87,7 @@ fn json_list(traces: &[u64], load: &Load) -> Result<Vec<u8>> {
     Ok(serde_json::to_vec(&spans.collect::<Vec<_>>())?)
 }
 
-/// Sends calls one after the other, each once the one before was answered as accepted.
+/// Sends calls one after the other; each waits until the one before was answered as accepted.
 pub(crate) fn over_scribe(address: &str, next: &dyn Fn() -> Option<Vec<u8>>) -> Result<()> {
     let mut stream = TcpStream::connect(address).context("failed to connect to Scribe")?;
     stream.set_nodelay(true)?;

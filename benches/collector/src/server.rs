@@ -1,4 +1,4 @@
-//! The servers that are measured, and what the kernel says they take.
+//! The servers that are measured, and their CPU time and memory as the kernel counts them.
 
 use std::fs;
 use std::net::TcpListener;
@@ -15,11 +15,11 @@ use tempfile::TempDir;
 
 /// A server is up within this time.
 const START: Duration = Duration::from_secs(120);
-/// A process that took no more CPU than this within [`QUIET`] works no more.
+/// A process that used no more CPU than this within [`QUIET`] has finished its work.
 const IDLE_SECONDS: f64 = 0.02;
 const QUIET: Duration = Duration::from_millis(500);
 
-/// The file that says that our collector is up, and where.
+/// The file in which our collector says that it is ready, and its addresses.
 const READY: &str = "ready.json";
 
 /// A running server.
@@ -32,7 +32,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Our collector, built for release, with its defaults.
+    /// Our collector, the release build, with its defaults.
     pub(crate) fn collector() -> Result<Server> {
         let folder = TempDir::new_in(target())?;
         let (process, http, scribe) = start_collector(&folder)?;
@@ -47,7 +47,7 @@ impl Server {
         Ok(())
     }
 
-    /// The real Zipkin server with its store in memory, and room for as many spans as are sent.
+    /// The real Zipkin server with its store in memory, which has room for `spans` spans.
     pub(crate) fn zipkin(spans: usize) -> Result<Server> {
         let folder = TempDir::new()?;
         let (http, scribe) = (free_address()?, free_address()?);
@@ -63,13 +63,13 @@ impl Server {
         Ok(Server { title: "Zipkin", http, scribe, process, folder })
     }
 
-    /// Seconds of CPU until now, user and system.
+    /// Seconds of CPU used so far, user and system.
     pub(crate) fn cpu(&self) -> f64 {
         let (user, system) = process_cpu(self.process.pid());
         user + system
     }
 
-    /// Seconds of CPU, user and system, once nothing is left to do for what was sent.
+    /// Seconds of CPU, user and system, once the server has finished all work for the spans it received.
     pub(crate) fn settled_cpu(&self) -> f64 {
         let mut before = self.cpu();
         loop {
@@ -87,7 +87,7 @@ impl Server {
         resident_kib(self.process.pid()) / 1024.0
     }
 
-    /// The most it had resident, in MiB.
+    /// Its peak of resident memory, in MiB.
     pub(crate) fn peak_mib(&self) -> f64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.pid())).unwrap_or_default();
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -103,13 +103,13 @@ impl Server {
     }
 }
 
-/// Our collector with its store in a folder: its process, and where it takes HTTP and Scribe.
+/// Starts our collector with its store in a folder; returns its process and its addresses for HTTP and Scribe.
 fn start_collector(folder: &TempDir) -> Result<(Process, String, String)> {
     let ready = folder.path().join(READY);
     let mut command = Command::new(target().join("release/blkin-collector"));
     command.args(["--scribe-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--log", "warn"]);
     command.arg("--data-dir").arg(folder.path().join("data")).arg("--ready-file").arg(&ready);
-    // What reads millions of spans is to be measured to its end.
+    // Queries that read millions of spans are to be measured to their end.
     command.env("BLKIN_COLLECTOR_QUERY_SECONDS", "600");
     let process = Process::spawn("blkin-collector (cargo build --release -p blkin-collector)", &mut command)?;
     let addresses: serde_json::Value = wait::until(START, "the collector to be ready", || {
@@ -119,7 +119,7 @@ fn start_collector(folder: &TempDir) -> Result<(Process, String, String)> {
     Ok((process, address("http")?, address("scribe")?))
 }
 
-/// An address that was free a moment ago: Zipkin cannot be told to take any.
+/// An address that was free a moment ago: Zipkin cannot choose a free port itself.
 fn free_address() -> Result<String> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
 }

@@ -18,7 +18,7 @@ pub const CASES: &[Case] = &[
 ];
 
 const CALLS: u32 = 5000;
-/// consumerd takes the offer in this time.
+/// consumerd accepts the program's offer within this time.
 const ATTACH: Duration = Duration::from_millis(100);
 const ENDPOINT: Endpoint<'static> = Endpoint::new("osd.0").at("10.0.0.1", 6800);
 /// As many requests as a busy daemon has open at a time.
@@ -58,7 +58,7 @@ fn text(pace: &Pace) -> f64 {
     measure(pace, |span, _| span.event(black_box("Enqueued op")))
 }
 
-/// What makes a span of Dapper's: a child with its two ends. Fewer of them, for each makes two records.
+/// A span as in Dapper: a child with its two ends. A burst has half as many calls, because each makes two records.
 fn span(pace: &Pace) -> f64 {
     measure_calls(pace, CALLS / 2, |span, _| {
         let child = span.child("Journal access", &ENDPOINT);

@@ -1,4 +1,4 @@
-//! fastrace: the caller's side. Its reporter throws the spans away, which is kinder than any real one.
+//! fastrace: the caller's side. Its reporter discards the spans, which costs less than any real reporter.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{Case, Pace, timed};
 
 pub const CASES: &[Case] = &[("fastrace-event", event), ("fastrace-span", span)];
 
-/// A thread's queue takes 4,096 spans and events and drops what comes beyond: what a drop costs is not the question.
+/// A thread's queue holds 4,096 spans and events and drops any more. The cost of a drop is not to be measured.
 const CALLS: u32 = 4000;
 
 struct Nowhere;
@@ -19,7 +19,7 @@ impl Reporter for Nowhere {
     fn report(&mut self, _spans: Vec<SpanRecord>) {}
 }
 
-/// A burst below one root. Beginning and handing over the root's spans is outside the time taken.
+/// Measures a burst below one root. The time excludes beginning the root and handing over its spans.
 fn measure(pace: &Pace, call: impl Fn(u32) + Copy) -> f64 {
     fastrace::set_reporter(Nowhere, Config::default().report_interval(Duration::from_millis(1)));
     pace.measure(CALLS, || {

@@ -1,4 +1,4 @@
-//! OpenTelemetry's SDK: the caller's side, with the batch processor and an exporter that throws the spans away.
+//! OpenTelemetry's SDK: the caller's side, with the batch processor and an exporter that discards the spans.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ impl SpanExporter for Nowhere {
     }
 }
 
-/// Room enough that nothing is dropped: what a drop costs is not the question.
+/// A provider with enough room that nothing is dropped: the cost of a drop is not to be measured.
 fn provider() -> SdkTracerProvider {
     let config = BatchConfigBuilder::default()
         .with_max_queue_size(8 * CALLS as usize)

@@ -4,13 +4,13 @@
 //! cargo run -p blkin-tests --example clock-accuracy [SAMPLES [SECONDS [STEP_MS]]]      1000000 over 150 s by default
 //! ```
 //!
-//! With STEP_MS the machine's clock (CLOCK_REALTIME, for every program on it) is set forward by this amount after a third of the
-//! time, and back after another third. This needs root and a machine where it does no harm. If a step falls between two of
-//! consumerd's looks, the annotations recorded between them get the time before that step.
+//! With STEP_MS the machine's clock (CLOCK_REALTIME, for every program on it) is set forward by this amount after a
+//! third of the time, and back after another third. This needs root and a machine where it does no harm. If a step
+//! falls between two of consumerd's looks, the annotations recorded between them get the time before that step.
 //!
 //! Prints one line for each figure, `case<TAB>unit<TAB>value`. Fails if fewer than 99.9 % of all times lie within a
-//! microsecond of the two readings of CLOCK_REALTIME around the call, or if a time lies before its predecessor in the ring. With
-//! STEP_MS, this may happen once for each ring.
+//! microsecond of the two readings of CLOCK_REALTIME around the call, or if a time lies before its predecessor in the
+//! ring. With STEP_MS, this may happen once for each ring.
 #![allow(clippy::print_stdout, reason = "a command line program")]
 
 use std::env;

@@ -5,11 +5,11 @@
 //!     cargo run -p blkin-tests --example live-latency collector|relay [SECONDS [PAUSE_US [KEY=VALUE...]]]
 //! ```
 //!
-//! The viewer watches the collector, or a relay between consumerd and the collector, for 10 s with pauses of 100 us by default.
-//! KEY=VALUE are lines of consumerd's configuration, such as linger_ms=2. Two threads write traces of one span with 8 annotations
-//! and pause after each; the pause sets the rate. For each annotation whose time the live event contains, the program measures
-//! the time from its record to the event's arrival at the viewer.
-//! It prints one line for each figure, `case<TAB>unit<TAB>value`.
+//! The viewer watches the collector, or a relay between consumerd and the collector, for 10 s with pauses of 100 us by
+//! default. KEY=VALUE are lines of consumerd's configuration, such as linger_ms=2. Two threads write traces of one span
+//! with 8 annotations and pause after each; the pause sets the rate. For each annotation whose time the live event
+//! contains, the program measures the time from its record to the event's arrival at the viewer. It prints one line for
+//! each figure, `case<TAB>unit<TAB>value`.
 #![allow(clippy::print_stdout, reason = "a command line program")]
 
 use std::env;

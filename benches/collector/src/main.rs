@@ -1,8 +1,9 @@
 //! Measures our collector beside the real Zipkin server, in one run, by one client and with the same spans.
 //!
-//! `cargo build --release -p blkin-collector && cargo run --release -p blkin-bench-collector -- ingest`. The other commands
-//! measure our collector alone: `queries` asks it at several numbers of stored spans, `long` sends very long traces, `paced` sends few
-//! spans, and `restart` starts it again in the middle of a very long trace. The tables are Markdown.
+//! `cargo build --release -p blkin-collector && cargo run --release -p blkin-bench-collector -- ingest`. The other
+//! commands measure our collector alone: `queries` asks it at several numbers of stored spans, `long` sends very long
+//! traces, `paced` sends few spans, and `restart` starts it again in the middle of a very long trace. The tables are
+//! Markdown.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod data;

@@ -68,7 +68,8 @@ impl Filled {
         Ok(())
     }
 
-    /// Asks a query that reads all traces, `questions` times. Before each, some spans are sent, as they are where programs run.
+    /// Asks a query that reads all traces, `questions` times. Before each, some spans are sent, as they are where
+    /// programs run.
     fn ask_long(&mut self, title: &str, questions: u64, spans: f64, stored: &str, path: Path) -> Result<()> {
         let (mut times, mut cpu) = (Vec::new(), 0.0);
         for _ in 0..questions {

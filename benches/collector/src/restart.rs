@@ -12,8 +12,8 @@ use crate::server::Server;
 
 const MESSAGE_SPANS: u64 = 1000;
 
-/// For each size, stores one trace of as many spans, restarts the collector, and prints the time of the start and of the next two
-/// messages of the trace.
+/// For each size, stores one trace of as many spans, restarts the collector, and prints the time of the start and of
+/// the next two messages of the trace.
 pub(crate) fn run(sizes: &[u64]) -> Result<()> {
     println!(
         "| spans of the trace | start, s | first message, ms | second, ms | MiB resident before | at most after |"

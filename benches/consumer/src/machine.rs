@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// Binds the calling thread, and every thread and process that it starts, to one CPU. If the machine lacks that CPU, nothing changes.
+/// Binds the calling thread, and every thread and process that it starts, to one CPU. If the machine lacks that CPU,
+/// nothing changes.
 pub fn pin(cpu: usize) {
     let mut set = CpuSet::new();
     set.set(cpu);
@@ -28,7 +29,8 @@ pub fn beside(name: &str) -> Result<PathBuf> {
 /// CPU time and context switches of processes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
-    /// Seconds for which their threads ran, by the scheduler's own count: ticks of 10 ms miss threads that run briefly and often.
+    /// Seconds for which their threads ran, by the scheduler's own count: ticks of 10 ms miss threads that run briefly
+    /// and often.
     pub seconds: f64,
     /// How often their threads left a CPU.
     pub switches: f64,

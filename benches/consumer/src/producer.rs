@@ -57,8 +57,8 @@ impl Pattern {
         }
     }
 
-    /// Records the spans with these numbers. Returns the CPU time of a burst, but zero for a request: reading the CPU clock would take
-    /// a good part of a request's own time.
+    /// Records the spans with these numbers. Returns the CPU time of a burst, but zero for a request: reading the CPU
+    /// clock would take a good part of a request's own time.
     fn spans(self, endpoint: &Endpoint<'_>, numbers: Range<u64>) -> Duration {
         if self == Self::Requests {
             request(endpoint, numbers.start);
@@ -79,8 +79,8 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// Starts one: on the given CPU if it records bursts, on any CPU if it records requests. It has made [`WARM_UP`] annotations
-    /// and waits for [`Producer::go`].
+    /// Starts one: on the given CPU if it records bursts, on any CPU if it records requests. It has made [`WARM_UP`]
+    /// annotations and waits for [`Producer::go`].
     ///
     /// # Errors
     /// When it does not start.
@@ -106,8 +106,8 @@ impl Producer {
         Ok(self.input.as_mut().context("no input")?.write_all(b"go\n")?)
     }
 
-    /// Waits until it has recorded everything. Returns the CPU time per call of its threads, in nanoseconds; bursts exclude the
-    /// pauses.
+    /// Waits until it has recorded everything. Returns the CPU time per call of its threads, in nanoseconds; bursts
+    /// exclude the pauses.
     ///
     /// # Errors
     /// When it has ended.
@@ -175,8 +175,8 @@ fn record(load: Load, thread: u64) -> f64 {
     busy.as_nanos() as f64 / (done * ANNOTATIONS_OF_SPAN) as f64
 }
 
-/// A delay of up to the time between two bursts, different for each thread of each program. Without it, threads that begin at
-/// the same moment would record in one common burst for ever.
+/// A delay of up to the time between two bursts, different for each thread of each program. Without it, threads that
+/// begin at the same moment would record in one common burst for ever.
 fn phase(load: Load, thread: u64) -> Duration {
     let rate = load.rate;
     let period_ns = load.pattern.burst() * ANNOTATIONS_OF_SPAN * 1_000_000_000 / rate.max(1);
@@ -216,8 +216,8 @@ fn span(endpoint: &Endpoint<'_>, number: u64) {
     span.end();
 }
 
-/// A request that is copied to two replicas: 20 annotations in four spans. Each span has at most six texts of the table of names;
-/// one text of the request is new each time.
+/// A request that is copied to two replicas: 20 annotations in four spans. Each span has at most six texts of the table
+/// of names; one text of the request is new each time.
 fn request(endpoint: &Endpoint<'_>, number: u64) {
     let object = format!("rbd_data.10226b8b4567.{number:016x}");
     let root = Span::root(REQUEST, endpoint);

@@ -1,8 +1,9 @@
 //! The cost of one call in Rust: `peers [-b BURSTS] [-p PAUSE_US] CASE`, one case per process.
 //!
-//! As in benches/c/hot.c, calls are made in bursts with pauses, and the figure is the time per call of the median burst. The time is
-//! the vDSO's clock, which reads the time stamp counter behind a fence; its cost is spread over thousands of calls. Background threads
-//! of the libraries stay on CPU 0, where LTTng's daemons and consumerd run too; the calls are made on CPU 1.
+//! As in benches/c/hot.c, calls are made in bursts with pauses, and the figure is the time per call of the median
+//! burst. The time is the vDSO's clock, which reads the time stamp counter behind a fence; its cost is spread over
+//! thousands of calls. Background threads of the libraries stay on CPU 0, where LTTng's daemons and consumerd run too;
+//! the calls are made on CPU 1.
 
 #![forbid(unsafe_code)]
 
@@ -22,8 +23,8 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// The median burst, in nanoseconds per call. `burst` makes the calls and returns the time they took, without the time of
-    /// its preparations and of what follows.
+    /// The median burst, in nanoseconds per call. `burst` makes the calls and returns the time they took, without the
+    /// time of its preparations and of what follows.
     pub fn measure(&self, calls: u32, mut burst: impl FnMut() -> Duration) -> f64 {
         pin(1);
         let mut bursts: Vec<Duration> = (0..self.bursts)

@@ -1,7 +1,7 @@
 //! What a flooding program costs another program, and consumerd, while there is no Scribe server.
 //!
-//! `away [SECONDS]`: for 30 s without a Scribe server, one program makes a hundred requests a second, and another makes up to twenty
-//! million annotations a second. Then a server starts. Only the second program is bound to a CPU, to CPU 1.
+//! `away [SECONDS]`: for 30 s without a Scribe server, one program makes a hundred requests a second, and another makes
+//! up to twenty million annotations a second. Then a server starts. Only the second program is bound to a CPU, to CPU 1.
 
 use std::net::TcpListener;
 

@@ -1,11 +1,12 @@
-//! The cost of tracing at the rates of a storage node: for consumerd, for the receiver of its spans, and for the programs.
+//! The cost of tracing at the rates of a storage node: for consumerd, for the receiver of its spans, and for the
+//! programs.
 //!
-//! `moderate [scribe|collector [SECONDS [PROGRAMS [RATE...]]]]`: five programs each serve one request after the
-//! other, with 10,000, 60,000 and 200,000 annotations a second together, for 5 s each. Before that, consumerd is measured without a
-//! program, and with programs that do nothing. Nothing is bound to a CPU. CPU time is the scheduler's count.
+//! `moderate [scribe|collector [SECONDS [PROGRAMS [RATE...]]]]`: five programs each serve one request after the other,
+//! with 10,000, 60,000 and 200,000 annotations a second together, for 5 s each. Before that, consumerd is measured
+//! without a program, and with programs that do nothing. Nothing is bound to a CPU. CPU time is the scheduler's count.
 //!
-//! System calls are counted separately, because counting slows them down: run `strace -c -f -p $(pgrep -n blkin-consumerd)` for a
-//! few seconds of a longer run at one rate.
+//! System calls are counted separately, because counting slows them down: run `strace -c -f -p $(pgrep -n
+//! blkin-consumerd)` for a few seconds of a longer run at one rate.
 
 use std::thread::sleep;
 use std::time::Duration;

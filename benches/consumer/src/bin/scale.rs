@@ -1,10 +1,10 @@
 //! The cost of a call in the program, and of an annotation in consumerd, as the number of programs and threads grows.
 //!
-//! `scale [ANNOTATIONS [RATE]]`: both numbers apply to all programs together, so only the number of programs changes. One further case
-//! is a single program that makes as few calls as each of a hundred, and so sleeps as long between them. consumerd runs on CPU 1, the
-//! programs and the Scribe server on CPU 0. A program's cost is the CPU time of its threads, so a program that has to
-//! wait for its turn does not count the time of others. Each program has made its first records, and consumerd has shipped
-//! them, before anything is counted.
+//! `scale [ANNOTATIONS [RATE]]`: both numbers apply to all programs together, so only the number of programs changes. One
+//! further case is a single program that makes as few calls as each of a hundred, and so sleeps as long between them.
+//! consumerd runs on CPU 1, the programs and the Scribe server on CPU 0. A program's cost is the CPU time of its threads,
+//! so a program that has to wait for its turn does not count the time of others. Each program has made its first records,
+//! and consumerd has shipped them, before anything is counted.
 
 use anyhow::{Context, Result};
 use blkin_bench_consumer::consumerd::Consumerd;

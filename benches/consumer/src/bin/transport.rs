@@ -1,6 +1,7 @@
 //! The rings alone: a program on CPU 0 records; this process drains and validates on CPU 1, and ships nothing.
 //!
-//! `transport [SECONDS [RING_BYTES [LAG_US]]]`. Both equations of the ledger are checked; a run whose figures do not balance fails.
+//! `transport [SECONDS [RING_BYTES [LAG_US]]]`. Both equations of the ledger are checked; a run whose figures do not
+//! balance fails.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -22,8 +23,8 @@ const BUDGET_BYTES: usize = 256 << 10;
 const MANY: u64 = 200;
 /// Calls between two readings of the clock.
 const BURST: u64 = 512;
-/// The offered rates. The first two are slightly above the targets of 20 and 50 million, because a paced program, which starts
-/// and ends within the measured time, makes slightly fewer calls than asked for.
+/// The offered rates. The first two are slightly above the targets of 20 and 50 million, because a paced program, which
+/// starts and ends within the measured time, makes slightly fewer calls than asked for.
 const RATES: [(u64, &str); 3] = [(21_000_000, "21 M/s"), (52_000_000, "52 M/s"), (0, "as many as possible")];
 
 fn main() -> Result<()> {
@@ -48,8 +49,8 @@ struct Read {
     busy: Duration,
     /// Nanoseconds per record, for each drain of at least [`MANY`] records.
     each: Vec<f64>,
-    /// When the rings were last looked at, and the longest time between two looks. The ring must have room for everything that the
-    /// program records in that time.
+    /// When the rings were last looked at, and the longest time between two looks. The ring must have room for
+    /// everything that the program records in that time.
     looked: Option<Instant>,
     pause: Duration,
     /// The bytes copied last.

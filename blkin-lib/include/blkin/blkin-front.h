@@ -1,9 +1,9 @@
 /*
  * blkin-front.h - the header that programs of the original branch include.
  *
- * There, blkin_init() loaded the library and resolved its functions; here they are linked, so it is all in
- * zipkin_c.h. Programs that load by hand find every function under its name with a leading underscore as
- * well: dlsym(dlopen("libblkin.so.0", RTLD_LAZY), "_blkin_record").
+ * There, blkin_init() loaded the library and resolved its functions. Here programs link the library, so all
+ * declarations are in zipkin_c.h. For programs that use dlsym(), the functions of the older branches also exist with a
+ * leading underscore: dlsym(dlopen("libblkin.so.0", RTLD_LAZY), "_blkin_record").
  */
 #ifndef BLKIN_FRONT_H
 #define BLKIN_FRONT_H

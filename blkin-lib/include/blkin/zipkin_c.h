@@ -1,30 +1,32 @@
 /*
  * zipkin_c.h - tracing for C programs: traces, spans and their annotations.
  *
- * One header for every BlkKin dialect: the fields and names of the original branch (trace_endpoint,
- * annotation_endpoint, val, BLKIN_KEYVAL, int ports, non-const arguments) and those of the later ones mean
- * the same thing here. C from C89 on and C++ from C++11 on; link with -lblkin (see blkin.pc, or find_package(Blkin)).
+ * One header for every BlkKin dialect: it accepts the fields and names of the original branch (trace_endpoint,
+ * annotation_endpoint, val, BLKIN_KEYVAL, int ports, non-const arguments) and those of the later branches, with the
+ * same meaning. Works from C89 and from C++11 on; link with -lblkin (see blkin.pc, or find_package(Blkin)).
  *
- * What holds for every function below, unless it says otherwise:
+ * Unless a function says otherwise, the following holds for all of them:
  *
- *  Return value    0, or -EINVAL when an argument is missing or not allowed. After -EINVAL nothing has been
- *                  changed or recorded. errno is never touched.
- *  Pointers        are borrowed. The library keeps none: what a struct points to must live until the last
+ *  Return value    0, or -EINVAL when an argument is missing or not allowed. A call that returns -EINVAL has changed
+ *                  and recorded nothing. errno is never touched.
+ *  Pointers        are borrowed. The library keeps none: what a struct points to must stay valid until the last
  *                  blkin_record() that uses the struct has returned.
- *  Threads         any number, with no lock; only a struct that several threads write needs one of yours.
- *  Signals, fork   async-signal-safe; works in forked children with no further call. A child that a signal handler forks
- *                  must not return from the handler into a call of this library that it interrupted, nor a handler leave
- *                  such a call for good (siglongjmp()): what it had begun to record may stand in the way of what follows,
- *                  which is then lost and counted (stalled).
- *  Environment     is read when the library is loaded, and by a blkin_init() that comes before the first record; no other
- *                  call looks at it, so that any thread may change it at any time but then. A variable that is gone by
- *                  that blkin_init() counts as it was when the library was loaded; one that is empty, as not set.
- *  Texts           are cut at 4 KiB, which is counted. The collector shows names of spans and services in lower case, as
- *                  Zipkin does, and of two values with one key in a span the later.
- *  Blocking        never. A record that finds no room is dropped and counted, by cause.
- *  Switched off    what `blkin set` or BLKIN_OFF has switched off is not recorded; the calls return 0.
- *  Sampling        trace_id 0 means "not sampled": recording on it does nothing and returns 0, children
- *                  inherit the 0, and so does whoever gets the ids over a network.
+ *  Threads         Any number of threads may call at once, without a lock. A struct that one thread writes while
+ *                  others use it must be protected by the program.
+ *  Signals, fork   All calls are async-signal-safe, and work in forked children without any preparation. Two things are
+ *                  not allowed in a signal handler that interrupted a call of this library: to fork a child that
+ *                  returns into this call, and to leave the call by siglongjmp(). The unfinished call may block later
+ *                  records, which are then lost and counted (stalled, starting).
+ *  Environment     is read when the library is loaded, and by a blkin_init() that comes before the first trace or
+ *                  record, or after a failed start. No other call reads it, so any thread may change it at other
+ *                  times. A variable that was removed before such a blkin_init() keeps the value that it had when the
+ *                  library was loaded. An empty variable counts as not set.
+ *  Texts           longer than 4 KiB are cut, and counted. The collector shows names of spans and services in lower
+ *                  case, as Zipkin does. If a span has two values with the same key, it shows the later one.
+ *  Blocking        No call blocks. A record for which there is no room is dropped, and counted by cause.
+ *  Switched off    Annotations that `blkin set` or BLKIN_OFF has switched off are not recorded; the calls return 0.
+ *  Sampling        trace_id 0 means "not sampled". Recording on such a span does nothing and returns 0. Its children
+ *                  inherit the 0, also in programs that receive the ids over a network.
  */
 #ifndef BLKIN_ZIPKIN_C_H
 #define BLKIN_ZIPKIN_C_H
@@ -34,7 +36,7 @@
 #include <stdint.h>
 #include <asm/byteorder.h>
 
-/* What is called often is called through the global offset table at once, where the compiler can: one jump less. */
+/* Frequent calls go through the global offset table directly where the compiler can do so, which saves a jump. */
 #if defined(__x86_64__) && defined(__has_attribute)
 #if __has_attribute(noplt)
 #define BLKIN_NOPLT __attribute__((noplt))
@@ -45,8 +47,8 @@
 #endif
 
 /*
- * A function that has no code of its own in the program: it is inlined, or the library's of the same name is called. Nor an
- * address, which -finstrument-functions would ask for.
+ * A function without code of its own in the program: it is either inlined, or the library's function of the same name is
+ * called. Not instrumented, because -finstrument-functions would need its address.
  */
 #if defined(__has_attribute)
 #if __has_attribute(gnu_inline) && __has_attribute(always_inline)
@@ -58,7 +60,7 @@
 #define BLKIN_INLINE static __inline__
 #endif
 
-/* A pointer as one of another type, written so that compilers which warn of the other language's casts do not. */
+/* Casts a pointer, in C or C++ as the program is compiled: compilers warn about the other language's casts. */
 #ifdef __cplusplus
 #define BLKIN_POINTER(type, pointer) static_cast<type>(static_cast<const volatile void *>(pointer))
 #else
@@ -69,11 +71,11 @@
 extern "C" {
 #endif
 
-/* The structs are those of the library, also in a program whose own are packed. */
+/* The structs keep the library's layout, also in a program that packs its own structs. */
 #pragma pack(push, 8)
 
 /*
- * The core annotations of Zipkin and Dapper, to be used as the event of a timestamp annotation:
+ * The core annotations of Zipkin and Dapper, for use as the event of a timestamp annotation:
  * "cs" "cr" "ss" "sr" "ws" "wr", and "csf" "crf" "ssf" "srf" for the fragments of a long message.
  */
 extern const char *const CLIENT_SEND;
@@ -88,12 +90,12 @@ extern const char *const SERVER_SEND_FRAGMENT;
 extern const char *const SERVER_RECV_FRAGMENT;
 
 /*
- * Who is speaking: a service and its address.
+ * The service that records, and its address.
  *
- * ip    IPv4 or IPv6 as text; NULL or "": no address. Names of hosts are not looked up: they are shown as no address.
- * port  host byte order, 0: none. Its low 16 bits count, so that a struct that was filled through an
- *       int16_t, an int or a uint16_t means the same port; 40000 reads back as 40000.
- * name  the service; needed when something is recorded.
+ * ip    IPv4 or IPv6 address as text; NULL or "": no address. Host names are not looked up: they count as no address.
+ * port  host byte order, 0: none. Only the low 16 bits count, so an int16_t, an int and a uint16_t that
+ *       were given the same port mean the same port. 40000 reads back as 40000.
+ * name  the service's name; required when something is recorded.
  */
 struct blkin_endpoint {
 	const char *ip;
@@ -102,8 +104,8 @@ struct blkin_endpoint {
 };
 
 /*
- * The ids that travel with a request. Each is positive (63 bits); trace_id 0: not sampled; parent_span_id 0:
- * a root. A struct of three int64_t in this order may be cast to it.
+ * The ids that travel with a request. Each is positive (63 bits). trace_id 0: not sampled; parent_span_id 0:
+ * a root. A program may cast its own struct of three int64_t in this order to this type.
  */
 struct blkin_trace_info {
 	int64_t trace_id;
@@ -111,7 +113,7 @@ struct blkin_trace_info {
 	int64_t parent_span_id;
 };
 
-/* The same ids for the wire: 24 bytes, big-endian. */
+/* The same ids in network order: 24 bytes, big-endian. */
 struct blkin_trace_info_packed {
 	__be64 trace_id;
 	__be64 span_id;
@@ -119,8 +121,8 @@ struct blkin_trace_info_packed {
 } __attribute__((packed));
 
 /*
- * A span: what is done (name), its ids, and where (endpoint, may be NULL when each annotation brings its own).
- * Fields may be read and written directly; zeros are a valid "not sampled" span.
+ * A span: the operation (name), its ids, and the endpoint, which may be NULL if each annotation has its own.
+ * Fields may be read and written directly; all zeros are a valid "not sampled" span.
  */
 struct blkin_trace {
 	const char *name;
@@ -137,7 +139,7 @@ typedef enum {
 	ANNOT_TIMESTAMP   /* an event, named by val_str; its time is taken by blkin_record() */
 } blkin_annotation_type;
 
-/* One thing said about a span. endpoint NULL: the span's own. */
+/* An annotation of a span. endpoint NULL: the span's endpoint. */
 struct blkin_annotation {
 	blkin_annotation_type type;
 	const char *key;
@@ -153,27 +155,30 @@ struct blkin_annotation {
 };
 
 /*
- * blkin_init - get ready early
+ * blkin_init - set up tracing early
  *
- * Creates the memory that annotations go to and offers it to the node's daemon, so that the first record
- * need not. Optional: the first record does the same. May be called any number of times, from any thread. One that forks for
- * each connection should call it before: children begin as `blkin set` has set their parent, if that was ready. One that
- * pins all of its threads, the first one too, to a CPU each should call it before: there are as many rings as the CPUs
- * that the calling thread and the first one may run on, and at least 15. Where the memory could not be made, as
- * without a free descriptor, each further call tries again; nothing else does, but for a forked child.
- * The program's own state (srand(), signals, descriptors 0-2, environment) is left alone.
+ * Creates the shared memory for annotations and offers it to the node's consumerd. Optional: otherwise the first
+ * trace or record does this. May be called any number of times, from any thread.
  *
- * Returns 0, always: a program runs the same whether or not it can be traced. What is lost because it could
- * not is counted, and `blkin doctor` names the reason.
+ * Call it before forking in a program that forks for each connection: a child then starts with what `blkin set` has set for
+ * its parent. Call it before pinning in a program that pins all its threads, the first one included, to one CPU each: the
+ * number of rings follows from the CPUs that the calling thread and the first thread may run on.
+ *
+ * If the memory cannot be created, for example because no descriptor is free, each further blkin_init() tries again.
+ * Apart from that only a forked child tries again. The program's own state (srand(), signals, descriptors 0-2,
+ * environment) is not changed.
+ *
+ * Always returns 0: a program runs the same whether or not it can be traced. Records that are lost because it cannot are
+ * counted, and `blkin doctor` names the reason.
  */
 int blkin_init(void);
 
 /*
  * blkin_init_new_trace - start a trace: a root span with new ids
  *
- * Sets every field of *new_trace. span_id equals trace_id, parent_span_id is 0. With RATE=N (or BLKIN_RATE)
- * in the environment one in N of a thread's or CPU's roots is sampled; the ids of the others are 0.
- * name and endpoint may be NULL here and be set later.
+ * Sets every field of *new_trace: span_id equals trace_id, and parent_span_id is 0. With BLKIN_RATE=N or RATE=N in
+ * the environment, or a rate set by `blkin set`, one root in N is sampled; the ids of the others are 0. The count
+ * is kept per CPU or running thread, not over the whole process. name and endpoint may be NULL and be set later.
  *
  * Returns 0; -EINVAL if new_trace is NULL.
  */
@@ -183,15 +188,16 @@ int blkin_init_new_trace(struct blkin_trace *new_trace, const char *name,
 /*
  * blkin_init_trace_info - only the ids of a new root
  *
- * As blkin_init_new_trace() does, sampling included. Does nothing if trace_info is NULL.
+ * Draws the ids as blkin_init_new_trace() does, sampling included. Does nothing if trace_info is NULL.
  */
 void blkin_init_trace_info(struct blkin_trace_info *trace_info);
 
 /*
  * blkin_init_child - a child span of a span of this process
  *
- * *child gets the parent's trace_id, a new span_id, and the parent's span_id as its parent_span_id. endpoint
- * NULL: the parent's. child and parent may be the same struct. child_name may be NULL here and be set later.
+ * *child gets the parent's trace_id, a new span_id, and the parent's span_id as its parent_span_id; all three are 0 if
+ * the parent is not sampled. endpoint NULL: the parent's endpoint. child and parent may be the same struct.
+ * child_name may be NULL and be set later.
  *
  * Returns 0; -EINVAL if child or parent is NULL, or if neither endpoint nor the parent has an endpoint.
  */
@@ -199,9 +205,9 @@ int blkin_init_child(struct blkin_trace *child, const struct blkin_trace *parent
 		     const struct blkin_endpoint *endpoint, const char *child_name);
 
 /*
- * blkin_init_child_info - a child span of a span known by its ids, such as the sender of a message
+ * blkin_init_child_info - a child span of a span of which only the ids are known, such as that of a message's sender
  *
- * As blkin_init_child(), but the endpoint is needed. info may be &child->info.
+ * As blkin_init_child(), but the endpoint is required. info may be &child->info.
  *
  * Returns 0; -EINVAL if child, info or endpoint is NULL.
  */
@@ -211,9 +217,9 @@ int blkin_init_child_info(struct blkin_trace *child, const struct blkin_trace_in
 /*
  * blkin_init_endpoint - fill in an endpoint
  *
- * ip NULL: no address. The text of ip is looked at when it is recorded; one that is no address is recorded as
- * none. A port above 32767 arrives as the same 16 bits and is stored as the port that was meant; of a literal one
- * clang warns, not of (int16_t)40000.
+ * ip NULL: no address. ip is parsed only when something is recorded; a text that is not an address is recorded as no
+ * address. A port above 32767 is passed as the same 16 bits and stored as the intended port; clang warns about such a
+ * port if it is a literal, but not about (int16_t)40000.
  *
  * Returns 0; -EINVAL if endpoint is NULL.
  */
@@ -228,7 +234,7 @@ int blkin_init_string_annotation(struct blkin_annotation *annotation, const char
 				 const struct blkin_endpoint *endpoint);
 
 /*
- * blkin_init_integer_annotation - "key = val", val a number
+ * blkin_init_integer_annotation - "key = val", where val is an integer
  *
  * Returns 0; -EINVAL if annotation or key is NULL.
  */
@@ -238,7 +244,7 @@ int blkin_init_integer_annotation(struct blkin_annotation *annotation, const cha
 /*
  * blkin_init_timestamp_annotation - "event happened"
  *
- * The event is kept in val_str, key becomes NULL. The time is not taken here but by blkin_record(), so an
+ * Stores event in val_str, and sets key to NULL. blkin_record() takes the time, not this call, so an
  * annotation may be prepared once and recorded often.
  *
  * Returns 0; -EINVAL if annotation or event is NULL.
@@ -249,14 +255,14 @@ int blkin_init_timestamp_annotation(struct blkin_annotation *annotation, const c
 /*
  * blkin_record - record an annotation on a span
  *
- * Takes the time (timestamp annotations), copies everything the annotation needs and returns; neither struct
- * is changed. Uses the annotation's endpoint, or else the span's.
+ * Takes the time (timestamp annotations), copies everything that the annotation needs and returns; neither struct
+ * is changed. Uses the annotation's endpoint, or the span's if that is NULL.
  * In the steady state it makes no system call, takes no lock and allocates nothing.
  *
- * Returns 0 when the annotation was recorded, when it was dropped and counted because there was no room, or
- * when the span is not sampled. -EINVAL if trace or annotation is NULL, or, on a sampled span: there is no
- * span name, no endpoint, no endpoint name, no key (string, integer), no value (string), no event
- * (timestamp), or the type is unknown.
+ * Returns 0 if the annotation was recorded, if it was dropped and counted, or if the span is not sampled or
+ * level BLKIN_LEVEL_WARNING is switched off. -EINVAL if trace or annotation is NULL. On a sampled span that is not
+ * switched off, also -EINVAL if there is no span name, no endpoint, no endpoint name, no key (string, integer),
+ * no value (string) or no event (timestamp), or if the type is unknown.
  */
 BLKIN_NOPLT
 int blkin_record(const struct blkin_trace *trace, const struct blkin_annotation *annotation);
@@ -269,14 +275,14 @@ int blkin_record(const struct blkin_trace *trace, const struct blkin_annotation 
 int blkin_get_trace_info(const struct blkin_trace *trace, struct blkin_trace_info *info);
 
 /*
- * blkin_set_trace_info - give a span the ids in *info
+ * blkin_set_trace_info - set a span's ids to those in *info
  *
  * Returns 0; -EINVAL if trace or info is NULL.
  */
 int blkin_set_trace_info(struct blkin_trace *trace, const struct blkin_trace_info *info);
 
 /*
- * blkin_set_trace_properties - give a span its ids, name and endpoint: take part in a span begun elsewhere
+ * blkin_set_trace_properties - set a span's ids, name and endpoint, to join a span that was begun elsewhere
  *
  * Returns 0; -EINVAL if any argument is NULL.
  */
@@ -293,14 +299,14 @@ int blkin_pack_trace_info(const struct blkin_trace_info *info, struct blkin_trac
 /*
  * blkin_unpack_trace_info - 24 bytes in network order to ids
  *
- * pinfo may point anywhere into a received message; it needs no alignment.
+ * pinfo may point anywhere into a received message, at any alignment. The ids are not checked.
  *
  * Returns 0; -EINVAL if pinfo or info is NULL.
  */
 int blkin_unpack_trace_info(const struct blkin_trace_info_packed *pinfo, struct blkin_trace_info *info);
 
 /*
- * Severity, as syslog has it. blkin_record() and the macros without a level record at BLKIN_LEVEL_WARNING.
+ * Severity, with the levels of syslog. blkin_record() and the macros without a level record at BLKIN_LEVEL_WARNING.
  */
 enum blkin_level {
 	BLKIN_LEVEL_EMERG = 0,
@@ -313,7 +319,7 @@ enum blkin_level {
 	BLKIN_LEVEL_DEBUG
 };
 
-/* Where the library keeps what is switched off. Not to be touched but by blkin_is_on(). */
+/* Where the library keeps which levels are switched off. For blkin_is_on() only. */
 struct blkin_gate_words {
 	int64_t offset;
 	uint64_t blocked;
@@ -322,13 +328,14 @@ struct blkin_gate_words {
 /*
  * blkin_level_is_on - blkin_is_on() as a function of the library
  *
- * For compilers and machines whose blkin_is_on() cannot look at the library's words, and for who finds it by dlsym().
+ * For compilers and machines on which blkin_is_on() cannot read the library's words, and for programs that look it
+ * up by dlsym().
  *
- * Returns 1 if annotations of this level are recorded now, 0 if not. Of level the low 3 bits count. Async-signal-safe.
+ * Returns 1 if annotations of this level are recorded now, 0 if not. Only the low 3 bits of level count.
  */
 int blkin_level_is_on(unsigned int level);
 
-/* What blkin_is_on() does, for the library's own inline functions, too. */
+/* The body of blkin_is_on(), which this header's other inline functions use too. */
 BLKIN_INLINE int blkin_gate_is_open(unsigned int level)
 {
 #if defined(__x86_64__) && defined(__LP64__) && !defined(__TINYC__)
@@ -337,8 +344,8 @@ BLKIN_INLINE int blkin_gate_is_open(unsigned int level)
 	const volatile char *own;
 
 	/*
-	 * Through the global offset table in every code model: never a copy of the words in the program itself. tcc's
-	 * assembler knows no such table. In both dialects: the program may be compiled with -masm=intel.
+	 * Through the global offset table in every code model, so that the program never gets its own copy of the words.
+	 * tcc's assembler knows no such table. In both assembler dialects: the program may be compiled with -masm=intel.
 	 */
 	__asm__("{movq blkin_gate@GOTPCREL(%%rip), %0|mov %0, qword ptr [rip + blkin_gate@GOTPCREL]}" : "=r"(gate));
 	offset = &gate->offset;
@@ -352,10 +359,10 @@ BLKIN_INLINE int blkin_gate_is_open(unsigned int level)
 /*
  * blkin_is_on - whether annotations of this level are recorded now
  *
- * Changes while the program runs (`blkin set`), at any time. Costs two loads; worth asking before costly values are
- * made. The macros below ask by themselves.
+ * The answer may change at any time while the program runs (`blkin set`). The call costs two loads: use it before
+ * computing an expensive value. The macros below check by themselves.
  *
- * Returns 1 or 0.
+ * Returns 1 or 0. Only the low 3 bits of level count.
  */
 static __inline__ int blkin_is_on(unsigned int level)
 {
@@ -363,12 +370,12 @@ static __inline__ int blkin_is_on(unsigned int level)
 }
 
 /*
- * A name that is looked up once: an event or a key that the program declares. Recording it compares no text.
+ * An event or key that the program declares, and that the library looks up once. Recording it compares no text.
  *
- * text  has to stay as it is for as long as the name is used
- * id    belongs to the library; 0 at first
+ * text  must not change for as long as the name is used
+ * id    belongs to the library; initially 0
  *
- * BLKIN_NAME("text") initialises one. Any thread may use it, and forked children.
+ * BLKIN_NAME("text") initialises one. Any thread may use it, and so may forked children.
  */
 struct blkin_name {
 	const char *text;
@@ -378,9 +385,9 @@ struct blkin_name {
 #define BLKIN_NAME(name_text) { name_text, 0 }
 
 /*
- * A span whose name and endpoint are looked up once. trace can be used wherever a struct blkin_trace is wanted, and
- * what its name and endpoint point to has to stay for as long as the span is used; to change them, make the span
- * anew. names belongs to the library.
+ * A span whose name and endpoint are looked up once. trace can be used wherever a struct blkin_trace is expected. What
+ * its name and endpoint point to must not change for as long as the span is used; to change them, make a new span.
+ * names belongs to the library.
  */
 struct blkin_span {
 	struct blkin_trace trace;
@@ -390,30 +397,30 @@ struct blkin_span {
 /*
  * blkin_span_root, blkin_span_child - begin a span for the macros BLKIN_EVENT, BLKIN_INTEGER and BLKIN_STRING
  *
- * A new trace, as blkin_init_new_trace() starts one, sampling included; and a child span of the one that has the ids *parent,
- * in this process (&span.trace.info) or another, as blkin_init_child_info() makes it. Either also does what blkin_span_of()
- * does, in the one call. parent may be &span->trace.info.
+ * blkin_span_root() starts a new trace as blkin_init_new_trace() does, sampling included. blkin_span_child() makes a child
+ * of the span with the ids *parent, in this process (&span.trace.info) or another, as blkin_init_child_info() does. Both also
+ * do the work of blkin_span_of(). parent may be &span->trace.info.
  *
- * Returns 0; -EINVAL if an argument or the name of the endpoint is NULL, and then *span is as it was.
+ * Returns 0; -EINVAL, with *span unchanged, if an argument or the endpoint's name is NULL.
  */
 int blkin_span_root(struct blkin_span *span, const char *name, const struct blkin_endpoint *endpoint);
 int blkin_span_child(struct blkin_span *span, const struct blkin_trace_info *parent, const char *name,
 		     const struct blkin_endpoint *endpoint);
 
 /*
- * blkin_span_of - make a span that there is already ready for these macros
+ * blkin_span_of - prepare an existing span for these macros
  *
- * Copies *trace and looks its name and endpoint up; does the latter only if it is sampled.
+ * Copies *trace to span->trace and, if it is sampled, looks up its name and endpoint.
  *
- * Returns 0; -EINVAL if span or trace is NULL, or the trace has no name, no endpoint, or no name of an endpoint.
+ * Returns 0; -EINVAL if span or trace is NULL, or if the trace has no name, no endpoint or no endpoint name.
  */
 int blkin_span_of(struct blkin_span *span, const struct blkin_trace *trace);
 
 /*
  * blkin_span_event, blkin_span_integer, blkin_span_string - record on a span, with a declared name
  *
- * What the macros below call when the span is sampled and the level is on: these functions ask neither. No argument may
- * be NULL, but for val, which then records nothing.
+ * The macros below call these functions if the span is sampled and the level is on; the functions check neither. No
+ * argument may be NULL, except that blkin_span_string() records nothing if val is NULL.
  */
 BLKIN_NOPLT
 void blkin_span_event(const struct blkin_span *span, struct blkin_name *event, unsigned int level);
@@ -424,7 +431,7 @@ BLKIN_NOPLT
 void blkin_span_string(const struct blkin_span *span, struct blkin_name *key, const char *val,
 		       unsigned int level);
 
-/* The bodies of the macros below: the tests that cost nothing to speak of are made where they are written. */
+/* The bodies of the macros below: the cheap checks are made in the program, without a call. */
 static __inline__ void blkin_macro_span_event(const struct blkin_span *span, struct blkin_name *event,
 					  unsigned int level)
 {
@@ -449,8 +456,9 @@ static __inline__ void blkin_macro_span_string(const struct blkin_span *span, st
 /*
  * BLKIN_EVENT, BLKIN_INTEGER, BLKIN_STRING - record on a struct blkin_span; event and key are string literals
  *
- * SERVER_RECV and its like are none: write "sr", or BLKIN_TIMESTAMP(&span.trace, NULL, SERVER_RECV). The _AT forms take a
- * level first. Each is one statement and takes a `;`. Every argument is evaluated once, sampled or not.
+ * SERVER_RECV and the other constants are not literals: write "sr", or BLKIN_TIMESTAMP(&span.trace, NULL, SERVER_RECV).
+ * The _AT forms take a level as first argument. Each macro is one statement and takes a `;`. Every argument is evaluated
+ * once, sampled or not.
  */
 #define BLKIN_EVENT_AT(level, span, event)                                                    \
 	do {                                                                                  \
@@ -475,19 +483,20 @@ static __inline__ void blkin_macro_span_string(const struct blkin_span *span, st
 #define BLKIN_STRING(span, key, val) BLKIN_STRING_AT(BLKIN_LEVEL_WARNING, span, key, val)
 
 /*
- * blkin_trace_annotation - blkin_record() of a span that is sampled, while warnings are on
+ * blkin_trace_annotation - blkin_record() without the checks for sampling and level
  *
- * What blkin_record() and the macros below call then: it asks neither. No argument may be NULL.
+ * blkin_record() and the macros below call it if the span is sampled and BLKIN_LEVEL_WARNING is on. No argument may be
+ * NULL.
  *
- * Returns what blkin_record() does.
+ * Returns what blkin_record() returns for such a span.
  */
 BLKIN_NOPLT
 int blkin_trace_annotation(const struct blkin_trace *trace, const struct blkin_annotation *annotation);
 
 #ifdef BLKIN_HAS_GNU_INLINE
 /*
- * Asks whether anything is to be recorded before it calls the library. The function itself, which has its address and takes
- * what is not inlined, is the library's.
+ * Checks whether anything is to be recorded before it calls the library. Calls that are not inlined, and calls through the
+ * function's address, reach the library's function of the same name.
  */
 BLKIN_INLINE int blkin_record(const struct blkin_trace *trace, const struct blkin_annotation *annotation)
 {
@@ -500,10 +509,11 @@ BLKIN_INLINE int blkin_record(const struct blkin_trace *trace, const struct blki
 #endif
 
 /*
- * blkin_trace_event, blkin_trace_integer - blkin_record() of an annotation that is not put together first
+ * blkin_trace_event, blkin_trace_integer - record as blkin_record() does, without a struct blkin_annotation
  *
- * What the macros below call when the span is sampled and the level is on: these functions ask neither. trace, event and
- * key must not be NULL; endpoint may be: the span's own.
+ * The macros below call these functions if the span is sampled and the level is on; the functions check neither. trace,
+ * event and key must not be NULL. endpoint NULL: the span's endpoint. Where blkin_record() would return -EINVAL they
+ * record nothing.
  */
 BLKIN_NOPLT
 void blkin_trace_event(const struct blkin_trace *trace, const struct blkin_endpoint *endpoint, const char *event);
@@ -512,8 +522,8 @@ void blkin_trace_integer(const struct blkin_trace *trace, const struct blkin_end
 			 int64_t val);
 
 /*
- * The bodies of the macros below. A span that is not sampled, or a level that is switched off, costs a branch or two
- * here; where blkin_init_..._annotation() would return -EINVAL nothing is recorded.
+ * The bodies of the macros below. For a span that is not sampled, or a level that is switched off, they cost a branch or
+ * two. Where blkin_init_..._annotation() would return -EINVAL they record nothing.
  */
 static __inline__ int blkin_macro_wants(const struct blkin_trace *trace)
 {
@@ -552,9 +562,9 @@ static __inline__ void blkin_macro_integer(const struct blkin_trace *trace, cons
  * BLKIN_TIMESTAMP, BLKIN_KEYVAL_STRING, BLKIN_KEYVAL_INTEGER, BLKIN_KEYVAL (as _STRING) - make an annotation
  * and record it
  *
- * endp NULL: the span's own endpoint. Every argument is evaluated once, sampled or not. What blkin_record()
- * would return is dropped. Each is a whole statement and takes a `;` or none, as it always did; between
- * if and else put braces around it.
+ * endp NULL: the span's endpoint. Every argument is evaluated once, sampled or not. Errors are not reported: where
+ * blkin_record() would return -EINVAL nothing is recorded. Each macro is a whole statement, with or without a `;`
+ * behind it, as in the original branch; between if and else it needs braces.
  */
 #define BLKIN_TIMESTAMP(trace, endp, event)                  \
 	do {                                                 \
@@ -575,7 +585,7 @@ static __inline__ void blkin_macro_integer(const struct blkin_trace *trace, cons
 
 #pragma pack(pop)
 
-/* gcc's -fpack-struct packs them all the same. */
+/* gcc's -fpack-struct packs the structs in spite of the pragma. */
 typedef char blkin_structs_must_not_be_packed[sizeof(struct blkin_annotation) == 4 * sizeof(void *) ? 1 : -1];
 
 #undef BLKIN_POINTER

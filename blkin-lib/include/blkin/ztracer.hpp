@@ -1,9 +1,12 @@
-// ztracer.hpp - tracing for C++ programs. Header-only over zipkin_c.h, whose conventions hold here too:
-// 0 or -EINVAL, borrowed pointers, no locks, trace id 0 means "not sampled".
+// ztracer.hpp - tracing for C++ programs. Header-only, on top of zipkin_c.h, whose conventions hold here too:
+// 0 or -EINVAL, borrowed pointers, no locks, async-signal-safe recording, trace id 0 means "not sampled".
 //
-// Two families live side by side and can be mixed:
+// There are two families of classes, which can be mixed in one program:
 //   Endpoint, Trace              plain values that borrow their strings (Ceph)
 //   ZTraceEndpoint, ZTrace       std::shared_ptr handles that own their strings (the original branch)
+//
+// What copies strings (copy_name() and its like, and the whole second family) allocates memory: it may throw, and is
+// not async-signal-safe.
 #ifndef BLKIN_ZTRACER_HPP
 #define BLKIN_ZTRACER_HPP
 
@@ -18,8 +21,8 @@
 
 #include "zipkin_c.h"
 
-// The original branch's header brought these two names along, and its programs use them. Define
-// BLKIN_NO_GLOBAL_STRING if they collide with names of yours.
+// The header of the original branch put these two names into the global namespace, and its programs rely on that. Define
+// BLKIN_NO_GLOBAL_STRING if they collide with names of your program.
 #ifndef BLKIN_NO_GLOBAL_STRING
 using std::ostringstream;
 using std::string;
@@ -30,7 +33,7 @@ namespace ZTracer {
 using std::ostringstream;
 using std::string;
 
-// The C constants themselves, so that `using namespace ZTracer` makes nothing ambiguous.
+// Refers to the C constants themselves, so that `using namespace ZTracer` does not make the names ambiguous.
 using ::CLIENT_RECV;
 using ::CLIENT_RECV_FRAGMENT;
 using ::CLIENT_SEND;
@@ -42,11 +45,11 @@ using ::SERVER_SEND_FRAGMENT;
 using ::WIRE_RECV;
 using ::WIRE_SEND;
 
-// blkin_init(): optional, always 0.
+// Calls blkin_init(): optional, always returns 0.
 static inline int ztrace_init() { return blkin_init(); }
 
-// A service and its address. Borrows ip and name (string literals, as a rule); copy_ip() and copy_name() make
-// it own them. Not to be changed by one thread while another records with it.
+// A service and its address. Borrows ip and name (usually string literals); copy_ip() and copy_name() store copies
+// that it owns. No thread may change an Endpoint while another records with it.
 class Endpoint : private blkin_endpoint {
 	string _ip;
 	string _name;
@@ -54,7 +57,7 @@ class Endpoint : private blkin_endpoint {
 	friend class Trace;
 	friend class ScopedSpan;
 
-	// Copies of an Endpoint own what the original owned and borrow what it borrowed.
+	// A copy of an Endpoint owns what the original owns, and borrows what the original borrows.
 	void assign(const Endpoint &from)
 	{
 		const bool own_ip = from.ip == from._ip.c_str();
@@ -91,7 +94,7 @@ public:
 		name = _name.c_str();
 	}
 
-	// The other endpoint's ip and port: as a copy, or borrowed from it.
+	// Take over the other endpoint's ip and port. copy_... owns a copy of the ip, share_... borrows it.
 	void copy_address_from(const Endpoint *endpoint)
 	{
 		if (endpoint->ip)
@@ -108,8 +111,8 @@ public:
 	void set_port(int p) { port = p; }
 };
 
-// A span. Borrows its name and endpoint; copy_name() makes it own the name. Recording (event, keyval) is const
-// and may be done by any number of threads at once.
+// A span. Borrows its name and endpoint; copy_name() stores a copy of a name that it owns. Recording (event, keyval) is
+// const, and any number of threads may record at once.
 class Trace : private blkin_trace {
 	string _name;
 
@@ -129,11 +132,11 @@ class Trace : private blkin_trace {
 				    std::numeric_limits<Value>::digits <= std::numeric_limits<int64_t>::digits>::type;
 
 public:
-	// Not sampled, valid() is false.
+	// A span that is not sampled: valid() is false.
 	Trace() : blkin_trace(), _name() {}
-	// A child of parent, with parent's endpoint if ep is NULL; a new root if parent is NULL or not valid.
+	// A child of parent, at parent's endpoint if ep is NULL. A new root if parent is NULL or not valid.
 	Trace(const char *span, const Endpoint *ep, const Trace *parent = nullptr) : Trace() { init(span, ep, parent); }
-	// The span with these ids (child: a child of it).
+	// The span with the ids *i or, if child is true, a child of it. Not valid if i is NULL.
 	Trace(const char *span, const Endpoint *ep, const blkin_trace_info *i, bool child = false) : Trace()
 	{
 		if (!i)
@@ -157,8 +160,9 @@ public:
 	bool valid() const { return info.trace_id != 0; }
 	operator bool() const { return valid(); }
 
-	// The constructors' work on an existing span. -EINVAL leaves it as it was: ep or i is NULL, or span if it is to be no
-	// child (with ids), or neither ep nor parent has an endpoint (child).
+	// Do what the constructors do, on an existing span. Return 0; -EINVAL, with the span unchanged, in these cases:
+	//   with a valid parent   neither ep nor parent has an endpoint
+	//   with ids              i or ep is NULL, or span is NULL and child is false
 	int init(const char *span, const Endpoint *ep, const Trace *parent = nullptr)
 	{
 		if (parent && parent->valid())
@@ -180,11 +184,11 @@ public:
 
 	const blkin_trace_info *get_info() const { return &info; }
 	void set_info(const blkin_trace_info *i) { info = *i; }
-	// blkin_span_of(): for BLKIN_EVENT, BLKIN_INTEGER and BLKIN_STRING in code that runs for every IO. *span borrows
-	// this span's name and endpoint, a copied name too.
+	// Calls blkin_span_of(): prepares *span for BLKIN_EVENT, BLKIN_INTEGER and BLKIN_STRING, in code that runs for every
+	// IO. *span borrows this span's endpoint and name, also a name that this span owns. Returns 0 or -EINVAL.
 	int span_of(blkin_span *span) const { return blkin_span_of(span, this); }
 
-	// Record key = value. ep NULL: the span's own endpoint.
+	// Record key = value. ep NULL: the span's endpoint. Errors are not reported, as with BLKIN_KEYVAL_STRING.
 	void keyval(const char *key, const char *val) const { BLKIN_KEYVAL_STRING(this, nullptr, key, val) }
 	void keyval(const char *key, int64_t val) const { BLKIN_KEYVAL_INTEGER(this, nullptr, key, val) }
 	void keyval(const char *key, const char *val, const Endpoint *ep) const
@@ -195,7 +199,7 @@ public:
 	{
 		BLKIN_KEYVAL_INTEGER(this, ep, key, val)
 	}
-	// Other integers that int64_t holds: without these a literal 0 would as well be a pointer.
+	// For all other integer types whose values fit into int64_t. Without these a literal 0 could also be a pointer.
 	template <typename Integer, typename = if_within_int64<Integer>> void keyval(const char *key, Integer val) const
 	{
 		BLKIN_KEYVAL_INTEGER(this, nullptr, key, val)
@@ -206,27 +210,27 @@ public:
 		BLKIN_KEYVAL_INTEGER(this, ep, key, val)
 	}
 
-	// Record that event happens now.
+	// Record that event happens now. ep NULL: the span's endpoint. Errors are not reported.
 	void event(const char *event) const { BLKIN_TIMESTAMP(this, nullptr, event) }
 	void event(const char *event, const Endpoint *ep) const { BLKIN_TIMESTAMP(this, ep, event) }
 };
 
-// A span that is closed when this leaves its scope, by return or by an exception. It records the first event of the span when it is
-// made, and is a const blkin_span * wherever one is wanted:
+// A span that is closed at the end of its scope, by a return or by an exception. The constructor records the opening
+// event, the destructor the closing one. Converts to const blkin_span *:
 //
 //	ZTracer::ScopedSpan append(&request.info, "journal append", &osd);
 //	BLKIN_INTEGER(append, "bytes", length);
 //
-// Borrows what the span borrows. A span that is not sampled, or that cannot be made of these arguments, records nothing.
+// Borrows what the span borrows. Records nothing if the span is not sampled, or if an argument is missing.
 class ScopedSpan {
 public:
 	enum Kind {
 		Step,  // "begin" and "end": within this process
-		Serve, // SERVER_RECV and SERVER_SEND: for who answers a call
-		Call   // CLIENT_SEND and CLIENT_RECV: for who makes a call
+		Serve, // SERVER_RECV and SERVER_SEND: the side that answers a call
+		Call   // CLIENT_SEND and CLIENT_RECV: the side that makes a call
 	};
 
-	// A child of the span with these ids, as blkin_span_child() begins it.
+	// A child of the span with the ids *parent, made by blkin_span_child().
 	ScopedSpan(const blkin_trace_info *parent, const char *name, const blkin_endpoint *ep, Kind kind = Step)
 	    : _span(), _kind(kind), _is_open(blkin_span_child(&_span, parent, name, ep) == 0)
 	{
@@ -236,7 +240,7 @@ public:
 	    : ScopedSpan(parent, name, static_cast<const blkin_endpoint *>(ep), kind)
 	{
 	}
-	// The rest of a span that there is already.
+	// Opens and closes an existing span.
 	explicit ScopedSpan(const blkin_span &span, Kind kind = Step) : _span(span), _kind(kind), _is_open(true) { open(); }
 	explicit ScopedSpan(const Trace &trace, Kind kind = Step)
 	    : _span(), _kind(kind), _is_open(trace.span_of(&_span) == 0)
@@ -247,7 +251,7 @@ public:
 	ScopedSpan(const ScopedSpan &) = delete;
 	ScopedSpan &operator=(const ScopedSpan &) = delete;
 
-	// Closes the span now. It can still be annotated, and is not closed again.
+	// Closes the span now; the destructor then does not close it again. Later annotations are still recorded.
 	void end()
 	{
 		if (_is_open)
@@ -256,7 +260,7 @@ public:
 	}
 
 	operator const blkin_span *() const { return &_span; }
-	// To be sent along, or the parent of another.
+	// The span's ids: to send with a request, or to make a child.
 	const blkin_trace_info *get_info() const { return &_span.trace.info; }
 
 private:
@@ -269,14 +273,15 @@ private:
 		if (_is_open)
 			BLKIN_TIMESTAMP(&_span.trace, nullptr, one_of("begin", SERVER_RECV, CLIENT_SEND))
 	}
-	// Not from a static table: its first use would take a lock, and a plug-in that has one is never unloaded (STB_GNU_UNIQUE).
+	// Not a static table: its first use would take a lock, and a plug-in with such a table (STB_GNU_UNIQUE) is never
+	// unloaded.
 	const char *one_of(const char *step, const char *serve, const char *call) const
 	{
 		return _kind == Step ? step : _kind == Serve ? serve : call;
 	}
 };
 
-// A copy of the text, to be freed with delete[].
+// Return a copy of the text, which the caller frees with delete[].
 static inline char *to_cstr(const string &s)
 {
 	char *copy = new char[s.length() + 1];
@@ -292,7 +297,7 @@ class ZTrace;
 typedef std::shared_ptr<ZTraceEndpoint> ZTraceEndpointRef;
 typedef std::shared_ptr<ZTrace> ZTraceRef;
 
-// A service and its address, with strings of its own.
+// A service and its address. Owns its strings.
 class ZTraceEndpoint {
 	string _ip;
 	string _name;
@@ -313,7 +318,8 @@ public:
 	ZTraceEndpoint &operator=(const ZTraceEndpoint &) = delete;
 };
 
-// A span with a name of its own; keeps its endpoint alive.
+// A span that owns its name and keeps its endpoint alive. Where an argument is missing (no endpoint, no parent, no ids) the
+// span is not sampled.
 class ZTrace {
 	string _name;
 	ZTraceEndpointRef _ep;
@@ -340,19 +346,19 @@ protected:
 	struct blkin_trace *get_blkin_trace() { return &trace; }
 
 public:
-	// A new root.
+	// A new root. ep may be empty.
 	ZTrace(string name, ZTraceEndpointRef ep) : _name(std::move(name)), _ep(std::move(ep)), trace()
 	{
 		blkin_init_new_trace(&trace, _name.c_str(), raw(_ep));
 	}
-	// A child of t, at ep or, without one, at t's endpoint.
+	// A child of t, at ep or, if ep is empty, at t's endpoint.
 	ZTrace(string name, ZTraceRef t) : ZTrace(std::move(name), t, ZTraceEndpointRef()) {}
 	ZTrace(string name, ZTraceRef t, ZTraceEndpointRef ep)
 	    : _name(std::move(name)), _ep(ep || !t ? std::move(ep) : t->_ep), trace()
 	{
 		blkin_init_child(&trace, t ? &t->trace : nullptr, raw(_ep), _name.c_str());
 	}
-	// The span with these ids (child: a child of it).
+	// The span with the ids *info or, if child is true, a child of it.
 	ZTrace(string name, ZTraceEndpointRef ep, struct blkin_trace_info *info, bool child = false)
 	    : _name(std::move(name)), _ep(std::move(ep)), trace()
 	{
@@ -368,7 +374,7 @@ public:
 	int get_trace_info(struct blkin_trace_info *info) { return blkin_get_trace_info(&trace, info); }
 	int set_trace_info(struct blkin_trace_info *info) { return blkin_set_trace_info(&trace, info); }
 
-	// Record, at the span's endpoint or at ep. What blkin_record() returns.
+	// Record at ep or, if there is none, at the span's endpoint. Return what blkin_record() returns.
 	int keyval(string key, string val) { return record_string(key, val, nullptr); }
 	int keyval(string key, string val, ZTraceEndpointRef ep) { return record_string(key, val, raw(ep)); }
 	int event(string event) { return record_event(event, nullptr); }

@@ -1,15 +1,15 @@
-//! What crosses the wire: three ids in 24 bytes, as every BlkKin program packs them.
+//! The ids that a request carries over the wire: three ids in 24 bytes, as every BlkKin program packs them.
 
 use crate::raw::Ids;
 
-/// Trace, span and parent id of a request. The default is the context of a request that is not traced: it is
-/// carried on like any other, and nothing is recorded for it.
+/// The trace, span and parent span id of a request. The default is the context of a request that is not traced: it is
+/// passed on like any other, and nothing is recorded for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Context {
     pub(crate) ids: Ids,
 }
 
-/// Bytes that are no context: negative ids, or a trace without a span.
+/// Error of [`Context::from_bytes`]: an id is negative, or there is a trace id without a span id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadContext;
 
@@ -22,7 +22,7 @@ impl std::fmt::Display for BadContext {
 impl std::error::Error for BadContext {}
 
 impl Context {
-    /// Length of the packed form.
+    /// Length of the packed form, in bytes.
     pub const PACKED_BYTES: usize = 24;
 
     /// Packs trace id, span id and parent span id, each big-endian (`struct blkin_trace_info_packed` in C).
@@ -34,10 +34,10 @@ impl Context {
         bytes
     }
 
-    /// Unpacks what [`Context::to_bytes`] or a C program packed. 24 zeros are a request that is not traced.
+    /// Unpacks a context that [`Context::to_bytes`] or a C program packed. 24 zeros are a request that is not traced.
     ///
     /// # Errors
-    /// What no program packs: negative ids, or a trace without a span.
+    /// [`BadContext`] for bytes that no program packs: a negative id, or a trace id without a span id.
     pub fn from_bytes(bytes: &[u8; Self::PACKED_BYTES]) -> Result<Context, BadContext> {
         let id = |at: usize| {
             let mut id = [0; 8];
@@ -52,23 +52,23 @@ impl Context {
         Ok(Context { ids })
     }
 
-    /// Whether annotations of this request are recorded.
+    /// Whether this request is traced.
     #[inline(always)]
     pub fn is_sampled(&self) -> bool {
         self.ids.trace_id() != 0
     }
 
-    /// The trace's id; 0 if the request is not traced.
+    /// The trace id; 0 if the request is not traced.
     pub fn trace_id(&self) -> u64 {
         self.ids.trace_id()
     }
 
-    /// The span's id.
+    /// The span id; 0 if the request is not traced.
     pub fn span_id(&self) -> u64 {
         self.ids.span_id()
     }
 
-    /// The parent's span id, 0 for a root.
+    /// The parent's span id; 0 for a root.
     pub fn parent_span_id(&self) -> u64 {
         self.ids.parent_span_id()
     }

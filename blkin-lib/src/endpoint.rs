@@ -1,8 +1,8 @@
-//! Who annotates.
+//! Endpoints: the services that annotate.
 
 use crate::raw::EndpointBytes;
 
-/// A service, with the address it is reached at if it has one. Cheap to copy, can be a constant.
+/// A service and, if it has one, its address. Cheap to copy; can be a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint<'a> {
     name: &'a str,
@@ -16,8 +16,8 @@ impl<'a> Endpoint<'a> {
         Endpoint { name, ip: "", port: 0 }
     }
 
-    /// The same service at an IPv4 or IPv6 address (as text) and port, 0 for none. Names of hosts are not looked up: the
-    /// collector shows no address where the text is none.
+    /// The same service at an IPv4 or IPv6 address (as text) and port (0: none). Host names are not looked up: the
+    /// collector shows no address if the text is not an IP address.
     #[must_use]
     pub const fn at(self, ip: &'a str, port: u16) -> Endpoint<'a> {
         Endpoint { name: self.name, ip, port }

@@ -1,4 +1,4 @@
-//! Names that a program declares, which are known by identity instead of by content.
+//! Names that a program declares once, so that the library need not compare their text.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -7,8 +7,8 @@ use blkin_ringbuf::process;
 
 use crate::raw::Source;
 
-/// A key or event that a program declares once, usually as a `static`: recording it compares no text. The macros
-/// [`event!`](crate::event) and [`tag!`](crate::tag) declare one for each place they are written at.
+/// A key or event that a program declares once, usually as a `static`: recording it compares no text. Each use of the macros
+/// [`event!`](crate::event) and [`tag!`](crate::tag) declares one.
 ///
 /// ```
 /// static ENQUEUED: blkin::Name = blkin::Name::new("Enqueued op");
@@ -18,17 +18,17 @@ use crate::raw::Source;
 #[derive(Debug)]
 pub struct Name {
     text: &'static str,
-    /// 0 until it is looked up, and for as long as there is no room in the table.
+    /// The id in the table of names: 0 until the name is looked up, and for as long as the table has no room for it.
     id: AtomicU32,
 }
 
 impl Name {
-    /// A name that will be looked up when it is first recorded.
+    /// A name with this text, which is looked up when the name is first recorded.
     pub const fn new(text: &'static str) -> Name {
         Name { text, id: AtomicU32::new(0) }
     }
 
-    /// Its text.
+    /// The name's text.
     pub const fn text(&self) -> &'static str {
         self.text
     }
@@ -36,7 +36,7 @@ impl Name {
     #[cold]
     fn declare(&self) -> Source<&'static [u8]> {
         let id = process::declare(self.text.as_bytes());
-        // Without room there is no id, now or later, and all threads look at this word.
+        // Without room in the table there is no id. Do not store 0 then: all threads read this word.
         if id != 0 {
             self.id.store(id, Release);
         }
@@ -48,15 +48,15 @@ mod sealed {
     use crate::raw::Source;
 
     pub trait Key {
-        /// Its id if it has one by now, else 0.
+        /// The key's id in the table of names, or 0 if it has none yet.
         fn id(&self) -> u32;
 
-        /// What to record it as. `id`: what [`Key::id`] said.
+        /// The form in which to record the key. `id` is the answer of [`Key::id`].
         fn source(&self, id: u32) -> Source<&[u8]>;
     }
 }
 
-/// What names an event or a value: a `&str`, which is recognised by its content, or a [`Name`].
+/// The name of an event or the key of a value: a text, which is recognised by its content, or a [`Name`].
 pub trait Key: sealed::Key {}
 
 impl Key for &Name {}
@@ -66,7 +66,7 @@ impl Key for &String {}
 impl sealed::Key for &Name {
     #[inline(always)]
     fn id(&self) -> u32 {
-        // Acquire: whoever sees our record sees the text too, though another thread declared it.
+        // Acquire: a consumer that sees our record also sees the text, even if another thread declared it.
         self.id.load(Acquire)
     }
 
@@ -100,7 +100,7 @@ impl sealed::Key for &String {
     }
 }
 
-/// An event at a [`Span`](crate::Span), its text a literal or another constant: the cheapest of all annotations.
+/// Records an event on a [`Span`](crate::Span). The text is a literal or another constant. The cheapest annotation.
 ///
 /// ```
 /// # let span = blkin::Span::root("write", &blkin::Endpoint::new("gateway"));
@@ -114,7 +114,7 @@ macro_rules! event {
     };
 }
 
-/// A key, a literal or another constant, and its value at a [`Span`](crate::Span).
+/// Records a key and its value on a [`Span`](crate::Span). The key is a literal or another constant.
 ///
 /// ```
 /// # let span = blkin::Span::root("write", &blkin::Endpoint::new("gateway"));
@@ -127,8 +127,8 @@ macro_rules! tag {
     };
 }
 
-/// The [`Name`] of the place where this is written. Items of a macro are seen by what its caller wrote in it: so this one
-/// is in a block of its own, and has a name that nobody else gives.
+/// Declares the [`Name`] of one use of a macro. The caller's expressions can see an item that the macro declares beside them:
+/// so this item is in a block of its own, and has a name that no program uses.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __declared {

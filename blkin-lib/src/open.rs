@@ -1,12 +1,12 @@
-//! Spans that close themselves.
+//! Spans that are closed when they are dropped.
 
 use std::ops::Deref;
 
 use crate::name::Name;
 use crate::span::Span;
 
-/// A [`Span`] whose closing event is recorded when this is dropped: at the end of its scope, on the way out by `?` or a
-/// panic, and with a future that somebody gave up. Until then it is used as its span.
+/// A [`Span`] that records its closing event when it is dropped: at the end of its scope, on the way out by `?` or a
+/// panic, or with a future that is cancelled. Dereferences to its [`Span`].
 ///
 /// ```
 /// use blkin::{Context, Endpoint, Span};
@@ -23,14 +23,14 @@ use crate::span::Span;
 /// # async fn append(_: &str) -> std::io::Result<()> { Ok(()) }
 /// ```
 #[derive(Debug)]
-#[must_use = "dropped at once, it closes its span at once"]
+#[must_use = "if it is dropped at once, the span is closed at once"]
 pub struct Open<'a> {
     span: Span<'a>,
     closing: &'static Name,
 }
 
 impl<'a> Span<'a> {
-    /// Records "begin" now, and "end" when what this returns is dropped: for a step within this process.
+    /// Records "begin" now, and "end" when the returned [`Open`] is dropped: for a step within this process.
     pub fn begin(self) -> Open<'a> {
         static BEGIN: Name = Name::new("begin");
         static END: Name = Name::new("end");
@@ -38,14 +38,14 @@ impl<'a> Span<'a> {
         Open { span: self, closing: &END }
     }
 
-    /// Records "sr" now, and "ss" when what this returns is dropped: for who answers a call.
+    /// Records "sr" now, and "ss" when the returned [`Open`] is dropped: for the side that answers a call.
     pub fn serve(self) -> Open<'a> {
         static SENT: Name = Name::new("ss");
         self.server_receive();
         Open { span: self, closing: &SENT }
     }
 
-    /// Records "cs" now, and "cr" when what this returns is dropped: for who makes a call.
+    /// Records "cs" now, and "cr" when the returned [`Open`] is dropped: for the side that makes a call.
     pub fn call(self) -> Open<'a> {
         static RECEIVED: Name = Name::new("cr");
         self.client_send();
@@ -54,7 +54,7 @@ impl<'a> Span<'a> {
 }
 
 impl Open<'_> {
-    /// Closes the span now, as it closes by itself otherwise.
+    /// Closes the span now: records its closing event.
     pub fn end(self) {}
 }
 

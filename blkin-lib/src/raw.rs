@@ -29,7 +29,7 @@ impl Ids {
     }
 }
 
-/// What is said by an annotation beside the ids of its span: texts, or what they are in the table of names.
+/// The texts of an annotation, or their ids in the table of names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Texts<'a> {
     pub(crate) name: Source<&'a [u8]>,
@@ -37,10 +37,12 @@ pub(crate) struct Texts<'a> {
     pub(crate) key: Source<&'a [u8]>,
 }
 
-/// Makes the rings and offers them to consumerd early, so that the first annotation need not. Idempotent; never fails its
-/// caller, also not while no consumerd answers: what is recorded meanwhile waits in the rings as long as they have room.
-/// Where they could not be made, as without a free descriptor, each further call tries again; nothing else does, but for
-/// a forked child.
+/// Creates the rings and offers them to consumerd early, so that the first annotation need not.
+///
+/// May be called any number of times. It never fails, also while no consumerd answers: until then annotations wait in the
+/// rings, as long as these have room. If the rings cannot be created, for example because no descriptor is free, each
+/// further call tries again; apart from that only a forked child tries again. The returned [`Status`](crate::Status) is
+/// the state after the call.
 pub fn init() -> process::Status {
     process::init()
 }
@@ -51,21 +53,21 @@ pub(crate) fn new_root() -> Ids {
     if process::samples_root() { sampled_root() } else { Ids::default() }
 }
 
-/// A new root that is sampled.
+/// A new root, always sampled.
 #[inline]
 pub(crate) fn sampled_root() -> Ids {
     let id = process::new_id();
     Ids::new(id, id, 0)
 }
 
-/// As [`sampled_root`], if that is done at once; see [`process::try_new_id`].
+/// As [`sampled_root`], if an id can be drawn at the first try; see [`process::try_new_id`].
 #[cfg(any(test, feature = "c"))]
 #[inline(always)]
 pub(crate) fn try_sampled_root() -> Option<Ids> {
     process::try_new_id().map(|id| Ids::new(id, id, 0))
 }
 
-/// A child of `parent`; zeros are inherited.
+/// A child of `parent`; the ids of a parent that is not sampled, zeros, are inherited.
 #[inline]
 pub(crate) fn new_child(parent: &Ids) -> Ids {
     if parent.trace_id() == 0 {
@@ -74,7 +76,8 @@ pub(crate) fn new_child(parent: &Ids) -> Ids {
     Ids::new(parent.trace_id(), process::new_id(), parent.span_id())
 }
 
-/// As [`new_child`], if that is done at once. `parent` is asked for its ids last, so that nothing has to be kept meanwhile.
+/// As [`new_child`], if an id can be drawn at the first try. `parent` is called last, so that its ids need no registers
+/// while the id is drawn.
 #[cfg(any(test, feature = "c"))]
 #[inline(always)]
 pub(crate) fn try_new_child(is_sampled: bool, parent: impl FnOnce() -> Ids) -> Option<Ids> {
@@ -87,8 +90,8 @@ pub(crate) fn try_new_child(is_sampled: bool, parent: impl FnOnce() -> Ids) -> O
     })
 }
 
-/// Records one annotation of a sampled span, whatever its texts are; the gate is the caller's to ask. Async-signal-safe,
-/// never blocks, keeps errno.
+/// Records one annotation of a sampled span, with any texts. The caller has checked that the level is on.
+/// Async-signal-safe, never blocks, keeps errno.
 #[inline(never)]
 pub(crate) fn record(ids: &Ids, texts: &Texts<'_>, payload: Payload<'_>, level: u8) {
     process::record(&Annotation {

@@ -1,4 +1,4 @@
-//! Spans and what is said of them.
+//! Spans and their annotations.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,8 @@ use crate::name::{Key, Name};
 use crate::raw::{self, Ids, Payload, Source, Texts};
 use blkin_ringbuf::process::{self, Short};
 
-/// Severity, as syslog has it: the more severe, the smaller. All are recorded unless `blkin set --level` says otherwise.
+/// Severity, with the levels of syslog: the more severe, the smaller the number. All levels are recorded unless
+/// `blkin set --level` switches some off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Level {
@@ -20,23 +21,23 @@ pub enum Level {
     Critical = 2,
     /// Errors.
     Error = 3,
-    /// What annotations have unless said otherwise.
+    /// Warnings: the default level of annotations.
     #[default]
     Warning = 4,
     /// Normal but significant.
     Notice = 5,
     /// Informational.
     Info = 6,
-    /// For whoever debugs.
+    /// Debugging messages.
     Debug = 7,
 }
 
 /// The value of a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
-    /// A string; longer ones than 4 KiB are cut at a character boundary.
+    /// A string; strings longer than 4 KiB are cut at a character boundary.
     Str(&'a str),
-    /// An integer. What may not fit, a `u64` or `usize`, is cast by whoever records it: `buffer.len() as i64`.
+    /// An integer. There is no conversion from `u64` and `usize`, which may not fit; cast them: `buffer.len() as i64`.
     Integer(i64),
 }
 
@@ -58,7 +59,7 @@ impl<'a> From<&'a Cow<'_, str>> for Value<'a> {
     }
 }
 
-/// As the text `true` or `false`.
+/// Recorded as the text `true` or `false`.
 impl From<bool> for Value<'_> {
     fn from(is: bool) -> Self {
         Value::Str(if is { "true" } else { "false" })
@@ -76,53 +77,52 @@ macro_rules! integers {
 }
 integers!(i64 i32 i16 i8 u32 u16 u8);
 
-/// One step of a request. A small value that borrows its name and endpoint; recording takes `&self`, from any thread.
+/// One step of a request. A small value that borrows its name and endpoint; any thread may record on it, by `&self`.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
     name: &'a str,
     endpoint: Endpoint<'a>,
     context: Context,
     level: Level,
-    /// What name and endpoint are in the table of names, as records have it, looked up once; 0 if one is not there.
+    /// The ids of the name and endpoint in the table of names, in the form that records have; 0 if either has none.
     names: u64,
 }
 
 impl<'a> Span<'a> {
-    /// The first span of a new request, or, for all but one of every N requests when a sampling rate is set, a span
-    /// that records nothing.
+    /// The first span of a new request. With a sampling rate of N, all but one in N of these spans record nothing.
     pub fn root(name: &'a str, endpoint: &Endpoint<'a>) -> Span<'a> {
         Span::with(name, endpoint, raw::new_root(), Level::default())
     }
 
-    /// The same span as `context` names, seen from here: the server's side of a client's span, for example.
+    /// The span with the ids in `context`, seen from this process: for example the server's side of a client's span.
     pub fn join(name: &'a str, endpoint: &Endpoint<'a>, context: Context) -> Span<'a> {
         Span::with(name, endpoint, context.ids, Level::default())
     }
 
-    /// A new span below the one that `context` names.
+    /// A new span whose parent is the span with the ids in `context`.
     pub fn child_of(name: &'a str, endpoint: &Endpoint<'a>, context: Context) -> Span<'a> {
         Span::with(name, endpoint, raw::new_child(&context.ids), Level::default())
     }
 
-    /// A new span below this one, annotating with the same severity.
+    /// A new span whose parent is this one, with the same level.
     pub fn child<'b>(&self, name: &'b str, endpoint: &Endpoint<'b>) -> Span<'b> {
         Span::with(name, endpoint, raw::new_child(&self.context.ids), self.level)
     }
 
-    /// Written once, when all of it is known: to copy what was written a moment ago costs more than to make it.
+    /// Writes the span once, when all its fields are known: to copy fields that were just written costs more.
     #[inline(always)]
     fn with(name: &'a str, endpoint: &Endpoint<'a>, ids: Ids, level: Level) -> Span<'a> {
         let names = if ids.trace_id() == 0 { 0 } else { names_of(name, endpoint) };
         Span { name, endpoint: *endpoint, context: Context { ids }, level, names }
     }
 
-    /// The same span, annotating with another severity.
+    /// The same span, whose annotations have this level.
     #[must_use]
     pub fn at_level(self, level: Level) -> Span<'a> {
         Span { level, ..self }
     }
 
-    /// The same span, annotating as another endpoint.
+    /// The same span, annotated by this endpoint.
     #[must_use]
     pub fn seen_by(self, endpoint: &Endpoint<'a>) -> Span<'a> {
         if !self.is_sampled() {
@@ -131,12 +131,12 @@ impl<'a> Span<'a> {
         Span { endpoint: *endpoint, names: names_of(self.name, endpoint), ..self }
     }
 
-    /// What to send along with the request.
+    /// The ids to send along with the request.
     pub fn context(&self) -> Context {
         self.context
     }
 
-    /// Whether anything is recorded. Worth asking before costly values are made.
+    /// Whether this span is sampled. Check this before computing an expensive value.
     #[inline]
     pub fn is_sampled(&self) -> bool {
         self.context.is_sampled()
@@ -148,7 +148,7 @@ impl<'a> Span<'a> {
         self.context.is_sampled() && process::is_on(self.level as u8)
     }
 
-    /// Something happened now.
+    /// Records that something happens now.
     #[inline(always)]
     pub fn event(&self, event: impl Key) {
         if self.is_on() {
@@ -156,8 +156,8 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// A key and its value. It has no time of its own: the events around it bound it. Of two with one key in a span the collector
-    /// shows the later.
+    /// Records a key and its value, without a time. If a span has two values with the same key, the collector shows the later
+    /// one.
     #[inline(always)]
     pub fn tag<'v>(&self, key: impl Key, value: impl Into<Value<'v>>) {
         if self.is_on() {
@@ -168,38 +168,38 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// The client has sent its request ("cs").
+    /// Records that the client has sent its request ("cs").
     pub fn client_send(&self) {
         static NAME: Name = Name::new("cs");
         self.event(&NAME);
     }
 
-    /// The client has received the answer ("cr"): its side of the span is over.
+    /// Records that the client has received the answer ("cr"), which closes its side of the span.
     pub fn client_receive(&self) {
         static NAME: Name = Name::new("cr");
         self.event(&NAME);
     }
 
-    /// The server has received the request ("sr").
+    /// Records that the server has received the request ("sr").
     pub fn server_receive(&self) {
         static NAME: Name = Name::new("sr");
         self.event(&NAME);
     }
 
-    /// The server has sent the answer ("ss"): its side of the span is over.
+    /// Records that the server has sent the answer ("ss"), which closes its side of the span.
     pub fn server_send(&self) {
         static NAME: Name = Name::new("ss");
         self.event(&NAME);
     }
 
-    /// A span that is neither a client's nor a server's is over ("end").
+    /// Records "end", which closes a span that is neither a client's nor a server's.
     pub fn end(self) {
         static NAME: Name = Name::new("end");
         self.event(&NAME);
     }
 
-    /// What has all its ids goes into the ring from here; for that nothing is put together in memory, which would cost as
-    /// much as the rest.
+    /// Records directly if all texts have ids. This path builds no structure in memory, which would cost as much as the
+    /// rest.
     #[inline(always)]
     fn record(&self, key: impl Key, what: Short) {
         let id = key.id();
@@ -210,7 +210,7 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// As [`Span::record`].
+    /// As [`Span::record`], for a value that is a string.
     #[inline(always)]
     fn record_string(&self, key: impl Key, value: &str) {
         let (id, value) = (key.id(), value.as_bytes());
@@ -232,7 +232,7 @@ impl<'a> Span<'a> {
     }
 }
 
-/// What a span's name and endpoint are in the table of names, as records have it; 0 if one of them is not there.
+/// The ids of a span's name and endpoint in the table of names, in the form that records have; 0 if either has none.
 #[inline(always)]
 fn names_of(name: &str, endpoint: &Endpoint<'_>) -> u64 {
     match process::recognise_texts(name.as_bytes(), endpoint.bytes()) {
@@ -241,7 +241,8 @@ fn names_of(name: &str, endpoint: &Endpoint<'_>) -> u64 {
     }
 }
 
-/// As [`names_of`], of what was never met together, or is long. By itself, so that its caller keeps nothing for it.
+/// As [`names_of`], for texts that are long, or were not looked up together before. A function of its own, so that its caller
+/// saves no registers for it.
 #[inline(never)]
 fn meet(name: &str, endpoint: &Endpoint<'_>) -> u64 {
     process::meet_texts(name.as_bytes(), &endpoint.bytes())

@@ -134,9 +134,10 @@ class Trace : private blkin_trace {
 public:
 	// A span that is not sampled: valid() is false.
 	Trace() : blkin_trace(), _name() {}
-	// A child of parent, at parent's endpoint if ep is NULL. A new root if parent is NULL or not valid.
+	// A child of parent, at parent's endpoint if ep is NULL; not valid if neither is there. A new root if parent is NULL
+	// or not valid.
 	Trace(const char *span, const Endpoint *ep, const Trace *parent = nullptr) : Trace() { init(span, ep, parent); }
-	// The span with the ids *i or, if child is true, a child of it. Not valid if i is NULL.
+	// The span with the ids *i or, if child is true, a child of it. Not valid if i is NULL, or if a child has no ep.
 	Trace(const char *span, const Endpoint *ep, const blkin_trace_info *i, bool child = false) : Trace()
 	{
 		if (!i)
@@ -182,6 +183,7 @@ public:
 		name = _name.c_str();
 	}
 
+	// The span's ids, to send with a request. set_info() copies *i, which must not be NULL.
 	const blkin_trace_info *get_info() const { return &info; }
 	void set_info(const blkin_trace_info *i) { info = *i; }
 	// Calls blkin_span_of(): prepares *span for BLKIN_EVENT, BLKIN_INTEGER and BLKIN_STRING, in code that runs for every
@@ -318,8 +320,8 @@ public:
 	ZTraceEndpoint &operator=(const ZTraceEndpoint &) = delete;
 };
 
-// A span that owns its name and keeps its endpoint alive. Where an argument is missing (no endpoint, no parent, no ids) the
-// span is not sampled.
+// A span that owns its name and keeps its endpoint alive. A child or joined span that lacks an argument (endpoint, parent
+// or ids) is not sampled.
 class ZTrace {
 	string _name;
 	ZTraceEndpointRef _ep;

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Builds the C library: target/debug/ or target/release/ gets libblkin.a, libblkin.so.0 and the linker names.
+# Builds the C library: puts libblkin.a, libblkin.so.0 and the linker names into target/debug/ or target/release/.
 #
-#   build-so.sh [--release]      prints where libblkin.so.0 lies
+#   build-so.sh [--release]      prints the path of libblkin.so.0
 #
 # CARGO_BUILD_TARGET and CC build for another machine, or for musl (x86_64-unknown-linux-musl and musl-gcc).
 #
-# The shared library is linked by cc from the static one: only so do its symbols carry a version (a Rust cdylib
-# exports them without). It stays loaded once loaded (nodelete), for records may be on their way in any thread.
+# cc links the shared library from the static one, because a Rust cdylib exports its symbols without a version. The
+# library is never unloaded (nodelete), because any thread may be recording.
 set -eu
 
 profile=debug
@@ -17,7 +17,7 @@ case "${1-}" in
 esac
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/.."
-# One after the other: they would take what they link from under each other.
+# One build at a time: otherwise one would replace the files that another is linking.
 exec 8<blkin-lib/build-so.sh
 flock 8
 out=${CARGO_TARGET_DIR:-target}/${CARGO_BUILD_TARGET:+$CARGO_BUILD_TARGET/}$profile
@@ -26,22 +26,22 @@ case $out in /*) ;; *) out=$PWD/$out ;; esac
 unwinder=-lgcc_s
 case ${CARGO_BUILD_TARGET-} in
     *-musl)
-        # What Rust links statically with there is a whole C library, and a second one in a process is none.
+        # By default Rust links a whole static musl here, and a process must not have a second C library.
         export RUSTFLAGS="${RUSTFLAGS-} -Ctarget-feature=-crt-static"
-        # Another C library's libgcc_s would bring that one along.
+        # libgcc_s belongs to another C library, and would load that one.
         unwinder=$(rustc --print sysroot)/lib/rustlib/$CARGO_BUILD_TARGET/lib/self-contained/libunwind.a
         ;;
 esac
 
 if [ "$profile" = release ]; then
-    # Whatever the daemons are built with: calls between the crates of the library are on every record's way.
+    # Independent of how the daemons are built: every record makes calls between the crates of the library.
     export CARGO_PROFILE_RELEASE_LTO=thin
     cargo rustc --quiet --locked -p blkin --lib --features c --release --crate-type staticlib
 else
     cargo rustc --quiet --locked -p blkin --lib --features c --crate-type staticlib
 fi
 
-# --undefined pulls exactly the public symbols, and what they need, out of the static library.
+# --undefined takes exactly the public symbols, and what they need, out of the static library.
 wanted=$(sed -n 's/^ *\(_*[A-Za-z_]*\);$/-Wl,--undefined=\1/p' "$here/blkin.map")
 # shellcheck disable=SC2086 # a list of words
 "${CC:-cc}" -shared -o "$out/libblkin.so.0.new" $wanted "$out/libblkin.a" \

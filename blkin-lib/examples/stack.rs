@@ -1,4 +1,4 @@
-//! Whether a stack of so many KiB is enough for records, the first one included: `stack KIB` ends with 0 if it is.
+//! Tests whether a stack of this size is enough for recording, the first record included: `stack KIB` exits with 0 if so.
 
 #![allow(clippy::print_stdout, reason = "a command line program")]
 

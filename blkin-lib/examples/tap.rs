@@ -1,5 +1,5 @@
-//! Runs a program and writes down every annotation that it and its descendants record: the smallest consumer, for
-//! tests and for a look at what a program says without any daemon.
+//! Runs a program and writes every annotation that it and its descendants record to a file. The smallest consumer: for
+//! tests, and to see without any daemon what a program records.
 //!
 //! ```text
 //! tap RECORDS COUNTERS -- PROGRAM [ARGUMENT]...
@@ -7,9 +7,9 @@
 //!
 //! RECORDS gets one line for each annotation, `trace span parent|name|ip|port|service|key|value`, where ids are 16
 //! hex digits and the value is `!` for an event, `#7` for an integer, `=text` for a string. COUNTERS gets one line:
-//! `programs=N attempted=N committed=N read=N torn=N invalid=N lost=N truncated=N overwritten=N`. Of a program whose
-//! rings overwrite their oldest records, what they hold in the end is read. The exit status is the program's, or 125 if
-//! tap itself failed.
+//! `programs=N attempted=N committed=N read=N torn=N invalid=N lost=N truncated=N overwritten=N`. If a program's rings
+//! overwrite their oldest records, tap reads what is left in them when the program has ended. The exit status is the
+//! program's, or 125 if tap itself failed.
 
 #![allow(clippy::print_stderr, reason = "a command line program")]
 
@@ -35,9 +35,9 @@ use rustix::process::{WaitOptions, getpid, set_child_subreaper, wait};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// How long tap sleeps between two looks at the rings.
+/// How long tap sleeps before it looks at the rings again.
 const PERIOD: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
-/// Rings may hold this much; drain takes it all in one go.
+/// As much as a ring may hold: one call of drain takes all of it.
 const DRAIN_BYTES: usize = 64 << 20;
 
 #[derive(Default)]
@@ -75,7 +75,7 @@ fn usage() -> ! {
 
 fn tap(records_path: &OsString, counters_path: &OsString, program: &[OsString]) -> Result<u8, Failure> {
     let mut out = BufWriter::new(File::create(records_path)?);
-    // A program that drops root must still reach what is in it.
+    // A program that gives up root must still reach the socket in it.
     let open_to_all = Permissions::from_mode(0o755);
     let folder = tempfile::Builder::new().prefix("blkin-tap-").permissions(open_to_all).tempdir()?;
     let (totals, code) = run(&folder.path().join("socket"), program, &mut out)?;
@@ -90,7 +90,7 @@ fn tap(records_path: &OsString, counters_path: &OsString, program: &[OsString]) 
     Ok(code)
 }
 
-/// Until every descendant of the program is gone and every ring read.
+/// Runs the program until all its descendants have ended and every ring is read.
 fn run(path: &std::path::Path, program: &[OsString], out: &mut impl Write) -> Result<(Totals, u8), Failure> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -118,7 +118,7 @@ fn run(path: &std::path::Path, program: &[OsString], out: &mut impl Write) -> Re
     }
 }
 
-/// Waits for what has ended; true once there is no descendant left.
+/// Reaps the processes that have ended; true once no descendant is left.
 fn reap(child: u32, code: &mut u8) -> Result<bool, Failure> {
     loop {
         match wait(WaitOptions::NOHANG) {
@@ -134,8 +134,8 @@ fn reap(child: u32, code: &mut u8) -> Result<bool, Failure> {
     }
 }
 
-/// Takes each program once, though it may offer itself again until it sees that it is attached. `seen`: segments, by inode,
-/// also of those that have ended since.
+/// Attaches to each program once, although a program may repeat its offer until it sees that it is attached. `seen`: the inodes
+/// of all segments so far, also those of programs that have ended.
 fn accept_all(
     socket: &OwnedFd,
     seen: &mut HashSet<u64>,
@@ -190,7 +190,7 @@ fn overwrites(attachment: &Attachment) -> bool {
     attachment.info().mode == RingMode::Overwrite
 }
 
-/// Reads what an overwriting program has left. It has ended by itself: there are no holes.
+/// Reads what is left in the rings of an overwriting program that has ended. There are no holes in them.
 fn read_what_is_left(
     attachment: &Attachment,
     totals: &mut Totals,
@@ -219,7 +219,7 @@ fn write_all(
     Ok(())
 }
 
-/// Lets go of programs that can write nothing more and have been read to the end.
+/// Drops the programs that can write nothing more, and whose rings have been read to the end.
 fn retire(
     attachments: &mut Vec<Attachment>,
     totals: &mut Totals,

@@ -41,8 +41,7 @@ pub(crate) struct Texts<'a> {
 ///
 /// May be called any number of times. It never fails, also while no consumerd answers: until then annotations wait in the
 /// rings, as long as these have room. If the rings cannot be created, for example because no descriptor is free, each
-/// further call tries again; apart from that only a forked child tries again. The returned [`Status`](crate::Status) is
-/// the state after the call.
+/// further call tries again; apart from that only a forked child tries again. Returns the state after the call.
 pub fn init() -> process::Status {
     process::init()
 }

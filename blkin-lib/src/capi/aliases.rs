@@ -1,5 +1,5 @@
-//! Every function again under its name with a leading underscore, as the original branch exported them for its
-//! own loader: programs that `dlsym` them keep working.
+//! The functions of the older branches with a leading underscore, as the original branch exported them for its own
+//! loader. Programs that look these names up by `dlsym` keep working.
 
 use std::ffi::{c_char, c_int};
 

@@ -1,4 +1,4 @@
-//! Annotations are filled in here and recorded by `blkin_record`.
+//! `blkin_init_..._annotation`: these functions fill in annotations, which `blkin_record` records.
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::ptr;

@@ -1,5 +1,5 @@
-//! New spans that are looked up at once: what `blkin_init_new_trace` or `blkin_init_child_info` and `blkin_span_of` do, in one
-//! call: two lines of code less, and a call less, where these are cold.
+//! New spans whose texts are looked up at once: `blkin_init_new_trace` or `blkin_init_child_info`, and `blkin_span_of`, in one
+//! call. That saves a call and two cache lines of code, which counts where the code is not in the caches.
 
 use std::ffi::{c_char, c_int};
 use std::ptr;
@@ -28,7 +28,7 @@ pub(super) unsafe extern "C" fn blkin_span_root(
     let Some(texts) = (unsafe { texts_of(span, name, endpoint) }) else { return INVALID };
     let rate = process::rate();
     if !rate.samples_all() {
-        // SAFETY: passed on from the caller, and looked at (Invariant 6).
+        // SAFETY: passed on from the caller, and checked for NULL (Invariant 6).
         return unsafe { count_span(span, name, endpoint, rate) };
     }
     // SAFETY: strings of the caller (Invariant 2).
@@ -41,12 +41,12 @@ pub(super) unsafe extern "C" fn blkin_span_root(
         unsafe { span.write(Span { trace, names }) };
         return OK;
     }
-    // SAFETY: passed on from the caller, and looked at (Invariant 6).
+    // SAFETY: passed on from the caller, and checked for NULL (Invariant 6).
     unsafe { begin_root(span, name, endpoint) }
 }
 
-/// As [`blkin_span_root`], in a program that samples some, or that has not begun to. By itself, so that whoever samples all has
-/// nothing to keep.
+/// As [`blkin_span_root`], in a program that samples only some roots, or has not started recording. A function of its own, so
+/// that the path that samples every root saves no registers.
 ///
 /// # Safety
 /// Invariants 1 and 2; nothing that is needed is NULL.
@@ -68,7 +68,7 @@ unsafe extern "C" fn count_span(
     OK
 }
 
-/// A root that may be sampled. By itself, so that one that is left out has nothing to keep.
+/// A root that may be sampled. A function of its own, so that the path of a root that is left out saves no registers.
 ///
 /// # Safety
 /// Invariants 1 and 2; nothing that is needed is NULL.
@@ -88,7 +88,7 @@ unsafe extern "C" fn begin_counted(
     unsafe { blkin_span_of(span, trace) }
 }
 
-/// As [`blkin_span_root`], whatever it takes. Its arguments are its caller's, which so keeps nothing.
+/// The slow path of [`blkin_span_root`]. Takes the caller's arguments unchanged, so that the caller saves no registers.
 ///
 /// # Safety
 /// Invariants 1 and 2; nothing that is needed is NULL.
@@ -137,11 +137,11 @@ pub(super) unsafe extern "C" fn blkin_span_child(
         unsafe { span.write(Span { trace, names }) };
         return OK;
     }
-    // SAFETY: passed on from the caller, and looked at (Invariant 6).
+    // SAFETY: passed on from the caller, and checked for NULL (Invariant 6).
     unsafe { begin_child(span, parent, name, endpoint) }
 }
 
-/// As [`blkin_span_child`], whatever it takes. Its arguments are its caller's, which so keeps nothing.
+/// The slow path of [`blkin_span_child`]. Takes the caller's arguments unchanged, so that the caller saves no registers.
 ///
 /// # Safety
 /// Invariants 1 and 2; nothing that is needed is NULL.
@@ -161,7 +161,7 @@ unsafe extern "C" fn begin_child(
     unsafe { blkin_span_of(span, trace) }
 }
 
-/// The texts of an endpoint that a span is to have; `None` if anything that is needed is NULL.
+/// The texts of a new span's endpoint; `None` if a required pointer is NULL.
 ///
 /// # Safety
 /// Invariants 1 and 2.

@@ -1,4 +1,4 @@
-//! What the macros of the older interface call: `blkin_record` of an annotation that is not put together first.
+//! The functions behind the macros of the older interface: they record as `blkin_record` does, without an annotation struct.
 
 use std::ffi::c_char;
 use std::ptr;
@@ -75,7 +75,7 @@ pub(super) unsafe extern "C" fn blkin_trace_integer(
     }
 }
 
-/// The call of a span of this name. Nothing in here panics.
+/// The texts of a call on a span of this name. Nothing in here panics.
 ///
 /// # Safety
 /// `endpoint` is not NULL; Invariants 1 and 2.
@@ -85,7 +85,8 @@ unsafe fn call_in(name: *const c_char, endpoint: *const Endpoint, key: *const c_
     EndpointTexts::of(unsafe { endpoint.read() }).call(name, endpoint, key)
 }
 
-/// Records a call if it was met before with all of its texts. Nothing in here panics.
+/// Records a call if the library has met it before with the same texts. Returns how the call was met. Nothing in here
+/// panics.
 ///
 /// # Safety
 /// `trace` is not NULL; Invariants 1 and 2.
@@ -102,8 +103,8 @@ unsafe fn record(trace: *const Trace, call: Call, what: Short) -> Met {
     met
 }
 
-/// As [`record`], of a call all of whose texts are new each time, and brief. Its arguments are its caller's, which so keeps
-/// nothing.
+/// As [`record`], for a call whose texts are all short, and new each time. Takes the caller's arguments unchanged, so that the
+/// caller saves no registers.
 ///
 /// # Safety
 /// Invariants 1 and 2; no argument is NULL, nor is the name of the span.
@@ -138,8 +139,8 @@ unsafe extern "C" fn record_brief_integer(
     }
 }
 
-/// As [`record`], of a call that was recognised but for the ends of its texts. Its arguments are its caller's, which so keeps
-/// nothing.
+/// As [`record`], for a call of which the beginnings of the texts were recognised, but not yet their ends. Takes the caller's
+/// arguments unchanged, so that the caller saves no registers.
 ///
 /// # Safety
 /// As [`record_brief_event`].
@@ -200,7 +201,7 @@ unsafe fn record_longer(
     true
 }
 
-/// As [`call_in`], by the span.
+/// As [`call_in`], with the name of `trace`.
 ///
 /// # Safety
 /// Invariants 1 and 2; neither `trace` nor `endpoint` is NULL.
@@ -233,7 +234,8 @@ unsafe fn record_brief(
     unsafe { process::record_brief_call(ids, call, what, LEGACY_LEVEL) }
 }
 
-/// As [`record`], of a call that was never met. Its arguments are its caller's, which so keeps nothing.
+/// As [`record`], for a call that was not met before. Takes the caller's arguments unchanged, so that the caller saves no
+/// registers.
 ///
 /// # Safety
 /// Neither `trace` nor `endpoint` is NULL; Invariants 1 and 2.
@@ -243,7 +245,7 @@ unsafe extern "C" fn record_event(trace: *const Trace, endpoint: *const Endpoint
     unsafe { record_if_new(trace, &event_of(endpoint, event)) };
 }
 
-/// As [`record_event`], of a call that was met with other texts.
+/// As [`record_event`], for a call some of whose texts are new each time.
 ///
 /// # Safety
 /// Neither `trace` nor `endpoint` is NULL; Invariants 1 and 2.

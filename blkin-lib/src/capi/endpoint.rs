@@ -5,8 +5,8 @@ use std::ffi::{c_char, c_int};
 use super::layout::Endpoint;
 use super::{INVALID, OK, guard};
 
-/// See `zipkin_c.h`. Takes the port as a full `int`: callers of the original branch pass one, and the low 16 bits
-/// of an `int16_t` are all that is sure in the register of any other.
+/// See `zipkin_c.h`. Takes the port as a full `int`: callers of the original branch pass an `int`. Of other callers, which pass
+/// an `int16_t`, only the low 16 bits of the register are defined.
 ///
 /// # Safety
 /// Invariants 1 and 2.

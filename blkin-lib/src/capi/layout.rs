@@ -1,5 +1,5 @@
-//! The structs of `zipkin_c.h`, field by field. The asserts are what the compilers of C make of the header on
-//! every 64-bit Linux; the C tests assert the same from their side.
+//! The structs of `zipkin_c.h`, field by field. The asserts state the layout that C compilers give the header's structs on
+//! every 64-bit Linux; the C tests assert the same layout.
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::mem::{offset_of, size_of};
@@ -13,9 +13,9 @@ use blkin_ringbuf::process::Place;
 pub(super) struct Endpoint {
     /// Address as text, or NULL.
     pub(super) ip: *const c_char,
-    /// The low 16 bits are the port. Programs compiled against an `int16_t` wrote only those.
+    /// The low 16 bits are the port. Programs compiled against an `int16_t` field wrote only those.
     pub(super) port: c_int,
-    /// Service.
+    /// Name of the service.
     pub(super) name: *const c_char,
 }
 
@@ -23,11 +23,11 @@ pub(super) struct Endpoint {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TraceInfo {
-    /// Trace, 0 if not sampled.
+    /// Trace id, 0 if not sampled.
     pub(super) trace_id: i64,
-    /// Span.
+    /// Span id.
     pub(super) span_id: i64,
-    /// Parent span, 0 for a root.
+    /// Parent span id, 0 for a root.
     pub(super) parent_span_id: i64,
 }
 
@@ -46,9 +46,9 @@ pub(super) struct PackedTraceInfo {
 pub(super) struct Trace {
     /// Name of the span.
     pub(super) name: *const c_char,
-    /// Its ids.
+    /// Ids of the span.
     pub(super) info: TraceInfo,
-    /// Where it happens, or NULL.
+    /// Endpoint of the span, or NULL.
     pub(super) endpoint: *const Endpoint,
 }
 
@@ -66,13 +66,13 @@ pub(super) union AnnotationValue {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Annotation {
-    /// One of [`STRING`], [`INTEGER`], [`TIMESTAMP`]; whatever else C wrote here is refused.
+    /// One of [`STRING`], [`INTEGER`], [`TIMESTAMP`]; other values are refused.
     pub(super) kind: c_uint,
     /// Key, or NULL for timestamps.
     pub(super) key: *const c_char,
     /// Value or event.
     pub(super) value: AnnotationValue,
-    /// Where it happens; NULL: where the span does.
+    /// Endpoint of the annotation; NULL: that of the span.
     pub(super) endpoint: *const Endpoint,
 }
 
@@ -80,9 +80,9 @@ pub(super) struct Annotation {
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct Name {
-    /// Its text.
+    /// Text of the name.
     pub(super) text: *const c_char,
-    /// What it is in the table of names, 0 until it is looked up; written by any thread.
+    /// Id in the table of names, 0 until the name is looked up; any thread may write it.
     pub(super) id: u32,
 }
 
@@ -92,8 +92,8 @@ pub(super) struct Name {
 pub(super) struct Span {
     /// The span.
     pub(super) trace: Trace,
-    /// What its name (low half) and its endpoint are in the table of names, as a record has them; 0 unless both have room
-    /// there.
+    /// The ids of the name (low half) and the endpoint (high half) in the table of names, in the form that records have; 0
+    /// unless both have an id.
     pub(super) names: u64,
 }
 

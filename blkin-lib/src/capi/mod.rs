@@ -1,9 +1,9 @@
-//! The C interface: what `include/blkin/zipkin_c.h` declares, one folder that speaks C.
+//! The C interface: the functions and objects that `include/blkin/zipkin_c.h` declares.
 //!
-//! A thin layer: arguments are checked, copied out of the caller's structs and handed to [`crate::raw`], which is
-//! safe. Each function is documented in the header; what differs here is only said once, below.
+//! A thin layer: it checks the arguments, copies them out of the caller's structs and passes them to [`crate::raw`], or to
+//! [`blkin_ringbuf::process`] on the fast paths. The header documents each function; the rules that all of them follow are below.
 //!
-//! # What the caller promises (the header's conventions), and what we do ourselves
+//! # What the caller promises (the header's conventions), and what this module does
 //!
 //! 1. **Structs**: a struct pointer that is not NULL points to a live, aligned struct of its type, which the call
 //!    may write if the parameter is not `const`, and which no other thread writes meanwhile (but for 7).
@@ -13,30 +13,30 @@
 //!    only those that the call needs (a C program may leave the others unset); no Rust reference to them is ever
 //!    made, so arguments may alias (`child == parent`, `info == &child->info`).
 //! 4. **Packed ids** have no alignment: they are only read and written unaligned.
-//! 5. **Unions and enums**: `type` is read as a plain integer, every bit pattern of which is valid, and of which the lowest byte
-//!    counts: it is all that a program sets which is compiled with -fshort-enums; both members of an annotation's value are
-//!    eight bytes without invalid patterns, and the one that `type` names is used. The string in it falls under 2.
-//! 6. **Passed on**: what the caller promised holds for what is handed on as it came, and what a function made or looked at
-//!    itself is as it left it.
+//! 5. **Unions and enums**: `type` is read as a plain integer, of which every bit pattern is valid. Only its lowest byte
+//!    counts: a program compiled with -fshort-enums sets no other. Both members of an annotation's value are eight bytes
+//!    without invalid patterns, and the one that `type` names is used. A string in it falls under 2.
+//! 6. **Passed on**: what the caller promised for an argument holds when the argument is passed on unchanged, and what a function
+//!    itself made or checked is still so.
 //! 7. **Names are shared**: the `id` of a `struct blkin_name` is ours, and all threads write it. Once it is initialised it is
-//!    only ever seen as an atomic word.
+//!    only ever accessed as an atomic word.
 //!
-//! A panic never crosses into C: [`guard`] turns it into the function's error value, where there could be one. NULL is
+//! A panic never crosses into C: [`guard`] turns it into the function's error value wherever a panic is possible. NULL is
 //! checked before any write, so a call that returns `-EINVAL` has changed nothing.
 //!
 //! # Where the code lies
 //!
-//! A daemon's code is seldom in the caches when it comes to an annotation: each call in it, and each line, then costs a nanosecond or two
-//! (docs/adr/0007-reading-the-clock.md). So what a request calls stands together, in the order in which it is called, in sections
-//! `.text.sorted.blkin_N`, which GNU ld sorts by name; other linkers leave them where they are, which harms nothing.
+//! When a daemon reaches an annotation, this code is seldom in the caches: each call and each cache line then costs a nanosecond or
+//! two (docs/adr/0007-reading-the-clock.md). The functions that a request calls therefore lie together, in calling order, in
+//! sections `.text.sorted.blkin_N`, which GNU ld sorts by name. Other linkers do not sort them, which does no harm.
 //!
-//! | N | |
+//! | N | functions |
 //! |---|---|
-//! | 1, 2, 3 | new spans: roots, children of other processes, children |
-//! | 4 | an event of the older interface |
-//! | 5 | restartable sequences, which the events jump to |
+//! | 1, 2, 3 | new spans: roots, children of spans of other processes, children |
+//! | 4 | events of the older interface |
+//! | 5 | restartable sequences, to which the event functions jump |
 //! | 6, 7 | spans that are looked up once, and their events |
-//! | 8, 9 | everything else that records |
+//! | 8, 9 | all other functions that record |
 
 use std::ffi::{c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -58,13 +58,13 @@ mod wire;
 const OK: c_int = 0;
 const INVALID: c_int = -libc::EINVAL;
 
-/// Runs `body`, and answers `-EINVAL` should it panic. Inline: a function of its own would get the arguments by way of memory.
+/// Runs `body`, and returns `-EINVAL` if it panics. Inlined: otherwise the arguments would be passed through memory.
 #[inline(always)]
 fn guard(body: impl FnOnce() -> c_int) -> c_int {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(INVALID)
 }
 
-/// The bytes of a C string, no more than a record needs to know that it has to be cut; `None` for NULL.
+/// The bytes of a C string, at most one more than a record keeps; `None` for NULL.
 ///
 /// # Safety
 /// `text` is NULL or keeps Invariant 2 for as long as `'a`.

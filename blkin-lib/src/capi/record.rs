@@ -1,4 +1,4 @@
-//! `blkin_record`: the one call that leaves something behind.
+//! `blkin_record`, and its fast and slow paths.
 
 use std::ffi::{c_char, c_int};
 
@@ -8,7 +8,7 @@ use crate::raw::EndpointBytes;
 pub(super) use blkin_ringbuf::process::LEGACY_LEVEL;
 use blkin_ringbuf::process::{self, Call, Ids, Met, Said, Short};
 
-/// The address of an endpoint without one.
+/// The address text of an endpoint without an address.
 const NO_IP: &std::ffi::CStr = c"";
 
 /// See `zipkin_c.h`.
@@ -29,7 +29,7 @@ pub(super) unsafe extern "C" fn blkin_record(trace: *const Trace, annotation: *c
     unsafe { blkin_trace_annotation(trace, annotation) }
 }
 
-/// See `zipkin_c.h`. A call that is off does not come here, and so has nothing to keep.
+/// See `zipkin_c.h`. A function of its own, so that `blkin_record` saves no registers when nothing is to be recorded.
 ///
 /// # Safety
 /// Neither is NULL; Invariants 1, 2 and 5.
@@ -61,7 +61,7 @@ unsafe extern "C" fn blkin_trace_annotation(trace: *const Trace, annotation: *co
     }
 }
 
-/// A call that was recognised with all of its texts.
+/// Records a call all of whose texts were recognised.
 ///
 /// # Safety
 /// `ids` points to the ids of a sampled span; a string keeps Invariant 2.
@@ -75,7 +75,7 @@ unsafe fn record_whole(ids: *const u64, names: u64, key: u32, said: Said) -> c_i
     }
 }
 
-/// A call that was recognised but for the ends of its texts, some of which are longer than others are.
+/// Records a call of which the beginnings of the texts were recognised: compares the ends of the long texts first.
 ///
 /// # Safety
 /// Neither is NULL; Invariants 1, 2 and 5.
@@ -100,7 +100,7 @@ unsafe extern "C" fn record_longer(
     unsafe { record_if_new(trace, annotation) }
 }
 
-/// A call that was not recognised at once, likely because a text of it is new. A C function, as its caller.
+/// Records a call that was not recognised, probably because one of its texts is new. A C function, as its caller is.
 ///
 /// # Safety
 /// Neither is NULL; Invariants 1, 2 and 5.
@@ -119,7 +119,7 @@ pub(super) unsafe extern "C" fn record_if_new(trace: *const Trace, annotation: *
     unsafe { record_slowly(trace, annotation) }
 }
 
-/// A call that was recognised as one some of whose texts are new each time: those without an id.
+/// Records a call some of whose texts are new each time: those have no id, and travel in the record.
 ///
 /// # Safety
 /// Neither is NULL; Invariants 1, 2 and 5.
@@ -143,7 +143,8 @@ pub(super) unsafe extern "C" fn record_travelling(
     unsafe { record_slowly(trace, annotation) }
 }
 
-/// A call that was recognised, with a string. By itself, so that one without has nothing to keep.
+/// Records a recognised call whose value is a string. A function of its own, so that calls without a string save no
+/// registers.
 ///
 /// # Safety
 /// `ids` points to the ids of a sampled span; `value` is NULL or keeps Invariant 2.
@@ -156,7 +157,8 @@ unsafe extern "C" fn record_string(ids: *const u64, names: u64, key: u32, value:
     })
 }
 
-/// A call that was not recognised at once. Arguments and result are its caller's, which so keeps nothing for it.
+/// Records a call that no faster path has recorded. Arguments and result are those of the caller, which so saves no
+/// registers.
 ///
 /// # Safety
 /// Neither is NULL; Invariants 1, 2 and 5.
@@ -172,7 +174,7 @@ unsafe extern "C" fn record_slowly(trace: *const Trace, annotation: *const Annot
     })
 }
 
-/// Where the ids of a span lie.
+/// The address of a span's ids.
 ///
 /// # Safety
 /// `trace` is not NULL; Invariant 1.
@@ -182,8 +184,8 @@ pub(super) unsafe fn ids_of(trace: *const Trace) -> *const u64 {
     unsafe { &raw const (*trace).info }.cast()
 }
 
-/// Where the texts of a call lie, and what it says. `None` for a type that is unknown, and for a call without an endpoint.
-/// Nothing in here panics.
+/// The addresses of a call's texts, and its value. `None` if the type is unknown, or if there is no endpoint. Nothing in
+/// here panics.
 ///
 /// # Safety
 /// Neither is NULL; Invariants 1, 2 and 5.
@@ -217,7 +219,7 @@ unsafe fn call_of(trace: *const Trace, annotation: *const Annotation) -> Option<
     Some((call, said))
 }
 
-/// Where the texts of a call lie. `own`: its endpoint, or NULL: that of the span. `None` for a call without an endpoint.
+/// The addresses of a call's texts. `own` is its endpoint, or NULL for that of the span. `None` if there is no endpoint.
 /// Nothing in here panics.
 ///
 /// # Safety
@@ -231,7 +233,7 @@ unsafe fn call_at(trace: *const Trace, own: *const Endpoint, key: *const c_char)
     Some(texts.call(name, endpoint, key))
 }
 
-/// The name of a span, and the endpoint of a call: `own`, or, if that is NULL, the span's. `None` if that is NULL too.
+/// The name of a span, and the endpoint of a call: `own`, or the span's if `own` is NULL. `None` if both are NULL.
 ///
 /// # Safety
 /// `trace` is not NULL; Invariant 1.
@@ -247,7 +249,7 @@ pub(super) unsafe fn place_of(
     (!endpoint.is_null()).then_some((name, endpoint))
 }
 
-/// Where the texts of an endpoint lie, and its port.
+/// The addresses of an endpoint's texts, and its port.
 pub(super) struct EndpointTexts {
     /// Never NULL.
     ip: *const c_char,
@@ -263,7 +265,7 @@ impl EndpointTexts {
         EndpointTexts { ip, service, port: (port & 0xffff) as u16 }
     }
 
-    /// With a span's name and a key, and where the endpoint itself lies.
+    /// A call with these texts, a span's name and a key. `endpoint`: the address of the endpoint itself.
     #[inline(always)]
     pub(super) fn call(self, name: *const c_char, endpoint: *const Endpoint, key: *const c_char) -> Call {
         let texts = [name, self.ip, self.service, key].map(<*const c_char>::cast);

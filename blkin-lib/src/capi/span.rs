@@ -1,4 +1,4 @@
-//! Spans and names that are looked up once: the calls behind `BLKIN_EVENT` and its like.
+//! Spans and names that are looked up once: the functions behind `BLKIN_EVENT`, `BLKIN_INTEGER` and `BLKIN_STRING`.
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::ptr;
@@ -43,7 +43,7 @@ pub(super) unsafe extern "C" fn blkin_span_of(span: *mut Span, trace: *const Tra
         // SAFETY: strings of the caller (Invariant 2).
         match unsafe { process::recognise_span(texts.call(name, endpoint, ptr::null())) } {
             Some(names) => names,
-            // SAFETY: passed on from the caller, and as was just looked at (Invariant 6).
+            // SAFETY: passed on from the caller, and checked for NULL above (Invariant 6).
             None => return unsafe { meet_span(span, trace) },
         }
     };
@@ -54,8 +54,8 @@ pub(super) unsafe extern "C" fn blkin_span_of(span: *mut Span, trace: *const Tra
     OK
 }
 
-/// A copy of ids. Those of a new span were stored one by one a moment ago: a load of two of them at once would have to wait
-/// until both stores are done.
+/// Copies ids one by one. Those of a new span have just been stored one by one: a load of two at once would have to wait until
+/// both stores are done.
 ///
 /// # Safety
 /// `ids` points to a live struct.
@@ -67,8 +67,8 @@ unsafe fn one_by_one(ids: *const TraceInfo) -> TraceInfo {
     TraceInfo { trace_id: id(0), span_id: id(1), parent_span_id: id(2) }
 }
 
-/// As [`blkin_span_of`], where that finds a sampled span that was never met. Its arguments are its caller's, which so keeps
-/// nothing.
+/// The slow path of [`blkin_span_of`]: a sampled span with texts that were not met before. Takes the caller's arguments
+/// unchanged, so that the caller saves no registers.
 ///
 /// # Safety
 /// Invariants 1 and 2; nothing that is needed is NULL.
@@ -154,7 +154,7 @@ pub(super) extern "C" fn blkin_level_is_on(level: c_uint) -> c_int {
     c_int::from(process::is_on((level & 7) as u8))
 }
 
-/// Records what has all its ids. False if it has not. Nothing in here panics.
+/// Records if the span and the key have their ids in the table of names; else returns false. Nothing in here panics.
 ///
 /// # Safety
 /// Neither is NULL; Invariants 1 and 2.
@@ -167,7 +167,7 @@ unsafe fn record(span: *const Span, key: *mut Name, what: Short, level: c_uint) 
     true
 }
 
-/// Where the ids of a span lie, and what its names and the key are in the table of names; `None` if one of them is not there.
+/// The address of a span's ids, and the ids of its names and of the key in the table of names; `None` if one has no id there.
 ///
 /// # Safety
 /// Neither is NULL; Invariants 1 and 2.
@@ -175,15 +175,16 @@ unsafe fn record(span: *const Span, key: *mut Name, what: Short, level: c_uint) 
 unsafe fn ids_of(span: *const Span, key: *mut Name) -> Option<(*const u64, u64, u32)> {
     // SAFETY: a live struct (by Invariant 1), one field of it copied (by Invariant 3).
     let names = unsafe { (*span).names };
-    // SAFETY: passed on from the caller. Acquire: whoever sees our record sees the text too, though another thread
-    // declared it (Invariant 6).
+    // SAFETY: passed on from the caller. Acquire: a consumer that sees our record also sees the text, even if another
+    // thread declared it (Invariant 6).
     let key = unsafe { id_of(key) }.load(Acquire);
     // SAFETY: the address of a part of a live struct (by Invariant 1).
     let ids = unsafe { &raw const (*span).trace.info }.cast();
     (names != 0 && key != 0).then_some((ids, names, key))
 }
 
-/// As [`record`], for what has no ids yet, or no room in the table. Its arguments are its caller's, which so keeps nothing.
+/// As [`record`], for texts without an id: new ones, or those for which the table has no room. Takes the caller's arguments
+/// unchanged, so that the caller saves no registers.
 ///
 /// # Safety
 /// Neither is NULL; Invariants 1 and 2.
@@ -205,7 +206,7 @@ unsafe extern "C" fn record_integer(span: *const Span, key: *mut Name, val: i64,
     unsafe { record_texts(span, key, Payload::Integer(val), level) };
 }
 
-/// As [`record`], for what has no ids yet, or no room in the table, or a string.
+/// As [`record`], for texts without an id and for any value.
 ///
 /// # Safety
 /// Neither is NULL; Invariants 1 and 2.
@@ -230,7 +231,7 @@ unsafe fn record_texts(span: *const Span, key: *mut Name, payload: Payload<'_>, 
     });
 }
 
-/// The id of a name, which threads share.
+/// The id of a name, as the atomic word that threads share.
 ///
 /// # Safety
 /// `name` is not NULL; Invariant 1.
@@ -238,11 +239,11 @@ unsafe fn record_texts(span: *const Span, key: *mut Name, payload: Payload<'_>, 
 unsafe fn id_of<'a>(name: *mut Name) -> &'a AtomicU32 {
     // SAFETY: the address of a part of a live struct (by Invariant 1).
     let id = unsafe { &raw mut (*name).id };
-    // SAFETY: aligned (by Invariant 1), and only ever seen as an atomic word (by Invariant 7).
+    // SAFETY: aligned (by Invariant 1), and only ever accessed as an atomic word (by Invariant 7).
     unsafe { AtomicU32::from_ptr(id) }
 }
 
-/// What a declared name is in the table of names, or its text if it has no room there; `None` for one without a text.
+/// The id of a declared name in the table of names, or its text if the table has no room for it; `None` if its text is NULL.
 ///
 /// # Safety
 /// `name` is not NULL; Invariants 1 and 2.
@@ -257,7 +258,7 @@ unsafe fn known<'a>(name: *mut Name) -> Option<Source<&'a [u8]>> {
     // SAFETY: NULL or a string of the caller (Invariant 2).
     let text = unsafe { bytes(text) }?;
     let declared = process::declare(text);
-    // Without room there is no id, now or later, and all threads look at this word.
+    // Without room in the table there is no id. Do not store 0 then: all threads read this word.
     if declared != 0 {
         id.store(declared, Release);
     }

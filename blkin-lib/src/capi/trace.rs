@@ -8,7 +8,7 @@ use super::{INVALID, OK, guard};
 use crate::raw;
 use blkin_ringbuf::process;
 
-/// See `zipkin_c.h`. That a program cannot be traced is never its error, so the answer is always 0.
+/// See `zipkin_c.h`. Returns 0 even if the program cannot be traced: that is not an error of the program.
 #[unsafe(no_mangle)]
 pub(super) extern "C" fn blkin_init() -> c_int {
     guard(|| {
@@ -44,8 +44,8 @@ pub(super) unsafe extern "C" fn blkin_init_new_trace(
     unsafe { count_trace(new_trace, name, endpoint, rate) }
 }
 
-/// A root of a program that samples some, or that has not begun to. By itself, so that whoever samples all has nothing to keep;
-/// nothing in here panics.
+/// A root of a program that samples only some roots, or has not started recording. A function of its own, so that the path that
+/// samples every root saves no registers. Nothing in here panics.
 ///
 /// # Safety
 /// `new_trace` is not NULL; Invariant 1.
@@ -67,8 +67,8 @@ unsafe extern "C" fn count_trace(
     OK
 }
 
-/// A root that may be sampled. By itself, so that one that is left out has nothing to keep. What it returns is hidden, or
-/// its caller would keep a register in order to return it.
+/// A root that may be sampled. A function of its own, so that the path of a root that is left out saves no registers. The result
+/// is hidden from the compiler, because the caller would otherwise save a register in order to return 0 itself.
 ///
 /// # Safety
 /// `new_trace` is not NULL; Invariant 1.
@@ -145,7 +145,7 @@ pub(super) unsafe extern "C" fn blkin_init_child_info(
     unsafe { write_child(child, info, endpoint, child_name) }
 }
 
-/// Nothing in here panics.
+/// Writes a child of the span with the ids `parent`. Nothing in here panics.
 ///
 /// # Safety
 /// Invariants 1 and 2; `parent` is not NULL.
@@ -163,7 +163,7 @@ unsafe fn write_child(
     let is_sampled = unsafe { (*parent).trace_id } != 0;
     // SAFETY: as above, copied whole before `child` is written (Invariant 6).
     let Some(ids) = raw::try_new_child(is_sampled, || unsafe { parent.read() }.into()) else {
-        // SAFETY: passed on from the caller; none is NULL, as was just looked at (Invariant 6).
+        // SAFETY: passed on from the caller; none is NULL, as was just checked (Invariant 6).
         return unsafe { write_child_otherwise(child, parent, endpoint, name) };
     };
     // SAFETY: a live struct that may be written (by Invariant 1), written whole (by Invariant 3).
@@ -171,7 +171,7 @@ unsafe fn write_child(
     OK
 }
 
-/// As [`write_child`], whatever it takes. Its arguments are its caller's, which so keeps nothing.
+/// The slow path of [`write_child`]. Takes the caller's arguments unchanged, so that the caller saves no registers.
 ///
 /// # Safety
 /// As [`write_child`]; neither `child` nor `endpoint` is NULL.

@@ -1,4 +1,4 @@
-//! Ids to and from the 24 big-endian bytes that cross a network.
+//! Conversion of ids to and from the 24 big-endian bytes that are sent over a network.
 
 use std::ffi::c_int;
 

@@ -1,4 +1,4 @@
-//! Writing: a draft knows how many grains it needs and puts its words wherever they go.
+//! Writing records: a draft tells how many grains it needs, and writes its words to a [`Place`].
 
 use crate::layout::{
     ENDPOINT_FIXED_BYTES, ENTRY_HEADER_BYTES, FLAG_TRUNCATED, GRAIN_WORDS, KIND_EVENT, KIND_INTEGER,
@@ -8,42 +8,42 @@ use crate::layout::{
 use crate::pack::{Packer, TAIL_WORDS, Tail};
 use crate::stamp::Stamp;
 
-/// A text of a draft: already in the segment's table of names, or to be written into the record. No union of both: what is
-/// stored as an id and loaded as half of a text would have to wait for the store.
+/// A text of a draft: already in the segment's table of names, or to be written into the record. Not an enum with both in
+/// the same bytes: a load of the text's half would have to wait for the store of the id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source<T> {
-    /// 0: the text travels.
+    /// Id in the table of names; 0: the text itself is written into the record.
     id: u32,
-    /// Without meaning where there is an id.
+    /// Without meaning if there is an id.
     text: T,
 }
 
 impl<T: Copy> Source<T> {
-    /// What has this id in the table of names, or, if that is 0, the text itself.
+    /// The text with this id in the table of names or, if `id` is 0, `text` itself.
     #[inline(always)]
     pub const fn new(id: u32, text: T) -> Source<T> {
         Source { id, text }
     }
 
-    /// The text itself.
+    /// A text without an id, which is written into the record.
     #[inline(always)]
     pub const fn inline(text: T) -> Source<T> {
         Source { id: 0, text }
     }
 
-    /// Its id in the table of names; 0 if the text has to travel in the record.
+    /// The id in the table of names; 0 if the text is written into the record.
     #[inline(always)]
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// With the id that `find` knows for a text that has none, or 0.
+    /// Looks up the id of a text that has none yet. `find` returns the id, or 0 if there is none.
     #[inline(always)]
     pub fn or_id(self, find: impl FnOnce(T) -> u32) -> Source<T> {
         if self.id == 0 { Source { id: find(self.text), text: self.text } } else { self }
     }
 
-    /// The text, if it has to travel in the record.
+    /// The text, if it is to be written into the record.
     #[inline(always)]
     pub fn travels(&self) -> Option<T> {
         if self.id == 0 { Some(self.text) } else { None }
@@ -51,7 +51,7 @@ impl<T: Copy> Source<T> {
 }
 
 impl<T: Copy + Default> Source<T> {
-    /// What has this id, never 0, in the table of names.
+    /// The text with this id in the table of names; `id` must not be 0.
     #[inline(always)]
     pub fn known(id: u32) -> Source<T> {
         Source { id, text: T::default() }
@@ -70,15 +70,15 @@ pub struct EndpointParts<'a> {
 }
 
 impl EndpointParts<'_> {
-    /// Length of the encoded form.
+    /// Length of the encoded form, in bytes.
     pub fn encoded_bytes(&self) -> usize {
         ENDPOINT_FIXED_BYTES + self.ip.len() + self.name.len()
     }
 
-    /// Length of what [`EndpointParts::header`] gives.
+    /// Length of the result of [`EndpointParts::header`], in bytes.
     pub const HEADER_BYTES: usize = ENTRY_HEADER_BYTES + ENDPOINT_FIXED_BYTES;
 
-    /// The first bytes of the entry of an endpoint in a tail, up to its texts, as the low bytes of a word.
+    /// The bytes of an endpoint's tail entry that precede its texts, as the low bytes of a word.
     #[inline(always)]
     pub const fn header(port: u16, ip_bytes: usize, name_bytes: usize) -> u64 {
         let bytes = ENDPOINT_FIXED_BYTES + ip_bytes + name_bytes;
@@ -86,17 +86,17 @@ impl EndpointParts<'_> {
         entry_header(TAG_ENDPOINT, bytes) as u64 | fixed << (8 * ENTRY_HEADER_BYTES)
     }
 
-    /// The three pieces whose concatenation is the encoded form.
+    /// The first bytes of the encoded form: port and length of the address. The texts `ip` and `name` follow them.
     pub fn fixed(&self) -> [u8; ENDPOINT_FIXED_BYTES] {
         let port = self.port.to_le_bytes();
         [port[0], port[1], self.ip.len() as u8]
     }
 }
 
-/// What the annotation says beside its key.
+/// The kind of an annotation, and its value.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload<'a> {
-    /// An event: the raw clock value is passed to [`Draft::write`].
+    /// An event. Its raw clock value is passed to [`Draft::write`].
     Event,
     /// A key with an integer.
     Integer(i64),
@@ -104,7 +104,7 @@ pub enum Payload<'a> {
     Str(&'a [u8]),
 }
 
-/// One annotation, ready to be written. No text may be too long: see [`Draft::cut`].
+/// One annotation, ready to be written. No text may be longer than a record allows: see [`Draft::cut`].
 #[derive(Clone, Copy, Debug)]
 pub struct Draft<'a> {
     /// Trace id, not 0.
@@ -115,7 +115,7 @@ pub struct Draft<'a> {
     pub parent_span_id: u64,
     /// Name of the span.
     pub name: Source<&'a [u8]>,
-    /// Who annotates.
+    /// The service that annotates.
     pub endpoint: Source<EndpointParts<'a>>,
     /// Key, or the event's text.
     pub key: Source<&'a [u8]>,
@@ -123,18 +123,18 @@ pub struct Draft<'a> {
     pub payload: Payload<'a>,
     /// Severity, 0 (emergency) to 7 (debug).
     pub level: u8,
-    /// A text was cut.
+    /// Whether a text was cut.
     pub truncated: bool,
 }
 
-/// Cuts `text` to at most `max` bytes, at a UTF-8 character boundary where there is one near.
+/// Cuts `text` to at most `max` bytes, at a UTF-8 character boundary if one is near. Returns whether it was cut.
 #[inline]
 pub fn cut(text: &[u8], max: usize) -> (&[u8], bool) {
     if text.len() <= max {
         return (text, false);
     }
     let mut end = max;
-    // A character has at most four bytes: further back there is no boundary to be found.
+    // A character has at most four bytes, so there is no point in looking for a boundary further back.
     while end > max - 3 && text[end] & 0xc0 == 0x80 {
         end -= 1;
     }
@@ -143,7 +143,7 @@ pub fn cut(text: &[u8], max: usize) -> (&[u8], bool) {
 }
 
 impl<'a> Draft<'a> {
-    /// The same with no text longer than a record may have it.
+    /// The same draft, with its texts cut to the length that a record allows.
     #[must_use]
     pub fn cut(&self) -> Draft<'a> {
         let EndpointParts { ip, port, name: service } = self.endpoint.text;
@@ -180,18 +180,18 @@ impl<'a> Draft<'a> {
             + value
     }
 
-    /// Grains that the record takes.
+    /// The number of grains that the record takes.
     #[inline(always)]
     pub fn grains(&self) -> usize {
         let tail = self.tail_bytes();
         if tail > 2 * TAIL_GRAIN_BYTES {
             return 1 + tail.div_ceil(TAIL_GRAIN_BYTES);
         }
-        // Nearly all: without a division.
+        // Nearly all records: no division.
         1 + usize::from(tail > 0) + usize::from(tail > TAIL_GRAIN_BYTES)
     }
 
-    /// The head grain, but for its stamp, ordinal and (of an event) time, which are 0.
+    /// The head grain. Its stamp, its ordinal and an event's time are still 0.
     #[inline(always)]
     pub fn head_words(&self) -> [u64; GRAIN_WORDS] {
         let value = if let Payload::Integer(value) = self.payload { value as u64 } else { 0 };
@@ -207,10 +207,10 @@ impl<'a> Draft<'a> {
         ]
     }
 
-    /// Writes every word but the head's stamp to `place` and returns that stamp: storing it in word 0, with release
-    /// ordering, is what makes the record true.
+    /// Writes every word except the head's stamp to `place`, and returns that stamp. The caller commits the record by storing
+    /// the stamp in word 0 with release ordering.
     ///
-    /// `position` is that of the head grain.
+    /// `position` is that of the head grain. `clock`, the raw clock value, is used for events only.
     #[inline]
     pub fn write(
         &self,
@@ -240,7 +240,7 @@ impl<'a> Draft<'a> {
         Stamp::head(position, grains, cookie)
     }
 
-    /// Puts the tail, word by word.
+    /// Writes the tail's entries to `tail`.
     fn pack(&self, tail: &mut Packer<impl Tail>) {
         if let Some(name) = self.name.travels() {
             tail.few(Entry::Name.header(name.len()).into(), ENTRY_HEADER_BYTES);
@@ -263,12 +263,12 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Where the words of a record go. A function that takes one word at a time by its index is one.
+/// The place to which a record is written. Implemented by functions that take an index and a word.
 pub trait Place {
-    /// The word with this index, counted from the start of the record.
+    /// Stores a word at this index, counted from the start of the record.
     fn put(&mut self, index: usize, word: u64);
 
-    /// The words behind the stamp of the grain with this index, all at once.
+    /// Stores all words after the stamp of the grain with this index.
     fn put_grain(&mut self, grain: usize, words: [u64; TAIL_WORDS]) {
         for (index, word) in words.into_iter().enumerate() {
             self.put(grain * GRAIN_WORDS + 1 + index, word);
@@ -283,10 +283,10 @@ impl<P: FnMut(usize, u64)> Place for P {
     }
 }
 
-/// The tail in its place: behind the stamps of the continuation grains.
+/// Writes a tail to its place: into the continuation grains, after their stamps.
 struct Behind<P> {
     place: P,
-    /// Where the next word goes.
+    /// Index of the next word.
     index: usize,
 }
 
@@ -308,7 +308,7 @@ impl<P: Place> Tail for Behind<P> {
     }
 }
 
-/// A text in a tail that has nothing but itself in its entry.
+/// The kinds of tail entries that consist of a single text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// Name of the span.
@@ -320,10 +320,10 @@ pub enum Entry {
 }
 
 impl Entry {
-    /// Length of what [`Entry::header`] gives.
+    /// Length of the result of [`Entry::header`], in bytes.
     pub const HEADER_BYTES: usize = ENTRY_HEADER_BYTES;
 
-    /// What stands before a text of so many bytes.
+    /// The header of an entry whose text has this many bytes.
     #[inline(always)]
     pub const fn header(self, bytes: usize) -> u32 {
         let tag = match self {
@@ -335,19 +335,19 @@ impl Entry {
     }
 }
 
-/// The first bytes of an entry.
+/// The header of a tail entry.
 #[inline(always)]
 const fn entry_header(tag: u8, bytes: usize) -> u32 {
     tag as u32 | (bytes as u32) << 16
 }
 
-/// Word 5 of a record's head.
+/// Word 5 of a record's head grain: the ids of name and endpoint.
 #[inline(always)]
 pub fn names_word(name: u32, endpoint: u32) -> u64 {
     u64::from(name) | u64::from(endpoint) << 32
 }
 
-/// Word 6 of a record's head.
+/// Word 6 of a record's head grain: key id, kind, level and flags.
 #[inline(always)]
 pub fn traits_word(key: u32, payload: &Payload<'_>, level: u8, truncated: bool) -> u64 {
     let kind = match payload {

@@ -1,4 +1,4 @@
-//! An endpoint: who annotated, as bytes in the table of names or in a record's tail.
+//! An endpoint (the service that annotated) as bytes in the table of names or in a record's tail.
 //!
 //! `[port u16][length of ip u8][ip text][name]`
 
@@ -6,10 +6,10 @@ use std::borrow::Cow;
 
 use crate::layout::MAX_IP_BYTES;
 
-/// The endpoint of a record as its reader finds it.
+/// The endpoint of a record that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EndpointRef<'a> {
-    /// In the segment's table of names.
+    /// Its id in the segment's table of names.
     Id(u32),
     /// Encoded in the record itself; see [`Endpoint::decode`].
     Inline(Cow<'a, [u8]>),
@@ -18,16 +18,16 @@ pub enum EndpointRef<'a> {
 /// A decoded endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Endpoint {
-    /// IPv4 or IPv6 text as the program gave it; empty when it gave none.
+    /// IPv4 or IPv6 address as text, as the program gave it; empty if it gave none.
     pub ip: String,
-    /// 0 when the program gave none.
+    /// Port; 0 if the program gave none.
     pub port: u16,
     /// The service's name.
     pub name: String,
 }
 
 impl Endpoint {
-    /// Reads the encoded form. Bytes that are not UTF-8 read as U+FFFD; `None` if the lengths do not fit.
+    /// Decodes an endpoint. Bytes that are not UTF-8 become U+FFFD; `None` if the lengths do not fit.
     pub fn decode(bytes: &[u8]) -> Option<Endpoint> {
         let (fixed, rest) = bytes.split_at_checked(3)?;
         let ip_bytes = usize::from(fixed[2]);

@@ -2,11 +2,10 @@
 
 /// Version of this layout.
 pub const VERSION: u32 = 2;
-/// The oldest version that a reader takes. Records of version 1 are as those of version 2, but for those in cells, which it did
-/// not know.
+/// The oldest version that a reader accepts. Version 1 is version 2 without records in cells.
 pub const OLDEST_VERSION: u32 = 1;
 
-/// Whether a reader takes records of this version.
+/// Whether a reader accepts records of this version.
 pub fn is_read(version: u64) -> bool {
     (u64::from(OLDEST_VERSION)..=u64::from(VERSION)).contains(&version)
 }
@@ -17,20 +16,20 @@ pub const GRAIN_WORDS: usize = 8;
 pub const GRAIN_BYTES: usize = GRAIN_WORDS * 8;
 /// Bytes of a continuation grain that carry the tail.
 pub(crate) const TAIL_GRAIN_BYTES: usize = GRAIN_BYTES - 8;
-/// Longer texts are cut at a character boundary, flagged and counted.
+/// The longest text, in bytes. Longer texts are cut at a character boundary, and the record is flagged.
 pub const MAX_TEXT_BYTES: usize = 4096;
-/// Longer addresses are cut; the longest IPv6 text with a zone has 62 characters.
+/// The longest address, in bytes. Longer addresses are cut; the longest IPv6 text with a zone has 62 characters.
 pub const MAX_IP_BYTES: usize = 64;
-/// The most grains that a stamp can name; [`crate::Draft`] stays far below.
+/// The most grains of a record that a stamp can express; [`crate::Draft`] stays far below.
 pub const MAX_GRAINS: usize = 511;
 
-/// Bits of a position that a stamp and the head word of a ring keep.
+/// The bits of a position that a stamp and the head word of a ring hold.
 pub const POSITION_MASK: u64 = (1 << 36) - 1;
-/// Bits of the ordinal.
+/// The bits of an ordinal.
 pub const ORDINAL_MASK: u64 = (1 << 28) - 1;
 
 pub(crate) const ENTRY_HEADER_BYTES: usize = 4;
-/// Port and length of the address, before both texts of an endpoint.
+/// Port and length of the address, which precede the two texts of an endpoint.
 pub(crate) const ENDPOINT_FIXED_BYTES: usize = 3;
 pub(crate) const TAG_NAME: u8 = 1;
 pub(crate) const TAG_ENDPOINT: u8 = 2;

@@ -1,7 +1,7 @@
-//! The annotation record: its layout in 64-byte grains, written down once.
+//! The annotation record: its layout in 64-byte grains.
 //!
-//! A record is one annotation. It starts with a *head grain* and goes on in as many *continuation grains* as its
-//! strings need. All words are little-endian `u64`.
+//! A record is one annotation. It starts with a *head grain*, followed by as many *continuation grains* as its
+//! texts need. All words are little-endian `u64`.
 //!
 //! ```text
 //! head grain                                          continuation grain
@@ -20,14 +20,14 @@
 //!         bits 46..64  cookie of the segment, never 0
 //! ```
 //!
-//! A stamp is true only for one place in one lap of one segment, and payload never stands in word 0. Hence stale
-//! bytes and payload never pass for a record, and a reader that meets a hole can walk on grain by grain until a
-//! stamp is true again. The *ordinal* is the number of the record in its ring (mod 2^28): the distance between
-//! the ordinals on both sides of a hole is the number of records that the hole swallowed.
+//! A stamp is valid only for one place in one lap of one segment, and payload is never stored in word 0. Hence stale
+//! bytes and payload are never taken for a record, and a reader that meets a hole can go on grain by grain to the next
+//! valid stamp. The *ordinal* is the number of the record in its ring (mod 2^28): the ordinals on both sides of a hole
+//! tell how many records were lost in it.
 //!
-//! Flags: 1, a text was cut; 2, the texts stand in cells, see `cells`.
+//! Flags: 1, a text was cut; 2, the texts are in cells, see `cells`.
 //!
-//! An id of 0 in words 5 and 6 means that the text stands in the tail. Other ids are offsets into the segment's
+//! An id of 0 in words 5 and 6 means that the text is in the tail. Other ids are offsets into the segment's
 //! table of names.
 
 mod cells;

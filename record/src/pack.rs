@@ -1,30 +1,30 @@
-//! Bytes to words, in registers: what is stored a byte at a time and then loaded a word at a time waits for all of the
+//! Packs bytes into words, in registers: a word that is loaded after its bytes were stored one by one waits for all of these
 //! stores. Grains that are full of one text are passed on whole.
 
 use crate::layout::{GRAIN_WORDS, TAIL_GRAIN_BYTES};
 
-/// Words of a continuation grain behind its stamp.
+/// Words of a continuation grain after its stamp.
 pub const TAIL_WORDS: usize = GRAIN_WORDS - 1;
 
-/// Bytes of a text from which on it is worth while to look for grains that are full of it.
+/// From this length, in bytes, it is worth while to look for grains that are full of one text.
 const LONG: usize = 3 * TAIL_GRAIN_BYTES;
 
-/// Takes the words of a tail, in order.
+/// A sink for the words of a tail, in order.
 pub(crate) trait Tail {
-    /// The next one.
+    /// Takes the next word.
     fn put(&mut self, word: u64);
-    /// How many follow in the grain that is begun; 0 if none is.
+    /// How many words are free in the grain that has been begun; 0 if no grain has.
     fn words_left(&self) -> usize;
-    /// All of a grain, if none is begun.
+    /// Takes all words of a grain. Allowed only if no grain has been begun.
     fn put_grain(&mut self, words: [u64; TAIL_WORDS]);
 }
 
 /// Joins bytes to little-endian words, the last one padded with zeros, and passes them on in order.
 pub(crate) struct Packer<T: Tail> {
     tail: T,
-    /// What is not a whole word yet.
+    /// The bytes that do not fill a word yet.
     word: u64,
-    /// How much of it, in bits: less than a word.
+    /// How many bits of `word` are filled: less than 64.
     bits: u32,
 }
 
@@ -34,7 +34,7 @@ impl<T: Tail> Packer<T> {
         Packer { tail, word: 0, bits: 0 }
     }
 
-    /// Up to 7 bytes; those of `value` behind them are 0.
+    /// Appends up to 7 bytes of `value`; its other bytes are 0.
     #[inline(always)]
     pub(crate) fn few(&mut self, value: u64, bytes: usize) {
         debug_assert!(bytes < 8 && value >> (8 * bytes) == 0);
@@ -47,7 +47,7 @@ impl<T: Tail> Packer<T> {
         self.bits = filled % u64::BITS;
     }
 
-    /// A text of any length.
+    /// Appends a text of any length.
     #[inline(always)]
     pub(crate) fn text(&mut self, text: &[u8]) {
         let text = if text.len() < LONG { text } else { self.full_grains(text) };
@@ -57,7 +57,7 @@ impl<T: Tail> Packer<T> {
             self.tail.put(self.word | value << self.bits);
             self.word = above(value, self.bits);
         }
-        // The last bytes of a text that has eight are loaded with those before them.
+        // The last bytes of a text of eight or more are loaded together with the bytes before them.
         let last = match text.last_chunk::<8>() {
             Some(last) => above(u64::from_le_bytes(*last), 8 * rest.len() as u32),
             None => word_of(rest),
@@ -65,7 +65,7 @@ impl<T: Tail> Packer<T> {
         self.few(last, rest.len());
     }
 
-    /// Takes what of a long text fills the grain that is begun, and then whole grains as they lie; gives back the rest.
+    /// Appends the part of a long text that completes the current grain, and then whole grains; returns the rest.
     #[inline(never)]
     fn full_grains<'t>(&mut self, text: &'t [u8]) -> &'t [u8] {
         let missing = ((u64::BITS - self.bits) / 8 % 8) as usize;
@@ -81,7 +81,7 @@ impl<T: Tail> Packer<T> {
         rest
     }
 
-    /// Passes the last word on, unless it is empty.
+    /// Puts the last word, unless it is empty.
     #[inline(always)]
     pub(crate) fn finish(mut self) -> T {
         if self.bits > 0 {
@@ -91,14 +91,14 @@ impl<T: Tail> Packer<T> {
     }
 }
 
-/// What of `value` does not fit into a word behind `bits` others; nothing, if there are none.
+/// The high bits of `value` that do not fit into a word in which `bits` bits are filled; 0 if none are filled.
 #[inline(always)]
 fn above(value: u64, bits: u32) -> u64 {
     value >> 1 >> (u64::BITS - 1 - bits)
 }
 
-/// Up to eight bytes as a little-endian word. Overlapping loads instead of a copy: copying so few bytes would cost a
-/// call of memcpy for each text of each record.
+/// Up to eight bytes as a little-endian word. Uses overlapping loads: a copy of so few bytes would call memcpy for each
+/// text of each record.
 #[inline(always)]
 pub fn word_of(bytes: &[u8]) -> u64 {
     let last = bytes.len().saturating_sub(1);
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The words, and how many of them came by whole grains.
+    /// The words, and how many whole grains were put.
     #[derive(Default)]
     struct Words(Vec<u64>, usize);
 
@@ -164,7 +164,7 @@ mod tests {
             prop_assert_eq!(words.len(), expected.len().next_multiple_of(8));
             prop_assert_eq!(&words[..expected.len()], &expected[..]);
             prop_assert!(words[expected.len()..].iter().all(|byte| *byte == 0));
-            // All but what completes the grain before, and what is left.
+            // All but the part that completes the grain before, and the rest at the end.
             let least = |piece: &Vec<u8>| 2 * (piece.len() / TAIL_GRAIN_BYTES).saturating_sub(1);
             let long = pieces.iter().filter(|piece| piece.len() >= LONG);
             prop_assert!(grains >= long.map(least).sum());

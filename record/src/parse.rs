@@ -1,4 +1,4 @@
-//! Reading: records out of raw grains that were copied from a ring. Nothing in them is trusted.
+//! Reading records from raw grains that were copied from a ring. Nothing in them is trusted.
 
 use std::borrow::Cow;
 
@@ -14,10 +14,10 @@ use crate::layout::{
 };
 use crate::stamp::Stamp;
 
-/// What an annotation is.
+/// The kind of an annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Something happened at a time.
+    /// An event, with a time.
     Event,
     /// A key with an integer.
     Integer,
@@ -28,20 +28,20 @@ pub enum Kind {
 /// A text of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Text<'a> {
-    /// In the segment's table of names.
+    /// Its id in the segment's table of names.
     Id(u32),
-    /// In the record itself.
+    /// The text itself, from the record.
     Inline(Cow<'a, [u8]>),
 }
 
 /// The value of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
-    /// Events have none.
+    /// No value: the record is an event.
     None,
-    /// Of an integer key.
+    /// An integer.
     Integer(i64),
-    /// Of a string key; bytes as the program gave them.
+    /// A string: the bytes as the program gave them.
     Str(Cow<'a, [u8]>),
 }
 
@@ -52,11 +52,11 @@ pub struct Record<'a> {
     pub position: u64,
     /// Number of the record in its ring (mod 2^28).
     pub ordinal: u64,
-    /// What it is.
+    /// Kind of the annotation.
     pub kind: Kind,
     /// Severity, 0 to 7.
     pub level: u8,
-    /// A text was cut when it was written.
+    /// Whether a text was cut when the record was written.
     pub truncated: bool,
     /// Trace id, never 0.
     pub trace_id: u64,
@@ -64,25 +64,25 @@ pub struct Record<'a> {
     pub span_id: u64,
     /// Parent span id, 0 for none.
     pub parent_span_id: u64,
-    /// Raw clock value of an event, 0 of any other.
+    /// Raw clock value of an event; 0 for other kinds.
     pub time: u64,
     /// Value of a key.
     pub value: Value<'a>,
     /// Name of the span.
     pub name: Text<'a>,
-    /// Who annotated.
+    /// The service that annotated.
     pub endpoint: EndpointRef<'a>,
     /// Key, or the event's text.
     pub key: Text<'a>,
 }
 
-/// Why bytes are no record.
+/// Why bytes are not a valid record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
-    /// The stamp does not belong to this segment, or the record ends after the bytes do.
-    #[error("no true stamp where a record should start")]
+    /// The stamp does not belong to this segment, or the record is longer than the bytes that were given.
+    #[error("no valid stamp where a record should start")]
     Stamp,
-    /// A continuation grain has another stamp than the head promised.
+    /// A continuation grain does not have the stamp that follows from the head.
     #[error("a continuation grain does not belong to its record")]
     Continuation,
     /// Kind, level or flags that this version does not know.
@@ -99,8 +99,8 @@ pub enum Invalid {
     Missing,
 }
 
-/// Reads records out of `raw`, a whole number of grains; a bad record is reported and the next one is found by its
-/// stamp, so that it never spoils its neighbours. Each item stands for one record that a program committed.
+/// Reads records from `raw`, a whole number of grains. A bad record is reported as an error, and the next record is found
+/// by its stamp, so that a bad record never spoils its neighbours. Each item stands for one record that a program committed.
 pub fn records(raw: &[u8], cookie: u32) -> Records<'_> {
     Records { raw, cookie }
 }
@@ -133,8 +133,9 @@ impl<'a> Iterator for Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// Shows all records to `visit`, each where it was made: one has so many words that to move it costs about as much
-    /// as to read it. What is rare has a way of its own, so that those of one grain stay in registers.
+    /// Calls `visit` with a reference to each record, without moving it: a record has so many words that moving it costs
+    /// about as much as reading it. Longer records, which are rare, have a path of their own, so that records of one grain
+    /// stay in registers.
     #[inline]
     pub fn each(mut self, mut visit: impl FnMut(Result<&Record<'a>, Invalid>)) {
         while self.raw.len() >= GRAIN_BYTES {
@@ -156,7 +157,7 @@ impl<'a> Records<'a> {
         visit(item.as_ref().map_err(|invalid| *invalid));
     }
 
-    /// A good record of one grain, which most are, if that is what comes next.
+    /// The next record, if it is a valid one of one grain, as most are.
     #[inline(always)]
     fn alone(&self) -> Option<Record<'a>> {
         let grain = self.raw.first_chunk::<GRAIN_BYTES>()?;
@@ -188,11 +189,11 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Goes on behind the record that begins with this grain; behind what is none, at the next one.
+    /// Moves past a good record, which begins with this grain; past a bad one, to the next head.
     fn pass(&mut self, good: Option<&[u8; GRAIN_BYTES]>) {
         match good {
             Some(head) => self.raw = &self.raw[Stamp(word(head, 0)).length() * GRAIN_BYTES..],
-            // The length of a bad record is not believed either: it could swallow its neighbours.
+            // The length of a bad record is not trusted either: its neighbours could be lost with it.
             None => self.skip_to_next_head(),
         }
     }
@@ -212,7 +213,7 @@ impl Records<'_> {
     }
 }
 
-/// A word of a grain. Its size is known, so that no index of a constant is checked at run time.
+/// A word of a grain. The grain's size is known, so a constant index is not checked at run time.
 #[inline(always)]
 fn word(grain: &[u8; GRAIN_BYTES], index: usize) -> u64 {
     let mut bytes = [0; 8];
@@ -220,7 +221,7 @@ fn word(grain: &[u8; GRAIN_BYTES], index: usize) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// What a record is, checked.
+/// Kind, level and flags of a record, checked.
 #[derive(Clone, Copy)]
 struct Traits {
     kind: Kind,
@@ -247,8 +248,8 @@ impl Traits {
     }
 }
 
-/// What the first grain of a record says. It is never within a `Result`: there, the first word was stored in pieces and
-/// then loaded as a whole, which waits for all of the stores.
+/// The fields of a record's head grain. Never put into a `Result`: there the first word was stored in pieces and then loaded
+/// as a whole, which had to wait for all of the stores.
 struct Head {
     position: u64,
     ordinal: u64,
@@ -289,7 +290,7 @@ impl Head {
         }
     }
 
-    /// Most records are one grain: apart from the others, no text of them is moved that is not there.
+    /// A record of one grain, as most are. Separate from the others, so that no absent texts are moved.
     #[inline(always)]
     fn alone<'a>(&self) -> Result<Record<'a>, Invalid> {
         if self.kind == Kind::String || self.name == 0 || self.endpoint == 0 || self.key == 0 {
@@ -315,7 +316,7 @@ impl Head {
         Ok(self.record(value, text(self.name, tail.name)?, endpoint, text(self.key, tail.key)?))
     }
 
-    /// An event that has its texts in cells, and its port where others have the id of their key.
+    /// An event whose texts are in cells, and whose port is where other records have their key's id.
     #[inline(never)]
     fn in_cells<'a>(&self, raw: &'a [u8], stamp: Stamp, cookie: u32) -> Result<Record<'a>, Invalid> {
         let port = u16::try_from(self.key).map_err(|_| Invalid::Traits)?;
@@ -365,7 +366,7 @@ fn up_to_zero(cells: &[u8]) -> &[u8] {
     &cells[..end]
 }
 
-/// Whether the grains behind the first one of a record belong to it.
+/// Checks that the grains after a record's first one belong to it.
 fn check_continuations(raw: &[u8], stamp: Stamp, cookie: u32) -> Result<(), Invalid> {
     let (grains, _) = raw.as_chunks::<GRAIN_BYTES>();
     for (index, grain) in grains.iter().enumerate().skip(1) {
@@ -434,7 +435,7 @@ impl<'a> Tail<'a> {
     }
 }
 
-/// The tail's bytes, which stand in pieces of 56 behind the stamps.
+/// The tail's bytes, in pieces of 56 after the stamps.
 struct TailBytes<'a> {
     raw: &'a [u8],
     bytes: usize,
@@ -458,8 +459,8 @@ impl<'a> TailBytes<'a> {
         Ok(Cow::Owned(gathered))
     }
 
-    /// From `at` to the end of the grain that holds it. `at` is within the tail, or just behind it when nothing
-    /// is asked for.
+    /// The bytes from `at` to the end of the grain that holds them. `at` is within the tail, or at its end if no bytes are
+    /// wanted.
     fn piece(&self, at: usize) -> &'a [u8] {
         let grain = 1 + at / TAIL_GRAIN_BYTES;
         let start = (grain * GRAIN_BYTES + 8 + at % TAIL_GRAIN_BYTES).min(self.raw.len());

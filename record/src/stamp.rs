@@ -11,12 +11,12 @@ const COOKIE_MASK: u64 = (1 << 18) - 1;
 const _: () = assert!(MAX_GRAINS as u64 == LENGTH_MASK);
 const _: () = assert!(POSITION_MASK >> LENGTH_SHIFT == 0);
 
-/// What word 0 of a grain says: where it belongs and what it is.
+/// Word 0 of a grain: states the grain's position, and whether it is a head or a continuation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp(pub u64);
 
 impl Stamp {
-    /// The stamp of a record's head grain. `grains` is the length of the record.
+    /// The stamp of a record's head grain at `position`. `grains` is the length of the record.
     #[inline(always)]
     pub fn head(position: u64, grains: usize, cookie: u32) -> Stamp {
         Stamp(HEAD_BIT | Self::common(position, grains, cookie))
@@ -35,24 +35,25 @@ impl Stamp {
             | (u64::from(cookie) & COOKIE_MASK) << COOKIE_SHIFT
     }
 
-    /// The cookie that a segment made from `random` uses: 18 bits, never 0, so that zeroed memory is no stamp.
+    /// The cookie of a segment, from a random number: 18 bits, never 0, so that zeroed memory is not a valid stamp.
     pub fn cookie_from(random: u64) -> u32 {
         ((random & COOKIE_MASK) as u32).max(1)
     }
 
-    /// The position (mod 2^36) that this stamp claims.
+    /// The position (mod 2^36) in this stamp.
     #[inline]
     pub fn position(self) -> u64 {
         self.0 & POSITION_MASK
     }
 
-    /// Grains of the record (head) or index in it (continuation).
+    /// Of a head: the grains of its record. Of a continuation: its index in the record.
     #[inline]
     pub fn length(self) -> usize {
         (self.0 >> LENGTH_SHIFT & LENGTH_MASK) as usize
     }
 
-    /// The length of the record if this is the stamp of a head grain at `position` in the segment of `cookie`.
+    /// The length of the record, in grains, if this is the stamp of a head grain at `position` in the segment with this
+    /// cookie.
     #[inline]
     pub fn head_length_at(self, position: u64, cookie: u32) -> Option<usize> {
         let grains = self.length();
@@ -83,7 +84,7 @@ mod tests {
         assert_eq!(cookies, [1, 1, 1, 7, (1 << 18) - 1]);
     }
 
-    /// Else who reads would not come past it.
+    /// Otherwise a reader would never get past such a head.
     #[test]
     fn a_head_of_no_grains_is_none() {
         assert_eq!(Stamp::head(5, 0, 7).head_length_at(5, 7), None);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Reads raw grains and prints one JSON object a record.
+"""Reads raw grains and prints one JSON object for each record.
 
-Written from the layout in src/lib.rs alone, sharing no code with it: what the two agree on is the format.
+Written from the layout in src/lib.rs alone, and sharing no code with it: where the two agree, that is the format.
 """
 import json
 import struct

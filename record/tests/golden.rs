@@ -1,5 +1,5 @@
-//! The bytes of each version are kept under version control, and a decoder that shares no code with ours reads them.
-//! `BLKIN_BLESS=1 cargo test -p blkin-record` writes them anew, for a new version of the layout only.
+//! Sample records of each version are kept under version control; a decoder that shares no code with the crate reads them.
+//! `BLKIN_BLESS=1 cargo test -p blkin-record` rewrites them: only for a new version of the layout.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -41,7 +41,7 @@ fn drafts() -> Vec<Draft<'static>> {
     ]
 }
 
-/// What version 2 has more than version 1.
+/// The records that version 2 adds to version 1.
 fn in_cells() -> InCells {
     InCells {
         ids: [0x1122_3344_5566_7788, 3, 2],
@@ -57,7 +57,7 @@ fn in_cells() -> InCells {
 
 fn encoded(version: u32) -> Vec<u8> {
     let mut raw = Vec::new();
-    // The last positions of a lap of the position's 36 bits: the golden bytes show the wrap.
+    // The last positions before the 36 bits of a position wrap: the golden bytes show the wrap.
     let mut position = (1u64 << 36) - 3;
     for (ordinal, draft) in drafts().iter().enumerate() {
         let mut words = vec![0u64; draft.grains() * 8];

@@ -1,4 +1,4 @@
-//! Texts that are too long are cut where they are written; lengths that do not fit are refused where they are read.
+//! The writer cuts texts that are too long; the reader refuses lengths that do not fit.
 
 use blkin_record::{
     Draft, Endpoint, EndpointParts, GRAIN_BYTES, Invalid, MAX_IP_BYTES, MAX_TEXT_BYTES, Payload, Source,
@@ -7,7 +7,7 @@ use blkin_record::{
 
 const COOKIE: u32 = 0x2_1234;
 
-/// How long each text is.
+/// The length of each text.
 #[derive(Clone, Copy)]
 struct Lengths {
     name: usize,
@@ -127,7 +127,7 @@ fn texts_are_cut_at_a_character_boundary() {
 #[test]
 fn bytes_without_boundaries_are_cut_where_they_must_be() {
     assert_eq!(cut(&[0x80; 10], 7).0.len(), 7);
-    // A byte that begins a character, too far back to be that of the one at the cut.
+    // A byte that begins a character, but too far back to begin the one at the cut.
     let too_far = [b"abc\xf0".as_slice(), &[0x80; 8]].concat();
     assert_eq!(cut(&too_far, 7).0.len(), 7);
     assert_eq!(cut(&too_far, 6).0, b"abc");
@@ -170,7 +170,7 @@ fn a_text_of_a_record_is_as_long_as_it_may_be_and_no_longer() {
     }
 }
 
-/// The entries of this tail: a name of 4 bytes and a key of 3, each behind its tag, a zero, and its length.
+/// The entries of this tail: a name of 4 bytes and a key of 3 bytes, each preceded by its tag, a zero and its length.
 const OF_NAME: usize = GRAIN_BYTES + 8;
 const OF_KEY: usize = OF_NAME + 4 + 4;
 

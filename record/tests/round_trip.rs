@@ -1,4 +1,5 @@
-//! What is written reads back; what is damaged is reported alone; what is not a record is never taken for one.
+//! A record reads back as it was written. A damaged record is reported, without its neighbours. Other bytes are never taken for a
+//! record.
 
 mod own;
 
@@ -17,7 +18,7 @@ fn encode(draft: &Draft<'_>, position: u64, ordinal: u64, clock: u64) -> Vec<u8>
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// All that is read, which is the same on either way of reading.
+/// All items that are read. Both ways of reading must give the same.
 fn read(raw: &[u8]) -> Vec<Result<Record<'_>, Invalid>> {
     let (read, mut shown) = (records(raw, COOKIE).collect::<Vec<_>>(), 0);
     records(raw, COOKIE).each(|record| {
@@ -205,7 +206,7 @@ proptest! {
     }
 }
 
-/// Of several grains.
+/// A record of several grains.
 fn long() -> Sample {
     Sample { name: Some(vec![b'n'; 150]), ..PLAIN }
 }
@@ -226,7 +227,7 @@ fn a_bad_record_is_reported_once_however_many_grains_it_has_and_the_next_is_read
     }
 }
 
-/// As the ring has them if a producer was overtaken while it wrote: no text is made of two records.
+/// The grains as they are in a ring if a producer was overtaken while it wrote: no text is made of two records.
 #[test]
 fn a_record_with_a_grain_of_another_one_is_invalid() {
     let whole = encode(&long().draft(), 0, 0, 1);
@@ -242,7 +243,7 @@ fn stale_grains_of_another_segment_are_no_records() {
     assert_eq!(records(&raw, COOKIE + 1).collect::<Vec<_>>(), vec![Err(Invalid::Stamp)]);
 }
 
-/// Why the record is none once these bits of one of its words are changed.
+/// The error once these bits of one of the record's words are changed.
 fn refusal_with(whole: &[u8], index: usize, bits: u64) -> Option<Invalid> {
     let mut raw = whole.to_vec();
     for (byte, changed) in raw[index * 8..].iter_mut().zip(bits.to_le_bytes()) {
@@ -256,7 +257,7 @@ fn what_cannot_be_one_grain_is_invalid() {
     let whole = encode(&PLAIN.draft(), 0, 0, 1);
     let with = |index, bits| refusal_with(&whole, index, bits);
     assert_eq!(with(0, 0), None);
-    // A tail, the mark of cells, one that is unknown, no kind, a level that there is not.
+    // A tail, the flag of cells, an unknown flag, an unknown kind, an unknown level.
     assert_eq!(with(7, 5 << 32), Some(Invalid::Tail));
     assert_eq!(with(6, 2 << 48), Some(Invalid::Traits));
     assert_eq!(with(6, 4 << 48), Some(Invalid::Traits));
@@ -298,7 +299,7 @@ fn what_cannot_be_in_cells_is_invalid() {
     assert_eq!(with(6, 1 << 16), Some(Invalid::Traits));
     assert_eq!(with(6, 1 << 48), Some(Invalid::Traits));
     assert_eq!(with(5, 1), Some(Invalid::Traits));
-    // Another length, a grain of another record.
+    // A wrong length, a grain of another record.
     assert_eq!(with(7, 1 << 32), Some(Invalid::Tail));
     assert_eq!(with(16, 1), Some(Invalid::Continuation));
     // Two grains.

@@ -1,4 +1,4 @@
-//! An endpoint as it stands in a table of names. Text that is UTF-8 is written back as it was.
+//! Decodes an endpoint of a table of names. If its texts are UTF-8, it must encode to the same bytes.
 #![no_main]
 
 use blkin_record::{Endpoint, EndpointParts};

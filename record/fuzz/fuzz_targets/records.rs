@@ -1,5 +1,5 @@
-//! Grains of a ring, as another process left them. Stamps are too hard to guess, so that the first two bytes of each
-//! grain say what its stamp is.
+//! Reads the grains of a ring as another process might leave them. A fuzzer cannot guess stamps, so the first two bytes of
+//! each grain choose its stamp.
 #![no_main]
 
 use blkin_record::{
@@ -52,7 +52,7 @@ fn text_bytes(record: &Record<'_>) -> usize {
     text(&record.name) + text(&record.key) + value
 }
 
-/// A record of two grains behind whatever came before.
+/// A well-formed record of two grains, for the end of the input.
 fn neighbour(position: u64) -> Vec<u8> {
     let draft = Draft {
         trace_id: 1,

@@ -20,7 +20,7 @@ pub(crate) struct InCells {
 
 impl InCells {
     pub(crate) fn encode(&self, position: u64, ordinal: u64, cookie: u32) -> Vec<u8> {
-        // What has no meaning holds anything.
+        // Undefined words may hold any bytes.
         let mut raw = vec![0xee; CELLS_GRAINS * GRAIN_BYTES];
         let mut put = |index: usize, word: u64| raw[index * 8..][..8].copy_from_slice(&word.to_le_bytes());
         put(0, Stamp::head(position, CELLS_GRAINS, cookie).0);

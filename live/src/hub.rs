@@ -1,4 +1,4 @@
-//! Between those who take spans in and those who watch: a bounded queue, and one thread that looks at what comes.
+//! The link between ingestion and viewers: a bounded queue, and one thread that matches arriving spans with the viewers' filters.
 
 use std::io;
 use std::slice;
@@ -16,35 +16,35 @@ use blkin_zipkin::write::write_span;
 
 use crate::viewer::{Event, Viewer};
 
-/// Arrivals that wait to be looked at.
+/// The most arrivals that may wait for the thread.
 const QUEUE_ARRIVALS: usize = 1024;
-/// Bytes of them.
+/// The most bytes that waiting arrivals may hold.
 const QUEUE_BYTES: usize = 32 << 20;
 
-/// Something that arrived and holds spans. What costs time is done on the hub's thread.
+/// A batch of entries with spans, as it arrived. The hub's thread does the costly part, [`Arrival::spans`].
 pub trait Arrival: Send + 'static {
-    /// How many entries it has.
+    /// The number of entries.
     fn entries(&self) -> u64;
-    /// Memory that it holds.
+    /// The memory that this arrival holds, in bytes.
     fn bytes(&self) -> usize;
-    /// Calls `each` with every span in it that can be read.
+    /// Calls `each` with every span that can be read.
     fn spans(self, each: &mut dyn FnMut(Span));
 }
 
-/// How much may be watched.
+/// Limits of the live streams.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Most viewers at a time; with 0 nobody can watch.
+    /// The most viewers at a time; 0 switches live streams off.
     pub max_viewers: usize,
-    /// Memory for what one viewer has yet to get.
+    /// The most memory for events that wait for one viewer, in bytes.
     pub viewer_bytes: usize,
-    /// A stream without spans says this often that it still is one.
+    /// The interval at which a stream without spans sends a keep-alive comment.
     pub keep_alive: Duration,
 }
 
 impl Options {
-    /// So many viewers, each with a queue of so many KiB. A silent stream says that it lives before its connection counts as
-    /// silent, which it does after `idle_time`.
+    /// At most `max_viewers`, each with a queue of `queue_kib` KiB. Connections are closed when they are idle for `idle_time`:
+    /// keep-alives come in a third of it, or every ten seconds if that is sooner.
     pub fn new(max_viewers: usize, queue_kib: usize, idle_time: Duration) -> Self {
         Options {
             max_viewers,
@@ -54,40 +54,40 @@ impl Options {
     }
 }
 
-/// What the metrics show, since the start.
+/// The figures for the metrics; all but `viewers` count since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Viewers at this moment.
     pub viewers: u64,
-    /// Spans that were handed to a viewer, once for each.
+    /// Spans that were handed to viewers, counted once for each viewer.
     pub shown: u64,
-    /// Spans that a viewer was too slow for.
+    /// Spans that were left out because a viewer's queue was full.
     pub missed: u64,
-    /// Entries that nobody looked at because too many arrived at once.
+    /// Entries that were not matched with any filter because too many arrived at once.
     pub unseen: u64,
-    /// Entries that may have been seen and were not kept: whoever sent them sends them again.
+    /// Entries that viewers may have seen but that were not stored: their sender sends them again.
     pub unkept: u64,
 }
 
-/// How many entries of an arrival may have been seen before they were kept.
+/// The number of entries of an arrival that viewers may see before they are stored.
 #[derive(Debug, Default)]
-#[must_use = "what is not kept after all is to be counted"]
+#[must_use = "if the entries are not stored, pass this to Hub::not_kept to count them"]
 pub struct Shown {
     entries: u64,
 }
 
-/// There are as many viewers as may be.
+/// Error of [`Hub::watch`]: there are as many viewers as are allowed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TooMany;
 
 #[derive(Debug)]
 struct Shared {
     options: Options,
-    /// How many viewers there are: all that is looked at while there are none.
+    /// The number of viewers. While it is 0, ingestion reads nothing else.
     watched: AtomicUsize,
     viewers: Mutex<Vec<Arc<Viewer>>>,
     queued_bytes: AtomicUsize,
-    /// Entries left out that no viewer was told of yet.
+    /// Entries that were left out, and not yet reported to the viewers.
     untold: AtomicU64,
     shown: AtomicU64,
     missed: AtomicU64,
@@ -96,7 +96,7 @@ struct Shared {
     closed: AtomicBool,
 }
 
-/// Takes arrivals and viewers. Clones share them.
+/// Takes arrivals and viewers. Clones share the same queue and viewers.
 #[derive(Debug)]
 pub struct Hub<A> {
     arrivals: SyncSender<A>,
@@ -110,10 +110,10 @@ impl<A> Clone for Hub<A> {
 }
 
 impl<A: Arrival> Hub<A> {
-    /// Starts the thread. It ends when the hub is closed.
+    /// Starts the hub and its thread, which ends when the hub is closed.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// If the thread cannot be started.
     pub fn start(options: Options, heartbeat: Heartbeat) -> io::Result<Hub<A>> {
         let (arrivals, queue) = sync_channel(QUEUE_ARRIVALS);
         let shared = Arc::new(Shared {
@@ -133,12 +133,13 @@ impl<A: Arrival> Hub<A> {
         Ok(Hub { arrivals, shared })
     }
 
-    /// Whether anybody watches; if not, there is nothing to offer.
+    /// Whether there are viewers. If not, arrivals need not be offered.
     pub fn is_watched(&self) -> bool {
         self.shared.watched.load(Ordering::Relaxed) > 0
     }
 
-    /// Shows an arrival to whoever watches, before it is kept. Never waits: what there is no room for is counted as unseen.
+    /// Queues an arrival for the viewers, before it is stored. Never waits: if there is no room, its entries are counted as
+    /// unseen.
     pub fn offer(&self, arrival: A) -> Shown {
         let (entries, bytes) = (arrival.entries(), arrival.bytes());
         let before = self.shared.queued_bytes.fetch_add(bytes, Ordering::AcqRel);
@@ -152,15 +153,15 @@ impl<A: Arrival> Hub<A> {
         Shown { entries }
     }
 
-    /// What was shown is not kept: counts it. Its sender has it and will send it again.
+    /// Counts entries that were shown but not stored. Their sender still has them, and sends them again.
     pub fn not_kept(&self, shown: Shown) {
         self.shared.unkept.fetch_add(shown.entries, Ordering::Relaxed);
     }
 
-    /// Begins to watch.
+    /// Begins a view of the spans that match `filter`.
     ///
     /// # Errors
-    /// When as many watch as may.
+    /// [`TooMany`] if there are as many viewers as are allowed.
     pub fn watch(&self, filter: SearchRequest) -> Result<View, TooMany> {
         let viewer = Arc::new(Viewer::new(filter, self.shared.options.viewer_bytes));
         let mut viewers = self.shared.viewers();
@@ -182,12 +183,12 @@ impl<A: Arrival> Hub<A> {
         self.shared.viewers().iter().for_each(|viewer| viewer.close());
     }
 
-    /// How often a silent stream says that it still is one.
+    /// The interval at which a stream without spans sends a keep-alive comment.
     pub(crate) fn keep_alive(&self) -> Duration {
         self.shared.options.keep_alive
     }
 
-    /// What the metrics show.
+    /// The figures for the metrics.
     pub fn figures(&self) -> Figures {
         let of = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
         let shared = &self.shared;
@@ -207,7 +208,7 @@ impl Shared {
     }
 }
 
-/// What one viewer sees, as long as it is not dropped.
+/// One viewer's stream of events. Dropping it ends the view.
 #[derive(Debug)]
 pub struct View {
     viewer: Arc<Viewer>,
@@ -215,7 +216,7 @@ pub struct View {
 }
 
 impl View {
-    /// The next event; none once the hub is closed.
+    /// The next event; `None` once the hub is closed and all waiting events have been taken.
     pub fn poll_event(&self, context: &Context<'_>) -> Poll<Option<Event>> {
         self.viewer.poll_event(context)
     }
@@ -280,7 +281,7 @@ mod tests {
     use blkin_zipkin::model::{Endpoint, SpanId, TraceId};
     use blkin_zipkin::query::{Defaults, Parameters};
 
-    /// Spans of these services; the thread waits at `gate` first, if there is one.
+    /// Spans of these services. If there is a `gate`, the hub's thread first waits for it.
     struct Spans {
         services: Vec<&'static str>,
         gate: Option<Receiver<()>>,
@@ -344,7 +345,7 @@ mod tests {
         }
         let Some(Event::Span(json)) = next(&osd).await else { panic!("no span") };
         assert!(json.contains("osd"), "{json}");
-        // A span is counted once it is handed over, and so before the next one comes.
+        // A span is counted after it was handed over, but before the next one is.
         let _kept = hub.offer(spans(&["last"]));
         assert!(matches!(next(&all).await, Some(Event::Span(_))));
         let figures = hub.figures();
@@ -389,7 +390,7 @@ mod tests {
         let view = hub.watch(filter(&[])).unwrap();
         let (open, gate) = gate();
         let _kept = hub.offer(Spans { gate: Some(gate), ..spans(&["first"]) });
-        // The thread may have taken the first from the queue or not.
+        // The thread may or may not have taken the first arrival from the queue.
         for _ in 0..QUEUE_ARRIVALS + 10 {
             let _kept = hub.offer(spans(&["next"]));
         }

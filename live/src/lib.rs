@@ -1,4 +1,4 @@
-//! Arriving spans, shown to whoever watches: `GET /api/blkin/live`, a stream of server-sent events.
+//! Live streams of arriving spans: `GET /api/blkin/live`, as server-sent events.
 //!
 //! ```text
 //!  ingestion ──offer──▶ queue ──▶ one thread: spans of an arrival, ──▶ a queue for each viewer ──▶ its connection
@@ -7,19 +7,18 @@
 //!
 //! | step | module |
 //! |---|---|
-//! | arrivals are offered, and looked at by a thread of their own | [`hub`] |
-//! | what one viewer has yet to get, or has missed | [`viewer`] |
-//! | filters in, events out | [`route`] |
+//! | arrivals are queued, and matched by a thread of the hub's own | [`hub`] |
+//! | events that wait for one viewer, or that it missed | [`viewer`] |
+//! | the HTTP route: filters in, events out | [`route`] |
 //!
-//! - **Nothing is done when nobody watches**: whoever takes spans in asks [`Hub::is_watched`], one load, before it copies
+//! - **Without viewers there is no work**: ingestion asks [`Hub::is_watched`], which costs one load, before it copies
 //!   anything.
-//! - **Nobody waits for a viewer**: both queues are bounded in bytes. What finds one full is left out of the view alone, is
-//!   counted, and the viewer is told at that place of the stream.
-//! - **A view shows what arrived, not what is stored**: each piece of a span as it came, as soon as it was taken from its
-//!   sender and before it is on disk, for that is what makes it soon. Nearly all of it is stored a moment later. What is not,
-//!   because the disk refuses or the process is killed, was never acknowledged: its sender sends it again, and it is shown
-//!   again. [`hub::Figures::unkept`] counts what is known of that. Repetitions, which the store counts as duplicates, are
-//!   shown as often as they come.
+//! - **Ingestion never waits for a viewer**: both queues are bounded in bytes. Spans for which a queue has no room are left
+//!   out of the view only. They are counted, and the viewer is told at that place of the stream.
+//! - **A view shows what arrived, not what is stored**: each piece of a span is shown as soon as it was received, before it is
+//!   on disk. Nearly all pieces are stored a moment later. A piece that is not, because the disk refuses it or the process is
+//!   killed, was never acknowledged: its sender sends it again, and it is shown again. [`hub::Figures::unkept`] counts those
+//!   that are known. Repeated pieces, which the store counts as duplicates, are shown as often as they come.
 
 pub mod hub;
 pub mod route;

@@ -1,8 +1,8 @@
-//! `GET /api/blkin/live`: conditions as those of `/api/v2/traces` (`serviceName`, `spanName`, `annotationQuery`,
-//! `minDuration`, `maxDuration`, `remoteServiceName`), each span judged by itself.
+//! `GET /api/blkin/live`: takes the conditions of `/api/v2/traces` (`serviceName`, `spanName`, `annotationQuery`,
+//! `minDuration`, `maxDuration`, `remoteServiceName`), and checks each span by itself.
 //!
-//! A span is an event without a name whose data is its v2 JSON. `event: missed` says how many were left out at that
-//! place: `{"spans":…,"unseen":…}`. 400: a condition that cannot be used. 503: as many watch as may.
+//! A span is an unnamed event whose data is the span's v2 JSON. `event: missed` tells how many were left out at that
+//! place: `{"spans":…,"unseen":…}`. Status 400: a condition cannot be used. Status 503: too many viewers.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -20,17 +20,17 @@ use futures_core::Stream;
 use crate::hub::{Arrival, Hub, TooMany, View};
 use crate::viewer::Event;
 
-/// Where spans are watched.
+/// The path of the live stream.
 pub const PATH: &str = "/api/blkin/live";
 
-/// Tells nginx, and who follows it, to pass on each event as it comes, and not once a buffer is full.
+/// Tells nginx, and proxies that follow its convention, to pass on each event at once instead of filling a buffer first.
 const NOT_HELD_BACK: (HeaderName, HeaderValue) =
     (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
 
-/// Times and limits of a search mean nothing to a stream.
+/// The times and limits of a search, which a stream does not use.
 const DEFAULTS: Defaults = Defaults { now_ms: 1, max_traces: 1 };
 
-/// The route of a hub.
+/// The router that serves the live stream of a hub.
 pub fn router<A: Arrival>(hub: Hub<A>) -> Router {
     Router::new().route(PATH, get(live::<A>)).with_state(hub)
 }
@@ -46,7 +46,7 @@ async fn live<A: Arrival>(State(hub): State<Hub<A>>, Query(pairs): Query<Vec<(St
             ([NOT_HELD_BACK], Sse::new(Events(view)).keep_alive(alive)).into_response()
         }
         Err(TooMany) => {
-            let reason = "too many watch already: try again later, or raise live_viewers";
+            let reason = "there are too many live viewers already: try again later, or raise live_viewers";
             (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], reason).into_response()
         }
     }

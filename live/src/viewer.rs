@@ -1,4 +1,4 @@
-//! What one viewer has yet to get. The queue is bounded; what finds it full is counted, in its place.
+//! The events that wait for one viewer. The queue is bounded; spans for which it has no room are counted in their place.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,13 +7,13 @@ use std::task::{Context, Poll, Waker};
 use blkin_zipkin::query::SearchRequest;
 use serde::Serialize;
 
-/// Memory that a waiting event takes beside its text, roughly.
+/// The memory that a waiting event takes in addition to its text, roughly, in bytes.
 const EVENT_OVERHEAD_BYTES: usize = 64;
 
-/// What a viewer is told.
+/// An event of a live stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A span that it asked for, as v2 JSON on one line.
+    /// A span that matches the viewer's filter, as v2 JSON on one line.
     Span(Arc<str>),
     /// Spans were left out here.
     Missed(Missed),
@@ -22,16 +22,16 @@ pub enum Event {
 /// Spans that were left out of a view.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Missed {
-    /// Spans that the viewer had asked for, and was too slow for.
+    /// Spans that match the filter, and for which the viewer's queue was full.
     pub spans: u64,
-    /// Entries that nobody looked at because too many arrived at once: some of them may have been asked for.
+    /// Entries that were not matched because too many arrived at once: some of them might match the filter.
     pub unseen: u64,
 }
 
 /// One viewer.
 #[derive(Debug)]
 pub(crate) struct Viewer {
-    /// What it asked for.
+    /// The conditions that spans must meet.
     pub(crate) filter: SearchRequest,
     most_bytes: usize,
     queue: Mutex<Queue>,
@@ -54,13 +54,13 @@ impl Viewer {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a span; false if there was no room and it is counted as missed.
+    /// Adds a span; false if there was no room, and the span was counted as missed.
     pub(crate) fn push(&self, json: Arc<str>) -> bool {
         let mut queue = self.queue();
         let bytes = json.len() + EVENT_OVERHEAD_BYTES;
         if queue.bytes + bytes > self.most_bytes {
             queue.miss(Missed { spans: 1, unseen: 0 });
-            // A span that is longer than the whole queue finds no other before it, and a viewer that waits.
+            // If the span is larger than the whole queue, the queue may be empty and the viewer waiting.
             wake(queue);
             return false;
         }
@@ -70,21 +70,21 @@ impl Viewer {
         true
     }
 
-    /// Tells of spans that were left out before anybody looked at them.
+    /// Reports entries that were left out before they were matched.
     pub(crate) fn miss_unseen(&self, entries: u64) {
         let mut queue = self.queue();
         queue.miss(Missed { spans: 0, unseen: entries });
         wake(queue);
     }
 
-    /// Ends the view behind what waits in it.
+    /// Ends the view after the events that wait in it.
     pub(crate) fn close(&self) {
         let mut queue = self.queue();
         queue.closed = true;
         wake(queue);
     }
 
-    /// The next event; none once the view has ended.
+    /// The next event; `None` once the view has ended.
     pub(crate) fn poll_event(&self, context: &Context<'_>) -> Poll<Option<Event>> {
         let mut queue = self.queue();
         if let Some(event) = queue.events.pop_front() {
@@ -102,7 +102,7 @@ impl Viewer {
 }
 
 impl Queue {
-    /// One event for all that is missed between two spans, so that the queue does not grow by what it has no room for.
+    /// Adds to the event for all spans missed between two others, so that missed spans do not make the queue grow.
     fn miss(&mut self, more: Missed) {
         match self.events.back_mut() {
             Some(Event::Missed(missed)) => {
@@ -140,7 +140,8 @@ mod tests {
     }
 
     proptest! {
-        /// However slowly it reads: what it is sent, and told to have missed, is what there was, in order, within the bound.
+        /// However slowly a viewer reads: the spans sent, and those reported as missed, are all spans in order, and the queue
+        /// stays within its bound.
         #[test]
         fn every_span_is_sent_or_told_missed_in_its_place(
             steps in proptest::collection::vec((0_usize..12, 0_usize..6), 1..60),

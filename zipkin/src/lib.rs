@@ -1,11 +1,11 @@
-//! Zipkin's spans, for whoever answers with them: the collector's queries, the live streams of collector and relay.
+//! Zipkin's spans, for the collector's queries and the live streams of collector and relay.
 //!
 //! | what | module |
 //! |---|---|
-//! | a span as the v2 API has it | [`model`] |
-//! | v1 spans, as Scribe brings them, turned into such | [`convert`] |
+//! | a span in Zipkin's v2 model | [`model`] |
+//! | conversion of v1 spans, as Scribe brings them, to v2 | [`convert`] |
 //! | spans as v2 JSON | [`write`](mod@write) |
-//! | what a search asks for, and whether spans are it | [`query`] |
+//! | the conditions of a search, and whether spans meet them | [`query`] |
 
 pub mod convert;
 pub mod model;

@@ -1,4 +1,4 @@
-//! Spans as v2 JSON, as Zipkin answers them.
+//! Writes spans as v2 JSON, in the form of Zipkin's answers.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use serde_json::ser::Formatter;
 
 use crate::model::Span;
 
-/// Writes one span.
+/// Writes one span as a JSON object.
 pub fn write_span(span: &Span) -> String {
     json(span)
 }
@@ -18,13 +18,14 @@ pub fn write_trace(spans: &[Span]) -> String {
     json(spans)
 }
 
-/// Writes the spans of one trace as a list, and beside the microseconds of each annotation its `nanos`, where they are
-/// known: a member that Zipkin's JSON does not have.
+/// Writes the spans of one trace as a list. Adds `nanos` to each annotation whose nanoseconds are known: a member that Zipkin's
+/// JSON does not have.
 pub fn write_trace_with_nanos(spans: &[Span]) -> String {
     json(&WithNanos(spans))
 }
 
-/// Spans that are written with nanoseconds, each through a tree of its own: a tree of all takes many times their text.
+/// Spans that are written with nanoseconds. Each goes through a JSON tree of its own: one tree for all would take many times the
+/// memory of their text.
 struct WithNanos<'s>(&'s [Span]);
 
 impl Serialize for WithNanos<'_> {
@@ -54,7 +55,7 @@ fn json<T: Serialize + ?Sized>(value: &T) -> String {
     String::from_utf8(bytes).expect("the serializer writes UTF-8")
 }
 
-/// Escapes U+2028 and U+2029 as Zipkin does: JSON allows them in strings, older JavaScript takes them for line ends.
+/// Escapes U+2028 and U+2029 as Zipkin does: JSON allows them in strings, but older JavaScript takes them for line ends.
 struct LineSafe;
 
 impl Formatter for LineSafe {

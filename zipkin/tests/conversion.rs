@@ -1,5 +1,5 @@
-//! What becomes of v1 spans, rule by rule. The collector's corpus holds what Zipkin's own library answers, to what chance
-//! made; here each rule is seen alone.
+//! The conversion of v1 spans, rule by rule. The collector's corpus has the results of Zipkin's own library for random spans;
+//! here each rule is tested by itself.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use blkin_thrift::view::SpanView;
@@ -42,12 +42,12 @@ fn v1(annotations: &[Annotation], tags: &[BinaryAnnotation]) -> Span {
     Span { trace_id: 1, id: 2, annotations, binary_annotations, ..Span::default() }
 }
 
-/// A span that tells its own time.
+/// A span with a time of its own.
 fn timed(timestamp: i64, duration: i64, annotations: &[Annotation]) -> Span {
     Span { timestamp: Some(timestamp), duration: Some(duration), ..v1(annotations, &[]) }
 }
 
-/// A span in a line: kind, place, start and duration, the other side, annotations, tags; what is not there is left out.
+/// A span in one line: kind, endpoint, start and duration, the other side, annotations, tags. Absent parts are left out.
 fn line(span: &model::Span) -> String {
     let place = |endpoint: &model::Endpoint| {
         let service = endpoint.service_name.as_deref().unwrap_or("");
@@ -70,7 +70,7 @@ fn lines(span: &Span) -> Vec<String> {
     v1_to_v2(span).iter().map(line).collect()
 }
 
-/// Spans, and the sides that they fall into.
+/// Spans, and the sides into which they are divided.
 fn check(cases: &[(Span, &[&str])]) {
     for (span, sides) in cases {
         assert_eq!(lines(span), *sides, "{span:?}");
@@ -152,7 +152,7 @@ fn an_end_that_ends_the_spans_own_time_has_its_start_there() {
         (timed(10, 20, &[at(31, "cr", "web")]), &["CLIENT web at 10 for 20 [31 cr]"]),
         (timed(0, 30, &[at(30, "cr", "web")]), &["CLIENT web [30 cr]"]),
         (timed(30, 0, &[at(30, "cr", "web")]), &["CLIENT web at 30 [30 cr]"]),
-        // A start that was told stays.
+        // A start that is given stays.
         (
             timed(10, 20, &[at(12, "cs", "web"), at(30, "cr", "web"), at(13, "sr", "db")]),
             &["CLIENT web at 10 for 20", "SERVER db at 13 shared"],
@@ -404,7 +404,7 @@ proptest! {
             let unwanted = side.annotations.iter().find(|one| is_plain_value(&one.value) && one.value != "a");
             prop_assert_eq!(unwanted, None);
         }
-        // Core annotations without an endpoint are texts like others, but no question is about them.
+        // Core annotations without an endpoint are texts like others, but no search asks for them.
         for side in all.iter_mut().chain(&mut some) {
             side.annotations.retain(|one| wanted.contains(&&*one.value));
         }

@@ -6,7 +6,7 @@ use super::Texts;
 use super::read::{Event, V1};
 use super::sides::Sides;
 
-/// A core annotation. It counts only with an endpoint, else nobody knows whose side it is.
+/// A core annotation. It counts only with an endpoint: without one its side is unknown.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mark<'a> {
     pub(super) timestamp: i64,
@@ -16,18 +16,18 @@ pub(super) struct Mark<'a> {
 }
 
 impl Mark<'_> {
-    /// As an annotation like any other.
+    /// The mark as a plain annotation.
     pub(super) fn annotation(&self) -> Annotation {
         Annotation { timestamp: self.timestamp, nanos: self.nanos, value: self.value.to_owned() }
     }
 
-    /// When it was.
+    /// The time of the mark.
     pub(super) fn moment(&self) -> Moment {
         Moment { us: self.timestamp, nanos: self.nanos }
     }
 }
 
-/// The core annotations of a span; of one that came twice the later.
+/// The core annotations of a span. If one occurs twice, the later one counts.
 #[derive(Debug, Default)]
 pub(super) struct Core<'a> {
     pub(super) client_send: Option<Mark<'a>>,
@@ -41,7 +41,7 @@ pub(super) struct Core<'a> {
 }
 
 impl<'a> Core<'a> {
-    /// Takes the core annotations out and gives their sides a kind; all others become annotations of their side.
+    /// Collects the core annotations, and sets the kind of their sides. Other annotations are added to their side.
     pub(super) fn take(source: &'a V1<'a>, texts: Texts<'_>, sides: &mut Sides<'_>) -> Self {
         let mut core = Core::default();
         for event in &source.events {
@@ -73,27 +73,27 @@ impl<'a> Core<'a> {
         taken
     }
 
-    /// A span that was made from events and not from a model may lack its start: where the end is the end of the
-    /// span's own time, the start is the span's start.
+    /// Adds starts that are missing, as in spans that were made from events and not from a model. If the end is the end of
+    /// the span's own time, the start is the span's own start.
     pub(super) fn add_missing_starts(&mut self, source: &V1<'_>) {
         self.client_send = self.client_send.or_else(|| start_of(self.client_receive, "cs", source));
         self.server_receive = self.server_receive.or_else(|| start_of(self.server_send, "sr", source));
     }
 
-    /// Whether neither side of a call left a mark.
+    /// Whether there is no core annotation of either side of a call.
     pub(super) fn no_call(&self) -> bool {
         let marks = [self.client_send, self.client_receive, self.server_receive, self.server_send];
         marks.iter().all(Option::is_none)
     }
 }
 
-/// What became of an annotation.
+/// The classification of an annotation.
 enum Taken {
-    /// Core, and it tells the kind of its side.
+    /// A core annotation that tells the kind of its side.
     Kind(Kind),
-    /// Core, but only together with others.
+    /// A core annotation that has a meaning only together with others.
     Held,
-    /// Not core.
+    /// Not a core annotation.
     No,
 }
 

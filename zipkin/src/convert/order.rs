@@ -1,27 +1,27 @@
-//! Which of a key's values is the later one, as far as the rings tell that annotations came from.
+//! Finds which of a key's values was written last, from the places of annotations in their rings.
 //!
-//! A value has no time of its own. The rings of two CPUs are read one after the other, whichever was written first: where a
-//! thread went to another CPU between two values, these may arrive in either order. But each has a place in its ring, and
-//! the events of its span that lie beside it there have a time.
+//! A value has no time of its own. The rings of two CPUs are read one after the other, in any order: if a thread moved to
+//! another CPU between two values, these may arrive in either order. But each value has a place in its ring, and the events
+//! of its span that are next to it in that ring have a time.
 
 use blkin_thrift::position;
 use blkin_thrift::view::SpanView;
 
 use super::read::Tag;
 
-/// Segment and position.
+/// The place of an annotation: segment and position.
 pub(super) type Place = (i64, i64);
 
-/// Where an annotation lies, if its sender tells.
+/// The place of an annotation, if its sender stated it.
 pub(super) fn place(span: &SpanView<'_>, source: Option<i64>, position: Option<i64>) -> Option<Place> {
     source.or(span.source).zip(position)
 }
 
-/// As much of a value's time as is known: that of an event, whether the value lies behind it, and where.
+/// As much of a value's time as is known: the time of an event, whether the value comes after that event, and its position.
 type Moment = ((i64, i16), bool, i64);
 
-/// Puts the values of each key into the order in which they were written, if that is known of all of them; `tags` are
-/// sorted by their keys.
+/// Sorts the values of each key into the order in which they were written, if that is known for all of them. `tags` must be
+/// sorted by key.
 pub(super) fn settle_repeats(span: &SpanView<'_>, tags: &mut [Tag<'_>]) {
     let mut events = None;
     for same in tags.chunk_by_mut(|left, right| left.key == right.key).filter(|same| same.len() > 1) {
@@ -32,7 +32,7 @@ pub(super) fn settle_repeats(span: &SpanView<'_>, tags: &mut [Tag<'_>]) {
     }
 }
 
-/// The events of a span by their places.
+/// The events of a span, sorted by place, with their times.
 struct Events(Vec<(Place, (i64, i16))>);
 
 impl Events {
@@ -46,7 +46,7 @@ impl Events {
         Self(events)
     }
 
-    /// By the event before it in its ring; by the one after it, if it comes before all of them.
+    /// Takes the time from the event before the place in its ring or, if there is none, from the event after it.
     fn moment(&self, place: Option<Place>) -> Option<Moment> {
         let (source, position) = place?;
         let ring = |place: Place| (place.0, position::ring(place.1));
@@ -79,7 +79,7 @@ mod tests {
         }
     }
 
-    /// The value of "k" that is shown.
+    /// Returns the value of "k" that is shown.
     fn shown(annotations: Vec<Annotation>, binary_annotations: Vec<BinaryAnnotation>) -> String {
         let span =
             Span { trace_id: 1, id: 1, source: Some(9), annotations, binary_annotations, ..Span::default() };

@@ -1,4 +1,4 @@
-//! What of a thrift span counts.
+//! Reads the parts of a thrift span that count.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -9,16 +9,16 @@ use blkin_thrift::view::{AnnotationView, BinaryView, EndpointView, SpanView};
 use super::order::{Place, place, settle_repeats};
 use crate::model::{self, Endpoint, SpanId, TraceId, lower_name};
 
-/// A v1 span as Zipkin understands it: zeros and empty texts are absent, what Zipkin ignores is gone, and all is
-/// sorted as Zipkin sorts it, but for nanoseconds, which Zipkin does not know.
+/// A v1 span as Zipkin understands it: zeros and empty texts are absent, parts that Zipkin ignores are left out, and the rest
+/// is sorted as Zipkin sorts it. Nanoseconds, which Zipkin does not know, also count for the order.
 pub(super) struct V1<'a> {
     pub(super) trace_id: TraceId,
     pub(super) parent_id: Option<SpanId>,
     pub(super) id: SpanId,
     pub(super) name: Option<String>,
-    /// 0 is none.
+    /// Microseconds since 1970; 0: none.
     pub(super) timestamp: i64,
-    /// 0 is none.
+    /// Microseconds; 0: none.
     pub(super) duration: i64,
     pub(super) events: Vec<Event<'a>>,
     pub(super) tags: Vec<Tag<'a>>,
@@ -28,21 +28,21 @@ pub(super) struct V1<'a> {
 /// An annotation.
 pub(super) struct Event<'a> {
     pub(super) timestamp: i64,
-    /// Below the microsecond; 0 if nobody told.
+    /// Nanoseconds below the microsecond; 0 if not known.
     pub(super) nanos: u16,
     pub(super) value: &'a str,
     pub(super) endpoint: Option<Rc<Endpoint>>,
-    /// Where it was written, if its nanoseconds are told, too.
+    /// The annotation's place in a ring; only if its nanoseconds are known too.
     place: Option<Place>,
 }
 
 impl<'a> Event<'a> {
-    /// As an annotation of a side.
+    /// The event as an annotation of the v2 model.
     pub(super) fn annotation(&self) -> model::Annotation {
         model::Annotation { timestamp: self.timestamp, nanos: self.nanos, value: self.value.to_owned() }
     }
 
-    /// A clock may read the same twice: then the place in the ring says which came first.
+    /// The sort key. A clock may give the same time twice: then the place in the ring tells which event came first.
     fn order(&self) -> (i64, u16, Option<Place>, &'a str) {
         (self.timestamp, self.nanos, self.place, self.value)
     }
@@ -53,7 +53,7 @@ pub(super) struct Tag<'a> {
     pub(super) key: &'a str,
     pub(super) value: Cow<'a, str>,
     pub(super) endpoint: Option<Rc<Endpoint>>,
-    /// Where it was written.
+    /// The annotation's place in a ring.
     pub(super) place: Option<Place>,
 }
 
@@ -82,7 +82,7 @@ impl<'a> V1<'a> {
     }
 }
 
-/// The endpoint that was read last: nearly all annotations of a span have the same.
+/// Remembers the endpoint that was read last: nearly all annotations of a span have the same endpoint.
 #[derive(Default)]
 struct Hosts<'a> {
     last: Option<(EndpointView<'a>, Option<Rc<Endpoint>>)>,
@@ -105,7 +105,7 @@ fn read_event<'a>(span: &SpanView<'a>, annotation: &AnnotationView<'a>, hosts: &
     Event { timestamp, nanos: read_nanos(nanos), value, endpoint: hosts.read(host), place }
 }
 
-/// What is no part of a microsecond is not known.
+/// Numbers that are not nanoseconds below a microsecond count as not known: 0.
 fn read_nanos(nanos: Option<i16>) -> u16 {
     nanos.and_then(|nanos| u16::try_from(nanos).ok()).filter(|&nanos| nanos < 1000).unwrap_or(0)
 }
@@ -120,15 +120,15 @@ fn read_tag<'a>(span: &SpanView<'a>, annotation: &BinaryView<'a>, hosts: &mut Ho
     Some(Tag { key, value, endpoint, place: place(span, annotation.source, annotation.position) })
 }
 
-/// Whether a key tells who is on the other side: of the server, the client, the message.
+/// Whether this is the key of an address annotation: it tells the client's, server's or message broker's endpoint.
 pub(super) fn is_address(key: &str) -> bool {
     matches!(key, "ca" | "sa" | "ma")
 }
 
-/// A value as text; none if its type is one that is not shown, or its length not that of its type.
+/// A value as text; `None` if its type is not shown, or if its length does not fit its type.
 pub fn shown_value(kind: AnnotationType, value: &[u8]) -> Option<Cow<'_, str>> {
     let number = match kind {
-        // Looks for what to replace only if there is something, which is slower.
+        // The lossy conversion is slower: it is used only for text that is not UTF-8.
         AnnotationType::String => {
             return Some(
                 str::from_utf8(value).map_or_else(|_| String::from_utf8_lossy(value), Cow::Borrowed),
@@ -143,7 +143,7 @@ pub fn shown_value(kind: AnnotationType, value: &[u8]) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(number))
 }
 
-/// Reads an endpoint; one of which nothing is known is none.
+/// Reads an endpoint; `None` if nothing is known of it.
 pub(super) fn read_host(host: Option<EndpointView<'_>>) -> Option<Endpoint> {
     let host = host?;
     let mut endpoint = Endpoint::service(host.service_name);

@@ -1,4 +1,4 @@
-//! The spans that a v1 span falls into, one for each service that took part.
+//! The sides of a v1 span: the v2 spans into which it is divided, one for each service that took part.
 
 use std::collections::HashMap;
 
@@ -6,15 +6,15 @@ use crate::model::{Annotation, Endpoint, Kind, Span};
 
 use super::read::V1;
 
-/// Which of the sides.
+/// The index of a side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Side(usize);
 
-/// So many sides are looked through: nearly all spans have one or two. Who sends one with thousands would have each of its
-/// annotations compared with all of them.
+/// Up to this number sides are searched one by one: nearly all spans have one or two. In a span with thousands of sides, each
+/// annotation would be compared with all of them.
 const FEW: usize = 8;
 
-/// The sides, the first of which always is there.
+/// The sides of a span. The first side always exists.
 pub(super) struct Sides<'a> {
     source: &'a V1<'a>,
     spans: Vec<Span>,
@@ -23,15 +23,15 @@ pub(super) struct Sides<'a> {
 }
 
 impl<'a> Sides<'a> {
-    /// The side that takes what belongs to nobody.
+    /// The first side, which also takes annotations and tags without an endpoint.
     pub(super) const FIRST: Side = Side(0);
 
     pub(super) fn new(source: &'a V1<'a>) -> Self {
         Sides { source, spans: vec![new_span(source)], by_service: HashMap::new() }
     }
 
-    /// The side of an endpoint: without endpoint the first; else one of the same service, or one that has no endpoint
-    /// yet and adopts this; else a new one.
+    /// The side of an endpoint. Without an endpoint, that is the first side. If the first side has no endpoint yet, it takes this
+    /// one. Otherwise it is the first side of the same service, or a new side if there is none.
     pub(super) fn of(&mut self, endpoint: Option<&Endpoint>) -> Side {
         let Some(endpoint) = endpoint else { return Self::FIRST };
         self.spans[0].local_endpoint.get_or_insert_with(|| endpoint.clone());
@@ -54,7 +54,7 @@ impl<'a> Sides<'a> {
         self.by_service.entry(service).or_insert(side);
     }
 
-    /// A new side, even if there is one of the same service.
+    /// Adds a side, even if there is one of the same service already.
     pub(super) fn fork(&mut self, endpoint: &Endpoint) -> Side {
         self.spans.push(Span { local_endpoint: Some(endpoint.clone()), ..new_span(self.source) });
         let side = Side(self.spans.len() - 1);
@@ -113,7 +113,7 @@ mod tests {
         Annotation { timestamp: 1, value: value.to_owned(), host: Some(host), ..Annotation::default() }
     }
 
-    /// Each compared with all others, these would take minutes.
+    /// If each annotation were compared with all sides, this would take minutes.
     #[test]
     fn each_of_very_many_services_has_one_side_in_the_order_in_which_they_came() {
         const SERVICES: usize = 100_000;

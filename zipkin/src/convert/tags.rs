@@ -1,4 +1,4 @@
-//! Tags, and who is on the other side.
+//! Tags, and the endpoint of the other side.
 
 use crate::model::{Endpoint, Kind};
 
@@ -15,7 +15,8 @@ pub(super) struct Addresses {
     message: Option<Endpoint>,
 }
 
-/// Gives each tag to its side, and returns the addresses. Their values do not count: some tracers write "1" for true.
+/// Adds each tag to its side, and returns the addresses. The values of address annotations are ignored: some tracers write
+/// "1" for true.
 pub(super) fn add_tags(source: &V1<'_>, texts: Texts<'_>, sides: &mut Sides<'_>) -> Addresses {
     let mut addresses = Addresses::default();
     for tag in &source.tags {
@@ -35,7 +36,7 @@ pub(super) fn add_tags(source: &V1<'_>, texts: Texts<'_>, sides: &mut Sides<'_>)
     addresses
 }
 
-/// Tells each side who its other side is.
+/// Sets the remote endpoint of each side.
 pub(super) fn add_addresses(addresses: Addresses, core: &Core<'_>, sides: &mut Sides<'_>) {
     let Addresses { client, server, message } = addresses;
     if core.no_call() && (client.is_some() || server.is_some()) {
@@ -56,7 +57,7 @@ pub(super) fn add_addresses(addresses: Addresses, core: &Core<'_>, sides: &mut S
     }
 }
 
-/// Without core annotations the addresses themselves tell the sides.
+/// Without core annotations, the sides follow from the addresses themselves.
 fn add_addresses_without_call(client: Option<Endpoint>, server: Option<Endpoint>, sides: &mut Sides<'_>) {
     match (client, server) {
         (Some(client), Some(server)) => {
@@ -71,7 +72,8 @@ fn add_addresses_without_call(client: Option<Endpoint>, server: Option<Endpoint>
     }
 }
 
-/// Finagle's servers name the client's socket by their own service: without that name, no service calls itself.
+/// Sets the client's address on the server's side. Finagle's servers give the client's socket their own service name; that
+/// name is removed, so that the service does not seem to call itself.
 fn add_client_address(mut client: Endpoint, core: &Core<'_>, sides: &mut Sides<'_>) {
     let Some(server) = core.server_receive.or(core.server_send) else { return };
     if client == *server.endpoint {

@@ -1,4 +1,4 @@
-//! When each side began, and how long it took.
+//! Start and duration of each side.
 
 use crate::model::{Endpoint, Kind, Marks, Span};
 
@@ -6,7 +6,7 @@ use super::core::{Core, Mark};
 use super::read::V1;
 use super::sides::{Side, Sides};
 
-/// Times the sides of a call.
+/// Sets the times of the sides of a call.
 pub(super) fn time_calls(source: &V1<'_>, core: &Core<'_>, sides: &mut Sides<'_>) {
     match (core.client_send, core.client_receive, core.server_receive, core.server_send) {
         (Some(cs), cr, Some(sr), ss) => time_both_sides(source, (cs, cr), (sr, ss), sides),
@@ -16,7 +16,7 @@ pub(super) fn time_calls(source: &V1<'_>, core: &Core<'_>, sides: &mut Sides<'_>
     }
 }
 
-/// The time of the span is the client's; the server's is shorter, and only its annotations tell it.
+/// The span's own time is that of the client. The server's time is shorter, and follows from its annotations only.
 fn time_both_sides(
     source: &V1<'_>,
     (cs, cr): (Mark<'_>, Option<Mark<'_>>),
@@ -34,8 +34,8 @@ fn time_both_sides(
     }
 }
 
-/// The sides of two endpoints. A service that talks to itself gets a second side, and the first its kind again, which
-/// the second one's annotations have changed.
+/// The sides of two endpoints. A service that calls itself gets a second side; the kind of its first side is set again, because
+/// the annotations of the second have overwritten it.
 fn two_sides(
     sides: &mut Sides<'_>,
     near: &Endpoint,
@@ -53,7 +53,7 @@ fn two_sides(
     (near_side, far_side)
 }
 
-/// Times the side on which `begin` happened: the span's own time if it is complete, else from `begin` to `end`.
+/// Sets the time of the side on which `begin` happened: the span's own time if it is complete, else from `begin` to `end`.
 fn time_one(source: &V1<'_>, begin: Mark<'_>, end: Option<Mark<'_>>, sides: &mut Sides<'_>) {
     let side = sides.of(Some(begin.endpoint));
     let span = sides.span(side);
@@ -73,7 +73,7 @@ fn marks_of(begin: Mark<'_>, end: Option<Mark<'_>>) -> Marks {
     Marks { begin: Some(begin.moment()), end: end.map(|end| end.moment()) }
 }
 
-/// A call of which one end is missing: what is known of it becomes time, the rest stays an annotation.
+/// A call with a missing start or end. A known start becomes the side's time; an end becomes an annotation.
 fn time_incomplete(source: &V1<'_>, core: &Core<'_>, sides: &mut Sides<'_>) {
     for span in sides.iter_mut() {
         match span.kind {
@@ -99,8 +99,8 @@ fn start_and_keep(span: &mut Span, begin: Option<Mark<'_>>, end: Option<Mark<'_>
     }
 }
 
-/// v1 has no flag for a server that shares its client's span. By convention such a server does not write the time of
-/// the span, or not its duration although it knows it.
+/// Marks a server's side as shared. v1 has no flag for a server that shares its client's span. By convention such a server does
+/// not report the span's time, or leaves out the duration although it knows it.
 pub(super) fn mark_shared(source: &V1<'_>, core: &Core<'_>, sides: &mut Sides<'_>) {
     let (None, Some(sr)) = (core.client_send, core.server_receive) else { return };
     if source.timestamp == 0 || (core.server_send.is_some() && source.duration == 0) {
@@ -109,7 +109,7 @@ pub(super) fn mark_shared(source: &V1<'_>, core: &Core<'_>, sides: &mut Sides<'_
     }
 }
 
-/// Times the sides of a message.
+/// Sets the times of the sides of a message.
 pub(super) fn time_messages(source: &V1<'_>, core: &Core<'_>, sides: &mut Sides<'_>) {
     match (core.message_send, core.message_receive) {
         (Some(ms), Some(mr)) => time_both_message_sides(core, ms, mr, sides),

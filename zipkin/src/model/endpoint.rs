@@ -1,4 +1,4 @@
-//! Where a span was recorded, or who is on the other side.
+//! Endpoints: the service that recorded a span, or the service on the other side.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -7,20 +7,20 @@ use serde::{Serialize, Serializer};
 
 use super::lower_name;
 
-/// A place in the network. Each part may be unknown.
+/// A service and its address. Each part may be unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Endpoint {
     /// The name of the service, in lower case.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_name: Option<String>,
-    /// Its IPv4 address.
+    /// The IPv4 address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipv4: Option<Ipv4Addr>,
-    /// Its IPv6 address.
+    /// The IPv6 address.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "write_ipv6")]
     pub ipv6: Option<Ipv6Addr>,
-    /// Its port, above zero.
+    /// The port, above zero.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
 }
@@ -36,7 +36,7 @@ impl Endpoint {
         *self == Endpoint::default()
     }
 
-    /// Takes an IPv6 address; one that is IPv4 in disguise (`::a.b.c.d`) becomes that.
+    /// Sets the IPv6 address; an IPv4-compatible one (`::a.b.c.d`) is set as IPv4 address instead.
     pub fn set_ipv6(&mut self, address: Ipv6Addr) {
         match compatible_ipv4(address.octets()) {
             Some(ipv4) => self.ipv4 = Some((ipv4 as u32).into()),
@@ -44,7 +44,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes an address written as text; what is no address is ignored, as Zipkin does.
+    /// Sets the address from a text; a text that is not an address is ignored, as Zipkin does.
     pub fn set_ip_text(&mut self, text: &str) {
         if let Ok(ipv4) = text.parse() {
             self.ipv4 = Some(ipv4);
@@ -55,7 +55,7 @@ impl Endpoint {
         }
     }
 
-    /// Fills what is unknown from another piece of the same endpoint.
+    /// Fills unknown parts from another piece of the same endpoint.
     pub fn fill_from(&mut self, other: &Endpoint) {
         if self.service_name.is_none() {
             self.service_name.clone_from(&other.service_name);
@@ -65,7 +65,7 @@ impl Endpoint {
         self.port = self.port.or(other.port);
     }
 
-    /// Whether both can be the same place: nothing that both know differs.
+    /// Whether both can be the same endpoint: no part that is known in both differs.
     pub fn agrees_with(&self, other: &Endpoint) -> bool {
         fn agree<T: PartialEq>(left: &Option<T>, right: &Option<T>) -> bool {
             left.is_none() || right.is_none() || left == right
@@ -77,7 +77,7 @@ impl Endpoint {
     }
 }
 
-/// `::1.2.3.4`, `::ffff:1.2.3.4` and `::0000:1.2.3.4`.
+/// The IPv4 address in a text of the form `::1.2.3.4`, `::ffff:1.2.3.4` or `::0000:1.2.3.4`.
 fn embedded_ipv4_text(text: &str) -> Option<Ipv4Addr> {
     let rest = text.strip_prefix("::")?;
     let (prefix, ipv4) = rest.rsplit_once(':').unwrap_or(("", rest));
@@ -85,8 +85,8 @@ fn embedded_ipv4_text(text: &str) -> Option<Ipv4Addr> {
     if known { ipv4.parse().ok() } else { None }
 }
 
-/// Writes an IPv6 address as Zipkin does, which is not quite RFC 5952: a run of zeros at the end is only shortened if
-/// no other is, and an IPv4-mapped address keeps its hexadecimal digits.
+/// Writes an IPv6 address as Zipkin does, which differs from RFC 5952: a run of zeros at the end is shortened only if there
+/// is no other run, and an IPv4-mapped address keeps its hexadecimal digits.
 fn write_ipv6<S: Serializer>(address: &Option<Ipv6Addr>, serializer: S) -> Result<S::Ok, S::Error> {
     match address {
         Some(address) => serializer.serialize_str(&ipv6_text(address)),
@@ -103,7 +103,7 @@ fn ipv6_text(address: &Ipv6Addr) -> String {
     }
 }
 
-/// The run of zero groups that is left out: the longest that is followed by something, else the one at the end.
+/// The run of zero groups that is left out: the longest one that is followed by another group, else the one at the end.
 fn shortened_run(groups: &[u16; 8]) -> Option<(usize, usize)> {
     let mut best: Option<(usize, usize)> = None;
     let mut start = None;
@@ -182,7 +182,7 @@ mod tests {
         }
     }
 
-    /// Each member of an endpoint, known alone, and with another value.
+    /// For each part of an endpoint, two endpoints that know only this part, with different values.
     fn members() -> [[Endpoint; 2]; 4] {
         let of_service = |name| Endpoint::service(name);
         let of_text = |text| {

@@ -6,33 +6,33 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-/// The id of a trace, 128 bits. It is written in 16 digits if the upper half is zero, else in 32.
+/// The id of a trace, 128 bits. Written with 16 digits if the upper half is zero, else with 32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TraceId(NonZeroU128);
 
-/// The id of a span, written in 16 digits.
+/// The id of a span, 64 bits. Written with 16 digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpanId(NonZeroU64);
 
 /// Why a text is not an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadId {
-    /// Nothing there.
+    /// The text is empty.
     #[error("an id is empty")]
     Empty,
-    /// More digits than the id has room for.
+    /// The text has more digits than the id has room for.
     #[error("an id is longer than {0} digits")]
     TooLong(usize),
-    /// Something else than 0-9 and a-f.
+    /// The text has other characters than 0-9 and a-f.
     #[error("an id must be lower-case hexadecimal without prefix")]
     NotLowerHex,
-    /// Zero is no id.
+    /// The number is zero, which is not an id.
     #[error("an id is all zeros")]
     Zero,
 }
 
 impl TraceId {
-    /// An id of two halves; none if both are zero.
+    /// An id from its two halves; `None` if both are zero.
     pub fn new(high: u64, low: u64) -> Option<TraceId> {
         NonZeroU128::new(u128::from(high) << 64 | u128::from(low)).map(TraceId)
     }
@@ -42,7 +42,7 @@ impl TraceId {
         (self.0.get() >> 64) as u64
     }
 
-    /// The lower half, by which collectors sample and, if not strict, group.
+    /// The lower half. Collectors sample by it and, unless they are strict, group spans by it.
     pub fn low(self) -> u64 {
         self.0.get() as u64
     }
@@ -54,12 +54,12 @@ impl TraceId {
 }
 
 impl SpanId {
-    /// An id; none if it is zero.
+    /// An id from a number; `None` if it is zero.
     pub fn new(id: u64) -> Option<SpanId> {
         NonZeroU64::new(id).map(SpanId)
     }
 
-    /// The number.
+    /// The id as a number.
     pub fn get(self) -> u64 {
         self.0.get()
     }
@@ -68,7 +68,7 @@ impl SpanId {
 /// Reads up to `digits` lower-case hexadecimal digits.
 ///
 /// # Errors
-/// When there are none, too many, or others.
+/// If there are no digits, too many, or other characters.
 pub fn lower_hex(text: &str, digits: usize) -> Result<u128, BadId> {
     match text.len() {
         0 => Err(BadId::Empty),
@@ -82,7 +82,7 @@ pub fn lower_hex(text: &str, digits: usize) -> Result<u128, BadId> {
     }
 }
 
-/// At most 16 digits.
+/// Reads at most 16 digits.
 #[inline]
 fn hex_of(digits: &[u8]) -> Result<u64, BadId> {
     match digits.as_chunks::<8>() {
@@ -91,15 +91,15 @@ fn hex_of(digits: &[u8]) -> Result<u64, BadId> {
     }
 }
 
-/// Eight digits as one word: most ids have sixteen.
+/// Reads eight digits as one word: most ids have sixteen digits.
 #[inline]
 fn hex_of_eight(digits: [u8; 8]) -> Result<u64, BadId> {
     const EACH: u64 = u64::from_ne_bytes([1; 8]);
     let word = u64::from_be_bytes(digits);
-    // Letters have bit 6. What a byte is worth is at most 15 + 9, so that none touches another.
+    // Letters have bit 6. The value computed for a byte is at most 15 + 9, so no byte carries into the next.
     let worth = (word & (0x0f * EACH)) + ((word >> 6) & EACH) * 9;
     let above_nine = ((worth + 6 * EACH) >> 4) & EACH;
-    // Only a digit is what its worth is written as.
+    // Only for valid digits does writing the value back give the same byte.
     if worth & (0xf0 * EACH) != 0 || worth + u64::from(b'0') * EACH + above_nine * 39 != word {
         return Err(BadId::NotLowerHex);
     }

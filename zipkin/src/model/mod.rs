@@ -1,4 +1,4 @@
-//! A span as Zipkin's v2 model has it: one side of one operation, in one service.
+//! A span in Zipkin's v2 model: one side of one operation, in one service.
 
 mod endpoint;
 mod ids;
@@ -19,53 +19,53 @@ pub use tags::Tags;
 pub struct Span {
     /// The trace that this span is part of.
     pub trace_id: TraceId,
-    /// The span that caused this one.
+    /// The id of the span that caused this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_id: Option<SpanId>,
-    /// The span itself. Both sides of a call may have the same id; then the server's is `shared`.
+    /// The id of this span. Both sides of a call may have the same id; then the server's span is `shared`.
     pub id: SpanId,
-    /// Which side of what kind of call; none is work inside of a service.
+    /// Which side of what kind of call; `None` for work inside a service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<Kind>,
-    /// What the span does, in lower case.
+    /// The name of the operation, in lower case.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Start in microseconds since 1970, above zero.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<i64>,
-    /// Microseconds, above zero.
+    /// Duration in microseconds, above zero.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration: Option<i64>,
-    /// Who recorded this span.
+    /// The endpoint that recorded this span.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub local_endpoint: Option<Endpoint>,
-    /// Who is on the other side of a call.
+    /// The endpoint on the other side of a call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote_endpoint: Option<Endpoint>,
-    /// What happened, in the order of [`Annotation`], each pair of microsecond and value once.
+    /// The events, in the order of [`Annotation`]; each pair of microsecond and value occurs once.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub annotations: Vec<Annotation>,
-    /// What is known, sorted by key.
+    /// The tags, sorted by key.
     #[serde(skip_serializing_if = "Tags::is_empty")]
     pub tags: Tags,
-    /// Whether samplers had to let this span pass.
+    /// Whether samplers must keep this span.
     #[serde(skip_serializing_if = "is_false")]
     pub debug: bool,
     /// Whether the other side of the call recorded a span of the same id.
     #[serde(skip_serializing_if = "is_false")]
     pub shared: bool,
-    /// The core annotations that became this span's time, if it was made of any. Zipkin's JSON has no place for them.
+    /// The core annotations that became this span's time, if there were any. Zipkin's JSON has no place for them.
     #[serde(skip)]
     pub marks: Marks,
 }
 
-/// When a call or message began and ended, as its core annotations tell. `timestamp` and `duration` tell less: a duration of 0
-/// is none there, and they are the sender's own where it gave some.
+/// Begin and end of a call or message, from its core annotations. `timestamp` and `duration` tell less: they have no duration
+/// of 0, and are the sender's own if it gave some.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Marks {
-    /// Its begin; none if no annotation told it.
+    /// The begin; `None` if no core annotation states it.
     pub begin: Option<Moment>,
-    /// Its end; none if no annotation told it, or if that stayed an annotation, as without its begin.
+    /// The end; `None` if no core annotation states it, or if that stayed an annotation, as it does without a begin.
     pub end: Option<Moment>,
 }
 
@@ -74,18 +74,18 @@ pub struct Marks {
 pub struct Moment {
     /// Microseconds since 1970.
     pub us: i64,
-    /// 0 to 999 nanoseconds below the microsecond; 0 too if nobody told.
+    /// 0 to 999 nanoseconds below the microsecond; also 0 if not known.
     pub nanos: u16,
 }
 
-/// Something that happened at a time. Ordered by time, and by value where that is all that is known: Zipkin's order, but
-/// for the nanoseconds, which Zipkin does not know.
+/// An event: something that happened at a time. Ordered by microsecond, nanoseconds and value: Zipkin's order, except for
+/// the nanoseconds, which Zipkin does not know.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Annotation {
     /// Microseconds since 1970.
     pub timestamp: i64,
-    /// 0 to 999 nanoseconds below the microsecond; 0 too if nobody told. Zipkin's JSON has no place for them: what is
-    /// written of them is the order.
+    /// 0 to 999 nanoseconds below the microsecond; also 0 if not known. Zipkin's JSON has no place for them: there they
+    /// show only in the order of the annotations.
     #[serde(skip)]
     pub nanos: u16,
     /// What happened.
@@ -93,12 +93,12 @@ pub struct Annotation {
 }
 
 impl Annotation {
-    /// What happened in a microsecond of which no more is known.
+    /// An annotation without nanoseconds.
     pub fn new(timestamp: i64, value: impl Into<String>) -> Annotation {
         Annotation { timestamp, nanos: 0, value: value.into() }
     }
 
-    /// When it happened.
+    /// The time of the annotation.
     pub fn moment(&self) -> Moment {
         Moment { us: self.timestamp, nanos: self.nanos }
     }
@@ -108,18 +108,18 @@ impl Annotation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Kind {
-    /// Calls and waits.
+    /// The side that makes a call.
     Client,
-    /// Is called.
+    /// The side that answers a call.
     Server,
-    /// Sends a message.
+    /// The side that sends a message.
     Producer,
-    /// Receives a message.
+    /// The side that receives a message.
     Consumer,
 }
 
 impl Kind {
-    /// The kind of a name as Zipkin writes it.
+    /// The kind with this name, in capitals as Zipkin writes it.
     pub fn from_name(name: &str) -> Option<Kind> {
         match name {
             "CLIENT" => Some(Kind::Client),
@@ -162,13 +162,13 @@ impl Span {
         self.remote_endpoint.as_ref()?.service_name.as_deref()
     }
 
-    /// How many annotations and tags this span holds: the unit in which losses are counted.
+    /// The number of annotations and tags together: the unit in which losses are counted.
     pub fn annotation_count(&self) -> usize {
         self.annotations.len() + self.tags.len()
     }
 
-    /// Brings a span that was put together into the form that every span has: nothing empty, nothing twice, no span
-    /// that is its own parent, no shared client.
+    /// Brings a span into normal form: no empty parts, no annotation twice, no span that is its own parent, no shared
+    /// client.
     #[must_use]
     pub fn normalized(mut self) -> Span {
         self.timestamp = self.timestamp.filter(|&timestamp| timestamp > 0);
@@ -181,7 +181,7 @@ impl Span {
         self
     }
 
-    /// The span as it is when it comes by Zipkin's JSON: without nanoseconds and marks.
+    /// The span as it would be read from Zipkin's JSON: without nanoseconds and marks.
     #[must_use]
     pub fn as_by_json(mut self) -> Span {
         self.marks = Marks::default();
@@ -191,8 +191,8 @@ impl Span {
     }
 }
 
-/// Of the same value in one microsecond the first stays, as in Zipkin, although their nanoseconds may differ. What has the same
-/// nanosecond stays as it came.
+/// Sorts annotations by time and removes repetitions. If the same value occurs twice in one microsecond only the first stays, as
+/// in Zipkin, even if the nanoseconds differ. If some nanoseconds are known, annotations of the same moment keep their order.
 fn put_in_order(annotations: &mut Vec<Annotation>) {
     if annotations.iter().all(|annotation| annotation.nanos == 0) {
         annotations.sort();
@@ -209,7 +209,7 @@ fn put_in_order(annotations: &mut Vec<Annotation>) {
     annotations.retain(|_| first.next() == Some(true));
 }
 
-/// The name of a span or service as Zipkin keeps it: lower case, none if empty.
+/// The name of a span or service as Zipkin keeps it: in lower case; `None` if empty.
 pub fn lower_name(name: &str) -> Option<String> {
     (!name.is_empty()).then(|| name.to_lowercase())
 }

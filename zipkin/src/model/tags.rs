@@ -6,11 +6,11 @@ use std::ops::Index;
 
 use serde::{Serialize, Serializer};
 
-/// So many are a list: a map takes half a KiB for the first of them, and answers hold many spans of few tags. To put more into
-/// their order one by one would take the square of their number.
+/// Up to this number tags are kept in a list: a map takes half a KiB for its first entry, and answers hold many spans with few
+/// tags. For more tags, sorted insertion into a list would take quadratic time.
 const FEW: usize = 8;
 
-/// Keys with their values, each key once, in the order of the keys.
+/// The tags of a span: keys with their values, each key once, sorted by key.
 #[derive(Debug, Clone)]
 pub struct Tags(Held);
 
@@ -21,7 +21,7 @@ enum Held {
 }
 
 impl Tags {
-    /// How many there are.
+    /// The number of tags.
     pub fn len(&self) -> usize {
         match &self.0 {
             Held::Few(few) => few.len(),
@@ -29,12 +29,12 @@ impl Tags {
         }
     }
 
-    /// Whether there is none.
+    /// Whether there are no tags.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The value of a key.
+    /// The value of a key, if there is such a tag.
     pub fn get(&self, key: &str) -> Option<&String> {
         match &self.0 {
             Held::Few(few) => few.iter().find(|(known, _)| known == key).map(|(_, value)| value),
@@ -42,12 +42,12 @@ impl Tags {
         }
     }
 
-    /// Whether there is a key.
+    /// Whether there is a tag with this key.
     pub fn contains_key(&self, key: &str) -> bool {
         self.get(key).is_some()
     }
 
-    /// Sets the value of a key.
+    /// Sets the value of a key; a former value is replaced.
     pub fn insert(&mut self, key: String, value: String) {
         let few = match &mut self.0 {
             Held::Many(many) => return drop(many.insert(key, value)),
@@ -57,7 +57,7 @@ impl Tags {
             Ok(at) => few[at].1 = value,
             Err(at) if few.len() < FEW => {
                 if few.is_empty() {
-                    // Else there would be room for four.
+                    // Otherwise the vector would allocate room for four.
                     few.reserve_exact(1);
                 }
                 few.insert(at, (key, value));
@@ -66,7 +66,7 @@ impl Tags {
         }
     }
 
-    /// Keys with values, in order.
+    /// All keys with their values, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = (&String, &String)> {
         let (few, many) = match &self.0 {
             Held::Few(few) => (Some(few), None),
@@ -76,7 +76,7 @@ impl Tags {
         few.chain(many.into_iter().flatten())
     }
 
-    /// Takes those of another; of a key that both have the other's value.
+    /// Adds the tags of `other`; if both have a key, the value of `other` wins.
     pub fn absorb(&mut self, other: Tags) {
         match other.0 {
             Held::Few(few) => few.into_iter().for_each(|(key, value)| self.insert(key, value)),
@@ -106,7 +106,7 @@ impl Hash for Tags {
     }
 }
 
-/// Of a key that comes twice the later value counts.
+/// If a key occurs twice, the later value counts.
 impl FromIterator<(String, String)> for Tags {
     fn from_iter<I: IntoIterator<Item = (String, String)>>(tags: I) -> Tags {
         let mut collected = Tags::default();
@@ -124,7 +124,7 @@ impl<const N: usize> From<[(String, String); N]> for Tags {
 impl Index<&str> for Tags {
     type Output = String;
 
-    /// The value of a key that is there.
+    /// The value of a key; panics if there is no such tag.
     fn index(&self, key: &str) -> &String {
         self.get(key).expect("a tag of this key")
     }

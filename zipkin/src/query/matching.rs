@@ -1,10 +1,10 @@
-//! Whether a trace is what a search asks for.
+//! Whether a trace meets the conditions of a search.
 
 use super::request::{SearchRequest, TagQuery};
 use crate::model::Span;
 
-/// Whether every condition is met by some span of the service, if one is named; different spans may meet different
-/// conditions.
+/// Whether every condition is met by some span; different spans may meet different conditions. If the request names a service,
+/// only its spans count.
 pub fn matches(request: &SearchRequest, spans: &[Span]) -> bool {
     let of_service = |span: &&Span| match &request.service {
         Some(service) => span.local_service() == Some(service.as_str()),

@@ -1,4 +1,4 @@
-//! Conditions that spans have to meet, by Zipkin's rules.
+//! The conditions of a search, by Zipkin's rules.
 
 mod matching;
 mod request;

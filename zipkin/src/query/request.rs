@@ -1,4 +1,4 @@
-//! The parameters of a search, as Zipkin's query API takes them.
+//! The parameters of a search, as in Zipkin's query API.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -6,11 +6,11 @@ use std::str::FromStr;
 
 use crate::model::TraceId;
 
-/// The parameters of a request: names with values, each name at most once counts (the first).
+/// The parameters of a request: names with values. If a name occurs twice, the first value counts.
 #[derive(Debug, Clone, Default)]
 pub struct Parameters(pub Vec<(String, String)>);
 
-/// A parameter that cannot be used; the text is the answer to the client.
+/// A parameter cannot be used. The text is the answer to the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadRequest(pub String);
@@ -21,12 +21,12 @@ impl BadRequest {
     }
 }
 
-/// What is taken for parameters that are not given.
+/// Defaults and limits for parameters.
 #[derive(Debug, Clone, Copy)]
 pub struct Defaults {
-    /// Now, in milliseconds since 1970.
+    /// The current time in milliseconds since 1970: the default of `endTs`.
     pub now_ms: u64,
-    /// Most traces of one answer, whatever the client asks for.
+    /// The most traces in one answer, whatever the client asks for.
     pub max_traces: usize,
 }
 
@@ -39,7 +39,7 @@ pub enum TagQuery {
     Equals(String, String),
 }
 
-/// What to search for. Every condition has to be met by some span of the service, if one is named.
+/// What to search for. Every condition must be met by some span; if a service is named, by one of its spans.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchRequest {
     /// The service, in lower case.
@@ -48,25 +48,25 @@ pub struct SearchRequest {
     pub remote_service: Option<String>,
     /// The name of a span, in lower case.
     pub span_name: Option<String>,
-    /// Annotations and tags.
+    /// Conditions on annotations and tags.
     pub tags: Vec<TagQuery>,
-    /// Duration in microseconds.
+    /// Duration of a span in microseconds.
     pub duration_us: Option<RangeInclusive<u64>>,
-    /// Time of the trace in microseconds.
+    /// Time of the trace in microseconds since 1970.
     pub window_us: RangeInclusive<u64>,
-    /// Most traces to answer with.
+    /// The most traces to answer with.
     pub limit: usize,
 }
 
-/// Time that is looked back unless a request says otherwise, in milliseconds.
+/// The default of `lookback`, in milliseconds: one day.
 pub const DEFAULT_LOOKBACK_MS: u64 = 86_400_000;
-/// Traces that are answered unless a request says otherwise.
+/// The default of `limit`, in traces.
 pub const DEFAULT_LIMIT: usize = 10;
-/// Conditions of an annotation query; what is beyond is part of the last one, as in Zipkin.
+/// The most conditions of an annotation query; the rest of the text is part of the last one, as in Zipkin.
 const MAX_CONDITIONS: usize = 100;
 
 impl Parameters {
-    /// A parameter; an empty one counts as not given.
+    /// The value of a parameter; an empty one counts as not given.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.found(name).filter(|value| !value.is_empty())
     }
@@ -75,35 +75,36 @@ impl Parameters {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// A parameter that must be there, but may be empty.
+    /// The value of a parameter that must be given, but may be empty.
     ///
     /// # Errors
-    /// When it is not there.
+    /// If it is not given.
     pub fn present(&self, name: &str) -> Result<&str, BadRequest> {
         self.found(name).ok_or_else(|| BadRequest::missing(name))
     }
 
-    /// A parameter that must be there.
+    /// The value of a parameter that must be given and not be empty.
     ///
     /// # Errors
-    /// When it is not, or is empty.
+    /// If it is not given, or is empty.
     pub fn required(&self, name: &str) -> Result<&str, BadRequest> {
         self.get(name).ok_or_else(|| BadRequest::missing(name))
     }
 
-    /// A parameter that is a whole number of 64 bits above zero.
+    /// The value of a parameter that is a signed 64-bit number above zero, if it is given.
     ///
     /// # Errors
-    /// When it is there, and is not.
+    /// If it is given, but is not such a number.
     pub fn number(&self, name: &str) -> Result<Option<u64>, BadRequest> {
         self.get(name).map(|text| above_zero::<i64>(name, text)).transpose()
     }
 
-    /// The window of time that ends at `endTs` and is `lookback` long, in microseconds. `endUs`, which Zipkin does not know,
-    /// ends it earlier, to the microsecond: so that whoever reads page by page gets past any one millisecond.
+    /// The time window that ends at `endTs` and is `lookback` long, in microseconds since 1970. `endUs`, which Zipkin does not
+    /// have, may end the window earlier, to the microsecond: clients that read page by page can then get past a millisecond
+    /// with very many traces.
     ///
     /// # Errors
-    /// When one of them is no number above zero.
+    /// If one of the three is not a number above zero.
     pub fn window_us(&self, defaults: &Defaults) -> Result<RangeInclusive<u64>, BadRequest> {
         let end_ms = self.number("endTs")?.unwrap_or(defaults.now_ms);
         let lookback_ms = self.number("lookback")?.unwrap_or(DEFAULT_LOOKBACK_MS);
@@ -117,10 +118,10 @@ impl SearchRequest {
     /// Reads the parameters of `/api/v2/traces`.
     ///
     /// # Errors
-    /// When one cannot be used.
+    /// If one of them cannot be used.
     pub fn read(parameters: &Parameters, defaults: &Defaults) -> Result<SearchRequest, BadRequest> {
         let lower = |name: &str| parameters.get(name).map(str::to_lowercase);
-        // Zipkin reads it as a number of 32 bits, and takes an empty one for none.
+        // Zipkin reads it as a 32-bit number, and refuses an empty one.
         let limit = parameters.found("limit").map(|text| above_zero::<i32>("limit", text)).transpose()?;
         let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(DEFAULT_LIMIT);
         Ok(SearchRequest {
@@ -135,10 +136,10 @@ impl SearchRequest {
     }
 }
 
-/// A number of Zipkin's kind `N`, which must be above zero.
+/// Reads a number of the type `N` that Zipkin uses for it; it must be above zero.
 fn above_zero<N: FromStr + TryInto<u64>>(name: &str, text: &str) -> Result<u64, BadRequest> {
     let number: N = text.parse().map_err(|_| {
-        BadRequest(format!("{name} is no whole number of {} bits: {text:?}", 8 * size_of::<N>()))
+        BadRequest(format!("{name} is not a whole number of {} bits: {text:?}", 8 * size_of::<N>()))
     })?;
     let number = number.try_into().ok().filter(|&number| number > 0);
     number.ok_or_else(|| BadRequest(format!("{name} <= 0: give a number above zero")))
@@ -153,8 +154,8 @@ fn read_duration(parameters: &Parameters) -> Result<Option<RangeInclusive<u64>>,
     }
 }
 
-/// As Zipkin: of a key that comes twice the later value counts, and a value rather than none; one without a value asks
-/// whether the key is there.
+/// Reads the conditions of an annotation query, as Zipkin does. A condition without a value asks whether the key is there.
+/// If a key occurs twice the later value counts, and a condition with a value counts rather than one without.
 fn read_tags(query: &str) -> Vec<TagQuery> {
     let mut tags: Vec<(&str, &str)> = Vec::new();
     for condition in query.splitn(MAX_CONDITIONS, " and ") {
@@ -175,15 +176,16 @@ fn read_tags(query: &str) -> Vec<TagQuery> {
         .collect()
 }
 
-/// Without what Java takes for blanks.
+/// The text without the characters that Java's `trim()` removes at both ends.
 fn trimmed(text: &str) -> &str {
     text.trim_matches(|c| c <= ' ')
 }
 
-/// Reads the ids of `/api/v2/traceMany`. As Zipkin: ids that share their low 64 bits are two, also where traces are then one.
+/// Reads the ids of `/api/v2/traceMany`. As in Zipkin, ids with the same low 64 bits count as different, even if their traces
+/// are one.
 ///
 /// # Errors
-/// When there are less than two, one is malformed, or one comes twice.
+/// If there are fewer than two ids, if one is malformed, or if one occurs twice.
 pub fn read_trace_ids(text: &str) -> Result<Vec<TraceId>, BadRequest> {
     let (mut ids, mut seen) = (Vec::new(), HashSet::new());
     for part in text.split(',') {
